@@ -1,0 +1,86 @@
+"""The front door: run one function on N ranks of any world."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from .simulator.simulation import Simulation
+
+BACKENDS = ("simulated", "gloo", "nccl")
+
+
+@dataclass
+class Run:
+    """What came of a launch."""
+
+    results: list  # what fn returned, by rank
+    backend: str
+
+    def __repr__(self):
+        return f"<{len(self.results)} {self.backend} ranks ran>"
+
+
+def launch(fn, ranks=4, *args, backend=None, seed=0, schedule="fifo", timeout=None, init=True):
+    """Run ``fn(*args)`` on ``ranks`` ranks; ``run.results[rank]`` is what it returned there.
+
+    ``fn`` is an ordinary torch.distributed program: the default process group exists when it starts and is gone when
+    it ends. ``backend`` is where the ranks live:
+
+    - ``"simulated"``: threads of this process, one at a time, in the same order every time;
+    - ``"gloo"``: processes on this machine;
+    - ``"nccl"``: processes with a GPU each.
+
+    The environment variable TINYDIST_BACKEND replaces the default, "simulated". Under ``torchrun`` (RANK and WORLD_SIZE
+    are set) launch starts nothing: this process joins the job as the rank that it is, ``ranks`` is the job's, and
+    "simulated" becomes "nccl" where there are GPUs and "gloo" elsewhere.
+
+    seed:      every rank's random generators start from it.
+    schedule:  of simulated ranks: "fifo", or "shuffle" for another legal order, chosen and replayed by ``seed``.
+    timeout:   seconds. For processes, of the whole run (None: no limit). For simulated ranks, how long one may neither
+               compute nor communicate while it keeps the others from running (None: 60).
+    init:      False for a program that calls ``init_process_group`` itself.
+
+    Raises what the first failing rank raised, with the rank in a note; ``DeadlockError`` and ``MismatchError`` on
+    simulated ranks; ``ValueError`` for arguments that make no world.
+    """
+    backend = backend or os.environ.get("TINYDIST_BACKEND", "simulated")
+    if backend not in BACKENDS:
+        raise ValueError(f"launch: backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
+    if schedule not in ("fifo", "shuffle"):
+        raise ValueError(f"launch: schedule must be 'fifo' or 'shuffle', got {schedule!r}")
+    if not isinstance(ranks, int) or ranks < 1:
+        raise ValueError(f"launch: ranks must be a whole number from 1, got {ranks!r}")
+    if under_torchrun():
+        return Run(*join(fn, args, backend, seed, init))
+    if backend == "simulated":
+        simulation = Simulation(ranks, seed=seed, schedule=schedule, init=init)
+        return Run(simulation.run(fn, args, patience=timeout or 60.0), backend)
+    from . import processes
+
+    return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)
+
+
+def under_torchrun():
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def join(fn, args, backend, seed, init):
+    """Run ``fn`` as this process's rank of a torchrun job. All ranks' results, and the backend."""
+    if dist.is_initialized():
+        raise RuntimeError(f"launch: this is rank {dist.get_rank()} already; a rank cannot launch ranks of its own")
+    if backend == "simulated":
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if backend == "nccl":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.manual_seed(seed)
+    if not init:
+        return [fn(*args)], backend
+    dist.init_process_group(backend)
+    try:
+        results = [None] * dist.get_world_size()
+        dist.all_gather_object(results, fn(*args))
+    finally:
+        dist.destroy_process_group()
+    return results, backend

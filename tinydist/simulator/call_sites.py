@@ -1,0 +1,75 @@
+"""Where in the learner's code a call stands: cheap to note, written out only when an error is shown."""
+
+import linecache
+import os
+import sys
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+# Frames of these are not the learner's: torch, tinydist, and the module behind `with`.
+LIBRARIES = tuple(
+    os.path.dirname(find_spec(name).origin) + os.sep for name in ("torch", "tinydist")
+) + (contextmanager.__code__.co_filename, "<frozen")
+_is_library = {}  # file name -> bool
+
+
+def _of_library(code):
+    name = code.co_filename
+    if name not in _is_library:
+        _is_library[name] = name.startswith(LIBRARIES)
+    return _is_library[name]
+
+
+class CallSite:
+    """A code object and the index of an instruction: holds no frame, and so none of the program's tensors."""
+
+    __slots__ = ("code", "instruction")
+
+    def __init__(self, frame):
+        self.code, self.instruction = frame.f_code, frame.f_lasti
+
+    def __eq__(self, other):
+        return (self.code, self.instruction) == (other.code, other.instruction)
+
+    def __hash__(self):
+        return hash((id(self.code), self.instruction))
+
+    @property
+    def line(self):
+        for start, end, line in self.code.co_lines():
+            if start <= self.instruction < end and line is not None:
+                return line
+        return self.code.co_firstlineno
+
+    def __str__(self):
+        name, line = self.code.co_filename, self.line
+        text = linecache.getline(name, line).strip()
+        where = f"{_title(name)}, line {line}"
+        if self.code.co_name != "<module>":
+            where += f", in {self.code.co_name}"
+        return f"{where}: {text}" if text else where
+
+
+def here():
+    """The learner's line that is being run in this thread."""
+    return site_of(sys._getframe(1))
+
+
+def site_of(frame):
+    """The learner's line that led to ``frame``; where there is none, the frame itself."""
+    learner = frame
+    while learner is not None and _of_library(learner.f_code):
+        learner = learner.f_back
+    return CallSite(learner or frame)
+
+
+def _title(filename):
+    """A file as its reader knows it: relative to where he works, and a notebook's cell by its number."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    if shell:
+        label = shell.compile.format_code_name(filename)
+        if label:
+            return " ".join(label)
+    relative = os.path.relpath(filename) if os.path.exists(filename) else filename
+    return filename if relative.startswith("..") else relative

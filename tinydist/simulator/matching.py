@@ -1,0 +1,178 @@
+"""Who meets whom: collectives by the order of calls within their group, messages by the order of posts.
+
+A call that is issued is registered here; the last rank to arrive finds the others' tensors. Messages are matched
+when both sides are posted and not when they are waited for: a pipeline schedule that posts several receives and
+waits for them in another order would otherwise get each other's tensors, silently.
+"""
+
+from typing import NamedTuple
+
+from .scheduler import Event
+
+
+class MismatchError(RuntimeError):
+    """Ranks that should make the same call make different ones."""
+
+
+class Signature(NamedTuple):
+    """What a call says, and all ranks of a collective must say alike."""
+
+    name: str
+    root: int | None = None  # global rank
+    reduction: str | None = None
+    dtypes: tuple = ()
+    shapes: tuple = ()
+
+    def __str__(self):
+        words = [
+            str(dtype).removeprefix("torch.") + str(list(shape))
+            for dtype, shape in zip(self.dtypes, self.shapes, strict=True)
+        ]
+        words += [] if self.reduction is None else [self.reduction]
+        words += [] if self.root is None else [f"root {self.root}"]
+        return f"{self.name}({', '.join(words)})"
+
+    def difference(self, other):
+        """The first field in which two signatures differ, in a learner's words."""
+        words = ("operations", "roots", "reductions", "dtypes", "shapes")
+        return next(word for word, mine, theirs in zip(words, self, other, strict=True) if mine != theirs)
+
+
+class Call:
+    """One rank's part in a collective."""
+
+    __slots__ = ("inputs", "outputs", "signature", "site")
+
+    def __init__(self, signature, inputs, outputs, site):
+        self.signature, self.inputs, self.outputs, self.site = signature, inputs, outputs, site
+
+
+class Collective(Event):
+    """The meeting of a group's ranks for one call each."""
+
+    __slots__ = ("calls", "group", "number")
+
+    def __init__(self, group, number):
+        super().__init__()
+        self.group, self.number = group, number
+        self.calls = {}  # group rank -> Call, in order of arrival
+
+    def add(self, rank, call):
+        for there, other in self.calls.items():
+            if call.signature != other.signature:
+                raise self.mismatch(rank, call, there, other)
+            break
+        self.calls[rank] = call
+
+    def mismatch(self, rank, call, there, other, what=None):
+        what = what or f"the {call.signature.difference(other.signature)} differ"
+        ranks = self.group.ranks
+        return MismatchError(
+            f"call {self.number + 1} on {self.group}: {what}\n"
+            f"  rank {ranks[rank]} calls {call.signature}\n    at {call.site}\n"
+            f"  rank {ranks[there]} called {other.signature}\n    at {other.site}"
+        )
+
+    def missing(self):
+        return [rank for index, rank in enumerate(self.group.ranks) if index not in self.calls]
+
+    def wait_in_words(self):
+        call = next(iter(self.calls.values()))
+        return f"{call.signature}, call {self.number + 1} on {self.group}", f"not there: {ranks_in_words(self.missing())}"
+
+
+class Message(Event):
+    """One side of a point-to-point transfer. ``peer`` is a group rank, None in a receive from any."""
+
+    __slots__ = ("group", "owner", "peer", "signature", "site", "tag", "tensor")
+
+    def __init__(self, group, name, owner, peer, tag, tensor, site):
+        super().__init__()
+        self.group, self.owner, self.peer, self.tag = group, owner, peer, tag
+        self.signature = Signature(name, dtypes=(tensor.dtype,), shapes=(tensor.shape,))
+        self.tensor, self.site = tensor, site
+
+    def meets(self, other):
+        """Do a send and a receive, both posted, belong together? (They are in the mailbox of the receiver.)"""
+        return self.tag == other.tag and self.peer in (None, other.owner) and other.peer in (None, self.owner)
+
+    def missing(self):
+        return [] if self.peer is None else [self.group.ranks[self.peer]]
+
+    def wait_in_words(self):
+        toward = "to" if self.signature.name == "send" else "from"
+        peer = "any rank" if self.peer is None else f"rank {self.group.ranks[self.peer]}"
+        tag = f", tag {self.tag}" if self.tag else ""
+        return f"{self.signature} on {self.group}", f"{toward} {peer}{tag}"
+
+
+class Mailbox:
+    """What has been posted for one receiver and has not met its other side."""
+
+    __slots__ = ("receives", "sends")
+
+    def __init__(self):
+        self.sends, self.receives = [], []
+
+    def post(self, message):
+        """The other side, if it is there; else ``message`` waits for it."""
+        sending = message.signature.name == "send"
+        theirs, mine = (self.receives, self.sends) if sending else (self.sends, self.receives)
+        for index, other in enumerate(theirs):
+            if message.meets(other):
+                if message.signature[1:] != other.signature[1:]:
+                    raise self._mismatch(message, other)
+                return theirs.pop(index)
+        mine.append(message)
+        return None
+
+    def _mismatch(self, message, other):
+        ranks = message.group.ranks
+        return MismatchError(
+            f"a message on {message.group}: the {message.signature[1:] and message.signature._replace(name=other.signature.name).difference(other.signature)} differ\n"
+            f"  rank {ranks[message.owner]} calls {message.signature}\n    at {message.site}\n"
+            f"  rank {ranks[other.owner]} called {other.signature}\n    at {other.site}"
+        )
+
+
+class Group:
+    """What the ranks of one process group share: the calls that are under way among them."""
+
+    def __init__(self, name, ranks, world):
+        self.name, self.ranks = name, tuple(ranks)
+        self.is_world = len(self.ranks) == world
+        self.issued = [0] * len(self.ranks)
+        self.open = {}  # number of the call -> Collective
+        self.mailboxes = {}  # receiver -> Mailbox
+
+    def __str__(self):
+        return f"{'the world' if self.is_world else 'the group'} of {ranks_in_words(self.ranks)}"
+
+    def join(self, rank, call):
+        """The collective that this call of ``rank`` belongs to, and whether all its ranks are there now."""
+        number = self.issued[rank]
+        self.issued[rank] += 1
+        collective = self.open.get(number)
+        if collective is None:
+            collective = self.open[number] = Collective(self, number)
+        collective.add(rank, call)
+        full = len(collective.calls) == len(self.ranks)
+        if full:
+            del self.open[number]
+        return collective, full
+
+    def post(self, message):
+        receiver = message.peer if message.signature.name == "send" else message.owner
+        return self.mailboxes.setdefault(receiver, Mailbox()).post(message)
+
+
+def ranks_in_words(ranks):
+    """'rank 3', 'ranks 0-2, 5'."""
+    spans = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    words = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    return f"rank{'s' if len(ranks) != 1 else ''} {words}"

@@ -1,0 +1,295 @@
+"""The `simulated` process group: the methods of torch.distributed's ProcessGroup, as meetings of ranks.
+
+Each collective says which of its tensors must be alike on all ranks, which take part, and what moves once all ranks
+are there (transfer.py). Ranks and roots are those of the group, as torch.distributed passes them.
+"""
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+from . import transfer
+from .call_sites import here
+from .matching import Call, Message, MismatchError, Signature
+from .torch_internals import unobserved
+from .work import DONE, SimulatedWork, Works
+
+
+def _outside(*_):
+    raise RuntimeError("the backend 'simulated' lives inside tinydist.launch(fn, ranks=...): start the ranks with it")
+
+
+dist.Backend.register_backend("simulated", _outside, devices=["cpu"])
+
+
+class Asynchronous:
+    """The options of a call that passes none."""
+
+    asyncOp, reduceOp, rootRank = True, ReduceOp(ReduceOp.SUM), 0
+
+
+class SimulatedProcessGroup(dist.ProcessGroup):
+    """One rank's handle on a ``matching.Group``. ``index`` is its rank in the group."""
+
+    def __init__(self, simulation, group, index):
+        super().__init__(index, len(group.ranks))
+        self.simulation, self.scheduler, self.group = simulation, simulation.scheduler, group
+        self.index, self.count, self.owner = index, len(group.ranks), group.ranks[index]
+        self.description = "undefined"
+        self.coalesced = None  # the works since _start_coalescing
+
+    # Collectives over whole tensors.
+
+    def allreduce(self, tensors, opts=Asynchronous):
+        return self._meet("all_reduce", transfer.all_reduce, tensors, tensors, tensors, opts, reduces=True)
+
+    def reduce(self, tensors, opts=Asynchronous):
+        return self._meet("reduce", transfer.reduce, tensors, tensors, tensors, opts, reduces=True, root=opts.rootRank)
+
+    def broadcast(self, tensors, opts=Asynchronous):
+        return self._meet("broadcast", transfer.broadcast, tensors, tensors, tensors, opts, root=opts.rootRank)
+
+    def barrier(self, opts=Asynchronous):
+        return self._meet("barrier", lambda calls: None, [], [], [], opts)
+
+    def monitored_barrier(self, timeout=None, wait_all_ranks=False):
+        self.barrier().wait()
+
+    # Collectives over one piece for each rank.
+
+    def allgather(self, outputs, inputs, opts=Asynchronous):
+        for pieces, tensor in zip(outputs, inputs, strict=True):
+            self._check_pieces("all_gather", "output", pieces, tensor)
+        return self._meet("all_gather", transfer.all_gather, inputs, inputs, outputs, opts)
+
+    def gather(self, outputs, inputs, opts=Asynchronous):
+        for pieces in outputs:
+            self._check_pieces("gather", "gather_list", pieces, inputs[0])
+        return self._meet("gather", transfer.gather, inputs, inputs, outputs, opts, root=opts.rootRank)
+
+    def scatter(self, outputs, inputs, opts=Asynchronous):
+        for pieces in inputs:
+            self._check_pieces("scatter", "scatter_list", pieces, outputs[0])
+        return self._meet("scatter", transfer.scatter, outputs, inputs, outputs, opts, root=opts.rootRank)
+
+    def reduce_scatter(self, outputs, inputs, opts=Asynchronous):
+        for pieces, tensor in zip(inputs, outputs, strict=True):
+            self._check_pieces("reduce_scatter", "input", pieces, tensor)
+        return self._meet("reduce_scatter", transfer.reduce_scatter, outputs, inputs, outputs, opts, reduces=True)
+
+    def alltoall(self, outputs, inputs, opts=Asynchronous):
+        for what, tensors in (("output", outputs), ("input", inputs)):
+            self._check_count("all_to_all", what, tensors)
+        return self._meet("all_to_all", self._all_to_all, [], inputs, outputs, opts)
+
+    # The same over one tensor, cut in pieces.
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts=Asynchronous):
+        pieces = [self._cut("all_gather", "output", o, i) for o, i in zip(outputs, inputs, strict=True)]
+        flat = [tensor.reshape(-1) for tensor in inputs]
+        return self._meet("all_gather", transfer.all_gather, inputs, flat, pieces, opts, written=outputs)
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts=Asynchronous):
+        pieces = [self._cut("reduce_scatter", "input", i, o) for o, i in zip(outputs, inputs, strict=True)]
+        flat = [tensor.view(-1) for tensor in outputs]
+        return self._meet(
+            "reduce_scatter", transfer.reduce_scatter, outputs, pieces, flat, opts, reduces=True, written=outputs
+        )
+
+    def all_to_all_single(self, output, input, output_splits=(), input_splits=(), opts=Asynchronous):
+        outputs = self._split("output", output, output_splits)
+        inputs = self._split("input", input, input_splits)
+        return self._meet("all_to_all", self._all_to_all, [], inputs, outputs, opts, written=[output])
+
+    def all_gather_single(self, output, input, opts=Asynchronous):
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single(self, output, input, opts=Asynchronous):
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def allgather_coalesced(self, outputs, inputs, opts=Asynchronous):
+        return self.allgather(list(zip(*outputs, strict=True)), inputs, opts)
+
+    allreduce_coalesced = allreduce
+    _allgather_base, allgather_into_tensor_coalesced = all_gather_single, all_gather_single_coalesced
+    _reduce_scatter_base, reduce_scatter_tensor_coalesced = reduce_scatter_single, reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    # Messages.
+
+    def send(self, tensors, peer, tag=0):
+        return self._post("send", tensors, peer, tag)
+
+    def recv(self, tensors, peer, tag=0):
+        return self._post("recv", tensors, peer, tag)
+
+    def recv_anysource(self, tensors, tag=0):
+        return self._post("recv", tensors, None, tag)
+
+    # How calls meet.
+
+    def _meet(self, name, move, alike, inputs, outputs, opts, *, reduces=False, root=None, written=None):
+        """Register this rank's call; the last to arrive moves the data. ``alike`` must agree on all ranks."""
+        self._issue()
+        reduction = self._reduction(name, opts) if reduces else None
+        how = [word for word in (reduction, root) if word is not None]
+        signature = Signature(
+            name,
+            root if root is None else self.group.ranks[root],
+            reduction,
+            tuple([tensor.dtype for tensor in alike]),
+            tuple([tensor.shape for tensor in alike]),
+        )
+        meeting, full = self.group.join(self.index, Call(signature, inputs, outputs, here()))
+        if full:
+            with unobserved():
+                move([meeting.calls[index] for index in range(self.count)], *how)
+            self.scheduler.set(meeting)
+            if not opts.asyncOp:
+                self.scheduler.give_way()
+        return self._handle(meeting, written or outputs, opts.asyncOp)
+
+    def _post(self, name, tensors, peer, tag):
+        self._issue()
+        if peer is not None and not 0 <= peer < self.count:
+            raise ValueError(f"{name}: rank {peer} is not in {self.group}, whose ranks are 0 to {self.count - 1} within it")
+        mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
+        other = self.group.post(mine)
+        if other:
+            sent, received = (mine, other) if name == "send" else (other, mine)
+            with unobserved():
+                transfer.put([received.tensor], [sent.tensor])
+            received.peer = sent.owner
+            self.scheduler.set(mine)
+            self.scheduler.set(other)
+        return self._handle(mine, tensors, True)
+
+    def _issue(self):
+        task = self.scheduler.issue()
+        if task.rank != self.owner:
+            raise RuntimeError(f"rank {task.rank} uses a process group of rank {self.owner}: each rank has its own")
+
+    def _handle(self, event, tensors, asynchronous):
+        if self.coalesced is not None:
+            self.coalesced.append(SimulatedWork(event, self.scheduler, tensors))
+        elif asynchronous:
+            return SimulatedWork(event, self.scheduler, tensors)
+        else:
+            self.scheduler.wait(event)
+        return DONE
+
+    def _start_coalescing(self, device):
+        self.coalesced = []
+
+    def _end_coalescing(self, device):
+        works, self.coalesced = self.coalesced, None
+        return Works(works)
+
+    def _all_to_all(self, calls):
+        """What one rank sends another must be as long as what that one expects."""
+        for source, sender in enumerate(calls):
+            for destination, receiver in enumerate(calls):
+                sent, expected = sender.inputs[destination], receiver.outputs[source]
+                if sent.shape != expected.shape or sent.dtype != expected.dtype:
+                    source, destination = self.group.ranks[source], self.group.ranks[destination]
+                    raise MismatchError(
+                        f"all_to_all on {self.group}: rank {source} sends {list(sent.shape)} {sent.dtype} to rank "
+                        f"{destination}, which expects {list(expected.shape)} {expected.dtype} from it\n"
+                        f"  rank {source} calls at {sender.site}\n  rank {destination} calls at {receiver.site}"
+                    )
+        transfer.all_to_all(calls)
+
+    # Checks of one rank's own arguments, as a real backend makes them.
+
+    def _where(self, name):
+        return f"{name} on rank {self.group.ranks[self.index]} of {self.group}"
+
+    def _reduction(self, name, opts):
+        reduction = transfer.NAMES.get(int(opts.reduceOp.op))
+        if reduction is None:
+            raise NotImplementedError(f"{self._where(name)}: simulated ranks cannot reduce with {opts.reduceOp.op}")
+        return reduction
+
+    def _check_count(self, name, what, tensors):
+        if len(tensors) != self.count:
+            raise ValueError(f"{self._where(name)}: {what} needs {self.count} tensors, one for each rank, got {len(tensors)}")
+
+    def _check_pieces(self, name, what, pieces, like):
+        self._check_count(name, what, pieces)
+        for index, piece in enumerate(pieces):
+            if piece.shape != like.shape or piece.dtype != like.dtype:
+                raise ValueError(
+                    f"{self._where(name)}: {what}[{index}] is {list(piece.shape)} {piece.dtype}, but the tensor that "
+                    f"belongs to it is {list(like.shape)} {like.dtype}"
+                )
+
+    def _cut(self, name, what, whole, piece):
+        """``whole`` as one flat piece for each rank, each of the size of ``piece``."""
+        if whole.numel() != self.count * piece.numel() or whole.dtype != piece.dtype:
+            raise ValueError(
+                f"{self._where(name)}: {what} needs {self.count} ranks x {piece.numel()} = {self.count * piece.numel()} "
+                f"elements of {piece.dtype}, got {whole.numel()} of {whole.dtype}"
+            )
+        return whole.view(self.count, -1).unbind() if piece.numel() else [whole.view(-1)] * self.count
+
+    def _split(self, what, tensor, sizes):
+        """``tensor`` cut along its first dim: by ``sizes``, or evenly."""
+        rows = tensor.shape[0]
+        if not sizes and rows % self.count:
+            raise ValueError(f"{self._where('all_to_all')}: {rows} rows of {what} cannot be split evenly among {self.count} ranks")
+        sizes = list(sizes) or [rows // self.count] * self.count
+        if len(sizes) != self.count or sum(sizes) != rows:
+            raise ValueError(
+                f"{self._where('all_to_all')}: {what} splits {sizes} need {self.count} numbers whose sum is {rows}, the rows of {what}"
+            )
+        return tensor.split(sizes)
+
+    # What torch.distributed asks of a group.
+
+    def new_group(self, ranks, timeout=None, pg_options=None, group_name=None, group_desc=None):
+        me = self.group.ranks[self.index]
+        return self.simulation.process_group(group_name, ranks, me, group_desc) if me in ranks else None
+
+    def rank(self):
+        return self.index
+
+    def size(self):
+        return self.count
+
+    getRank, getSize = rank, size
+
+    def name(self):
+        return "simulated"
+
+    getBackendName = _get_backend_name = name
+
+    @property
+    def group_name(self):
+        return self.group.name
+
+    @property
+    def group_desc(self):
+        return self.description
+
+    def getGroupName(self):
+        return self.group.name
+
+    def getGroupDesc(self):
+        return self.description
+
+    def _set_group_name(self, name):
+        self.group.name = name
+
+    def _set_group_desc(self, description):
+        self.description = description
+
+    setGroupName, setGroupDesc = _set_group_name, _set_group_desc
+
+    @property
+    def _device_types(self):
+        return [torch.device("cpu")]
+
+    def shutdown(self):
+        pass
+
+    abort = shutdown

@@ -1,0 +1,114 @@
+"""What changes hands with the baton: the state that a process has for itself and threads share.
+
+Grad mode, autocast and the default device are not here: torch keeps them for each thread.
+"""
+
+import io
+import os
+import random
+import sys
+
+import numpy
+import torch
+
+from .torch_internals import RankWorld, get_world, set_world
+
+
+class Random(random.Random):
+    """A generator whose methods can stand in for the functions of the module ``random``."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.functions = functions_of(self)
+
+
+def functions_of(generator):
+    return {name: getattr(generator, name) for name in random.__all__ if hasattr(generator, name)}
+
+
+KERNEL_FUNCTIONS = functions_of(random._inst)
+
+
+class State:
+    """The values of all that, while somebody else has the baton. Made anew, it holds those of this moment."""
+
+    def __init__(self):
+        self.leave()
+
+    def leave(self):
+        self.torch_random = torch.default_generator.get_state()
+        self.python_random = random._inst
+        self.numpy_random = numpy.random.get_bit_generator()
+        self.dtype = torch.get_default_dtype()
+        self.world = get_world()
+        self.environment = os.environ._data
+        self.stdout, self.stderr = sys.stdout, sys.stderr
+
+    def enter(self):
+        torch.default_generator.set_state(self.torch_random)
+        random._inst = self.python_random
+        random.__dict__.update(getattr(self.python_random, "functions", KERNEL_FUNCTIONS))
+        numpy.random.set_bit_generator(self.numpy_random)
+        if torch.get_default_dtype() is not self.dtype:
+            torch.set_default_dtype(self.dtype)
+        set_world(self.world)
+        os.environ._data = self.environment
+        sys.stdout, sys.stderr = self.stdout, self.stderr
+
+
+class RankState(State):
+    """What a fresh process finds. ``show(rank, stream, line)`` is given each line that the rank prints."""
+
+    def __init__(self, rank, size, seed, show):
+        self.torch_random = torch.Generator().manual_seed(seed).get_state()
+        self.python_random = Random(seed)
+        self.numpy_random = numpy.random.MT19937(seed)
+        self.dtype = torch.float32
+        self.world = RankWorld()
+        self.environment = os.environ._data | encoded(environment(rank, size))
+        self.stdout, self.stderr = (RankStream(rank, name, show) for name in ("stdout", "stderr"))
+
+    def flush(self):
+        self.stdout.close_line()
+        self.stderr.close_line()
+
+
+def environment(rank, size):
+    """What torchrun sets for ``rank`` of ``size`` on one machine."""
+    return {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "GROUP_RANK": 0,
+        "MASTER_ADDR": "simulated",
+        "MASTER_PORT": 0,
+    }
+
+
+def encoded(variables):
+    return {os.environ.encodekey(name): os.environ.encodevalue(str(value)) for name, value in variables.items()}
+
+
+class RankStream(io.TextIOBase):
+    """A rank's stdout or stderr: passes on whole lines."""
+
+    encoding = "utf-8"
+
+    def __init__(self, rank, name, show):
+        self.rank, self.name, self.show = rank, name, show
+        self.line = ""
+
+    def writable(self):
+        return True
+
+    def write(self, text):
+        *lines, self.line = (self.line + text).split("\n")
+        for line in lines:
+            # A progress bar writes one line over and over: its last state counts.
+            self.show(self.rank, self.name, line.rsplit("\r", 1)[-1])
+        return len(text)
+
+    def close_line(self):
+        if self.line:
+            self.write("\n")

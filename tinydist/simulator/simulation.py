@@ -1,0 +1,93 @@
+"""One run of a program on simulated ranks: scheduler, process groups and the ranks' own state, put together."""
+
+import os
+import random
+import sys
+import threading
+import warnings
+
+import torch
+
+from . import torch_internals
+from .deadlock import explain
+from .matching import Group
+from .process_group import SimulatedProcessGroup
+from .rank_state import RankState, State
+from .scheduler import Scheduler
+from .store import SharedStore
+
+running = threading.Lock()  # the kernel has one torch.distributed to lend
+
+
+class Simulation:
+    """``ranks`` simulated ranks, ready to run one program.
+
+    ``schedule``: "fifo", or "shuffle" for another legal order of events, chosen by ``seed`` and replayed by it.
+    """
+
+    def __init__(self, ranks, *, seed=0, schedule="fifo", init=True):
+        self.ranks, self.seed, self.init = ranks, seed, init
+        self.states = [RankState(rank, ranks, seed, self._show) for rank in range(ranks)]
+        self.scheduler = Scheduler(
+            ranks,
+            enter=lambda rank: self.states[rank].enter(),
+            leave=lambda rank: self.states[rank].leave(),
+            random=random.Random(seed) if schedule == "shuffle" else None,
+        )
+        self.store = SharedStore(self.scheduler)
+        self.groups = {}  # (name, ranks) -> Group
+        self.identity = {rank: rank for rank in range(ranks)}
+        self.kernel_streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+
+    def run(self, fn, args=(), patience=60.0):
+        """What ``fn(*args)`` returned, by rank."""
+        if not running.acquire(blocking=False):
+            raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
+        kernel = State()
+        threads = torch.get_num_threads()
+        try:
+            with torch_internals.replaced(self._new_process_group, self._rendezvous), warnings.catch_warnings():
+                # As torchrun does: more threads than ranks would only wait for each other.
+                torch.set_num_threads(1)
+                return self.scheduler.run(
+                    lambda rank: self._live(rank, fn, args), explain=explain, patience=patience, pin=True
+                )
+        finally:
+            kernel.enter()
+            torch.set_num_threads(threads)
+            running.release()
+
+    def _live(self, rank, fn, args):
+        try:
+            with torch.autograd.set_multithreading_enabled(False):
+                if self.init:
+                    group = self.process_group("0", range(self.ranks), rank, "default_pg")
+                    torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)
+                return fn(*args)
+        finally:
+            torch_internals.forget_groups()
+            self.states[rank].flush()
+
+    def process_group(self, name, ranks, me, description):
+        """The handle of rank ``me`` on the group of that name and these ranks, which they share."""
+        ranks = tuple(ranks)
+        group = self.groups.setdefault((name, ranks), Group(name, ranks, self.ranks))
+        handle = SimulatedProcessGroup(self, group, ranks.index(me))
+        handle.description = description or "undefined"
+        return handle
+
+    def _new_process_group(self, size, rank, ranks_in_group, backend, store, name, group_desc=None, **options):
+        """Stands in for torch's, which ``init_process_group`` calls for the default group."""
+        if size != self.ranks:
+            raise ValueError(f"init_process_group: world_size is {size}, but {self.ranks} ranks were launched")
+        handle = self.process_group(name, range(size), rank, group_desc)
+        torch_internals.install_group(handle, name, backend, store)
+        return handle, store
+
+    def _rendezvous(self, url, rank=-1, world_size=-1, **options):
+        """Stands in for torch's: whatever the address, the peers are here."""
+        yield self.store, int(os.environ["RANK"]), self.ranks
+
+    def _show(self, rank, stream, line):
+        kernel_stream = self.kernel_streams[stream]
+        self.scheduler.notices.put(lambda: print(f"[rank {rank}] {line}", file=kernel_stream))

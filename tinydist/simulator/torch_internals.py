@@ -1,0 +1,119 @@
+"""Every private name of torch that tinydist touches, and why. Written for torch 2.13."""
+
+import sys
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+import torch.distributed.nn.functional  # noqa: F401  binds the default group of the moment when it is imported
+from torch._C import _distributed_c10d as native
+
+NEEDED = (
+    (c10d, ("_World", "_world", "_new_process_group_helper", "_register_process_group", "_unregister_all_process_groups")),
+    (c10d, ("rendezvous", "_backend", "_default_pg_init_method")),
+    (native, ("_set_thread_isolation_mode",)),
+    (torch._C, ("_DisableTorchDispatch", "_current_autograd_node")),
+    (torch, ("_foreach_copy_",)),
+    (torch.autograd.Variable._execution_engine, ("queue_callback",)),
+)
+missing = [f"{getattr(home, '__name__', home)}.{name}" for home, names in NEEDED for name in names if not hasattr(home, name)]
+if missing:
+    raise ImportError(
+        f"simulated ranks need names of torch that torch {torch.__version__} does not have: {', '.join(missing)}. "
+        "tinydist is tested with torch 2.13: install that version (pip install torch==2.13.0)."
+    )
+
+copy_all = torch._foreach_copy_  # (destinations, sources)
+NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed.__file__}
+
+
+class RankWorld(c10d._World):
+    """What torch.distributed knows of groups on one rank: plain attributes where torch's own has global ones."""
+
+    default_pg = pg_map = pg_names = pg_group_ranks = pg_backend_config = None
+    group_count = tags_to_pg = pg_to_tag = pg_coalesce_state = comms = None
+
+    def __init__(self):
+        self.group_count = 0
+        self.pg_map, self.pg_names, self.pg_group_ranks, self.pg_backend_config = {}, {}, {}, {}
+        self.tags_to_pg, self.pg_to_tag, self.pg_coalesce_state, self.comms = {}, {}, {}, []
+
+
+def get_world():
+    return c10d._world
+
+
+def set_world(world):
+    c10d._world = world
+
+
+@contextmanager
+def replaced(new_process_group, rendezvous):
+    """``init_process_group`` makes its group with ``new_process_group`` and finds its peers with ``rendezvous``.
+
+    On leaving, torch.distributed is as it was: the kernel's own groups are untouched.
+    """
+    names = ("_world", "_backend", "_default_pg_init_method", "_new_process_group_helper", "rendezvous")
+    before = {name: getattr(c10d, name) for name in names}
+    c10d._new_process_group_helper, c10d.rendezvous = new_process_group, rendezvous
+    native._set_thread_isolation_mode(True)  # a registry of group names for each thread, and so for each rank
+    try:
+        yield
+    finally:
+        native._set_thread_isolation_mode(False)
+        for name, value in before.items():
+            setattr(c10d, name, value)
+
+
+def install_world_group(group, name, backend, store, identity):
+    """What ``init_process_group`` records, without its dictionary of all ranks on every rank."""
+    world = c10d._world
+    world.default_pg, world.group_count = group, 1
+    world.pg_group_ranks[group] = identity
+    install_group(group, name, backend, store)
+
+
+def install_group(group, name, backend, store):
+    world = c10d._world
+    world.pg_map[group] = (dist.Backend(backend), store)
+    world.pg_names[group] = name
+    world.pg_backend_config[group] = backend
+    world.pg_to_tag[group] = f"ptd:{name}"
+    world.tags_to_pg[f"ptd:{name}"] = [group]
+    c10d._register_process_group(name, group)
+
+
+def forget_groups():
+    """The groups of the running rank are gone, however it ended."""
+    c10d._unregister_all_process_groups()
+
+
+class unobserved(torch.inference_mode):
+    """Moving data between ranks is no operator of any rank: no autograd, no dispatch modes, no subclasses."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.guard = torch._C._DisableTorchDispatch()
+
+    def __exit__(self, *error):
+        del self.guard
+        super().__exit__(*error)
+
+
+def in_backward():
+    """Is a node of the autograd graph being run in this thread?"""
+    return torch._C._current_autograd_node() is not None
+
+
+def before_backward_ends(callback):
+    """Call ``callback`` when all nodes have run, before the callbacks that are queued after it."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+def native_code_will_wait():
+    """Does the call come from inside DDP or the autograd engine, which wait for futures in C++?"""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename not in NATIVE_WAITERS:
+        frame = frame.f_back
+    return frame is not None

@@ -1,0 +1,83 @@
+"""What a collective does to the tensors once all its ranks are there. ``calls`` are in the order of group ranks.
+
+Sums run in the order of ranks, so every rank and every way to shard gets the same bits.
+"""
+
+import torch
+from torch.distributed import ReduceOp
+
+from .torch_internals import copy_all
+
+IN_PLACE = {
+    "SUM": torch.Tensor.add_,
+    "AVG": torch.Tensor.add_,
+    "PRODUCT": torch.Tensor.mul_,
+    "MIN": lambda a, b: torch.minimum(a, b, out=a),
+    "MAX": lambda a, b: torch.maximum(a, b, out=a),
+    "BAND": torch.Tensor.bitwise_and_,
+    "BOR": torch.Tensor.bitwise_or_,
+    "BXOR": torch.Tensor.bitwise_xor_,
+}
+NAMES = {int(getattr(ReduceOp, name)): name for name in IN_PLACE}
+
+
+def reduced(tensors, reduction):
+    """One new tensor from those of all ranks."""
+    combine = IN_PLACE[reduction]
+    total = tensors[0].clone()
+    for tensor in tensors[1:]:
+        combine(total, tensor)
+    if reduction == "AVG":
+        rounding = None if total.is_floating_point() else "trunc"
+        total.div_(len(tensors), rounding_mode=rounding)
+    return total
+
+
+def put(outputs, sources):
+    """Copy pairwise. Through ``.data``, since a real backend leaves the version counters of autograd alone too."""
+    copy_all([output.data for output in outputs], sources)
+
+
+def all_reduce(calls, reduction):
+    for tensors in zip(*(call.inputs for call in calls), strict=True):
+        put(tensors, [reduced(tensors, reduction)] * len(tensors))
+
+
+def reduce(calls, reduction, root):
+    for output, *tensors in zip(calls[root].inputs, *(call.inputs for call in calls), strict=True):
+        put([output], [reduced(tensors, reduction)])
+
+
+def broadcast(calls, root):
+    for call in calls:
+        if call is not calls[root]:
+            put(call.inputs, calls[root].inputs)
+
+
+def all_gather(calls):
+    """``outputs[part][source]`` from ``inputs[part]``."""
+    for part in range(len(calls[0].inputs)):
+        sources = [call.inputs[part] for call in calls]
+        for call in calls:
+            copy_all(call.outputs[part], sources)
+
+
+def reduce_scatter(calls, reduction):
+    """``outputs[part]`` from ``inputs[part][destination]``."""
+    for part in range(len(calls[0].inputs)):
+        totals = [reduced(column, reduction) for column in zip(*(call.inputs[part] for call in calls), strict=True)]
+        copy_all([call.outputs[part] for call in calls], totals)
+
+
+def all_to_all(calls):
+    """``outputs[source]`` from ``inputs[destination]``."""
+    for destination, call in enumerate(calls):
+        copy_all(call.outputs, [source.inputs[destination] for source in calls])
+
+
+def gather(calls, root):
+    copy_all(calls[root].outputs, [call.inputs[0] for call in calls])
+
+
+def scatter(calls, root):
+    copy_all([call.outputs[0] for call in calls], calls[root].inputs)

@@ -1,0 +1,115 @@
+"""A handle on communication under way: torch.distributed's Work, and the future that DDP asks it for."""
+
+from torch.distributed import Work
+from torch.futures import Future
+
+from .torch_internals import before_backward_ends, in_backward, native_code_will_wait
+
+
+class SimulatedWork(Work):
+    """Waits for ``event``; holds the tensors that the call writes."""
+
+    def __init__(self, event, scheduler, tensors):
+        super().__init__()
+        self.event, self.scheduler, self.tensors = event, scheduler, tensors
+        self.future = None
+
+    def wait(self, timeout=None):
+        self.scheduler.wait(self.event)
+        # Completed here, by the rank that owns it, so that callbacks run as that rank.
+        if self.future and not self.future.done():
+            self.future.set_result(self.tensors)
+        return True
+
+    synchronize = block_current_stream = wait
+
+    def is_completed(self):
+        if not self.event.done:
+            self.scheduler.pause()
+        return self.event.done
+
+    def is_success(self):
+        return self.event.done
+
+    def exception(self):
+        return None
+
+    def result(self):
+        self.wait()
+        return self.tensors
+
+    def source_rank(self):
+        return self.event.peer
+
+    _source_rank = source_rank
+
+    def get_future(self):
+        """In backward, a future that is done before backward ends, so that communication and backward overlap.
+
+        torch's C++ code (DDP) waits for futures natively, which would block all ranks. So where it is going to, the
+        wait is done here, first: at the end of backward, or at once where no graph is run.
+        """
+        if self.future is None:
+            self.future = RankFuture(self)
+            if in_backward():
+                before_backward_ends(self.wait)
+            elif self.event.done or native_code_will_wait():
+                self.wait()
+        return self.future
+
+
+class RankFuture(Future):
+    """A future whose wait lets other ranks run."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.work = work
+
+    def wait(self):
+        self.work.wait()
+        return super().wait()
+
+    def value(self):
+        self.work.wait()
+        return super().value()
+
+    def then(self, callback):
+        following = RankFuture(self.work)
+
+        def run(done):
+            try:
+                following.set_result(callback(done))
+            except Exception as error:
+                following.set_exception(error)
+
+        self.add_done_callback(run)
+        return following
+
+
+class Works(Work):
+    """Several works, waited for as one."""
+
+    def __init__(self, works):
+        super().__init__()
+        self.works = works
+
+    def wait(self, timeout=None):
+        return all([work.wait() for work in self.works])
+
+    def is_completed(self):
+        return all([work.is_completed() for work in self.works])
+
+
+class Done(Work):
+    """What a call returns that was waited for inside."""
+
+    def wait(self, timeout=None):
+        return True
+
+    def is_completed(self):
+        return True
+
+    is_success = synchronize = wait
+
+
+DONE = Done()
