@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from .simulator.call_sites import for_learner
 from .simulator.simulation import Simulation
 
 BACKENDS = ("simulated", "gloo", "nccl")
@@ -52,14 +53,17 @@ def launch(fn, ranks=4, *args, backend=None, seed=0, schedule="fifo", timeout=No
         raise ValueError(f"launch: schedule must be 'fifo' or 'shuffle', got {schedule!r}")
     if not isinstance(ranks, int) or ranks < 1:
         raise ValueError(f"launch: ranks must be a whole number from 1, got {ranks!r}")
-    if under_torchrun():
-        return Run(*join(fn, args, backend, seed, init))
-    if backend == "simulated":
-        simulation = Simulation(ranks, seed=seed, schedule=schedule, init=init)
-        return Run(simulation.run(fn, args, patience=timeout or 60.0), backend)
-    from . import processes
+    try:
+        if under_torchrun():
+            return Run(*join(fn, args, backend, seed, init))
+        if backend == "simulated":
+            simulation = Simulation(ranks, seed=seed, schedule=schedule, init=init)
+            return Run(simulation.run(fn, args, patience=timeout or 60.0), backend)
+        from . import processes
 
-    return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)
+        return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)
+    except BaseException as error:
+        raise for_learner(error)
 
 
 def under_torchrun():

@@ -5,11 +5,11 @@ import os
 import sys
 from contextlib import contextmanager
 from importlib.util import find_spec
+from types import TracebackType
 
-# Frames of these are not the learner's: torch, tinydist, and the module behind `with`.
-LIBRARIES = tuple(
-    os.path.dirname(find_spec(name).origin) + os.sep for name in ("torch", "tinydist")
-) + (contextmanager.__code__.co_filename, "<frozen")
+TORCH, TINYDIST = (os.path.dirname(find_spec(name).origin) + os.sep for name in ("torch", "tinydist"))
+STARTERS = tuple(TINYDIST + name for name in ("launch.py", "processes.py", "simulator" + os.sep))
+LIBRARIES = (TORCH, TINYDIST, contextmanager.__code__.co_filename, "<frozen")
 _is_library = {}  # file name -> bool
 
 
@@ -73,3 +73,20 @@ def _title(filename):
             return " ".join(label)
     relative = os.path.relpath(filename) if os.path.exists(filename) else filename
     return filename if relative.startswith("..") else relative
+
+
+def for_learner(error):
+    """``error`` with a traceback of the learner's own lines: without the frames that started the ranks, and for an
+    error that tinydist raised, without the frames of torch and tinydist that led to it."""
+    links = []
+    link = error.__traceback__
+    while link:
+        links.append(link)
+        link = link.tb_next
+    ours = links and links[-1].tb_frame.f_code.co_filename.startswith(TINYDIST)
+    leave_out = _of_library if ours else lambda code: code.co_filename.startswith(STARTERS)
+    kept = None
+    for link in reversed(links):
+        if not leave_out(link.tb_frame.f_code):
+            kept = TracebackType(kept, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    return error.with_traceback(kept)

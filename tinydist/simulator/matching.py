@@ -38,6 +38,15 @@ class Signature(NamedTuple):
         return next(word for word, mine, theirs in zip(words, self, other, strict=True) if mine != theirs)
 
 
+def mismatch(where, what, rank, call, other_rank, other):
+    """A MismatchError between the call of ``rank`` and one that was there before it."""
+    return MismatchError(
+        f"{where}: the {what} differ\n"
+        f"  rank {rank} calls {call.signature}\n    at {call.site}\n"
+        f"  rank {other_rank} called {other.signature}\n    at {other.site}"
+    )
+
+
 class Call:
     """One rank's part in a collective."""
 
@@ -60,18 +69,11 @@ class Collective(Event):
     def add(self, rank, call):
         for there, other in self.calls.items():
             if call.signature != other.signature:
-                raise self.mismatch(rank, call, there, other)
-            break
+                ranks = self.group.ranks
+                where = f"call {self.number + 1} on {self.group}"
+                raise mismatch(where, call.signature.difference(other.signature), ranks[rank], call, ranks[there], other)
+            break  # the others agree with the first
         self.calls[rank] = call
-
-    def mismatch(self, rank, call, there, other, what=None):
-        what = what or f"the {call.signature.difference(other.signature)} differ"
-        ranks = self.group.ranks
-        return MismatchError(
-            f"call {self.number + 1} on {self.group}: {what}\n"
-            f"  rank {ranks[rank]} calls {call.signature}\n    at {call.site}\n"
-            f"  rank {ranks[there]} called {other.signature}\n    at {other.site}"
-        )
 
     def missing(self):
         return [rank for index, rank in enumerate(self.group.ranks) if index not in self.calls]
@@ -120,19 +122,15 @@ class Mailbox:
         theirs, mine = (self.receives, self.sends) if sending else (self.sends, self.receives)
         for index, other in enumerate(theirs):
             if message.meets(other):
-                if message.signature[1:] != other.signature[1:]:
-                    raise self._mismatch(message, other)
+                alike = other.signature._replace(name=message.signature.name)
+                if message.signature != alike:
+                    ranks = message.group.ranks
+                    where = f"a message on {message.group}"
+                    what = message.signature.difference(alike)
+                    raise mismatch(where, what, ranks[message.owner], message, ranks[other.owner], other)
                 return theirs.pop(index)
         mine.append(message)
         return None
-
-    def _mismatch(self, message, other):
-        ranks = message.group.ranks
-        return MismatchError(
-            f"a message on {message.group}: the {message.signature[1:] and message.signature._replace(name=other.signature.name).difference(other.signature)} differ\n"
-            f"  rank {ranks[message.owner]} calls {message.signature}\n    at {message.site}\n"
-            f"  rank {ranks[other.owner]} called {other.signature}\n    at {other.site}"
-        )
 
 
 class Group:

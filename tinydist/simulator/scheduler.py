@@ -168,6 +168,7 @@ class Scheduler:
             pass
         except BaseException as failure:
             if not self.aborting:
+                failure.add_note(f"on rank {task.rank} of {len(self.tasks)}")
                 self.notices.put(partial(self._fail, failure))
                 return
         if not self.aborting:

@@ -64,6 +64,9 @@ class Simulation:
                     group = self.process_group("0", range(self.ranks), rank, "default_pg")
                     torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)
                 return fn(*args)
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise RuntimeError(f"rank {rank} called sys.exit({end.code!r})") from None
         finally:
             torch_internals.forget_groups()
             self.states[rank].flush()

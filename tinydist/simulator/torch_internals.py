@@ -56,6 +56,7 @@ def replaced(new_process_group, rendezvous):
     """
     names = ("_world", "_backend", "_default_pg_init_method", "_new_process_group_helper", "rendezvous")
     before = {name: getattr(c10d, name) for name in names}
+    excepthook = sys.excepthook  # init_process_group wraps it
     c10d._new_process_group_helper, c10d.rendezvous = new_process_group, rendezvous
     native._set_thread_isolation_mode(True)  # a registry of group names for each thread, and so for each rank
     try:
@@ -64,6 +65,7 @@ def replaced(new_process_group, rendezvous):
         native._set_thread_isolation_mode(False)
         for name, value in before.items():
             setattr(c10d, name, value)
+        sys.excepthook = excepthook
 
 
 def install_world_group(group, name, backend, store, identity):

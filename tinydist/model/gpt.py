@@ -1,0 +1,103 @@
+"""A GPT: the decoder of a transformer that predicts the next token.
+
+    tokens [B, T] -> embedding -> blocks (attention + MLP) -> norm -> logits [B, T, V]
+
+B sequences, T tokens each, D numbers a token, H heads, V tokens in the vocabulary. Pre-norm blocks, learned positions
+and tied embeddings as in GPT-2 (Radford et al. 2019, section 2.3). It knows nothing of parallelism: that is applied
+from outside.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    vocab_size: int = 256  # every byte is a token
+    context: int = 64  # longest sequence, in tokens
+    layers: int = 2
+    heads: int = 4
+    dim: int = 64
+
+    def __post_init__(self):
+        if self.dim % self.heads:
+            raise ValueError(f"GPTConfig: dim must divide into heads, but {self.dim} / {self.heads} is not whole")
+
+
+class Attention(nn.Module):
+    """Each token takes a mean of the values before it, weighted by how well its query fits their keys."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.heads = config.heads
+        self.qkv = nn.Linear(config.dim, 3 * config.dim)
+        self.out = nn.Linear(config.dim, config.dim)
+
+    def forward(self, x):  # [B, T, D]
+        B, T, D = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)  # [B, H, T, D/H]
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # [B, H, T, D/H]
+        return self.out(mixed.transpose(1, 2).reshape(B, T, D))  # [B, T, D]
+
+
+class MLP(nn.Module):
+    """What each token makes of what it has gathered."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.up = nn.Linear(config.dim, 4 * config.dim)
+        self.down = nn.Linear(4 * config.dim, config.dim)
+
+    def forward(self, x):  # [B, T, D]
+        return self.down(F.gelu(self.up(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.attention_norm, self.attention = nn.LayerNorm(config.dim), Attention(config)
+        self.mlp_norm, self.mlp = nn.LayerNorm(config.dim), MLP(config)
+
+    def forward(self, x):  # [B, T, D]
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class GPT(nn.Module):
+    """``model(tokens)`` gives logits; ``model.loss(tokens, targets)`` the mean cross-entropy, in nats a token."""
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.config = config = config or GPTConfig()
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.position = nn.Embedding(config.context, config.dim)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.dim)
+        self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
+        self.head.weight = self.embedding.weight
+        self.apply(self._initialize)
+
+    def _initialize(self, module):
+        """Normal with deviation 0.02; what adds to the residual stream, 1/sqrt(2 layers) of it."""
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+        if isinstance(module, Block):
+            for projection in (module.attention.out, module.mlp.down):
+                nn.init.normal_(projection.weight, std=0.02 / (2 * self.config.layers) ** 0.5)
+
+    def forward(self, tokens):  # [B, T]
+        T = tokens.shape[1]
+        if T > self.config.context:
+            raise ValueError(f"GPT: a sequence of {T} tokens, but the context is {self.config.context}")
+        x = self.embedding(tokens) + self.position.weight[:T]  # [B, T, D]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))  # [B, T, V]
+
+    def loss(self, tokens, targets):
+        return F.cross_entropy(self(tokens).flatten(0, 1), targets.flatten())
