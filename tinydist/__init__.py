@@ -1,13 +1,19 @@
-"""tinydist: learn how large models are trained on many accelerators.
+"""tinydist: how large models are trained on many accelerators, step by step, on a laptop.
+
+The library in reading order:
 
     simulator/        a cluster inside one process: a backend of torch.distributed
     processes.py      real ranks from a notebook: gloo or nccl workers
     launch.py         the front door: run one function on N ranks of any world
     model/            one plain GPT that knows nothing of parallelism, and text for it
+    doctor.py         is everything here that tinydist needs?
 """
 
-from .launch import Run, launch
-from .simulator.deadlock import DeadlockError
-from .simulator.matching import MismatchError
+from importlib.util import find_spec
 
-__all__ = ["DeadlockError", "MismatchError", "Run", "launch"]
+if find_spec("torch"):  # without it, only the doctor works
+    from .launch import Run, launch
+    from .simulator.deadlock import DeadlockError
+    from .simulator.matching import MismatchError
+
+    __all__ = ["DeadlockError", "MismatchError", "Run", "launch"]

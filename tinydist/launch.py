@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from .simulator.call_sites import for_learner
+from .simulator.call_sites import learners_traceback
 from .simulator.simulation import Simulation
 
 BACKENDS = ("simulated", "gloo", "nccl")
@@ -63,7 +63,8 @@ def launch(fn, ranks=4, *args, backend=None, seed=0, schedule="fifo", timeout=No
 
         return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)
     except BaseException as error:
-        raise for_learner(error)
+        error.__traceback__ = learners_traceback(error)
+        raise
 
 
 def under_torchrun():

@@ -9,7 +9,6 @@ from outside.
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -92,7 +91,7 @@ class GPT(nn.Module):
 
     def forward(self, tokens):  # [B, T]
         T = tokens.shape[1]
-        if T > self.config.context:
+        if self.config.context < T:
             raise ValueError(f"GPT: a sequence of {T} tokens, but the context is {self.config.context}")
         x = self.embedding(tokens) + self.position.weight[:T]  # [B, T, D]
         for block in self.blocks:

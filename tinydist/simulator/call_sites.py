@@ -75,18 +75,18 @@ def _title(filename):
     return filename if relative.startswith("..") else relative
 
 
-def for_learner(error):
-    """``error`` with a traceback of the learner's own lines: without the frames that started the ranks, and for an
-    error that tinydist raised, without the frames of torch and tinydist that led to it."""
+def learners_traceback(error):
+    """The traceback of ``error`` without the frames that started the ranks; if tinydist raised it, without those of
+    torch and tinydist that lie behind the learner's last line, too."""
     links = []
     link = error.__traceback__
     while link:
         links.append(link)
         link = link.tb_next
-    ours = links and links[-1].tb_frame.f_code.co_filename.startswith(TINYDIST)
-    leave_out = _of_library if ours else lambda code: code.co_filename.startswith(STARTERS)
+    ours = links[-1].tb_frame.f_code.co_filename.startswith(TINYDIST)
+    left_out = LIBRARIES if ours else STARTERS
     kept = None
     for link in reversed(links):
-        if not leave_out(link.tb_frame.f_code):
+        if not link.tb_frame.f_code.co_filename.startswith(left_out):
             kept = TracebackType(kept, link.tb_frame, link.tb_lasti, link.tb_lineno)
-    return error.with_traceback(kept)
+    return kept

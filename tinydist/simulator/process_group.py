@@ -97,7 +97,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         )
 
     def all_to_all_single(self, output, input, output_splits=(), input_splits=(), opts=Asynchronous):
-        outputs = self._split("output", output, output_splits)
+        outputs = self._split("output", output.data, output_splits)  # .data: see transfer.put
         inputs = self._split("input", input, input_splits)
         return self._meet("all_to_all", self._all_to_all, [], inputs, outputs, opts, written=[output])
 
@@ -234,14 +234,12 @@ class SimulatedProcessGroup(dist.ProcessGroup):
 
     def _split(self, what, tensor, sizes):
         """``tensor`` cut along its first dim: by ``sizes``, or evenly."""
-        rows = tensor.shape[0]
+        where, rows = self._where("all_to_all"), tensor.shape[0]
         if not sizes and rows % self.count:
-            raise ValueError(f"{self._where('all_to_all')}: {rows} rows of {what} cannot be split evenly among {self.count} ranks")
+            raise ValueError(f"{where}: {rows} rows of {what} do not divide among {self.count} ranks")
         sizes = list(sizes) or [rows // self.count] * self.count
         if len(sizes) != self.count or sum(sizes) != rows:
-            raise ValueError(
-                f"{self._where('all_to_all')}: {what} splits {sizes} need {self.count} numbers whose sum is {rows}, the rows of {what}"
-            )
+            raise ValueError(f"{where}: {what} needs {self.count} split sizes whose sum is its {rows} rows, got {sizes}")
         return tensor.split(sizes)
 
     # What torch.distributed asks of a group.

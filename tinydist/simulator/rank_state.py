@@ -11,7 +11,7 @@ import sys
 import numpy
 import torch
 
-from .torch_internals import RankWorld, get_world, set_world
+from .torch_internals import RankWorld, dtensor_dispatcher, get_world, set_world
 
 
 class Random(random.Random):
@@ -41,6 +41,7 @@ class State:
         self.numpy_random = numpy.random.get_bit_generator()
         self.dtype = torch.get_default_dtype()
         self.world = get_world()
+        self.dtensor_handlers = dtensor_dispatcher()._custom_op_handlers
         self.environment = os.environ._data
         self.stdout, self.stderr = sys.stdout, sys.stderr
 
@@ -52,6 +53,7 @@ class State:
         if torch.get_default_dtype() is not self.dtype:
             torch.set_default_dtype(self.dtype)
         set_world(self.world)
+        dtensor_dispatcher()._custom_op_handlers = self.dtensor_handlers
         os.environ._data = self.environment
         sys.stdout, sys.stderr = self.stdout, self.stderr
 
@@ -65,6 +67,7 @@ class RankState(State):
         self.numpy_random = numpy.random.MT19937(seed)
         self.dtype = torch.float32
         self.world = RankWorld()
+        self.dtensor_handlers = dict(dtensor_dispatcher()._custom_op_handlers)
         self.environment = os.environ._data | encoded(environment(rank, size))
         self.stdout, self.stderr = (RankStream(rank, name, show) for name in ("stdout", "stderr"))
 

@@ -77,6 +77,8 @@ class Scheduler:
 
     def me(self):
         """The running task. RuntimeError in a thread that is no rank."""
+        if self.aborting:
+            raise Abort
         task = self.running
         if task is None or threading.get_ident() != task.thread.ident:
             raise RuntimeError(
@@ -130,8 +132,6 @@ class Scheduler:
         return self.ready.popleft()
 
     def _pass_on(self, task):
-        if self.aborting:
-            raise Abort
         if not self.ready:
             self._stop_here(task)
         following = self._pick()
@@ -167,6 +167,7 @@ class Scheduler:
         except Abort:
             pass
         except BaseException as failure:
+            task.ended = True
             if not self.aborting:
                 failure.add_note(f"on rank {task.rank} of {len(self.tasks)}")
                 self.notices.put(partial(self._fail, failure))
@@ -204,7 +205,8 @@ class Scheduler:
             self._hand_to(self._pick())
             self._supervise(patience)
         finally:
-            self._unwind()
+            while not self._unwound():
+                pass
         return [task.result for task in self.tasks]
 
     def _supervise(self, patience):
@@ -238,16 +240,24 @@ class Scheduler:
             f"is blocked in native code, while the other ranks cannot run. Its stack:\n{stack}"
         )
 
+    def _unwound(self):
+        """Has all been stopped that still runs? Not if the reader interrupts this a second time."""
+        self.aborting = True
+        try:
+            self._unwind()
+        except KeyboardInterrupt:
+            return False
+        return True
+
     def _unwind(self):
         """Stop what still runs, one rank after another, the running one first."""
-        self.aborting = True
         deadline = time.monotonic() + UNWIND_SECONDS
         started = [task for task in self.tasks if task.thread]
         for task in sorted(started, key=lambda task: task is not self.running):
             while task.thread.is_alive() and time.monotonic() < deadline:
                 if task.parked and task.baton.locked():
                     task.baton.release()
-                else:
+                elif not task.ended:
                     ident = ctypes.c_ulong(task.thread.ident)
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Abort))
                 task.thread.join(1.0)

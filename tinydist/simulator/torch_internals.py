@@ -2,22 +2,23 @@
 
 import sys
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-import torch.distributed.nn.functional  # noqa: F401  binds the default group of the moment when it is imported
+import torch.distributed.nn.functional  # here, since it binds the default group of the moment when it is imported
 from torch._C import _distributed_c10d as native
 
 NEEDED = (
-    (c10d, ("_World", "_world", "_new_process_group_helper", "_register_process_group", "_unregister_all_process_groups")),
-    (c10d, ("rendezvous", "_backend", "_default_pg_init_method")),
+    (c10d, ("_World", "_world", "_backend", "_default_pg_init_method", "rendezvous", "_new_process_group_helper")),
+    (c10d, ("_register_process_group", "_unregister_all_process_groups")),
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node")),
     (torch, ("_foreach_copy_",)),
     (torch.autograd.Variable._execution_engine, ("queue_callback",)),
 )
-missing = [f"{getattr(home, '__name__', home)}.{name}" for home, names in NEEDED for name in names if not hasattr(home, name)]
+missing = [name for home, names in NEEDED for name in names if not hasattr(home, name)]
 if missing:
     raise ImportError(
         f"simulated ranks need names of torch that torch {torch.__version__} does not have: {', '.join(missing)}. "
@@ -46,6 +47,14 @@ def get_world():
 
 def set_world(world):
     c10d._world = world
+
+
+@cache
+def dtensor_dispatcher():
+    """Its ``_custom_op_handlers`` say how DTensor treats operators: ``loss_parallel()`` changes them for a while."""
+    from torch.distributed.tensor import DTensor  # takes half a second the first time
+
+    return DTensor._op_dispatcher
 
 
 @contextmanager

@@ -28,8 +28,8 @@ def reduced(tensors, reduction):
     for tensor in tensors[1:]:
         combine(total, tensor)
     if reduction == "AVG":
-        rounding = None if total.is_floating_point() else "trunc"
-        total.div_(len(tensors), rounding_mode=rounding)
+        exact = total.is_floating_point() or total.is_complex()
+        total.div_(len(tensors), rounding_mode=None if exact else "trunc")
     return total
 
 
@@ -76,8 +76,10 @@ def all_to_all(calls):
 
 
 def gather(calls, root):
-    copy_all(calls[root].outputs, [call.inputs[0] for call in calls])
+    """``outputs[0][source]`` of the root."""
+    copy_all(calls[root].outputs[0], [call.inputs[0] for call in calls])
 
 
 def scatter(calls, root):
-    copy_all([call.outputs[0] for call in calls], calls[root].inputs)
+    """From ``inputs[0][destination]`` of the root."""
+    put([call.outputs[0] for call in calls], calls[root].inputs[0])

@@ -1,0 +1,45 @@
+# make lab     opens the notebooks in JupyterLab
+# make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
+
+# The Python that makes the environment, 3.11 or later: make lab PYTHON=python3.12
+PYTHON ?= python3
+# What JupyterLab is told besides: make lab OPTIONS="--no-browser --port 9999"
+OPTIONS ?=
+
+IN_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
+PYTEST = $(IN_VENV) pytest -q --tb=short --color=no -n auto --maxprocesses 4 --dist loadscope
+AS_ROOT = $(shell test `id -u` -ne 0 || echo --allow-root)
+
+# $(call step,name,what it does,command): one line that ends with the last of the log, or else the log's end.
+define step
+@mkdir -p .venv/logs; log=.venv/logs/$(1).log; printf '%s' "$(2) (log: $$log) ... "; \
+if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
+else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
+endef
+
+.PHONY: lab test lint imports tests notebooks
+
+lab: .venv/made
+	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
+	@$(IN_VENV) jupyter lab $(AS_ROOT) $(OPTIONS) notebooks/00_start_here.ipynb
+
+test: lint imports tests notebooks
+
+lint: .venv/made
+	$(call step,lint,Reading the code with ruff,$(IN_VENV) ruff check)
+
+imports: .venv/made
+	$(call step,imports,Checking the import rule,$(IN_VENV) lint-imports)
+
+tests: .venv/made
+	$(call step,tests,Running the tests,$(PYTEST) tests)
+
+notebooks: .venv/made
+	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) --nbval notebooks)
+
+.venv/made: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinydist needs Python 3.11 or later; \
+	$(PYTHON) is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	$(call step,install,Making the environment in .venv,$(PYTHON) -m venv .venv && \
+	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[test]" && echo done)
+	@touch $@

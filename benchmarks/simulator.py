@@ -1,0 +1,179 @@
+"""Simulated ranks beside gloo processes and torch's own threaded test group, measured in one run.
+
+    python benchmarks/simulator.py [--quick]
+
+Medians. Every line has its target, and the floor of this machine is printed with it: what it takes to hand a lock from
+one bare Python thread to the next.
+"""
+
+import argparse
+import os
+import statistics
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.multi_threaded_pg import _install_threaded_pg, _uninstall_threaded_pg
+
+import tinydist
+from tinydist import processes
+
+KILO, MEGA = 1000, 1 << 20  # floats
+
+
+def median(measure, times):
+    return statistics.median(measure() for _ in range(times))
+
+
+# What is measured: each gives seconds (or bytes).
+
+
+def nothing():
+    pass
+
+
+def start(ranks, launch):
+    begin = time.perf_counter()
+    launch(nothing, ranks)
+    return time.perf_counter() - begin
+
+
+def all_reduces(floats, times):
+    x = torch.ones(floats)
+    for _ in range(3):
+        dist.all_reduce(x)
+    begin = time.perf_counter()
+    for _ in range(times):
+        dist.all_reduce(x)
+    return (time.perf_counter() - begin) / times
+
+
+def all_reduce(ranks, floats, launch, times):
+    return max(launch(all_reduces, ranks, floats, times))
+
+
+
+
+def deadlock(ranks):
+    last = [0.0]
+
+    def program():
+        if dist.get_rank():
+            last[0] = time.perf_counter()
+            dist.barrier()
+
+    try:
+        tinydist.launch(program, ranks)
+    except tinydist.DeadlockError:
+        return time.perf_counter() - last[0]
+
+
+def resident():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+
+def idle_rank(ranks):
+    """Bytes a simulated rank adds to this process, while all wait."""
+
+    def program():
+        dist.barrier()
+        return resident()
+
+    before = resident()
+    return (max(tinydist.launch(program, ranks).results) - before) / ranks
+
+
+# The ways to run ranks.
+
+
+def simulated(fn, ranks, *args):
+    return tinydist.launch(fn, ranks, *args).results
+
+
+def gloo(fn, ranks, *args):
+    return processes.run(fn, ranks, args)
+
+
+def threaded(fn, ranks, *args):
+    """The process group that torch's own tests use: a thread a rank, all at once."""
+    _install_threaded_pg()
+    torch._C._distributed_c10d._set_thread_isolation_mode(True)
+    store, results = dist.HashStore(), [None] * ranks
+
+    def live(rank):
+        dist.init_process_group("threaded", rank=rank, world_size=ranks, store=store)
+        results[rank] = fn(*args)
+        dist.destroy_process_group()
+
+    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch._C._distributed_c10d._set_thread_isolation_mode(False)
+    _uninstall_threaded_pg()
+    return results
+
+
+def thread_switch(threads=8, rounds=500):
+    """Seconds to hand a lock to the next of ``threads`` bare threads."""
+    locks = [threading.Lock() for _ in range(threads)]
+    for lock in locks:
+        lock.acquire()
+
+    def live(index):
+        for _ in range(rounds):
+            locks[index].acquire()
+            locks[(index + 1) % threads].release()
+
+    ring = [threading.Thread(target=live, args=(index,)) for index in range(threads)]
+    for thread in ring:
+        thread.start()
+    begin = time.perf_counter()
+    locks[0].release()
+    for thread in ring:
+        thread.join()
+    return (time.perf_counter() - begin) / threads / rounds
+
+
+# The table.
+
+
+def row(what, target, ours, peers, scale, unit):
+    cells = [f"{ours * scale:9.1f}", f"{target:7.0f}"]
+    cells += [f"{peer * scale:9.1f} ({peer / ours:6.1f}x)" if peer else " " * 19 for peer in peers]
+    print(f"{what:38} {unit:5}" + "  ".join(cells), flush=True)
+
+
+def main(quick):
+    times = 3 if quick else 7
+    torch.set_num_threads(1)
+    idle = idle_rank(1024)  # first, while this process is small
+    print(f"torch {torch.__version__}, {os.cpu_count()} processors, thread switch {thread_switch() * 1e6:.1f} us")
+    print(f"{'':44}{'simulated':>9}  {'target':>7}  {'gloo processes':>18}  {'threaded test group':>19}")
+    cold = start(8, gloo)  # the first time, its processes are started
+    for ranks, target in ((8, 10), (64, 50), (1024, 400)):
+        peers = (cold if ranks == 8 else None, median(lambda: start(ranks, threaded), 3) if ranks == 8 else None)
+        row(f"start {ranks} ranks", target, median(lambda: start(ranks, simulated), times), peers, 1e3, "ms")
+    for ranks, target in ((8, 20), (64, 25), (256, 35), (1024, 50)):
+        calls = 20 if ranks > 64 else 200
+        ours = median(lambda: all_reduce(ranks, KILO, simulated, calls), times) / ranks
+        theirs = median(lambda: all_reduce(ranks, KILO, gloo, calls), 3) / ranks if ranks == 8 else None
+        threads = median(lambda: all_reduce(ranks, KILO, threaded, 20), 3) / ranks if ranks <= 64 else None
+        row(f"all_reduce of 1k floats, a rank, {ranks}", target, ours, (theirs, threads), 1e6, "us")
+    for ranks, target in ((8, 3), (64, 30)):
+        ours = median(lambda: all_reduce(ranks, MEGA, simulated, 5), times)
+        theirs = median(lambda: all_reduce(ranks, MEGA, gloo, 5), 3) if ranks == 8 else None
+        row(f"all_reduce of 1M floats, {ranks} ranks", target, ours, (theirs, None), 1e3, "ms")
+    row("an idle rank holds", 100, idle, (min(gloo(resident, 2)), None), 1e-3, "kB")
+    for ranks, target in ((3, 10), (1024, 1000)):
+        ours = median(lambda: deadlock(ranks), times)
+        row(f"deadlock reported, {ranks} ranks", target, ours, (None, None), 1e3, "ms")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    main(parser.parse_args().quick)

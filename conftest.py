@@ -1,0 +1,39 @@
+"""Notebooks are compared by nbval (`pytest --nbval notebooks`): what it needs to compare ours, and why."""
+
+import os
+
+import nbval.kernel
+from nbval.plugin import IPyNbFile
+
+# These differ from run to run and from machine to machine.
+REPLACE = {
+    r"\b0x[0-9a-f]{8,}": "an address",
+    r"(/private)?(/tmp|/var/folders/\w+/\w+/T)/[^\s'\":]+": "a temporary path",
+}
+
+
+def pytest_collectstart(collector):
+    if isinstance(collector, IPyNbFile):
+        collector.skip_compare += ("stderr",)  # warnings depend on the machine
+        collector.sanitize_patterns.update(REPLACE)
+
+
+start_new_kernel = nbval.kernel.start_new_kernel
+
+
+def start_kernel_as_a_reader_does(**options):
+    # A kernel that sees these drops what child processes print, or draws no figures.
+    hidden = ("PYTEST_CURRENT_TEST", "MPLBACKEND")
+    options["env"] = {name: value for name, value in os.environ.items() if name not in hidden}
+    # What follows keeps a history, and it must not be the reader's own.
+    options["extra_arguments"] = ["--HistoryManager.hist_file=:memory:"]
+    return start_new_kernel(**options)
+
+
+def execute_and_keep_history(kernel, source, allow_stdin=None):
+    # IPython looks for the `;` that hides a value in the history, which nbval does not keep.
+    return kernel.kc.execute(source, store_history=True, allow_stdin=allow_stdin, stop_on_error=False)
+
+
+nbval.kernel.start_new_kernel = start_kernel_as_a_reader_does
+nbval.kernel.RunningKernel.execute_cell_input = execute_and_keep_history

@@ -1,0 +1,175 @@
+"""Every notebook as it is committed: what a reader must find in it.
+
+Whether the outputs are right is nbval's to say: `make notebooks` runs the cells and compares.
+"""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("notebooks", "exercises", "solutions")
+NOTEBOOKS = sorted(path.relative_to(ROOT) for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.ipynb"))
+RAISES = "raises-exception"  # the tag of a cell that is meant to fail
+LARGEST = 600_000  # bytes: more is slow to open, and does not show on the web
+# Two parts at least, with nothing before: not `bytes/s`, not `https://…`. Temporary paths are conftest.py's.
+ABSOLUTE_PATH = re.compile(r"(?<![\w/.:<+])/(?!tmp/|var/folders/)[\w.-]+/[\w./-]+|\b[A-Z]:\\\w+")
+
+
+# The rules: each yields what is wrong with a notebook.
+
+
+def run_once_in_order(notebook):
+    counts = [cell.execution_count for cell in code_cells(notebook)]
+    if counts != list(range(1, len(counts) + 1)):
+        yield f"its cells were not run once and in order, in a fresh kernel: {counts}"
+
+
+def no_errors(notebook):
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            if output.output_type == "error" and RAISES not in cell.metadata.get("tags", []):
+                yield f"cell {cell.execution_count} fails, and has no tag {RAISES}: {output.evalue}"
+
+
+def no_stderr(notebook):
+    for cell, output in outputs(notebook):
+        if output.get("name") == "stderr":
+            yield f"cell {cell.execution_count} writes to stderr: {output.text!r}"
+
+
+def no_widget_state(notebook):
+    if "widgets" in notebook.metadata:
+        yield "it keeps the state of widgets: clear metadata.widgets"
+
+
+def no_svg(notebook):
+    for cell, output in outputs(notebook):
+        html = "".join(output.get("data", {}).get("text/html", ""))
+        if "image/svg+xml" in output.get("data", {}) or "<svg" in html:
+            yield f"cell {cell.execution_count} shows an SVG, which a fresh clone does not display"
+
+
+def not_too_large(notebook):
+    size = len(nbformat.writes(notebook).encode())
+    if size > LARGEST:
+        yield f"it has {size:,} bytes, more than {LARGEST:,}"
+
+
+def python_kernel(notebook):
+    name = notebook.metadata.get("kernelspec", {}).get("name")
+    if name != "python3":
+        yield f"its kernel is {name}, not python3"
+
+
+def no_path_of_a_machine(notebook):
+    for cell, output in outputs(notebook):
+        for text in texts(output):
+            if found := ABSOLUTE_PATH.search(text):
+                yield f"cell {cell.execution_count} shows a path of one machine: {found[0]}"
+
+
+RULES = [
+    run_once_in_order,
+    no_errors,
+    no_stderr,
+    no_widget_state,
+    no_svg,
+    not_too_large,
+    python_kernel,
+    no_path_of_a_machine,
+]
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook):
+    return [(cell, output) for cell in code_cells(notebook) for output in cell.outputs]
+
+
+def texts(output):
+    data = {kind: text for kind, text in output.get("data", {}).items() if kind.startswith("text/")}
+    yield from data.values()
+    yield output.get("text", "")
+    yield "\n".join([output.get("evalue", ""), *output.get("traceback", [])])
+
+
+def faults(notebook):
+    return [fault for rule in RULES for fault in rule(notebook)]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=str)
+def test_notebook(path):
+    assert faults(nbformat.read(ROOT / path, as_version=4)) == []
+
+
+# Each rule can fail: a good notebook, broken in one place.
+
+
+def good_notebook():
+    cells = [
+        new_markdown_cell("A link: /some/path/of/text"),
+        new_code_cell("print(1)", execution_count=1, outputs=[printed("1 GB/s, dp/tp/pp, https://a.b/c")]),
+        new_code_cell("1 / 0", execution_count=2, outputs=[failed()], metadata={"tags": [RAISES]}),
+        new_code_cell("figure", execution_count=3, outputs=[shown("image/png", "iVBOR/ab/cd")]),
+    ]
+    return new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
+
+
+def printed(text, name="stdout"):
+    return new_output("stream", name=name, text=text)
+
+
+def shown(kind, content):
+    return new_output("display_data", data={kind: content})
+
+
+def failed(*frames):
+    return new_output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=list(frames))
+
+
+def add(output):
+    return lambda notebook: notebook.cells[1].outputs.append(output)
+
+
+BROKEN = [
+    ("not run once and in order", lambda notebook: notebook.cells[2].update(execution_count=5)),
+    ("not run once and in order", lambda notebook: notebook.cells[3].update(execution_count=None)),
+    ("not run once and in order", lambda notebook: notebook.cells.reverse()),
+    ("cell 2 fails", lambda notebook: notebook.cells[2].metadata.clear()),
+    ("cell 1 writes to stderr: 'a warning'", add(printed("a warning", "stderr"))),
+    ("state of widgets", lambda notebook: notebook.metadata.update(widgets={})),
+    ("cell 1 shows an SVG", add(shown("image/svg+xml", "<svg/>"))),
+    ("cell 1 shows an SVG", add(shown("text/html", "<p><svg/></p>"))),
+    ("more than 600,000", add(shown("image/png", "x" * LARGEST))),
+    ("its kernel is julia", lambda notebook: notebook.metadata.kernelspec.update(name="julia")),
+    ("its kernel is None", lambda notebook: notebook.metadata.pop("kernelspec")),
+    ("one machine: /home/ada/tinydist/launch.py", add(printed('File "/home/ada/tinydist/launch.py"'))),
+    ("one machine: /Users/ada", add(shown("text/plain", "PosixPath('/Users/ada')"))),
+    ("one machine: C:\\Users", add(printed("C:\\Users\\ada"))),
+    ("one machine: /usr/lib", lambda notebook: notebook.cells[2].update(outputs=[failed("/usr/lib/x.py")])),
+]
+
+
+def test_good_notebook_has_no_faults():
+    assert faults(good_notebook()) == []
+
+
+@pytest.mark.parametrize("fault, break_it", BROKEN)
+def test_broken_notebook_has_one_fault(fault, break_it):
+    notebook = good_notebook()
+    break_it(notebook)
+    (found,) = faults(notebook)
+    assert fault in found
+
+
+def test_every_rule_can_fail():
+    broken = [good_notebook() for _ in BROKEN]
+    for notebook, (_, break_it) in zip(broken, BROKEN, strict=True):
+        break_it(notebook)
+    assert [rule for rule in RULES if not any(list(rule(notebook)) for notebook in broken)] == []

@@ -1,0 +1,456 @@
+"""Real ranks: what they return and print, and that no failure of one leaves anything running or hanging."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy
+import pytest
+import torch
+import torch.distributed as dist
+from jupyter_client.manager import start_new_kernel
+
+from tinydist import processes
+from tinydist.processes import WorkerDied, run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_workers_afterwards():
+    yield
+    processes.pool.stop()
+
+
+def pids():
+    return [worker.pid for worker in processes.pool.workers]
+
+
+def is_gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def rank_on_all(ranks=2):
+    """What a call returns when all is well."""
+    return run(lambda: dist.get_rank(), ranks)
+
+
+# What comes back
+
+
+def test_ranks_communicate():
+    start = 10  # a function of a notebook finds the variables around it
+
+    def add_up(step):
+        total = torch.tensor([start + step * dist.get_rank()])
+        dist.all_reduce(total)
+        return dist.get_backend(), dist.get_world_size(), total
+
+    assert run(add_up, 2, (5,)) == [("gloo", 2, torch.tensor([25]))] * 2
+
+
+def test_results_by_rank():
+    assert run(lambda: dist.get_rank() * 10, 2) == [0, 10]
+    assert rank_on_all(3) == [0, 1, 2]
+    assert rank_on_all(1) == [0]
+
+
+def test_tensors_are_copied_and_stay_the_same_tensor():
+    weight = torch.ones(2, requires_grad=True)
+
+    def step(first, second):
+        (first * 3).sum().backward()
+        return second.grad, first * 2
+
+    for grad, product in run(step, 2, (weight, weight)):
+        assert grad.tolist() == [3.0, 3.0]
+        assert product.tolist() == [2.0, 2.0]
+    assert weight.grad is None
+
+
+def test_large_results():
+    for result in run(lambda ones: ones * dist.get_rank(), 2, (torch.ones(1 << 21),)):
+        assert result.shape == (1 << 21,)
+
+
+def test_group_is_the_programs_own():
+    def join():
+        assert not dist.is_initialized()
+        dist.init_process_group("gloo")
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        return total.item(), os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["LOCAL_RANK"]
+
+    expected = [(2.0, "0", "2", "0"), (2.0, "1", "2", "1")]
+    assert run(join, 2, init=False) == expected
+    assert run(join, 2, init=False) == expected  # the first call left no group behind
+
+
+def test_the_user_chooses_the_interface(monkeypatch):
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+
+    def chosen():
+        return os.environ.get("GLOO_SOCKET_IFNAME")
+
+    assert run(chosen, 1) == [processes.LOOPBACK.get(sys.platform)]
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "other")
+    assert run(chosen, 1, init=False) == ["other"]
+
+
+# What is printed
+
+
+def test_prints_come_rank_by_rank(capfd):
+    def talk():
+        print("one\ntwo")
+        os.write(1, b"native\n")  # as C code prints
+        print("to stderr", file=sys.stderr)
+        dist.barrier()
+        print("no end", end="")
+
+    run(talk, 2)
+    printed = capfd.readouterr()
+    assert printed.out.splitlines() == [
+        f"[rank {rank}] {line}" for rank in range(2) for line in ("one", "two", "no end")
+    ]
+    for rank in range(2):
+        assert f"[rank {rank}] to stderr" in printed.err.splitlines()
+
+
+def test_prints_before_a_failure(capsys):
+    def fail():
+        print("so far")
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        run(fail, 1)
+    assert capsys.readouterr().out == "[rank 0] so far\n"
+
+
+# Warm workers
+
+
+def test_workers_are_kept():
+    first = run(os.getpid, 2)
+    assert run(os.getpid, 2) == first
+    assert run(os.getpid, 3)[:2] == first
+    assert run(os.getpid, 2) == first
+
+
+def test_nothing_leaks_into_the_next_call(tmp_path):
+    def look():
+        warnings.warn("once a call", stacklevel=1)
+        draws = torch.rand(1).item(), random.random(), numpy.random.rand()
+        modes = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+        modes += torch.are_deterministic_algorithms_enabled(), torch.get_default_device()
+        return draws, modes, os.getcwd(), os.environ.get("LEAK"), list(sys.path), dist.get_backend()
+
+    def leak(folder):
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(2)
+        torch.use_deterministic_algorithms(True)
+        os.chdir(folder)
+        os.environ["LEAK"] = "1"
+        sys.path.append(folder)
+        warnings.simplefilter("ignore")
+        sys.stdout = sys.stderr = None
+        dist.destroy_process_group()
+
+    processes.pool.stop()
+    fresh = run(look, 2)
+    run(leak, 2, (str(tmp_path),))
+    assert run(look, 2) == fresh
+
+
+def test_a_warning_is_shown_in_each_call(capsys):
+    def warn():
+        warnings.warn("look out", stacklevel=1)
+
+    for _ in range(2):
+        run(warn, 1)
+        assert "[rank 0]" in (shown := capsys.readouterr().err) and "look out" in shown
+
+
+def test_workers_are_where_the_kernel_is(monkeypatch, tmp_path):
+    rank_on_all()
+    (tmp_path / "beside_the_notebook.py").write_text("answer = 42\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    monkeypatch.setenv("CHOSEN", "yes")
+
+    def look():
+        import beside_the_notebook
+
+        return beside_the_notebook.answer, os.environ["CHOSEN"]
+
+    assert run(look, 2) == [(42, "yes")] * 2
+
+
+def test_seed():
+    def draw():
+        return torch.rand(1).item(), random.random()
+
+    torch.manual_seed(7)
+    random.seed(7)
+    assert run(draw, 2, seed=7) == [draw()] * 2 == run(draw, 2, seed=7)
+    assert run(draw, 2, seed=8) != run(draw, 2, seed=7)
+
+
+# Failures
+
+
+def test_exception_of_a_rank():
+    def divide():
+        if dist.get_rank() == 1:
+            return 1 / 0
+        dist.barrier()
+
+    rank_on_all()
+    workers = pids()
+    with pytest.raises(ZeroDivisionError, match="division by zero") as caught:
+        run(divide, 2)
+    where, story = caught.value.__notes__
+    assert where == "on rank 1 of 2 (a gloo process)"
+    line = divide.__code__.co_firstlineno + 2
+    assert story.startswith("Traceback (most recent call last):\n")
+    assert f'{__file__}", line {line}, in divide\n    return 1 / 0\n' in story
+    assert processes.__file__ not in story
+    assert all(is_gone(pid) for pid in workers)
+    assert rank_on_all() == [0, 1]
+
+
+def test_exceptions_of_all_ranks_are_one():
+    class Late(Exception):  # comes back as the very class, though the workers know it only by value
+        pass
+
+    def fail():
+        raise Late(dist.get_rank())
+
+    with pytest.raises(Late, match="0") as caught:
+        run(fail, 2)
+    assert caught.value.__notes__[0] == "on rank 0 of 2 (a gloo process)"
+
+
+def test_exception_that_cannot_be_sent():
+    class Demanding(Exception):
+        def __init__(self, one, two):
+            super().__init__(one)
+
+    def fail():
+        raise Demanding("first", "second")
+
+    with pytest.raises(RuntimeError, match="Demanding: first") as caught:
+        run(fail, 1)
+    assert 'raise Demanding("first", "second")' in caught.value.__notes__[1]
+
+
+def test_killed_worker(capsys):
+    def train():
+        if dist.get_rank() == 1:
+            print(time.monotonic())
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.barrier()  # fails as the peer dies, which must not pass for the cause
+
+    rank_on_all()
+    workers = pids()
+    with pytest.raises(WorkerDied) as caught:
+        run(train, 2)
+    reported = time.monotonic()
+    killed = float(capsys.readouterr().out.removeprefix("[rank 1] "))
+    assert reported - killed < 2
+    assert (
+        str(caught.value) == f"rank 1 of 2 was killed by signal SIGKILL (pid {workers[1]}) while it ran train"
+    )
+    assert all(is_gone(pid) for pid in workers)
+    assert rank_on_all() == [0, 1]
+
+
+def test_worker_that_exits():
+    with pytest.raises(
+        WorkerDied, match=r"rank 0 of 1 ended with exit code 3 \(pid \d+\) while it ran _exit"
+    ):
+        run(os._exit, 1, (3,))
+
+
+def test_worker_that_died_between_calls():
+    rank_on_all()
+    worker = processes.pool.workers[1]
+    worker.kill()
+    worker.wait()
+    assert rank_on_all() == [0, 1]
+
+
+def test_timeout_says_where_each_rank_stands():
+    def train():
+        if dist.get_rank() == 0:
+            dist.barrier()
+        if dist.get_rank() == 1:
+            time.sleep(1000)
+
+    rank_on_all(3)
+    workers = pids()
+    with pytest.raises(TimeoutError) as caught:
+        run(train, 3, timeout=0.5)
+    first = train.__code__.co_firstlineno
+    report = str(caught.value).splitlines()
+    assert report[0] == "launch: 2 of 3 ranks did not finish train in 0.5 s"
+    assert report[1] == "  rank 0 is in dist.barrier"
+    assert report[2].endswith(f"test_processes.py, line {first + 2}, in train: dist.barrier()")
+    assert report[3] == "  rank 1 is in no call of torch.distributed"
+    assert report[4].endswith(f"test_processes.py, line {first + 4}, in train: time.sleep(1000)")
+    assert report[5:] == ["  rank 2: finished"]
+    assert all(is_gone(pid) for pid in workers)
+
+
+def test_timeout_while_the_group_is_made():
+    def join():
+        if os.environ["RANK"] == "0":
+            dist.init_process_group("gloo")
+
+    rank_on_all()
+    with pytest.raises(TimeoutError, match=r"rank 0 is in dist\.init_process_group\n    at "):
+        run(join, 2, init=False, timeout=0.5)
+
+
+def test_interrupt():
+    def interrupt(kernel):
+        if dist.get_rank() == 1:
+            os.kill(kernel, signal.SIGINT)
+        dist.monitored_barrier() if dist.get_rank() == 0 else time.sleep(1000)
+
+    rank_on_all()
+    workers = pids()
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupt, 2, (os.getpid(),))
+    assert all(is_gone(pid) for pid in workers)
+    assert rank_on_all() == [0, 1]
+
+
+# What cannot be
+
+
+def test_no_ranks():
+    with pytest.raises(ValueError, match="ranks must be a whole number from 1, got 0"):
+        run(rank_on_all, 0)
+
+
+def test_too_few_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="nccl needs a GPU for each rank: 2 ranks, but 1 GPUs are here"):
+        run(rank_on_all, 2, backend="nccl")
+
+
+def test_backend_that_is_not_there():
+    with pytest.raises(ValueError, match="without the backend 'carrier_pigeon'"):
+        run(rank_on_all, 2, backend="carrier_pigeon")
+
+
+def test_what_cannot_be_sent():
+    rank_on_all()
+    workers = pids()
+    lock = threading.Lock()
+
+    def train(model):
+        return lock
+
+    with pytest.raises(TypeError, match="launch: 'lock', which train uses, cannot be sent to a process"):
+        run(train, 2, (1,))
+    with pytest.raises(TypeError, match="launch: argument 1 of rank_on_all cannot be sent to a process"):
+        run(rank_on_all, 2, (1, lock))
+    assert pids() == workers  # nothing was sent, so nothing had to stop
+
+
+def test_result_that_cannot_be_sent():
+    def train():
+        return threading.Lock()
+
+    with pytest.raises(TypeError, match="launch: what train returned, a lock, cannot be sent back") as caught:
+        run(train, 2)
+    assert caught.value.__notes__[0] == "on rank 0 of 2 (a gloo process)"
+
+
+# Whole programs
+
+SCRIPT = """
+import os, time
+from tinydist import processes
+
+print("main runs")
+
+def wait():
+    os.write(2, b"up ")
+    time.sleep({seconds})
+
+processes.run(wait, 2)
+"""
+
+
+def script(seconds):
+    """A script that runs two ranks. They have its stderr, which so stays open while one of them lives."""
+    command = [sys.executable, "-c", SCRIPT.format(seconds=seconds)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+
+
+def test_no_worker_outlives_a_kernel_that_ends():
+    out, err = script(seconds=0).communicate(timeout=20)
+    assert out == b"main runs\n"  # and only once: workers don't import it
+    assert err == b"up up "
+
+
+def test_no_worker_outlives_a_kernel_that_is_killed():
+    kernel = script(seconds=1000)
+    assert kernel.stderr.read(6) == b"up up "
+    kernel.kill()
+    kernel.communicate(timeout=5)
+
+
+CELL = """
+from tinydist import processes
+import torch.distributed as dist
+
+factor = 3
+
+class Mine(Exception):
+    pass
+
+def train(n):
+    print("hello")
+    return n * factor * dist.get_rank()
+
+def fail():
+    raise Mine("no")  # this line
+
+print(processes.run(train, 2, (7,)))
+try:
+    processes.run(fail, 2)
+except Mine as error:
+    print(error.__notes__[0], "# this line" in error.__notes__[1])
+"""
+
+
+def test_notebook():
+    manager, client = start_new_kernel(env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    said = []
+    try:
+        reply = client.execute_interactive(CELL, timeout=30, output_hook=said.append)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert reply["content"]["status"] == "ok", reply
+    printed = "".join(message["content"]["text"] for message in said if message["msg_type"] == "stream")
+    assert printed.splitlines() == [
+        "[rank 0] hello",
+        "[rank 1] hello",
+        "[0, 21]",
+        "on rank 0 of 2 (a gloo process) True",
+    ]

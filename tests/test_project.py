@@ -1,0 +1,68 @@
+"""What is written down twice is the same in both places."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from tinydist import doctor
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def requirements():
+    """All that pyproject.toml asks for, by name."""
+    lines = sum(PROJECT["optional-dependencies"].values(), start=PROJECT["dependencies"])
+    return {Requirement(line).name: Requirement(line) for line in lines}
+
+
+def pins():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def environment():
+    """The entries of environment.yml, those for conda and those for pip."""
+    text = (ROOT / "environment.yml").read_text()
+    conda, pip = text.split("dependencies:\n")[1].split("- pip:\n")
+    return [re.findall(r"^ *- (.+)$", part, re.MULTILINE) for part in (conda, pip)]
+
+
+def test_environment_asks_for_the_same():
+    conda, pip = environment()
+    assert conda == [f"python{PROJECT['requires-python']}", "pip"]
+    assert pip[:2] == ["--constraint constraints.txt", "--editable ."]
+    assert {Requirement(line) for line in pip[2:]} == set(requirements().values())
+
+
+def test_constraints_pin_every_requirement():
+    for name, requirement in requirements().items():
+        assert pins()[name] in requirement.specifier, f"{requirement}, but constraints.txt has {pins()[name]}"
+
+
+def test_constraints_suit_every_machine():
+    """A local version such as 2.13.0+cpu exists for some machines only."""
+    assert [name for name, version in pins().items() if "+" in version] == []
+
+
+def test_doctor_wants_what_the_project_wants():
+    assert PROJECT["requires-python"] == ">=" + doctor.dotted(doctor.OLDEST_PYTHON)
+    assert str(requirements()["torch"].specifier) == ">=" + doctor.dotted(doctor.OLDEST_TORCH)
+
+
+def test_readme_lists_the_notebooks():
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
+    listed = re.findall(r"\(notebooks/(\w+)\.ipynb\)", "\n".join(rows))
+    assert listed == sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))
+
+
+def test_map_names_what_there_is():
+    """The map in tinydist/__init__.py: a line for each module and folder, none for what is to come."""
+    package = ROOT / "tinydist"
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text()), clean=False)
+    modules = [path.name for path in package.glob("*.py") if path.name not in ("__init__.py", "__main__.py")]
+    folders = [f"{path.parent.name}/" for path in package.glob("*/__init__.py")]
+    assert sorted(re.findall(r"^ {4}(\S+)", docstring, re.MULTILINE)) == sorted(modules + folders)
