@@ -2,6 +2,7 @@
 
 The library in reading order:
 
+    hardware/         what a cluster is made of, and what work on it costs
     simulator/        a cluster inside one process: a backend of torch.distributed
     processes.py      real ranks from a notebook: gloo or nccl workers
     launch.py         the front door: run one function on N ranks of any world

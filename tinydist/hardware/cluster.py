@@ -1,0 +1,134 @@
+"""A cluster: nodes x devices, the link inside a node, and network cards to the other nodes.
+
+    node 0                          node 1
+    rank 0   1   2   3              rank 4   5   6   7          device = one rank
+         |   |   |   |                   |   |   |   |
+       [     inside    ]               [     inside    ]        a port, wires or a bus: Link.shape
+         |   |   |   |                   |   |   |   |
+       card card card card  between    card card card card      fewer cards than devices: they are shared
+
+Ranks fill one node after the other, as torchrun places them.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from .devices import Device, find_device
+from .links import Link, find_link
+
+
+class Resource(NamedTuple):
+    """A thing that a message holds while its bytes pass, and that others wait for."""
+
+    kind: str  # 'port out', 'port in', 'wire', 'bus', 'card out', 'card in'
+    node: int
+    number: int | tuple[int, int]  # the local rank, the wire's two local ranks, the card; 0 for a bus
+
+
+@dataclass(frozen=True)
+class Cluster:
+    device: Device  # or its name
+    devices_per_node: int
+    inside: Link | None = None  # or its name; a node of one device needs none
+    nodes: int = 1
+    between: Link | None = None  # or its name: what one network card has; a single node needs none
+    cards_per_node: int | None = None  # network cards; None is one for each device
+
+    def __post_init__(self):
+        for field, find in [("device", find_device), ("inside", find_link), ("between", find_link)]:
+            object.__setattr__(self, field, find(getattr(self, field)))
+        self._check()
+
+    def _check(self):
+        for what, count in [("nodes", self.nodes), ("devices per node", self.devices_per_node)]:
+            if count != int(count) or count < 1:
+                raise ValueError(f"a cluster needs 1 or more {what}, got {count}")
+        if self.devices_per_node > 1 and self.inside is None:
+            raise ValueError(f"a node of {self.devices_per_node} devices needs a link inside, got None")
+        if self.nodes > 1 and self.between is None:
+            raise ValueError(f"a cluster of {self.nodes} nodes needs a link between them, got None")
+        if self.between and self.between.shape != "switch":
+            raise ValueError(f"nodes are joined by a network, but {self.between} is a {self.between.shape}")
+        if not 1 <= self.cards <= self.devices_per_node:
+            raise ValueError(
+                f"a node of {self.devices_per_node} devices has 1 to {self.devices_per_node} network cards, "
+                f"got {self.cards}: a device sends through one card"
+            )
+
+    def __str__(self):
+        name = f"{self.nodes} x {self.devices_per_node} {self.device}"
+        name += f", {self.inside} inside" if self.devices_per_node > 1 else ""
+        return name + (f", {self.between} between" if self.nodes > 1 else "")
+
+    # Where ranks are.
+
+    @property
+    def size(self) -> int:
+        """The number of devices, and so of ranks that have a place."""
+        return self.nodes * self.devices_per_node
+
+    @property
+    def cards(self) -> int:
+        """Network cards of a node."""
+        return self.devices_per_node if self.cards_per_node is None else self.cards_per_node
+
+    def check_ranks(self, ranks):
+        if ranks > self.size:
+            places = f"{self.nodes} node{'s' * (self.nodes > 1)} x {self.devices_per_node} devices = {self.size}"
+            raise ValueError(f"the cluster has {places}, but {ranks} ranks were asked for")
+
+    def node_of(self, rank) -> int:
+        if not 0 <= rank < self.size:
+            raise ValueError(f"the cluster has ranks 0 to {self.size - 1}, but rank {rank} was asked for")
+        return rank // self.devices_per_node
+
+    def local_rank(self, rank) -> int:
+        return rank - self.node_of(rank) * self.devices_per_node
+
+    def card_of(self, rank) -> int:
+        """The network card, within its node, that a rank sends and receives through."""
+        return self.local_rank(rank) * self.cards // self.devices_per_node
+
+    def pod(self, nodes) -> "Cluster":
+        """As many of these nodes."""
+        return replace(self, nodes=nodes)
+
+    # What joins them.
+
+    def link(self, source, destination) -> Link:
+        """The link that a message from one rank to another takes, as it is when nobody else sends."""
+        if source == destination:
+            raise ValueError(f"a link joins two ranks, but both are rank {source}")
+        if self.node_of(source) != self.node_of(destination):
+            return self.between
+        if self.inside.shape == "mesh":
+            return self.inside.shared_by(self.devices_per_node - 1)
+        return self.inside
+
+    def resources(self, source, destination) -> tuple[Resource, ...]:
+        """What a message holds while its bytes pass."""
+        shape = self.link(source, destination).shape
+        home, away = self.node_of(source), self.node_of(destination)
+        if home != away:
+            cards = self.card_of(source), self.card_of(destination)
+            return Resource("card out", home, cards[0]), Resource("card in", away, cards[1])
+        local = self.local_rank(source), self.local_rank(destination)
+        if shape == "bus":
+            return (Resource("bus", home, 0),)
+        if shape == "mesh":
+            return (Resource("wire", home, local),)
+        return Resource("port out", home, local[0]), Resource("port in", home, local[1])
+
+    def ring_link(self, ranks) -> Link | None:
+        """What sets the pace of a ring through these ranks in this order: the worst of its links."""
+        ring = [self.link(a, b) for a, b in zip(ranks, [*ranks[1:], ranks[0]]) if a != b]
+        if not ring:
+            return None
+        slowest = min(ring, key=lambda link: link.bandwidth)
+        return replace(slowest, latency=max(link.latency for link in ring))
+
+    @property
+    def between_all(self) -> Link | None:
+        """The link between nodes, for each rank, while all ranks of a node send at once."""
+        return self.between and self.between.shared_by(math.ceil(self.devices_per_node / self.cards))

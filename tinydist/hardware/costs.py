@@ -1,0 +1,146 @@
+"""Seconds for an operator, a message, and each collective by its algorithm.
+
+With latency alpha and bandwidth beta of the link, p ranks, and n bytes:
+
+    message                   alpha + n/beta
+    ring reduce-scatter       (p-1) (alpha + n/(p beta))
+    ring all-gather           (p-1) (alpha + n/(p beta))
+    ring all-reduce           2(p-1) (alpha + n/(p beta))               fewest bytes, most steps
+    halving-doubling          2 lg p alpha + 2 (p-1)/p n/beta           as few bytes, few steps
+    tree all-reduce           2 ceil(lg p) (alpha + n/beta)             few steps, all bytes in each
+    star all-reduce           2(p-1) (alpha + n/beta)                   all through one rank
+    pairwise all-to-all       (p-1) (alpha + n/(p beta))
+
+n is what NCCL's benchmarks call the size: the whole tensor of a rank; of an all-gather the whole output, of a
+reduce-scatter the whole input, of a gather or scatter all that the root has. A group of one rank pays nothing.
+Adding numbers up costs nothing here.
+
+Sources: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Operations in MPICH, 2005 (trees,
+halving and doubling, pairwise); Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
+Workstations, 2009 (ring); nccl-tests, doc/PERFORMANCE.md (sizes).
+"""
+
+from .devices import Device
+from .links import Link
+
+
+def operator_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
+    """max(FLOPs / peak, bytes / memory bandwidth) + launch overhead: the roofline (Williams et al. 2009).
+
+    ``nbytes`` are read and written. An operator without FLOPs may have any dtype.
+    """
+    if not (flops >= 0 and nbytes >= 0):
+        raise ValueError(f"operator: FLOPs and bytes must be 0 or more, got {flops} and {nbytes}")
+    compute = flops / device.peak_of(dtype) if flops else 0.0
+    return max(compute, nbytes / device.memory_bandwidth) + device.launch_overhead
+
+
+def message_seconds(nbytes, link: Link) -> float:
+    """alpha + n/beta."""
+    if not nbytes >= 0:
+        raise ValueError(f"message: bytes must be 0 or more, got {nbytes}")
+    return link.latency + nbytes / link.bandwidth
+
+
+def _steps(count, nbytes, link):
+    """As many messages, one after the other. Without any there need be no link."""
+    return count * message_seconds(nbytes, link) if count else 0.0
+
+
+def _size(nbytes, ranks):
+    """The bytes, once both are known to make sense."""
+    if not (ranks >= 1 and nbytes >= 0):
+        raise ValueError(f"collective: it needs 1 or more ranks and 0 or more bytes, got {ranks} and {nbytes}")
+    return nbytes
+
+
+# Rings: in each step every rank sends 1/p of the tensor to the next.
+
+
+def ring_reduce_scatter(nbytes, ranks, link) -> float:
+    """(p-1) (alpha + n/(p beta))."""
+    return _steps(ranks - 1, _size(nbytes, ranks) / ranks, link)
+
+
+def ring_all_gather(nbytes, ranks, link) -> float:
+    """(p-1) (alpha + n/(p beta))."""
+    return _steps(ranks - 1, _size(nbytes, ranks) / ranks, link)
+
+
+def ring_all_reduce(nbytes, ranks, link) -> float:
+    """2(p-1) (alpha + n/(p beta)): a reduce-scatter, then an all-gather."""
+    return _steps(2 * (ranks - 1), _size(nbytes, ranks) / ranks, link)
+
+
+# Binomial trees: in each step those that have the tensor send it to as many that have not.
+
+
+def tree_broadcast(nbytes, ranks, link) -> float:
+    """ceil(lg p) (alpha + n/beta)."""
+    return _steps((ranks - 1).bit_length(), _size(nbytes, ranks), link)
+
+
+def tree_reduce(nbytes, ranks, link) -> float:
+    """ceil(lg p) (alpha + n/beta): a broadcast, backwards."""
+    return tree_broadcast(nbytes, ranks, link)
+
+
+def tree_all_reduce(nbytes, ranks, link) -> float:
+    """2 ceil(lg p) (alpha + n/beta): a reduce, then a broadcast. NCCL's trees cut n in chunks, and pay less."""
+    return tree_reduce(nbytes, ranks, link) + tree_broadcast(nbytes, ranks, link)
+
+
+def dissemination_barrier(ranks, link) -> float:
+    """ceil(lg p) alpha: in step k each rank tells the one 2^k further."""
+    return tree_broadcast(0, ranks, link)
+
+
+# Halving and doubling: partners exchange 1/2, 1/4, 1/8 ... of the tensor, and then the other way round.
+
+
+def halving_doubling_all_reduce(nbytes, ranks, link) -> float:
+    """2 lg p alpha + 2 (p-1)/p n/beta (Rabenseifner).
+
+    If p is no power of 2, the ranks beyond one give their tensors to partners, and get the result back:
+    2 (alpha + n/beta) more.
+    """
+    size, halvings = _size(nbytes, ranks), ranks.bit_length() - 1
+    exchanges = sum(message_seconds(size / 2**step, link) for step in range(1, halvings + 1))
+    return 2 * exchanges + _steps(0 if ranks == 2**halvings else 2, size, link)
+
+
+# One by one.
+
+
+def pairwise_all_to_all(nbytes, ranks, link) -> float:
+    """(p-1) (alpha + n/(p beta)): in step k each rank sends to the one k further."""
+    return _steps(ranks - 1, _size(nbytes, ranks) / ranks, link)
+
+
+def star_gather(nbytes, ranks, link) -> float:
+    """(p-1) (alpha + n/(p beta)): the root receives one part after the other."""
+    return _steps(ranks - 1, _size(nbytes, ranks) / ranks, link)
+
+
+def star_scatter(nbytes, ranks, link) -> float:
+    """(p-1) (alpha + n/(p beta)): the root sends one part after the other."""
+    return star_gather(nbytes, ranks, link)
+
+
+def star_all_reduce(nbytes, ranks, link) -> float:
+    """2(p-1) (alpha + n/beta): all send everything to the root, which sends the sum back to each."""
+    return _steps(2 * (ranks - 1), _size(nbytes, ranks), link)
+
+
+# Two levels.
+
+
+def hierarchical_all_reduce(nbytes, per_node, nodes, inside, between) -> float:
+    """A reduce-scatter in each node, an all-reduce of each part across the nodes, an all-gather in each node.
+
+    With g ranks in each of k nodes: 2(g-1) (a_in + n/(g b_in)) + 2(k-1) (a_out + n/(g k b_out)). If only the
+    network takes time, that is (g k - 1)/(k - 1) times as fast as one flat ring. ``between`` is what a device has
+    while all of its node send: ``cluster.between_all``. Source: Thakur et al. 2005, applied on each level.
+    """
+    in_node = ring_reduce_scatter(nbytes, per_node, inside) + ring_all_gather(nbytes, per_node, inside)
+    return in_node + ring_all_reduce(nbytes / per_node, nodes, between)

@@ -1,0 +1,117 @@
+"""Accelerators: how fast they compute, how much they hold, how fast they read it.
+
+    peak                FLOP/s by dtype, dense (data sheets print twice as much, for 2:4 sparse matrices)
+    memory              bytes; a data sheet's GB are 1e9
+    memory_bandwidth    bytes/s, reads and writes together
+    launch_overhead     seconds that an operator takes however small it is
+    best_matmul         FLOP/s by dtype of the fastest matrix product that anybody measured
+
+Peaks are what the silicon could do; the last one says how much of that a program can have.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from .catalogue import look_up
+
+GB = 1e9  # bytes
+TB = 1e12
+TERA = 1e12
+
+
+@dataclass(frozen=True)
+class Device:
+    name: str
+    peak: Mapping[str, float] = field(hash=False)  # FLOP/s
+    memory: float  # bytes
+    memory_bandwidth: float  # bytes/s
+    launch_overhead: float = 0.0  # seconds
+    best_matmul: Mapping[str, float] = field(default_factory=dict, hash=False)  # FLOP/s, measured
+    source: str = ""
+
+    def __post_init__(self):
+        for what, value in [("memory", self.memory), ("memory bandwidth", self.memory_bandwidth)]:
+            self._must_be(value > 0, f"{what} must be above 0", value)
+        for dtype, value in self.peak.items():
+            self._must_be(value > 0, f"peak FLOP/s of {dtype} must be above 0", value)
+        self._must_be(self.launch_overhead >= 0, "launch overhead must be 0 s or more", self.launch_overhead)
+
+    def _must_be(self, true, rule, value):
+        if not true:
+            raise ValueError(f"device {self.name!r}: {rule}, got {value}")
+
+    def __str__(self):
+        return self.name
+
+    def peak_of(self, dtype) -> float:
+        """FLOP/s in ``dtype``: a name such as 'bfloat16', or the dtype of torch itself."""
+        name = str(dtype).removeprefix("torch.")
+        name = "float8" if name.startswith("float8") else name  # e4m3 and e5m2 run alike
+        if name not in self.peak:
+            raise ValueError(f"{self.name} has no rate for {name}: it computes in {', '.join(self.peak)}")
+        return self.peak[name]
+
+    def shared_by(self, processes) -> "Device":
+        """What each of ``processes`` has of this device if all compute at once."""
+        return replace(
+            self,
+            name=f"1/{processes} of {self.name}",
+            peak={dtype: rate / processes for dtype, rate in self.peak.items()},
+            best_matmul={dtype: rate / processes for dtype, rate in self.best_matmul.items()},
+            memory=self.memory / processes,
+            memory_bandwidth=self.memory_bandwidth / processes,
+        )
+
+
+# Where a comment says nothing else: data sheets, as collected in COLLECTED (read), and the matrix products of its
+# MAMF tables. float64 is recalled from data sheets, with tensor cores from the A100 on.
+COLLECTED = "stas00/ml-engineering@744d01e1 compute/accelerator/README.md"
+
+# A round figure, assumed: PyTorch needs 5 to 25 us of the CPU to start an eager operator on a GPU.
+LAUNCH = 5e-6  # seconds
+
+
+def gpu(name, gigabytes, terabytes_per_second, best_matmul=None, source=COLLECTED, **teraflops):
+    return Device(
+        name,
+        {dtype: rate * TERA for dtype, rate in teraflops.items()},
+        gigabytes * GB,
+        terabytes_per_second * TB,
+        LAUNCH,
+        {dtype: rate * TERA for dtype, rate in (best_matmul or {}).items()},
+        source,
+    )
+
+
+# Its tensor cores know float16 only.
+V100_RATES = dict(float64=7.8, float32=15.7, bfloat16=15.7, float16=125)
+V100_SHEET = "NVIDIA V100 data sheet, recalled; float16: ml-engineering@744d01e1 training/model-parallelism (read)"
+V100 = gpu("V100", 32, 0.9, source=V100_SHEET, **V100_RATES)
+# The smaller one's memory is recalled from the data sheet, which gives the larger one 2039 GB/s.
+A100_RATES = dict(float64=19.5, float32=19.5, tf32=156, bfloat16=312, float16=312, int8=624)
+A100_40GB = gpu("A100 40GB", 40, 1.555, {"bfloat16": 271.2}, **A100_RATES)
+A100_80GB = gpu("A100 80GB", 80, 2.0, {"bfloat16": 271.2}, **A100_RATES)
+HOPPER_RATES = dict(float64=67, float32=67, tf32=494.5, bfloat16=989, float16=989, float8=1979, int8=1979)
+H100 = gpu("H100", 80, 3.35, {"bfloat16": 794.5, "float8": 1402.6}, **HOPPER_RATES)
+H200 = gpu("H200", 141, 4.8, {"bfloat16": 794.5, "float8": 1453.4}, **HOPPER_RATES)
+BLACKWELL_RATES = dict(float64=40, float32=80, tf32=1125, bfloat16=2250, float16=2250, float8=4500, int8=4500)
+B200 = gpu("B200", 180, 8.0, {"bfloat16": 1745, "float8": 3432.5}, **BLACKWELL_RATES)
+
+# 8 cores at 3 GHz, each with two 8-wide fused multiply-adds (AVX2): 8 * 3e9 * 2 * 8 * 2. Narrow floats are computed
+# as float32. Two channels of DDR4-3200: 2 * 8 bytes * 3.2e9. The overhead is that of an 8 x 8 product in torch 2.13.
+CORES = 8
+LAPTOP_CPU = Device(
+    "laptop CPU",
+    {"float64": 384e9, "float32": 768e9, "bfloat16": 768e9, "float16": 768e9},
+    16 * GB,
+    51.2 * GB,
+    1.4e-6,
+    source="arithmetic; the overhead was measured",
+)
+
+DEVICES = {each.name: each for each in (V100, A100_40GB, A100_80GB, H100, H200, B200, LAPTOP_CPU)}
+
+
+def find_device(name) -> Device:
+    """``'H100'`` and so on; a Device is returned as it is."""
+    return look_up("device", DEVICES, name)
