@@ -4,7 +4,7 @@ The library in reading order:
 
     hardware/         what a cluster is made of, and what work on it costs
     simulator/        a cluster inside one process: a backend of torch.distributed
-    processes.py      real ranks from a notebook: gloo or nccl workers
+    processes/        real ranks from a notebook: gloo or nccl workers
     launch.py         the front door: run one function on N ranks of any world
     model/            one plain GPT that knows nothing of parallelism, and text for it
     doctor.py         is everything here that tinydist needs?
@@ -14,7 +14,9 @@ from importlib.util import find_spec
 
 if find_spec("torch"):  # without it, only the doctor works
     from .launch import Run, launch
+    from .processes import WorkerDied
     from .simulator.deadlock import DeadlockError
     from .simulator.matching import MismatchError
+    from .simulator.scheduler import StuckError
 
-    __all__ = ["DeadlockError", "MismatchError", "Run", "launch"]
+    __all__ = ["DeadlockError", "MismatchError", "Run", "StuckError", "WorkerDied", "launch"]

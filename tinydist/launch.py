@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from . import processes
 from .simulator.call_sites import learners_traceback
 from .simulator.simulation import Simulation
 
@@ -59,8 +60,6 @@ def launch(fn, ranks=4, *args, backend=None, seed=0, schedule="fifo", timeout=No
         if backend == "simulated":
             simulation = Simulation(ranks, seed=seed, schedule=schedule, init=init)
             return Run(simulation.run(fn, args, patience=timeout or 60.0), backend)
-        from . import processes
-
         return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)
     except BaseException as error:
         error.__traceback__ = learners_traceback(error)

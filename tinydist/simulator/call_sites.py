@@ -3,13 +3,12 @@
 import linecache
 import os
 import sys
-from contextlib import contextmanager
 from importlib.util import find_spec
 from types import TracebackType
 
 TORCH, TINYDIST = (os.path.dirname(find_spec(name).origin) + os.sep for name in ("torch", "tinydist"))
-STARTERS = tuple(TINYDIST + name for name in ("launch.py", "processes.py", "simulator" + os.sep))
-LIBRARIES = (TORCH, TINYDIST, contextmanager.__code__.co_filename, "<frozen")
+STARTERS = tuple(TINYDIST + name for name in ("launch.py", "processes" + os.sep, "simulator" + os.sep))
+LIBRARIES = (TORCH, TINYDIST, os.path.dirname(os.__file__) + os.sep, "<frozen")
 _is_library = {}  # file name -> bool
 
 

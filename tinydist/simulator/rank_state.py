@@ -69,11 +69,12 @@ class RankState(State):
         self.world = RankWorld()
         self.dtensor_handlers = dict(dtensor_dispatcher()._custom_op_handlers)
         self.environment = os.environ._data | encoded(environment(rank, size))
-        self.stdout, self.stderr = (RankStream(rank, name, show) for name in ("stdout", "stderr"))
+        self.streams = [RankStream(rank, name, show) for name in ("stdout", "stderr")]
+        self.stdout, self.stderr = self.streams
 
     def flush(self):
-        self.stdout.close_line()
-        self.stderr.close_line()
+        for stream in self.streams:
+            stream.close_line()
 
 
 def environment(rank, size):

@@ -11,11 +11,13 @@ Imports no torch: a rank is any function that waits for events.
 import ctypes
 import os
 import queue
+import signal
 import sys
 import threading
 import time
 import traceback
 from collections import deque
+from contextlib import contextmanager
 from functools import partial
 
 POLLS, POLL_SECONDS = 1000, 1.0  # ranks that only poll, more often and longer than this, are stuck
@@ -77,10 +79,10 @@ class Scheduler:
 
     def me(self):
         """The running task. RuntimeError in a thread that is no rank."""
-        if self.aborting:
-            raise Abort
         task = self.running
         if task is None or threading.get_ident() != task.thread.ident:
+            if any(task.thread is threading.current_thread() for task in self.tasks):
+                raise Abort  # it goes on after it was stopped
             raise RuntimeError(
                 f"thread {threading.current_thread().name!r} is not a rank: on simulated ranks only the rank's own "
                 "thread can communicate, not one that the program starts beside it"
@@ -132,6 +134,8 @@ class Scheduler:
         return self.ready.popleft()
 
     def _pass_on(self, task):
+        if self.aborting:
+            raise Abort
         if not self.ready:
             self._stop_here(task)
         following = self._pick()
@@ -205,8 +209,7 @@ class Scheduler:
             self._hand_to(self._pick())
             self._supervise(patience)
         finally:
-            while not self._unwound():
-                pass
+            self._unwind()
         return [task.result for task in self.tasks]
 
     def _supervise(self, patience):
@@ -226,6 +229,26 @@ class Scheduler:
                 return
             notice()
 
+    @contextmanager
+    def interruptible(self):
+        """The reader's interrupt stops the ranks: a notice to the supervisor, where KeyboardInterrupt could come at any
+        line of it, also while it starts the ranks, stops them or tidies up."""
+        ours = threading.current_thread() is threading.main_thread()
+        if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+        pressed = []
+        signal.signal(signal.SIGINT, lambda *_: pressed.append(self.notices.put(self._interrupt)))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if pressed:
+            self._interrupt()  # it came when all ranks had ended
+
+    def _interrupt(self):
+        raise KeyboardInterrupt
+
     def _fail(self, failure):
         raise failure
 
@@ -240,17 +263,9 @@ class Scheduler:
             f"is blocked in native code, while the other ranks cannot run. Its stack:\n{stack}"
         )
 
-    def _unwound(self):
-        """Has all been stopped that still runs? Not if the reader interrupts this a second time."""
-        self.aborting = True
-        try:
-            self._unwind()
-        except KeyboardInterrupt:
-            return False
-        return True
-
     def _unwind(self):
         """Stop what still runs, one rank after another, the running one first."""
+        self.aborting = True
         deadline = time.monotonic() + UNWIND_SECONDS
         started = [task for task in self.tasks if task.thread]
         for task in sorted(started, key=lambda task: task is not self.running):
@@ -261,6 +276,9 @@ class Scheduler:
                     ident = ctypes.c_ulong(task.thread.ident)
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Abort))
                 task.thread.join(1.0)
+        self.running = None
+        for task in self.tasks:
+            task.thread = None  # now, not later: an interrupt that hits its finalizer would be lost
 
 
 def pinned(live):

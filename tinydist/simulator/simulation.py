@@ -41,10 +41,13 @@ class Simulation:
 
     def run(self, fn, args=(), patience=60.0):
         """What ``fn(*args)`` returned, by rank."""
+        with self.scheduler.interruptible():
+            return self._run(fn, args, patience)
+
+    def _run(self, fn, args, patience):
+        kernel, threads, drawn = State(), torch.get_num_threads(), random.getstate()
         if not running.acquire(blocking=False):
             raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
-        kernel = State()
-        threads = torch.get_num_threads()
         try:
             with torch_internals.replaced(self._new_process_group, self._rendezvous), warnings.catch_warnings():
                 # As torchrun does: more threads than ranks would only wait for each other.
@@ -55,6 +58,7 @@ class Simulation:
         finally:
             kernel.enter()
             torch.set_num_threads(threads)
+            random.setstate(drawn)  # functions that the kernel imported from random draw from its generator
             running.release()
 
     def _live(self, rank, fn, args):
@@ -89,7 +93,8 @@ class Simulation:
 
     def _rendezvous(self, url, rank=-1, world_size=-1, **options):
         """Stands in for torch's: whatever the address, the peers are here."""
-        yield self.store, int(os.environ["RANK"]), self.ranks
+        rank = int(os.environ["RANK"]) if rank < 0 else rank
+        yield self.store, rank, self.ranks if world_size < 0 else world_size
 
     def _show(self, rank, stream, line):
         kernel_stream = self.kernel_streams[stream]

@@ -9,10 +9,12 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 import torch.distributed.nn.functional  # here, since it binds the default group of the moment when it is imported
 from torch._C import _distributed_c10d as native
+from torch.distributed import c10d_logger
 
 NEEDED = (
     (c10d, ("_World", "_world", "_backend", "_default_pg_init_method", "rendezvous", "_new_process_group_helper")),
     (c10d, ("_register_process_group", "_unregister_all_process_groups")),
+    (c10d_logger, ("_get_msg_dict",)),
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node")),
     (torch, ("_foreach_copy_",)),
@@ -66,6 +68,8 @@ def replaced(new_process_group, rendezvous):
     names = ("_world", "_backend", "_default_pg_init_method", "_new_process_group_helper", "rendezvous")
     before = {name: getattr(c10d, name) for name in names}
     excepthook = sys.excepthook  # init_process_group wraps it
+    describe = c10d_logger._get_msg_dict
+    c10d_logger._get_msg_dict = lambda *_, **__: {}  # would hide an error by its own where there is no nccl
     c10d._new_process_group_helper, c10d.rendezvous = new_process_group, rendezvous
     native._set_thread_isolation_mode(True)  # a registry of group names for each thread, and so for each rank
     try:
@@ -75,6 +79,7 @@ def replaced(new_process_group, rendezvous):
         for name, value in before.items():
             setattr(c10d, name, value)
         sys.excepthook = excepthook
+        c10d_logger._get_msg_dict = describe
 
 
 def install_world_group(group, name, backend, store, identity):

@@ -1,0 +1,197 @@
+"""The same program twice: the same results to the last bit, the same prints, in the same order."""
+
+import gc
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import tinydist
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def program():
+    """Some of everything whose order could vary: groups, messages, objects, random numbers, prints."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+    groups = [dist.new_group(ranks) for ranks in ([0, 1], [1, 2, 3], [0, 3])]
+    data = torch.randn(4, 8) * (rank + 0.1)
+    for step in range(3):
+        model(data).square().mean().backward()
+        works = [dist.all_reduce(weight.grad, async_op=True) for weight in model.parameters()]
+        token = torch.rand(1)
+        sending = dist.isend(token, (rank + 1) % size, tag=step)
+        received = torch.zeros(1)
+        dist.recv(received, (rank - 1) % size, tag=step)
+        print(f"step {step}: {received.item()}")
+        for group in groups:
+            if dist.get_rank(group) >= 0:
+                dist.all_reduce(data, dist.ReduceOp.AVG, group=group)
+        for work in [*works, sending]:
+            work.wait()
+        names = [None] * size
+        dist.all_gather_object(names, {f"rank {rank}", f"step {step}"})
+        print(rank, [sorted(name) for name in names])
+    return [data, *(weight.grad for weight in model.parameters())]
+
+
+def digest(results):
+    """Every bit of them."""
+    seen = hashlib.sha256()
+    for tensors in results:
+        for tensor in tensors:
+            seen.update(tensor.detach().numpy().tobytes())
+    return seen.hexdigest()
+
+
+SCHEDULES = [{}, {"schedule": "shuffle", "seed": 3}]
+
+
+@pytest.mark.parametrize("how", SCHEDULES, ids=["fifo", "shuffle"])
+def test_twice_the_same(how, capsys):
+    runs = []
+    for _ in range(2):
+        results = tinydist.launch(program, 4, **how).results
+        runs.append((digest(results), capsys.readouterr()))
+    assert runs[0] == runs[1]
+    assert runs[0][1].out.count("\n") == 24
+
+
+def test_twice_the_same_with_garbage_collection_and_other_threads_about(capsys):
+    want = digest(tinydist.launch(program, 4).results), capsys.readouterr().out
+    done = threading.Event()
+
+    def disturb():
+        while not done.is_set():
+            gc.collect()
+
+    other = threading.Thread(target=disturb)
+    other.start()
+    try:
+        assert (digest(tinydist.launch(program, 4).results), capsys.readouterr().out) == want
+    finally:
+        done.set()
+        other.join()
+
+
+IN_A_FRESH_PROCESS = """
+import sys
+sys.path[:0] = {paths}
+from test_determinism import SCHEDULES, digest, program
+import tinydist
+for how in SCHEDULES:
+    print(digest(tinydist.launch(program, 4, **how).results))
+"""
+
+
+def test_the_same_in_fresh_processes_with_other_hashes():
+    code = IN_A_FRESH_PROCESS.format(paths=[str(ROOT), str(Path(__file__).parent)])
+    fresh = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    (out_1, err_1), (out_2, err_2) = [process.communicate(timeout=60) for process in fresh]
+    assert out_1 == out_2 and err_1 == err_2 == ""
+    assert out_1.count("\n") == 50  # 2 schedules: 24 lines of ranks and a digest
+
+
+# Order dependences.
+
+
+def first_come():
+    """Rank 0 takes messages as they come: its sum depends on the order."""
+    total = torch.zeros(1)
+    if dist.get_rank() > 0:
+        dist.send(torch.tensor([float(dist.get_rank())]), 0)
+    else:
+        for _ in range(dist.get_world_size() - 1):
+            x = torch.zeros(1)
+            dist.recv(x)
+            total = total * 10 + x
+    return total.item()
+
+
+def test_fifo_hides_an_order_dependence():
+    assert {tinydist.launch(first_come, 4, seed=seed).results[0] for seed in range(5)} == {123.0}
+
+
+def test_shuffle_finds_it_and_the_seed_replays_it():
+    by_seed = {seed: tinydist.launch(first_come, 4, seed=seed, schedule="shuffle").results[0] for seed in range(30)}
+    assert len(set(by_seed.values())) >= 4
+    for seed, total in by_seed.items():
+        assert tinydist.launch(first_come, 4, seed=seed, schedule="shuffle").results[0] == total
+
+
+def reads_too_early():
+    """A race on the store: rank 1 reads without waiting for rank 0 to have written."""
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 0:
+        dist.barrier(dist.new_group([0], use_local_synchronization=True))
+        store.set("ready", "yes")
+    else:
+        return store.check(["ready"])
+
+
+def test_shuffle_finds_a_race_on_the_store():
+    found = {tinydist.launch(reads_too_early, 2, seed=seed, schedule="shuffle").results[1] for seed in range(30)}
+    assert found == {True, False}
+
+
+def test_shuffle_finds_a_buffer_that_is_used_before_its_wait():
+    def used_too_early():
+        x = torch.ones(1)
+        work = dist.all_reduce(x, async_op=True)
+        early = x.item()
+        work.wait()
+        return early
+
+    found = {tuple(tinydist.launch(used_too_early, 2, seed=s, schedule="shuffle").results) for s in range(30)}
+    assert found == {(1.0, 2.0), (2.0, 1.0)}
+
+
+def test_a_deadlock_that_only_some_orders_have():
+    def program():
+        """Rank 0 answers whoever comes first, and rank 1 hopes that it is rank 1."""
+        x, rank = torch.zeros(1), dist.get_rank()
+        if rank == 0:
+            first = dist.recv(x)
+            dist.recv(x)
+            dist.send(x, first)
+        else:
+            dist.send(x, 0)
+        if rank == 1:
+            dist.recv(x, 0)
+
+    outcomes = {}
+    for seed in range(30):
+        try:
+            tinydist.launch(program, 3, seed=seed, schedule="shuffle")
+            outcomes[seed] = "runs"
+        except RuntimeError as error:
+            outcomes[seed] = str(error)
+    assert len(set(outcomes.values())) == 2
+    bad = next(seed for seed, outcome in outcomes.items() if outcome != "runs")
+    with pytest.raises(RuntimeError) as caught:
+        tinydist.launch(program, 3, seed=bad, schedule="shuffle")
+    assert str(caught.value) == outcomes[bad]
+
+
+def test_the_schedule_does_not_touch_the_ranks_random_numbers():
+    def draws():
+        dist.barrier()
+        return torch.rand(3).tolist()
+
+    assert tinydist.launch(draws, 3, seed=7, schedule="shuffle").results == tinydist.launch(draws, 3, seed=7).results

@@ -1,0 +1,237 @@
+"""In a real kernel: the stop button, prints of ranks, and reports that name the cell."""
+
+import os
+import re
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 60.0  # for one cell, on a slow machine
+
+SETUP = """
+import os, sys, threading, time
+import torch, torch.distributed as dist
+import tinydist
+
+def sum_of_ranks():
+    x = torch.tensor([float(dist.get_rank())])
+    dist.all_reduce(x)
+    return x.item()
+
+def check():
+    assert tinydist.launch(sum_of_ranks, 4).results == [6.0] * 4
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")] == []
+    assert "RANK" not in os.environ and not dist.is_initialized()
+    print("all well")
+"""
+
+
+class Kernel:
+    """A kernel of IPython, and what comes of the cells that it runs."""
+
+    def __init__(self):
+        self.manager = KernelManager(kernel_name="python3")
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        hidden = ("PYTEST_CURRENT_TEST",)
+        env = {name: value for name, value in os.environ.items() if name not in hidden}
+        self.manager.start_kernel(
+            env=env | {"PYTHONPATH": path}, extra_arguments=["--HistoryManager.hist_file=:memory:"]
+        )
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=SECONDS)
+
+    def stop(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    def run(self, code, interrupt_at=None):
+        """Run a cell; press the stop button once it has printed ``interrupt_at``. (stdout, stderr, error)"""
+        request = self.client.execute(textwrap.dedent(code))
+        text, error, pressed = {"stdout": "", "stderr": ""}, None, False
+        deadline = time.monotonic() + SECONDS
+        while True:
+            message = self.client.get_iopub_msg(timeout=max(0.0, deadline - time.monotonic()))
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                text[content["name"]] += content["text"]
+            if message["msg_type"] == "error":
+                error = content
+            if interrupt_at and not pressed and interrupt_at in text["stdout"]:
+                self.manager.interrupt_kernel()
+                pressed = True
+            if message["msg_type"] == "status" and content["execution_state"] == "idle":
+                return text["stdout"], text["stderr"], error
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    kernel = Kernel()
+    try:
+        assert kernel.run(SETUP) == ("", "", None)
+        yield kernel
+    finally:
+        kernel.stop()
+
+
+@pytest.fixture(autouse=True)
+def the_next_launch_works(kernel):
+    yield
+    assert kernel.run("check()") == ("all well\n", "", None)
+
+
+# What ranks are doing when the reader presses stop.
+
+STOPPED = {
+    "in a loop": """
+        def program():
+            if dist.get_rank() == 1:
+                print("begun")
+                while True:
+                    pass
+            dist.barrier()
+        """,
+    "in a loop that swallows exceptions": """
+        def program():
+            if dist.get_rank() == 1:
+                print("begun")
+                while True:
+                    try:
+                        time.perf_counter()
+                    except Exception:
+                        pass
+            dist.barrier()
+        """,
+    "asleep": """
+        def program():
+            if dist.get_rank() == 1:
+                print("begun")
+                while True:
+                    time.sleep(0.1)
+            dist.barrier()
+        """,
+    "in an operator": """
+        def program():
+            x = torch.ones(300, 300)
+            if dist.get_rank() == 1:
+                print("begun")
+                while True:
+                    x @ x
+            dist.barrier()
+        """,
+    "in backward": """
+        def program():
+            w = torch.ones(2, requires_grad=True)
+
+            def average(w):
+                if dist.get_rank() == 1:
+                    print("begun")
+                    while True:
+                        pass
+                dist.all_reduce(w.grad)
+
+            w.register_post_accumulate_grad_hook(average)
+            w.sum().backward()
+        """,
+    "in communication": """
+        def program():
+            x = torch.ones(2)
+            if dist.get_rank() == 0:
+                print("begun")
+            while True:
+                dist.all_reduce(x)
+        """,
+    "in its cleaning up": """
+        def program():
+            try:
+                if dist.get_rank() == 1:
+                    print("begun")
+                    while True:
+                        pass
+                dist.barrier()
+            finally:
+                dist.barrier()
+        """,
+}
+
+
+@pytest.mark.parametrize("where", STOPPED)
+def test_stop(kernel, where):
+    code = textwrap.dedent(STOPPED[where]) + "\ntinydist.launch(program, 4)"
+    out, err, error = kernel.run(code, interrupt_at="begun")
+    assert error["ename"] == "KeyboardInterrupt"
+    assert re.fullmatch(r"\[rank [01]\] begun\n", out) and err == ""
+
+
+def test_stop_before_the_first_line(kernel):
+    """While the ranks start: the button may hit anywhere."""
+    code = """
+        print("begun")
+        for _ in range(100_000):
+            tinydist.launch(sum_of_ranks, 64)
+        """
+    for _ in range(5):
+        out, err, error = kernel.run(code, interrupt_at="begun")
+        assert (out, error["ename"]) == ("begun\n", "KeyboardInterrupt")
+        assert err == ""
+
+
+# What the reader sees of ranks.
+
+TALK = """
+def program():
+    for step in range(3):
+        print("step", step, end=" ")
+        sys.stdout.flush()
+        dist.barrier()
+        print("of rank", dist.get_rank())
+    print("a warning", file=sys.stderr)
+
+tinydist.launch(program, 4)
+None
+"""
+
+
+def test_prints_come_whole_and_in_order(kernel):
+    runs = [kernel.run(TALK) for _ in range(3)]
+    assert runs[0] == runs[1] == runs[2]
+    out, err, error = runs[0]
+    assert sorted(out.splitlines()) == sorted(
+        f"[rank {rank}] step {step} of rank {rank}" for rank in range(4) for step in range(3)
+    )
+    assert sorted(err.splitlines()) == [f"[rank {rank}] a warning" for rank in range(4)]
+    assert error is None
+
+
+def test_a_report_names_the_cell_and_its_line(kernel):
+    out, err, error = kernel.run("""\
+        def forgets():
+            if dist.get_rank() != 2:
+                dist.barrier()
+
+        tinydist.launch(forgets, 4)
+        """)
+    assert error["ename"] == "DeadlockError"
+    assert "not there: rank 2" in error["evalue"]
+    assert re.search(r"at Cell In\s?\[\d+\], line 3, in forgets: dist.barrier\(\)", error["evalue"])
+    assert "".join(error["traceback"]).count("scheduler.py") == 0
+
+
+def test_an_exception_shows_the_cell_and_no_machinery(kernel):
+    out, err, error = kernel.run("""\
+        def fails():
+            dist.barrier()
+            return 1 / (dist.get_rank() - 1)
+
+        tinydist.launch(fails, 4)
+        """)
+    text = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error["traceback"]))
+    assert error["ename"] == "ZeroDivisionError"
+    assert "return 1 / (dist.get_rank() - 1)" in text and "on rank 1 of 4" in text
+    assert "scheduler.py" not in text and "simulation.py" not in text

@@ -1,0 +1,170 @@
+"""One call, as the kernel follows it: what the workers reply, and what happened when they do not."""
+
+import math
+import os
+import queue
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from contextlib import suppress
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+
+from ..simulator.matching import ranks_in_words
+from ..simulator.rank_state import environment
+from .pool import pool
+from .program import name_of, pack
+
+LOOPBACK = {"linux": "lo", "darwin": "lo0"}  # gloo's own choice needs a hostname that has an address
+LOOK = 0.1  # seconds between two looks at whether the workers live
+GRACE = 0.3  # seconds from the first failure to the verdict: peers of a dead rank complain before it is seen
+ANSWER = 1.0  # seconds for a rank to say where it stands: one in native code may never
+
+one_at_a_time = threading.Lock()
+
+
+class WorkerDied(RuntimeError):
+    """The process of a rank ended while it was needed."""
+
+
+def run(fn, ranks, args=(), *, backend="gloo", seed=0, timeout=None, init=True):
+    """What ``fn(*args)`` returned on each of ``ranks`` processes, by rank.
+
+    What ranks print comes out when all have ended, rank by rank, and so in the same order every time.
+    ``timeout``, in seconds, counts from when the workers are up. Modules that a worker has imported stay as
+    they are.
+
+    Raises what ``fn`` raised, with rank and traceback in its notes; ``WorkerDied``; ``TimeoutError``, which
+    says where each rank stands; ``TypeError`` for what cannot be sent to a process. A failure or an interrupt
+    stops all workers; the next call starts new ones.
+    """
+    check(ranks, backend)
+    program = pack(fn, args)
+    with one_at_a_time, tempfile.TemporaryDirectory(prefix="tinydist-") as folder:
+        call = Call(name_of(fn), ranks, backend, timeout)
+        try:
+            call.hear("ready", pool.grow(ranks))
+            # Ranks meet in a file: a TCPStore asks the name server who 127.0.0.1 is, and may wait seconds.
+            # A program that calls init_process_group itself needs one all the same.
+            meeting, store = os.path.join(folder, "store"), None
+            if not init:
+                meeting, store = None, dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            for rank in range(ranks):
+                variables = variables_of(rank, ranks, store.port if store else 0)
+                pool.tell(rank, "run", (program, variables, sys.path, os.getcwd(), backend, seed, meeting))
+            results = call.hear("returned", range(ranks))
+            # Only now: a rank that left early would close connections that its peers still use.
+            for rank in range(ranks):
+                pool.tell(rank, "leave")
+            call.hear("left", range(ranks))
+        except BaseException:
+            pool.stop()
+            raise
+        finally:
+            call.show()
+    return [cloudpickle.loads(result) for result in results]
+
+
+def check(ranks, backend):
+    if ranks < 1:
+        raise ValueError(f"launch: ranks must be a whole number from 1, got {ranks!r}")
+    if backend == "nccl" and ranks > (gpus := torch.cuda.device_count()):
+        raise ValueError(f"launch: nccl needs a GPU for each rank: {ranks} ranks, but {gpus} GPUs are here")
+    if not dist.is_backend_available(backend):
+        raise ValueError(f"launch: torch {torch.__version__} is built without the backend {backend!r}")
+
+
+def variables_of(rank, ranks, port):
+    """The kernel's environment and what torchrun sets: a store is there, and all ranks are its clients."""
+    torchrun = environment(rank, ranks) | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "TORCHELASTIC_USE_AGENT_STORE": True,
+    }
+    interface = {"GLOO_SOCKET_IFNAME": LOOPBACK[sys.platform]} if sys.platform in LOOPBACK else {}
+    return interface | dict(os.environ) | {name: str(value) for name, value in torchrun.items()}
+
+
+class Call:
+    """One call, as the kernel follows it."""
+
+    def __init__(self, name, ranks, backend, timeout):
+        self.name, self.ranks, self.backend, self.timeout = name, ranks, backend, timeout
+        self.said = defaultdict(dict)  # kind of reply -> rank -> content
+        self.lines = [[] for _ in range(ranks)]  # (stream, line)
+
+    def hear(self, kind, ranks):
+        """The replies of that kind, one from each of ``ranks``. Raises what happened instead."""
+        limited = kind == "returned" and self.timeout is not None
+        deadline = time.monotonic() + (self.timeout if limited else math.inf)
+        failing = False
+        while len(self.said[kind]) < len(ranks):
+            self.take()
+            if not failing and (self.said["raised"] or self.dead()):
+                failing, deadline = True, time.monotonic() + GRACE
+            if time.monotonic() > deadline:
+                raise self.failure(kind)
+        return [self.said[kind][rank] for rank in ranks]
+
+    def take(self):
+        """Wait a moment for a reply."""
+        with suppress(queue.Empty):
+            rank, kind, content = pool.replies.get(timeout=LOOK)
+            if kind == "line":
+                self.lines[rank].append(content)
+            else:
+                self.said[kind][rank] = content
+
+    def dead(self):
+        return [rank for rank in range(self.ranks) if pool.workers[rank].poll() is not None]
+
+    def failure(self, awaited):
+        if self.dead():
+            return self.death(self.dead()[0], awaited)
+        return self.exception() if self.said["raised"] else self.overdue()
+
+    def death(self, rank, awaited):
+        worker = pool.workers[rank]
+        how = f"ended with exit code {worker.returncode}"
+        if worker.returncode < 0:
+            how = f"was killed by signal {signal.Signals(-worker.returncode).name}"
+        task = {"ready": "started", "returned": f"ran {self.name}", "left": "left the process group"}
+        who = f"rank {rank} of {self.ranks}"
+        return WorkerDied(f"{who} {how} (pid {worker.pid}) while it {task[awaited]}")
+
+    def exception(self):
+        """What the first rank raised; where others raised alike, the lowest rank's: always the same."""
+        raised = {rank: cloudpickle.loads(content) for rank, content in self.said["raised"].items()}
+        kinds = {rank: type(error) for rank, (error, _) in raised.items()}
+        rank = min(rank for rank in kinds if kinds[rank] is kinds[next(iter(kinds))])
+        error, story = raised[rank]
+        error.add_note(f"on rank {rank} of {self.ranks} (a {self.backend} process)")
+        error.add_note("".join(story.format()).rstrip())
+        return error
+
+    def overdue(self):
+        """Who is late, and where."""
+        finished = self.said["returned"].keys()
+        late = [rank for rank in range(self.ranks) if rank not in finished]
+        for rank in late:
+            pool.tell(rank, "where")
+        deadline = time.monotonic() + ANSWER
+        while len(self.said["stands"]) < len(late) and time.monotonic() < deadline:
+            self.take()
+        report = [f"launch: {len(late)} of {self.ranks} ranks did not finish {self.name} in {self.timeout} s"]
+        for rank in late:
+            call, site = self.said["stands"].get(rank, ("native code: it does not answer", None))
+            report += [f"  rank {rank} is in {call or 'no call of torch.distributed'}"]
+            report += [f"    at {site}"] if site else []
+        report += [f"  {ranks_in_words(finished)}: finished"] if finished else []
+        return TimeoutError("\n".join(report))
+
+    def show(self):
+        for rank, lines in enumerate(self.lines):
+            for stream, line in lines:
+                print(f"[rank {rank}] {line}", file=getattr(sys, stream))

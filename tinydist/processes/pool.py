@@ -1,0 +1,69 @@
+"""The workers: started when they are first needed, kept for the next call, gone with the kernel."""
+
+import atexit
+import os
+import queue
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+from .channel import receive, send
+
+
+class Pool:
+    """The workers, by rank, and what they reply."""
+
+    def __init__(self):
+        self.workers = []
+        self.replies = queue.SimpleQueue()  # (rank, kind, content)
+
+    def grow(self, ranks):
+        """Start workers until there are enough. The ranks of the new ones."""
+        if any(worker.poll() is not None for worker in self.workers):
+            self.stop()
+        new = range(len(self.workers), ranks)
+        for rank in new:
+            self.workers.append(start_worker())
+            channel = (rank, self.workers[rank].stdout, self.replies)
+            threading.Thread(target=forward, args=channel, daemon=True).start()
+        return new
+
+    def tell(self, rank, command, content=()):
+        with suppress(OSError):  # a dead worker is found by whoever waits for its reply
+            send(self.workers[rank].stdin, command, content)
+
+    def stop(self):
+        for worker in self.workers:
+            worker.kill()
+        for worker in self.workers:
+            worker.wait()
+            with suppress(OSError):
+                worker.stdin.close()
+        self.__init__()  # with a new queue: replies may still come to this one
+
+
+def start_worker():
+    path = [str(folder) for folder in sys.path]
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path[:] = {path}; from tinydist.processes.worker import work; work()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for the kernel alone, which then stops its workers
+    )
+
+
+def forward(rank, stream, replies):
+    with stream, suppress(EOFError):
+        while True:
+            replies.put((rank, *receive(stream)))
+
+
+pool = Pool()
+atexit.register(pool.stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.__init__)  # a child may neither stop the workers nor keep them alive

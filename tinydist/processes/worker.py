@@ -1,0 +1,126 @@
+"""The life of a worker: a fresh Python that runs a program for each call, as one rank."""
+
+import os
+import queue
+import random
+import sys
+import threading
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from traceback import TracebackException
+
+import cloudpickle
+import numpy
+import torch
+import torch.distributed as dist
+
+from ..simulator.call_sites import learners_traceback, site_of
+from ..simulator.rank_state import RankStream
+from .channel import receive, send
+from .program import name_of
+
+
+def work():
+    """The life of a worker."""
+    commands, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # what native code prints must not get between the replies
+    lock, calls = threading.Lock(), queue.SimpleQueue()
+
+    def reply(kind, content=None):
+        with lock:
+            send(replies, kind, content)
+
+    threading.Thread(target=listen, args=(commands, calls, reply), daemon=True).start()
+    reply("ready")
+    while True:
+        reply(*obey(reply, *calls.get()))
+
+
+def listen(commands, calls, reply):
+    """Hand on the commands, but answer at once where a busy rank stands. End with the kernel."""
+    try:
+        while True:
+            command, content = receive(commands)
+            if command == "where":
+                reply("stands", standing(sys._current_frames()[threading.main_thread().ident]))
+            else:
+                calls.put((command, content))
+    finally:
+        os._exit(1)
+
+
+def standing(frame):
+    """The torch.distributed call that led to ``frame``, and the learner's line; None where there is none."""
+    site = site_of(frame)
+    call = None
+    while frame:
+        if frame.f_globals.get("__name__") == dist.distributed_c10d.__name__:
+            call = f"dist.{frame.f_code.co_name}"  # the outermost is what the learner called
+        frame = frame.f_back
+    started_here = site.code.co_filename == "<string>"  # while the process group is made
+    return call, None if started_here else site
+
+
+def obey(reply, command, content):
+    if command == "run":
+        return perform(reply, *content)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return "left", None
+
+
+def perform(reply, program, variables, path, folder, backend, seed, meeting):
+    """Run the program. The reply that tells how it went."""
+    streams = [RankStream(None, name, lambda _, *line: reply("line", line)) for name in ("stdout", "stderr")]
+    # catch_warnings: a warning that comes once comes once in each call.
+    with redirect_stdout(streams[0]), redirect_stderr(streams[1]), warnings.catch_warnings():
+        try:
+            start_afresh(variables, path, folder, seed)
+            fn, args = cloudpickle.loads(program)
+            rank, ranks = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+            if backend == "nccl":
+                torch.cuda.set_device(rank)
+            if meeting:
+                store = dist.FileStore(meeting, ranks)
+                dist.init_process_group(backend, store=store, rank=rank, world_size=ranks)
+            return "returned", pack_result(fn, fn(*args))
+        except BaseException as error:
+            return "raised", pack_error(error)
+        finally:
+            for stream in streams:
+                stream.close_line()
+
+
+def start_afresh(variables, path, folder, seed):
+    """Make this process like one that the kernel has just started, whatever the last call did to it."""
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[:] = path
+    os.chdir(folder)
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    torch.set_grad_enabled(True)
+    torch.set_deterministic_debug_mode("default")
+    torch.set_num_threads(1)  # as torchrun does: more threads than cores would wait for each other
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.set_bit_generator(numpy.random.MT19937(seed))  # as on simulated ranks
+
+
+def pack_result(fn, result):
+    try:
+        return cloudpickle.dumps(result)
+    except Exception as error:
+        kind = type(result).__name__
+        raise TypeError(f"launch: what {name_of(fn)} returned, a {kind}, cannot be sent back: {error}") from None
+
+
+def pack_error(error):
+    """The error and its story, without source lines: the kernel, which has those of its cells, adds them."""
+    story = TracebackException(type(error), error, learners_traceback(error), lookup_lines=False)
+    try:
+        cloudpickle.loads(cloudpickle.dumps(error))
+    except Exception:
+        error = RuntimeError("".join(story.format_exception_only()).strip())
+    return cloudpickle.dumps((error, story))
