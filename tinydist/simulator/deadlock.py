@@ -14,7 +14,7 @@ class DeadlockError(RuntimeError):
 
 
 def explain(tasks):
-    """A DeadlockError for the scheduler's ``tasks``, of which none can run. Ranks that wait on the same line stand together."""
+    """A DeadlockError for the scheduler's ``tasks``, of which none can run. Ranks on the same line stand together."""
     frames = sys._current_frames()
     waiting = [task for task in tasks if not task.ended]
     alike = defaultdict(list)  # (call, site) -> [(rank, whom it waits for)]

@@ -69,18 +69,16 @@ class Collective(Event):
     def add(self, rank, call):
         for there, other in self.calls.items():
             if call.signature != other.signature:
-                ranks = self.group.ranks
+                ranks, what = self.group.ranks, call.signature.difference(other.signature)
                 where = f"call {self.number + 1} on {self.group}"
-                raise mismatch(where, call.signature.difference(other.signature), ranks[rank], call, ranks[there], other)
+                raise mismatch(where, what, ranks[rank], call, ranks[there], other)
             break  # the others agree with the first
         self.calls[rank] = call
 
-    def missing(self):
-        return [rank for index, rank in enumerate(self.group.ranks) if index not in self.calls]
-
     def wait_in_words(self):
         call = next(iter(self.calls.values()))
-        return f"{call.signature}, call {self.number + 1} on {self.group}", f"not there: {ranks_in_words(self.missing())}"
+        absent = [rank for index, rank in enumerate(self.group.ranks) if index not in self.calls]
+        return f"{call.signature}, call {self.number + 1} on {self.group}", f"not there: {ranks_in_words(absent)}"
 
 
 class Message(Event):
@@ -97,9 +95,6 @@ class Message(Event):
     def meets(self, other):
         """Do a send and a receive, both posted, belong together? (They are in the mailbox of the receiver.)"""
         return self.tag == other.tag and self.peer in (None, other.owner) and other.peer in (None, self.owner)
-
-    def missing(self):
-        return [] if self.peer is None else [self.group.ranks[self.peer]]
 
     def wait_in_words(self):
         toward = "to" if self.signature.name == "send" else "from"

@@ -9,8 +9,9 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp
 
 from . import transfer
+from .arguments import check_count, check_pieces, check_splits, cut, reduction_of, split
 from .call_sites import here
-from .matching import Call, Message, MismatchError, Signature
+from .matching import Call, Message, Signature
 from .torch_internals import unobserved
 from .work import DONE, SimulatedWork, Works
 
@@ -59,46 +60,46 @@ class SimulatedProcessGroup(dist.ProcessGroup):
 
     def allgather(self, outputs, inputs, opts=Asynchronous):
         for pieces, tensor in zip(outputs, inputs, strict=True):
-            self._check_pieces("all_gather", "output", pieces, tensor)
+            check_pieces(self, "all_gather", "output", pieces, tensor)
         return self._meet("all_gather", transfer.all_gather, inputs, inputs, outputs, opts)
 
     def gather(self, outputs, inputs, opts=Asynchronous):
         for pieces in outputs:
-            self._check_pieces("gather", "gather_list", pieces, inputs[0])
+            check_pieces(self, "gather", "gather_list", pieces, inputs[0])
         return self._meet("gather", transfer.gather, inputs, inputs, outputs, opts, root=opts.rootRank)
 
     def scatter(self, outputs, inputs, opts=Asynchronous):
         for pieces in inputs:
-            self._check_pieces("scatter", "scatter_list", pieces, outputs[0])
+            check_pieces(self, "scatter", "scatter_list", pieces, outputs[0])
         return self._meet("scatter", transfer.scatter, outputs, inputs, outputs, opts, root=opts.rootRank)
 
     def reduce_scatter(self, outputs, inputs, opts=Asynchronous):
         for pieces, tensor in zip(inputs, outputs, strict=True):
-            self._check_pieces("reduce_scatter", "input", pieces, tensor)
+            check_pieces(self, "reduce_scatter", "input", pieces, tensor)
         return self._meet("reduce_scatter", transfer.reduce_scatter, outputs, inputs, outputs, opts, reduces=True)
 
     def alltoall(self, outputs, inputs, opts=Asynchronous):
         for what, tensors in (("output", outputs), ("input", inputs)):
-            self._check_count("all_to_all", what, tensors)
+            check_count(self, "all_to_all", what, tensors)
         return self._meet("all_to_all", self._all_to_all, [], inputs, outputs, opts)
 
     # The same over one tensor, cut in pieces.
 
     def all_gather_single_coalesced(self, outputs, inputs, opts=Asynchronous):
-        pieces = [self._cut("all_gather", "output", o, i) for o, i in zip(outputs, inputs, strict=True)]
+        pieces = [cut(self, "all_gather", "output", o, i) for o, i in zip(outputs, inputs, strict=True)]
         flat = [tensor.reshape(-1) for tensor in inputs]
         return self._meet("all_gather", transfer.all_gather, inputs, flat, pieces, opts, written=outputs)
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts=Asynchronous):
-        pieces = [self._cut("reduce_scatter", "input", i, o) for o, i in zip(outputs, inputs, strict=True)]
+        pieces = [cut(self, "reduce_scatter", "input", i, o) for o, i in zip(outputs, inputs, strict=True)]
         flat = [tensor.view(-1) for tensor in outputs]
         return self._meet(
             "reduce_scatter", transfer.reduce_scatter, outputs, pieces, flat, opts, reduces=True, written=outputs
         )
 
     def all_to_all_single(self, output, input, output_splits=(), input_splits=(), opts=Asynchronous):
-        outputs = self._split("output", output.data, output_splits)  # .data: see transfer.put
-        inputs = self._split("input", input, input_splits)
+        outputs = split(self, "output", output.data, output_splits)  # .data: see transfer.put
+        inputs = split(self, "input", input, input_splits)
         return self._meet("all_to_all", self._all_to_all, [], inputs, outputs, opts, written=[output])
 
     def all_gather_single(self, output, input, opts=Asynchronous):
@@ -131,7 +132,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
     def _meet(self, name, move, alike, inputs, outputs, opts, *, reduces=False, root=None, written=None):
         """Register this rank's call; the last to arrive moves the data. ``alike`` must agree on all ranks."""
         self._issue()
-        reduction = self._reduction(name, opts) if reduces else None
+        reduction = reduction_of(self, name, opts) if reduces else None
         how = [word for word in (reduction, root) if word is not None]
         signature = Signature(
             name,
@@ -152,7 +153,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
     def _post(self, name, tensors, peer, tag):
         self._issue()
         if peer is not None and not 0 <= peer < self.count:
-            raise ValueError(f"{name}: rank {peer} is not in {self.group}, whose ranks are 0 to {self.count - 1} within it")
+            raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
         mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
         other = self.group.post(mine)
         if other:
@@ -186,61 +187,8 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         return Works(works)
 
     def _all_to_all(self, calls):
-        """What one rank sends another must be as long as what that one expects."""
-        for source, sender in enumerate(calls):
-            for destination, receiver in enumerate(calls):
-                sent, expected = sender.inputs[destination], receiver.outputs[source]
-                if sent.shape != expected.shape or sent.dtype != expected.dtype:
-                    source, destination = self.group.ranks[source], self.group.ranks[destination]
-                    raise MismatchError(
-                        f"all_to_all on {self.group}: rank {source} sends {list(sent.shape)} {sent.dtype} to rank "
-                        f"{destination}, which expects {list(expected.shape)} {expected.dtype} from it\n"
-                        f"  rank {source} calls at {sender.site}\n  rank {destination} calls at {receiver.site}"
-                    )
+        check_splits(self.group, calls)
         transfer.all_to_all(calls)
-
-    # Checks of one rank's own arguments, as a real backend makes them.
-
-    def _where(self, name):
-        return f"{name} on rank {self.group.ranks[self.index]} of {self.group}"
-
-    def _reduction(self, name, opts):
-        reduction = transfer.NAMES.get(int(opts.reduceOp.op))
-        if reduction is None:
-            raise NotImplementedError(f"{self._where(name)}: simulated ranks cannot reduce with {opts.reduceOp.op}")
-        return reduction
-
-    def _check_count(self, name, what, tensors):
-        if len(tensors) != self.count:
-            raise ValueError(f"{self._where(name)}: {what} needs {self.count} tensors, one for each rank, got {len(tensors)}")
-
-    def _check_pieces(self, name, what, pieces, like):
-        self._check_count(name, what, pieces)
-        for index, piece in enumerate(pieces):
-            if piece.shape != like.shape or piece.dtype != like.dtype:
-                raise ValueError(
-                    f"{self._where(name)}: {what}[{index}] is {list(piece.shape)} {piece.dtype}, but the tensor that "
-                    f"belongs to it is {list(like.shape)} {like.dtype}"
-                )
-
-    def _cut(self, name, what, whole, piece):
-        """``whole`` as one flat piece for each rank, each of the size of ``piece``."""
-        if whole.numel() != self.count * piece.numel() or whole.dtype != piece.dtype:
-            raise ValueError(
-                f"{self._where(name)}: {what} needs {self.count} ranks x {piece.numel()} = {self.count * piece.numel()} "
-                f"elements of {piece.dtype}, got {whole.numel()} of {whole.dtype}"
-            )
-        return whole.view(self.count, -1).unbind() if piece.numel() else [whole.view(-1)] * self.count
-
-    def _split(self, what, tensor, sizes):
-        """``tensor`` cut along its first dim: by ``sizes``, or evenly."""
-        where, rows = self._where("all_to_all"), tensor.shape[0]
-        if not sizes and rows % self.count:
-            raise ValueError(f"{where}: {rows} rows of {what} do not divide among {self.count} ranks")
-        sizes = list(sizes) or [rows // self.count] * self.count
-        if len(sizes) != self.count or sum(sizes) != rows:
-            raise ValueError(f"{where}: {what} needs {self.count} split sizes whose sum is its {rows} rows, got {sizes}")
-        return tensor.split(sizes)
 
     # What torch.distributed asks of a group.
 
