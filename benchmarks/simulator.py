@@ -53,8 +53,6 @@ def all_reduce(ranks, floats, launch, times):
     return max(launch(all_reduces, ranks, floats, times))
 
 
-
-
 def deadlock(ranks):
     last = [0.0]
 

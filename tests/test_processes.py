@@ -269,17 +269,13 @@ def test_killed_worker(capsys):
     reported = time.monotonic()
     killed = float(capsys.readouterr().out.removeprefix("[rank 1] "))
     assert reported - killed < 2
-    assert (
-        str(caught.value) == f"rank 1 of 2 was killed by signal SIGKILL (pid {workers[1]}) while it ran train"
-    )
+    assert str(caught.value) == f"rank 1 of 2 was killed by signal SIGKILL (pid {workers[1]}) while it ran train"
     assert all(is_gone(pid) for pid in workers)
     assert rank_on_all() == [0, 1]
 
 
 def test_worker_that_exits():
-    with pytest.raises(
-        WorkerDied, match=r"rank 0 of 1 ended with exit code 3 \(pid \d+\) while it ran _exit"
-    ):
+    with pytest.raises(WorkerDied, match=r"rank 0 of 1 ended with exit code 3 \(pid \d+\) while it ran _exit"):
         run(os._exit, 1, (3,))
 
 

@@ -629,7 +629,14 @@ def test_functional_collectives():
 
     for rank, result in enumerate(tinydist.launch(program, 2).results):
         own = 10.0 * rank
-        assert result == [[1.0, 21.0], [0.0, 10.0, 1.0, 11.0], [own + 1], [own, own + 1], [1.0, 11.0], [rank, rank + 10.0]]
+        assert result == [
+            [1.0, 21.0],
+            [0.0, 10.0, 1.0, 11.0],
+            [own + 1],
+            [own, own + 1],
+            [1.0, 11.0],
+            [rank, rank + 10.0],
+        ]
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -931,7 +938,9 @@ def version_bumps():
         "reduce_scatter_single": watch(dist.reduce_scatter_single, blank(), blank(4 * size)),
         "all_to_all": watch(lambda *ts: dist.all_to_all(list(ts[:size]), list(ts[size:])), *several(), *several()),
         "all_to_all_single": watch(dist.all_to_all_single, blank(4 * size), blank(4 * size)),
-        "send and recv": watch(lambda x: dist.recv(x, 0) if rank else [dist.send(x, r) for r in range(1, size)], blank()),
+        "send and recv": watch(
+            lambda x: dist.recv(x, 0) if rank else [dist.send(x, r) for r in range(1, size)], blank()
+        ),
     }
     w = torch.ones(2, requires_grad=True)
     loss = (w * w).sum().exp()  # exp keeps its result for its backward

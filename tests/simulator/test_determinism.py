@@ -69,8 +69,8 @@ def test_twice_the_same_with_garbage_collection_and_other_threads_about(capsys):
     done = threading.Event()
 
     def disturb():
-        while not done.is_set():
-            gc.collect()
+        while not done.wait(0.01):
+            gc.collect(0)
 
     other = threading.Thread(target=disturb)
     other.start()

@@ -67,7 +67,9 @@ class Step(NamedTuple):
             case "all_gather":
                 return lambda **how: dist.all_gather(outputs, x, **how), outputs
             case "gather":
-                return lambda **how: dist.gather(x, outputs if at_root else None, root, **how), outputs if at_root else []
+                return lambda **how: dist.gather(
+                    x, outputs if at_root else None, root, **how
+                ), outputs if at_root else []
             case "scatter":
                 return lambda **how: dist.scatter(outputs[0], pieces if at_root else None, root, **how), outputs[:1]
             case "reduce_scatter":

@@ -210,7 +210,7 @@ def test_prints_come_whole_and_in_order(kernel):
 
 
 def test_a_report_names_the_cell_and_its_line(kernel):
-    out, err, error = kernel.run("""\
+    _, _, error = kernel.run("""\
         def forgets():
             if dist.get_rank() != 2:
                 dist.barrier()
@@ -224,7 +224,7 @@ def test_a_report_names_the_cell_and_its_line(kernel):
 
 
 def test_an_exception_shows_the_cell_and_no_machinery(kernel):
-    out, err, error = kernel.run("""\
+    _, _, error = kernel.run("""\
         def fails():
             dist.barrier()
             return 1 / (dist.get_rank() - 1)

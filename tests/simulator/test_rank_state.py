@@ -338,7 +338,13 @@ def interrupt():
     meet()
 
 
-ENDS = {nothing: None, exception: ValueError, deadlock: RuntimeError, mismatch: RuntimeError, interrupt: KeyboardInterrupt}
+ENDS = {
+    nothing: None,
+    exception: ValueError,
+    deadlock: RuntimeError,
+    mismatch: RuntimeError,
+    interrupt: KeyboardInterrupt,
+}
 
 
 @pytest.mark.parametrize("then", ENDS, ids=lambda then: then.__name__)
@@ -426,7 +432,9 @@ def test_prints_are_prefixed_and_in_order(capsys):
         print("two")
 
     tinydist.launch(program, 3)
-    assert lines(capsys) == [f"[rank {rank}] one-{rank}" for rank in range(3)] + [f"[rank {rank}] two" for rank in range(3)]
+    assert lines(capsys) == [f"[rank {rank}] one-{rank}" for rank in range(3)] + [
+        f"[rank {rank}] two" for rank in range(3)
+    ]
 
 
 def test_lines_are_whole_though_other_ranks_print_between(capsys):

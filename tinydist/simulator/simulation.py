@@ -27,7 +27,6 @@ class Simulation:
 
     def __init__(self, ranks, *, seed=0, schedule="fifo", init=True):
         self.ranks, self.seed, self.init = ranks, seed, init
-        self.states = [RankState(rank, ranks, seed, self._show) for rank in range(ranks)]
         self.scheduler = Scheduler(
             ranks,
             enter=lambda rank: self.states[rank].enter(),
@@ -46,6 +45,7 @@ class Simulation:
 
     def _run(self, fn, args, patience):
         kernel, threads, drawn = State(), torch.get_num_threads(), random.getstate()
+        self.states = [RankState(rank, self.ranks, self.seed, self._show) for rank in range(self.ranks)]
         if not running.acquire(blocking=False):
             raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
         try:
