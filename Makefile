@@ -26,7 +26,7 @@ lab: .venv/made
 test: lint imports tests notebooks
 
 lint: .venv/made
-	$(call step,lint,Reading the code with ruff,$(IN_VENV) ruff check && $(IN_VENV) ruff format --check --exclude "*.ipynb")
+	$(call step,lint,Reading the code with ruff,$(IN_VENV) ruff check && $(IN_VENV) ruff format --check)
 
 imports: .venv/made
 	$(call step,imports,Checking the import rule,$(IN_VENV) lint-imports)
