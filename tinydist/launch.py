@@ -1,30 +1,69 @@
 """The front door: run one function on N ranks of any world."""
 
 import os
-from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
 
 from . import processes
+from .hardware import default_cluster, find_cluster
 from .simulator.call_sites import learners_traceback
+from .simulator.clock import replay
+from .simulator.record import Record
 from .simulator.simulation import Simulation
 
 BACKENDS = ("simulated", "gloo", "nccl")
 
 
-@dataclass
 class Run:
-    """What came of a launch."""
+    """What came of a launch. Of simulated ranks it knows more: traffic, memory and time, on any cluster."""
 
-    results: list  # what fn returned, by rank
-    backend: str
+    def __init__(self, results, backend, record=None, cluster=None):
+        self.results = results  # what fn returned, by rank
+        self.backend = backend
+        self.record, self.cluster = record, cluster
 
     def __repr__(self):
         return f"<{len(self.results)} {self.backend} ranks ran>"
 
+    @cached_property
+    def trace(self):
+        """What happened when, in virtual time: a ``Trace``."""
+        if self.record is None:
+            raise RuntimeError("this run was not observed: only simulated ranks are, unless launched with observe=False")
+        return replay(self.record.programs, self.cluster)
 
-def launch(fn, ranks=4, *args, backend=None, seed=0, schedule="fifo", timeout=None, init=True):
+    @property
+    def seconds(self):
+        """Virtual time of the slowest rank."""
+        return self.trace.seconds
+
+    @property
+    def traffic(self):
+        """Bytes sent, [source][destination]."""
+        return self.trace.traffic
+
+    def on(self, cluster):
+        """The same run on another cluster: nothing is run again."""
+        return Run(self.results, self.backend, self.record, find_cluster(cluster))
+
+
+def launch(
+    fn,
+    ranks=4,
+    *args,
+    backend=None,
+    cluster=None,
+    seed=0,
+    schedule="fifo",
+    timeout=None,
+    init=True,
+    observe=True,
+    compute="modelled",
+    fake=False,
+    only=None,
+):
     """Run ``fn(*args)`` on ``ranks`` ranks; ``run.results[rank]`` is what it returned there.
 
     ``fn`` is an ordinary torch.distributed program: the default process group exists when it starts and is gone when
@@ -58,8 +97,14 @@ def launch(fn, ranks=4, *args, backend=None, seed=0, schedule="fifo", timeout=No
         if under_torchrun():
             return Run(*join(fn, args, backend, seed, init))
         if backend == "simulated":
-            simulation = Simulation(ranks, seed=seed, schedule=schedule, init=init)
-            return Run(simulation.run(fn, args, patience=timeout or 60.0), backend)
+            cluster = find_cluster(cluster) if cluster else default_cluster(ranks)
+            cluster.check_ranks(ranks)
+            record = Record(ranks, measured=compute == "measured") if observe else None
+            simulation = Simulation(
+                ranks, seed=seed, schedule=schedule, init=init, record=record, fake=fake, only=only
+            )
+            results = simulation.run(fn, args, patience=timeout or 60.0)
+            return Run(results, backend, record, cluster)
         return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)
     except BaseException as error:
         error.__traceback__ = learners_traceback(error)

@@ -131,8 +131,9 @@ class Mailbox:
 class Group:
     """What the ranks of one process group share: the calls that are under way among them."""
 
-    def __init__(self, name, ranks, world):
+    def __init__(self, name, ranks, world, present):
         self.name, self.ranks = name, tuple(ranks)
+        self.present = present  # how many of them run
         self.is_world = len(self.ranks) == world
         self.issued = [0] * len(self.ranks)
         self.open = {}  # number of the call -> Collective
@@ -149,7 +150,7 @@ class Group:
         if collective is None:
             collective = self.open[number] = Collective(self, number)
         collective.add(rank, call)
-        full = len(collective.calls) == len(self.ranks)
+        full = len(collective.calls) == self.present
         if full:
             del self.open[number]
         return collective, full

@@ -142,9 +142,12 @@ class SimulatedProcessGroup(dist.ProcessGroup):
             tuple([tensor.shape for tensor in alike]),
         )
         meeting, full = self.group.join(self.index, Call(signature, inputs, outputs, here()))
+        if self.simulation.record:
+            self.simulation.record.collective(self, meeting, name, root, inputs, alike)
         if full:
-            with unobserved():
-                move([meeting.calls[index] for index in range(self.count)], *how)
+            if not self.simulation.fake:
+                with unobserved():
+                    move([meeting.calls[index] for index in range(self.count)], *how)
             self.scheduler.set(meeting)
             if not opts.asyncOp:
                 self.scheduler.give_way()
@@ -156,13 +159,17 @@ class SimulatedProcessGroup(dist.ProcessGroup):
             raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
         mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
         other = self.group.post(mine)
+        if self.simulation.record:
+            self.simulation.record.message(self, mine, other)
         if other:
             sent, received = (mine, other) if name == "send" else (other, mine)
-            with unobserved():
-                transfer.put([received.tensor], [sent.tensor])
+            if not self.simulation.fake:
+                with unobserved():
+                    transfer.put([received.tensor], [sent.tensor])
             received.peer = sent.owner
-            self.scheduler.set(mine)
             self.scheduler.set(other)
+        if other or (peer is not None and self.group.ranks[peer] not in self.simulation.present):
+            self.scheduler.set(mine)
         return self._handle(mine, tensors, True)
 
     def _issue(self):
@@ -172,11 +179,11 @@ class SimulatedProcessGroup(dist.ProcessGroup):
 
     def _handle(self, event, tensors, asynchronous):
         if self.coalesced is not None:
-            self.coalesced.append(SimulatedWork(event, self.scheduler, tensors))
+            self.coalesced.append(SimulatedWork(event, self.simulation, tensors))
         elif asynchronous:
-            return SimulatedWork(event, self.scheduler, tensors)
+            return SimulatedWork(event, self.simulation, tensors)
         else:
-            self.scheduler.wait(event)
+            self.simulation.wait(event)
         return DONE
 
     def _start_coalescing(self, device):

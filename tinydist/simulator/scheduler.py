@@ -35,11 +35,12 @@ class StuckError(RuntimeError):
 class Event:
     """Something that a rank can wait for. Once done, always done."""
 
-    __slots__ = ("done", "waiters")
+    __slots__ = ("done", "transfer", "waiters")
 
     def __init__(self):
         self.done = False
         self.waiters = []
+        self.transfer = None  # what is recorded of it
 
 
 class Task:
@@ -57,19 +58,19 @@ class Task:
 
 
 class Scheduler:
-    """Runs a function on ``size`` threads, one at a time.
+    """Runs a function for each of ``ranks``, each on a thread of its own, one at a time.
 
     ``enter(rank)`` and ``leave(rank)`` are called, baton in hand, when a rank takes it up and lays it down.
     ``random`` (a random.Random) picks who runs next, also where messages are issued; None: first come, first served.
     """
 
-    def __init__(self, size, *, enter, leave, random=None):
-        self.tasks = [Task(rank) for rank in range(size)]
+    def __init__(self, ranks, *, enter, leave, random=None):
+        self.tasks = [Task(rank) for rank in ranks]
         self.enter, self.leave = enter, leave
         self.random = random
         self.ready = deque(self.tasks)
         self.running = None
-        self.alive = size
+        self.alive = len(self.tasks)
         self.switches = 0
         self.polls, self.quiet_since = 0, None  # polls since something last happened
         self.aborting = False
@@ -194,7 +195,7 @@ class Scheduler:
     # The supervisor's side.
 
     def run(self, body, *, explain, patience=60.0, pin=False):
-        """What ``body(rank)`` returned, by rank.
+        """What ``body(rank)`` returned, a dict by rank.
 
         Raises the exception of the rank that failed first; ``explain(tasks)``, an exception, when no rank can run;
         StuckError when the running rank neither computes nor communicates for ``patience`` seconds. ``pin`` keeps
@@ -210,7 +211,7 @@ class Scheduler:
             self._supervise(patience)
         finally:
             self._unwind()
-        return [task.result for task in self.tasks]
+        return {task.rank: task.result for task in self.tasks}
 
     def _supervise(self, patience):
         seen = quiet = None

@@ -5,14 +5,19 @@ import random
 import sys
 import threading
 import warnings
+from contextlib import nullcontext
 
 import torch
+from torch._subclasses import FakeTensorMode
 
 from . import torch_internals
 from .deadlock import explain
 from .matching import Group
+from .memory import purposes_known
+from .operators import Watcher
 from .process_group import SimulatedProcessGroup
 from .rank_state import RankState, State
+from .record import Record
 from .scheduler import Scheduler
 from .store import SharedStore
 
@@ -23,12 +28,16 @@ class Simulation:
     """``ranks`` simulated ranks, ready to run one program.
 
     ``schedule``: "fifo", or "shuffle" for another legal order of events, chosen by ``seed`` and replayed by it.
+    ``record`` takes down what the ranks do. ``fake`` runs with tensors that have no data; then ``only`` may name the
+    ranks that run: the others are taken to do the same.
     """
 
-    def __init__(self, ranks, *, seed=0, schedule="fifo", init=True):
-        self.ranks, self.seed, self.init = ranks, seed, init
+    def __init__(self, ranks, *, seed=0, schedule="fifo", init=True, record=None, fake=False, only=None):
+        self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True) if fake else None
+        self.present = range(ranks) if only is None else sorted(set(only))
         self.scheduler = Scheduler(
-            ranks,
+            self.present,
             enter=lambda rank: self.states[rank].enter(),
             leave=lambda rank: self.states[rank].leave(),
             random=random.Random(seed) if schedule == "shuffle" else None,
@@ -45,25 +54,36 @@ class Simulation:
 
     def _run(self, fn, args, patience):
         kernel, threads, drawn = State(), torch.get_num_threads(), random.getstate()
-        self.states = [RankState(rank, self.ranks, self.seed, self._show) for rank in range(self.ranks)]
+        self.states = {rank: RankState(rank, self.ranks, self.seed, self._show) for rank in self.present}
         if not running.acquire(blocking=False):
             raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
         try:
-            with torch_internals.replaced(self._new_process_group, self._rendezvous), warnings.catch_warnings():
+            with (
+                torch_internals.replaced(self._new_process_group, self._rendezvous),
+                warnings.catch_warnings(),
+                purposes_known(self._ledger) if self.record else nullcontext(),
+            ):
                 # As torchrun does: more threads than ranks would only wait for each other.
                 torch.set_num_threads(1)
-                return self.scheduler.run(
+                results = self.scheduler.run(
                     lambda rank: self._live(rank, fn, args), explain=explain, patience=patience, pin=True
                 )
+                return [results.get(rank) for rank in range(self.ranks)]
         finally:
             kernel.enter()
             torch.set_num_threads(threads)
             random.setstate(drawn)  # functions that the kernel imported from random draw from its generator
             running.release()
 
+    def wait(self, event):
+        """Block the running rank until ``event`` is done."""
+        if self.record:
+            self.record.wait(self.scheduler.me().rank, event)
+        self.scheduler.wait(event)
+
     def _live(self, rank, fn, args):
         try:
-            with torch.autograd.set_multithreading_enabled(False):
+            with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
                 if self.init:
                     group = self.process_group("0", range(self.ranks), rank, "default_pg")
                     torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)
@@ -75,11 +95,16 @@ class Simulation:
             torch_internals.forget_groups()
             self.states[rank].flush()
 
+    def _watched(self, rank):
+        return Watcher(self.record, rank) if self.record else nullcontext()
+
     def process_group(self, name, ranks, me, description):
         """The handle of rank ``me`` on the group of that name and these ranks, which they share."""
         ranks = tuple(ranks)
-        group = self.groups.setdefault((name, ranks), Group(name, ranks, self.ranks))
-        handle = SimulatedProcessGroup(self, group, ranks.index(me))
+        if (name, ranks) not in self.groups:
+            present = sum(rank in self.present for rank in ranks)
+            self.groups[name, ranks] = Group(name, ranks, self.ranks, present)
+        handle = SimulatedProcessGroup(self, self.groups[name, ranks], ranks.index(me))
         handle.description = description or "undefined"
         return handle
 
@@ -95,6 +120,9 @@ class Simulation:
         """Stands in for torch's: whatever the address, the peers are here."""
         rank = int(os.environ["RANK"]) if rank < 0 else rank
         yield self.store, rank, self.ranks if world_size < 0 else world_size
+
+    def _ledger(self):
+        return self.record.ledgers[self.scheduler.running.rank]
 
     def _show(self, rank, stream, line):
         kernel_stream = self.kernel_streams[stream]

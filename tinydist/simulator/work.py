@@ -9,13 +9,13 @@ from .torch_internals import before_backward_ends, in_backward, native_code_will
 class SimulatedWork(Work):
     """Waits for ``event``; holds the tensors that the call writes."""
 
-    def __init__(self, event, scheduler, tensors):
+    def __init__(self, event, simulation, tensors):
         super().__init__()
-        self.event, self.scheduler, self.tensors = event, scheduler, tensors
+        self.event, self.simulation, self.tensors = event, simulation, tensors
         self.future = None
 
     def wait(self, timeout=None):
-        self.scheduler.wait(self.event)
+        self.simulation.wait(self.event)
         # Completed here, by the rank that owns it, so that callbacks run as that rank.
         if self.future and not self.future.done():
             self.future.set_result(self.tensors)
@@ -25,7 +25,7 @@ class SimulatedWork(Work):
 
     def is_completed(self):
         if not self.event.done:
-            self.scheduler.pause()
+            self.simulation.scheduler.pause()
         return self.event.done
 
     def is_success(self):

@@ -1,0 +1,167 @@
+"""Virtual time: the record of a run, put on a cluster.
+
+Each rank has a compute stream, on which its operators run one after another, and a stream for each group and for each
+rank that it sends to. An operator takes what the roofline says. A transfer starts when its last rank has issued it and
+its stream is free; each of its phases takes its latencies, and then the bytes on the busiest of the links, ports and
+cards that it holds. Transfers that hold the same thing at the same time have equal shares of it. ``wait`` moves the
+compute stream to the transfer's end.
+
+Events are taken in the order of virtual time, so the result depends on the record and the cluster alone.
+"""
+
+import heapq
+from collections import Counter, defaultdict, deque
+from itertools import count
+
+from ..hardware.costs import operator_seconds
+from .record import Issue, Memory, Operator
+from .routes import route
+from .trace import Event, Trace
+
+
+def replay(programs, cluster):
+    """The Trace of a run whose ranks did what ``programs`` say, on ``cluster``."""
+    cluster.check_ranks(len(programs))
+    return Clock(programs, cluster).run()
+
+
+class Flow:
+    """A transfer under way. ``left`` is the part of this phase's bytes that is still to come."""
+
+    def __init__(self, transfer, phases):
+        self.transfer, self.phases = transfer, phases
+        self.load = {}  # resource -> seconds that this phase's bytes take on it alone
+        self.left = self.pace = self.since = 0.0  # pace: seconds for all of the phase's bytes, at the present share
+        self.version = 0
+
+
+class Clock:
+    """Where all ranks and transfers stand at one moment of virtual time."""
+
+    def __init__(self, programs, cluster):
+        self.programs, self.cluster = programs, cluster
+        self.events = []
+        self.memory = [[] for _ in programs]  # (seconds, purpose, bytes)
+        self.traffic = [[0] * len(programs) for _ in programs]  # [source][destination] -> bytes
+        self.time = [0.0] * len(programs)
+        self.following = [0] * len(programs)  # the next entry of each program
+        self.arrived = Counter()  # transfer -> how many have issued it
+        self.ended = {}  # transfer -> when
+        self.waiting = defaultdict(list)  # transfer -> ranks
+        self.queued = defaultdict(deque)  # stream -> flows, of which the first is under way
+        self.holders = defaultdict(dict)  # resource -> flows that have bytes on it (a dict: ordered, and a set)
+        self.agenda, self.order = [], count()  # (seconds, order, what to do, with what)
+
+    def run(self):
+        for rank in range(len(self.programs)):
+            self.advance(rank)
+        while self.agenda:
+            now, _, act, arguments = heapq.heappop(self.agenda)
+            act(now, *arguments)
+        self.events.sort(key=lambda event: (event.rank, event.start, event.end))
+        return Trace(self.cluster, self.events, self.traffic, self.memory, max(self.time))
+
+    def at(self, seconds, act, *arguments):
+        heapq.heappush(self.agenda, (seconds, next(self.order), act, arguments))
+
+    # A rank.
+
+    def advance(self, rank):
+        """Follow a rank's program up to a wait that cannot end yet."""
+        program, now = self.programs[rank], self.time[rank]
+        while self.following[rank] < len(program):
+            entry = program[self.following[rank]]
+            if isinstance(entry, Operator):
+                seconds = self.seconds_of(entry)
+                self.events.append(Event(rank, "compute", entry.name, now, now + seconds))
+                now += seconds
+            elif isinstance(entry, Memory):
+                self.memory[rank].append((now, entry.purpose, entry.nbytes))
+            elif isinstance(entry, Issue):
+                self.at(now, self.arrive, entry.transfer)
+            elif entry.transfer not in self.ended:
+                self.waiting[entry.transfer].append(rank)
+                break
+            elif self.ended[entry.transfer] > now:
+                end = self.ended[entry.transfer]
+                self.events.append(Event(rank, "compute", "wait", now, end, entry.transfer))
+                now = end
+            self.following[rank] += 1
+        self.time[rank] = now
+
+    def seconds_of(self, operator):
+        if operator.seconds is not None:
+            return operator.seconds
+        return operator_seconds(self.cluster.device, operator.flops, operator.nbytes, operator.dtype)
+
+    # A transfer.
+
+    def arrive(self, now, transfer):
+        self.arrived[transfer] += 1
+        if self.arrived[transfer] == transfer.awaited:
+            flow = Flow(transfer, iter(route(transfer, self.cluster.node_of)))
+            queue = self.queued[transfer.stream]
+            queue.append(flow)
+            if len(queue) == 1:
+                self.start(now, flow)
+
+    def start(self, now, flow):
+        flow.start = now
+        self.next_phase(now, flow)
+
+    def next_phase(self, now, flow):
+        phase = next(flow.phases, None)
+        if phase is None:
+            self.end(now, flow)
+            return
+        latency, flow.load = 0.0, defaultdict(float)
+        for (source, destination), nbytes in phase.edges.items():
+            self.traffic[source][destination] += nbytes
+            if source != destination:
+                link = self.cluster.link(source, destination)
+                latency = max(latency, link.latency)
+                for resource in self.cluster.resources(source, destination):
+                    flow.load[resource] += nbytes / link.bandwidth
+        if phase.steps and not phase.edges:
+            latency = self.cluster.ring_link(flow.transfer.ranks).latency
+        self.at(now + phase.steps * latency, self.send, flow)
+
+    def send(self, now, flow):
+        """The latencies are over: the bytes pass."""
+        flow.left, flow.pace, flow.since = 1.0, None, now
+        for resource in flow.load:
+            self.holders[resource][flow] = True
+        self.share(now, flow)
+
+    def share(self, now, changed):
+        """``changed`` has come or gone: it and those that hold the same things have new shares."""
+        flows = {changed: True} if changed.pace is None else {}
+        for resource in changed.load:
+            flows |= self.holders[resource]
+        for flow in flows:
+            seconds = [alone * len(self.holders[resource]) for resource, alone in flow.load.items()]
+            pace = max(seconds, default=0.0)
+            if pace != flow.pace:
+                if flow.pace:
+                    flow.left -= (now - flow.since) / flow.pace
+                flow.pace, flow.since, flow.version = pace, now, flow.version + 1
+                self.at(now + flow.left * pace, self.sent, flow, flow.version)
+
+    def sent(self, now, flow, version):
+        if version == flow.version:  # else its share has changed since
+            for resource in flow.load:
+                del self.holders[resource][flow]
+            self.share(now, flow)
+            self.next_phase(now, flow)
+
+    def end(self, now, flow):
+        transfer = flow.transfer
+        self.ended[transfer] = now
+        for rank in sorted(set(transfer.ranks)):
+            self.events.append(Event(rank, transfer.stream, transfer.name, flow.start, now, transfer))
+        queue = self.queued[transfer.stream]
+        queue.popleft()
+        if queue:
+            self.start(now, queue[0])
+        for rank in self.waiting.pop(transfer, ()):
+            self.advance(rank)

@@ -1,0 +1,134 @@
+"""The ledger: the bytes that are alive on a rank, and what they are for.
+
+Every storage counts once, from the operator that made it until its last tensor is gone. What it is for follows from
+where it was made, and is corrected when it becomes known:
+
+    parameters          registered with a module (buffers too)
+    gradients           accumulated into a parameter's ``.grad``
+    optimizer states    kept by an optimizer after its first step
+    activations         made in the forward pass
+    communication       made under ``purpose("communication")``
+    other               all else: what backward and the optimizer make and soon drop
+"""
+
+from collections import Counter
+from contextlib import contextmanager
+from functools import partial
+from weakref import ref
+
+import torch
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from .torch_internals import in_backward
+
+PURPOSES = ("parameters", "gradients", "optimizer states", "activations", "communication", "other")
+
+
+class Ledger:
+    """One rank's. ``note(purpose, nbytes)`` is told of each change."""
+
+    def __init__(self, note):
+        self.note = note
+        self.alive = {}  # address of a storage -> [weak reference, bytes, purpose]
+        self.held = Counter()  # purpose -> bytes
+        self.total = self.peak = 0
+        self.at_peak = Counter()
+        self.rising = False  # the peak is now, and at_peak not written yet
+        self.asked = None  # the purpose that the program gave
+
+    def see(self, tensor):
+        """Count the storage of a tensor that an operator has returned."""
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address not in self.alive:
+            nbytes = storage.nbytes()
+            purpose = self.asked or ("other" if in_backward() or not torch.is_grad_enabled() else "activations")
+            self.alive[address] = [ref(storage, partial(self.gone, address)), nbytes, purpose]
+            self._change(purpose, nbytes)
+
+    def mark(self, tensor, purpose):
+        """Now it is known what ``tensor`` is for."""
+        entry = tensor is not None and self.alive.get(tensor.untyped_storage()._cdata)
+        if entry and entry[2] != purpose:
+            _, nbytes, before = entry
+            entry[2] = purpose
+            self.held[before] -= nbytes
+            self.held[purpose] += nbytes
+            self.note(before, -nbytes)
+            self.note(purpose, nbytes)
+
+    def gone(self, address, _):
+        _, nbytes, purpose = self.alive.pop(address)
+        self._change(purpose, -nbytes)
+
+    def resized(self, storage):
+        entry = self.alive.get(storage._cdata)
+        if entry:
+            _, before, purpose = entry
+            entry[1] = storage.nbytes()
+            self._change(purpose, entry[1] - before)
+
+    def _change(self, purpose, nbytes):
+        if nbytes < 0 and self.rising:
+            self.at_peak, self.rising = +self.held, False
+        self.held[purpose] += nbytes
+        self.total += nbytes
+        self.note(purpose, nbytes)
+        if self.total > self.peak:
+            self.peak, self.rising = self.total, True
+
+    def close(self):
+        if self.rising:
+            self.at_peak, self.rising = +self.held, False
+
+
+@contextmanager
+def purposes_known(ledger):
+    """While this lasts, parameters, gradients and optimizer states are marked as such in ``ledger()``."""
+
+    def registered(module, name, tensor):
+        if tensor is None:
+            return
+        ledger().mark(plain(tensor), "parameters")
+        if tensor.requires_grad and tensor.is_leaf:
+            tensor.register_post_accumulate_grad_hook(lambda tensor: ledger().mark(plain(tensor.grad), "gradients"))
+
+    def before_step(optimizer, args, kwargs):
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            ledger().mark(plain(parameter), "parameters")
+            ledger().mark(plain(parameter.grad), "gradients")
+
+    def after_step(optimizer, args, kwargs):
+        for state in optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, torch.Tensor):
+                    ledger().mark(plain(value), "optimizer states")
+
+    resize = torch.UntypedStorage.resize_
+
+    def resize_and_tell(storage, size):
+        resize(storage, size)
+        ledger().resized(storage)
+
+    hooks = [
+        register_module_parameter_registration_hook(registered),
+        register_module_buffer_registration_hook(registered),
+        register_optimizer_step_pre_hook(before_step),
+        register_optimizer_step_post_hook(after_step),
+    ]
+    torch.UntypedStorage.resize_ = resize_and_tell
+    try:
+        yield
+    finally:
+        torch.UntypedStorage.resize_ = resize
+        for hook in hooks:
+            hook.remove()
+
+
+def plain(tensor):
+    """The rank's own part of a DTensor; another tensor is that itself."""
+    return getattr(tensor, "_local_tensor", tensor)

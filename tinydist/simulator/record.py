@@ -1,0 +1,86 @@
+"""What each rank did, in its own order: operators, transfers issued and waited for, memory taken and given back.
+
+There are no times in it. They follow from the record and a cluster (clock.py), so one run can be put on many.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+from .matching import ranks_in_words
+from .memory import Ledger
+
+SIZE_IS_OF_ALL = {"all_gather", "reduce_scatter"}  # what counts is the tensor that has a piece of every rank
+
+
+class Operator(NamedTuple):
+    name: str
+    flops: float
+    nbytes: float  # read and written
+    dtype: object
+    seconds: float | None = None  # if it was measured
+
+
+class Issue(NamedTuple):
+    transfer: "Transfer"
+
+
+class Wait(NamedTuple):
+    transfer: "Transfer"
+
+
+class Memory(NamedTuple):
+    purpose: str
+    nbytes: int  # negative: given back
+
+
+class Transfer:
+    """A collective, or a message: then ``ranks`` are its source and its destination.
+
+    ``stream`` names what runs one after another: the collectives of a group, the messages from one rank to another.
+    ``nbytes`` is what routes.py wants for ``name``; ``awaited``, how many calls make it start.
+    """
+
+    __slots__ = ("awaited", "name", "nbytes", "ranks", "root", "stream")
+
+    def __init__(self, name):
+        self.name, self.ranks, self.stream, self.root, self.nbytes, self.awaited = name, (), "", None, 0, None
+
+
+class Record:
+    """``measured``: operators take the processor's own time, instead of what they would take on the cluster."""
+
+    def __init__(self, ranks, measured=False):
+        self.measured = measured
+        self.programs = [[] for _ in range(ranks)]
+        self.ledgers = [Ledger(partial(self._memory, program)) for program in self.programs]
+
+    def _memory(self, program, purpose, nbytes):
+        program.append(Memory(purpose, nbytes))
+
+    def collective(self, handle, meeting, name, root, inputs, alike):
+        """The rank of ``handle`` has come to ``meeting``."""
+        group, transfer = handle.group, meeting.transfer
+        if transfer is None:
+            transfer = meeting.transfer = Transfer(name)
+            transfer.ranks, transfer.stream, transfer.awaited = group.ranks, ranks_in_words(group.ranks), group.present
+            transfer.root = None if root is None else group.ranks[root]
+            transfer.nbytes = {} if name == "all_to_all" else sum([tensor.nbytes for tensor in alike])
+            if name in SIZE_IS_OF_ALL:
+                transfer.nbytes *= len(group.ranks)
+        if name == "all_to_all":
+            for peer, tensor in zip(group.ranks, inputs, strict=True):
+                transfer.nbytes[handle.owner, peer] = tensor.nbytes
+        self.programs[handle.owner].append(Issue(transfer))
+
+    def message(self, handle, mine, other):
+        """The rank of ``handle`` has posted ``mine``; ``other`` is its other side, if that is there."""
+        transfer = mine.transfer = other.transfer if other else Transfer("message")
+        self.programs[handle.owner].append(Issue(transfer))
+        if other or handle.group.ranks[mine.peer] not in handle.simulation.present:
+            ends = handle.owner, handle.group.ranks[mine.peer if mine.peer is not None else other.owner]
+            transfer.ranks = ends if mine.signature.name == "send" else ends[::-1]
+            transfer.stream = "{} to {}".format(*transfer.ranks)
+            transfer.nbytes, transfer.awaited = mine.tensor.nbytes, 2 if other else 1
+
+    def wait(self, rank, event):
+        self.programs[rank].append(Wait(event.transfer))

@@ -1,0 +1,80 @@
+"""A run in virtual time: what happened on each rank, when, and how many bytes went where.
+
+``trace.save("run.json")`` writes it for Perfetto (ui.perfetto.dev) and chrome://tracing: a process for each rank, a
+thread for each of its streams, arrows along the messages.
+"""
+
+import json
+from itertools import count
+from typing import NamedTuple
+
+MICRO = 1e6  # the format counts microseconds
+
+
+class Event(NamedTuple):
+    """Something that a rank did. Seconds of virtual time."""
+
+    rank: int
+    stream: str  # "compute", or that of the transfer
+    name: str  # of an operator or a collective; "message", "wait"
+    start: float
+    end: float
+    transfer: object = None  # record.Transfer
+
+
+class Trace:
+    def __init__(self, cluster, events, traffic, memory, seconds):
+        self.cluster = cluster
+        self.events = events  # by rank, then by start
+        self.traffic = traffic  # [source][destination] -> bytes
+        self.memory = memory  # by rank: (seconds, purpose, bytes more or less)
+        self.seconds = seconds  # until the slowest rank is done
+
+    def of(self, rank, stream=None):
+        """The events of a rank, in the order of time."""
+        return [event for event in self.events if event.rank == rank and stream in (None, event.stream)]
+
+    def save(self, path):
+        """Write it as Chrome-trace JSON."""
+        with open(path, "w") as file:
+            json.dump({"traceEvents": list(self._entries()), "displayTimeUnit": "ns"}, file)
+
+    def _entries(self):
+        threads = {}  # (rank, stream) -> its number within the rank
+        arrows, numbers = {}, count(1)
+        for event in self.events:
+            key = event.rank, event.stream
+            if key not in threads:
+                threads[key] = sum(rank == event.rank for rank, _ in threads)
+                yield _label("process_name", event.rank, 0, f"rank {event.rank}")
+                yield _label("thread_name", *key[:1], threads[key], event.stream)
+            place = {"pid": event.rank, "tid": threads[key]}
+            yield {
+                "ph": "X",
+                "name": event.name,
+                "cat": "compute" if event.transfer is None else "communication",
+                "ts": event.start * MICRO,
+                "dur": (event.end - event.start) * MICRO,
+                "args": {} if event.transfer is None else {"bytes": _total(event.transfer.nbytes)},
+                **place,
+            }
+            if event.name == "message":
+                arrow = arrows.setdefault(event.transfer, next(numbers))
+                sends = event.rank == event.transfer.ranks[0]
+                yield {
+                    "ph": "s" if sends else "f",
+                    "name": "message",
+                    "cat": "message",
+                    "id": arrow,
+                    "ts": (event.start if sends else event.end) * MICRO,
+                    **place,
+                    **({} if sends else {"bp": "e"}),
+                }
+
+
+def _label(kind, rank, thread, name):
+    return {"ph": "M", "name": kind, "pid": rank, "tid": thread, "args": {"name": name}}
+
+
+def _total(nbytes):
+    return sum(nbytes.values()) if isinstance(nbytes, dict) else nbytes
