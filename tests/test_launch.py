@@ -76,4 +76,4 @@ def test_one_script_serves_a_laptop_and_torchrun(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
     joined = subprocess.run(torchrun, capture_output=True, text=True, check=True)
     backend = "nccl" if torch.cuda.is_available() else "gloo"
-    assert joined.stdout.split("RESULT ")[1:] == [f"{backend} [3.0, 3.0]\n"] * 2
+    assert joined.stdout.count(f"RESULT {backend} [3.0, 3.0]") == 2

@@ -24,7 +24,7 @@ def explain(tasks):
 def run(body, size, *, seed=None, patience=60.0, explain=explain):
     """Results of ``body(rank, scheduler)`` by rank."""
     chance = None if seed is None else random.Random(seed)
-    scheduler = Scheduler(size, enter=lambda rank: None, leave=lambda rank: None, random=chance)
+    scheduler = Scheduler(range(size), enter=lambda rank: None, leave=lambda rank: None, random=chance)
     return scheduler.run(lambda rank: body(rank, scheduler), explain=explain, patience=patience)
 
 
@@ -117,7 +117,7 @@ def test_an_event_that_is_done_stays_done():
 def test_one_rank_at_a_time_between_enter_and_leave():
     log = []
     scheduler = Scheduler(
-        3, enter=lambda rank: log.append(("enter", rank)), leave=lambda rank: log.append(("leave", rank)), random=None
+        range(3), enter=lambda rank: log.append(("enter", rank)), leave=lambda rank: log.append(("leave", rank)), random=None
     )
 
     def body(rank):
@@ -131,7 +131,7 @@ def test_one_rank_at_a_time_between_enter_and_leave():
 
 
 def test_a_run_switches_only_where_a_rank_waits_or_ends():
-    scheduler = Scheduler(3, enter=lambda rank: None, leave=lambda rank: None)
+    scheduler = Scheduler(range(3), enter=lambda rank: None, leave=lambda rank: None)
     scheduler.run(lambda rank: [scheduler.pause() for _ in range(2)], explain=explain)
     assert scheduler.switches == 9  # 3 ranks: each is given the baton at first and after 2 pauses
 
@@ -342,7 +342,7 @@ def test_what_a_rank_raises_while_it_is_stopped_does_not_hide_the_failure():
 
 
 def run_interruptibly(body, size):
-    scheduler = Scheduler(size, enter=lambda rank: None, leave=lambda rank: None)
+    scheduler = Scheduler(range(size), enter=lambda rank: None, leave=lambda rank: None)
     with scheduler.interruptible():
         return scheduler.run(lambda rank: body(rank, scheduler), explain=explain)
 
@@ -404,7 +404,7 @@ def test_an_interrupt_while_a_notice_is_carried_out():
 
 
 def test_an_interrupt_that_comes_when_all_have_ended_is_not_lost():
-    scheduler = Scheduler(2, enter=lambda rank: None, leave=lambda rank: None)
+    scheduler = Scheduler(range(2), enter=lambda rank: None, leave=lambda rank: None)
     tidied = False
     with pytest.raises(KeyboardInterrupt):
         with scheduler.interruptible():

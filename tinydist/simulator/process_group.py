@@ -168,9 +168,13 @@ class SimulatedProcessGroup(dist.ProcessGroup):
                     transfer.put([received.tensor], [sent.tensor])
             received.peer = sent.owner
             self.scheduler.set(other)
-        if other or (peer is not None and self.group.ranks[peer] not in self.simulation.present):
+        if other or self.alone_with(peer):
             self.scheduler.set(mine)
         return self._handle(mine, tensors, True)
+
+    def alone_with(self, peer):
+        """Does ``peer`` not run, and is taken to do its part?"""
+        return peer is not None and self.group.ranks[peer] not in self.simulation.present
 
     def _issue(self):
         task = self.scheduler.issue()

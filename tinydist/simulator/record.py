@@ -76,8 +76,9 @@ class Record:
         """The rank of ``handle`` has posted ``mine``; ``other`` is its other side, if that is there."""
         transfer = mine.transfer = other.transfer if other else Transfer("message")
         self.programs[handle.owner].append(Issue(transfer))
-        if other or handle.group.ranks[mine.peer] not in handle.simulation.present:
-            ends = handle.owner, handle.group.ranks[mine.peer if mine.peer is not None else other.owner]
+        peer = other.owner if other else mine.peer
+        if other or handle.alone_with(peer):
+            ends = handle.owner, handle.group.ranks[peer]
             transfer.ranks = ends if mine.signature.name == "send" else ends[::-1]
             transfer.stream = "{} to {}".format(*transfer.ranks)
             transfer.nbytes, transfer.awaited = mine.tensor.nbytes, 2 if other else 1

@@ -195,7 +195,7 @@ class Scheduler:
     # The supervisor's side.
 
     def run(self, body, *, explain, patience=60.0, pin=False):
-        """What ``body(rank)`` returned, a dict by rank.
+        """What ``body(rank)`` returned, by rank.
 
         Raises the exception of the rank that failed first; ``explain(tasks)``, an exception, when no rank can run;
         StuckError when the running rank neither computes nor communicates for ``patience`` seconds. ``pin`` keeps
@@ -211,7 +211,7 @@ class Scheduler:
             self._supervise(patience)
         finally:
             self._unwind()
-        return {task.rank: task.result for task in self.tasks}
+        return [task.result for task in self.tasks]
 
     def _supervise(self, patience):
         seen = quiet = None

@@ -68,7 +68,8 @@ class Simulation:
                 results = self.scheduler.run(
                     lambda rank: self._live(rank, fn, args), explain=explain, patience=patience, pin=True
                 )
-                return [results.get(rank) for rank in range(self.ranks)]
+                by_rank = dict(zip(self.present, results, strict=True))
+                return [by_rank.get(rank) for rank in range(self.ranks)]
         finally:
             kernel.enter()
             torch.set_num_threads(threads)
