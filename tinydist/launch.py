@@ -31,8 +31,8 @@ class Run:
     def trace(self):
         """What happened when, in virtual time: a ``Trace``."""
         if self.record is None:
-            raise RuntimeError("this run was not observed: only simulated ranks are, unless launched with observe=False")
-        return replay(self.record.programs, self.cluster)
+            raise RuntimeError("this run was not observed: it ran on processes, or was launched with observe=False")
+        return replay(self.record, self.cluster)
 
     @property
     def seconds(self):
@@ -43,6 +43,11 @@ class Run:
     def traffic(self):
         """Bytes sent, [source][destination]."""
         return self.trace.traffic
+
+    @property
+    def memory(self):
+        """What each rank held, by rank: ``peak``, ``at_peak`` by purpose, ``over_time()``."""
+        return self.trace.memory
 
     def on(self, cluster):
         """The same run on another cluster: nothing is run again."""
@@ -78,10 +83,18 @@ def launch(
     "simulated" becomes "nccl" where there are GPUs and "gloo" elsewhere.
 
     seed:      every rank's random generators start from it.
-    schedule:  of simulated ranks: "fifo", or "shuffle" for another legal order, chosen and replayed by ``seed``.
     timeout:   seconds. For processes, of the whole run (None: no limit). For simulated ranks, how long one may neither
                compute nor communicate while it keeps the others from running (None: 60).
     init:      False for a program that calls ``init_process_group`` itself.
+
+    Of simulated ranks alone:
+
+    cluster:   a ``hardware.Cluster``, or the name of one ("H100 pod"), for virtual time. None: nodes of 8 A100s.
+    schedule:  "fifo", or "shuffle" for another legal order, chosen and replayed by ``seed``.
+    observe:   record operators, memory and communication, for ``run.trace`` and what follows from it.
+    compute:   "modelled", or "measured": operators take the processor's own time, and times differ from run to run.
+    fake:      tensors have shapes but no data, so they take no memory.
+    only:      with ``fake``, the ranks to run; the others are taken to do the same, and return None.
 
     Raises what the first failing rank raised, with the rank in a note; ``DeadlockError`` and ``MismatchError`` on
     simulated ranks; ``ValueError`` for arguments that make no world.
@@ -91,8 +104,12 @@ def launch(
         raise ValueError(f"launch: backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
     if schedule not in ("fifo", "shuffle"):
         raise ValueError(f"launch: schedule must be 'fifo' or 'shuffle', got {schedule!r}")
+    if compute not in ("modelled", "measured"):
+        raise ValueError(f"launch: compute must be 'modelled' or 'measured', got {compute!r}")
     if not isinstance(ranks, int) or ranks < 1:
         raise ValueError(f"launch: ranks must be a whole number from 1, got {ranks!r}")
+    if only is not None and not (fake and only and set(only) <= set(range(ranks))):
+        raise ValueError(f"launch: only names some of the ranks 0 to {ranks - 1}, with fake=True, got {only!r}")
     try:
         if under_torchrun():
             return Run(*join(fn, args, backend, seed, init))
@@ -100,9 +117,7 @@ def launch(
             cluster = find_cluster(cluster) if cluster else default_cluster(ranks)
             cluster.check_ranks(ranks)
             record = Record(ranks, measured=compute == "measured") if observe else None
-            simulation = Simulation(
-                ranks, seed=seed, schedule=schedule, init=init, record=record, fake=fake, only=only
-            )
+            simulation = Simulation(ranks, seed=seed, schedule=schedule, init=init, record=record, fake=fake, only=only)
             results = simulation.run(fn, args, patience=timeout or 60.0)
             return Run(results, backend, record, cluster)
         return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)

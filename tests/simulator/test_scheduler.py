@@ -117,7 +117,10 @@ def test_an_event_that_is_done_stays_done():
 def test_one_rank_at_a_time_between_enter_and_leave():
     log = []
     scheduler = Scheduler(
-        range(3), enter=lambda rank: log.append(("enter", rank)), leave=lambda rank: log.append(("leave", rank)), random=None
+        range(3),
+        enter=lambda rank: log.append(("enter", rank)),
+        leave=lambda rank: log.append(("leave", rank)),
+        random=None,
     )
 
     def body(rank):

@@ -16,13 +16,13 @@ from itertools import count
 from ..hardware.costs import operator_seconds
 from .record import Issue, Memory, Operator
 from .routes import route
-from .trace import Event, Trace
+from .trace import Event, RankMemory, Trace
 
 
-def replay(programs, cluster):
-    """The Trace of a run whose ranks did what ``programs`` say, on ``cluster``."""
-    cluster.check_ranks(len(programs))
-    return Clock(programs, cluster).run()
+def replay(record, cluster):
+    """The Trace of a recorded run, on ``cluster``."""
+    cluster.check_ranks(len(record.programs))
+    return Clock(record.programs, cluster).run(record.ledgers)
 
 
 class Flow:
@@ -52,14 +52,18 @@ class Clock:
         self.holders = defaultdict(dict)  # resource -> flows that have bytes on it (a dict: ordered, and a set)
         self.agenda, self.order = [], count()  # (seconds, order, what to do, with what)
 
-    def run(self):
+    def run(self, ledgers):
         for rank in range(len(self.programs)):
             self.advance(rank)
         while self.agenda:
             now, _, act, arguments = heapq.heappop(self.agenda)
             act(now, *arguments)
         self.events.sort(key=lambda event: (event.rank, event.start, event.end))
-        return Trace(self.cluster, self.events, self.traffic, self.memory, max(self.time))
+        memory = [
+            RankMemory(ledger.peak, dict(+ledger.at_peak), changes)
+            for ledger, changes in zip(ledgers, self.memory, strict=True)
+        ]
+        return Trace(self.cluster, self.events, self.traffic, memory, max(self.time))
 
     def at(self, seconds, act, *arguments):
         heapq.heappush(self.agenda, (seconds, next(self.order), act, arguments))

@@ -33,12 +33,14 @@ class Ledger:
 
     def __init__(self, note):
         self.note = note
-        self.alive = {}  # address of a storage -> [weak reference, bytes, purpose]
+        self.alive = {}  # address of a storage -> [weak reference, bytes, purpose, its number]
+        self.seen = self.seen_at_peak = 0  # how many there have been
         self.held = Counter()  # purpose -> bytes
         self.total = self.peak = 0
         self.at_peak = Counter()
         self.rising = False  # the peak is now, and at_peak not written yet
         self.asked = None  # the purpose that the program gave
+        self.closed = False
 
     def see(self, tensor):
         """Count the storage of a tensor that an operator has returned."""
@@ -47,34 +49,40 @@ class Ledger:
         if address not in self.alive:
             nbytes = storage.nbytes()
             purpose = self.asked or ("other" if in_backward() or not torch.is_grad_enabled() else "activations")
-            self.alive[address] = [ref(storage, partial(self.gone, address)), nbytes, purpose]
+            self.seen += 1
+            self.alive[address] = [ref(storage, partial(self.gone, address)), nbytes, purpose, self.seen]
             self._change(purpose, nbytes)
 
     def mark(self, tensor, purpose):
         """Now it is known what ``tensor`` is for."""
         entry = tensor is not None and self.alive.get(tensor.untyped_storage()._cdata)
         if entry and entry[2] != purpose:
-            _, nbytes, before = entry
+            _, nbytes, before, number = entry
             entry[2] = purpose
+            if number <= self.seen_at_peak:  # it was there, and for that purpose, at the peak
+                self.at_peak[before] -= nbytes
+                self.at_peak[purpose] += nbytes
             self.held[before] -= nbytes
             self.held[purpose] += nbytes
             self.note(before, -nbytes)
             self.note(purpose, nbytes)
 
     def gone(self, address, _):
-        _, nbytes, purpose = self.alive.pop(address)
+        _, nbytes, purpose, _ = self.alive.pop(address)
         self._change(purpose, -nbytes)
 
     def resized(self, storage):
         entry = self.alive.get(storage._cdata)
         if entry:
-            _, before, purpose = entry
+            _, before, purpose, _ = entry
             entry[1] = storage.nbytes()
             self._change(purpose, entry[1] - before)
 
     def _change(self, purpose, nbytes):
-        if nbytes < 0 and self.rising:
-            self.at_peak, self.rising = +self.held, False
+        if self.closed:
+            return
+        if nbytes < 0:
+            self._note_peak()
         self.held[purpose] += nbytes
         self.total += nbytes
         self.note(purpose, nbytes)
@@ -82,8 +90,13 @@ class Ledger:
             self.peak, self.rising = self.total, True
 
     def close(self):
+        """The rank has ended: what becomes of its tensors now is not its doing."""
+        self.closed = True
+        self._note_peak()
+
+    def _note_peak(self):
         if self.rising:
-            self.at_peak, self.rising = +self.held, False
+            self.at_peak, self.seen_at_peak, self.rising = +self.held, self.seen, False
 
 
 @contextmanager

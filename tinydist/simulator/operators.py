@@ -19,6 +19,10 @@ class Watcher(TorchDispatchMode):
         self.program, self.ledger = record.programs[rank], record.ledgers[rank]
         self.measured = record.measured
 
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.ledger.close()
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if not OWN.issuperset(types):
             return NotImplemented  # a DTensor, say: what it does with plain tensors comes here again

@@ -17,7 +17,6 @@ from .memory import purposes_known
 from .operators import Watcher
 from .process_group import SimulatedProcessGroup
 from .rank_state import RankState, State
-from .record import Record
 from .scheduler import Scheduler
 from .store import SharedStore
 

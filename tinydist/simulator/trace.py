@@ -8,6 +8,8 @@ import json
 from itertools import count
 from typing import NamedTuple
 
+from .memory import PURPOSES
+
 MICRO = 1e6  # the format counts microseconds
 
 
@@ -22,12 +24,27 @@ class Event(NamedTuple):
     transfer: object = None  # record.Transfer
 
 
+class RankMemory(NamedTuple):
+    """The bytes that a rank held, by purpose (memory.py)."""
+
+    peak: int
+    at_peak: dict  # purpose -> bytes
+    changes: list  # (seconds, purpose, bytes more or less)
+
+    def over_time(self):
+        """(seconds, {purpose: bytes}) after each change."""
+        held = dict.fromkeys(PURPOSES, 0)
+        for seconds, purpose, nbytes in self.changes:
+            held[purpose] += nbytes
+            yield seconds, dict(held)
+
+
 class Trace:
     def __init__(self, cluster, events, traffic, memory, seconds):
         self.cluster = cluster
         self.events = events  # by rank, then by start
         self.traffic = traffic  # [source][destination] -> bytes
-        self.memory = memory  # by rank: (seconds, purpose, bytes more or less)
+        self.memory = memory  # by rank: RankMemory
         self.seconds = seconds  # until the slowest rank is done
 
     def of(self, rank, stream=None):
