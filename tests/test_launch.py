@@ -77,3 +77,10 @@ def test_one_script_serves_a_laptop_and_torchrun(tmp_path):
     joined = subprocess.run(torchrun, capture_output=True, text=True, check=True)
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     assert joined.stdout.count(f"RESULT {backend} [3.0, 3.0]") == 2
+
+
+def test_ranks_know_their_place_in_the_cluster():
+    def place():
+        return tuple(int(os.environ[name]) for name in ("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+
+    assert tinydist.launch(place, 6, cluster="2 x 4").results == [(0, r, 4) for r in range(4)] + [(1, 0, 2), (1, 1, 2)]

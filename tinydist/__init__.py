@@ -7,6 +7,7 @@ The library in reading order:
     processes/        real ranks from a notebook: gloo or nccl workers
     launch.py         the front door: run one function on N ranks of any world
     model/            one plain GPT that knows nothing of parallelism, and text for it
+    visuals/          pictures of a run: timeline, memory, traffic, the cluster; and sliders
     doctor.py         is everything here that tinydist needs?
 """
 
@@ -20,3 +21,10 @@ if find_spec("torch"):  # without it, only the doctor works
     from .simulator.scheduler import StuckError
 
     __all__ = ["DeadlockError", "MismatchError", "Run", "StuckError", "WorkerDied", "launch"]
+
+    def _picture_of(run, **_):
+        from .visuals.summary import picture_of  # only now: matplotlib takes its time
+
+        return picture_of(run)
+
+    Run._repr_mimebundle_ = _picture_of  # launch knows nothing of pictures

@@ -89,7 +89,8 @@ def launch(
 
     Of simulated ranks alone:
 
-    cluster:   a ``hardware.Cluster``, or the name of one ("H100 pod"), for virtual time. None: nodes of 8 A100s.
+    cluster:   a ``hardware.Cluster``, or the name of one ("H100 pod"), for virtual time and the ranks' places, as in
+               LOCAL_RANK. None: nodes of 8 A100s.
     schedule:  "fifo", or "shuffle" for another legal order, chosen and replayed by ``seed``.
     observe:   record operators, memory and communication, for ``run.trace`` and what follows from it.
     compute:   "modelled", or "measured": operators take the processor's own time, and times differ from run to run.
@@ -117,7 +118,16 @@ def launch(
             cluster = find_cluster(cluster) if cluster else default_cluster(ranks)
             cluster.check_ranks(ranks)
             record = Record(ranks, measured=compute == "measured") if observe else None
-            simulation = Simulation(ranks, seed=seed, schedule=schedule, init=init, record=record, fake=fake, only=only)
+            simulation = Simulation(
+                ranks,
+                seed=seed,
+                schedule=schedule,
+                init=init,
+                per_node=cluster.devices_per_node,
+                record=record,
+                fake=fake,
+                only=only,
+            )
             results = simulation.run(fn, args, patience=timeout or 60.0)
             return Run(results, backend, record, cluster)
         return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)

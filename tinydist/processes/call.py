@@ -81,7 +81,7 @@ def check(ranks, backend):
 
 def variables_of(rank, ranks, port):
     """The kernel's environment and what torchrun sets: a store is there, and all ranks are its clients."""
-    torchrun = environment(rank, ranks) | {
+    torchrun = environment(rank, ranks, ranks) | {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
         "TORCHELASTIC_USE_AGENT_STORE": True,

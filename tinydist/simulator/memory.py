@@ -108,7 +108,8 @@ def purposes_known(ledger):
             return
         ledger().mark(plain(tensor), "parameters")
         if tensor.requires_grad and tensor.is_leaf:
-            tensor.register_post_accumulate_grad_hook(lambda tensor: ledger().mark(plain(tensor.grad), "gradients"))
+            mark = tensor.register_post_accumulate_grad_hook(lambda tensor: ledger().mark(plain(tensor.grad), "gradients"))
+            hooks.append(mark)
 
     def before_step(optimizer, args, kwargs):
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):

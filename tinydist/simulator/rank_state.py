@@ -61,14 +61,14 @@ class State:
 class RankState(State):
     """What a fresh process finds. ``show(rank, stream, line)`` is given each line that the rank prints."""
 
-    def __init__(self, rank, size, seed, show):
+    def __init__(self, rank, size, per_node, seed, show):
         self.torch_random = torch.Generator().manual_seed(seed).get_state()
         self.python_random = Random(seed)
         self.numpy_random = numpy.random.MT19937(seed)
         self.dtype = torch.float32
         self.world = RankWorld()
         self.dtensor_handlers = dict(dtensor_dispatcher()._custom_op_handlers)
-        self.environment = os.environ._data | encoded(environment(rank, size))
+        self.environment = os.environ._data | encoded(environment(rank, size, per_node))
         self.streams = [RankStream(rank, name, show) for name in ("stdout", "stderr")]
         self.stdout, self.stderr = self.streams
 
@@ -77,14 +77,15 @@ class RankState(State):
             stream.close_line()
 
 
-def environment(rank, size):
-    """What torchrun sets for ``rank`` of ``size`` on one machine."""
+def environment(rank, size, per_node):
+    """What torchrun sets for ``rank`` of ``size``, with ``per_node`` ranks on each machine."""
+    node, local_rank = divmod(rank, per_node)
     return {
         "RANK": rank,
-        "LOCAL_RANK": rank,
+        "LOCAL_RANK": local_rank,
         "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-        "GROUP_RANK": 0,
+        "LOCAL_WORLD_SIZE": min(per_node, size - node * per_node),
+        "GROUP_RANK": node,
         "MASTER_ADDR": "simulated",
         "MASTER_PORT": 0,
     }

@@ -27,12 +27,13 @@ class Simulation:
     """``ranks`` simulated ranks, ready to run one program.
 
     ``schedule``: "fifo", or "shuffle" for another legal order of events, chosen by ``seed`` and replayed by it.
-    ``record`` takes down what the ranks do. ``fake`` runs with tensors that have no data; then ``only`` may name the
+    ``per_node``: how many of them share a machine (None: all). ``record`` takes down what the ranks do. ``fake`` runs with tensors that have no data; then ``only`` may name the
     ranks that run: the others are taken to do the same.
     """
 
-    def __init__(self, ranks, *, seed=0, schedule="fifo", init=True, record=None, fake=False, only=None):
+    def __init__(self, ranks, *, seed=0, schedule="fifo", init=True, per_node=None, record=None, fake=False, only=None):
         self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
+        self.per_node = per_node or ranks
         self.fake = FakeTensorMode(allow_non_fake_inputs=True) if fake else None
         self.present = range(ranks) if only is None else sorted(set(only))
         self.scheduler = Scheduler(
@@ -53,7 +54,7 @@ class Simulation:
 
     def _run(self, fn, args, patience):
         kernel, threads, drawn = State(), torch.get_num_threads(), random.getstate()
-        self.states = {rank: RankState(rank, self.ranks, self.seed, self._show) for rank in self.present}
+        self.states = {rank: RankState(rank, self.ranks, self.per_node, self.seed, self._show) for rank in self.present}
         if not running.acquire(blocking=False):
             raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
         try:

@@ -1,0 +1,87 @@
+"""What each colour and hatch means, the same in every picture, and how a picture looks and is shown.
+
+The colours are those of Okabe and Ito (Color Universal Design, 2008), which colour-blind readers tell apart. Hatches
+say the same once more, for a print without colours.
+"""
+
+import io
+from functools import wraps
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#56B4E9"
+RED, GREY = "#D55E00", "#BBBBBB"
+
+COMPUTE = {"facecolor": BLUE, "edgecolor": "white"}
+COMMUNICATION = {"facecolor": ORANGE, "edgecolor": "white", "hatch": "////"}
+WAITING = {"facecolor": "#EEEEEE", "edgecolor": "#999999", "hatch": "...."}
+
+MEMORY = {
+    "parameters": {"facecolor": BLUE, "edgecolor": "white"},
+    "gradients": {"facecolor": RED, "edgecolor": "white", "hatch": r"\\\\"},
+    "optimizer states": {"facecolor": GREEN, "edgecolor": "white", "hatch": "----"},
+    "activations": {"facecolor": SKY, "edgecolor": "white", "hatch": "...."},
+    "communication": COMMUNICATION,
+    "other": {"facecolor": GREY, "edgecolor": "white", "hatch": "xxxx"},
+}
+RANKS = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#000000", YELLOW]
+
+STYLE = {
+    "figure.figsize": (6, 2.5),
+    "figure.dpi": 100,
+    "figure.constrained_layout.use": True,
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "legend.handleheight": 1.1,
+}
+
+
+def style():
+    """Ours alone: what a notebook has set for its own figures does not change these."""
+    return plt.style.context(["default", STYLE])
+
+
+class Picture(Figure):
+    """A figure that a notebook shows once: when the cell ends that drew it, or where a later cell names it."""
+
+    def draw(self, renderer):
+        with style():  # ticks are made only now
+            super().draw(renderer)
+
+    def _ipython_display_(self):
+        if not plt.fignum_exists(self.number):  # else pyplot shows it when the cell ends
+            from IPython.display import display
+
+            display({"image/png": png(self), "text/plain": repr(self)}, raw=True)
+
+
+def picture(draw):
+    """For a function that draws: in our style, whatever that of the notebook."""
+
+    @wraps(draw)
+    def draw_in_style(*args, **options):
+        with style():
+            return draw(*args, **options)
+
+    return draw_in_style
+
+
+def canvas(width=6, height=2.5, **options):
+    """A new picture and its axes."""
+    return plt.subplots(figsize=(width, height), FigureClass=Picture, **options)
+
+
+def png(figure):
+    """Its bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def legend_beside(axes, handles, **options):
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), **options)
