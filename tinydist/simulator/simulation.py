@@ -27,8 +27,8 @@ class Simulation:
     """``ranks`` simulated ranks, ready to run one program.
 
     ``schedule``: "fifo", or "shuffle" for another legal order of events, chosen by ``seed`` and replayed by it.
-    ``per_node``: how many of them share a machine (None: all). ``record`` takes down what the ranks do. ``fake`` runs with tensors that have no data; then ``only`` may name the
-    ranks that run: the others are taken to do the same.
+    ``per_node``: how many of them share a machine (None: all). ``record`` takes down what the ranks do. ``fake`` runs
+    with tensors that have no data; then ``only`` may name the ranks that run: the others are taken to do the same.
     """
 
     def __init__(self, ranks, *, seed=0, schedule="fifo", init=True, per_node=None, record=None, fake=False, only=None):
@@ -65,6 +65,7 @@ class Simulation:
             ):
                 # As torchrun does: more threads than ranks would only wait for each other.
                 torch.set_num_threads(1)
+                random.seed(self.seed)  # for functions that the kernel imported from random: they draw from its generator
                 results = self.scheduler.run(
                     lambda rank: self._live(rank, fn, args), explain=explain, patience=patience, pin=True
                 )
@@ -73,7 +74,7 @@ class Simulation:
         finally:
             kernel.enter()
             torch.set_num_threads(threads)
-            random.setstate(drawn)  # functions that the kernel imported from random draw from its generator
+            random.setstate(drawn)
             running.release()
 
     def wait(self, event):
