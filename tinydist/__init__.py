@@ -18,7 +18,7 @@ if find_spec("torch"):  # without it, only the doctor works
     from .processes import WorkerDied
     from .simulator.deadlock import DeadlockError
     from .simulator.matching import MismatchError
-    from .simulator.scheduler import StuckError
+    from .simulator.supervisor import StuckError
 
     __all__ = ["DeadlockError", "MismatchError", "Run", "StuckError", "WorkerDied", "launch"]
 

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from tinydist.simulator import scheduler as scheduler_module
-from tinydist.simulator.scheduler import Abort, Event, Scheduler, StuckError
+from tinydist.simulator.scheduler import Abort, Event, Scheduler
+from tinydist.simulator.supervisor import StuckError, Supervisor
 
 
 class Deadlock(Exception):
@@ -25,7 +26,7 @@ def run(body, size, *, seed=None, patience=60.0, explain=explain):
     """Results of ``body(rank, scheduler)`` by rank."""
     chance = None if seed is None else random.Random(seed)
     scheduler = Scheduler(range(size), enter=lambda rank: None, leave=lambda rank: None, random=chance)
-    return scheduler.run(lambda rank: body(rank, scheduler), explain=explain, patience=patience)
+    return Supervisor(scheduler, explain=explain, patience=patience).run(lambda rank: body(rank, scheduler))
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +128,7 @@ def test_one_rank_at_a_time_between_enter_and_leave():
         for _ in range(rank):
             scheduler.pause()
 
-    scheduler.run(body, explain=explain)
+    Supervisor(scheduler, explain=explain).run(body)
     assert [what for what, _ in log] == ["enter", "leave"] * (len(log) // 2)
     assert all(entered == left for (_, entered), (_, left) in zip(log[::2], log[1::2]))
     assert {rank for _, rank in log} == {0, 1, 2}
@@ -135,7 +136,7 @@ def test_one_rank_at_a_time_between_enter_and_leave():
 
 def test_a_run_switches_only_where_a_rank_waits_or_ends():
     scheduler = Scheduler(range(3), enter=lambda rank: None, leave=lambda rank: None)
-    scheduler.run(lambda rank: [scheduler.pause() for _ in range(2)], explain=explain)
+    Supervisor(scheduler, explain=explain).run(lambda rank: [scheduler.pause() for _ in range(2)])
     assert scheduler.switches == 9  # 3 ranks: each is given the baton at first and after 2 pauses
 
 
@@ -346,8 +347,9 @@ def test_what_a_rank_raises_while_it_is_stopped_does_not_hide_the_failure():
 
 def run_interruptibly(body, size):
     scheduler = Scheduler(range(size), enter=lambda rank: None, leave=lambda rank: None)
-    with scheduler.interruptible():
-        return scheduler.run(lambda rank: body(rank, scheduler), explain=explain)
+    supervisor = Supervisor(scheduler, explain=explain)
+    with supervisor.interruptible():
+        return supervisor.run(lambda rank: body(rank, scheduler))
 
 
 def test_an_interrupt_stops_a_rank_that_computes():
@@ -410,8 +412,9 @@ def test_an_interrupt_that_comes_when_all_have_ended_is_not_lost():
     scheduler = Scheduler(range(2), enter=lambda rank: None, leave=lambda rank: None)
     tidied = False
     with pytest.raises(KeyboardInterrupt):
-        with scheduler.interruptible():
-            assert scheduler.run(lambda rank: rank, explain=explain) == [0, 1]
+        supervisor = Supervisor(scheduler, explain=explain)
+        with supervisor.interruptible():
+            assert supervisor.run(lambda rank: rank) == [0, 1]
             _thread.interrupt_main()
             tidied = True
     assert tidied

@@ -1,35 +1,23 @@
 """One thread a rank, one baton: only the rank that holds the baton runs.
 
-The baton passes where a rank waits, polls or ends, to the rank that has been ready for longest, so a program
-runs in the same order every time. When no rank is ready and some still wait, that is a deadlock, known at
-once. The thread that calls ``run`` supervises: it does what the ranks ask of it (prints), notices a rank that
-is stuck in native code, and unwinds the others when one fails.
+The baton passes where a rank waits, polls or ends, to the rank that has been ready for longest, so a program runs in
+the same order every time. When no rank is ready and some still wait, that is a deadlock, known at once. The thread
+that started the ranks is told (supervisor.py).
 
 Imports no torch: a rank is any function that waits for events.
 """
 
-import ctypes
-import os
 import queue
-import signal
-import sys
 import threading
 import time
-import traceback
 from collections import deque
-from contextlib import contextmanager
-from functools import partial
 
 POLLS, POLL_SECONDS = 1000, 1.0  # ranks that only poll, more often and longer than this, are stuck
-UNWIND_SECONDS = 10.0  # patience with a thread in native code when the ranks are stopped
+ENDED, DEADLOCK = "all ranks have ended", "no rank can run"
 
 
 class Abort(BaseException):
     """Unwinds a rank after another one failed. Not an Exception: a program's ``except`` must not stop it."""
-
-
-class StuckError(RuntimeError):
-    """A rank holds the baton and neither computes nor communicates."""
 
 
 class Event:
@@ -74,7 +62,7 @@ class Scheduler:
         self.switches = 0
         self.polls, self.quiet_since = 0, None  # polls since something last happened
         self.aborting = False
-        self.notices = queue.SimpleQueue()  # what the supervisor shall call; None when all ranks have ended
+        self.notices = queue.SimpleQueue()  # to the supervisor: an exception, ENDED, DEADLOCK, or what it shall call
 
     # What a rank calls.
 
@@ -129,6 +117,9 @@ class Scheduler:
 
     # How the baton passes.
 
+    def begin(self):
+        self._hand_to(self._pick())
+
     def _pick(self):
         if self.random:
             self.ready.rotate(-self.random.randrange(len(self.ready)))
@@ -159,12 +150,12 @@ class Scheduler:
             raise Abort
 
     def _stop_here(self, task):
-        self.notices.put(self._deadlock)
+        self.notices.put(DEADLOCK)
         self._park(task)
 
     # The life of a rank's thread.
 
-    def _live(self, task, body):
+    def live(self, task, body):
         try:
             self._park(task)
             self.enter(task.rank)
@@ -175,7 +166,7 @@ class Scheduler:
             task.ended = True
             if not self.aborting:
                 failure.add_note(f"on rank {task.rank} of {len(self.tasks)}")
-                self.notices.put(partial(self._fail, failure))
+                self.notices.put(failure)
                 return
         if not self.aborting:
             self._end(task)
@@ -186,111 +177,8 @@ class Scheduler:
         self.polls, self.quiet_since = 0, None
         self.leave(task.rank)
         if self.alive == 0:
-            self.notices.put(None)
+            self.notices.put(ENDED)
         elif self.ready:
             self._hand_to(self._pick())
         else:
-            self.notices.put(self._deadlock)
-
-    # The supervisor's side.
-
-    def run(self, body, *, explain, patience=60.0, pin=False):
-        """What ``body(rank)`` returned, by rank.
-
-        Raises the exception of the rank that failed first; ``explain(tasks)``, an exception, when no rank can run;
-        StuckError when the running rank neither computes nor communicates for ``patience`` seconds. ``pin`` keeps
-        all threads on one processor, where passing the baton is faster (Linux).
-        """
-        self.explain = explain
-        live = pinned(self._live) if pin else self._live
-        try:
-            for task in self.tasks:
-                task.thread = threading.Thread(target=live, args=(task, body), name=f"rank {task.rank}", daemon=True)
-                task.thread.start()
-            self._hand_to(self._pick())
-            self._supervise(patience)
-        finally:
-            self._unwind()
-        return [task.result for task in self.tasks]
-
-    def _supervise(self, patience):
-        seen = quiet = None
-        while True:
-            try:
-                notice = self.notices.get(timeout=1.0)
-            except queue.Empty:
-                # Compute moves the processor's clock, communication the count of switches.
-                now = self.switches, round(time.process_time() / 0.05 / patience)
-                if now != seen:
-                    seen, quiet = now, time.monotonic()
-                elif time.monotonic() - quiet > patience:
-                    raise self._stuck(patience) from None
-                continue
-            if notice is None:
-                return
-            notice()
-
-    @contextmanager
-    def interruptible(self):
-        """The reader's interrupt stops the ranks: a notice to the supervisor, where KeyboardInterrupt could come at any
-        line of it, also while it starts the ranks, stops them or tidies up."""
-        ours = threading.current_thread() is threading.main_thread()
-        if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield
-            return
-        pressed = []
-        signal.signal(signal.SIGINT, lambda *_: pressed.append(self.notices.put(self._interrupt)))
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if pressed:
-            self._interrupt()  # it came when all ranks had ended
-
-    def _interrupt(self):
-        raise KeyboardInterrupt
-
-    def _fail(self, failure):
-        raise failure
-
-    def _deadlock(self):
-        raise self.explain(self.tasks)
-
-    def _stuck(self, patience):
-        task = self.running
-        stack = "".join(traceback.format_stack(sys._current_frames()[task.thread.ident]))
-        return StuckError(
-            f"rank {task.rank} has held the baton for {patience:g} s without computing or communicating: it sleeps or "
-            f"is blocked in native code, while the other ranks cannot run. Its stack:\n{stack}"
-        )
-
-    def _unwind(self):
-        """Stop what still runs, one rank after another, the running one first."""
-        self.aborting = True
-        deadline = time.monotonic() + UNWIND_SECONDS
-        started = [task for task in self.tasks if task.thread]
-        for task in sorted(started, key=lambda task: task is not self.running):
-            while task.thread.is_alive() and time.monotonic() < deadline:
-                if task.parked and task.baton.locked():
-                    task.baton.release()
-                elif not task.ended:
-                    ident = ctypes.c_ulong(task.thread.ident)
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Abort))
-                task.thread.join(1.0)
-        self.running = None
-        for task in self.tasks:
-            task.thread = None  # now, not later: an interrupt that hits its finalizer would be lost
-
-
-def pinned(live):
-    """``live``, on one processor: a rank that is woken there cannot start before the other has laid down the GIL."""
-    if not hasattr(os, "sched_setaffinity"):
-        return live
-    processors = sorted(os.sched_getaffinity(0))
-    processor = processors[os.getpid() % len(processors)]
-
-    def live_there(*args):
-        os.sched_setaffinity(0, {processor})
-        live(*args)
-
-    return live_there
+            self.notices.put(DEADLOCK)

@@ -19,6 +19,7 @@ from .process_group import SimulatedProcessGroup
 from .rank_state import RankState, State
 from .scheduler import Scheduler
 from .store import SharedStore
+from .supervisor import Supervisor
 
 running = threading.Lock()  # the kernel has one torch.distributed to lend
 
@@ -49,10 +50,11 @@ class Simulation:
 
     def run(self, fn, args=(), patience=60.0):
         """What ``fn(*args)`` returned, by rank."""
-        with self.scheduler.interruptible():
-            return self._run(fn, args, patience)
+        supervisor = Supervisor(self.scheduler, explain=explain, patience=patience, pin=True)
+        with supervisor.interruptible():
+            return self._run(supervisor, fn, args)
 
-    def _run(self, fn, args, patience):
+    def _run(self, supervisor, fn, args):
         kernel, threads, drawn = State(), torch.get_num_threads(), random.getstate()
         self.states = {rank: RankState(rank, self.ranks, self.per_node, self.seed, self._show) for rank in self.present}
         if not running.acquire(blocking=False):
@@ -65,10 +67,10 @@ class Simulation:
             ):
                 # As torchrun does: more threads than ranks would only wait for each other.
                 torch.set_num_threads(1)
-                random.seed(self.seed)  # for functions that the kernel imported from random: they draw from its generator
-                results = self.scheduler.run(
-                    lambda rank: self._live(rank, fn, args), explain=explain, patience=patience, pin=True
-                )
+                random.seed(
+                    self.seed
+                )  # for functions that the kernel imported from random: they draw from its generator
+                results = supervisor.run(lambda rank: self._live(rank, fn, args))
                 by_rank = dict(zip(self.present, results, strict=True))
                 return [by_rank.get(rank) for rank in range(self.ranks)]
         finally:
