@@ -67,9 +67,7 @@ class Simulation:
             ):
                 # As torchrun does: more threads than ranks would only wait for each other.
                 torch.set_num_threads(1)
-                random.seed(
-                    self.seed
-                )  # for functions that the kernel imported from random: they draw from its generator
+                random.seed(self.seed)  # functions that the kernel imported from random draw from its generator
                 results = supervisor.run(lambda rank: self._live(rank, fn, args))
                 by_rank = dict(zip(self.present, results, strict=True))
                 return [by_rank.get(rank) for rank in range(self.ranks)]

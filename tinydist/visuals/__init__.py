@@ -1,13 +1,13 @@
 """Pictures of a run. Each is drawn from the trace, returned as a figure, and said in one printed line.
 
-    timeline.py     who computed, communicated and waited, and when
-    memory.py       what a rank held, by purpose
-    traffic.py      who sent how many bytes to whom
-    topology.py     the cluster, and how busy its links were
-    explorer.py     sliders above a picture
-    summary.py      what a notebook shows for a run
-    palette.py      what each colour and hatch means
-    words.py        seconds and bytes, as they are written
+timeline.py     who computed, communicated and waited, and when
+memory.py       what a rank held, by purpose
+traffic.py      who sent how many bytes to whom
+topology.py     the cluster, and how busy its links were
+explorer.py     sliders above a picture
+summary.py      what a notebook shows for a run
+palette.py      what each color and hatch means
+words.py        seconds and bytes, as they are written
 """
 
 from .explorer import Explorer

@@ -1,23 +1,26 @@
-"""Sliders above a picture: move one, and the picture is drawn again.
+"""Controls above a picture: move one, and the picture is drawn again.
 
-The picture is the value of an Image widget, so that the notebook keeps it as a PNG where there is no kernel.
+The picture is the value of an Image widget, and a notebook keeps it as PNG: it is there where no kernel runs.
 """
 
 import base64
 import io
 from contextlib import redirect_stdout
+from html import escape
 
 import matplotlib.pyplot as plt
 from ipywidgets import HTML, Image, VBox, interactive
+from matplotlib.figure import Figure
 
-from .palette import png
+from .palette import png, style
 
 
 class Explorer(VBox):
-    """``Explorer(draw, ranks=(2, 16), algorithm=["ring", "star"])`` calls ``draw(ranks=..., algorithm=...)``.
+    """``Explorer(draw, ranks=(2, 16), algorithm=["ring", "star"])`` is a picture for each ranks and algorithm.
 
-    ``draw`` makes a figure, returned or not, prints a line, or both. A control is a widget, or what stands for one: (from,
-    to) or (from, to, step) is a slider, a list or a dict of choices a menu, True or False a box to tick.
+    ``draw`` makes a figure, returned or left to pyplot, prints lines, or both. A control is a widget of ipywidgets, or
+    what stands for one: (from, to) or (from, to, step) is a slider, a list or a dict of choices a menu, True or False
+    a box to tick.
     """
 
     def __init__(self, draw, **controls):
@@ -25,37 +28,32 @@ class Explorer(VBox):
         self.controls = {name: control(name, given) for name, given in controls.items()}
         self.image, self.line = Image(format="png"), HTML()
         super().__init__([*self.controls.values(), self.image, self.line])
+        self.redraw()
         for each in self.controls.values():
             each.observe(self.changed, "value")
-        self.show()
 
     @property
     def values(self):
         return {name: each.value for name, each in self.controls.items()}
 
-    def show(self):
+    def redraw(self):
         """Draw for the present values."""
-        before, printed = set(plt.get_fignums()), io.StringIO()
-        try:
-            with redirect_stdout(printed):
-                figure = self.draw(**self.values)
-            made = [number for number in plt.get_fignums() if number not in before]
-            if not isinstance(figure, plt.Figure):
-                figure = plt.figure(made[-1]) if made else None
-            self.image.value = png(figure) if figure else b""
-        finally:
-            for number in set(plt.get_fignums()) - before:
-                plt.close(number)
-        self.line.value = printed.getvalue().strip()
+        self.image.value, self.text = drawn(self.draw, self.values)
+        self.image.layout.display = None if self.image.value else "none"
+        self.line.value = f"<pre>{escape(self.text)}</pre>"
 
     def changed(self, change):
-        self.show()
+        try:
+            self.redraw()
+        except Exception as error:  # there is no cell under which it would be shown
+            self.line.value = f"<pre>{escape(f'{type(error).__name__}: {error}')}</pre>"
 
     def __repr__(self):
-        return self.line.value
+        values = ", ".join(f"{name}={value!r}" for name, value in self.values.items())
+        return f"Explorer({values})" + (f"\n{self.text}" if self.text else "")
 
     def _repr_mimebundle_(self, **options):
-        bundle = super()._repr_mimebundle_(**options)
+        bundle = super()._repr_mimebundle_(**options) | {"text/plain": repr(self)}
         if self.image.value:
             bundle["image/png"] = base64.b64encode(self.image.value).decode()
         return bundle
@@ -63,5 +61,24 @@ class Explorer(VBox):
 
 def control(name, given):
     found = interactive.widget_from_abbrev(given)
-    found.description = found.description or name
+    if found is None:
+        raise ValueError(f"Explorer: {name} must be a widget, or a range or choices that make one, got {given!r}")
+    if not found.description:
+        found.description = name
+        found.style.description_width = "initial"  # as wide as it needs
     return found
+
+
+def drawn(draw, values):
+    """The PNG and the text that come of ``draw(**values)``; its figures are closed, so that no cell shows them."""
+    before, printed = set(plt.get_fignums()), io.StringIO()
+    try:
+        with redirect_stdout(printed), style():
+            plt.figure()  # for what is left to pyplot, which else draws into another cell's figure
+            returned = draw(**values)
+            figure = returned if isinstance(returned, Figure) else plt.gcf()
+            picture = png(figure) if figure.axes else b""
+    finally:
+        for number in set(plt.get_fignums()) - before:
+            plt.close(number)
+    return picture, printed.getvalue().strip()

@@ -5,12 +5,14 @@ from matplotlib.patches import Patch
 from .palette import MEMORY, canvas, legend_beside, picture
 from .words import BYTES, SECONDS, bytes_text, seconds_text, unit_for
 
-MOMENTS = 800  # more cannot be told apart
+MOMENTS = 400  # more cannot be told apart
 
 
 @picture
 def memory(run, rank=0):
     """Draw the memory of one rank, with the peak marked."""
+    if rank not in range(len(run.memory)):
+        raise ValueError(f"memory: the run has ranks 0 to {len(run.memory) - 1}, but rank {rank} was asked for")
     held, seconds = run.memory[rank], run.seconds
     if not held.changes:
         raise ValueError(f"memory: rank {rank} held nothing, or was not run")
@@ -25,18 +27,18 @@ def memory(run, rank=0):
 
 
 def moments(held, seconds):
-    """Times and states: of each moment the fullest one, and the one that it ends with."""
-    times, states, moment = [], [], None
+    """Times and states: of each moment the fullest one, wide enough to be seen, and the one that it ends with."""
+    times, states, moment, width = [], [], None, seconds / MOMENTS
     for time, state in held.over_time():
-        now = int(time / seconds * MOMENTS) if seconds else 0
+        now = time // width if width else 0
         if now != moment:
             moment = now
-            times += [time, time]
+            times += [max(time, *times[-1:], 0), time]
             states += [state, state]
         if sum(state.values()) > sum(states[-2].values()):
-            times[-2], states[-2] = time, state
-        times[-1], states[-1] = time, state
-    return [*times, seconds], [*states, states[-1]]
+            states[-2] = state
+        times[-1], states[-1] = times[-2] + width, state
+    return [*times, max(seconds, times[-1])], [*states, states[-1]]
 
 
 def peak_time(held):
@@ -72,4 +74,4 @@ def label(axes, held, seconds):
     axes.set_xlabel(f"virtual time ({name})")
     parts = [purpose for purpose in reversed(MEMORY) if purpose in held.at_peak]
     handles = [Patch(label=f"{part} {bytes_text(held.at_peak[part])}", **MEMORY[part]) for part in parts]
-    legend_beside(axes, handles, title=f"at the peak: {bytes_text(held.peak)}", alignment="left")
+    legend_beside(axes, handles, title=f"▼ at the peak: {bytes_text(held.peak)}", alignment="left")

@@ -1,21 +1,24 @@
-"""What each colour and hatch means, the same in every picture, and how a picture looks and is shown.
+"""What each color and hatch means, the same in every picture, and how a picture looks and is shown.
 
-The colours are those of Okabe and Ito (Color Universal Design, 2008), which colour-blind readers tell apart. Hatches
-say the same once more, for a print without colours.
+The colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers tell apart. Hatches
+say the same once more, for a print without colors.
 """
 
 import io
 from functools import wraps
 
 import matplotlib.pyplot as plt
+from IPython.display import display
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#56B4E9"
-RED, GREY = "#D55E00", "#BBBBBB"
+RED, GREY, LIGHT = "#D55E00", "#BBBBBB", "#E6E6E6"
 
 COMPUTE = {"facecolor": BLUE, "edgecolor": "white"}
 COMMUNICATION = {"facecolor": ORANGE, "edgecolor": "white", "hatch": "////"}
-WAITING = {"facecolor": "#EEEEEE", "edgecolor": "#999999", "hatch": "...."}
+RECEIVED = {"facecolor": "white", "edgecolor": ORANGE}
+WAITING = {"facecolor": LIGHT, "edgecolor": "#999999", "hatch": "...."}
 
 MEMORY = {
     "parameters": {"facecolor": BLUE, "edgecolor": "white"},
@@ -25,6 +28,7 @@ MEMORY = {
     "communication": COMMUNICATION,
     "other": {"facecolor": GREY, "edgecolor": "white", "hatch": "xxxx"},
 }
+BYTES_SENT = LinearSegmentedColormap.from_list("bytes sent", ["white", ORANGE])
 RANKS = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#000000", YELLOW]
 
 STYLE = {
@@ -43,21 +47,20 @@ STYLE = {
 
 def style():
     """Ours alone: what a notebook has set for its own figures does not change these."""
+    plt.draw_if_interactive()  # a notebook's backend starts here: within the context, its settings would be undone
     return plt.style.context(["default", STYLE])
 
 
 class Picture(Figure):
-    """A figure that a notebook shows once: when the cell ends that drew it, or where a later cell names it."""
+    """A figure that a notebook shows once: as the value of a cell, or when the cell ends that drew it."""
 
     def draw(self, renderer):
         with style():  # ticks are made only now
             super().draw(renderer)
 
     def _ipython_display_(self):
-        if not plt.fignum_exists(self.number):  # else pyplot shows it when the cell ends
-            from IPython.display import display
-
-            display({"image/png": png(self), "text/plain": repr(self)}, raw=True)
+        plt.close(self)  # else pyplot shows it once more
+        display({"image/png": png(self), "text/plain": repr(self)}, raw=True)
 
 
 def picture(draw):
@@ -66,7 +69,10 @@ def picture(draw):
     @wraps(draw)
     def draw_in_style(*args, **options):
         with style():
-            return draw(*args, **options)
+            figure = draw(*args, **options)
+            figure.draw_without_rendering()  # places everything, once: a second time differs by a hair
+            figure.set_layout_engine("none")
+        return figure
 
     return draw_in_style
 

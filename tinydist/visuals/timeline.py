@@ -7,103 +7,122 @@ the other. Where the two lie above each other, communication is hidden behind co
 from matplotlib.patches import Patch
 
 from .palette import COMMUNICATION, COMPUTE, WAITING, canvas, legend_beside, picture
-from .words import SECONDS, seconds_text, unit_for
+from .words import SECONDS, percent, ranks_text, seconds_text, unit_for
 
 MOST_RANKS = 16  # more rows cannot be told apart
-MANY = 60  # bars in a row, of which single ones can no longer be seen
+NARROW, WIDE = 1 / 250, 1 / 60  # of the picture: room for an edge, for a hatch
 
 
 @picture
 def timeline(run, ranks=None, start=None, end=None):
-    """Draw ``ranks`` (None: the first 16) from ``start`` to ``end``, in seconds of virtual time."""
+    """Draw ``ranks`` (None: all, and at most 16) from ``start`` to ``end``, in seconds of virtual time."""
     trace = run.trace
-    ranks = list(range(len(trace.memory)))[:MOST_RANKS] if ranks is None else list(ranks)
     start, end = start or 0.0, trace.seconds if end is None else end
-    rows = {rank: Row(trace, rank, start, end) for rank in ranks}
-    print(summary(rows.values(), start, end, trace.seconds))
-    figure, axes = canvas(height=max(2.0, 0.8 + 0.32 * len(ranks)))
-    for place, row in enumerate(rows.values()):
-        draw_row(axes, row, place, (end - start) / 1000)
+    if not start < end:
+        raise ValueError(f"timeline: nothing to draw from {seconds_text(start)} to {seconds_text(end)}")
+    everyone = range(len(trace.memory))
+    ranks = everyone[:MOST_RANKS] if ranks is None else list(ranks)
+    if not ranks or not set(ranks) <= set(everyone):
+        raise ValueError(f"timeline: ranks must be some of {everyone[0]} to {everyone[-1]}, got {ranks}")
+    rows = [Row(trace.of(rank), start, end) for rank in ranks]
+    print(summary(rows, len(everyone), start, end))
+    figure, axes = canvas(height=0.8 + len(rows) * min(0.4, max(0.2, 2.4 / len(rows))))
+    for place, row in enumerate(rows):
+        draw_row(axes, row, place, end - start)
     label(axes, ranks, start, end)
     return figure
 
 
 class Row:
-    """What one rank did between ``start`` and ``end``: (from, to), in the order of time."""
+    """What one rank did between ``start`` and ``end``, as (from, to) in the order of time."""
 
-    def __init__(self, trace, rank, start, end):
+    def __init__(self, events, start, end):
         self.compute, self.waiting, self.communication = [], [], []
-        for event in trace.of(rank):
+        for event in events:
             span = max(event.start, start), min(event.end, end)
             if span[0] < span[1]:
-                self.of(event).append(span)
+                self.spans_like(event).append(span)
 
-    def of(self, event):
+    def spans_like(self, event):
         if event.stream != "compute":
             return self.communication
         return self.waiting if event.name == "wait" else self.compute
 
 
-def summary(rows, start, end, seconds):
-    total = len(rows) * (end - start) or 1.0
-    compute, waiting, communication, hidden = (
-        sum(each) for each in zip(*[(covered(r.compute), covered(r.waiting), covered(r.communication), hidden_in(r)) for r in rows])
+# The line of text. Seconds are those of all ranks together.
+
+
+def summary(rows, ranks, start, end):
+    whole = len(rows) * (end - start)
+    compute, waiting, busy = (
+        sum(covered(getattr(row, kind)) for row in rows) for kind in ("compute", "waiting", "communication")
     )
-    when = seconds_text(end) if not start else f"{seconds_text(start)} to {seconds_text(end)}"
-    text = f"{len(rows)} ranks, {when}: compute {compute / total:.0%}, waiting {waiting / total:.0%}"
-    return text + f", communication {communication / total:.0%}" + (f", {hidden / communication:.0%} of it hidden" if communication else "")
+    either = sum(covered(row.compute + row.communication) for row in rows)
+    who = ranks_text(ranks) if len(rows) == ranks else f"{len(rows)} of {ranks} ranks"
+    when = f"{seconds_text(start)} to {seconds_text(end)}" if start else seconds_text(end)
+    text = f"{who}, {when}: compute {percent(compute / whole)}, waiting {percent(waiting / whole)}"
+    if busy:
+        hidden = percent(max(0.0, compute + busy - either) / busy)
+        text += f", communication {percent(busy / whole)} ({hidden} of it behind compute)"
+    return text
 
 
 def covered(spans):
-    return sum(b - a for a, b in joined(spans))
-
-
-def hidden_in(row):
-    """Seconds of communication while the rank computes."""
-    return covered(row.compute) + covered(row.communication) - covered(row.compute + row.communication)
-
-
-def joined(spans, gap=0.0):
-    """The same time in as few spans as can be; those nearer than ``gap`` become one."""
-    found = []
+    """Seconds in which there is any of them."""
+    total, until = 0.0, float("-inf")
     for a, b in sorted(spans):
-        if found and a <= found[-1][1] + gap:
-            found[-1] = found[-1][0], max(b, found[-1][1])
-        else:
-            found.append((a, b))
-    return found
+        total += max(0.0, b - max(a, until))
+        until = max(b, until)
+    return total
+
+
+# The bars.
+
+
+def draw_row(axes, row, place, whole):
+    draw_bars(axes, row.compute, place - 0.42, 0.42, whole, COMPUTE)
+    draw_bars(axes, row.waiting, place - 0.42, 0.42, whole, WAITING)
+    for number, (lane, among) in enumerate(lanes(row.communication)):
+        draw_bars(axes, lane, place + number * 0.42 / among, 0.42 / among, whole, COMMUNICATION)
 
 
 def lanes(spans):
-    """As few lists as can be, in each of which the spans come one after another."""
+    """The spans dealt out to as few lists as can be, in each of which they come one after another."""
     found = []
-    for span in spans:
-        lane = next((lane for lane in found if lane[-1][1] <= span[0]), None)
+    for span in sorted(spans):
+        free = (lane for lane in found if lane[-1][1] <= span[0])
+        lane = next(free, None)
         if lane is None:
             found.append([span])
         else:
             lane.append(span)
+    return [(lane, len(found)) for lane in found]
+
+
+def draw_bars(axes, spans, bottom, height, whole, look):
+    bars = [(a, b - a) for a, b in merged(spans, NARROW * whole)]
+    wide = [bar for bar in bars if bar[1] > WIDE * whole]
+    slim = [bar for bar in bars if bar[1] <= WIDE * whole]
+    edges = [0.4 if width > NARROW * whole else 0 for _, width in slim]
+    axes.broken_barh(wide, (bottom, height), linewidth=0.4, **look)
+    axes.broken_barh(slim, (bottom, height), linewidth=edges, facecolor=look["facecolor"], edgecolor="white")
+
+
+def merged(spans, narrow):
+    """The spans, of which narrow ones that all but touch become one: single operators cannot be seen in a long run."""
+    found, small = [], False
+    for a, b in spans:
+        if small and b - a <= narrow and a - found[-1][1] < narrow / 4:
+            found[-1] = found[-1][0], b
+        else:
+            found.append((a, b))
+            small = b - a <= narrow
     return found
-
-
-def draw_row(axes, row, place, gap):
-    draw_bars(axes, row.compute, place - 0.4, 0.4, gap, COMPUTE)
-    draw_bars(axes, row.waiting, place - 0.4, 0.4, gap, WAITING)
-    found = lanes(row.communication)
-    for number, lane in enumerate(found):
-        height = 0.4 / len(found)
-        draw_bars(axes, lane, place + number * height, height, gap, COMMUNICATION)
-
-
-def draw_bars(axes, spans, bottom, height, gap, look):
-    if len(spans) > MANY:
-        spans = joined(spans, gap)
-    axes.broken_barh([(a, b - a) for a, b in spans], (bottom, height), linewidth=0.4, **look)
 
 
 def label(axes, ranks, start, end):
     size, unit = unit_for(end - start, SECONDS)
-    axes.set_xlim(start, end or 1.0)
+    axes.set_xlim(start, end)
     axes.set_ylim(len(ranks) - 0.5, -0.5)
     axes.set_yticks(range(len(ranks)), [f"rank {rank}" for rank in ranks])
     axes.tick_params(axis="y", length=0)

@@ -22,3 +22,11 @@ def seconds_text(seconds):
 def bytes_text(nbytes):
     size, unit = unit_for(nbytes, BYTES)
     return f"{nbytes:.0f} B" if unit == "B" else f"{digits(nbytes / size)} {unit}"
+
+
+def ranks_text(count):
+    return f"{count} rank{'s' * (count != 1)}"
+
+
+def percent(part):
+    return f"{100 * part:.0f} %"
