@@ -18,9 +18,10 @@ if find_spec("torch"):  # without it, only the doctor works
     from .processes import WorkerDied
     from .simulator.deadlock import DeadlockError
     from .simulator.matching import MismatchError
+    from .simulator.memory import purpose
     from .simulator.supervisor import StuckError
 
-    __all__ = ["DeadlockError", "MismatchError", "Run", "StuckError", "WorkerDied", "launch"]
+    __all__ = ["DeadlockError", "MismatchError", "Run", "StuckError", "WorkerDied", "launch", "purpose"]
 
     def _picture_of(run, **_):
         from .visuals.summary import picture_of  # only now: matplotlib takes its time

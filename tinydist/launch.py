@@ -65,7 +65,7 @@ def launch(
     timeout=None,
     init=True,
     observe=True,
-    compute="modelled",
+    compute="modeled",
     fake=False,
     only=None,
 ):
@@ -93,7 +93,7 @@ def launch(
                LOCAL_RANK. None: nodes of 8 A100s.
     schedule:  "fifo", or "shuffle" for another legal order, chosen and replayed by ``seed``.
     observe:   record operators, memory and communication, for ``run.trace`` and what follows from it.
-    compute:   "modelled", or "measured": operators take the processor's own time, and times differ from run to run.
+    compute:   "modeled", or "measured": operators take the processor's own time, and times differ from run to run.
     fake:      tensors have shapes but no data, so they take no memory.
     only:      with ``fake``, the ranks to run; the others are taken to do the same, and return None.
 
@@ -105,8 +105,8 @@ def launch(
         raise ValueError(f"launch: backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
     if schedule not in ("fifo", "shuffle"):
         raise ValueError(f"launch: schedule must be 'fifo' or 'shuffle', got {schedule!r}")
-    if compute not in ("modelled", "measured"):
-        raise ValueError(f"launch: compute must be 'modelled' or 'measured', got {compute!r}")
+    if compute not in ("modeled", "measured"):
+        raise ValueError(f"launch: compute must be 'modeled' or 'measured', got {compute!r}")
     if not isinstance(ranks, int) or ranks < 1:
         raise ValueError(f"launch: ranks must be a whole number from 1, got {ranks!r}")
     if only is not None and not (fake and only and set(only) <= set(range(ranks))):

@@ -1,4 +1,4 @@
-"""The modelled all-reduce beside published ones: as close as the line that was fitted to them, and no closer."""
+"""The modeled all-reduce beside published ones: as close as the line that was fitted to them, and no closer."""
 
 import runpy
 from pathlib import Path

@@ -14,7 +14,8 @@ from collections import Counter, defaultdict, deque
 from itertools import count
 
 from ..hardware.costs import operator_seconds
-from .record import Issue, Memory, Operator
+from .memory import Memory
+from .record import Issue, Operator
 from .routes import route
 from .trace import Event, RankMemory, Trace
 
@@ -58,9 +59,9 @@ class Clock:
         while self.agenda:
             now, _, act, arguments = heapq.heappop(self.agenda)
             act(now, *arguments)
-        self.events.sort(key=lambda event: (event.rank, event.start, event.end))
+        self.events.sort(key=lambda event: (event.rank, event.start, event.end, event.stream))
         memory = [
-            RankMemory(ledger.peak, dict(+ledger.at_peak), changes)
+            RankMemory(ledger.peak, {purpose: n for purpose, n in ledger.at_peak.items() if n}, changes)
             for ledger, changes in zip(ledgers, self.memory, strict=True)
         ]
         return Trace(self.cluster, self.events, self.traffic, memory, max(self.time))
@@ -96,7 +97,9 @@ class Clock:
     def seconds_of(self, operator):
         if operator.seconds is not None:
             return operator.seconds
-        return operator_seconds(self.cluster.device, operator.flops, operator.nbytes, operator.dtype)
+        # Devices have no rates for products of whole or complex numbers: only their bytes count.
+        flops = operator.flops if operator.dtype.is_floating_point else 0
+        return operator_seconds(self.cluster.device, flops, operator.nbytes, operator.dtype)
 
     # A transfer.
 

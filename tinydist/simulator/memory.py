@@ -11,9 +11,10 @@ where it was made, and is corrected when it becomes known:
     other               all else: what backward and the optimizer make and soon drop
 """
 
-from collections import Counter
+import threading
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 from weakref import ref
 
 import torch
@@ -23,21 +24,24 @@ from torch.nn.modules.module import (
 )
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from .torch_internals import in_backward
-
 PURPOSES = ("parameters", "gradients", "optimizer states", "activations", "communication", "other")
 
 
+class Memory(NamedTuple):
+    purpose: str
+    nbytes: int  # negative: given back
+
+
 class Ledger:
-    """One rank's. ``note(purpose, nbytes)`` is told of each change."""
+    """One rank's. ``note(Memory)`` is told of each change."""
 
     def __init__(self, note):
         self.note = note
         self.alive = {}  # address of a storage -> [weak reference, bytes, purpose, its number]
         self.seen = self.seen_at_peak = 0  # how many there have been
-        self.held = Counter()  # purpose -> bytes
+        self.held = dict.fromkeys(PURPOSES, 0)  # purpose -> bytes
         self.total = self.peak = 0
-        self.at_peak = Counter()
+        self.at_peak = self.held.copy()
         self.rising = False  # the peak is now, and at_peak not written yet
         self.asked = None  # the purpose that the program gave
         self.closed = False
@@ -48,10 +52,12 @@ class Ledger:
         address = storage._cdata
         if address not in self.alive:
             nbytes = storage.nbytes()
-            purpose = self.asked or ("other" if in_backward() or not torch.is_grad_enabled() else "activations")
+            purpose = self.asked or ("activations" if torch.is_grad_enabled() else "other")
             self.seen += 1
             self.alive[address] = [ref(storage, partial(self.gone, address)), nbytes, purpose, self.seen]
             self._change(purpose, nbytes)
+        else:
+            self.resized(storage)
 
     def mark(self, tensor, purpose):
         """Now it is known what ``tensor`` is for."""
@@ -64,19 +70,18 @@ class Ledger:
                 self.at_peak[purpose] += nbytes
             self.held[before] -= nbytes
             self.held[purpose] += nbytes
-            self.note(before, -nbytes)
-            self.note(purpose, nbytes)
+            self.note(Memory(before, -nbytes))
+            self.note(Memory(purpose, nbytes))
 
     def gone(self, address, _):
         _, nbytes, purpose, _ = self.alive.pop(address)
         self._change(purpose, -nbytes)
 
     def resized(self, storage):
-        entry = self.alive.get(storage._cdata)
-        if entry:
-            _, before, purpose, _ = entry
-            entry[1] = storage.nbytes()
-            self._change(purpose, entry[1] - before)
+        entry, nbytes = self.alive.get(storage._cdata), storage.nbytes()
+        if entry and nbytes != entry[1]:
+            change, entry[1] = nbytes - entry[1], nbytes
+            self._change(entry[2], change)
 
     def _change(self, purpose, nbytes):
         if self.closed:
@@ -85,7 +90,7 @@ class Ledger:
             self._note_peak()
         self.held[purpose] += nbytes
         self.total += nbytes
-        self.note(purpose, nbytes)
+        self.note(Memory(purpose, nbytes))
         if self.total > self.peak:
             self.peak, self.rising = self.total, True
 
@@ -96,7 +101,26 @@ class Ledger:
 
     def _note_peak(self):
         if self.rising:
-            self.at_peak, self.seen_at_peak, self.rising = +self.held, self.seen, False
+            self.at_peak, self.seen_at_peak, self.rising = self.held.copy(), self.seen, False
+
+
+of_thread = threading.local()  # .ledger: that of the rank
+
+
+@contextmanager
+def purpose(name):
+    """What is made while this lasts is for ``name``, one of PURPOSES. Where no ledger is kept it does nothing."""
+    if name not in PURPOSES:
+        raise ValueError(f"purpose: must be one of {', '.join(PURPOSES)}, got {name!r}")
+    ledger = getattr(of_thread, "ledger", None)
+    if ledger is None:
+        yield
+        return
+    before, ledger.asked = ledger.asked, name
+    try:
+        yield
+    finally:
+        ledger.asked = before
 
 
 @contextmanager
@@ -108,8 +132,10 @@ def purposes_known(ledger):
             return
         ledger().mark(plain(tensor), "parameters")
         if tensor.requires_grad and tensor.is_leaf:
-            mark = tensor.register_post_accumulate_grad_hook(lambda tensor: ledger().mark(plain(tensor.grad), "gradients"))
-            hooks.append(mark)
+            hooks.append(tensor.register_post_accumulate_grad_hook(accumulated))
+
+    def accumulated(tensor):
+        ledger().mark(plain(tensor.grad), "gradients")
 
     def before_step(optimizer, args, kwargs):
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):

@@ -7,10 +7,14 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from .memory import of_thread
 from .record import Operator
 
 OWN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
-_known = {}  # operator -> (does it only make views?, its FLOP formula)
+IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}  # start no kernel
+ATTENTION = "_scaled_dot_product_flash_attention"  # has formulas; what processors use in its place has not
+SEQUENCES = list, tuple
+_known = {}  # operator -> (its name, or None if it computes nothing; its FLOP formula)
 
 
 class Watcher(TorchDispatchMode):
@@ -19,6 +23,10 @@ class Watcher(TorchDispatchMode):
         self.program, self.ledger = record.programs[rank], record.ledgers[rank]
         self.measured = record.measured
 
+    def __enter__(self):
+        of_thread.ledger = self.ledger
+        return super().__enter__()
+
     def __exit__(self, *error):
         super().__exit__(*error)
         self.ledger.close()
@@ -26,25 +34,40 @@ class Watcher(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if not OWN.issuperset(types):
             return NotImplemented  # a DTensor, say: what it does with plain tensors comes here again
-        kwargs = kwargs or {}
-        began = time.thread_time()
-        result = func(*args, **kwargs)
+        began = self.measured and time.thread_time()
+        result = func(*args, **kwargs) if kwargs else func(*args)
         seconds = time.thread_time() - began if self.measured else None
-        views, formula = _known.get(func) or _look_at(func)
-        made = tensors_in((result,))
+        name, formula = _known.get(func) or _look_at(func)
+        single = isinstance(result, torch.Tensor)
+        made = [result] if single else tensors_in((result,))
         for tensor in made:
             self.ledger.see(tensor)
-        if not views:
-            flops = formula(*args, **kwargs, out_val=result) if formula else 0
-            nbytes = sum([tensor.nbytes for tensor in tensors_in(args)]) + sum([tensor.nbytes for tensor in made])
-            dtype = made[0].dtype if made else None
-            self.program.append(Operator(func.overloadpacket.__name__, flops, nbytes, dtype, seconds))
+        if name is not None:
+            touched = tensors_in(args) + made
+            if touched:
+                flops = (
+                    formula(*shapes(args), out_shape=shapes(made)[0] if single else shapes(result)) if formula else 0
+                )
+                nbytes = sum([tensor.nbytes for tensor in touched])
+                self.program.append(Operator(name, flops, nbytes, (made or touched)[0].dtype, seconds))
         return result
 
 
 def _look_at(func):
-    _known[func] = func.is_view, flop_registry.get(func.overloadpacket)
+    name = func.overloadpacket.__name__
+    counted = func.overloadpacket
+    if name.startswith(ATTENTION):
+        counted = getattr(torch.ops.aten, name.replace("_for_cpu", ""))
+    # torch's formulas are wrapped in a search for tensors, which takes longer than most operators.
+    formula = getattr(flop_registry.get(counted), "__wrapped__", None)
+    idle = func.is_view or name in IDLE or func.namespace == "prim"  # which asks a tensor for its device, say
+    _known[func] = None if idle else name, formula
     return _known[func]
+
+
+def shapes(values):
+    """``values`` with a shape in the place of each tensor."""
+    return [getattr(value, "shape", value) for value in values]
 
 
 def tensors_in(values):
@@ -52,6 +75,6 @@ def tensors_in(values):
     for value in values:
         if isinstance(value, torch.Tensor):
             found.append(value)
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, SEQUENCES):
             found += tensors_in(value)
     return found

@@ -148,17 +148,19 @@ class SimulatedProcessGroup(dist.ProcessGroup):
             if not self.simulation.fake:
                 with unobserved():
                     move([meeting.calls[index] for index in range(self.count)], *how)
+            meeting.calls.clear()  # from here on, each rank's tensors live as long as it wants
             self.scheduler.set(meeting)
             if not opts.asyncOp:
                 self.scheduler.give_way()
-        return self._handle(meeting, written or outputs, opts.asyncOp)
+        return self._handle(meeting, written or outputs, opts.asyncOp, inputs)
 
     def _post(self, name, tensors, peer, tag):
         self._issue()
         if peer is not None and not 0 <= peer < self.count:
             raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
         mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
-        other = self.group.post(mine)
+        alone = self.alone_with(peer)
+        other = None if alone else self.group.post(mine)
         if self.simulation.record:
             self.simulation.record.message(self, mine, other)
         if other:
@@ -167,8 +169,9 @@ class SimulatedProcessGroup(dist.ProcessGroup):
                 with unobserved():
                     transfer.put([received.tensor], [sent.tensor])
             received.peer = sent.owner
+            mine.tensor = other.tensor = None
             self.scheduler.set(other)
-        if other or self.alone_with(peer):
+        if other or alone:
             self.scheduler.set(mine)
         return self._handle(mine, tensors, True)
 
@@ -181,11 +184,11 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         if task.rank != self.owner:
             raise RuntimeError(f"rank {task.rank} uses a process group of rank {self.owner}: each rank has its own")
 
-    def _handle(self, event, tensors, asynchronous):
+    def _handle(self, event, tensors, asynchronous, inputs=()):
         if self.coalesced is not None:
-            self.coalesced.append(SimulatedWork(event, self.simulation, tensors))
+            self.coalesced.append(SimulatedWork(event, self.simulation, tensors, inputs))
         elif asynchronous:
-            return SimulatedWork(event, self.simulation, tensors)
+            return SimulatedWork(event, self.simulation, tensors, inputs)
         else:
             self.simulation.wait(event)
         return DONE

@@ -3,7 +3,6 @@
 There are no times in it. They follow from the record and a cluster (clock.py), so one run can be put on many.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 from .matching import ranks_in_words
@@ -28,11 +27,6 @@ class Wait(NamedTuple):
     transfer: "Transfer"
 
 
-class Memory(NamedTuple):
-    purpose: str
-    nbytes: int  # negative: given back
-
-
 class Transfer:
     """A collective, or a message: then ``ranks`` are its source and its destination.
 
@@ -52,10 +46,7 @@ class Record:
     def __init__(self, ranks, measured=False):
         self.measured = measured
         self.programs = [[] for _ in range(ranks)]
-        self.ledgers = [Ledger(partial(self._memory, program)) for program in self.programs]
-
-    def _memory(self, program, purpose, nbytes):
-        program.append(Memory(purpose, nbytes))
+        self.ledgers = [Ledger(program.append) for program in self.programs]
 
     def collective(self, handle, meeting, name, root, inputs, alike):
         """The rank of ``handle`` has come to ``meeting``."""

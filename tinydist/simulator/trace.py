@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from .memory import PURPOSES
 
-MICRO = 1e6  # the format counts microseconds
+GIGA, KILO = 1e9, 1e3  # the format counts microseconds, and its readers whole nanoseconds
 
 
 class Event(NamedTuple):
@@ -63,19 +63,21 @@ class Trace:
             key = event.rank, event.stream
             if key not in threads:
                 threads[key] = sum(rank == event.rank for rank, _ in threads)
-                yield _label("process_name", event.rank, 0, f"rank {event.rank}")
-                yield _label("thread_name", *key[:1], threads[key], event.stream)
+                if threads[key] == 0:
+                    yield _label("process_name", event.rank, 0, f"rank {event.rank}")
+                yield _label("thread_name", event.rank, threads[key], event.stream)
             place = {"pid": event.rank, "tid": threads[key]}
+            start, end = round(event.start * GIGA), round(event.end * GIGA)
             yield {
                 "ph": "X",
                 "name": event.name,
                 "cat": "compute" if event.transfer is None else "communication",
-                "ts": event.start * MICRO,
-                "dur": (event.end - event.start) * MICRO,
+                "ts": start / KILO,
+                "dur": (end - start) / KILO,
                 "args": {} if event.transfer is None else {"bytes": _total(event.transfer.nbytes)},
                 **place,
             }
-            if event.name == "message":
+            if event.name == "message" and start < end:
                 arrow = arrows.setdefault(event.transfer, next(numbers))
                 sends = event.rank == event.transfer.ranks[0]
                 yield {
@@ -83,7 +85,7 @@ class Trace:
                     "name": "message",
                     "cat": "message",
                     "id": arrow,
-                    "ts": (event.start if sends else event.end) * MICRO,
+                    "ts": (start if sends else end) / KILO,
                     **place,
                     **({} if sends else {"bp": "e"}),
                 }

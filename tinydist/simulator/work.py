@@ -7,18 +7,20 @@ from .torch_internals import before_backward_ends, in_backward, native_code_will
 
 
 class SimulatedWork(Work):
-    """Waits for ``event``; holds the tensors that the call writes."""
+    """Waits for ``event``; holds the tensors that the call writes, and until then those that it reads."""
 
-    def __init__(self, event, simulation, tensors):
+    def __init__(self, event, simulation, tensors, inputs=()):
         super().__init__()
-        self.event, self.simulation, self.tensors = event, simulation, tensors
+        self.event, self.simulation, self.tensors, self.inputs = event, simulation, tensors, inputs
         self.future = None
 
     def wait(self, timeout=None):
         self.simulation.wait(self.event)
-        # Completed here, by the rank that owns it, so that callbacks run as that rank.
-        if self.future and not self.future.done():
-            self.future.set_result(self.tensors)
+        self.inputs = ()
+        # Completed here, by the rank that owns it, so that callbacks run as that rank; and let go, since it knows this.
+        future, self.future = self.future, None
+        if future:
+            future.set_result(self.tensors)
         return True
 
     synchronize = block_current_stream = wait
@@ -49,13 +51,14 @@ class SimulatedWork(Work):
         torch's C++ code (DDP) waits for futures natively, which would block all ranks. So where it is going to, the
         wait is done here, first: at the end of backward, or at once where no graph is run.
         """
-        if self.future is None:
-            self.future = RankFuture(self)
+        future = self.future
+        if future is None:
+            future = self.future = RankFuture(self)
             if in_backward():
                 before_backward_ends(self.wait)
             elif self.event.done or native_code_will_wait():
                 self.wait()
-        return self.future
+        return future
 
 
 class RankFuture(Future):

@@ -1,0 +1,149 @@
+"""Fake tensors and ranks that stand for all: the bytes, times and traffic of a big run, without its memory."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._subclasses import FakeTensor
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import tinydist
+from tinydist.model import GPT, GPTConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+BIG = GPTConfig(vocab_size=50257, context=1024, layers=36, heads=32, dim=4096)
+TINY = GPTConfig(vocab_size=64, context=16, layers=2, heads=2, dim=16)
+
+
+def training_step(config):
+    model = GPT(config)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    tokens = torch.zeros(1, config.context, dtype=torch.long)
+    model.loss(tokens, tokens).backward()
+    works = [dist.all_reduce(weight.grad, async_op=True) for weight in model.parameters()]
+    for work in works:
+        work.wait()
+    optimizer.step()
+    weights = list(model.parameters())
+    return model, optimizer, sum(weight.numel() for weight in weights), len(weights)
+
+
+def said_of(run, rank=0):
+    memory = run.memory[rank]
+    return run.seconds, run.traffic, [event[:5] for event in run.trace.of(rank)], memory.peak, memory.at_peak
+
+
+def test_fake_tensors_have_shapes_and_no_data():
+    def program():
+        x = torch.ones(1 << 40)  # 4 TB
+        dist.all_reduce(x)
+        return isinstance(x, FakeTensor), x.shape[0], x.dtype
+
+    run = tinydist.launch(program, 4, fake=True)
+    assert run.results == [(True, 1 << 40, torch.float32)] * 4
+    assert [memory.peak for memory in run.memory] == [4 << 40] * 4
+
+
+def test_a_fake_run_is_the_real_one_in_time_memory_and_traffic():
+    real, fake, one = (
+        tinydist.launch(training_step, 4, TINY, **how) for how in ({}, {"fake": True}, {"fake": True, "only": [0]})
+    )
+    assert said_of(real) == said_of(fake) == said_of(one)
+
+
+def big_step():
+    """In a process of its own: prints the bytes it held, the parameters, and its resident memory."""
+    run = tinydist.launch(training_step, 64, BIG, fake=True, only=[0])
+    held = list(run.memory[0].over_time())[-1][1]
+    _, _, n, tensors = run.results[0]
+    sent = sum(run.traffic[0])
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    print(n, tensors, held["parameters"], held["gradients"], held["optimizer states"], sent, resident)
+
+
+def test_a_step_of_a_gpt_of_7_billion_parameters_on_64_ranks_takes_a_gigabyte_at_most():
+    program = "import test_fake; test_fake.big_step()"
+    output = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    ).stdout.split()
+    n, tensors, parameters, gradients, states = map(int, output[:5])
+    sent, resident = float(output[5]), int(output[6])
+    D = BIG.dim
+    assert n == BIG.vocab_size * D + BIG.context * D + BIG.layers * (12 * D * D + 13 * D) + 2 * D > 7.4e9
+    assert parameters == gradients == 4 * n
+    assert states == 8 * n + 4 * tensors  # two moments, and a count of steps for each tensor
+    assert sent == pytest.approx(2 * 63 / 64 * 4 * n)
+    assert resident < 1e9
+
+
+# Ranks that are taken to do the same.
+
+
+def everything():
+    """All kinds of communication, on the world and on halves of it."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    halves = [dist.new_group(range(p // 2)), dist.new_group(range(p // 2, p))]
+    for group in (None, halves[2 * rank // p]):
+        size, root = dist.get_world_size(group), dist.get_process_group_ranks(group or dist.group.WORLD)[0]
+        part, whole = torch.ones(10), torch.ones(10 * size)
+        parts, at_root = list(whole.chunk(size)), rank == root
+        dist.all_reduce(whole, group=group)
+        dist.broadcast(whole, root, group=group)
+        dist.reduce(whole, root, group=group)
+        dist.all_gather(parts, part, group=group)
+        dist.all_gather_into_tensor(whole, part, group=group)
+        dist.reduce_scatter(part, parts, group=group)
+        dist.reduce_scatter_tensor(part, whole, group=group)
+        dist.all_to_all_single(whole, torch.ones(10 * size), group=group)
+        dist.gather(part, parts if at_root else None, root, group=group)
+        dist.scatter(part, parts if at_root else None, root, group=group)
+        dist.barrier(group=group)
+    ring = [dist.isend(part, (rank + 1) % p), dist.irecv(torch.empty(10), (rank - 1) % p)]
+    for work in ring:
+        work.wait()
+    return rank
+
+
+@pytest.mark.parametrize("only", [[0], [3], [1, 2], [7, 0], range(8)])
+def test_named_ranks_do_what_they_do_among_all(only):
+    everyone = tinydist.launch(everything, 8, fake=True)
+    some = tinydist.launch(everything, 8, fake=True, only=only)
+    assert some.results == [rank if rank in only else None for rank in range(8)]
+    assert some.seconds == pytest.approx(everyone.seconds, rel=1e-12)
+    for rank in only:
+        assert some.memory[rank].changes == everyone.memory[rank].changes
+        assert [event[:3] for event in some.trace.of(rank)] == [event[:3] for event in everyone.trace.of(rank)]
+
+
+def test_torchs_own_ddp_on_one_of_many_ranks():
+    def program():
+        model = DDP(nn.Linear(64, 64), bucket_cap_mb=0.01, init_sync=False)
+        model(torch.ones(8, 64)).sum().backward()
+
+    run = tinydist.launch(program, 256, fake=True, only=[5])
+    assert sum(run.traffic[5]) == pytest.approx(2 * 255 / 256 * (64 * 64 + 64) * 4)
+
+
+def test_a_receive_from_any_rank_needs_the_ranks_to_run():
+    with pytest.raises(tinydist.DeadlockError, match="from any rank"):
+        tinydist.launch(lambda: dist.recv(torch.empty(1)), 4, fake=True, only=[0])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"only": [0]}, {"fake": True, "only": []}, {"fake": True, "only": [4]}, {"fake": True, "only": [-1, 0]}],
+    ids=["real", "none", "too high", "too low"],
+)
+def test_only_names_ranks_of_a_fake_run(how):
+    with pytest.raises(ValueError, match=r"only names some of the ranks 0 to 3, with fake=True, got \["):
+        tinydist.launch(everything, 4, **how)
