@@ -60,8 +60,8 @@ def collective(name, groups, which, floats):
     part = whole[: floats // len(ranks)]
     work = {
         "all_reduce": lambda: dist.all_reduce(whole, group=group, async_op=True),
-        "all_gather": lambda: dist.all_gather_into_tensor(whole, part.clone(), group=group, async_op=True),
-        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part.clone(), whole, group=group, async_op=True),
+        "all_gather": lambda: dist.all_gather_single(whole, part.clone(), group=group, async_op=True),
+        "reduce_scatter": lambda: dist.reduce_scatter_single(part.clone(), whole, group=group, async_op=True),
         "broadcast": lambda: dist.broadcast(whole, ranks[-1], group=group, async_op=True),
         "reduce": lambda: dist.reduce(whole, ranks[0], group=group, async_op=True),
         "all_to_all": lambda: dist.all_to_all_single(whole.clone(), whole, group=group, async_op=True),

@@ -175,9 +175,9 @@ def of_collective(name, floats):
     {
         "all_reduce": lambda: dist.all_reduce(whole),
         "reduce_scatter": lambda: dist.reduce_scatter(part, parts),
-        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(part, whole),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_single(part, whole),
         "all_gather": lambda: dist.all_gather(parts, part),
-        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(whole, part),
+        "all_gather_into_tensor": lambda: dist.all_gather_single(whole, part),
         "broadcast": lambda: dist.broadcast(whole, 0),
         "reduce": lambda: dist.reduce(whole, 0),
         "gather": lambda: dist.gather(part, at_root),

@@ -245,7 +245,7 @@ def test_the_ledger_is_the_same_whatever_the_order_in_which_ranks_run():
 def test_what_an_asynchronous_call_reads_is_held_until_it_is_waited_for():
     def program():
         inputs, output = torch.ones(10), torch.empty(40)
-        work = dist.all_gather_into_tensor(output, inputs, async_op=True)
+        work = dist.all_gather_single(output, inputs, async_op=True)
         del inputs
         dist.barrier()
         torch.ones(1)
@@ -329,7 +329,7 @@ def test_a_program_can_say_what_its_memory_is_for():
     assert memory.at_peak["communication"] == 4000
     with tinydist.purpose("communication"):  # no rank, no ledger
         torch.zeros(10)
-    with pytest.raises(ValueError, match="purpose: must be one of parameters, .*, got 'fun'"):
+    with pytest.raises(ValueError, match=r"purpose: must be one of parameters, .*, got 'fun'"):
         with tinydist.purpose("fun"):
             pass
 
