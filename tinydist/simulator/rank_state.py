@@ -14,30 +14,20 @@ import torch
 from .torch_internals import RankWorld, dtensor_dispatcher, get_world, set_world
 
 
-class Random(random.Random):
-    """A generator whose methods can stand in for the functions of the module ``random``."""
-
-    def __init__(self, seed):
-        super().__init__(seed)
-        self.functions = functions_of(self)
-
-
 def functions_of(generator):
+    """Those of the module ``random``, drawing from ``generator``."""
     return {name: getattr(generator, name) for name in random.__all__ if hasattr(generator, name)}
-
-
-KERNEL_FUNCTIONS = functions_of(random._inst)
 
 
 class State:
     """The values of all that, while somebody else has the baton. Made anew, it holds those of this moment."""
 
     def __init__(self):
+        self.python_random, self.functions = random._inst, functions_of(random._inst)
         self.leave()
 
     def leave(self):
         self.torch_random = torch.default_generator.get_state()
-        self.python_random = random._inst
         self.numpy_random = numpy.random.get_bit_generator()
         self.dtype = torch.get_default_dtype()
         self.world = get_world()
@@ -48,7 +38,7 @@ class State:
     def enter(self):
         torch.default_generator.set_state(self.torch_random)
         random._inst = self.python_random
-        random.__dict__.update(getattr(self.python_random, "functions", KERNEL_FUNCTIONS))
+        random.__dict__.update(self.functions)
         numpy.random.set_bit_generator(self.numpy_random)
         if torch.get_default_dtype() is not self.dtype:
             torch.set_default_dtype(self.dtype)
@@ -63,7 +53,8 @@ class RankState(State):
 
     def __init__(self, rank, size, per_node, seed, show):
         self.torch_random = torch.Generator().manual_seed(seed).get_state()
-        self.python_random = Random(seed)
+        self.python_random = random.Random(seed)
+        self.functions = functions_of(self.python_random)
         self.numpy_random = numpy.random.MT19937(seed)
         self.dtype = torch.float32
         self.world = RankWorld()

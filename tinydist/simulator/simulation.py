@@ -102,7 +102,7 @@ class Simulation:
 
     def process_group(self, name, ranks, me, description):
         """The handle of rank ``me`` on the group of that name and these ranks, which they share."""
-        ranks = tuple(ranks)
+        ranks = ranks if isinstance(ranks, range) else tuple(ranks)  # a range is found at once, however long
         if (name, ranks) not in self.groups:
             present = sum(rank in self.present for rank in ranks)
             self.groups[name, ranks] = Group(name, ranks, self.ranks, present)

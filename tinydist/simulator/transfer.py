@@ -8,25 +8,26 @@ from torch.distributed import ReduceOp
 
 from .torch_internals import copy_all
 
-IN_PLACE = {
-    "SUM": torch.Tensor.add_,
-    "AVG": torch.Tensor.add_,
-    "PRODUCT": torch.Tensor.mul_,
-    "MIN": lambda a, b: torch.minimum(a, b, out=a),
-    "MAX": lambda a, b: torch.maximum(a, b, out=a),
-    "BAND": torch.Tensor.bitwise_and_,
-    "BOR": torch.Tensor.bitwise_or_,
-    "BXOR": torch.Tensor.bitwise_xor_,
+COMBINE = {
+    "SUM": torch.add,
+    "AVG": torch.add,
+    "PRODUCT": torch.mul,
+    "MIN": torch.minimum,
+    "MAX": torch.maximum,
+    "BAND": torch.bitwise_and,
+    "BOR": torch.bitwise_or,
+    "BXOR": torch.bitwise_xor,
 }
-NAMES = {int(getattr(ReduceOp, name)): name for name in IN_PLACE}
+NAMES = {int(getattr(ReduceOp, name)): name for name in COMBINE}
 
 
 def reduced(tensors, reduction):
     """One new tensor from those of all ranks."""
-    combine = IN_PLACE[reduction]
-    total = tensors[0].clone()
-    for tensor in tensors[1:]:
-        combine(total, tensor)
+    combine = COMBINE[reduction]
+    first, *rest = tensors
+    total = combine(first, rest[0]) if rest else first.clone()
+    for tensor in rest[1:]:
+        combine(total, tensor, out=total)
     if reduction == "AVG":
         exact = total.is_floating_point() or total.is_complex()
         total.div_(len(tensors), rounding_mode=None if exact else "trunc")
