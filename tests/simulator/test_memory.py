@@ -337,3 +337,16 @@ def test_a_program_can_say_what_its_memory_is_for():
 def test_products_of_whole_numbers_have_bytes_and_no_flops():
     run = tinydist.launch(lambda: torch.ones(8, 8, dtype=torch.int64) @ torch.ones(8, 8, dtype=torch.int64), 1)
     assert run.seconds > 0
+
+
+def test_the_course_of_memory_knows_at_the_peak_what_the_peak_was_made_of():
+    def program():
+        model = GPT()
+        optimizer = torch.optim.AdamW(model.parameters())
+        model.loss(*torch.zeros(2, 2, 8, dtype=torch.long)).backward()
+        optimizer.step()
+
+    [memory] = tinydist.launch(program, 1).memory
+    at_peak = next(held for _, held in memory.over_time() if sum(held.values()) == memory.peak)
+    assert {purpose: nbytes for purpose, nbytes in at_peak.items() if nbytes} == memory.at_peak
+    assert at_peak["optimizer states"] > 0

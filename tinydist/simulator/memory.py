@@ -33,11 +33,11 @@ class Memory(NamedTuple):
 
 
 class Ledger:
-    """One rank's. ``note(Memory)`` is told of each change."""
+    """One rank's. Each change is noted in ``program``, the record of what the rank does."""
 
-    def __init__(self, note):
-        self.note = note
-        self.alive = {}  # address of a storage -> [weak reference, bytes, purpose, its number]
+    def __init__(self, program):
+        self.program = program
+        self.alive = {}  # address of a storage -> [weak reference, bytes, purpose, its number, its place in program]
         self.seen = self.seen_at_peak = 0  # how many there have been
         self.held = dict.fromkeys(PURPOSES, 0)  # purpose -> bytes
         self.total = self.peak = 0
@@ -54,27 +54,30 @@ class Ledger:
             nbytes = storage.nbytes()
             purpose = self.asked or ("activations" if torch.is_grad_enabled() else "other")
             self.seen += 1
-            self.alive[address] = [ref(storage, partial(self.gone, address)), nbytes, purpose, self.seen]
+            watched = ref(storage, partial(self.gone, address))
+            self.alive[address] = [watched, nbytes, purpose, self.seen, len(self.program)]
             self._change(purpose, nbytes)
         else:
             self.resized(storage)
 
     def mark(self, tensor, purpose):
-        """Now it is known what ``tensor`` is for."""
+        """Now it is known what ``tensor`` is for, and has been from the start."""
         entry = tensor is not None and self.alive.get(tensor.untyped_storage()._cdata)
         if entry and entry[2] != purpose:
-            _, nbytes, before, number = entry
+            _, nbytes, before, number, place = entry
             entry[2] = purpose
+            resized = nbytes - self.program[place].nbytes
+            self.program[place] = Memory(purpose, self.program[place].nbytes)
+            if resized:
+                self.program += [Memory(before, -resized), Memory(purpose, resized)]
             if number <= self.seen_at_peak:  # it was there, and for that purpose, at the peak
                 self.at_peak[before] -= nbytes
                 self.at_peak[purpose] += nbytes
             self.held[before] -= nbytes
             self.held[purpose] += nbytes
-            self.note(Memory(before, -nbytes))
-            self.note(Memory(purpose, nbytes))
 
     def gone(self, address, _):
-        _, nbytes, purpose, _ = self.alive.pop(address)
+        _, nbytes, purpose, *_ = self.alive.pop(address)
         self._change(purpose, -nbytes)
 
     def resized(self, storage):
@@ -90,7 +93,7 @@ class Ledger:
             self._note_peak()
         self.held[purpose] += nbytes
         self.total += nbytes
-        self.note(Memory(purpose, nbytes))
+        self.program.append(Memory(purpose, nbytes))
         if self.total > self.peak:
             self.peak, self.rising = self.total, True
 

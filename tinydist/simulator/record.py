@@ -46,7 +46,7 @@ class Record:
     def __init__(self, ranks, measured=False):
         self.measured = measured
         self.programs = [[] for _ in range(ranks)]
-        self.ledgers = [Ledger(program.append) for program in self.programs]
+        self.ledgers = [Ledger(program) for program in self.programs]
 
     def collective(self, handle, meeting, name, root, inputs, alike):
         """The rank of ``handle`` has come to ``meeting``."""
