@@ -402,15 +402,15 @@ def test_who_comes_later_shares_what_is_left():
 
 
 def test_collectives_of_one_group_run_one_after_another_those_of_others_at_once():
-    def program(groups):
-        made = [dist.new_group(ranks) for ranks in groups]
+    def program(groups, times):
+        made = [dist.new_group(ranks) for ranks in groups] * times
         works = [dist.all_reduce(torch.ones(1000), group=g, async_op=True) for g in made if dist.get_rank(g) >= 0]
         for work in works:
             work.wait()
 
     one = costs.ring_all_reduce(1000 * FLOAT, 2, WIRE)
-    same = tinydist.launch(program, 4, [[0, 1], [0, 1], [0, 1]], cluster=node(4))
-    others = tinydist.launch(program, 4, [[0, 1], [2, 3]], cluster=node(4))
+    same = tinydist.launch(program, 4, [[0, 1]], 3, cluster=node(4))
+    others = tinydist.launch(program, 4, [[0, 1], [2, 3]], 1, cluster=node(4))
     assert same.seconds == exactly(3 * one)
     assert others.seconds == exactly(one)
 
@@ -559,3 +559,15 @@ def test_a_run_on_processes_has_no_trace():
     assert run.results == [0, 1]
     with pytest.raises(RuntimeError, match="it ran on processes"):
         run.trace  # noqa: B018
+
+
+def test_two_groups_of_the_same_ranks_have_a_stream_each():
+    def program():
+        twin = dist.new_group([0, 1])
+        works = [dist.all_reduce(torch.ones(1000), group=group, async_op=True) for group in (None, twin)]
+        for work in works:
+            work.wait()
+
+    first, second = (e for e in tinydist.launch(program, 2).trace.of(0) if e.name == "all_reduce")
+    assert first.stream != second.stream
+    assert second.start < first.end

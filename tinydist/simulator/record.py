@@ -53,7 +53,8 @@ class Record:
         group, transfer = handle.group, meeting.transfer
         if transfer is None:
             transfer = meeting.transfer = Transfer(name)
-            transfer.ranks, transfer.stream, transfer.awaited = group.ranks, ranks_in_words(group.ranks), group.present
+            transfer.ranks, transfer.awaited = group.ranks, group.present
+            transfer.stream = ranks_in_words(group.ranks) + (f", group {group.name}" if group.name != "0" else "")
             transfer.root = None if root is None else group.ranks[root]
             transfer.nbytes = {} if name == "all_to_all" else sum([tensor.nbytes for tensor in alike])
             if name in SIZE_IS_OF_ALL:
