@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinydist.hardware import CLUSTERS, Cluster, default_cluster, find_cluster
+from tinydist.hardware.devices import INSTANT
 from tinydist.hardware.links import ETHERNET_100, INFINIBAND_HDR, NVLINK_3, NVSWITCH_A100
 from tinydist.hardware.presets import A100_NODE, B200_POD, H100_NODE, LAPTOP, PCIE_BOX, TWO_BY_FOUR
 
@@ -141,3 +142,11 @@ def test_more_ranks_than_devices():
 def test_impossible(call, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         call()
+
+
+@given(pairs())
+def test_communication_alone_keeps_every_link(drawn):
+    cluster, a, b = drawn
+    alone = cluster.communication_alone
+    assert alone.link(a, b) == cluster.link(a, b) and alone.resources(a, b) == cluster.resources(a, b)
+    assert alone.device is INSTANT

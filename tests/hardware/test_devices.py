@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tinydist.hardware import DEVICES, find_device
-from tinydist.hardware.devices import A100_80GB, B200, H100, H200, LAPTOP_CPU, V100
+from tinydist.hardware.costs import operator_seconds
+from tinydist.hardware.devices import A100_80GB, B200, H100, H200, INSTANT, LAPTOP_CPU, V100
 
 GPUS = [device for device in DEVICES.values() if device is not LAPTOP_CPU]
 
@@ -94,3 +95,8 @@ def test_missing_dtype():
 def test_impossible_device(change, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         replace(H100, **change)
+
+
+def test_instant_takes_no_time():
+    assert operator_seconds(INSTANT, flops=1e30, nbytes=1e30) == 0
+    assert INSTANT.name not in DEVICES  # nobody finds it by chance

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from .devices import Device, find_device
+from .devices import INSTANT, Device, find_device
 from .links import Link, find_link
 
 
@@ -93,6 +93,11 @@ class Cluster:
     def pod(self, nodes) -> "Cluster":
         """As many of these nodes."""
         return replace(self, nodes=nodes)
+
+    @property
+    def communication_alone(self) -> "Cluster":
+        """The same links between devices that compute in no time."""
+        return replace(self, device=INSTANT)
 
     # What joins them.
 

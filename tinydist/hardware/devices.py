@@ -9,6 +9,7 @@
 Peaks are what the silicon could do; the last one says how much of that a program can have.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -108,6 +109,10 @@ LAPTOP_CPU = Device(
     1.4e-6,
     source="arithmetic; the overhead was measured",
 )
+
+# No such thing: on it only messages take time.
+FREE = dict.fromkeys(["float64", "float32", "bfloat16", "float16", "float8", "int8"], math.inf)
+INSTANT = Device("instant", FREE, math.inf, math.inf, source="a thought experiment")
 
 DEVICES = {each.name: each for each in (V100, A100_40GB, A100_80GB, H100, H200, B200, LAPTOP_CPU)}
 

@@ -1,0 +1,134 @@
+"""Each algorithm beside torch.distributed's own collective, and what it should cost."""
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+from tinydist.collectives import chain, halving, pairwise, part_sizes, ring, tree
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+REDUCES = {
+    ReduceOp.SUM: (*FLOATS, *INTEGERS, torch.bool, torch.complex64, torch.complex128),
+    ReduceOp.AVG: (*FLOATS, *INTEGERS, torch.complex64),
+    ReduceOp.PRODUCT: (*FLOATS, *INTEGERS, torch.bool),
+    ReduceOp.MIN: (*FLOATS, *INTEGERS, torch.bool),
+    ReduceOp.MAX: (*FLOATS, *INTEGERS, torch.bool),
+    ReduceOp.BAND: (*INTEGERS, torch.bool),
+    ReduceOp.BOR: (*INTEGERS, torch.bool),
+    ReduceOp.BXOR: (*INTEGERS, torch.bool),
+}
+
+
+class Case(NamedTuple):
+    count: int = 12  # numbers in the tensor
+    root: int = 0
+    op: object = ReduceOp.SUM
+    dtype: torch.dtype = torch.float32
+    chunks: int = 3
+
+
+def numbers(count, dtype, of=0):
+    """Small whole numbers, so that no sum is rounded, others on each rank."""
+    generator = torch.Generator().manual_seed(1000 * dist.get_rank() + of)
+    return torch.randint(0, 4, (count,), generator=generator).to(dtype)
+
+
+# Each runs an algorithm, or torch's own if ``library`` is dist, and returns what it leaves behind. Where torch wants
+# equal parts, it goes part by part.
+
+
+def all_reduce(library, case, group):
+    tensor = numbers(case.count, case.dtype)
+    library.all_reduce(tensor, op=case.op, group=group)
+    return tensor
+
+
+def broadcast(library, case, group):
+    tensor = numbers(case.count, case.dtype)
+    chunks = {"chunks": case.chunks} if library is chain else {}
+    library.broadcast(tensor, src=case.root, group=group, **chunks)
+    return tensor
+
+
+def reduce(library, case, group):
+    tensor = numbers(case.count, case.dtype)
+    library.reduce(tensor, dst=case.root, op=case.op, group=group)
+    return tensor[: case.count if dist.get_rank() == case.root else 0]  # gloo leaves partial sums with the others
+
+
+def all_gather(library, case, group):
+    rank, p = dist.get_rank(group), dist.get_world_size(group)
+    parts = [torch.zeros(size, dtype=case.dtype) for size in part_sizes(case.count, p)]
+    mine = numbers(parts[rank].numel(), case.dtype)
+    if library is dist:
+        parts[rank].copy_(mine)
+        for source, part in enumerate(parts):
+            dist.broadcast(part, group=group, group_src=source)
+    else:
+        library.all_gather(parts, mine, group)
+    return torch.cat(parts)
+
+
+def reduce_scatter(library, case, group):
+    rank, p = dist.get_rank(group), dist.get_world_size(group)
+    parts = [numbers(size, case.dtype, of=part) for part, size in enumerate(part_sizes(case.count, p))]
+    if library is dist:
+        for destination, part in enumerate(parts):
+            dist.reduce(part, op=case.op, group=group, group_dst=destination)
+        return parts[rank]
+    before, output = [part.clone() for part in parts], torch.empty_like(parts[rank])
+    library.reduce_scatter(output, parts, case.op, group)
+    assert all(map(torch.equal, parts, before)), "the input must stay as it is"
+    return output
+
+
+def all_to_all(library, case, group):
+    rank, p = dist.get_rank(group), dist.get_world_size(group)
+    table = pairs(case, p)
+    sent, received = table[rank], [row[rank] for row in table]
+    inputs = numbers(sum(sent), case.dtype)
+    outputs = torch.empty(sum(received), dtype=case.dtype)
+    if library is dist:
+        dist.all_to_all_single(outputs, inputs, received, sent, group)
+    else:
+        library.all_to_all(outputs.split(received), inputs.split(sent), group)
+    return outputs
+
+
+def pairs(case, p):
+    """[source][destination]: how many numbers go there."""
+    return [[(case.count + 2 * source + destination) % 5 for destination in range(p)] for source in range(p)]
+
+
+ALGORITHMS = {
+    "ring all-reduce": (all_reduce, ring),
+    "tree all-reduce": (all_reduce, tree),
+    "halving all-reduce": (all_reduce, halving),
+    "ring all-gather": (all_gather, ring),
+    "ring reduce-scatter": (reduce_scatter, ring),
+    "tree broadcast": (broadcast, tree),
+    "chain broadcast": (broadcast, chain),
+    "tree reduce": (reduce, tree),
+    "pairwise all-to-all": (all_to_all, pairwise),
+}
+
+
+def cost(name, case, p):
+    """What ``ALGORITHMS[name]`` says that it costs."""
+    itemsize, nbytes = case.dtype.itemsize, case.count * case.dtype.itemsize
+    sizes = [size * itemsize for size in part_sizes(case.count, p)]
+    bytes_of_pairs = [[itemsize * count for count in row] for row in pairs(case, p)]
+    return {
+        "ring all-reduce": lambda: ring.all_reduce_cost(case.count, p, itemsize),
+        "tree all-reduce": lambda: tree.all_reduce_cost(case.count, p, itemsize),
+        "halving all-reduce": lambda: halving.all_reduce_cost(case.count, p, itemsize),
+        "ring all-gather": lambda: ring.all_gather_cost(sizes),
+        "ring reduce-scatter": lambda: ring.reduce_scatter_cost(sizes),
+        "tree broadcast": lambda: tree.broadcast_cost(nbytes, p, case.root),
+        "chain broadcast": lambda: chain.broadcast_cost(case.count, p, case.root, case.chunks, itemsize),
+        "tree reduce": lambda: tree.reduce_cost(nbytes, p, case.root),
+        "pairwise all-to-all": lambda: pairwise.all_to_all_cost(bytes_of_pairs),
+    }[name]()

@@ -1,0 +1,193 @@
+"""What the algorithms cost: measured bytes, messages and virtual seconds are those of the closed forms."""
+
+import math
+
+import pytest
+import torch
+from collectives.every_algorithm import ALGORITHMS, Case, cost
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributed import init_device_mesh
+
+import tinydist
+from tinydist.collectives import chain, halving, hierarchical, pairwise, part_sizes, ring, tree
+from tinydist.hardware import Cluster, Link, costs
+from tinydist.hardware.presets import A100_NODE
+
+LINK = Link("link", 3e-6, 20e9)
+CLUSTER = Cluster("A100 80GB", 16, LINK).communication_alone
+FOUR_BY_EIGHT = A100_NODE.pod(4).communication_alone
+each_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+worlds = st.sampled_from([*range(1, 10), 16])
+counts = st.integers(0, 300)
+some = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+
+def measured(fn, p, *args, cluster=CLUSTER):
+    return tinydist.launch(fn, p, *args, cluster=cluster)
+
+
+def messages(run):
+    """How many each rank sent; there is nothing else."""
+    sent = [0] * len(run.results)
+    for rank, program in enumerate(run.record.programs):
+        for transfer in {entry.transfer for entry in program if hasattr(entry, "transfer")}:
+            assert transfer.name == "message"
+            sent[rank] += transfer.ranks[0] == rank
+    return sent
+
+
+def assert_costs(run, expected):
+    assert [round(sum(row)) for row in run.traffic] == expected.sent
+    assert messages(run) == expected.messages
+
+
+def run_one(name, case):
+    algorithm, library = ALGORITHMS[name]
+    algorithm(library, case, None)
+
+
+@each_algorithm
+@some
+@given(worlds, counts, st.data())
+def test_measured_equals_the_closed_form(name, p, count, data):
+    case = Case(count, data.draw(st.integers(0, p - 1)), chunks=data.draw(st.integers(1, 9)))
+    run, expected = measured(run_one, p, name, case), cost(name, case, p)
+    assert_costs(run, expected)
+    if name != "pairwise all-to-all":
+        assert math.isclose(run.seconds, expected.seconds(LINK), rel_tol=1e-9, abs_tol=1e-15)
+    else:  # of unequal parts
+        assert run.seconds <= expected.seconds(LINK) * (1 + 1e-9)
+
+
+@some
+@given(worlds, st.integers(0, 100))
+def test_all_to_all_of_equal_parts(p, count):
+    def program():
+        parts = [torch.ones(count) for _ in range(p)]
+        pairwise.all_to_all([torch.empty(count) for _ in range(p)], parts)
+
+    run, expected = measured(program, p), pairwise.all_to_all_cost([[4 * count] * p] * p)
+    assert_costs(run, expected)
+    assert math.isclose(run.seconds, expected.seconds(LINK), rel_tol=1e-9, abs_tol=1e-15)
+    assert math.isclose(run.seconds, costs.pairwise_all_to_all(4 * count * p, p, LINK), rel_tol=1e-9, abs_tol=1e-15)
+
+
+@given(worlds, st.integers(0, 10**6))
+def test_exact_costs_are_the_formulas_where_parts_are_even(p, share):
+    """n divides by p and by the powers of 2; and chunks are as many as hardware/costs.py has none."""
+    count = share * p * 16
+    pairs = [
+        (ring.all_reduce_cost(count, p), costs.ring_all_reduce),
+        (tree.all_reduce_cost(count, p), costs.tree_all_reduce),
+        (halving.all_reduce_cost(count, p), costs.halving_doubling_all_reduce),
+        (ring.reduce_scatter_cost([4 * size for size in part_sizes(count, p)]), costs.ring_reduce_scatter),
+        (ring.all_gather_cost([4 * size for size in part_sizes(count, p)]), costs.ring_all_gather),
+        (tree.broadcast_cost(4 * count, p), costs.tree_broadcast),
+        (tree.reduce_cost(4 * count, p), costs.tree_reduce),
+    ]
+    for exact, formula in pairs:
+        assert math.isclose(exact.seconds(LINK), formula(4 * count, p, LINK), rel_tol=1e-9)
+
+
+@given(st.integers(2, 64), st.integers(1, 10**6))
+def test_a_ring_sends_two_p_minus_one_over_p(p, share):
+    assert ring.all_reduce_cost(share * p, p).sent == [2 * (p - 1) * share * 4] * p
+
+
+@given(st.integers(1, 64), st.integers(0, 1000))
+def test_ring_and_tree_send_as_much_in_all(p, count):
+    """2(p-1) n, of an all-reduce. A ring deals it out; of a tree some ranks send more than others."""
+    assert sum(ring.all_reduce_cost(count, p).sent) == sum(tree.all_reduce_cost(count, p).sent) == 8 * (p - 1) * count
+
+
+@given(st.integers(2, 16), st.integers(1, 10**7))
+def test_best_chunks(p, count):
+    best = chain.best_chunks(4 * count, p, LINK)
+    times = [
+        chain.broadcast_cost(count, p, chunks=chunks).seconds(LINK) for chunks in (best, 2 * best, max(1, best // 2))
+    ]
+    assert times[0] <= min(times) * 1.001
+
+
+# Which algorithm wins.
+
+
+def all_reduce_seconds(library, count, p):
+    def program():
+        library.all_reduce(torch.empty(count))
+
+    return measured(program, p).seconds
+
+
+def crossover(steps, sent, p):
+    """Bytes at which ``steps`` alpha + ``sent`` n/beta equals that of a ring."""
+    ring_steps, ring_sent = 2 * (p - 1), 2 * (p - 1) / p
+    return (ring_steps - steps) * LINK.latency * LINK.bandwidth / (sent - ring_sent)
+
+
+@pytest.mark.parametrize("p", [4, 8, 16])
+def test_tree_and_ring_cross_over_where_the_formulas_say(p):
+    levels = p.bit_length() - 1
+    count = crossover(2 * levels, 2 * levels, p) / 4
+    below, above = int(0.98 * count), int(1.02 * count)
+    assert all_reduce_seconds(tree, below, p) < all_reduce_seconds(ring, below, p)
+    assert all_reduce_seconds(tree, above, p) > all_reduce_seconds(ring, above, p)
+
+
+@pytest.mark.parametrize("p", [5, 6, 9])
+def test_halving_and_ring_cross_over_where_p_is_no_power_of_2(p):
+    """The ranks beyond the power send everything twice more."""
+    power = halving.power_of_2(p)
+    levels = power.bit_length() - 1
+    count = crossover(2 * levels + 2, 2 * (power - 1) / power + 2, p) / 4
+    below, above = int(0.98 * count), int(1.02 * count)
+    assert all_reduce_seconds(halving, below, p) < all_reduce_seconds(ring, below, p)
+    assert all_reduce_seconds(halving, above, p) > all_reduce_seconds(ring, above, p)
+
+
+@pytest.mark.parametrize("count", [16, 160_000])
+def test_halving_beats_both_where_p_is_a_power_of_2(count):
+    assert all_reduce_seconds(halving, count, 8) < all_reduce_seconds(ring, count, 8)
+    assert all_reduce_seconds(halving, count, 8) <= all_reduce_seconds(tree, count, 8)
+
+
+# Two levels.
+
+
+def run_hierarchical(nodes, per_node, count, cluster):
+    def program():
+        mesh = init_device_mesh("cpu", (nodes, per_node), mesh_dim_names=("node", "device"))
+        hierarchical.all_reduce(torch.empty(count), mesh["device"].get_group(), mesh["node"].get_group())
+
+    return measured(program, nodes * per_node, cluster=cluster)
+
+
+@pytest.mark.parametrize("nodes, per_node", [(1, 4), (4, 1), (2, 3), (3, 4)])
+@pytest.mark.parametrize("count", [0, 7, 240])
+def test_hierarchical_costs(nodes, per_node, count):
+    cluster = Cluster("A100 80GB", per_node, "NVSwitch (A100)", nodes, "InfiniBand HDR").communication_alone
+    run = run_hierarchical(nodes, per_node, count, cluster)
+    inside, across = hierarchical.all_reduce_cost(count, per_node, nodes)
+    assert_costs(run, inside.then(across))
+    expected = inside.seconds(cluster.inside) + across.seconds(cluster.between_all)
+    assert math.isclose(run.seconds, expected, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("count", [32, 3200, 320_000])
+def test_hierarchical_beats_a_flat_ring_by_the_factor_of_the_formulas(count):
+    flat = measured(lambda: ring.all_reduce(torch.empty(count)), 32, cluster=FOUR_BY_EIGHT)
+    levels = run_hierarchical(4, 8, count, FOUR_BY_EIGHT)
+    inside, between = FOUR_BY_EIGHT.inside, FOUR_BY_EIGHT.between_all
+    formula = costs.ring_all_reduce(4 * count, 32, FOUR_BY_EIGHT.ring_link(range(32)))
+    formula /= costs.hierarchical_all_reduce(4 * count, 8, 4, inside, between)
+    assert math.isclose(flat.seconds / levels.seconds, formula, rel_tol=1e-9)
+    assert formula > 5
+
+
+def test_nothing_between_nodes_but_a_share():
+    """Of the flat ring's bytes only 4 links of 32 cross; hierarchical: every rank sends 2(k-1)/k of 1/g."""
+    count = 320
+    run = run_hierarchical(4, 8, count, FOUR_BY_EIGHT)
+    across = [sum(run.traffic[a][b] for b in range(32) if a // 8 != b // 8) for a in range(32)]
+    assert [round(nbytes) for nbytes in across] == [2 * 3 * count * 4 // 8 // 4] * 32

@@ -1,0 +1,52 @@
+"""A pipelined chain: each rank passes the tensor on in chunks, and sends one while it receives the next.
+
+    rank 0    1  2  3  4
+    rank 1       1  2  3  4             m = 4 chunks over p = 4 ranks: p - 2 + m steps
+    rank 2          1  2  3  4
+
+    broadcast    (p - 2 + m) (alpha + n/(m beta))
+
+For large n that comes near to n/beta, however many ranks there are: a tree sends all n ceil(lg p) times. The best m
+balances what is left of alpha and of n/beta: m = sqrt((p-2) n/(alpha beta)).
+Source: Sanders, Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009, on
+pipelines. NCCL's rings broadcast so.
+"""
+
+import math
+
+import torch.distributed as dist
+
+from ..hardware import Link
+from ..hardware.costs import message_seconds
+from .cost import Cost, part_sizes
+from .messages import flat, place, place_of
+
+
+def broadcast(tensor, src=0, group=None, chunks=8):
+    """``tensor`` becomes that of rank ``src`` of the world; it travels in ``chunks``."""
+    rank, p = place(group)
+    mine, parts = (rank - place_of(src, group)) % p, flat(tensor, "broadcast").tensor_split(chunks)
+    arriving, leaving = [], []
+    if mine > 0:
+        arriving = [dist.irecv(part, group=group, group_src=(rank - 1) % p) for part in parts]
+    for number, part in enumerate(parts):
+        if arriving:
+            arriving[number].wait()
+        if mine < p - 1:
+            leaving.append(dist.isend(part, group=group, group_dst=(rank + 1) % p))
+    for message in leaving:
+        message.wait()
+
+
+def broadcast_cost(count, ranks, root=0, chunks=8, itemsize=4) -> Cost:
+    """All but the last rank of the chain send n. The first, largest chunk goes all the way, the others follow it."""
+    sends = [rank != (root - 1) % ranks for rank in range(ranks)]
+    sizes = [itemsize * size for size in part_sizes(count, chunks)]
+    steps = [sizes[0]] * (ranks - 2) + sizes if ranks > 1 else []
+    return Cost([sum(sizes) * s for s in sends], [chunks * s for s in sends], steps)
+
+
+def best_chunks(nbytes, ranks, link: Link) -> int:
+    """The number of chunks that takes the least time: one of the two whole numbers beside the best m."""
+    below = math.isqrt(int(max(0, ranks - 2) * nbytes / (link.latency * link.bandwidth)))
+    return min(max(1, below), below + 1, key=lambda m: (ranks - 2 + m) * message_seconds(nbytes / m, link))

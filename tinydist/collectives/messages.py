@@ -1,0 +1,39 @@
+"""All that the algorithms are made of: a message to one rank of the group, a message from one, or both at once."""
+
+import torch.distributed as dist
+
+
+def place(group=None):
+    """(this rank, number of ranks) in the group."""
+    return dist.get_rank(group), dist.get_world_size(group)
+
+
+def place_of(rank, group=None):
+    """The rank in the group of a rank of the world, as torch.distributed takes ``src`` and ``dst``."""
+    return rank if group is None else dist.get_group_rank(group, rank)
+
+
+def send(tensor, to, group=None):
+    dist.isend(tensor, group=group, group_dst=to).wait()
+
+
+def receive(tensor, source, group=None):
+    dist.irecv(tensor, group=group, group_src=source).wait()
+
+
+def exchange(outgoing, to, incoming, source, group=None):
+    """Send one tensor and receive another, at the same time. Only both together cannot wait in a circle."""
+    both = [
+        dist.P2POp(dist.isend, outgoing, group=group, group_peer=to),
+        dist.P2POp(dist.irecv, incoming, group=group, group_peer=source),
+    ]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+
+
+def flat(tensor, name):
+    """The tensor as one row of numbers, in the same memory."""
+    if not tensor.is_contiguous():
+        rule = "works in place on one row of numbers, so the tensor must be contiguous"
+        raise ValueError(f"{name}: {rule}, got shape {list(tensor.shape)} with strides {list(tensor.stride())}")
+    return tensor.view(-1)

@@ -1,0 +1,80 @@
+"""Binomial trees: those that have the tensor send it to as many that have not.
+
+    step 0    0 -> 1
+    step 1    0 -> 2    1 -> 3
+    step 2    0 -> 4    1 -> 5    2 -> 6    3 -> 7            places, counted from the root
+
+All n bytes go in each message, p-1 in all; the root sends ceil(lg p) of them.
+
+    broadcast, reduce    ceil(lg p) (alpha + n/beta)
+    all_reduce           2 ceil(lg p) (alpha + n/beta)
+
+Source: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Operations in MPICH, 2005.
+"""
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+from .cost import Cost
+from .messages import flat, place, place_of, receive, send
+from .reduction import add_up, finish
+
+
+def broadcast(tensor, src=0, group=None):
+    """``tensor`` becomes that of rank ``src`` of the world."""
+    rank, p = place(group)
+    mine, numbers = (rank - place_of(src, group)) % p, flat(tensor, "broadcast")
+    for reach in reaches(p):
+        if mine < reach and mine + reach < p:
+            send(numbers, (rank + reach) % p, group)
+        elif reach <= mine < 2 * reach:
+            receive(numbers, (rank - reach) % p, group)
+
+
+def reduce(tensor, dst=0, op=ReduceOp.SUM, group=None):
+    """On rank ``dst`` of the world ``tensor`` becomes the sum of all ranks' tensors: a broadcast, backwards."""
+    rank, p = place(group)
+    mine, numbers = (rank - place_of(dst, group)) % p, flat(tensor, "reduce")
+    total = numbers if mine == 0 else numbers.clone()
+    for reach in reversed(reaches(p)):
+        if mine < reach and mine + reach < p:
+            arrived = torch.empty_like(total)
+            receive(arrived, (rank + reach) % p, group)
+            add_up(total, arrived, op)
+        elif reach <= mine < 2 * reach:
+            send(total, (rank - reach) % p, group)
+    if mine == 0:
+        finish(total, op, p)
+
+
+def all_reduce(tensor, op=ReduceOp.SUM, group=None):
+    """``tensor`` becomes the sum of all ranks' tensors: all that is known comes together at one rank, and spreads."""
+    root = 0 if group is None else dist.get_global_rank(group, 0)
+    reduce(tensor, root, op, group)
+    broadcast(tensor, root, group)
+
+
+def reaches(p):
+    """1, 2, 4 ... below p: how many have the tensor before each step, and how far they send it."""
+    return [2**step for step in range((p - 1).bit_length())]
+
+
+def broadcast_cost(nbytes, ranks, root=0) -> Cost:
+    """A rank sends once for each child that it has."""
+    steps = reaches(ranks)
+    children = [sum(mine < reach < ranks - mine for reach in steps) for mine in range(ranks)]
+    messages = [children[rank - root] for rank in range(ranks)]
+    return Cost([nbytes * count for count in messages], messages, [nbytes] * len(steps))
+
+
+def reduce_cost(nbytes, ranks, root=0) -> Cost:
+    """Each rank but the root sends once."""
+    messages = [int(rank != root) for rank in range(ranks)]
+    return Cost([nbytes * count for count in messages], messages, [nbytes] * len(reaches(ranks)))
+
+
+def all_reduce_cost(count, ranks, itemsize=4) -> Cost:
+    """2(p-1) messages in all, which is what a ring sends too; but some ranks send most of them."""
+    nbytes = count * itemsize
+    return reduce_cost(nbytes, ranks).then(broadcast_cost(nbytes, ranks))
