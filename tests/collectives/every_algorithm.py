@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-from tinydist.collectives import chain, halving, pairwise, part_sizes, ring, tree
+from tinydist.collectives import chain, halving, pairwise, part_sizes, ring, star, tree
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -104,13 +104,16 @@ def pairs(case, p):
 
 
 ALGORITHMS = {
+    "star all-reduce": (all_reduce, star),
     "ring all-reduce": (all_reduce, ring),
     "tree all-reduce": (all_reduce, tree),
     "halving all-reduce": (all_reduce, halving),
     "ring all-gather": (all_gather, ring),
     "ring reduce-scatter": (reduce_scatter, ring),
+    "star broadcast": (broadcast, star),
     "tree broadcast": (broadcast, tree),
     "chain broadcast": (broadcast, chain),
+    "star reduce": (reduce, star),
     "tree reduce": (reduce, tree),
     "pairwise all-to-all": (all_to_all, pairwise),
 }
@@ -122,6 +125,9 @@ def cost(name, case, p):
     sizes = [size * itemsize for size in part_sizes(case.count, p)]
     bytes_of_pairs = [[itemsize * count for count in row] for row in pairs(case, p)]
     return {
+        "star all-reduce": lambda: star.all_reduce_cost(case.count, p, itemsize),
+        "star broadcast": lambda: star.broadcast_cost(nbytes, p, case.root),
+        "star reduce": lambda: star.reduce_cost(nbytes, p, case.root),
         "ring all-reduce": lambda: ring.all_reduce_cost(case.count, p, itemsize),
         "tree all-reduce": lambda: tree.all_reduce_cost(case.count, p, itemsize),
         "halving all-reduce": lambda: halving.all_reduce_cost(case.count, p, itemsize),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.distributed import init_device_mesh
 
 import tinydist
-from tinydist.collectives import chain, halving, hierarchical, pairwise, part_sizes, ring, tree
+from tinydist.collectives import chain, halving, hierarchical, pairwise, part_sizes, ring, star, tree
 from tinydist.hardware import Cluster, Link, costs
 from tinydist.hardware.presets import A100_NODE
 
@@ -79,6 +79,7 @@ def test_exact_costs_are_the_formulas_where_parts_are_even(p, share):
     count = share * p * 16
     pairs = [
         (ring.all_reduce_cost(count, p), costs.ring_all_reduce),
+        (star.all_reduce_cost(count, p), costs.star_all_reduce),
         (tree.all_reduce_cost(count, p), costs.tree_all_reduce),
         (halving.all_reduce_cost(count, p), costs.halving_doubling_all_reduce),
         (ring.reduce_scatter_cost([4 * size for size in part_sizes(count, p)]), costs.ring_reduce_scatter),

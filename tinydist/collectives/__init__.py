@@ -1,6 +1,7 @@
 """What ranks say together, built from messages between two of them.
 
     reference.py       what each collective means, over plain lists
+    star.py            broadcast, reduce, all-reduce: the obvious way
     ring.py            all-gather, reduce-scatter, all-reduce: the fewest bytes
     tree.py            broadcast, reduce, all-reduce: few steps
     halving.py         all-reduce: the fewest bytes, in few steps
@@ -16,7 +17,7 @@ The algorithms take what torch.distributed's functions of the same name take, an
 ``ring.all_reduce(tensor)`` for ``dist.all_reduce(tensor)``. Each has a ``..._cost`` beside it.
 """
 
-from . import autograd, chain, halving, hierarchical, pairwise, reference, ring, tree
+from . import autograd, chain, halving, hierarchical, pairwise, reference, ring, star, tree
 from .cost import Cost, part_sizes
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "part_sizes",
     "reference",
     "ring",
+    "star",
     "tree",
 ]

@@ -13,6 +13,11 @@ def place_of(rank, group=None):
     return rank if group is None else dist.get_group_rank(group, rank)
 
 
+def group_root(group=None):
+    """The rank of the world that is rank 0 of the group."""
+    return 0 if group is None else dist.get_global_rank(group, 0)
+
+
 def send(tensor, to, group=None):
     dist.isend(tensor, group=group, group_dst=to).wait()
 

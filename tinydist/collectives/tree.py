@@ -13,11 +13,10 @@ Source: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Op
 """
 
 import torch
-import torch.distributed as dist
 from torch.distributed import ReduceOp
 
 from .cost import Cost
-from .messages import flat, place, place_of, receive, send
+from .messages import flat, group_root, place, place_of, receive, send
 from .reduction import add_up, finish
 
 
@@ -50,7 +49,7 @@ def reduce(tensor, dst=0, op=ReduceOp.SUM, group=None):
 
 def all_reduce(tensor, op=ReduceOp.SUM, group=None):
     """``tensor`` becomes the sum of all ranks' tensors: all that is known comes together at one rank, and spreads."""
-    root = 0 if group is None else dist.get_global_rank(group, 0)
+    root = group_root(group)
     reduce(tensor, root, op, group)
     broadcast(tensor, root, group)
 
