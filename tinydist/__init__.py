@@ -7,6 +7,7 @@ The library in reading order:
     processes/        real ranks from a notebook: gloo or nccl workers
     launch.py         the front door: run one function on N ranks of any world
     collectives/      what ranks say together, built from messages between two of them
+    data_parallel/    every rank has the model, and a part of the batch: DP, DDP
     model/            one plain GPT that knows nothing of parallelism, and text for it
     visuals/          pictures of a run: timeline, memory, traffic, the cluster; and sliders
     doctor.py         is everything here that tinydist needs?

@@ -1,0 +1,80 @@
+"""Overlap in virtual time: backward and communication run at once, and a tail is left."""
+
+import math
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+
+import tinydist
+from tinydist.data_parallel import DDP, average_each
+from tinydist.hardware import Cluster, Link, costs
+
+LAYERS, WIDTH, ROWS, RANKS = 8, 512, 256, 4
+LAYER = WIDTH * WIDTH * 4  # bytes of a layer's gradient
+SLOW, FAST = Link("slow", 5e-6, 15e9), Link("fast", 0.5e-6, 300e9)
+FREE = Link("free", 0.0, float("inf"))
+
+
+class Step(NamedTuple):
+    """The second of two steps: the first one's all-reduces must not count, nor what comes before it."""
+
+    seconds: float
+    starts: list  # of its all-reduces, since its own start
+    sizes: list  # bytes of each
+
+
+def steps(count, layers_in_a_bucket):
+    model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)])
+    ddp = DDP(model, bucket_bytes=layers_in_a_bucket * LAYER) if layers_in_a_bucket else model
+    for _ in range(count):
+        ddp(torch.ones(ROWS, WIDTH)).sum().backward()
+        if not layers_in_a_bucket:
+            average_each(model.parameters())
+
+
+def second_step(layers_in_a_bucket, *links):
+    """On each of the links."""
+    one, two = (tinydist.launch(steps, RANKS, count, layers_in_a_bucket) for count in (1, 2))
+    for link in links:
+        cluster = Cluster("A100 80GB", RANKS, link)
+        begins, trace = one.on(cluster).seconds, two.on(cluster).trace
+        calls = [event for event in trace.of(0) if event.name == "all_reduce"]
+        calls = calls[len(calls) // 2 :]
+        starts, sizes = [event.start - begins for event in calls], [event.transfer.nbytes for event in calls]
+        yield Step(trace.seconds - begins, starts, sizes)
+
+
+@pytest.mark.parametrize("link", [SLOW, FAST], ids=str)
+@pytest.mark.parametrize("layers", [1, 2, 4, 8])
+def test_step_time_is_the_longer_of_both_and_a_tail(layers, link):
+    """Where messages take no time, the first bucket is full at ``ready``, and backward ends with the step.
+
+    Elsewhere, either backward is the longer, and the last bucket's all-reduce remains; or the all-reduces are, and
+    follow one another. (The first bucket is small: it has one layer.)
+    """
+    step, free = second_step(layers, link, FREE)
+    assert sum(step.sizes) == LAYERS * LAYER and len(step.sizes) == 1 + math.ceil((LAYERS - 1) / layers)
+    seconds = [costs.ring_all_reduce(nbytes, RANKS, link) for nbytes in step.sizes]
+    ready = free.starts[0]
+    expected = max(free.seconds, ready + sum(seconds[:-1])) + seconds[-1]
+    assert step.seconds == pytest.approx(expected, rel=0.02)
+
+
+def test_both_sides_of_the_maximum_are_met():
+    """Else the test above would know one of them only."""
+    communication = (
+        LAYERS * costs.ring_all_reduce(LAYER, RANKS, SLOW),
+        LAYERS * costs.ring_all_reduce(LAYER, RANKS, FAST),
+    )
+    (free,) = second_step(1, FREE)
+    assert communication[1] < free.seconds - free.starts[0] < communication[0]
+
+
+def test_overlap_hides_communication():
+    (overlapped, free), (naive,) = second_step(1, SLOW, FREE), second_step(0, SLOW)
+    communication = LAYERS * costs.ring_all_reduce(LAYER, RANKS, SLOW)
+    hidden = free.seconds - free.starts[0]  # all of backward after the first bucket
+    assert naive.seconds - overlapped.seconds == pytest.approx(hidden, rel=0.1)
+    assert naive.seconds > free.seconds + 0.9 * communication

@@ -1,0 +1,32 @@
+"""Gradients averaged after backward: the two simplest forms of data parallel training.
+
+    average_each    an all-reduce for each parameter: as many latencies
+    average_flat    one all-reduce of all gradients in a row: one latency, and a copy of all of them
+
+Both send 2(p-1)/p of the gradients' bytes a rank, and neither starts before backward has ended: ddp.py does.
+Every rank's loss must be a mean over as many samples; else see batches.weight.
+"""
+
+import torch
+import torch.distributed as dist
+
+from ..simulator.memory import purpose
+
+
+def average_each(parameters, group=None):
+    """``parameter.grad`` becomes the mean over the ranks."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad, group=group)
+            parameter.grad /= dist.get_world_size(group)
+
+
+def average_flat(parameters, group=None):
+    """``parameter.grad`` becomes the mean over the ranks. All gradients have one dtype."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    with purpose("communication"):
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat, group=group)
+    flat /= dist.get_world_size(group)
+    for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients])):
+        gradient.copy_(mean.view_as(gradient))

@@ -1,0 +1,61 @@
+"""Which samples a rank sees, and how much its loss counts.
+
+    epoch e:   shuffle all N samples by seed + e, the same on every rank; rank r takes r, r + p, r + 2p ...
+               (the first samples come twice if p does not divide N, so that all ranks take as many steps)
+
+A mean over ranks of means over samples is the mean over all samples only if the ranks have as many. If not, each
+rank's loss is multiplied by its ``weight``: with n_r of n samples, the mean of p n_r/n loss_r over p ranks is right.
+"""
+
+import torch
+import torch.distributed as dist
+
+
+class Sampler:
+    """The numbers of this rank's samples, as torch's DistributedSampler gives them. ``set_epoch`` before each epoch."""
+
+    def __init__(self, samples, group=None, shuffle=True, seed=0, drop_last=False):
+        self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
+        if samples < self.ranks:
+            raise ValueError(f"sampler: {samples} samples for {self.ranks} ranks leave rank {samples} without any")
+        self.samples, self.shuffle, self.seed, self.drop_last = samples, shuffle, seed, drop_last
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        """Without it, every epoch has the order of the first."""
+        self.epoch = epoch
+
+    def __len__(self):
+        return (self.samples if self.drop_last else self.samples + self.ranks - 1) // self.ranks
+
+    def __iter__(self):
+        order = list(range(self.samples))
+        if self.shuffle:
+            generator = torch.Generator().manual_seed(self.seed + self.epoch)
+            order = torch.randperm(self.samples, generator=generator).tolist()
+        whole = len(self) * self.ranks
+        order = (order + order[: whole - len(order)])[:whole]
+        return iter(order[self.rank :: self.ranks])
+
+
+def share(batch, group=None):
+    """This rank's rows of each tensor of a global batch. The first ranks get one more, if p does not divide it."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    rows = {len(tensor) for tensor in batch}
+    if len(rows) > 1 or min(rows) < ranks:
+        raise ValueError(
+            f"share: {ranks} ranks need as many rows or more, alike in each tensor, got {sorted(rows)} (rank {rank})"
+        )
+    return [tensor.tensor_split(ranks)[rank] for tensor in batch]
+
+
+def weight(count, group=None):
+    """What a rank's mean loss over ``count`` samples (or tokens) is multiplied with, if ranks have different numbers.
+
+    Then the mean of all ranks' gradients is that of the mean over all samples. One all-reduce of one number.
+    """
+    total = torch.tensor([float(count)])
+    dist.all_reduce(total, group=group)
+    if total.item() == 0:
+        raise ValueError("weight: no rank has any samples")
+    return count * dist.get_world_size(group) / total.item()

@@ -1,0 +1,182 @@
+"""DistributedDataParallel: every rank has the model and a part of the batch; gradients are averaged during backward.
+
+    start       rank 0's parameters and buffers go to all, so all begin alike
+    forward     rank 0's buffers go to all; then the module, on this rank's part of the batch
+    backward    as soon as the last gradient of a bucket is there, its all-reduce starts, and backward goes on
+    its end     wait for the all-reduces: every rank has the same mean gradients, and takes the same step
+
+Bytes a rank and step: 2(p-1)/p of the gradients. Bytes held: all parameters, gradients and optimizer states on every
+rank. Time of backward: about max(compute, communication) + what the last bucket takes.
+Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, 2020, section 3.2.
+"""
+
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ..simulator.torch_internals import before_backward_ends
+from . import hooks
+from .buckets import MIB, in_buckets
+
+
+class DDP(nn.Module):
+    """``module``, trained on all ranks of ``group`` as if on one that sees all their batches.
+
+    bucket_bytes:   how much travels together.
+    find_unused:    a parameter may take no part in the loss: the ranks ask one another which did (one all-reduce more).
+    static_graph:   whatever takes part in the first step does so in all: they ask once.
+    hook:           what happens to a full bucket (hooks.py).
+
+    Raises ``ValueError`` if the ranks bring different modules; ``RuntimeError`` if the module has changed since, or a
+    parameter gets no gradient and ``find_unused`` is False.
+    """
+
+    def __init__(
+        self,
+        module,
+        group=None,
+        bucket_bytes=25 * MIB,
+        find_unused=False,
+        static_graph=False,
+        hook=hooks.all_reduce,
+    ):
+        super().__init__()
+        self.module, self.group, self.hook = module, group, hook
+        self.find_unused, self.static_graph = find_unused, static_graph
+        self.signature = self._signature()
+        self._check_same_on_all_ranks()
+        self.broadcast(module.parameters()), self.broadcast(module.buffers())
+        self.buckets = in_buckets(self._trained(), bucket_bytes)
+        self.bucket_of = {parameter: bucket for bucket in self.buckets for parameter in bucket.parameters}
+        self.share = 1 / dist.get_world_size(group)  # of a rank in the mean
+        self.synchronize = True
+        self.idle = None  # what takes no part in a static graph, once it is known
+        self.joined = None  # join.py
+        self._reset()
+        for parameter in self.bucket_of:
+            parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
+
+    # Start.
+
+    def _trained(self):
+        return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+
+    def _signature(self):
+        return {name: (id(p), p.requires_grad) for name, p in self.module.named_parameters()}
+
+    def _check_same_on_all_ranks(self):
+        mine = [(name, tuple(p.shape), str(p.dtype), p.requires_grad) for name, p in self.module.named_parameters()]
+        everybodys = [None] * dist.get_world_size(self.group)
+        dist.all_gather_object(everybodys, mine, self.group)
+        for rank, theirs in enumerate(everybodys):
+            if theirs != everybodys[0]:
+                differing = set(theirs) ^ set(everybodys[0])
+                name = min((entry[0] for entry in differing), default="their order")
+                raise ValueError(
+                    f"DDP: all ranks must bring the same parameters, but rank {rank} has {len(theirs)} and rank 0 "
+                    f"{len(everybodys[0])}; the first that differs: {name}"
+                )
+
+    @torch.no_grad()
+    def broadcast(self, tensors, root=0):
+        """All ranks get the tensors of the group's rank ``root``."""
+        for tensor in tensors:
+            dist.broadcast(tensor, group=self.group, group_src=root)
+
+    # Forward.
+
+    def forward(self, *inputs, **options):
+        self._check_unchanged()
+        self.reducing = self.synchronize and torch.is_grad_enabled()
+        if self.joined and self.reducing:
+            self.share = self.joined.share_of_those_left(1)
+        if self.synchronize and self.training:
+            self.broadcast(self.module.buffers())
+        return self.module(*inputs, **options)
+
+    def _check_unchanged(self):
+        now = self._signature()
+        if now != self.signature:
+            changed = dict(now.items() ^ self.signature.items())
+            raise RuntimeError(
+                f"DDP: the module has changed since it was wrapped: {', '.join(sorted(changed))}. Add, replace, freeze "
+                f"parameters first, and wrap then: hooks and buckets are those of before (rank {dist.get_rank()})"
+            )
+
+    @contextmanager
+    def no_sync(self):
+        """Forward and backward in here only add to this rank's gradients; the next step outside averages all of it."""
+        before, self.synchronize = self.synchronize, False
+        try:
+            yield
+        finally:
+            self.synchronize = before
+
+    # Backward.
+
+    def _reset(self):
+        self.started, self.ending, self.finishes = 0, False, []
+        for bucket in self.buckets:
+            bucket.reset()
+
+    def _gradient_is_ready(self, parameter):
+        if not self.reducing:
+            return
+        if not self.ending:
+            self.ending = True
+            before_backward_ends(self._finish)
+            for idle in self.idle or ():
+                self.bucket_of[idle].take(idle)
+        if parameter not in self.bucket_of[parameter].missing:
+            raise RuntimeError(
+                f"DDP: static_graph is True, but {self._names([parameter])} takes part in the loss now and did not in "
+                f"the first step (rank {dist.get_rank()})"
+            )
+        self.bucket_of[parameter].take(parameter)
+        self._start_full_buckets()
+
+    def _start_full_buckets(self):
+        """In their order, which is the same on all ranks."""
+        while self.started < len(self.buckets) and not self.buckets[self.started].missing:
+            self.finishes.append(self.hook(self.buckets[self.started].flat, self.share, self.group))
+            self.started += 1
+
+    def _finish(self):
+        try:
+            missing = [parameter for bucket in self.buckets for parameter in bucket.missing]
+            if missing and not self._may_be_unused:
+                raise RuntimeError(
+                    f"DDP: backward has ended without a gradient for {self._names(missing)}, but all ranks wait for it "
+                    f"(rank {dist.get_rank()}). Freeze what is not trained, or pass find_unused=True if the loss may "
+                    "leave it out"
+                )
+            for parameter in missing:
+                self.bucket_of[parameter].take(parameter)
+            self._start_full_buckets()
+            for finish in self.finishes:
+                finish()
+            if self._may_be_unused:
+                self._give_to_the_idle()
+        finally:
+            self._reset()
+
+    @property
+    def _may_be_unused(self):
+        return self.find_unused or (self.static_graph and self.idle is None)
+
+    def _give_to_the_idle(self):
+        """A parameter that any rank has used has the mean on every rank; one that nobody has used keeps its None."""
+        parameters = list(self.bucket_of)
+        used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8, device=parameters[0].device)
+        dist.all_reduce(used, dist.ReduceOp.MAX, group=self.group)
+        for parameter, by_somebody in zip(parameters, used.tolist()):
+            if by_somebody:
+                parameter.grad = self.bucket_of[parameter].views[parameter]
+        if self.static_graph:
+            self.idle = [parameter for parameter, by_somebody in zip(parameters, used.tolist()) if not by_somebody]
+
+    def _names(self, parameters):
+        chosen = {id(parameter) for parameter in parameters}
+        return ", ".join(name for name, parameter in self.module.named_parameters() if id(parameter) in chosen)

@@ -1,0 +1,78 @@
+"""DataParallel, as nn.DataParallel does it, over ranks: one rank holds the model, the others help for one step.
+
+               rank 0 (root)                              ranks 1 ... p-1
+    forward    broadcast parameters          ------->     a replica, for this step
+               scatter the batch             ------->     rows
+               replica(rows)                              replica(rows)
+               gather outputs                <-------
+               loss
+    backward   scatter the outputs' gradient ------->
+               reduce parameters' gradients  <-------
+               step                                       forget the replica
+
+Each line of backward is the conjugate of one of forward, so autograd writes it. With S bytes of parameters a star of
+p-1 replicas moves 2(p-1) S and all inputs and outputs through the root in each step; and the root alone holds
+gradients, optimizer states, and all outputs. Every rank makes the same calls; the loss of the others counts nothing.
+Source: Li et al., PyTorch Distributed, 2020, section 2.2; torch.nn.parallel.DataParallel.
+"""
+
+from functools import partial
+
+import torch.distributed as dist
+from torch import nn
+from torch.func import functional_call
+
+from ..collectives import autograd, star
+from ..collectives.autograd import Conjugates
+
+
+class DataParallel(nn.Module):
+    """``module`` lives on rank ``root``; the others give up their copy. The batch must divide by the ranks.
+
+    Only the root's output, loss and step mean anything: ``if rank == root: optimizer.step()``.
+    """
+
+    def __init__(self, module, root=0, group=None):
+        super().__init__()
+        self.root, self.group = root, group
+        self.module, self.is_root = module, dist.get_rank() == root
+        if not self.is_root:
+            self._give_up_the_copy()
+
+    def _tensors(self):
+        """Name -> parameter or buffer; a tied one has one name."""
+        return dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+
+    def _give_up_the_copy(self):
+        self.shapes = {name: tensor.shape for name, tensor in self._tensors().items()}
+        for tensor in self._tensors().values():
+            tensor.data = tensor.data.new_empty(0)
+
+    def forward(self, rows, replica=None):
+        """The outputs of all ``rows`` of the root, on the root. Others pass rows of the same shape."""
+        replica = self.replicate() if replica is None else replica
+        mine = autograd.scatter(rows, self.root, group=self.group)
+        output = functional_call(self.module, replica, (mine,))
+        return autograd.gather(output, self.root, group=self.group)
+
+    def replicate(self):
+        """The root's parameters and buffers on every rank: name -> tensor. For inference, once is enough."""
+        return {name: self._from_root(name, tensor) for name, tensor in self._tensors().items()}
+
+    def _from_root(self, name, tensor):
+        there = {"root": self.root, "group": self.group}
+        if not self.is_root:
+            tensor = tensor.new_empty(self.shapes[name], requires_grad=tensor.requires_grad)
+        return Conjugates.apply(tensor, partial(copied, **there), partial(summed, **there))
+
+
+def copied(tensor, root, group):
+    tensor = tensor.detach().clone()
+    star.broadcast(tensor, root, group)
+    return tensor
+
+
+def summed(tensor, root, group):
+    tensor = tensor.clone()
+    star.reduce(tensor, root, group=group)
+    return tensor
