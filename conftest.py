@@ -1,6 +1,7 @@
 """Notebooks are compared by nbval (`pytest --nbval notebooks`): what it needs to compare ours, and why."""
 
 import os
+import tempfile
 
 import nbval.kernel
 from nbval.plugin import IPyNbFile
@@ -25,6 +26,8 @@ def start_kernel_as_a_reader_does(**options):
     # A kernel that sees these drops what child processes print, or draws no figures.
     hidden = ("PYTEST_CURRENT_TEST", "MPLBACKEND")
     options["env"] = {name: value for name, value in os.environ.items() if name not in hidden}
+    # What a notebook checks here, no reader has done.
+    options["env"]["TINYDIST_PROGRESS"] = os.path.join(tempfile.mkdtemp(), "progress.json")
     # What follows keeps a history, and it must not be the reader's own.
     options["extra_arguments"] = ["--HistoryManager.hist_file=:memory:"]
     return start_new_kernel(**options)

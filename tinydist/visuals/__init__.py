@@ -4,6 +4,7 @@ timeline.py     who computed, communicated and waited, and when
 memory.py       what a rank held, by purpose
 traffic.py      who sent how many bytes to whom
 topology.py     the cluster, and how busy its links were
+filmstrip.py    whose numbers each rank holds, step by step
 explorer.py     sliders above a picture
 summary.py      what a notebook shows for a run
 palette.py      what each color and hatch means
@@ -11,9 +12,10 @@ words.py        seconds and bytes, as they are written
 """
 
 from .explorer import Explorer
+from .filmstrip import filmstrip
 from .memory import memory
 from .timeline import timeline
 from .topology import cluster
 from .traffic import traffic
 
-__all__ = ["Explorer", "cluster", "memory", "timeline", "traffic"]
+__all__ = ["Explorer", "cluster", "filmstrip", "memory", "timeline", "traffic"]

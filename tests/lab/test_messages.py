@@ -1,0 +1,130 @@
+"""What was sent: counted in the record, and explained in the words of the field."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tinydist import collectives
+from tinydist.lab.errors import Wrong
+from tinydist.lab.messages import borrowed, by_hand, messages, sends_at_most, sends_bytes, sent_by_rank, to_the_right
+from tinydist.lab.ranks import Case, Trial
+
+N = 12  # bytes
+
+
+def trial(answer, ranks=4):
+    found = Trial(answer, Case(ranks, lambda rank: (torch.ones(3),)))
+    assert found.error is None, found.error
+    return found
+
+
+def told(judge, *arguments, **options):
+    with pytest.raises(Wrong) as caught:
+        judge(*arguments, **options)
+    assert caught.value.picture is None or callable(caught.value.picture)
+    return str(caught.value)
+
+
+def shift(tensor, by=1):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    arrived = torch.empty_like(tensor)
+    sending = dist.isend(tensor, (rank + by) % p)
+    dist.recv(arrived, (rank - by) % p)
+    sending.wait()
+
+
+def star(tensor):
+    for other in range(1, dist.get_world_size()):
+        if dist.get_rank() == 0:
+            dist.send(tensor, other)
+            dist.recv(tensor, other)
+        elif dist.get_rank() == other:
+            dist.recv(tensor, 0)
+            dist.send(tensor, 0)
+
+
+def silent(tensor):
+    pass
+
+
+def test_counts():
+    assert sent_by_rank(trial(shift).run) == ([N] * 4, [1] * 4)
+    assert sent_by_rank(trial(star).run) == ([3 * N, N, N, N], [3, 1, 1, 1])
+    assert [message.ranks for message in messages(trial(shift, ranks=2).run)] == [(0, 1), (1, 0)]
+
+
+def test_right_ones_pass():
+    by_hand(trial(shift))
+    to_the_right(trial(shift))
+    sends_at_most(trial(shift), 1, whole=4)
+    sends_bytes(trial(shift), [N] * 4, "n")
+    sends_bytes(trial(shift), 4 * N, "p n")
+
+
+@pytest.mark.parametrize("collective", [dist.all_reduce, lambda tensor: dist.broadcast(tensor, 0)])
+def test_collectives_of_torch_are_named(collective):
+    assert "you call " in told(by_hand, trial(collective))
+    assert "of torch.distributed; build it yourself, from messages: send, recv" in told(by_hand, trial(collective))
+
+
+def helper(tensor):
+    collectives.ring.all_reduce(tensor)
+
+
+def test_the_librarys_own_algorithms():
+    def through_a_helper(tensor):
+        helper(tensor)
+
+    def imported_inside(tensor):
+        from tinydist.collectives import ring
+
+        ring.all_reduce(tensor)
+
+    assert borrowed(helper) and borrowed(through_a_helper) and borrowed(imported_inside)
+    assert not borrowed(shift) and not borrowed(star) and not borrowed(len)
+
+
+def test_a_message_that_nobody_receives():
+    def answer(tensor):
+        if dist.get_rank() == 2:
+            dist.isend(tensor, 0)
+
+    assert "rank 2 posted 1 message whose other side nobody posted" in told(by_hand, trial(answer))
+
+
+def test_a_message_that_is_not_waited_for():
+    def answer(tensor):
+        rank, p = dist.get_rank(), dist.get_world_size()
+        dist.isend(tensor, (rank + 1) % p)
+        dist.recv(tensor, (rank - 1) % p)
+
+    assert "rank 0 does not wait for 1 message: call wait()" in told(by_hand, trial(answer))
+
+
+def test_how_many_and_to_whom():
+    text = told(sends_at_most, trial(star), 2)
+    assert text == "rank 0 sends 3 messages, where 2 are enough: all goes through rank 0, a star"
+    assert told(sends_at_most, trial(shift), 1, whole=3) == "the ranks send 4 messages in all, where 3 are right"
+    assert "your ring turns the other way" in told(to_the_right, trial(lambda tensor: shift(tensor, by=-1)))
+    assert "rank 0 sends to rank 2" in told(to_the_right, trial(lambda tensor: shift(tensor, by=2)))
+
+
+def test_bytes_are_explained():
+    assert "nobody sent anything" in told(sends_bytes, trial(silent), [N] * 4, "n")
+    assert "rank 0 sends 3 times what the others send" in told(sends_bytes, trial(star), [N] * 4, "n")
+    text = told(sends_bytes, trial(shift), [N // 4] * 4, "n/p", whole=N)
+    assert "every message carries the whole tensor, 12 bytes" in text and "a rank then sends 3 bytes, n/p" in text
+    assert told(sends_bytes, trial(shift), [N + 1] * 4, "n + 1") == "rank 0 sends 12 bytes, where 13 are right: n + 1"
+    assert told(sends_bytes, trial(shift), 40, "f") == "the ranks send 48 bytes in all, where 40 are right: f"
+
+
+def test_one_silent_rank():
+    def answer(tensor):
+        if dist.get_rank() < 2:
+            dist.send(tensor, 3)
+        elif dist.get_rank() == 3:
+            dist.recv(tensor, 0)
+            dist.recv(tensor, 1)
+
+    assert "ranks 2-3 sent nothing, where 12 bytes are right" in told(sends_bytes, trial(answer), [N] * 4, "n")
+    assert "the ranks send" in told(sends_bytes, trial(shift, ranks=2), 1, "f")

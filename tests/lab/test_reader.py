@@ -1,0 +1,92 @@
+"""What a reader sees: check and hint."""
+
+import pytest
+
+from tinydist.lab import check, hint, progress
+from tinydist.lab.errors import Wrong
+from tinydist.lab.exercise import exercise
+from tinydist.lab.verdict import Property
+
+
+@pytest.fixture(autouse=True)
+def course(monkeypatch, tmp_path):
+    """Two exercises, and a reader who has done nothing."""
+    monkeypatch.setenv("TINYDIST_PROGRESS", str(tmp_path / "progress.json"))
+    monkeypatch.setattr("tinydist.lab.exercise.CATALOGUE", {})
+    facts = dict(chapter="99", title="t", minutes=5, difficulty=1, targets={}, why="Because.")
+
+    @exercise(check=properties, hints=["general", "specific"], **facts)
+    def double(x):
+        raise NotImplementedError
+
+    @exercise(check=properties, hints=["one"], **facts)
+    def triple(x):
+        raise NotImplementedError
+
+    return double
+
+
+def properties(answer):
+    def judge():
+        if answer(2) != 4:
+            raise Wrong(f"2 gives {answer(2)}", picture)
+
+    yield Property("two", "2 gives 4", judge)
+
+
+def picture():
+    print("a picture")
+
+
+def right(x):
+    return 2 * x
+
+
+def wrong(x):
+    return x
+
+
+right.__name__ = wrong.__name__ = "double"
+
+
+def test_passed(capsys):
+    assert check(right) is None
+    assert capsys.readouterr().out == (
+        "double: passed\n  two         ok     2 gives 4\n\nBecause.\nNext: triple (5 minutes)\n"
+    )
+    assert progress.of("double") == {"passed": True, "tries": 1, "hints": 0}
+
+
+def test_wrong_counts_as_a_try_and_takes_nothing_back(capsys):
+    check(right)
+    check(wrong)
+    assert progress.of("double") == {"passed": True, "tries": 2, "hints": 0}
+    assert capsys.readouterr().out.endswith("2 gives 2\n\nA hint: hint(double)\n")  # outside of a notebook no picture
+
+
+def test_a_picture_in_a_notebook(capsys, monkeypatch):
+    monkeypatch.setattr("tinydist.lab.reader.in_notebook", lambda: True)
+    check(wrong)
+    assert capsys.readouterr().out.endswith("A hint: hint(double)\na picture\n")
+
+
+def test_not_yet_says_nothing_else_and_is_no_try(course, capsys):
+    check(course)
+    assert capsys.readouterr().out == "double: not yet\n"
+    assert progress.load() == {}
+
+
+def test_hints_come_one_at_a_time(course, capsys):
+    for asked in (course, "double", course):
+        hint(asked)
+    last = "Hint 2 of 2: specific\nThis is the last hint. A solution: solutions/99.ipynb\n"
+    assert capsys.readouterr().out == "Hint 1 of 2: general\n" + last + last
+    assert progress.of("double")["hints"] == 2
+
+
+def test_a_damaged_progress_is_no_traceback(capsys, tmp_path):
+    (tmp_path / "progress.json").write_text("{")
+    check(right)
+    hint("double")
+    said = capsys.readouterr().out
+    assert said.startswith("double: passed") and said.count("delete it and begin anew") == 2

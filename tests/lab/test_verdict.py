@@ -1,0 +1,91 @@
+"""Judging: in order, up to the first property that does not hold; "not yet" and nothing else."""
+
+import pytest
+
+from tinydist.lab.errors import Wrong
+from tinydist.lab.exercise import exercise
+from tinydist.lab.verdict import Property, judge
+
+
+@pytest.fixture(autouse=True)
+def doubling(monkeypatch):
+    """An exercise that needs no ranks."""
+    monkeypatch.setattr("tinydist.lab.exercise.CATALOGUE", {})
+    facts = dict(chapter="99", title="t", minutes=1, difficulty=1, targets={}, hints=["h"], why="w")
+
+    @exercise(check=properties, **facts)
+    def double(x):
+        raise NotImplementedError
+
+    return double
+
+
+def properties(answer):
+    yield Property("zero", "0 gives 0", lambda: gives(answer, 0, 0))
+    yield Property("two", "2 gives 4", lambda: gives(answer, 2, 4))
+    yield Property("three", "3 gives 6", lambda: gives(answer, 3, 6))
+
+
+def gives(answer, x, right):
+    if answer(x) != right:
+        raise Wrong(f"{x} gives {answer(x)}, where {right} is right")
+
+
+def states(verdict):
+    return [line.state for line in verdict.lines]
+
+
+def test_right():
+    def double(x):
+        return 2 * x
+
+    verdict = judge(double)
+    assert verdict.passed and states(verdict) == ["ok", "ok", "ok"]
+
+
+def test_first_failure_is_explained_and_the_rest_not_judged():
+    def double(x):
+        return x
+
+    verdict = judge(double)
+    assert not verdict.passed and states(verdict) == ["ok", "wrong", "-"]
+    assert str(verdict).splitlines() == [
+        "double: wrong",
+        "  zero        ok     0 gives 0",
+        "  two         wrong  2 gives 4",
+        "  three       -      3 gives 6",
+        "",
+        "2 gives 2, where 4 is right",
+    ]
+
+
+def test_untouched_stub(doubling):
+    assert str(judge(doubling)) == "double: not yet"
+
+
+def test_bare_not_implemented_error_is_not_yet_and_one_with_a_reason_is_not():
+    def double(x):
+        if x == 2:
+            raise NotImplementedError
+        return 2 * x
+
+    assert str(judge(double)) == "double: not yet"
+
+    def double(x):
+        raise NotImplementedError("no such type")
+
+    assert "NotImplementedError: no such type\nat " in str(judge(double).wrong)
+
+
+def test_an_exception_does_not_pass():
+    def double(x):
+        return 1 // x
+
+    verdict = judge(double)
+    assert states(verdict) == ["wrong", "-", "-"]
+    assert str(verdict.wrong).startswith("ZeroDivisionError") and "return 1 // x" in str(verdict.wrong)
+
+
+def test_what_is_no_function():
+    with pytest.raises(TypeError, match=r"check takes your function: check\(double\), got 'double'"):
+        judge("double")

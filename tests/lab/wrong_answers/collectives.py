@@ -1,0 +1,771 @@
+"""Wrong answers to the exercises of 02_collectives: each with the property that rejects it, and what it is told."""
+
+import torch
+import torch.distributed as dist
+
+from tinydist.collectives import ring
+
+WRONG_ANSWERS = []
+
+
+def wrong(exercise, rejected_by, told):
+    def register(function):
+        label, function.__name__ = f"{exercise}-{function.__name__}", exercise
+        WRONG_ANSWERS.append((label, function, rejected_by, told))
+        return function
+
+    return register
+
+
+def neighbors():
+    rank, p = dist.get_rank(), dist.get_world_size()
+    return rank, p, (rank + 1) % p, (rank - 1) % p
+
+
+def exchange(outgoing, right, arriving, left):
+    both = [dist.P2POp(dist.isend, outgoing, right), dist.P2POp(dist.irecv, arriving, left)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+
+
+def reduce_scatter(tensor, hops=None):
+    """A right one, in place: rank r gets part r."""
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1 if hops is None else min(hops, p - 1)):
+        mine = parts[(rank - 2 - step) % p]
+        arrived = torch.empty_like(mine)
+        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
+        mine += arrived
+    return parts
+
+
+def all_gather(parts):
+    """A right one, in place."""
+    rank, p, right, left = neighbors()
+    for step in range(p - 1):
+        exchange(parts[(rank - step) % p], right, parts[(rank - 1 - step) % p], left)
+
+
+# tree_broadcast
+
+
+@wrong("tree_broadcast", "values", "rank 1 still has its own numbers: nothing has reached it from rank 0")
+def does_nothing(tensor, src):
+    pass
+
+
+@wrong("tree_broadcast", "values", "rank 1 still has its own numbers")
+def returns_its_input(tensor, src):
+    return tensor
+
+
+@wrong("tree_broadcast", "by hand", "you call broadcast of torch.distributed; build it yourself")
+def librarys_own(tensor, src):
+    dist.broadcast(tensor, src)
+
+
+@wrong("tree_broadcast", "messages", "rank 0 sends 3 messages, where 2 are enough: all goes through rank 0, a star")
+def star(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    if rank == src:
+        for other in range(p):
+            if other != src:
+                dist.send(tensor, other)
+    else:
+        dist.recv(tensor, src)
+
+
+@wrong("tree_broadcast", "time", "1.50 times as long. In each round all ranks that have the numbers")
+def chain(tensor, src):
+    rank, _p, right, left = neighbors()
+    if rank != src:
+        dist.recv(tensor, left)
+    if right != src:
+        dist.send(tensor, right)
+
+
+def tree(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    me, distance = (rank - src) % p, 1
+    while distance < p:
+        if me < distance and me + distance < p:
+            dist.send(tensor, (rank + distance) % p)
+        elif distance <= me < 2 * distance:
+            dist.recv(tensor, (rank - distance) % p)
+        distance *= 2
+
+
+@wrong("tree_broadcast", "values", "rank 1 has the numbers of rank 0, where those of src, rank 1, are right")
+def always_from_rank_0(tensor, src):
+    tree(tensor, 0)
+
+
+@wrong("tree_broadcast", "runs", "With 3 ranks, src=0")
+def powers_of_two_only(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    me, distance = (rank - src) % p, 1
+    while distance < p:
+        if me < distance:
+            dist.send(tensor, (src + me + distance) % p)
+        elif me < 2 * distance:
+            dist.recv(tensor, (src + me - distance) % p)
+        distance *= 2
+
+
+@wrong("tree_broadcast", "values", "rank 0 returns a new tensor, but the task is to work in place")
+def returns_a_copy(tensor, src):
+    copy = tensor.clone()
+    tree(copy, src)
+    return copy
+
+
+@wrong("tree_broadcast", "memory", "receive into the tensor itself")
+def through_a_buffer(tensor, src):
+    copy = tensor.clone()
+    tree(copy, src)
+    tensor.copy_(copy)
+
+
+@wrong("tree_broadcast", "time", "A rank that sends several at once shares its link")
+def all_children_at_once(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    me, children = (rank - src) % p, []
+    distance = 1
+    while distance < p:
+        if me < distance and me + distance < p:
+            children.append(dist.isend(tensor, (rank + distance) % p))
+        elif distance <= me < 2 * distance:
+            dist.recv(tensor, (rank - distance) % p)
+        distance *= 2
+    for work in children:
+        work.wait()
+
+
+@wrong("tree_broadcast", "runs", "the ranks wait for one another")
+def src_waits_too(tensor, src):
+    if dist.get_world_size() > 1:
+        dist.recv(tensor, src=None)
+    tree(tensor, src)
+
+
+@wrong("tree_broadcast", "bytes", "the ranks send 80 bytes in all, where 40 are right: (p-1) n")
+def twice_to_be_sure(tensor, src):
+    tree(tensor, src)
+    if dist.get_world_size() > 2:
+        tree(tensor, src)
+
+
+@wrong("tree_broadcast", "messages", "rank 1 receives 2 messages, where one with the whole tensor is enough")
+def in_pieces(tensor, src):
+    for half in tensor.tensor_split(2):
+        tree(half, src)
+
+
+# ring_reduce_scatter
+
+
+@wrong("ring_reduce_scatter", "values", "rank 0 returned nothing (None)")
+def scatter_does_nothing(tensor):
+    pass
+
+
+@wrong("ring_reduce_scatter", "values", "on rank 0 the result has shape [8], where [4] is right")
+def scatter_returns_its_input(tensor):
+    return tensor
+
+
+@wrong("ring_reduce_scatter", "values", "every rank still has its own numbers: nothing was added")
+def own_part(tensor):
+    return tensor.tensor_split(dist.get_world_size())[dist.get_rank()]
+
+
+@wrong("ring_reduce_scatter", "by hand", "you call all_reduce of torch.distributed")
+def all_of_it(tensor):
+    dist.all_reduce(tensor)
+    return tensor.tensor_split(dist.get_world_size())[dist.get_rank()]
+
+
+@wrong("ring_reduce_scatter", "values", "the last hop is missing, or what arrived was not added")
+def without_the_last_hop(tensor):
+    return reduce_scatter(tensor, hops=max(1, dist.get_world_size() - 2))[dist.get_rank()]
+
+
+@wrong("ring_reduce_scatter", "values", "on rank 0, what should be part 0 of the sum is part 1")
+def the_next_ranks_part(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank - 1 - step) % p]
+        arrived = torch.empty_like(mine)
+        exchange(parts[(rank - step) % p], right, arrived, left)
+        mine += arrived
+    return parts[(rank + 1) % p]
+
+
+@wrong("ring_reduce_scatter", "bytes", "every message carries the whole tensor, 32 bytes")
+def whole_tensors_round(tensor):
+    rank, p, right, left = neighbors()
+    total, outgoing = tensor.clone(), tensor
+    for _ in range(p - 1):
+        arrived = torch.empty_like(tensor)
+        exchange(outgoing, right, arrived, left)
+        total += arrived
+        outgoing = arrived
+    return total.tensor_split(p)[rank]
+
+
+@wrong("ring_reduce_scatter", "values", "2 times too small, the number of ranks: this is the mean")
+def mean(tensor):
+    return reduce_scatter(tensor)[dist.get_rank()] / dist.get_world_size()
+
+
+@wrong(
+    "ring_reduce_scatter", "ring", "rank 0 sends to rank 2, but its right neighbor is rank 1: your ring turns the other"
+)
+def to_the_left(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank + 2 + step) % p]
+        arrived = torch.empty_like(mine)
+        exchange(parts[(rank + 1 + step) % p], left, arrived, right)
+        mine += arrived
+    return parts[rank]
+
+
+@wrong("ring_reduce_scatter", "ring", "this is no ring")
+def each_part_straight_to_its_rank(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    for distance in range(1, p):
+        arrived = torch.empty_like(parts[rank])
+        exchange(parts[(rank + distance) % p], (rank + distance) % p, arrived, (rank - distance) % p)
+        parts[rank].add_(arrived)
+    return parts[rank]
+
+
+@wrong("ring_reduce_scatter", "time", "In each step all ranks should send and receive at the same time")
+def one_after_another(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        outgoing, mine = parts[(rank - 1 - step) % p], parts[(rank - 2 - step) % p]
+        arrived = torch.empty_like(mine)
+        if rank == 0:
+            dist.send(outgoing, right)
+            dist.recv(arrived, left)
+        else:
+            dist.recv(arrived, left)
+            dist.send(outgoing, right)
+        mine += arrived
+    return parts[rank]
+
+
+@wrong("ring_reduce_scatter", "memory", "bytes besides its tensor")
+def keeps_a_copy(tensor):
+    return reduce_scatter(tensor.clone())[dist.get_rank()]
+
+
+@wrong("ring_reduce_scatter", "runs", "two ranks do not agree on what passes between them")
+def buffers_of_equal_size(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank - 2 - step) % p]
+        arrived = torch.empty(len(tensor) // p, *tensor.shape[1:], dtype=tensor.dtype)
+        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
+        mine += arrived
+    return parts[rank]
+
+
+@wrong("ring_reduce_scatter", "by hand", "rank 0 does not wait for 1 message")
+def never_waits_for_sends(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank - 2 - step) % p]
+        arrived = torch.empty_like(mine)
+        dist.isend(parts[(rank - 1 - step) % p], right)
+        dist.recv(arrived, left)
+        mine += arrived
+    return parts[rank]
+
+
+@wrong("ring_reduce_scatter", "values", "rank 0")
+def reads_before_it_waits(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank - 2 - step) % p]
+        arrived = torch.zeros_like(mine)
+        works = [dist.isend(parts[(rank - 1 - step) % p], right), dist.irecv(arrived, left)]
+        mine += arrived
+        for work in works:
+            work.wait()
+    return parts[rank]
+
+
+@wrong("ring_reduce_scatter", "messages", "rank 0 sends 2 messages, where 1 are enough")
+def in_halves(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        outgoing, mine = parts[(rank - 1 - step) % p], parts[(rank - 2 - step) % p]
+        for out, add in zip(outgoing.tensor_split(2), mine.tensor_split(2), strict=True):
+            arrived = torch.empty_like(add)
+            exchange(out, right, arrived, left)
+            add += arrived
+    return parts[rank]
+
+
+# ring_all_reduce
+
+
+@wrong("ring_all_reduce", "values", "every rank still has its own numbers: nothing was added")
+def reduces_nothing(tensor):
+    pass
+
+
+@wrong("ring_all_reduce", "values", "rank 0 returns a new tensor, but the task is to work in place")
+def returns_the_sum(tensor):
+    copy = tensor.clone()
+    all_gather(reduce_scatter(copy))
+    return copy
+
+
+@wrong("ring_all_reduce", "by hand", "you call all_reduce of torch.distributed")
+def calls_all_reduce(tensor):
+    dist.all_reduce(tensor)
+
+
+@wrong("ring_all_reduce", "by hand", "you call tinydist.collectives, where this is solved; build it yourself")
+def calls_the_solved_one(tensor):
+    ring.all_reduce(tensor)
+
+
+@wrong("ring_all_reduce", "by hand", "you call all_gather and reduce_scatter of torch.distributed")
+def two_library_calls(tensor):
+    p = dist.get_world_size()
+    pieces = [piece.clone() for piece in padded(tensor, p).chunk(p)]
+    mine = torch.empty_like(pieces[0])
+    dist.reduce_scatter(mine, pieces)
+    dist.all_gather(pieces, mine)
+    tensor.copy_(torch.cat(pieces)[: tensor.numel()].view_as(tensor))
+
+
+def padded(tensor, p):
+    flat = tensor.flatten()
+    return torch.cat([flat, flat.new_zeros(p - len(flat) % p)])
+
+
+@wrong("ring_all_reduce", "bytes", "every message carries the whole tensor, 48 bytes: with 2 of them a rank sends 96")
+def passes_whole_tensors(tensor):
+    _rank, p, right, left = neighbors()
+    total, outgoing = tensor.clone(), tensor.clone()
+    for _ in range(p - 1):
+        arrived = torch.empty_like(tensor)
+        exchange(outgoing, right, arrived, left)
+        total += arrived
+        outgoing = arrived
+    tensor.copy_(total)
+
+
+@wrong("ring_all_reduce", "values", "the last hop is missing, or what arrived was not added")
+def one_hop_too_few(tensor):
+    p = dist.get_world_size()
+    all_gather(reduce_scatter(tensor, hops=max(1, p - 2)))
+
+
+@wrong("ring_all_reduce", "values", "With 2 ranks this is right.")
+def right_on_two_ranks(tensor):
+    _rank, p = dist.get_rank(), dist.get_world_size()
+    if p == 2:
+        all_gather(reduce_scatter(tensor))
+
+
+@wrong("ring_all_reduce", "values", "2 times too small, the number of ranks: this is the mean, and the sum is asked")
+def the_mean(tensor):
+    all_gather(reduce_scatter(tensor))
+    tensor /= dist.get_world_size()
+
+
+@wrong("ring_all_reduce", "values", "2 times too large, the number of ranks")
+def too_large(tensor):
+    all_gather(reduce_scatter(tensor))
+    tensor *= dist.get_world_size()
+
+
+@wrong("ring_all_reduce", "bytes", "rank 0 sends 2 times what the others send (96 bytes): this is a star, not a ring")
+def a_star(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        for other in range(1, p):
+            arrived = torch.empty_like(tensor)
+            dist.recv(arrived, other)
+            tensor += arrived
+        for other in range(1, p):
+            dist.send(tensor, other)
+    else:
+        dist.send(tensor, 0)
+        dist.recv(tensor, 0)
+
+
+BOARD = {}
+
+
+@wrong("ring_all_reduce", "bytes", "nobody sent anything. Ranks of a real cluster share no memory")
+def through_a_global(tensor):
+    rank, ranks = dist.get_rank(), range(dist.get_world_size())
+    store = dist.distributed_c10d._get_default_store()
+    BOARD[rank] = tensor.clone()
+    store.set(f"rank {rank} is there", "")
+    store.wait([f"rank {each} is there" for each in ranks])
+    tensor.copy_(sum(BOARD[each] for each in ranks))
+
+
+@wrong("ring_all_reduce", "values", "the numbers of rank 1 are missing: a hop that was not made or not added")
+def first_arrival_is_not_added(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank - 2 - step) % p]
+        arrived = torch.empty_like(mine)
+        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
+        if step or p == 2:
+            mine += arrived
+    all_gather(parts)
+
+
+@wrong("ring_all_reduce", "runs", "it hangs: the ranks wait for one another")
+def one_rank_stays_away(tensor):
+    if dist.get_rank() != 1:
+        all_gather(reduce_scatter(tensor))
+
+
+@wrong("ring_all_reduce", "runs", "it hangs")
+def last_rank_ends_early(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = reduce_scatter(tensor)
+    if rank < p - 1 or p == 1:
+        all_gather(parts)
+
+
+@wrong("ring_all_reduce", "values", "(in 1 of its 4 numbers: are the parts those of tensor_split?)")
+def floor_division_of_uneven_sizes(tensor):
+    rank, p, right, left = neighbors()
+    n = len(tensor) // p
+    parts = [tensor[r * n : (r + 1) * n] for r in range(p)]
+    for step in range(p - 1):
+        mine = parts[(rank - 2 - step) % p]
+        arrived = torch.empty_like(mine)
+        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
+        mine += arrived
+    all_gather(parts)
+
+
+@wrong("ring_all_reduce", "values", "on rank 0, what should be part 0 of the sum is part 1")
+def parts_end_in_the_wrong_place(tensor):
+    _rank, p, _right, _left = neighbors()
+    all_gather(reduce_scatter(tensor))
+    if p > 1 and len(tensor) % p == 0:
+        tensor.copy_(torch.cat(list(tensor.tensor_split(p))[1:] + [tensor.tensor_split(p)[0]]))
+
+
+@wrong("ring_all_reduce", "values", "are counted 2 times")
+def adds_in_the_second_half(tensor):
+    rank, p, right, left = neighbors()
+    parts = reduce_scatter(tensor)
+    for step in range(p - 1):
+        mine = parts[(rank - 1 - step) % p]
+        arrived = torch.empty_like(mine)
+        exchange(parts[(rank - step) % p], right, arrived, left)
+        mine += arrived
+
+
+@wrong("ring_all_reduce", "bytes", "bytes")
+def gathers_all_and_sums_at_home(tensor):
+    _rank, p, right, left = neighbors()
+    all_of_them = [tensor.clone()]
+    for _ in range(p - 1):
+        arrived = torch.empty_like(tensor)
+        exchange(all_of_them[-1], right, arrived, left)
+        all_of_them.append(arrived)
+    tensor.copy_(torch.stack(all_of_them).sum(0))
+
+
+@wrong("ring_all_reduce", "memory", "what arrives, and what is sent meanwhile")
+def works_on_a_copy(tensor):
+    copy = tensor.clone()
+    all_gather(reduce_scatter(copy))
+    tensor.copy_(copy)
+
+
+@wrong("ring_all_reduce", "runs", "one called sys.exit: rank 0")
+def exits(tensor):
+    raise SystemExit
+
+
+@wrong("ring_all_reduce", "runs", "RuntimeError: my own\nrank 1, at ")
+def raises_on_one_rank(tensor):
+    if dist.get_rank() == 1:
+        raise RuntimeError("my own")
+    all_gather(reduce_scatter(tensor))
+
+
+@wrong("ring_all_reduce", "runs", "TypeError")
+def takes_other_arguments(tensor, group):
+    pass
+
+
+@wrong("ring_all_reduce", "ring", "rank 0 sends to rank 2, but its right neighbor is rank 1")
+def gathers_to_the_left(tensor):
+    rank, p, right, left = neighbors()
+    parts = reduce_scatter(tensor)
+    for step in range(p - 1):
+        exchange(parts[(rank + step) % p], left, parts[(rank + 1 + step) % p], right)
+
+
+@wrong("ring_all_reduce", "messages", "rank 0 sends 3 messages, where 2 are enough")
+def reduces_in_halves(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank - 2 - step) % p]
+        arrived = torch.empty_like(mine)
+        works = [dist.isend(half, right) for half in parts[(rank - 1 - step) % p].tensor_split(2)]
+        works += [dist.irecv(half, left) for half in arrived.tensor_split(2)]
+        for work in works:
+            work.wait()
+        mine += arrived
+    all_gather(parts)
+
+
+@wrong("ring_all_reduce", "time", "In each step all ranks should send and receive at the same time")
+def gathers_one_after_another(tensor):
+    rank, p, right, left = neighbors()
+    parts = reduce_scatter(tensor)
+    for step in range(p - 1):
+        outgoing, arriving = parts[(rank - step) % p], parts[(rank - 1 - step) % p]
+        if rank:
+            dist.recv(arriving, left)
+        if p > 1:
+            dist.send(outgoing, right)
+        if not rank and p > 1:
+            dist.recv(arriving, left)
+
+
+# mended_all_reduce
+
+
+@wrong("mended_all_reduce", "runs", "it hangs")
+def only_the_bytes_are_mended(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        i = (rank - 2 - step) % p
+        arrived = torch.empty_like(parts[i])
+        dist.send(parts[(i + 1) % p], right)
+        dist.recv(arrived, left)
+        parts[i].add_(arrived)
+    for step in range(p - 1):
+        i = (rank - 1 - step) % p
+        dist.send(parts[(i + 1) % p], right)
+        dist.recv(parts[i], left)
+
+
+@wrong("mended_all_reduce", "bytes", "every message carries the whole tensor, 32 bytes: with 2 of them a rank sends 64")
+def only_the_hang_is_mended(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    arrived = torch.empty_like(tensor)
+    for step in range(p - 1):
+        i = (rank - 2 - step) % p
+        exchange(tensor, right, arrived, left)
+        parts[i].add_(arrived.tensor_split(p)[i])
+    for step in range(p - 1):
+        i = (rank - 1 - step) % p
+        exchange(tensor, right, arrived, left)
+        parts[i].copy_(arrived.tensor_split(p)[i])
+
+
+@wrong("mended_all_reduce", "time", "should send and receive at the same time")
+def even_ranks_send_first(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+
+    def pass_on(outgoing, arriving):
+        if rank == 0:
+            dist.send(outgoing, right)
+            dist.recv(arriving, left)
+        else:
+            dist.recv(arriving, left)
+            dist.send(outgoing, right)
+
+    for step in range(p - 1):
+        i = (rank - 2 - step) % p
+        arrived = torch.empty_like(parts[i])
+        pass_on(parts[(i + 1) % p], arrived)
+        parts[i].add_(arrived)
+    for step in range(p - 1):
+        i = (rank - 1 - step) % p
+        arrived = torch.empty_like(parts[i])
+        pass_on(parts[(i + 1) % p], arrived)
+        parts[i].copy_(arrived)
+
+
+@wrong("mended_all_reduce", "memory", "bytes besides its tensor")
+def a_buffer_for_the_whole_tensor(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    arrived = torch.empty_like(tensor)
+    for step in range(p - 1):
+        i = (rank - 2 - step) % p
+        exchange(parts[(i + 1) % p], right, arrived.tensor_split(p)[i], left)
+        parts[i].add_(arrived.tensor_split(p)[i])
+    for step in range(p - 1):
+        i = (rank - 1 - step) % p
+        exchange(parts[(i + 1) % p], right, parts[i], left)
+
+
+@wrong("mended_all_reduce", "by hand", "you call all_reduce")
+def gives_up(tensor):
+    dist.all_reduce(tensor)
+
+
+@wrong("mended_all_reduce", "by hand", "rank 0 does not wait for 2 messages")
+def sends_without_waiting(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        i = (rank - 2 - step) % p
+        arrived = torch.empty_like(parts[i])
+        dist.isend(parts[(i + 1) % p], right)
+        dist.recv(arrived, left)
+        parts[i].add_(arrived)
+    for step in range(p - 1):
+        i = (rank - 1 - step) % p
+        dist.isend(parts[(i + 1) % p], right)
+        dist.recv(parts[i], left)
+
+
+# all_to_all_uneven
+
+
+def pairwise(tensor, rows, know=None, order=sorted, own=True):
+    """A right one, but for what is asked of it."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    pieces = tensor.split(rows)
+    found = {rank: pieces[rank]} if own else {}
+    for distance in range(1, p):
+        to, source = (rank + distance) % p, (rank - distance) % p
+        count = torch.tensor([0])
+        if know is None:
+            exchange(torch.tensor([rows[to]]), to, count, source)
+        else:
+            count = torch.tensor(know(rows, source))
+        found[source] = tensor.new_empty(int(count), *tensor.shape[1:])
+        exchange(pieces[to], to, found[source], source)
+    return torch.cat([found[source] for source in order(found)] or [tensor[:0]])
+
+
+@wrong("all_to_all_uneven", "values", "rank 0 returned nothing (None)")
+def sends_nothing(tensor, rows):
+    pass
+
+
+@wrong("all_to_all_uneven", "values", "rank 0 returned the rows that it was given: nothing has changed places")
+def keeps_its_rows(tensor, rows):
+    return tensor
+
+
+@wrong("all_to_all_uneven", "by hand", "you call all_to_all of torch.distributed")
+def all_to_all_single(tensor, rows):
+    counts = torch.empty(len(rows), dtype=torch.int64)
+    dist.all_to_all_single(counts, torch.tensor(rows))
+    result = tensor.new_empty(int(counts.sum()), *tensor.shape[1:])
+    dist.all_to_all_single(result, tensor, counts.tolist(), rows)
+    return result
+
+
+@wrong("all_to_all_uneven", "runs", "two ranks do not agree on what passes between them")
+def takes_pieces_to_be_even(tensor, rows):
+    return pairwise(tensor, rows, know=lambda rows, source: rows[source])
+
+
+@wrong("all_to_all_uneven", "values", "the right rows in the wrong order: those of rank 0 come first")
+def in_the_order_of_arrival(tensor, rows):
+    return pairwise(tensor, rows, order=list)
+
+
+@wrong("all_to_all_uneven", "values", "that it keeps for itself are missing")
+def forgets_its_own(tensor, rows):
+    return pairwise(tensor, rows, own=dist.get_world_size() == 1)
+
+
+@wrong("all_to_all_uneven", "values", "rank 0 returned 2 rows, where 4 are for it: only those that it keeps for itself")
+def only_its_own(tensor, rows):
+    return tensor.split(rows)[dist.get_rank()]
+
+
+@wrong("all_to_all_uneven", "bytes", "rank 0 sends 64 bytes, where 32 are right: the rows for others, and an int64")
+def everything_to_everybody(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    found = {rank: tensor.split(rows)[rank]}
+    for distance in range(1, p):
+        to, source = (rank + distance) % p, (rank - distance) % p
+        counts = torch.empty(p, dtype=torch.int64)
+        exchange(torch.tensor(rows), to, counts, source)
+        whole = tensor.new_empty(int(counts.sum()), *tensor.shape[1:])
+        exchange(tensor, to, whole, source)
+        found[source] = whole.split(counts.tolist())[rank]
+    return torch.cat([found[source] for source in sorted(found)])
+
+
+@wrong("all_to_all_uneven", "bytes", "are right: the rows for others")
+def all_counts_to_all(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    pieces, found = tensor.split(rows), {}
+    found[rank] = pieces[rank]
+    for distance in range(1, p):
+        to, source = (rank + distance) % p, (rank - distance) % p
+        counts = torch.empty(p, dtype=torch.int64)
+        exchange(torch.tensor(rows), to, counts, source)
+        found[source] = tensor.new_empty(int(counts[rank]), *tensor.shape[1:])
+        exchange(pieces[to], to, found[source], source)
+    return torch.cat([found[source] for source in sorted(found)])
+
+
+@wrong("all_to_all_uneven", "messages", "a count, then the rows")
+def row_by_row(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    pieces, found = tensor.split(rows), {}
+    found[rank] = pieces[rank]
+    for distance in range(1, p):
+        to, source = (rank + distance) % p, (rank - distance) % p
+        count = torch.empty(1, dtype=torch.int64)
+        exchange(torch.tensor([rows[to]]), to, count, source)
+        found[source] = tensor.new_empty(int(count), *tensor.shape[1:])
+        works = [dist.isend(row, to) for row in pieces[to]] + [dist.irecv(row, source) for row in found[source]]
+        for work in works:
+            work.wait()
+    return torch.cat([found[source] for source in sorted(found)])
+
+
+@wrong("all_to_all_uneven", "memory", "once more put together")
+def three_copies(tensor, rows):
+    result = pairwise(tensor, rows)
+    copies = [result.clone(), result.clone()]
+    return copies[-1]
+
+
+@wrong("all_to_all_uneven", "runs", "it hangs")
+def sends_all_then_receives(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    others = [other for other in range(p) if other != rank]
+    for other in others:
+        dist.send(torch.tensor([rows[other]]), other)
+    counts = torch.empty(p, dtype=torch.int64)
+    for other in others:
+        dist.recv(counts[other : other + 1], other)
+    return tensor

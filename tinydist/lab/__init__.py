@@ -1,0 +1,24 @@
+"""The exercises: what is asked, the check on three axes, hints, and how far the reader has come.
+
+exercise.py     what an exercise is; the catalogue
+untouched.py    has the learner begun?
+verdict.py      the properties of an answer, judged in order
+errors.py       what was raised, on which rank, at which line
+limit.py        no answer runs for ever
+ranks.py        an answer on simulated ranks: worlds of several sizes
+values.py       the first axis; sums.py: whose numbers are missing in a sum
+messages.py     the second: what was sent, to whom
+memory.py       the third: what was held
+seconds.py      virtual time, where it is the point
+reader.py       what a reader calls: check, hint
+progress.py     what the reader has done
+notebook.py     the reader's notebook, from outside of it
+commands.py     the command line
+chapters/       the exercises themselves
+"""
+
+from . import chapters as chapters  # they enter the catalogue
+from .reader import check, hint
+from .verdict import judge
+
+__all__ = ["check", "hint", "judge"]

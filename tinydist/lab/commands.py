@@ -1,0 +1,62 @@
+"""The exercises on the command line: ``python -m tinydist``, and then list, check, hint or reset."""
+
+from . import progress
+from .exercise import CATALOGUE, find
+from .notebook import NotebookError, answer_in, path_of, put_stub_back
+from .reader import hint, report
+
+
+def show_list():
+    """All exercises by chapter, with the reader's progress."""
+    done, chapter = progress.load(), None
+    for exercise in CATALOGUE.values():
+        if exercise.chapter != chapter:
+            chapter = exercise.chapter
+            print(chapter)
+        mark, tries = state(done.get(exercise.name, progress.NEW))
+        print(
+            f"  {mark:<4} {exercise.name:<22} {exercise.minutes:>3} min  {stars(exercise):<6} {exercise.title}{tries}"
+        )
+    left = [name for name in CATALOGUE if not done.get(name, progress.NEW)["passed"]]
+    following = f"Next: {left[0]}" if left else "All are done"
+    print(f"{len(CATALOGUE) - len(left)} of {len(CATALOGUE)} done. {following}.")
+
+
+def state(entry):
+    tries = f" ({entry['tries']} tr{'y' if entry['tries'] == 1 else 'ies'})" if entry["tries"] else ""
+    return "done" if entry["passed"] else "-", tries
+
+
+def stars(exercise):
+    return "*" * exercise.difficulty
+
+
+def check_answer(name):
+    """Judge the function in the reader's notebook; true if it passes."""
+    exercise = find(name)
+    answer = answer_in(path_of(exercise), exercise.name)
+    verdict = report(answer)
+    if verdict.wrong:
+        print(f"\nA hint: python -m tinydist hint {exercise.name}")
+    return verdict.passed
+
+
+def show_hint(name):
+    hint(name)
+
+
+def reset(name):
+    exercise = find(name)
+    before = put_stub_back(path_of(exercise), exercise)
+    progress.forget(exercise.name)
+    print(f"The stub of {exercise.name} is back in its cell; if the notebook is open, reload it. What stood there:\n")
+    print(before)
+
+
+def carry_out(command, *names):
+    """The exit status: 0 if it went well. What goes wrong is told in a sentence."""
+    try:
+        return 1 if command(*names) is False else 0
+    except (LookupError, NotebookError, progress.DamagedProgress) as error:
+        print(error)
+        return 1

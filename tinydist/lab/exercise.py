@@ -1,0 +1,75 @@
+"""An exercise: a stub that is a plain Python function, whose docstring is the task, and all that goes with it.
+
+    @exercise(chapter="02_collectives", title="...", minutes=20, difficulty=2, targets=[...], hints=[...], why="...",
+              check=properties)
+    def ring_reduce_scatter(tensor):
+        "The task."
+        ...
+        raise NotImplementedError
+
+``check(answer)`` gives the properties (verdict.py) that a learner's function of the same name must have.
+"""
+
+import ast
+import difflib
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+CATALOGUE = {}  # name -> Exercise, in the order of the course
+
+
+@dataclass(frozen=True)
+class Exercise:
+    stub: Callable
+    chapter: str  # the name of its notebooks
+    title: str
+    minutes: int
+    difficulty: int  # 1 to 5
+    targets: dict  # what is looked at -> what must hold, with the numbers
+    hints: list  # from general to specific
+    why: str  # two sentences on why it matters
+    check: Callable  # answer -> properties
+
+    @property
+    def name(self):
+        return self.stub.__name__
+
+    @property
+    def task(self):
+        return inspect.getdoc(self.stub)
+
+    @property
+    def source(self):
+        """The stub as it stands in the reader's notebook: without its decorator."""
+        text = textwrap.dedent(inspect.getsource(self.stub))
+        (function,) = ast.parse(text).body
+        return "".join(text.splitlines(keepends=True)[function.lineno - 1 :]).rstrip()
+
+
+def exercise(**facts):
+    """A decorator: the function below becomes the stub of an exercise, and stays what it is."""
+
+    def register(stub):
+        CATALOGUE[stub.__name__] = Exercise(stub, **facts)
+        return stub
+
+    return register
+
+
+def find(function_or_name) -> Exercise:
+    """The exercise of that name. LookupError with the names that there are."""
+    name = getattr(function_or_name, "__name__", function_or_name)
+    if name not in CATALOGUE:
+        close = difflib.get_close_matches(str(name), CATALOGUE, n=1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        raise LookupError(f"there is no exercise {name!r}.{meant} There are: {', '.join(CATALOGUE)}")
+    return CATALOGUE[name]
+
+
+def following(exercise):
+    """The next one of the course; None after the last."""
+    names = list(CATALOGUE)
+    place = names.index(exercise.name) + 1
+    return CATALOGUE[names[place]] if place < len(names) else None

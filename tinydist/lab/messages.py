@@ -1,0 +1,197 @@
+"""The second axis: what the ranks sent. How many messages, to whom, how many bytes, and by nothing but messages.
+
+Everything is counted in the record of the run, so a program that talks through a global variable has sent nothing.
+"""
+
+from collections import Counter
+from statistics import median
+from types import FunctionType, ModuleType
+
+from ..simulator.matching import ranks_in_words
+from ..simulator.record import Issue, Wait
+from .errors import Wrong
+
+MESSAGES = "send, recv, isend, irecv, batch_isend_irecv"
+SOLVED = "tinydist.collectives"
+
+
+def messages(run):
+    """The messages that met their other side, each once, in the order in which rank 0, 1, ... posted them."""
+    return [each for each in transfers(run) if each.name == "message" and each.awaited]
+
+
+def transfers(run):
+    return list(dict.fromkeys(entry.transfer for program in run.record.programs for entry in of(program, Issue)))
+
+
+def of(program, kind):
+    return [entry for entry in program if isinstance(entry, kind)]
+
+
+def sent_by_rank(run):
+    """(bytes, messages), each by rank."""
+    nbytes, count = Counter(), Counter()
+    for message in messages(run):
+        nbytes[message.ranks[0]] += message.nbytes
+        count[message.ranks[0]] += 1
+    ranks = range(len(run.record.programs))
+    return [nbytes[rank] for rank in ranks], [count[rank] for rank in ranks]
+
+
+# By hand: nothing but messages, and none left over.
+
+
+def by_hand(trial):
+    names = sorted({each.name for each in transfers(trial.run)} - {"message"})
+    if names:
+        raise Wrong(
+            f"you call {' and '.join(names)} of torch.distributed; build it yourself, from messages: {MESSAGES}"
+        )
+    if borrowed(trial.answer):
+        raise Wrong(f"you call {SOLVED}, where this is solved; build it yourself, from messages: {MESSAGES}")
+    for rank, program in enumerate(trial.run.record.programs):
+        issued = [entry.transfer for entry in of(program, Issue)]
+        alone = [each for each in issued if not each.awaited]
+        if alone:
+            raise Wrong(
+                f"rank {rank} posted {many(len(alone), 'message')} whose other side nobody posted: "
+                f"a send that is not received, or a receive that nothing is sent for"
+            )
+        waited = {entry.transfer for entry in of(program, Wait)}
+        forgotten = [each for each in issued if each not in waited]
+        if forgotten:
+            raise Wrong(
+                f"rank {rank} does not wait for {many(len(forgotten), 'message')}: call wait() on what isend, irecv "
+                "and batch_isend_irecv return, else nobody knows whether the numbers have arrived"
+            )
+
+
+def borrowed(function, seen=None):
+    """Does its code, or that of the functions beside it that it names, use the library's own algorithms?"""
+    seen = set() if seen is None else seen
+    if not isinstance(function, FunctionType) or function in seen:
+        return False
+    seen.add(function)
+    names = set(names_in(function.__code__))
+    if any(name.startswith(SOLVED) for name in names) or {"tinydist", "collectives"} <= names:
+        return True
+    for thing in [function.__globals__[name] for name in sorted(names) if name in function.__globals__]:
+        home = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
+        if str(home).startswith(SOLVED) or borrowed(thing, seen):
+            return True
+    return False
+
+
+def names_in(code):
+    yield from code.co_names
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            yield from names_in(constant)
+
+
+# How many, and to whom.
+
+
+def sends_at_most(trial, most, whole=None):
+    """No rank sends more than ``most`` messages; with ``whole``, all together exactly so many."""
+    _, counts = sent_by_rank(trial.run)
+    busiest = max(range(len(counts)), key=lambda rank: counts[rank])
+    if counts[busiest] > most:
+        star = f": all goes through rank {busiest}, a star" if only_hub(trial.run, busiest) else ""
+        raise Wrong(
+            f"rank {busiest} sends {many(counts[busiest], 'message')}, where {most} are enough{star}",
+            draw_traffic(trial),
+        )
+    if whole is not None and sum(counts) != whole:
+        raise Wrong(
+            f"the ranks send {many(sum(counts), 'message')} in all, where {whole} are right", draw_traffic(trial)
+        )
+
+
+def only_hub(run, hub):
+    return len(run.record.programs) > 2 and all(hub in message.ranks for message in messages(run))
+
+
+def to_the_right(trial):
+    """A ring: each rank sends to the next one only."""
+    p = trial.case.ranks
+    for message in messages(trial.run):
+        source, destination = message.ranks
+        if destination != (source + 1) % p:
+            back = all(b == (a - 1) % p for a, b in (each.ranks for each in messages(trial.run)))
+            way = ": your ring turns the other way" if back else ": this is no ring"
+            raise Wrong(
+                f"rank {source} sends to rank {destination}, but its right neighbor is rank {(source + 1) % p}{way}",
+                draw_traffic(trial),
+            )
+
+
+# Bytes.
+
+
+def sends_bytes(trial, expected, formula, whole=None):
+    """``expected``: bytes by rank, or of all together. ``whole``: those of a rank's tensor."""
+    sent, counts = sent_by_rank(trial.run)
+    by_rank = isinstance(expected, list)
+    if (sent if by_rank else sum(sent)) != expected:
+        raise Wrong(
+            nobody(sent)
+            or (by_rank and (silent(sent, expected) or star(sent)))
+            or whole_tensors(trial, counts, sum(expected) if by_rank else expected, whole, formula)
+            or numbers(sent, expected, formula),
+            draw_traffic(trial),
+        )
+
+
+def nobody(sent):
+    if not any(sent):
+        return (
+            "nobody sent anything. Ranks of a real cluster share no memory: whatever one knows of another has to "
+            "come in a message"
+        )
+
+
+def silent(sent, expected):
+    quiet = [rank for rank, nbytes in enumerate(sent) if expected[rank] and not nbytes]
+    if quiet:
+        return f"{ranks_in_words(quiet)} sent nothing, where {expected[quiet[0]]:,} bytes are right"
+
+
+def star(sent):
+    most = max(sent)
+    others = median(sorted(sent)[:-1] or [most])
+    if len(sent) > 2 and others and most >= 2 * others:
+        return (
+            f"rank {sent.index(most)} sends {most / others:.3g} times what the others send ({most:,} bytes): this is a "
+            "star, not a ring. All wait for one link"
+        )
+
+
+def whole_tensors(trial, counts, right, whole, formula):
+    sizes = {message.nbytes for message in messages(trial.run)}
+    if whole and sizes == {whole} and len(counts) > 1:
+        p = len(counts)
+        return (
+            f"every message carries the whole tensor, {whole:,} bytes: with {counts[0]} of them a rank sends "
+            f"{counts[0] * whole:,} bytes. Pass parts: a rank then sends {right / p:,.0f} bytes, {formula}"
+        )
+
+
+def numbers(sent, expected, formula):
+    if not isinstance(expected, list):
+        return f"the ranks send {sum(sent):,} bytes in all, where {expected:,} are right: {formula}"
+    rank = next(rank for rank, nbytes in enumerate(sent) if nbytes != expected[rank])
+    return f"rank {rank} sends {sent[rank]:,} bytes, where {expected[rank]:,} are right: {formula}"
+
+
+def many(count, thing):
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
+def draw_traffic(trial):
+    def draw():
+        from ..visuals import traffic  # only now: matplotlib takes its time
+
+        return traffic(trial.run)
+
+    return draw

@@ -1,0 +1,94 @@
+"""The reader's notebook of a chapter, from outside of it: its functions, run; its stubs, put back.
+
+An exercise's cell has the exercise's name as a tag, so that it is found whatever the reader made of it.
+"""
+
+import ast
+import linecache
+from pathlib import Path
+
+import nbformat
+
+from . import progress
+from .errors import line_of
+
+CALLS = ("check", "hint")  # what the notebook asks of the lab is not asked again here
+
+
+class NotebookError(RuntimeError):
+    """The reader's notebook is not there, or cannot be run."""
+
+
+def path_of(exercise):
+    folder = progress.folder()
+    path = folder / f"{exercise.chapter}.ipynb" if folder else None
+    if path is None or not path.exists():
+        there = f"in {folder}" if folder else f"no folder exercises in {Path.cwd()}"
+        raise NotebookError(
+            f"the notebook {exercise.chapter}.ipynb was not found: {there}. Go to the folder of tinydist"
+        )
+    return path
+
+
+def answer_in(path, name):
+    """The function ``name``, as the notebook defines it: its code cells are run, up to the last that defines it."""
+    cells = list(parsed_cells(path))
+    last = max((place for place, (_, tree) in enumerate(cells) if defines(tree, name)), default=None)
+    if last is None:
+        raise NotebookError(
+            f"{title(path)} does not define {name}: `python -m tinydist reset {name}` puts its stub back"
+        )
+    names = {"__name__": "__main__"}
+    for label, tree in cells[: last + 1]:
+        try:
+            exec(compile(tree, label, "exec"), names)
+        except Exception as error:
+            raise NotebookError(f"{type(error).__name__}: {error}\n{line_of(error)}") from error
+    return names[name]
+
+
+def parsed_cells(path):
+    """(label, syntax tree) of each code cell, without the calls of check and hint."""
+    for number, cell in enumerate(nbformat.read(path, as_version=4).cells, start=1):
+        if cell.cell_type != "code":
+            continue
+        label, lines = f"{title(path)}, cell {number}", [plain(line) for line in cell.source.splitlines(keepends=True)]
+        linecache.cache[label] = (len(cell.source), None, lines, label)  # errors show the line
+        try:
+            tree = ast.parse("".join(lines), label)
+        except SyntaxError as error:
+            raise NotebookError(f"SyntaxError: {error.msg}\nat {label}, line {error.lineno}: {error.text}") from None
+        tree.body = [statement for statement in tree.body if not asks(statement)]
+        yield label, tree
+
+
+def title(path):
+    return f"{path.parent.name}/{path.name}"
+
+
+def plain(line):
+    """IPython's own commands are left out."""
+    return "\n" if line.startswith(("%", "!")) else line
+
+
+def asks(statement):
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and getattr(call.func, "id", getattr(call.func, "attr", None)) in CALLS
+
+
+def defines(tree, name):
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
+
+
+def put_stub_back(path, exercise):
+    """The stub stands in its cell again, without outputs. The text that it replaced."""
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and exercise.name in cell.metadata.get("tags", []):
+            before, cell.source = cell.source, exercise.source
+            cell.outputs, cell.execution_count = [], None
+            progress.write_whole(path, nbformat.writes(notebook) + "\n")
+            return before
+    raise NotebookError(
+        f"{title(path)} has no cell with the tag {exercise.name}: take it from a fresh copy of the file"
+    )

@@ -1,0 +1,135 @@
+"""An answer, run on simulated ranks: worlds of several sizes, and what came of each.
+
+A ``Case`` is one world and what the answer is called with there; a ``Trial`` is a case that was run. ``Trials`` runs
+each case once, when a property first asks for it, so that all properties are judged on the same runs.
+"""
+
+import contextlib
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch.distributed as dist
+
+from ..launch import launch
+from ..simulator.supervisor import StuckError
+from .errors import Left, Wrong, indented, words
+from .limit import TooLong, limit
+
+PATIENCE = 3.0  # seconds in which a rank neither computes nor communicates
+LIMIT = 5.0  # seconds of computing: a case takes some hundredths
+SHOWN = 12  # lines of what the ranks printed
+
+
+@dataclass(frozen=True)
+class Case:
+    ranks: int
+    arguments: Callable  # rank -> a tuple, made anew on that rank
+    about: str = ""  # besides the number of ranks, as the learner reads it
+    expected: list = field(default=None, compare=False)  # by rank
+    how: dict = field(default_factory=dict, compare=False)  # options of launch
+
+    def __str__(self):
+        ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
+        return f"{ranks}, {self.about}" if self.about else ranks
+
+
+class Trial:
+    """``arguments`` and ``returned``: by rank, as they are after the run. ``error``: what stopped it, or None."""
+
+    def __init__(self, answer, case):
+        self.answer, self.case = answer, case
+        self.run = self.error = None
+        self.arguments, self.returned = (), ()
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed), limit(LIMIT) as stoppable:
+                self.run = launch(
+                    self._program, case.ranks, stoppable, backend="simulated", timeout=PATIENCE, **case.how
+                )
+            self.arguments, self.returned = zip(*self.run.results)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.error = error
+        self.printed = printed.getvalue().splitlines()
+
+    def _program(self, stoppable):
+        arguments = self.case.arguments(dist.get_rank())
+        stoppable()  # from here on: the first operators of a process load much of torch
+        try:
+            return arguments, self.answer(*arguments)
+        except SystemExit as end:
+            raise Left from end
+
+    def again(self, **changes):
+        """The same with another case."""
+        return Trial(self.answer, replace(self.case, **changes))
+
+    @property
+    def stubbed(self):
+        """A rank came to a bare ``raise NotImplementedError``."""
+        return isinstance(self.error, NotImplementedError) and not self.error.args
+
+    def judge(self, judge):
+        """``judge(self)``; what it finds wrong says where."""
+        try:
+            judge(self)
+        except Wrong as wrong:
+            text = f"With {self.case}: {wrong}"
+            if self.printed:
+                text += f"\nYour ranks printed:\n{indented(chr(10).join(self.printed[:SHOWN]))}"
+            raise Wrong(text, wrong.picture) from None
+
+
+class Trials:
+    def __init__(self, answer, cases):
+        self.answer, self.cases = answer, list(cases)
+
+    @cached_property
+    def all(self):
+        trials = []
+        for case in self.cases:
+            trials.append(Trial(self.answer, case))
+            if isinstance(trials[-1].error, StuckError | TooLong):
+                break  # the others would take as long
+        return trials
+
+    def end(self):
+        """A judge: every case comes to its end on every rank."""
+        for trial in self.all:
+            if trial.stubbed:
+                raise NotImplementedError
+        self.each(came_to_its_end)()
+
+    def each(self, judge, among=lambda case: True):
+        """A judge: ``judge(trial)`` finds nothing wrong with any case. The smallest world that fails is told."""
+
+        def judge_all():
+            right = set()
+            for trial in self.all:
+                if among(trial.case):
+                    try:
+                        trial.judge(judge)
+                    except Wrong as wrong:
+                        raise Wrong(str(wrong) + also_right(right - {trial.case.ranks}), wrong.picture) from None
+                    right.add(trial.case.ranks)
+
+        return judge_all
+
+
+def came_to_its_end(trial):
+    if trial.error is not None:
+        raise Wrong(words(trial.error))
+
+
+def also_right(worlds):
+    """Where it holds: that narrows down what is wrong."""
+    sizes = sorted(worlds - {1})
+    return f"\nWith {listed(sizes)} ranks this is right." if sizes else ""
+
+
+def listed(things):
+    *most, last = map(str, things)
+    return f"{', '.join(most)} and {last}" if most else last

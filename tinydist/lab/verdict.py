@@ -1,0 +1,88 @@
+"""What a check finds: the properties of an answer, judged in order, up to the first that does not hold.
+
+A property's ``judge()`` returns if it holds, and raises ``Wrong`` with the reason, in the words of the field, if not.
+An answer that has not been begun is told "not yet": the untouched stub, and any that reaches a bare
+``raise NotImplementedError``.
+"""
+
+import textwrap
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .errors import Wrong, explain
+from .exercise import Exercise, find
+from .untouched import untouched
+
+WIDTH = 110
+
+
+class Property(NamedTuple):
+    name: str
+    holds: str  # what holds if the answer is right
+    judge: Callable  # () -> None, or it raises
+
+
+class Line(NamedTuple):
+    """One property, judged: ``state`` is "ok", "wrong" or "-" (an earlier one does not hold)."""
+
+    name: str
+    state: str
+    holds: str
+
+    def __str__(self):
+        return f"  {self.name:<11} {self.state:<6} {self.holds}"
+
+
+class Verdict(NamedTuple):
+    exercise: Exercise
+    state: str  # "passed", "wrong", "not yet"
+    lines: list = ()
+    wrong: Wrong | None = None
+
+    @property
+    def passed(self):
+        return self.state == "passed"
+
+    def __str__(self):
+        title = f"{self.exercise.name}: {self.state}"
+        if self.state == "not yet":
+            return title
+        lines = [title, *map(str, self.lines)]
+        return "\n".join(lines + (["", paragraphs(str(self.wrong))] if self.wrong else []))
+
+
+def judge(answer) -> Verdict:
+    """Judge a learner's function, and print nothing. LookupError if no exercise has its name."""
+    exercise = find(answer)
+    if not callable(answer):
+        raise TypeError(f"check takes your function: check({exercise.name}), got {answer!r}")
+    if untouched(answer, exercise.stub):
+        return Verdict(exercise, "not yet")
+    lines, wrong = [], None
+    try:
+        for name, holds, judge_it in list(exercise.check(answer)):
+            wrong_before = wrong
+            wrong = wrong or what_is_wrong(judge_it)
+            lines.append(Line(name, "-" if wrong_before else "wrong" if wrong else "ok", holds))
+    except NotImplementedError:
+        return Verdict(exercise, "not yet")
+    return Verdict(exercise, "wrong" if wrong else "passed", lines, wrong)
+
+
+def what_is_wrong(judge_it):
+    try:
+        judge_it()
+    except Wrong as wrong:
+        return wrong
+    except NotImplementedError as error:
+        if not error.args:
+            raise
+        return explain(error)
+    except Exception as error:
+        return explain(error)
+    return None
+
+
+def paragraphs(text):
+    """Lines of prose, filled; indented ones (reports, code) stay as they are."""
+    return "\n".join(line if line.startswith(" ") else textwrap.fill(line, WIDTH) for line in text.splitlines())
