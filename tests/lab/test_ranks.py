@@ -88,14 +88,43 @@ def test_a_loop_without_end(monkeypatch):
     assert "it does not end: rank 0, at " in told(answer)
 
 
-def test_a_rank_that_waits_for_no_message(monkeypatch):
-    monkeypatch.setattr(ranks, "PATIENCE", 0.3)
-    told_to_go_on = threading.Event()
+def test_a_loop_that_catches_what_stops_it(monkeypatch):
+    monkeypatch.setattr(ranks, "LIMIT", 0.3)
+    runs = []
 
     def answer(tensor):
-        told_to_go_on.wait(3.0)
+        runs.append(1)
+        try:
+            while True:
+                dist.all_reduce(tensor)
+        except:  # noqa: E722
+            return
 
-    assert "rank 0 has held the baton for 0.3 s" in told(answer, sizes=(1, 2, 3, 4))
+    assert "it does not end, and its `except:` catches" in told(answer, sizes=(1, 2, 3))
+    assert len(runs) == 1  # the other cases would take as long
+
+
+def test_an_answer_that_is_only_slow(monkeypatch):
+    monkeypatch.setattr(ranks, "DEADLINE", 0.0)
+    runs = []
+    assert "it is too slow to be judged: 1 of 3 runs took more" in told(runs.append, sizes=(1, 1, 1))
+    assert len(runs) == 1
+
+
+def test_a_rank_that_waits_for_no_message(monkeypatch):
+    monkeypatch.setattr(ranks, "PATIENCE", 0.3)
+    told_to_go_on, threads = threading.Event(), []
+
+    def answer(tensor):
+        threads.append(threading.current_thread())
+        told_to_go_on.wait(30.0)
+
+    text = told(answer, sizes=(1, 2, 3, 4))
+    told_to_go_on.set()
+    for thread in threads:
+        thread.join(30.0)
+    assert "rank 0 " in text and "0.3 s" in text and "It sleeps, or waits for something that is no message" in text
+    assert len(threads) == 1
 
 
 def test_what_the_ranks_printed_is_shown_with_the_failure_and_only_then(capsys):

@@ -1,7 +1,7 @@
 """No answer runs for ever: one that has computed for some seconds gets ``TooLong``, at the line where it is.
 
 A loop that computes without end is no deadlock, and nobody but a clock can tell it from hard work. It is the
-processor's clock, which a busy machine does not slow down.
+processor's clock, which a busy machine does not slow down. An answer may swallow ``TooLong``: ``Limit.passed`` remembers.
 """
 
 import ctypes
@@ -16,21 +16,31 @@ class TooLong(BaseException):
     """Not an Exception: a learner's ``except Exception`` must not stop it."""
 
 
-@contextmanager
-def limit(seconds):
-    """Gives a function that each thread of the answer calls when it starts."""
-    started, over = {}, threading.Event()  # thread -> the processor's time
+class Limit:
+    def __init__(self, seconds):
+        self.seconds, self.passed = seconds, False
+        self.started = {}  # thread -> the processor's time
 
-    def watch():
+    def start(self):
+        """For the thread that calls it, the time counts from now."""
+        self.started.setdefault(threading.get_ident(), time.process_time())
+
+    def watch(self, over):
         while not over.wait(TICK):  # again and again: a bare `except:` catches one
-            if started and time.process_time() - min(started.values()) > seconds:
-                for thread in list(started):
+            if self.started and time.process_time() - min(self.started.values()) > self.seconds:
+                self.passed = True
+                for thread in list(self.started):
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TooLong))
 
-    watcher = threading.Thread(target=watch, name="time limit", daemon=True)
+
+@contextmanager
+def limit(seconds):
+    """While this lasts, threads that have called ``start`` may compute for so long."""
+    limit, over = Limit(seconds), threading.Event()
+    watcher = threading.Thread(target=limit.watch, args=[over], name="time limit", daemon=True)
     watcher.start()
     try:
-        yield lambda: started.setdefault(threading.get_ident(), time.process_time())
+        yield limit
     finally:
         over.set()
         watcher.join()

@@ -6,6 +6,7 @@ each case once, when a property first asks for it, so that all properties are ju
 
 import contextlib
 import io
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,11 +15,12 @@ import torch.distributed as dist
 
 from ..launch import launch
 from ..simulator.supervisor import StuckError
-from .errors import Left, Wrong, indented, words
+from .errors import Left, TooSlow, Wrong, indented, words
 from .limit import TooLong, limit
 
-PATIENCE = 3.0  # seconds in which a rank neither computes nor communicates
-LIMIT = 5.0  # seconds of computing: a case takes some hundredths
+PATIENCE = 1.5  # seconds in which a rank neither computes nor communicates
+LIMIT = 2.0  # seconds of computing: a case takes some hundredths
+DEADLINE = 10.0  # seconds for all cases
 SHOWN = 12  # lines of what the ranks printed
 
 
@@ -44,20 +46,22 @@ class Trial:
         self.arguments, self.returned = (), ()
         printed = io.StringIO()
         try:
-            with contextlib.redirect_stdout(printed), limit(LIMIT) as stoppable:
+            with contextlib.redirect_stdout(printed), limit(LIMIT) as computing:
                 self.run = launch(
-                    self._program, case.ranks, stoppable, backend="simulated", timeout=PATIENCE, **case.how
+                    self._program, case.ranks, computing, backend="simulated", timeout=PATIENCE, **case.how
                 )
             self.arguments, self.returned = zip(*self.run.results)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             self.error = error
+        if computing.passed and not isinstance(self.error, TooLong):
+            self.error = TooLong()  # the answer has swallowed it
         self.printed = printed.getvalue().splitlines()
 
-    def _program(self, stoppable):
+    def _program(self, computing):
         arguments = self.case.arguments(dist.get_rank())
-        stoppable()  # from here on: the first operators of a process load much of torch
+        computing.start()  # from here on: the first operators of a process load much of torch
         try:
             return arguments, self.answer(*arguments)
         except SystemExit as end:
@@ -89,10 +93,12 @@ class Trials:
 
     @cached_property
     def all(self):
-        trials = []
+        trials, begin = [], time.monotonic()
         for case in self.cases:
             trials.append(Trial(self.answer, case))
-            if isinstance(trials[-1].error, StuckError | TooLong):
+            if time.monotonic() - begin > DEADLINE:
+                trials[-1].error = TooSlow(f"{len(trials)} of {len(self.cases)} runs took more than {DEADLINE:.0f} s")
+            if isinstance(trials[-1].error, StuckError | TooLong | TooSlow):
                 break  # the others would take as long
         return trials
 

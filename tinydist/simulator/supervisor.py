@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from .scheduler import DEADLOCK, ENDED, Abort
 
-UNWIND_SECONDS = 10.0  # patience with a thread in native code when the ranks are stopped
+UNWIND_SECONDS = 10.0  # at most: how long threads in native code are waited for when the ranks are stopped
 
 
 class StuckError(RuntimeError):
@@ -52,7 +52,7 @@ class Supervisor:
         seen = quiet = None
         while True:
             try:
-                notice = self.scheduler.notices.get(timeout=1.0)
+                notice = self.scheduler.notices.get(timeout=min(1.0, self.patience / 4))
             except queue.Empty:
                 # Compute moves the processor's clock, communication the count of switches.
                 now = self.scheduler.switches, round(time.process_time() / 0.05 / self.patience)
@@ -98,7 +98,7 @@ class Supervisor:
         """Stop what still runs, one rank after another, the running one first."""
         scheduler = self.scheduler
         scheduler.aborting = True
-        deadline = time.monotonic() + UNWIND_SECONDS
+        deadline = time.monotonic() + min(UNWIND_SECONDS, self.patience)
         started = [task for task in scheduler.tasks if task.thread]
         for task in sorted(started, key=lambda task: task is not scheduler.running):
             while task.thread.is_alive() and time.monotonic() < deadline:
@@ -107,7 +107,7 @@ class Supervisor:
                 elif not task.ended:
                     ident = ctypes.c_ulong(task.thread.ident)
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Abort))
-                task.thread.join(1.0)
+                task.thread.join(min(1.0, self.patience / 4))
         scheduler.running = None
         for task in scheduler.tasks:
             task.thread = None  # now, not later: an interrupt that hits its finalizer would be lost

@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 from .palette import GREY, LIGHT, RANKS, canvas, picture
 from .words import ranks_text
 
-MOST_FRAMES, ONE_ROW = 12, 5
+MOST_FRAMES, ONE_ROW = 12, 4
 SMALLEST = 5.0  # points: what is smaller cannot be read
 
 
