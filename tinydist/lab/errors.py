@@ -8,6 +8,9 @@ from ..simulator.matching import MismatchError
 from ..simulator.supervisor import StuckError
 from .limit import TooLong
 
+BATCH = ("batch_isend_irecv", "_check_p2p_op_list")  # of torch.distributed
+EMPTY_BATCH = "batch_isend_irecv takes no empty list: on 1 rank there is nobody to talk to."
+
 
 class Wrong(Exception):
     """What is wrong with an answer, said to its author. ``picture()`` draws what shows it."""
@@ -21,24 +24,44 @@ class Left(Exception):
     """A rank called sys.exit."""
 
 
+class TooSlow(Exception):
+    """Every run comes to its end, but together they take too long."""
+
+
 def explain(error) -> Wrong:
     """An exception that an answer raised."""
     return Wrong(words(error))
 
 
 def words(error):
+    if isinstance(error, Wrong):  # found on a rank, by what the exercise does there
+        return str(error)
     if isinstance(error, DeadlockError):
         return f"it hangs: the ranks wait for one another.\n{indented(str(error))}"
     if isinstance(error, MismatchError):
         return f"two ranks do not agree on what passes between them.\n{indented(str(error))}"
     if isinstance(error, StuckError):
-        return f"{str(error).split(': it')[0]}. It sleeps, or waits for something that is no message."
+        rank, seconds = re.search(r"rank (\d+) .*?([\d.]+) s", str(error)).groups()
+        return f"rank {rank} does nothing for {seconds} s. It sleeps, or waits for something that is no message."
     where = f"{rank_of(error)}{line_of(error.__cause__ if isinstance(error, Left) else error)}"
+    if isinstance(error, TooSlow):
+        return f"it is too slow to be judged: {error}. A right answer needs less than one. Does it sleep?"
+    if isinstance(error, TooLong) and not rank_of(error):
+        return "it does not end, and its `except:` catches what should stop it: name the exceptions that you expect"
     if isinstance(error, TooLong):
         return f"it does not end: {where}\nIs there a loop whose condition never becomes false?"
     if isinstance(error, Left):
         return f"a rank ends by returning, but one called sys.exit: {where}"
-    return f"{type(error).__name__}: {error}\n{where}" if str(error) else f"{type(error).__name__}, {where}"
+    text = f"{type(error).__name__}: {error}\n{where}" if str(error) else f"{type(error).__name__}, {where}"
+    return f"{text}\n{EMPTY_BATCH}" if of_empty_batch(error) else text
+
+
+def of_empty_batch(error):
+    """torch does not say it: it looks at the first of the list."""
+    link = error.__traceback__
+    while link and link.tb_next:
+        link = link.tb_next
+    return isinstance(error, IndexError) and link and link.tb_frame.f_code.co_name in BATCH
 
 
 def rank_of(error):
