@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -547,3 +548,22 @@ def test_a_program_that_looks_at_its_terminal():
         return sys.stdout.isatty(), sys.stdout.encoding
 
     assert tinydist.launch(partial(program), 1).results == [(False, "utf-8")]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts the threads of a process as Linux lists them")
+def test_a_rank_computes_alone():
+    """OpenMP starts threads for each thread that computes; beside a rank, on its processor, they would only spin."""
+    program = """
+import os
+import torch
+import tinydist
+
+def threads_started():
+    before = len(os.listdir("/proc/self/task"))
+    torch.nn.functional.linear(torch.ones(512, 512), torch.ones(512, 512)), torch.ones(10**6) + 1
+    return len(os.listdir("/proc/self/task")) - before
+
+print(tinydist.launch(threads_started, 2).results)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert run.stdout.strip() == "[0, 0]", run.stderr

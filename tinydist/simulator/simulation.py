@@ -65,8 +65,6 @@ class Simulation:
                 warnings.catch_warnings(),
                 purposes_known(self._ledger) if self.record else nullcontext(),
             ):
-                # As torchrun does: more threads than ranks would only wait for each other.
-                torch.set_num_threads(1)
                 random.seed(self.seed)  # functions that the kernel imported from random draw from its generator
                 results = supervisor.run(lambda rank: self._live(rank, fn, args))
                 by_rank = dict(zip(self.present, results, strict=True))
@@ -84,6 +82,8 @@ class Simulation:
         self.scheduler.wait(event)
 
     def _live(self, rank, fn, args):
+        # As torchrun does. OpenMP counts for each thread, so each rank says it: two on one processor would spin.
+        torch.set_num_threads(1)
         try:
             with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
                 if self.init:
