@@ -195,6 +195,23 @@ def test_on_processes():
     assert_every_rank_has(train_alone(), results)
 
 
+@pytest.mark.parametrize("only", [None, [5]])
+def test_fake_ranks_send_and_hold_what_real_ones_do(only):
+    def program():
+        model = DDP(nn.Linear(64, 64))
+        for _ in range(2):
+            model(torch.ones(8, 64)).sum().backward()
+            model.zero_grad()
+
+    real, fake = (tinydist.launch(program, 8, **how) for how in ({}, {"fake": True, "only": only}))
+    collectives = [
+        [(event.name, event.transfer.nbytes) for event in run.trace.of(5) if event.name in ("broadcast", "all_reduce")]
+        for run in (real, fake)
+    ]
+    assert collectives[0] == collectives[1] and len(collectives[1]) == 2 + 2
+    assert real.memory[5].at_peak["gradients"] == fake.memory[5].at_peak["gradients"]
+
+
 # Errors.
 
 

@@ -81,6 +81,35 @@ def test_the_root_holds_it_all():
     assert 2 * S <= kept[0] - 4 * 4 * 8 <= 4 * S and kept[1:] == [0] * 3
 
 
+def test_outputs_are_on_the_root_alone():
+    """And the others' loss, a sum of zeros that take no memory, changes nothing."""
+    wide, rows = 10_000, 40
+
+    def program():
+        model = DataParallel(torch.nn.Linear(WIDTH, wide, bias=False))
+        output = model(torch.ones(rows, WIDTH))
+        assert output.shape == (rows, wide)
+        loss = output.square().mean() if model.is_root else output.sum()
+        loss.backward()
+        return model.module.weight.grad if model.is_root else loss.item()
+
+    run = tinydist.launch(program, 4)
+    alone = tinydist.launch(program, 1)
+    assert torch.allclose(run.results[0], alone.results[0], atol=1e-7) and run.results[1:] == [0.0] * 3
+    root, *others = (memory.peak for memory in run.memory)
+    assert root > 2 * rows * wide * 4 and max(others) < rows * wide * 4
+
+
+def test_the_root_keeps_no_second_copy_of_the_parameters():
+    def program():
+        model = DataParallel(torch.nn.Linear(1000, 1000, bias=False))
+        with torch.no_grad():
+            model(torch.ones(4, 1000))
+
+    for memory in tinydist.launch(program, 2).memory:
+        assert memory.at_peak["parameters"] == 4_000_000 and memory.peak < 4_100_000
+
+
 # Inference: three ways to use the model, from one rank alone to replicas made once.
 
 

@@ -9,6 +9,7 @@
     pairwise.py        all-to-all
     hierarchical.py    all-reduce over nodes: inside them, and across
     autograd.py        each collective with its conjugate backward
+    agreement.py       the same parameters on all ranks, and the same start
     messages.py        send, receive, and both at once
     reduction.py       sums, means, products, and so on
     cost.py            bytes by rank, messages, steps, seconds

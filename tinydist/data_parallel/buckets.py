@@ -35,7 +35,7 @@ class Bucket:
         view = self.views[parameter]
         if parameter.grad is None:
             view.zero_()
-        elif parameter.grad.data_ptr() != view.data_ptr():
+        elif parameter.grad is not view:
             view.copy_(parameter.grad)
             parameter.grad = view
         self.missing.discard(parameter)

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..collectives.agreement import broadcast_all, check_same_parameters
 from ..simulator.torch_internals import before_backward_ends
 from . import hooks
 from .buckets import MIB, in_buckets
@@ -46,12 +47,13 @@ class DDP(nn.Module):
         self.module, self.group, self.hook = module, group, hook
         self.find_unused, self.static_graph = find_unused, static_graph
         self.signature = self._signature()
-        self._check_same_on_all_ranks()
-        self.broadcast(module.parameters()), self.broadcast(module.buffers())
+        check_same_parameters("DDP", module, group)
+        broadcast_all([*module.parameters(), *module.buffers()], group=group)
         self.buckets = in_buckets(self._trained(), bucket_bytes)
         self.bucket_of = {parameter: bucket for bucket in self.buckets for parameter in bucket.parameters}
         self.share = 1 / dist.get_world_size(group)  # of a rank in the mean
         self.synchronize = True
+        self.reducing = False  # does the backward to come average?
         self.idle = None  # what takes no part in a static graph, once it is known
         self.joined = None  # join.py
         self._reset()
@@ -66,25 +68,6 @@ class DDP(nn.Module):
     def _signature(self):
         return {name: (id(p), p.requires_grad) for name, p in self.module.named_parameters()}
 
-    def _check_same_on_all_ranks(self):
-        mine = [(name, tuple(p.shape), str(p.dtype), p.requires_grad) for name, p in self.module.named_parameters()]
-        everybodys = [None] * dist.get_world_size(self.group)
-        dist.all_gather_object(everybodys, mine, self.group)
-        for rank, theirs in enumerate(everybodys):
-            if theirs != everybodys[0]:
-                differing = set(theirs) ^ set(everybodys[0])
-                name = min((entry[0] for entry in differing), default="their order")
-                raise ValueError(
-                    f"DDP: all ranks must bring the same parameters, but rank {rank} has {len(theirs)} and rank 0 "
-                    f"{len(everybodys[0])}; the first that differs: {name}"
-                )
-
-    @torch.no_grad()
-    def broadcast(self, tensors, root=0):
-        """All ranks get the tensors of the group's rank ``root``."""
-        for tensor in tensors:
-            dist.broadcast(tensor, group=self.group, group_src=root)
-
     # Forward.
 
     def forward(self, *inputs, **options):
@@ -93,7 +76,7 @@ class DDP(nn.Module):
         if self.joined and self.reducing:
             self.share = self.joined.share_of_those_left(1)
         if self.synchronize and self.training:
-            self.broadcast(self.module.buffers())
+            broadcast_all(self.module.buffers(), group=self.group)
         return self.module(*inputs, **options)
 
     def _check_unchanged(self):

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
+from ..collectives.agreement import broadcast_all
+
 
 @contextmanager
 def join(ddp):
@@ -44,7 +46,7 @@ class Joined:
         ddp = self.ddp
         while share := self.share_of_those_left(0):
             if ddp.training:
-                ddp.broadcast(ddp.module.buffers())
+                broadcast_all(ddp.module.buffers(), group=ddp.group)
             for bucket in ddp.buckets:
                 ddp.hook(bucket.flat.zero_(), share, ddp.group)()
         self._take_the_last_model()
@@ -53,5 +55,5 @@ class Joined:
         p = dist.get_world_size(self.ddp.group)
         last = torch.tensor([self.steps * p + dist.get_rank(self.ddp.group)], device=self.ddp.buckets[0].flat.device)
         dist.all_reduce(last, dist.ReduceOp.MAX, group=self.ddp.group)
-        for tensors in (self.ddp.module.parameters(), self.ddp.module.buffers()):
-            self.ddp.broadcast(tensors, root=last.item() % p)
+        module, root = self.ddp.module, last.item() % p
+        broadcast_all([*module.parameters(), *module.buffers()], root, self.ddp.group)

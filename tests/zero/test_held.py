@@ -1,0 +1,111 @@
+"""Bytes held, by the ledger: 4 + 12/p, 2 + 14/p, 16/p a parameter and the stated padding; and the peaks."""
+
+import pytest
+import torch
+from torch import nn
+from zero.ladder import STAGES, stage_1, stage_3
+
+import tinydist
+from tinydist.model import GPT, GPTConfig
+from tinydist.zero import Gradients, OptimizerStates, Parameters
+
+TINY = GPTConfig(vocab_size=61, context=16, layers=2, heads=2, dim=16)
+on_all_stages = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
+
+
+def held_at_last(run, rank=0):
+    return list(run.memory[rank].over_time())[-1][1]
+
+
+def end_of_backward(stage, dtype):
+    """Two steps up to the end of the second backward, where all model states are there and no activation is."""
+    torch.set_default_dtype(dtype)
+    zero = stage(GPT(TINY))
+    tokens = torch.zeros(1, TINY.context, dtype=torch.long)
+    zero.module.loss(tokens, tokens).backward()
+    zero.step()
+    zero.zero_grad()
+    zero.module.loss(tokens, tokens).backward()
+    n = sum(torch.Size(shape).numel() for flat in zero.flats for shape in flat.shapes)
+    return n, sum(flat.padding for flat in zero.flats), len(zero.flats), zero
+
+
+@on_all_stages
+@pytest.mark.parametrize(
+    "ranks, dtype, fake",
+    [
+        (1, torch.bfloat16, False),
+        (2, torch.float32, False),
+        (3, torch.float32, True),
+        (3, torch.float16, False),
+        (8, torch.bfloat16, True),
+    ],
+    ids=str,
+)
+def test_model_states_to_the_byte(stage, ranks, dtype, fake):
+    run = tinydist.launch(end_of_backward, ranks, stage, dtype, fake=fake, only=[0] if fake else None)
+    n, padding, rows, _ = run.results[0]
+    size, own = dtype.itemsize, (n + padding) // ranks
+    held = held_at_last(run)
+    assert n == sum(p.numel() for p in GPT(TINY).parameters()) and padding <= rows * (ranks - 1)
+    assert held["parameters"] == size * (own if stage is stage_3 else n + padding)
+    assert held["gradients"] == size * (n if stage is stage_1 else own)
+    assert held["optimizer states"] == (8 if size == 4 else 12) * own + 4 * rows  # Adam counts each row's steps
+    assert held["communication"] == 0
+    assert held["activations"] + held["other"] < 500  # tokens, and numbers
+
+
+# Peaks. In these runs a layer has 4 W^2 bytes, and activations have next to nothing.
+
+W, LAYERS, RANKS = 64, 6, 4
+LAYER = 4 * W * W
+
+
+def deep(stage, steps, **options):
+    zero = stage(nn.Sequential(*(nn.Linear(W, W, bias=False) for _ in range(LAYERS))), **options)
+    for _ in range(steps):
+        zero.module(torch.ones(1, W)).sum().backward()
+        zero.step()
+        zero.zero_grad()
+    return zero
+
+
+def layerwise(stage, *arguments, **options):
+    """In layers of one row each, on all stages."""
+    if stage is Parameters:
+        return stage(*arguments, units=lambda module: isinstance(module, nn.Linear), **options)
+    return stage(*arguments, bucket_bytes=LAYER, **options)
+
+
+def peaks(stage, **options):
+    """Purpose -> the most held in the second step, when all states are there."""
+
+    def program(steps):
+        return deep(lambda *given, **more: layerwise(stage, *given, **more), steps, **options)
+
+    before, run = (tinydist.launch(program, RANKS, steps) for steps in (1, 2))
+    start = len(before.memory[0].changes)
+    assert run.memory[0].changes[:start] == before.memory[0].changes
+    moments = [held for _, held in run.memory[0].over_time()][start:]
+    return {purpose: max(held[purpose] for held in moments) for purpose in moments[0]}
+
+
+def test_stage_1_holds_all_gradients_and_one_row_more():
+    assert peaks(OptimizerStates)["gradients"] == LAYERS * LAYER + LAYER
+
+
+def test_stage_2_frees_gradients_in_backward():
+    """A row that fills, one in flight, a gradient that has just come, and the shards."""
+    peak = peaks(Gradients)["gradients"]
+    assert peak <= 3 * LAYER + LAYERS * LAYER // RANKS < LAYERS * LAYER
+
+
+@pytest.mark.parametrize("prefetch, whole", [(True, 2), (False, 1)])
+def test_stage_3_frees_parameters(prefetch, whole):
+    """The shards, the layer that runs, and the next one."""
+    assert peaks(Parameters, prefetch=prefetch)["parameters"] == LAYERS * LAYER // RANKS + whole * LAYER
+
+
+def test_stage_3_without_resharding_holds_all_parameters():
+    held = peaks(Parameters, reshard_after_forward=False)["parameters"]
+    assert held == LAYERS * LAYER // RANKS + LAYERS * LAYER

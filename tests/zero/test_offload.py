@@ -1,0 +1,203 @@
+"""Offload to the host and to a disk: the same training; what crosses; what is left on the device; and failures."""
+
+import os
+
+import pytest
+import torch
+from tiny_training import assert_every_rank_has, tiny_mlp
+from torch import nn
+from zero.ladder import A_LAYER, linear, mine, train, trained, trained_alone, two_groups, whole_weights
+
+import tinydist
+from tinydist.hardware import Link
+from tinydist.zero import Disk, Host, Infinity, Offload, OffloadError, estimators
+
+SGD = {"optimizer": torch.optim.SGD, "options": {"lr": 0.2, "momentum": 0.9}}
+
+
+def offload(module, *arguments, **options):
+    return Offload(module, *arguments, bucket_bytes=A_LAYER, **options)
+
+
+def infinity(module, *arguments, **options):
+    return Infinity(module, *arguments, units=linear, **options)
+
+
+def at(home, stage, folder):
+    """A stage whose home is made on the rank itself."""
+    return lambda module, *given, **options: stage(
+        module, *given, home=Disk(folder) if home is Disk else home(), **options
+    )
+
+
+on_both_stages = pytest.mark.parametrize("stage", [offload, infinity], ids=lambda stage: stage.__name__)
+
+
+@on_both_stages
+@pytest.mark.parametrize("home", [Host, Disk])
+@pytest.mark.parametrize(
+    "how", [{}, {**SGD, "param_groups": two_groups, "clip": 0.01, "microbatches": 2}], ids=["AdamW", "all at once"]
+)
+def test_equals_one_process(stage, home, how, tmp_path):
+    run = tinydist.launch(lambda: trained(at(home, stage, tmp_path), **how), 3, observe=False)
+    assert_every_rank_has(trained_alone(**how), run.results)
+
+
+# What crosses the link, and what is left on the device.
+
+W, LAYERS, RANKS = 64, 6, 4
+LAYER = 2 * W * W  # bytes, in 16 bits
+OWN = LAYERS * LAYER // RANKS
+
+
+def deep(stage, home, steps):
+    """16-bit layers, one unit or row each; its activations are small."""
+    torch.set_default_dtype(torch.bfloat16)
+    module = nn.Sequential(*(nn.Linear(W, W, bias=False) for _ in range(LAYERS)))
+    how = {"units": linear, "prefetch": False} if stage is Infinity else {"bucket_bytes": LAYER}
+    zero = stage(module, home=home, **how)
+    start = dict(zero.home.moved)
+    for _ in range(steps):
+        module(torch.ones(1, W)).sum().backward()
+        zero.step()
+        zero.zero_grad()
+    return {name: nbytes - start.get(name, 0) for name, nbytes in zero.home.moved.items()}, zero
+
+
+@pytest.mark.parametrize("fake", [False, True])
+@pytest.mark.parametrize("stage, gathers", [(Offload, 1), (Infinity, 2)])
+def test_bytes_that_cross_the_link(stage, gathers, fake):
+    """Gradients to the host; weights to the device, after the step or for each gather."""
+    for moved, _ in tinydist.launch(lambda: deep(stage, Host(), 1), RANKS, fake=fake).results:
+        assert moved["to host"] == OWN and moved["to device"] == gathers * OWN
+
+
+def test_bytes_that_a_disk_reads_and_writes(tmp_path):
+    """A step after the first: master and two moments in and out; weights out, in for the step and for two gathers."""
+    (one, _), (two, _) = (
+        tinydist.launch(lambda: deep(Infinity, Disk(tmp_path), steps), RANKS).results[0] for steps in (1, 2)
+    )
+    assert two["to disk"] - one["to disk"] == 6 * OWN + OWN
+    assert two["from disk"] - one["from disk"] == 6 * OWN + 3 * OWN
+
+
+def peaks(stage):
+    """The most that is held on the device in the second step, by purpose, and of model states in all."""
+    before, run = (tinydist.launch(deep, RANKS, stage, Host(), steps) for steps in (1, 2))
+    start = len(before.memory[0].changes)
+    moments = [held for _, held in run.memory[0].over_time()][start:]
+    states = ("parameters", "gradients", "optimizer states")
+    return {purpose: max(held[purpose] for held in moments) for purpose in states}
+
+
+def test_offload_holds_on_the_device_what_the_estimator_says():
+    """2 bytes a parameter; and while backward runs, the rows that fill and travel, and a gradient that has come."""
+    peak = peaks(Offload)
+    assert peak["parameters"] == estimators.zero2_needs(LAYERS * W * W, RANKS).device == LAYERS * LAYER
+    assert peak["optimizer states"] == 0
+    assert peak["gradients"] <= 3 * LAYER + LAYER // RANKS
+
+
+def test_infinity_holds_on_the_device_what_the_estimator_says():
+    """4 bytes of the largest layer's; and what the estimator leaves out: a shard on its way, and a row in flight."""
+    peak = peaks(Infinity)
+    estimate = estimators.zero3_needs(LAYERS * W * W, W * W, RANKS).device
+    assert estimate == 2 * LAYER
+    assert peak["optimizer states"] == 0
+    assert peak["parameters"] == LAYER + LAYER // RANKS
+    assert peak["gradients"] <= 3 * LAYER + LAYER // RANKS
+
+
+def test_crossing_takes_time_on_the_link():
+    """On one rank, where nothing else is waited for. Half the bandwidth: twice the time."""
+
+    def seconds(link):
+        return tinydist.launch(lambda: deep(Offload, Host(link), 1), 1)
+
+    fast, slow = (seconds(Link("PCIe", 0.0, bandwidth)) for bandwidth in (10e9, 5e9))
+    crossed = sum(slow.results[0][1].home.moved[name] for name in ("to host", "to device"))
+    assert crossed == 3 * LAYERS * LAYER  # the weights at the start, gradients, new weights
+    assert slow.seconds - fast.seconds == pytest.approx(crossed / 10e9, rel=1e-6)
+    charged = [event for event in slow.trace.of(0, "compute") if event.name == "host step"]
+    assert len(charged) == LAYERS and all(event.end > event.start for event in charged)
+
+
+# Failures: a clear error, and the state of before.
+
+
+def training_that_fails(stage, folder, harm):
+    """Two good steps, one that is harmed, and, once repaired, two more."""
+    zero = at(Disk, stage, folder)(tiny_mlp(), lr=0.01)
+    train(zero, mine, steps=2)
+    inputs, targets = mine(2)
+    nn.functional.mse_loss(zero.module(inputs), targets).backward()
+    before = whole_weights(zero)
+    undo = harm(zero)
+    with pytest.raises(OffloadError) as caught:
+        zero.step()
+    undo()
+    assert_every_rank_has(before, [whole_weights(zero)], atol=0)
+    zero.step()
+    zero.zero_grad()
+    train(zero, lambda step: mine(3 + step), steps=1)
+    return str(caught.value), whole_weights(zero), len(zero.home.files), len(list(zero.home.folder.iterdir()))
+
+
+def disk_is_full(zero):
+    """The third file that rank 1 is about to write is a link to a device that is always full."""
+    if torch.distributed.get_rank() != 1:
+        return lambda: None
+    path = zero.home.folder / f"rank 1 tensor {zero.home.number + 3}"
+    path.symlink_to("/dev/full")
+    return lambda: None
+
+
+def shard_of_rank_1(zero):
+    return zero.home.files[zero.flats[-1].master]
+
+
+def file_is_gone(zero):
+    if torch.distributed.get_rank() != 1:
+        return lambda: None
+    path = shard_of_rank_1(zero)
+    kept = path.rename(path.parent.parent / "aside")
+    return lambda: kept.rename(path)
+
+
+def file_is_truncated(zero):
+    if torch.distributed.get_rank() != 1:
+        return lambda: None
+    path = shard_of_rank_1(zero)
+    whole = path.read_bytes()
+    os.truncate(path, 5)
+    return lambda: path.write_bytes(whole)
+
+
+@on_both_stages
+@pytest.mark.parametrize(
+    "harm, message",
+    [
+        pytest.param(
+            disk_is_full,
+            "cannot be written: No space left on device",
+            marks=pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full"),
+        ),
+        (file_is_gone, "is gone: No such file or directory"),
+        (file_is_truncated, "a shard has 5 bytes, but"),
+    ],
+)
+def test_a_step_that_fails_changes_nothing_on_any_rank(stage, harm, message, tmp_path):
+    """And once the reason is gone, the same step can be taken, and training ends as if nothing had happened."""
+    expected = trained_alone(tiny_mlp)
+    folder = tmp_path / "offload"
+    results = tinydist.launch(training_that_fails, 3, stage, folder, harm).results
+    for rank, (said, found, _, on_disk) in enumerate(results):
+        assert message in said and ("rank 1 of the group has failed" in said) == (rank != 1)
+        assert_every_rank_has(expected, [found])
+        assert on_disk == sum(result[2] for result in results), "files of the step that failed are left"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        Disk(tmp_path / "file" / "folder")

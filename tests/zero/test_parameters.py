@@ -1,0 +1,256 @@
+"""Stage 3: torch's fully_shard, step by step; units, their order, and what is whole when."""
+
+import re
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from data_parallel.awkward_model import Awkward
+from tiny_training import assert_every_rank_has, tiny_mlp, weights
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils.checkpoint import checkpoint
+from zero.ladder import Alone, everything, linear, mine, stage_3, train, trained, trained_alone, whole_weights
+
+import tinydist
+from tinydist.zero import Parameters
+
+
+def uneven():
+    """No dim divides by 2, 3 or 4; the outermost unit has a parameter of its own, between its units."""
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 5), nn.LayerNorm(5), nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 8))
+
+
+def fully_sharded(module, dtype=None):
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)} if dtype else {}
+    for layer in filter(linear, module):
+        fully_shard(layer, mesh=mesh, **policy)
+    return Alone(fully_shard(module, mesh=mesh, **policy), torch.optim.AdamW, lr=0.01)
+
+
+def step_by_step(rung, steps=4):
+    """The whole weights and the norm after each step."""
+    found = []
+    for step in range(steps):
+        inputs, targets = mine(step)
+        F.mse_loss(rung.module(inputs), targets).backward()
+        norm = rung.clip_grad_norm_(0.01).detach()
+        rung.step()
+        rung.zero_grad()
+        found.append({"norm": norm.full_tensor() if isinstance(norm, DTensor) else norm} | whole_weights(rung))
+    return found
+
+
+@pytest.mark.parametrize(
+    "ranks, reshard, make",
+    [(1, True, uneven), (2, True, uneven), (3, True, uneven), (3, False, uneven), (4, True, tiny_mlp)],
+)
+def test_equals_fully_shard_step_by_step(ranks, reshard, make):
+    def ours():
+        return step_by_step(stage_3(make(), lr=0.01, reshard_after_forward=reshard))
+
+    theirs = tinydist.launch(lambda: step_by_step(fully_sharded(make())), ranks, observe=False).results
+    for found in tinydist.launch(ours, ranks, observe=False).results:
+        for step in range(4):
+            assert_every_rank_has(theirs[0][step], [found[step]])
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_16_bits_with_an_fp32_master_equal_fully_shards_mixed_precision(ranks):
+    """There the parameters are fp32, and rounded to compute: what we call the master."""
+
+    def ours():
+        zero = stage_3(tiny_mlp().bfloat16(), lr=0.01)
+        train(zero, lambda step: [tensor.bfloat16() for tensor in mine(step)])
+        return whole_weights(zero)
+
+    def theirs():
+        rung = fully_sharded(tiny_mlp().bfloat16().float(), torch.bfloat16)
+        train(rung, lambda step: [tensor.bfloat16() for tensor in mine(step)])
+        return {name: weight.bfloat16() for name, weight in weights(rung.module).items()}
+
+    expected = tinydist.launch(theirs, ranks).results[0]
+    assert_every_rank_has(expected, tinydist.launch(ours, ranks).results, atol=0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_frozen_units_are_sharded_too(ranks):
+    """Awkward has a frozen layer; it is whole when gradients pass it, and a shard in the end."""
+
+    def program():
+        zero = stage_3(Awkward(), lr=0.01)
+        train(zero, mine)
+        held = sum(p.numel() for p in zero.module.frozen.parameters())
+        return held, whole_weights(zero)
+
+    held, found = zip(*tinydist.launch(program, ranks).results)
+    assert sum(held) == 8 * 8 + 8
+    assert_every_rank_has(trained_alone(), found)
+
+
+def test_parameters_are_shards_between_steps():
+    def program():
+        zero = stage_3(tiny_mlp())
+        before = sum(p.numel() for p in zero.module.parameters())
+        zero.module(torch.ones(1, 8)).sum().backward()
+        return before, sum(p.numel() for p in zero.module.parameters())
+
+    sizes = tinydist.launch(program, 3).results
+    whole = sum(p.numel() for p in tiny_mlp().parameters())
+    assert [sum(column) for column in zip(*sizes)] == [whole, whole]
+    assert max(own for own, _ in sizes) <= whole // 3 + 3
+
+
+def whole_layers(zero):
+    return [number for number, layer in enumerate(filter(linear, zero.module)) if zero.flats_of[layer][0].is_whole]
+
+
+@pytest.mark.parametrize(
+    "options, forward, backward",
+    [
+        ({}, [[0, 1], [1, 2], [2]], [[1, 2], [0, 1], [0]]),
+        ({"prefetch": False}, [[0], [1], [2]], [[2], [1], [0]]),
+        ({"reshard_after_forward": False}, [[0, 1], [0, 1, 2], [0, 1, 2]], [[0, 1, 2], [0, 1], [0]]),
+    ],
+    ids=str,
+)
+def test_what_is_whole_when(options, forward, backward):
+    """While each layer runs; layers are those with parameters."""
+
+    def program():
+        zero, seen = stage_3(tiny_mlp(), **options), [[], []]
+
+        def before_backward(layer, inputs, output):
+            output.register_hook(lambda _: seen[1].append(whole_layers(zero)))
+
+        for layer in filter(linear, zero.module):
+            layer.register_forward_pre_hook(lambda *_: seen[0].append(whole_layers(zero)))
+            layer.register_forward_hook(before_backward)
+        zero.module(torch.ones(1, 8)).sum().backward()
+        return *seen, whole_layers(zero)
+
+    assert tinydist.launch(program, 2).results == [(forward, backward, [])] * 2
+
+
+@pytest.mark.parametrize("units", [linear, "by hand", ()], ids=["rule", "by hand", "one unit"])
+def test_units_change_nothing(units):
+    def program():
+        module = Awkward()
+        chosen = [module.twice, module.into] if units == "by hand" else units
+        zero = Parameters(module, units=chosen, lr=0.01)
+        train(zero, mine)
+        return [type(unit).__name__ for unit in zero.units], whole_weights(zero)
+
+    names, found = zip(*tinydist.launch(program, 3).results)
+    assert names[0] == ["Awkward"] + ["Linear"] * {linear: 4, "by hand": 2, (): 0}[units]
+    assert_every_rank_has(trained_alone(), found)
+
+
+def test_a_tied_weight_belongs_to_what_is_around_both():
+    def program():
+        zero = stage_3(Awkward())
+        own = zero.module.state_dict(keep_vars=True)
+        return zero.owner[own["into.weight"]] is zero.module, zero.owner[own["into.bias"]] is zero.module.into
+
+    assert tinydist.launch(program, 2).results == [(True, True)] * 2
+
+
+def nested():
+    """Units within units, and within them a list and a dict as outputs."""
+    torch.manual_seed(2)
+
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right, self.scale = nn.Linear(8, 8), nn.Linear(8, 8), nn.Parameter(torch.tensor(0.5))
+
+        def forward(self, x):
+            return {"parts": [self.left(x), self.scale * torch.tanh(self.right(x))]}
+
+    class Sums(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pairs = nn.ModuleList(Pair() for _ in range(3))
+
+        def forward(self, x):
+            for pair in self.pairs:
+                x = sum(pair(x)["parts"])
+            return x
+
+    return Sums()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_units_within_units(ranks):
+    def program():
+        zero = Parameters(nested(), units=lambda module: linear(module) or type(module).__name__ == "Pair", lr=0.01)
+        train(zero, mine)
+        return whole_weights(zero)
+
+    assert_every_rank_has(trained_alone(nested), tinydist.launch(program, ranks).results)
+
+
+@pytest.mark.parametrize("around", ["units", "layers in units"])
+def test_activation_checkpointing_changes_nothing(around):
+    def checkpointed(module):
+        for layer in filter(linear, module):
+            inner = layer.forward
+            layer.forward = lambda x, inner=inner: checkpoint(inner, x, use_reentrant=False)
+        return module
+
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = tiny_mlp()
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=False)
+            return x
+
+    def program():
+        zero = stage_3(checkpointed(tiny_mlp()) if around == "layers in units" else Around(), lr=0.01)
+        train(zero, mine)
+        return {name.removeprefix("layers."): weight for name, weight in whole_weights(zero).items()}
+
+    assert_every_rank_has(trained_alone(tiny_mlp), tinydist.launch(program, 3).results)
+
+
+@pytest.mark.parametrize("reshard", [True, False])
+def test_evaluation_between_steps_sees_the_new_weights(reshard):
+    def program():
+        zero, seen = stage_3(tiny_mlp(), lr=0.01, reshard_after_forward=reshard), []
+        for step in range(3):
+            train(zero, lambda _, step=step: mine(step), steps=1)
+            with torch.no_grad():
+                seen.append(zero.module(torch.ones(1, 8)))
+        return seen
+
+    module, seen = tiny_mlp(), []
+    rung = Alone(module, torch.optim.AdamW, lr=0.01)
+    for step in range(3):
+        train(rung, lambda _, step=step: everything(step), steps=1)
+        seen.append(module(torch.ones(1, 8)).detach())
+    for found in tinydist.launch(program, 3).results:
+        torch.testing.assert_close(found, seen, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_a_shuffled_schedule(seed):
+    run = tinydist.launch(lambda: trained(stage_3), 4, schedule="shuffle", seed=seed)
+    assert_every_rank_has(trained_alone(), run.results)
+
+
+def test_a_unit_of_another_module():
+    with pytest.raises(ValueError, match=re.escape("Parameters: units must be modules of the module, got Linear")):
+        tinydist.launch(lambda: Parameters(tiny_mlp(), units=[nn.Linear(2, 2)]), 2)
+
+
+def test_a_list_of_modules_is_no_unit():
+    with pytest.raises(ValueError, match="units are gathered when they are called, and nobody calls a ModuleList"):
+        tinydist.launch(lambda: Parameters(nested(), units=lambda module: isinstance(module, nn.ModuleList)), 2)

@@ -1,0 +1,71 @@
+"""Bytes sent: 2, 2, 3 times (p-1)/p of the parameters; 2 without resharding; what torch's fully_shard sends."""
+
+import pytest
+import torch
+from tiny_training import tiny_mlp
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from zero.ladder import Alone, mine, stage_1, stage_2, stage_3, train
+
+import tinydist
+
+NBYTES = sum(p.nbytes for p in tiny_mlp().parameters())  # of each layer, and so of each row, divisible by 4 ranks
+
+
+def step_of(make, ranks=4, **how):
+    """What each rank sends in a step, the start taken off."""
+
+    def program(steps):
+        train(make(tiny_mlp()), mine, steps, **how)
+
+    one, two = (tinydist.launch(program, ranks, steps) for steps in (1, 2))
+    return [round(sum(two.traffic[rank]) - sum(one.traffic[rank])) for rank in range(ranks)]
+
+
+def volume(times, ranks=4):
+    return [times * (ranks - 1) * NBYTES // ranks] * ranks
+
+
+@pytest.mark.parametrize("stage, times", [(stage_1, 2), (stage_2, 2), (stage_3, 3)])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_volume(stage, times, ranks):
+    assert step_of(stage, ranks) == volume(times, ranks)
+
+
+def test_without_resharding():
+    assert step_of(lambda module: stage_3(module, reshard_after_forward=False)) == volume(2)
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_prefetching_sends_nothing_more(prefetch):
+    assert step_of(lambda module: stage_3(module, prefetch=prefetch)) == volume(3)
+
+
+@pytest.mark.parametrize("stage, times", [(stage_1, 2), (stage_2, 4), (stage_3, 9)])
+def test_three_microbatches(stage, times):
+    """Stage 1 reduces once a step; stage 2 after each backward; stage 3 also gathers twice for each."""
+    assert step_of(stage, microbatches=3) == volume(times)
+
+
+def test_clipping_sends_one_number():
+    """An all-reduce of 4 bytes: 2 (p-1)/p of them a rank, on average."""
+    assert sum(step_of(stage_2, clip=0.1)) == sum(volume(2)) + 4 * 2 * 3
+
+
+def fully_sharded(module, **options):
+    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    for layer in module:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh, **options)
+    return Alone(fully_shard(module, mesh=mesh, **options), torch.optim.AdamW)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("reshard", [True, False])
+def test_sends_what_torchs_own_sends(ranks, reshard):
+    ours, theirs = (
+        step_of(lambda module, make=make: make(module, reshard_after_forward=reshard), ranks)
+        for make in (stage_3, fully_sharded)
+    )
+    assert ours == theirs

@@ -1,0 +1,31 @@
+"""ZeRO: one ladder from DDP to fully sharded. Each stage keeps one thing more of its own shard alone.
+
+shards.py              parameters in one row; what each rank owns of it
+optimizer_states.py    stage 1: the optimizer's states
+gradients.py           stage 2: the gradients
+parameters.py          stage 3: the parameters (FSDP)
+checkpoint.py          whole, or by shards; loaded by any number of ranks
+homes.py               the host's memory, and files: where what is offloaded is kept
+offload.py             stages 2 and 3 with another home (ZeRO-Offload, ZeRO-Infinity)
+estimators.py          what model states need, before anything is run
+"""
+
+from . import checkpoint, estimators
+from .gradients import Gradients
+from .homes import Disk, Host, OffloadError
+from .offload import Infinity, Offload
+from .optimizer_states import OptimizerStates
+from .parameters import Parameters
+
+__all__ = [
+    "Disk",
+    "Gradients",
+    "Host",
+    "Infinity",
+    "Offload",
+    "OffloadError",
+    "OptimizerStates",
+    "Parameters",
+    "checkpoint",
+    "estimators",
+]
