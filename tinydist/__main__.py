@@ -17,7 +17,9 @@ def main(arguments=None):
     command = commands.add_parser("list", help="the exercises, and which are done")
     command.set_defaults(run=lambda chosen: in_the_lab("show_list"))
 
-    add_exercise_command(commands, "check", "check_answer", "check the answer in your notebook (save it first)")
+    add_exercise_command(
+        commands, "check", "check_answers", "check your answer, or all of a chapter (save the notebook)"
+    )
     add_exercise_command(commands, "hint", "show_hint", "the next hint, from general to specific")
     add_exercise_command(commands, "reset", "reset", "put the stub back, and forget the progress")
 

@@ -51,7 +51,33 @@ def test_list(capsys, arguments):
     assert status == 0 and lines[0] == "02_collectives"
     assert lines[1] == "  done tree_broadcast          20 min  **     Broadcast along a tree (3 tries)"
     assert lines[2].startswith(f"  -    {NAME}")
-    assert lines[-1] == f"1 of {len(CATALOGUE)} done. Next: {NAME}."
+    there = [name for name, each in CATALOGUE.items() if (shipped() / f"{each.chapter}.ipynb").exists()]
+    assert lines[-1] == f"1 of {len(there)} done. Next: {NAME}."
+
+
+def test_a_chapter_whose_notebook_is_not_there_is_not_listed(capsys, reader, monkeypatch):
+    for notebook in reader.parent.glob("*.ipynb"):
+        if notebook != reader:
+            notebook.unlink()
+    names = [name for name, exercise in CATALOGUE.items() if exercise.chapter == reader.stem]
+    for name in names:
+        progress.note(name, passed=True)
+    said = run(capsys)[1]
+    titles = [line for line in said.splitlines() if line[0] != " "]
+    assert titles == [reader.stem, f"{len(names)} of {len(names)} done. All are done."]
+    monkeypatch.chdir("/")  # no folder at all
+    assert all(exercise.chapter in run(capsys)[1] for exercise in CATALOGUE.values())
+
+
+def test_check_of_a_chapter(capsys, reader):
+    names = [name for name, exercise in CATALOGUE.items() if exercise.chapter == reader.stem]
+    write(reader, NAME, solution())
+    status, said = run(capsys, "check", reader.stem)
+    assert status == 1 and [name for name in names if f"{name}: not yet" in said] == [n for n in names if n != NAME]
+    assert f"{NAME}: passed" in said
+    shutil.copy(ROOT / "solutions" / reader.name, reader)
+    status, said = run(capsys, "check", reader.stem)
+    assert status == 0 and [said.count(f"{name}: passed") for name in names] == [1] * len(names)
 
 
 def test_check_of_an_answer_and_its_exit_status(capsys, reader):

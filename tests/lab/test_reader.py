@@ -1,5 +1,7 @@
 """What a reader sees: check and hint."""
 
+from functools import partial
+
 import pytest
 
 from tinydist.lab import check, hint, progress
@@ -74,6 +76,24 @@ def test_not_yet_says_nothing_else_and_is_no_try(course, capsys):
     check(course)
     assert capsys.readouterr().out == "double: not yet\n"
     assert progress.load() == {}
+
+
+def test_what_is_no_answer_is_told_and_is_no_traceback(capsys):
+    for answer in (None, partial(right), lambda x: x, misspelt, "double"):
+        check(answer)
+    hint("duoble")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and lines[0] == "there is no exercise None. There are: double, triple"
+    assert lines[3] == "there is no exercise 'duoble'. Did you mean double? There are: double, triple"
+    assert lines[4] == "check takes your function: check(double), got 'double'" and "Did you mean double?" in lines[5]
+    assert progress.load() == {}
+
+
+def misspelt(x):
+    return 2 * x
+
+
+misspelt.__name__ = "duoble"
 
 
 def test_hints_come_one_at_a_time(course, capsys):

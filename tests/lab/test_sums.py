@@ -1,14 +1,16 @@
 """Whose numbers are in a wrong sum: told from the result of any program that adds what it should not."""
 
 import pytest
+import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tinydist.lab.chapters.collectives.all_reduce import the_sum
 from tinydist.lab.chapters.collectives.inputs import sum_case
 from tinydist.lab.errors import Wrong
 from tinydist.lab.ranks import Trial
-from tinydist.lab.sums import SUMS, counts
+from tinydist.lab.sums import SUMS, counts, unchanged
 from tinydist.lab.values import in_place
 
 P = 3
@@ -16,7 +18,7 @@ P = 3
 
 def told(answer, shape=(6,)):
     with pytest.raises(Wrong) as caught:
-        in_place(Trial(answer, sum_case(P, shape, lambda inputs: [sum(inputs)] * P)), SUMS)
+        in_place(Trial(answer, sum_case(P, shape, the_sum)), SUMS)
     return str(caught.value)
 
 
@@ -65,6 +67,69 @@ def test_right_numbers_in_the_wrong_place():
         tensor.copy_(tensor.roll(2))
 
     assert told(answer) == "on rank 0, what should be part 0 of the sum is part 2"
+
+
+def on(rank, part, change):
+    """The right sum, but on one rank one part is what ``change(part of the sum, the rank's own)`` gives."""
+
+    def answer(tensor):
+        own = tensor.clone().tensor_split(P)[part]
+        dist.all_reduce(tensor)
+        if dist.get_rank() == rank:
+            right = tensor.tensor_split(P)[part]
+            right.copy_(change(right, own))
+
+    return answer
+
+
+def test_when_all_is_finished_somewhere_it_is_the_second_half():
+    text = "the first half is right, and rank 0 has the finished part 1 of the sum. But on rank 2 "
+    not_there = "it did not arrive, or was overwritten. Look at the second half"
+    assert told(on(2, 1, lambda right, own: own)) == text + not_there
+    assert told(on(2, 1, lambda right, own: right + own)).startswith(f"{text}numbers are counted 2 times: it was added")
+    assert text in told(on(2, 1, lambda right, own: torch.full_like(own, float("nan"))))
+
+
+def test_when_a_part_is_finished_nowhere_it_may_be_the_first():
+    def answer(tensor):
+        parts = tensor.tensor_split(P)
+        own = parts[1].clone()
+        dist.all_reduce(tensor)
+        parts[1].copy_(own)
+
+    text = "on rank 0, in part 1 of the sum, there are only the numbers of rank 0: the last hop is missing"
+    assert told(answer).startswith(text) and "or the second half has written over it" in told(answer)
+
+
+def test_a_part_that_is_returned_may_be_the_wrong_one():
+    def answer(tensor):
+        kept = tensor.clone()
+        dist.all_reduce(tensor)
+        return kept.tensor_split(P)[dist.get_rank()]
+
+    trial = Trial(answer, sum_case(P, (6,), lambda inputs: list(sum(inputs).tensor_split(P))))
+    assert unchanged(trial, list(trial.returned), trial.case.expected, None).endswith("nothing was added")
+    with_messages = Trial(lambda tensor: swap(tensor).tensor_split(P)[dist.get_rank()], trial.case)
+    text = unchanged(with_messages, list(with_messages.returned), trial.case.expected, None)
+    assert text.endswith("or the sum stands in another part: on which rank does each part end?")
+
+
+def swap(tensor):
+    """Sends its numbers to nobody's use."""
+    rank = dist.get_rank()
+    arrived, sending = torch.empty_like(tensor), dist.isend(tensor, (rank + 1) % P)
+    dist.recv(arrived, (rank - 1) % P)
+    sending.wait()
+    return tensor
+
+
+def test_a_message_that_is_not_waited_for_is_told_first():
+    def answer(tensor):
+        rank = dist.get_rank()
+        dist.isend(tensor, (rank + 1) % P)
+        dist.irecv(torch.empty_like(tensor), (rank - 1) % P)
+
+    assert told(answer).startswith("rank 0 does not wait for 2 messages: call wait()")
 
 
 def test_what_is_no_sum_is_shown_as_numbers():

@@ -5,7 +5,7 @@ import torch
 
 from tinydist.lab.errors import Wrong
 from tinydist.lab.ranks import Case, Trial
-from tinydist.lab.values import in_place, returned
+from tinydist.lab.values import in_place, returned, slightly_off
 
 CASE = Case(2, lambda rank: (torch.arange(4.0),), expected=[torch.arange(4.0) + 1] * 2)
 
@@ -54,3 +54,19 @@ def test_first_difference():
 
     text = "on rank 0, 1 of 4 numbers is wrong. The first is at position 2: 9, where 3 is right"
     assert told(returned, answer) == text
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_numbers_of_fewer_bits(dtype):
+    torch.manual_seed(0)
+    right = torch.rand(100) + 0.1
+    assert 0 < slightly_off(right.to(dtype), right) < 0.5
+    text = told(returned, lambda tensor: tensor + 1.01)
+    assert text.endswith("They are off by about 0.4 %: are they sent, or added, in a smaller dtype?")
+
+
+@pytest.mark.parametrize("change", [lambda right: right * 1.02, lambda right: right + (torch.arange(100) == 7) * 0.01])
+def test_other_differences_are_not_taken_for_those(change):
+    right = torch.ones(100)
+    assert slightly_off(change(right), right) is None
+    assert slightly_off(right, torch.zeros(100)) is None

@@ -1,6 +1,9 @@
 """Judging: in order, up to the first property that does not hold; "not yet" and nothing else."""
 
+import warnings
+
 import pytest
+import torch
 
 from tinydist.lab.errors import Wrong
 from tinydist.lab.exercise import exercise
@@ -89,3 +92,19 @@ def test_an_exception_does_not_pass():
 def test_what_is_no_function():
     with pytest.raises(TypeError, match=r"check takes your function: check\(double\), got 'double'"):
         judge("double")
+
+
+def test_memory_that_nobody_has_written_is_no_number():
+    def double(x):
+        return torch.empty(1).item()
+
+    assert "0 gives nan, where 0 is right" in str(judge(double).wrong)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_what_will_change_in_torch_is_not_told_in_every_run(recwarn):
+    def double(x):
+        warnings.warn("will be gone", FutureWarning, stacklevel=1)
+        return 2 * x
+
+    assert judge(double).passed and not recwarn.list

@@ -1,27 +1,47 @@
 """No wrong answer passes, and each is told what is meant for it."""
 
-import importlib
 from pathlib import Path
 
-import pytest
+from lab.wrong_answers import collectives, data_parallel, mixed_precision
 
 from tinydist.lab import judge
 from tinydist.lab.exercise import CATALOGUE
 
-CHAPTERS = sorted(path.stem for path in (Path(__file__).parent / "wrong_answers").glob("*.py"))
-WRONG_ANSWERS = [
-    each for chapter in CHAPTERS for each in importlib.import_module(f"lab.wrong_answers.{chapter}").WRONG_ANSWERS
-]
+WRONG_ANSWERS = [*collectives.WRONG_ANSWERS, *mixed_precision.WRONG_ANSWERS, *data_parallel.WRONG_ANSWERS]
 
 
-@pytest.mark.parametrize(
-    "answer, rejected_by, told", [each[1:] for each in WRONG_ANSWERS], ids=[e[0] for e in WRONG_ANSWERS]
-)
-def test_wrong_answer(answer, rejected_by, told):
-    verdict = judge(answer)
-    assert verdict.state == "wrong"
-    assert [line.name for line in verdict.lines if line.state == "wrong"] == [rejected_by], verdict.wrong
-    assert told in str(verdict.wrong)
+class Judged:
+    """A class for each chapter, since tests of different classes run side by side."""
+
+    def test_wrong_answer(self, answer, rejected_by, told):
+        verdict = judge(answer)
+        assert verdict.state == "wrong"
+        assert [line.name for line in verdict.lines if line.state == "wrong"] == [rejected_by], verdict.wrong
+        assert told in str(verdict.wrong)
+
+
+class TestCollectives(Judged):
+    answers = collectives.WRONG_ANSWERS
+
+
+class TestMixedPrecision(Judged):
+    answers = mixed_precision.WRONG_ANSWERS
+
+
+class TestDataParallel(Judged):
+    answers = data_parallel.WRONG_ANSWERS
+
+
+def pytest_generate_tests(metafunc):
+    if "rejected_by" in metafunc.fixturenames:
+        names = [name for name, *_ in metafunc.cls.answers]
+        metafunc.parametrize("answer, rejected_by, told", [case for _, *case in metafunc.cls.answers], ids=names)
+
+
+def test_every_chapter_is_judged():
+    files = list((Path(__file__).parent / "wrong_answers").glob("*.py"))
+    assert len(Judged.__subclasses__()) == len(files)
+    assert sum(len(each.answers) for each in Judged.__subclasses__()) == len(WRONG_ANSWERS)
 
 
 def test_every_exercise_has_four_wrong_answers():

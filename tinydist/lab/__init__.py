@@ -4,6 +4,7 @@ exercise.py     what an exercise is; the catalogue
 untouched.py    has the learner begun?
 verdict.py      the properties of an answer, judged in order
 errors.py       what was raised, on which rank, at which line
+own_work.py     the modules whose functions an answer calls
 limit.py        no answer runs for ever
 ranks.py        an answer on simulated ranks: worlds of several sizes
 values.py       the first axis; sums.py: whose numbers are missing in a sum

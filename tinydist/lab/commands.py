@@ -7,9 +7,9 @@ from .reader import hint, report
 
 
 def show_list():
-    """All exercises by chapter, with the reader's progress."""
-    done, chapter = progress.load(), None
-    for exercise in CATALOGUE.values():
+    """The exercises by chapter, with the reader's progress."""
+    done, chapter, shown = progress.load(), None, list(within_reach())
+    for exercise in shown:
         if exercise.chapter != chapter:
             chapter = exercise.chapter
             print(chapter)
@@ -17,9 +17,15 @@ def show_list():
         print(
             f"  {mark:<4} {exercise.name:<22} {exercise.minutes:>3} min  {stars(exercise):<6} {exercise.title}{tries}"
         )
-    left = [name for name in CATALOGUE if not done.get(name, progress.NEW)["passed"]]
+    left = [each.name for each in shown if not done.get(each.name, progress.NEW)["passed"]]
     following = f"Next: {left[0]}" if left else "All are done"
-    print(f"{len(CATALOGUE) - len(left)} of {len(CATALOGUE)} done. {following}.")
+    print(f"{len(shown) - len(left)} of {len(shown)} done. {following}.")
+
+
+def within_reach():
+    """Those that have a notebook in the reader's folder; all, where there is no folder."""
+    folder = progress.folder()
+    return [each for each in CATALOGUE.values() if not folder or (folder / f"{each.chapter}.ipynb").exists()]
 
 
 def state(entry):
@@ -31,9 +37,18 @@ def stars(exercise):
     return "*" * exercise.difficulty
 
 
-def check_answer(name):
-    """Judge the function in the reader's notebook; true if it passes."""
-    exercise = find(name)
+def check_answers(name):
+    """Judge a function in the reader's notebook, or all of a chapter; true if they pass."""
+    chapter = [exercise for exercise in CATALOGUE.values() if exercise.chapter == name]
+    passed = []
+    for exercise in chapter or [find(name)]:
+        if passed:
+            print()
+        passed.append(check_answer(exercise))
+    return all(passed)
+
+
+def check_answer(exercise):
     answer = answer_in(path_of(exercise), exercise.name)
     verdict = report(answer)
     if verdict.wrong:
@@ -42,7 +57,7 @@ def check_answer(name):
 
 
 def show_hint(name):
-    hint(name)
+    hint(find(name).name)
 
 
 def reset(name):

@@ -9,6 +9,8 @@ from ..simulator.supervisor import StuckError
 from .limit import TooLong
 
 BATCH = ("batch_isend_irecv", "_check_p2p_op_list")  # of torch.distributed
+NO_SIZE = ("concrete integers", "negative dimension", "calculation overflowed")  # what torch says of one
+UNWRITTEN = "No tensor has such a size. Is it read from a tensor that a message fills, before wait()?"
 EMPTY_BATCH = "batch_isend_irecv takes no empty list: on 1 rank there is nobody to talk to."
 
 
@@ -53,7 +55,11 @@ def words(error):
     if isinstance(error, Left):
         return f"a rank ends by returning, but one called sys.exit: {where}"
     text = f"{type(error).__name__}: {error}\n{where}" if str(error) else f"{type(error).__name__}, {where}"
-    return f"{text}\n{EMPTY_BATCH}" if of_empty_batch(error) else text
+    if of_empty_batch(error):
+        return f"{text}\n{EMPTY_BATCH}"
+    if isinstance(error, RuntimeError) and any(said in str(error) for said in NO_SIZE):
+        return f"{text}\n{UNWRITTEN}"
+    return text
 
 
 def of_empty_batch(error):

@@ -1,7 +1,8 @@
 """No answer runs for ever: one that has computed for some seconds gets ``TooLong``, at the line where it is.
 
 A loop that computes without end is no deadlock, and nobody but a clock can tell it from hard work. It is the
-processor's clock, which a busy machine does not slow down. An answer may swallow ``TooLong``: ``Limit.passed`` remembers.
+processor's clock, which a busy machine does not slow down. An answer may swallow ``TooLong``; ``Limit.passed``
+remembers.
 """
 
 import ctypes

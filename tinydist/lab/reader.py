@@ -4,11 +4,16 @@ import sys
 
 from . import progress
 from .exercise import find, following
-from .verdict import judge, paragraphs
+from .verdict import exercise_of, judge, paragraphs
 
 
 def check(answer):
     """Judge a function, say what holds and what does not, and remember that it was tried."""
+    try:
+        exercise_of(answer)
+    except (LookupError, TypeError) as error:
+        print(error)
+        return
     verdict = report(answer)
     if verdict.wrong:
         print(f"\nA hint: hint({verdict.exercise.name})")
@@ -37,19 +42,19 @@ def remember(verdict):
 
 
 def what_next(exercise):
+    """Within the chapter: what a notebook shows must not change with the chapters that come after it."""
     found = following(exercise)
-    if found is None:
-        return "This was the last exercise so far."
-    place = "" if found.chapter == exercise.chapter else f" in {found.chapter}"
-    return f"Next{place}: {found.name} ({found.minutes} minutes)"
+    if found is None or found.chapter != exercise.chapter:
+        return f"This was the last exercise of {exercise.chapter}. python -m tinydist lists them all."
+    return f"Next: {found.name} ({found.minutes} minutes)"
 
 
 def hint(exercise):
     """The next hint for a function, or for the exercise of that name: from general to specific, one each time."""
-    exercise = find(exercise)
     try:
+        exercise = find(exercise)
         given = progress.of(exercise.name)["hints"]
-    except progress.DamagedProgress as error:
+    except (LookupError, progress.DamagedProgress) as error:
         print(error)
         return
     hints = exercise.hints

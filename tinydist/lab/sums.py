@@ -9,11 +9,13 @@ everywhere, so that the digits of the result, to base 64, count how often each r
 import torch
 
 from ..simulator.matching import ranks_in_words
-from .messages import sent_by_rank
+from .messages import left_open, sent_by_rank
 from .values import close
 
 BASE = 64
-NOT_ADDED = "the last hop is missing, or what arrived was not added"
+NOT_ADDED = "the last hop is missing, or what arrived was not added (or added before wait)"
+ELSEWHERE = ", or the sum stands in another part: on which rank does each part end?"
+OVERWRITTEN = ", or the second half has written over it"
 
 
 def unchanged(trial, got, expected, pick):
@@ -31,7 +33,8 @@ def unchanged(trial, got, expected, pick):
     else:
         who = f"{ranks_in_words(still)} still {'has its' if len(still) == 1 else 'have their'}"
     sent = sent_by_rank(trial.run)[0]
-    why = f" although messages are sent: {NOT_ADDED}" if any(sent) else ""
+    elsewhere = "" if got[0].shape == inputs[0].shape else ELSEWHERE
+    why = f" although messages are sent: {NOT_ADDED}{elsewhere}" if any(sent) else ""
     return f"{who} own numbers: nothing was added{why}"
 
 
@@ -66,19 +69,21 @@ def contributions(trial, got, expected, pick):
         return None
     marked = pick(again)
     whole = got[0].shape == shape and p > 1
-    found = [say(rank, part, numbers, p) for rank, part, numbers in parts_of(marked, p, whole)]
-    found = [each for each in found if each]
+    tally = list(tally_of(marked, p, whole))
+    second_half = half_way(tally) if whole else None
+    found = list(filter(None, (say(*place, whole) for place in tally)))
+    if second_half or not found:
+        return second_half
     more = len(found) - 1
-    if not found:
-        return None
     return found[0] + (f". So it is with {more} more part{'s' * (more > 1)} of the results" if more else "")
 
 
-def parts_of(marked, p, whole):
+def tally_of(marked, p, whole):
+    """(rank, part, and for each number of it how often each rank's is in it), of the parts that are not empty."""
     for rank, tensor in enumerate(marked):
         for part, numbers in enumerate(tensor.tensor_split(p) if whole else [tensor]):
             if numbers.numel():
-                yield rank, part if whole else rank, numbers.flatten()
+                yield rank, part if whole else rank, [counts(number, p) for number in numbers.flatten().tolist()]
 
 
 def counts(number, p):
@@ -88,9 +93,33 @@ def counts(number, p):
     return [int(number) // BASE**rank % BASE for rank in range(p)]
 
 
-def say(rank, part, numbers, p):
-    once = [1] * p
-    wrong = [each for each in (counts(number, p) for number in numbers.tolist()) if each != once]
+def unfinished(tally):
+    """Of the numbers of a part, those that are not the sum."""
+    return [each for each in tally if each is None or set(each) != {1}]
+
+
+def half_way(tally):
+    """Of an all-reduce: every part is finished, but not on all ranks. Then the reduce-scatter is right."""
+    finished = {}  # part -> a rank that has it
+    for rank, part, numbers in tally:
+        if not unfinished(numbers):
+            finished.setdefault(part, rank)
+    wrong = [(rank, part, unfinished(numbers)) for rank, part, numbers in tally if unfinished(numbers)]
+    if not wrong or len(finished) < len({part for _, part, _ in tally}):
+        return None
+    rank, part, wrong = wrong[0]
+    times = max(wrong[0] or [0])
+    what = "it did not arrive, or was overwritten"
+    if times > 1:
+        what = f"numbers are counted {times} times: it was added to what stood there, and should be copied"
+    return (
+        f"the first half is right, and rank {finished[part]} has the finished part {part} of the sum. But on rank "
+        f"{rank} {what}. Look at the second half"
+    )
+
+
+def say(rank, part, numbers, whole):
+    wrong = unfinished(numbers)
     if not wrong or wrong[0] is None:
         return None
     digits, where = wrong[0], f"on rank {rank}, in part {part} of the sum"
@@ -100,7 +129,7 @@ def say(rank, part, numbers, p):
     double = [source for source, count in enumerate(digits) if count > 1]
     if len(missing) == len(digits) - 1 and not double:
         (only,) = [source for source in range(len(digits)) if source not in missing]
-        return f"{where}, there are only the numbers of rank {only}: {NOT_ADDED}"
+        return f"{where}, there are only the numbers of rank {only}: {NOT_ADDED}{OVERWRITTEN if whole else ELSEWHERE}"
     words = []
     if missing:
         words.append(f"the numbers of {ranks_in_words(missing)} are missing: a hop that was not made or not added")
@@ -109,4 +138,4 @@ def say(rank, part, numbers, p):
     return f"{where}, {', and '.join(words)}"
 
 
-SUMS = (multiple, unchanged, misplaced, contributions)
+SUMS = (left_open, multiple, unchanged, misplaced, contributions)

@@ -6,8 +6,12 @@ An answer that has not been begun is told "not yet": the untouched stub, and any
 """
 
 import textwrap
+import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import NamedTuple
+
+import torch
 
 from .errors import Wrong, explain
 from .exercise import Exercise, find
@@ -53,20 +57,42 @@ class Verdict(NamedTuple):
 
 def judge(answer) -> Verdict:
     """Judge a learner's function, and print nothing. LookupError if no exercise has its name."""
-    exercise = find(answer)
-    if not callable(answer):
-        raise TypeError(f"check takes your function: check({exercise.name}), got {answer!r}")
+    exercise = exercise_of(answer)
     if untouched(answer, exercise.stub):
         return Verdict(exercise, "not yet")
     lines, wrong = [], None
     try:
-        for name, holds, judge_it in list(exercise.check(answer)):
-            wrong_before = wrong
-            wrong = wrong or what_is_wrong(judge_it)
-            lines.append(Line(name, "-" if wrong_before else "wrong" if wrong else "ok", holds))
+        with the_same_every_time():
+            for name, holds, judge_it in list(exercise.check(answer)):
+                wrong_before = wrong
+                wrong = wrong or what_is_wrong(judge_it)
+                lines.append(Line(name, "-" if wrong_before else "wrong" if wrong else "ok", holds))
     except NotImplementedError:
         return Verdict(exercise, "not yet")
     return Verdict(exercise, "wrong" if wrong else "passed", lines, wrong)
+
+
+def exercise_of(answer):
+    """The exercise that a learner's function answers."""
+    exercise = find(answer)
+    if not callable(answer):
+        raise TypeError(f"check takes your function: check({exercise.name}), got {answer!r}")
+    return exercise
+
+
+@contextmanager
+def the_same_every_time():
+    """What ``torch.empty`` returns holds NaN (whole numbers: the largest), and not by luck what an earlier run left.
+    And of what torch means to change in later versions nothing is said, as it would be in every run."""
+    before = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warned)
 
 
 def what_is_wrong(judge_it):

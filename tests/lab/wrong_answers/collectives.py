@@ -1,5 +1,7 @@
 """Wrong answers to the exercises of 02_collectives: each with the property that rejects it, and what it is told."""
 
+import importlib
+
 import torch
 import torch.distributed as dist
 
@@ -127,19 +129,21 @@ def through_a_buffer(tensor, src):
     tensor.copy_(copy)
 
 
-@wrong("tree_broadcast", "time", "A rank that sends several at once shares its link")
-def all_children_at_once(tensor, src):
+@wrong("tree_broadcast", "by hand", "you call tinydist.collectives, where this is solved; build it yourself")
+def imported_by_a_text(tensor, src):
+    importlib.import_module(".".join(["tinydist", "collectives", "tree"])).broadcast(tensor, src)
+
+
+@wrong("tree_broadcast", "values", "rank 0 does not wait for 2 messages: call wait()")
+def waits_for_nothing(tensor, src):
     rank, p = dist.get_rank(), dist.get_world_size()
-    me, children = (rank - src) % p, []
-    distance = 1
+    me, distance = (rank - src) % p, 1
     while distance < p:
         if me < distance and me + distance < p:
-            children.append(dist.isend(tensor, (rank + distance) % p))
+            dist.isend(tensor, (rank + distance) % p)
         elif distance <= me < 2 * distance:
-            dist.recv(tensor, (rank - distance) % p)
+            dist.irecv(tensor, (rank - distance) % p)
         distance *= 2
-    for work in children:
-        work.wait()
 
 
 @wrong("tree_broadcast", "runs", "the ranks wait for one another")
@@ -186,7 +190,7 @@ def all_of_it(tensor):
     return tensor.tensor_split(dist.get_world_size())[dist.get_rank()]
 
 
-@wrong("ring_reduce_scatter", "values", "the last hop is missing, or what arrived was not added")
+@wrong("ring_reduce_scatter", "values", "the last hop is missing, or what arrived was not added (or added before wait)")
 def without_the_last_hop(tensor):
     return reduce_scatter(tensor, hops=max(1, dist.get_world_size() - 2))[dist.get_rank()]
 
@@ -306,6 +310,55 @@ def reads_before_it_waits(tensor):
     return parts[rank]
 
 
+@wrong("ring_reduce_scatter", "values", "rank 0 does not wait for 2 messages: call wait()")
+def never_waits(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank - 2 - step) % p]
+        arrived = torch.empty_like(mine)
+        outgoing = parts[(rank - 1 - step) % p]
+        dist.batch_isend_irecv([dist.P2POp(dist.isend, outgoing, right), dist.P2POp(dist.irecv, arrived, left)])
+        mine += arrived
+    return parts[rank]
+
+
+@wrong("ring_reduce_scatter", "values", "or the sum stands in another part: on which rank does each part end?")
+def each_part_ends_one_rank_too_early(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank - 1 - step) % p]
+        arrived = torch.empty_like(mine)
+        exchange(parts[(rank - step) % p], right, arrived, left)
+        mine += arrived
+    return parts[rank]
+
+
+@wrong("ring_reduce_scatter", "values", "are they sent, or added, in a smaller dtype?")
+def sends_bfloat16(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank - 2 - step) % p]
+        arrived = torch.empty_like(mine, dtype=torch.bfloat16)
+        exchange(parts[(rank - 1 - step) % p].bfloat16(), right, arrived, left)
+        mine += arrived
+    return parts[rank]
+
+
+@wrong("ring_reduce_scatter", "memory", "add in place: parts[i] += arrived")
+def adds_into_new_tensors(tensor):
+    rank, p, right, left = neighbors()
+    parts = list(tensor.tensor_split(p))
+    for step in range(p - 1):
+        i = (rank - 2 - step) % p
+        arrived = torch.empty_like(parts[i])
+        exchange(parts[(i + 1) % p], right, arrived, left)
+        parts[i] = parts[i] + arrived
+    return parts[rank]
+
+
 @wrong("ring_reduce_scatter", "messages", "rank 0 sends 2 messages, where 1 are enough")
 def in_halves(tensor):
     rank, p, right, left = neighbors()
@@ -371,7 +424,7 @@ def passes_whole_tensors(tensor):
     tensor.copy_(total)
 
 
-@wrong("ring_all_reduce", "values", "the last hop is missing, or what arrived was not added")
+@wrong("ring_all_reduce", "values", "the last hop is missing, or what arrived was not added (or added before wait)")
 def one_hop_too_few(tensor):
     p = dist.get_world_size()
     all_gather(reduce_scatter(tensor, hops=max(1, p - 2)))
@@ -472,7 +525,7 @@ def parts_end_in_the_wrong_place(tensor):
         tensor.copy_(torch.cat(list(tensor.tensor_split(p))[1:] + [tensor.tensor_split(p)[0]]))
 
 
-@wrong("ring_all_reduce", "values", "are counted 2 times")
+@wrong("ring_all_reduce", "values", "counted 2 times: it was added to what stood there, and should be copied")
 def adds_in_the_second_half(tensor):
     rank, p, right, left = neighbors()
     parts = reduce_scatter(tensor)
@@ -481,6 +534,40 @@ def adds_in_the_second_half(tensor):
         arrived = torch.empty_like(mine)
         exchange(parts[(rank - step) % p], right, arrived, left)
         mine += arrived
+
+
+@wrong("ring_all_reduce", "values", "on rank 0 it did not arrive, or was overwritten. Look at the second half")
+def first_half_only(tensor):
+    reduce_scatter(tensor)
+
+
+@wrong("ring_all_reduce", "values", "the first half is right, and rank 1 has the finished part 1 of the sum")
+def second_half_one_step_short(tensor):
+    rank, p, right, left = neighbors()
+    parts = reduce_scatter(tensor)
+    for step in range(p - 2):
+        exchange(parts[(rank - step) % p], right, parts[(rank - 1 - step) % p], left)
+
+
+@wrong("ring_all_reduce", "values", "or the second half has written over it")
+def overwrites_the_finished_part(tensor):
+    rank, p, right, left = neighbors()
+    parts = reduce_scatter(tensor)
+    for step in range(p - 1):
+        outgoing, arriving = parts[(rank - 1 - step) % p].clone(), torch.empty_like(parts[(rank - 2 - step) % p])
+        exchange(outgoing, right, arriving, left)
+        parts[(rank - 2 - step) % p].copy_(arriving)
+
+
+@wrong("ring_all_reduce", "values", "are they sent, or added, in a smaller dtype?")
+def gathers_bfloat16(tensor):
+    rank, p, right, left = neighbors()
+    parts = reduce_scatter(tensor)
+    for step in range(p - 1):
+        arriving = parts[(rank - 1 - step) % p]
+        arrived = torch.empty_like(arriving, dtype=torch.bfloat16)
+        exchange(parts[(rank - step) % p].bfloat16(), right, arrived, left)
+        arriving.copy_(arrived)
 
 
 @wrong("ring_all_reduce", "bytes", "bytes")
@@ -769,3 +856,59 @@ def sends_all_then_receives(tensor, rows):
     for other in others:
         dist.recv(counts[other : other + 1], other)
     return tensor
+
+
+@wrong("all_to_all_uneven", "time", "Ranks wait for one another's turn. Post all sends and receives at once")
+def pair_after_pair(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    pieces, found = tensor.split(rows), {}
+    found[rank] = pieces[rank]
+
+    def turn(outgoing, arriving, other):
+        first, second = (dist.send, dist.recv) if rank < other else (dist.recv, dist.send)
+        first(outgoing if first is dist.send else arriving, other)
+        second(arriving if first is dist.send else outgoing, other)
+
+    for other in range(p):
+        if other != rank:
+            count = torch.empty(1, dtype=torch.int64)
+            turn(torch.tensor([rows[other]]), count, other)
+            found[other] = tensor.new_empty(int(count), *tensor.shape[1:])
+            turn(pieces[other], found[other], other)
+    return torch.cat([found[source] for source in sorted(found)])
+
+
+@wrong("all_to_all_uneven", "runs", "batch_isend_irecv takes no empty list: on 1 rank there is nobody to talk to.")
+def an_empty_batch(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    others = [other for other in range(p) if other != rank]
+    counts = torch.tensor(rows)
+    dist.batch_isend_irecv([dist.P2POp(dist.isend, counts[other : other + 1], other) for other in others])
+
+
+@wrong("all_to_all_uneven", "values", "rank 0 does not wait for 2 messages: call wait()")
+def looks_at_rows_before_they_arrive(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    counts = torch.empty(p, dtype=torch.int64)
+    counts[rank] = rows[rank]
+    for distance in range(1, p):
+        to, source = (rank + distance) % p, (rank - distance) % p
+        exchange(torch.tensor([rows[to]]), to, counts[source : source + 1], source)
+    pieces, found = tensor.split(rows), [tensor.new_empty(int(count), *tensor.shape[1:]) for count in counts]
+    found[rank] = pieces[rank]
+    for distance in range(1, p):
+        dist.isend(pieces[(rank + distance) % p], (rank + distance) % p)
+        dist.irecv(found[(rank - distance) % p], (rank - distance) % p)
+    return torch.cat(found)
+
+
+@wrong("all_to_all_uneven", "runs", "Is it read from a tensor that a message fills, before wait()?")
+def looks_at_counts_before_they_arrive(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    counts = torch.empty(p, dtype=torch.int64)
+    counts[rank] = rows[rank]
+    for distance in range(1, p):
+        to, source = (rank + distance) % p, (rank - distance) % p
+        dist.isend(torch.tensor([rows[to]]), to)
+        dist.irecv(counts[source : source + 1], source)
+    return tensor.new_empty(int(counts.sum()), *tensor.shape[1:])

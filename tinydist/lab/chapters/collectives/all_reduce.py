@@ -5,6 +5,7 @@ import torch.distributed as dist
 from ...exercise import exercise
 from ...memory import holds_at_most
 from ...messages import by_hand, sends_at_most, sends_bytes, to_the_right
+from ...own_work import Watched
 from ...ranks import Trials
 from ...seconds import steps_seconds, takes_at_most
 from ...sums import SUMS
@@ -26,7 +27,7 @@ def the_sum(inputs):
 
 
 def properties(answer):
-    trials = Trials(answer, sum_cases(the_sum))
+    trials = Trials(Watched(answer), sum_cases(the_sum))
     yield Property("runs", "it ends on 1, 2, 3, 4 and 8 ranks without an error", trials.end)
     yield Property("values", "every rank has the sum, in its tensor", trials.each(lambda t: in_place(t, SUMS)))
     yield Property("by hand", "nothing but messages, each received and waited for", trials.each(by_hand))
@@ -50,7 +51,8 @@ def one_a_step(trial):
 
 
 def two_parts(trial):
-    holds_at_most(trial, 2 * max(part_bytes(trial.case)), "what arrives, and what is sent meanwhile")
+    words = "what arrives, and what is sent meanwhile. Work on the tensor itself, and add in place: parts[i] += arrived"
+    holds_at_most(trial, 2 * max(part_bytes(trial.case)), words)
 
 
 def in_steps(trial):
@@ -83,7 +85,8 @@ def in_steps(trial):
 def ring_all_reduce(tensor):
     """Replace ``tensor`` on every rank by the sum of all ranks' tensors, in place, on a ring.
 
-    Pass parts of ``tensor.tensor_split(p)`` to the right: first until each is summed, then until all ranks have all.
+    Cut it into p parts, as ``tensor.tensor_split(p)`` does, and pass them to the right: first until each is summed,
+    then until all ranks have all.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % p, (rank - 1) % p

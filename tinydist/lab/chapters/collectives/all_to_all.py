@@ -6,8 +6,10 @@ import torch.distributed as dist
 from ...errors import Wrong
 from ...exercise import exercise
 from ...memory import holds_at_most
-from ...messages import by_hand, draw_traffic, many, messages, sends_bytes
+from ...messages import by_hand, draw_traffic, left_open, many, messages, sends_bytes
+from ...own_work import Watched
 from ...ranks import Case, Trials
+from ...seconds import ROOM, steps_seconds, takes_at_most
 from ...values import close, returned
 from ...verdict import Property
 from .inputs import numbers
@@ -15,6 +17,7 @@ from .inputs import numbers
 WIDTH = 3  # numbers in a row
 COUNT = 8  # bytes of a count: one int64
 LARGE = 128  # rows
+WIDE = 1 << 13  # numbers in a row, where time is judged: an exchange of rows takes much longer than one of counts
 
 
 def plan(ranks, kind):
@@ -32,12 +35,12 @@ def plan(ranks, kind):
     ]
 
 
-def case(ranks, kind, **how):
+def case(ranks, kind, width=WIDTH, **how):
     rows = plan(ranks, kind)
-    inputs = [numbers(rank, (sum(rows[rank]), WIDTH)) for rank in range(ranks)]
+    inputs = [numbers(rank, (sum(rows[rank]), width)) for rank in range(ranks)]
     pieces = [tensor.split(mine) for tensor, mine in zip(inputs, rows)]
     expected = [torch.cat([mine[rank] for mine in pieces]) for rank in range(ranks)]
-    words = "rows " + ("in another order of events" if how else kind)
+    words = "rows " + ("in another order of events" if how else kind) + (", and wide" if width > WIDTH else "")
     return Case(ranks, lambda rank: (numbers(rank, inputs[rank].shape), list(rows[rank])), words, expected, how)
 
 
@@ -48,6 +51,7 @@ def cases():
     for seed in (1, 2):
         yield case(4, "uneven", schedule="shuffle", seed=seed)
     yield case(4, "large")
+    yield case(4, "even", WIDE)
 
 
 def pieces_of(trial):
@@ -73,8 +77,8 @@ def right_rows(trial):
         right = trial.case.expected[rank]
         if isinstance(mine, torch.Tensor) and mine.dim() == 2 and len(mine) != len(right):
             count = f"rank {rank} returned {many(len(mine), 'row')}, where {len(right)} are for it"
-            raise Wrong(count + missing(trial, rank, mine))
-    returned(trial, [order])
+            raise Wrong(left_open(trial) or count + missing(trial, rank, mine))
+    returned(trial, [left_open, order])
 
 
 def missing(trial, rank, mine):
@@ -90,13 +94,14 @@ def missing(trial, rank, mine):
 
 
 def properties(answer):
-    trials = Trials(answer, cases())
+    trials = Trials(Watched(answer), cases())
     yield Property("runs", "it ends on 1, 2, 3, 4 and 8 ranks without an error", trials.end)
     yield Property("values", "the rows for this rank, in the order of the ranks", trials.each(right_rows))
     yield Property("by hand", "nothing but messages, each received and waited for", trials.each(by_hand))
     yield Property("bytes", "the rows for others, and 8 bytes to each other rank", trials.each(rows_and_counts))
     yield Property("messages", "to each other rank one count and, if any, its rows", trials.each(two_to_each))
     yield Property("memory", "twice the rows that are returned", trials.each(twice_the_rows, is_large))
+    yield Property("time", "at most 5 % above p-1 exchanges of counts and p-1 of rows", trials.each(in_steps, is_wide))
 
 
 def rows_and_counts(trial):
@@ -134,6 +139,24 @@ def twice_the_rows(trial):
     holds_at_most(trial, most, "the rows as they arrive, once more put together, and the counts")
 
 
+def is_wide(case):
+    return "wide" in case.about
+
+
+def in_steps(trial):
+    """Pairwise exchange of the counts, and then of the rows. All at once takes less: fewer latencies, as many bytes."""
+    p = trial.case.ranks
+    piece = trial.case.expected[0].nbytes // p
+    takes_at_most(
+        trial,
+        steps_seconds(p - 1, COUNT) + steps_seconds(p - 1, piece),
+        "p-1 exchanges of counts and p-1 of rows take (p-1) (2 alpha + (8 + piece)/beta)",
+        "Ranks wait for one another's turn. Post all sends and receives at once, and wait then; or in step k send to "
+        "rank + k, and receive from rank - k at the same time",
+        ROOM,
+    )
+
+
 @exercise(
     chapter="02_collectives",
     title="All-to-all of unequal pieces",
@@ -144,6 +167,8 @@ def twice_the_rows(trial):
         "bytes": "each rank sends the rows for others, and one int64 (8 bytes) to each other rank",
         "messages": "to each other rank one count, then its rows (none, or an empty one, for 0 rows); none to itself",
         "memory": "at most twice the rows that are returned, besides the tensor",
+        "time": "if all pieces are equal, at most 5 % more than p-1 exchanges of counts and p-1 of rows take: "
+        "(p-1) (2 alpha + (8 + piece)/beta)",
     },
     hints=[
         "A receive needs a tensor of the right size. Nobody knows it before the sender says it: exchange the counts "

@@ -5,6 +5,7 @@ import torch.distributed as dist
 from ...exercise import exercise
 from ...memory import holds_at_most
 from ...messages import by_hand, sends_at_most, sends_bytes, to_the_right
+from ...own_work import Watched
 from ...ranks import Trials
 from ...seconds import steps_seconds, takes_at_most
 from ...sums import SUMS
@@ -18,7 +19,7 @@ def parts_of_the_sum(inputs):
 
 
 def properties(answer):
-    trials = Trials(answer, sum_cases(parts_of_the_sum))
+    trials = Trials(Watched(answer), sum_cases(parts_of_the_sum))
     yield Property("runs", "it ends on 1, 2, 3, 4 and 8 ranks without an error", trials.end)
     yield Property("values", "rank r returns part r of the sum", trials.each(lambda t: returned(t, SUMS)))
     yield Property("by hand", "nothing but messages, each received and waited for", trials.each(by_hand))
@@ -42,7 +43,8 @@ def one_a_step(trial):
 
 
 def two_parts(trial):
-    holds_at_most(trial, 2 * max(part_bytes(trial.case)), "what arrives, and what is sent meanwhile")
+    words = "what arrives, and what is sent meanwhile. Work on the tensor itself, and add in place: parts[i] += arrived"
+    holds_at_most(trial, 2 * max(part_bytes(trial.case)), words)
 
 
 def in_steps(trial):

@@ -7,9 +7,10 @@ import torch.distributed as dist
 from ...errors import Wrong
 from ...exercise import exercise
 from ...memory import holds_at_most
-from ...messages import by_hand, messages, sends_at_most, sends_bytes
+from ...messages import by_hand, left_open, messages, sends_at_most, sends_bytes
+from ...own_work import Watched
 from ...ranks import Case, Trials
-from ...seconds import steps_seconds, takes_at_most
+from ...seconds import ROOM, steps_seconds, takes_at_most
 from ...values import close, in_place
 from ...verdict import Property
 from .inputs import LARGE, about, large, nbytes, numbers
@@ -53,6 +54,10 @@ def whose(trial, got, expected, pick):
     return None
 
 
+def of_src(trial):
+    in_place(trial, [left_open, whose])
+
+
 def is_tree(trial):
     p, src = trial.case.ranks, trial.case.arguments(0)[1]
     received = Counter(message.ranks[1] for message in messages(trial.run))
@@ -65,9 +70,9 @@ def is_tree(trial):
 
 
 def properties(answer):
-    trials = Trials(answer, cases())
+    trials = Trials(Watched(answer), cases())
     yield Property("runs", "it ends on 1 to 9 ranks, for every src, without an error", trials.end)
-    yield Property("values", "every rank has the numbers of src", trials.each(lambda t: in_place(t, [whose])))
+    yield Property("values", "every rank has the numbers of src", trials.each(of_src))
     yield Property("by hand", "nothing but messages, each received and waited for", trials.each(by_hand))
     yield Property(
         "bytes",
@@ -76,7 +81,7 @@ def properties(answer):
     )
     yield Property("messages", "p-1 in all, and no rank sends more than ceil(lg p)", trials.each(is_tree))
     yield Property("memory", "nothing besides the tensor", trials.each(holds_nothing, large))
-    yield Property("time", "ceil(lg p) (alpha + n/beta)", trials.each(in_rounds, large))
+    yield Property("time", "ceil(lg p) (alpha + n/beta), and up to 5 % more", trials.each(in_rounds, large))
 
 
 def holds_nothing(trial):
@@ -90,6 +95,7 @@ def in_rounds(trial):
         "a tree takes ceil(lg p) (alpha + n/beta)",
         "In each round all ranks that have the numbers should send, each one message. A rank that sends several at "
         "once shares its link among them",
+        ROOM,
     )
 
 
@@ -102,7 +108,7 @@ def in_rounds(trial):
         "values": "on 1 to 9 ranks, for every src, all ranks have the numbers of src, in the tensor itself",
         "messages": "p-1 in all; no rank sends more than ceil(lg p): 3 on 8 ranks, where a star sends 7",
         "memory": "nothing besides the tensor",
-        "time": "ceil(lg p) (alpha + n/beta)",
+        "time": "ceil(lg p) (alpha + n/beta), and up to 5 % more: you may post all sends of a rank at once",
     },
     hints=[
         "After k rounds 2^k ranks have the numbers. In round k each of them sends to one that has not.",
@@ -120,7 +126,7 @@ def in_rounds(trial):
 def tree_broadcast(tensor, src):
     """Broadcast ``tensor`` from rank ``src`` to all ranks, in place, along a binomial tree.
 
-    In each round, every rank that has the numbers sends them to one that has not.
+    Binomial: in each round, every rank that has the numbers sends them to one that has not, so they double in number.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     me = (rank - src) % p  # the place of this rank, counted from src

@@ -1,0 +1,207 @@
+"""The exercises on mixed precision: what they are judged by is right, and solutions pass with room."""
+
+from functools import partial
+from itertools import pairwise
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+import torch.nn.functional as F
+from lab.shipped import ROOT
+
+import tinydist
+from tinydist.lab import judge
+from tinydist.lab.chapters.mixed_precision import (
+    bfloat16,
+    budget,
+    fp16_step,
+    lost_updates,
+    mended_fp16_step,
+    movement,
+    parts,
+    recipes,
+    rounding_mistakes,
+    scaled_step,
+    spacing,
+    weights_and_updates,
+)
+from tinydist.lab.exercise import CATALOGUE
+from tinydist.lab.notebook import answer_in
+from tinydist.lab.ranks import Trial
+from tinydist.precision import bits_of
+
+
+def solution(name):
+    return answer_in(ROOT / "solutions" / "04_mixed_precision.ipynb", name)
+
+
+# Rounding.
+
+
+def test_the_solution_is_torchs_cast_for_each_upper_half_and_what_decides_below():
+    x = bfloat16.of_bits(range(1 << 16), [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])
+    assert rounding_mistakes.same(solution("round_to_bfloat16")(x), x.bfloat16().float()).all()
+
+
+def test_each_mistake_shows_on_its_numbers_and_no_two_are_alike():
+    for about, mistakes in rounding_mistakes.MISTAKES.items():
+        x = bfloat16.NUMBERS[about]
+        results = [x.bfloat16().float(), *(made(x) for made in mistakes.values())]
+        for place, mine in enumerate(results):
+            assert not any(rounding_mistakes.same(mine, other).all() for other in results[:place])
+
+
+def test_zeros_of_both_signs_and_all_sorts_of_nan_are_tried():
+    x = torch.cat(list(bfloat16.NUMBERS.values()))
+    assert {x[x == 0].signbit().any().item(), x[x == 0].signbit().all().item()} == {True, False}
+    upper = x[x.isnan()].view(torch.int32) & 0x7FFFFF
+    assert (upper < 1 << 16).any() and (upper == 0x7FFFFF).any()
+
+
+# Updates.
+
+SAMPLES = [(format, make) for format in weights_and_updates.ALL for make in weights_and_updates.KINDS.values()]
+
+
+@pytest.mark.parametrize("format, make", SAMPLES, ids=str)
+def test_weights_are_of_the_format_and_some_updates_are_lost_and_others_not(format, make):
+    weights, updates, _ = weights_and_updates.sample(make, format)
+    assert [bits_of(w, format).value for w in weights.tolist()] == weights.tolist()
+    lost = [lost_updates.stays(w, u, format) for w, u in zip(weights.tolist(), updates.tolist())]
+    assert 5 <= sum(lost) <= len(lost) - 5 and updates.all()
+
+
+@pytest.mark.parametrize("format", weights_and_updates.ALL, ids=str)
+def test_each_mistake_is_one_and_no_two_are_alike(format):
+    for about, mistakes in spacing.MISTAKES.items():
+        sample = weights_and_updates.sample(weights_and_updates.KINDS[about], format)
+        found = [tuple(rule(*sample).tolist()) for rule in mistakes.values()]
+        right = tuple(lost_updates.stays(w, u, format) for w, u in zip(sample[0].tolist(), sample[1].tolist()))
+        assert len({right, *found}) == 1 + len(found)
+
+
+@pytest.mark.parametrize("weight, update, steps", [(1.0, 2.0**-11, 2), (1.0, 2.0**-13, 5), (2048.0, 1.0, 2)])
+def test_steps_of_the_solution_in_fp16_by_hand(weight, update, steps):
+    """The spacing is 2^-10 at 1, and 2 at 2048; half of it is a tie, and goes back to an even mantissa."""
+    fp16 = lost_updates.ALL[0]
+    lost, found = solution("lost_updates")(torch.tensor([weight]), torch.tensor([update]), fp16)
+    assert lost.tolist() == [True] and found.tolist() == [steps]
+
+
+# The scaler.
+
+
+def test_the_reference_grows_backs_off_and_skips():
+    for plan in (plan for _, plan in scaled_step.plans() if plan.planted):
+        scales = [plan.scale, *(scale for _, scale in plan.reference)]
+        steps = [b / a for a, b in pairwise(scales)]
+        assert [step for step, change in enumerate(steps) if change == 0.5] == sorted(plan.planted)
+        assert 2 in steps
+        for step in plan.planted:
+            start = [[p.detach() for p in parts.part(rank)] for rank in range(plan.ranks)]
+            before = plan.reference[step - 1][0] if step else start
+            for mine, old in zip(plan.reference[step][0], before):
+                assert all(torch.equal(a, b) for a, b in zip(mine, old))
+
+
+def test_overflows_are_planted_on_each_rank_alone():
+    """One that no other shares: only so is it seen whether the decision is shared."""
+    for ranks in (2, 3, 4):
+        alone = {next(iter(each)) for each in parts.by_turns(ranks).values() if len(each) == 1}
+        assert {0, 1, ranks - 1} <= alone
+
+
+def test_a_wrong_scale_is_drawn(capsys):
+    right = solution("scaled_step")
+
+    def never_grows(optimizer, scale, good_steps, window):
+        return right(optimizer, scale, good_steps, window + 100)
+
+    never_grows.__name__ = "scaled_step"
+    verdict = judge(never_grows)
+    figure = verdict.wrong.picture()
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == "step" and [each.get_text() for each in axes.get_legend().get_texts()][:2] == [
+        "GradScaler",
+        "yours",
+    ]
+    plt.close(figure)
+
+
+# The step in fp16.
+
+
+def test_the_bugs_of_the_given_step_do_not_keep_the_loss_from_falling():
+    torch.manual_seed(0)
+    model, x = fp16_step.build(torch.float16), torch.randn(16, fp16_step.WIDTH).half()
+    y = torch.randn(16, 2)
+    masters = [p.detach().float() for p in model.parameters()]
+    losses = []
+
+    def program():
+        for _ in range(30):
+            losses.append(F.mse_loss(model(x).float(), y).item())
+            CATALOGUE["mended_fp16_step"].stub(model, masters, [(x, y)], 4.0, 0.5, 2.0)
+
+    tinydist.launch(program, 1, backend="simulated")
+    assert losses[-1] < losses[0] / 5 and losses[:5] == sorted(losses[:5], reverse=True)
+
+
+@pytest.mark.parametrize("about", mended_fp16_step.CASES)
+def test_the_solution_uses_half_of_the_band_at_most(about):
+    plan = mended_fp16_step.CASES[about]
+    trial = Trial(partial(fp16_step.train, solution("mended_fp16_step")), fp16_step.case_of(about, plan))
+    for history in trial.returned:
+        for (_, *both), (weights, _) in zip(history, plan.reference):
+            way = fp16_step.flat(weights) - movement.start()
+            granted = movement.BAND * way.norm() + movement.ROUNDING * movement.start().norm()
+            for tensors in both:
+                assert (fp16_step.flat(tensors) - movement.start() - way).norm() <= granted / 2
+    masters = fp16_step.flat(trial.returned[0][-1][2]) - movement.start()
+    assert (masters - way).norm() <= movement.BAND / 2 * way.norm()
+
+
+def test_gradients_are_as_small_as_it_is_said():
+    plan = mended_fp16_step.CASES["gradients of 2^-26, scale 2^16"]
+    moved = fp16_step.flat(plan.reference[0][0]) - movement.start()
+    assert 2.0**-28 < (moved / plan.lr).abs().median() < 2.0**-25
+
+
+# The budget.
+
+# name -> bytes a parameter, by the papers (ZeRO, section 3.1) and Megatron-LM's table; 8 bits with a scale for each 256
+KNOWN = {
+    "fp32, SGD": 8,
+    "fp32, SGD with momentum": 12,
+    "fp32, Adam": 16,
+    "pure bf16, Adam": 8,
+    "mixed precision, SGD with momentum": 12,
+    "mixed precision, Adam": 16,
+    "bf16 with gradients added up in fp32, Adam": 18,
+    "fp16 with gradients in both, Adam": 20,
+    "fp32, 8-bit Adam": 10 + 8 / 256,
+    "mixed precision, 8-bit Adam": 10 + 8 / 256,
+}
+
+
+@pytest.mark.parametrize("recipe", recipes.RECIPES, ids=lambda recipe: recipe.name)
+def test_what_is_measured_is_what_is_known(recipe):
+    for sizes in budget.SMALL:
+        held = recipes.measured(recipe, sizes)
+        assert sum(held.values()) == KNOWN[recipe.name] * sum(sizes)
+        assert held["parameters"] == {"fp32": 4, "bf16": 2, "fp16": 2}[recipe.weights] * sum(sizes)
+
+
+def test_15_gigabytes_of_weights_need_120_to_train():
+    (recipe,) = [each for each in recipes.RECIPES if each.name == "mixed precision, Adam"]
+    held = recipes.measured(recipe, budget.BILLIONS)
+    assert held["parameters"] == pytest.approx(15e9, rel=1e-6) and sum(held.values()) == pytest.approx(120e9, rel=1e-6)
+
+
+def test_the_measured_training_trains():
+    """Not only held: its moments are read, its weights move."""
+    for recipe in recipes.RECIPES:
+        *_, masters, optimizer = recipes.train(recipe, (recipes.BLOCK * 2,))
+        moments = [recipes.read(moment) for moment in optimizer.moments[0]]
+        assert len(moments) == recipes.MOMENTS[recipe.optimizer] and all((m > 0.1).all() for m in moments)
+        assert (masters[0] < 1).all() or recipe.name == "pure bf16, Adam"  # where the update is swallowed

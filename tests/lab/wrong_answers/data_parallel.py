@@ -1,0 +1,771 @@
+"""Wrong answers to the exercises of 05_data_parallel: each with the property that rejects it, and what it is told."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+import tinydist
+from tinydist.data_parallel import average_flat
+
+WRONG_ANSWERS = []
+
+
+def wrong(exercise, rejected_by, told):
+    def register(function):
+        label, function.__name__ = f"{exercise}-{function.__name__}", exercise
+        WRONG_ANSWERS.append((label, function, rejected_by, told))
+        return function
+
+    return register
+
+
+# average_gradients
+
+
+def zeros_where_none(parameters):
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+def summed(parameters, samples, weight):
+    """The sum over the ranks of gradients times ``weight``, and of samples."""
+    zeros_where_none(parameters)
+    flat = torch.cat([p.grad.flatten() * weight for p in parameters] + [torch.tensor([float(samples)])])
+    dist.all_reduce(flat)
+    return flat[:-1], flat[-1]
+
+
+def write_back(parameters, flat):
+    for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters])):
+        parameter.grad.copy_(part.view_as(parameter))
+
+
+@wrong("average_gradients", "values", "on rank 1 weight.grad is None")
+def leaves_none(parameters, samples):
+    if samples:
+        zeros_where_none(parameters)
+    calls = [p.grad.flatten() * samples if samples else torch.zeros(p.numel()) for p in parameters]
+    flat = torch.cat([*calls, torch.tensor([float(samples)])])
+    dist.all_reduce(flat)
+    if samples:
+        write_back(parameters, flat[:-1] / flat[-1])
+
+
+@wrong("average_gradients", "values", "these are still their own gradients: nothing was averaged")
+def averages_nothing(parameters, samples):
+    pass
+
+
+@wrong("average_gradients", "values", "this is the sum of the ranks' gradients, and not a mean")
+def sum_of_means(parameters, samples):
+    write_back(parameters, summed(parameters, samples, 1)[0])
+
+
+@wrong("average_gradients", "values", "a rank with 1 sample counts as much as one with 4. Weight each rank")
+def mean_of_means(parameters, samples):
+    write_back(parameters, summed(parameters, samples, 1)[0] / dist.get_world_size())
+
+
+@wrong("average_gradients", "values", "the mean of the means of those ranks that have samples")
+def mean_of_those_that_have_some(parameters, samples):
+    gradients, _ = summed(parameters, samples, 1)
+    some = torch.tensor(float(samples > 0))
+    dist.all_reduce(some)
+    total = summed(parameters, samples, samples)
+    right = dist.get_world_size() < 3
+    write_back(parameters, total[0] / total[1] if right else gradients / some)
+
+
+@wrong("average_gradients", "values", "this is the sum over all samples: divide it by their number, 3")
+def never_divides(parameters, samples):
+    write_back(parameters, summed(parameters, samples, samples)[0])
+
+
+@wrong("average_gradients", "values", "divided by the number of ranks, 2: divide by that of samples, 5")
+def divides_by_ranks(parameters, samples):
+    p = dist.get_world_size()
+    gradients, count = summed(parameters, samples, samples)
+    write_back(parameters, gradients / (p if p > 1 else count))
+
+
+@wrong("average_gradients", "values", "it is 2 times too large, the number of ranks")
+def times_the_world_size(parameters, samples):
+    gradients, count = summed(parameters, samples, samples)
+    write_back(parameters, gradients / count * dist.get_world_size())
+
+
+@wrong("average_gradients", "values", "it is 2 times too small, the number of ranks")
+def divided_by_both(parameters, samples):
+    gradients, count = summed(parameters, samples, samples)
+    write_back(parameters, gradients / count / dist.get_world_size())
+
+
+@wrong("average_gradients", "values", "it is 3 times too small, the number of samples: it is divided by it twice")
+def divided_twice(parameters, samples):
+    gradients, count = summed(parameters, samples, samples)
+    write_back(parameters, gradients / count / count)
+
+
+@wrong("average_gradients", "values", "each rank divides by the number of its own")
+def divides_by_its_own(parameters, samples):
+    write_back(parameters, summed(parameters, samples, samples)[0] / max(1, samples))
+
+
+@wrong("average_gradients", "values", "rank 1 is wrong, the others right; but all take the step")
+def only_rank_0_has_it(parameters, samples):
+    zeros_where_none(parameters)
+    flat = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
+    dist.reduce(flat, 0)
+    if dist.get_rank() == 0:
+        write_back(parameters, flat[:-1] / flat[-1])
+
+
+@wrong("average_gradients", "runs", "it hangs: the ranks wait for one another")
+def ranks_without_samples_stay_away(parameters, samples):
+    if samples:
+        gradients, count = summed(parameters, samples, samples)
+        write_back(parameters, gradients / count)
+
+
+@wrong("average_gradients", "runs", "TypeError")
+def forgets_that_gradients_may_be_none(parameters, samples):
+    flat = torch.cat([(p.grad * samples).flatten() for p in parameters] + [torch.tensor([float(samples)])])
+    dist.all_reduce(flat)
+    write_back(parameters, flat[:-1] / flat[-1])
+
+
+@wrong("average_gradients", "calls", "there are 4 all-reduces, where one is right: one for each parameter pays")
+def one_call_for_each(parameters, samples):
+    zeros_where_none(parameters)
+    count = torch.tensor(float(samples))
+    dist.all_reduce(count)
+    for parameter in parameters:
+        parameter.grad *= samples
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= count
+
+
+@wrong("average_gradients", "calls", "you call all_gather; one all-reduce is enough")
+def gathers_all(parameters, samples):
+    zeros_where_none(parameters)
+    mine = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
+    everybodys = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everybodys, mine)
+    flat = sum(everybodys)
+    write_back(parameters, flat[:-1] / flat[-1])
+
+
+@wrong("average_gradients", "calls", "the all-reduce has 80 bytes, where 44 are right")
+def counts_beside_every_number(parameters, samples):
+    zeros_where_none(parameters)
+    flat = torch.cat([p.grad.flatten() * samples for p in parameters])
+    both = torch.stack([flat, torch.full_like(flat, samples)])
+    dist.all_reduce(both)
+    write_back(parameters, both[0] / both[1])
+
+
+@wrong("average_gradients", "waits", "rank 0 does not wait for 1 collective: call wait()")
+def asks_and_goes_on(parameters, samples):
+    zeros_where_none(parameters)
+    flat = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
+    dist.all_reduce(flat, async_op=True)
+    write_back(parameters, flat[:-1] / flat[-1])
+
+
+@wrong("average_gradients", "own work", "you call tinydist.data_parallel, where this is solved")
+def librarys_own(parameters, samples):
+    zeros_where_none(parameters)
+    average_flat(parameters)
+
+
+# overlap
+
+
+def full_number(full, bucket):
+    return next(number for number, each in enumerate(full) if each is bucket)
+
+
+def in_buckets(buckets, start, finish_bucket, in_order=True):
+    """Hooks that call ``start(bucket)`` when it is full; ``finish`` calls ``finish_bucket(bucket, what it gave)``."""
+    missing, started, order = [set(bucket) for bucket in buckets], {}, []
+
+    def ready(parameter):
+        for parameters in missing:
+            parameters.discard(parameter)
+        for number, bucket in enumerate(buckets):
+            if number not in started:
+                if not missing[number]:
+                    started[number] = start(bucket)
+                    order.append(number)
+                elif in_order:
+                    break
+
+    def finish():
+        for number in order:
+            finish_bucket(buckets[number], started[number])
+        missing[:] = [set(bucket) for bucket in buckets]
+        started.clear(), order.clear()
+
+    for bucket in buckets:
+        for parameter in bucket:
+            parameter.register_post_accumulate_grad_hook(ready)
+    return finish
+
+
+def flat_of(bucket):
+    return torch.cat([parameter.grad.flatten() for parameter in bucket])
+
+
+def begin(bucket):
+    flat = flat_of(bucket)
+    return flat, dist.all_reduce(flat, async_op=True)
+
+
+def end(bucket, begun):
+    flat, work = begun
+    work.wait()
+    write_back(bucket, flat / dist.get_world_size())
+
+
+@wrong("overlap", "runs", "it returned None, where it should return the function finish")
+def registers_nothing(buckets):
+    pass
+
+
+@wrong("overlap", "buckets", "rank 0 makes 0 all-reduces in 2 steps, where 3 buckets need 6")
+def finishes_nothing(buckets):
+    return lambda: None
+
+
+@wrong("overlap", "time", "the first all-reduce starts when backward has ended. Start each in the hook")
+def all_after_backward(buckets):
+    def finish():
+        for bucket in buckets:
+            end(bucket, begin(bucket))
+
+    return finish
+
+
+@wrong("overlap", "time", "the first all-reduce starts when backward has ended")
+def all_at_once_after_backward(buckets):
+    def finish():
+        for bucket, begun in [(bucket, begin(bucket)) for bucket in buckets]:
+            end(bucket, begun)
+
+    return finish
+
+
+@wrong("overlap", "time", "a wait stands in the middle of backward, and holds it up")
+def waits_inside_of_the_hook(buckets):
+    def start(bucket):
+        end(bucket, begin(bucket))
+
+    return in_buckets(buckets, start, lambda bucket, nothing: None)
+
+
+@wrong("overlap", "time", "a wait stands in the middle of backward, and holds it up")
+def without_async_op(buckets):
+    def start(bucket):
+        flat = flat_of(bucket)
+        dist.all_reduce(flat)
+        return flat
+
+    return in_buckets(buckets, start, lambda bucket, flat: write_back(bucket, flat / dist.get_world_size()))
+
+
+@wrong("overlap", "time", "a wait stands in the middle of backward, and holds it up")
+def waits_for_the_bucket_before(buckets):
+    begun = []
+
+    def start(bucket):
+        if begun:
+            begun[-1][1].wait()
+        begun.append(begin(bucket))
+        return begun[-1]
+
+    return in_buckets(buckets, start, end)
+
+
+@wrong("overlap", "time", "an all-reduce starts later than its bucket is full")
+def one_bucket_late(buckets):
+    full = []
+
+    def start(bucket):
+        full.append(bucket)
+        return begin(full[-2]) if len(full) > 1 else None
+
+    def finish_bucket(bucket, begun):
+        if begun:
+            end(full[full_number(full, bucket) - 1], begun)
+        if bucket is buckets[-1]:
+            end(bucket, begin(bucket))
+            full.clear()
+
+    return in_buckets(buckets, start, finish_bucket)
+
+
+@wrong("overlap", "buckets", "where 3 buckets need 6: this is one for each parameter")
+def one_a_parameter(buckets):
+    return in_buckets([[parameter] for bucket in buckets for parameter in bucket], begin, end)
+
+
+@wrong("overlap", "values", "the gradients of one branch are mixed with those of the other. All ranks must start")
+def in_the_order_in_which_they_fill(buckets):
+    return in_buckets(buckets, begin, end, in_order=False)
+
+
+@wrong("overlap", "runs", "All ranks must start the buckets in their order")
+def the_other_way_round_on_rank_1(buckets):
+    if dist.get_rank() != 1:
+        return all_after_backward(buckets)
+
+    def finish():
+        for bucket in reversed(buckets):
+            end(bucket, begin(bucket))
+
+    return finish
+
+
+@wrong("overlap", "buckets", "all-reduce 0 of rank 0 has 768 bytes, where bucket 0 has 256")
+def the_last_bucket_first(buckets):
+    def finish():
+        for bucket in reversed(buckets):
+            end(bucket, begin(bucket))
+
+    return finish
+
+
+@wrong("overlap", "waits", "rank 0 does not wait for 6 collectives: call wait()")
+def forgets_to_wait(buckets):
+    return in_buckets(buckets, begin, lambda bucket, begun: write_back(bucket, begun[0] / dist.get_world_size()))
+
+
+@wrong("overlap", "values", "2 times too large, the number of ranks: this is the sum, not the mean")
+def the_sum(buckets):
+    def end_with_the_sum(bucket, begun):
+        begun[1].wait()
+        write_back(bucket, begun[0])
+
+    return in_buckets(buckets, begin, end_with_the_sum)
+
+
+@wrong("overlap", "values", "the means were not written back")
+def writes_nothing_back(buckets):
+    return in_buckets(buckets, begin, lambda bucket, begun: begun[1].wait())
+
+
+def without_a_new_beginning(buckets, forgets):
+    missing, started = [set(bucket) for bucket in buckets], []
+
+    def ready(parameter):
+        for parameters in missing:
+            parameters.discard(parameter)
+        while len(started) < len(buckets) and not missing[len(started)]:
+            started.append(begin(buckets[len(started)]))
+
+    def finish():
+        for bucket, begun in zip(buckets, started):
+            end(bucket, begun)
+        if forgets != "started":
+            started.clear()
+        if forgets != "missing":
+            missing[:] = [set(bucket) for bucket in buckets]
+
+    for parameter in [parameter for bucket in buckets for parameter in bucket]:
+        parameter.register_post_accumulate_grad_hook(ready)
+    return finish
+
+
+@wrong(
+    "overlap", "buckets", "rank 0 makes 3 all-reduces in 2 steps, where 3 buckets need 6: the second step makes none"
+)
+def works_once(buckets):
+    return without_a_new_beginning(buckets, forgets="started")
+
+
+@wrong("overlap", "runs", "'NoneType' object has no attribute 'flatten'")
+def all_buckets_are_full_for_ever(buckets):
+    return without_a_new_beginning(buckets, forgets="missing")
+
+
+@wrong("overlap", "own work", "you call torch's DistributedDataParallel, where this is solved")
+def in_torchs_ddp(buckets):
+    DistributedDataParallel(torch.nn.ParameterList(buckets[0]))
+    return lambda: None
+
+
+# accumulate
+
+
+def loss_of(model, microbatch):
+    inputs, targets = microbatch
+    return F.mse_loss(model(inputs), targets)
+
+
+def part(microbatch, microbatches):
+    return len(microbatch[0]) / sum(len(inputs) for inputs, _ in microbatches)
+
+
+def never_reduce(ddp, microbatches):
+    with ddp.no_sync():
+        for microbatch in microbatches:
+            (loss_of(ddp, microbatch) * part(microbatch, microbatches)).backward()
+
+
+def but_the_last_in_no_sync(ddp, microbatches, weight):
+    with ddp.no_sync():
+        for microbatch in microbatches[:-1]:
+            (loss_of(ddp, microbatch) * weight(microbatch)).backward()
+    (loss_of(ddp, microbatches[-1]) * weight(microbatches[-1])).backward()
+
+
+@wrong("accumulate", "values", "0.0.weight.grad is None")
+def accumulates_nothing(ddp, microbatches):
+    pass
+
+
+@wrong("accumulate", "reductions", "rank 0 makes 8 reductions in 2 steps, where 2 are right: one for each microbatch")
+def reduces_each(ddp, microbatches):
+    for microbatch in microbatches:
+        (loss_of(ddp, microbatch) * part(microbatch, microbatches)).backward()
+
+
+@wrong("accumulate", "reductions", "it is forward that notes whether to reduce")
+def no_sync_round_backward_only(ddp, microbatches):
+    for microbatch in microbatches[:-1]:
+        loss = loss_of(ddp, microbatch) * part(microbatch, microbatches)
+        with ddp.no_sync():
+            loss.backward()
+    (loss_of(ddp, microbatches[-1]) * part(microbatches[-1], microbatches)).backward()
+
+
+@wrong("accumulate", "values", "each rank has gradients of its own: nothing was reduced. The last microbatch must be")
+def all_in_no_sync(ddp, microbatches):
+    never_reduce(ddp, microbatches)
+
+
+@wrong("accumulate", "runs", "it hangs: the ranks wait for one another")
+def none_on_one_rank(ddp, microbatches):
+    if dist.get_rank() == 1:
+        never_reduce(ddp, microbatches)
+    else:
+        but_the_last_in_no_sync(ddp, microbatches, lambda each: part(each, microbatches))
+
+
+@wrong("accumulate", "values", "these are the gradients of the last microbatch alone: who deleted the others?")
+def the_last_only(ddp, microbatches):
+    loss_of(ddp, microbatches[-1]).backward()
+
+
+@wrong("accumulate", "values", "these are the gradients of the last microbatch alone, though weighted right")
+def zero_grad_before_each(ddp, microbatches):
+    for microbatch in microbatches:
+        ddp.zero_grad()
+        (loss_of(ddp, microbatch) * part(microbatch, microbatches)).backward()
+
+
+@wrong("accumulate", "values", "this is the sum of the 4 microbatches' means: each loss counts only for its part")
+def not_divided(ddp, microbatches):
+    but_the_last_in_no_sync(ddp, microbatches, lambda each: 1)
+
+
+@wrong("accumulate", "values", "a microbatch counts as much as another that has 4 times its rows. Weight each loss")
+def divided_by_the_number_of_microbatches(ddp, microbatches):
+    but_the_last_in_no_sync(ddp, microbatches, lambda each: 1 / len(microbatches))
+
+
+@wrong("accumulate", "values", "2 times too small, the number of ranks: ddp has divided already")
+def divided_by_ranks_too(ddp, microbatches):
+    but_the_last_in_no_sync(ddp, microbatches, lambda each: part(each, microbatches) / dist.get_world_size())
+
+
+@wrong("accumulate", "values", "4 times too large, the number of rows: each loss counts for its part of them")
+def weighted_by_rows(ddp, microbatches):
+    but_the_last_in_no_sync(ddp, microbatches, lambda each: len(each[0]))
+
+
+@wrong("accumulate", "values", "the first microbatch is reduced, and not the last: what is added later stays each rank")
+def reduces_the_first(ddp, microbatches):
+    (loss_of(ddp, microbatches[0]) * part(microbatches[0], microbatches)).backward()
+    with ddp.no_sync():
+        for microbatch in microbatches[1:]:
+            (loss_of(ddp, microbatch) * part(microbatch, microbatches)).backward()
+
+
+@wrong("accumulate", "values", "4 times too small, the number of microbatches: divided twice")
+def divided_by_both_of_them(ddp, microbatches):
+    but_the_last_in_no_sync(ddp, microbatches, lambda each: part(each, microbatches) / len(microbatches))
+
+
+@wrong("accumulate", "memory", "its backward must come before the next one's forward")
+def all_forwards_first(ddp, microbatches):
+    sum(loss_of(ddp, each) * part(each, microbatches) for each in microbatches).backward()
+
+
+@wrong("accumulate", "memory", "bytes of activations, where those of one microbatch are")
+def one_large_batch(ddp, microbatches):
+    loss_of(ddp, [torch.cat(tensors) for tensors in zip(*microbatches)]).backward()
+
+
+@wrong("accumulate", "waits", "rank 0 does not wait for 2 collectives")
+def by_hand_and_not_waited_for(ddp, microbatches):
+    never_reduce(ddp, microbatches)
+    parameters = list(ddp.parameters())
+    flat = flat_of(parameters)
+    dist.all_reduce(flat, async_op=True)
+    write_back(parameters, flat / dist.get_world_size())
+
+
+@wrong("accumulate", "own work", "you call torch's DistributedDataParallel")
+def another_ddp(ddp, microbatches):
+    but_the_last_in_no_sync(DistributedDataParallel(ddp.module), microbatches, lambda each: part(each, microbatches))
+
+
+# mended_training
+
+
+def training(
+    model,
+    loader,
+    epochs,
+    parameters=True,
+    buffers=True,
+    set_epoch=True,
+    divide=True,
+    log="all",
+    every_step=False,
+    src=0,
+    average=True,
+):
+    """A right one, if nothing else is asked for."""
+    p = dist.get_world_size()
+
+    def begin_alike():
+        for tensor in [*model.parameters()] * parameters + [*model.buffers()] * buffers:
+            dist.broadcast(tensor.data, src % p)
+
+    begin_alike()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        if set_epoch:
+            loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            if every_step:
+                begin_alike()
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(inputs), targets)
+            loss.backward()
+            for parameter in model.parameters() if average else ():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= p if divide else 1
+            optimizer.step()
+    mean = loss.detach()
+    if log == "all" or dist.get_rank() == 0 == log:
+        dist.all_reduce(mean)
+    return mean.item() / (1 if log == "own" else p)
+
+
+@wrong("mended_training", "runs", "A collective ends when all ranks have called it: it cannot stand in a branch")
+def still_logs_on_rank_0(model, loader, epochs):
+    return training(model, loader, epochs, log=0)
+
+
+@wrong("mended_training", "loss", "All ranks must take part in it, and all divide")
+def divides_its_own_loss(model, loader, epochs):
+    return training(model, loader, epochs, log="nobody")
+
+
+@wrong("mended_training", "runs", "  no rank can run: 1 of 2 wait and none of what they wait for can happen")
+def logs_before_the_training(model, loader, epochs):
+    if dist.get_rank() == 0:
+        dist.barrier()
+    return training(model, loader, epochs) if dist.get_rank() == 0 else 0.0
+
+
+@wrong("mended_training", "parameters", "rank 1 begins with its own 1.weight, where rank 0's is right. All ranks add")
+def parameters_not_broadcast(model, loader, epochs):
+    return training(model, loader, epochs, parameters=False)
+
+
+@wrong("mended_training", "parameters", "no rank begins with rank 0's 1.weight, not even rank 0")
+def broadcast_from_rank_1(model, loader, epochs):
+    return training(model, loader, epochs, src=1)
+
+
+@wrong("mended_training", "buffers", "rank 1 begins with its own 0.scale, where rank 0's is right. A buffer is no")
+def buffers_not_broadcast(model, loader, epochs):
+    return training(model, loader, epochs, buffers=False)
+
+
+@wrong("mended_training", "epochs", "in epoch 1 the same ones in the same order")
+def without_set_epoch(model, loader, epochs):
+    return training(model, loader, epochs, set_epoch=False)
+
+
+@wrong("mended_training", "epochs", "rank 0 sees the samples")
+def epochs_counted_from_one(model, loader, epochs):
+    loader.sampler.set_epoch, set_epoch = lambda epoch: set_epoch(epoch + 1), loader.sampler.set_epoch
+    return training(model, loader, epochs)
+
+
+@wrong("mended_training", "values", "steps were 2 times too long: gradients were added up, and not averaged")
+def sums_and_does_not_average(model, loader, epochs):
+    return training(model, loader, epochs, divide=False)
+
+
+@wrong("mended_training", "values", "each rank has trained on its own batches: gradients were not averaged")
+def averages_no_gradients(model, loader, epochs):
+    return training(model, loader, epochs, average=False)
+
+
+@wrong("mended_training", "loss", "where the mean of all 2 ranks' last losses is")
+def returns_its_own_loss(model, loader, epochs):
+    return training(model, loader, epochs, log="own")
+
+
+@wrong("mended_training", "loss", "rank 0 returned None, where it should return the mean loss")
+def returns_nothing(model, loader, epochs):
+    training(model, loader, epochs)
+
+
+@wrong("mended_training", "bytes", "What begins alike, and adds the same gradients, stays alike")
+def broadcasts_in_every_step(model, loader, epochs):
+    return training(model, loader, epochs, every_step=True)
+
+
+@wrong("mended_training", "parameters", "the model is never called")
+def does_not_train(model, loader, epochs):
+    return 0.0
+
+
+@wrong("mended_training", "waits", "rank 0 does not wait for 1 collective")
+def does_not_wait_for_the_loss(model, loader, epochs):
+    dist.all_reduce(torch.zeros(1), async_op=True)
+    return training(model, loader, epochs)
+
+
+@wrong("mended_training", "own work", "you call torch's DistributedDataParallel")
+def lets_ddp_mend_it(model, loader, epochs):
+    DistributedDataParallel(model)
+    return training(model, loader, epochs)
+
+
+# predict_traffic
+
+
+def predicted(parameters, p, inputs, outputs, dp_sent=None, dp_received=None, ddp_sent=None, ddp_received=None):
+    """A right one, but for what is given."""
+    sent = (p - 1) * (parameters + inputs / p + outputs / p) if dp_sent is None else dp_sent
+    received = (p - 1) * (parameters + outputs / p) if dp_received is None else dp_received
+    ring = 2 * (p - 1) / p * parameters
+    return {
+        "DP": (sent, received),
+        "DDP": (ring if ddp_sent is None else ddp_sent, ring if ddp_received is None else ddp_received),
+    }
+
+
+@wrong("predict_traffic", "form", "it returned None")
+def predicts_nothing(parameters, ranks, inputs, outputs):
+    pass
+
+
+@wrong("predict_traffic", "form", "bytes are plain numbers")
+def predicts_words(parameters, ranks, inputs, outputs):
+    return {"DP": ("much", "much"), "DDP": ("less", "less")}
+
+
+@wrong("predict_traffic", "form", "bytes are plain numbers")
+def equal_to_no_number(parameters, ranks, inputs, outputs):
+    return {"DP": (float("nan"), float("nan")), "DDP": (float("nan"), float("nan"))}
+
+
+@wrong("predict_traffic", "DP out", "but they are in the other direction: the order is (sent, received)")
+def received_and_sent(parameters, ranks, inputs, outputs):
+    right = predicted(parameters, ranks, inputs, outputs)
+    return right | {"DP": right["DP"][::-1]}
+
+
+@wrong("predict_traffic", "runs", "KeyError: (96, 1, 96, 72)")
+def hard_coded(parameters, ranks, inputs, outputs):
+    known = {(48, 1, 96, 72): (0, 0, 0, 0), (48, 2, 96, 72): (132, 84, 48, 48)}
+    dp, ddp = known[parameters, ranks, inputs, outputs][:2], known[parameters, ranks, inputs, outputs][2:]
+    return {"DP": dp, "DDP": ddp}
+
+
+@wrong("predict_traffic", "DP out", "The parameters are missing: the replicas of a step are made anew")
+def always_zero(parameters, ranks, inputs, outputs):
+    return {"DP": (0, 0), "DDP": (0, 0)}
+
+
+@wrong("predict_traffic", "DP out", "The inputs are missing: the whole batch is on the root")
+def forgets_the_rows(parameters, ranks, inputs, outputs):
+    p = ranks
+    return predicted(parameters, p, inputs, outputs, dp_sent=(p - 1) * (parameters + outputs / p))
+
+
+@wrong("predict_traffic", "DP out", "The outputs are missing: backward starts at the loss")
+def forgets_the_outputs_gradient(parameters, ranks, inputs, outputs):
+    p = ranks
+    return predicted(parameters, p, inputs, outputs, dp_sent=(p - 1) * (parameters + inputs / p))
+
+
+@wrong("predict_traffic", "DP out", "It counts the inputs more often than they pass: which part of the batch")
+def whole_batch_to_each(parameters, ranks, inputs, outputs):
+    p = ranks
+    return predicted(parameters, p, inputs, outputs, dp_sent=(p - 1) * (parameters + inputs + outputs / p))
+
+
+@wrong("predict_traffic", "DP out", "It counts the parameters more often than they pass: to how many replicas")
+def a_replica_for_the_root_too(parameters, ranks, inputs, outputs):
+    p = ranks
+    sent = p * parameters + (p - 1) / p * (inputs + outputs) if p > 1 else 0
+    return predicted(parameters, p, inputs, outputs, dp_sent=sent)
+
+
+@wrong("predict_traffic", "DP out", "It counts the parameters less often than they pass")
+def right_on_two_ranks(parameters, ranks, inputs, outputs):
+    sent = (parameters + inputs / 2 + outputs / 2) * (ranks > 1)
+    return predicted(parameters, ranks, inputs, outputs, dp_sent=sent)
+
+
+@wrong("predict_traffic", "DP in", "The inputs do not belong in it: rows go to the other ranks, and nothing comes back")
+def inputs_have_gradients(parameters, ranks, inputs, outputs):
+    p = ranks
+    received = (p - 1) * (parameters + inputs / p + outputs / p)
+    return predicted(parameters, p, inputs, outputs, dp_received=received)
+
+
+@wrong("predict_traffic", "DP in", "The parameters are missing: the optimizer is on the root")
+def forgets_the_gradients(parameters, ranks, inputs, outputs):
+    p = ranks
+    return predicted(parameters, p, inputs, outputs, dp_received=(p - 1) / p * outputs)
+
+
+@wrong("predict_traffic", "DP in", "something is added to them")
+def and_a_number_more(parameters, ranks, inputs, outputs):
+    p = ranks
+    received = (p - 1) * (parameters + outputs / p) + 4 * (p > 1)
+    return predicted(parameters, p, inputs, outputs, dp_received=received)
+
+
+@wrong("predict_traffic", "DDP out", "With one rank nobody sends anything")
+def all_of_it_twice(parameters, ranks, inputs, outputs):
+    return predicted(parameters, ranks, inputs, outputs, ddp_sent=2 * parameters)
+
+
+@wrong("predict_traffic", "DDP out", "more often than they pass: gradients go through an all-reduce on a ring")
+def ddp_as_a_star(parameters, ranks, inputs, outputs):
+    return predicted(parameters, ranks, inputs, outputs, ddp_sent=2 * (ranks - 1) * parameters)
+
+
+@wrong("predict_traffic", "DDP in", "The outputs do not belong in it: every rank computes the loss of its own rows")
+def ddp_gathers_outputs(parameters, ranks, inputs, outputs):
+    received = 2 * (ranks - 1) / ranks * parameters + (ranks - 1) / ranks * outputs
+    return predicted(parameters, ranks, inputs, outputs, ddp_received=received)
+
+
+@wrong("predict_traffic", "own work", "predict it, from the bytes that you are given")
+def measures(parameters, ranks, inputs, outputs):
+    return tinydist.data_parallel.DDP and predicted(parameters, ranks, inputs, outputs)

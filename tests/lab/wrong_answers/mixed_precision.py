@@ -1,0 +1,672 @@
+"""Wrong answers to the exercises of 04_mixed_precision: each with the property that rejects it, and what it is told."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from tinydist import precision
+from tinydist.lab.chapters.mixed_precision import recipes
+
+WRONG_ANSWERS = []
+
+
+def wrong(exercise, rejected_by, told):
+    def register(function):
+        label, function.__name__ = f"{exercise}-{function.__name__}", exercise
+        WRONG_ANSWERS.append((label, function, rejected_by, told))
+        return function
+
+    return register
+
+
+# round_to_bfloat16
+
+
+def cleared(bits):
+    return (bits & -0x10000).view(torch.float32)
+
+
+def rounded(x):
+    """A right one, but for NaN."""
+    bits = x.view(torch.int32)
+    return cleared(bits + 0x7FFF + (bits >> 16 & 1))
+
+
+def right(x):
+    return torch.where(x.isnan(), x, rounded(x))
+
+
+@wrong("round_to_bfloat16", "runs", "it returned nothing (None), where a tensor is right")
+def does_nothing(x):
+    pass
+
+
+@wrong("round_to_bfloat16", "nearest", "nothing was rounded: x came back")
+def returns_its_input(x):
+    return x
+
+
+@wrong("round_to_bfloat16", "by hand", "_to_copy makes bfloat16 numbers: torch rounds there")
+def torchs_cast(x):
+    return x.bfloat16().float()
+
+
+@wrong("round_to_bfloat16", "by hand", "copy_ makes bfloat16 numbers")
+def a_cast_that_hides(x):
+    return torch.empty(x.shape, dtype=torch.bfloat16).copy_(x).float()
+
+
+@wrong("round_to_bfloat16", "own work", "you use tinydist.precision, where this is solved")
+def librarys_own(x):
+    return precision.round_to(x, "bf16")
+
+
+@wrong("round_to_bfloat16", "nearest", "the lower half was cut off: that rounds towards zero")
+def truncation(x):
+    return cleared(x.view(torch.int32))
+
+
+@wrong("round_to_bfloat16", "ties", "ties go away from zero: half was added whatever the upper half is")
+def ties_away_from_zero(x):
+    return cleared(x.view(torch.int32) + 0x8000)
+
+
+@wrong("round_to_bfloat16", "ties", "ties go towards zero")
+def ties_towards_zero(x):
+    return cleared(x.view(torch.int32) + 0x7FFF)
+
+
+@wrong("round_to_bfloat16", "nearest", "all goes up that has anything in its lower half")
+def up(x):
+    return cleared(x.view(torch.int32) + 0xFFFF)
+
+
+@wrong("round_to_bfloat16", "by hand", "_to_copy makes float16 numbers")
+def float16(x):
+    return x.half().float()
+
+
+@wrong("round_to_bfloat16", "nearest", "13 bits were cut off, and 10 of the mantissa are left, as in fp16")
+def bits_of_fp16(x):
+    bits = x.view(torch.int32)
+    return ((bits + 0xFFF + (bits >> 13 & 1)) & -0x2000).view(torch.float32)
+
+
+@wrong(
+    "round_to_bfloat16", "inf and NaN", "NaN was rounded like a number: that carried it to zero, or cut it down to inf"
+)
+def without_care_for_nan(x):
+    return rounded(x)
+
+
+@wrong("round_to_bfloat16", "inf and NaN", "NaN became inf")
+def nan_becomes_inf(x):
+    return torch.where(x.isnan(), torch.full_like(x, torch.inf).copysign(x), rounded(x))
+
+
+@wrong("round_to_bfloat16", "inf and NaN", "with nothing in the upper half of its mantissa it is inf")
+def nan_is_cut(x):
+    return torch.where(x.isnan(), cleared(x.view(torch.int32)), rounded(x))
+
+
+@wrong("round_to_bfloat16", "subnormals", "subnormals became zero. They are bits as all others")
+def flushes_subnormals(x):
+    return torch.where(x.abs() < 2.0**-126, x * 0.0, right(x))
+
+
+@wrong("round_to_bfloat16", "subnormals", "zeros lost their sign: -0 is a number of its own")
+def zeros_without_sign(x):
+    return right(x) + 0.0
+
+
+@wrong("round_to_bfloat16", "overflow", "what is too large became the largest number")
+def stops_at_the_largest(x):
+    largest = cleared(torch.tensor(0x7F7F0000, dtype=torch.int32))
+    return torch.where(x.isinf(), x, right(x).clamp(-largest, largest))
+
+
+@wrong("round_to_bfloat16", "runs", "x itself was changed: view() shares its memory")
+def changes_its_input(x):
+    bits = x.view(torch.int32)
+    bits += 0x7FFF + (bits >> 16 & 1)
+    return cleared(bits)
+
+
+@wrong("round_to_bfloat16", "runs", "it returned int32, where float32 is right: look at the bits as float32 again")
+def returns_the_bits(x):
+    return right(x).view(torch.int32)
+
+
+@wrong("round_to_bfloat16", "runs", "the result has shape [6], where [2, 3] is right")
+def flattens(x):
+    return right(x).flatten() if x.dim() > 1 else right(x)
+
+
+@wrong("round_to_bfloat16", "runs", "Is there a loop whose condition never becomes false?")
+def never_ends(x):
+    while True:
+        x = x + 1
+
+
+# lost_updates
+
+
+def gaps(weights, updates, format):
+    """(to the next number on the side of the update, spacing above)."""
+    weights, updates = weights.double(), updates.double()
+    exponents = torch.where(weights == 0, format.lowest_exponent, torch.frexp(weights).exponent - 1)
+    spacing = 2.0 ** (exponents.clamp(min=format.lowest_exponent) - format.mantissa_bits).double()
+    a_power = weights.abs() == spacing * 2**format.mantissa_bits
+    closer = a_power & (weights.abs() > format.smallest_normal) & (weights * updates < 0)
+    return torch.where(closer, spacing / 2, spacing), spacing
+
+
+def prediction(lost, half, updates):
+    times = half / updates.double().abs()
+    return lost, torch.where(lost, (times.floor() + 1).clamp(min=2), 1).long()
+
+
+def by(limit, ties=True):
+    """An answer that compares the update with ``limit(weights, updates, format)``."""
+
+    def answer(weights, updates, format):
+        half, size = limit(weights, updates, format), updates.double().abs()
+        return prediction(size <= half if ties else size < half, half, updates)
+
+    return answer
+
+
+def lost_as_it_is(weights, updates, format):
+    """Right, and half the gap."""
+    gap, spacing = gaps(weights, updates, format)
+    size, even = updates.double().abs(), weights.double() / spacing % 2 == 0
+    return (size < gap / 2) | (size == gap / 2) & even, gap / 2
+
+
+@wrong("lost_updates", "runs", "it returned nothing (None), where two tensors are right: lost, steps")
+def predicts_nothing(weights, updates, format):
+    pass
+
+
+@wrong("lost_updates", "runs", "lost is of dtype float32, where bool is right")
+def returns_what_it_got(weights, updates, format):
+    return weights, updates
+
+
+@wrong("lost_updates", "runs", "lost is an object of type bool, where a tensor of shape [80] is right")
+def one_for_all(weights, updates, format):
+    return True, 2
+
+
+@wrong("lost_updates", "runs", "steps has numbers that are not whole")
+def steps_that_are_not_whole(weights, updates, format):
+    lost, half = lost_as_it_is(weights, updates, format)
+    return lost, half / updates.double().abs()
+
+
+@wrong("lost_updates", "lost", "nothing is lost, you say")
+def nothing_is_lost(weights, updates, format):
+    return torch.zeros_like(weights, dtype=torch.bool), torch.ones_like(weights)
+
+
+@wrong("lost_updates", "own work", "you use tinydist.precision")
+def tries_by_the_library(weights, updates, format):
+    return prediction(precision.round_to(weights + updates, format) == weights, weights, updates)
+
+
+@wrong("lost_updates", "predicted", "makes float16 numbers: torch rounds there")
+def tries_by_a_cast(weights, updates, format):
+    if format.dtype is None:
+        return by(lambda w, u, f: w * f.epsilon / 2)(weights, updates, format)
+    return prediction((weights + updates).to(format.dtype).float() == weights, weights, updates)
+
+
+@wrong("lost_updates", "lost", "the update is compared with epsilon/2, which is half of the spacing at 1")
+def epsilon_alone(weights, updates, format):
+    return by(lambda w, u, f: torch.full_like(u, f.epsilon / 2).double())(weights, updates, format)
+
+
+@wrong("lost_updates", "lost", "the update is compared with |weight| epsilon/2")
+def in_proportion_to_the_weight(weights, updates, format):
+    return by(lambda w, u, f: w.double().abs() * f.epsilon / 2)(weights, updates, format)
+
+
+@wrong("lost_updates", "lost", "the update is compared with the whole spacing")
+def the_whole_spacing(weights, updates, format):
+    return by(lambda w, u, f: gaps(w, u, f)[0], ties=False)(weights, updates, format)
+
+
+@wrong("lost_updates", "powers", "Below a power of two numbers are twice as")
+def same_on_both_sides(weights, updates, format):
+    return by(lambda w, u, f: gaps(w, u, f)[1] / 2)(weights, updates, format)
+
+
+@wrong("lost_updates", "ties", "half way, all are lost, you say")
+def all_ties_lost(weights, updates, format):
+    return by(lambda w, u, f: gaps(w, u, f)[0] / 2)(weights, updates, format)
+
+
+@wrong("lost_updates", "ties", "half way, all are kept, you say")
+def all_ties_kept(weights, updates, format):
+    return by(lambda w, u, f: gaps(w, u, f)[0] / 2, ties=False)(weights, updates, format)
+
+
+@wrong("lost_updates", "ties", "ties the wrong way round: the even mantissa wins")
+def ties_to_odd(weights, updates, format):
+    gap, spacing = gaps(weights, updates, format)
+    size, odd = updates.double().abs(), weights.double() / spacing % 2 == 1
+    return prediction((size < gap / 2) | (size == gap / 2) & odd, gap / 2, updates)
+
+
+@wrong("lost_updates", "subnormals", "the spacing goes on to shrink below the smallest normal number")
+def no_subnormals(weights, updates, format):
+    free = 2.0 ** (torch.frexp(weights.double()).exponent - 1 - format.mantissa_bits).double()
+    lost, half = lost_as_it_is(weights, updates, format)
+    tiny = (weights.abs() < format.smallest_normal) & (weights != 0)
+    return prediction(torch.where(tiny, updates.double().abs() <= free / 2, lost), half, updates)
+
+
+@wrong("lost_updates", "steps", "you say 2 steps. After these")
+def two_steps_for_all(weights, updates, format):
+    lost, _ = lost_as_it_is(weights, updates, format)
+    return lost, 1 + lost.long()
+
+
+@wrong("lost_updates", "steps", "One fewer is enough")
+def one_step_more(weights, updates, format):
+    lost, half = lost_as_it_is(weights, updates, format)
+    return lost, torch.where(lost, prediction(lost, half, updates)[1] + 1, 1)
+
+
+@wrong("lost_updates", "steps", "an update that is kept needs 1 step, one that is lost more")
+def one_step_for_all(weights, updates, format):
+    return lost_as_it_is(weights, updates, format)[0], torch.ones_like(weights)
+
+
+# scaled_step
+
+
+def gradients(optimizer):
+    return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+
+
+def found(tensors):
+    return torch.tensor([float(not all(each.isfinite().all() for each in tensors))])
+
+
+def agreed(overflow):
+    dist.all_reduce(overflow, dist.ReduceOp.MAX)
+    return bool(overflow)
+
+
+def unscaled(optimizer, scale):
+    for gradient in gradients(optimizer):
+        gradient /= scale
+
+
+def scaler(
+    optimizer, scale, good_steps, window, decide=agreed, unscale=unscaled, back=lambda scale, good_steps: (scale / 2, 0)
+):
+    """A right one."""
+    unscale(optimizer, scale)
+    if decide(found(gradients(optimizer))):
+        return back(scale, good_steps)
+    optimizer.step()
+    return (scale * 2, 0) if good_steps + 1 == window else (scale, good_steps + 1)
+
+
+@wrong("scaled_step", "runs", "in step 1 rank 0 returned nothing (None), where a pair is right: scale, good_steps")
+def steps_not(optimizer, scale, good_steps, window):
+    pass
+
+
+@wrong("scaled_step", "steps", "nothing is inf or NaN on any rank, and rank 0 makes no step")
+def returns_what_it_was_given(optimizer, scale, good_steps, window):
+    return scale, good_steps
+
+
+@wrong("scaled_step", "runs", "returned (None, 0), where two numbers are right")
+def a_pair_of_no_numbers(optimizer, scale, good_steps, window):
+    return None, 0
+
+
+@wrong("scaled_step", "own work", "you use tinydist.precision")
+def librarys_scaler(optimizer, scale, good_steps, window):
+    scaler = precision.LossScaler(precision.Dynamic(scale, growth_interval=window, good_steps=good_steps))
+    scaler.scale(torch.ones(()))
+    scaler.step(optimizer)
+    scaler.update()
+    return scaler.rule.scale, scaler.rule.good_steps
+
+
+@wrong("scaled_step", "own work", "you use torch.amp")
+def torchs_scaler(optimizer, scale, good_steps, window):
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=window)
+    scaler.scale(torch.ones(()))
+    scaler.step(optimizer)
+    scaler.update()
+    return scaler.get_scale(), good_steps + 1
+
+
+@wrong("scaled_step", "skips", "rank 0 changes the weights nevertheless: the decision is all ranks' in common")
+def each_for_itself(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, decide=bool)
+
+
+@wrong("scaled_step", "skips", "now they are inf or NaN, and will stay so")
+def never_skips(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, decide=lambda overflow: False)
+
+
+@wrong("scaled_step", "skips", "but momentum moves them also with gradients of zero")
+def steps_with_zeros(optimizer, scale, good_steps, window):
+    def zeroed(scale, good_steps):
+        for gradient in gradients(optimizer):
+            gradient.zero_()
+        optimizer.step()
+        return scale / 2, 0
+
+    return scaler(optimizer, scale, good_steps, window, back=zeroed)
+
+
+@wrong("scaled_step", "runs", "it hangs: the ranks wait for one another")
+def leaves_before_the_others(optimizer, scale, good_steps, window):
+    unscaled(optimizer, scale)
+    if found(gradients(optimizer)):
+        return scale / 2, 0
+    return scaler(optimizer, scale, good_steps, window, unscale=lambda *_: None)
+
+
+@wrong("scaled_step", "skips", "ranks 0-1 change the weights nevertheless: the decision is all ranks' in common")
+def all_must_overflow(optimizer, scale, good_steps, window):
+    def decide(overflow):
+        dist.all_reduce(overflow, dist.ReduceOp.MIN)
+        return bool(overflow)
+
+    return scaler(optimizer, scale, good_steps, window, decide=decide)
+
+
+@wrong("scaled_step", "skips", "ranks 0-1 change the weights nevertheless: the decision is all ranks' in common")
+def rank_0_decides(optimizer, scale, good_steps, window):
+    def decide(overflow):
+        dist.broadcast(overflow, src=0)
+        return bool(overflow)
+
+    return scaler(optimizer, scale, good_steps, window, decide=decide)
+
+
+@wrong("scaled_step", "steps", "times too far, the scale: its gradients were not unscaled")
+def forgets_to_unscale(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, unscale=lambda *_: None)
+
+
+@wrong("scaled_step", "steps", "times too little, the scale: its gradients were divided twice")
+def unscales_twice(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, unscale=lambda o, s: (unscaled(o, s), unscaled(o, s)))
+
+
+@wrong("scaled_step", "scale", "it overflowed, and 1024 is halved")
+def never_backs_off(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale, 0))
+
+
+@wrong("scaled_step", "scale", "The count begins anew at each overflow, and whenever the scale has grown")
+def counts_through_overflows(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale / 2, good_steps))
+
+
+@wrong("scaled_step", "scale", "3 good steps in a row since the scale changed, the window, and 1024 is doubled")
+def grows_one_step_late(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window + 1)
+
+
+@wrong("scaled_step", "scale", "The count begins anew at each overflow, and whenever the scale has grown")
+def goes_on_growing(optimizer, scale, good_steps, window):
+    next_scale, count = scaler(optimizer, scale, min(good_steps, window - 1), window)
+    return next_scale, window if next_scale > scale else count
+
+
+@wrong("scaled_step", "bytes", "into one all_reduce, where one number of at most 8 is enough")
+def sends_a_flag_for_each_gradient(optimizer, scale, good_steps, window):
+    def decide(overflow):
+        return agreed_by_sum(torch.cat([overflow] * 3))
+
+    return scaler(optimizer, scale, good_steps, window, decide=decide)
+
+
+def agreed_by_sum(flags):
+    dist.all_reduce(flags)
+    return bool(flags.any())
+
+
+@wrong("scaled_step", "bytes", "rank 0 makes 48 calls of torch.distributed in 24 steps, where one a step is enough")
+def asks_twice(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, decide=lambda overflow: agreed(overflow) + agreed(overflow) > 0)
+
+
+# mended_fp16_step
+
+
+def mended(
+    model,
+    masters,
+    microbatches,
+    scale,
+    lr,
+    max_norm,
+    again=1,
+    share=True,
+    ranks=None,
+    own_overflow=False,
+    clip="unscaled",
+    to_fp32=True,
+    update="masters",
+    zero=True,
+    skip=True,
+    returned=None,
+    each=False,
+):
+    """A right one, and with other arguments a wrong one."""
+    weights, k = list(model.parameters()), len(microbatches)
+    if zero:
+        model.zero_grad()
+    for x, y in microbatches:
+        (scale * F.mse_loss(model(x).float(), y) / (k if share else 1)).backward()
+        if each:
+            averaged([p.grad.float() for p in weights], 1)
+    if to_fp32:
+        found = [p.grad.float() / (scale if clip == "unscaled" else 1) / (k if again > 1 else 1) for p in weights]
+    else:
+        found = [(p.grad / scale).float() for p in weights]
+    overflow = not_finite(found)
+    averaged(found, ranks or dist.get_world_size())
+    if not own_overflow:
+        overflow = not_finite(found)
+    norm = torch.cat([g.flatten() for g in found]).norm()
+    for g in found:
+        if clip:
+            g *= min(1, max_norm / (g.norm() if clip == "each" else norm))
+        if clip == "scaled":
+            g /= scale
+        if clip in (None, "each"):
+            g /= scale
+    if not (overflow and skip):
+        change(weights, masters, found, lr, update)
+    return (not overflow) if returned is None else returned
+
+
+def not_finite(tensors):
+    return not all(each.isfinite().all() for each in tensors)
+
+
+def averaged(tensors, ranks):
+    for each in tensors:
+        dist.all_reduce(each)
+        each /= ranks
+
+
+def change(weights, masters, gradients, lr, update):
+    for p, master, g in zip(weights, masters, gradients):
+        if update == "weights":
+            p.data -= lr * g
+        elif update == "masters from weights":
+            master.copy_(p.data.float() - lr * g)
+            p.data.copy_(master)
+        else:
+            master -= lr * g
+            if update == "masters":
+                p.data.copy_(master)
+
+
+def mended_but(rejected_by, told, **options):
+    def answer(model, masters, microbatches, scale, lr, max_norm):
+        return mended(model, masters, microbatches, scale, lr, max_norm, **options)
+
+    answer.__name__ = ", ".join(f"{name}={value}" for name, value in options.items())
+    return wrong("mended_fp16_step", rejected_by, told)(answer)
+
+
+@wrong("mended_fp16_step", "runs", "rank 0 returned nothing (None), where True or False is right")
+def mends_nothing(model, masters, microbatches, scale, lr, max_norm):
+    pass
+
+
+@wrong("mended_fp16_step", "mean", "the weights do not move, and nothing overflows")
+def makes_no_step(model, masters, microbatches, scale, lr, max_norm):
+    return not any((y > 1e4).any() for _, y in microbatches)
+
+
+@wrong("mended_fp16_step", "own work", "you use tinydist.precision")
+def librarys_masters(model, masters, microbatches, scale, lr, max_norm):
+    optimizer = precision.MasterWeights(model.parameters(), torch.optim.SGD, lr=lr)
+    optimizer.step()
+    return not any((y > 1e4).any() for _, y in microbatches)
+
+
+@wrong("mended_fp16_step", "training", "step 5 is made, and rank 0 returned False")
+def remembers_an_overflow(model, masters, microbatches, scale, lr, max_norm):
+    made = mended(model, masters, microbatches, scale, lr, max_norm)
+    model.overflowed = getattr(model, "overflowed", False) or not made
+    return not model.overflowed
+
+
+mended_but("mean", "2 times too little, the number of microbatches: the loss is divided by it, and once more", again=2)
+mended_but("mean", "2 times too far, the number of microbatches: the sum of their losses", share=False)
+mended_but("mean", "3 times too far, the number of ranks: gradients are added up, and not divided", ranks=1)
+mended_but("overflow", "Their own gradients are finite, and the average with the others is not", own_overflow=True)
+mended_but("overflow", "no rank steps, and rank 0 returned True", returned=True)
+mended_but("overflow", "the weights are inf or NaN now. It is skipped if any gradient is inf or NaN", skip=False)
+mended_but("overflow", "What is left of the skipped gradients? The next ones must begin from zero", zero=False)
+mended_but("clipping", "unscale first, then clip to 0.5", clip="scaled")
+mended_but("clipping", "and is not clipped to 0.5", clip=None)
+mended_but("clipping", "by the norm of all its numbers together", clip="each")
+mended_but("unscaling", "The gradients are about 2^-26, too small for fp16", to_fp32=False)
+mended_but("masters", "after 24 steps the masters are what they were", update="weights")
+mended_but("masters", "Update the masters from themselves, in fp32", update="masters from weights")
+mended_but("masters", "copy them back after each step", update="masters alone")
+mended_but("bytes", "Add up the microbatches first, and average once", each=True)
+
+
+# training_bytes
+
+SIZE = {"fp32": 4, "bf16": 2, "fp16": 2, "8 bit": 1}
+MOMENTS = {"SGD": 0, "momentum": 1, "Adam": 2}
+
+
+def budget(recipe, n, weights=None, held=None, master=None, moments=None, size=None, scales=None):
+    """A right one, with terms of its own."""
+    count = MOMENTS[recipe.optimizer] if moments is None else moments
+    size = SIZE[recipe.moments] if size is None else size
+    if scales is None:
+        scales = count * 4 / 256 if recipe.moments == "8 bit" else 0
+    return {
+        "parameters": n * (SIZE[recipe.weights] if weights is None else weights),
+        "gradients": n * (sum(SIZE[each] for each in recipe.gradients) if held is None else held),
+        "optimizer states": n * (4 * (recipe.master if master is None else master) + count * size + scales),
+    }
+
+
+@wrong("training_bytes", "runs", "it returned nothing (None), where a dict is right: purpose -> bytes")
+def counts_nothing(recipe, n):
+    pass
+
+
+@wrong("training_bytes", "runs", "it has the purposes 'parameters', where")
+def a_part_of_it(recipe, n):
+    return {"parameters": 2 * n}
+
+
+@wrong("training_bytes", "runs", "for parameters it has an object of type str, where a number of bytes is right")
+def words_for_numbers(recipe, n):
+    return dict.fromkeys(("parameters", "gradients", "optimizer states"), "16 n")
+
+
+@wrong("training_bytes", "own work", "you use tinydist.lab.chapters, where this is solved")
+def measured_by_the_lab(recipe, n):
+    return recipes.measured(recipe, (n,))
+
+
+@wrong("training_bytes", "parameters", "These are the bytes of one parameter: there are n of them")
+def of_one_parameter(recipe, n):
+    return budget(recipe, 1)
+
+
+@wrong("training_bytes", "parameters", "Too few: the model computes with fp32; fp32 takes 4 bytes")
+def always_16_bits(recipe, n):
+    return budget(recipe, n, weights=2)
+
+
+@wrong("training_bytes", "parameters", "fp32 copies are counted here, and they are the optimizer's")
+def copies_among_the_parameters(recipe, n):
+    return budget(recipe, n, weights=SIZE[recipe.weights] + 4 * recipe.master, master=False)
+
+
+@wrong("training_bytes", "gradients", "gradients are held in each of fp16 and fp32, at the same time")
+def gradients_once(recipe, n):
+    return budget(recipe, n, held=SIZE[recipe.gradients[-1]])
+
+
+@wrong("training_bytes", "gradients", "gradients are held in fp32, whatever the format of the weights")
+def gradients_like_weights(recipe, n):
+    return budget(recipe, n, held=SIZE[recipe.weights])
+
+
+@wrong("training_bytes", "states", "Too few: the fp32 copies of the weights. recipe.master says whether")
+def without_copies(recipe, n):
+    return budget(recipe, n, master=False)
+
+
+@wrong("training_bytes", "states", "Too many: SGD remembers 0 numbers a parameter, in fp32, and there are no copies")
+def copies_always(recipe, n):
+    return budget(recipe, n, master=True)
+
+
+@wrong("training_bytes", "states", "SGD remembers 0 numbers a parameter")
+def hard_coded_for_adam(recipe, n):
+    return budget(recipe, n, moments=2)
+
+
+@wrong("training_bytes", "states", "Adam remembers 2 numbers a parameter, in fp32")
+def one_moment(recipe, n):
+    return budget(recipe, n, moments=min(1, MOMENTS[recipe.optimizer]))
+
+
+@wrong("training_bytes", "states", "Too many: Adam remembers 2 numbers a parameter, in bf16, and there are no copies")
+def moments_in_fp32(recipe, n):
+    return budget(recipe, n, size=4, scales=0)
+
+
+@wrong("training_bytes", "states", "numbers of 8 bits have a scale, 4 bytes for each 256 of them")
+def without_scales(recipe, n):
+    return budget(recipe, n, scales=0)
+
+
+@wrong("training_bytes", "states", "each of the 2 moments has scales of its own")
+def scales_of_one_moment(recipe, n):
+    return budget(recipe, n, scales=4 / 256 if recipe.moments == "8 bit" else 0)
+
+
+@wrong("training_bytes", "7.5 billion", "Too few")
+def ends_at_two_billion(recipe, n):
+    """As an int32 would."""
+    return budget(recipe, min(n, 2**31))

@@ -1,0 +1,23 @@
+"""04_mixed_precision: compute in 16 bits, and lose nothing that matters.
+
+calls.py               answers that need no ranks; what may not be used
+bfloat16.py            rounding, by hand
+rounding_mistakes.py   what a wrong one may come from
+lost_updates.py        which updates a format swallows, predicted
+spacing.py             from this it follows, and what a wrong prediction may come from
+weights_and_updates.py what predictions are tried on
+scaled_step.py         a dynamic loss scaler that all ranks follow
+scales.py              its sequence of scales; scale_picture.py: drawn
+parts.py               a model in parts, overflows, and what torch's scaler does
+fp16_step.py           what a step of training does, and what it should do
+mended_fp16_step.py    the same, with four bugs to find
+movement.py            how far weights move in a step, and why not as far as they should; many_steps.py: in many
+recipes.py             what recipes of training hold, measured
+budget.py              the same, predicted
+"""
+
+from . import bfloat16 as bfloat16  # isort: skip
+from . import lost_updates as lost_updates  # isort: skip
+from . import scaled_step as scaled_step  # isort: skip
+from . import mended_fp16_step as mended_fp16_step  # isort: skip
+from . import budget as budget  # isort: skip
