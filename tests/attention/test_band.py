@@ -1,0 +1,97 @@
+"""The band: who sees whom, tile by tile, against the rule written out for every pair."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.attention.bias import causal_lower_right
+
+from tinydist.attention.band import Band, tiles
+
+bands = st.builds(Band, st.integers(1, 20), st.integers(1, 20), st.booleans(), st.none() | st.integers(1, 25))
+sizes = st.integers(1, 8)
+some = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+
+
+def by_the_rule(queries, keys, causal, window):
+    """bool [queries, keys], pair by pair."""
+
+    def sees(i, j):
+        distance = i + keys - queries - j
+        return (distance >= 0 or not causal) and (window is None or abs(distance) < window)
+
+    return torch.tensor([[sees(i, j) for j in range(keys)] for i in range(queries)])
+
+
+def whole(band):
+    rows, columns = slice(0, band.queries), slice(0, band.keys)
+    visible = band.visible(rows, columns)
+    return torch.ones(band.queries, band.keys, dtype=torch.bool) if visible is None else visible
+
+
+@pytest.mark.parametrize("queries, keys", [(5, 5), (3, 7), (7, 3), (1, 4), (4, 1)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 1, 2, 4, 100])
+def test_the_rule(queries, keys, causal, window):
+    assert torch.equal(whole(Band(queries, keys, causal, window)), by_the_rule(queries, keys, causal, window))
+
+
+@pytest.mark.parametrize("queries, keys", [(4, 4), (2, 5)])
+def test_causal_is_torchs_lower_right_diagonal(queries, keys):
+    assert torch.equal(whole(Band(queries, keys, causal=True)), causal_lower_right(queries, keys)._materialize())
+
+
+@some
+@given(bands, sizes, sizes)
+def test_tiles_of_rows_see_what_the_whole_sees(band, height, width):
+    seen = torch.zeros(band.queries, band.keys, dtype=torch.bool)
+    for rows in tiles(slice(0, band.queries), height):
+        for columns in tiles(band.keys_of(rows), width):
+            visible = band.visible(rows, columns)
+            seen[rows, columns] = True if visible is None else visible
+    assert torch.equal(seen, whole(band))
+
+
+@some
+@given(bands, sizes, sizes)
+def test_tiles_of_columns_are_seen_by_the_same(band, height, width):
+    seen = torch.zeros(band.queries, band.keys, dtype=torch.bool)
+    for columns in tiles(slice(0, band.keys), width):
+        for rows in tiles(band.queries_of(columns), height):
+            visible = band.visible(rows, columns)
+            seen[rows, columns] = True if visible is None else visible
+    assert torch.equal(seen, whole(band))
+
+
+@some
+@given(bands, sizes, sizes)
+def test_a_tile_needs_no_mask_exactly_where_all_is_seen(band, height, width):
+    for rows in tiles(slice(0, band.queries), height):
+        for columns in tiles(slice(0, band.keys), width):
+            assert (band.visible(rows, columns) is None) == bool(whole(band)[rows, columns].all())
+
+
+def test_causal_visits_the_tiles_up_to_the_diagonal():
+    band = Band(64, 64, causal=True)
+    visited = [len(list(tiles(band.keys_of(rows), 16))) for rows in tiles(slice(0, 64), 16)]
+    assert visited == [1, 2, 3, 4]
+
+
+def test_a_window_visits_as_many_tiles_however_long_the_sequence():
+    band = Band(1024, 1024, causal=True, window=16)
+    visited = [len(list(tiles(band.keys_of(rows), 16))) for rows in tiles(slice(0, 1024), 16)]
+    assert visited == [1] + [2] * 63
+
+
+@some
+@given(st.integers(0, 30), st.integers(0, 60), sizes)
+def test_tiles_cover_a_span_once(start, stop, size):
+    covered = [i for each in tiles(slice(start, stop), size) for i in range(each.start, each.stop)]
+    assert [i for i in covered if i >= start] == list(range(start, stop))
+    assert covered == sorted(set(covered))
+
+
+@pytest.mark.parametrize("window", [0, -1, 2.5])
+def test_a_window_has_at_least_the_query_itself(window):
+    with pytest.raises(ValueError, match=rf"^attention: window must be a whole number .* got {window}$"):
+        Band(4, 4, window=window)

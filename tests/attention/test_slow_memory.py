@@ -1,0 +1,107 @@
+"""Slow memory: three programs give the same, and move the bytes that the papers' formulas say."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tinydist.attention import attention, slow_memory
+from tinydist.attention.slow_memory import SlowMemory, flash_1, flash_2, naive
+
+lengths = st.integers(1, 100)
+dims = st.sampled_from([1, 3, 8, 16])
+DOUBLE = 8  # bytes
+some = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+
+
+def inputs(T, S, d, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(T * S)
+    return [torch.randn(n, d, dtype=dtype, generator=generator) for n in (T, S, S)]
+
+
+def moved(program, T, S, d, *fast):
+    """Numbers, not bytes. The result is checked on the way."""
+    memory, (q, k, v) = SlowMemory(), inputs(T, S, d)
+    out = program(memory, q, k, v, *fast)
+    torch.testing.assert_close(out, attention(*(x[None, None] for x in (q, k, v)))[0, 0], rtol=0, atol=1e-12)
+    return memory.loaded / DOUBLE, memory.stored / DOUBLE
+
+
+@some
+@given(lengths, lengths, dims)
+def test_naive_as_in_algorithm_0(T, S, d):
+    assert moved(naive, T, S, d) == (T * d + 2 * S * d + 2 * T * S, 2 * T * S + T * d)
+
+
+@some
+@given(lengths, lengths, dims, st.integers(4, 100))
+def test_flash_1_as_in_algorithm_1(T, S, d, rows):
+    C = math.ceil(S / math.ceil(rows / 4))  # tiles of keys, where `rows` rows fit the fast memory
+    loaded, stored = moved(flash_1, T, S, d, rows * d * DOUBLE)
+    assert loaded == 2 * S * d + C * (2 * T * d + 2 * T)
+    assert stored == C * (T * d + 2 * T)
+
+
+@some
+@given(lengths, lengths, dims, st.integers(4, 100))
+def test_flash_2_stores_its_output_once(T, S, d, rows):
+    R = math.ceil(T / math.ceil(rows / 4))  # tiles of queries
+    loaded, stored = moved(flash_2, T, S, d, rows * d * DOUBLE)
+    assert loaded == T * d + R * 2 * S * d
+    assert stored == T * d + T
+
+
+@pytest.mark.parametrize("program, constant", [(flash_1, 12), (flash_2, 8)])
+def test_theorem_2(program, constant):
+    """N^2 d^2 / M, times a constant: twice the fast memory is half the bytes, twice the tokens four times."""
+    d = 8
+    for N, M in [(256, 1024), (256, 2048), (512, 1024), (512, 2048)]:
+        found = sum(moved(program, N, N, d, M * DOUBLE))
+        leading = constant * N**2 * d**2 / M
+        assert leading < found < 1.5 * leading
+
+
+def test_less_is_moved_at_the_sizes_of_the_paper():
+    """GPT-2 medium: 1024 tokens, head dim 64, fp16, 192 kB of fast memory on an A100."""
+    N, d, fast = 1024, 64, 192 * 1024
+    memories = [SlowMemory() for _ in range(3)]
+    q, k, v = inputs(N, N, d, torch.float16)
+    naive(memories[0], q, k, v)
+    flash_1(memories[1], q, k, v, fast)
+    flash_2(memories[2], q, k, v, fast)
+    assert [memory.moved / 2 for memory in memories] == [
+        4 * N * d + 4 * N * N,
+        2 * N * d + 3 * (3 * N * d + 4 * N),
+        2 * N * d + N + 3 * 2 * N * d,
+    ]
+
+
+def test_bytes_follow_the_dtype():
+    memory = SlowMemory()
+    naive(memory, *inputs(10, 10, 4, torch.float16))
+    assert (memory.loaded, memory.stored) == (2 * (120 + 200), 2 * (200 + 40))
+    assert memory.moved == memory.loaded + memory.stored
+
+
+def test_programs_that_keep_a_tensor_see_a_copy():
+    """What is computed in fast memory reaches the slow one by ``store`` alone."""
+    memory, x = SlowMemory(), torch.ones(4)
+    memory.load(x).zero_()
+    assert x.eq(1).all()
+    memory.store(x, torch.zeros(4))
+    assert x.eq(0).all() and memory.moved == 2 * 16
+
+
+def test_fast_memory_must_hold_a_row_of_each():
+    with pytest.raises(ValueError, match=r"^fast memory: must hold 4 rows, of 64 bytes each, got 255 bytes$"):
+        flash_2(SlowMemory(), *inputs(5, 5, 8), 255)
+    assert slow_memory.tile_sizes(256, 8, DOUBLE) == (1, 1)
+
+
+def test_tiles_by_the_papers_rule():
+    """The one that stays has ceil(M / 4d) rows, the one that passes at most d."""
+    assert slow_memory.tile_sizes(192 * 1024, 64, 2) == (384, 64)
+    assert slow_memory.tile_sizes(16 * 1024, 64, 2) == (32, 32)
+    assert slow_memory.tile_sizes(16 * 1024 + 2, 64, 2) == (33, 33)

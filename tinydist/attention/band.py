@@ -1,0 +1,65 @@
+"""The band: which keys a query sees.
+
+    causal, 3 queries       causal, window 2        window 2                3 queries, 5 keys, causal
+
+        j 0 1 2 3 4             j 0 1 2 3 4             j 0 1 2 3 4             j 0 1 2 3 4
+    p 0   x . . . .         p 0   x . . . .         p 0   x x . . .         p 2   x x x . .
+      1   x x . . .           1   x x . . .           1   x x x . .           3   x x x x .
+      2   x x x . .           2   . x x . .           2   . x x x .           4   x x x x x
+
+The query in row i stands at p = i + keys - queries: the last query beside the last key, as when old keys come from a
+cache. It sees key j where
+
+    nearest <= p - j <= farthest        causal: nearest = 0; window w: farthest = w - 1, and nearest = 1 - w
+
+so the pairs form a band along the diagonal, and tiles outside it need not be visited. A row may see nothing, as the
+first ones do where causal queries outnumber the keys.
+
+Sources: Beltagy et al. 2020, Longformer, section 3.1 (window); the lower right diagonal is that of FlashAttention from
+its version 2.1, and of ``torch.nn.attention.bias.causal_lower_right``.
+"""
+
+import math
+
+import torch
+
+
+class Band:
+    """Of ``queries`` rows and ``keys`` columns.
+
+    causal:  a query sees no key after itself.
+    window:  and of the keys to a side only the nearest, itself included; None: all.
+    """
+
+    def __init__(self, queries, keys, causal=False, window=None):
+        if window is not None and (not isinstance(window, int) or window < 1):
+            raise ValueError(f"attention: window must be a whole number of keys from 1, or None, got {window!r}")
+        self.queries, self.keys, self.offset = queries, keys, keys - queries
+        self.farthest = math.inf if window is None else window - 1
+        self.nearest = 0 if causal else -self.farthest
+
+    def keys_of(self, rows):
+        """The columns, as a slice, that some query of these rows may see."""
+        first, last = rows.start + self.offset, rows.stop - 1 + self.offset
+        return slice(max(0, first - self.farthest), min(self.keys, last - self.nearest + 1))
+
+    def queries_of(self, columns):
+        """The rows, as a slice, that may see some key of these columns."""
+        first, last = columns.start - self.offset, columns.stop - 1 - self.offset
+        return slice(max(0, first + self.nearest), min(self.queries, last + self.farthest + 1))
+
+    def visible(self, rows, columns, device=None):
+        """Who sees whom, bool [rows, columns]. None: each query sees each key."""
+        smallest = rows.start + self.offset - (columns.stop - 1)
+        largest = rows.stop - 1 + self.offset - columns.start
+        if self.nearest <= smallest and largest <= self.farthest:
+            return None
+        p = torch.arange(rows.start, rows.stop, device=device) + self.offset
+        distance = p[:, None] - torch.arange(columns.start, columns.stop, device=device)
+        return (distance >= self.nearest) & (distance <= self.farthest)
+
+
+def tiles(span, size):
+    """The slices of ``size`` that cover ``span``, from a multiple of ``size`` on."""
+    for start in range(span.start // size * size, span.stop, size):
+        yield slice(start, min(start + size, span.stop))

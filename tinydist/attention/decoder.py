@@ -1,0 +1,103 @@
+"""A decoder that writes: blocks of grouped-query attention, after a prompt, with a cache or without.
+
+    tokens [B, T] -> embedding -> blocks (attention + MLP) -> norm -> logits [B, T, V]
+
+Positions are rotary, as in Llama, so a sequence may stand anywhere in a batch, at any length. ``generate`` is greedy:
+each next token is the likeliest. ``generate_without_cache`` is slow and obvious, and what the former must equal.
+
+    n tokens after a prompt of T:    with a cache n + T rows pass the model, without n T + n^2 / 2
+
+Source: Touvron et al. 2023, Llama 2, section 2.2.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .heads import GroupedQueryAttention
+from .kv_cache import KVCache
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    vocab_size: int = 256
+    layers: int = 2
+    heads: int = 4
+    kv_heads: int = 2
+    dim: int = 64
+    rotary: float = 10_000.0  # base of the angles
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        D = config.dim
+        self.attention = GroupedQueryAttention(D, config.heads, config.kv_heads, rotary=config.rotary)
+        self.attention_norm, self.mlp_norm = nn.RMSNorm(D), nn.RMSNorm(D)
+        self.gate, self.up, self.down = (nn.Linear(a, b, bias=False) for a, b in ((D, 4 * D), (D, 4 * D), (4 * D, D)))
+
+    def forward(self, x, **options):  # [B, T, D]
+        x = x + self.attention(self.attention_norm(x), **options)
+        h = self.mlp_norm(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+class Decoder(nn.Module):
+    """``model(tokens)`` gives logits for each next token; with a cache, tokens follow what is in it."""
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.config = config = config or DecoderConfig()
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.RMSNorm(config.dim)
+        self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
+
+    def forward(self, tokens, caches=None, counts=None):  # [B, T]
+        x = self.embedding(tokens)  # [B, T, D]
+        for i, block in enumerate(self.blocks):
+            options = {"causal": True} if caches is None else {"cache": caches[i], "counts": counts}
+            x = block(x, **options)
+        return self.head(self.norm(x))  # [B, T, V]
+
+    def caches(self, batch, capacity):
+        """An empty ``KVCache`` for each block."""
+        config, weight = self.config, self.embedding.weight
+        shape = batch, config.kv_heads, capacity, config.dim // config.heads
+        return [KVCache(*shape, dtype=weight.dtype, device=weight.device) for _ in self.blocks]
+
+
+@torch.no_grad()
+def generate(model, prompts, count):
+    """``count`` new tokens after each of ``prompts``, tensors [T] of any lengths: [B, count]. Prefill, then decode."""
+    _check(prompts, count)
+    counts = [len(prompt) for prompt in prompts]
+    caches = model.caches(len(prompts), max(counts) + count - 1)
+    logits = model(nn.utils.rnn.pad_sequence(prompts, batch_first=True), caches, counts)  # prefill
+    last = torch.tensor(counts, device=logits.device) - 1
+    new = [logits[torch.arange(len(prompts), device=logits.device), last].argmax(-1)]
+    while len(new) < count:  # decode
+        new.append(model(new[-1][:, None], caches)[:, -1].argmax(-1))
+    return torch.stack(new, dim=1)
+
+
+@torch.no_grad()
+def generate_without_cache(model, prompts, count):
+    """The same from the model as it is: each prompt alone, and all of it again for each token."""
+    _check(prompts, count)
+    written = []
+    for tokens in prompts:
+        for _ in range(count):
+            tokens = torch.cat([tokens, model(tokens[None])[0, -1:].argmax(-1)])
+        written.append(tokens[-count:])
+    return torch.stack(written)
+
+
+def _check(prompts, count):
+    if count < 1:
+        raise ValueError(f"generate: count must be a whole number from 1, got {count!r}")
+    shapes = [list(prompt.shape) for prompt in prompts]
+    if not shapes or any(len(shape) != 1 or shape == [0] for shape in shapes):
+        raise ValueError(f"generate: takes prompts [T], each of one token at least, got the shapes {shapes}")

@@ -1,0 +1,118 @@
+r"""Flash attention: exact attention tile by tile, whose scores never leave fast memory.
+
+                keys
+              0   1   2   3                for each tile of queries: q is read once, and stays
+            +---+---+---+---+                  for each tile of keys that they see: k, v are read
+    queries |\  |   |   |   | 0                    scores, exp, sums: all in fast memory
+            +---+---+---+---+                  out and log-sum-exp are written once
+            | x |\  |   |   | 1
+            +---+---+---+---+            causal: tiles above the diagonal are not visited, and only
+            | x | x |\  |   | 2          those on it need a mask
+            +---+---+---+---+
+
+Forward keeps the output and one number a query, lse = log sum exp(scores). Backward computes the scores again: the
+weights are exp(scores - lse), and their gradient needs one more number a query, delta = sum of dout out.
+
+    dv = w^T dout       dw = dout v^T       ds = w (dw - delta)       dq = ds k scale       dk = ds^T q scale
+
+Costs, a head:      FLOPs                    numbers held              numbers moved, with M in fast memory
+    forward         4 T S d                  O(T)                      O(T S d^2 / M)
+    backward        10 T S d, 5 products     O((T + S) d)              O(T S d^2 / M)
+
+Here "fast memory" is what the processor's caches make of a tile. ``slow_memory`` counts what moves.
+
+Sources: Dao et al. 2022, FlashAttention, section 3 and appendix B; Dao 2023, FlashAttention-2, algorithms 1 and 2.
+"""
+
+import math
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from .band import Band, tiles
+from .groups import check_shapes, fold, unfold
+from .online_softmax import finish, merge, nothing, part
+
+
+def flash_attention(q, k, v, *, causal=False, window=None, scale=None, tile=(128, 128)):
+    """What ``attention(q, k, v)`` gives, without its scores in memory: [B, H, T, e].
+
+    q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]; causal, window, scale: as in ``attention``.
+    tile:  queries and keys of a tile. Products of 16-bit tiles add up in float32.
+
+    A query that sees nothing gets zeros. Raises ``ValueError`` and ``TypeError`` for shapes and dtypes that do not fit.
+    It can be differentiated once.
+    """
+    check_shapes("flash_attention", q, k, v)
+    if not isinstance(tile, tuple) or len(tile) != 2 or min(tile) < 1:
+        raise ValueError(f"flash_attention: tile must be (queries, keys), both from 1, got {tile!r}")
+    band = Band(q.shape[2], k.shape[2], causal, window)
+    return Flash.apply(q, k, v, band, 1 / math.sqrt(q.shape[3]) if scale is None else scale, tile)
+
+
+class Flash(torch.autograd.Function):
+    """Forward keeps q, k, v, the output and the log-sum-exp; backward computes the scores again."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, band, scale, tile):
+        with torch.autocast(q.device.type, enabled=False):  # it would round the tiles
+            out, lse = flash_forward(q, k, v, band, scale, tile)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.options = band, scale, tile
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dout):
+        with torch.autocast(dout.device.type, enabled=False):
+            return *flash_backward(*ctx.saved_tensors, dout, *ctx.options), None, None, None
+
+
+def flash_forward(q, k, v, band, scale, tile):
+    """The output [B, H, T, e], and the log-sum-exp of each query's scores [B, H, T, 1]; -inf where it sees nothing."""
+    H, G, wide = q.shape[1], k.shape[1], _wide(q)
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    lse = q.new_empty(*q.shape[:3], 1, dtype=wide)
+    for rows in tiles(slice(0, band.queries), tile[0]):
+        queries = fold(q[:, :, rows].to(wide) * scale, G)  # [B, G, (H/G) t, d]
+        state = nothing(queries, v.shape[3])
+        for columns in tiles(band.keys_of(rows), tile[1]):
+            scores = _scores(queries, k[:, :, columns].to(wide), band, rows, columns)
+            state = merge(state, part(scores, v[:, :, columns].to(wide)))
+        out[:, :, rows], lse[:, :, rows] = (unfold(each, H) for each in finish(state))
+    return out, lse
+
+
+def flash_backward(q, k, v, out, lse, dout, band, scale, tile):
+    """The gradients of q, k, v. Each tile of keys stays while its queries come, and leaves with its sums."""
+    H, G, wide = q.shape[1], k.shape[1], _wide(q)
+    delta = (dout.to(wide) * out).sum(-1, keepdim=True)  # [B, H, T, 1]
+    lse = lse.clamp(min=torch.finfo(wide).min)
+    dq = torch.zeros_like(q, dtype=wide)  # all tiles of keys add to it
+    dk, dv = torch.empty_like(k), torch.empty_like(v)
+    for columns in tiles(slice(0, band.keys), tile[1]):
+        keys, values = k[:, :, columns].to(wide), v[:, :, columns].to(wide)
+        dkeys, dvalues = torch.zeros_like(keys), torch.zeros_like(values)
+        for rows in tiles(band.queries_of(columns), tile[0]):
+            queries = fold(q[:, :, rows].to(wide) * scale, G)
+            douts = fold(dout[:, :, rows].to(wide), G)
+            weights = (_scores(queries, keys, band, rows, columns) - fold(lse[:, :, rows], G)).exp()
+            dscores = weights * (douts @ values.mT - fold(delta[:, :, rows], G))
+            dvalues += weights.mT @ douts
+            dkeys += dscores.mT @ queries
+            dq[:, :, rows] += unfold(dscores @ keys, H) * scale
+        dk[:, :, columns], dv[:, :, columns] = dkeys, dvalues
+    return dq.to(q.dtype), dk, dv
+
+
+def _scores(queries, keys, band, rows, columns):
+    """Of one tile, [B, G, (H/G) t, s]; -inf for keys that are not seen."""
+    scores, visible = queries @ keys.mT, band.visible(rows, columns, queries.device)
+    if visible is not None:
+        scores.unflatten(2, (-1, len(visible))).masked_fill_(~visible, -math.inf)
+    return scores
+
+
+def _wide(x):
+    """The dtype in which tiles add up."""
+    return torch.promote_types(x.dtype, torch.float32)

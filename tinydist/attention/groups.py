@@ -1,0 +1,48 @@
+r"""Groups: several query heads read the same head of keys and values.
+
+    query heads       0  1  2    3  4  5       H = 6
+                       \ | /      \ | /
+    key, value heads     0          1          G = 2: query head h reads head h // (H / G)
+
+G = H is multi-head attention, G = 1 multi-query attention. Keys and values are not repeated for that: the queries of a
+group are laid one under the other, and meet their keys in one product.
+
+    [B, H, T, d]  --fold-->  [B, G, (H/G) T, d]  @  [B, G, d, S]        a view, where the queries lie in this order
+
+Source: Ainslie et al. 2023, GQA: Training Generalized Multi-Query Transformer Models, section 2.2.
+"""
+
+
+def fold(x, groups):
+    """[B, H, T, d] to [B, G, (H/G) T, d]: the rows that read the same keys."""
+    B, H, T, d = x.shape
+    return x.reshape(B, groups, H // groups * T, d)
+
+
+def unfold(x, heads):
+    """[B, G, (H/G) T, d] back to [B, H, T, d]."""
+    B, G, rows, d = x.shape
+    return x.reshape(B, heads, rows * G // heads, d)
+
+
+def check_shapes(name, q, k, v):
+    """Raise unless q [B, H, T, d], k [B, G, S, d] and v [B, G, S, e] go together: one dtype and device, G divides H."""
+    shapes = f"got q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
+    if not q.ndim == k.ndim == v.ndim == 4:
+        raise ValueError(f"{name}: takes [batch, heads, tokens, head dim], {shapes}")
+    if not q.dtype == k.dtype == v.dtype or not q.dtype.is_floating_point:
+        raise TypeError(f"{name}: q, k and v must be of one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
+    if not q.device == k.device == v.device:
+        raise ValueError(f"{name}: q, k and v must be on one device, got {q.device}, {k.device}, {v.device}")
+    if k.shape[:3] != v.shape[:3]:
+        raise ValueError(f"{name}: each key has one value, but {shapes}")
+    if q.shape[0] != k.shape[0]:
+        raise ValueError(f"{name}: q and k must be of one batch: {shapes}")
+    if q.shape[3] != k.shape[3] or q.shape[3] == 0:
+        raise ValueError(f"{name}: q and k must have one head dim, at least 1: {shapes}")
+    check_heads(name, q.shape[1], k.shape[1])
+
+
+def check_heads(name, heads, groups):
+    if groups < 1 or heads < 1 or heads % groups:
+        raise ValueError(f"{name}: groups must divide the heads: {heads} query heads / {groups} key heads is not whole")

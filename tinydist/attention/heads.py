@@ -1,0 +1,104 @@
+"""Heads: multi-head, grouped-query and multi-query attention are one module, with as many key heads as you choose.
+
+    kv_heads = heads       multi-head (MHA): each query head has keys and values of its own
+    1 < kv_heads < heads   grouped-query (GQA): heads / kv_heads query heads share them
+    kv_heads = 1           multi-query (MQA): all share them
+
+    x [B, T, D] --query--> [B, H, T, d] --.
+                --key----> [B, G, T, d] ---+--> attention --> [B, H, T, d] --out--> [B, T, D]
+                --value--> [B, G, T, d] --'
+
+Fewer key heads save few parameters and FLOPs. They are for decoding: each new token reads all keys and values once,
+2 G d numbers a layer for each token of the past, and does little with them. The cache is H / G times smaller.
+
+A multi-head checkpoint becomes a grouped one by mean-pooling the key and value heads of a group, and some training.
+
+Sources: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, Fast Transformer Decoding (MQA); Ainslie et al. 2023, GQA,
+section 2 and, for what is lost and won, table 1.
+"""
+
+import torch
+from torch import nn
+
+from .groups import check_heads
+from .naive import attention
+from .rotary import rotate
+
+
+class GroupedQueryAttention(nn.Module):
+    """``attention(x)`` gives [B, T, D] for x [B, T, D]: each token gathers from those that it sees.
+
+    heads:     query heads, of dim / heads numbers each.
+    kv_heads:  heads of keys and values; None: as many as heads.
+    rotary:    turn queries and keys to their positions; the base of the angles, or None: not.
+    attend:    what computes attention where there is no cache: ``attention``, ``flash_attention``, one of their kind.
+    """
+
+    def __init__(self, dim, heads, kv_heads=None, *, bias=False, rotary=None, attend=attention):
+        super().__init__()
+        kv_heads = heads if kv_heads is None else kv_heads
+        check_heads("GroupedQueryAttention", heads, kv_heads)
+        if dim % heads:
+            raise ValueError(f"GroupedQueryAttention: dim must divide into heads, but {dim} / {heads} is not whole")
+        self.heads, self.kv_heads, self.head_dim, self.rotary, self.attend = (
+            heads,
+            kv_heads,
+            dim // heads,
+            rotary,
+            attend,
+        )
+        self.query = nn.Linear(dim, dim, bias)
+        self.key = nn.Linear(dim, kv_heads * self.head_dim, bias)
+        self.value = nn.Linear(dim, kv_heads * self.head_dim, bias)
+        self.out = nn.Linear(dim, dim, bias)
+
+    def forward(self, x, *, cache=None, counts=None, **options):
+        """x [B, T, D] to the same. Options (causal, window, mask) go to ``attend``.
+
+        cache:   a ``KVCache``: x follows what is in it, and each token sees itself and all before it; no options.
+        counts:  with a cache, how many tokens of each sequence of x are real; None: all.
+        """
+        self._check(x, cache, counts, options)
+        q, k, v = self._split(self.query(x)), self._split(self.key(x)), self._split(self.value(x))
+        positions = torch.arange(x.shape[1], device=x.device) if cache is None else cache.positions(x.shape[1])
+        if self.rotary is not None:
+            q, k = rotate(q, positions, self.rotary), rotate(k, positions, self.rotary)
+        if cache is None:
+            mixed = self.attend(q, k, v, **options)  # [B, H, T, d]
+        else:
+            k, v, mask = cache.append(k, v, counts)
+            mixed = attention(q, k, v, mask=mask)
+        return self.out(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
+
+    def _split(self, x):  # [B, T, H d] to [B, H, T, d]
+        return x.unflatten(2, (-1, self.head_dim)).transpose(1, 2)
+
+    def _check(self, x, cache, counts, options):
+        dim = self.query.in_features
+        if x.ndim != 3 or x.shape[2] != dim:
+            raise ValueError(f"GroupedQueryAttention: takes [batch, tokens, {dim}], got {list(x.shape)}")
+        if cache is not None and options:
+            raise ValueError(f"GroupedQueryAttention: a cache says itself who sees whom, got {', '.join(options)} too")
+        if cache is None and counts is not None:
+            raise ValueError("GroupedQueryAttention: counts go with a cache, got none")
+
+    def grouped(self, kv_heads):
+        """A new module with fewer heads of keys and values, each the mean of those of its group."""
+        check_heads("grouped", self.kv_heads, kv_heads)
+        dim, bias = self.query.in_features, self.query.bias is not None
+        module = GroupedQueryAttention(dim, self.heads, kv_heads, bias=bias, rotary=self.rotary, attend=self.attend).to(
+            self.query.weight
+        )
+        state = self.state_dict()
+        for name in [name for name in state if name.startswith(("key.", "value."))]:
+            state[name] = mean_pool(state[name], self.kv_heads, kv_heads)
+        module.load_state_dict(state)
+        return module
+
+
+def mean_pool(weight, heads, groups):
+    """A weight [heads d, ...] to [groups d, ...]: neighboring heads become their mean (GQA, section 2.1)."""
+    check_heads("mean_pool", heads, groups)
+    if weight.shape[0] % heads:
+        raise ValueError(f"mean_pool: the rows must divide into heads, but {weight.shape[0]} / {heads} is not whole")
+    return weight.unflatten(0, (groups, heads // groups, -1)).mean(1).flatten(0, 1)
