@@ -10,6 +10,7 @@ The library in reading order:
     precision/        compute in 16 bits, add up in 32: formats, autocast, loss scaling, master weights
     data_parallel/    every rank has the model, and a part of the batch: DP, DDP
     zero/             optimizer states, gradients, parameters: each rank keeps its shard alone (ZeRO, FSDP)
+    pipeline_parallel/  every rank has some of the layers: schedules, verified, timed, executed
     attention/        MHA, GQA, MQA; the KV cache; flash attention, from online softmax upwards
     model/            one plain GPT that knows nothing of parallelism, and text for it
     visuals/          pictures of a run: timeline, memory, traffic, the cluster; and sliders

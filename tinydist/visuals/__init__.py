@@ -4,6 +4,7 @@ timeline.py     who computed, communicated and waited, and when
 memory.py       what a rank held, by purpose
 traffic.py      who sent how many bytes to whom
 topology.py     the cluster, and how busy its links were
+schedule.py     who does which pass of a pipeline, and when
 filmstrip.py    whose numbers each rank holds, step by step
 explorer.py     sliders above a picture
 summary.py      what a notebook shows for a run
@@ -14,8 +15,9 @@ words.py        seconds and bytes, as they are written
 from .explorer import Explorer
 from .filmstrip import filmstrip
 from .memory import memory
+from .schedule import schedule
 from .timeline import timeline
 from .topology import cluster
 from .traffic import traffic
 
-__all__ = ["Explorer", "cluster", "filmstrip", "memory", "timeline", "traffic"]
+__all__ = ["Explorer", "cluster", "filmstrip", "memory", "schedule", "timeline", "traffic"]

@@ -1,0 +1,93 @@
+"""Cuts that are as even as can be."""
+
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from tinydist.model import GPT, GPTConfig
+from tinydist.pipeline_parallel import balanced, cut, evenly, layers_of, measured_seconds, parameter_counts
+
+
+def costs_of(costs, sizes):
+    found, start = [], 0
+    for size in sizes:
+        found.append(sum(costs[start : start + size]))
+        start += size
+    return found
+
+
+def best(costs, stages):
+    """Try every cut."""
+    n = len(costs)
+    return min(
+        max(sum(costs[a:b]) for a, b in zip((0, *inner), (*inner, n)))
+        for inner in combinations(range(1, n), stages - 1)
+    )
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.data())
+def test_balanced_is_the_best_there_is(costs, data):
+    stages = data.draw(st.integers(1, len(costs)))
+    sizes = balanced(costs, stages)
+    assert len(sizes) == stages and sum(sizes) == len(costs) and min(sizes) >= 1
+    assert max(costs_of(costs, sizes)) == best(costs, stages)
+
+
+@given(st.lists(st.floats(0.001, 10), min_size=1, max_size=7), st.data())
+def test_balanced_seconds(costs, data):
+    stages = data.draw(st.integers(1, len(costs)))
+    sizes = balanced(costs, stages)
+    assert len(sizes) == stages and max(costs_of(costs, sizes)) == pytest.approx(best(costs, stages))
+
+
+@given(st.integers(1, 50), st.data())
+def test_evenly(layers, data):
+    stages = data.draw(st.integers(1, layers))
+    sizes = evenly(layers, stages)
+    assert sum(sizes) == layers and len(sizes) == stages
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] - sizes[-1] <= 1
+
+
+def test_the_example():
+    assert evenly(5, 2) == [3, 2] and balanced([3, 1, 1, 1, 4], 2) == [3, 2]
+    assert balanced([1, 1, 1, 9], 2) == [3, 1] and evenly(4, 2) == [2, 2]
+
+
+def test_a_gpt_in_stages():
+    torch.manual_seed(0)
+    gpt, tokens = GPT(GPTConfig(layers=3, dim=8, heads=2)), torch.arange(10).view(2, 5)
+    layers = layers_of(gpt)
+    stages = cut(layers, balanced(parameter_counts(layers), 3))
+    x = tokens
+    for stage in stages:
+        x = stage(x)
+    assert torch.equal(x, gpt(tokens))
+    assert {id(p) for stage in stages for p in stage.parameters()} == {id(p) for p in gpt.parameters()}
+
+
+def test_measured():
+    layers = [nn.Embedding(5, 8), nn.Linear(8, 8), nn.Tanh()]
+    seconds = measured_seconds(layers, torch.tensor([1, 2]), repeats=2)
+    assert len(seconds) == 3 and min(seconds) > 0 and layers[1].weight.grad is None
+    big = [nn.Linear(8, 8), nn.Sequential(*[nn.Linear(8, 8) for _ in range(100)])]
+    one, hundred = measured_seconds(big, torch.ones(2, 8))
+    assert hundred > 5 * one
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (lambda: evenly(3, 4), "4 stages of 1 or more layers each need as many layers, but there are 3"),
+        (lambda: balanced([1, 2], 3), "3 stages of 1 or more layers each need as many layers, but there are 2"),
+        (lambda: balanced([1, -2], 1), "costs must be 0 or more, got -2"),
+        (lambda: cut([nn.Tanh()] * 3, [1, 1]), r"cut: stages of 1 or more layers that add up to 3, got \[1, 1\]"),
+        (lambda: cut([nn.Tanh()] * 3, [3, 0]), r"add up to 3, got \[3, 0\]"),
+    ],
+)
+def test_impossible(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()

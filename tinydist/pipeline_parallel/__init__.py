@@ -1,0 +1,53 @@
+"""Pipeline parallel: every rank has some of the layers, and all microbatches pass through it.
+
+stages.py       where to cut a model
+actions.py      what a rank does next: 2F0, 2B0, 2SEND_F0
+schedule.py     a schedule: for each rank, its actions
+schedules.py    naive, GPipe, 1F1B, interleaved, breadth-first, zero bubble, DualPipeV
+messages.py     sends and receives, added
+verifier.py     is it right? The rules, and where one is broken
+pairing.py      do sends and receives pair up?
+replay.py       followed through time
+analysis.py     how long it takes, what is idle, what is held
+torch_csv.py    to torch's own schedules and back
+worker.py       does what a schedule says, with real tensors
+backward.py     backward in two halves: input, weights
+recompute.py    forward once more, instead of holding what it made
+tied.py         a parameter of two stages
+"""
+
+from .actions import Action, Overlap, parse
+from .analysis import Analysis, analyze
+from .backward import SplitBackward
+from .messages import with_messages
+from .replay import Costs
+from .schedule import Schedule
+from .schedules import SCHEDULES, make_schedule
+from .stages import balanced, cut, evenly, layers_of, measured_seconds, parameter_counts
+from .tied import sum_tied_gradients
+from .verifier import ScheduleError, verify
+from .worker import Worker
+
+__all__ = [
+    "SCHEDULES",
+    "Action",
+    "Analysis",
+    "Costs",
+    "Overlap",
+    "Schedule",
+    "ScheduleError",
+    "SplitBackward",
+    "Worker",
+    "analyze",
+    "balanced",
+    "cut",
+    "evenly",
+    "layers_of",
+    "make_schedule",
+    "measured_seconds",
+    "parameter_counts",
+    "parse",
+    "sum_tied_gradients",
+    "verify",
+    "with_messages",
+]

@@ -1,0 +1,30 @@
+"""A parameter of two stages: the embedding of the first and the head of the last, say. Its gradient is their sum.
+
+    rank 0      gradient from the embedding  \\             / both
+                                              > exchange <
+    rank P-1    gradient from the head       /             \\ both
+
+Each rank has a copy, begun alike, and after each step's gradients both take the same step. Bytes: S each way, for a
+parameter of S bytes. Where both stages are on one rank (in a V, or if P = 1) they share the tensor, and autograd adds.
+Source: Shoeybi et al., Megatron-LM, 2019; Narayanan et al. 2021.
+"""
+
+import torch
+import torch.distributed as dist
+
+from ..collectives.messages import exchange
+
+
+def sum_tied_gradients(parameter, ranks, group=None):
+    """Give ``parameter`` of the two ``ranks`` (of the group) the sum of their gradients. Others may call it, too."""
+    me, here = dist.get_rank(group), set(ranks)
+    if len(here) > 2:
+        raise ValueError(f"sum_tied_gradients: a parameter is tied between two ranks, got {sorted(here)} (rank {me})")
+    if me not in here or len(here) == 1:
+        return
+    (other,) = here - {me}
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    theirs = torch.empty_like(parameter.grad)
+    exchange(parameter.grad.contiguous(), other, theirs, other, group)
+    parameter.grad += theirs

@@ -1,0 +1,48 @@
+"""Schedules as torch.distributed.pipelining writes them: a line for each rank, a cell for each step.
+
+    0F0,0F1,0B0,,0B1        an empty cell is a step in which torch draws the rank as idle: it is dropped
+    ,1F0,1B0,1F1,1B1
+
+``_PipelineScheduleRuntime(stages, M, loss_fn)._load_csv(path)`` runs what ``save`` writes; ``load`` reads what its
+``_dump_csv`` writes, with messages or without. Of UNSHARD, RESHARD and REDUCE_GRAD, which are FSDP's, nothing is kept.
+"""
+
+import csv
+import re
+from pathlib import Path
+
+from .actions import parse
+from .schedule import Schedule
+
+OF_FSDP = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD)\d*")
+
+
+def save(schedule, path):
+    with open(path, "w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(schedule.programs)
+
+
+def load(path, name=None) -> Schedule:
+    """The schedule of a file, to be verified. Raises ``ValueError`` for a cell that is no action."""
+    with open(path, newline="") as file:
+        return from_rows(csv.reader(file), name or Path(path).stem)
+
+
+def from_rows(rows, name) -> Schedule:
+    """From cells of text, or torch's own actions: ``get_schedule_ops`` has those of a schedule."""
+    programs = []
+    for rank, row in enumerate(rows):
+        cells = [(step, str(cell).strip()) for step, cell in enumerate(row) if cell is not None]
+        programs.append(tuple(at(rank, *cell) for cell in cells if cell[1] and not OF_FSDP.fullmatch(cell[1])))
+    parts = [part for program in programs for each in program for part in each.parts]
+    if not parts:
+        raise ValueError(f"{name}: there are no actions in it")
+    stages, microbatches = (1 + max(part[field] for part in parts) for field in (0, 2))
+    return Schedule(name, tuple(programs), stages, microbatches)
+
+
+def at(rank, step, cell):
+    try:
+        return parse(cell)
+    except ValueError as error:
+        raise ValueError(f"rank {rank}, step {step}: {error}") from None

@@ -1,0 +1,175 @@
+"""Is a schedule right? Each rule by its name; the first that is broken is shown with its place in the table of steps.
+
+    place       each stage is on one rank, each rank has one, and stages and microbatches are those that there are
+    once        each stage does each microbatch's F once, and its B, or its I and its W, once
+    order       on a rank, a pass comes after those it needs, a send after what it sends, a receive before what needs it
+    messages    each result that another rank needs is sent once and received once, and nothing else is; between two
+                ranks, in one direction, messages are received in the order in which they are sent
+    deadlock    no ranks wait for one another in a circle
+    memory      no rank holds more activations than it may
+
+A schedule without sends and receives is judged without them: messages.py adds what keeps the rules.
+"""
+
+from .actions import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    COMPUTE,
+    FORWARD,
+    MESSAGES,
+    Action,
+    message_of,
+    needs,
+    result_of,
+)
+from .analysis import analyze
+from .pairing import Pairing
+from .replay import Stuck
+
+NEAR = 4  # steps shown on either side of the place
+
+
+class ScheduleError(ValueError):
+    """``rule`` is broken on ``rank`` at ``step`` (None: by something that is missing)."""
+
+    def __init__(self, schedule, rule, text, rank, step=None):
+        self.rule, self.rank, self.step = rule, rank, step
+        where = f"rank {rank}" + (f", step {step}" if step is not None else "")
+        around = slice(None, 2 * NEAR) if step is None else slice(max(0, step - NEAR), step + NEAR + 1)
+        table = schedule.grid(around.start, around.stop, mark=(rank, step))
+        steps = f"steps from {around.start or 0}:"
+        super().__init__(f"{schedule.name}, {where}: {text} (rule: {rule})\n{steps}\n{table}")
+
+
+def verify(schedule, most_activations=None):
+    """Raise ``ScheduleError`` if ``schedule`` breaks a rule; else return it.
+
+    ``most_activations``: of each rank, in microbatches of one stage, all of which stay until W.
+    """
+    check = Check(schedule)
+    check.place()
+    check.once()
+    check.order()
+    if schedule.has_messages:
+        Pairing(check).check()
+    check.deadlock()
+    if most_activations is not None:
+        check.memory(most_activations)
+    return schedule
+
+
+class Check:
+    def __init__(self, schedule):
+        self.schedule = schedule
+        self.home = {}  # stage -> rank
+        self.steps = {}  # action -> (rank, step), of the first such
+
+    def fail(self, rule, text, rank, step=None):
+        raise ScheduleError(self.schedule, rule, text, rank, step)
+
+    def place(self):
+        S, M = self.schedule.stages, self.schedule.microbatches
+        for rank, program in enumerate(self.schedule.programs):
+            if not program:
+                self.fail("place", "it has no stage", rank)
+            for step, each in enumerate(program):
+                if len(each.parts) == 2 and (each.forward.kind != FORWARD or each.backward.kind not in "BI"):
+                    self.fail("place", f"{each} is not a forward with a backward", rank, step)
+        for rank, step, (stage, kind, microbatch) in self.schedule.all_parts():
+            if kind not in COMPUTE + MESSAGES:
+                self.fail("place", f"{Action(stage, kind, microbatch)} is no kind of action", rank, step)
+            if not (0 <= stage < S and 0 <= microbatch < M):
+                there = f"stages 0 to {S - 1} and microbatches 0 to {M - 1}"
+                self.fail("place", f"{Action(stage, kind, microbatch)}, but there are {there}", rank, step)
+            if self.home.setdefault(stage, rank) != rank:
+                text = f"stage {stage} is on rank {self.home[stage]}, and cannot be here as well"
+                self.fail("place", text, rank, step)
+        for stage in range(S):
+            if stage not in self.home:
+                self.fail("place", f"stage {stage} is on no rank", rank=min(stage, self.schedule.ranks - 1))
+
+    def once(self):
+        for rank, step, part in self.schedule.all_parts():
+            same = result_of(part)
+            before = self.steps.setdefault(part, (rank, step))
+            twin = Action(part.stage, BACKWARD_INPUT if part.kind == BACKWARD else BACKWARD, part.microbatch)
+            if part.kind in COMPUTE and before != (rank, step):
+                self.fail("once", f"{part} is done already, at step {before[1]}", rank, step)
+            if same.kind == BACKWARD and twin in self.steps:
+                self.fail("once", f"{twin}, at step {self.steps[twin][1]}, has done what {part} does", rank, step)
+        for stage, rank in sorted(self.home.items()):
+            for microbatch in range(self.schedule.microbatches):
+                self._complete(stage, microbatch, rank)
+
+    def _complete(self, stage, microbatch, rank):
+        F, B, I, W = (Action(stage, kind, microbatch) for kind in COMPUTE)  # noqa: E741
+        if F not in self.steps:
+            self.fail("once", f"{F} is missing", rank)
+        if B not in self.steps and I not in self.steps:
+            self.fail("once", f"{B} is missing: neither it nor {I} is there", rank)
+        if I in self.steps and W not in self.steps:
+            self.fail("once", f"{W} is missing: {I} leaves the gradients of the weights to it", *self.steps[I])
+        if B in self.steps and W in self.steps:
+            self.fail("once", f"{W} does again what {B} does at step {self.steps[B][1]}", *self.steps[W])
+
+    def order(self):
+        for part, (rank, step) in self.steps.items():
+            for before in self._needed_here(part) if part.kind in COMPUTE else ():
+                at = self.steps[before][1]
+                if at > step:
+                    self.fail("order", f"{part} needs {before}, which comes only at step {at}", rank, step)
+                if at == step:
+                    self.fail("order", f"{part} cannot overlap {before}, which it needs", rank, step)
+
+    def _needed_here(self, part):
+        """The passes of its own rank that must come before."""
+        if part.kind in (BACKWARD, BACKWARD_INPUT):
+            yield part._replace(kind=FORWARD)
+        result = needs(part, self.schedule.stages)
+        if result and self.home[result.stage] == self.home[part.stage]:
+            yield self.maker(result)
+
+    def maker(self, result):
+        """The pass that makes it: B, or I."""
+        halved = result._replace(kind=BACKWARD_INPUT)
+        return halved if result.kind == BACKWARD and halved in self.steps else result
+
+    def deadlock(self):
+        try:
+            analyze(self.schedule)
+        except Stuck as stuck:
+            waits = dict(self._waits(stuck.steps))
+            path = [min(waits)]
+            while (following := waits[path[-1]][1]) not in path:
+                path.append(following)
+            circle = path[path.index(following) :]
+            words = [
+                f"rank {rank} waits in {waits[rank][0]} for {waits[rank][2]} of rank {waits[rank][1]}"
+                for rank in circle
+            ]
+            self.fail("deadlock", "; ".join(words), circle[0], stuck.steps[circle[0]])
+
+    def _waits(self, steps):
+        """Rank -> (the pass that cannot begin, whom it waits for, for what)."""
+        reached = {
+            part
+            for rank, program in enumerate(self.schedule.programs)
+            for each in program[: steps.get(rank)]
+            for part in each.parts
+        }
+        for rank, step in steps.items():
+            for part in self.schedule.programs[rank][step].parts:
+                result = needs(part, self.schedule.stages)
+                if result and self.home[result.stage] != rank:
+                    awaited = message_of(result)[0] if self.schedule.has_messages else self.maker(result)
+                    if awaited not in reached:
+                        yield rank, (part, self.home[result.stage], awaited)
+
+    def memory(self, most):
+        analysis = analyze(self.schedule)
+        for rank, live in enumerate(analysis.live):
+            over = (live > most + 1e-9).nonzero()[0]
+            if len(over):
+                step = int(over[0])
+                held = f"it holds {live[step]:g} activations in {self.schedule.programs[rank][step]}"
+                self.fail("memory", f"{held}, of at most {most:g}", rank, step)
