@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tinydist
-from tinydist.data_parallel import DDP, hooks
+from tinydist.data_parallel import DDP, DataParallel, hooks
+from tinydist.model import GPT, batch
 
 RANKS = (1, 2, 3, 4, 8)
 A_LAYER = 200  # bytes: a bucket is full with a layer or less
@@ -302,3 +303,38 @@ def test_an_error_in_backward_leaves_no_hang():
         backward(model)
 
     fails(program, ZeroDivisionError, "division by zero", ranks=3)
+
+
+# What it holds.
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_activations_of_a_rank_are_those_of_its_rows(ranks):
+    def program():
+        model, shapes = DDP(GPT()), []
+        for block in model.module.blocks:
+            block.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
+        model(batch(0, 8)[0].chunk(ranks)[dist.get_rank()])
+        return shapes
+
+    for shapes in tinydist.launch(program, ranks).results:
+        assert shapes == [(8 // ranks, 64, 64)] * 2  # [batch/p, length, width]
+
+
+def test_every_rank_holds_the_same_where_dp_is_lopsided():
+    def ddp():
+        train(DDP(Awkward()), steps=2)
+
+    def dp():
+        model = DataParallel(Awkward())
+        optimizer = adam(model.parameters()) if model.is_root else None
+        for step in range(2):
+            inputs, targets = global_batch(step, 24)
+            output = model(inputs)
+            (F.mse_loss(output, targets) if model.is_root else output.sum()).backward()
+            if optimizer:
+                optimizer.step()
+
+    even, lopsided = ([memory.peak for memory in tinydist.launch(program, 4).memory] for program in (ddp, dp))
+    assert max(even) == min(even)
+    assert lopsided[0] > 1.5 * max(lopsided[1:])
