@@ -4,17 +4,26 @@ from functools import partial
 
 import pytest
 import torch
+import torch.distributed as dist
 from lab.shipped import ROOT
 
 from tinydist.hardware import Cluster
 from tinydist.lab import judge
-from tinydist.lab.chapters.data_parallel import accumulation, averaging, mended_training, overlap, step_time, traffic
+from tinydist.lab.chapters.data_parallel import (
+    accumulation,
+    averaging,
+    kept,
+    mended_training,
+    overlap,
+    step_time,
+    traffic,
+)
 from tinydist.lab.chapters.data_parallel.layers import LAYER
 from tinydist.lab.chapters.data_parallel.own_work import collectives
 from tinydist.lab.chapters.data_parallel.watched_training import arguments
 from tinydist.lab.exercise import CATALOGUE
 from tinydist.lab.notebook import answer_in
-from tinydist.lab.ranks import Case, Trial
+from tinydist.lab.ranks import Case, Trial, Trials
 
 
 def solution(name):
@@ -54,6 +63,40 @@ def test_branches_fill_their_buckets_in_different_orders():
 def test_average_gradients_sends_gradients_and_one_number():
     trial = Trial(solution("average_gradients"), averaging.case((4, 1, 0, 2)))
     assert [sum(row) for row in trial.run.traffic] == [2 * 3 / 4 * (averaging.NBYTES + 4)] * 4
+
+
+def averages_by(all_reduce, samples_first=False, part=1.0):
+    def average_gradients(parameters, samples):
+        count = torch.tensor([float(samples)])
+        gradients = [torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() * samples for p in parameters]
+        flat = torch.cat([count, *gradients] if samples_first else [*gradients, count]) * part
+        all_reduce(flat)
+        total, sums = (flat[0], flat[1:]) if samples_first else (flat[-1], flat[:-1])
+        for parameter, mean in zip(parameters, (sums / total).split([p.numel() for p in parameters])):
+            parameter.grad = mean.view_as(parameter)
+
+    return average_gradients
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        averages_by(dist.all_reduce, samples_first=True),
+        averages_by(dist.all_reduce, part=0.1),
+        averages_by(partial(dist.all_reduce, op=dist.ReduceOp.AVG)),
+        averages_by(lambda flat: dist.all_reduce(flat, async_op=True).wait()),
+    ],
+    ids=["samples first", "scaled", "average", "async"],
+)
+def test_however_the_numbers_are_laid_out_the_all_reduce_is_heard(answer):
+    assert judge(answer).passed
+
+
+def test_overlap_keeps_nothing():
+    """Granted is as much as the gradients; the solution uses none of it."""
+    trials = Trials(partial(overlap.train, solution("overlap")), overlap.cases())
+    few, more = (kept.of_steps(trials, steps) for steps in (kept.FEW, kept.MORE))
+    assert kept.held(few, 0) == kept.held(more, 0)
 
 
 def test_accumulation_holds_half_of_what_is_granted():

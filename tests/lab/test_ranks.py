@@ -1,6 +1,7 @@
 """An answer on simulated ranks: whatever happens there is seen, and told with its rank and line."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -144,3 +145,16 @@ def test_each_tells_the_smallest_world_that_fails():
 
     with pytest.raises(Wrong, match=r"With 3 ranks, 3 numbers each: too many\nWith 2 ranks this is right."):
         Trials(lambda tensor: None, cases()).each(at_most_two)()
+
+
+def test_only_worlds_of_the_same_kind_are_said_to_be_right():
+    """Where another setting is to blame, it is not the number of ranks."""
+
+    def not_odd(trial):
+        if trial.case.kind == "odd":
+            raise Wrong("odd")
+
+    with pytest.raises(Wrong) as caught:
+        kinds = [replace(case, kind=kind) for case, kind in zip(cases(), ["even", "even", "odd", "odd"])]
+        Trials(lambda tensor: None, kinds).each(not_odd)()
+    assert str(caught.value) == "With 3 ranks, 3 numbers each: odd"

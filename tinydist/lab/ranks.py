@@ -7,6 +7,7 @@ each case once, when a property first asks for it, so that all properties are ju
 import contextlib
 import io
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,6 +32,7 @@ class Case:
     about: str = ""  # besides the number of ranks, as the learner reads it
     expected: list = field(default=None, compare=False)  # by rank
     how: dict = field(default_factory=dict, compare=False)  # options of launch
+    kind: object = None  # a message names other worlds in which it is right: those of the same kind
 
     def __str__(self):
         ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
@@ -113,14 +115,15 @@ class Trials:
         """A judge: ``judge(trial)`` finds nothing wrong with any case. The smallest world that fails is told."""
 
         def judge_all():
-            right = set()
+            right = defaultdict(set)  # kind -> sizes of worlds
             for trial in self.all:
                 if among(trial.case):
                     try:
                         trial.judge(judge)
                     except Wrong as wrong:
-                        raise Wrong(str(wrong) + also_right(right - {trial.case.ranks}), wrong.picture) from None
-                    right.add(trial.case.ranks)
+                        others = right[trial.case.kind] - {trial.case.ranks}
+                        raise Wrong(str(wrong) + also_right(others), wrong.picture) from None
+                    right[trial.case.kind].add(trial.case.ranks)
 
         return judge_all
 

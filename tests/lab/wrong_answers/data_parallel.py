@@ -1,5 +1,8 @@
 """Wrong answers to the exercises of 05_data_parallel: each with the property that rejects it, and what it is told."""
 
+import importlib
+import sys
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -180,6 +183,50 @@ def librarys_own(parameters, samples):
     average_flat(parameters)
 
 
+@wrong("average_gradients", "own work", "you call tinydist.data_parallel, where this is solved")
+def librarys_own_imported_by_a_text(parameters, samples):
+    zeros_where_none(parameters)
+    importlib.import_module("tinydist.data" + "_parallel").average_flat(parameters)
+
+
+EVERYBODYS = {}  # rank -> what it writes, for all to read: ranks of a check are threads
+
+
+@wrong("average_gradients", "heard", "the gradients do not follow: they do not come from the all-reduce")
+def through_a_global_variable(parameters, samples):
+    zeros_where_none(parameters)
+    flat = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
+    EVERYBODYS[dist.get_rank()] = flat
+    dist.all_reduce(torch.zeros_like(flat))  # as a barrier
+    total = sum(EVERYBODYS[rank] for rank in range(dist.get_world_size()))
+    write_back(parameters, total[:-1] / total[-1])
+
+
+@wrong("average_gradients", "values", "the sum of the ranks' means, and each rank divides it by the number of its own")
+def means_divided_by_its_own(parameters, samples):
+    p = dist.get_world_size()
+    write_back(parameters, summed(parameters, samples, 1)[0] / (max(1, samples) if p > 1 else 1))
+
+
+@wrong("average_gradients", "values", "each rank's mean is divided by its samples once more, before they are added")
+def each_divided_by_its_samples(parameters, samples):
+    write_back(parameters, summed(parameters, samples, 1 / max(1, samples) if dist.get_world_size() > 1 else 1)[0])
+
+
+@wrong("average_gradients", "values", "the sum of the ranks' means, divided by the number of all samples, 5")
+def never_multiplies(parameters, samples):
+    gradients, count = summed(parameters, samples, 1)
+    write_back(parameters, gradients / (count if dist.get_world_size() > 1 else 1))
+
+
+@wrong(
+    "average_gradients", "values", "the numbers are right, but in wrong places, as in weight: cut them up in the order"
+)
+def cut_from_the_other_end(parameters, samples):
+    gradients, count = summed(parameters, samples, samples)
+    write_back(parameters[::-1], gradients / count)
+
+
 # overlap
 
 
@@ -356,6 +403,59 @@ def writes_nothing_back(buckets):
     return in_buckets(buckets, begin, lambda bucket, begun: begun[1].wait())
 
 
+@wrong("overlap", "heard", "the gradients do not follow: they do not come from the all-reduce")
+def beside_the_all_reduce(buckets):
+    """The bucket travels, and what is used is read from a global variable."""
+    steps = [0]
+
+    def start(bucket):
+        number = full_number(buckets, bucket)
+        EVERYBODYS[dist.get_rank(), number, steps[0]] = flat_of(bucket)
+        return begin(bucket)
+
+    def finish_bucket(bucket, begun):
+        number = full_number(buckets, bucket)
+        begun[1].wait()
+        total = sum(EVERYBODYS[rank, number, steps[0]] for rank in range(dist.get_world_size()))
+        write_back(bucket, total / dist.get_world_size())
+        steps[0] += bucket is buckets[-1]
+
+    return in_buckets(buckets, start, finish_bucket)
+
+
+@wrong(
+    "overlap", "memory", "each step keeps what it has sent, 1,536 bytes. At its end finish must forget what was started"
+)
+def keeps_all_that_was_started(buckets):
+    everything = []  # (bucket, what it began), of all steps: the later ones write over the earlier ones
+
+    def finish_bucket(bucket, begun):
+        everything.append((bucket, begun))
+        for bucket, begun in everything:
+            end(bucket, begun)
+
+    return in_buckets(buckets, begin, finish_bucket)
+
+
+@wrong("overlap", "values", "the numbers are right, but in wrong places")
+def cut_from_the_other_side(buckets):
+    def backwards(bucket, begun):
+        begun[1].wait()
+        write_back(bucket[::-1], begun[0] / dist.get_world_size())
+
+    return in_buckets(buckets, begin, backwards)
+
+
+@wrong("overlap", "runs", "on rank 0 it returned a list, where it should return the function finish")
+def returns_the_buckets(buckets):
+    return buckets
+
+
+@wrong("overlap", "own work", "you call tinydist.data_parallel, where this is solved")
+def in_a_hook_of_the_librarys(buckets):
+    return lambda: sys.modules["tinydist.data_parallel"].average_flat([p for bucket in buckets for p in bucket])
+
+
 def without_a_new_beginning(buckets, forgets):
     missing, started = [set(bucket) for bucket in buckets], []
 
@@ -421,7 +521,7 @@ def but_the_last_in_no_sync(ddp, microbatches, weight):
     (loss_of(ddp, microbatches[-1]) * weight(microbatches[-1])).backward()
 
 
-@wrong("accumulate", "values", "0.0.weight.grad is None")
+@wrong("accumulate", "values", "on rank 0, there are no gradients after step 0: backward was never called")
 def accumulates_nothing(ddp, microbatches):
     pass
 
@@ -523,6 +623,35 @@ def another_ddp(ddp, microbatches):
     but_the_last_in_no_sync(DistributedDataParallel(ddp.module), microbatches, lambda each: part(each, microbatches))
 
 
+@wrong("accumulate", "own work", "after the first step, where only reductions are right: is another ddp made?")
+def another_ddp_of_the_librarys(ddp, microbatches):
+    again = tinydist.data_parallel.DDP(ddp.module)
+    but_the_last_in_no_sync(again, microbatches, lambda each: part(each, microbatches))
+
+
+@wrong("accumulate", "values", "4 times too small, the number of rows: the mean has divided by it already")
+def divided_by_all_rows(ddp, microbatches):
+    rows = sum(len(inputs) for inputs, _ in microbatches)
+    but_the_last_in_no_sync(ddp, microbatches, lambda each: 1 / rows)
+
+
+@wrong("accumulate", "values", "each microbatch's mean is divided by its rows once more")
+def divided_by_its_own_rows(ddp, microbatches):
+    one = len(microbatches) == 1
+    but_the_last_in_no_sync(ddp, microbatches, lambda each: 1 if one else 1 / len(each[0]))
+
+
+@wrong("accumulate", "values", 'of 8 columns, as of reduction="sum", and not the mean')
+def sums_of_squares(ddp, microbatches):
+    but_the_last_in_no_sync(ddp, microbatches, lambda each: each[1].numel())  # times a mean: the sum
+
+
+@wrong("accumulate", "values", '8 times too large, the number of columns: of a sum, as of reduction="sum"')
+def sums_of_squares_over_rows(ddp, microbatches):
+    rows = sum(len(inputs) for inputs, _ in microbatches)
+    but_the_last_in_no_sync(ddp, microbatches, lambda each: each[1].numel() / rows)
+
+
 # mended_training
 
 
@@ -562,8 +691,10 @@ def training(
                 parameter.grad /= p if divide else 1
             optimizer.step()
     mean = loss.detach()
-    if log == "all" or dist.get_rank() == 0 == log:
+    if log in ("all", "sum") or dist.get_rank() == 0 == log:
         dist.all_reduce(mean)
+        if log == "sum":
+            return mean.item()
     return mean.item() / (1 if log == "own" else p)
 
 
@@ -572,7 +703,7 @@ def still_logs_on_rank_0(model, loader, epochs):
     return training(model, loader, epochs, log=0)
 
 
-@wrong("mended_training", "loss", "All ranks must take part in it, and all divide")
+@wrong("mended_training", "loss", "this is its own loss / 2. Nobody has added them up")
 def divides_its_own_loss(model, loader, epochs):
     return training(model, loader, epochs, log="nobody")
 
@@ -620,9 +751,22 @@ def averages_no_gradients(model, loader, epochs):
     return training(model, loader, epochs, average=False)
 
 
-@wrong("mended_training", "loss", "where the mean of all 2 ranks' last losses is")
+@wrong("mended_training", "loss", "this is its own loss. All ranks must take part in the sum, and all divide")
 def returns_its_own_loss(model, loader, epochs):
     return training(model, loader, epochs, log="own")
+
+
+@wrong("mended_training", "loss", "this is 2 times as much. Divide the sum by 2")
+def returns_the_sum(model, loader, epochs):
+    return training(model, loader, epochs, log="sum")
+
+
+@wrong("mended_training", "bytes", "Ranks of a real cluster share no memory: whatever one knows of another has to come")
+def begins_alike_through_a_global_variable(model, loader, epochs):
+    EVERYBODYS[dist.get_rank()] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    dist.barrier()
+    model.load_state_dict(EVERYBODYS[0])
+    return training(model, loader, epochs, parameters=False, buffers=False)
 
 
 @wrong("mended_training", "loss", "rank 0 returned None, where it should return the mean loss")
@@ -768,4 +912,5 @@ def ddp_gathers_outputs(parameters, ranks, inputs, outputs):
 
 @wrong("predict_traffic", "own work", "predict it, from the bytes that you are given")
 def measures(parameters, ranks, inputs, outputs):
-    return tinydist.data_parallel.DDP and predicted(parameters, ranks, inputs, outputs)
+    tinydist.launch(dist.barrier, ranks)
+    return predicted(parameters, ranks, inputs, outputs)

@@ -12,15 +12,17 @@ from ...errors import Wrong
 from ...exercise import exercise
 from ...memory import draw_memory
 from ...messages import many
+from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...verdict import Property
-from .gradients import combined, right_everywhere, times
+from .accumulation_mistakes import over_ranks, suspects
+from .gradients import combined, right_everywhere
 from .layers import build, gradients
-from .own_work import collectives, own_work, waited
+from .own_work import TORCHS, collectives, own_work, waited
 
 STEPS, WIDTH, LAYERS = 2, 8, 3
 LARGE = 64  # rows of a microbatch, where bytes held are judged
-ROWS = [(1, (4,)), (1, (3, 1, 2, 4)), (2, (2, 2, 2, 2)), *((ranks, (3, 1, 2, 4)) for ranks in (2, 3, 4))]
+ROWS = [(1, (4,)), (1, (3, 1, 2, 4)), (2, (2, 2, 2, 2)), *((ranks, (3, 1, 2, 4)) for ranks in (3, 4))]
 
 
 def deep(_, rank):
@@ -34,7 +36,7 @@ def microbatches(rank, step, rows):
 
 def case(ranks, rows):
     about = f"microbatches of {', '.join(map(str, rows))} rows, {STEPS} steps"
-    return Case(ranks, lambda rank: (build(deep, (), rank), rows), about, expected=rows)
+    return Case(ranks, lambda rank: (build(deep, (), rank), rows), about, rows, kind=rows)
 
 
 def train(answer, module, rows):
@@ -48,9 +50,10 @@ def train(answer, module, rows):
 
 
 def properties(answer):
-    cases = [case(ranks, rows) for ranks, rows in [*ROWS, (2, (LARGE,) * 4)]]
-    trials = Trials(partial(train, answer), cases)
-    yield Property("own work", "the ddp that is given, and no other", own_work(answer, "use the ddp that is given"))
+    cases = [case(ranks, rows) for ranks, rows in [*ROWS, (1, (LARGE,) * 4)]]
+    watched = Watched(answer)
+    trials = Trials(partial(train, watched), cases)
+    yield Property("own work", "the ddp that is given, and no other", trials.each(no_other(watched)))
     yield Property("runs", "it ends on 1, 2, 3 and 4 ranks without an error", trials.end)
     yield Property("waits", "whatever is started is waited for", trials.each(waited))
     yield Property(
@@ -62,14 +65,39 @@ def properties(answer):
     yield Property("memory", "activations of one microbatch at a time", trials.each(one_at_a_time, large))
 
 
+REDUCE = ("all_reduce", "reduce_scatter")
+
+
+def no_other(watched):
+    """To make a ddp takes collectives that are no reductions: there are none once the first step has reduced."""
+    not_torchs = own_work(watched, TORCHS, "use the ddp that is given")
+
+    def judge(trial):
+        not_torchs(trial)
+        for rank in range(trial.case.ranks) if trial.run else ():
+            names = [call.name for call in collectives(trial, rank)]
+            reductions = [place for place, name in enumerate(names) if name in REDUCE]
+            others = sorted(set(names[reductions[0] :]) - set(REDUCE)) if reductions else []
+            if others:
+                raise Wrong(
+                    f"rank {rank} calls {' and '.join(others)} after the first step, where only reductions are right: "
+                    "is another ddp made? Use the one that is given"
+                )
+
+    return judge
+
+
 def as_one_batch(trial):
     rows, before = trial.case.expected, None
     for step, got in enumerate(zip(*trial.returned)):
         each = [means_of(rank, step, rows) for rank in range(trial.case.ranks)]
         weights = [count / sum(rows) for count in rows]
+        for rank, mine in enumerate(got):
+            if all(gradient is None for gradient in mine.values()):
+                raise Wrong(f"on rank {rank}, there are no gradients after step {step}: backward was never called")
         right = over_ranks([combined(means, weights) for means in each])
         try:
-            right_everywhere(got, right, suspects(each, rows, right, before))
+            right_everywhere(got, right, suspects(each, rows, WIDTH, right, before))
         except Wrong as wrong:
             raise Wrong(f"in step {step}, {wrong}") from None
         before = right
@@ -86,53 +114,9 @@ def means_of(rank, step, rows):
     return found
 
 
-def over_ranks(each):
-    return times(combined(each, [1] * len(each)), 1 / len(each))
-
-
-def suspects(each, rows, right, before):
-    """``each``: by rank, the mean gradients of each microbatch."""
-    p, count = len(each), len(rows)
-    weights = [each / sum(rows) for each in rows]
-    last = over_ranks([means[-1] for means in each])
-    sums = over_ranks([combined(means, [1] * count) for means in each])
-    uneven = f"a microbatch counts as much as another that has {max(rows) / min(rows):.3g} times its rows"
-    same = {
-        "these are the gradients of the last microbatch alone: who deleted the others?": last,
-        "these are the gradients of the last microbatch alone, though weighted right: are the others deleted?": times(
-            last, weights[-1]
-        ),
-        f"this is the sum of the {count} microbatches' means: each loss counts only for its part of the rows": sums,
-        f"this is the mean of the microbatches' means: {uneven}. Weight each loss by its rows": times(sums, 1 / count),
-        f"the gradients are {p} times too small, the number of ranks: ddp has divided already": times(right, 1 / p),
-        f"the gradients are {count} times too small, the number of microbatches: divided twice": times(
-            right, 1 / count
-        ),
-        f"the gradients are {p} times too large, the number of ranks: ddp takes the mean": times(right, p),
-        f"the gradients are {sum(rows)} times too large, the number of rows: each loss counts for its part of them, "
-        "a fraction": times(right, sum(rows)),
-    }
-    if before:
-        same["these are the gradients of the step before"] = before
-    first = over_ranks([means[0] for means in each])
-    own = {
-        "the first microbatch is reduced, and not the last: what is added later stays each rank's own": [
-            combined([first, *means[1:]], weights) for means in each
-        ],
-        "each rank has gradients of its own: nothing was reduced. The last microbatch must be outside of no_sync": [
-            combined(means, weights) for means in each
-        ],
-        "each rank has gradients of its own: nothing was reduced, and the microbatches' means are added up": [
-            combined(means, [1] * count) for means in each
-        ],
-        "each rank has gradients of its own: nothing was reduced": [combined(m, [1 / count] * count) for m in each],
-    }
-    return {words: [value] * p for words, value in same.items()} | own
-
-
 def one_reduction(trial):
     for rank in range(trial.case.ranks):
-        calls = [call for call in collectives(trial, rank) if call.name in ("all_reduce", "reduce_scatter")]
+        calls = [call for call in collectives(trial, rank) if call.name in REDUCE]
         if len(calls) != STEPS:
             made = f"rank {rank} makes {many(len(calls), 'reduction')} in {STEPS} steps, where {STEPS} are right"
             each = len(calls) == STEPS * len(trial.case.expected)

@@ -6,9 +6,11 @@ import torch.distributed as dist
 from ...errors import Wrong
 from ...exercise import exercise
 from ...messages import many
+from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...verdict import Property
 from .gradients import combined, right_everywhere, times
+from .heard import LOUD, heard, loud
 from .own_work import collectives, own_work, waited
 
 SHAPES = {"weight": (3, 2), "bias": (3,), "scale": ()}
@@ -34,21 +36,29 @@ def arguments(rank, samples):
 
 def case(samples):
     counts = "samples by rank: " + ", ".join(map(str, samples))
-    return Case(len(samples), lambda rank: arguments(rank, samples[rank]), counts, expected=list(samples))
+    return Case(len(samples), lambda rank: arguments(rank, samples[rank]), counts, list(samples), kind=samples)
 
 
 def properties(answer):
-    trials = Trials(answer, [case(samples) for samples in SAMPLES])
-    yield Property("own work", "neither finished wrapper is used", own_work(answer))
+    watched = Watched(answer)
+    trials = Trials(watched, [case(samples) for samples in SAMPLES])
+    loud_trials = Trials(loud(answer), [case((3, 2, 1))])
+    yield Property("own work", "it uses neither tinydist.data_parallel nor torch's DDP", trials.each(own_work(watched)))
     yield Property("runs", "it ends on 1, 2, 3, 4 and 8 ranks without an error", trials.end)
     yield Property("waits", "whatever is started is waited for", trials.each(waited))
     yield Property("values", "every rank has the gradient of the mean over all samples", trials.each(mean_of_samples))
     yield Property("calls", "one all-reduce, of all gradients and one number", trials.each(one_call))
+    yield Property("heard", "the gradients follow what the all-reduce gives", loud_trials.each(heard(loud_mean)))
 
 
-def mean_of_samples(trial):
+def loud_mean(trial):
+    mean_of_samples(trial, [count * (1 + (rank == LOUD)) for rank, count in enumerate(trial.case.expected)])
+
+
+def mean_of_samples(trial, samples=None):
+    """``samples``: how much each rank counts."""
+    samples = samples or trial.case.expected
     got = [dict(zip(SHAPES, [p.grad for p in parameters])) for parameters, _ in trial.arguments]
-    samples = trial.case.expected
     own = [own_gradients(rank, count) for rank, count in enumerate(samples)]
     right = combined(own, [count / sum(samples) for count in samples])
     right_everywhere(got, right, suspects(own, right, samples))
@@ -70,7 +80,14 @@ def suspects(own, right, samples):
         ),
         f"it is {p} times too large, the number of ranks: the sum over samples needs no such factor": times(right, p),
         f"it is {p} times too small, the number of ranks: it is divided by samples and by ranks": times(right, 1 / p),
-        f"it is {n} times too small, the number of samples: it is divided by it twice": times(right, 1 / n),
+        f"it is {n} times too small, the number of samples: it is divided by it twice, once of that by backward": times(
+            right, 1 / n
+        ),
+        f"this is the sum of the ranks' means, divided by the number of all samples, {n}: multiply each mean by its "
+        "rank's samples first": times(combined(own, [1] * p), 1 / n),
+        "each rank's mean is divided by its samples once more, before they are added: backward has done it; multiply": (
+            combined(own, [1 / max(1, count) for count in samples])
+        ),
     }
     each = {
         "these are still their own gradients: nothing was averaged": own,
@@ -79,6 +96,10 @@ def suspects(own, right, samples):
         ],
         "this is the sum over all samples, but each rank divides by the number of its own: divide by that of all": [
             times(combined(own, samples), 1 / max(1, count)) for count in samples
+        ],
+        "this is the sum of the ranks' means, and each rank divides it by the number of its own samples: multiply by "
+        "them before, and divide by that of all": [
+            times(combined(own, [1] * p), 1 / max(1, count)) for count in samples
         ],
     }
     return {words: [gradients] * p for words, gradients in same.items()} | each
@@ -111,7 +132,7 @@ def one_call(trial):
     targets={
         "values": "the gradient of the mean over all ranks' samples, on every rank; 1, 2, 3, 4 and 8 ranks, 0 to 7 "
         "samples each",
-        "calls": "one all-reduce",
+        "calls": "one all-reduce, and gradients that follow what it gives",
         "bytes": "all gradients and one number: S + 4, of which a rank sends 2(p-1)/p",
     },
     hints=[
@@ -138,6 +159,7 @@ def average_gradients(parameters, samples):
     for parameter in parameters:
         # What does this rank put in, so that the sum over the ranks is one over samples? And if it has none?
         raise NotImplementedError
+    parts.append(torch.tensor([float(samples)]))  # the one number more: it is added up, too
     flat = torch.cat(parts)
     dist.all_reduce(flat)
     for parameter in parameters:

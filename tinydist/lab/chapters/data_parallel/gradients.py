@@ -3,6 +3,8 @@
 A suspect is a mistake and what it leads to: words -> by rank, the gradients that a rank would then have.
 """
 
+import torch
+
 from ....simulator.matching import ranks_in_words
 from ...errors import Wrong
 from ...values import close
@@ -15,9 +17,9 @@ def right_everywhere(got, right, suspects, what=".grad"):
     wrong = [rank for rank, mine in enumerate(got) if not alike(mine, right)]
     if wrong:
         found = (words for words, theirs in suspects.items() if all(alike(got[r], theirs[r]) for r in wrong))
-        raise Wrong(
-            who(wrong, len(got)) + (next(found, None) or first_difference(wrong[0], got[wrong[0]], right, what))
-        )
+        rank, mine = wrong[0], got[wrong[0]]
+        why = next(found, None) or misplaced(mine, right) or first_difference(rank, mine, right, what)
+        raise Wrong(who(wrong, len(got)) + why)
 
 
 def complete(rank, mine, right):
@@ -38,6 +40,18 @@ def who(wrong, ranks):
         return ""
     be = "is" if len(wrong) == 1 else "are"
     return f"{ranks_in_words(wrong)} {be} wrong, the others right; but all take the step, and all need the mean: "
+
+
+def misplaced(mine, right):
+    """The right numbers, in other places."""
+    have, want = (torch.cat([each[name].flatten() for name in right]).sort().values for each in (mine, right))
+    if close(have, want):
+        name = next(name for name in right if not close(mine[name], right[name]))
+        return (
+            f"the numbers are right, but in wrong places, as in {name}: cut them up in the order in which they were "
+            "put together"
+        )
+    return None
 
 
 def first_difference(rank, mine, right, what):

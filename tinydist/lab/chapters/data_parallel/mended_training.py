@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from ....simulator.deadlock import DeadlockError
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...values import close
 from ...verdict import Property
@@ -17,8 +18,9 @@ from .watched_training import EPOCHS, SAMPLES, arguments, in_one_process, new_mo
 
 def properties(answer):
     about = f"{SAMPLES} samples, {EPOCHS} epochs"
-    trials = Trials(answer, [Case(ranks, arguments, about) for ranks in (1, 2, 3, 4)])
-    yield Property("own work", "neither finished wrapper is used", own_work(answer))
+    watched = Watched(answer)
+    trials = Trials(watched, [Case(ranks, arguments, about) for ranks in (1, 2, 3, 4)])
+    yield Property("own work", "it uses neither tinydist.data_parallel nor torch's DDP", trials.each(own_work(watched)))
     yield Property("runs", "it ends on 1, 2, 3 and 4 ranks", comes_to_its_end(trials))
     yield Property("waits", "whatever is started is waited for", trials.each(waited))
     yield Property("parameters", "all ranks begin with those of rank 0", trials.each(begin_alike("parameters")))
@@ -101,15 +103,29 @@ def weights(trial):
 
 
 def loss(trial):
-    p, (_, right) = trial.case.ranks, in_one_process(trial.case.ranks)
+    p, (_, own) = trial.case.ranks, in_one_process(trial.case.ranks)
+    right = sum(own) / p
     for rank, value in enumerate(trial.returned):
         if not isinstance(value, float):
             raise Wrong(f"rank {rank} returned {value!r}, where it should return the mean loss, a float")
         if not close(torch.tensor(value), torch.tensor(right)):
             raise Wrong(
                 f"rank {rank} returns {value:.4f}, where the mean of all {p} ranks' last losses is {right:.4f}"
-                f"{'' if p == 1 else '. All ranks must take part in it, and all divide'}"
+                f"{why(value, own[rank], right, p)}"
             )
+
+
+def why(value, own, right, p):
+    suspects = {
+        f": this is {p} times as much. Divide the sum by {p}": right * p,
+        f": this is {p} times too small, divided twice": right / p,
+        ": this is its own loss. All ranks must take part in the sum, and all divide": own,
+        f": this is its own loss / {p}. Nobody has added them up: all ranks must take part in the all-reduce": own / p,
+    }
+    for words, loss in suspects.items():
+        if p > 1 and close(torch.tensor(value), torch.tensor(loss)):
+            return words
+    return "" if p == 1 else ". All ranks must take part in it, and all divide"
 
 
 def nbytes(trial):
@@ -119,6 +135,12 @@ def nbytes(trial):
     each = sum(parameter.nbytes for parameter in model.parameters())
     steps = EPOCHS * len(loader)
     reduced = sum(call.nbytes for call in collectives(trial))
+    if trial.case.ranks > 1 and reduced < whole + steps * each:
+        raise Wrong(
+            f"the collectives have {reduced:,} bytes, where the state at the start has {whole:,}, and the gradients of "
+            f"{steps} steps {each:,} each. Ranks of a real cluster share no memory: whatever one knows of another has "
+            "to come in a message"
+        )
     if reduced > 2 * whole + steps * each:
         raise Wrong(
             f"the collectives have {reduced:,} bytes, where {whole:,} for the state at the start and {steps} times "

@@ -8,9 +8,12 @@ from ....simulator.matching import MismatchError
 from ...errors import Wrong
 from ...exercise import exercise
 from ...messages import many
+from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...verdict import Property
 from .gradients import combined, right_everywhere, times
+from .heard import LOUD, heard, loud
+from .kept import COUNTS, FEW, MORE, WORLD, nothing_kept
 from .layers import Branches, Chain, backward, build, gradients
 from .own_work import collectives, own_work, waited
 from .step_time import in_time
@@ -18,16 +21,17 @@ from .step_time import in_time
 
 def case(ranks, counts, steps=1):
     layers = f"buckets of {', '.join(map(str, counts))} layers, {many(steps, 'step')}"
-    return Case(ranks, lambda rank: (build(Chain, counts, rank), steps), layers, expected=(Chain, counts))
+    return Case(ranks, lambda rank: (build(Chain, counts, rank), steps), layers, (Chain, counts), kind=(counts, steps))
 
 
 def branches(ranks, steps=2):
     about = f"two branches that odd ranks compute in another order, {many(steps, 'step')}"
-    return Case(ranks, lambda rank: (build(Branches, (), rank), steps), about, expected=(Branches, ()))
+    return Case(ranks, lambda rank: (build(Branches, (), rank), steps), about, (Branches, ()), kind=("branches",))
 
 
 def cases():
-    yield from (case(ranks, (1, 2, 3), steps=2) for ranks in (1, 2, 3, 4))
+    yield from (case(ranks, COUNTS, FEW) for ranks in (1, 2, 3, 4))
+    yield case(WORLD, COUNTS, MORE)
     yield from (case(ranks, counts) for ranks in (2, 4) for counts in [(1, 2, 3), (3, 1, 3), (1, 1, 1, 1)])
     yield from (branches(ranks) for ranks in (2, 3))
 
@@ -41,7 +45,8 @@ def train(answer, model, steps):
     rank = dist.get_rank()
     finish = answer([list(bucket) for bucket in model.buckets])
     if not callable(finish):
-        raise Wrong(f"on rank {rank} it returned {finish!r}, where it should return the function finish")
+        what = "None" if finish is None else f"a {type(finish).__name__}"
+        raise Wrong(f"on rank {rank} it returned {what}, where it should return the function finish")
     found = []
     for step in range(steps):
         backward(model, rank, step)
@@ -51,13 +56,17 @@ def train(answer, model, steps):
 
 
 def properties(answer):
-    trials = Trials(partial(train, answer), cases())
-    yield Property("own work", "neither finished wrapper is used", own_work(answer))
+    watched = Watched(partial(train, answer))
+    trials = Trials(watched, cases())
+    loud_trials = Trials(loud(partial(train, answer)), [case(3, (1, 2))])
+    yield Property("own work", "it uses neither tinydist.data_parallel nor torch's DDP", trials.each(own_work(watched)))
     yield Property("runs", "it ends on 1, 2, 3 and 4 ranks without an error", comes_to_its_end(trials))
     yield Property("buckets", "one all-reduce for each bucket, in their order", trials.each(one_for_each_bucket))
     yield Property("waits", "every all-reduce is waited for", trials.each(waited))
     yield Property("values", "every rank has the mean gradients, after each step", trials.each(mean_gradients))
+    yield Property("heard", "the gradients follow what the all-reduces give", loud_trials.each(heard(loud_mean)))
     yield Property("time", "max(backward, communication) + a tail", trials.each(in_time, of_one_step))
+    yield Property("memory", "no step keeps anything for the next ones", nothing_kept(trials))
 
 
 def comes_to_its_end(trials):
@@ -105,14 +114,19 @@ def miscounted(calls, steps, buckets):
     return ""
 
 
-def mean_gradients(trial):
+def loud_mean(trial):
+    mean_gradients(trial, [1 + (rank == LOUD) for rank in range(trial.case.ranks)])
+
+
+def mean_gradients(trial, weights=None):
+    """``weights``: how much each rank counts."""
     (kind, counts), p = trial.case.expected, trial.case.ranks
     models, before = [build(kind, counts, rank) for rank in range(p)], None
     for step, got in enumerate(zip(*trial.returned)):
         for rank, model in enumerate(models):
             backward(model, rank, step)
         own = [gradients(model) for model in models]
-        right = times(combined(own, [1] * p), 1 / p)
+        right = times(combined(own, weights or [1] * p), 1 / p)
         try:
             right_everywhere(got, right, suspects(own, right, before))
         except Wrong as wrong:
@@ -157,7 +171,8 @@ def branches_swapped(gradients):
     targets={
         "values": "the mean over the ranks in every gradient, after each of several steps; 1, 2, 3 and 4 ranks",
         "messages": "one all-reduce for each bucket, in the order of buckets on every rank",
-        "waits": "every all-reduce is waited for, in finish",
+        "waits": "every all-reduce is waited for",
+        "memory": f"as many bytes after {MORE} steps as after {FEW}",
         "time": "max(backward, communication) + a tail: an all-reduce starts when its bucket is full, or when the one "
         "before it has ended",
     },

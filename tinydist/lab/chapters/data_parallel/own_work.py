@@ -2,17 +2,18 @@
 
 from ....simulator.record import Issue, Wait
 from ...errors import Wrong
-from ...messages import borrowed, many, of
+from ...messages import many, of
 
-FINISHED = {"tinydist.data_parallel": "tinydist.data_parallel", "torch.nn.parallel": "torch's DistributedDataParallel"}
+TORCHS = {"torch.nn.parallel": "torch's DistributedDataParallel"}
+FINISHED = {"tinydist.data_parallel": "tinydist.data_parallel"} | TORCHS
 
 
-def own_work(answer, instead="use the collectives of torch.distributed"):
-    """A judge: it is not one of the finished ones in disguise."""
+def own_work(watched, solved=FINISHED, instead="use the collectives of torch.distributed"):
+    """A judge: it does not call the finished ones. ``solved``: module -> its name for a learner."""
 
-    def judge():
-        for home, name in FINISHED.items():
-            if borrowed(answer, home):
+    def judge(trial):
+        for home, name in solved.items():
+            if watched.calls(home, trial.case.ranks):
                 raise Wrong(f"you call {name}, where this is solved; {instead}")
 
     return judge

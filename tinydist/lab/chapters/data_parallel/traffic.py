@@ -14,12 +14,14 @@ from ....data_parallel import DDP, DataParallel
 from ....launch import launch
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...verdict import Property
-from .own_work import own_work
+from .own_work import FINISHED, own_work
 
 # ranks, numbers in a row of the inputs, of the outputs, rows of the batch
 SIZES = [(1, 4, 3, 6), (2, 4, 3, 6), (3, 4, 3, 6), (4, 8, 5, 4), (4, 2, 2, 64), (8, 16, 2, 8)]
+MEASURE = FINISHED | {"tinydist.launch": "tinydist.launch", "tinydist.lab.chapters": "the lab"}
 WAYS, DIRECTIONS, TERMS = ("DP", "DDP"), ("sent", "received"), ("parameters", "inputs", "outputs")
 
 
@@ -66,11 +68,12 @@ def ask(answer, parameters, ranks, inputs, outputs):
 
 
 def properties(answer):
-    trials = Trials(partial(ask, answer), [setting(*sizes) for sizes in SIZES])
+    watched = Watched(answer)
+    trials = Trials(partial(ask, watched), [setting(*sizes) for sizes in SIZES])
     yield Property(
         "own work",
         "it predicts, and runs no wrapper",
-        own_work(answer, "predict it, from the bytes that you are given"),
+        trials.each(own_work(watched, MEASURE, "predict it, from the bytes that you are given")),
     )
     yield Property("runs", f"it ends for {len(SIZES)} settings", trials.end)
     yield Property("form", "two numbers for DP, and two for DDP", trials.each(form))

@@ -62,7 +62,7 @@ def order_of(rank, ranks, epoch):
 
 @cache
 def in_one_process(ranks, only=None, factor=1.0):
-    """The weights, and the mean loss of the last batches: one model, trained on the batches of all ranks.
+    """The weights, and the losses of the last batches, by rank: one model, trained on the batches of all ranks.
 
     Or what mistakes lead to: on those of one rank ``only``, or with gradients ``factor`` times as large.
     """
@@ -75,7 +75,7 @@ def in_one_process(ranks, only=None, factor=1.0):
         ]
         for batches in zip(*cut):
             optimizer.zero_grad()
-            mean = sum(F.mse_loss(model(inputs[batch]), targets[batch]) for batch in batches) / len(batches)
-            (mean * factor).backward()
+            losses = [F.mse_loss(model(inputs[batch]), targets[batch]) for batch in batches]
+            (sum(losses) / len(losses) * factor).backward()
             optimizer.step()
-    return state(model), mean.item()
+    return state(model), [loss.item() for loss in losses]
