@@ -6,6 +6,7 @@ from itertools import pairwise
 import matplotlib.pyplot as plt
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from lab.shipped import ROOT
 
@@ -25,9 +26,11 @@ from tinydist.lab.chapters.mixed_precision import (
     spacing,
     weights_and_updates,
 )
+from tinydist.lab.chapters.mixed_precision.scenarios import Scenarios
+from tinydist.lab.errors import Wrong
 from tinydist.lab.exercise import CATALOGUE
 from tinydist.lab.notebook import answer_in
-from tinydist.lab.ranks import Trial
+from tinydist.lab.ranks import Case, Trial
 from tinydist.precision import bits_of
 
 
@@ -56,6 +59,16 @@ def test_zeros_of_both_signs_and_all_sorts_of_nan_are_tried():
     assert {x[x == 0].signbit().any().item(), x[x == 0].signbit().all().item()} == {True, False}
     upper = x[x.isnan()].view(torch.int32) & 0x7FFFFF
     assert (upper < 1 << 16).any() and (upper == 0x7FFFFF).any()
+
+
+def test_rounding_by_float64_is_by_hand_too():
+    def round_to_bfloat16(x):
+        wide = x.double()
+        spacing = 2.0 ** (torch.frexp(wide).exponent.clamp(min=-125).double() - 8)
+        near = (wide / spacing).round() * spacing  # torch's round takes ties to even
+        return torch.where(near.abs() >= 2.0**128, torch.inf * near.sign(), near).float()
+
+    assert judge(round_to_bfloat16).passed
 
 
 # Updates.
@@ -93,7 +106,7 @@ def test_steps_of_the_solution_in_fp16_by_hand(weight, update, steps):
 
 def test_the_reference_grows_backs_off_and_skips():
     for plan in (plan for _, plan in scaled_step.plans() if plan.planted):
-        scales = [plan.scale, *(scale for _, scale in plan.reference)]
+        scales = [plan.scale, *(scale for _, scale, _ in plan.reference)]
         steps = [b / a for a, b in pairwise(scales)]
         assert [step for step, change in enumerate(steps) if change == 0.5] == sorted(plan.planted)
         assert 2 in steps
@@ -102,6 +115,51 @@ def test_the_reference_grows_backs_off_and_skips():
             before = plan.reference[step - 1][0] if step else start
             for mine, old in zip(plan.reference[step][0], before):
                 assert all(torch.equal(a, b) for a, b in zip(mine, old))
+
+
+def added_up(fine):
+    dist.all_reduce(fine)
+    return fine
+
+
+def gathered(fine):
+    flags = [torch.empty_like(fine) for _ in range(dist.get_world_size())]
+    dist.all_gather(flags, fine)
+    return sum(flags)
+
+
+@pytest.mark.parametrize("how_many", [added_up, gathered])
+def test_the_decision_may_be_another_number(how_many):
+    """How many ranks have none, say, as a whole number."""
+
+    def scaled_step(optimizer, scale, good_steps, window):
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        fine = torch.tensor(int(all(g.isfinite().all() for g in gradients)))
+        if how_many(fine) < dist.get_world_size():
+            return scale / 2, 0
+        for g in gradients:
+            g /= scale
+        optimizer.step()
+        return (scale * 2, 0) if good_steps + 1 == window else (scale, good_steps + 1)
+
+    assert judge(scaled_step).passed
+
+
+def test_what_is_right_in_another_scenario_is_not_told():
+    """With 3 ranks other things are tried: that these are right narrows nothing down."""
+
+    def wrong_on_two_ranks(about):
+        def judge_trial(trial):
+            if trial.case.about == "b" or trial.case.ranks == 2:
+                raise Wrong("wrong")
+
+        cases = [Case(1, lambda rank: (), "a"), Case(3, lambda rank: (), "a"), Case(2, lambda rank: (), about)]
+        with pytest.raises(Wrong) as wrong:
+            Scenarios(lambda: None, cases).each(judge_trial)()
+        return str(wrong.value)
+
+    assert wrong_on_two_ranks("a") == "With 2 ranks, a: wrong\nWith 3 ranks this is right."
+    assert wrong_on_two_ranks("b") == "With 2 ranks, b: wrong"
 
 
 def test_overflows_are_planted_on_each_rank_alone():

@@ -1,5 +1,7 @@
 """Wrong answers to the exercises of 04_mixed_precision: each with the property that rejects it, and what it is told."""
 
+import copy
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -46,14 +48,24 @@ def returns_its_input(x):
     return x
 
 
-@wrong("round_to_bfloat16", "by hand", "_to_copy makes bfloat16 numbers: torch rounds there")
+@wrong("round_to_bfloat16", "by hand", "a cast (.to, .bfloat16, .half, autocast) makes bfloat16 numbers")
 def torchs_cast(x):
     return x.bfloat16().float()
 
 
-@wrong("round_to_bfloat16", "by hand", "copy_ makes bfloat16 numbers")
+@wrong("round_to_bfloat16", "by hand", "empty makes bfloat16 numbers")
 def a_cast_that_hides(x):
     return torch.empty(x.shape, dtype=torch.bfloat16).copy_(x).float()
+
+
+@wrong("round_to_bfloat16", "by hand", "torch.tensor makes bfloat16 numbers")
+def through_a_list(x):
+    return torch.tensor(x.tolist(), dtype=torch.bfloat16).float()
+
+
+@wrong("round_to_bfloat16", "by hand", "torch.tensor makes bfloat16 numbers")
+def through_an_old_tensor(x):
+    return torch.BFloat16Tensor(x.flatten().tolist()).float().view(x.shape)
 
 
 @wrong("round_to_bfloat16", "own work", "you use tinydist.precision, where this is solved")
@@ -81,7 +93,7 @@ def up(x):
     return cleared(x.view(torch.int32) + 0xFFFF)
 
 
-@wrong("round_to_bfloat16", "by hand", "_to_copy makes float16 numbers")
+@wrong("round_to_bfloat16", "by hand", "a cast (.to, .bfloat16, .half, autocast) makes float16 numbers")
 def float16(x):
     return x.half().float()
 
@@ -146,6 +158,38 @@ def flattens(x):
 def never_ends(x):
     while True:
         x = x + 1
+
+
+@wrong("round_to_bfloat16", "ties", "ties go to the odd neighbor, the wrong way round")
+def the_other_ties(x):
+    bits = x.view(torch.int32)
+    return torch.where(x.isnan(), x, cleared(bits + 0x8000 - (bits >> 16 & 1)))
+
+
+@wrong("round_to_bfloat16", "subnormals", "subnormals became zero, without their sign")
+def flushes_to_plus_zero(x):
+    return torch.where(x.abs() < 2.0**-126, 0.0, right(x))
+
+
+@wrong("round_to_bfloat16", "subnormals", "results that are subnormal became zero")
+def flushes_results(x):
+    return torch.where(right(x).abs() < 2.0**-126, x * 0.0, right(x))
+
+
+@wrong("round_to_bfloat16", "overflow", "what is too large became the largest number of fp32")
+def stops_at_the_largest_of_fp32(x):
+    largest = torch.finfo(torch.float32).max
+    return torch.where(x.isinf(), x, right(x).clamp(-largest, largest))
+
+
+@wrong("round_to_bfloat16", "overflow", "what is too large came back as it was, not rounded")
+def keeps_what_overflows(x):
+    return torch.where(right(x).isinf(), x, right(x))
+
+
+@wrong("round_to_bfloat16", "inf and NaN", "where any NaN is right")
+def nan_becomes_zero(x):
+    return torch.where(x.isnan(), 0.0, rounded(x))
 
 
 # lost_updates
@@ -214,7 +258,7 @@ def tries_by_the_library(weights, updates, format):
     return prediction(precision.round_to(weights + updates, format) == weights, weights, updates)
 
 
-@wrong("lost_updates", "predicted", "makes float16 numbers: torch rounds there")
+@wrong("lost_updates", "predicted", "makes float16 numbers")
 def tries_by_a_cast(weights, updates, format):
     if format.dtype is None:
         return by(lambda w, u, f: w * f.epsilon / 2)(weights, updates, format)
@@ -264,6 +308,54 @@ def no_subnormals(weights, updates, format):
     lost, half = lost_as_it_is(weights, updates, format)
     tiny = (weights.abs() < format.smallest_normal) & (weights != 0)
     return prediction(torch.where(tiny, updates.double().abs() <= free / 2, lost), half, updates)
+
+
+@wrong("lost_updates", "runs", "it returned (steps, lost), where lost goes first")
+def in_the_wrong_order(weights, updates, format):
+    lost, half = lost_as_it_is(weights, updates, format)
+    return prediction(lost, half, updates)[::-1]
+
+
+@wrong("lost_updates", "lost", "lost is inverted: you mark the updates that are kept")
+def kept_for_lost(weights, updates, format):
+    lost, half = lost_as_it_is(weights, updates, format)
+    return ~lost, prediction(lost, half, updates)[1]
+
+
+@wrong("lost_updates", "lost", "the sign of the update is ignored")
+def without_the_updates_sign(weights, updates, format):
+    lost, half = lost_as_it_is(weights, updates, format)
+    return prediction(lost | (updates < 0), half, updates)
+
+
+@wrong("lost_updates", "powers", "the sign of the weight is ignored")
+def closer_downwards(weights, updates, format):
+    return by(lambda w, u, f: gaps(w.abs(), u, f)[0] / 2)(weights, updates, format)
+
+
+def tried(weights, sums, format):
+    """Does the weight stay? Rounded in float64."""
+    exponents = torch.where(sums == 0, format.lowest_exponent, torch.frexp(sums).exponent - 1)
+    spacing = 2.0 ** (exponents.clamp(min=format.lowest_exponent) - format.mantissa_bits).double()
+    return (sums / spacing).round() * spacing == weights
+
+
+@wrong("lost_updates", "steps", "you say 60 steps. After these")
+def tried_sixty_times(weights, updates, format):
+    weights, updates = weights.double(), updates.double()
+    steps = torch.ones_like(weights)
+    for _ in range(59):
+        steps += tried(weights, weights + steps * updates, format)
+    return tried(weights, weights + updates, format), steps
+
+
+@wrong("lost_updates", "runs", "Some updates take millions of steps: compute how many, do not count up")
+def tried_until_it_changes(weights, updates, format):
+    weights, updates = weights.double(), updates.double()
+    steps = torch.ones_like(weights)
+    while (stay := tried(weights, weights + steps * updates, format)).any():
+        steps += stay
+    return tried(weights, weights + updates, format), steps
 
 
 @wrong("lost_updates", "steps", "you say 2 steps. After these")
@@ -444,6 +536,89 @@ def asks_twice(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=lambda overflow: agreed(overflow) + agreed(overflow) > 0)
 
 
+@wrong("scaled_step", "runs", "The scale goes first: scale, good_steps")
+def swaps_the_pair(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window)[::-1]
+
+
+@wrong("scaled_step", "runs", "the next one is half of it, the same, or twice as much")
+def backs_off_by_ten(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale / 10, 0))
+
+
+@wrong("scaled_step", "steps", "that is the precision of 16 bits. Unscale in fp32")
+def unscales_in_fp16(optimizer, scale, good_steps, window):
+    def unscale(optimizer, scale):
+        for gradient in gradients(optimizer):
+            gradient.copy_(gradient.half() / scale)
+
+    return scaler(optimizer, scale, good_steps, window, unscale=unscale)
+
+
+@wrong(
+    "scaled_step", "good steps", "after step 3 rank 0 returns 3 good steps, where 0 is right: they are counted since"
+)
+def counts_on_after_growth(optimizer, scale, good_steps, window):
+    following, count = scaler(optimizer, scale, good_steps % window, window)
+    return following, good_steps + 1 if count or following > scale else 0
+
+
+@wrong("scaled_step", "good steps", "they are counted since the scale last changed")
+def counts_and_adds(optimizer, scale, good_steps, window):
+    following, count = scaler(optimizer, scale, good_steps % window, window)
+    return following, count + 7 * window
+
+
+IN_COMMON = {}  # what each rank has found: ranks are threads here, and so see it
+
+
+def by_memory(meet):
+    """A decision that passes through memory; ``meet()`` only makes the ranks wait for one another."""
+
+    def decide(overflow):
+        rank = dist.get_rank()
+        IN_COMMON[rank] = bool(overflow)
+        meet()
+        any_has = any(IN_COMMON[other] for other in range(dist.get_world_size()))
+        dist.barrier()
+        return any_has
+
+    return decide
+
+
+@wrong("scaled_step", "bytes", "where one a step is enough")
+def waits_twice(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, decide=by_memory(dist.barrier))
+
+
+def by_memory_of_the_step(meet):
+    """The same, with one call in a step: two halves of the memory take turns."""
+    calls = {}
+
+    def decide(overflow):
+        rank, p = dist.get_rank(), dist.get_world_size()
+        turn = calls[rank] = 1 - calls.get(rank, 0)
+        IN_COMMON[turn, rank] = bool(overflow)
+        meet()
+        return any(IN_COMMON[turn, other] for other in range(p))
+
+    return decide
+
+
+MEETS_AT_A_BARRIER = by_memory_of_the_step(lambda: dist.barrier())
+MEETS_WITH_A_CONSTANT = by_memory_of_the_step(lambda: dist.all_reduce(torch.zeros(1)))
+
+
+@wrong("scaled_step", "bytes", "rank 0 puts a number into 0 collectives in 24 steps")
+def says_nothing(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, decide=MEETS_AT_A_BARRIER)
+
+
+@wrong("scaled_step", "decision", "puts [[0.0]] into all_reduce: the same as when nobody has one")
+def says_always_the_same(optimizer, scale, good_steps, window):
+    return scaler(optimizer, scale, good_steps, window, decide=MEETS_WITH_A_CONSTANT)
+
+
 # mended_fp16_step
 
 
@@ -475,7 +650,9 @@ def mended(
         if each:
             averaged([p.grad.float() for p in weights], 1)
     if to_fp32:
-        found = [p.grad.float() / (scale if clip == "unscaled" else 1) / (k if again > 1 else 1) for p in weights]
+        found = [
+            p.grad.float() / (scale if clip in ("unscaled", "always") else 1) / (k if again > 1 else 1) for p in weights
+        ]
     else:
         found = [(p.grad / scale).float() for p in weights]
     overflow = not_finite(found)
@@ -485,7 +662,8 @@ def mended(
     norm = torch.cat([g.flatten() for g in found]).norm()
     for g in found:
         if clip:
-            g *= min(1, max_norm / (g.norm() if clip == "each" else norm))
+            factor = max_norm / (g.norm() if clip == "each" else norm)
+            g *= factor if clip == "always" else min(1, factor)
         if clip == "scaled":
             g /= scale
         if clip in (None, "each"):
@@ -550,6 +728,15 @@ def remembers_an_overflow(model, masters, microbatches, scale, lr, max_norm):
     return not model.overflowed
 
 
+@wrong("mended_fp16_step", "overflow", "Yours are finite: compute with the fp16 model")
+def computes_in_fp32(model, masters, microbatches, scale, lr, max_norm):
+    wide = copy.deepcopy(model).float()
+    made = mended(wide, masters, [(x.float(), y) for x, y in microbatches], scale, lr, max_norm)
+    model.load_state_dict(wide.state_dict())
+    return made
+
+
+mended_but("mean", "and the weights move as if it were 10000, max_norm: this gradient is shorter", clip="always")
 mended_but("mean", "2 times too little, the number of microbatches: the loss is divided by it, and once more", again=2)
 mended_but("mean", "2 times too far, the number of microbatches: the sum of their losses", share=False)
 mended_but("mean", "3 times too far, the number of ranks: gradients are added up, and not divided", ranks=1)
@@ -659,6 +846,21 @@ def moments_in_fp32(recipe, n):
 @wrong("training_bytes", "states", "numbers of 8 bits have a scale, 4 bytes for each 256 of them")
 def without_scales(recipe, n):
     return budget(recipe, n, scales=0)
+
+
+@wrong("training_bytes", "states", "each number has a scale of its own here, and there is one scale for 256 of them")
+def a_scale_for_each_number(recipe, n):
+    return budget(recipe, n, scales=MOMENTS[recipe.optimizer] * 4 * (recipe.moments == "8 bit"))
+
+
+@wrong("training_bytes", "parameters", "8 times too many: these are bits, and a byte has 8")
+def bits_for_bytes(recipe, n):
+    return {purpose: 8 * nbytes for purpose, nbytes in budget(recipe, n).items()}
+
+
+@wrong("training_bytes", "runs", "tuple indices must be integers")
+def reads_it_like_a_dict(recipe, n):
+    return budget(recipe, n, weights=SIZE[recipe["weights"]])
 
 
 @wrong("training_bytes", "states", "each of the 2 moments has scales of its own")

@@ -1,6 +1,7 @@
 """04_mixed_precision: compute in 16 bits, and lose nothing that matters.
 
 calls.py               answers that need no ranks; what may not be used
+scenarios.py           answers that do, in runs that differ in more than that
 bfloat16.py            rounding, by hand
 rounding_mistakes.py   what a wrong one may come from
 lost_updates.py        which updates a format swallows, predicted
@@ -8,6 +9,7 @@ spacing.py             from this it follows, and what a wrong prediction may com
 weights_and_updates.py what predictions are tried on
 scaled_step.py         a dynamic loss scaler that all ranks follow
 scales.py              its sequence of scales; scale_picture.py: drawn
+decision.py            the one number that they share in a step
 parts.py               a model in parts, overflows, and what torch's scaler does
 fp16_step.py           what a step of training does, and what it should do
 mended_fp16_step.py    the same, with four bugs to find

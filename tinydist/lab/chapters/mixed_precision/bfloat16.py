@@ -52,7 +52,7 @@ def properties(answer):
     nearest, ties, small, large, none = ((lambda case, about=about: case.about == about) for about in NUMBERS)
     yield Property("runs", "float32 of the shape of x comes back, and x stays", lambda: came_back(calls))
     yield Property("own work", "not the library's", own_work(answer))
-    yield Property("by hand", "no cast to 16 bits", calls.each(no_cast))
+    yield Property("by hand", "no tensor of 16-bit numbers", calls.each(no_cast))
     yield Property("nearest", "to the closer of the two neighbors", calls.each(rounded, nearest))
     yield Property("ties", "from the middle, to the even one", calls.each(rounded, ties))
     yield Property("subnormals", "as all others, and zeros keep their sign", calls.each(rounded, small))
@@ -102,7 +102,7 @@ def far_from_one(number):
 def shown(number, certain=True):
     """``certain``: its bits count. Those of the right NaN may be any."""
     if number.isnan() and not certain:
-        return "NaN"
+        return "any NaN"
     bits = f"{number.view(torch.int32).item() & 0xFFFFFFFF:032b}"
     return f"{number.item():.9g} ({bits[0]} {bits[1:9]} {bits[9:16]}|{bits[16:]})"
 
@@ -110,13 +110,14 @@ def shown(number, certain=True):
 @exercise(
     chapter="04_mixed_precision",
     title="Round to bf16 by hand",
-    minutes=20,
-    difficulty=2,
+    minutes=5,
+    difficulty=1,
     targets={
         "values": "those of torch's cast, bit for bit: to the nearest, ties to even; subnormals, signed zeros, what "
         "overflows to inf, inf and NaN",
         "form": "float32 of the shape of x; x itself stays",
-        "by hand": "integer arithmetic on the bits, no cast to bfloat16 or float16",
+        "by hand": "no cast to bfloat16 or float16, and no tensor of theirs; integer arithmetic on the bits is all it "
+        "takes",
     },
     hints=[
         "bf16 is the upper 16 bits of fp32. Clearing the lower 16 rounds towards zero. What can you add first, so that "
@@ -135,7 +136,8 @@ def shown(number, certain=True):
 def round_to_bfloat16(x):
     """Round the float32 tensor ``x`` to the numbers of bf16, and return them as float32: to the nearest, ties to even.
 
-    Use integer arithmetic on the bits: bf16 is the upper half of fp32. What is too large becomes inf; NaN stays NaN.
+    No tensor of 16-bit numbers may help: bf16 is the upper half of fp32, and integer arithmetic on the bits is all it
+    takes. What is too large becomes inf; NaN stays NaN.
     """
     bits = x.view(torch.int32)
     # What do you add, so that clearing the lower half rounds to the nearest? And so that ties go to the even one?

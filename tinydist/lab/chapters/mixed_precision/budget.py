@@ -76,6 +76,8 @@ def all_right(trial):
 def reason(purpose, recipe, got, held, n):
     if math.isclose(got * n, held, rel_tol=1e-9):
         return "These are the bytes of one parameter: there are n of them"
+    if held and math.isclose(got, 8 * held, rel_tol=1e-9):
+        return "8 times too many: these are bits, and a byte has 8"
     difference = (held - got) / n
     return f"Too {'few' if difference > 0 else 'many'}: {TERMS[purpose](recipe, difference)}"
 
@@ -105,6 +107,8 @@ def states(recipe, difference):
         return f"numbers of 8 bits have a scale, 4 bytes for each {BLOCK} of them"
     if recipe.moments == "8 bit" and near(difference, 4 / BLOCK):
         return f"each of the {count} moments has scales of its own"
+    if recipe.moments == "8 bit" and near(difference, 4 * count / BLOCK - 4 * count):
+        return f"each number has a scale of its own here, and there is one scale for {BLOCK} of them"
     copies = "the optimizer keeps fp32 copies of the weights" if recipe.master else "there are no copies of the weights"
     return f"{remembers}, and {copies}"
 
@@ -118,7 +122,7 @@ TERMS = {"parameters": parameters, "gradients": gradients, "optimizer states": s
 
 @exercise(
     chapter="04_mixed_precision",
-    title="Budget a training run",
+    title="Where the memory goes",
     minutes=20,
     difficulty=2,
     targets={
@@ -147,11 +151,11 @@ def training_bytes(recipe, n):
     Return {"parameters": ..., "gradients": ..., "optimizer states": ...}. n is a multiple of 256; leave Adam's count of
     steps out.
 
-    ``recipe.weights`` is the format in which the model computes: "fp32", "bf16" or "fp16"; ``recipe.gradients`` are the
-    formats in which these are held at the same time, for example ("fp16", "fp32"); ``recipe.master`` says whether the
-    optimizer keeps fp32 copies of the weights; ``recipe.optimizer`` is "SGD", "momentum" or "Adam"; ``recipe.moments``
-    is the format of what it remembers: "fp32", "bf16" or "8 bit", where every 256 numbers of a moment share an fp32
-    scale.
+    A recipe has attributes: write ``recipe.weights``, not recipe["weights"]. That is the format in which the model
+    computes: "fp32", "bf16" or "fp16". ``recipe.gradients`` are the formats in which gradients are held at the same
+    time, for example ("fp16", "fp32"); ``recipe.master`` says whether the optimizer keeps fp32 copies of the weights;
+    ``recipe.optimizer`` is "SGD", "momentum" or "Adam"; ``recipe.moments`` is the format of what it remembers: "fp32",
+    "bf16" or "8 bit", where every 256 numbers of a moment share an fp32 scale.
     """
     size = {"fp32": 4, "bf16": 2, "fp16": 2, "8 bit": 1}  # bytes of a number
     # parameters and gradients: what is held, in which format?

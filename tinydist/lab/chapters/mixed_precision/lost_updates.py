@@ -15,6 +15,7 @@ import torch
 from ....precision import bits_of
 from ...errors import Wrong
 from ...exercise import exercise
+from ...limit import TooLong
 from ...values import kind
 from ...verdict import Property
 from .calls import Calls, input_of, no_cast, own_work
@@ -30,10 +31,10 @@ def cases():
 
 def properties(answer):
     calls = Calls(answer, cases())
-    between, powers_of_two, half, tiny = (lambda case, about=about: case.about.endswith(about) for about in KINDS)
+    between, powers_of_two, half, tiny, _ = (lambda case, about=about: case.about.endswith(about) for about in KINDS)
     yield Property("runs", "two tensors come back: lost (bool), steps (whole numbers)", lambda: came_back(calls))
     yield Property("own work", "not the library's", own_work(answer))
-    yield Property("predicted", "nothing is rounded to 16 bits to see", calls.each(no_cast))
+    yield Property("predicted", "no tensor of 16-bit numbers", calls.each(no_cast))
     yield Property("lost", "what is below half of the spacing", calls.each(right_lost, between))
     yield Property("powers", "below a power of two, the spacing is half as much", calls.each(right_lost, powers_of_two))
     yield Property("ties", "half way, to the even mantissa", calls.each(right_lost, half))
@@ -42,7 +43,12 @@ def properties(answer):
 
 
 def came_back(calls):
-    calls.end()
+    try:
+        calls.end()
+    except Wrong as wrong:
+        if any(isinstance(trial.error, TooLong) for trial in calls.all):
+            raise Wrong(f"{wrong}\nSome updates take millions of steps: compute how many, do not count up") from None
+        raise
     calls.each(form)()
 
 
@@ -55,6 +61,8 @@ def form(trial):
             what = list(tensor.shape) if isinstance(tensor, torch.Tensor) else kind(tensor)
             raise Wrong(f"{name} is {what}, where a tensor of shape {list(shape)} is right")
     lost, steps = got
+    if steps.dtype == torch.bool and lost.dtype != torch.bool:
+        raise Wrong("it returned (steps, lost), where lost goes first: lost, steps")
     if lost.dtype != torch.bool:
         raise Wrong(f"lost is of dtype {str(lost.dtype).removeprefix('torch.')}, where bool is right")
     if not (steps.double() == steps.double().floor()).all():
@@ -70,6 +78,8 @@ def right_lost(trial):
         w, u = weights[wrong[0]].item(), updates[wrong[0]].item()
         says, is_ = ("kept", "lost") if right[wrong[0]] else ("lost", "kept")
         mistakes = MISTAKES[trial.case.about.partition(", ")[2]]
+        if torch.equal(lost, ~right):
+            mistakes = {"lost is inverted: you mark the updates that are kept": lambda *_: lost}
         known = (words for words, rule in mistakes.items() if torch.equal(lost, rule(weights, updates, format)))
         reason = next(known, f"{len(wrong)} of {len(right)} predictions are wrong")
         raise Wrong(
@@ -115,15 +125,16 @@ def right_steps(trial):
         "lost": "right for fp16, bf16, two of fp8 and a format of 10 bits; between powers of two, at powers of two, "
         "half way, below the smallest normal number",
         "steps": "the smallest number of updates that changes the rounded weight",
-        "predicted": "from exponents, no number is rounded to see",
+        "predicted": "from the spacing, without a tensor of 16-bit numbers; some updates need millions of steps",
     },
     hints=[
         "Between two powers of two, numbers are evenly spaced. torch.frexp gives the exponent; how far is it to the "
         "next number, with format.mantissa_bits of them after the leading 1?",
         "frexp counts from 1/2, so 1 has exponent 1 there. The spacing is 2.0 ** (exponent - 1 - mantissa_bits), and "
         "the exponent is never below format.lowest_exponent: max, or clamp.",
-        "Below a power of two (but not below format.smallest_normal) numbers are twice as close, so if the update "
-        "points to zero there, that is the gap. Less than half the gap is lost; exactly half if the weight's "
+        "Rounding goes to the nearest, so an update of less than half the spacing is lost. Below a "
+        "power of two (but not below format.smallest_normal) numbers are twice as close, so if the update "
+        "points to zero there, that half is the gap. Less than half the gap is lost; exactly half if the weight's "
         "mantissa is even: weight / spacing is an even whole number.",
         "steps: updates add up to u, 2u, 3u ...; the first beyond half the gap counts, floor(half / |u|) + 1. If "
         "half / |u| is whole and the weight odd, that number itself. Compute in float64, which has room for all of "
@@ -138,8 +149,11 @@ def lost_updates(weights, updates, format):
 
     Return (lost, steps), two tensors: whether it is lost; and how many such updates a master weight, which is not
     rounded, must add up before the rounded weight changes (1 if the update is kept). ``weights`` are numbers of the
-    format, updates are not 0, all float32. ``format`` has mantissa_bits, lowest_exponent, smallest_normal, epsilon. Do
-    not try it, predict it: from the spacing of numbers at the weight.
+    format, updates are not 0, all float32. Do not try it, predict it: from the spacing of numbers at the weight.
+
+    ``format`` has mantissa_bits, lowest_exponent, smallest_normal and epsilon. Its exponents are those of 2**e: 1 has
+    0, and smallest_normal is 2.0**lowest_exponent. ``torch.frexp`` counts from 1/2, so there 1 has 1; and 0 has 0. It
+    gives them as int32, and ``2.0 ** exponents`` is float32 then: make them .double() first.
     """
     weights, updates = weights.double(), updates.double()
     exponents = torch.frexp(weights).exponent  # weights = m * 2.0**exponents, with m from 1/2 to 1; of 0 it is 0

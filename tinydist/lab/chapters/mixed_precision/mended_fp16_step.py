@@ -11,13 +11,13 @@ from ....simulator.record import Issue
 from ...errors import Wrong
 from ...exercise import exercise
 from ...messages import draw_traffic, many, of
-from ...ranks import Trials
 from ...values import kind
 from ...verdict import Property
 from .calls import own_work
 from .fp16_step import Plan, case_of, flat, train
 from .many_steps import adds_up, follows
 from .movement import moves, start
+from .scenarios import Scenarios
 
 CASES = {
     "one microbatch": Plan(),
@@ -40,7 +40,7 @@ CASES = {
 
 
 def properties(answer):
-    trials = Trials(partial(train, answer), [case_of(about, plan) for about, plan in CASES.items()])
+    trials = Scenarios(partial(train, answer), [case_of(about, plan) for about, plan in CASES.items()])
     yield Property("runs", "it ends on 1, 2 and 3 ranks, and says whether it made the step", lambda: came_back(trials))
     yield Property("own work", "neither torch's scaler nor the library's", own_work(answer))
     yield Property("mean", "one over all microbatches of all ranks", trials.each(moves, about("microbatch")))
@@ -89,10 +89,11 @@ def skips(trial):
         if not all(torch.equal(flat(tensors), start()) for tensors in history[step][1:])
     ]
     if wrong:
-        state = "are inf or NaN now" if not flat(trial.returned[wrong[0]][step][1]).isfinite().all() else "have changed"
+        finite = flat(trial.returned[wrong[0]][step][1]).isfinite().all()
+        state = "have changed" if finite else "are inf or NaN now"
         raise Wrong(
-            f"rank {culprit}'s gradients overflow, and {ranks_in_words(wrong)} of {plan.ranks} "
-            f"{'makes' if len(wrong) == 1 else 'make'} the step: the weights {state}. {cure(wrong, plan, culprit)}"
+            f"rank {culprit}'s gradients overflow in fp16, and {ranks_in_words(wrong)} of {plan.ranks} "
+            f"{'makes' if len(wrong) == 1 else 'make'} the step: the weights {state}. {cure(wrong, culprit, finite)}"
         )
     told = [rank for rank, history in enumerate(trial.returned) if history[step][0]]
     if told:
@@ -111,7 +112,9 @@ def goes_on(trial, step):
         ) from None
 
 
-def cure(wrong, plan, culprit):
+def cure(wrong, culprit, finite):
+    if culprit in wrong and finite:
+        return "Yours are finite: compute with the fp16 model, and leave inf and NaN in its gradients"
     if culprit in wrong:
         return "It is skipped if any gradient is inf or NaN"
     return (

@@ -48,6 +48,11 @@ def causes(plan, ratio, straight, norm):
         "are in its range, and divided by it they must be fp32: .float() first, then / scale",
     )
     yield (
+        not clipped and times(plan.max_norm / norm),
+        f"the gradient has a norm of {norm:.3g}, and the weights move as if it were {plan.max_norm:g}, max_norm: this "
+        "gradient is shorter than max_norm: leave it",
+    )
+    yield (
         times(1 / k),
         f"the weights move {k} times too little, the number of microbatches: the loss is divided by it, and once more",
     )

@@ -20,10 +20,11 @@ class Plan:
     steps: int = 24
     window: int = 3
     scale: float = 2.0**10
+    good_steps: int = 0  # before the first
 
     @cached_property
     def reference(self):
-        """(weights by rank, scale) after each step."""
+        """(weights by rank, scale, good steps) after each step."""
         return reference(self)
 
 
@@ -63,6 +64,7 @@ def reference(plan):
     parts = [part(rank) for rank in range(plan.ranks)]
     optimizer = optimizer_of([p for mine in parts for p in mine])
     scaler = torch.amp.GradScaler("cpu", init_scale=plan.scale, growth_interval=plan.window)
+    scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": plan.good_steps})
     history = []
     for step in range(plan.steps):
         scale = scaler.scale(torch.ones(())).item()
@@ -70,5 +72,6 @@ def reference(plan):
             plant(mine, rank, step, scale, plan.planted.get(step, {}))
         scaler.step(optimizer)
         scaler.update()
-        history.append(([[p.detach().clone() for p in mine] for mine in parts], scaler.get_scale()))
+        weights = [[p.detach().clone() for p in mine] for mine in parts]
+        history.append((weights, scaler.get_scale(), scaler.state_dict()["_growth_tracker"]))
     return history

@@ -42,6 +42,39 @@ def flushed(x):
     return torch.where(x.abs() < torch.finfo(torch.float32).tiny, x * 0.0, nearest(x))
 
 
+def flushed_to_plus_zero(x):
+    return torch.where(x.abs() < torch.finfo(torch.float32).tiny, 0.0, nearest(x))
+
+
+def flushed_results(x):
+    return torch.where(nearest(x).abs() < torch.finfo(torch.float32).tiny, nearest(x) * 0.0, nearest(x))
+
+
+def ties_to_odd(x):
+    return ((bits(x) + 0x7FFF + 1 - (bits(x) >> 16 & 1)) & UPPER).view(torch.float32)
+
+
+def largest_of_fp32(x):
+    largest = torch.finfo(torch.float32).max
+    return nearest(x).clamp(-largest, largest)
+
+
+def unsigned_infinity(x):
+    return torch.where(nearest(x).isinf(), torch.inf, nearest(x))
+
+
+def unsigned_largest(x):
+    return torch.where(nearest(x).isinf(), torch.finfo(torch.bfloat16).max, nearest(x))
+
+
+def no_number(x):
+    return torch.where(nearest(x).isinf(), torch.nan, nearest(x))
+
+
+def left_alone(x):
+    return torch.where(nearest(x).isinf(), x, nearest(x))
+
+
 def unsigned_zeros(x):
     return nearest(x) + 0.0
 
@@ -67,13 +100,27 @@ MISTAKES = {
             after_adding(0x8000)
         ),
         "ties go towards zero: less than half was added. From an odd upper half a tie goes up": after_adding(0x7FFF),
+        "ties go to the odd neighbor, the wrong way round: one more is added if the last bit that stays is 1": (
+            ties_to_odd
+        ),
     },
     "subnormals and zeros": {
         "subnormals became zero. They are bits as all others: the same addition rounds them": flushed,
+        "subnormals became zero, without their sign. They are bits as all others: the same addition rounds them": (
+            flushed_to_plus_zero
+        ),
+        "results that are subnormal became zero. bf16 has subnormals as fp32 has": flushed_results,
         "zeros lost their sign: -0 is a number of its own": unsigned_zeros,
     },
     "numbers near the largest": {
         "what is too large became the largest number. The carry leads to inf by itself: let it": at_most_the_largest,
+        "what is too large became the largest number, without its sign. The carry leads to inf by itself: let it": (
+            unsigned_largest
+        ),
+        "what is too large became the largest number of fp32, which bf16 does not have. Right is inf": largest_of_fp32,
+        "what is too large became inf without its sign": unsigned_infinity,
+        "what is too large became NaN. The carry leads to inf by itself: let it": no_number,
+        "what is too large came back as it was, not rounded. The carry leads to inf by itself: let it": left_alone,
     },
     "inf and NaN": {
         "NaN was rounded like a number: that carried it to zero, or cut it down to inf. Keep NaNs apart": without_care,

@@ -25,8 +25,16 @@ def up_to(limit):
     return lambda w, u, f: u.double().abs() <= limit(w, u, f)
 
 
+def below_zero_or(limit):
+    return lambda w, u, f: u.double() < limit(w, u, f)
+
+
 def half_gap(w, u, f):
     return gap(w, u, f) / 2
+
+
+def half_gap_downwards(w, u, f):
+    return gap(w.abs(), u, f) / 2
 
 
 def swapped(w, u, f):
@@ -41,6 +49,9 @@ MISTAKES = {
     "weights between powers of two": {
         "nothing is lost, you say": lambda w, u, f: torch.zeros_like(w, dtype=torch.bool),
         "everything is lost, you say": lambda w, u, f: torch.ones_like(w, dtype=torch.bool),
+        "the sign of the update is ignored: a negative one is less than any spacing. It is |update| that counts": (
+            below_zero_or(half_gap)
+        ),
         "the update is compared with epsilon/2, which is half of the spacing at 1: at a weight it is "
         "2^(exponent of the weight - mantissa bits)": below(lambda w, u, f: f.epsilon / 2),
         "the update is compared with |weight| epsilon/2. The spacing does not grow evenly with the weight: it doubles "
@@ -50,6 +61,8 @@ MISTAKES = {
     "weights that are powers of two": {
         "the update is compared with half of the spacing above the weight. Below a power of two numbers are twice as "
         "close, and some updates go that way": below(lambda w, u, f: spacing(w, f) / 2),
+        "the sign of the weight is ignored: numbers are closer on the side of zero, and from a negative weight a "
+        "positive update leads there": below(half_gap_downwards),
     },
     "updates of exactly half way": {
         "half way, all are lost, you say: a tie goes to the even mantissa, away from a weight whose own is odd": (

@@ -7,6 +7,7 @@ import torch
 from ....precision import FORMATS, Format
 
 ALL = [FORMATS[name] for name in ("fp16", "bf16", "fp8 e5m2", "fp8 e4m3")] + [Format("5 + 4 bits", 5, 4)]
+ODD = 6_000_011  # and no multiple of 3
 SIGNS = torch.tensor([1.0, -1.0]).repeat(40)
 
 
@@ -23,6 +24,14 @@ def ordinary(format):
     exponents, mantissas, chance = draw(format)
     weights, spacing = numbers(mantissas, exponents, format)
     return weights, SIGNS * spacing * uneven(torch.cat([0.02 + 1.5 * chance[:40], 0.45 + 0.1 * chance[40:]]))
+
+
+def vanishing(format):
+    """Half of the updates are millions of times smaller than the spacing: ODD or ODD/2. None adds up to a tie."""
+    exponents, mantissas, chance = draw(format)
+    weights, spacing = numbers(mantissas, exponents.clamp(min=-60), format)  # further down, fp32 itself has no room
+    tiny = (1 + 2 * chance[:40]).floor().double() / ODD
+    return weights, SIGNS * spacing * torch.cat([tiny, uneven(0.45 + 0.1 * chance[40:])])
 
 
 def powers(format):
@@ -63,6 +72,7 @@ KINDS = {
     "weights that are powers of two": powers,
     "updates of exactly half way": ties,
     "weights below the smallest normal number": small,
+    "updates millions of times smaller than the spacing": vanishing,
 }
 
 
