@@ -73,10 +73,9 @@ def test_rounding_by_float64_is_by_hand_too():
 
 # Updates.
 
-SAMPLES = [(format, make) for format in weights_and_updates.ALL for make in weights_and_updates.KINDS.values()]
 
-
-@pytest.mark.parametrize("format, make", SAMPLES, ids=str)
+@pytest.mark.parametrize("format", weights_and_updates.ALL, ids=str)
+@pytest.mark.parametrize("make", weights_and_updates.KINDS.values(), ids=lambda make: make.__name__)
 def test_weights_are_of_the_format_and_some_updates_are_lost_and_others_not(format, make):
     weights, updates, _ = weights_and_updates.sample(make, format)
     assert [bits_of(w, format).value for w in weights.tolist()] == weights.tolist()

@@ -559,9 +559,9 @@ import torch
 import tinydist
 
 def threads_started():
-    before = len(os.listdir("/proc/self/task"))
+    before = set(os.listdir("/proc/self/task"))
     torch.nn.functional.linear(torch.ones(512, 512), torch.ones(512, 512)), torch.ones(10**6) + 1
-    return len(os.listdir("/proc/self/task")) - before
+    return len(set(os.listdir("/proc/self/task")) - before)
 
 print(tinydist.launch(threads_started, 2).results)
 """
