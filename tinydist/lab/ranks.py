@@ -19,8 +19,8 @@ from ..simulator.supervisor import StuckError
 from .errors import Left, TooSlow, Wrong, indented, words
 from .limit import TooLong, limit
 
-PATIENCE = 1.5  # seconds in which a rank neither computes nor communicates
-LIMIT = 2.0  # seconds of computing: a case takes some hundredths
+PATIENCE = 1.2  # seconds in which a rank neither computes nor communicates
+LIMIT = 1.8  # seconds of computing: a case takes some hundredths
 DEADLINE = 10.0  # seconds for all cases
 SHOWN = 12  # lines of what the ranks printed
 
