@@ -5,20 +5,12 @@ import copy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from lab.registered import collection
 
 from tinydist import precision
 from tinydist.lab.chapters.mixed_precision import recipes
 
-WRONG_ANSWERS = []
-
-
-def wrong(exercise, rejected_by, told):
-    def register(function):
-        label, function.__name__ = f"{exercise}-{function.__name__}", exercise
-        WRONG_ANSWERS.append((label, function, rejected_by, told))
-        return function
-
-    return register
+WRONG_ANSWERS, wrong = collection()
 
 
 # round_to_bfloat16

@@ -3,7 +3,6 @@
 import torch.distributed as dist
 
 from ...exercise import exercise
-from ...memory import holds_at_most
 from ...messages import by_hand, sends_at_most, sends_bytes, to_the_right
 from ...own_work import Watched
 from ...ranks import Trials
@@ -12,6 +11,7 @@ from ...sums import SUMS
 from ...values import in_place
 from ...verdict import Property
 from .inputs import even, full, large, nbytes, part_bytes, sum_cases
+from .reduce_scatter import two_parts
 
 TARGETS = {
     "values": "the sum, in the tensor itself, on 1, 2, 3, 4 and 8 ranks; uneven parts, and fewer numbers than ranks",
@@ -48,11 +48,6 @@ def twice_all_but_a_part(trial):
 def one_a_step(trial):
     most = 2 * (trial.case.ranks - 1)
     sends_at_most(trial, most, whole=most * trial.case.ranks if full(trial.case) else None)
-
-
-def two_parts(trial):
-    words = "what arrives, and what is sent meanwhile. Work on the tensor itself, and add in place: parts[i] += arrived"
-    holds_at_most(trial, 2 * max(part_bytes(trial.case)), words)
 
 
 def in_steps(trial):
