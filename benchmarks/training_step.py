@@ -1,6 +1,6 @@
-"""A step of a GPT on two gloo processes: stages 1 and 3 beside torch's own, in turns, in one run.
+"""A step of a GPT on two gloo processes: DDP, ZeRO stages 1 and 3 beside torch's own, in turns, in one run.
 
-python benchmarks/zero.py
+python benchmarks/training_step.py
 """
 
 import statistics
@@ -14,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import tinydist
+from tinydist.data_parallel import DDP
 from tinydist.model import GPT, GPTConfig, batch
 from tinydist.model.gpt import Block
 from tinydist.zero import OptimizerStates, Parameters
@@ -33,6 +34,18 @@ class WithLoss(torch.nn.Module):
 
     def forward(self, tokens, targets):
         return self.model.loss(tokens, targets)
+
+
+def with_adam(module):
+    return module, torch.optim.AdamW(module.parameters(), lr=1e-3)
+
+
+def ddp():
+    return with_adam(DDP(WithLoss()))
+
+
+def distributed_data_parallel():
+    return with_adam(DistributedDataParallel(WithLoss()))
 
 
 def stage_1():
@@ -58,10 +71,14 @@ def torchs_fully_shard():
     for block in module.model.blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=True)
     fully_shard(module, mesh=mesh, reshard_after_forward=True)
-    return module, torch.optim.AdamW(module.parameters(), lr=1e-3)
+    return with_adam(module)
 
 
-PAIRS = {"stage 1": (stage_1, zero_redundancy_optimizer), "stage 3": (stage_3, torchs_fully_shard)}
+PAIRS = {
+    "DDP": (ddp, distributed_data_parallel),
+    "stage 1": (stage_1, zero_redundancy_optimizer),
+    "stage 3": (stage_3, torchs_fully_shard),
+}
 
 
 def seconds_of(module, optimizer, share):
