@@ -7,7 +7,8 @@ PYTHON ?= python3
 OPTIONS ?=
 
 IN_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
-PYTEST = $(IN_VENV) pytest -q --tb=short --color=no -n auto --maxprocesses 4 --dist loadscope
+# A worker for each core, so one thread for each: more would wait for one another
+PYTEST = OMP_NUM_THREADS=1 $(IN_VENV) pytest -q --tb=short --color=no -n auto --maxprocesses 4 --dist loadscope
 AS_ROOT = $(shell test `id -u` -ne 0 || echo --allow-root)
 
 # $(call step,name,what it does,command): one line that ends with the last of the log, or else the log's end.
