@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tinydist.model import GPT, GPTConfig
-from tinydist.pipeline_parallel import balanced, cut, evenly, layers_of, measured_seconds, parameter_counts
+from tinydist.pipeline_parallel import (
+    balanced,
+    cut,
+    evenly,
+    forward_flops,
+    layers_of,
+    measured_seconds,
+    parameter_counts,
+)
 
 
 def costs_of(costs, sizes):
@@ -67,6 +75,15 @@ def test_a_gpt_in_stages():
         x = stage(x)
     assert torch.equal(x, gpt(tokens))
     assert {id(p) for stage in stages for p in stage.parameters()} == {id(p) for p in gpt.parameters()}
+
+
+def test_flops():
+    with torch.device("meta"):
+        layers, tokens = (
+            [nn.Embedding(5, 8), nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)],
+            torch.zeros(3, dtype=torch.long),
+        )
+    assert forward_flops(layers, tokens) == [0, 2 * 3 * 8 * 16, 0, 2 * 3 * 16 * 4]
 
 
 def test_measured():

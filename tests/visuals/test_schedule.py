@@ -49,6 +49,22 @@ def test_the_line(capsys):
     )
 
 
+def test_several_in_one_scale_of_time(capsys):
+    found = {name: analyze(make_schedule(name, 3, 4)) for name in ("GPipe", "ZB-H1")}
+    figure = visuals.schedules({"mine": found["GPipe"], "other": found["ZB-H1"]})
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["mine", "other"]
+    assert {axes.get_xlim() for axes in figure.axes} == {(0.0, found["GPipe"].makespan)}
+    assert [len(axes.patches) for axes in figure.axes] == [3 * 4 * 2, 3 * 4 * 3]
+    names = [text.get_text() for axes in figure.axes if axes.get_legend() for text in axes.get_legend().get_texts()]
+    assert names == ["forward", "backward", "backward, input", "backward, weights"]
+    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == ["mine", "other"]
+
+
+def test_several_that_are_too_large():
+    with pytest.raises(ValueError, match="schedules: 1200 passes can be told apart, and large has 16384"):
+        visuals.schedules({"large": analyze(make_schedule("1F1B", 32, 256))})
+
+
 def test_many_passes_are_summarized():
     analysis = analyze(make_schedule("1F1B", 32, 256))
     figure = visuals.schedule(analysis)

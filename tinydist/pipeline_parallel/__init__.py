@@ -23,7 +23,7 @@ from .messages import with_messages
 from .replay import Costs
 from .schedule import Schedule
 from .schedules import SCHEDULES, make_schedule
-from .stages import balanced, cut, evenly, layers_of, measured_seconds, parameter_counts
+from .stages import balanced, cut, evenly, forward_flops, layers_of, measured_seconds, parameter_counts
 from .tied import sum_tied_gradients
 from .verifier import ScheduleError, verify
 from .worker import Worker
@@ -42,6 +42,7 @@ __all__ = [
     "balanced",
     "cut",
     "evenly",
+    "forward_flops",
     "layers_of",
     "make_schedule",
     "measured_seconds",

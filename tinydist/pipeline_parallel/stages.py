@@ -15,6 +15,7 @@ from itertools import accumulate
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 
 def cut(layers, sizes) -> list[nn.Sequential]:
@@ -78,6 +79,16 @@ def check(layers, stages):
 
 def parameter_counts(layers) -> list[int]:
     return [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
+
+
+def forward_flops(layers, inputs) -> list[int]:
+    """FLOPs of each layer's matrix products in forward; on ``meta`` they are counted without being done."""
+    found = []
+    for layer in layers:
+        with FlopCounterMode(display=False) as counter:
+            inputs = layer(inputs)
+        found.append(counter.get_total_flops())
+    return found
 
 
 def measured_seconds(layers, inputs, repeats=5) -> list[float]:

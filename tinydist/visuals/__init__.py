@@ -2,22 +2,43 @@
 
 timeline.py     who computed, communicated and waited, and when
 memory.py       what a rank held, by purpose
+memories.py     what it held in several runs
 traffic.py      who sent how many bytes to whom
 topology.py     the cluster, and how busy its links were
 schedule.py     who does which pass of a pipeline, and when
 filmstrip.py    whose numbers each rank holds, step by step
+matrices.py     tables of numbers: who reads whom, and how much
+bars.py         numbers beside one another
+curves.py       numbers that grow
 explorer.py     sliders above a picture
 summary.py      what a notebook shows for a run
 palette.py      what each color and hatch means
 words.py        seconds and bytes, as they are written
 """
 
+from .bars import bars
+from .curves import curves
 from .explorer import Explorer
 from .filmstrip import filmstrip
+from .matrices import matrices
+from .memories import memories
 from .memory import memory
-from .schedule import schedule
+from .schedule import schedule, schedules
 from .timeline import timeline
 from .topology import cluster
 from .traffic import traffic
 
-__all__ = ["Explorer", "cluster", "filmstrip", "memory", "schedule", "timeline", "traffic"]
+__all__ = [
+    "Explorer",
+    "bars",
+    "cluster",
+    "curves",
+    "filmstrip",
+    "matrices",
+    "memories",
+    "memory",
+    "schedule",
+    "schedules",
+    "timeline",
+    "traffic",
+]

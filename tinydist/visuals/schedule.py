@@ -33,18 +33,40 @@ def schedule(analysis):
         return draw_summary(analysis, height)
     figure, axes = canvas(height=height)
     for rank in range(ranks):
-        draw_row(axes, analysis, rank)
+        draw_row(axes, analysis, rank, analysis.makespan)
     label(axes, analysis, 0.0, analysis.makespan)
     legend(axes, analysis)
     return figure
 
 
-def summary(analysis):
+@picture
+def schedules(analyses):
+    """Draw several, title -> analysis, below one another, in one scale of time."""
+    for title, each in analyses.items():
+        print(summary(each, title))
+        passes = sum(map(len, each.schedule.programs))
+        if passes > MOST_PASSES:
+            raise ValueError(f"schedules: {MOST_PASSES} passes can be told apart, and {title} has {passes}")
+    longest = max(each.makespan for each in analyses.values())
+    heights = [0.3 + 0.2 * each.schedule.ranks for each in analyses.values()]
+    options = {"nrows": len(analyses), "sharex": True, "squeeze": False, "height_ratios": heights}
+    figure, grid = canvas(height=0.5 + sum(heights), **options)
+    for axes, (title, each) in zip(grid.flat, analyses.items()):
+        for rank in range(each.schedule.ranks):
+            draw_row(axes, each, rank, longest)
+        label(axes, each, 0.0, longest)
+        axes.set_title(title, loc="left", fontsize=8)
+        axes.label_outer()
+    legend(grid.flat[len(analyses) // 2], *analyses.values())
+    return figure
+
+
+def summary(analysis, title=None):
     made = analysis.schedule
     peak, least = max(analysis.peak), min(analysis.peak)
     held = f"{peak:g}" if peak == least else f"{least:g} to {peak:g}"
     return (
-        f"{made.name}, {made.ranks} ranks, {made.microbatches} microbatches: {analysis.makespan:g} s, "
+        f"{title or made.name}, {made.ranks} ranks, {made.microbatches} microbatches: {analysis.makespan:.4g} s, "
         f"{percent(analysis.bubble)} of it idle; a rank holds at most {held} activations; "
         f"{sum(map(sum, analysis.messages))} messages"
     )
@@ -53,7 +75,7 @@ def summary(analysis):
 # One bar a pass.
 
 
-def draw_row(axes, analysis, rank):
+def draw_row(axes, analysis, rank, whole):
     made = analysis.schedule
     stages = made.stages_of(rank)
     for each, start, end in zip(made.programs[rank], analysis.start[rank], analysis.end[rank]):
@@ -64,7 +86,7 @@ def draw_row(axes, analysis, rank):
             strength = 1 - 0.45 * stages.index(part.stage) / len(stages)
             look = KINDS[part.kind][1]
             axes.barh(middle, end - start, height, start, alpha=strength, linewidth=0.4, **look)
-            if end - start > WIDE * analysis.makespan:
+            if end - start > WIDE * whole:
                 behind = {"facecolor": look["facecolor"], "alpha": strength, "edgecolor": "none", "pad": 0.6}
                 where = {"ha": "center", "va": "center", "fontsize": 6, "color": "white", "bbox": behind}
                 axes.text((start + end) / 2, middle, part.microbatch, **where)
@@ -127,6 +149,6 @@ def label(axes, analysis, start, end):
     axes.set_xlabel("seconds")
 
 
-def legend(axes, analysis):
-    there = {part.kind for program in analysis.schedule.programs for each in program for part in each.parts}
+def legend(axes, *analyses):
+    there = {part.kind for analysis in analyses for _, _, part in analysis.schedule.all_parts()}
     legend_beside(axes, [Patch(label=name, **look) for kind, (name, look) in KINDS.items() if kind in there])

@@ -1,0 +1,43 @@
+"""Numbers that grow: a line for each name, over the same points."""
+
+from .palette import BLUE, GREEN, ORANGE, PURPLE, RED, canvas, legend_beside, picture
+from .words import digits
+
+LOOKS = list(zip((BLUE, ORANGE, GREEN, PURPLE, RED), "os^Dv", ("-", "--", "-.", ":", "-")))
+MOST_TICKS = 8
+
+
+@picture
+def curves(points, values, x, y, limit=None, log=False):
+    """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count.
+
+    limit:  (name, number): a horizontal line, at which something changes.
+    log:    both axes have powers.
+    """
+    for name, numbers in values.items():
+        if len(numbers) != len(points):
+            raise ValueError(f"curves: {len(points)} points need as many numbers, but {name!r} has {len(numbers)}")
+    if len(values) > len(LOOKS):
+        raise ValueError(f"curves: it has looks for {len(LOOKS)} lines, got {len(values)}")
+    grow = (f"{name}: {short(numbers[0])} to {short(numbers[-1])}" for name, numbers in values.items())
+    print("; ".join(grow), f"[{y}]")
+    figure, axes = canvas()
+    if log:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
+    for (name, numbers), (color, marker, line) in zip(values.items(), LOOKS):
+        axes.plot(points, numbers, line, color=color, marker=marker, markersize=4, label=name)
+    legend_beside(axes, axes.lines)
+    if len(points) <= MOST_TICKS:
+        axes.set_xticks(points)
+    if limit:
+        axes.axhline(limit[1], color="black", linewidth=0.9, linestyle=(0, (4, 2)), zorder=0)
+        axes.annotate(limit[0], (points[0], limit[1]), (0, 3), textcoords="offset points", va="bottom", fontsize=8)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    return figure
+
+
+def short(number):
+    return f"{number:,.0f}" if number == int(number) or number >= 1000 else digits(number)
