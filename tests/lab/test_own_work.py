@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from tinydist import collectives
+from tinydist.attention.band import tiles
 from tinydist.lab.errors import Wrong
 from tinydist.lab.messages import by_hand
 from tinydist.lab.own_work import Watched
@@ -85,6 +86,24 @@ def test_messages_alone_are_ones_own():
     assert trial.answer.calls("torch.distributed", RANKS)
     assert not trial.answer.calls("torch.distributed", RANKS + 1)
     assert not trial.answer.calls("tinydist.coll", RANKS)  # a part of a name is no module
+
+
+@pytest.mark.parametrize("goes_on", [next, lambda generator: generator.close()])
+def test_a_generator_that_goes_on_is_no_call(goes_on):
+    def answer(tensor):
+        for generator in suspended:
+            goes_on(generator)
+
+    def starts_one(tensor):
+        next(tiles(range(8), 2))
+
+    suspended = [tiles(range(8), 2) for _ in range(RANKS)]
+    for generator in suspended:
+        next(generator)
+    for program, calls in ((answer, False), (starts_one, True)):
+        trial = watched(program)
+        assert trial.error is None
+        assert trial.answer.calls("tinydist.attention.band", RANKS) is calls
 
 
 def test_who_looked_on_before_does_so_after():

@@ -4,9 +4,11 @@ Names in its code would not tell: a module can be imported by a text, or be foun
 tells of every call while the answer runs, of Python's own functions as of the learner's.
 """
 
+import dis
 import sys
 from collections import defaultdict
 from contextlib import contextmanager
+from functools import cache
 
 import torch.distributed as dist
 
@@ -32,7 +34,7 @@ def calls_noted(modules):
     """In this thread."""
 
     def note(frame, event, argument):
-        if event == "call":
+        if event == "call" and frame.f_lasti <= beginning(frame.f_code):
             modules.add(frame.f_globals.get("__name__"))
 
     before = sys.getprofile()
@@ -41,3 +43,9 @@ def calls_noted(modules):
         yield
     finally:
         sys.setprofile(before)
+
+
+@cache
+def beginning(code):
+    """Where a call begins. Of a generator Python tells each time it goes on, even to be ended by garbage collection."""
+    return next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME")
