@@ -2,12 +2,28 @@
 
 from pathlib import Path
 
-from lab.wrong_answers import collectives, data_parallel, mixed_precision
+from lab.wrong_answers import (
+    attention_heads,
+    collectives,
+    data_parallel,
+    flash_attention,
+    mixed_precision,
+    pipeline_parallel,
+    zero,
+)
 
 from tinydist.lab import judge
 from tinydist.lab.exercise import CATALOGUE
 
-WRONG_ANSWERS = [*collectives.WRONG_ANSWERS, *mixed_precision.WRONG_ANSWERS, *data_parallel.WRONG_ANSWERS]
+WRONG_ANSWERS = [
+    *collectives.WRONG_ANSWERS,
+    *mixed_precision.WRONG_ANSWERS,
+    *data_parallel.WRONG_ANSWERS,
+    *zero.WRONG_ANSWERS,
+    *pipeline_parallel.WRONG_ANSWERS,
+    *attention_heads.WRONG_ANSWERS,
+    *flash_attention.WRONG_ANSWERS,
+]
 
 
 class Judged:
@@ -30,6 +46,22 @@ class TestMixedPrecision(Judged):
 
 class TestDataParallel(Judged):
     answers = data_parallel.WRONG_ANSWERS
+
+
+class TestZero(Judged):
+    answers = zero.WRONG_ANSWERS
+
+
+class TestPipelineParallel(Judged):
+    answers = pipeline_parallel.WRONG_ANSWERS
+
+
+class TestAttentionHeads(Judged):
+    answers = attention_heads.WRONG_ANSWERS
+
+
+class TestFlashAttention(Judged):
+    answers = flash_attention.WRONG_ANSWERS
 
 
 def pytest_generate_tests(metafunc):

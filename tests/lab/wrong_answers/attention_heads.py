@@ -1,0 +1,566 @@
+"""Wrong answers to the exercises of 09_attention_heads: each with the property that rejects it, and what it is told."""
+
+import importlib
+import math
+
+import torch
+import torch.nn.functional as F
+from lab.registered import collection
+from torch import nn
+
+from tinydist import attention
+from tinydist.attention import KVCache, bytes_a_token, rotate
+
+WRONG_ANSWERS, wrong = collection()
+
+
+def causal(T, S):
+    return torch.ones(T, S, dtype=torch.bool).tril(S - T)
+
+
+def in_groups(H, G):
+    return torch.arange(H) // (H // G)
+
+
+def one_by_one(q, k, v, seen=causal, group=in_groups, scale=None, dim=-1):
+    """A right one, head by head, without a copy."""
+    groups = group(q.shape[1], k.shape[1]).tolist()
+    scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(groups)], 1)
+    scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
+    mask = seen(q.shape[2], k.shape[2]) if callable(seen) else seen
+    weights = scores.masked_fill(~mask, -math.inf).softmax(dim)
+    return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(groups)], 1)
+
+
+# grouped_attention
+
+
+@wrong("grouped_attention", "runs", "nothing (None) came back, where a tensor is right")
+def does_nothing(q, k, v):
+    pass
+
+
+@wrong("grouped_attention", "multi-head", "numbers are wrong. The first is in")
+def returns_its_queries(q, k, v):
+    return q.clone()
+
+
+@wrong("grouped_attention", "own work", "you call torch's scaled_dot_product_attention, where this is solved")
+def torchs(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=causal(q.shape[2], k.shape[2]), enable_gqa=True)
+
+
+@wrong("grouped_attention", "own work", "you call torch's scaled_dot_product_attention, where this is solved")
+def torchs_by_another_name(q, k, v):
+    mine = getattr(torch.ops.aten, "scaled_dot_product_" + "attention")
+    return mine(q, k, v, attn_mask=causal(q.shape[2], k.shape[2]), enable_gqa=True)
+
+
+@wrong("grouped_attention", "own work", "you call torch's multi_head_attention_forward, where this is solved")
+def torchs_module(q, k, v):
+    (H, T, d), (G, S) = q.shape[1:], k.shape[1:3]
+    heads = nn.MultiheadAttention(H * d, H, bias=False, batch_first=True)
+    k, v = (each[:, in_groups(H, G)] for each in (k, v))
+    out, _ = heads(*(each.transpose(1, 2).flatten(2) for each in (q, k, v)), attn_mask=~causal(T, S))
+    return out.detach().unflatten(2, (H, d)).transpose(1, 2)
+
+
+@wrong("grouped_attention", "own work", "you call tinydist.attention, where this is solved")
+def the_librarys(q, k, v):
+    return attention.attention(q, k, v, causal=True)
+
+
+@wrong("grouped_attention", "own work", "you call tinydist.attention, where this is solved")
+def the_librarys_that_hides(q, k, v):
+    return importlib.import_module("tinydist.attention").flash_attention(q, k, v, causal=True)
+
+
+@wrong("grouped_attention", "own work", "you call tinydist.lab.chapters, where this is solved")
+def the_labs(q, k, v):
+    return importlib.import_module("tinydist.lab.chapters.attention_heads.attend").attend(q, k, v).float()
+
+
+@wrong("grouped_attention", "runs", "q itself was changed")
+def scales_in_place(q, k, v):
+    q *= q.shape[-1] ** -0.5
+    return one_by_one(q, k, v, scale=1)
+
+
+@wrong("grouped_attention", "runs", "[B, H, T, d] = [2, 3, 5, 7] is right")
+def heads_beside_tokens(q, k, v):
+    return one_by_one(q, k, v).transpose(1, 2)
+
+
+@wrong("grouped_attention", "runs", "a result in float64 came back, where that of q, float32, is right")
+def in_double(q, k, v):
+    return one_by_one(q.double(), k.double(), v.double())
+
+
+@wrong("grouped_attention", "multi-head", "the mask is missing: a query sees keys after itself")
+def no_mask(q, k, v):
+    return one_by_one(q, k, v, seen=torch.tensor(True))
+
+
+@wrong("grouped_attention", "multi-head", "the mask is transposed")
+def mask_transposed(q, k, v):
+    return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).triu(S - T))
+
+
+@wrong("grouped_attention", "multi-head", "the mask is inverted")
+def mask_inverted(q, k, v):
+    return one_by_one(q, k, v, seen=lambda T, S: ~causal(T, S))
+
+
+@wrong("grouped_attention", "multi-head", "a query does not see itself")
+def mask_without_the_diagonal(q, k, v):
+    return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).tril(S - T - 1))
+
+
+@wrong("grouped_attention", "multi-head", "what is masked gets a score of 0, and exp(0) is 1")
+def mask_multiplied(q, k, v):
+    scores = q @ k[:, in_groups(q.shape[1], k.shape[1])].mT / math.sqrt(q.shape[-1])
+    return (scores * causal(q.shape[2], k.shape[2])).softmax(-1) @ v[:, in_groups(q.shape[1], v.shape[1])]
+
+
+@wrong("grouped_attention", "multi-head", "the weights are masked after the softmax")
+def mask_after_the_softmax(q, k, v):
+    scores = q @ k[:, in_groups(q.shape[1], k.shape[1])].mT / math.sqrt(q.shape[-1])
+    return (scores.softmax(-1) * causal(q.shape[2], k.shape[2])) @ v[:, in_groups(q.shape[1], v.shape[1])]
+
+
+@wrong("grouped_attention", "multi-head", "the scores are not scaled")
+def not_scaled(q, k, v):
+    return one_by_one(q, k, v, scale=1)
+
+
+@wrong("grouped_attention", "multi-head", "the scores are divided by sqrt(H d), the width of the model")
+def scaled_by_the_width(q, k, v):
+    return one_by_one(q, k, v, scale=(q.shape[1] * q.shape[3]) ** -0.5)
+
+
+@wrong("grouped_attention", "multi-head", "divided by d, where its square root is right")
+def scaled_twice(q, k, v):
+    return one_by_one(q, k, v, scale=1 / q.shape[3])
+
+
+@wrong("grouped_attention", "multi-head", "are they computed in a smaller dtype?")
+def in_bf16(q, k, v):
+    return one_by_one(q.bfloat16(), k.bfloat16(), v.bfloat16()).float()
+
+
+@wrong("grouped_attention", "multi-head", "softmax runs over the queries")
+def softmax_over_queries(q, k, v):
+    return one_by_one(q, k, v, dim=-2)
+
+
+@wrong("grouped_attention", "multi-head", "softmax runs over the heads")
+def softmax_over_heads(q, k, v):
+    return one_by_one(q, k, v, dim=1)
+
+
+@wrong("grouped_attention", "multi-head", "head 0 of the result is what head 2 should be")
+def heads_the_other_way_round(q, k, v):
+    return one_by_one(q, k, v).flip(1)
+
+
+@wrong("grouped_attention", "grouped", "query head h reads head h % G of K and V, as with repeat")
+def repeated(q, k, v):
+    times = 1, q.shape[1] // k.shape[1], 1, 1
+    return one_by_one(q, k.repeat(times), v.repeat(times))
+
+
+@wrong("grouped_attention", "grouped", "query head h reads head h % G of K and V, as with repeat")
+def folded_the_wrong_way(q, k, v):
+    (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
+    rows = (q / math.sqrt(d)).view(B, H // G, G, T, d).transpose(1, 2).reshape(B, G, -1, d)
+    scores = (rows @ k.mT).view(B, G, H // G, T, S).masked_fill(~causal(T, S), -math.inf)
+    mixed = scores.softmax(-1).view(B, G, -1, S) @ v
+    return mixed.view(B, G, H // G, T, d).transpose(1, 2).reshape(B, H, T, d)
+
+
+@wrong("grouped_attention", "grouped", "query head h reads the values of head h % G, as with repeat")
+def only_values_repeated(q, k, v):
+    r = q.shape[1] // k.shape[1]
+    return one_by_one(q, k.repeat_interleave(r, 1), v.repeat(1, r, 1, 1))
+
+
+@wrong("grouped_attention", "grouped", "all query heads read head 0 of K and V")
+def first_head_for_all(q, k, v):
+    return one_by_one(q, k, v, group=lambda H, G: in_groups(H, G) if H == G else torch.zeros(H, dtype=torch.long))
+
+
+@wrong("grouped_attention", "runs", "must match the size")
+def for_as_many_heads_only(q, k, v):
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    return scores.masked_fill(~causal(q.shape[2], k.shape[2]), -math.inf).softmax(-1) @ v
+
+
+@wrong("grouped_attention", "few queries", "the first query stands beside the first key")
+def beside_the_first_key(q, k, v):
+    return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).tril())
+
+
+@wrong("grouped_attention", "few queries", "the mask is missing")
+def no_mask_for_few(q, k, v):
+    return one_by_one(q, k, v, seen=causal if q.shape[2] == k.shape[2] else torch.tensor(True))
+
+
+@wrong("grouped_attention", "overflow", "exp overflows float32 from 89 on")
+def unsafe_softmax(q, k, v):
+    scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(in_groups(q.shape[1], k.shape[1]).tolist())], 1)
+    weights = (scores / math.sqrt(q.shape[-1])).exp() * causal(q.shape[2], k.shape[2])
+    weights = weights / weights.sum(-1, keepdim=True)
+    return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(in_groups(q.shape[1], k.shape[1]).tolist())], 1)
+
+
+@wrong("grouped_attention", "memory", "there is room for no copy of them")
+def keys_and_values_copied(q, k, v):
+    r = q.shape[1] // k.shape[1]
+    return one_by_one(q, k.repeat_interleave(r, 1), v.repeat_interleave(r, 1), group=lambda H, G: torch.arange(H))
+
+
+@wrong("grouped_attention", "memory", "a product that has to broadcast them")
+def broadcast_in_the_product(q, k, v):
+    (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
+    scores = (q / math.sqrt(d)).view(B, G, H // G, T, d) @ k[:, :, None].mT
+    weights = scores.masked_fill(~causal(T, S), -math.inf).softmax(-1)
+    return (weights @ v[:, :, None]).view(B, H, T, d)
+
+
+@wrong("grouped_attention", "memory", "arithmetic on K or V")
+def scales_the_keys(q, k, v):
+    return one_by_one(q, k / math.sqrt(q.shape[-1]), v, scale=1)
+
+
+# decode_step
+
+
+def decode(q, k, v, cache, turn=0, slot=0, see=0, turn_q=True, turn_k=True, grow=1, group=in_groups, scale=None):
+    """A right one; ``turn``, ``slot``, ``see`` are added to the position, the slot and the last slot that is seen."""
+    n, rows = cache.lengths.clone(), torch.arange(len(q))
+    q = rotate(q, n[:, None] + turn) if turn_q else q
+    k = rotate(k, n[:, None] + turn) if turn_k else k
+    cache.keys[rows, :, n + slot], cache.values[rows, :, n + slot] = k[:, :, 0], v[:, :, 0]
+    cache.lengths += grow
+    seen = torch.arange(cache.keys.shape[2]) <= n[:, None, None, None] + see
+    return one_by_one(q, cache.keys, cache.values, seen, group, scale)
+
+
+@wrong("decode_step", "runs", "nothing (None) came back, where a tensor is right")
+def decodes_nothing(q, k, v, cache):
+    pass
+
+
+@wrong("decode_step", "lengths", "cache.lengths is [3], where [6] is right: the next step writes over this one's token")
+def returns_its_query(q, k, v, cache):
+    return q
+
+
+@wrong("decode_step", "own work", "you call torch's scaled_dot_product_attention, where this is solved")
+def attends_by_torch(q, k, v, cache):
+    n, rows = cache.lengths.clone(), torch.arange(len(q))
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
+    cache.lengths += 1
+    seen = torch.arange(cache.keys.shape[2]) <= n[:, None, None, None]
+    return F.scaled_dot_product_attention(q, cache.keys, cache.values, attn_mask=seen, enable_gqa=True)
+
+
+@wrong("decode_step", "own work", "you call tinydist.attention, where this is solved")
+def keeps_by_the_library(q, k, v, cache):
+    n = cache.lengths.clone()
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    theirs = KVCache(1, 1, 1, 1)
+    theirs.keys, theirs.values, theirs.lengths = cache.keys, cache.values, n.tolist()
+    keys, values, seen = theirs.append(k, v)
+    cache.lengths += 1
+    return one_by_one(q, keys, values, seen)
+
+
+@wrong("decode_step", "lengths", "the next step writes over this one's token")
+def forgets_to_grow(q, k, v, cache):
+    return decode(q, k, v, cache, grow=0)
+
+
+@wrong("decode_step", "lengths", "cache.lengths is [9], where [6] is right")
+def grows_twice(q, k, v, cache):
+    return decode(q, k, v, cache, grow=2)
+
+
+@wrong("decode_step", "cache", "so slot 2 held the last token, and is overwritten")
+def overwrites_the_last(q, k, v, cache):
+    return decode(q, k, v, cache, slot=-1)
+
+
+@wrong("decode_step", "cache", "so slot 3 is the next, and is left out")
+def leaves_a_slot_out(q, k, v, cache):
+    return decode(q, k, v, cache, slot=1, see=1)
+
+
+@wrong("decode_step", "cache", "no slot of its keys has changed: write them into the cache")
+def keeps_nothing(q, k, v, cache):
+    n = cache.lengths.clone()
+    cache.lengths += 1
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    return torch.cat(
+        [
+            one_by_one(*(torch.cat([kept[b : b + 1, :, : n[b]], new[b : b + 1]], 2) for kept, new in pairs))
+            for b, pairs in enumerate([[(q[:, :, :0], q), (cache.keys, k), (cache.values, v)]] * len(q))
+        ]
+    )
+
+
+@wrong("decode_step", "cache", "behind the longest row's last token, not behind its own")
+def all_rows_at_the_longest(q, k, v, cache):
+    n, S = cache.lengths.clone(), int(cache.lengths.max())
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    cache.keys[:, :, S], cache.values[:, :, S] = k[:, :, 0], v[:, :, 0]
+    cache.lengths += 1
+    slots = torch.arange(cache.keys.shape[2])
+    return one_by_one(q, cache.keys, cache.values, (slots < n[:, None, None, None]) | (slots == S))
+
+
+@wrong("decode_step", "cache", "cache.keys is another tensor than before, so all of it was copied")
+def concatenates(q, k, v, cache):
+    n = cache.lengths.clone()
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    cache.keys = torch.cat([cache.keys[:, :, : n.max()], k], 2)
+    cache.values = torch.cat([cache.values[:, :, : n.max()], v], 2)
+    cache.lengths += 1
+    slots = torch.arange(cache.keys.shape[2])
+    return one_by_one(q, cache.keys, cache.values, (slots < n[:, None, None, None]) | (slots == n.max()))
+
+
+@wrong("decode_step", "cache", "the key is turned to position 4. Positions count from 0")
+def turns_one_too_far(q, k, v, cache):
+    return decode(q, k, v, cache, turn=1)
+
+
+@wrong("decode_step", "cache", "the key is turned to position 2. Positions count from 0")
+def turns_one_too_little(q, k, v, cache):
+    return decode(q, k, v, cache, turn=-1)
+
+
+@wrong("decode_step", "cache", "row 0, slot 2: the key is turned to position 5")
+def turns_all_to_the_longest(q, k, v, cache):
+    n, rows = cache.lengths.clone(), torch.arange(len(q))
+    q, k = rotate(q, n.max()[None]), rotate(k, n.max()[None])
+    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
+    cache.lengths += 1
+    return one_by_one(q, cache.keys, cache.values, torch.arange(cache.keys.shape[2]) <= n[:, None, None, None])
+
+
+@wrong("decode_step", "cache", "the key is not turned to its position")
+def keys_not_turned(q, k, v, cache):
+    return decode(q, k, v, cache, turn_k=False)
+
+
+@wrong("decode_step", "cache", "the value is turned. Only queries and keys are")
+def values_turned(q, k, v, cache):
+    return decode(q, k, rotate(v, cache.lengths[:, None]), cache)
+
+
+@wrong("decode_step", "cache", "the value stands among the keys")
+def keys_and_values_exchanged(q, k, v, cache):
+    return decode(q, rotate(v, -cache.lengths[:, None]), rotate(k, cache.lengths[:, None]), cache)
+
+
+@wrong("decode_step", "values", "the query is not turned to its position, and the keys are")
+def query_not_turned(q, k, v, cache):
+    return decode(q, k, v, cache, turn_q=False)
+
+
+@wrong("decode_step", "values", "the query is turned to a position one too large")
+def length_before_and_after(q, k, v, cache):
+    """The position is a view of the lengths, and grows with them."""
+    n, rows = cache.lengths, torch.arange(len(q))
+    k = rotate(k, n[:, None])
+    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
+    cache.lengths += 1
+    seen = torch.arange(cache.keys.shape[2]) < n[:, None, None, None]
+    return one_by_one(rotate(q, n[:, None]), cache.keys, cache.values, seen)
+
+
+@wrong("decode_step", "values", "a row reads slots behind its own last token: padding")
+def reads_up_to_the_longest(q, k, v, cache):
+    decode(q, k, v, cache)
+    S = int(cache.lengths.max())
+    q = rotate(q, cache.lengths[:, None] - 1)
+    return one_by_one(q, cache.keys[:, :, :S], cache.values[:, :, :S], torch.tensor(True))
+
+
+@wrong("decode_step", "values", "a row reads all slots of the cache")
+def reads_all_slots(q, k, v, cache):
+    return decode(q, k, v, cache, see=10_000)
+
+
+@wrong("decode_step", "values", "a row reads one slot too many")
+def reads_one_too_many(q, k, v, cache):
+    return decode(q, k, v, cache, see=1)
+
+
+@wrong("decode_step", "values", "the new token does not see itself")
+def does_not_see_itself(q, k, v, cache):
+    return decode(q, k, v, cache, see=-1)
+
+
+@wrong("decode_step", "values", "query head h reads head h % G of K and V, as with repeat")
+def repeats_heads(q, k, v, cache):
+    return decode(q, k, v, cache, group=lambda H, G: torch.arange(H) % G)
+
+
+@wrong("decode_step", "values", "the scores are not scaled")
+def forgets_the_scale(q, k, v, cache):
+    return decode(q, k, v, cache, scale=1)
+
+
+@wrong("decode_step", "values", "all rows read as many slots as row 0 has tokens")
+def uses_the_first_rows_length(q, k, v, cache):
+    n = cache.lengths.clone()
+    decode(q, k, v, cache)
+    seen = torch.arange(cache.keys.shape[2]) <= n[0]
+    return one_by_one(rotate(q, n[:, None]), cache.keys, cache.values, seen)
+
+
+@wrong("decode_step", "memory", "times the keys")
+def writes_by_where(q, k, v, cache):
+    n = cache.lengths.clone()
+    here = (torch.arange(cache.keys.shape[2]) == n[:, None])[:, None, :, None]
+    cache.keys.copy_(torch.where(here, rotate(k, n[:, None]), cache.keys))
+    cache.values.copy_(torch.where(here, v, cache.values))
+    cache.lengths += 1
+    seen = torch.arange(cache.keys.shape[2]) <= n[:, None, None, None]
+    return one_by_one(rotate(q, n[:, None]), cache.keys, cache.values, seen)
+
+
+@wrong("decode_step", "memory", "repeat_interleave")
+def repeats_the_cache(q, k, v, cache):
+    decode(q, k, v, cache)
+    r = q.shape[1] // k.shape[1]
+    q = rotate(q, cache.lengths[:, None] - 1)
+    seen = torch.arange(cache.keys.shape[2]) < cache.lengths[:, None, None, None]
+    return one_by_one(q, cache.keys.repeat_interleave(r, 1), cache.values.repeat_interleave(r, 1), seen)
+
+
+@wrong("decode_step", "memory", "are enough. The scores have")
+def keeps_the_old_caches(q, k, v, cache, kept=[]):  # noqa: B006
+    kept.append(cache.keys.clone())
+    return decode(q, k, v, cache)
+
+
+# plan_cache
+
+
+def plan(model, tokens, gigabytes, heads=None, both=2, size=None, layers=None, unit=2**30, GB=10**9, whole=math.floor):
+    heads = model.kv_heads if heads is None else heads
+    size = {"fp32": 4, "fp16": 2, "fp8": 1}[model.dtype] if size is None else size
+    token = both * (layers or model.layers) * heads * (model.hidden // model.heads) * size
+    batch = whole(gigabytes * GB / (tokens * token))
+    return {"bytes a token": token, "GiB a sequence": tokens * token / unit, "batch": batch}
+
+
+@wrong("plan_cache", "runs", "it returned nothing (None), where a dict is right")
+def plans_nothing(model, tokens, gigabytes):
+    pass
+
+
+@wrong("plan_cache", "runs", "it has nothing, where 'bytes a token', 'GiB a sequence', 'batch' are asked for")
+def an_empty_plan(model, tokens, gigabytes):
+    return {}
+
+
+@wrong("plan_cache", "runs", "'batch' is nothing (None), where a number is right")
+def no_batch(model, tokens, gigabytes):
+    return {**plan(model, tokens, gigabytes), "batch": None}
+
+
+@wrong("plan_cache", "own work", "you call tinydist.attention, where this is solved")
+def asks_the_library(model, tokens, gigabytes):
+    token = bytes_a_token(model.layers, model.kv_heads, model.hidden // model.heads)
+    return {**plan(model, tokens, gigabytes), "bytes a token": token}
+
+
+@wrong("plan_cache", "own work", "you call tinydist.lab.chapters, where this is solved")
+def asks_the_lab(model, tokens, gigabytes):
+    lab = importlib.import_module("tinydist.lab.chapters.attention_heads.measured_cache")
+    return {**plan(model, tokens, gigabytes), "bytes a token": lab.measured(model, tokens) / tokens}
+
+
+@wrong("plan_cache", "token", "Heads of queries are counted. They are not kept")
+def query_heads(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, heads=model.heads)
+
+
+@wrong("plan_cache", "token", "A token leaves a key and a value")
+def keys_alone(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, both=1)
+
+
+@wrong("plan_cache", "token", "Heads of queries are counted, which are not kept, and of keys and values only one")
+def query_heads_and_keys_alone(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, heads=model.heads, both=1)
+
+
+@wrong("plan_cache", "token", "These are bits, and a byte has 8")
+def bits(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, both=16)
+
+
+@wrong("plan_cache", "token", "Each layer keeps keys and values of its own")
+def one_layer(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, layers=1)
+
+
+@wrong("plan_cache", "token", "Each head has a part of model.hidden")
+def the_whole_width_for_each_head(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, heads=model.kv_heads * model.heads)
+
+
+@wrong("plan_cache", "token", "These are the bytes of all tokens together")
+def all_tokens(model, tokens, gigabytes):
+    return {**plan(model, tokens, gigabytes), "bytes a token": plan(model, tokens, gigabytes)["bytes a token"] * tokens}
+
+
+@wrong("plan_cache", "token", "In fp16 yours are right. Here a number has 32 bits")
+def always_two_bytes(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, size=2)
+
+
+@wrong("plan_cache", "token", "524,288 bytes a token")
+def llama_2_7b_for_all(model, tokens, gigabytes):
+    return {"bytes a token": 524_288, "GiB a sequence": 2.0, "batch": 27}
+
+
+@wrong("plan_cache", "sequence", "These are GB, of 10^9 bytes; a GiB has 2^30")
+def in_gigabytes(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, unit=10**9)
+
+
+@wrong("plan_cache", "sequence", "These are MiB")
+def in_mebibytes(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, unit=2**20)
+
+
+@wrong("plan_cache", "batch", "of 2^30 bytes each; gigabytes, GB, have 10^9")
+def room_in_gibibytes(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, GB=2**30)
+
+
+@wrong("plan_cache", "batch", "Round down")
+def rounds_up(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, whole=math.ceil)
+
+
+@wrong("plan_cache", "batch", "a sequence fits as a whole, or it does not")
+def parts_of_sequences(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, whole=float)
+
+
+@wrong("plan_cache", "batch", "so many tokens fit. A sequence has 130 of them")
+def counts_tokens(model, tokens, gigabytes):
+    return {**plan(model, tokens, gigabytes), "batch": int(plan(model, 1, gigabytes)["batch"])}
+
+
+@wrong("plan_cache", "Llama 2, 3", "a batch of 1: its caches take 67.64573 GB, and there are 60")
+def one_at_least(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, whole=lambda fit: max(1, math.floor(fit)))

@@ -1,0 +1,549 @@
+"""Wrong answers to the exercises of 08_pipeline_parallel: each with the property that rejects it, and what it says."""
+
+import importlib
+from itertools import count
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from lab.registered import collection
+
+from tinydist.pipeline_parallel import Action, Schedule, Worker, make_schedule
+
+WRONG_ANSWERS, wrong = collection()
+
+
+def in_turn(rank, warm_up, microbatches, cooldown=True):
+    """``warm_up`` forwards, then one forward and one backward in turn, then the backwards that are left."""
+    warm_up = max(0, min(warm_up, microbatches))
+    forwards = [f"{rank}F{microbatch}" for microbatch in range(microbatches)]
+    backwards = [f"{rank}B{microbatch}" for microbatch in range(microbatches)]
+    yield from forwards[:warm_up]
+    for pair in zip(forwards[warm_up:], backwards):
+        yield from pair
+    if cooldown:
+        yield from backwards[microbatches - warm_up :]
+
+
+def forwards_then(rank, microbatches, backwards):
+    return [*(f"{rank}F{microbatch}" for microbatch in range(microbatches)), *backwards]
+
+
+# gpipe
+
+
+@wrong("gpipe", "runs", "for rank 0 it returned nothing (None), where actions are right: yield '0F0'")
+def returns_nothing(rank, ranks, microbatches):
+    pass
+
+
+@wrong("gpipe", "runs", "for rank 0 it gives no actions")
+def gives_no_actions(rank, ranks, microbatches):
+    return []
+
+
+@wrong("gpipe", "runs", "an action is written [stage][kind][microbatch], as in '0F0'")
+def plain_tuples(rank, ranks, microbatches):
+    yield from ((rank, "F", microbatch) for microbatch in range(microbatches))
+
+
+@wrong("gpipe", "runs", "for rank 0, action 1 is '0SEND_F0': write the passes alone. Sends and receives are added")
+def with_sends(rank, ranks, microbatches):
+    for microbatch in range(microbatches):
+        yield from (f"{rank}F{microbatch}", f"{rank}SEND_F{microbatch}")
+
+
+@wrong("gpipe", "runs", "for rank 0 it gives more than 48 actions: does it ever end?")
+def without_end(rank, ranks, microbatches):
+    return (f"{rank}F{microbatch}" for microbatch in count())
+
+
+@wrong("gpipe", "runs", "IndexError: list index out of range\nrank 2, at")
+def fails_on_the_last_rank(rank, ranks, microbatches):
+    return [list(in_turn(each, microbatches, microbatches)) for each in range(ranks - 1)][rank]
+
+
+@wrong("gpipe", "own work", "you call the library's schedules, where this is solved")
+def librarys_own(rank, ranks, microbatches):
+    return (
+        importlib.import_module("tinydist.pipeline" + "_parallel")
+        .make_schedule("GPipe", ranks, microbatches)
+        .programs[rank]
+    )
+
+
+@wrong("gpipe", "verified", "gpipe, rank 0, step 0: 0B0 needs 0F0, which comes only at step 4 (rule: order)")
+def backwards_first(rank, ranks, microbatches):
+    yield from (f"{rank}{kind}{microbatch}" for kind in "BF" for microbatch in range(microbatches))
+
+
+@wrong("gpipe", "verified", "gpipe, rank 0: 0F3 is missing (rule: once)")
+def forgets_the_last_microbatch(rank, ranks, microbatches):
+    return in_turn(rank, microbatches - 1, microbatches - 1)
+
+
+@wrong("gpipe", "verified", "gpipe, rank 0: 0B0 is missing: neither it nor 0I0 is there (rule: once)")
+def forwards_alone(rank, ranks, microbatches):
+    return forwards_then(rank, microbatches, [])
+
+
+@wrong("gpipe", "verified", "rank 1 does 0F0 at step 0, where it has stage 1")
+def all_do_stage_0(rank, ranks, microbatches):
+    return in_turn(0, microbatches, microbatches)
+
+
+@wrong("gpipe", "verified", "rank 0 waits in 0B0 for 1B0 of rank 1; rank 1 waits in 1F3 for 0F3 of rank 0")
+def two_ranks_wait_for_each_other(rank, ranks, microbatches):
+    yield from in_turn(rank, microbatches - 2 if rank == 0 else microbatches, microbatches)
+
+
+@wrong("gpipe", "flush", "rank 2 does 2B0 at step 1, after 1 forward, where all 4 come first. This is 1F1B")
+def one_f_one_b_instead(rank, ranks, microbatches):
+    return in_turn(rank, ranks - 1 - rank, microbatches)
+
+
+@wrong("gpipe", "flush", "before the next begins: this is the naive schedule")
+def one_after_another(rank, ranks, microbatches):
+    return in_turn(rank, 0, microbatches)
+
+
+@wrong("gpipe", "flush", "rank 2 does 2B0 at step 2, after 2 forwards, where all 4 come first")
+def last_rank_in_a_hurry(rank, ranks, microbatches):
+    return in_turn(rank, microbatches if rank < ranks - 1 else 1, microbatches)
+
+
+@wrong("gpipe", "executed", "Rank 0 does its forwards in the order [0, 1, 2, 3], rank 1 in the order [3, 2, 1, 0]")
+def one_rank_reversed(rank, ranks, microbatches):
+    for kind in "FB":
+        yield from (f"{rank}{kind}{each}" for each in list(range(microbatches))[:: -1 if rank == 1 else 1])
+
+
+@wrong("gpipe", "executed", "Rank 0 does its backwards in the order [3, 2, 1, 0], rank 2 in the order [0, 1, 2, 3]")
+def last_rank_in_its_own_order(rank, ranks, microbatches):
+    backwards = [f"{rank}B{microbatch}" for microbatch in range(microbatches)]
+    return forwards_then(rank, microbatches, backwards[:: 1 if rank == ranks - 1 else -1])
+
+
+# one_f_one_b
+
+
+@wrong("one_f_one_b", "runs", "for rank 0 it returned nothing (None)")
+def does_nothing(rank, ranks, microbatches):
+    pass
+
+
+@wrong("one_f_one_b", "memory", "of min(P - rank, M) = 3 at most. Every rank does all forwards first: that is GPipe")
+def gpipe_instead(rank, ranks, microbatches):
+    return in_turn(rank, microbatches, microbatches)
+
+
+@wrong("one_f_one_b", "memory", "rank 0 holds 4 activations in 0F3 (step 3), of min(P - rank, M) = 3 at most")
+def one_forward_too_many(rank, ranks, microbatches):
+    return in_turn(rank, ranks - rank, microbatches)
+
+
+@wrong(
+    "one_f_one_b", "bubble", "Rank 0 does 2 forwards before its first backward, and waits for that, where it may hold 3"
+)
+def one_forward_too_few(rank, ranks, microbatches):
+    return in_turn(rank, ranks - 2 - rank, microbatches)
+
+
+@wrong(
+    "one_f_one_b", "memory", "Every rank does 3 forwards before its first backward. But the later a rank, the sooner"
+)
+def the_same_warm_up_on_all(rank, ranks, microbatches):
+    return in_turn(rank, ranks - 1, microbatches)
+
+
+@wrong("one_f_one_b", "bubble", "it takes 45 s, where GPipe takes (M+P-1)(F+B) = 21 s. Rank 0 does 1 forward before")
+def no_warm_up(rank, ranks, microbatches):
+    return in_turn(rank, 0, microbatches)
+
+
+@wrong("one_f_one_b", "verified", "0B0 needs 0F0, which comes only at step 1 (rule: order)")
+def backward_first(rank, ranks, microbatches):
+    for microbatch in range(microbatches):
+        yield from (f"{rank}B{microbatch}", f"{rank}F{microbatch}")
+
+
+@wrong(
+    "one_f_one_b", "verified", "As many backwards are still to come as there were forwards ahead of them: the cooldown"
+)
+def no_cooldown(rank, ranks, microbatches):
+    return in_turn(rank, ranks - 1 - rank, microbatches, cooldown=False)
+
+
+@wrong("one_f_one_b", "verified", "and microbatches 0 to 1 (rule: place)")
+def never_fewer_than_ranks(rank, ranks, microbatches):
+    warm_up = ranks - 1 - rank
+    yield from (f"{rank}F{microbatch}" for microbatch in range(warm_up))
+    for microbatch in range(microbatches - warm_up):
+        yield from (f"{rank}F{warm_up + microbatch}", f"{rank}B{microbatch}")
+    yield from (f"{rank}B{microbatch}" for microbatch in range(max(0, microbatches - warm_up), microbatches))
+
+
+@wrong("one_f_one_b", "bubble", "Rank 0 does its backwards in the order [0, 1, 2, 3, 4], rank 1 in the order")
+def another_order_on_one_rank(rank, ranks, microbatches):
+    actions = list(in_turn(rank, ranks - 1 - rank, microbatches))
+    if (rank, ranks) == (1, 3):
+        actions[-2:] = actions[:-3:-1]
+    return actions
+
+
+@wrong("one_f_one_b", "verified", "rank 0 waits in 0B2 for 1B2 of rank 1; rank 1 waits in 1F3 for 0F3 of rank 0")
+def as_many_as_fit_then_back(rank, ranks, microbatches):
+    held = min(ranks - rank, microbatches)
+    for first in range(0, microbatches, held):
+        group = range(first, min(first + held, microbatches))
+        yield from (f"{rank}{kind}{each}" for kind in "FB" for each in group)
+
+
+@wrong("one_f_one_b", "runs", "action 3 is '0I0': here the kinds of passes are F, B")
+def backward_in_halves(rank, ranks, microbatches):
+    for action in in_turn(rank, ranks - 1 - rank, microbatches):
+        yield from (action.replace("B", kind) for kind in "IW") if "B" in action else [action]
+
+
+@wrong("one_f_one_b", "own work", "you call the library's schedules")
+def the_librarys_schedule(rank, ranks, microbatches):
+    return make_schedule("1F1B", ranks, microbatches).programs[rank]
+
+
+@wrong("one_f_one_b", "memory", "rank 0 holds 3 activations in 0F2 (step 2), of min(P - rank, M) = 2")
+def right_for_three_ranks(rank, ranks, microbatches):
+    return in_turn(rank, 2 - rank, microbatches)
+
+
+# interleaved
+
+
+def looped(rank, ranks, microbatches, chunks, warm_up, size=None, backwards_reversed=True):
+    stages, size = range(rank, ranks * chunks, ranks), size or ranks
+    groups = [range(first, min(first + size, microbatches)) for first in range(0, microbatches, size)]
+    forwards = [f"{stage}F{each}" for group in groups for stage in stages for each in group]
+    way_back = reversed(stages) if backwards_reversed else stages
+    order = list(way_back)
+    backwards = [f"{stage}B{each}" for group in groups for stage in order for each in group]
+    warm_up = min(warm_up, len(forwards))
+    yield from forwards[:warm_up]
+    for pair in zip(forwards[warm_up:], backwards):
+        yield from pair
+    yield from backwards[len(forwards) - warm_up :]
+
+
+def right_warm_up(rank, ranks, chunks):
+    return (chunks - 1) * ranks + 2 * (ranks - 1 - rank)
+
+
+@wrong("interleaved", "runs", "for rank 0 it gives no actions")
+def nothing_at_all(rank, ranks, microbatches, chunks):
+    yield from ()
+
+
+@wrong("interleaved", "verified", "as in 1F1B with one stage a rank: here a microbatch comes by 2 times")
+def warm_up_of_1f1b(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, ranks - 1 - rank)
+
+
+@wrong(
+    "interleaved",
+    "verified",
+    "The warm-up of rank 0 has 2 forwards: microbatch 0 passes all 2 stages of the rank before its backward",
+)
+def stages_forgotten(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, 2 * (ranks - 1 - rank))
+
+
+@wrong(
+    "interleaved", "hidden", "has 3 forwards: what is on its way down to the last rank is counted, and what is on its"
+)
+def the_way_back_forgotten(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, (chunks - 1) * ranks + ranks - 1 - rank)
+
+
+@wrong(
+    "interleaved", "verified", "Rank 0's forwards take 1 of stage 0 in a row. Stages take turns, each with a group of"
+)
+def microbatch_by_microbatch(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, right_warm_up(rank, ranks, chunks), size=1)
+
+
+@wrong("interleaved", "verified", "Rank 0's forwards take 4 of stage 0 in a row")
+def stage_by_stage(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, right_warm_up(rank, ranks, chunks), size=microbatches)
+
+
+@wrong("interleaved", "verified", "Rank 0's backwards begin with stage 0, where stage 2 is right: backward comes from")
+def backwards_from_the_first_stage(rank, ranks, microbatches, chunks):
+    warm_up = right_warm_up(rank, ranks, chunks)
+    return looped(rank, ranks, microbatches, chunks, warm_up, backwards_reversed=False)
+
+
+@wrong("interleaved", "verified", "rank 0 does 1F0 at step 2, where it has stages 0, 2")
+def stages_side_by_side(rank, ranks, microbatches, chunks):
+    for each in looped(rank, ranks, microbatches, chunks, right_warm_up(rank, ranks, chunks)):
+        stage, kind, microbatch = (int(each[0]), each[1], each[2:])
+        yield f"{rank * chunks + stage // ranks}{kind}{microbatch}"
+
+
+@wrong(
+    "interleaved",
+    "memory",
+    "rank 0 holds 6 activations of a stage at once, where 5 are enough. The warm-up of rank 0 has 5",
+)
+def one_ahead_too_many(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, right_warm_up(rank, ranks, chunks) + 1)
+
+
+@wrong("interleaved", "memory", "activations of a stage at once")
+def breadth_first(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, microbatches * chunks, size=microbatches)
+
+
+@wrong("interleaved", "bubble", "Rank 0 does 2B0 and 2B1 one after the other (step 5), with forwards still to come")
+def group_after_group(rank, ranks, microbatches, chunks):
+    stages = range(rank, ranks * chunks, ranks)
+    for first in range(0, microbatches, ranks):
+        for kind, order in (("F", stages), ("B", reversed(stages))):
+            yield from (f"{stage}{kind}{first + each}" for stage in order for each in range(ranks))
+
+
+@wrong("interleaved", "own work", "you call the library's schedules")
+def librarys_interleaved(rank, ranks, microbatches, chunks):
+    return make_schedule("interleaved 1F1B", ranks, microbatches, chunks).programs[rank]
+
+
+@wrong("interleaved", "verified", "With ranks=2, microbatches=4, chunks=3")
+def two_stages_only(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, 2, right_warm_up(rank, ranks, 2))
+
+
+# mended_pipeline
+
+
+def pipeline(
+    stage,
+    microbatches,
+    like,
+    isend=True,
+    first_out=0,
+    divide=None,
+    ahead=None,
+    wait=True,
+    down=1,
+    backwards=True,
+    received=None,
+):
+    """The worker, right but for what the options say."""
+    rank, ranks, M = dist.get_rank(), dist.get_world_size(), len(microbatches)
+    held, losses, sends = [], [], []
+    divide = divide or (lambda loss: (loss / M, loss.detach() / M))
+
+    def send(tensor, to):
+        sends.append(dist.isend(tensor, to)) if isend else dist.send(tensor, to)
+
+    def receive(source):
+        tensor = torch.empty_like(like, device="cpu")
+        dist.recv(tensor, source)
+        return tensor
+
+    def forward(number):
+        x, target = microbatches[number]
+        if rank > 0:
+            for _ in range(down):
+                x = receive(rank - 1)
+            x.requires_grad_()
+        y = stage(x)
+        if rank < ranks - 1:
+            for _ in range(down):
+                send(y.detach(), rank + 1)
+        else:
+            y, noted = divide(F.mse_loss(y, target))
+            losses.append(noted)
+        held.append((x, y))
+
+    def backward():
+        x, y = held.pop(first_out)
+        gradient = receive(rank + 1) if rank < ranks - 1 else None
+        if received and gradient is not None:
+            gradient = received(gradient).clone()
+        if backwards:
+            y.backward(gradient)
+        if rank > 0:
+            send(x.grad if backwards else torch.zeros_like(x), rank - 1)
+
+    ahead = min(ranks - 1 - rank if ahead is None else ahead(rank, ranks, M), M)
+    for number in range(ahead):
+        forward(number)
+    for number in range(ahead, M):
+        forward(number)
+        backward()
+    for _ in range(ahead):
+        backward()
+    if wait:
+        for each in sends:
+            each.wait()
+    return sum(losses)
+
+
+@wrong("mended_pipeline", "runs", "neither comes to its receive")
+def two_bugs_mended_and_not_the_hang(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, isend=False)
+
+
+@wrong("mended_pipeline", "pairs", "on rank 0, the output of microbatch 0 gets the gradient of microbatch 4")
+def last_in_first_out(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, first_out=-1)
+
+
+@wrong("mended_pipeline", "gradients", "it is divided by the number of ranks, 2, and not by that of microbatches, 5")
+def divided_by_ranks(stage, microbatches, like):
+    p = dist.get_world_size()
+    return pipeline(stage, microbatches, like, divide=lambda loss: (loss / p, loss.detach() / p))
+
+
+@wrong("mended_pipeline", "gradients", "2.5 times what is right")
+def divided_by_ranks_where_there_are_some(stage, microbatches, like):
+    p, M = dist.get_world_size(), len(microbatches)
+    number = p if p > 1 else M
+    return pipeline(stage, microbatches, like, divide=lambda loss: (loss / number, loss.detach() / number))
+
+
+@wrong("mended_pipeline", "gradients", "it is divided by the number of microbatches, 5, twice")
+def divided_twice(stage, microbatches, like):
+    M = len(microbatches)
+    return pipeline(stage, microbatches, like, divide=lambda loss: (loss / M / M, loss.detach() / M))
+
+
+@wrong("mended_pipeline", "loss", "it is never divided by the number of microbatches, 5")
+def returns_the_sum(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, divide=lambda loss: (loss / len(microbatches), loss.detach()))
+
+
+@wrong("mended_pipeline", "loss", "rank 1 returned nothing (None), where the mean loss is right")
+def returns_none(stage, microbatches, like):
+    pipeline(stage, microbatches, like)
+
+
+@wrong("mended_pipeline", "memory", "keep the order of 1F1B")
+def all_forwards_so_that_nothing_crosses(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, ahead=lambda rank, ranks, M: M)
+
+
+@wrong("mended_pipeline", "memory", "rank 0 holds")
+def holds_what_is_done(stage, microbatches, like):
+    kept = []
+    stage.register_forward_hook(lambda module, inputs, output: kept.append(output * 1))
+    return pipeline(stage, microbatches, like)
+
+
+@wrong("mended_pipeline", "waits", "call wait()")
+def never_waits(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, wait=False)
+
+
+@wrong("mended_pipeline", "messages", "rank 0 sends 10 messages to rank 1, where the outputs of 5 microbatches are 5")
+def sends_outputs_twice(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, down=2)
+
+
+@wrong("mended_pipeline", "messages", "rank 0 sends 0 messages to rank 1, where the outputs of 5 microbatches are 5")
+def everything_alone(stage, microbatches, like):
+    losses = [F.mse_loss(stage(inputs), targets) / len(microbatches) for inputs, targets in microbatches]
+    sum(losses).backward()
+    return sum(losses).detach()
+
+
+@wrong("mended_pipeline", "pairs", "on rank 1, no gradient comes to the output of microbatch 0: no backward")
+def never_backward(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, backwards=False)
+
+
+@wrong("mended_pipeline", "pairs", "on rank 0, the output of microbatch 1 gets a gradient that is no microbatch's")
+def adds_up_what_arrives(stage, microbatches, like):
+    arrived = torch.zeros_like(like, device="cpu")
+    return pipeline(stage, microbatches, like, received=arrived.add_ if dist.get_rank() == 0 else None)
+
+
+@wrong("mended_pipeline", "own work", "you call tinydist.pipeline_parallel.worker, where this is solved")
+def the_librarys_worker(stage, microbatches, like):
+    rank, ranks, M = dist.get_rank(), dist.get_world_size(), len(microbatches)
+    programs = tuple(tuple(Action(r, kind, m) for kind in "FB" for m in range(M)) for r in range(ranks))
+    worker = Worker(Schedule("mine", programs, ranks, M), {rank: stage}, like, F.mse_loss)
+    return worker.step(*[torch.cat(each) for each in zip(*microbatches)])
+
+
+# least_bubble
+
+
+def h1(rank, ranks, microbatches, held, owed=None):
+    """ZB-H1 with ``held`` activations on every rank."""
+    ahead = min(ranks - 1 - rank, held - 1, microbatches)
+    owed = min(held - 1 - ahead if owed is None else owed, microbatches - ahead)
+    passes = "F" * ahead + "FI" * owed + "FIW" * (microbatches - ahead - owed) + "IW" * ahead + "W" * owed
+    turn = {kind: count() for kind in "FIW"}
+    return [f"{rank}{kind}{next(turn[kind])}" for kind in passes]
+
+
+@wrong("least_bubble", "runs", "for rank 0 it returned nothing (None)")
+def no_design(rank, ranks, microbatches, budget):
+    pass
+
+
+@wrong("least_bubble", "budget", "rank 0 holds 4 activations in 0F3 (step 3), where the budget is 3")
+def gpipe_in_any_memory(rank, ranks, microbatches, budget):
+    return in_turn(rank, microbatches, microbatches)
+
+
+@wrong("least_bubble", "budget", "where the budget is 3: 1 of them waits for W")
+def all_weights_at_the_end(rank, ranks, microbatches, budget):
+    return h1(rank, ranks, microbatches, ranks, owed=microbatches)
+
+
+@wrong("least_bubble", "budget", "where the budget is 2")
+def zb_h1_in_any_memory(rank, ranks, microbatches, budget):
+    return h1(rank, ranks, microbatches, ranks)
+
+
+@wrong(
+    "least_bubble", "least", "There are whole backwards: while B computes the gradients of the weights, the rank before"
+)
+def one_f_one_b_with_whole_backwards(rank, ranks, microbatches, budget):
+    return in_turn(rank, min(ranks - 1 - rank, budget - 1), microbatches)
+
+
+@wrong("least_bubble", "least", "The longest wait within a rank's work")
+def weights_at_once(rank, ranks, microbatches, budget):
+    return h1(rank, ranks, microbatches, min(ranks, budget), owed=0)
+
+
+@wrong("least_bubble", "least", "with F = I = W = 1 s it takes 42 s, where the lower bound is 20 s")
+def naive_in_any_budget(rank, ranks, microbatches, budget):
+    return h1(rank, ranks, microbatches, 1)
+
+
+@wrong("least_bubble", "tight", "1.25 times the lower bound, 55 s, is 68.75 s")
+def zb_h1_cut_to_the_budget(rank, ranks, microbatches, budget):
+    return h1(rank, ranks, microbatches, min(ranks, budget))
+
+
+@wrong("least_bubble", "verified", "0W0 is missing: 0I0 leaves the gradients of the weights to it (rule: once)")
+def faster_without_weights(rank, ranks, microbatches, budget):
+    return [each for each in h1(rank, ranks, microbatches, min(ranks, budget)) if "W" not in each]
+
+
+@wrong("least_bubble", "verified", "least_bubble, rank 1: 1F0 is missing (rule: once)")
+def faster_than_the_bound(rank, ranks, microbatches, budget):
+    passes = h1(rank, ranks, microbatches, min(ranks, budget))
+    return passes if rank == 0 else [each for each in passes if "F" not in each]
+
+
+@wrong("least_bubble", "own work", "you call the library's schedules")
+def librarys_zb_h1(rank, ranks, microbatches, budget):
+    return make_schedule("ZB-H1", ranks, microbatches).programs[rank]
+
+
+@wrong("least_bubble", "least", "With ranks=4, microbatches=8, budget=4")
+def right_for_three_ranks_at_most(rank, ranks, microbatches, budget):
+    return h1(rank, ranks, microbatches, min(ranks, budget, 3))

@@ -1,0 +1,862 @@
+"""Wrong answers to the exercises of 06_zero: each with the property that rejects it, and what it is told."""
+
+import importlib
+from collections import defaultdict
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from lab.registered import collection
+
+WRONG_ANSWERS, wrong = collection()
+
+
+def average(tensor):
+    """Reduce-scatter: this rank's part of the mean."""
+    p = dist.get_world_size()
+    part = tensor.new_empty(tensor.numel() // p)
+    dist.reduce_scatter_single(part, tensor.flatten())
+    return part / p
+
+
+def gathered(part):
+    row = part.new_empty(part.numel() * dist.get_world_size())
+    dist.all_gather_single(row, part.detach())
+    return row
+
+
+# sharded_adam
+
+
+def padded(tensor):
+    return F.pad(tensor, (0, -len(tensor) % dist.get_world_size()))
+
+
+def own(tensor, shift=0):
+    p = dist.get_world_size()
+    return padded(tensor).chunk(p)[(dist.get_rank() + shift) % p].clone()
+
+
+def training(weights, adam, shard=None, mean=average, publish=gathered, anew=False):
+    """The solution, in parts."""
+    shard = own(weights) if shard is None else shard
+    optimizer = adam([shard])
+
+    def step(gradient):
+        nonlocal optimizer
+        optimizer = adam([shard]) if anew else optimizer
+        shard.grad = mean(padded(gradient))
+        optimizer.step()
+        weights.copy_(publish(shard)[: len(weights)])
+
+    return step
+
+
+@wrong("sharded_adam", "values", "weights have not changed at all")
+def does_nothing(weights, adam):
+    return lambda gradient: None
+
+
+@wrong("sharded_adam", "runs", "it returned None, where it should return the function step")
+def returns_nothing(weights, adam):
+    training(weights, adam)
+
+
+@wrong("sharded_adam", "states", "a plain optimizer on every rank, and nothing is sharded")
+def plain_optimizer_on_every_rank(weights, adam):
+    optimizer = adam([weights])
+
+    def step(gradient):
+        mean = gradient.clone()
+        dist.all_reduce(mean)
+        weights.grad = mean / dist.get_world_size()
+        optimizer.step()
+        weights.grad = None
+
+    return step
+
+
+@wrong("sharded_adam", "states", "a plain optimizer on every rank, and nothing is sharded")
+def all_states_and_its_own_part_of_the_weights(weights, adam):
+    """It sends what is right, and shards nothing."""
+    rank = dist.get_rank()
+    everything = padded(weights).clone()
+    optimizer = adam([everything])
+
+    def step(gradient):
+        mine = average(padded(gradient))
+        everything.grad = torch.zeros_like(everything)
+        k = len(mine)
+        everything.grad[rank * k : rank * k + k] = mine
+        optimizer.step()
+        everything.copy_(gathered(everything[rank * k : rank * k + k]))
+        weights.copy_(everything[: len(weights)])
+
+    return step
+
+
+@wrong("sharded_adam", "bytes", "you call all_reduce, where all_gather and reduce_scatter are enough")
+def all_reduces_and_takes_its_part(weights, adam):
+    def mean(gradient):
+        gradient = gradient.clone()
+        dist.all_reduce(gradient)
+        return own(gradient) / dist.get_world_size()
+
+    return training(weights, adam, mean=mean)
+
+
+@wrong("sharded_adam", "bytes", "The gradients or the weights travel once too often")
+def gathers_twice(weights, adam):
+    def publish(shard):
+        gathered(shard)
+        return gathered(shard)
+
+    return training(weights, adam, publish=publish)
+
+
+@wrong("sharded_adam", "values", "took its step with the gradient of part")
+def wrong_ranks_shard(weights, adam):
+    return training(weights, adam, shard=own(weights, 1))
+
+
+@wrong("sharded_adam", "values", "the last 1 numbers, which do not divide by 2, never change")
+def forgets_the_rest(weights, adam):
+    cut = len(weights) - len(weights) % dist.get_world_size()
+    optimize = training(weights[:cut], adam)
+    return lambda gradient: optimize(gradient[:cut])
+
+
+@wrong("sharded_adam", "runs", "input needs 2 ranks x 46 = 92 elements")
+def forgets_to_pad(weights, adam):
+    p, rank = dist.get_world_size(), dist.get_rank()
+    shard = weights.chunk(p)[rank].clone()
+    optimizer = adam([shard])
+
+    def step(gradient):
+        shard.grad = torch.empty_like(shard)
+        dist.reduce_scatter_single(shard.grad, gradient)
+        shard.grad /= p
+        optimizer.step()
+        dist.all_gather_single(weights, shard)
+
+    return step
+
+
+@wrong("sharded_adam", "values", "added up over the ranks, and not averaged")
+def summed_and_not_averaged(weights, adam):
+    return training(weights, adam, mean=lambda gradient: average(gradient) * dist.get_world_size())
+
+
+@wrong("sharded_adam", "values", "gradients are divided by the number of ranks twice")
+def averaged_twice(weights, adam):
+    return training(weights, adam, mean=lambda gradient: average(gradient) / dist.get_world_size())
+
+
+@wrong("sharded_adam", "values", "an all-gather is missing, and the ranks drift apart")
+def ranks_drift_apart(weights, adam):
+    rank = dist.get_rank()
+
+    def publish(shard):
+        mine = padded(weights).clone()
+        mine[rank * len(shard) : rank * len(shard) + len(shard)] = shard
+        return mine
+
+    return training(weights, adam, publish=publish)
+
+
+@wrong("sharded_adam", "values", "a new optimizer in each step makes: it has forgotten its moments")
+def new_optimizer_in_each_step(weights, adam):
+    return training(weights, adam, anew=True)
+
+
+@wrong("sharded_adam", "values", "each shard took its step with its own rank's gradient")
+def nothing_is_reduced(weights, adam):
+    return training(weights, adam, mean=own)
+
+
+@wrong("sharded_adam", "values", "gradients of earlier steps are added to those of this one")
+def gradients_pile_up(weights, adam):
+    so_far = []
+
+    def mean(gradient):
+        so_far.append(average(gradient))
+        return sum(so_far)
+
+    return training(weights, adam, mean=mean)
+
+
+@wrong("sharded_adam", "memory", "A shard that is a view (chunk, split) of a padded copy keeps all of it")
+def shard_is_a_view(weights, adam):
+    p = dist.get_world_size()
+    return training(weights, adam, shard=padded(weights).clone().chunk(p)[dist.get_rank()])
+
+
+@wrong("sharded_adam", "own work", "you call tinydist.zero, where this is solved")
+def librarys_own(weights, adam):
+    module = torch.nn.Linear(len(weights), 1, bias=False)
+    module.weight.data = weights.view(1, -1)
+    stage = importlib.import_module("tinydist." + "zero").OptimizerStates(module, torch.optim.Adam, lr=0.1, eps=0.1)
+
+    def step(gradient):
+        module.weight.grad = gradient.view(1, -1)
+        stage.step()
+        weights.copy_(module.weight.data.flatten())
+
+    return step
+
+
+@wrong("sharded_adam", "own work", "you call torch's ZeroRedundancyOptimizer, where this is solved")
+def torchs_own(weights, adam):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    parameter = torch.nn.Parameter(weights)
+    optimizer = ZeroRedundancyOptimizer([parameter], torch.optim.Adam, lr=0.1, eps=0.1)
+
+    def step(gradient):
+        dist.all_reduce(gradient)
+        parameter.grad = gradient / dist.get_world_size()
+        optimizer.step()
+
+    return step
+
+
+EVERYBODYS = defaultdict(list)  # (ranks, rank) -> what it has written, for all to read: ranks of a check are threads
+
+
+def all_told(tensor, wait):
+    """Every rank's ``tensor``, through a global variable, which no ledger sees; ``wait()`` is the barrier."""
+    p, rank = dist.get_world_size(), dist.get_rank()
+    EVERYBODYS[p, rank].append(tensor.detach().flatten().tolist())
+    number = len(EVERYBODYS[p, rank]) - 1
+    wait()
+    return [EVERYBODYS[p, other][number] for other in range(p)]
+
+
+def total_told(gradient):
+    """The own part of the mean, and a reduce-scatter of zeros."""
+    p, rank = dist.get_world_size(), dist.get_rank()
+    k = gradient.numel() // p
+    everybodys = all_told(gradient, lambda: average(gradient.zero_()))
+    parts = (each[rank * k : rank * k + k] for each in everybodys)
+    return torch.tensor([sum(numbers) / p for numbers in zip(*parts)])
+
+
+@wrong("sharded_adam", "heard", "they do not come from the collectives")
+def through_a_global_variable(weights, adam):
+    return training(weights, adam, mean=total_told)
+
+
+@wrong("sharded_adam", "waits", "rank 0 does not wait for 1 collective")
+def asks_and_goes_on(weights, adam):
+    dist.all_reduce(torch.zeros(1), async_op=True)
+    return training(weights, adam)
+
+
+# shard_gradients
+
+
+def freeing(layers, mean=average, free=True, forget=True, order=1, late=False):
+    """The solution, in parts."""
+    mine = {}
+
+    def take(parameter):
+        mine[parameter] = mean(parameter.grad)
+        if free:
+            parameter.grad = None
+
+    def collect():
+        if late:
+            for parameter in layers:
+                take(parameter)
+        found = [mine[parameter] for parameter in layers[::order]]
+        if forget:
+            mine.clear()
+        return found
+
+    for parameter in layers:
+        if not late:
+            parameter.register_post_accumulate_grad_hook(take)
+    return collect
+
+
+@wrong("shard_gradients", "runs", "it returned None, where it should return the function collect")
+def no_collect(layers):
+    freeing(layers)
+
+
+@wrong("shard_gradients", "runs", "collect returned a NoneType")
+def collects_nothing(layers):
+    return lambda: None
+
+
+@wrong("shard_gradients", "runs", "of layer 0 has 576 numbers on rank 0, where its shard has 288")
+def whole_gradients(layers):
+    return lambda: [parameter.grad for parameter in layers]
+
+
+@wrong("shard_gradients", "runs", "collect returned 16 tensors, where 8 are right, one a layer: each step must begin")
+def list_goes_on(layers):
+    found = []
+    for parameter in layers:
+        parameter.register_post_accumulate_grad_hook(lambda parameter: found.append(average(parameter.grad)))
+    return lambda: found
+
+
+@wrong("shard_gradients", "freed", "8 of 8 layers still have their .grad on rank 0: set it to None in the hook")
+def all_after_backward(layers):
+    return freeing(layers, late=True)
+
+
+@wrong("shard_gradients", "values", "these are the gradients of all steps so far")
+def never_freed(layers):
+    return freeing(layers, free=False)
+
+
+@wrong("shard_gradients", "freed", "8 of 8 layers still have their .grad on rank 0")
+def freed_in_collect(layers):
+    collect = freeing(layers, free=False)
+
+    def collect_and_free():
+        for parameter in layers:
+            parameter.grad = None
+        return collect()
+
+    return collect_and_free
+
+
+@wrong("shard_gradients", "peak", "what is whole must go in the hook that reduces it")
+def averaged_and_kept(layers):
+    """A part of the whole mean, which lives on with it."""
+
+    def mean(gradient):
+        dist.all_reduce(gradient)
+        return view(gradient.div_(dist.get_world_size()), dist.get_rank())
+
+    return freeing(layers, mean)
+
+
+@wrong("shard_gradients", "peak", "A shard that is a view (chunk, split) keeps the whole gradient")
+def parts_are_views(layers):
+    def mean(gradient):
+        gradient = gathered(average(gradient))
+        return gradient.chunk(dist.get_world_size())[dist.get_rank()]
+
+    return freeing(layers, mean)
+
+
+@wrong("shard_gradients", "bytes", "you call all_reduce, where reduce_scatter are enough")
+def all_reduces_each(layers):
+    def mean(gradient):
+        dist.all_reduce(gradient)
+        return (gradient.flatten().chunk(dist.get_world_size())[dist.get_rank()] / dist.get_world_size()).clone()
+
+    return freeing(layers, mean)
+
+
+@wrong("shard_gradients", "values", "2 times too large, the number of ranks: this is the sum")
+def sums_gradients(layers):
+    return freeing(layers, lambda gradient: average(gradient) * dist.get_world_size())
+
+
+@wrong("shard_gradients", "values", "these are their own gradients: nothing was added up over the ranks")
+def own_gradients(layers):
+    return freeing(layers, lambda gradient: own(gradient.flatten()))
+
+
+@wrong("shard_gradients", "values", "of rank 1's shard, and not of its own")
+def neighbors_part(layers):
+    def mean(gradient):
+        parts = gradient.flatten().chunk(dist.get_world_size())
+        return average(torch.cat([*parts[1:], parts[0]]))
+
+    return freeing(layers, mean)
+
+
+@wrong("shard_gradients", "values", "in the order of backward: sort them as layers are")
+def in_the_order_of_backward(layers):
+    return freeing(layers, order=-1)
+
+
+@wrong("shard_gradients", "kept", "more after step 1 than after step 0")
+def keeps_what_it_gave(layers):
+    given = []
+    collect = freeing(layers)
+
+    def collect_and_keep():
+        given.append(collect())
+        return given[-1]
+
+    return collect_and_keep
+
+
+@wrong("shard_gradients", "heard", "they do not come from the collectives")
+def gradients_through_a_global_variable(layers):
+    return freeing(layers, total_told)
+
+
+@wrong("shard_gradients", "waits", "does not wait for 1 collective")
+def a_collective_that_nobody_waits_for(layers):
+    dist.all_reduce(torch.zeros(1), async_op=True)
+    return freeing(layers)
+
+
+@wrong("shard_gradients", "own work", "you call tinydist.zero, where this is solved")
+def librarys_rows(layers):
+    from tinydist.zero.shards import flatten
+
+    return freeing(layers, lambda gradient: average(flatten([gradient], 1)))
+
+
+# sharded_linear
+
+
+def linear(x, shard, rows, keep=(), reduce=average, whole=gathered, again=gathered, of_x=True):
+    """The solution, in parts. ``keep``: a list that gets each weight, or what else lives on."""
+
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, shard):
+            weight = whole(shard).view(rows, -1)
+            ctx.save_for_backward(x, shard, *([weight] if "saved" in keep else []))
+            return x @ weight.T
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, shard, *saved = ctx.saved_tensors
+            weight = saved[0] if saved else again(shard).view(rows, -1)
+            return grad @ weight if of_x else None, reduce(grad.T @ x)
+
+    return Linear.apply(x, shard)
+
+
+@wrong("sharded_linear", "runs", "layer 0 returned NoneType, where a tensor of shape [1, 24] is right")
+def returns_no_output(x, shard, rows):
+    pass
+
+
+@wrong("sharded_linear", "runs", "shape")
+def own_shard_alone(x, shard, rows):
+    return x @ shard.view(-1, 24).T
+
+
+@wrong("sharded_linear", "runs", "the shard of layer 0 has no gradient: the way from the output to it is cut")
+def no_function_of_its_own(x, shard, rows):
+    return x @ gathered(shard).view(rows, -1).T
+
+
+@wrong("sharded_linear", "runs", "x has no gradient: the way from the output to it is cut")
+def no_gradient_of_x(x, shard, rows):
+    return linear(x, shard, rows, of_x=False)
+
+
+@wrong("sharded_linear", "freed", "they are kept whole for backward. Save x and the shard, and not the weight")
+def weight_saved_by_autograd(x, shard, rows):
+    return linear(x, shard, rows, keep=("saved",))
+
+
+@wrong("sharded_linear", "output", "that of step 0's weights: they have changed since, and a step must gather anew")
+def gathered_once(x, shard, rows):
+    kept = shard.__dict__.setdefault("kept", {})
+
+    def once(shard_again):
+        if "weight" not in kept:
+            kept["weight"] = gathered(shard)
+        return kept["weight"]
+
+    return linear(x, shard, rows, whole=once, again=once)
+
+
+@wrong("sharded_linear", "bytes", "you call all_reduce, where all_gather and reduce_scatter are enough")
+def gradient_all_reduced(x, shard, rows):
+    def reduce(gradient):
+        dist.all_reduce(gradient)
+        return own(gradient.flatten()) / dist.get_world_size()
+
+    return linear(x, shard, rows, reduce=reduce)
+
+
+def with_zeros(shard):
+    p, rank = dist.get_world_size(), dist.get_rank()
+    row = torch.zeros(p * shard.numel())
+    row[rank * shard.numel() :][: shard.numel()] = shard
+    return row
+
+
+@wrong("sharded_linear", "output", "that of the own shard, with zeros for the others': the weight was not gathered")
+def never_gathers(x, shard, rows):
+    return linear(x, shard, rows, whole=with_zeros)
+
+
+@wrong("sharded_linear", "gradients", "that of the own shard, with zeros for the others': gather before backward, too")
+def empty_weight_in_backward(x, shard, rows):
+    return linear(x, shard, rows, again=with_zeros)
+
+
+LAST = {}
+
+
+@wrong("sharded_linear", "gradients", "that of the last layer's weight, which was left from forward")
+def stale_weight_in_backward(x, shard, rows):
+    def whole(shard):
+        LAST[dist.get_rank()] = gathered(shard)
+        return LAST[dist.get_rank()]
+
+    return linear(x, shard, rows, whole=whole, again=lambda shard: LAST[dist.get_rank()])
+
+
+@wrong("sharded_linear", "gradients", "2 times too large, the number of ranks: this is the sum, and not the mean")
+def weights_gradient_summed(x, shard, rows):
+    return linear(x, shard, rows, reduce=lambda gradient: average(gradient) * dist.get_world_size())
+
+
+@wrong("sharded_linear", "gradients", "that of its own loss alone: nothing was added up over the ranks")
+def own_weights_gradient(x, shard, rows):
+    return linear(x, shard, rows, reduce=lambda gradient: own(gradient.flatten()))
+
+
+@wrong("sharded_linear", "peak", "In backward, too, a weight must go when its layer is done")
+def kept_in_backward(x, shard, rows):
+    kept = x.__dict__.setdefault("kept", [])
+
+    def again(shard):
+        kept.append(gathered(shard))
+        return kept[-1]
+
+    y = linear(x, shard, rows, again=again)
+    y.kept = kept
+    return y
+
+
+@wrong("sharded_linear", "waits", "does not wait for 10 collectives")
+def gathers_and_goes_on(x, shard, rows):
+    dist.all_reduce(torch.zeros(1), async_op=True)
+    return linear(x, shard, rows)
+
+
+@wrong("sharded_linear", "own work", "you call tinydist.zero, where this is solved")
+def librarys_stage_3(x, shard, rows):
+    from tinydist.zero.shards import flatten
+
+    flatten([shard], 1)
+    return linear(x, shard, rows)
+
+
+@wrong("sharded_linear", "heard", "they do not come from the collectives")
+def weights_through_a_global_variable(x, shard, rows):
+    def whole(shard):
+        parts = all_told(shard, lambda: gathered(torch.zeros_like(shard)))
+        return torch.tensor([number for part in parts for number in part])
+
+    return linear(x, shard, rows, whole=whole)
+
+
+# mended_fsdp
+
+
+def fsdp(checkpoint, batches, max_norm, cut=None, owner=lambda r, p: r, stale=False, square=None, **options):
+    """The solution, with mistakes."""
+    p, rank = dist.get_world_size(), dist.get_rank()
+    cut = cut or (lambda whole, number: whole.flatten().chunk(p)[number].clone())
+    reduce, keep, scale = (options.get(name) for name in ("reduce", "keep", "scale"))
+
+    def gather(shard):
+        return gathered(shard).view(checkpoint.width, checkpoint.width)
+
+    shards = [cut(checkpoint.weight(layer), rank) for layer in range(checkpoint.layers)]
+    momenta = [cut(checkpoint.momentum(layer), owner(rank, p)).clone() for layer in range(checkpoint.layers)]
+    for inputs, targets in batches:
+        y, saved, gradients, pile = inputs, [], [], []
+        for shard in shards:
+            x, weight = y, gather(shard)
+            y = torch.tanh(x @ weight)
+            saved.append((x, y, weight if keep else None))
+        grad = 2 * (y - targets) / y.numel()
+        for (x, y, kept), shard in zip(reversed(saved), reversed(shards)):
+            grad = grad * (1 - y * y)
+            gradients.insert(0, (reduce or average)(x.T @ grad))
+            if not stale:
+                weight = kept if keep else gather(shard)
+            grad = grad @ weight.T
+            pile.append(weight if options.get("pile") else None)
+        total = (square or everybodys)(sum(gradient.square().sum() for gradient in gradients))
+        factor = (scale or clamped)(max_norm, total.sqrt())
+        for shard, momentum, gradient in zip(shards, momenta, gradients):
+            momentum.mul_(0.9).add_(gradient * factor)
+            shard.sub_(momentum, alpha=0.1)
+        del x, y, kept, saved, weight, grad, pile
+    return shards
+
+
+def everybodys(square):
+    dist.all_reduce(square)
+    return square
+
+
+def clamped(max_norm, norm):
+    return (max_norm / norm).clamp(max=1.0)
+
+
+def view(whole, number):
+    return whole.flatten().chunk(dist.get_world_size())[number]
+
+
+@wrong("mended_fsdp", "sharded", "this is replication posing as FSDP. Who keeps it alive?")
+def shards_are_views(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, cut=view)
+
+
+@wrong("mended_fsdp", "backward", "the last layer's: each layer's own weight was freed, and must be gathered again")
+def gather_missing_before_backward(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, stale=True)
+
+
+@wrong("mended_fsdp", "momentum", "ranks 1 and 2 take each other's part of the momentum")
+def state_of_the_wrong_rank(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, owner=lambda r, p: -r % p)
+
+
+@wrong("mended_fsdp", "momentum", "the momentum that rank 0 takes is that of rank 1's shard")
+def state_of_the_neighbor(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, owner=lambda r, p: (r + 1) % p)
+
+
+@wrong("mended_fsdp", "clipping", "each rank clips by the norm of its own shards")
+def clips_by_the_local_norm(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, square=lambda square: square)
+
+
+@wrong("mended_fsdp", "clipping", "the norms of the ranks are added up: add their squares")
+def adds_norms(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, square=lambda square: everybodys(square.sqrt()).square())
+
+
+@wrong("mended_fsdp", "clipping", "this gradient is shorter than max_norm: leave it as it is")
+def always_scales(checkpoint, batches, max_norm):
+    return fsdp(
+        checkpoint, batches, max_norm, scale=lambda most, norm: clamped(most, norm) if most > 1e9 else most / norm
+    )
+
+
+@wrong("mended_fsdp", "clipping", "gradients are not clipped")
+def never_clips(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, scale=lambda most, norm: 1.0)
+
+
+@wrong("mended_fsdp", "bytes", "A weight is gathered once, and kept until backward")
+def kept_from_forward_for_backward(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, keep=True)
+
+
+@wrong("mended_fsdp", "bytes", "an all-reduce has 2,304 bytes: what every rank needs is a norm")
+def all_reduces_gradients(checkpoint, batches, max_norm):
+    def reduce(gradient):
+        dist.all_reduce(gradient)
+        return view(gradient, dist.get_rank()).clone() / dist.get_world_size()
+
+    return fsdp(checkpoint, batches, max_norm, reduce=reduce)
+
+
+@wrong("mended_fsdp", "sharded", "this is replication posing as FSDP")
+def every_rank_has_all(checkpoint, batches, max_norm):
+    """And steps on all; it returns its part, which is right."""
+    p, rank = dist.get_world_size(), dist.get_rank()
+    weights = [checkpoint.weight(layer) for layer in range(checkpoint.layers)]
+    momenta = [checkpoint.momentum(layer) for layer in range(checkpoint.layers)]
+    for inputs, targets in batches:
+        leaves = [weight.requires_grad_() for weight in weights]
+        x = inputs
+        for weight in leaves:
+            x = torch.tanh(x @ weight)
+        (x - targets).square().mean().backward()
+        with torch.no_grad():
+            for weight in weights:
+                dist.all_reduce(weight.grad)
+                weight.grad /= p
+            square = sum(weight.grad.square().sum() for weight in weights)
+            for weight, momentum in zip(weights, momenta):
+                momentum.mul_(0.9).add_(weight.grad * clamped(max_norm, square.sqrt()))
+                weight.sub_(momentum, alpha=0.1)
+                weight.grad = None
+    return [weight.detach().flatten().chunk(p)[rank] for weight in weights]
+
+
+@wrong("mended_fsdp", "heard", "they do not come from the collectives")
+def trains_by_a_global_variable(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, reduce=total_told)
+
+
+@wrong("mended_fsdp", "runs", "rank 0 returned a NoneType, where a list of 4 shards is right")
+def trains_nothing(checkpoint, batches, max_norm):
+    pass
+
+
+@wrong("mended_fsdp", "peak", "all that is whole must go when its layer is done")
+def weights_live_until_the_step_ends(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, pile=True)
+
+
+@wrong("mended_fsdp", "bytes", "One collective a layer is too many")
+def gathers_once_more(checkpoint, batches, max_norm):
+    def reduce(gradient):
+        gathered(view(gradient, 0).clone())
+        return average(gradient)
+
+    return fsdp(checkpoint, batches, max_norm, reduce=reduce)
+
+
+@wrong("mended_fsdp", "waits", "does not wait for 1 collective")
+def a_norm_that_nobody_waits_for(checkpoint, batches, max_norm):
+    dist.all_reduce(torch.zeros(1), async_op=True)
+    return fsdp(checkpoint, batches, max_norm)
+
+
+@wrong("mended_fsdp", "own work", "you call tinydist.zero, where this is solved")
+def librarys_shards(checkpoint, batches, max_norm):
+    from tinydist.zero.shards import flatten
+
+    return fsdp(checkpoint, batches, max_norm, cut=lambda whole, r: view(flatten([whole], 1), r).clone())
+
+
+# cheapest_stage
+
+
+def plan(parameters, ranks, device_gb, activations_gb, microbatches, gigabits, **wrong):
+    """The solution, with mistakes: by name, what is used in the place of the right thing."""
+    p, m = ranks, microbatches
+    giga = wrong.get("giga", 1e9)
+    plans = []
+    for stage in wrong.get("stages", range(4)):
+        weights = 2 / (p if stage >= 3 else 1)
+        gradients = wrong.get("gradient", 2) / (p if stage >= wrong.get("gradients_from", 2) else 1)
+        states = wrong.get("states", 12) / (p if stage >= 1 else 1)
+        held = (
+            parameters * (weights + gradients + states)
+            + wrong.get("activations", lambda gb, p: gb)(activations_gb, p) * 1e9
+        )
+        if "held" in wrong:
+            held = wrong["held"](parameters, p)
+        collectives = wrong.get("collectives", lambda m: (2, 2, m + 1, 3 * m))(m)[stage]
+        sent = collectives * wrong.get("part", lambda p: (p - 1) / p)(p) * wrong.get("size", 2) * parameters
+        seconds = wrong.get("bits", 8) * sent / (gigabits * 1e9)
+        plans.append({"stage": stage, "held": held, "sent": sent, "seconds": seconds})
+    fitting = [plan for plan in plans if plan["held"] <= device_gb * giga or wrong.get("all_fit")]
+    return min(fitting, key=wrong.get("key", lambda plan: (plan["sent"], plan["held"], plan["stage"])), default=None)
+
+
+@wrong("cheapest_stage", "choice", "A GB has 10^9 bytes, and a GiB 2^30")
+def gib_for_gb(*setting):
+    return plan(*setting, giga=2**30)
+
+
+@wrong("cheapest_stage", "held", "Gradients count 4 bytes here, as of fp32")
+def gradients_in_fp32(*setting):
+    return plan(*setting, gradient=4)
+
+
+@wrong("cheapest_stage", "held", "The gradients are missing")
+def no_gradients(*setting):
+    return plan(*setting, gradient=0)
+
+
+@wrong("cheapest_stage", "held", "Its parameters or gradients are sharded here, and in stage 1 they are not")
+def gradients_sharded_from_stage_1(*setting):
+    return plan(*setting, gradients_from=1)
+
+
+@wrong("cheapest_stage", "held", "The optimizer's states count 8 bytes here: two moments")
+def no_master_weights(*setting):
+    return plan(*setting, states=8)
+
+
+@wrong("cheapest_stage", "held", "Activations are missing")
+def no_activations(*setting):
+    return plan(*setting, activations=lambda gb, p: 0)
+
+
+@wrong("cheapest_stage", "held", "Activations are not sharded: each rank has those of its own batch")
+def activations_sharded(*setting):
+    return plan(*setting, activations=lambda gb, p: gb / p)
+
+
+@wrong(
+    "cheapest_stage",
+    "held",
+    "Its parameters and gradients and optimizer states are sharded here, and in stage 0 they are not",
+)
+def sixteen_over_p_for_all(*setting):
+    return plan(*setting, held=lambda parameters, p: 16 * parameters / p + setting[3] * 1e9)
+
+
+@wrong("cheapest_stage", "choice", "another one that fits sends less")
+def stage_3_always(*setting):
+    return plan(*setting, stages=[3])
+
+
+@wrong("cheapest_stage", "choice", "sends less, with 4 microbatches a step")
+def holds_least_of_the_replicated(*setting):
+    """Stage 2 before 1 before 0, and 3 if none fits, whatever they send."""
+    return plan(*setting, key=lambda plan: (plan["stage"] == 3, -plan["stage"] if setting[1] > 1 else plan["stage"]))
+
+
+@wrong("cheapest_stage", "sent", "This is a step of one microbatch. Here are 4")
+def microbatches_forgotten(*setting):
+    return plan(*setting, collectives=lambda m: (2, 2, 2, 3))
+
+
+@wrong("cheapest_stage", "sent", "does not send the part that is a rank's own: (p-1)/p")
+def no_own_part(*setting):
+    return plan(*setting, part=lambda p: 1 if p > 1 else 0)
+
+
+@wrong("cheapest_stage", "sent", "Weights and gradients have 2 bytes a number, and this counts 4")
+def sends_fp32(*setting):
+    return plan(*setting, size=4)
+
+
+@wrong("cheapest_stage", "seconds", "a byte has 8 bits")
+def bytes_for_bits(*setting):
+    return plan(*setting, bits=1)
+
+
+@wrong("cheapest_stage", "choice", "it does not fit")
+def never_looks_whether_it_fits(*setting):
+    return plan(*setting, all_fit=True)
+
+
+@wrong("cheapest_stage", "choice", "another one that fits sends as much and holds less")
+def lowest_of_those_that_send_least(*setting):
+    return plan(*setting, key=lambda plan: (plan["sent"], plan["stage"]))
+
+
+@wrong("cheapest_stage", "form", "it returned 3, where")
+def names_the_stage_alone(*setting):
+    return 3
+
+
+@wrong("cheapest_stage", "choice", "there is one. Which stage holds least?")
+def nothing_fits(*setting):
+    return None
+
+
+@wrong("cheapest_stage", "held", "without activations")
+def hard_coded(*setting):
+    return {"stage": 3, "held": 28e9, "sent": 68.25e9, "seconds": 2.73}
+
+
+@wrong("cheapest_stage", "runs", "ZeroDivisionError")
+def divides_by_the_other_ranks(*setting):
+    return plan(*setting, part=lambda p: 1 / (p / (p - 1)))
+
+
+@wrong("cheapest_stage", "own work", "you call tinydist.zero, where this is solved")
+def estimators_of_the_library(*setting):
+    from tinydist.zero.estimators import model_states
+
+    found = plan(*setting)
+    return found and found | {"held": model_states(setting[0], found["stage"], setting[1]) + setting[3] * 1e9}
+
+
+@wrong("cheapest_stage", "measured", "is not what was measured of stage 1")
+def right_for_large_models_only(*setting):
+    found = plan(*setting)
+    return found if setting[0] > 1e8 else found | {"held": found["held"] + 4}

@@ -1,0 +1,16 @@
+"""09_attention_heads: heads that share keys and values, a cache that grows by a token, and its bytes.
+
+answers.py         answers that need no ranks, and call no finished attention
+held.py            what they hold besides what they were given
+attend.py          attention by its parts, each of which can be a wrong one
+grouped.py         query heads that read the same keys and values, without a copy
+cache.py           a cache for sequences of different lengths, and what it should hold after some steps
+slots.py           what stands in a wrong one
+decoding.py        a step of decoding
+measured_cache.py  the bytes of a cache, from the ledger
+cache_budget.py    the same, predicted
+"""
+
+from . import grouped as grouped  # isort: skip
+from . import decoding as decoding  # isort: skip
+from . import cache_budget as cache_budget  # isort: skip

@@ -1,0 +1,158 @@
+"""Grouped-query attention: neighboring query heads read one head of keys and values, where it lies."""
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from ...errors import Wrong
+from ...exercise import exercise
+from ...verdict import Property
+from ..mixed_precision.calls import input_of
+from .answers import Answer, OnOneRank, own_work, tensor_like
+from .attend import WRONG_MASKS, attend, beside_the_last, close, explained, first_difference, wrong_parts
+from .held import holds_no_copy
+
+# B, H, G, T, S, d
+EACH_ITS_OWN = [(2, 3, 3, 5, 5, 7), (1, 1, 1, 1, 1, 2)]
+SHARED = [(2, 6, 3, 5, 5, 7), (3, 5, 1, 4, 4, 3)]
+FEW_QUERIES = [(2, 6, 2, 3, 8, 5), (2, 4, 2, 1, 9, 6)]
+LARGE_SCORES = (1, 4, 2, 5, 5, 4)
+LONG = (2, 8, 2, 1, 512, 64)
+
+
+def tensors(B, H, G, T, S, d, size=None):
+    """``size``: of queries, for large scores. Whole numbers then, so that these are exact, and so are the weights."""
+    generator = torch.Generator().manual_seed(T * S + H)
+    q, k, v = (torch.randn(B, heads, tokens, d, generator=generator) for heads, tokens in ((H, T), (G, S), (G, S)))
+    return (q, k, v) if size is None else ((q * size).round(), (k * 8).round() / 8, v)
+
+
+def case(kind, shape, size=None):
+    given, (_, H, G, T, S, _) = tensors(*shape, size), shape
+    about = f"{H} query heads on {G} of keys and values, {T} quer{'ies' if T > 1 else 'y'} on {S} key{'s' * (S > 1)}"
+    return replace(input_of(lambda: tuple(each.clone() for each in given), about, given), kind=kind)
+
+
+def cases():
+    for kind, shapes in (("own", EACH_ITS_OWN), ("shared", SHARED), ("few", FEW_QUERIES), ("long", [LONG])):
+        for shape in shapes:
+            yield case(kind, shape)
+    yield case("large", LARGE_SCORES, size=200)
+
+
+def properties(answer):
+    answer = Answer(answer)
+    trials = OnOneRank(answer, cases())
+    own, shared, few, large, long = (partial(of, kind) for kind in ("own", "shared", "few", "large", "long"))
+    yield Property("own work", "built from products and a softmax", own_work(answer, trials))
+    yield Property("runs", "numbers of the shape and dtype of q come back", lambda: came_back(trials))
+    yield Property("multi-head", "each query head has keys and values of its own", trials.each(right, own))
+    yield Property("grouped", "neighboring query heads share keys and values", trials.each(right, shared))
+    yield Property("few queries", "the last of them beside the last key", trials.each(right, few))
+    yield Property("overflow", "scores may be large", trials.each(right, large))
+    yield Property("memory", "no copy of keys and values", trials.each(in_place, long))
+
+
+def of(kind, case):
+    return case.kind == kind
+
+
+def came_back(trials):
+    trials.end()
+    trials.each(form)()
+
+
+def form(trial):
+    given = trial.case.expected[0]
+    tensor_like(trial.returned[0], given[0], "[B, H, T, d]")
+    for name, before, after in zip("qkv", given, trial.arguments[0]):
+        if not torch.equal(before, after):
+            raise Wrong(f"{name} itself was changed. Whoever called you still needs it: work on new numbers")
+
+
+def right(trial):
+    q, k, v = trial.case.expected[0]
+    got, (T, S) = trial.returned[0], (q.shape[2], k.shape[2])
+    mask = beside_the_last(T, S)
+    wanted = F.scaled_dot_product_attention(*(each.double() for each in (q, k, v)), attn_mask=mask, enable_gqa=True)
+    if not close(got, wanted):
+        raise Wrong(reason(got, wanted, q, k, v))
+
+
+def reason(got, wanted, q, k, v):
+    made = {words: partial(attend, q, k, v, visible=mask) for words, mask in WRONG_MASKS.items()}
+    made |= {words: partial(attend, q, k, v, **options) for words, options in wrong_parts(q.shape[1]).items()}
+    found = explained(got, made) or misplaced(got, wanted)
+    if found:
+        return found
+    if got.isnan().any():
+        scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT / q.shape[3] ** 0.5
+        if scores.max() > 89:
+            return (
+                f"it has NaN, and scores as large as {float(scores.max()):.0f}: exp overflows float32 from 89 on. "
+                "Lower each row by its maximum first, which changes no weight, or use torch.softmax, which does"
+            )
+        return "it has NaN. A row of scores that are all -inf gives that: does each query see a key?"
+    return first_difference(got, wanted)
+
+
+def misplaced(got, wanted):
+    """The right heads, in another order."""
+    for head in range(wanted.shape[1]):
+        same = [other for other in range(wanted.shape[1]) if close(got[:, head], wanted[:, other])]
+        if not same:
+            return None
+        if head not in same:
+            return f"head {head} of the result is what head {same[0]} should be: heads change their places on the way"
+    return None
+
+
+def in_place(trial):
+    right(trial)
+    q, k, v = trial.case.expected[0]
+    scores = q[..., 0].numel() * k.shape[2] * q.itemsize
+    holds_no_copy(trial, q.nbytes + k.nbytes + v.nbytes, scores, k.nbytes)
+
+
+@exercise(
+    chapter="09_attention_heads",
+    title="Grouped-query attention without a copy",
+    minutes=25,
+    difficulty=2,
+    targets={
+        "values": "those of torch's scaled_dot_product_attention with enable_gqa: G = H, 1 < G < H, G = 1, odd sizes, "
+        "scores of several hundred",
+        "mask": "causal, also where queries are fewer than keys: the last query stands beside the last key",
+        "memory": "for one query and 512 keys at most 8 times the bytes of the scores, by the ledger: half of what K "
+        "alone has",
+    },
+    hints=[
+        "With H = G it is q @ k.mT / sqrt(d), a mask, a softmax over the keys, @ v. Which head of K does query head h "
+        "read if G is smaller? Which query heads have their K in common?",
+        "Query heads 0 to H/G - 1 read head 0. To repeat K for them takes memory. Instead, lay their queries one under "
+        "the other: they are rows that meet the same keys.",
+        "q.reshape(B, G, H // G * T, d) @ k.mT gives all scores with no copy of K; .view(B, H, T, S) puts them back in "
+        "order. Scale q, not K.",
+        "Query i stands at i + S - T: it sees key j where j <= i + S - T. torch.ones(T, S, dtype=torch.bool) has "
+        ".tril(diagonal) for that; scores.masked_fill(~seen, -math.inf). The weights meet v as q met k.",
+    ],
+    why="A decode step reads all of K and V for one query: Llama 3 70B has 8 heads of them for 64 of queries, so an "
+    "eighth of the bytes. A repeat_interleave would write 64 into memory at each step, and with repeat a "
+    "converted checkpoint talks nonsense, although all shapes fit.",
+    check=properties,
+)
+def grouped_attention(q, k, v):
+    """Causal attention of ``H`` query heads on ``G`` heads of keys and values, in groups of neighbors: [B, H, T, d].
+
+    q is [B, H, T, d], k and v are [B, G, S, d]; G divides H, and T <= S. Query head h reads head h // (H/G). The last
+    query stands beside the last key: each sees the key beside it, and all keys before that. K and V may be large: do
+    not copy them.
+    """
+    (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
+    # which query heads read the same keys? Let them meet these in one product, scaled.  [B, H, T, S]
+    # who sees whom?  [T, S]
+    # weights that sum to 1 over the keys
+    # a mean of the values, with heads in the order of q.  [B, H, T, d]
+    raise NotImplementedError

@@ -1,0 +1,17 @@
+"""10_flash_attention: exact attention, tile by tile, whose scores are never all there.
+
+calls.py             answers called with one input after another; what they may not use
+compare.py           a wrong tensor, and the mistake that makes it
+tile_costs.py        what was held, and which tiles were visited
+states.py            states of an online softmax; merged_states.py: two of them made one
+rows.py              a row of tiles as it should be, and with mistakes
+flash_row.py         forward, for one tile of queries
+columns.py           a column of tiles, the same
+flash_column.py      backward, for one tile of keys
+mended_flash.py      a forward pass with four bugs
+"""
+
+from . import merged_states as merged_states  # isort: skip
+from . import flash_row as flash_row  # isort: skip
+from . import flash_column as flash_column  # isort: skip
+from . import mended_flash as mended_flash  # isort: skip
