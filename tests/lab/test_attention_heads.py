@@ -10,13 +10,16 @@ from lab.wrong_answers.attention_heads import decode, one_by_one
 
 from tinydist.attention import PUBLISHED, bytes_a_token
 from tinydist.lab import judge
+from tinydist.lab.alone import Calls
 from tinydist.lab.chapters.attention_heads import cache_budget, decoding, grouped
-from tinydist.lab.chapters.attention_heads.answers import Answer, OnOneRank
 from tinydist.lab.chapters.attention_heads.attend import WRONG_MASKS, attend, beside_the_last, close, wrong_parts
 from tinydist.lab.chapters.attention_heads.cache import generating
 from tinydist.lab.chapters.attention_heads.held import ROOM
 from tinydist.lab.chapters.attention_heads.measured_cache import DTYPES, measured
+from tinydist.lab.chapters.attention_heads.own_work import own_work
+from tinydist.lab.errors import Wrong
 from tinydist.lab.notebook import answer_in
+from tinydist.lab.own_work import Watched
 
 
 def solution(name):
@@ -138,7 +141,7 @@ def test_one_case_has_room_for_no_sequence():
 def test_solutions_hold_half_of_what_is_granted(wrap, module):
     name = "grouped_attention" if module is grouped else "decode_step"
     *_, last = [case for case in module.cases() if getattr(case, "kind", None) == "long" or "500" in case.about]
-    (trial,) = OnOneRank(wrap(Answer(solution(name))), [last]).all
+    (trial,) = Calls(wrap(Watched(solution(name), torchs="attention")), [last]).all
     given = sum(each.nbytes for each in trees(trial.arguments[0]))
     scores = (2 * 8 * 512 if module is grouped else 2 * 8 * 503) * 4
     assert trial.run.memory[0].peak - given <= ROOM * scores / 2
@@ -154,8 +157,9 @@ def test_answers_may_call_what_is_lent():
     def turns(q, k, v, cache):
         return decoding.rotate(q, cache.lengths[:, None])
 
-    for lent, found in (({"tinydist.attention.rotary"}, None), ((), "tinydist.attention")):
-        answer = Answer(turns, lent)
-        assert OnOneRank(generating(answer), list(decoding.cases())[:1]).all
-        assert answer.borrowed() == found
+    watched = Watched(turns, torchs="attention")
+    (trial,) = Calls(generating(watched), list(decoding.cases())[:1]).all
+    own_work(watched, lent=["tinydist.attention.rotary"])(trial)
+    with pytest.raises(Wrong, match=r"you call tinydist\.attention, where this is solved"):
+        own_work(watched)(trial)
     assert "rotate" in inspect.getdoc(decoding.decode_step)

@@ -19,8 +19,8 @@ from tinydist.lab.chapters.data_parallel import (
     traffic,
 )
 from tinydist.lab.chapters.data_parallel.layers import LAYER
-from tinydist.lab.chapters.data_parallel.own_work import collectives
 from tinydist.lab.chapters.data_parallel.watched_training import arguments
+from tinydist.lab.collectives import collectives
 from tinydist.lab.exercise import CATALOGUE
 from tinydist.lab.notebook import answer_in
 from tinydist.lab.ranks import Case, Trial, Trials

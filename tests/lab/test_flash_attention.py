@@ -44,7 +44,7 @@ def finite(case):
 @pytest.mark.parametrize("case", [tiles.input() for tiles in flash_row.CASES], ids=str)
 def test_a_row_is_that_of_attention(case):
     q, k, v, start, _ = finite(case)
-    _, out, lse = case.expected[0]
+    _, out, lse = case.expected
     visible = torch.arange(len(k)) <= torch.arange(start, start + len(q))[:, None]
     assert alike(out, attention(*heads(q, k, v), mask=visible)[0, 0])
     scores = (q.double() @ k.double().T / math.sqrt(q.shape[1])).masked_fill(~visible, -math.inf)
@@ -53,7 +53,7 @@ def test_a_row_is_that_of_attention(case):
 
 @pytest.mark.parametrize("tiles", flash_column.CASES, ids=lambda tiles: tiles.about)
 def test_a_column_is_that_of_autograd(tiles):
-    *_, dk, dv = tiles.input().expected[0]
+    *_, dk, dv = tiles.input().expected
     generator = torch.Generator().manual_seed(2)
     n, own = tiles.queries, slice(tiles.start, tiles.start + tiles.keys)
     q, k, v, dout = (torch.randn(n, width, generator=generator) for width in (4, 4, 3, 3))
@@ -71,7 +71,7 @@ def test_the_whole_is_that_of_attention(lengths):
 @pytest.mark.parametrize("case", list(merged_states.cases()), ids=str)
 def test_a_merged_state_is_that_of_the_library(case):
     a, b = case.arguments(0)
-    assert all(map(alike, case.expected[0], merge(Part(*a), Part(*b))))
+    assert all(map(alike, case.expected, merge(Part(*a), Part(*b))))
 
 
 # Each mistake has one explanation.
@@ -92,7 +92,7 @@ def test_mistakes_in_a_merge_are_told_apart(place):
     def mistakes(case):
         return mistaken(*case.arguments(0))[NAMES[place]]
 
-    words = told(merged_states.cases(), mistakes, lambda case: case.expected[0][place])
+    words = told(merged_states.cases(), mistakes, lambda case: case.expected[place])
     assert len(words) >= 8 and all(mistake == said for mistake, said in words.items())
 
 
@@ -104,7 +104,7 @@ def test_mistakes_in_a_row_are_told_apart(place):
         wrong = rows.mistaken(*finite(case)).items()
         return {words: pair[place] for words, pair in wrong if (words in OF_LSE) == place}
 
-    words = told([tiles.input() for tiles in flash_row.CASES[:-2]], mistakes, lambda case: case.expected[0][1 + place])
+    words = told([tiles.input() for tiles in flash_row.CASES[:-2]], mistakes, lambda case: case.expected[1 + place])
     assert len(words) >= (6 if place else 14) and all(mistake == said for mistake, said in words.items())
 
 
@@ -113,9 +113,7 @@ def test_mistakes_in_a_column_are_told_apart(place):
     def mistakes(case):
         return {words: pair[place] for words, pair in columns.mistaken(*finite(case)).items()}
 
-    words = told(
-        [tiles.input() for tiles in flash_column.CASES[:-2]], mistakes, lambda case: case.expected[0][1 + place]
-    )
+    words = told([tiles.input() for tiles in flash_column.CASES[:-2]], mistakes, lambda case: case.expected[1 + place])
     assert len(words) >= 10 and all(mistake == said for mistake, said in words.items())
 
 

@@ -4,9 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tinydist import collectives
 from tinydist.lab.errors import Wrong
-from tinydist.lab.messages import borrowed, by_hand, messages, sends_at_most, sends_bytes, sent_by_rank, to_the_right
+from tinydist.lab.messages import by_hand, messages, sends_at_most, sends_bytes, sent_by_rank, to_the_right
 from tinydist.lab.own_work import Watched
 from tinydist.lab.ranks import Case, Trial
 
@@ -66,23 +65,6 @@ def test_right_ones_pass():
 def test_collectives_of_torch_are_named(collective):
     assert "you call " in told(by_hand, trial(collective))
     assert "of torch.distributed; build it yourself, from messages: send, recv" in told(by_hand, trial(collective))
-
-
-def helper(tensor):
-    collectives.ring.all_reduce(tensor)
-
-
-def test_the_librarys_own_algorithms():
-    def through_a_helper(tensor):
-        helper(tensor)
-
-    def imported_inside(tensor):
-        from tinydist.collectives import ring
-
-        ring.all_reduce(tensor)
-
-    assert borrowed(helper) and borrowed(through_a_helper) and borrowed(imported_inside)
-    assert not borrowed(shift) and not borrowed(star) and not borrowed(len)
 
 
 def test_a_message_that_nobody_receives():

@@ -6,13 +6,15 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 
 from tinydist import collectives
 from tinydist.attention.band import tiles
 from tinydist.lab.errors import Wrong
 from tinydist.lab.messages import by_hand
-from tinydist.lab.own_work import Watched
+from tinydist.lab.own_work import Watched, calls_none_of
 from tinydist.lab.ranks import Case, Trial
+from tinydist.precision import FORMATS
 
 RANKS, SOLVED = 2, "tinydist.collectives"
 broadcast = collectives.tree.broadcast
@@ -104,6 +106,62 @@ def test_a_generator_that_goes_on_is_no_call(goes_on):
         trial = watched(program)
         assert trial.error is None
         assert trial.answer.calls("tinydist.attention.band", RANKS) is calls
+
+
+def of_a_class(tensor):
+    return FORMATS["bf16"].epsilon + len(str(FORMATS["bf16"]))
+
+
+@pytest.mark.parametrize(
+    "lent, found",
+    [
+        ([], True),
+        (["tinydist.precision"], False),
+        (["tinydist.precision.formats.Format"], False),
+        (["tinydist.precision.formats.Format.epsilon"], True),  # its name is told, too
+        (["tinydist.precision.formats.Form"], True),
+    ],
+)
+def test_what_is_lent_may_be_called(lent, found):
+    trial = watched(of_a_class)
+    assert trial.error is None
+    assert trial.answer.calls("tinydist.precision", RANKS, lent) is found
+
+
+def test_a_function_can_be_what_is_solved():
+    trial = watched(by_its_name)
+    assert trial.answer.calls("tinydist.collectives.tree.broadcast", RANKS)
+    assert not trial.answer.calls("tinydist.collectives.tree.reduce", RANKS)
+
+
+def test_what_is_called_is_told_by_its_name_for_a_learner():
+    trial = watched(by_its_name)
+    calls_none_of(trial.answer, {"tinydist.zero": "ZeRO"}, "do it")(trial)
+    with pytest.raises(Wrong) as wrong:
+        calls_none_of(trial.answer, {SOLVED: "the library"}, "do it")(trial)
+    assert str(wrong.value) == "you call the library, where this is solved; do it"
+
+
+def attends(tensor):
+    q = tensor.view(1, 3, 1)
+    list(map(F.scaled_dot_product_attention, [q], [q], [q]))
+
+
+def in_a_module(tensor):
+    q = tensor.view(1, 3, 1)
+    torch.nn.MultiheadAttention(1, 1)(q, q, q)
+
+
+@pytest.mark.parametrize(
+    "answer, found", [(attends, "scaled_dot_product_attention"), (in_a_module, "multi_head_attention_forward")]
+)
+def test_torchs_functions_are_found_by_a_word_in_their_names(answer, found):
+    for word, told in (("attention", [found]), ("softmax", []), (None, [])):
+        trial = Trial(Watched(answer, torchs=word), Case(1, lambda rank: (torch.ones(3),)))
+        assert trial.error is None and sorted(trial.answer.of_torch[1]) == told
+    trial = Trial(Watched(answer, torchs="attention"), Case(1, lambda rank: (torch.ones(3),)))
+    with pytest.raises(Wrong, match=f"you call torch's {found}, where this is solved; build it"):
+        calls_none_of(trial.answer, {}, "build it")(trial)
 
 
 def test_who_looked_on_before_does_so_after():

@@ -4,11 +4,12 @@ exercise.py     what an exercise is; the catalogue
 untouched.py    has the learner begun?
 verdict.py      the properties of an answer, judged in order
 errors.py       what was raised, on which rank, at which line
-own_work.py     the modules whose functions an answer calls
 limit.py        no answer runs for ever
-ranks.py        an answer on simulated ranks: worlds of several sizes
+ranks.py        an answer on simulated ranks: worlds of several sizes; alone.py: one that needs no ranks
+own_work.py     the functions that an answer calls, and those that it should not
 values.py       the first axis; sums.py: whose numbers are missing in a sum
-messages.py     the second: what was sent, to whom
+messages.py     the second: what was sent, to whom; collectives.py: the same of collectives
+heard.py        do results come from what was sent?
 memory.py       the third: what was held
 seconds.py      virtual time, where it is the point
 reader.py       what a reader calls: check, hint

@@ -5,14 +5,16 @@ Everything is counted in the record of the run, so a program that talks through 
 
 from collections import Counter
 from statistics import median
-from types import FunctionType, ModuleType
 
 from ..simulator.matching import ranks_in_words
 from ..simulator.record import Issue, Wait
 from .errors import Wrong
+from .own_work import calls_none_of
 
 MESSAGES = "send, recv, isend, irecv, batch_isend_irecv"
-SOLVED = "tinydist.collectives"
+SOLVED = {"tinydist.collectives": "tinydist.collectives"}
+BY_HAND = f"build it yourself, from messages: {MESSAGES}"
+SHARED = "Ranks of a real cluster share no memory: whatever one knows of another has to come in a message"
 
 
 def messages(run):
@@ -44,11 +46,8 @@ def sent_by_rank(run):
 def by_hand(trial):
     names = sorted({each.name for each in transfers(trial.run)} - {"message"})
     if names:
-        raise Wrong(
-            f"you call {' and '.join(names)} of torch.distributed; build it yourself, from messages: {MESSAGES}"
-        )
-    if trial.answer.calls(SOLVED, trial.case.ranks):
-        raise Wrong(f"you call {SOLVED}, where this is solved; build it yourself, from messages: {MESSAGES}")
+        raise Wrong(f"you call {' and '.join(names)} of torch.distributed; {BY_HAND}")
+    calls_none_of(trial.answer, SOLVED, BY_HAND)(trial)
     left = left_open(trial)
     if left:
         raise Wrong(left)
@@ -72,29 +71,6 @@ def left_open(trial, *_):
                 "and batch_isend_irecv return, else nobody knows whether the numbers have arrived"
             )
     return None
-
-
-def borrowed(function, solved=SOLVED, seen=None):
-    """Does its code, or that of the functions beside it that it names, use what the module ``solved`` has?"""
-    seen = set() if seen is None else seen
-    if not isinstance(function, FunctionType) or function in seen:
-        return False
-    seen.add(function)
-    names = set(names_in(function.__code__))
-    if any(name.startswith(solved) for name in names) or set(solved.split(".")) <= names:
-        return True
-    for thing in [function.__globals__[name] for name in sorted(names) if name in function.__globals__]:
-        home = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
-        if str(home).startswith(solved) or borrowed(thing, solved, seen):
-            return True
-    return False
-
-
-def names_in(code):
-    yield from code.co_names
-    for constant in code.co_consts:
-        if hasattr(constant, "co_names"):
-            yield from names_in(constant)
 
 
 # How many, and to whom.
@@ -153,10 +129,7 @@ def sends_bytes(trial, expected, formula, whole=None):
 
 def nobody(sent):
     if not any(sent):
-        return (
-            "nobody sent anything. Ranks of a real cluster share no memory: whatever one knows of another has to "
-            "come in a message"
-        )
+        return f"nobody sent anything. {SHARED}"
 
 
 def silent(sent, expected):

@@ -1,41 +1,84 @@
-"""Whose work an answer is: the modules whose functions it calls, however it came by them.
+"""Whose work an answer is: the functions that it calls, however it came by them.
 
 Names in its code would not tell: a module can be imported by a text, or be found in ``sys.modules``. So Python itself
-tells of every call while the answer runs, of Python's own functions as of the learner's.
+tells of every call while the answer runs, of Python's own functions as of the learner's. Torch's are not Python's: it
+tells of them itself.
 """
 
 import dis
 import sys
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 
 import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
+
+from .errors import Wrong
 
 
 class Watched:
-    """An answer that notes what it calls. It is called as the answer is."""
+    """An answer that notes what it calls. It is called as the answer is.
 
-    def __init__(self, answer):
-        self.answer = answer
-        self.modules = defaultdict(set)  # number of ranks -> names
+    ``torchs``: of torch's functions, those with this word in their names. What they do inside is not seen.
+    """
+
+    def __init__(self, answer, torchs=None):
+        self.answer, self.torchs = answer, torchs
+        self.called = defaultdict(set)  # number of ranks -> names of functions, from their modules on
+        self.of_torch = defaultdict(set)  # the same, of torch's alone
 
     def __call__(self, *arguments):
-        with calls_noted(self.modules[dist.get_world_size()]):
-            return self.answer(*arguments)
+        ranks = dist.get_world_size()
+        with TorchsNoted(self.torchs, self.of_torch[ranks]) if self.torchs else nullcontext():
+            with calls_noted(self.called[ranks]):
+                return self.answer(*arguments)
 
-    def calls(self, solved, ranks):
-        """Has it called, in a world of so many ranks, a function of the module ``solved`` or of one in it?"""
-        return any(f"{name}.".startswith(f"{solved}.") for name in self.modules[ranks])
+    def calls(self, solved, ranks, lent=()):
+        """Has it called, in a world of so many ranks, what is in the module ``solved``? ``lent``: what it may call."""
+        called = {name for name in self.called[ranks] if not any(within(each, name) for each in lent)}
+        return any(within(solved, name) for name in called)
+
+
+def within(whole, name):
+    """Is it a module or function of that name, or one in it?"""
+    return f"{name}.".startswith(f"{whole}.")
+
+
+def calls_none_of(watched, solved, instead, lent=()):
+    """A judge: the answer calls nothing in the modules ``solved`` (module -> its name for a learner), and no function
+    of torch that ``watched`` notes. ``instead``: what to do. ``lent``: modules, classes, functions in ``solved`` that
+    it may call."""
+
+    def judge(trial):
+        ranks = trial.case.ranks
+        names = [name for home, name in solved.items() if watched.calls(home, ranks, lent)]
+        names += [f"torch's {name}" for name in sorted(watched.of_torch[ranks])]
+        if names:
+            raise Wrong(f"you call {names[0]}, where this is solved; {instead}")
+
+    return judge
+
+
+class TorchsNoted(TorchFunctionMode):
+    def __init__(self, word, names):
+        super().__init__()
+        self.word, self.names = word, names
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        name = getattr(function, "__name__", "")
+        if self.word in name:
+            self.names.add(name)
+        return function(*args, **(kwargs or {}))
 
 
 @contextmanager
-def calls_noted(modules):
+def calls_noted(names):
     """In this thread."""
 
     def note(frame, event, argument):
         if event == "call" and frame.f_lasti <= beginning(frame.f_code):
-            modules.add(frame.f_globals.get("__name__"))
+            names.add(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}")
 
     before = sys.getprofile()
     sys.setprofile(note)

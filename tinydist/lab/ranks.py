@@ -30,7 +30,7 @@ class Case:
     ranks: int
     arguments: Callable  # rank -> a tuple, made anew on that rank
     about: str = ""  # besides the number of ranks, as the learner reads it
-    expected: list = field(default=None, compare=False)  # by rank
+    expected: object = field(default=None, compare=False)  # by rank, or whatever its judges take
     how: dict = field(default_factory=dict, compare=False)  # options of launch
     kind: object = None  # a message names other worlds in which it is right: those of the same kind
 

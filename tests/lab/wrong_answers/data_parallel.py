@@ -184,7 +184,7 @@ def librarys_own_imported_by_a_text(parameters, samples):
 EVERYBODYS = {}  # rank -> what it writes, for all to read: ranks of a check are threads
 
 
-@wrong("average_gradients", "heard", "the gradients do not follow: they do not come from the all-reduce")
+@wrong("average_gradients", "heard", "the results do not follow: they do not come from the collectives")
 def through_a_global_variable(parameters, samples):
     zeros_where_none(parameters)
     flat = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
@@ -395,7 +395,7 @@ def writes_nothing_back(buckets):
     return in_buckets(buckets, begin, lambda bucket, begun: begun[1].wait())
 
 
-@wrong("overlap", "heard", "the gradients do not follow: they do not come from the all-reduce")
+@wrong("overlap", "heard", "the results do not follow: they do not come from the collectives")
 def beside_the_all_reduce(buckets):
     """The bucket travels, and what is used is read from a global variable."""
     steps = [0]

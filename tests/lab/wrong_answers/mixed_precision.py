@@ -60,7 +60,7 @@ def through_an_old_tensor(x):
     return torch.BFloat16Tensor(x.flatten().tolist()).float().view(x.shape)
 
 
-@wrong("round_to_bfloat16", "own work", "you use tinydist.precision, where this is solved")
+@wrong("round_to_bfloat16", "own work", "you call tinydist.precision, where this is solved")
 def librarys_own(x):
     return precision.round_to(x, "bf16")
 
@@ -245,7 +245,7 @@ def nothing_is_lost(weights, updates, format):
     return torch.zeros_like(weights, dtype=torch.bool), torch.ones_like(weights)
 
 
-@wrong("lost_updates", "own work", "you use tinydist.precision")
+@wrong("lost_updates", "own work", "you call tinydist.precision")
 def tries_by_the_library(weights, updates, format):
     return prediction(precision.round_to(weights + updates, format) == weights, weights, updates)
 
@@ -414,7 +414,7 @@ def a_pair_of_no_numbers(optimizer, scale, good_steps, window):
     return None, 0
 
 
-@wrong("scaled_step", "own work", "you use tinydist.precision")
+@wrong("scaled_step", "own work", "you call tinydist.precision")
 def librarys_scaler(optimizer, scale, good_steps, window):
     scaler = precision.LossScaler(precision.Dynamic(scale, growth_interval=window, good_steps=good_steps))
     scaler.scale(torch.ones(()))
@@ -423,7 +423,7 @@ def librarys_scaler(optimizer, scale, good_steps, window):
     return scaler.rule.scale, scaler.rule.good_steps
 
 
-@wrong("scaled_step", "own work", "you use torch.amp")
+@wrong("scaled_step", "own work", "you call torch's GradScaler, where this is solved")
 def torchs_scaler(optimizer, scale, good_steps, window):
     scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=window)
     scaler.scale(torch.ones(()))
@@ -706,7 +706,7 @@ def makes_no_step(model, masters, microbatches, scale, lr, max_norm):
     return not any((y > 1e4).any() for _, y in microbatches)
 
 
-@wrong("mended_fp16_step", "own work", "you use tinydist.precision")
+@wrong("mended_fp16_step", "own work", "you call tinydist.precision")
 def librarys_masters(model, masters, microbatches, scale, lr, max_norm):
     optimizer = precision.MasterWeights(model.parameters(), torch.optim.SGD, lr=lr)
     optimizer.step()
@@ -780,7 +780,7 @@ def words_for_numbers(recipe, n):
     return dict.fromkeys(("parameters", "gradients", "optimizer states"), "16 n")
 
 
-@wrong("training_bytes", "own work", "you use tinydist.lab.chapters, where this is solved")
+@wrong("training_bytes", "own work", "you call tinydist.lab.chapters, where this is solved")
 def measured_by_the_lab(recipe, n):
     return recipes.measured(recipe, (n,))
 

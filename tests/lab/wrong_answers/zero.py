@@ -344,7 +344,7 @@ def parts_are_views(layers):
     return freeing(layers, mean)
 
 
-@wrong("shard_gradients", "bytes", "you call all_reduce, where reduce_scatter are enough")
+@wrong("shard_gradients", "bytes", "you call all_reduce, where reduce_scatter is enough")
 def all_reduces_each(layers):
     def mean(gradient):
         dist.all_reduce(gradient)

@@ -1,6 +1,7 @@
 """09_attention_heads: heads that share keys and values, a cache that grows by a token, and its bytes.
 
-answers.py         answers that need no ranks, and call no finished attention
+own_work.py        what may not be called
+results.py         what comes back
 held.py            what they hold besides what they were given
 attend.py          attention by its parts, each of which can be a wrong one
 grouped.py         query heads that read the same keys and values, without a copy

@@ -3,13 +3,14 @@
 import math
 from functools import partial
 
+from ...alone import Calls, input_of
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...values import kind
 from ...verdict import Property
-from ..mixed_precision.calls import input_of
-from .answers import Answer, OnOneRank, own_work
 from .measured_cache import DTYPES, Model, measured
+from .own_work import own_work
 
 GB, GiB = 10**9, 2**30
 NAMES = ("bytes a token", "GiB a sequence", "batch")
@@ -40,9 +41,9 @@ def cases():
 
 
 def properties(answer):
-    answer = Answer(answer)
-    trials = OnOneRank(answer, cases())
-    yield Property("own work", "predicted, not asked of the library", own_work(answer, trials))
+    watched = Watched(answer, torchs="attention")
+    trials = Calls(watched, cases())
+    yield Property("own work", "predicted, not asked of the library", trials.together(own_work(watched)))
     yield Property("runs", "three numbers come back", lambda: came_back(trials))
     yield Property("token", "bytes that one token adds, in 32, 16 and 8 bits", trials.each(token, small))
     yield Property("sequence", "in GiB, as the ledger counts them", trials.each(sequence, small))
@@ -51,7 +52,7 @@ def properties(answer):
 
 
 def small(case):
-    return case.expected[0] in SMALL
+    return case.expected in SMALL
 
 
 def came_back(trials):
@@ -77,7 +78,7 @@ def form(trial):
 
 
 def token(trial):
-    model, tokens, _ = trial.case.expected[0]
+    model, tokens, _ = trial.case.expected
     got, right = trial.returned[0]["bytes a token"], measured(model, tokens) / tokens
     if not near(got, right):
         raise Wrong(f"{got:,.7g} bytes a token: {factor(got, right)}{of_token(model, tokens, got / right)}")
@@ -116,7 +117,7 @@ def of_token(model, tokens, ratio):
 
 
 def sequence(trial):
-    model, tokens, _ = trial.case.expected[0]
+    model, tokens, _ = trial.case.expected
     got, right = trial.returned[0]["GiB a sequence"], measured(model, tokens) / GiB
     if not near(got, right):
         reasons = {
@@ -133,7 +134,7 @@ def sequence(trial):
 
 
 def batch(trial):
-    model, tokens, gigabytes = trial.case.expected[0]
+    model, tokens, gigabytes = trial.case.expected
     got, each = trial.returned[0]["batch"], measured(model, tokens)
     right = int(gigabytes * GB) // each
     if got != right:

@@ -5,14 +5,16 @@ from functools import partial
 
 import torch
 
+from ...alone import Calls, input_of
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...verdict import Property
-from ..mixed_precision.calls import input_of
-from .answers import Answer, OnOneRank, own_work, tensor_like
 from .attend import attend, close, explained, first_difference, wrong_parts
 from .cache import SPARE, Plan, generating, rotate
 from .held import holds_no_copy
+from .own_work import own_work
+from .results import tensor_like
 from .slots import same_slots
 
 PLANS = {
@@ -39,9 +41,13 @@ def copies(past, steps):
 
 
 def properties(answer):
-    answer = Answer(answer, lent={"tinydist.attention.rotary"})
-    trials = OnOneRank(generating(answer), cases())
-    yield Property("own work", "built from products and a softmax", own_work(answer, trials))
+    watched = Watched(answer, torchs="attention")
+    trials = Calls(generating(watched), cases())
+    yield Property(
+        "own work",
+        "built from products and a softmax",
+        trials.together(own_work(watched, lent=["tinydist.attention.rotary"])),
+    )
     yield Property("runs", "numbers of the shape and dtype of q come back", lambda: came_back(trials))
     yield Property("lengths", "each row is one longer after a step", trials.each(longer))
     yield Property("cache", "each row writes behind its own last token", trials.each(kept))
@@ -61,11 +67,11 @@ def came_back(trials):
 def form(trial):
     outs, *_ = trial.returned[0]
     for got in outs:
-        tensor_like(got, trial.case.expected[0].step(0)[0], "[B, H, 1, d]")
+        tensor_like(got, trial.case.expected.step(0)[0], "[B, H, 1, d]")
 
 
 def longer(trial):
-    plan, lengths = trial.case.expected[0], trial.arguments[0][0].lengths
+    plan, lengths = trial.case.expected, trial.arguments[0][0].lengths
     wanted = [length + plan.steps for length in plan.lengths]
     got = lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths
     if got != wanted:
@@ -74,7 +80,7 @@ def longer(trial):
 
 
 def kept(trial):
-    plan, cache = trial.case.expected[0], trial.arguments[0][0]
+    plan, cache = trial.case.expected, trial.arguments[0][0]
     _, *room = trial.returned[0]
     for name, before in zip(("keys", "values"), room):
         now = getattr(cache, name)
@@ -87,7 +93,7 @@ def kept(trial):
 
 
 def right(trial):
-    plan, (outs, *_) = trial.case.expected[0], trial.returned[0]
+    plan, (outs, *_) = trial.case.expected, trial.returned[0]
     for number, got in enumerate(outs):
         wanted = plan.without_cache(number)
         if not close(got, wanted):
@@ -142,7 +148,7 @@ def all_slots(cache):
 
 
 def in_place(trial):
-    plan, (cache, steps) = trial.case.expected[0], trial.arguments[0]
+    plan, (cache, steps) = trial.case.expected, trial.arguments[0]
     q, k, _ = steps[0]
     given = cache.nbytes + sum(each.nbytes for step in steps for each in step)
     needed = max(plan.lengths) + plan.steps

@@ -1,18 +1,19 @@
 """Grouped-query attention: neighboring query heads read one head of keys and values, where it lies."""
 
-from dataclasses import replace
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 
+from ...alone import Calls, copied, input_of
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...verdict import Property
-from ..mixed_precision.calls import input_of
-from .answers import Answer, OnOneRank, own_work, tensor_like
 from .attend import WRONG_MASKS, attend, beside_the_last, close, explained, first_difference, wrong_parts
 from .held import holds_no_copy
+from .own_work import own_work
+from .results import tensor_like
 
 # B, H, G, T, S, d
 EACH_ITS_OWN = [(2, 3, 3, 5, 5, 7), (1, 1, 1, 1, 1, 2)]
@@ -32,7 +33,7 @@ def tensors(B, H, G, T, S, d, size=None):
 def case(kind, shape, size=None):
     given, (_, H, G, T, S, _) = tensors(*shape, size), shape
     about = f"{H} query heads on {G} of keys and values, {T} quer{'ies' if T > 1 else 'y'} on {S} key{'s' * (S > 1)}"
-    return replace(input_of(lambda: tuple(each.clone() for each in given), about, given), kind=kind)
+    return input_of(partial(copied, given), about, given, kind)
 
 
 def cases():
@@ -43,10 +44,10 @@ def cases():
 
 
 def properties(answer):
-    answer = Answer(answer)
-    trials = OnOneRank(answer, cases())
+    watched = Watched(answer, torchs="attention")
+    trials = Calls(watched, cases())
     own, shared, few, large, long = (partial(of, kind) for kind in ("own", "shared", "few", "large", "long"))
-    yield Property("own work", "built from products and a softmax", own_work(answer, trials))
+    yield Property("own work", "built from products and a softmax", trials.together(own_work(watched)))
     yield Property("runs", "numbers of the shape and dtype of q come back", lambda: came_back(trials))
     yield Property("multi-head", "each query head has keys and values of its own", trials.each(right, own))
     yield Property("grouped", "neighboring query heads share keys and values", trials.each(right, shared))
@@ -65,7 +66,7 @@ def came_back(trials):
 
 
 def form(trial):
-    given = trial.case.expected[0]
+    given = trial.case.expected
     tensor_like(trial.returned[0], given[0], "[B, H, T, d]")
     for name, before, after in zip("qkv", given, trial.arguments[0]):
         if not torch.equal(before, after):
@@ -73,7 +74,7 @@ def form(trial):
 
 
 def right(trial):
-    q, k, v = trial.case.expected[0]
+    q, k, v = trial.case.expected
     got, (T, S) = trial.returned[0], (q.shape[2], k.shape[2])
     mask = beside_the_last(T, S)
     wanted = F.scaled_dot_product_attention(*(each.double() for each in (q, k, v)), attn_mask=mask, enable_gqa=True)
@@ -111,7 +112,7 @@ def misplaced(got, wanted):
 
 def in_place(trial):
     right(trial)
-    q, k, v = trial.case.expected[0]
+    q, k, v = trial.case.expected
     scores = q[..., 0].numel() * k.shape[2] * q.itemsize
     holds_no_copy(trial, q.nbytes + k.nbytes + v.nbytes, scores, k.nbytes)
 

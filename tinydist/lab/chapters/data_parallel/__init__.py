@@ -2,7 +2,6 @@
 
 gradients.py               what gradients should be, and what wrong ones come from
 own_work.py                what may be used
-heard.py                   whether numbers come through the all-reduce
 averaging.py               the mean over samples that are not spread evenly
 layers.py                  small models, in buckets
 step_time.py               how long a step takes if it overlaps

@@ -8,17 +8,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from ....data_parallel import DDP
+from ...collectives import collectives, waited
 from ...errors import Wrong
 from ...exercise import exercise
 from ...memory import draw_memory
 from ...messages import many
-from ...own_work import Watched
+from ...own_work import Watched, calls_none_of
 from ...ranks import Case, Trials
 from ...verdict import Property
 from .accumulation_mistakes import over_ranks, suspects
 from .gradients import combined, right_everywhere
 from .layers import build, gradients
-from .own_work import TORCHS, collectives, own_work, waited
+from .own_work import TORCHS
 
 STEPS, WIDTH, LAYERS = 2, 8, 3
 LARGE = 64  # rows of a microbatch, where bytes held are judged
@@ -70,7 +71,7 @@ REDUCE = ("all_reduce", "reduce_scatter")
 
 def no_other(watched):
     """To make a ddp takes collectives that are no reductions: there are none once the first step has reduced."""
-    not_torchs = own_work(watched, TORCHS, "use the ddp that is given")
+    not_torchs = calls_none_of(watched, TORCHS, "use the ddp that is given")
 
     def judge(trial):
         not_torchs(trial)

@@ -3,15 +3,16 @@
 import torch
 import torch.distributed as dist
 
+from ...collectives import collectives, waited
 from ...errors import Wrong
 from ...exercise import exercise
+from ...heard import LOUD, heard, loud
 from ...messages import many
 from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...verdict import Property
 from .gradients import combined, right_everywhere, times
-from .heard import LOUD, heard, loud
-from .own_work import collectives, own_work, waited
+from .own_work import HOLDS, own_work
 
 SHAPES = {"weight": (3, 2), "bias": (3,), "scale": ()}
 FLOAT = 4  # bytes
@@ -43,7 +44,7 @@ def properties(answer):
     watched = Watched(answer)
     trials = Trials(watched, [case(samples) for samples in SAMPLES])
     loud_trials = Trials(loud(answer), [case((3, 2, 1))])
-    yield Property("own work", "it uses neither tinydist.data_parallel nor torch's DDP", trials.each(own_work(watched)))
+    yield Property("own work", HOLDS, trials.each(own_work(watched)))
     yield Property("runs", "it ends on 1, 2, 3, 4 and 8 ranks without an error", trials.end)
     yield Property("waits", "whatever is started is waited for", trials.each(waited))
     yield Property("values", "every rank has the gradient of the mean over all samples", trials.each(mean_of_samples))

@@ -5,17 +5,18 @@ from functools import partial
 import torch.distributed as dist
 
 from ....simulator.matching import MismatchError
+from ...collectives import collectives, waited
 from ...errors import Wrong
 from ...exercise import exercise
+from ...heard import LOUD, heard, loud
 from ...messages import many
 from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...verdict import Property
 from .gradients import combined, right_everywhere, times
-from .heard import LOUD, heard, loud
 from .kept import COUNTS, FEW, MORE, WORLD, nothing_kept
 from .layers import Branches, Chain, backward, build, gradients
-from .own_work import collectives, own_work, waited
+from .own_work import HOLDS, own_work
 from .step_time import in_time
 
 
@@ -59,7 +60,7 @@ def properties(answer):
     watched = Watched(partial(train, answer))
     trials = Trials(watched, cases())
     loud_trials = Trials(loud(partial(train, answer)), [case(3, (1, 2))])
-    yield Property("own work", "it uses neither tinydist.data_parallel nor torch's DDP", trials.each(own_work(watched)))
+    yield Property("own work", HOLDS, trials.each(own_work(watched)))
     yield Property("runs", "it ends on 1, 2, 3 and 4 ranks without an error", comes_to_its_end(trials))
     yield Property("buckets", "one all-reduce for each bucket, in their order", trials.each(one_for_each_bucket))
     yield Property("waits", "every all-reduce is waited for", trials.each(waited))

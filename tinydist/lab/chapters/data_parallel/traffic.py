@@ -12,12 +12,12 @@ from torch import nn
 
 from ....data_parallel import DDP, DataParallel
 from ....launch import launch
+from ...alone import Calls, input_of
 from ...errors import Wrong
 from ...exercise import exercise
-from ...own_work import Watched
-from ...ranks import Case, Trials
+from ...own_work import Watched, calls_none_of
 from ...verdict import Property
-from .own_work import FINISHED, own_work
+from .own_work import FINISHED
 
 # ranks, numbers in a row of the inputs, of the outputs, rows of the batch
 SIZES = [(1, 4, 3, 6), (2, 4, 3, 6), (3, 4, 3, 6), (4, 8, 5, 4), (4, 2, 2, 64), (8, 16, 2, 8)]
@@ -25,17 +25,11 @@ MEASURE = FINISHED | {"tinydist.launch": "tinydist.launch", "tinydist.lab.chapte
 WAYS, DIRECTIONS, TERMS = ("DP", "DDP"), ("sent", "received"), ("parameters", "inputs", "outputs")
 
 
-class Setting(Case):
-    """The function is asked on one rank, about a world of another size."""
-
-    def __str__(self):
-        return self.about
-
-
 def setting(ranks, into, out, rows):
     parameters, inputs, outputs = 4 * into * out, 4 * rows * into, 4 * rows * out
     about = f"parameters={parameters}, ranks={ranks}, inputs={inputs}, outputs={outputs}"
-    return Setting(1, lambda _: (parameters, ranks, inputs, outputs), about, expected=(ranks, into, out, rows))
+    given = parameters, ranks, inputs, outputs
+    return input_of(lambda: given, about, (ranks, into, out, rows))
 
 
 @cache
@@ -69,11 +63,11 @@ def ask(answer, parameters, ranks, inputs, outputs):
 
 def properties(answer):
     watched = Watched(answer)
-    trials = Trials(partial(ask, watched), [setting(*sizes) for sizes in SIZES])
+    trials = Calls(partial(ask, watched), [setting(*sizes) for sizes in SIZES])
     yield Property(
         "own work",
         "it predicts, and runs no wrapper",
-        trials.each(own_work(watched, MEASURE, "predict it, from the bytes that you are given")),
+        trials.together(calls_none_of(watched, MEASURE, "predict it, from the bytes that you are given")),
     )
     yield Property("runs", f"it ends for {len(SIZES)} settings", trials.end)
     yield Property("form", "two numbers for DP, and two for DDP", trials.each(form))

@@ -1,6 +1,6 @@
 """10_flash_attention: exact attention, tile by tile, whose scores are never all there.
 
-calls.py             answers called with one input after another; what they may not use
+own_work.py          what may not be called
 compare.py           a wrong tensor, and the mistake that makes it
 tile_costs.py        what was held, and which tiles were visited
 states.py            states of an online softmax; merged_states.py: two of them made one

@@ -2,15 +2,18 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
+from ...alone import Calls, copied, input_of
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...verdict import Property
-from .calls import Calls, input_of
 from .columns import column, mistaken
 from .compare import right, tensors
+from .own_work import own_work
 from .rows import row
 from .tile_costs import holds_tiles, visits
 
@@ -47,7 +50,8 @@ class Tiles:
             for each in (q, dout, lse, delta):
                 each[: self.begin] = math.nan
         keys = f"{self.keys} keys from position {self.start}, {n} queries, tiles of {self.tile} queries"
-        return input_of(f"{keys} ({self.about})", (*given, self.start, self.tile), (self, *expected))
+        given = *given, self.start, self.tile
+        return input_of(partial(copied, given), f"{keys} ({self.about})", (self, *expected))
 
 
 CASES = (
@@ -65,9 +69,10 @@ CASES = (
 
 
 def properties(answer):
-    calls = Calls(answer, [tiles.input() for tiles in CASES])
+    watched = Watched(answer, torchs="attention")
+    calls = Calls(watched, [tiles.input() for tiles in CASES])
     yield Property("runs", "the gradients dk [s, d] and dv [s, e] come back", lambda: came_back(calls))
-    yield Property("own work", "neither the library's nor torch's", calls.own_work)
+    yield Property("own work", "neither the library's nor torch's", calls.together(own_work(watched)))
     yield Property("dv", "of one tile: weights^T dout", calls.each(gradient("dv"), about("one tile)")))
     yield Property("dk", "of one tile: dscores^T q / sqrt(d)", calls.each(gradient("dk"), about("one tile)")))
     yield Property("sums", "over tiles of queries, with the weights of all keys", calls.each(both, about("square")))
@@ -90,12 +95,12 @@ def came_back(calls):
 
 
 def form(trial):
-    tiles = trial.case.expected[0][0]
+    tiles = trial.case.expected[0]
     tensors(trial, NAMES, [(tiles.keys, D), (tiles.keys, E)])
 
 
 def visited(trial):
-    tiles = trial.case.expected[0][0]
+    tiles = trial.case.expected[0]
     why = f"The first key stands at {tiles.start}: a tile of queries that ends before it sees none"
     visits(trial, tiles.queries - tiles.begin, tiles.tile, 2 * tiles.keys * (D + E), why)
     if tiles.poisoned and any(each.isnan().any() for each in trial.returned[0]):
@@ -114,7 +119,7 @@ def finite(trial):
 def gradient(name):
     def judge(trial):
         place = NAMES.index(name)
-        got, expected = trial.returned[0][place], trial.case.expected[0][1 + place]
+        got, expected = trial.returned[0][place], trial.case.expected[1 + place]
 
         def suspects():
             return {words: pair[place] for words, pair in mistaken(*finite(trial)).items()}
@@ -136,7 +141,7 @@ def both(trial):
 
 
 def held(trial):
-    tiles = trial.case.expected[0][0]
+    tiles = trial.case.expected[0]
     numbers = tiles.keys * (tiles.tile + D + E)
     holds_tiles(trial, TILES * numbers, tiles.keys * (tiles.queries - tiles.begin))
 

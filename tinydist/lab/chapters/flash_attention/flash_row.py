@@ -2,14 +2,17 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
+from ...alone import Calls, copied, input_of
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...verdict import Property
-from .calls import Calls, input_of
 from .compare import right, tensors
+from .own_work import own_work
 from .rows import mistaken, row
 from .tile_costs import holds_tiles, visits
 
@@ -45,7 +48,8 @@ class Tiles:
         if self.poisoned:
             k[self.visible :] = v[self.visible :] = math.nan
         queries = f"{self.queries} queries from position {self.start}, {self.keys} keys, tiles of {self.tile} keys"
-        return input_of(f"{queries} ({self.about})", (q, k, v, self.start, self.tile), (self, *expected))
+        given = q, k, v, self.start, self.tile
+        return input_of(partial(copied, given), f"{queries} ({self.about})", (self, *expected))
 
 
 CASES = (
@@ -64,9 +68,10 @@ CASES = (
 
 
 def properties(answer):
-    calls = Calls(answer, [tiles.input() for tiles in CASES])
+    watched = Watched(answer, torchs="attention")
+    calls = Calls(watched, [tiles.input() for tiles in CASES])
     yield Property("runs", "the output [t, e] and the log-sum-exp [t] come back", lambda: came_back(calls))
-    yield Property("own work", "neither the library's nor torch's", calls.own_work)
+    yield Property("own work", "neither the library's nor torch's", calls.together(own_work(watched)))
     yield Property("one tile", "scores, mask, softmax, log-sum-exp", calls.each(attended, about("one tile)")))
     yield Property("rescaling", "a new maximum changes the unit", calls.each(attended, about("below the")))
     yield Property("diagonal", "wherever it crosses a tile", calls.each(attended, about("of a tile)")))
@@ -90,12 +95,12 @@ def came_back(calls):
 
 
 def form(trial):
-    tiles = trial.case.expected[0][0]
+    tiles = trial.case.expected[0]
     tensors(trial, NAMES, [(tiles.queries, E), (tiles.queries,)])
 
 
 def visited(trial):
-    tiles = trial.case.expected[0][0]
+    tiles = trial.case.expected[0]
     why = f"The last query stands at {tiles.start + tiles.queries - 1}: no query sees a tile that begins after it"
     visits(trial, tiles.visible, tiles.tile, tiles.queries * (D + E), why)
     if tiles.poisoned and trial.returned[0][0].isnan().any():
@@ -111,7 +116,7 @@ def finite(trial):
 
 
 def attended(trial):
-    tiles, *expected = trial.case.expected[0]
+    tiles, *expected = trial.case.expected
     q, *_ = trial.case.arguments(0)
     wrong = None
     for place, name in enumerate(NAMES):
@@ -131,7 +136,7 @@ def unknown(got):
 
 
 def held(trial):
-    tiles = trial.case.expected[0][0]
+    tiles = trial.case.expected[0]
     numbers = tiles.queries * (tiles.tile + E + 1)
     holds_tiles(trial, TILES * numbers, tiles.queries * tiles.visible)
 

@@ -2,16 +2,19 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
+from ...alone import Calls, copied, input_of
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...ranks import came_to_its_end
 from ...values import kind
 from ...verdict import Property
-from .calls import Calls, input_of
 from .compare import alike, first_difference, one_tensor
+from .own_work import own_work
 from .rows import row
 from .tile_costs import holds_tiles, visits
 
@@ -43,7 +46,7 @@ class Lengths:
     def input(self):
         given = self.tensors()
         about = f"{self.queries} queries, {self.keys} keys, tiles of {self.tile} ({self.about})"
-        return input_of(about, (*given, self.tile), (self, naive(*given)))
+        return input_of(partial(copied, (*given, self.tile)), about, (self, naive(*given)))
 
 
 def naive(q, k, v, window=0):
@@ -71,9 +74,10 @@ CASES = (
 
 
 def properties(answer):
-    calls = Calls(answer, [lengths.input() for lengths in CASES])
+    watched = Watched(answer, torchs="attention")
+    calls = Calls(watched, [lengths.input() for lengths in CASES])
     yield Property("runs", "for all lengths, also with a short last tile", lambda: runs(calls))
-    yield Property("own work", "neither the library's nor torch's", calls.own_work)
+    yield Property("own work", "neither the library's nor torch's", calls.together(own_work(watched)))
     yield Property("rescaling", "a new maximum changes the unit", calls.each(attended, in_tiles))
     yield Property("diagonal", "all tiles that a query sees are visited", calls.each(attended, diagonal))
     yield Property("nothing", "a query that sees no key gets zeros", calls.each(zeros, about("see nothing")))
@@ -107,7 +111,7 @@ def runs(calls):
 
 
 def ended(trial):
-    lengths = trial.case.expected[0][0]
+    lengths = trial.case.expected[0]
     try:
         came_to_its_end(trial)
     except Wrong as wrong:
@@ -124,11 +128,11 @@ def form(trial):
     got = trial.returned[0]
     if not isinstance(got, torch.Tensor):
         raise Wrong(f"it returned {kind(got)}, where the output, a tensor, is right")
-    one_tensor("out", got, (trial.case.expected[0][0].queries, E))
+    one_tensor("out", got, (trial.case.expected[0].queries, E))
 
 
 def attended(trial):
-    lengths, expected = trial.case.expected[0]
+    lengths, expected = trial.case.expected
     got = trial.returned[0]
     if not alike(got, expected):
         raise Wrong(f"{first_difference('out', got, expected)}.\n{cause(lengths, got)}")
@@ -177,7 +181,7 @@ def tiled(q, k, v, tile, short=0, **mistakes):
 
 
 def zeros(trial):
-    lengths, _ = trial.case.expected[0]
+    lengths, _ = trial.case.expected
     got, blind = trial.returned[0], lengths.queries - lengths.keys
     if got[:blind].isnan().any():
         first = int(got.isnan().any(1).nonzero()[0])
@@ -195,7 +199,7 @@ def zeros(trial):
 
 
 def visited(trial):
-    lengths, _ = trial.case.expected[0]
+    lengths, _ = trial.case.expected
     sizes = [min(lengths.tile, lengths.queries - first) for first in range(0, lengths.queries, lengths.tile)]
     pairs = sum(size * seen for size, seen in zip(sizes, lengths.visible))
     why = "A tile of keys that begins after the last query of its tile is seen by none of them"
@@ -203,7 +207,7 @@ def visited(trial):
 
 
 def held(trial):
-    lengths, expected = trial.case.expected[0]
+    lengths, expected = trial.case.expected
     numbers = TILES * lengths.tile * (lengths.tile + E + 1) + expected.numel()
     holds_tiles(trial, numbers, lengths.queries * lengths.keys)
 

@@ -1,14 +1,16 @@
 """Two states of an online softmax, over different keys, made the state over the keys of both."""
 
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 
+from ...alone import Calls, copied, input_of
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...verdict import Property
-from .calls import Calls, input_of
 from .compare import alike, right, tensors
+from .own_work import own_work
 from .states import NAMES, hidden, mistaken, scores_of, state, values_of
 
 ROWS, WIDTH = 5, 3
@@ -19,7 +21,7 @@ def case(about, *scores):
     """The first two are merged by the answer."""
     parts = [(each, values_of(each.shape[1], WIDTH, seed)) for seed, each in enumerate(scores)]
     whole = state(torch.cat([each for each, _ in parts], 1), torch.cat([values for _, values in parts]))
-    return input_of(about, tuple(state(*each) for each in parts), whole)
+    return input_of(partial(copied, tuple(state(*each) for each in parts)), about, whole)
 
 
 def cases():
@@ -40,9 +42,10 @@ def orders():
 
 
 def properties(answer):
-    calls, folded = Calls(answer, cases()), Calls(in_all_orders(answer), orders())
+    watched = Watched(answer, torchs="attention")
+    calls, folded = Calls(watched, cases()), Calls(in_all_orders(answer), orders())
     yield Property("runs", "three tensors come back, of the shapes of a's", lambda: came_back(calls))
-    yield Property("own work", "neither the library's nor torch's", calls.own_work)
+    yield Property("own work", "neither the library's nor torch's", calls.together(own_work(watched)))
     yield Property("values", "the state over the keys of both", calls.each(merged, about("two states, 4")))
     yield Property("large", "scores of 300 and of -300", calls.each(merged, about("near")))
     yield Property("nothing", "a state that saw no key changes nothing", calls.each(merged, about("saw")))
@@ -55,14 +58,14 @@ def about(words):
 
 def came_back(calls):
     calls.end()
-    calls.each(lambda trial: tensors(trial, NAMES, [each.shape for each in trial.case.expected[0]]))()
+    calls.each(lambda trial: tensors(trial, NAMES, [each.shape for each in trial.case.expected]))()
 
 
 def merged(trial):
     a, b = trial.case.arguments(0)
     wrong = mistaken(a, b)
     for place, name in enumerate(NAMES):
-        got, expected = trial.returned[0][place], trial.case.expected[0][place]
+        got, expected = trial.returned[0][place], trial.case.expected[place]
         strange = ~got.isfinite() & expected.isfinite()
         if strange.any():
             row, column = strange.nonzero()[0].tolist()
@@ -107,7 +110,7 @@ def all_alike(trial):
                     "tensors, without *=, += and out="
                 )
     for how, result in trial.returned[0].items():
-        for name, got, expected in zip(NAMES, result, trial.case.expected[0]):
+        for name, got, expected in zip(NAMES, result, trial.case.expected):
             right(f"{name} {how}", got, expected, unknown="What does the result depend on, but for a and b?")
 
 

@@ -1,6 +1,6 @@
 """04_mixed_precision: compute in 16 bits, and lose nothing that matters.
 
-calls.py               answers that need no ranks; what may not be used
+own_work.py            what may not be used; casts.py: where rounding is the task
 scenarios.py           answers that do, in runs that differ in more than that
 bfloat16.py            rounding, by hand
 rounding_mistakes.py   what a wrong one may come from

@@ -6,13 +6,18 @@ Numbers with a sign bit of 0 are in the order of their bits, so rounding up is a
 into the exponent, and from the largest number to infinity.
 """
 
+from functools import partial
+
 import torch
 
+from ...alone import copied, input_of
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...values import kind
 from ...verdict import Property
-from .calls import Calls, input_of, no_cast, own_work
+from .casts import CastsNoted, no_cast
+from .own_work import own_work
 from .rounding_mistakes import MISTAKES, same
 
 STRIDE = 151  # of the upper halves that are tried
@@ -44,14 +49,15 @@ SHAPES = {
 
 def cases():
     for about, numbers in {**SHAPES, **NUMBERS}.items():
-        yield input_of(lambda numbers=numbers: (numbers.clone(),), about, expected=numbers)
+        yield input_of(partial(copied, (numbers,)), about, numbers)
 
 
 def properties(answer):
-    calls = Calls(answer, cases())
+    watched = Watched(answer)
+    calls = CastsNoted(watched, cases())
     nearest, ties, small, large, none = ((lambda case, about=about: case.about == about) for about in NUMBERS)
     yield Property("runs", "float32 of the shape of x comes back, and x stays", lambda: came_back(calls))
-    yield Property("own work", "not the library's", own_work(answer))
+    yield Property("own work", "not the library's", calls.together(own_work(watched)))
     yield Property("by hand", "no tensor of 16-bit numbers", calls.each(no_cast))
     yield Property("nearest", "to the closer of the two neighbors", calls.each(rounded, nearest))
     yield Property("ties", "from the middle, to the even one", calls.each(rounded, ties))
@@ -66,7 +72,7 @@ def came_back(calls):
 
 
 def form(trial):
-    (given,), got, before = trial.arguments[0], trial.returned[0], trial.case.expected[0]
+    (given,), got, before = trial.arguments[0], trial.returned[0], trial.case.expected
     if not isinstance(got, torch.Tensor):
         raise Wrong(f"it returned {kind(got)}, where a tensor is right")
     if got.dtype != torch.float32:
@@ -81,7 +87,7 @@ def form(trial):
 
 
 def rounded(trial):
-    got, x = trial.returned[0], trial.case.expected[0]
+    got, x = trial.returned[0], trial.case.expected
     right = x.bfloat16().float()
     wrong = ~same(got, right)
     if wrong.any():

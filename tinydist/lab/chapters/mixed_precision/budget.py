@@ -3,11 +3,13 @@
 import math
 from functools import cache, partial
 
+from ...alone import Calls, input_of
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...values import kind
 from ...verdict import Property
-from .calls import Calls, input_of, own_work
+from .own_work import own_work
 from .recipes import BLOCK, MOMENTS, PURPOSES, RECIPES, measured
 
 SMALL = [(BLOCK * 4, BLOCK * 12), (BLOCK * 30,)]  # sizes of a model's tensors
@@ -25,8 +27,9 @@ def cases():
 
 
 def properties(answer):
-    calls = Calls(answer, cases())
-    yield Property("own work", "predicted, not measured by the lab", own_work(answer))
+    watched = Watched(answer)
+    calls = Calls(watched, cases())
+    yield Property("own work", "predicted, not measured by the lab", calls.together(own_work(watched)))
     yield Property("runs", "bytes by purpose come back", lambda: came_back(calls))
     yield Property("parameters", "what the model computes with", calls.each(partial(right, "parameters"), small))
     yield Property("gradients", "in each format in which they are held", calls.each(partial(right, "gradients"), small))
@@ -35,7 +38,7 @@ def properties(answer):
 
 
 def large(case):
-    return case.expected[0][1] == BILLIONS
+    return case.expected[1] == BILLIONS
 
 
 def small(case):
@@ -62,7 +65,7 @@ def form(trial):
 
 
 def right(purpose, trial):
-    recipe, sizes = trial.case.expected[0]
+    recipe, sizes = trial.case.expected
     n, got, held = sum(sizes), trial.returned[0][purpose], measure(recipe, sizes)[purpose]
     if not math.isclose(got, held, rel_tol=1e-9):
         raise Wrong(f"your {purpose} have {got / n:.5g} bytes a parameter. {reason(purpose, recipe, got, held, n)}")

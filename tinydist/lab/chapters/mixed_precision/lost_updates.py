@@ -13,12 +13,15 @@ from functools import partial
 import torch
 
 from ....precision import bits_of
+from ...alone import input_of
 from ...errors import Wrong
 from ...exercise import exercise
 from ...limit import TooLong
+from ...own_work import Watched
 from ...values import kind
 from ...verdict import Property
-from .calls import Calls, input_of, no_cast, own_work
+from .casts import CastsNoted, no_cast
+from .own_work import own_work
 from .spacing import MISTAKES, gap
 from .weights_and_updates import ALL, KINDS, sample
 
@@ -30,10 +33,11 @@ def cases():
 
 
 def properties(answer):
-    calls = Calls(answer, cases())
+    watched = Watched(answer)
+    calls = CastsNoted(watched, cases())
     between, powers_of_two, half, tiny, _ = (lambda case, about=about: case.about.endswith(about) for about in KINDS)
     yield Property("runs", "two tensors come back: lost (bool), steps (whole numbers)", lambda: came_back(calls))
-    yield Property("own work", "not the library's", own_work(answer))
+    yield Property("own work", "not the library's", calls.together(own_work(watched)))
     yield Property("predicted", "no tensor of 16-bit numbers", calls.each(no_cast))
     yield Property("lost", "what is below half of the spacing", calls.each(right_lost, between))
     yield Property("powers", "below a power of two, the spacing is half as much", calls.each(right_lost, powers_of_two))

@@ -11,12 +11,13 @@ from ....simulator.record import Issue
 from ...errors import Wrong
 from ...exercise import exercise
 from ...messages import draw_traffic, many, of
+from ...own_work import Watched
 from ...values import kind
 from ...verdict import Property
-from .calls import own_work
 from .fp16_step import Plan, case_of, flat, train
 from .many_steps import adds_up, follows
 from .movement import moves, start
+from .own_work import own_work
 from .scenarios import Scenarios
 
 CASES = {
@@ -40,9 +41,10 @@ CASES = {
 
 
 def properties(answer):
-    trials = Scenarios(partial(train, answer), [case_of(about, plan) for about, plan in CASES.items()])
+    watched = Watched(answer)
+    trials = Scenarios(partial(train, watched), [case_of(about, plan) for about, plan in CASES.items()])
     yield Property("runs", "it ends on 1, 2 and 3 ranks, and says whether it made the step", lambda: came_back(trials))
-    yield Property("own work", "neither torch's scaler nor the library's", own_work(answer))
+    yield Property("own work", "neither torch's scaler nor the library's", trials.each(own_work(watched)))
     yield Property("mean", "one over all microbatches of all ranks", trials.each(moves, about("microbatch")))
     yield Property("overflow", "of one rank: no step, on no rank", trials.each(skips, about("overflow")))
     yield Property("clipping", "of the unscaled gradient", trials.each(moves, about("clipping")))

@@ -13,11 +13,12 @@ import torch.distributed as dist
 from ....simulator.matching import ranks_in_words
 from ...errors import Wrong
 from ...exercise import exercise
+from ...own_work import Watched
 from ...ranks import Case
 from ...values import close, kind
 from ...verdict import Property
-from .calls import own_work
 from .decision import one_number, put_in, tells
+from .own_work import own_work
 from .parts import CALM, ONE, Plan, by_turns, optimizer_of, part, plant
 from .scales import same_count, same_scale
 from .scenarios import Scenarios
@@ -76,9 +77,10 @@ def a_next_scale(given, scale, good_steps, rank, step):
 
 
 def properties(answer):
-    trials = Scenarios(partial(train, answer), cases())
+    watched = Watched(answer)
+    trials = Scenarios(partial(train, watched), cases())
     yield Property("runs", "it ends on 1, 2, 3 and 4 ranks without an error", trials.end)
-    yield Property("own work", "neither torch's scaler nor the library's", own_work(answer))
+    yield Property("own work", "neither torch's scaler nor the library's", trials.each(own_work(watched)))
     yield Property("skips", "an inf or NaN on one rank: no step, on no rank", trials.each(skips))
     yield Property("steps", "all other steps are taken, with unscaled gradients", trials.each(steps))
     yield Property("scale", "that of torch.amp.GradScaler, step for step", trials.each(same_scale))

@@ -9,9 +9,10 @@ from itertools import islice
 
 from ....pipeline_parallel import Action, Schedule, ScheduleError, analyze, parse, verify
 from ....pipeline_parallel.actions import MESSAGES
+from ...alone import input_of
 from ...errors import Wrong, indented
-from ...own_work import Watched
-from ...ranks import Case, Trials
+from ...own_work import Watched, calls_none_of
+from ...ranks import Trials
 from ...values import kind
 from ...verdict import Property
 
@@ -23,18 +24,13 @@ SOLVED = {
 MANY = 12  # actions for each microbatch of a stage: three at most are right
 
 
-class Setting(Case):
-    """The answer is asked on one rank, about a pipeline of another size."""
-
-    def __str__(self):
-        return self.about
-
-
 def setting(ranks, microbatches, **more):
+    """The answer is asked on one rank, about a pipeline of another size."""
     size = {"ranks": ranks, "microbatches": microbatches, **more}
     about = ", ".join(f"{name}={number}" for name, number in size.items())
     numbers = tuple(size.values())
-    return Setting(1, lambda _: numbers, about, numbers, kind=more.get("chunks", 1))  # stages a rank
+    stages = more.get("chunks", 1)  # a rank
+    return input_of(lambda: numbers, about, numbers, kind=stages)
 
 
 def ask(answer, kinds, ranks, microbatches, *more):
@@ -95,15 +91,10 @@ class Programs(Trials):
 
 def first_properties(programs, advice=lambda schedule, error: ""):
     """``advice(schedule, error)``: what else to say of a schedule that is rejected."""
+    own_work = calls_none_of(programs.answer, SOLVED, "write the order of passes yourself")
     yield Property("own work", "none of the schedules that there are", programs.each(own_work))
     yield Property("runs", "it gives the actions of every rank", programs.end)
     yield Property("verified", "the verifier finds no rule broken", programs.each_schedule(partial(verified, advice)))
-
-
-def own_work(trial):
-    for home, name in SOLVED.items():
-        if trial.answer.calls(home, trial.case.ranks):
-            raise Wrong(f"you call {name}, where this is solved; write the order of passes yourself")
 
 
 def verified(advice, schedule, *size):

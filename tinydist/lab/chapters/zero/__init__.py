@@ -1,7 +1,6 @@
 """06_zero: one ladder from DDP to fully sharded, a rung an exercise.
 
-own_work.py           what may be used, and how much was sent
-heard.py              whether numbers come through the collectives
+own_work.py           what may be used
 held.py               what a rank holds
 adam_mistakes.py      Adam on all ranks' gradients, and what mistakes lead to
 sharded_adam.py       stage 1: the optimizer's states

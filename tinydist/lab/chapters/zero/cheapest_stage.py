@@ -2,12 +2,11 @@
 
 from math import isclose, isfinite
 
+from ...alone import Calls, input_of
 from ...errors import Wrong
 from ...exercise import exercise
-from ...own_work import Watched
-from ...ranks import Case, Trials
+from ...own_work import Watched, calls_none_of
 from ...verdict import Property
-from ..data_parallel.own_work import own_work
 from .measured import SMALL, STAGES, measured_sent, measured_states, sent
 from .own_work import FINISHED
 from .plan_mistakes import GB, held_by, near, why_held, why_sent
@@ -35,22 +34,17 @@ MEASURED = [
 ]
 
 
-class Setting(Case):
-    """The function is asked on one rank, about a world of another size."""
-
-    def __str__(self):
-        return self.about
-
-
 def setting(*given):
     about = ", ".join(f"{name}={value:.10g}" for name, value in zip(GIVEN, given))
-    return Setting(1, lambda _: given, about, given)
+    return input_of(lambda: given, about, given)
 
 
 def properties(answer):
     watched = Watched(answer)
-    plans, small = (Trials(watched, [setting(*given) for given in each]) for each in (PLANS, MEASURED))
-    yield Property("own work", "it predicts, and runs no stage", plans.each(own_work(watched, MEASURE, "predict it")))
+    plans, small = (Calls(watched, [setting(*given) for given in each]) for each in (PLANS, MEASURED))
+    yield Property(
+        "own work", "it predicts, and runs no stage", plans.together(calls_none_of(watched, MEASURE, "predict it"))
+    )
     yield Property("runs", f"it ends for {len(PLANS)} settings", plans.end)
     yield Property("form", "stage, held, sent and seconds; or None", plans.each(form))
     yield Property("held", "model states and activations, as the named stage holds them", plans.each(held))

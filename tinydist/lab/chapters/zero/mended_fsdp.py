@@ -6,17 +6,17 @@ import torch
 import torch.distributed as dist
 
 from ....simulator.matching import ranks_in_words
+from ...collectives import collectives, each_sends, only_these, waited
 from ...errors import Wrong
 from ...exercise import exercise
+from ...heard import LOUD, REDUCES, heard, loud
 from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...values import close
 from ...verdict import Property
-from ..data_parallel.own_work import collectives, waited
 from .fsdp_mistakes import suspects
-from .heard import LOUD, REDUCES, heard, loud
 from .held import at_most, peak_besides
-from .own_work import HOLDS, each_sends, only_these, own_work
+from .own_work import HOLDS, INSTEAD, own_work
 from .resumed_training import (
     ACTIVATION,
     CLIPPED,
@@ -142,7 +142,7 @@ def peak(trial):
 
 
 def nbytes(trial):
-    only_these(trial, {"all_gather", "reduce_scatter", SUMMED})
+    only_these(trial, {"all_gather", "reduce_scatter", SUMMED}, INSTEAD)
     p, (_, max_norm) = trial.case.ranks, trial.case.expected
     norms = [call.nbytes for call in collectives(trial) if call.name == SUMMED]
     if any(each > NUMBER for each in norms):

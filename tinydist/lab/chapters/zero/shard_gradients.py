@@ -6,19 +6,19 @@ import torch
 import torch.distributed as dist
 
 from ....simulator.matching import ranks_in_words
+from ...collectives import collectives, each_sends, only_these, waited
 from ...errors import Wrong
 from ...exercise import exercise
+from ...heard import LOUD, heard, loud
 from ...messages import many
 from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...values import close
 from ...verdict import Property
-from ..data_parallel.own_work import collectives, waited
 from .chain import LAYER, inputs, loss, model, noted
 from .gradient_mistakes import LAYERS, alike, gradients, shards, suspects
-from .heard import LOUD, heard, loud
 from .held import at_most, held_now, peak_besides
-from .own_work import HOLDS, each_sends, only_these, own_work
+from .own_work import HOLDS, INSTEAD, own_work
 
 STEPS = 2
 
@@ -147,7 +147,7 @@ def kept(trial):
 
 
 def nbytes(trial):
-    only_these(trial, {"reduce_scatter"})
+    only_these(trial, {"reduce_scatter"}, INSTEAD)
     p = trial.case.ranks
     each_sends(
         trial, STEPS * LAYERS * (p - 1) * LAYER // p, f"{STEPS} steps x {LAYERS} layers x (p-1)/p x {LAYER:,} bytes"

@@ -7,18 +7,18 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from ....simulator.matching import ranks_in_words
+from ...collectives import each_sends, only_these, waited
 from ...errors import Wrong
 from ...exercise import exercise
+from ...heard import LOUD, heard, loud
 from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...values import close, first_difference
 from ...verdict import Property
-from ..data_parallel.own_work import waited
 from .adam_mistakes import STEPS, adam, gradient, pieces, start, suspects, total, trained
 from .chain import noted
-from .heard import LOUD, heard, loud
 from .held import at_most, held_now
-from .own_work import HOLDS, each_sends, only_these, own_work
+from .own_work import HOLDS, INSTEAD, own_work
 
 FLOAT = 4  # bytes
 SIZES = [(1, 60), (2, 120), (2, 91), (3, 100), (3, 4)]  # ranks, weights
@@ -114,7 +114,7 @@ def memory(trial):
 
 
 def nbytes(trial):
-    only_these(trial, {"reduce_scatter", "all_gather"})
+    only_these(trial, {"reduce_scatter", "all_gather"}, INSTEAD)
     p, k = trial.case.ranks, own_size(trial)
     each_sends(
         trial, STEPS * 2 * (p - 1) * FLOAT * k, f"{STEPS} steps x 2(p-1)/p x {FLOAT * k * p} bytes", times_as_much

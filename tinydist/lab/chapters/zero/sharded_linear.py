@@ -6,18 +6,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ...collectives import each_sends, only_these, waited
 from ...errors import Wrong
 from ...exercise import exercise
+from ...heard import LOUD, heard, loud
 from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...values import close
 from ...verdict import Property
-from ..data_parallel.own_work import waited
 from .chain import ACTIVATION, LAYER, WIDTH, inputs, loss, noted, part, weights
-from .heard import LOUD, heard, loud
 from .held import at_most, held_now
 from .linear_mistakes import in_one_process, mean_of, suspects
-from .own_work import HOLDS, each_sends, only_these, own_work
+from .own_work import HOLDS, INSTEAD, own_work
 
 LAYERS, STEPS, CHANGE = 5, 2, 0.5
 ACTIVATIONS = LAYERS * 4 * ACTIVATION  # an input, a product, a tanh, and one more
@@ -163,7 +163,7 @@ def peak(trial):
 
 
 def nbytes(trial):
-    only_these(trial, {"all_gather", "reduce_scatter"})
+    only_these(trial, {"all_gather", "reduce_scatter"}, INSTEAD)
     p = trial.case.ranks
     each_sends(
         trial, STEPS * LAYERS * 3 * (p - 1) * LAYER // p, f"{STEPS} steps x {LAYERS} layers x 3(p-1)/p x {LAYER:,}", why

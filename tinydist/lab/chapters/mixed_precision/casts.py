@@ -1,29 +1,15 @@
-"""Answers that need no ranks, called with one input after another; and what the answers of this chapter may not use."""
+"""Casts to 16 and 8 bits, which torch rounds in: answers that do the rounding themselves may use none."""
 
 from functools import cached_property
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...alone import Calls
 from ...errors import Wrong
-from ...messages import borrowed
-from ...ranks import Case, Trials
 
 SHORT = (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2)
-SOLVED = ("tinydist.precision", "tinydist.lab.chapters", "torch.amp", "torch.cuda.amp")
 CALLED = {"_to_copy": "a cast (.to, .bfloat16, .half, autocast)", "lift_fresh": "torch.tensor"}  # by the learner
-
-
-class Input(Case):
-    """Told by what it is about alone: it is called on one rank."""
-
-    def __str__(self):
-        return self.about
-
-
-def input_of(arguments, about, expected=None):
-    """``arguments()``: a tuple, made anew."""
-    return Input(1, lambda rank: arguments(), about, [expected])
 
 
 class Short(TorchDispatchMode):
@@ -48,38 +34,25 @@ def short(values):
     return [dtype for each in values for dtype in short(each)] if isinstance(values, list | tuple) else []
 
 
-class Calls(Trials):
+class CastsNoted(Calls):
     def __init__(self, answer, cases):
         self.modes = []  # one for each case
-        super().__init__(self.watched(answer), cases)
+        super().__init__(self.noted(answer), cases)
 
-    def watched(self, answer):
-        def watched(*arguments):
+    def noted(self, answer):
+        def noted(*arguments):
             self.modes.append(Short())
             with self.modes[-1]:
                 return answer(*arguments)
 
-        return watched
+        return noted
 
     @cached_property
     def all(self):
         trials = super().all
         for trial, mode in zip(trials, self.modes):
             trial.short = mode.found
-            if isinstance(trial.error, Exception):
-                trial.error.__notes__ = []  # on which rank
         return trials
-
-
-def own_work(answer):
-    """A judge: it is not the library's, or torch's, in disguise."""
-
-    def judge():
-        for home in SOLVED:
-            if borrowed(answer, home):
-                raise Wrong(f"you use {home}, where this is solved; here it is for you to do")
-
-    return judge
 
 
 def no_cast(trial):
