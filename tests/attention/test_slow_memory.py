@@ -78,6 +78,15 @@ def test_less_is_moved_at_the_sizes_of_the_paper():
     ]
 
 
+def test_tiles_are_visited_by_columns_or_by_rows():
+    first, second = SlowMemory(), SlowMemory()
+    flash_1(first, *inputs(5, 7, 3), 4 * 3 * DOUBLE * 3)  # tiles of 3
+    flash_2(second, *inputs(5, 7, 3), 4 * 3 * DOUBLE * 3)
+    rows, columns = [slice(0, 3), slice(3, 5)], [slice(0, 3), slice(3, 6), slice(6, 7)]
+    assert first.visited == [(row, column) for column in columns for row in rows]
+    assert second.visited == [(row, column) for row in rows for column in columns]
+
+
 def test_bytes_follow_the_dtype():
     memory = SlowMemory()
     naive(memory, *inputs(10, 10, 4, torch.float16))

@@ -37,6 +37,12 @@ def test_the_end_of_the_run_is_drawn():
     assert sum(last.values()) in vertices[vertices[:, 0] == vertices[:, 0].max(), 1]
 
 
+def test_lines_are_as_high_as_they_say():
+    axes = visuals.memory(run_of("star"), lines={"one tensor": 400, "two": 800}).axes[0]
+    assert [line.get_ydata()[0] for line in axes.lines[2:]] == [400, 800]
+    assert [text.get_text() for text in axes.texts] == ["one tensor", "two"]
+
+
 def test_a_rank_that_is_not_there():
     with pytest.raises(ValueError, match="the run has ranks 0 to 3, but rank 4 was asked for"):
         visuals.memory(run_of("star"), rank=4)

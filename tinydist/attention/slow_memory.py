@@ -30,10 +30,14 @@ from .online_softmax import Part, finish, merge, nothing, part
 
 
 class SlowMemory:
-    """Counts the bytes that are ``loaded`` to fast memory and ``stored`` from it."""
+    """Counts the bytes that are ``loaded`` to fast memory and ``stored`` from it.
+
+    visited:  (rows, columns) of the tiles of scores that were computed, in order.
+    """
 
     def __init__(self):
         self.loaded = self.stored = 0
+        self.visited = []
 
     @property
     def moved(self):
@@ -72,6 +76,7 @@ def flash_1(memory, q, k, v, fast_bytes):
     for columns in tiles(slice(0, len(k)), stays):
         keys, values = memory.load(k[columns]), memory.load(v[columns])
         for rows in tiles(slice(0, len(q)), passes):
+            memory.visited.append((rows, columns))
             queries, maximum, total, out = (memory.load(each[rows]) for each in (q, *known))
             scores = queries @ keys.mT / math.sqrt(q.shape[1])
             state = merge(Part(maximum, total, out * total), part(scores, values))
@@ -88,6 +93,7 @@ def flash_2(memory, q, k, v, fast_bytes):
         queries = memory.load(q[rows])
         state = nothing(queries, v.shape[1])
         for columns in tiles(slice(0, len(k)), passes):
+            memory.visited.append((rows, columns))
             keys, values = memory.load(k[columns]), memory.load(v[columns])
             state = merge(state, part(queries @ keys.mT / math.sqrt(q.shape[1]), values))
         for place, each in zip((out, lse), finish(state)):

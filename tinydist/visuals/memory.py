@@ -9,8 +9,11 @@ MOMENTS = 400  # more cannot be told apart
 
 
 @picture
-def memory(run, rank=0):
-    """Draw the memory of one rank, with the peak marked."""
+def memory(run, rank=0, lines=None):
+    """Draw the memory of one rank, with the peak marked.
+
+    lines:  name -> bytes, as high as which something would be: a dotted line for each.
+    """
     if rank not in range(len(run.memory)):
         raise ValueError(f"memory: the run has ranks 0 to {len(run.memory) - 1}, but rank {rank} was asked for")
     held, seconds = run.memory[rank], run.seconds
@@ -22,6 +25,7 @@ def memory(run, rank=0):
     figure, axes = canvas()
     draw_stack(axes, times, states, [purpose for purpose in MEMORY if any(state[purpose] for state in states)])
     mark_peak(axes, held, when)
+    draw_lines(axes, lines or {})
     label(axes, held, seconds)
     return figure
 
@@ -62,6 +66,13 @@ def draw_stack(axes, times, states, purposes):
 def mark_peak(axes, held, when):
     axes.axhline(held.peak, color="black", linewidth=0.8, linestyle="--")
     axes.plot([when], [held.peak], "kv", markersize=6, clip_on=False)
+
+
+def draw_lines(axes, lines):
+    place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
+    for name, nbytes in lines.items():
+        axes.axhline(nbytes, color="black", linewidth=0.7, linestyle=":")
+        axes.annotate(name, (0, nbytes), (3, -2), va="top", fontsize=8, **place)
 
 
 def label(axes, held, seconds):
