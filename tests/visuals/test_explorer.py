@@ -74,6 +74,17 @@ def test_an_error_after_a_move_is_told_under_the_picture():
     assert explorer.line.value == "<pre>0.5</pre>"
 
 
+def test_an_error_takes_the_picture_of_other_values_away():
+    explorer = visuals.Explorer(lambda end: timeline_until(20 / end), end=ipywidgets.IntSlider(1, 0, 2))
+    before = explorer.image.value
+    explorer.controls["end"].value = 0
+    assert explorer.image.value == b"" and explorer.image.layout.display == "none"
+    assert repr(explorer) == "Explorer(end=0)\nZeroDivisionError: division by zero"
+    assert "image/png" not in explorer._repr_mimebundle_()
+    explorer.controls["end"].value = 1
+    assert explorer.image.value == before and explorer.image.layout.display is None
+
+
 def test_an_error_at_first_is_an_error():
     with pytest.raises(ZeroDivisionError):
         visuals.Explorer(lambda n: 1 / n, n=ipywidgets.IntSlider(0))

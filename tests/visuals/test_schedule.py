@@ -10,21 +10,24 @@ from tinydist.visuals.schedule import KINDS, colors, covered
 
 
 def bars(figure):
-    """(row, from, to, color) of each bar, its strength aside."""
+    """(row, from, to, color) of each bar."""
     found = []
     for bar in figure.axes[0].patches:
         left, low = bar.get_xy()
         row = round(low + bar.get_height() / 2)
-        found.append((row, left, left + bar.get_width(), to_rgba(bar.get_facecolor(), 1)))
+        found.append((row, left, left + bar.get_width(), bar.get_facecolor()))
     return found
 
 
 def expected(analysis):
     for rank, program in enumerate(analysis.schedule.programs):
+        stages = analysis.schedule.stages_of(rank)
         for each, start, end in zip(program, analysis.start[rank], analysis.end[rank]):
             for part in each.parts:
                 if part.kind in KINDS:
-                    yield rank, start, end, to_rgba(KINDS[part.kind][1]["facecolor"])
+                    paler = 0.6 * stages.index(part.stage) / len(stages)
+                    color = np.array(to_rgba(KINDS[part.kind][1]["facecolor"]))
+                    yield rank, start, end, tuple(paler + (1 - paler) * color)
 
 
 @pytest.mark.parametrize("name", ["GPipe", "1F1B", "interleaved 1F1B", "ZB-V", "DualPipeV"])
@@ -33,13 +36,30 @@ def test_each_bar_is_a_pass(name):
     drawn, passes = sorted(bars(visuals.schedule(analysis))), sorted(expected(analysis))
     assert len(drawn) == len(passes)
     np.testing.assert_allclose([bar[:3] for bar in drawn], [each[:3] for each in passes])
-    assert [bar[3] for bar in drawn] == [each[3] for each in passes]
+    np.testing.assert_allclose([bar[3] for bar in drawn], [each[3] for each in passes])
 
 
 def test_numbers_of_microbatches():
     figure = visuals.schedule(analyze(make_schedule("1F1B", 2, 3)))
     texts = sorted(text.get_text() for text in figure.axes[0].texts)
     assert texts == sorted(str(number) for number in [0, 1, 2] * 4)
+
+
+def test_no_number_without_room_for_its_digits():
+    """33 s: a forward has room for 0 to 9, and a backward for two digits."""
+    texts = [text.get_text() for text in visuals.schedule(analyze(make_schedule("GPipe", 1, 14))).axes[0].texts]
+    assert sorted(texts, key=int) == [str(number) for number in [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]] + [
+        *["7", "7", "8", "8", "9", "9", "10", "11", "12", "13"]
+    ]
+
+
+def test_hatches_leave_room_for_the_number():
+    axes = visuals.schedule(analyze(make_schedule("ZB-H1", 1, 2))).axes[0]
+    backs = [each.get_paths() for each in axes.collections]  # of I, of W
+    spans = [sorted((path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in paths) for paths in backs]
+    middles = [text.get_position()[0] for text in axes.texts]
+    assert [len(each) for each in spans] == [4, 4]
+    assert not any(start < middle < end for each in spans for start, end in each for middle in middles)
 
 
 def test_the_line(capsys):

@@ -15,11 +15,13 @@ stages (so v times as many, each 1/v as large):
     ZB-V                0 if F = I = W       2P                  2x
     DualPipeV           (P-1) (F&B + B - 3W) 2P + 1              2x       of a stage: two a rank; F&B: both overlapped
 
-For M >= 2P - 1, and W <= I in the lines with W. DualPipeV's is the published one; it is met where F = I, F&B = F + B.
+For M >= 2P - 1, and W <= I in the lines with W. With v = 1 interleaved 1F1B is not 1F1B: its warm-up is twice as long,
+and 2P - 1 are held. DualPipeV's is the published one; it is met where F = I, F&B = F + B.
 
 Sources: Huang et al., GPipe, 2019; Narayanan et al., Megatron-LM, 2021 (1F1B and interleaved: section 2.2);
 Lamy-Poirier, Breadth-First Pipeline Parallelism, 2023; Qi et al., Zero Bubble Pipeline Parallelism, 2024 (ZB-H1, ZB-H2:
-section 2; ZB-V: Pipeline Parallelism with Controllable Memory, 2024); DeepSeek-AI, DualPipe (DualPipeV), 2025.
+section 2; ZB-V: Pipeline Parallelism with Controllable Memory, 2024); DualPipeV: Sea AI Lab's "cut in half" of
+DeepSeek-V3's DualPipe, which has each parameter twice (README of deepseek-ai/DualPipe, 2025).
 
 A rank's program is written as its passes, (stage, kind). Each kind of pass of a stage takes the microbatches in turn.
 """

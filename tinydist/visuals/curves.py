@@ -1,15 +1,18 @@
 """Numbers that grow: a line for each name, over the same points."""
 
+from math import isfinite
+
 from .palette import BLUE, GREEN, ORANGE, PURPLE, RED, canvas, legend_beside, picture
 from .words import digits
 
 LOOKS = list(zip((BLUE, ORANGE, GREEN, PURPLE, RED), "os^Dv", ("-", "--", "-.", ":", "-")))
-MOST_TICKS = 8
+MOST_TICKS, MOST_MARKERS = 8, 25
+MOST_DOUBLED = 100_000
 
 
 @picture
 def curves(points, values, x, y, limit=None, log=False):
-    """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count.
+    """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count. NaN is no point.
 
     limit:  (name, number): a horizontal line, at which something changes.
     log:    both axes have powers.
@@ -23,11 +26,14 @@ def curves(points, values, x, y, limit=None, log=False):
     print("; ".join(grow), f"[{y}]")
     figure, axes = canvas()
     if log:
-        axes.set_xscale("log", base=2)
+        doublings = points[-1] <= MOST_DOUBLED * points[0]  # else powers of 10, written as such
+        axes.set_xscale("log", base=2 if doublings else 10)
         axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
+        if doublings:
+            axes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
     for (name, numbers), (color, marker, line) in zip(values.items(), LOOKS):
-        axes.plot(points, numbers, line, color=color, marker=marker, markersize=4, label=name)
+        marks = {"marker": marker, "markersize": 4, "markevery": -(-len(points) // MOST_MARKERS)}
+        axes.plot(points, numbers, line, color=color, label=name, **marks)
     legend_beside(axes, axes.lines)
     if len(points) <= MOST_TICKS:
         axes.set_xticks(points)
@@ -40,4 +46,6 @@ def curves(points, values, x, y, limit=None, log=False):
 
 
 def short(number):
+    if not isfinite(number):
+        return str(number)
     return f"{number:,.0f}" if number == int(number) or number >= 1000 else digits(number)

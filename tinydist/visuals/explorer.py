@@ -46,7 +46,9 @@ class Explorer(VBox):
         try:
             self.redraw()
         except Exception as error:  # there is no cell under which it would be shown
-            self.line.value = f"<pre>{escape(f'{type(error).__name__}: {error}')}</pre>"
+            self.image.value, self.image.layout.display = b"", "none"  # it is of other values
+            self.text = f"{type(error).__name__}: {error}"
+            self.line.value = f"<pre>{escape(self.text)}</pre>"
 
     def __repr__(self):
         values = ", ".join(f"{name}={value!r}" for name, value in self.values.items())

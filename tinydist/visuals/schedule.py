@@ -1,13 +1,16 @@
 """A pipeline schedule in time: who does which pass of which microbatch, and who is idle.
 
-Each rank has a row, each pass a bar with the number of its microbatch; later stages of a rank are paler. White is the
-bubble. Of an overlap, forward is above and backward below. A schedule of more passes than can be told apart is
-summarized: its beginning and its end, where each point has the color of what most of its time goes into.
+Each rank has a row, each pass a bar with the number of its microbatch, beside which it may be hatched; later stages of
+a rank are paler. White is the bubble. Of an overlap, forward is above and backward below. A schedule of more passes
+than can be told apart is summarized: its beginning and its end, where each point has the color of what most of its time
+goes into.
 """
+
+from collections import defaultdict
 
 import numpy as np
 from matplotlib.colors import to_rgb
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from .palette import BLUE, GREEN, ORANGE, canvas, legend_beside, picture
 from .words import percent
@@ -16,11 +19,11 @@ KINDS = {  # kind -> what it is called, and its look
     "F": ("forward", {"facecolor": BLUE, "edgecolor": "white"}),
     "B": ("backward", {"facecolor": ORANGE, "edgecolor": "white"}),
     "I": ("backward, input", {"facecolor": ORANGE, "edgecolor": "white", "hatch": "////"}),
-    "W": ("backward, weights", {"facecolor": GREEN, "edgecolor": "white", "hatch": "...."}),
+    "W": ("backward, weights", {"facecolor": GREEN, "edgecolor": "white", "hatch": "\\\\\\\\"}),
 }
 MOST_PASSES = 1200  # more cannot be told apart
 COLUMNS = 300  # of a summary
-WIDE = 0.018  # of the picture: room for a number
+WIDE = 0.018  # of the picture: room for a digit
 
 
 @picture
@@ -77,19 +80,32 @@ def summary(analysis, title=None):
 
 def draw_row(axes, analysis, rank, whole):
     made = analysis.schedule
-    stages = made.stages_of(rank)
+    stages, hatched = made.stages_of(rank), defaultdict(list)
     for each, start, end in zip(made.programs[rank], analysis.start[rank], analysis.end[rank]):
         parts = [part for part in each.parts if part.kind in KINDS]
         for place, part in enumerate(parts):
             height = 0.84 / len(parts)
-            middle = rank - 0.42 + (place + 0.5) * height
-            strength = 1 - 0.45 * stages.index(part.stage) / len(stages)
-            look = KINDS[part.kind][1]
-            axes.barh(middle, end - start, height, start, alpha=strength, linewidth=0.4, **look)
-            if end - start > WIDE * whole:
-                behind = {"facecolor": look["facecolor"], "alpha": strength, "edgecolor": "none", "pad": 0.6}
-                where = {"ha": "center", "va": "center", "fontsize": 6, "color": "white", "bbox": behind}
-                axes.text((start + end) / 2, middle, part.microbatch, **where)
+            low = rank - 0.42 + place * height
+            strength = 1 - 0.6 * stages.index(part.stage) / len(stages)
+            color = 1 - strength * (1 - np.array(to_rgb(KINDS[part.kind][1]["facecolor"])))
+            look = {"facecolor": color, "edgecolor": "white", "linewidth": 0.4}
+            axes.add_patch(Rectangle((start, low), end - start, height, **look))
+            room = WIDE * whole * len(str(part.microbatch))
+            numbered = end - start > room
+            hatched[part.kind, low, height] += beside(start, end, room if numbered else 0.0)
+            if numbered:
+                ink = "black" if color[0] > 0.25 else "white"
+                where = {"ha": "center", "va": "center", "fontsize": 7, "color": ink}
+                axes.text((start + end) / 2, low + height / 2, part.microbatch, **where)
+    for (kind, low, height), spans in hatched.items():
+        if hatch := KINDS[kind][1].get("hatch"):
+            axes.broken_barh(spans, (low, height), facecolor="none", edgecolor="white", linewidth=0, hatch=hatch)
+
+
+def beside(start, end, room):
+    """(from, width) of what is left and right of a number's ``room``, in the middle."""
+    side = (end - start - room) / 2
+    return [(start, side), (end - side, side)]
 
 
 # Many passes: shares of time.
