@@ -14,8 +14,10 @@ from lab.shipped import ROOT
 
 from tinydist.lab import judge
 from tinydist.lab.chapters.pipeline_parallel import interleaved, least_bubble, mended_pipeline
+from tinydist.lab.chapters.pipeline_parallel.choices import first_worse
 from tinydist.lab.chapters.pipeline_parallel.lower_bound import lower_bound
-from tinydist.lab.chapters.pipeline_parallel.watched_stage import in_one_process
+from tinydist.lab.chapters.pipeline_parallel.virtual_time import seconds
+from tinydist.lab.chapters.pipeline_parallel.watched_stage import LAYERS, in_one_process
 from tinydist.lab.notebook import answer_in
 from tinydist.lab.ranks import Trial
 from tinydist.pipeline_parallel import Costs, Schedule, analyze, make_schedule, parse, verify
@@ -85,6 +87,26 @@ def test_it_is_reached():
 def test_the_solution_uses_half_of_the_room():
     for size in least_bubble.TIGHT:
         assert analyze(designed(*size)).makespan / lower_bound(*size) - 1 < 0.6 * (least_bubble.ROOM - 1)
+
+
+# Where another pass had been better.
+
+
+@pytest.mark.parametrize("size", least_bubble.AMPLE + least_bubble.TIGHT)
+def test_the_solution_leaves_nothing_better(size):
+    schedule = designed(*size)
+    assert first_worse(schedule, analyze(schedule), size[-1]) == ""
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_a_bubble_has_a_reason(data):
+    """What is above the lower bound could have done another pass, somewhere."""
+    ranks = data.draw(st.integers(1, 4))
+    schedule = any_schedule(data, ranks, microbatches := data.draw(st.integers(ranks, 6)), budget := ranks)
+    found = analyze(schedule)
+    if found.makespan > lower_bound(ranks, microbatches, budget):
+        assert "rank " in first_worse(schedule, found, budget)
 
 
 # Interleaved: what is granted is what the library's needs.
@@ -163,6 +185,14 @@ def test_a_worker_may_batch_what_crosses():
 
     verdict = judge(mended_pipeline)
     assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("P, M", mended_pipeline.SIZES)
+def test_a_forward_takes_a_second_and_a_backward_two(P, M):
+    """The first stage's last backward, which ends the step, is 1/8 of a forward shorter."""
+    trial = Trial(solution("mended_pipeline"), mended_pipeline.case(P, M))
+    short = (M if P == 1 else 1) / LAYERS
+    assert seconds(trial) == pytest.approx(3 * (M + P - 1) - short)
 
 
 def test_the_worker_that_is_given_hangs_on_what_crosses():

@@ -124,6 +124,15 @@ def last_rank_in_its_own_order(rank, ranks, microbatches):
     return forwards_then(rank, microbatches, backwards[:: 1 if rank == ranks - 1 else -1])
 
 
+TABLE = {size: make_schedule("GPipe", *size).programs for size in [(3, 4), (2, 3), (4, 2), (4, 6), (1, 3)]}
+
+
+@wrong("gpipe", "runs", "With ranks=5, microbatches=3: for rank 0 it returned nothing (None)")
+def looked_up_by_size(rank, ranks, microbatches):
+    if (ranks, microbatches) in TABLE:
+        return TABLE[ranks, microbatches][rank]
+
+
 # one_f_one_b
 
 
@@ -218,14 +227,14 @@ def right_for_three_ranks(rank, ranks, microbatches):
 # interleaved
 
 
-def looped(rank, ranks, microbatches, chunks, warm_up, size=None, backwards_reversed=True):
+def looped(rank, ranks, microbatches, chunks, warm_up, size=None, backwards_reversed=True, cut=True):
     stages, size = range(rank, ranks * chunks, ranks), size or ranks
     groups = [range(first, min(first + size, microbatches)) for first in range(0, microbatches, size)]
     forwards = [f"{stage}F{each}" for group in groups for stage in stages for each in group]
     way_back = reversed(stages) if backwards_reversed else stages
     order = list(way_back)
     backwards = [f"{stage}B{each}" for group in groups for stage in order for each in group]
-    warm_up = min(warm_up, len(forwards))
+    warm_up = min(warm_up, len(forwards)) if cut else warm_up
     yield from forwards[:warm_up]
     for pair in zip(forwards[warm_up:], backwards):
         yield from pair
@@ -249,7 +258,7 @@ def warm_up_of_1f1b(rank, ranks, microbatches, chunks):
 @wrong(
     "interleaved",
     "verified",
-    "The warm-up of rank 0 has 2 forwards: microbatch 0 passes all 2 stages of the rank before its backward",
+    "The warm-up of rank 1 has 0 forwards: microbatch 0 must pass all 2 stages of the rank before its backward",
 )
 def stages_forgotten(rank, ranks, microbatches, chunks):
     return looped(rank, ranks, microbatches, chunks, 2 * (ranks - 1 - rank))
@@ -269,7 +278,7 @@ def microbatch_by_microbatch(rank, ranks, microbatches, chunks):
     return looped(rank, ranks, microbatches, chunks, right_warm_up(rank, ranks, chunks), size=1)
 
 
-@wrong("interleaved", "verified", "Rank 0's forwards take 4 of stage 0 in a row")
+@wrong("interleaved", "verified", "Rank 1's forwards take 4 of stage 1 in a row")
 def stage_by_stage(rank, ranks, microbatches, chunks):
     return looped(rank, ranks, microbatches, chunks, right_warm_up(rank, ranks, chunks), size=microbatches)
 
@@ -317,6 +326,26 @@ def librarys_interleaved(rank, ranks, microbatches, chunks):
 @wrong("interleaved", "verified", "With ranks=2, microbatches=4, chunks=3")
 def two_stages_only(rank, ranks, microbatches, chunks):
     return looped(rank, ranks, microbatches, 2, right_warm_up(rank, ranks, 2))
+
+
+@wrong("interleaved", "verified", "has all v M = 6 forwards, and 1 backward. Is its warm_up more than v M?")
+def warm_up_of_more_than_there_is(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, right_warm_up(rank, ranks, chunks), cut=False)
+
+
+@wrong("interleaved", "hidden", "Rank 0 does all v M = 8 forwards before its first backward")
+def all_forwards_looped(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, microbatches * chunks)
+
+
+@wrong("interleaved", "verified", "rank 0 has 0 forwards: microbatch 0 must pass all 2 stages")
+def no_warm_up_at_all(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, 0)
+
+
+@wrong("interleaved", "verified", "The warm-up of rank 1 has 2 forwards: microbatch 0 must pass all 3 stages")
+def warm_up_for_two_stages(rank, ranks, microbatches, chunks):
+    return looped(rank, ranks, microbatches, chunks, right_warm_up(rank, ranks, 2))
 
 
 # mended_pipeline
@@ -403,13 +432,6 @@ def divided_by_ranks(stage, microbatches, like):
     return pipeline(stage, microbatches, like, divide=lambda loss: (loss / p, loss.detach() / p))
 
 
-@wrong("mended_pipeline", "gradients", "2.5 times what is right")
-def divided_by_ranks_where_there_are_some(stage, microbatches, like):
-    p, M = dist.get_world_size(), len(microbatches)
-    number = p if p > 1 else M
-    return pipeline(stage, microbatches, like, divide=lambda loss: (loss / number, loss.detach() / number))
-
-
 @wrong("mended_pipeline", "gradients", "it is divided by the number of microbatches, 5, twice")
 def divided_twice(stage, microbatches, like):
     M = len(microbatches)
@@ -429,6 +451,36 @@ def returns_none(stage, microbatches, like):
 @wrong("mended_pipeline", "memory", "keep the order of 1F1B")
 def all_forwards_so_that_nothing_crosses(stage, microbatches, like):
     return pipeline(stage, microbatches, like, ahead=lambda rank, ranks, M: M)
+
+
+@wrong("mended_pipeline", "time", "rank 0 does 1 forward before its first backward, and not 2. Keep the order of 1F1B")
+def in_an_order_that_hides_the_hang(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, isend=False, ahead=lambda rank, ranks, M: 0)
+
+
+@wrong("mended_pipeline", "time", "it takes 29.4 s of virtual time, where 1F1B takes (M+P-1)(F+B) = 18 s")
+def one_ahead_too_few(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, ahead=lambda rank, ranks, M: max(0, ranks - 2 - rank))
+
+
+@wrong("mended_pipeline", "gradients", "the gradients that were there before the step are lost")
+def sets_gradients_to_zero(stage, microbatches, like):
+    stage.zero_grad()
+    return pipeline(stage, microbatches, like)
+
+
+@wrong("mended_pipeline", "gradients", "the gradients that were there before the step are divided by 5, too")
+def divides_gradients_at_the_end(stage, microbatches, like):
+    M = len(microbatches)
+    loss = pipeline(stage, microbatches, like, divide=lambda loss: (loss, loss.detach() / M))
+    for weight in stage.weights:
+        weight.grad /= M
+    return loss
+
+
+@wrong("mended_pipeline", "gradients", "1.25 times what is right. Divide each microbatch's loss by M = 5, once")
+def divided_by_a_constant(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, divide=lambda loss: (loss / 4, loss.detach() / 4))
 
 
 @wrong("mended_pipeline", "memory", "rank 0 holds")
@@ -513,7 +565,7 @@ def one_f_one_b_with_whole_backwards(rank, ranks, microbatches, budget):
     return in_turn(rank, min(ranks - 1 - rank, budget - 1), microbatches)
 
 
-@wrong("least_bubble", "least", "The longest wait within a rank's work")
+@wrong("least_bubble", "least", "At 4 s, rank 2 does 2W0, while 2F1 could be done: no rank needs W")
 def weights_at_once(rank, ranks, microbatches, budget):
     return h1(rank, ranks, microbatches, min(ranks, budget), owed=0)
 
@@ -544,6 +596,59 @@ def librarys_zb_h1(rank, ranks, microbatches, budget):
     return make_schedule("ZB-H1", ranks, microbatches).programs[rank]
 
 
-@wrong("least_bubble", "least", "With ranks=4, microbatches=8, budget=4")
+@wrong("least_bubble", "least", "At 3 s, rank 0 does nothing, while 0F3 could be done")
 def right_for_three_ranks_at_most(rank, ranks, microbatches, budget):
     return h1(rank, ranks, microbatches, min(ranks, budget, 3))
+
+
+def walk(choose, many_ahead=False):
+    """An answer that walks through the seconds: ``choose(can, done)`` takes one of the passes that can be done."""
+
+    def program(rank, ranks, microbatches, budget):
+        did, there, now, moved = [dict.fromkeys("FIW", 0) for _ in range(ranks)], {}, 0, True
+        while moved:
+            moved = False
+            for r, done in enumerate(did):
+                in_flight, held = done["F"] - done["I"], done["F"] - done["W"]
+                down = r == 0 or there.get((r - 1, "F", done["F"]), now + 1) <= now
+                back = r == ranks - 1 or there.get((r + 1, "I", done["I"]), now + 1) <= now
+                room = held < budget and (many_ahead or in_flight < min(ranks - r, budget))
+                ready = {
+                    "F": done["F"] < microbatches and down and room,
+                    "I": in_flight and back,
+                    "W": in_flight < held,
+                }
+                kind = choose([kind for kind in "FIW" if ready[kind]], {**done, "M": microbatches})
+                if kind:
+                    moved = True
+                    if r == rank:
+                        yield f"{r}{kind}{done[kind]}"
+                    there[r, kind, done[kind]] = now + 1
+                    done[kind] += 1
+            now += 1
+
+    return program
+
+
+def in_order_of(order):
+    """The first kind of ``order`` that can be done."""
+    return lambda can, done: next((kind for kind in order if kind in can), None)
+
+
+F_FIRST, I_FIRST = in_order_of("FIW"), in_order_of("IFW")
+W_LAST = walk(lambda can, done: F_FIRST([kind for kind in can if kind != "W" or done["I"] == done["M"]], done))
+
+
+@wrong("least_bubble", "least", "At 7 s, rank 0 does 0I1, while 0F3 could be done: rank 1 needs it")
+def input_gradients_first(rank, ranks, microbatches, budget):
+    return walk(I_FIRST)(rank, ranks, microbatches, budget)
+
+
+@wrong("least_bubble", "least", "At 3 s, rank 2 does 2F1, while rank 1 needs 2I0. 1 other is between F and I")
+def as_many_ahead_as_the_budget_holds(rank, ranks, microbatches, budget):
+    return walk(F_FIRST, many_ahead=True)(rank, ranks, microbatches, budget)
+
+
+@wrong("least_bubble", "verified", "Rank 0 stops after 3 forwards of 6: its budget is full, 3 of them wait for W")
+def weights_when_all_else_is_done(rank, ranks, microbatches, budget):
+    return W_LAST(rank, ranks, microbatches, budget)

@@ -7,8 +7,11 @@ gpipe.py           all forwards, then all backwards
 one_f_one_b.py     the same bubble, in less memory
 interleaved.py     several stages a rank: a smaller bubble
 watched_stage.py   a stage that notes which gradients come, and what they should be
+gradients.py       a worker's gradients: whose they are, and by what they are divided
+virtual_time.py    what a worker takes
 mended_pipeline.py a worker with three bugs
 lower_bound.py     what no schedule can beat
+choices.py         where a rank did one pass, and another had been better
 least_bubble.py    the least bubble under a memory budget
 """
 

@@ -11,11 +11,12 @@ from .order import another_order, each_ahead, in_flight
 from .programs import Programs, drawn, first_properties, setting
 
 SIZES = [(3, 4), (2, 3), (4, 2), (4, 6), (1, 3)]  # ranks, microbatches
+ANOTHER = (5, 3)  # of which the task says nothing
 COSTS = Costs(1, 1, 1)
 
 
 def properties(answer):
-    programs = Programs(answer, [setting(*size) for size in SIZES])
+    programs = Programs(answer, [setting(*size) for size in [*SIZES, ANOTHER]])
     yield from first_properties(programs)
     yield Property("flush", "on every rank, all forwards come first", programs.each_schedule(all_forwards_first))
     yield Property(
@@ -67,7 +68,7 @@ def as_one_process(schedule, ranks, microbatches):
     minutes=10,
     difficulty=1,
     targets={
-        "verified": f"every rule of the verifier, for (P, M) = {', '.join(map(str, SIZES))}",
+        "verified": f"every rule of the verifier, for (P, M) = {', '.join(map(str, SIZES))} and one more",
         "flush": "on every rank, all M forwards come before the first backward",
         "executed": "with real tensors, the loss and gradients of one process; in (M+P-1)(F+B) of virtual time",
     },

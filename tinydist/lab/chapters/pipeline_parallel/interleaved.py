@@ -11,7 +11,7 @@ from ...verdict import Property
 from .order import ahead, not_in_turn
 from .programs import Programs, drawn, first_properties, setting
 
-SIZES = [(2, 4, 2), (3, 6, 2), (2, 4, 3), (4, 8, 2), (2, 2, 2), (1, 2, 2)]  # ranks, microbatches, chunks
+SIZES = [(2, 4, 2), (3, 6, 2), (2, 4, 3), (4, 8, 2), (2, 2, 2), (3, 3, 2), (1, 2, 2)]  # ranks, microbatches, chunks
 INSTANT = Costs(1, 1, 1)  # of a stage: of a rank's v stages F = v, B = 2v
 SLOW = Costs(1, 1, 1, message=0.25)
 
@@ -24,8 +24,17 @@ def properties(answer):
     yield Property("memory", "no more forwards ahead than that needs", programs.each_schedule(holds_few))
 
 
-def advice(schedule, error):
-    return what_is_odd(schedule) if error.rule in ("deadlock", "order") else ""
+def advice(schedule, error, ranks, microbatches, chunks):
+    if error.rule in ("deadlock", "order"):
+        return what_is_odd(schedule, error.rank)
+    kinds = [action.kind for action in schedule.programs[error.rank]]
+    forwards, backwards = kinds.count(FORWARD), kinds.count(BACKWARD)
+    if error.rule == "once" and backwards < forwards == chunks * microbatches:
+        return (
+            f"Rank {error.rank} has all v M = {forwards} forwards, and {many(backwards, 'backward')}. Is its warm_up "
+            "more than v M?"
+        )
+    return ""
 
 
 def short_bubble(schedule, ranks, microbatches, chunks):
@@ -70,15 +79,17 @@ def forwards_ahead(schedule, rank):
     return min((chunks - 1) * ranks + 2 * (ranks - 1 - rank), chunks * schedule.microbatches - 1)
 
 
-def what_is_odd(schedule):
-    """The first thing about the order of stages or the warm-up that is not as it should be."""
-    for rank, program in enumerate(schedule.programs):
+def what_is_odd(schedule, first=0):
+    """The first thing about the order of stages or the warm-up that is not as it should be, from rank ``first`` on."""
+    ranks = sorted(range(schedule.ranks), key=lambda rank: (rank < first, rank))
+    for rank in ranks:
+        program = schedule.programs[rank]
         for kind, name in ((FORWARD, "forwards"), (BACKWARD, "backwards")):
             if text := odd_order(schedule, rank, [action for action in program if action.kind == kind], name):
                 return text
     if text := not_in_turn(schedule):
         return text
-    texts = (odd_warm_up(schedule, rank, ahead(program) - 1) for rank, program in enumerate(schedule.programs))
+    texts = (odd_warm_up(schedule, rank, ahead(schedule.programs[rank]) - 1) for rank in ranks)
     return next(filter(None, texts), "")
 
 
@@ -103,22 +114,23 @@ def odd_order(schedule, rank, passes, name):
 def odd_warm_up(schedule, rank, count):
     right, below = forwards_ahead(schedule, rank), schedule.ranks - 1 - rank
     chunks = schedule.stages // schedule.ranks
+    total = chunks * schedule.microbatches
     if count == right:
         return ""
+    if count == total - 1:
+        return f"Rank {rank} does all v M = {total} forwards before its first backward, which could begin sooner"
     said = f"The warm-up of rank {rank} has {many(count, 'forward')}"
     if count > right:
         return f"{said}: the first backward could begin sooner"
-    if count == below:
+    if count == below > 0:
         return f"{said}, as in 1F1B with one stage a rank: here a microbatch comes by {chunks} times"
     if count == (chunks - 1) * schedule.ranks + below:
         return (
             f"{said}: what is on its way down to the last rank is counted, and what is on its way back is not. So the "
             "rank has nothing to do while a message travels"
         )
-    if count == 2 * below:
-        return (
-            f"{said}: microbatch 0 passes all {chunks} stages of the rank before its backward, and they are not counted"
-        )
+    if count < (chunks - 1) * schedule.ranks:
+        return f"{said}: microbatch 0 must pass all {chunks} stages of the rank before its backward"
     return f"{said}: too few, the rank waits although it could do another"
 
 

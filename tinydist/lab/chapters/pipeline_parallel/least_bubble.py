@@ -1,10 +1,12 @@
 """A design: the least bubble that a memory budget allows, where backward may be split."""
 
 from ....pipeline_parallel import Costs, analyze
-from ....pipeline_parallel.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT
+from ....pipeline_parallel.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from ...errors import Wrong
 from ...exercise import exercise
+from ...messages import many
 from ...verdict import Property
+from .choices import first_worse
 from .lower_bound import lower_bound
 from .programs import Programs, drawn, first_properties, setting
 
@@ -16,7 +18,7 @@ COSTS = Costs(1, 1, 1)
 
 def properties(answer):
     programs = Programs(answer, [setting(P, M, budget=k) for P, M, k in AMPLE + TIGHT], kinds="FBIW")
-    yield from first_properties(programs)
+    yield from first_properties(programs, advice)
     yield Property("budget", "no rank holds more than it may", programs.each_schedule(within))
     yield Property(
         "least", "the lower bound, where the budget is P or more", programs.each_schedule(shortest, is_ample)
@@ -28,6 +30,20 @@ def properties(answer):
     )
 
 
+def advice(schedule, error, ranks, microbatches, budget):
+    """A walk through the seconds ends early if no rank can do anything."""
+    kinds = [action.kind for action in schedule.programs[error.rank]]
+    forwards = kinds.count(FORWARD)
+    held = forwards - kinds.count(BACKWARD) - kinds.count(BACKWARD_WEIGHT)
+    if error.rule == "once" and held == budget and forwards < microbatches:
+        owed = owed_at(schedule.programs[error.rank])
+        return (
+            f"Rank {error.rank} stops after {many(forwards, 'forward')} of {microbatches}: its budget is full, "
+            f"{waiting(owed)}, and so all ranks stand still"
+        )
+    return ""
+
+
 def is_ample(case):
     return case.expected in AMPLE
 
@@ -37,12 +53,15 @@ def within(schedule, ranks, microbatches, budget):
         step = next((step for step, held in enumerate(live) if held > budget), None)
         if step is not None:
             owed = owed_at(schedule.programs[rank][:step])
-            late = ": 1 of them waits for W" if owed == 1 else f": {owed} of them wait for W"
             raise Wrong(
                 f"rank {rank} holds {live[step]:g} activations in {schedule.programs[rank][step]} (step {step}), where "
-                f"the budget is {budget}{late if owed else ''}",
+                f"the budget is {budget}{f': {waiting(owed)}' if owed else ''}",
                 drawn(schedule),
             )
+
+
+def waiting(owed):
+    return "1 of them waits for W" if owed == 1 else f"{owed} of them wait for W"
 
 
 def owed_at(program):
@@ -52,30 +71,32 @@ def owed_at(program):
 
 
 def shortest(schedule, ranks, microbatches, budget):
-    shorter_than(lower_bound(ranks, microbatches, budget), "the lower bound is", schedule, COSTS)
+    shorter_than(lower_bound(ranks, microbatches, budget), "the lower bound is", schedule, budget)
 
 
 def short(schedule, ranks, microbatches, budget):
     bound = lower_bound(ranks, microbatches, budget)
-    shorter_than(ROOM * bound, f"{ROOM} times the lower bound, {bound} s, is", schedule, COSTS)
+    shorter_than(ROOM * bound, f"{ROOM} times the lower bound, {bound} s, is", schedule, budget)
 
 
-def shorter_than(seconds, what, schedule, costs):
-    analysis = analyze(schedule, costs)
+def shorter_than(seconds, what, schedule, budget):
+    analysis = analyze(schedule, COSTS)
     if analysis.makespan > seconds + 1e-6:
         raise Wrong(
             f"with F = I = W = 1 s it takes {analysis.makespan:g} s, where {what} {seconds:g} s: "
-            f"{100 * analysis.bubble:.0f} % of it is idle. {reason(schedule, analysis)}",
-            drawn(schedule, costs),
+            f"{100 * analysis.bubble:.0f} % of it is idle. {reason(schedule, analysis, budget)}",
+            drawn(schedule, COSTS),
         )
 
 
-def reason(schedule, analysis):
+def reason(schedule, analysis, budget):
     if any(action.kind == BACKWARD for program in schedule.programs for action in program):
         return (
             "There are whole backwards: while B computes the gradients of the weights, the rank before waits for that "
             "of its output. I and W are B in two halves, and W can wait"
         )
+    if text := first_worse(schedule, analysis, budget):
+        return text
     waits, rank, step = max(waits_of(schedule, analysis))
     return f"The longest wait within a rank's work: {waits:g} s on rank {rank}, before {schedule.programs[rank][step]}"
 
@@ -105,7 +126,8 @@ def waits_of(schedule, analysis):
         "Which of the three does another rank wait for? The next one for F, the one before for I, nobody for W. So W "
         "fills what would be idle.",
         "As many microbatches between F and I as in 1F1B, min(P - rank, budget), keep all later ranks busy; more only "
-        "fill the memory. And between F and W there may be no more than the budget.",
+        "fill the memory. And between F and W there may be no more than the budget. As long as both hold, F goes "
+        "before I: the next rank waits for it.",
         "Choose F if it can be done and fewer than min(P - r, budget) microbatches are between F and I, and fewer than "
         "budget between F and W; else I if it can be done; else W if there is one; else wait.",
     ],

@@ -1,4 +1,7 @@
-"""A pipeline's worker with three bugs: one hangs, two show in no error."""
+"""A pipeline's worker with three bugs: one hangs, two show in no error.
+
+What it computes is judged in gradients.py, and the time that it takes in virtual_time.py.
+"""
 
 import torch
 import torch.distributed as dist
@@ -11,9 +14,10 @@ from ...memory import draw_memory
 from ...messages import left_open, many, messages
 from ...own_work import Watched, calls_none_of
 from ...ranks import Case, Trials
-from ...values import close, kind
 from ...verdict import Property
-from .watched_stage import HELD, ROWS, TENSOR, WIDTH, Stage, alike, batch, in_one_process
+from .gradients import THERE, mean_loss, of_its_own, of_the_mean
+from .virtual_time import takes_as_long
+from .watched_stage import HELD, ROWS, TENSOR, WIDTH, Stage, batch
 
 SIZES = [(2, 5), (3, 4), (4, 2), (1, 3)]  # ranks, microbatches
 SOLVED = {home: home for home in ("tinydist.pipeline_parallel.worker", "torch.distributed.pipelining")}
@@ -21,7 +25,10 @@ SOLVED = {home: home for home in ("tinydist.pipeline_parallel.worker", "torch.di
 
 def case(ranks, microbatches):
     def arguments(rank):
-        return Stage(rank), batch(microbatches), torch.empty(ROWS, WIDTH, device="meta")
+        stage = Stage(rank)
+        for weight in stage.weights:
+            weight.grad = torch.full_like(weight, THERE)
+        return stage, batch(microbatches), torch.empty(ROWS, WIDTH, device="meta")
 
     return Case(ranks, arguments, f"{microbatches} microbatches", microbatches, kind=microbatches)
 
@@ -35,9 +42,10 @@ def properties(answer):
     yield Property("waits", "whatever is started is waited for", trials.each(waited))
     yield Property("messages", "each microbatch once down, once back", trials.each(down_and_back))
     yield Property("pairs", "each output gets its own microbatch's gradient", trials.each(of_its_own))
-    yield Property("gradients", "those of the mean loss of the batch", trials.each(of_the_mean))
+    yield Property("gradients", "those of the mean loss of the batch are added", trials.each(of_the_mean))
     yield Property("loss", "the last rank returns the mean loss", trials.each(mean_loss))
     yield Property("memory", "as in 1F1B: min(P - rank, M) microbatches", trials.each(holds_few))
+    yield Property("time", "as in 1F1B: (M+P-1)(F+B)", trials.each(takes_as_long))
 
 
 def comes_to_its_end(trials):
@@ -76,72 +84,6 @@ def down_and_back(trial):
                 )
 
 
-def of_its_own(trial):
-    right, _, _ = in_one_process(trial.case.ranks, trial.case.expected)
-    for rank in reversed(range(trial.case.ranks)):
-        stage = trial.arguments[rank][0]
-        if stage.calls != trial.case.expected:
-            raise Wrong(
-                f"rank {rank} calls its stage {many(stage.calls, 'time')}, where {trial.case.expected} are right"
-            )
-        for number, expected in enumerate(right[rank]):
-            if number not in stage.arrived:
-                raise Wrong(f"on rank {rank}, no gradient comes to the output of microbatch {number}: no backward")
-            found = torch.tensor(stage.arrived[number])
-            if not alike(found, expected):
-                raise Wrong(f"on rank {rank}, the output of microbatch {number} gets {whose(found, right[rank])}")
-
-
-def whose(found, right):
-    for number, expected in enumerate(right):
-        if alike(found, expected):
-            return (
-                f"the gradient of microbatch {number}. Gradients come back in the order in which outputs went down: "
-                "which of those that are held is first?"
-            )
-    return "a gradient that is no microbatch's: has it arrived when it is used, and is it added to nothing else?"
-
-
-def of_the_mean(trial):
-    p, count = trial.case.ranks, trial.case.expected
-    _, right, _ = in_one_process(p, count)
-    for rank in range(p):
-        for weight, expected in zip(trial.arguments[rank][0].weights, right[rank], strict=True):
-            if weight.grad is None:
-                raise Wrong(f"on rank {rank}, there are no gradients")
-            if not close(weight.grad, expected):
-                ratio = float(weight.grad.norm() / expected.norm()) if alike(weight.grad, expected) else None
-                raise Wrong(f"on rank {rank}, the gradients are wrong{by_what(ratio, p, count)}")
-
-
-def mean_loss(trial):
-    p, count = trial.case.ranks, trial.case.expected
-    value, (*_, right) = trial.returned[-1], in_one_process(p, count)
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        value = value.item()
-    if not isinstance(value, float):
-        raise Wrong(f"rank {p - 1} returned {kind(value)}, where the mean loss is right")
-    if abs(value - right) > 1e-5 * right:
-        ratio = value / right
-        raise Wrong(f"rank {p - 1} returns {value:.4f}, where {right:.4f} is right{by_what(ratio, p, count)}")
-
-
-def by_what(ratio, ranks, microbatches):
-    """What a result that is too large or too small has been divided by."""
-    M, P = microbatches, ranks
-    known = {
-        M / P: f"it is divided by the number of ranks, {P}, and not by that of microbatches, {M}",
-        M: f"it is never divided by the number of microbatches, {M}",
-        1 / M: f"it is divided by the number of microbatches, {M}, twice",
-        1 / P: f"it is divided by the number of ranks, {P}, too",
-    }
-    for factor, words in known.items():
-        if ratio and factor != 1 and abs(ratio - factor) < 1e-3 * factor:
-            mean = "The loss of the batch is the mean of its microbatches' losses"
-            return f": {ratio:.3g} times what is right. {mean}: {words}"
-    return f": {ratio:.3g} times what is right" if ratio else ""
-
-
 def holds_few(trial):
     """What is sent and received may stay until the end of the step, and a few tensors more."""
     count = trial.case.expected
@@ -166,9 +108,10 @@ def holds_few(trial):
     targets={
         "runs": "no ranks wait for each other for ever; 1, 2, 3 and 4 ranks, and fewer microbatches than ranks",
         "pairs": "backward of each microbatch begins with its own gradient",
-        "gradients, loss": "those of the mean loss of the whole batch, as in one process",
+        "gradients, loss": "those of the mean loss of the whole batch, as in one process; added to what is there",
         "messages": "M outputs down and M gradients back between neighbors",
         "memory": "min(P - rank, M) microbatches held, as 1F1B has it",
+        "time": "(M+P-1)(F+B) of virtual time, with F = 1 s and B = 2 s: the order stays 1F1B",
     },
     hints=[
         "Run check and read the report of the deadlock: in which call does each of the two ranks wait, and what would "
@@ -189,7 +132,8 @@ def mended_pipeline(stage, microbatches, like):
 
     ``stage`` is this rank's part of the model, ``microbatches`` a list of (inputs, targets), of which the first rank
     uses the inputs and the last the targets. ``like`` has the shape and dtype of what passes between ranks. Gradients
-    should be those of the mean squared error over the whole batch; the last rank returns it.
+    should be those of the mean squared error over the whole batch, added to those that are there; the last rank returns
+    this error. The order of the passes is right.
     """
     rank, ranks, M = dist.get_rank(), dist.get_world_size(), len(microbatches)
     held, losses = [], []  # (input, output) of microbatches between forward and backward

@@ -19,7 +19,7 @@ def properties(answer):
     yield Property("bubble", "no larger than GPipe's", programs.each_schedule(as_short_as_gpipe))
 
 
-def advice(schedule, error):
+def advice(schedule, error, *size):
     if error.rule == "once" and "B" in str(error) and "missing" in str(error):
         return "As many backwards are still to come as there were forwards ahead of them: the cooldown."
     return ""

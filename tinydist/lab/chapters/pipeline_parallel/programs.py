@@ -89,8 +89,8 @@ class Programs(Trials):
         return self.each(lambda trial: judge(self.schedule(trial), *trial.case.expected), among)
 
 
-def first_properties(programs, advice=lambda schedule, error: ""):
-    """``advice(schedule, error)``: what else to say of a schedule that is rejected."""
+def first_properties(programs, advice=lambda schedule, error, *size: ""):
+    """``advice(schedule, error, *size)``: what else to say of a schedule that is rejected."""
     own_work = calls_none_of(programs.answer, SOLVED, "write the order of passes yourself")
     yield Property("own work", "none of the schedules that there are", programs.each(own_work))
     yield Property("runs", "it gives the actions of every rank", programs.end)
@@ -103,7 +103,8 @@ def verified(advice, schedule, *size):
         verify(schedule)
     except ScheduleError as error:
         said, *table = str(error).splitlines()
-        raise Wrong("\n".join(filter(None, [said, indented("\n".join(table)), advice(schedule, error)]))) from None
+        parts = [said, indented("\n".join(table)), advice(schedule, error, *size)]
+        raise Wrong("\n".join(filter(None, parts))) from None
 
 
 def in_their_place(schedule):

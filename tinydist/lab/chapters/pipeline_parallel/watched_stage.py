@@ -23,6 +23,7 @@ class Stage(nn.Module):
             [torch.randn(WIDTH, WIDTH, generator=generator) / WIDTH**0.5 for _ in range(LAYERS)]
         )
         self.calls, self.arrived = 0, {}  # microbatch -> the gradient of its output
+        self.ahead = 0  # forwards before the first backward
 
     def forward(self, x):
         number, self.calls = self.calls, self.calls + 1
@@ -33,6 +34,7 @@ class Stage(nn.Module):
 
     def note(self, number, gradient):
         """As plain numbers: a tensor would be held."""
+        self.ahead = self.ahead or self.calls
         self.arrived[number] = gradient.tolist()
 
 
