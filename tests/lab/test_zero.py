@@ -5,11 +5,15 @@ from math import inf
 
 import pytest
 import torch
+import torch.distributed as dist
 from lab.shipped import ROOT
+from lab.wrong_answers.zero import fsdp
 
+from tinydist.lab import judge
 from tinydist.lab.chapters.zero import mended_fsdp, shard_gradients, sharded_linear
 from tinydist.lab.chapters.zero.chain import LAYER
 from tinydist.lab.chapters.zero.cheapest_stage import MEASURED, PLANS, best
+from tinydist.lab.chapters.zero.fsdp_bytes import ACTIVATIONS
 from tinydist.lab.chapters.zero.gradient_mistakes import LAYERS
 from tinydist.lab.chapters.zero.held import peak_besides
 from tinydist.lab.chapters.zero.measured import SMALL, STAGES, measured_sent, measured_states, model_states, sent
@@ -92,7 +96,7 @@ def test_stage_2_uses_half_of_the_room(ranks):
 def test_stage_3_uses_half_of_the_room(ranks):
     trial = Trial(partial(sharded_linear.train, solution("sharded_linear")), sharded_linear.case(ranks))
     shards = 2 * sharded_linear.LAYERS * LAYER / ranks
-    room = LAYER / 2 + sharded_linear.ACTIVATIONS
+    room = 2 * LAYER / 2 + sharded_linear.ACTIVATIONS
     assert max(memory.peak for memory in trial.run.memory) <= shards + 2 * LAYER + room
     assert max(more for found in trial.returned for *_, more in found) <= LAYER / 2 + sharded_linear.ACTIVATIONS
 
@@ -103,4 +107,19 @@ def test_the_mended_loop_uses_half_of_the_room(ranks):
     shards = 3 * mended_fsdp.LAYERS * LAYER / ranks
     granted = 2 * LAYER
     peak = max(memory.peak for memory in trial.run.memory)
-    assert peak <= shards + 2 * LAYER + granted / 2 + mended_fsdp.ACTIVATIONS
+    assert peak <= shards + 2 * LAYER + granted / 2 + ACTIVATIONS
+
+
+def test_a_norm_may_be_gathered():
+    """In one collective, a number from each rank."""
+
+    def summed(square):
+        squares = torch.empty(dist.get_world_size())
+        dist.all_gather_single(squares, square[None])
+        return squares.sum()
+
+    def mended_fsdp(checkpoint, batches, max_norm):
+        return fsdp(checkpoint, batches, max_norm, square=summed)
+
+    verdict = judge(mended_fsdp)
+    assert verdict.passed, verdict

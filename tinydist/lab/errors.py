@@ -9,6 +9,7 @@ from ..simulator.supervisor import StuckError
 from .limit import TooLong
 
 BATCH = ("batch_isend_irecv", "_check_p2p_op_list")  # of torch.distributed
+BACKWARD = "_engine_run_backward"  # of torch.autograd: what it calls need not be a line of the learner's
 NO_SIZE = ("concrete integers", "negative dimension", "calculation overflowed")  # what torch says of one
 UNWRITTEN = "No tensor has such a size. Is it read from a tensor that a message fills, before wait()?"
 EMPTY_BATCH = "batch_isend_irecv takes no empty list: on 1 rank there is nobody to talk to."
@@ -78,13 +79,15 @@ def rank_of(error):
 
 def line_of(error):
     """The learner's last line on the way to the error."""
-    link, last = error.__traceback__, None
+    link, last, before = error.__traceback__, None, "before its first line"
     while link:
+        if link.tb_frame.f_code.co_name == BACKWARD:
+            before = "in backward, called by autograd"
         if not link.tb_frame.f_code.co_filename.startswith(LIBRARIES):
             last = link
         link = link.tb_next
     if last is None:
-        return "before its first line"
+        return before
     site = CallSite(last.tb_frame)
     site.instruction = last.tb_lasti  # the frame may have gone on, in a `finally`
     return f"at {site}"

@@ -76,25 +76,6 @@ def plain_optimizer_on_every_rank(weights, adam):
     return step
 
 
-@wrong("sharded_adam", "states", "a plain optimizer on every rank, and nothing is sharded")
-def all_states_and_its_own_part_of_the_weights(weights, adam):
-    """It sends what is right, and shards nothing."""
-    rank = dist.get_rank()
-    everything = padded(weights).clone()
-    optimizer = adam([everything])
-
-    def step(gradient):
-        mine = average(padded(gradient))
-        everything.grad = torch.zeros_like(everything)
-        k = len(mine)
-        everything.grad[rank * k : rank * k + k] = mine
-        optimizer.step()
-        everything.copy_(gathered(everything[rank * k : rank * k + k]))
-        weights.copy_(everything[: len(weights)])
-
-    return step
-
-
 @wrong("sharded_adam", "bytes", "you call all_reduce, where all_gather and reduce_scatter are enough")
 def all_reduces_and_takes_its_part(weights, adam):
     def mean(gradient):
@@ -103,15 +84,6 @@ def all_reduces_and_takes_its_part(weights, adam):
         return own(gradient) / dist.get_world_size()
 
     return training(weights, adam, mean=mean)
-
-
-@wrong("sharded_adam", "bytes", "The gradients or the weights travel once too often")
-def gathers_twice(weights, adam):
-    def publish(shard):
-        gathered(shard)
-        return gathered(shard)
-
-    return training(weights, adam, publish=publish)
 
 
 @wrong("sharded_adam", "values", "took its step with the gradient of part")
@@ -145,11 +117,6 @@ def forgets_to_pad(weights, adam):
 @wrong("sharded_adam", "values", "added up over the ranks, and not averaged")
 def summed_and_not_averaged(weights, adam):
     return training(weights, adam, mean=lambda gradient: average(gradient) * dist.get_world_size())
-
-
-@wrong("sharded_adam", "values", "gradients are divided by the number of ranks twice")
-def averaged_twice(weights, adam):
-    return training(weights, adam, mean=lambda gradient: average(gradient) / dist.get_world_size())
 
 
 @wrong("sharded_adam", "values", "an all-gather is missing, and the ranks drift apart")
@@ -191,6 +158,29 @@ def shard_is_a_view(weights, adam):
     return training(weights, adam, shard=padded(weights).clone().chunk(p)[dist.get_rank()])
 
 
+@wrong("sharded_adam", "memory", "A padded gradient kept after step is 4n bytes")
+def keeps_the_gradient(weights, adam):
+    last = []
+
+    def mean(gradient):
+        last[:] = [gradient]
+        return average(gradient)
+
+    return training(weights, adam, mean=mean)
+
+
+@wrong("sharded_adam", "bytes", "reduce_scatter are enough. One reduce for each rank is a reduce-scatter")
+def reduces_for_each_rank(weights, adam):
+    def mean(gradient):
+        p = dist.get_world_size()
+        parts = [part.clone() for part in gradient.chunk(p)]
+        for rank, part in enumerate(parts):
+            dist.reduce(part, rank)
+        return parts[dist.get_rank()] / p
+
+    return training(weights, adam, mean=mean)
+
+
 @wrong("sharded_adam", "own work", "you call tinydist.zero, where this is solved")
 def librarys_own(weights, adam):
     module = torch.nn.Linear(len(weights), 1, bias=False)
@@ -201,21 +191,6 @@ def librarys_own(weights, adam):
         module.weight.grad = gradient.view(1, -1)
         stage.step()
         weights.copy_(module.weight.data.flatten())
-
-    return step
-
-
-@wrong("sharded_adam", "own work", "you call torch's ZeroRedundancyOptimizer, where this is solved")
-def torchs_own(weights, adam):
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
-    parameter = torch.nn.Parameter(weights)
-    optimizer = ZeroRedundancyOptimizer([parameter], torch.optim.Adam, lr=0.1, eps=0.1)
-
-    def step(gradient):
-        dist.all_reduce(gradient)
-        parameter.grad = gradient / dist.get_world_size()
-        optimizer.step()
 
     return step
 
@@ -284,22 +259,9 @@ def no_collect(layers):
     freeing(layers)
 
 
-@wrong("shard_gradients", "runs", "collect returned a NoneType")
-def collects_nothing(layers):
-    return lambda: None
-
-
 @wrong("shard_gradients", "runs", "of layer 0 has 576 numbers on rank 0, where its shard has 288")
 def whole_gradients(layers):
-    return lambda: [parameter.grad for parameter in layers]
-
-
-@wrong("shard_gradients", "runs", "collect returned 16 tensors, where 8 are right, one a layer: each step must begin")
-def list_goes_on(layers):
-    found = []
-    for parameter in layers:
-        parameter.register_post_accumulate_grad_hook(lambda parameter: found.append(average(parameter.grad)))
-    return lambda: found
+    return lambda: [parameter.grad.flatten() for parameter in layers]
 
 
 @wrong("shard_gradients", "freed", "8 of 8 layers still have their .grad on rank 0: set it to None in the hook")
@@ -310,29 +272,6 @@ def all_after_backward(layers):
 @wrong("shard_gradients", "values", "these are the gradients of all steps so far")
 def never_freed(layers):
     return freeing(layers, free=False)
-
-
-@wrong("shard_gradients", "freed", "8 of 8 layers still have their .grad on rank 0")
-def freed_in_collect(layers):
-    collect = freeing(layers, free=False)
-
-    def collect_and_free():
-        for parameter in layers:
-            parameter.grad = None
-        return collect()
-
-    return collect_and_free
-
-
-@wrong("shard_gradients", "peak", "what is whole must go in the hook that reduces it")
-def averaged_and_kept(layers):
-    """A part of the whole mean, which lives on with it."""
-
-    def mean(gradient):
-        dist.all_reduce(gradient)
-        return view(gradient.div_(dist.get_world_size()), dist.get_rank())
-
-    return freeing(layers, mean)
 
 
 @wrong("shard_gradients", "peak", "A shard that is a view (chunk, split) keeps the whole gradient")
@@ -377,16 +316,65 @@ def in_the_order_of_backward(layers):
     return freeing(layers, order=-1)
 
 
-@wrong("shard_gradients", "kept", "more after step 1 than after step 0")
-def keeps_what_it_gave(layers):
-    given = []
-    collect = freeing(layers)
+@wrong(
+    "shard_gradients", "kept", "after collect of step 0 rank 0 still holds 18,432 bytes, the shards that collect has"
+)
+def never_clears(layers):
+    return freeing(layers, forget=False)
 
-    def collect_and_keep():
-        given.append(collect())
-        return given[-1]
 
-    return collect_and_keep
+@wrong("shard_gradients", "kept", "after collect of step 0 rank 0 still holds 18,432 bytes")
+def buffers_made_once(layers):
+    p = dist.get_world_size()
+    mine = {parameter: torch.empty(parameter.numel() // p) for parameter in layers}
+
+    def take(parameter):
+        dist.reduce_scatter_single(mine[parameter], parameter.grad.flatten())
+        parameter.grad = None
+
+    for parameter in layers:
+        parameter.register_post_accumulate_grad_hook(take)
+    return lambda: [mine[parameter] / p for parameter in layers]
+
+
+@wrong("shard_gradients", "runs", "has shape [64, 9] on rank 0, where flat, [576], is right")
+def parts_are_rows(layers):
+    return freeing(layers, lambda gradient: average(gradient).view(-1, gradient.shape[1]))
+
+
+@wrong("shard_gradients", "own work", "you call numpy: what it gives is memory that is not counted")
+def whole_gradients_in_numpy(layers):
+    kept = {}
+
+    def take(parameter):
+        kept[parameter] = parameter.grad.numpy().copy()
+        parameter.grad = None
+
+    for parameter in layers:
+        parameter.register_post_accumulate_grad_hook(take)
+    return lambda: [average(torch.from_numpy(kept.pop(parameter))) for parameter in layers]
+
+
+@wrong("shard_gradients", "peak", "A collective that is not waited for keeps its input: wait in the hook")
+def waits_in_collect(layers):
+    p, mine = dist.get_world_size(), {}
+
+    def take(parameter):
+        part = parameter.grad.new_empty(parameter.numel() // p)
+        mine[parameter] = part, dist.reduce_scatter_single(part, parameter.grad.flatten(), async_op=True)
+        parameter.grad = None
+
+    def collect():
+        found = []
+        for parameter in layers:
+            part, work = mine.pop(parameter)
+            work.wait()
+            found.append(part / p)
+        return found
+
+    for parameter in layers:
+        parameter.register_post_accumulate_grad_hook(take)
+    return collect
 
 
 @wrong("shard_gradients", "heard", "they do not come from the collectives")
@@ -400,18 +388,11 @@ def a_collective_that_nobody_waits_for(layers):
     return freeing(layers)
 
 
-@wrong("shard_gradients", "own work", "you call tinydist.zero, where this is solved")
-def librarys_rows(layers):
-    from tinydist.zero.shards import flatten
-
-    return freeing(layers, lambda gradient: average(flatten([gradient], 1)))
-
-
 # sharded_linear
 
 
-def linear(x, shard, rows, keep=(), reduce=average, whole=gathered, again=gathered, of_x=True):
-    """The solution, in parts. ``keep``: a list that gets each weight, or what else lives on."""
+def linear(x, shard, rows, keep=(), reduce=average, whole=gathered, again=gathered, of_x=lambda grad: grad, give=tuple):
+    """The solution, in parts. ``keep``: ("saved",) for a weight that autograd keeps."""
 
     class Linear(torch.autograd.Function):
         @staticmethod
@@ -424,7 +405,7 @@ def linear(x, shard, rows, keep=(), reduce=average, whole=gathered, again=gather
         def backward(ctx, grad):
             x, shard, *saved = ctx.saved_tensors
             weight = saved[0] if saved else again(shard).view(rows, -1)
-            return grad @ weight if of_x else None, reduce(grad.T @ x)
+            return give((of_x(grad @ weight), reduce(grad.T @ x)))
 
     return Linear.apply(x, shard)
 
@@ -446,7 +427,7 @@ def no_function_of_its_own(x, shard, rows):
 
 @wrong("sharded_linear", "runs", "x has no gradient: the way from the output to it is cut")
 def no_gradient_of_x(x, shard, rows):
-    return linear(x, shard, rows, of_x=False)
+    return linear(x, shard, rows, of_x=lambda grad: None)
 
 
 @wrong("sharded_linear", "freed", "they are kept whole for backward. Save x and the shard, and not the weight")
@@ -509,9 +490,40 @@ def weights_gradient_summed(x, shard, rows):
     return linear(x, shard, rows, reduce=lambda gradient: average(gradient) * dist.get_world_size())
 
 
-@wrong("sharded_linear", "gradients", "that of its own loss alone: nothing was added up over the ranks")
-def own_weights_gradient(x, shard, rows):
-    return linear(x, shard, rows, reduce=lambda gradient: own(gradient.flatten()))
+@wrong("sharded_linear", "gradients", "of this step alone: return it from backward, and autograd adds it to shard.grad")
+def sets_the_gradient_itself(x, shard, rows):
+    def give(gradients):
+        of_x, shard.grad = gradients
+        return of_x, None
+
+    return linear(x, shard, rows, give=give)
+
+
+@wrong("sharded_linear", "runs", "rank 0, in backward, called by autograd")
+def gradients_swapped(x, shard, rows):
+    return linear(x, shard, rows, give=lambda gradients: gradients[::-1])
+
+
+@wrong("sharded_linear", "gradients", "x belongs to this rank's loss: its gradient is not averaged")
+def gradient_of_x_averaged(x, shard, rows):
+    def of_x(grad):
+        dist.all_reduce(grad)
+        return grad / dist.get_world_size()
+
+    return linear(x, shard, rows, of_x=of_x)
+
+
+@wrong("sharded_linear", "gradients", "is W's gradient transposed")
+def gradient_transposed(x, shard, rows):
+    return linear(x, shard, rows, reduce=lambda gradient: average(gradient.T))
+
+
+@wrong("sharded_linear", "output", "The row is W [rows, columns]: view(rows, -1)")
+def row_by_columns(x, shard, rows):
+    def whole(shard):
+        return gathered(shard).view(-1, rows).T.flatten()
+
+    return linear(x, shard, rows, whole=whole, again=whole)
 
 
 @wrong("sharded_linear", "peak", "In backward, too, a weight must go when its layer is done")
@@ -525,20 +537,6 @@ def kept_in_backward(x, shard, rows):
     y = linear(x, shard, rows, again=again)
     y.kept = kept
     return y
-
-
-@wrong("sharded_linear", "waits", "does not wait for 10 collectives")
-def gathers_and_goes_on(x, shard, rows):
-    dist.all_reduce(torch.zeros(1), async_op=True)
-    return linear(x, shard, rows)
-
-
-@wrong("sharded_linear", "own work", "you call tinydist.zero, where this is solved")
-def librarys_stage_3(x, shard, rows):
-    from tinydist.zero.shards import flatten
-
-    flatten([shard], 1)
-    return linear(x, shard, rows)
 
 
 @wrong("sharded_linear", "heard", "they do not come from the collectives")
@@ -578,9 +576,12 @@ def fsdp(checkpoint, batches, max_norm, cut=None, owner=lambda r, p: r, stale=Fa
                 weight = kept if keep else gather(shard)
             grad = grad @ weight.T
             pile.append(weight if options.get("pile") else None)
-        total = (square or everybodys)(sum(gradient.square().sum() for gradient in gradients))
-        factor = (scale or clamped)(max_norm, total.sqrt())
-        for shard, momentum, gradient in zip(shards, momenta, gradients):
+        squares = [gradient.square().sum() for gradient in gradients]
+        totals = [(square or everybodys)(each) for each in (squares if options.get("by_layer") else [sum(squares)])]
+        factors = [(scale or clamped)(max_norm, total.sqrt()) for total in totals]
+        for shard, momentum, gradient, factor in zip(
+            shards, momenta, gradients, factors * (len(shards) // len(factors))
+        ):
             momentum.mul_(0.9).add_(gradient * factor)
             shard.sub_(momentum, alpha=0.1)
         del x, y, kept, saved, weight, grad, pile
@@ -615,19 +616,14 @@ def state_of_the_wrong_rank(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, owner=lambda r, p: -r % p)
 
 
-@wrong("mended_fsdp", "momentum", "the momentum that rank 0 takes is that of rank 1's shard")
-def state_of_the_neighbor(checkpoint, batches, max_norm):
-    return fsdp(checkpoint, batches, max_norm, owner=lambda r, p: (r + 1) % p)
-
-
 @wrong("mended_fsdp", "clipping", "each rank clips by the norm of its own shards")
 def clips_by_the_local_norm(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, square=lambda square: square)
 
 
-@wrong("mended_fsdp", "clipping", "the norms of the ranks are added up: add their squares")
-def adds_norms(checkpoint, batches, max_norm):
-    return fsdp(checkpoint, batches, max_norm, square=lambda square: everybodys(square.sqrt()).square())
+@wrong("mended_fsdp", "clipping", "each layer is clipped by its own norm: the norm is that of all layers together")
+def clips_each_layer(checkpoint, batches, max_norm):
+    return fsdp(checkpoint, batches, max_norm, by_layer=True)
 
 
 @wrong("mended_fsdp", "clipping", "this gradient is shorter than max_norm: leave it as it is")
@@ -635,11 +631,6 @@ def always_scales(checkpoint, batches, max_norm):
     return fsdp(
         checkpoint, batches, max_norm, scale=lambda most, norm: clamped(most, norm) if most > 1e9 else most / norm
     )
-
-
-@wrong("mended_fsdp", "clipping", "gradients are not clipped")
-def never_clips(checkpoint, batches, max_norm):
-    return fsdp(checkpoint, batches, max_norm, scale=lambda most, norm: 1.0)
 
 
 @wrong("mended_fsdp", "bytes", "A weight is gathered once, and kept until backward")
@@ -695,28 +686,6 @@ def weights_live_until_the_step_ends(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, pile=True)
 
 
-@wrong("mended_fsdp", "bytes", "One collective a layer is too many")
-def gathers_once_more(checkpoint, batches, max_norm):
-    def reduce(gradient):
-        gathered(view(gradient, 0).clone())
-        return average(gradient)
-
-    return fsdp(checkpoint, batches, max_norm, reduce=reduce)
-
-
-@wrong("mended_fsdp", "waits", "does not wait for 1 collective")
-def a_norm_that_nobody_waits_for(checkpoint, batches, max_norm):
-    dist.all_reduce(torch.zeros(1), async_op=True)
-    return fsdp(checkpoint, batches, max_norm)
-
-
-@wrong("mended_fsdp", "own work", "you call tinydist.zero, where this is solved")
-def librarys_shards(checkpoint, batches, max_norm):
-    from tinydist.zero.shards import flatten
-
-    return fsdp(checkpoint, batches, max_norm, cut=lambda whole, r: view(flatten([whole], 1), r).clone())
-
-
 # cheapest_stage
 
 
@@ -737,9 +706,11 @@ def plan(parameters, ranks, device_gb, activations_gb, microbatches, gigabits, *
             held = wrong["held"](parameters, p)
         collectives = wrong.get("collectives", lambda m: (2, 2, m + 1, 3 * m))(m)[stage]
         sent = collectives * wrong.get("part", lambda p: (p - 1) / p)(p) * wrong.get("size", 2) * parameters
-        seconds = wrong.get("bits", 8) * sent / (gigabits * 1e9)
+        seconds = wrong.get("bits", 8) * sent / (gigabits * wrong.get("gigabit", 1e9))
         plans.append({"stage": stage, "held": held, "sent": sent, "seconds": seconds})
-    fitting = [plan for plan in plans if plan["held"] <= device_gb * giga or wrong.get("all_fit")]
+    fitting = [
+        plan for plan in plans if plan["held"] <= wrong.get("room", 1) * device_gb * giga or wrong.get("all_fit")
+    ]
     return min(fitting, key=wrong.get("key", lambda plan: (plan["sent"], plan["held"], plan["stage"])), default=None)
 
 
@@ -751,11 +722,6 @@ def gib_for_gb(*setting):
 @wrong("cheapest_stage", "held", "Gradients count 4 bytes here, as of fp32")
 def gradients_in_fp32(*setting):
     return plan(*setting, gradient=4)
-
-
-@wrong("cheapest_stage", "held", "The gradients are missing")
-def no_gradients(*setting):
-    return plan(*setting, gradient=0)
 
 
 @wrong("cheapest_stage", "held", "Its parameters or gradients are sharded here, and in stage 1 they are not")
@@ -816,6 +782,16 @@ def sends_fp32(*setting):
 @wrong("cheapest_stage", "seconds", "a byte has 8 bits")
 def bytes_for_bits(*setting):
     return plan(*setting, bits=1)
+
+
+@wrong("cheapest_stage", "seconds", "a Gbit has 10^9 bits, not 2^30")
+def binary_gigabits(*setting):
+    return plan(*setting, gigabit=2**30)
+
+
+@wrong("cheapest_stage", "choice", "It holds all that a device has, and not more: it fits")
+def less_than_the_device(*setting):
+    return plan(*setting, room=1 - 1e-12)
 
 
 @wrong("cheapest_stage", "choice", "it does not fit")

@@ -23,6 +23,7 @@ PLANS = [
     (10e9, 8, 40, 5, 1, 100),  # with activations stage 2 does not fit
     (1e9, 8, 40, 4, 1, 25),
     (1e9, 8, 40, 4, 8, 25),
+    (1e9, 8, 8, 2.5, 2, 100),  # stage 1 holds exactly 8 GB
     (7.5e9, 64, 80, 1, 1, 200),
     (175e9, 64, 80, 10, 2, 400),
     (175e9, 8, 80, 1, 1, 400),
@@ -95,8 +96,9 @@ def seconds(trial):
     if got:
         right = got["sent"] * 8 / (gigabits * GB)
         if not near(got["seconds"], right):
-            known = {8: "a byte has 8 bits", 1 / 8: "a byte has 8 bits, once", GB: "a gigabit has 10^9 bits"}
-            known |= {GB / 2**30: "a gigabit has 10^9 bits, not 2^30", 1 / 8 * GB / 2**30: "a gigabit has 10^9 bits"}
+            known = {8: "a byte has 8 bits", 1 / 8: "a byte has 8 bits, once", GB: "a Gbit has 10^9 bits"}
+            binary = 2**30 / GB
+            known |= {binary: "a Gbit has 10^9 bits, not 2^30", 8 * binary: "a byte has 8 bits, and a Gbit 10^9"}
             why = next(
                 (words for factor, words in known.items() if right and near(got["seconds"] * factor, right)), None
             )
@@ -136,6 +138,7 @@ def choice(trial):
             if fewer
             else "sends as much and holds less"
         )
+        + (". It holds all that a device has, and not more: it fits" if held_by(right, given) == device_gb * GB else "")
     )
 
 

@@ -37,6 +37,7 @@ def suspects(p, max_norm):
                 "norms": largest
             },
             "gradients are clipped by the square of the norm: take the root": {"norms": squares},
+            "each layer is clipped by its own norm: the norm is that of all layers together": {"by_layer": True},
             "gradients are not clipped": {"norms": lambda parts, p: [TINY] * p},
         }
     if max_norm == UNCLIPPED:

@@ -1,15 +1,22 @@
 """Gradients of one process, by layer; and what mistakes in reducing and freeing them lead to."""
 
+from functools import cache
+
 from ...values import close
-from .chain import inputs, loss, model, part
+from .chain import OBLONG, inputs, loss, model, part
 
 LAYERS = 8
 
 
+def batch(rank, step):
+    return inputs(rank, step, OBLONG[0][1])
+
+
+@cache
 def gradients(rank, step):
     """Of one process on this rank's inputs, layer by layer."""
     chain = model(LAYERS)
-    loss(chain(inputs(rank, step))).backward()
+    loss(chain(batch(rank, step))).backward()
     return [module.weight.grad for module in chain if hasattr(module, "weight")]
 
 

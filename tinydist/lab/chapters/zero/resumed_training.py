@@ -90,12 +90,13 @@ def trained(
     loud=None,
     factor=1,
     always=False,
+    by_layer=False,
 ):
     """By rank, the shards of all layers after training on the batches of ``p`` ranks.
 
     ``owner``: whose momentum rank r takes. ``norms(parts, p)``: by rank, by what gradients are clipped. ``loud``: how
     much each rank's gradient counts. ``factor``: gradients are so many times the mean.
-    ``always``: those shorter than max_norm are made as long.
+    ``always``: those shorter than max_norm are made as long. ``by_layer``: each layer is clipped by its own norm.
     """
     checkpoint, loud = Checkpoint(moving), loud or [1] * p
     shards = [cut(checkpoint.weight(layer), p) for layer in range(LAYERS)]
@@ -105,8 +106,9 @@ def trained(
         whole = [torch.cat(layer).view(WIDTH, WIDTH) for layer in shards]
         each = [gradients_of(whole, *batch(rank, step), stale) for rank in range(p)]
         parts = [cut(sum(w * g for w, g in zip(loud, layer)) * factor / p, p) for layer in zip(*each)]
-        by = [clip_factor(max_norm / float(each), always) for each in norms(parts, p)]
-        momenta = [[MOMENTUM * m + by[r] * g[r] for r, m in enumerate(ms)] for ms, g in zip(momenta, parts)]
+        together = [[layer] for layer in parts] if by_layer else [parts] * LAYERS
+        by = [[clip_factor(max_norm / float(each), always) for each in norms(of, p)] for of in together]
+        momenta = [[MOMENTUM * m + b * g for m, b, g in zip(*layer)] for layer in zip(momenta, by, parts)]
         shards = [[shard - RATE * m for shard, m in zip(*layer)] for layer in zip(shards, momenta)]
     return [[layer[rank] for layer in shards] for rank in range(p)]
 

@@ -11,14 +11,13 @@ from ...collectives import each_sends, only_these, waited
 from ...errors import Wrong
 from ...exercise import exercise
 from ...heard import LOUD, heard, loud
-from ...own_work import Watched
 from ...ranks import Case, Trials
 from ...values import close, first_difference
 from ...verdict import Property
 from .adam_mistakes import STEPS, adam, gradient, pieces, start, suspects, total, trained
 from .chain import noted
 from .held import at_most, held_now
-from .own_work import HOLDS, INSTEAD, own_work
+from .own_work import HOLDS, INSTEAD, Counted, own_work
 
 FLOAT = 4  # bytes
 SIZES = [(1, 60), (2, 120), (2, 91), (3, 100), (3, 4)]  # ranks, weights
@@ -44,7 +43,7 @@ def train(answer, weights, gradient):
 
 
 def properties(answer):
-    watched = Watched(partial(train, answer))
+    watched = Counted(partial(train, answer))
     trials = Trials(watched, [case(*sizes) for sizes in SIZES])
     loud_trials = Trials(loud(partial(train, answer)), [case(3, 100)])
     yield Property("own work", HOLDS, trials.each(own_work(watched)))
@@ -100,16 +99,19 @@ def states(trial):
 
 def memory(trial):
     k, given = own_size(trial), FLOAT * trial.case.expected
+    view = "A shard that is a view (chunk, split) of a padded copy keeps all of it: clone it"
+    gradient = "A padded gradient kept after step is 4n bytes: what step needs should end with it"
     for rank, found in enumerate(trial.returned):
         for step, (_, held, _) in enumerate(found):
+            more = held - given - 4 * FLOAT * k
             at_most(
                 trial,
                 rank,
                 held - given,
                 4 * FLOAT * k + SLACK,
                 f"after step {step} besides the weights",
-                f"A shard of {k} numbers, its gradient and its two moments are 16 bytes each. A shard that is a view "
-                "(chunk, split) of a padded copy keeps all of it: clone it. What step needs should end with it",
+                f"A shard of {k} numbers, its gradient and its two moments are 16 bytes each. "
+                f"{gradient if more >= given else view}",
             )
 
 

@@ -4,88 +4,36 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from ...collectives import each_sends, only_these, waited
 from ...errors import Wrong
 from ...exercise import exercise
 from ...heard import LOUD, heard, loud
-from ...own_work import Watched
-from ...ranks import Case, Trials
+from ...ranks import Trials
 from ...values import close
 from ...verdict import Property
-from .chain import ACTIVATION, LAYER, WIDTH, inputs, loss, noted, part, weights
-from .held import at_most, held_now
-from .linear_mistakes import in_one_process, mean_of, suspects
-from .own_work import HOLDS, INSTEAD, own_work
+from .chain import LAYER, part, weights
+from .gathered_layers import ACTIVATIONS, CHANGE, LAYERS, STEPS, case, train
+from .held import at_most
+from .linear_mistakes import added, in_one_process, mean_of, suspects
+from .own_work import HOLDS, INSTEAD, Counted, own_work
 
-LAYERS, STEPS, CHANGE = 5, 2, 0.5
-ACTIVATIONS = LAYERS * 4 * ACTIVATION  # an input, a product, a tanh, and one more
 WHERE = "output", "gradient of x", "gradient of the shard"
 
 
-def case(ranks):
-    return Case(ranks, lambda rank: (shards(rank, ranks), STEPS), f"{LAYERS} layers, {STEPS} steps")
-
-
-def shards(rank, ranks):
-    return nn.ParameterList(part(weight, rank, ranks).clone() for weight in weights(LAYERS))
-
-
-def train(answer, shards, steps):
-    """After each step: output, gradient of x, gradients of shards; and bytes held more after forward than before."""
-    rank, found = dist.get_rank(), []
-    for step in range(steps):
-        x = inputs(rank, step).requires_grad_()
-        before, y = held_now(), x
-        for layer, shard in enumerate(shards):
-            y = answer(y, shard, WIDTH)
-            look_at(y, layer, rank)
-            y = torch.tanh(y)
-        output, more = noted(y), held_now() - before
-        loss(y).backward()
-        gradients = [gradient_of(shard, layer, rank) for layer, shard in enumerate(shards)]
-        found.append((output, noted(gradient_of(x, None, rank)), gradients, more))
-        del x, y
-        with torch.no_grad():
-            for shard in shards:
-                shard *= CHANGE
-                shard.grad = None
-    return found
-
-
-def look_at(y, layer, rank):
-    if not isinstance(y, torch.Tensor) or y.shape != (1, WIDTH):
-        what = list(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__
-        raise Wrong(f"on rank {rank} layer {layer} returned {what}, where a tensor of shape {[1, WIDTH]} is right")
-    if not y.requires_grad:
-        raise Wrong(
-            f"on rank {rank} what layer {layer} returned has no backward: neither x nor the shard would get a "
-            "gradient. "
-            "Is its result that of Linear.apply?"
-        )
-
-
-def gradient_of(tensor, layer, rank):
-    name = "x" if layer is None else f"the shard of layer {layer}"
-    if tensor.grad is None:
-        raise Wrong(
-            f"on rank {rank} {name} has no gradient: the way from the output to it is cut. An all-gather has no "
-            "backward "
-            "of its own: Linear.backward returns a gradient for each argument of forward"
-        )
-    return tensor.grad if layer is None else noted(tensor.grad)
-
-
 def properties(answer):
-    watched = Watched(partial(train, answer))
+    watched = Counted(partial(train, answer))
     trials = Trials(watched, map(case, (1, 2, 3)))
     loud_trials = Trials(loud(partial(train, answer)), [case(3)])
     yield Property("own work", HOLDS, trials.each(own_work(watched)))
     yield Property("runs", "it ends on 1, 2 and 3 ranks, and all get a gradient", trials.end)
     yield Property("waits", "whatever is started is waited for", trials.each(waited))
     yield Property("output", "x W^T, with the whole weight as it is now", trials.each(partial(values, 0)))
-    yield Property("gradients", "of x; and of the shard, the mean over the ranks", trials.each(partial(values, 1, 2)))
+    yield Property(
+        "gradients",
+        "of x; and of the shard, the mean over the ranks, added to what is there",
+        trials.each(partial(values, 1, 2)),
+    )
     yield Property("freed", "after forward no weight is whole", trials.each(freed))
     yield Property("peak", "one layer's weight and its gradient are whole", trials.each(peak))
     yield Property("bytes", "3(p-1)/p of the weights in each step", trials.each(nbytes))
@@ -95,15 +43,17 @@ def properties(answer):
 def values(*places_and_trial):
     """Places in what a step gives that must be right."""
     *places, trial = places_and_trial
-    p, whole, first = trial.case.ranks, weights(LAYERS), weights(LAYERS)
+    p, whole, first, so_far = trial.case.ranks, weights(LAYERS), weights(LAYERS), None
     for step in range(STEPS):
         each = [in_one_process(whole, rank, step) for rank in range(p)]
-        mean = mean_of([gradients for *_, gradients in each], [1] * p)
+        so_far = added(so_far, [gradients for *_, gradients in each])
+        mean = mean_of(so_far, [1] * p)
+        last = mean_of([gradients for *_, gradients in each], [1] * p)
         for rank, found in enumerate(trial.returned):
             right = [*each[rank][:2], [part(g, rank, p) for g in mean]]
             for place in places:
                 if not same(found[step][place], right[place]):
-                    known = suspects(place, rank, p, step, whole, first, each, mean)
+                    known = suspects(place, rank, p, step, whole, first, so_far, mean, last)
                     why = next((words for words, theirs in known.items() if same(found[step][place], theirs)), None)
                     raise Wrong(
                         f"in step {step}, on rank {rank} the {WHERE[place]} "
@@ -154,7 +104,7 @@ def peak(trial):
             trial,
             rank,
             trial.run.memory[rank].peak,
-            own + 3 * LAYER + ACTIVATIONS,
+            own + 4 * LAYER + ACTIVATIONS,
             "at the peak",
             f"Shards and their gradients have {own:,}, a weight {LAYER:,}, and its gradient as much. In "
             "backward, too, a weight "
@@ -199,7 +149,7 @@ def loud_step(trial):
     targets={
         "values": f"output and gradients as of the whole weight, a chain of {LAYERS} layers, 2 steps; 1, 2 and 3 ranks",
         "freed": "after forward, activations and no whole weight; one is granted",
-        "peak": "shards, their gradients, one layer's weight and its gradient; one layer more is granted",
+        "peak": "shards, their gradients, one layer's weight and its gradient; two layers more are granted",
         "bytes": "3(p-1)/p of the weights a step: two all-gathers and a reduce-scatter",
     },
     hints=[
@@ -221,8 +171,8 @@ def sharded_linear(x, shard, rows):
     """Return x W^T, where each rank has only its shard of W, and W is whole only while it is used.
 
     ``shard`` is this rank's part of W [rows, columns], flat; p divides it. Then ``shard.grad`` is this rank's part of
-    the mean over the ranks of W's gradient, and x has the gradient of its own rank's loss. The shards change between
-    steps.
+    the mean over the ranks of W's gradient, added to what it was, as autograd does; and x has the gradient of its own
+    rank's loss. The shards change between steps.
     """
     p = dist.get_world_size()
 
