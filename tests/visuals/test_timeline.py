@@ -8,7 +8,7 @@ from visuals.some_runs import launched, run_of
 
 from tinydist import visuals
 from tinydist.visuals import palette
-from tinydist.visuals.timeline import covered, lanes, merged
+from tinydist.visuals.timeline import covered, draw_bars, lanes, merged
 
 
 def bars(figure, look):
@@ -104,6 +104,15 @@ def test_bad_arguments_are_named(options, message):
 
 def test_narrow_bars_that_touch_are_merged():
     assert merged([(0, 1), (1, 2), (2, 12), (12, 13), (15, 16)], narrow=1) == [(0, 2), (2, 12), (12, 13), (15, 16)]
+
+
+def test_a_narrow_wait_is_told_from_nothing_by_its_edge():
+    figure, axes = plt.subplots()
+    draw_bars(axes, [(0, 1)], 0, 1, 100, palette.WAITING)
+    _, slim = axes.collections
+    assert len(slim.get_paths()) == 1
+    assert tuple(slim.get_edgecolor()[0]) == to_rgba(palette.WAITING["edgecolor"]) != to_rgba("white")
+    plt.close(figure)
 
 
 def test_bars_at_the_same_time_are_in_lanes_of_their_own():

@@ -1,6 +1,7 @@
 """Pictures of a run. Each is drawn from the trace, returned as a figure, and said in one printed line.
 
 timeline.py     who computed, communicated and waited, and when
+timelines.py    what one rank did in several runs
 memory.py       what a rank held, by purpose
 memories.py     what it held in several runs
 traffic.py      who sent how many bytes to whom
@@ -25,6 +26,7 @@ from .memories import memories
 from .memory import memory
 from .schedule import schedule, schedules
 from .timeline import timeline
+from .timelines import timelines
 from .topology import cluster
 from .traffic import traffic
 
@@ -40,5 +42,6 @@ __all__ = [
     "schedule",
     "schedules",
     "timeline",
+    "timelines",
     "traffic",
 ]

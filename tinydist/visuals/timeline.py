@@ -29,19 +29,19 @@ def timeline(run, ranks=None, start=None, end=None):
     figure, axes = canvas(height=0.8 + len(rows) * min(0.4, max(0.2, 2.4 / len(rows))))
     for place, row in enumerate(rows):
         draw_row(axes, row, place, end - start)
-    label(axes, ranks, start, end)
+    label(axes, [f"rank {rank}" for rank in ranks], start, end)
     return figure
 
 
 class Row:
-    """What one rank did between ``start`` and ``end``, as (from, to) in the order of time."""
+    """What one rank did between ``start`` and ``end``, as (from, to) in the order of time, counted from ``zero``."""
 
-    def __init__(self, events, start, end):
+    def __init__(self, events, start, end, zero=0.0):
         self.compute, self.waiting, self.communication = [], [], []
         for event in events:
             span = max(event.start, start), min(event.end, end)
             if span[0] < span[1]:
-                self.spans_like(event).append(span)
+                self.spans_like(event).append((span[0] - zero, span[1] - zero))
 
     def spans_like(self, event):
         if event.stream != "compute":
@@ -53,14 +53,17 @@ class Row:
 
 
 def summary(rows, ranks, start, end):
-    whole = len(rows) * (end - start)
+    who = ranks_text(ranks) if len(rows) == ranks else f"{len(rows)} of {ranks} ranks"
+    when = f"{seconds_text(start)} to {seconds_text(end)}" if start else seconds_text(end)
+    return f"{who}, {when}: {shares(rows, len(rows) * (end - start))}"
+
+
+def shares(rows, whole):
     compute, waiting, busy = (
         sum(covered(getattr(row, kind)) for row in rows) for kind in ("compute", "waiting", "communication")
     )
     either = sum(covered(row.compute + row.communication) for row in rows)
-    who = ranks_text(ranks) if len(rows) == ranks else f"{len(rows)} of {ranks} ranks"
-    when = f"{seconds_text(start)} to {seconds_text(end)}" if start else seconds_text(end)
-    text = f"{who}, {when}: compute {percent(compute / whole)}, waiting {percent(waiting / whole)}"
+    text = f"compute {percent(compute / whole)}, waiting {percent(waiting / whole)}"
     if busy:
         hidden = percent(max(0.0, compute + busy - either) / busy)
         text += f", communication {percent(busy / whole)} ({hidden} of it behind compute)"
@@ -105,7 +108,7 @@ def draw_bars(axes, spans, bottom, height, whole, look):
     slim = [bar for bar in bars if bar[1] <= WIDE * whole]
     edges = [0.4 if width > NARROW * whole else 0 for _, width in slim]
     axes.broken_barh(wide, (bottom, height), linewidth=0.4, **look)
-    axes.broken_barh(slim, (bottom, height), linewidth=edges, facecolor=look["facecolor"], edgecolor="white")
+    axes.broken_barh(slim, (bottom, height), linewidth=edges, facecolor=look["facecolor"], edgecolor=look["edgecolor"])
 
 
 def merged(spans, narrow):
@@ -120,11 +123,11 @@ def merged(spans, narrow):
     return found
 
 
-def label(axes, ranks, start, end):
+def label(axes, names, start, end):
     size, unit = unit_for(end - start, SECONDS)
     axes.set_xlim(start, end)
-    axes.set_ylim(len(ranks) - 0.5, -0.5)
-    axes.set_yticks(range(len(ranks)), [f"rank {rank}" for rank in ranks])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds / size:g}")
     axes.set_xlabel(f"virtual time ({unit})")
