@@ -8,9 +8,17 @@ import torch
 from lab.shipped import ROOT
 
 from tinydist.attention import attention
-from tinydist.attention.online_softmax import Part, merge
+from tinydist.attention.online_softmax import Part, finish, merge
 from tinydist.lab import judge
-from tinydist.lab.chapters.flash_attention import columns, flash_column, flash_row, mended_flash, merged_states, rows
+from tinydist.lab.chapters.flash_attention import (
+    columns,
+    flash_column,
+    flash_row,
+    lengths,
+    mended_flash,
+    merged_states,
+    rows,
+)
 from tinydist.lab.chapters.flash_attention.compare import alike
 from tinydist.lab.chapters.flash_attention.states import NAMES, mistaken
 from tinydist.lab.errors import Wrong
@@ -20,9 +28,9 @@ from tinydist.lab.ranks import Trial
 
 OF_LSE = list(rows.mistaken(*flash_row.CASES[0].input().arguments(0)))[-6:]
 MANY = [
-    (flash_row, flash_row.flash_row),
-    (flash_column, flash_column.flash_column),
-    (mended_flash, mended_flash.mended_flash),
+    (flash_row, flash_row.CASES, flash_row.flash_row),
+    (flash_column, flash_column.CASES, flash_column.flash_column),
+    (mended_flash, lengths.CASES, mended_flash.mended_flash),
 ]
 
 
@@ -41,7 +49,7 @@ def finite(case):
     return [each.nan_to_num() if isinstance(each, torch.Tensor) else each for each in case.arguments(0)]
 
 
-@pytest.mark.parametrize("case", [tiles.input() for tiles in flash_row.CASES], ids=str)
+@pytest.mark.parametrize("case", [tiles.input() for tiles in flash_row.CASES if "NaN in" not in tiles.about], ids=str)
 def test_a_row_is_that_of_attention(case):
     q, k, v, start, _ = finite(case)
     _, out, lse = case.expected
@@ -57,21 +65,33 @@ def test_a_column_is_that_of_autograd(tiles):
     generator = torch.Generator().manual_seed(2)
     n, own = tiles.queries, slice(tiles.start, tiles.start + tiles.keys)
     q, k, v, dout = (torch.randn(n, width, generator=generator) for width in (4, 4, 3, 3))
+    q *= 2
+    if tiles.loud:
+        q[:, 0], k[tiles.start + 1, 0] = 0, 100
+        q[tiles.start, 0] = 8
     k, v = k.requires_grad_(), v.requires_grad_()
-    attention(*heads(2 * q, k, v), causal=True).backward(dout[None, None])
+    attention(*heads(q, k, v), causal=True).backward(dout[None, None])
     assert alike(dk, k.grad[own]) and alike(dv, v.grad[own])
 
 
-@pytest.mark.parametrize("lengths", mended_flash.CASES, ids=lambda lengths: lengths.about)
-def test_the_whole_is_that_of_attention(lengths):
-    q, k, v = lengths.tensors()
-    assert alike(mended_flash.naive(q, k, v), attention(*heads(q, k, v), causal=True)[0, 0])
+@pytest.mark.parametrize("case", lengths.CASES, ids=lambda case: case.about)
+def test_the_whole_is_that_of_attention(case):
+    q, k, v = (each.nan_to_num() for each in case.tensors())
+    assert alike(lengths.naive(q, k, v), attention(*heads(q, k, v), causal=True)[0, 0])
 
 
 @pytest.mark.parametrize("case", list(merged_states.cases()), ids=str)
-def test_a_merged_state_is_that_of_the_library(case):
-    a, b = case.arguments(0)
-    assert all(map(alike, case.expected, merge(Part(*a), Part(*b))))
+def test_merged_attention_is_that_of_the_library(case):
+    parts = [Part(lse[:, None], (lse[:, None] > -math.inf).float(), out) for out, lse in case.arguments(0)]
+    out, lse = finish(merge(*parts))
+    assert all(map(alike, case.expected, (out, lse[:, 0])))
+
+
+def test_scores_that_are_said_to_be_low_or_loud_are():
+    for about, place, least, most in (("low", (0, 0), -2100, -2000), ("hidden", (0, 5), 390, 410)):
+        case = next(each.input() for each in flash_row.CASES if about in each.about.split())
+        q, k, *_ = case.arguments(0)
+        assert least < (q @ k.T / 2)[place] < most
 
 
 # Each mistake has one explanation.
@@ -87,13 +107,13 @@ def told(cases, mistakes, right):
     return found
 
 
-@pytest.mark.parametrize("place", [1, 2], ids=["total", "output"])
+@pytest.mark.parametrize("place", [0, 1], ids=NAMES)
 def test_mistakes_in_a_merge_are_told_apart(place):
     def mistakes(case):
         return mistaken(*case.arguments(0))[NAMES[place]]
 
     words = told(merged_states.cases(), mistakes, lambda case: case.expected[place])
-    assert len(words) >= 8 and all(mistake == said for mistake, said in words.items())
+    assert len(words) >= (7 if place else 10) and all(mistake == said for mistake, said in words.items())
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["out", "lse"])
@@ -104,7 +124,7 @@ def test_mistakes_in_a_row_are_told_apart(place):
         wrong = rows.mistaken(*finite(case)).items()
         return {words: pair[place] for words, pair in wrong if (words in OF_LSE) == place}
 
-    words = told([tiles.input() for tiles in flash_row.CASES[:-2]], mistakes, lambda case: case.expected[1 + place])
+    words = told([tiles.input() for tiles in flash_row.CASES[:-3]], mistakes, lambda case: case.expected[1 + place])
     assert len(words) >= (6 if place else 14) and all(mistake == said for mistake, said in words.items())
 
 
@@ -123,15 +143,15 @@ def test_mistakes_in_a_column_are_told_apart(place):
 def test_the_bugs_of_the_given_program():
     stub = CATALOGUE["mended_flash"].stub
     found = {}
-    for lengths in mended_flash.CASES[:-1]:
-        trial = Trial(stub, lengths.input())
+    for case in lengths.CASES[:-2]:
+        trial = Trial(stub, case.input())
         if trial.error is not None:
-            found[lengths.about] = "error"
+            found[case.about] = "error"
             continue
         try:
-            (mended_flash.zeros if "nothing" in lengths.about else mended_flash.attended)(trial)
+            (mended_flash.zeros if "nothing" in case.about else mended_flash.attended)(trial)
         except Wrong as wrong:
-            found[lengths.about] = str(wrong)
+            found[case.about] = str(wrong)
     assert "one tile" not in found
     assert "rescaling is forgotten" in found["three tiles by three"]
     assert "tiles of one" in found
@@ -142,19 +162,20 @@ def test_the_bugs_of_the_given_program():
 # Room, and other right answers.
 
 
-@pytest.mark.parametrize("module, stub", MANY, ids=lambda each: getattr(each, "__name__", ""))
-def test_solutions_hold_half_of_what_is_granted_at_most(module, stub):
-    many = next(each for each in module.CASES if "many" in each.about)
+@pytest.mark.parametrize("module, cases, stub", MANY, ids=lambda each: getattr(each, "__name__", ""))
+def test_solutions_hold_half_of_what_is_granted_at_most(module, cases, stub):
+    many = next(each for each in cases if "many" in each.about)
     trial = Trial(solution(stub.__name__), many.input())
     with mock.patch.object(module, "TILES", module.TILES / 2):
         module.held(trial)
 
 
-def test_merging_by_the_log_of_the_sum_passes():
+def test_merging_by_a_sigmoid_passes():
+    """As ring attention does: the output moves to b by b's part of the total."""
+
     def merge_states(a, b):
-        maximum = torch.maximum(a[0], b[0])
-        factors = [torch.where(each[0] == -math.inf, 0.0, (each[0] - maximum).exp()) for each in (a, b)]
-        return maximum, *(factors[0] * a[place] + factors[1] * b[place] for place in (1, 2))
+        of_b = (b[1] - a[1]).sigmoid().nan_to_num()[:, None]
+        return a[0] + of_b * (b[0] - a[0]), torch.logaddexp(a[1], b[1])
 
     assert judge(merge_states).passed
 

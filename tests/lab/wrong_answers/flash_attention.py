@@ -3,10 +3,11 @@
 import math
 import textwrap
 
+import numpy
 import torch
 import torch.nn.functional as F
 from lab.registered import collection
-from torch import nn
+from torch.nn.attention import bias
 from torch.nn.functional import scaled_dot_product_attention
 
 from tinydist import attention
@@ -16,147 +17,122 @@ from tinydist.lab.exercise import CATALOGUE
 
 WRONG_ANSWERS, wrong = collection()
 INF = math.inf
+LOWEST = torch.finfo(torch.float32).min
 
 
 # merge_states
 
 
-def merged(a, b, of_a, of_b):
-    """``of_a(m, a's maximum, b's)``: the factor."""
-    maximum = torch.maximum(a[0], b[0])
-    of_a, of_b = of_a(maximum, a[0], b[0]), of_b(maximum, a[0], b[0])
-    return maximum, of_a * a[1] + of_b * b[1], of_a * a[2] + of_b * b[2]
+def merged(a, b, of_a=None, of_b=None, lse=torch.logaddexp, finite=lambda lse: lse.clamp(min=LOWEST)):
+    """``of_a(c, a's lse, b's)``: the factor, where c is the common lse, or what is subtracted for it."""
+    known = lse(a[1], b[1])
+    common = finite(known)
+    of_a, of_b = (of or right for of, right in ((of_a, from_a), (of_b, from_b)))
+    of_a, of_b = (torch.as_tensor(of(common, a[1], b[1]))[..., None] for of in (of_a, of_b))
+    return of_a * a[0] + of_b * b[0], known
 
 
-def one(m, a, b):
+def one(c, a, b):
     return 1.0
 
 
-def from_a(m, a, b):
-    return (a - finite(m)).exp()
+def from_a(c, a, b):
+    return (a - c).exp()
 
 
-def from_b(m, a, b):
-    return (b - finite(m)).exp()
+def from_b(c, a, b):
+    return (b - c).exp()
 
 
-def finite(maximum):
-    return maximum.clamp(min=torch.finfo(maximum.dtype).min)
-
-
-@wrong("merge_states", "runs", "it returned nothing (None), where 3 tensors are right: maximum, total, output")
+@wrong("merge_states", "runs", "it returned nothing (None), where 2 tensors are right: out, lse")
 def does_nothing(a, b):
     pass
 
 
-@wrong("merge_states", "values", "It is that of a")
+@wrong("merge_states", "values", "It is that of a, as if b had seen nothing")
 def returns_a(a, b):
     return a
 
 
-@wrong("merge_states", "runs", "output has shape [10, 3], where [5, 3] is right")
-def puts_one_below_the_other(a, b):
-    return torch.maximum(a[0], b[0]), a[1] + b[1], torch.cat([a[2], b[2]])
-
-
 @wrong("merge_states", "own work", "you call tinydist.attention, where this is solved")
 def librarys_own(a, b):
-    return tuple(online_softmax.merge(online_softmax.Part(*a), online_softmax.Part(*b)))
+    parts = (online_softmax.Part(lse[:, None], torch.ones(len(lse), 1), out) for out, lse in (a, b))
+    out, lse = online_softmax.finish(online_softmax.merge(*parts))
+    return out, lse.squeeze(1)
 
 
-@wrong("merge_states", "values", "It is added as it is: each state counts from its own maximum")
+@wrong("merge_states", "values", "It is the sum of both, as they are")
 def adds(a, b):
     return merged(a, b, one, one)
 
 
-@wrong("merge_states", "values", "numbers of output are wrong")
-def rescales_only_the_total(a, b):
-    maximum, total, _ = merged(a, b, from_a, from_b)
-    return maximum, total, a[2] + b[2]
+@wrong("merge_states", "values", "It is scaled by exp(its lse), from which the common one was not subtracted")
+def without_the_common_lse(a, b):
+    return merged(a, b, lambda c, a, b: a.exp(), lambda c, a, b: b.exp())
 
 
-@wrong("merge_states", "values", "Only b is rescaled: where b has the larger")
-def rescales_b(a, b):
-    return merged(a, b, one, from_b)
+@wrong("merge_states", "values", "The weights count from the larger lse, and add up to more than 1")
+def from_the_larger(a, b):
+    out, _ = merged(a, b, lse=torch.maximum)
+    return out, torch.logaddexp(a[1], b[1])
 
 
-@wrong("merge_states", "values", "Only a is rescaled: where a has the larger")
-def rescales_a(a, b):
-    return merged(a, b, from_a, one)
+@wrong("merge_states", "values", "It is the larger one: exp of both are sums that add up")
+def the_larger_lse(a, b):
+    return merged(a, b)[0], torch.maximum(a[1], b[1])
 
 
-@wrong("merge_states", "values", "The factor is upside down")
-def upside_down(a, b):
-    return merged(a, b, lambda *m: 1 / from_a(*m), lambda *m: 1 / from_b(*m))
+@wrong("merge_states", "values", "It is the sum of two logarithms")
+def adds_logarithms(a, b):
+    return merged(a, b)[0], a[1] + b[1]
 
 
-@wrong("merge_states", "values", "Each state is scaled by the factor of the other")
-def exchanged(a, b):
-    return merged(a, b, from_b, from_a)
-
-
-@wrong("merge_states", "values", "It is scaled by exp(its maximum), so that nothing is left of the common one")
-def without_the_common_maximum(a, b):
-    return merged(a, b, lambda m, a, b: a.exp(), lambda m, a, b: b.exp())
-
-
-@wrong("merge_states", "values", "It is the mean of both. Sums of exponentials add up")
-def averages(a, b):
-    return merged(a, b, lambda *m: from_a(*m) / 2, lambda *m: from_b(*m) / 2)
-
-
-@wrong("merge_states", "values", "It is the mean of both, as they are: rescale them, and add")
-def averages_the_outputs(a, b):
-    maximum, total, _ = merged(a, b, from_a, from_b)
-    return maximum, total, (a[2] + b[2]) / 2
-
-
-@wrong("merge_states", "values", "Outputs are weighted by their totals, as if they were divided already")
-def weights_by_totals(a, b):
-    maximum, total, _ = merged(a, b, from_a, from_b)
-    of_a, of_b = (f(maximum, a[0], b[0]) * each[1] / total for f, each in ((from_a, a), (from_b, b)))
-    return maximum, total, of_a * a[2] + of_b * b[2]
-
-
-@wrong("merge_states", "values", "It is divided by total: the output of a state is still a sum")
-def divides(a, b):
-    maximum, total, output = merged(a, b, from_a, from_b)
-    return maximum, total, output / total
-
-
-@wrong("merge_states", "values", "It is the smaller one")
-def smaller_maximum(a, b):
-    _, total, output = merged(a, b, from_a, from_b)
-    return torch.minimum(a[0], b[0]), total, output
+@wrong("merge_states", "values", "The larger lse was subtracted before exp, and is not added again")
+def counts_from_the_larger(a, b):
+    out, lse = merged(a, b)
+    return out, lse - torch.maximum(a[1], b[1])
 
 
 @wrong("merge_states", "large", "exp of more than 88 is inf in float32")
-def divides_exponentials(a, b):
-    return merged(a, b, lambda m, a, b: a.exp() / m.exp(), lambda m, a, b: b.exp() / m.exp())
+def exponentials_as_they_are(a, b):
+    return merged(a, b, lse=lambda a, b: (a.exp() + b.exp()).log())
+
+
+@wrong("merge_states", "large", "exp of less than -104 is 0 in float32. Subtract the common number itself")
+def lse_from_minus_100_on(a, b):
+    def lse(a, b):
+        c = torch.maximum(a, b).clamp(min=-100)
+        return ((a - c).exp() + (b - c).exp()).log() + c
+
+    return merged(a, b, lse=lse)
+
+
+@wrong("merge_states", "large", "exp of less than -104 is 0 in float32. Subtract the common number itself")
+def factors_from_0_on(a, b):
+    return merged(a, b, finite=lambda lse: lse.clamp(min=0))
 
 
 @wrong("merge_states", "nothing", "-inf - -inf is NaN")
 def without_care_for_nothing(a, b):
-    return merged(a, b, lambda m, a, b: (a - m).exp(), lambda m, a, b: (b - m).exp())
+    return merged(a, b, finite=lambda lse: lse)
 
 
-@wrong("merge_states", "nothing", "inf times a total of 0 is NaN")
-def in_the_unit_of_a(a, b):
-    maximum = torch.maximum(a[0], b[0])
-    factor, back = (b[0] - a[0]).exp(), (a[0] - maximum).exp()
-    return maximum, (a[1] + factor * b[1]) * back, (a[2] + factor * b[2]) * back
+@wrong("merge_states", "nothing", "lse stays -inf: that finite number is for exp alone")
+def a_finite_lse_of_nothing(a, b):
+    out, lse = merged(a, b)
+    return out, lse.clamp(min=LOWEST)
 
 
-@wrong("merge_states", "nothing", "maximum[3, 0] is -3.4028e+38, where -inf is right")
-def a_finite_maximum_of_nothing(a, b):
-    maximum, total, output = merged(a, b, from_a, from_b)
-    return finite(maximum), total, output
+@wrong("merge_states", "any order", "out from the left")
+def leaves_out_a_part_below_a_thousandth(a, b):
+    a, b = ((out, lse.masked_fill(lse < other - 7, -INF)) for (out, lse), other in ((a, b[1]), (b, a[1])))
+    return merged(a, b)
 
 
-@wrong("merge_states", "any order", "has changed: a state may be merged again, in another order")
+@wrong("merge_states", "runs", "a has changed: it belongs to the caller")
 def in_place(a, b):
-    maximum, total, output = merged(a, b, from_a, from_b)
-    a[0].copy_(maximum), a[1].copy_(total), a[2].copy_(output)
+    out, lse = merged(a, b)
+    a[0].copy_(out), a[1].copy_(lse)
     return a
 
 
@@ -167,21 +143,25 @@ def causal(i, p, c, j):
     return j <= p
 
 
-def walk(q, k, v, start, tile, *, sees=causal, scale=None, total=True, output=True, until=None, scores_of=None):
+def walk(q, k, v, start, tile, *, sees=causal, scale=None, until=None, scores_of=None, first_maximum=-INF, **options):
     """A right one, but for its options. Returns maximum, total, output."""
     scale = 1 / math.sqrt(q.shape[1]) if scale is None else scale
-    maximum, sums, out = torch.full((len(q), 1), -INF), torch.zeros(len(q), 1), torch.zeros(len(q), v.shape[1])
+    maximum, sums, out = torch.full((len(q), 1), first_maximum), torch.zeros(len(q), 1), torch.zeros(len(q), v.shape[1])
+    hidden, total, output = (
+        options.get(name, right) for name, right in (("hidden", -INF), ("total", 1), ("output", 1))
+    )
     i = torch.arange(len(q))[:, None]
     until = min(len(k), start + len(q)) if until is None else until
     for first in range(0, until, tile):
         keys, values = k[first : first + tile], v[first : first + tile]
         c = torch.arange(len(keys))
         scores = (scores_of or torch.matmul)(q, keys.T) * scale
-        scores = scores.masked_fill(~sees(i, start + i, c, first + c), -INF)
+        scores = scores.masked_fill(~sees(i, start + i, c, first + c), hidden)
         highest = torch.maximum(maximum, scores.amax(1, keepdim=True))
         weights, factor = (scores - highest).exp(), (maximum - highest).exp()
         sums = (sums * factor if total else sums) + weights.sum(1, keepdim=True)
         out = (out * factor if output else out) + weights @ values
+        out = out / sums if options.get("divided") else out
         maximum = highest
     return maximum, sums, out
 
@@ -190,20 +170,9 @@ def finished(maximum, total, output):
     return output / total, (maximum + total.log()).squeeze(1)
 
 
-@wrong("flash_row", "runs", "it returned nothing (None), where 2 tensors are right: out, lse")
-def does_nothing_here(q, k, v, start, tile):
-    pass
-
-
 @wrong("flash_row", "runs", "it returned an object of type Tensor, where 2 tensors are right")
 def without_lse(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile))[0]
-
-
-@wrong("flash_row", "runs", "lse has shape [4, 1], where [4] is right")
-def lse_as_a_column(q, k, v, start, tile):
-    maximum, total, output = walk(q, k, v, start, tile)
-    return output / total, maximum + total.log()
 
 
 @wrong("flash_row", "own work", "you call torch's scaled_dot_product_attention")
@@ -214,13 +183,6 @@ def torchs_own(q, k, v, start, tile):
     return scaled_dot_product_attention(q[None], k[None], v[None], mask)[0], scores.logsumexp(1)
 
 
-@wrong("flash_row", "own work", "you call tinydist.attention, where this is solved")
-def librarys_flash(q, k, v, start, tile):
-    state = online_softmax.part((q @ k.T / 2).masked_fill(torch.arange(len(k)) > start, -INF), v)
-    out, lse = online_softmax.finish(state)
-    return out, lse.squeeze(1)
-
-
 @wrong("flash_row", "own work", "you call tinydist.lab.chapters.flash_attention.rows")
 def the_labs_own(q, k, v, start, tile):
     return rows.row(q, k, v, start, tile)
@@ -229,11 +191,6 @@ def the_labs_own(q, k, v, start, tile):
 @wrong("flash_row", "one tile", "The scores are not divided by sqrt(d)")
 def unscaled(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, scale=1.0))
-
-
-@wrong("flash_row", "one tile", "The scores are divided by d")
-def scaled_twice(q, k, v, start, tile):
-    return finished(*walk(q / math.sqrt(q.shape[1]), k, v, start, tile))
 
 
 @wrong("flash_row", "one tile", "The output is not divided by total")
@@ -248,12 +205,6 @@ def lse_without_the_maximum(q, k, v, start, tile):
     return output / total, total.log().squeeze(1)
 
 
-@wrong("flash_row", "one tile", "It is maximum + total, without the logarithm")
-def lse_without_the_logarithm(q, k, v, start, tile):
-    maximum, total, output = walk(q, k, v, start, tile)
-    return output / total, (maximum + total).squeeze(1)
-
-
 @wrong("flash_row", "one tile", "No key is masked, and a query sees what comes after it")
 def unmasked(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, sees=lambda i, p, c, j: p >= 0 * j, until=len(k)))
@@ -264,19 +215,9 @@ def does_not_see_itself(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, sees=lambda i, p, c, j: j < p))
 
 
-@wrong("flash_row", "one tile", "The mask is off by one: a query sees the key after itself")
-def sees_the_next(q, k, v, start, tile):
-    return finished(*walk(q, k, v, start, tile, sees=lambda i, p, c, j: j <= p + 1))
-
-
 @wrong("flash_row", "rescaling", "The mask counts queries from the tile's own first")
 def forgets_the_start(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, sees=lambda i, p, c, j: j <= i))
-
-
-@wrong("flash_row", "rescaling", "Are start + i and first + c compared, the positions of both?")
-def forgets_the_tiles_start(q, k, v, start, tile):
-    return finished(*walk(q, k, v, start, tile, sees=lambda i, p, c, j: c <= p))
 
 
 @wrong("flash_row", "rescaling", "a tile below the diagonal needs no mask")
@@ -287,21 +228,6 @@ def one_mask_for_all_tiles(q, k, v, start, tile):
 @wrong("flash_row", "rescaling", "The rescaling is forgotten")
 def forgets_to_rescale(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, total=False, output=False))
-
-
-@wrong("flash_row", "rescaling", "The output is not rescaled")
-def forgets_to_rescale_the_output(q, k, v, start, tile):
-    return finished(*walk(q, k, v, start, tile, output=False))
-
-
-@wrong("flash_row", "rescaling", "Total is not rescaled")
-def forgets_to_rescale_the_total(q, k, v, start, tile):
-    return finished(*walk(q, k, v, start, tile, total=False))
-
-
-@wrong("flash_row", "rescaling", "The tile on the diagonal is not visited")
-def stops_before_the_diagonal(q, k, v, start, tile):
-    return finished(*walk(q, k, v, start, tile, until=max(start, 1)))
 
 
 @wrong("flash_row", "diagonal", "The last tile that the queries see is not visited")
@@ -326,15 +252,9 @@ def without_a_maximum(q, k, v, start, tile):
     return output / total, total.log().squeeze(1)
 
 
-@wrong("flash_row", "visits", "your products of matrices are those of 15 positions, 3 tiles of 5, where 10 positions")
+@wrong("flash_row", "reads", "their tiles are right of the diagonal, and need not be read")
 def visits_all_tiles(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, until=len(k)))
-
-
-@wrong("flash_row", "visits", "their tiles are right of the diagonal, and need not be read")
-def visits_all_tiles_without_products(q, k, v, start, tile):
-    maximum, total, output = walk(q, k, v, start, tile)
-    return (output + (0 * v.sum(0))) / total, (maximum + total.log()).squeeze(1)
 
 
 def naive(q, k, v, start):
@@ -350,12 +270,6 @@ def all_scores_at_once(q, k, v, start, tile):
 
 
 @wrong("flash_row", "memory", "One tile of scores is there at a time, and is added up and dropped")
-def one_query_at_a_time(q, k, v, start, tile):
-    parts = [naive(query[None], k, v, start + i) for i, query in enumerate(q)]
-    return tuple(torch.cat(each) for each in zip(*parts))
-
-
-@wrong("flash_row", "memory", "One tile of scores is there at a time, and is added up and dropped")
 def keeps_all_tiles(q, k, v, start, tile):
     kept = []
 
@@ -364,6 +278,79 @@ def keeps_all_tiles(q, k, v, start, tile):
         return kept[-1]
 
     return finished(*walk(q, k, v, start, tile, scores_of=keep))
+
+
+@wrong("flash_row", "one tile", "No product of matrices was seen: is no tile visited? Keys 0 to 3")
+def stops_at_the_start(q, k, v, start, tile):
+    return finished(*walk(q, k, v, start, tile, until=start))
+
+
+@wrong("flash_row", "rescaling", "The output is divided by total with each tile, and added to")
+def divides_with_each_tile(q, k, v, start, tile):
+    maximum, total, output = walk(q, k, v, start, tile, divided=True)
+    return output, finished(maximum, total, output)[1]
+
+
+@wrong("flash_row", "runs", "q has changed: it belongs to the caller")
+def scales_in_place(q, k, v, start, tile):
+    q /= math.sqrt(q.shape[1])
+    return finished(*walk(q, k, v, start, tile, scale=1.0))
+
+
+@wrong("flash_row", "large", "Hidden keys have a finite score, such as 0, and exp of it counts")
+def hides_by_minus_100(q, k, v, start, tile):
+    return finished(*walk(q, k, v, start, tile, hidden=-100.0))
+
+
+@wrong("flash_row", "large", "The number subtracted must be the maximum of the scores itself")
+def begins_with_a_maximum_of_0(q, k, v, start, tile):
+    return finished(*walk(q, k, v, start, tile, first_maximum=0.0))
+
+
+@wrong("flash_row", "hidden", "Mask the scores before the maximum: a hidden key has decided the unit")
+def hides_after_exp(q, k, v, start, tile):
+    maximum, total, output = torch.full((len(q), 1), -INF), 0, 0
+    p = torch.arange(start, start + len(q))[:, None]
+    for first in range(0, min(len(k), start + len(q)), tile):
+        keys, values = k[first : first + tile], v[first : first + tile]
+        scores = q @ keys.T / math.sqrt(q.shape[1])
+        highest = torch.maximum(maximum, scores.amax(1, keepdim=True))
+        weights = (scores - highest).exp() * (torch.arange(first, first + len(keys)) <= p)
+        factor, maximum = (maximum - highest).exp(), highest
+        total, output = total * factor + weights.sum(1, keepdim=True), output * factor + weights @ values
+    return finished(maximum, total, output)
+
+
+@wrong("flash_row", "NaN", "where NaN is right: value 0, which every query sees, has NaN there")
+def hides_nan(*given):
+    return tuple(each.nan_to_num() for each in finished(*walk(*given)))
+
+
+def of_numpy(q, k, v, offset):
+    p = numpy.arange(len(q))[:, None] + offset
+    q, k, v = (each.numpy() for each in (q, k, v))
+    scores = numpy.where(numpy.arange(len(k)) <= p, q @ k.T / math.sqrt(q.shape[1]), -INF)
+    highest = scores.max(1, keepdims=True).clip(min=LOWEST)
+    weights = numpy.exp(scores - highest)
+    total = weights.sum(1, keepdims=True)
+    return weights @ v / total.clip(min=1), (highest + numpy.log(total.clip(min=1)))[:, 0]
+
+
+@wrong("flash_row", "visits", "NumPy, Python's lists, (a * b).sum() and products of vectors lie outside of the meter")
+def with_numpy(q, k, v, start, tile):
+    seen = slice(0, start + len(q))
+    return tuple(map(torch.from_numpy, of_numpy(q, k[seen], v[seen], start)))
+
+
+@wrong("flash_row", "visits", "is something computed more often than once a tile?")
+def scores_twice(q, k, v, start, tile):
+    """The maximum first."""
+    return finished(*walk(q, k, v, start, tile, scores_of=lambda a, b: (a @ b).maximum(a @ b)))
+
+
+@wrong("flash_row", "visits", "you multiply matrices 8 times, where 2 a tile, 2 in all, are enough: `tile` is 4")
+def tiles_of_one(q, k, v, start, tile):
+    return finished(*walk(q, k, v, start, 1))
 
 
 # flash_column
@@ -388,16 +375,6 @@ def collect(k, v, q, dout, lse, delta, start, tile, *, options=None, begin=None,
     return dk, dv
 
 
-@wrong("flash_column", "runs", "it returned nothing (None), where 2 tensors are right: dk, dv")
-def returns_nothing(*given):
-    pass
-
-
-@wrong("flash_column", "runs", "dk has shape [4, 3], where [4, 4] is right")
-def the_other_order(*given):
-    return collect(*given)[::-1]
-
-
 @wrong("flash_column", "dv", "numbers of dv are wrong")
 def returns_its_input(k, v, *rest):
     return k, v
@@ -410,32 +387,10 @@ def torchs_gradient(k, v, q, dout, lse, delta, start, tile):
     return dk, dv
 
 
-@wrong("flash_column", "own work", "you call tinydist.attention, where this is solved")
-def librarys_gradient(k, v, *rest):
-    attention.naive.safe_softmax(k)
-    return collect(k, v, *rest)
-
-
-@wrong("flash_column", "own work", "you call torch's multi_head_attention_forward")
-def torchs_module(k, v, *rest):
-    nn.MultiheadAttention(4, 2)(k, k, k)
-    return collect(k, v, *rest)
-
-
 @wrong("flash_column", "dv", "The transpose is forgotten: a key collects from all queries of the tile")
 def without_transpose(*given):
     square = given[0].shape[0] == given[-1] and len(given[2]) % given[-1] == 0
     return collect(*given, options={"transposed": lambda x: x if square else x.T})
-
-
-@wrong("flash_column", "runs", "at ")
-def without_transpose_at_all(*given):
-    return collect(*given, options={"transposed": lambda x: x})
-
-
-@wrong("flash_column", "dv", "The scores are not divided by sqrt(d) when they are computed again")
-def scores_without_scale(*given):
-    return collect(*given, options={"scale": 1.0})
 
 
 @wrong("flash_column", "dk", "dscores is not scaled: the scores are q k^T / sqrt(d), so dk needs the 1 / sqrt(d), too")
@@ -443,40 +398,9 @@ def dk_without_scale(*given):
     return collect(*given, options={"dscale": 1.0})
 
 
-@wrong("flash_column", "dk", "Dk is divided by d, where sqrt(d) is right: or scaled twice")
-def dk_scaled_twice(*given):
-    return collect(*given, options={"dscale": 0.25})
-
-
 @wrong("flash_column", "dk", "Delta is missing")
 def without_delta(*given):
     return collect(*given, options={"dscores": lambda w, dw, delta: w * dw})
-
-
-@wrong("flash_column", "dk", "Delta is added, where it is to be subtracted")
-def plus_delta(*given):
-    return collect(*given, options={"dscores": lambda w, dw, delta: w * (dw + delta[:, None])})
-
-
-@wrong("flash_column", "dk", "Delta goes by key, where it goes by query")
-def delta_by_key(*given):
-    def by_key(w, dw, delta):
-        return w * (dw - (delta if len(delta) == w.shape[1] else delta[:, None]))
-
-    return collect(*given, options={"dscores": by_key})
-
-
-@wrong("flash_column", "dk", "The weights are missing in the gradient of the scores")
-def without_weights(*given):
-    return collect(*given, options={"dscores": lambda w, dw, delta: dw - delta[:, None]})
-
-
-@wrong("flash_column", "dv", "Lse goes by key, where it goes by query")
-def lse_by_key(*given):
-    def by_key(scores, lse):
-        return (scores - (lse if len(lse) == scores.shape[1] else lse[:, None])).exp()
-
-    return collect(*given, options={"weights": by_key})
 
 
 @wrong("flash_column", "sums", "The softmax is taken over this tile of keys alone")
@@ -489,25 +413,9 @@ def without_mask(*given):
     return collect(*given, options={"sees": lambda p, j: p >= 0 * j})
 
 
-@wrong("flash_column", "dv", "The mask is off by one: a query sees itself")
-def nobody_sees_itself(*given):
-    return collect(*given, options={"sees": torch.gt})
-
-
-@wrong("flash_column", "dv", "The mask is the wrong way round")
-def mask_the_wrong_way_round(*given):
-    return collect(*given, options={"sees": torch.le})
-
-
 @wrong("flash_column", "sums", "Only the last tile of queries is there: add them up")
 def the_last_tile_alone(*given):
     return collect(*given, options={"sum": lambda a, b: b})
-
-
-@wrong("flash_column", "sums", "The first tile of queries that sees these keys is not visited")
-def begins_one_tile_late(*given):
-    start, tile = given[-2:]
-    return collect(*given, begin=0 if start == 0 else start // tile * tile + tile)
 
 
 @wrong("flash_column", "lengths", "A last tile of queries that is short is left out")
@@ -517,17 +425,9 @@ def whole_tiles_of_queries(*given):
     return collect(*given, end=whole if len(q) == 11 else len(q))
 
 
-@wrong(
-    "flash_column", "visits", "your products of matrices are those of 16 positions, 4 tiles of 4, where 12 positions"
-)
+@wrong("flash_column", "reads", "those tiles are above the diagonal, and need not be read")
 def begins_at_the_first_query(*given):
     return collect(*given, begin=0)
-
-
-@wrong("flash_column", "visits", "those tiles are above the diagonal, and need not be read")
-def reads_all_queries(*given):
-    dk, dv = collect(*given)
-    return dk + 0 * given[2].sum(0), dv
 
 
 @wrong("flash_column", "memory", "Which of your tensors grows with the length?")
@@ -535,12 +435,73 @@ def all_weights_at_once(k, v, q, dout, lse, delta, start, tile):
     return collect(k, v, q, dout, lse, delta, start, len(q) if start == 0 else tile)
 
 
-@wrong("flash_column", "memory", "One tile of scores is there at a time, and is added up and dropped")
-def one_key_at_a_time(k, v, q, dout, lse, delta, start, tile):
-    begin = start // tile * tile
-    rest = [each[begin:] for each in (q, dout, lse, delta)]
-    parts = [collect(k[i][None], v[i][None], *rest, start + i - begin, 2000, begin=0) for i in range(len(k))]
-    return tuple(torch.cat(each) for each in zip(*parts))
+@wrong("flash_column", "runs", "q has changed: it belongs to the caller")
+def scales_queries_in_place(k, v, q, *rest):
+    q /= math.sqrt(q.shape[1])
+    return collect(k, v, q, *rest, options={"scale": 1.0, "dscale": 1.0})
+
+
+@wrong("flash_column", "dv", "It is all zeros: is nothing added to it")
+def zeros_alone(k, v, *rest):
+    return torch.zeros_like(k), torch.zeros_like(v)
+
+
+@wrong("flash_column", "dv", "Lse is not subtracted")
+def without_lse_of_a_column(*given):
+    return collect(*given, options={"weights": lambda scores, lse: scores.exp()})
+
+
+@wrong("flash_column", "dk", "Delta is subtracted after the product, where it belongs inside")
+def delta_outside(*given):
+    return collect(*given, options={"dscores": lambda w, dw, delta: w * dw - delta[:, None]})
+
+
+@wrong("flash_column", "sums", "Delta is summed over this tile of keys alone")
+def delta_of_the_tile(*given):
+    return collect(*given, options={"dscores": lambda w, dw, delta: w * (dw - (w * dw).sum(1, keepdim=True))})
+
+
+@wrong("flash_column", "sums", "The mask counts keys from the tile's own first: key i of the tile stands at start + i")
+def keys_from_0(*given):
+    return collect(*given, options={"sees": lambda p, j: p >= j - j[0]})
+
+
+@wrong("flash_column", "sums", "or is every key masked? Query i of a tile stands at first + i")
+def queries_from_0(*given):
+    return collect(*given, options={"sees": lambda p, j: p - p[0] >= j})
+
+
+@wrong("flash_column", "hidden", "Mask the scores before exp, with -inf")
+def hides_weights(k, v, q, dout, lse, delta, start, tile):
+    def weights(scores, lse):
+        return (scores - lse[:, None]).exp()
+
+    positions = torch.arange(start, start + len(k))
+    dk, dv, root = torch.zeros_like(k), torch.zeros_like(v), math.sqrt(q.shape[1])
+    for first in range(start // tile * tile, len(q), tile):
+        rows = slice(first, first + tile)
+        p = torch.arange(first, first + len(q[rows]))[:, None]
+        w = weights(q[rows] @ k.T / root, lse[rows]) * (p >= positions)
+        dk += (w * (dout[rows] @ v.T - delta[rows, None])).T @ q[rows] / root
+        dv += w.T @ dout[rows]
+    return dk, dv
+
+
+@wrong("flash_column", "visits", "NumPy, Python's lists, (a * b).sum() and products of vectors lie outside")
+def by_sums(k, v, q, dout, lse, delta, start, tile):
+    own = slice(start // tile * tile, None)
+    q, dout, lse, delta = (each[own] for each in (q, dout, lse, delta))
+    p = torch.arange(own.start, own.start + len(q))[:, None]
+    scores = (q[:, None] * k).sum(2) / math.sqrt(q.shape[1])
+    w = (scores.masked_fill(torch.arange(start, start + len(k)) > p, -INF) - lse[:, None]).exp()
+    ds = w * ((dout[:, None] * v).sum(2) - delta[:, None])
+    return (ds[..., None] * q[:, None]).sum(0) / math.sqrt(q.shape[1]), (w[..., None] * dout[:, None]).sum(0)
+
+
+@wrong("flash_column", "visits", "you multiply matrices 16 times, where 4 a tile, 4 in all, are enough: `tile` is 4")
+def tiles_of_one_query(*given):
+    start, tile = given[-2:]
+    return collect(*given[:-1], 1, begin=start // tile * tile)
 
 
 # mended_flash
@@ -559,12 +520,12 @@ SAFE = "keys, values = k[first : first + tile], v[first : first + tile]"
 def mended(*but, also=()):
     """The given program, all but some bugs mended, and with other changes of its text."""
     text = textwrap.dedent(CATALOGUE["mended_flash"].source)
+    guard = "highest" if "nothing" in but else "highest.clamp(min=torch.finfo(highest.dtype).min)"
+    text = text.replace("            weights = (", f"            safe = {guard}\n            weights = (")
     for name, (old, new) in [*MENDED.items(), *((None, change) for change in also)]:
         if name not in but:
             assert old in text
             text = text.replace(old, new)
-    guard = "highest" if "nothing" in but else "highest.clamp(min=torch.finfo(highest.dtype).min)"
-    text = text.replace("            weights = (", f"            safe = {guard}\n            weights = (")
     names = {"math": math, "torch": torch}
     exec(compile(text, "a mended program", "exec"), names)
     return names["mended_flash"]
@@ -584,11 +545,6 @@ def short_tiles_do_not_fit():
     pass
 
 
-@wrongly_mended("runs", "the last tile has 2. Which tensors beside it have", "lengths of states")
-def short_states_do_not_fit():
-    pass
-
-
 @wrongly_mended("rescaling", "Total and output, both, are multiplied by exp(old - new)", "rescaling")
 def not_rescaled():
     pass
@@ -605,32 +561,11 @@ def nan_where_nothing_is_seen():
 
 
 @wrongly_mended(
-    "rescaling",
-    "total is not rescaled",
-    also=[("total * (maximum - safe).exp() +", "total +")],
-)
-def total_not_rescaled():
-    pass
-
-
-@wrongly_mended(
-    "rescaling", "The mask is off by one: a query does not see itself", also=[("> positions, -", ">= positions, -")]
-)
-def mask_off_by_one():
-    pass
-
-
-@wrongly_mended(
-    "visits",
-    "A tile of keys that begins after the last query of its tile is seen by none",
+    "NaN",
+    "its tile is right of the diagonal for queries before 8",
     also=[("first > positions[-1]", "False")],
 )
 def all_tiles_visited():
-    pass
-
-
-@wrong("mended_flash", "runs", "it returned nothing (None), where the output, a tensor, is right")
-def does_nothing_at_all(q, k, v, tile):
     pass
 
 
@@ -639,20 +574,9 @@ def librarys_flash_attention(q, k, v, tile):
     return attention.flash_attention(*(each[None, None] for each in (q, k, v)), causal=True, tile=(tile, tile))[0, 0]
 
 
-@wrong("mended_flash", "own work", "you call torch's scaled_dot_product_attention")
-def torchs_attention(q, k, v, tile):
-    mask = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
-    return scaled_dot_product_attention(q[None], k[None], v[None], mask)[0].nan_to_num()
-
-
 def dense(q, k, v):
     mask = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
     return (q @ k.T / math.sqrt(q.shape[1])).masked_fill(~mask, -INF)
-
-
-@wrong("mended_flash", "visits", "your products of matrices are those of")
-def the_naive_one(q, k, v, tile):
-    return dense(q, k, v).softmax(1).nan_to_num() @ v
 
 
 @wrong("mended_flash", "memory", "Which of your tensors grows with the length?")
@@ -679,3 +603,69 @@ def drops_short_tiles(q, k, v, tile):
     out = dense(q, k, v).softmax(1).nan_to_num() @ v
     out[len(q) // tile * tile :] = 0
     return out
+
+
+@wrongly_mended(
+    "low",
+    "The number subtracted must be the maximum of the scores itself",
+    also=[("-math.inf)\n        total", "-10.0)\n        total")],
+)
+def begins_with_minus_10():
+    pass
+
+
+@wrongly_mended(
+    "low",
+    "The number subtracted must be the maximum of the scores itself",
+    also=[("torch.finfo(highest.dtype).min", "-100")],
+)
+def finite_from_minus_100_on():
+    pass
+
+
+@wrongly_mended(
+    "rescaling",
+    "The scores are divided by sqrt(d) twice",
+    also=[("queries @ keys.T", "queries @ keys.T / math.sqrt(q.shape[1])")],
+)
+def scaled_once_more():
+    pass
+
+
+@wrongly_mended(
+    "runs",
+    "q has changed: it belongs to the caller",
+    also=[("tile] / math.sqrt(q.shape[1])", "tile].div_(math.sqrt(q.shape[1]))")],
+)
+def queries_in_place():
+    pass
+
+
+@wrongly_mended("NaN", "mends no bug", "nothing", "nothing in total", also=[("return out", "return out.nan_to_num()")])
+def nan_to_num_at_the_end():
+    pass
+
+
+@wrongly_mended(
+    "visits",
+    "are enough: `tile` is 8. Are your tiles as long?",
+    also=[("    out = torch", "    tile = min(tile, 4)\n    out = torch")],
+)
+def tiles_of_four():
+    pass
+
+
+@wrong("mended_flash", "visits", "NumPy, Python's lists, (a * b).sum() and products of vectors lie outside")
+def naive_in_numpy(q, k, v, tile):
+    out = []
+    for first in range(0, len(q), tile):
+        queries, start = q[first : first + tile], first + len(k) - len(q)
+        seen = slice(0, max(1, start + len(queries)))
+        out.append(torch.from_numpy(of_numpy(queries, k[seen], v[seen], start)[0]))
+    return torch.cat(out)
+
+
+@wrong("mended_flash", "own work", "where this is solved; here it is for you to do")
+def with_torchs_mask(q, k, v, tile):
+    mask = bias.causal_lower_right(len(q), len(k))
+    return scaled_dot_product_attention(q[None], k[None], v[None], mask)[0].nan_to_num()

@@ -2,12 +2,13 @@
 
 own_work.py          what may not be called
 compare.py           a wrong tensor, and the mistake that makes it
-tile_costs.py        what was held, and which tiles were visited
-states.py            states of an online softmax; merged_states.py: two of them made one
+tile_costs.py        what was held, and the products of which tiles were seen
+states.py            attention over some keys; merged_states.py: over those of two
 rows.py              a row of tiles as it should be, and with mistakes
 flash_row.py         forward, for one tile of queries
 columns.py           a column of tiles, the same
 flash_column.py      backward, for one tile of keys
+lengths.py           the whole of it, the same
 mended_flash.py      a forward pass with four bugs
 """
 

@@ -10,7 +10,8 @@ def column(k, v, q, dout, lse, delta, start, tile, *, sees=None, scale=None, dsc
 
     The rest are mistakes. sees: the mask; scale: of the scores, dscale: of the gradient of keys; skip: first queries of
     tiles that are not visited; local: softmax over this tile alone; transposed: is it not? last: nothing is added up;
-    across: lse or delta, when it is taken by key; sign: of delta; product: are dscores multiplied by the weights?.
+    across: lse or delta, when it is taken by key; sign: of delta; product: what is multiplied by the weights, all of
+    dscores, "dweights" alone, or nothing? subtracted: is lse? own: is delta that of this tile of keys alone?
     """
     k, v, q, dout, lse, delta = (each.double() for each in (k, v, q, dout, lse, delta))
     right, s = 1 / math.sqrt(q.shape[1]), len(k)
@@ -25,10 +26,12 @@ def column(k, v, q, dout, lse, delta, start, tile, *, sees=None, scale=None, dsc
         by_query = {name: each[rows][:, None] for name, each in (("lse", lse), ("delta", delta))}
         if mistakes.get("across"):
             by_query[mistakes["across"]] = by_query[mistakes["across"]].T
-        weights = scores.softmax(1) if mistakes.get("local") else (scores - by_query["lse"]).exp()
-        dscores = (dout[rows] @ v.T - mistakes.get("sign", 1) * by_query["delta"]) * (
-            weights if mistakes.get("product", True) else 1
-        )
+        known = by_query["lse"] if mistakes.get("subtracted", True) else 0
+        weights = scores.softmax(1) if mistakes.get("local") else (scores - known).exp()
+        dweights = dout[rows] @ v.T
+        delta_of = (weights * dweights).sum(1, keepdim=True) if mistakes.get("own") else by_query["delta"]
+        of, inner = {"all": (weights, 1), "dweights": (1, weights), "nothing": (1, 1)}[mistakes.get("product", "all")]
+        dscores = of * (inner * dweights - mistakes.get("sign", 1) * delta_of)
         of_k, of_v = (each if mistakes.get("transposed") else each.T for each in (dscores, weights))
         add_k, add_v = of_k @ q[rows] * (right if dscale is None else dscale), of_v @ dout[rows]
         dk, dv = (add_k, add_v) if mistakes.get("last") else (dk + add_k, dv + add_v)
@@ -42,7 +45,14 @@ def mistaken(k, v, q, dout, lse, delta, start, tile):
     mistakes = {
         "delta is missing: the gradient of the scores is weights * (dweights - delta)": dict(sign=0),
         "delta is added, where it is to be subtracted": dict(sign=-1),
-        "the weights are missing in the gradient of the scores, weights * (dweights - delta)": dict(product=False),
+        "the weights are missing in the gradient of the scores, weights * (dweights - delta)": dict(product="nothing"),
+        "delta is subtracted after the product, where it belongs inside: weights * (dweights - delta)": dict(
+            product="dweights"
+        ),
+        "delta is summed over this tile of keys alone, where it is that of all keys: the one that is given": dict(
+            own=True
+        ),
+        "lse is not subtracted: the weights are exp(scores - lse)": dict(subtracted=False),
         "dscores is not scaled: the scores are q k^T / sqrt(d), so dk needs the 1 / sqrt(d), too": dict(dscale=1.0),
         "dk is divided by d, where sqrt(d) is right: or scaled twice, where q or dscores has the factor already": dict(
             dscale=1 / d
@@ -56,6 +66,15 @@ def mistaken(k, v, q, dout, lse, delta, start, tile):
         "weights^T dout and dscores^T q": dict(transposed=True),
         "the softmax is taken over this tile of keys alone. The total is that of all keys: weights are "
         "exp(scores - lse)": dict(local=True),
+        "the mask counts queries from their tile's own first: query i of the tile stands at first + i": dict(
+            sees=lambda p, j: j <= p - p[0]
+        ),
+        "the mask counts keys from the tile's own first: key i of the tile stands at start + i": dict(
+            sees=lambda p, j: j - start <= p
+        ),
+        "the mask counts queries and keys from their tiles' own first: they stand at first + i and start + i": dict(
+            sees=lambda p, j: j - start <= p - p[0]
+        ),
         "the mask is forgotten: queries before a key do not see it": dict(sees=lambda p, j: p >= 0),
         "the mask is off by one: a query sees itself": dict(sees=lambda p, j: j < p),
         "the mask is off by one: a query does not see the key after itself": dict(sees=lambda p, j: j <= p + 1),

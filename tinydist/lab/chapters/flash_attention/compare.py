@@ -25,15 +25,25 @@ def one_tensor(name, tensor, shape):
         raise Wrong(f"{name} is of {str(tensor.dtype).removeprefix('torch.')}, where float32 is right")
 
 
-def alike(a, b, nan=False):
-    return torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5, equal_nan=nan)
+def untouched_arguments(trial, names):
+    for name, before, after in zip(names, trial.case.arguments(0), trial.arguments[0]):
+        for old, new in zip(before, after, strict=True) if isinstance(before, tuple) else ((before, after),):
+            if isinstance(old, torch.Tensor) and not (old.shape == new.shape and old.allclose(new, equal_nan=True)):
+                raise Wrong(
+                    f"{name} has changed: it belongs to the caller, who may need it again. Make new tensors, without "
+                    "*=, /=, += and out="
+                )
 
 
-def right(name, got, expected, suspects=lambda: {}, unknown=""):
+def alike(a, b, nan=False, rtol=1e-4):
+    return torch.allclose(a.double(), b.double(), rtol=rtol, atol=1e-5, equal_nan=nan)
+
+
+def right(name, got, expected, suspects=lambda: {}, unknown="", rtol=1e-4):
     """``suspects()``: words for a mistake -> what it gives. ``unknown``: said where none of them gives what came."""
-    if alike(got, expected):
+    if alike(got, expected, rtol=rtol):
         return
-    mistakes = suspects() if got.isfinite().any() else {}
+    mistakes = suspects() if got.isfinite().any() and got.any() else {}
     known = (words for words, wrong in mistakes.items() if alike(got, wrong, nan=True))
     reason = next(known, unknown)
     raise Wrong(first_difference(name, got, expected) + (f".\n{sentence(reason)}" if reason else ""))

@@ -12,10 +12,10 @@ from ...exercise import exercise
 from ...own_work import Watched
 from ...verdict import Property
 from .columns import column, mistaken
-from .compare import right, tensors
+from .compare import right, tensors, untouched_arguments
 from .own_work import own_work
 from .rows import row
-from .tile_costs import holds_tiles, visits
+from .tile_costs import Tiled, holds_tiles, visits
 
 NAMES = ("dk", "dv")
 D, E = 4, 3
@@ -30,17 +30,28 @@ class Tiles:
     queries: int
     tile: int
     poisoned: bool = False  # NaN where nothing need be read
+    loud: bool = False  # for the first query that stands here, the key after its own has a score of 400
 
     @property
     def begin(self):
         """The first query of the first tile that sees a key."""
         return self.start // self.tile * self.tile
 
+    @property
+    def work(self):
+        """Of a right answer."""
+        rest = self.queries - self.begin
+        seen = sum(max(0, self.queries - self.start - i) for i in range(self.keys))
+        return Tiled(seen, self.keys * rest, math.ceil(rest / self.tile), self.tile, 2 * (D + E), products=4)
+
     def input(self):
         generator = torch.Generator().manual_seed(2)
         n = self.queries
         q, k, v, dout = (torch.randn(n, width, generator=generator) for width in (D, D, E, E))
         q *= 2
+        if self.loud:
+            q[:, 0], k[self.start + 1, 0] = 0, 100
+            q[self.start, 0] = 8
         out, lse = row(q, k, v, 0, n)
         delta = (dout * out).sum(1)
         own = slice(self.start, self.start + self.keys)
@@ -63,7 +74,8 @@ CASES = (
     Tiles("a short last tile", 4, 4, 11, 4),
     Tiles("one key, tiles of one query", 1, 3, 6, 1),
     Tiles("a tile longer than the queries", 3, 0, 5, 8),
-    Tiles("many queries", 8, 0, 256, 8),
+    Tiles("a hidden key with a score of 400", 4, 4, 12, 4, loud=True),
+    Tiles("many queries", 8, 0, 128, 8),
     Tiles("above the diagonal", 4, 32, 40, 4, poisoned=True),
 )
 
@@ -71,13 +83,15 @@ CASES = (
 def properties(answer):
     watched = Watched(answer, torchs="attention")
     calls = Calls(watched, [tiles.input() for tiles in CASES])
-    yield Property("runs", "the gradients dk [s, d] and dv [s, e] come back", lambda: came_back(calls))
     yield Property("own work", "neither the library's nor torch's", calls.together(own_work(watched)))
+    yield Property("runs", "the gradients dk [s, d] and dv [s, e] come back", lambda: came_back(calls))
     yield Property("dv", "of one tile: weights^T dout", calls.each(gradient("dv"), about("one tile)")))
     yield Property("dk", "of one tile: dscores^T q / sqrt(d)", calls.each(gradient("dk"), about("one tile)")))
     yield Property("sums", "over tiles of queries, with the weights of all keys", calls.each(both, about("square")))
-    yield Property("lengths", "short tiles, of one query, longer than all; 32 of them", calls.each(both, lengths))
-    yield Property("visits", "no tile of queries before the keys", calls.each(visited))
+    yield Property("lengths", "short tiles, of one query, longer than all; 16 of them", calls.each(both, lengths))
+    yield Property("hidden", "a key that is not seen has no say", calls.each(both, about("hidden")))
+    yield Property("reads", "no tile of queries before the keys", calls.each(unread, about("above")))
+    yield Property("visits", "each tile once, by four products", calls.each(visited))
     yield Property("memory", "a tile of weights at a time", calls.each(held, about("many")))
 
 
@@ -97,17 +111,21 @@ def came_back(calls):
 def form(trial):
     tiles = trial.case.expected[0]
     tensors(trial, NAMES, [(tiles.keys, D), (tiles.keys, E)])
+    untouched_arguments(trial, ("k", "v", "q", "dout", "lse", "delta"))
+
+
+def unread(trial):
+    tiles = trial.case.expected[0]
+    if any(each.isnan().any() for each in trial.returned[0]):
+        raise Wrong(
+            f"a gradient is NaN. Here q, dout, lse and delta hold NaN up to query {tiles.begin - 1}: those tiles are "
+            "above the diagonal, and need not be read; you do, and 0 times NaN is NaN. The first key stands at "
+            f"{tiles.start}: a tile of queries that ends before it sees none"
+        )
 
 
 def visited(trial):
-    tiles = trial.case.expected[0]
-    why = f"The first key stands at {tiles.start}: a tile of queries that ends before it sees none"
-    visits(trial, tiles.queries - tiles.begin, tiles.tile, 2 * tiles.keys * (D + E), why)
-    if tiles.poisoned and any(each.isnan().any() for each in trial.returned[0]):
-        raise Wrong(
-            f"a gradient is NaN. Here q, dout, lse and delta hold NaN up to query {tiles.begin - 1}: those tiles are "
-            f"above the diagonal, and need not be read; you do, and 0 times NaN is NaN. {why}"
-        )
+    visits(trial, trial.case.expected[0].work)
 
 
 def finite(trial):
@@ -124,12 +142,19 @@ def gradient(name):
         def suspects():
             return {words: pair[place] for words, pair in mistaken(*finite(trial)).items()}
 
-        right(name, got, expected, suspects, unknown(got))
+        right(name, got, expected, suspects, unknown(trial, got))
 
     return judge
 
 
-def unknown(got):
+def unknown(trial, got):
+    if not got.any():
+        return (
+            "it is all zeros: is nothing added to it, or is every key masked? Query i of a tile stands at first + i, "
+            "key i at start + i"
+        )
+    if trial.case.expected[0].loud:
+        return "Mask the scores before exp, with -inf: a hidden key has the largest score here, and inf times 0 is NaN"
     if got.isinf().any() or got.isnan().any():
         return "The weights are exp(scores - lse), at most 1; a masked score is -inf, and its weight 0"
     return ""
@@ -152,10 +177,11 @@ def held(trial):
     minutes=30,
     difficulty=4,
     targets={
-        "values": "the gradients of causal attention; tiles that are short, of one query, or longer than all queries",
-        "visits": "products of matrices for tiles of queries from the diagonal on, and for no other",
-        "memory": "8 tiles of weights and of both gradients, with 256 queries: 3,840 bytes, where all weights have "
-        "8,192",
+        "values": "the gradients of causal attention; tiles that are short, of one query, or longer than all queries; "
+        "a hidden key with a large score",
+        "visits": "four products of matrices for each tile of `tile` queries from the diagonal on, and no other",
+        "memory": "8 tiles of weights and of both gradients, with 128 queries: 3,840 bytes, where all weights have "
+        "4,096",
     },
     hints=[
         "Forward first, for one tile: the scores as before, and the weights without any maximum or total. What is "

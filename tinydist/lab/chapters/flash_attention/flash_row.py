@@ -1,6 +1,7 @@
 """Flash attention forward, for one tile of queries: a row of tiles, up to the diagonal."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,10 +12,10 @@ from ...errors import Wrong
 from ...exercise import exercise
 from ...own_work import Watched
 from ...verdict import Property
-from .compare import right, tensors
+from .compare import right, tensors, untouched_arguments
 from .own_work import own_work
 from .rows import mistaken, row
-from .tile_costs import holds_tiles, visits
+from .tile_costs import Tiled, holds_tiles, products, visits
 
 NAMES = ("out", "lse")
 D, E = 4, 3
@@ -29,13 +30,22 @@ class Tiles:
     keys: int
     tile: int
     size: float = 1.0
-    poisoned: bool = False  # NaN where nothing need be read
+    change: Callable = lambda q, k, v, tiles: None  # of what is given
+    unlike: str = ""  # said where nothing else explains what came
+    rtol: float = 1e-4
 
     @property
     def visible(self):
         """The first key that no query of the row needs to have in a tile."""
         seen = min(self.keys, self.start + self.queries)
         return min(self.keys, math.ceil(seen / self.tile) * self.tile)
+
+    @property
+    def work(self):
+        """Of a right answer."""
+        seen = sum(min(self.keys, self.start + i + 1) for i in range(self.queries))
+        count = math.ceil(self.visible / self.tile)
+        return Tiled(seen, self.queries * self.visible, count, self.tile, D + E, products=2)
 
     def input(self):
         generator = torch.Generator().manual_seed(1)
@@ -44,14 +54,40 @@ class Tiles:
             for n, width in ((self.queries, D), (self.keys, D), (self.keys, E))
         )
         q *= 2 * self.size
-        expected = row(q, k, v, self.start, self.tile)
-        if self.poisoned:
-            k[self.visible :] = v[self.visible :] = math.nan
+        self.change(q, k, v, self)
+        expected = row(q, k.nan_to_num(), v, self.start, self.tile)
         queries = f"{self.queries} queries from position {self.start}, {self.keys} keys, tiles of {self.tile} keys"
         given = q, k, v, self.start, self.tile
         return input_of(partial(copied, given), f"{queries} ({self.about})", (self, *expected))
 
 
+def low(q, k, v, tiles):
+    """All scores are near -2048, and exact in float32; the log-sum-exp is to 1e-4."""
+    for each in (q, k):
+        each.copy_((4 * each).round() / 4)
+    q[:, 0], k[:, 0] = -64, 64
+
+
+def loud(q, k, v, tiles):
+    """For the first query, the key after its own has a score of 400."""
+    q[:, 0], k[tiles.start + 1, 0] = 0, 100
+    q[0, 0] = 8
+
+
+def poisoned(q, k, v, tiles):
+    """NaN where nothing need be read."""
+    k[tiles.visible :] = v[tiles.visible :] = math.nan
+
+
+def spoiled(q, k, v, tiles):
+    v[0, 0] = math.nan
+
+
+LOW = (
+    "Here exp underflowed: less than -104 gives 0. The number subtracted must be the maximum of the scores itself, "
+    "wherever that is finite"
+)
+LOUD = "Mask the scores before the maximum: a hidden key has decided the unit, or inf times 0 has given NaN"
 CASES = (
     Tiles("one tile", 4, 0, 4, 4),
     Tiles("below the diagonal and on it", 4, 8, 12, 4),
@@ -61,23 +97,29 @@ CASES = (
     Tiles("a short last tile", 2, 13, 15, 4),
     Tiles("one query, tiles of one key", 1, 3, 4, 1),
     Tiles("a tile longer than the keys", 3, 0, 3, 8),
-    Tiles("large scores", 4, 8, 12, 4, size=100.0),
-    Tiles("many keys", 8, 504, 512, 8),
-    Tiles("right of the diagonal", 4, 4, 40, 4, poisoned=True),
+    Tiles("large scores", 1, 11, 12, 4, size=100.0),
+    Tiles("low scores, near -2048", 4, 8, 12, 4, change=low, unlike=LOW, rtol=1e-3),
+    Tiles("a hidden key with a score of 400", 4, 4, 8, 4, change=loud, unlike=LOUD),
+    Tiles("many keys", 8, 152, 160, 8),
+    Tiles("NaN in value 0", 4, 4, 8, 4, change=spoiled),
+    Tiles("NaN right of the diagonal", 4, 4, 40, 4, change=poisoned),
 )
 
 
 def properties(answer):
     watched = Watched(answer, torchs="attention")
     calls = Calls(watched, [tiles.input() for tiles in CASES])
-    yield Property("runs", "the output [t, e] and the log-sum-exp [t] come back", lambda: came_back(calls))
     yield Property("own work", "neither the library's nor torch's", calls.together(own_work(watched)))
+    yield Property("runs", "the output [t, e] and the log-sum-exp [t] come back", lambda: came_back(calls))
     yield Property("one tile", "scores, mask, softmax, log-sum-exp", calls.each(attended, about("one tile)")))
     yield Property("rescaling", "a new maximum changes the unit", calls.each(attended, about("below the")))
     yield Property("diagonal", "wherever it crosses a tile", calls.each(attended, about("of a tile)")))
-    yield Property("lengths", "short tiles, of one key, longer than all; 64 of them", calls.each(attended, lengths))
-    yield Property("large", "scores of some hundreds", calls.each(attended, about("large")))
-    yield Property("visits", "no tile right of the diagonal", calls.each(visited))
+    yield Property("lengths", "short tiles, of one key, longer than all; 20 of them", calls.each(attended, lengths))
+    yield Property("large", "scores of some hundreds, and of -2048", calls.each(attended, about("scores")))
+    yield Property("hidden", "a key that is not seen has no say", calls.each(attended, about("hidden")))
+    yield Property("NaN", "stays where it is seen, in a value", calls.each(honest, about("in value 0")))
+    yield Property("reads", "no tile right of the diagonal", calls.each(unread, about("right of")))
+    yield Property("visits", "each tile once, by two products", calls.each(visited))
     yield Property("memory", "a tile of scores at a time", calls.each(held, about("many keys")))
 
 
@@ -97,39 +139,56 @@ def came_back(calls):
 def form(trial):
     tiles = trial.case.expected[0]
     tensors(trial, NAMES, [(tiles.queries, E), (tiles.queries,)])
+    untouched_arguments(trial, "qkv")
 
 
-def visited(trial):
-    tiles = trial.case.expected[0]
-    why = f"The last query stands at {tiles.start + tiles.queries - 1}: no query sees a tile that begins after it"
-    visits(trial, tiles.visible, tiles.tile, tiles.queries * (D + E), why)
-    if tiles.poisoned and trial.returned[0][0].isnan().any():
+def honest(trial):
+    out, _ = trial.returned[0]
+    if not out[:, 0].isnan().all():
         raise Wrong(
-            f"out is NaN. Here the keys and values from {tiles.visible} on hold NaN: their tiles are right of the "
-            f"diagonal, and need not be read; you do, and 0 times NaN is NaN. {why}"
+            f"out[0, 0] is {out[0, 0].item():.4g}, where NaN is right: value 0, which every query sees, has NaN there. "
+            "What hides it (nan_to_num?) hides from its reader that the model has diverged"
         )
 
 
-def finite(trial):
-    """Keys and values, with zeros where none should be read."""
-    return (each.nan_to_num() for each in trial.case.arguments(0)[1:3])
+def unread(trial):
+    tiles = trial.case.expected[0]
+    if any(each.isnan().any() for each in trial.returned[0]):
+        raise Wrong(
+            f"out is NaN. Here the keys and values from {tiles.visible} on hold NaN: their tiles are right of the "
+            f"diagonal, and need not be read; you do, and 0 times NaN is NaN. The last query stands at "
+            f"{tiles.start + tiles.queries - 1}: no query sees a tile that begins after it"
+        )
+
+
+def visited(trial):
+    visits(trial, trial.case.expected[0].work)
 
 
 def attended(trial):
     tiles, *expected = trial.case.expected
-    q, *_ = trial.case.arguments(0)
+    q, k, v, *_ = trial.case.arguments(0)
     wrong = None
     for place, name in enumerate(NAMES):
+        got = trial.returned[0][place]
 
         def suspects(place=place):
             nonlocal wrong
-            wrong = wrong or mistaken(q, *finite(trial), tiles.start, tiles.tile)
+            wrong = wrong or mistaken(q, k, v, tiles.start, tiles.tile)
             return {words: pair[place] for words, pair in wrong.items()}
 
-        right(name, trial.returned[0][place], expected[place], suspects, unknown(trial.returned[0][place]))
+        right(name, got, expected[place], suspects, unknown(trial, got), tiles.rtol)
 
 
-def unknown(got):
+def unknown(trial, got):
+    tiles = trial.case.expected[0]
+    if not products(trial):
+        return (
+            f"No product of matrices was seen: is no tile visited? Keys {tiles.start} to "
+            f"{tiles.start + tiles.queries - 1}, where the queries stand, are seen, too"
+        )
+    if tiles.unlike:
+        return tiles.unlike
     if got.isnan().any():
         return "NaN is inf - inf, inf / inf, or 0 / 0: is exp taken only of what is at most 0, a score minus a maximum?"
     return ""
@@ -148,10 +207,11 @@ def held(trial):
     difficulty=3,
     targets={
         "values": "out and lse of causal attention; tiles that are short, of one key, or longer than all keys; scores "
-        "of some hundreds",
-        "visits": "products of matrices for the tiles up to the diagonal, and for no other: NaN behind it does no harm",
-        "memory": "8 tiles of scores, output and one number a query, with 512 keys: 3,072 bytes, where all scores "
-        "have 16,384",
+        "of some hundreds, and of -2048; a hidden key with a large one. NaN in a value that is seen comes out again",
+        "visits": "two products of matrices for each tile of `tile` keys up to the diagonal, and no other: NaN behind "
+        "it does no harm",
+        "memory": "8 tiles of scores, output and one number a query, with 160 keys: 3,072 bytes, where all scores "
+        "have 5,120",
     },
     hints=[
         "Write it for one tile first: scores, mask, maximum, weights, total, output. Then ask what of these must "

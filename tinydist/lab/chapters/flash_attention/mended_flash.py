@@ -1,88 +1,36 @@
 """Flash attention with four bugs, all of which many inputs do not show."""
 
 import math
-from dataclasses import dataclass
-from functools import partial
 
 import torch
 
-from ...alone import Calls, copied, input_of
+from ...alone import Calls
 from ...errors import Wrong
 from ...exercise import exercise
 from ...own_work import Watched
 from ...ranks import came_to_its_end
 from ...values import kind
 from ...verdict import Property
-from .compare import alike, first_difference, one_tensor
+from .compare import alike, first_difference, one_tensor, untouched_arguments
+from .lengths import CASES, E, mistaken
 from .own_work import own_work
-from .rows import row
 from .tile_costs import holds_tiles, visits
 
-D, E = 4, 3
 TILES = 10  # of scores and output: what may be held besides out
-
-
-@dataclass(frozen=True)
-class Lengths:
-    about: str
-    queries: int
-    keys: int
-    tile: int
-    size: float = 1.0
-
-    @property
-    def visible(self):
-        """Positions of keys in tiles that are not right of the diagonal, of each tile of queries."""
-        lasts = [min(first + self.tile, self.queries) for first in range(0, self.queries, self.tile)]
-        seen = [max(0, last + self.keys - self.queries) for last in lasts]
-        return [min(self.keys, math.ceil(each / self.tile) * self.tile) for each in seen]
-
-    def tensors(self):
-        generator = torch.Generator().manual_seed(3)
-        shapes = (self.queries, D), (self.keys, D), (self.keys, E)
-        q, k, v = (torch.randn(shape, generator=generator) for shape in shapes)
-        return 2 * self.size * q, k, v
-
-    def input(self):
-        given = self.tensors()
-        about = f"{self.queries} queries, {self.keys} keys, tiles of {self.tile} ({self.about})"
-        return input_of(partial(copied, (*given, self.tile)), about, (self, naive(*given)))
-
-
-def naive(q, k, v, window=0):
-    """Causal attention in float64. ``window``: keys beyond a query's own position that it sees, or does not."""
-    q, k, v = q.double(), k.double(), v.double()
-    p = torch.arange(len(q))[:, None] + len(k) - len(q)
-    scores = (q @ k.T / math.sqrt(q.shape[1])).masked_fill(torch.arange(len(k)) > p + window, -math.inf)
-    return (scores.softmax(1).nan_to_num() @ v).float()
-
-
-CASES = (
-    Lengths("one tile", 4, 4, 4),
-    Lengths("three tiles by three", 12, 12, 4),
-    Lengths("large scores", 8, 8, 4, size=100.0),
-    Lengths("more keys", 8, 16, 4),
-    Lengths("the diagonal leaves by a tile's corner", 4, 9, 4),
-    Lengths("tiles of one", 3, 3, 1),
-    Lengths("more queries, of which some see nothing", 8, 6, 4),
-    Lengths("more queries, of which two tiles see nothing", 12, 2, 4),
-    Lengths("short last tiles", 10, 10, 4),
-    Lengths("short last tiles, other lengths", 5, 11, 3),
-    Lengths("a tile longer than all", 3, 3, 8),
-    Lengths("many keys", 8, 512, 8),
-)
 
 
 def properties(answer):
     watched = Watched(answer, torchs="attention")
     calls = Calls(watched, [lengths.input() for lengths in CASES])
-    yield Property("runs", "for all lengths, also with a short last tile", lambda: runs(calls))
     yield Property("own work", "neither the library's nor torch's", calls.together(own_work(watched)))
+    yield Property("runs", "for all lengths, also with a short last tile", lambda: runs(calls))
     yield Property("rescaling", "a new maximum changes the unit", calls.each(attended, in_tiles))
+    yield Property("low", "scores of -2048", calls.each(attended, about("low")))
     yield Property("diagonal", "all tiles that a query sees are visited", calls.each(attended, diagonal))
     yield Property("nothing", "a query that sees no key gets zeros", calls.each(zeros, about("see nothing")))
-    yield Property("lengths", "short tiles, longer than all; 64 of them", calls.each(attended, lengths))
-    yield Property("visits", "no tile right of the diagonal", calls.each(visited))
+    yield Property("lengths", "short tiles, longer than all; 20 of them", calls.each(attended, lengths))
+    yield Property("NaN", "comes out where it is seen, and not where it is not", calls.each(spread, about("NaN")))
+    yield Property("visits", "each tile once, by two products", calls.each(visited))
     yield Property("memory", "a tile of scores at a time", calls.each(held, about("many")))
 
 
@@ -129,55 +77,27 @@ def form(trial):
     if not isinstance(got, torch.Tensor):
         raise Wrong(f"it returned {kind(got)}, where the output, a tensor, is right")
     one_tensor("out", got, (trial.case.expected[0].queries, E))
+    untouched_arguments(trial, "qkv")
 
 
 def attended(trial):
     lengths, expected = trial.case.expected
     got = trial.returned[0]
-    if not alike(got, expected):
-        raise Wrong(f"{first_difference('out', got, expected)}.\n{cause(lengths, got)}")
+    if not alike(got, expected, rtol=lengths.rtol):
+        raise Wrong(f"{first_difference('out', got, expected)}.\n{cause(lengths, got, expected)}")
 
 
-def cause(lengths, got):
-    q, k, v = lengths.tensors()
-    for words, wrong in mistaken(q, k, v, lengths.tile).items():
+def cause(lengths, got, expected):
+    for words, wrong in mistaken(*lengths.tensors(), lengths.tile).items():
         if alike(got, wrong, nan=True):
             return words
-    first = int((~torch.isclose(got, naive(q, k, v), rtol=1e-4, atol=1e-5)).any(1).nonzero()[0])
+    if lengths.unlike:
+        return lengths.unlike
+    first = int((~torch.isclose(got, expected, rtol=1e-4, atol=1e-5)).any(1).nonzero()[0])
     if 0 < lengths.queries // lengths.tile * lengths.tile <= first:
         return "Only the last tile of queries is wrong, which is short"
     p = first + lengths.keys - lengths.queries
     return f"Query {first} is the first that is wrong. It stands at position {p}, and sees the keys 0 to {p}"
-
-
-def mistaken(q, k, v, tile):
-    """words -> what it gives."""
-    return {
-        "The rescaling is forgotten: when a tile brings a larger maximum, what was added up before counts from the old "
-        "one. Total and output, both, are multiplied by exp(old - new)": tiled(q, k, v, tile, output=False),
-        "total is not rescaled: when a tile brings a larger maximum, it counts from the old one": tiled(
-            q, k, v, tile, total=False
-        ),
-        "Neither total nor output is rescaled: when a tile brings a larger maximum, they count from the old one": tiled(
-            q, k, v, tile, total=False, output=False
-        ),
-        "A tile of keys is left out: one whose first key stands where the last query of the tile stands is seen by "
-        "that query": tiled(q, k, v, tile, short=1),
-        "The mask is off by one: a query sees the key after itself": naive(q, k, v, 1),
-        "The mask is off by one: a query does not see itself": naive(q, k, v, -1),
-        "No key is masked": naive(q, k, v, len(q)),
-    }
-
-
-def tiled(q, k, v, tile, short=0, **mistakes):
-    """Row by row of tiles, of which the last ``short`` positions are not visited."""
-    offset = len(k) - len(q)
-    parts = []
-    for first in range(0, len(q), tile):
-        queries, start = q[first : first + tile], first + offset
-        seen = min(len(k), start + len(queries)) - short
-        parts.append(row(queries, k, v, start, tile, until=max(0, seen), **mistakes)[0])
-    return torch.cat(parts)
 
 
 def zeros(trial):
@@ -198,12 +118,25 @@ def zeros(trial):
     attended(trial)
 
 
+def spread(trial):
+    """The last value is NaN."""
+    lengths, got = trial.case.expected[0], trial.returned[0]
+    before = (lengths.queries - 1) // lengths.tile * lengths.tile
+    if got[:before].isnan().any():
+        raise Wrong(
+            f"out of query {int(got.isnan().any(1).nonzero()[0])} is NaN. The last value is, but its tile is right of "
+            f"the diagonal for queries before {before}: it begins after the last query of theirs, and need not be "
+            "read. You do, and 0 times NaN is NaN"
+        )
+    if not got[-1].isnan().all():
+        raise Wrong(
+            f"out of the last query is {got[-1, 0].item():.4g}, where NaN is right: it sees the last value, which is "
+            "NaN. What hides it (nan_to_num?) mends no bug, and hides from its reader that the model has diverged"
+        )
+
+
 def visited(trial):
-    lengths, _ = trial.case.expected
-    sizes = [min(lengths.tile, lengths.queries - first) for first in range(0, lengths.queries, lengths.tile)]
-    pairs = sum(size * seen for size, seen in zip(sizes, lengths.visible))
-    why = "A tile of keys that begins after the last query of its tile is seen by none of them"
-    visits(trial, pairs, lengths.tile**2, D + E, why, of="pairs of a query and a key")
+    visits(trial, trial.case.expected[0].work)
 
 
 def held(trial):
@@ -219,10 +152,11 @@ def held(trial):
     difficulty=3,
     targets={
         "runs": "lengths that do not divide into tiles, also tiles that are longer than all",
-        "values": "causal attention, with as many queries as keys, with fewer, with more",
+        "values": "causal attention, with as many queries as keys, with fewer, with more; also with scores of -2048. "
+        "NaN in a value that is seen comes out again",
         "nothing": "zeros for a query that sees no key, no NaN",
-        "visits": "no tile right of the diagonal",
-        "memory": "a tile of scores at a time, also with 512 keys",
+        "visits": "each tile of `tile` queries and keys once, none right of the diagonal",
+        "memory": "a tile of scores at a time, also with 160 keys",
     },
     hints=[
         "The first one raises an error. Which tensors are made for a whole tile, and how many queries has the last?",

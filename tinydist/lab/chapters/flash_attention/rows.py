@@ -10,12 +10,14 @@ def causal(i, p, c, j):
     return j <= p
 
 
-def row(q, k, v, start, tile, *, sees=causal, scale=None, total=True, output=True, finish=True, lse=None, until=None):
+def row(q, k, v, start, tile, *, sees=causal, scale=None, lse=None, until=None, **mistakes):
     """The output and the log-sum-exp of queries q [t, d] at positions from ``start``, in float64.
 
-    The rest are mistakes. sees: the mask; scale: of the scores; total, output: are they rescaled? finish: is the output
-    divided? lse: of maximum and total; until: the first position that is not visited.
+    The rest are mistakes. sees: the mask; scale: of the scores; lse: of maximum and total; until: the first position
+    that is not visited; hidden: the score of a key that is not seen; total, output: are they rescaled? divided: is the
+    output divided by total with each tile? finish: at the end?
     """
+    hidden, divided = mistakes.get("hidden", -math.inf), mistakes.get("divided", False)
     q, k, v = q.double(), k.double(), v.double()
     i = torch.arange(len(q))[:, None]
     maximum, sums, out = (torch.full((len(q), n), x).double() for n, x in ((1, -math.inf), (1, 0.0), (v.shape[1], 0.0)))
@@ -23,13 +25,14 @@ def row(q, k, v, start, tile, *, sees=causal, scale=None, total=True, output=Tru
         keys, values = k[first : first + tile], v[first : first + tile]
         c = torch.arange(len(keys))
         scores = q @ keys.T * (1 / math.sqrt(q.shape[1]) if scale is None else scale)
-        scores = scores.masked_fill(~sees(i, i + start, c, c + first), -math.inf)
+        scores = scores.masked_fill(~sees(i, i + start, c, c + first), hidden)
         before, maximum = maximum, torch.maximum(maximum, scores.amax(1, keepdim=True))
         weights, factor = (scores - maximum).exp(), (before - maximum).exp()
-        sums = sums * (factor if total else 1) + weights.sum(1, keepdim=True)
-        out = out * (factor if output else 1) + weights @ values
+        sums = sums * (factor if mistakes.get("total", True) else 1) + weights.sum(1, keepdim=True)
+        out = out * (factor if mistakes.get("output", True) else 1) + weights @ values
+        out = out / sums if divided else out
     known = (maximum + sums.log() if lse is None else lse(maximum, sums)).squeeze(1)
-    return (out / sums if finish else out).float(), known.float()
+    return (out / sums if mistakes.get("finish", True) else out).float(), known.float()
 
 
 def everything(i, p, c, j):
@@ -53,6 +56,7 @@ def mistaken(q, k, v, start, tile):
         "the mask counts queries and keys from their tiles' own first: a tile below the diagonal needs no mask": dict(
             sees=lambda i, p, c, j: c <= i
         ),
+        "hidden keys have a finite score, such as 0, and exp of it counts: it must be -inf": dict(hidden=0.0),
         "the scores are not divided by sqrt(d)": dict(scale=1.0),
         "the scores are divided by d, where sqrt(d) is right: or by that twice, in the queries and after the "
         "product": dict(scale=1 / d),
@@ -64,6 +68,12 @@ def mistaken(q, k, v, start, tile):
         "total is not rescaled: when a tile brings a larger maximum, it counts from the old one, as the output "
         "does": dict(total=False),
         "the output is not divided by total": dict(finish=False),
+        "the output is divided by total with each tile, and added to as if it were not: divide once, at the end": dict(
+            divided=True, finish=False
+        ),
+        "the output is divided by total with each tile, and at the end again: divide once, at the end": dict(
+            divided=True
+        ),
         "the last tile that the queries see is not visited: the tile whose first key is the last query's own position "
         "counts, too": dict(until=visible - 1),
         "the tile on the diagonal is not visited: the queries see some of it": dict(until=start),

@@ -1,63 +1,60 @@
-"""States of an online softmax over some keys: (maximum, total, output), as they are and as mistakes make them."""
+"""Attention over some keys, finished: (output, log-sum-exp), as it is and as mistakes merge two of them."""
 
 import math
 
 import torch
 
-NAMES = ("maximum", "total", "output")
+NAMES = ("out", "lse")
 
 
 def state(scores, values):
     """Of scores [T, S] and values [S, e]; no key is seen where scores are -inf."""
-    maximum = scores.amax(1, keepdim=True)
-    weights = (scores - maximum.clamp(min=torch.finfo(scores.dtype).min)).exp()
-    return maximum, weights.sum(1, keepdim=True), weights @ values
+    return scores.softmax(1).nan_to_num() @ values, scores.logsumexp(1)
 
 
 def mistaken(a, b):
     """name -> {words: what this mistake gives}."""
-    (a_max, a_total, a_output), (b_max, b_total, b_output) = a, b
-    maximum = torch.maximum(a_max, b_max)
-    of_a, of_b = (a_max - maximum).exp(), (b_max - maximum).exp()
-    factors = {
-        "it is added as it is: each state counts from its own maximum. Bring both to the common one first, by "
-        "exp(its maximum - the common one)": (1, 1),
-        "only b is rescaled: where b has the larger maximum, it is a that needs it": (1, of_b),
-        "only a is rescaled: where a has the larger maximum, it is b that needs it": (of_a, 1),
-        "the factor is upside down: exp(its maximum - the common one), at most 1": (1 / of_a, 1 / of_b),
-        "each state is scaled by the factor of the other": (of_b, of_a),
-        "it is scaled by exp(its maximum), so that nothing is left of the common one: subtract that first": (
-            a_max.exp(),
-            b_max.exp(),
+    (a_out, a_lse), (b_out, b_lse) = a, b
+    maximum, lse = torch.maximum(a_lse, b_lse), torch.logaddexp(a_lse, b_lse)
+    of_a, of_b = (a_lse - lse).exp(), (b_lse - lse).exp()
+    weights = {
+        "it is the sum of both, as they are: each was divided by its own total. Scale them by their parts of the "
+        "common one first, exp(its lse - the common one)": (1, 1),
+        "it is the mean of both, as if both had seen as much: weigh them by exp(its lse - the common one)": (0.5, 0.5),
+        "only b is scaled: a has its part of the common total, too": (1, of_b),
+        "only a is scaled: b has its part of the common total, too": (of_a, 1),
+        "the factor is upside down: exp(its lse - the common one), at most 1": (1 / of_a, 1 / of_b),
+        "each is scaled by the factor of the other": (of_b, of_a),
+        "it is scaled by exp(its lse), from which the common one was not subtracted": (a_lse.exp(), b_lse.exp()),
+        "the weights count from the larger lse, and add up to more than 1: the common one is above both": (
+            (a_lse - maximum).exp(),
+            (b_lse - maximum).exp(),
         ),
-        "it is the mean of both. Sums of exponentials add up; the division by total comes once, at the end": (
-            of_a / 2,
-            of_b / 2,
-        ),
-        "it is the mean of both, as they are: rescale them, and add": (0.5, 0.5),
-    }
-    total = of_a * a_total + of_b * b_total
-    weighted = {
-        "outputs are weighted by their totals, as if they were divided already. They are sums: rescale and add": (
-            of_a * a_total / total,
-            of_b * b_total / total,
-        ),
-        "it is divided by total: the output of a state is still a sum, and others may be merged with it": (
-            of_a / total,
-            of_b / total,
-        ),
+        "it is that of a, as if b had seen nothing": (1, 0),
+        "it is that of b, as if a had seen nothing": (0, 1),
     }
     return {
-        "maximum": {"it is the smaller one": torch.minimum(a_max, b_max), "it is that of a": a_max, "of b": b_max},
-        "total": {words: fa * a_total + fb * b_total for words, (fa, fb) in factors.items()},
-        "output": {words: fa * a_output + fb * b_output for words, (fa, fb) in {**factors, **weighted}.items()},
+        "out": {words: fa[..., None] * a_out + fb[..., None] * b_out for words, (fa, fb) in tensors(weights).items()},
+        "lse": {
+            "it is the larger one: exp of both are sums that add up": maximum,
+            "it is that of a": a_lse,
+            "it is that of b": b_lse,
+            "it is the sum of two logarithms, which is that of the product: take exp, add, take the logarithm": a_lse
+            + b_lse,
+            "it is the sum of exponentials: take its logarithm": a_lse.exp() + b_lse.exp(),
+            "it is that of the mean: the sums add up": lse - math.log(2),
+            "the larger lse was subtracted before exp, and is not added again": lse - maximum,
+        },
     }
 
 
-def scores_of(rows, keys, seed, lowest=0.0, spread=2.0):
+def tensors(weights):
+    return {words: tuple(map(torch.as_tensor, pair)) for words, pair in weights.items()}
+
+
+def scores_of(rows, keys, seed, spread=2.0):
     """Rows differ in which part has the larger maximum."""
-    generator = torch.Generator().manual_seed(seed)
-    return lowest + spread * torch.randn(rows, keys, generator=generator)
+    return spread * torch.randn(rows, keys, generator=torch.Generator().manual_seed(seed))
 
 
 def values_of(keys, width, seed):

@@ -1,11 +1,10 @@
-"""What was held, and which tiles were visited."""
+"""What was held, and what the products of matrices were: of which tiles, how often."""
 
-import math
+from dataclasses import dataclass
 
 from ....simulator.record import Operator
 from ...errors import Wrong
 from ...memory import draw_memory, held_besides
-from ...messages import many
 
 FLOAT = 4  # bytes
 
@@ -22,20 +21,41 @@ def holds_tiles(trial, numbers, whole):
         )
 
 
-def flops(trial):
-    """Of all products of matrices."""
-    return sum(entry.flops for entry in trial.run.record.programs[0] if isinstance(entry, Operator))
+@dataclass(frozen=True)
+class Tiled:
+    """The work of a right answer."""
+
+    seen: int  # pairs of a query and a key that it sees
+    visited: int  # pairs in the tiles that have one of those
+    tiles: int
+    length: int  # of a tile
+    width: int  # 2 FLOPs for each number of a pair
+    products: int  # for each tile
 
 
-def visits(trial, needed, size, numbers, why, of="positions"):
-    """Only so many positions are visited, ``size`` a tile; each costs 2 FLOPs for each of ``numbers``."""
-    visited = flops(trial) / (2 * numbers)
-    if visited > needed:
+def products(trial):
+    """FLOPs of each product of matrices. Torch counts none for those of vectors."""
+    return [entry.flops for entry in trial.run.record.programs[0] if isinstance(entry, Operator) and entry.flops]
+
+
+def visits(trial, work):
+    """Each tile once, by as many products as it needs."""
+    flops, pair = products(trial), 2 * work.width
+    if sum(flops) < pair * work.seen:
         raise Wrong(
-            f"your products of matrices are those of {visited:g} {of}, {tiles(visited, size)}, where {needed} {of}, "
-            f"{tiles(needed, size)}, are enough. {why}"
+            f"products of matrices were seen for {sum(flops) // pair} of the {work.seen} pairs of a query and a key "
+            "that it sees. NumPy, Python's lists, (a * b).sum() and products of vectors lie outside of the meter: "
+            "multiply matrices of torch, with @"
         )
-
-
-def tiles(positions, size):
-    return f"{many(math.ceil(positions / size), 'tile')} of {size}"
+    enough = f"{work.products} a tile, {work.products * work.tiles} in all"
+    if sum(flops) > pair * work.visited:
+        raise Wrong(
+            f"your {len(flops)} products of matrices cost {sum(flops):,} FLOPs, where {pair * work.visited:,} are "
+            f"enough: those of {enough}. Is a tile visited that no query sees, or is something computed more often "
+            "than once a tile?"
+        )
+    if len(flops) > work.products * work.tiles:
+        raise Wrong(
+            f"you multiply matrices {len(flops)} times, where {enough}, are enough: `tile` is {work.length}. Are your "
+            "tiles as long?"
+        )
