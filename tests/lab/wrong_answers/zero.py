@@ -539,6 +539,20 @@ def kept_in_backward(x, shard, rows):
     return y
 
 
+@wrong("sharded_linear", "waits", "does not wait for 1")
+def gathers_and_goes_on(x, shard, rows):
+    dist.all_reduce(torch.zeros(1), async_op=True)
+    return linear(x, shard, rows)
+
+
+@wrong("sharded_linear", "own work", "you call tinydist.zero, where this is solved")
+def librarys_stage_3(x, shard, rows):
+    from tinydist.zero.shards import flatten
+
+    flatten([shard], 1)
+    return linear(x, shard, rows)
+
+
 @wrong("sharded_linear", "heard", "they do not come from the collectives")
 def weights_through_a_global_variable(x, shard, rows):
     def whole(shard):
@@ -684,6 +698,19 @@ def trains_nothing(checkpoint, batches, max_norm):
 @wrong("mended_fsdp", "peak", "all that is whole must go when its layer is done")
 def weights_live_until_the_step_ends(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, pile=True)
+
+
+@wrong("mended_fsdp", "waits", "does not wait for 1 collective")
+def a_norm_that_nobody_waits_for(checkpoint, batches, max_norm):
+    dist.all_reduce(torch.zeros(1), async_op=True)
+    return fsdp(checkpoint, batches, max_norm)
+
+
+@wrong("mended_fsdp", "own work", "you call tinydist.zero, where this is solved")
+def librarys_shards(checkpoint, batches, max_norm):
+    from tinydist.zero.shards import flatten
+
+    return fsdp(checkpoint, batches, max_norm, cut=lambda whole, r: view(flatten([whole], 1), r).clone())
 
 
 # cheapest_stage
