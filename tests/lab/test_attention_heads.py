@@ -8,15 +8,16 @@ import torch
 from lab.shipped import ROOT
 from lab.wrong_answers.attention_heads import decode, one_by_one
 
-from tinydist.attention import PUBLISHED, bytes_a_token
+from tinydist.attention import PUBLISHED, bytes_a_token, rotate
 from tinydist.lab import judge
 from tinydist.lab.alone import Calls
-from tinydist.lab.chapters.attention_heads import cache_budget, decoding, grouped
-from tinydist.lab.chapters.attention_heads.attend import WRONG_MASKS, attend, beside_the_last, close, wrong_parts
+from tinydist.lab.chapters.attention_heads import cache_budget, decoding, grouped, mended_cache, mistaken_steps
+from tinydist.lab.chapters.attention_heads.attend import LOW, WRONG_MASKS, attend, beside_the_last, close, wrong_parts
 from tinydist.lab.chapters.attention_heads.cache import generating
 from tinydist.lab.chapters.attention_heads.held import ROOM
 from tinydist.lab.chapters.attention_heads.measured_cache import DTYPES, measured
 from tinydist.lab.chapters.attention_heads.own_work import own_work
+from tinydist.lab.chapters.attention_heads.prompts import in_pieces
 from tinydist.lab.errors import Wrong
 from tinydist.lab.notebook import answer_in
 from tinydist.lab.own_work import Watched
@@ -61,8 +62,8 @@ def test_a_step_row_by_row_passes():
         for row, n in enumerate(cache.lengths.tolist()):
             mine = [each[row : row + 1] for each in (q, k, v, cache.keys, cache.values)]
             at = torch.tensor([n])
-            mine[3][:, :, n], mine[4][:, :, n] = decoding.rotate(mine[1], at)[:, :, 0], mine[2][:, :, 0]
-            rows.append(one_by_one(decoding.rotate(mine[0], at), mine[3][:, :, : n + 1], mine[4][:, :, : n + 1]))
+            mine[3][:, :, n], mine[4][:, :, n] = rotate(mine[1], at)[:, :, 0], mine[2][:, :, 0]
+            rows.append(one_by_one(rotate(mine[0], at), mine[3][:, :, : n + 1], mine[4][:, :, : n + 1]))
         cache.lengths += 1
         return torch.cat(rows)
 
@@ -81,8 +82,14 @@ def test_no_two_mistakes_in_attention_are_alike(shape):
 
 def test_no_two_mistakes_in_decoding_are_alike():
     plan = list(decoding.PLANS.values())[-1]
-    made = [make(plan, 0) for make in decoding.mistakes(plan).values()]
+    made = [make(plan, 0) for _, make in mistaken_steps.mistakes(plan)]
     all_different([plan.without_cache(0), *made])
+
+
+def test_no_two_mistakes_with_a_cache_are_alike():
+    prompts = mended_cache.CASES["prompts of 2 and 3 tokens, and 2 and 4 more at once"]
+    hows = [(mended_cache.own_past,), *mended_cache.MISTAKES.values()]
+    all_different([prompts.gathered(1, *how) for how in hows])
 
 
 def all_different(results, but=False):
@@ -115,6 +122,39 @@ def test_what_is_measured_is_the_formula(model, tokens, gigabytes):
     assert measured(model, tokens) == right * tokens
     if model.name in PUBLISHED:
         assert PUBLISHED[model.name] == (model.layers, model.kv_heads, model.head_dim)
+
+
+def test_a_low_score_is_one():
+    q, k, _ = grouped.with_a_low_score(*grouped.tensors(*grouped.LOW_SCORE))
+    scores = q @ k.mT / 2  # one head of keys
+    torch.testing.assert_close(scores[:, :, 0, 0], torch.full((1, 2), float(LOW)))
+    plan = list(decoding.PLANS.values())[-1]
+    q, k, _ = plan.step(0)
+    (row,) = (row for row, length in enumerate(plan.lengths) if length == 0)
+    scores = (q[row, :, 0].unflatten(0, (2, 2)) * k[row]).sum(-1) / 8**0.5
+    torch.testing.assert_close(scores, torch.full((2, 2), float(LOW)))
+
+
+@pytest.mark.parametrize("about, wrong", [("a prompt of 4", False), ("two prompts", True), ("pieces", True)])
+def test_given_program_is_right_for_a_prompt_alone(about, wrong):
+    """Its bugs show where a past is in the cache."""
+    case = next(case for case in mended_cache.cases() if about in case.about)
+    trials = Calls(in_pieces(mended_cache.mended_cache), [case])
+    for judge_it in (mended_cache.longer, mended_cache.kept):
+        trials.each(judge_it)()
+    if wrong:
+        with pytest.raises(Wrong, match="in call 2, query 0 sees key 0 alone"):
+            trials.each(mended_cache.right)()
+    else:
+        trials.each(mended_cache.right)()
+
+
+def test_prompts_are_attended_as_without_a_cache():
+    for prompts in mended_cache.CASES.values():
+        for number, right in enumerate(prompts.without_cache):
+            got = prompts.gathered(number, mended_cache.own_past)
+            for row, each in enumerate(right):
+                torch.testing.assert_close(got[row, :, : each.shape[1]], each, rtol=1e-5, atol=1e-6)
 
 
 def test_llamas_are_as_published():
@@ -155,11 +195,11 @@ def trees(value):
 
 def test_answers_may_call_what_is_lent():
     def turns(q, k, v, cache):
-        return decoding.rotate(q, cache.lengths[:, None])
+        return rotate(q, cache.lengths[:, None])
 
     watched = Watched(turns, torchs="attention")
-    (trial,) = Calls(generating(watched), list(decoding.cases())[:1]).all
-    own_work(watched, lent=["tinydist.attention.rotary"])(trial)
+    trials = Calls(generating(watched), list(decoding.cases())[:1])
+    own_work(watched, trials, lent=["tinydist.attention.rotary"])()
     with pytest.raises(Wrong, match=r"you call tinydist\.attention, where this is solved"):
-        own_work(watched)(trial)
+        own_work(watched, trials)()
     assert "rotate" in inspect.getdoc(decoding.decode_step)

@@ -6,9 +6,7 @@ import math
 import torch
 import torch.nn.functional as F
 from lab.registered import collection
-from torch import nn
 
-from tinydist import attention
 from tinydist.attention import KVCache, bytes_a_token, rotate
 
 WRONG_ANSWERS, wrong = collection()
@@ -40,7 +38,7 @@ def does_nothing(q, k, v):
     pass
 
 
-@wrong("grouped_attention", "multi-head", "numbers are wrong. The first is in")
+@wrong("grouped_attention", "multi-head", "q came back as it was")
 def returns_its_queries(q, k, v):
     return q.clone()
 
@@ -50,34 +48,9 @@ def torchs(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=causal(q.shape[2], k.shape[2]), enable_gqa=True)
 
 
-@wrong("grouped_attention", "own work", "you call torch's scaled_dot_product_attention, where this is solved")
-def torchs_by_another_name(q, k, v):
-    mine = getattr(torch.ops.aten, "scaled_dot_product_" + "attention")
-    return mine(q, k, v, attn_mask=causal(q.shape[2], k.shape[2]), enable_gqa=True)
-
-
-@wrong("grouped_attention", "own work", "you call torch's multi_head_attention_forward, where this is solved")
-def torchs_module(q, k, v):
-    (H, T, d), (G, S) = q.shape[1:], k.shape[1:3]
-    heads = nn.MultiheadAttention(H * d, H, bias=False, batch_first=True)
-    k, v = (each[:, in_groups(H, G)] for each in (k, v))
-    out, _ = heads(*(each.transpose(1, 2).flatten(2) for each in (q, k, v)), attn_mask=~causal(T, S))
-    return out.detach().unflatten(2, (H, d)).transpose(1, 2)
-
-
-@wrong("grouped_attention", "own work", "you call tinydist.attention, where this is solved")
-def the_librarys(q, k, v):
-    return attention.attention(q, k, v, causal=True)
-
-
 @wrong("grouped_attention", "own work", "you call tinydist.attention, where this is solved")
 def the_librarys_that_hides(q, k, v):
     return importlib.import_module("tinydist.attention").flash_attention(q, k, v, causal=True)
-
-
-@wrong("grouped_attention", "own work", "you call tinydist.lab.chapters, where this is solved")
-def the_labs(q, k, v):
-    return importlib.import_module("tinydist.lab.chapters.attention_heads.attend").attend(q, k, v).float()
 
 
 @wrong("grouped_attention", "runs", "q itself was changed")
@@ -91,11 +64,6 @@ def heads_beside_tokens(q, k, v):
     return one_by_one(q, k, v).transpose(1, 2)
 
 
-@wrong("grouped_attention", "runs", "a result in float64 came back, where that of q, float32, is right")
-def in_double(q, k, v):
-    return one_by_one(q.double(), k.double(), v.double())
-
-
 @wrong("grouped_attention", "multi-head", "the mask is missing: a query sees keys after itself")
 def no_mask(q, k, v):
     return one_by_one(q, k, v, seen=torch.tensor(True))
@@ -104,16 +72,6 @@ def no_mask(q, k, v):
 @wrong("grouped_attention", "multi-head", "the mask is transposed")
 def mask_transposed(q, k, v):
     return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).triu(S - T))
-
-
-@wrong("grouped_attention", "multi-head", "the mask is inverted")
-def mask_inverted(q, k, v):
-    return one_by_one(q, k, v, seen=lambda T, S: ~causal(T, S))
-
-
-@wrong("grouped_attention", "multi-head", "a query does not see itself")
-def mask_without_the_diagonal(q, k, v):
-    return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).tril(S - T - 1))
 
 
 @wrong("grouped_attention", "multi-head", "what is masked gets a score of 0, and exp(0) is 1")
@@ -138,11 +96,6 @@ def scaled_by_the_width(q, k, v):
     return one_by_one(q, k, v, scale=(q.shape[1] * q.shape[3]) ** -0.5)
 
 
-@wrong("grouped_attention", "multi-head", "divided by d, where its square root is right")
-def scaled_twice(q, k, v):
-    return one_by_one(q, k, v, scale=1 / q.shape[3])
-
-
 @wrong("grouped_attention", "multi-head", "are they computed in a smaller dtype?")
 def in_bf16(q, k, v):
     return one_by_one(q.bfloat16(), k.bfloat16(), v.bfloat16()).float()
@@ -153,20 +106,9 @@ def softmax_over_queries(q, k, v):
     return one_by_one(q, k, v, dim=-2)
 
 
-@wrong("grouped_attention", "multi-head", "softmax runs over the heads")
-def softmax_over_heads(q, k, v):
-    return one_by_one(q, k, v, dim=1)
-
-
 @wrong("grouped_attention", "multi-head", "head 0 of the result is what head 2 should be")
 def heads_the_other_way_round(q, k, v):
     return one_by_one(q, k, v).flip(1)
-
-
-@wrong("grouped_attention", "grouped", "query head h reads head h % G of K and V, as with repeat")
-def repeated(q, k, v):
-    times = 1, q.shape[1] // k.shape[1], 1, 1
-    return one_by_one(q, k.repeat(times), v.repeat(times))
 
 
 @wrong("grouped_attention", "grouped", "query head h reads head h % G of K and V, as with repeat")
@@ -176,12 +118,6 @@ def folded_the_wrong_way(q, k, v):
     scores = (rows @ k.mT).view(B, G, H // G, T, S).masked_fill(~causal(T, S), -math.inf)
     mixed = scores.softmax(-1).view(B, G, -1, S) @ v
     return mixed.view(B, G, H // G, T, d).transpose(1, 2).reshape(B, H, T, d)
-
-
-@wrong("grouped_attention", "grouped", "query head h reads the values of head h % G, as with repeat")
-def only_values_repeated(q, k, v):
-    r = q.shape[1] // k.shape[1]
-    return one_by_one(q, k.repeat_interleave(r, 1), v.repeat(1, r, 1, 1))
 
 
 @wrong("grouped_attention", "grouped", "all query heads read head 0 of K and V")
@@ -200,11 +136,6 @@ def beside_the_first_key(q, k, v):
     return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).tril())
 
 
-@wrong("grouped_attention", "few queries", "the mask is missing")
-def no_mask_for_few(q, k, v):
-    return one_by_one(q, k, v, seen=causal if q.shape[2] == k.shape[2] else torch.tensor(True))
-
-
 @wrong("grouped_attention", "overflow", "exp overflows float32 from 89 on")
 def unsafe_softmax(q, k, v):
     scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(in_groups(q.shape[1], k.shape[1]).tolist())], 1)
@@ -219,17 +150,63 @@ def keys_and_values_copied(q, k, v):
     return one_by_one(q, k.repeat_interleave(r, 1), v.repeat_interleave(r, 1), group=lambda H, G: torch.arange(H))
 
 
-@wrong("grouped_attention", "memory", "a product that has to broadcast them")
-def broadcast_in_the_product(q, k, v):
-    (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
-    scores = (q / math.sqrt(d)).view(B, G, H // G, T, d) @ k[:, :, None].mT
-    weights = scores.masked_fill(~causal(T, S), -math.inf).softmax(-1)
-    return (weights @ v[:, :, None]).view(B, H, T, d)
-
-
 @wrong("grouped_attention", "memory", "arithmetic on K or V")
 def scales_the_keys(q, k, v):
     return one_by_one(q, k / math.sqrt(q.shape[-1]), v, scale=1)
+
+
+@wrong("grouped_attention", "own work", "you call torch's _scaled_dot_product_flash_attention_for_cpu, where this is")
+def torchs_operator_in_a_loop(q, k, v):
+    (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
+    operator, mask = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, causal(T, S).float().log()
+    heads = [[each[:, h : h + 1] for each, h in ((q, h), (k, h * G // H), (v, h * G // H))] for h in range(H)]
+    with torch._C.DisableTorchFunction():
+        return torch.cat([operator(*head, attn_mask=mask)[0] for head in heads], 1)
+
+
+def folded(q, k, v, seen, order=lambda x: x):
+    """The queries of a group are rows; ``order`` of them [B, G, H / G, T, d] on the way in."""
+    (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
+    rows = order(q.view(B, G, H // G, T, d)).reshape(B, G, H // G * T, d) / math.sqrt(d)
+    scores = (rows @ k.mT).view(B, H, T, S) if seen is causal else rows @ k.mT
+    weights = scores.masked_fill(~seen(scores.shape[2], S), -math.inf).softmax(-1)
+    return (weights.reshape(B, G, H // G * T, S) @ v).view(B, H, T, d)
+
+
+@wrong("grouped_attention", "grouped", "the rows come back in another order than the heads of q")
+def tokens_before_heads(q, k, v):
+    return folded(q, k, v, causal, order=lambda x: x.transpose(2, 3))
+
+
+@wrong("grouped_attention", "grouped", "The mask is [T, S], for each head")
+def one_mask_for_the_folded_rows(q, k, v):
+    return folded(q, k, v, lambda rows, S: torch.ones(rows, S, dtype=torch.bool).tril(S - q.shape[2]))
+
+
+@wrong("grouped_attention", "multi-head", "a query does not see itself")
+def strict_and_no_nan(q, k, v):
+    scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(in_groups(q.shape[1], k.shape[1]).tolist())], 1)
+    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2] - 1)
+    weights = (scores / math.sqrt(q.shape[-1])).masked_fill(~seen, -1e9).softmax(-1)
+    return weights @ v[:, in_groups(q.shape[1], v.shape[1])]
+
+
+def filled(q, k, v, fill, seen=None):
+    groups = in_groups(q.shape[1], k.shape[1]).tolist()
+    scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(groups)], 1) / math.sqrt(q.shape[-1])
+    seen = causal(q.shape[2], k.shape[2]) if seen is None else seen
+    weights = scores.masked_fill(~seen, fill).softmax(-1)
+    return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(groups)], 1)
+
+
+@wrong("grouped_attention", "overflow", "what is masked gets a score that is not -inf")
+def filled_with_100(q, k, v):
+    return filled(q, k, v, -100.0)
+
+
+@wrong("grouped_attention", "overflow", "what is masked gets a score that is not -inf")
+def filled_with_20(q, k, v):
+    return filled(q, k, v, -20.0)
 
 
 # decode_step
@@ -251,21 +228,6 @@ def decodes_nothing(q, k, v, cache):
     pass
 
 
-@wrong("decode_step", "lengths", "cache.lengths is [3], where [6] is right: the next step writes over this one's token")
-def returns_its_query(q, k, v, cache):
-    return q
-
-
-@wrong("decode_step", "own work", "you call torch's scaled_dot_product_attention, where this is solved")
-def attends_by_torch(q, k, v, cache):
-    n, rows = cache.lengths.clone(), torch.arange(len(q))
-    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
-    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
-    cache.lengths += 1
-    seen = torch.arange(cache.keys.shape[2]) <= n[:, None, None, None]
-    return F.scaled_dot_product_attention(q, cache.keys, cache.values, attn_mask=seen, enable_gqa=True)
-
-
 @wrong("decode_step", "own work", "you call tinydist.attention, where this is solved")
 def keeps_by_the_library(q, k, v, cache):
     n = cache.lengths.clone()
@@ -280,11 +242,6 @@ def keeps_by_the_library(q, k, v, cache):
 @wrong("decode_step", "lengths", "the next step writes over this one's token")
 def forgets_to_grow(q, k, v, cache):
     return decode(q, k, v, cache, grow=0)
-
-
-@wrong("decode_step", "lengths", "cache.lengths is [9], where [6] is right")
-def grows_twice(q, k, v, cache):
-    return decode(q, k, v, cache, grow=2)
 
 
 @wrong("decode_step", "cache", "so slot 2 held the last token, and is overwritten")
@@ -334,20 +291,6 @@ def concatenates(q, k, v, cache):
 @wrong("decode_step", "cache", "the key is turned to position 4. Positions count from 0")
 def turns_one_too_far(q, k, v, cache):
     return decode(q, k, v, cache, turn=1)
-
-
-@wrong("decode_step", "cache", "the key is turned to position 2. Positions count from 0")
-def turns_one_too_little(q, k, v, cache):
-    return decode(q, k, v, cache, turn=-1)
-
-
-@wrong("decode_step", "cache", "row 0, slot 2: the key is turned to position 5")
-def turns_all_to_the_longest(q, k, v, cache):
-    n, rows = cache.lengths.clone(), torch.arange(len(q))
-    q, k = rotate(q, n.max()[None]), rotate(k, n.max()[None])
-    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
-    cache.lengths += 1
-    return one_by_one(q, cache.keys, cache.values, torch.arange(cache.keys.shape[2]) <= n[:, None, None, None])
 
 
 @wrong("decode_step", "cache", "the key is not turned to its position")
@@ -409,37 +352,77 @@ def repeats_heads(q, k, v, cache):
     return decode(q, k, v, cache, group=lambda H, G: torch.arange(H) % G)
 
 
-@wrong("decode_step", "values", "the scores are not scaled")
-def forgets_the_scale(q, k, v, cache):
-    return decode(q, k, v, cache, scale=1)
-
-
-@wrong("decode_step", "values", "all rows read as many slots as row 0 has tokens")
-def uses_the_first_rows_length(q, k, v, cache):
-    n = cache.lengths.clone()
-    decode(q, k, v, cache)
-    seen = torch.arange(cache.keys.shape[2]) <= n[0]
-    return one_by_one(rotate(q, n[:, None]), cache.keys, cache.values, seen)
-
-
-@wrong("decode_step", "memory", "times the keys")
-def writes_by_where(q, k, v, cache):
-    n = cache.lengths.clone()
-    here = (torch.arange(cache.keys.shape[2]) == n[:, None])[:, None, :, None]
-    cache.keys.copy_(torch.where(here, rotate(k, n[:, None]), cache.keys))
-    cache.values.copy_(torch.where(here, v, cache.values))
+def kept(q, k, v, cache, longest=True):
+    """All but the attention: q, turned, keys, values, and who sees whom."""
+    n, rows = cache.lengths.clone(), torch.arange(len(q))
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
     cache.lengths += 1
-    seen = torch.arange(cache.keys.shape[2]) <= n[:, None, None, None]
-    return one_by_one(rotate(q, n[:, None]), cache.keys, cache.values, seen)
+    S = int(cache.lengths.max()) if longest else cache.keys.shape[2]
+    return q, cache.keys[:, :, :S], cache.values[:, :, :S], torch.arange(S) <= n[:, None, None, None]
 
 
-@wrong("decode_step", "memory", "repeat_interleave")
-def repeats_the_cache(q, k, v, cache):
-    decode(q, k, v, cache)
-    r = q.shape[1] // k.shape[1]
-    q = rotate(q, cache.lengths[:, None] - 1)
-    seen = torch.arange(cache.keys.shape[2]) < cache.lengths[:, None, None, None]
-    return one_by_one(q, cache.keys.repeat_interleave(r, 1), cache.values.repeat_interleave(r, 1), seen)
+@wrong("decode_step", "values", "what is masked gets a score that is not -inf")
+def fills_with_100(q, k, v, cache):
+    *parts, seen = kept(q, k, v, cache)
+    return filled(*parts, -100.0, seen)
+
+
+@wrong("decode_step", "values", "what is masked gets a score of 0, and exp(0) is 1")
+def masks_scores_by_product(q, k, v, cache):
+    *parts, seen = kept(q, k, v, cache)
+    return filled(*parts, 0.0, seen)
+
+
+@wrong("decode_step", "values", "the weights are masked after the softmax")
+def masks_weights(q, k, v, cache):
+    q, keys, values, seen = kept(q, k, v, cache)
+    groups = in_groups(q.shape[1], k.shape[1])
+    scores = torch.stack([q[:, h] @ keys[:, g].mT for h, g in enumerate(groups.tolist())], 1) / math.sqrt(q.shape[-1])
+    return (scores.softmax(-1) * seen) @ values[:, groups]
+
+
+@wrong("decode_step", "values", "all rows read as many slots as the shortest has tokens")
+def reads_up_to_the_shortest(q, k, v, cache):
+    q, keys, values, seen = kept(q, k, v, cache)
+    S = int(cache.lengths.min())
+    return one_by_one(q, keys[:, :, :S], values[:, :, :S], seen[..., :S])
+
+
+@wrong("decode_step", "values", "the rows come back in another order than the heads of q")
+def heads_transposed(q, k, v, cache):
+    q, keys, values, seen = kept(q, k, v, cache)
+    r, G = q.shape[1] // k.shape[1], k.shape[1]
+    return one_by_one(q.unflatten(1, (r, G)).transpose(1, 2).flatten(1, 2), keys, values, seen)
+
+
+@wrong("decode_step", "values", "q came back as it was")
+def keeps_and_returns_q(q, k, v, cache):
+    kept(q, k, v, cache)
+    return q
+
+
+@wrong("decode_step", "values", "so low, -2,000 say, that exp of each is 0")
+def exp_without_maximum(q, k, v, cache):
+    q, keys, values, seen = kept(q, k, v, cache)
+    groups = in_groups(q.shape[1], k.shape[1])
+    scores = torch.stack([q[:, h] @ keys[:, g].mT for h, g in enumerate(groups.tolist())], 1) / math.sqrt(q.shape[-1])
+    weights = scores.exp() * seen
+    return (weights / weights.sum(-1, keepdim=True)) @ values[:, groups]
+
+
+@wrong("decode_step", "lengths", "cache.lengths is a list now; keep it a tensor of int64")
+def lengths_in_a_list(q, k, v, cache):
+    cache.lengths = torch.as_tensor(cache.lengths)
+    out = decode(q, k, v, cache)
+    cache.lengths = cache.lengths.tolist()
+    return out
+
+
+@wrong("decode_step", "memory", ".double(), .float()")
+def computes_in_double(q, k, v, cache):
+    q, keys, values, seen = kept(q, k, v, cache)
+    return one_by_one(q.double(), keys.double(), values.double(), seen).float()
 
 
 @wrong("decode_step", "memory", "are enough. The scores have")
@@ -464,11 +447,6 @@ def plans_nothing(model, tokens, gigabytes):
     pass
 
 
-@wrong("plan_cache", "runs", "it has nothing, where 'bytes a token', 'GiB a sequence', 'batch' are asked for")
-def an_empty_plan(model, tokens, gigabytes):
-    return {}
-
-
 @wrong("plan_cache", "runs", "'batch' is nothing (None), where a number is right")
 def no_batch(model, tokens, gigabytes):
     return {**plan(model, tokens, gigabytes), "batch": None}
@@ -480,25 +458,9 @@ def asks_the_library(model, tokens, gigabytes):
     return {**plan(model, tokens, gigabytes), "bytes a token": token}
 
 
-@wrong("plan_cache", "own work", "you call tinydist.lab.chapters, where this is solved")
-def asks_the_lab(model, tokens, gigabytes):
-    lab = importlib.import_module("tinydist.lab.chapters.attention_heads.measured_cache")
-    return {**plan(model, tokens, gigabytes), "bytes a token": lab.measured(model, tokens) / tokens}
-
-
 @wrong("plan_cache", "token", "Heads of queries are counted. They are not kept")
 def query_heads(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, heads=model.heads)
-
-
-@wrong("plan_cache", "token", "A token leaves a key and a value")
-def keys_alone(model, tokens, gigabytes):
-    return plan(model, tokens, gigabytes, both=1)
-
-
-@wrong("plan_cache", "token", "Heads of queries are counted, which are not kept, and of keys and values only one")
-def query_heads_and_keys_alone(model, tokens, gigabytes):
-    return plan(model, tokens, gigabytes, heads=model.heads, both=1)
 
 
 @wrong("plan_cache", "token", "These are bits, and a byte has 8")
@@ -516,11 +478,6 @@ def the_whole_width_for_each_head(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, heads=model.kv_heads * model.heads)
 
 
-@wrong("plan_cache", "token", "These are the bytes of all tokens together")
-def all_tokens(model, tokens, gigabytes):
-    return {**plan(model, tokens, gigabytes), "bytes a token": plan(model, tokens, gigabytes)["bytes a token"] * tokens}
-
-
 @wrong("plan_cache", "token", "In fp16 yours are right. Here a number has 32 bits")
 def always_two_bytes(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, size=2)
@@ -534,11 +491,6 @@ def llama_2_7b_for_all(model, tokens, gigabytes):
 @wrong("plan_cache", "sequence", "These are GB, of 10^9 bytes; a GiB has 2^30")
 def in_gigabytes(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, unit=10**9)
-
-
-@wrong("plan_cache", "sequence", "These are MiB")
-def in_mebibytes(model, tokens, gigabytes):
-    return plan(model, tokens, gigabytes, unit=2**20)
 
 
 @wrong("plan_cache", "batch", "of 2^30 bytes each; gigabytes, GB, have 10^9")
@@ -556,11 +508,86 @@ def parts_of_sequences(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, whole=float)
 
 
-@wrong("plan_cache", "batch", "so many tokens fit. A sequence has 130 of them")
-def counts_tokens(model, tokens, gigabytes):
-    return {**plan(model, tokens, gigabytes), "batch": int(plan(model, 1, gigabytes)["batch"])}
-
-
-@wrong("plan_cache", "Llama 2, 3", "a batch of 1: its caches take 67.64573 GB, and there are 60")
+@wrong("plan_cache", "Llama 2, 3", "not one fits, since its cache takes 67.64573 GB, and there are 60: the batch is 0")
 def one_at_least(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, whole=lambda fit: max(1, math.floor(fit)))
+
+
+# mended_cache
+
+
+def continued(q, k, v, cache, counts, grow="counts", turn_q="own", turn_k="own", write="own", mask="own"):
+    """A right one, with options that are not."""
+    n, T = cache.lengths.clone(), q.shape[2]
+    S = int(n.max()) + T
+    own = n[:, None] + torch.arange(T)
+    at = {"own": own, "longest": torch.arange(S - T, S).expand_as(own), "from 0": torch.arange(T).expand_as(own)}
+    q, k = rotate(q, at[turn_q]), rotate(k, at[turn_k])
+    rows = torch.arange(len(q))[:, None]
+    cache.keys[rows, :, at[write]] = k.transpose(1, 2)
+    cache.values[rows, :, at[write]] = v.transpose(1, 2)
+    cache.lengths += {"counts": counts, "padding": T, "not": 0}[grow]
+    ones = torch.ones(T, S, dtype=torch.bool)
+    seen = {
+        "own": torch.arange(S) <= own[:, None, :, None],
+        "first": ones.tril(),
+        "last": ones.tril(S - T),
+        "all": ones,
+    }
+    keys, values = cache.keys[:, :, :S], cache.values[:, :, :S]
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=seen[mask], enable_gqa=True)
+
+
+@wrong("mended_cache", "runs", "nothing (None) came back, where a tensor is right")
+def mends_nothing(q, k, v, cache, counts):
+    pass
+
+
+@wrong("mended_cache", "own work", "you call tinydist.attention, where this is solved; mend what is given")
+def appends_by_the_library(q, k, v, cache, counts):
+    n = cache.lengths[:, None] + torch.arange(q.shape[2])
+    theirs = KVCache(1, 1, 1, 1)
+    theirs.keys, theirs.values, theirs.lengths = cache.keys, cache.values, cache.lengths.tolist()
+    keys, values, seen = theirs.append(rotate(k, n), v, counts.tolist())
+    cache.lengths += counts
+    return F.scaled_dot_product_attention(rotate(q, n), keys, values, attn_mask=seen, enable_gqa=True)
+
+
+@wrong("mended_cache", "lengths", "padding is counted. Of row b only the first counts[b] tokens are real")
+def mends_the_mask_alone(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts, grow="padding", turn_q="longest", turn_k="longest")
+
+
+@wrong("mended_cache", "cache", "the key is turned to position 4. Positions count from 0")
+def leaves_the_longest_position(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts, turn_q="longest", turn_k="longest")
+
+
+@wrong("mended_cache", "cache", "slot 3: the key is not turned to its position, or to position 0")
+def each_piece_from_position_0(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts, turn_q="from 0", turn_k="from 0")
+
+
+@wrong("mended_cache", "cache", "there is not the key of this row's token 1, counted from 0, turned")
+def writes_at_the_longest(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts, write="longest")
+
+
+@wrong("mended_cache", "values", "keys are turned to their row's positions, and queries to the longest row's")
+def mends_the_keys_alone(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts, turn_q="longest")
+
+
+@wrong("mended_cache", "values", "is_causal=True puts the first query beside the first key")
+def leaves_is_causal(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts, mask="first")
+
+
+@wrong("mended_cache", "values", "the last query stands beside the longest row's last key, in all rows")
+def mask_beside_the_longest(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts, mask="last")
+
+
+@wrong("mended_cache", "values", "the mask is missing: a query sees all slots")
+def drops_is_causal(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts, mask="all")

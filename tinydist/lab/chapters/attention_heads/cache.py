@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ....attention import rotate
+from .attend import LOW, with_score
 
 SPARE = 2  # slots that stay free after the last step
 
@@ -37,15 +38,20 @@ class Plan:
     lengths: tuple  # of each row, before the first step
     slots: int
     steps: int = 3
+    low: bool = False  # the first query of an empty row has a score of LOW with its key
 
     @cached_property
     def tokens(self):
         """q [B, H, n, d], k and v [B, G, n, d] of all tokens, not turned; those of the steps are the last."""
         generator, n = torch.Generator().manual_seed(sum(self.lengths)), max(self.lengths) + self.steps
-        return [
+        q, k, v = (
             torch.randn(len(self.lengths), heads, n, self.d, generator=generator)
             for heads in (self.heads, self.kv_heads, self.kv_heads)
-        ]
+        )
+        if self.low:
+            row = self.lengths.index(0)
+            q[row, :, 0] = with_score(LOW, k[row, :, 0], self.heads)
+        return q, k, v
 
     @cached_property
     def turned(self):

@@ -43,7 +43,7 @@ def cases():
 def properties(answer):
     watched = Watched(answer, torchs="attention")
     trials = Calls(watched, cases())
-    yield Property("own work", "predicted, not asked of the library", trials.together(own_work(watched)))
+    yield Property("own work", "predicted, not asked of the library", own_work(watched, trials))
     yield Property("runs", "three numbers come back", lambda: came_back(trials))
     yield Property("token", "bytes that one token adds, in 32, 16 and 8 bits", trials.each(token, small))
     yield Property("sequence", "in GiB, as the ledger counts them", trials.each(sequence, small))
@@ -148,8 +148,11 @@ def of_batch(got, gigabytes, each, right, tokens):
         return f"so many fit into {gigabytes:g} GiB, of 2^30 bytes each; gigabytes, GB, have 10^9"
     if near(got, gigabytes * GB * tokens / each) or got == int(gigabytes * GB * tokens / each):
         return f"so many tokens fit. A sequence has {tokens} of them"
+    if right == 0:
+        return f"not one fits, since its cache takes {each / GB:.7g} GB, and there are {gigabytes:g}: the batch is 0"
     if got > right:
-        return f"its caches take {got * each / GB:.7g} GB, and there are {gigabytes:g}. Round down"
+        down = ". Round down" if math.ceil(got) == right + 1 else ""
+        return f"its caches take {got * each / GB:.7g} GB, and there are {gigabytes:g}{down}"
     return "more fit"
 
 

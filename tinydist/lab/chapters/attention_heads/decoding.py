@@ -10,17 +10,18 @@ from ...errors import Wrong
 from ...exercise import exercise
 from ...own_work import Watched
 from ...verdict import Property
-from .attend import attend, close, explained, first_difference, wrong_parts
-from .cache import SPARE, Plan, generating, rotate
+from .attend import close
+from .cache import SPARE, Plan, generating
 from .held import holds_no_copy
+from .mistaken_steps import reason
 from .own_work import own_work
-from .results import tensor_like
+from .results import tensor_like, whole_numbers
 from .slots import same_slots
 
 PLANS = {
-    "one row of 3 tokens, multi-query": Plan(3, 1, 4, (3,), 3 + 3 + SPARE),
-    "two rows of 4 tokens, multi-head": Plan(2, 2, 6, (4, 4), 4 + 3 + SPARE),
-    "rows of 2, 5 and 0 tokens, grouped heads": Plan(4, 2, 8, (2, 5, 0), 5 + 3 + SPARE),
+    "one row of 3 tokens, multi-query": Plan(3, 1, 4, (3,), 3 + 2 + SPARE, steps=2),
+    "two rows of 4 tokens, multi-head": Plan(2, 2, 6, (4, 4), 4 + 2 + SPARE, steps=2),
+    "rows of 2, 5 and 0 tokens, grouped heads": Plan(4, 2, 8, (2, 5, 0), 5 + 3 + SPARE, low=True),
 }
 LONG = {"rows of 500 and 300 tokens in 512 slots": Plan(8, 2, 64, (500, 300), 512)}
 
@@ -46,7 +47,7 @@ def properties(answer):
     yield Property(
         "own work",
         "built from products and a softmax",
-        trials.together(own_work(watched, lent=["tinydist.attention.rotary"])),
+        own_work(watched, trials, lent=["tinydist.attention.rotary"]),
     )
     yield Property("runs", "numbers of the shape and dtype of q come back", lambda: came_back(trials))
     yield Property("lengths", "each row is one longer after a step", trials.each(longer))
@@ -73,7 +74,7 @@ def form(trial):
 def longer(trial):
     plan, lengths = trial.case.expected, trial.arguments[0][0].lengths
     wanted = [length + plan.steps for length in plan.lengths]
-    got = lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths
+    got = whole_numbers("cache.lengths", lengths)
     if got != wanted:
         still = ": the next step writes over this one's token" if got == list(plan.lengths) else ""
         raise Wrong(f"after {plan.steps} steps cache.lengths is {got}, where {wanted} is right{still}")
@@ -97,54 +98,7 @@ def right(trial):
     for number, got in enumerate(outs):
         wanted = plan.without_cache(number)
         if not close(got, wanted):
-            made = {words: partial(make, plan, number) for words, make in mistakes(plan).items()}
-            raise Wrong(f"in step {number + 1}, {explained(got, made) or first_difference(got, wanted)}")
-
-
-def mistakes(plan):
-    """Words -> what (plan, number of the step) then gives. The cache is right: other things are not."""
-
-    def option(**options):
-        return partial(gathered, **options)
-
-    return {
-        "a row reads slots behind its own last token: padding, which no token wrote. Its own length says what it sees, "
-        "not the longest row's": option(visible=up_to_the_longest),
-        "all rows read as many slots as row 0 has tokens: each has a length of its own": option(
-            visible=up_to_the_first
-        ),
-        "a row reads all slots of the cache, also those that no token has written yet": option(visible=all_slots),
-        "a row reads one slot too many: its new token is the last that it sees": option(beyond=1),
-        "the new token does not see itself: its own key is among those that it sees": option(beyond=-1),
-        "the query is not turned to its position, and the keys are": option(turn=None),
-        "the query is turned to a position one too large: with n tokens before it, it stands at n": option(turn=1),
-        "the query is turned to a position one too small: with n tokens before it, it stands at n": option(turn=-1),
-        "the query is turned to the longest row's position, not to its own": option(turn="longest"),
-        **{words: option(**options) for words, options in wrong_parts(plan.heads).items() if "dim" not in options},
-    }
-
-
-def gathered(plan, number, turn=0, beyond=0, visible=None, **options):
-    """``turn``: the query to a position so much too large. ``beyond``: sees so many slots too many."""
-    q, cache = plan.step(number)[0], plan.after(number + 1)
-    at = cache.lengths[:, None] - 1
-    if turn is not None:
-        q = rotate(q, at.max().expand(len(at), 1) if turn == "longest" else at + turn)
-    seen = torch.arange(plan.slots) <= at[:, None, None] + beyond
-    mask = visible(cache) if visible else seen
-    return attend(q, cache.keys, cache.values, visible=mask, **options)
-
-
-def up_to_the_longest(cache):
-    return torch.arange(cache.keys.shape[2]) < cache.lengths.max()
-
-
-def up_to_the_first(cache):
-    return torch.arange(cache.keys.shape[2]) < cache.lengths[0]
-
-
-def all_slots(cache):
-    return torch.ones(cache.keys.shape[2], dtype=torch.bool)
+            raise Wrong(f"in step {number + 1}, {reason(plan, number, got, wanted)}")
 
 
 def in_place(trial):
@@ -185,8 +139,9 @@ def decode_step(q, k, v, cache):
     """Attend for one new token in each row of a batch, and keep its key and value: [B, H, 1, d].
 
     q is [B, H, 1, d], k and v are [B, G, 1, d], not yet turned; query head h reads head h // (H/G). ``cache.keys`` and
-    ``cache.values`` are [B, G, slots, d], ``cache.lengths`` [B]: in row b the first ``cache.lengths[b]`` slots are in
-    use, keys turned to their positions, and what the others hold has no meaning. There is room.
+    ``cache.values`` are [B, G, slots, d], ``cache.lengths`` [B], a tensor of whole numbers: in row b the first
+    ``cache.lengths[b]`` slots are in use, keys turned to their positions, and what the others hold has no meaning.
+    There is room.
 
     Write k, turned, and v into the cache, make ``cache.lengths`` one longer, and return what the new tokens gather
     from their own row's tokens, themselves included. ``rotate(x, positions)`` turns x [B, heads, T, d] to positions

@@ -10,7 +10,22 @@ from ...errors import Wrong
 from ...exercise import exercise
 from ...own_work import Watched
 from ...verdict import Property
-from .attend import WRONG_MASKS, attend, beside_the_last, close, explained, first_difference, wrong_parts
+from .attend import (
+    FINITE,
+    LOW,
+    LOWER,
+    NOT_INF,
+    WRONG_MASKS,
+    attend,
+    beside_the_last,
+    close,
+    explained,
+    first_difference,
+    folded_masks,
+    reordered,
+    with_score,
+    wrong_parts,
+)
 from .held import holds_no_copy
 from .own_work import own_work
 from .results import tensor_like
@@ -20,6 +35,7 @@ EACH_ITS_OWN = [(2, 3, 3, 5, 5, 7), (1, 1, 1, 1, 1, 2)]
 SHARED = [(2, 6, 3, 5, 5, 7), (3, 5, 1, 4, 4, 3)]
 FEW_QUERIES = [(2, 6, 2, 3, 8, 5), (2, 4, 2, 1, 9, 6)]
 LARGE_SCORES = (1, 4, 2, 5, 5, 4)
+LOW_SCORE = (1, 2, 1, 3, 3, 4)
 LONG = (2, 8, 2, 1, 512, 64)
 
 
@@ -30,8 +46,14 @@ def tensors(B, H, G, T, S, d, size=None):
     return (q, k, v) if size is None else ((q * size).round(), (k * 8).round() / 8, v)
 
 
-def case(kind, shape, size=None):
-    given, (_, H, G, T, S, _) = tensors(*shape, size), shape
+def with_a_low_score(q, k, v):
+    """Query 0 and key 0, the only one that it sees, have a score of LOW."""
+    q[:, :, 0] = with_score(LOW, k[:, :, 0], q.shape[1])
+    return q, k, v
+
+
+def case(kind, shape, given=None):
+    given, (_, H, G, T, S, _) = given or tensors(*shape), shape
     about = f"{H} query heads on {G} of keys and values, {T} quer{'ies' if T > 1 else 'y'} on {S} key{'s' * (S > 1)}"
     return input_of(partial(copied, given), about, given, kind)
 
@@ -40,14 +62,15 @@ def cases():
     for kind, shapes in (("own", EACH_ITS_OWN), ("shared", SHARED), ("few", FEW_QUERIES), ("long", [LONG])):
         for shape in shapes:
             yield case(kind, shape)
-    yield case("large", LARGE_SCORES, size=200)
+    yield case("large", LOW_SCORE, with_a_low_score(*tensors(*LOW_SCORE)))
+    yield case("large", LARGE_SCORES, tensors(*LARGE_SCORES, size=200))
 
 
 def properties(answer):
     watched = Watched(answer, torchs="attention")
     trials = Calls(watched, cases())
     own, shared, few, large, long = (partial(of, kind) for kind in ("own", "shared", "few", "large", "long"))
-    yield Property("own work", "built from products and a softmax", trials.together(own_work(watched)))
+    yield Property("own work", "built from products and a softmax", own_work(watched, trials))
     yield Property("runs", "numbers of the shape and dtype of q come back", lambda: came_back(trials))
     yield Property("multi-head", "each query head has keys and values of its own", trials.each(right, own))
     yield Property("grouped", "neighboring query heads share keys and values", trials.each(right, shared))
@@ -83,18 +106,22 @@ def right(trial):
 
 
 def reason(got, wanted, q, k, v):
-    made = {words: partial(attend, q, k, v, visible=mask) for words, mask in WRONG_MASKS.items()}
-    made |= {words: partial(attend, q, k, v, **options) for words, options in wrong_parts(q.shape[1]).items()}
-    found = explained(got, made) or misplaced(got, wanted)
+    if close(got, q):
+        return "q came back as it was"
+    H, G = q.shape[1], k.shape[1]
+    masks = WRONG_MASKS | folded_masks(H, G)
+    options = {words: dict(visible=mask) for words, mask in masks.items()} | wrong_parts(H)
+    if (q @ k.repeat_interleave(H // G, 1).mT).min() < LOW:
+        options = {NOT_INF: dict(how=FINITE), **options}
+    made = [(words, partial(attend, q, k, v, **each)) for words, each in options.items()]
+    found = explained(got, made) or reordered(q, k, v, got) or misplaced(got, wanted)
     if found:
         return found
     if got.isnan().any():
         scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT / q.shape[3] ** 0.5
-        if scores.max() > 89:
-            return (
-                f"it has NaN, and scores as large as {float(scores.max()):.0f}: exp overflows float32 from 89 on. "
-                "Lower each row by its maximum first, which changes no weight, or use torch.softmax, which does"
-            )
+        if scores.abs().max() > 89:
+            ends = f"{scores.min():,.0f} to {scores.max():,.0f}"
+            return f"it has NaN, and scores from {ends}: exp overflows float32 from 89 on, and is 0 below -104. {LOWER}"
         return "it has NaN. A row of scores that are all -inf gives that: does each query see a key?"
     return first_difference(got, wanted)
 
@@ -124,7 +151,7 @@ def in_place(trial):
     difficulty=2,
     targets={
         "values": "those of torch's scaled_dot_product_attention with enable_gqa: G = H, 1 < G < H, G = 1, odd sizes, "
-        "scores of several hundred",
+        "scores of several hundred, and of -2,000",
         "mask": "causal, also where queries are fewer than keys: the last query stands beside the last key",
         "memory": "for one query and 512 keys at most 8 times the bytes of the scores, by the ledger: half of what K "
         "alone has",
@@ -149,7 +176,7 @@ def grouped_attention(q, k, v):
 
     q is [B, H, T, d], k and v are [B, G, S, d]; G divides H, and T <= S. Query head h reads head h // (H/G). The last
     query stands beside the last key: each sees the key beside it, and all keys before that. K and V may be large: do
-    not copy them.
+    not copy them. A loop over heads copies nothing, and may be used.
     """
     (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
     # which query heads read the same keys? Let them meet these in one product, scaled.  [B, H, T, S]

@@ -14,7 +14,8 @@ def holds_no_copy(trial, given, scores, keys):
         raise Wrong(
             f"it holds {held:,} bytes besides what it is given{copies}, where {enough:,} are enough. The scores have "
             f"{scores:,} bytes, the keys that they need {keys:,}, and their values as many, so there is room for no "
-            "copy of them. repeat_interleave, indexing by a tensor, cat, where and arithmetic on K or V make one, and "
-            "a product that has to broadcast them does, too: let a view of q meet K as it lies",
+            "copy of them. repeat_interleave, indexing by a tensor, cat, where, .contiguous(), .double(), .float() and "
+            "arithmetic on K or V make one, and a product that has to broadcast them does, too: let a view of q meet K "
+            "as it lies",
             draw_memory(trial, 0),
         )

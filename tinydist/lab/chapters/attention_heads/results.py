@@ -15,3 +15,12 @@ def tensor_like(got, right, letters):
     if got.dtype != right.dtype:
         have, want = (str(each.dtype).removeprefix("torch.") for each in (got, right))
         raise Wrong(f"a result in {have} came back, where that of q, {want}, is right")
+
+
+def whole_numbers(name, tensor):
+    """A list of them, if ``tensor`` still is one of whole numbers."""
+    if isinstance(tensor, torch.Tensor) and not tensor.dtype.is_floating_point:
+        return tensor.tolist()
+    now = f"a tensor of {tensor.dtype}" if isinstance(tensor, torch.Tensor) else kind(tensor)
+    now = "a list" if isinstance(tensor, list) else now.replace("torch.", "")
+    raise Wrong(f"{name} is {now} now; keep it a tensor of int64")

@@ -62,15 +62,15 @@ def content(plan, name, mine, row, slot, number):
             return "the value is turned. Only queries and keys are: what they say of positions is in the weights"
         if close(here, k[0, :, 0]) or close(here, turned(k, slot)):
             return "the key stands among the values"
-        return f"there is not the value of the token of step {number + 1}"
+        return f"there is not the value of this row's token {slot}, counted from 0"
     if close(here, k[0, :, 0]):
         return "the key is not turned to its position, or to position 0"
     for position in sorted(range(plan.slots + 1), key=lambda each: abs(each - slot)):
         if close(here, turned(k, position)):
             return (
-                f"the key is turned to position {position}. Positions count from 0: with {slot} tokens before it, this "
-                f"one stands at {slot}"
+                f"the key is turned to position {position}. Positions count from 0: with {slot} "
+                f"token{'s' * (slot != 1)} before it, this one stands at {slot}"
             )
     if close(here, v[0, :, 0]):
         return "the value stands among the keys"
-    return f"there is not the key of the token of step {number + 1}, turned"
+    return f"there is not the key of this row's token {slot}, counted from 0, turned"
