@@ -9,7 +9,7 @@ import dis
 import sys
 from collections import defaultdict
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
@@ -76,8 +76,11 @@ class TorchsNoted(TorchFunctionMode):
 def calls_noted(names):
     """In this thread."""
 
+    seen = {}  # by id: a code takes long to hash, and one that is kept keeps its id
+
     def note(frame, event, argument):
-        if event == "call" and frame.f_lasti <= beginning(frame.f_code):
+        if event == "call" and id(frame.f_code) not in seen and begins(frame):
+            seen[id(frame.f_code)] = frame.f_code
             names.add(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}")
 
     before = sys.getprofile()
@@ -88,7 +91,9 @@ def calls_noted(names):
         sys.setprofile(before)
 
 
-@cache
-def beginning(code):
-    """Where a call begins. Of a generator Python tells each time it goes on, even to be ended by garbage collection."""
-    return next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME")
+def begins(frame):
+    """Of a generator Python tells each time it goes on, even to be ended by garbage collection."""
+    code = frame.f_code
+    if not code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
+        return True
+    return frame.f_lasti <= next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME")
