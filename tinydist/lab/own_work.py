@@ -27,11 +27,12 @@ class Watched:
         self.answer, self.torchs = answer, torchs
         self.called = defaultdict(set)  # number of ranks -> names of functions, from their modules on
         self.of_torch = defaultdict(set)  # the same, of torch's alone
+        self.seen = defaultdict(dict)  # the codes of those called, by id: a code takes long to hash
 
     def __call__(self, *arguments):
         ranks = dist.get_world_size()
         with TorchsNoted(self.torchs, self.of_torch[ranks]) if self.torchs else nullcontext():
-            with calls_noted(self.called[ranks]):
+            with calls_noted(self.called[ranks], self.seen[ranks]):
                 return self.answer(*arguments)
 
     def calls(self, solved, ranks, lent=()):
@@ -73,10 +74,8 @@ class TorchsNoted(TorchFunctionMode):
 
 
 @contextmanager
-def calls_noted(names):
+def calls_noted(names, seen):
     """In this thread."""
-
-    seen = {}  # by id: a code takes long to hash, and one that is kept keeps its id
 
     def note(frame, event, argument):
         if event == "call" and id(frame.f_code) not in seen and begins(frame):
