@@ -76,8 +76,7 @@ def held(trial):
         of_states = (got["held"] - given[3] * GB) / given[0]
         raise Wrong(
             f"your stage {got['stage']} holds {got['held']:,.10g} bytes, without activations {of_states:.5g} a "
-            "parameter. "
-            f"{why_held(got['held'], got['stage'], given)}"
+            f"parameter. {why_held(got['held'], got['stage'], given)}"
         )
 
 

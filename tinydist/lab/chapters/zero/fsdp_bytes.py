@@ -20,11 +20,10 @@ def held_at_start(trial):
                 held,
                 own * (1.5 if step else 1) + LAYER + ACTIVATIONS,  # names of the step before live on
                 f"when step {step} begins",
-                "Its shards and momenta have "
-                f"{own:,}{f', its part of the gradients {own // 2:,}' if step else ''}: something "
-                f"whole is still there (all layers of the model have {LAYERS * LAYER:,}), and this is "
-                "replication posing as "
-                "FSDP. Who keeps it alive? A view (flatten, chunk) keeps all memory of the tensor that it is a part of",
+                f"Its shards and momenta have {own:,}{f', its part of the gradients {own // 2:,}' if step else ''}: "
+                f"something whole is still there (all layers of the model have {LAYERS * LAYER:,}), and this is "
+                "replication posing as FSDP. Who keeps it alive? A view (flatten, chunk) keeps all memory of the "
+                "tensor that it is a part of",
             )
 
 
@@ -38,9 +37,8 @@ def peak(trial):
             peak_besides(trial, rank, ()),
             own + 4 * LAYER + ACTIVATIONS,
             "at the peak",
-            f"Shards, momenta and gradients of the own part have {own:,}, a weight {LAYER:,}, and its gradient "
-            "as much: all "
-            "that is whole must go when its layer is done",
+            f"Shards, momenta and gradients of the own part have {own:,}, a weight {LAYER:,}, and its gradient as "
+            "much: all that is whole must go when its layer is done",
         )
 
 

@@ -52,8 +52,7 @@ def look_at(y, layer, rank):
     if not y.requires_grad:
         raise Wrong(
             f"on rank {rank} what layer {layer} returned has no backward: neither x nor the shard would get a "
-            "gradient. "
-            "Is its result that of Linear.apply?"
+            "gradient. Is its result that of Linear.apply?"
         )
 
 
@@ -62,7 +61,6 @@ def gradient_of(tensor, layer, rank):
     if tensor.grad is None:
         raise Wrong(
             f"on rank {rank} {name} has no gradient: the way from the output to it is cut. An all-gather has no "
-            "backward "
-            "of its own: Linear.backward returns a gradient for each argument of forward"
+            "backward of its own: Linear.backward returns a gradient for each argument of forward"
         )
     return tensor.grad if layer is None else noted(tensor.grad)

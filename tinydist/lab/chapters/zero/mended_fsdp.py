@@ -99,9 +99,8 @@ def values(trial):
         layer = next(i for i in range(LAYERS) if not close(got[i], right[rank][i]))
         place = next(i for i in range(len(got[layer])) if not close(got[layer][i], right[rank][layer][i]))
         raise Wrong(
-            f"after {STEPS} steps, the shard of layer {layer} on {ranks_in_words(wrong)} is wrong: on rank "
-            f"{rank} it is "
-            f"{got[layer][place]:.6g} at position {place}, where {right[rank][layer][place]:.6g} is right"
+            f"after {STEPS} steps, the shard of layer {layer} on {ranks_in_words(wrong)} is wrong: on rank {rank} it "
+            f"is {got[layer][place]:.6g} at position {place}, where {right[rank][layer][place]:.6g} is right"
         )
 
 

@@ -60,10 +60,9 @@ def difference(wrong, got, right):
     layer = next(i for i in range(LAYERS) if not close(got[rank][i], right[rank][i]))
     place = next(i for i in range(len(right[rank][layer])) if not close(got[rank][layer][i], right[rank][layer][i]))
     return (
-        f"{ranks_in_words(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong: on rank {rank} the gradient of "
-        f"layer {layer} is "
-        f"{got[rank][layer][place]:.6g} at position {place} of its shard, where {right[rank][layer][place]:.6g} "
-        "is right"
+        f"{ranks_in_words(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong: on rank {rank} the gradient of layer "
+        f"{layer} is {got[rank][layer][place]:.6g} at position {place} of its shard, where "
+        f"{right[rank][layer][place]:.6g} is right"
     )
 
 

@@ -90,9 +90,9 @@ def freed(trial):
                 more,
                 LAYER + ACTIVATIONS,
                 f"more after forward of step {step} than before it",
-                f"Activations have less than {ACTIVATIONS:,}, and each of {LAYERS} weights {LAYER:,}: they are "
-                "kept whole for "
-                "backward. Save x and the shard, and not the weight, which autograd saves, too, if it computes with it",
+                f"Activations have less than {ACTIVATIONS:,}, and each of {LAYERS} weights {LAYER:,}: they are kept "
+                "whole for backward. Save x and the shard, and not the weight, which autograd saves, too, if it "
+                "computes with it",
             )
 
 
@@ -106,9 +106,8 @@ def peak(trial):
             trial.run.memory[rank].peak,
             own + 4 * LAYER + ACTIVATIONS,
             "at the peak",
-            f"Shards and their gradients have {own:,}, a weight {LAYER:,}, and its gradient as much. In "
-            "backward, too, a weight "
-            "must go when its layer is done; and a shard that is a view (chunk, split) keeps the whole",
+            f"Shards and their gradients have {own:,}, a weight {LAYER:,}, and its gradient as much. In backward, too, "
+            "a weight must go when its layer is done; and a shard that is a view (chunk, split) keeps the whole",
         )
 
 
