@@ -15,6 +15,7 @@ from functools import cached_property
 import torch.distributed as dist
 
 from ..launch import launch
+from ..simulator.deadlock import DeadlockError
 from ..simulator.supervisor import StuckError
 from .errors import Left, TooSlow, Wrong, indented, words
 from .limit import TooLong, limit
@@ -37,6 +38,11 @@ class Case:
     def __str__(self):
         ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
         return f"{ranks}, {self.about}" if self.about else ranks
+
+
+def about(words):
+    """Which cases: those that are told with these words."""
+    return lambda case: words in case.about
 
 
 class Trial:
@@ -104,12 +110,17 @@ class Trials:
                 break  # the others would take as long
         return trials
 
-    def end(self):
-        """A judge: every case comes to its end on every rank."""
+    def end(self, deadlocked=""):
+        """A judge: every case comes to its end on every rank. ``deadlocked``: what else to say of a deadlock."""
         for trial in self.all:
             if trial.stubbed:
                 raise NotImplementedError
-        self.each(came_to_its_end)()
+        try:
+            self.each(came_to_its_end)()
+        except Wrong as wrong:
+            if deadlocked and any(isinstance(trial.error, DeadlockError) for trial in self.all):
+                raise Wrong(f"{wrong}\n{deadlocked}", wrong.picture) from None
+            raise
 
     def each(self, judge, among=lambda case: True):
         """A judge: ``judge(trial)`` finds nothing wrong with any case. The smallest world that fails is told."""

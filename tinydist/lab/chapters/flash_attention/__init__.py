@@ -5,8 +5,10 @@ compare.py           a wrong tensor, and the mistake that makes it
 tile_costs.py        what was held, and the products of which tiles were seen
 states.py            attention over some keys; merged_states.py: over those of two
 rows.py              a row of tiles as it should be, and with mistakes
+row_tiles.py         the rows that are tried
 flash_row.py         forward, for one tile of queries
 columns.py           a column of tiles, the same
+column_tiles.py      the columns that are tried
 flash_column.py      backward, for one tile of keys
 lengths.py           the whole of it, the same
 mended_flash.py      a forward pass with four bugs

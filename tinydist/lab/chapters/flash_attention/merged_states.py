@@ -9,6 +9,7 @@ from ...alone import Calls, copied, input_of
 from ...errors import Wrong
 from ...exercise import exercise
 from ...own_work import Watched
+from ...ranks import about
 from ...verdict import Property
 from .compare import right, tensors, untouched_arguments
 from .own_work import own_work
@@ -51,10 +52,6 @@ def properties(answer):
     yield Property("large", "scores of 300 and of -300", calls.each(merged, about("near")))
     yield Property("nothing", "a pair that saw no key changes nothing", calls.each(merged, about("saw")))
     yield Property("any order", "five pairs, from the left, from the right, by pairs", lambda: in_any_order(folded))
-
-
-def about(words):
-    return lambda case: words in case.about
 
 
 def came_back(calls):

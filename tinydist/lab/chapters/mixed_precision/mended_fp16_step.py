@@ -12,6 +12,7 @@ from ...errors import Wrong
 from ...exercise import exercise
 from ...messages import draw_traffic, many, of
 from ...own_work import Watched
+from ...ranks import about
 from ...values import kind
 from ...verdict import Property
 from .fp16_step import Plan, case_of, flat, train
@@ -54,10 +55,6 @@ def properties(answer):
     )
     yield Property("training", "10 steps, two of them skipped, follow fp32", trials.each(follows, about("training")))
     yield Property("bytes", "gradients once a step: 4 bytes each, and one number", trials.each(once))
-
-
-def about(words):
-    return lambda case: words in case.about
 
 
 def came_back(trials):
