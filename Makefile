@@ -22,7 +22,7 @@ endef
 
 lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
-	@$(IN_VENV) jupyter lab $(AS_ROOT) $(OPTIONS) notebooks/00_start_here.ipynb
+	@$(IN_VENV) jupyter lab --config=jupyter_lab_config.py $(AS_ROOT) $(OPTIONS)
 
 test: lint imports tests notebooks
 

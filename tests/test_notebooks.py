@@ -4,6 +4,7 @@ Whether the outputs are right is nbval's to say: `make notebooks` runs the cells
 """
 
 import re
+from copy import deepcopy
 from pathlib import Path
 
 import nbformat
@@ -14,6 +15,18 @@ ROOT = Path(__file__).parent.parent
 BEGUN = (ROOT / "exercises" / "progress.json").exists()  # then the exercises are a reader's own
 FOLDERS = ("notebooks", "solutions", *([] if BEGUN else ["exercises"]))
 NOTEBOOKS = sorted(path.relative_to(ROOT) for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.ipynb"))
+# As `make lab` writes it, with any Python: see jupyter_lab_config.py.
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {
+        "codemirror_mode": {"name": "ipython", "version": 3},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+    },
+}
 RAISES = "raises-exception"  # the tag of a cell that is meant to fail
 LARGEST = 600_000  # bytes: more is slow to open, and does not show on the web
 # Two parts at least, with nothing before: not `bytes/s`, not `https://…`. Temporary paths are conftest.py's.
@@ -60,10 +73,10 @@ def not_too_large(notebook):
         yield f"it has {size:,} bytes, more than {LARGEST:,}"
 
 
-def python_kernel(notebook):
-    name = notebook.metadata.get("kernelspec", {}).get("name")
-    if name != "python3":
-        yield f"its kernel is {name}, not python3"
+def metadata_of_jupyterlab(notebook):
+    for name, right in METADATA.items():
+        if notebook.metadata.get(name) != right:
+            yield f"its {name} is {notebook.metadata.get(name)}, which opening it in JupyterLab makes {right}"
 
 
 def no_path_of_a_machine(notebook):
@@ -80,7 +93,7 @@ RULES = [
     no_widget_state,
     no_svg,
     not_too_large,
-    python_kernel,
+    metadata_of_jupyterlab,
     no_path_of_a_machine,
 ]
 
@@ -109,6 +122,12 @@ def test_notebook(path):
     assert faults(nbformat.read(ROOT / path, as_version=4)) == []
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=str)
+def test_a_notebook_is_written_as_jupyterlab_writes_it(path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert text == nbformat.writes(nbformat.reads(text, as_version=4)) + "\n"
+
+
 # Each rule can fail: a good notebook, broken in one place.
 
 
@@ -119,7 +138,7 @@ def good_notebook():
         new_code_cell("1 / 0", execution_count=2, outputs=[failed()], metadata={"tags": [RAISES]}),
         new_code_cell("figure", execution_count=3, outputs=[shown("image/png", "iVBOR/ab/cd")]),
     ]
-    return new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
+    return new_notebook(cells=cells, metadata=deepcopy(METADATA))
 
 
 def printed(text, name="stdout"):
@@ -148,8 +167,12 @@ BROKEN = [
     ("cell 1 shows an SVG", add(shown("image/svg+xml", "<svg/>"))),
     ("cell 1 shows an SVG", add(shown("text/html", "<p><svg/></p>"))),
     ("more than 600,000", add(shown("image/png", "x" * LARGEST))),
-    ("its kernel is julia", lambda notebook: notebook.metadata.kernelspec.update(name="julia")),
-    ("its kernel is None", lambda notebook: notebook.metadata.pop("kernelspec")),
+    (
+        "its kernelspec is {'display_name': 'Julia'",
+        lambda notebook: notebook.metadata.kernelspec.update(display_name="Julia"),
+    ),
+    ("its kernelspec is None", lambda notebook: notebook.metadata.pop("kernelspec")),
+    ("'version': '3.14.0'}, which opening", lambda notebook: notebook.metadata.language_info.update(version="3.14.0")),
     ("one machine: /home/ada/tinydist/launch.py", add(printed('File "/home/ada/tinydist/launch.py"'))),
     ("one machine: /Users/ada", add(shown("text/plain", "PosixPath('/Users/ada')"))),
     ("one machine: C:\\Users", add(printed("C:\\Users\\ada"))),

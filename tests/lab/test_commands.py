@@ -104,9 +104,11 @@ def test_reset(capsys, reader):
     write(reader, NAME, WRONG)
     run(capsys, "check", NAME)
     status, said = run(capsys, "reset", NAME)
-    after = nbformat.read(reader, as_version=4)
     assert status == 0 and WRONG in said
+    after = nbformat.read(reader, as_version=4)
     assert [cell.source for cell in after.cells] == [cell.source for cell in before.cells]
+    assert after.metadata == before.metadata
+    assert reader.read_text(encoding="utf-8") == nbformat.writes(after) + "\n"  # as JupyterLab writes it
     assert progress.load() == {}
 
 
