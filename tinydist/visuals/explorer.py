@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 
 from .palette import png, style
 
+AS_SAVED = {"align_self": "flex-start", "max_width": "100%"}  # a box would stretch it
+
 
 class Explorer(VBox):
     """``Explorer(draw, ranks=(2, 16), algorithm=["ring", "star"])`` is a picture for each ranks and algorithm.
@@ -26,7 +28,7 @@ class Explorer(VBox):
     def __init__(self, draw, **controls):
         self.draw = draw
         self.controls = {name: control(name, given) for name, given in controls.items()}
-        self.image, self.line = Image(format="png"), HTML()
+        self.image, self.line = Image(format="png", layout=AS_SAVED), HTML()
         super().__init__([*self.controls.values(), self.image, self.line])
         self.redraw()
         for each in self.controls.values():
