@@ -13,6 +13,7 @@ heard.py        do results come from what was sent?
 memory.py       the third: what was held
 seconds.py      virtual time, where it is the point
 reader.py       what a reader calls: check, hint
+page.py         what is said, in a terminal and in a notebook
 progress.py     what the reader has done
 notebook.py     the reader's notebook, from outside of it
 commands.py     the command line

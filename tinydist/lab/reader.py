@@ -1,10 +1,9 @@
 """What a reader calls in a notebook: ``check(my_function)`` and ``hint(my_function)``."""
 
-import sys
-
 from . import progress
 from .exercise import find, following
-from .verdict import exercise_of, judge, paragraphs
+from .page import in_notebook, say
+from .verdict import exercise_of, judge
 
 
 def check(answer):
@@ -12,11 +11,11 @@ def check(answer):
     try:
         exercise_of(answer)
     except (LookupError, TypeError) as error:
-        print(error)
+        say(str(error))
         return
     verdict = report(answer)
     if verdict.wrong:
-        print(f"\nA hint: hint({verdict.exercise.name})")
+        say(f"\nA hint: hint({verdict.exercise.name})")
         if verdict.wrong.picture and in_notebook():
             verdict.wrong.picture()
 
@@ -24,13 +23,13 @@ def check(answer):
 def report(answer):
     """The same, for a program: the verdict, and no picture."""
     verdict = judge(answer)
-    print(verdict)
+    say(*verdict.told)
     try:
         remember(verdict)
     except progress.DamagedProgress as error:
-        print(f"\nThis try was not noted: {error}")
+        say(f"\nThis try was not noted: {error}")
     if verdict.passed:
-        print(f"\n{paragraphs(verdict.exercise.why)}\n{what_next(verdict.exercise)}")
+        say(f"\n{verdict.exercise.why}", what_next(verdict.exercise))
     return verdict
 
 
@@ -55,18 +54,12 @@ def hint(exercise):
         exercise = find(exercise)
         given = progress.of(exercise.name)["hints"]
     except (LookupError, progress.DamagedProgress) as error:
-        print(error)
+        say(str(error))
         return
     hints = exercise.hints
     number = min(given, len(hints) - 1)
-    print(paragraphs(f"Hint {number + 1} of {len(hints)}: {hints[number]}"))
+    say(f"Hint {number + 1} of {len(hints)}: {hints[number]}")
     if given >= len(hints) - 1:
-        print(f"This is the last hint. A solution: solutions/{exercise.chapter}.ipynb")
+        say(f"This is the last hint. A solution: solutions/{exercise.chapter}.ipynb")
     if given < len(hints):
         progress.note(exercise.name, hints=given + 1)
-
-
-def in_notebook():
-    ipython = sys.modules.get("IPython")
-    shell = ipython and ipython.get_ipython()
-    return shell is not None and shell.has_trait("kernel")

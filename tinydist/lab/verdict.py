@@ -5,19 +5,21 @@ An answer that has not been begun is told "not yet": the untouched stub, and any
 ``raise NotImplementedError``.
 """
 
-import textwrap
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
+from html import escape
 from typing import NamedTuple
 
 import torch
 
 from .errors import Wrong, explain
 from .exercise import Exercise, find
+from .page import plain
 from .untouched import untouched
 
-WIDTH = 110
+HANGING = "padding-left: 21ch; text-indent: -21ch"  # below what holds
+STANDS_OUT = "font-weight: bold; color: var(--jp-error-color1, #d32f2f)"
 
 
 class Property(NamedTuple):
@@ -36,6 +38,10 @@ class Line(NamedTuple):
     def __str__(self):
         return f"  {self.name:<11} {self.state:<6} {self.holds}"
 
+    def html(self):
+        look = f"{HANGING}; {STANDS_OUT}" if self.state == "wrong" else HANGING
+        return f'<div style="{look}">{escape(str(self))}</div>'
+
 
 class Verdict(NamedTuple):
     exercise: Exercise
@@ -47,12 +53,15 @@ class Verdict(NamedTuple):
     def passed(self):
         return self.state == "passed"
 
-    def __str__(self):
+    @property
+    def told(self):
         title = f"{self.exercise.name}: {self.state}"
         if self.state == "not yet":
-            return title
-        lines = [title, *map(str, self.lines)]
-        return "\n".join(lines + (["", paragraphs(str(self.wrong))] if self.wrong else []))
+            return [title]
+        return [title, *self.lines, *(["", str(self.wrong)] if self.wrong else [])]
+
+    def __str__(self):
+        return plain(self.told)
 
 
 def judge(answer) -> Verdict:
@@ -107,8 +116,3 @@ def what_is_wrong(judge_it):
     except Exception as error:
         return explain(error)
     return None
-
-
-def paragraphs(text):
-    """Lines of prose, filled; indented ones (reports, code) stay as they are."""
-    return "\n".join(line if line.startswith(" ") else textwrap.fill(line, WIDTH) for line in text.splitlines())
