@@ -27,12 +27,13 @@ if find_spec("torch"):  # without it, only the doctor works
     from .simulator.matching import MismatchError
     from .simulator.memory import purpose
     from .simulator.supervisor import StuckError
+    from .simulator.trace import Shown
 
     __all__ = ["DeadlockError", "MismatchError", "Run", "StuckError", "WorkerDied", "launch", "purpose"]
 
-    def _picture_of(run, **_):
+    def _picture_of(shown, **_):
         from .visuals.summary import picture_of  # only now: matplotlib takes its time
 
-        return picture_of(run)
+        return picture_of(shown)
 
-    Run._repr_mimebundle_ = _picture_of  # launch knows nothing of pictures
+    Run._repr_mimebundle_ = Shown._repr_mimebundle_ = _picture_of  # they know nothing of pictures

@@ -41,12 +41,12 @@ class Run:
 
     @property
     def traffic(self):
-        """Bytes sent, [source][destination]."""
+        """Bytes sent, [source][destination]. A notebook draws it."""
         return self.trace.traffic
 
     @property
     def memory(self):
-        """What each rank held, by rank: ``peak``, ``at_peak`` by purpose, ``over_time()``."""
+        """What each rank held, by rank: ``peak``, ``at_peak`` by purpose, ``over_time()``. A notebook draws the fullest."""
         return self.trace.memory
 
     def on(self, cluster):

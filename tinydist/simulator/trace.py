@@ -31,6 +31,9 @@ class RankMemory(NamedTuple):
     at_peak: dict  # purpose -> bytes
     changes: list  # (seconds, purpose, bytes more or less)
 
+    def __repr__(self):
+        return f"<peak {self.peak:,} bytes: {self.at_peak}>"
+
     def over_time(self):
         """(seconds, {purpose: bytes}) after each change."""
         held = dict.fromkeys(PURPOSES, 0)
@@ -39,12 +42,28 @@ class RankMemory(NamedTuple):
             yield seconds, dict(held)
 
 
+class Shown(list):
+    """A part of a trace, of which a notebook shows a picture."""
+
+    def __init__(self, trace, items):
+        super().__init__(items)
+        self.trace = trace
+
+
+class Traffic(Shown):
+    """[source][destination] -> bytes."""
+
+
+class Memory(Shown):
+    """By rank: RankMemory."""
+
+
 class Trace:
     def __init__(self, cluster, events, traffic, memory, seconds):
         self.cluster = cluster
         self.events = events  # by rank, then by start
-        self.traffic = traffic  # [source][destination] -> bytes
-        self.memory = memory  # by rank: RankMemory
+        self.traffic = Traffic(self, traffic)
+        self.memory = Memory(self, memory)
         self.seconds = seconds  # until the slowest rank is done
 
     def of(self, rank, stream=None):

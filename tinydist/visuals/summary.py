@@ -1,17 +1,29 @@
-"""What a notebook shows for a run: its timeline."""
+"""What a notebook shows for a run: its timeline. For its traffic and its memory: theirs."""
 
 import base64
 
 import matplotlib.pyplot as plt
 
+from ..simulator.trace import Memory, Traffic
+from .memory import memory
 from .palette import png
 from .timeline import timeline
+from .traffic import traffic
 
 
-def picture_of(run):
-    """The mimebundle of a run, without text; None if there is nothing to draw."""
-    if run.record is None or not run.trace.events:
+def picture_of(shown):
+    """The mimebundle of a run, or of its traffic or memory, without text; None if there is nothing to draw."""
+    figure = draw(shown)
+    if figure is None:
         return None
-    figure = timeline(run)
     plt.close(figure)  # else pyplot would show it too
     return {"image/png": base64.b64encode(png(figure)).decode()}
+
+
+def draw(shown):
+    if isinstance(shown, Traffic):
+        return traffic(shown.trace) if any(map(any, shown)) else None
+    if isinstance(shown, Memory):
+        fullest = max(range(len(shown)), key=lambda rank: shown[rank].peak)
+        return memory(shown.trace, fullest) if shown[fullest].changes else None
+    return timeline(shown) if shown.record is not None and shown.trace.events else None
