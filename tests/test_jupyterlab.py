@@ -125,6 +125,7 @@ def page(tmp_path):
         "--no-sandbox",
         "--disable-gpu",
         "--disable-background-networking",
+        "--window-size=1100,900",
         "--remote-debugging-port=0",
     ]
     command = [chromium, *options, f"--user-data-dir={tmp_path / 'chromium'}", "about:blank"]
@@ -159,16 +160,20 @@ OPEN_AND_SAVE = """(async () => {
     const kernel = open.sessionContext.session.kernel;
     await Promise.all([kernel.info, kernel.spec]);
     await open.context.save();
+    const too_wide = [...open.node.querySelectorAll(".jp-RenderedMarkdown, .cm-scroller")]
+        .filter(each => each.scrollWidth > each.clientWidth + 1)
+        .map(each => each.innerText.slice(0, 60));
     await open.sessionContext.shutdown();
     open.dispose();
+    return too_wide;
 })()"""
 
 
 @pytest.mark.exhaustive
-def test_a_notebook_that_is_opened_and_saved_is_as_it_was(copy, page, tmp_path):
+def test_a_notebook_that_is_opened_fits_the_page_and_saved_is_as_it_was(copy, page, tmp_path):
     with make_lab(copy, tmp_path, "--LabApp.expose_app_in_browser=True") as url:
         page.open(url)
         page.run("new Promise(done => setInterval(() => window.jupyterapp?.restored.then(done), 100))")
-        for path in NOTEBOOKS:
-            page.run(OPEN_AND_SAVE % path.as_posix())
+        too_wide = {path: page.run(OPEN_AND_SAVE % path.as_posix()) for path in NOTEBOOKS}
+    assert {path: cells for path, cells in too_wide.items() if cells} == {}
     assert [path for path in NOTEBOOKS if (copy / path).read_bytes() != (ROOT / path).read_bytes()] == []

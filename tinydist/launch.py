@@ -46,7 +46,7 @@ class Run:
 
     @property
     def memory(self):
-        """What each rank held, by rank: ``peak``, ``at_peak`` by purpose, ``over_time()``. A notebook draws the fullest."""
+        """What each rank held: ``peak``, ``at_peak`` by purpose, ``over_time()``. A notebook draws the fullest rank."""
         return self.trace.memory
 
     def on(self, cluster):
