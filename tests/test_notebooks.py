@@ -4,6 +4,7 @@ Whether the outputs are right is nbval's to say: `make notebooks` runs the cells
 """
 
 import re
+from base64 import b64decode, b64encode
 from copy import deepcopy
 from pathlib import Path
 
@@ -28,6 +29,11 @@ METADATA = {
     },
 }
 RAISES = "raises-exception"  # the tag of a cell that is meant to fail
+SCREEN, CONTROL, LINE = (
+    750,
+    33,
+    17,
+)  # pixels: what JupyterLab has for cells on a screen of 1400 x 900; what widgets take
 LARGEST = 600_000  # bytes: more is slow to open, and does not show on the web
 # Two parts at least, with nothing before: not `bytes/s`, not `https://…`. Temporary paths are conftest.py's.
 ABSOLUTE_PATH = re.compile(r"(?<![\w/.:<+])/(?!tmp/|var/folders/)[\w.-]+/[\w./-]+|\b[A-Z]:\\\w+")
@@ -86,6 +92,20 @@ def no_path_of_a_machine(notebook):
                 yield f"cell {cell.execution_count} shows a path of one machine: {found[0]}"
 
 
+def explorers_fit(notebook):
+    for cell, output in outputs(notebook):
+        text = "".join(output.get("data", {}).get("text/plain", ""))
+        if text.startswith("Explorer("):
+            controls, lines = text.splitlines()[0].count("="), len(text.splitlines()) - 1
+            height = png_height(output.data["image/png"]) + CONTROL * controls + LINE * lines
+            if height > SCREEN:
+                yield f"the explorer of cell {cell.execution_count} is {height} pixels high, more than {SCREEN}"
+
+
+def png_height(base64):
+    return int.from_bytes(b64decode(base64)[20:24])
+
+
 RULES = [
     run_once_in_order,
     no_errors,
@@ -95,6 +115,7 @@ RULES = [
     not_too_large,
     metadata_of_jupyterlab,
     no_path_of_a_machine,
+    explorers_fit,
 ]
 
 
@@ -136,7 +157,7 @@ def good_notebook():
         new_markdown_cell("A link: /some/path/of/text"),
         new_code_cell("print(1)", execution_count=1, outputs=[printed("1 GB/s, dp/tp/pp, https://a.b/c")]),
         new_code_cell("1 / 0", execution_count=2, outputs=[failed()], metadata={"tags": [RAISES]}),
-        new_code_cell("figure", execution_count=3, outputs=[shown("image/png", "iVBOR/ab/cd")]),
+        new_code_cell("figure", execution_count=3, outputs=[shown("image/png", "iVBOR/ab/cd"), explorer(3, 600)]),
     ]
     return new_notebook(cells=cells, metadata=deepcopy(METADATA))
 
@@ -147,6 +168,13 @@ def printed(text, name="stdout"):
 
 def shown(kind, content):
     return new_output("display_data", data={kind: content})
+
+
+def explorer(controls, height):
+    png = b"\x89PNG".ljust(20) + height.to_bytes(4)
+    values = ", ".join(f"x{number}=1" for number in range(controls))
+    data = {"text/plain": f"Explorer({values})\na line", "image/png": b64encode(png).decode()}
+    return new_output("execute_result", data=data)
 
 
 def failed(*frames):
@@ -164,6 +192,7 @@ BROKEN = [
     ("cell 2 fails", lambda notebook: notebook.cells[2].metadata.clear()),
     ("cell 1 writes to stderr: 'a warning'", add(printed("a warning", "stderr"))),
     ("state of widgets", lambda notebook: notebook.metadata.update(widgets={})),
+    ("the explorer of cell 1 is 761 pixels high", add(explorer(12, 348))),
     ("cell 1 shows an SVG", add(shown("image/svg+xml", "<svg/>"))),
     ("cell 1 shows an SVG", add(shown("text/html", "<p><svg/></p>"))),
     ("more than 600,000", add(shown("image/png", "x" * LARGEST))),

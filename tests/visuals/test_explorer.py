@@ -49,6 +49,12 @@ def test_the_mimebundle_has_the_picture_and_the_line():
     assert explorer.controls["end"].description == "until (us)"
 
 
+def test_the_image_is_as_large_as_the_saved_one():
+    """A box stretches what is in it to its own width, unless that stands at the start."""
+    layout = visuals.Explorer(timeline_until, end=(20, 140)).image.layout
+    assert layout.align_self == "flex-start" and layout.max_width == "100%"
+
+
 def test_a_figure_may_be_left_to_pyplot():
     def line(slope):
         plt.plot([0, slope])
