@@ -145,6 +145,7 @@ def copy(tmp_path):
     """What JupyterLab needs of this folder, to be written to; of notebooks, without what it writes into them."""
     for name in ("Makefile", "jupyter_lab_config.py"):
         shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "jupyter_lab_settings", tmp_path / "jupyter_lab_settings")
     for path in NOTEBOOKS:
         notebook = nbformat.read(ROOT / path, as_version=4)
         del notebook.metadata["language_info"]
