@@ -173,6 +173,14 @@ def test_nothing_leaks_into_the_next_call(tmp_path):
     assert run(look, 2) == fresh
 
 
+def test_the_excepthook_is_not_wrapped_once_more_in_each_call():
+    def hook():
+        return sys.excepthook.__closure__ and [cell.cell_contents.__qualname__ for cell in sys.excepthook.__closure__]
+
+    pool.stop()
+    assert run(hook, 1) == run(hook, 1) == run(hook, 1)
+
+
 def test_a_warning_is_shown_in_each_call(capsys):
     def warn():
         warnings.warn("look out", stacklevel=1)
