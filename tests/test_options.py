@@ -129,9 +129,7 @@ def test_a_misspelt_option_is_not_passed_on():
 
 @pytest.mark.parametrize("program", [coroutine, generator, functools.partial(generator)])
 def test_a_program_that_would_not_run_is_refused(program):
-    with pytest.raises(
-        TypeError, match=r"launch: .* is a coroutine or a generator: a call of it runs none of"
-    ):
+    with pytest.raises(TypeError, match=r"launch: .* is a coroutine or a generator: a call of it runs none of"):
         tinydist.launch(program, 2)
 
 

@@ -641,9 +641,7 @@ def test_what_belongs_to_a_run_cannot_be_used_after_it(later):
         pending.is_completed,
     ]
     for use in uses:
-        with pytest.raises(
-            RuntimeError, match="the run of these ranks has ended: their process groups, and the"
-        ):
+        with pytest.raises(RuntimeError, match="the run of these ranks has ended: their process groups, and the"):
             later(use)
     with pytest.raises(ValueError, match="<simulated group of ranks 0-1, whose run has ended> is not registered"):
         later(lambda: dist.broadcast(torch.ones(1), 0, group=group))

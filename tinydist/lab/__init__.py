@@ -15,6 +15,7 @@ seconds.py      virtual time, where it is the point
 reader.py       what a reader calls: check, hint
 progress.py     what the reader has done
 notebook.py     the reader's notebook, from outside of it
+whole_files.py  files that are written at once or not at all, by one at a time
 commands.py     the command line
 chapters/       the exercises themselves
 """

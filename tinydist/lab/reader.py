@@ -2,9 +2,13 @@
 
 import sys
 
+from ..shell import command
+from ..waiting import in_notebook, waiting_for
 from . import progress
 from .exercise import find, following
 from .verdict import exercise_of, judge, paragraphs
+
+LOADED_LATE = "torch.distributed.tensor"  # by the first simulated rank of a process
 
 
 def check(answer):
@@ -23,11 +27,13 @@ def check(answer):
 
 def report(answer):
     """The same, for a program: the verdict, and no picture."""
-    verdict = judge(answer)
+    first = "" if LOADED_LATE in sys.modules else ", the first: parts of torch are loaded"
+    with waiting_for(f"check {answer.__name__}{first}"):
+        verdict = judge(answer)
     print(verdict)
     try:
         remember(verdict)
-    except progress.DamagedProgress as error:
+    except progress.ProgressError as error:
         print(f"\nThis try was not noted: {error}")
     if verdict.passed:
         print(f"\n{paragraphs(verdict.exercise.why)}\n{what_next(verdict.exercise)}")
@@ -36,16 +42,16 @@ def report(answer):
 
 def remember(verdict):
     if verdict.state != "not yet":
-        name = verdict.exercise.name
-        before = progress.of(name)
-        progress.note(name, tries=before["tries"] + 1, passed=verdict.passed or before["passed"])
+        with progress.entry(verdict.exercise.name) as entry:
+            entry["tries"] += 1
+            entry["passed"] |= verdict.passed
 
 
 def what_next(exercise):
     """Within the chapter: what a notebook shows must not change with the chapters that come after it."""
     found = following(exercise)
     if found is None or found.chapter != exercise.chapter:
-        return f"This was the last exercise of {exercise.chapter}. python -m tinydist lists them all."
+        return f"This was the last exercise of {exercise.chapter}. {command()} lists them all."
     return f"Next: {found.name} ({found.minutes} minutes)"
 
 
@@ -53,20 +59,19 @@ def hint(exercise):
     """The next hint for a function, or for the exercise of that name: from general to specific, one each time."""
     try:
         exercise = find(exercise)
-        given = progress.of(exercise.name)["hints"]
-    except (LookupError, progress.DamagedProgress) as error:
+    except LookupError as error:
         print(error)
         return
-    hints = exercise.hints
+    given, hints, unkept = 0, exercise.hints, None
+    try:
+        with progress.entry(exercise.name) as entry:
+            given = entry["hints"]
+            entry["hints"] = min(given + 1, len(hints))
+    except progress.ProgressError as error:
+        unkept = error
     number = min(given, len(hints) - 1)
     print(paragraphs(f"Hint {number + 1} of {len(hints)}: {hints[number]}"))
     if given >= len(hints) - 1:
         print(f"This is the last hint. A solution: solutions/{exercise.chapter}.ipynb")
-    if given < len(hints):
-        progress.note(exercise.name, hints=given + 1)
-
-
-def in_notebook():
-    ipython = sys.modules.get("IPython")
-    shell = ipython and ipython.get_ipython()
-    return shell is not None and shell.has_trait("kernel")
+    if unkept:
+        print(f"\nThat you have seen it was not noted: {unkept}")

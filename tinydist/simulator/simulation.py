@@ -142,4 +142,5 @@ class Simulation:
 
     def _progress(self):
         running = self.scheduler.running
-        return f"{self.ranks} simulated ranks" + (f": rank {running.rank} runs" if running else "")
+        words = f"{self.ranks} simulated rank{'s' * (self.ranks > 1)}"
+        return f"{words}: rank {running.rank} runs" if running else words
