@@ -102,6 +102,8 @@ def test_more_ranks_than_there_is_room_for_are_refused(given, needed):
 def test_the_room_is_what_the_system_states(monkeypatch, tmp_path):
     (tmp_path / "most").write_text("9\n")
     (tmp_path / "max").write_text("max\n")
+    monkeypatch.setattr(options, "threads_allowed", options.threads_allowed.__wrapped__)
+    monkeypatch.setattr(options, "LITTLE", 0)
     monkeypatch.setattr(options, "LIMITS", {str(tmp_path / "most"): 2, str(tmp_path / "max"): 1, "/not/here": 1})
     assert tinydist.launch(dist.get_rank, 4).results == [0, 1, 2, 3]
     with pytest.raises(ValueError, match=r"5 simulated ranks need 5 threads .*; here are 4 threads at most"):

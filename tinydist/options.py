@@ -7,7 +7,7 @@ import numbers
 import operator
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from reprlib import repr as shortly
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ OF_SIMULATED_RANKS = {"cluster": None, "schedule": "fifo", "compute": "modeled",
 
 # Bytes of a rank that does nothing (benchmarks/simulator.py), and of one that does not run, as with ``only``.
 A_THREAD, A_PROCESS, ABSENT = 140e3, 240e6, 1e3
+LITTLE = 500e6  # bytes: for less the system is not asked, which takes as long as starting some ranks
 # What Linux allows, and how much of it a thread takes: its stack and the guard below it are two mappings.
 LIMITS = {
     "/proc/sys/kernel/threads-max": 1,
@@ -130,20 +131,25 @@ def check_room(asked):
     ranks, of_processes = asked.ranks, asked.backend != "simulated"
     running = len(asked.only) if asked.only else ranks
     needed = running * (A_PROCESS if of_processes else A_THREAD) + (ranks - running) * ABSENT
-    allowed, free = threads_allowed(), psutil.virtual_memory().available
-    if running > allowed or needed > free:
+    allowed = threads_allowed()
+    if running > allowed or (needed > LITTLE and needed > memory_free()):
         kind = "processes" if of_processes else "threads"
         most = f"{allowed:,} {kind} at most, and " if allowed < math.inf else ""
         raise ValueError(
             f"launch: {ranks:,} {asked.backend} ranks need {running:,} {kind} and {gigabytes(needed)} of memory "
-            f"before they do anything; here are {most}{gigabytes(free)}"
+            f"before they do anything; here are {most}{gigabytes(memory_free())}"
         )
 
 
+@cache
 def threads_allowed():
     stated = {Path(path): share for path, share in LIMITS.items() if os.path.exists(path)}
     limits = [int(path.read_text()) // share for path, share in stated.items() if path.read_text().strip() != "max"]
     return min(limits, default=math.inf)
+
+
+def memory_free():
+    return psutil.virtual_memory().available
 
 
 def gigabytes(nbytes):
