@@ -1,5 +1,6 @@
 """The line that a reader sees while he waits: it comes late, says what goes on, and leaves nothing."""
 
+import contextlib
 import io
 import os
 import sys
@@ -30,12 +31,14 @@ def reader(monkeypatch):
         def vanish(self):
             self.shown.append("")
 
+        aside = staticmethod(contextlib.nullcontext)
+
         @classmethod
         def seen(cls):
             cls.event.clear()
             return cls.event.wait(60)
 
-    monkeypatch.setattr(waiting, "kind_of_line", lambda: Line)
+    monkeypatch.setattr(waiting, "line_here", Line)
     monkeypatch.setattr(waiting, "DELAY", 0)
     monkeypatch.setattr(waiting, "AGAIN", 0.001)
     return Line
@@ -70,7 +73,7 @@ def test_nothing_is_shown_before_the_delay(reader, monkeypatch):
     monkeypatch.setattr(waiting, "DELAY", 1000)
     with waiting_for("short"):
         pass
-    assert reader.shown == []
+    assert reader.shown == [""]
 
 
 @pytest.mark.parametrize(
@@ -91,14 +94,14 @@ def test_a_launch_says_where_it_is(reader, program, words):
 
 def test_in_a_terminal_the_line_is_erased_and_prints_do_not_run_into_it(monkeypatch):
     terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(sys, "stdout", terminal)
-    line = waiting.TerminalLine()
+    line = waiting.TerminalLine(terminal)
     line.show("starting 4 gloo processes")
     assert terminal.lines() == ["starting 4 gloo processes"]
-    monkeypatch.setattr(waiting, "telling", ["something"])
+    monkeypatch.setattr(waiting, "line", line)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())  # a rank's own, as its stdout
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
     with aside():
-        print("[rank 0] hello")
+        print("[rank 0] hello", file=terminal)
     assert terminal.lines() == ["[rank 0] hello", "starting 4 gloo processes"]
     line.vanish()
     assert terminal.lines() == ["[rank 0] hello", ""]
@@ -111,7 +114,7 @@ def test_who_sees_a_line(monkeypatch, hidden_by):
     monkeypatch.setattr(sys, "stderr", io.StringIO() if hidden_by == "a pipe" else Terminal())
     if hidden_by in ("TINYDIST_QUIET", "RANK"):
         monkeypatch.setenv(hidden_by, "1")
-    assert waiting.kind_of_line() is (None if hidden_by else waiting.TerminalLine)
+    assert type(waiting.line_here()) is (type(None) if hidden_by else waiting.TerminalLine)
 
 
 # In a notebook
