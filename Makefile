@@ -35,7 +35,7 @@ imports: .venv/made
 tests: .venv/made
 	$(call step,tests,Running the tests,$(PYTEST) tests)
 
-# Once you have begun the exercises their outputs are yours: check them with python -m tinydist
+# Once you have begun the exercises their outputs are yours: check them with .venv/bin/python -m tinydist
 notebooks: .venv/made
 	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) --nbval notebooks solutions $(if $(wildcard exercises/progress.json),,exercises))
 

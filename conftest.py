@@ -28,6 +28,8 @@ def start_kernel_as_a_reader_does(**options):
     options["env"] = {name: value for name, value in os.environ.items() if name not in hidden}
     # What a notebook checks here, no reader has done.
     options["env"]["TINYDIST_PROGRESS"] = os.path.join(tempfile.mkdtemp(), "progress.json")
+    # What a reader sees while he waits is no output of the notebook.
+    options["env"]["TINYDIST_QUIET"] = "1"
     # What follows keeps a history, and it must not be the reader's own.
     options["extra_arguments"] = ["--HistoryManager.hist_file=:memory:"]
     return start_new_kernel(**options)

@@ -39,6 +39,7 @@ NBVAL_ALONE_FAILS = {
         [figure({"text/plain": "<Figure size 640x480 with 1 Axes>", "image/png": "aa"})],
     ),
     "address": ("print(object())", [printed("<object object at 0x7f01234567a0>\n")]),
+    "progress line": ("import os; print('TINYDIST_QUIET' in os.environ)", [printed("True\n")]),
     "path": ("import tempfile; print(tempfile.mkdtemp(), 1)", [printed("/var/folders/b_/a9/T/tmpxyz 1\n")]),
 }
 SAME = NBVAL_ALONE_FAILS | {

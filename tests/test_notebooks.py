@@ -73,6 +73,12 @@ def no_svg(notebook):
             yield f"cell {cell.execution_count} shows an SVG, which a fresh clone does not display"
 
 
+def no_empty_output(notebook):
+    for cell, output in outputs(notebook):
+        if output.get("data") == {}:
+            yield f"cell {cell.execution_count} has an output without data, of a line that has vanished: delete it"
+
+
 def not_too_large(notebook):
     size = len(nbformat.writes(notebook).encode())
     if size > LARGEST:
@@ -112,6 +118,7 @@ RULES = [
     no_stderr,
     no_widget_state,
     no_svg,
+    no_empty_output,
     not_too_large,
     metadata_of_jupyterlab,
     no_path_of_a_machine,
@@ -195,6 +202,7 @@ BROKEN = [
     ("the explorer of cell 1 is 761 pixels high", add(explorer(12, 348))),
     ("cell 1 shows an SVG", add(shown("image/svg+xml", "<svg/>"))),
     ("cell 1 shows an SVG", add(shown("text/html", "<p><svg/></p>"))),
+    ("cell 1 has an output without data", add(new_output("display_data"))),
     ("more than 600,000", add(shown("image/png", "x" * LARGEST))),
     (
         "its kernelspec is {'display_name': 'Julia'",

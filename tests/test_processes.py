@@ -173,6 +173,17 @@ def test_nothing_leaks_into_the_next_call(tmp_path):
     assert run(look, 2) == fresh
 
 
+def test_the_excepthook_is_not_wrapped_once_more_in_each_call():
+    def times():
+        hook, count = sys.excepthook, 0
+        while closure := getattr(hook, "__closure__", None):
+            hook, count = next(cell.cell_contents for cell in closure if callable(cell.cell_contents)), count + 1
+        return count
+
+    pool.stop()
+    assert [run(times, 1) for _ in range(3)] == [[1]] * 3
+
+
 def test_a_warning_is_shown_in_each_call(capsys):
     def warn():
         warnings.warn("look out", stacklevel=1)

@@ -2,9 +2,12 @@
 
 The library in reading order:
 
+    waiting.py        a line that says what is going on while the reader waits
+    shell.py          how the command line is written where it is printed
     hardware/         what a cluster is made of, and what work on it costs
     simulator/        a cluster inside one process: a backend of torch.distributed
     processes/        real ranks from a notebook: gloo or nccl workers
+    options.py        what launch takes: one rule for each option
     launch.py         the front door: run one function on N ranks of any world
     collectives/      what ranks say together, built from messages between two of them
     precision/        compute in 16 bits, add up in 32: formats, autocast, loss scaling, master weights
@@ -21,13 +24,16 @@ The library in reading order:
 from importlib.util import find_spec
 
 if find_spec("torch"):  # without it, only the doctor works
-    from .launch import Run, launch
-    from .processes import WorkerDied
-    from .simulator.deadlock import DeadlockError
-    from .simulator.matching import MismatchError
-    from .simulator.memory import purpose
-    from .simulator.supervisor import StuckError
-    from .simulator.trace import Shown
+    from .waiting import waiting_for
+
+    with waiting_for("loading torch"):
+        from .launch import Run, launch
+        from .processes import WorkerDied
+        from .simulator.deadlock import DeadlockError
+        from .simulator.matching import MismatchError
+        from .simulator.memory import purpose
+        from .simulator.supervisor import StuckError
+        from .simulator.trace import Shown
 
     __all__ = ["DeadlockError", "MismatchError", "Run", "StuckError", "WorkerDied", "launch", "purpose"]
 

@@ -1,42 +1,79 @@
 """The command line: ``python -m tinydist`` lists the exercises; check, hint and reset one; ask the doctor."""
 
 import argparse
+import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from pathlib import Path
 
 from tinydist import doctor
+from tinydist.shell import command
+
+VENV = Path(__file__).parents[1] / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m tinydist")
+    parser = argparse.ArgumentParser(prog=command())
     parser.set_defaults(run=lambda chosen: in_the_lab("show_list"))
     commands = parser.add_subparsers(metavar="command")
 
-    command = commands.add_parser("doctor", help="is everything here that tinydist needs?")
-    command.set_defaults(run=lambda chosen: 0 if doctor.examine() else 1)
+    doctors = commands.add_parser("doctor", help="is everything here that tinydist needs?")
+    doctors.set_defaults(run=lambda chosen: 0 if doctor.examine() else 1)
 
-    command = commands.add_parser("list", help="the exercises, and which are done")
-    command.set_defaults(run=lambda chosen: in_the_lab("show_list"))
+    lists = commands.add_parser("list", help="the exercises, and which are done")
+    lists.set_defaults(run=lambda chosen: in_the_lab("show_list"))
 
-    add_exercise_command(
-        commands, "check", "check_answers", "check your answer, or all of a chapter (save the notebook)"
-    )
-    add_exercise_command(commands, "hint", "show_hint", "the next hint, from general to specific")
-    add_exercise_command(commands, "reset", "reset", "put the stub back, and forget the progress")
+    check = "check your answer, or all of a chapter (save the notebook)"
+    add_exercise_command(commands, "check", partial(in_a_child, in_the_lab), "check_answers", check)
+    add_exercise_command(commands, "hint", in_the_lab, "show_hint", "the next hint, from general to specific")
+    add_exercise_command(commands, "reset", in_the_lab, "reset", "put the stub back, and forget the progress")
 
     chosen = parser.parse_args(arguments)
-    return chosen.run(chosen)
+    return while_somebody_reads(chosen.run, chosen)
 
 
-def add_exercise_command(commands, name, does, help):
-    command = commands.add_parser(name, help=help)
-    command.add_argument("exercise", help="its name, such as ring_all_reduce")
-    command.set_defaults(run=lambda chosen: in_the_lab(does, chosen.exercise))
+def add_exercise_command(commands, name, where, does, help):
+    adds = commands.add_parser(name, help=help)
+    adds.add_argument("exercise", help="its name, such as ring_all_reduce")
+    adds.set_defaults(run=lambda chosen: where(does, chosen.exercise))
 
 
 def in_the_lab(does, *names):
-    from tinydist.lab import commands  # only now: the doctor must start without torch
-
+    try:
+        from tinydist.lab import commands  # only now: the doctor must start without torch
+    except ModuleNotFoundError as missing:
+        print(f"{sys.executable} has no {missing.name.split('.')[0]}, which tinydist needs. {another_python()}")
+        return 1
     return commands.carry_out(getattr(commands, does), *names)
+
+
+def another_python():
+    if VENV.exists() and VENV.parents[1] != Path(sys.prefix):
+        return f"Use another Python: {command(python=str(VENV))}"
+    return "`make lab` makes an environment that has it, in .venv"
+
+
+def in_a_child(do, *arguments):
+    """For the reader's own cells: whatever they do to their process, nothing but a verdict ends this one with 0."""
+    with ProcessPoolExecutor(1) as child:
+        try:
+            return child.submit(while_somebody_reads, do, *arguments).result()
+        except (BrokenProcessPool, SystemExit):
+            print("There is no verdict: your notebook ended the process in which it ran. Does it call os._exit?")
+            return 1
+
+
+def while_somebody_reads(do, *arguments):
+    """``| head`` reads some lines and goes: that is no error of the command's."""
+    try:
+        status = do(*arguments)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in the buffer
+        return 1
 
 
 if __name__ == "__main__":

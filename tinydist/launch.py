@@ -1,19 +1,23 @@
 """The front door: run one function on N ranks of any world."""
 
+import itertools
 import os
-from functools import cached_property
+from datetime import timedelta
+from functools import cache, cached_property
 
 import torch
 import torch.distributed as dist
 
 from . import processes
 from .hardware import default_cluster, find_cluster
+from .options import check_program, check_room, checked
 from .simulator.call_sites import learners_traceback
 from .simulator.clock import replay
 from .simulator.record import Record
 from .simulator.simulation import Simulation
+from .simulator.torch_internals import excepthook_unchanged
 
-BACKENDS = ("simulated", "gloo", "nccl")
+TWICE = "initialize the default process group twice"  # what torch says to a program that makes its own
 
 
 class Run:
@@ -68,11 +72,13 @@ def launch(
     compute="modeled",
     fake=False,
     only=None,
+    **unknown,
 ):
     """Run ``fn(*args)`` on ``ranks`` ranks; ``run.results[rank]`` is what it returned there.
 
     ``fn`` is an ordinary torch.distributed program: the default process group exists when it starts and is gone when
-    it ends. ``backend`` is where the ranks live:
+    it ends. Its keyword arguments go with it: ``launch(functools.partial(fn, steps=10), ranks)``. ``backend`` is where
+    the ranks live:
 
     - ``"simulated"``: threads of this process, one at a time, in the same order every time;
     - ``"gloo"``: processes on this machine;
@@ -84,77 +90,114 @@ def launch(
 
     seed:      every rank's random generators start from it.
     timeout:   seconds. For processes, of the whole run (None: no limit). For simulated ranks, how long one may neither
-               compute nor communicate while it keeps the others from running (None: 60).
+               compute nor communicate while it keeps the others from running (None: 60). Under torchrun, how long a
+               rank waits for the others in one operation, as in ``init_process_group`` (None: torch's default); where
+               the program calls that itself, it says so there.
     init:      False for a program that calls ``init_process_group`` itself.
+    observe:   record operators, memory and communication, for ``run.trace`` and what follows from it. Processes are
+               never observed.
 
-    Of simulated ranks alone:
+    Of simulated ranks alone. Where the code names the backend "gloo" or "nccl" they are an error; where the world was
+    chosen from outside, by TINYDIST_BACKEND or torchrun, they are ignored, so that one script serves all worlds:
 
     cluster:   a ``hardware.Cluster``, or the name of one ("H100 pod"), for virtual time and the ranks' places, as in
                LOCAL_RANK. None: nodes of 8 A100s.
     schedule:  "fifo", or "shuffle" for another legal order, chosen and replayed by ``seed``.
-    observe:   record operators, memory and communication, for ``run.trace`` and what follows from it.
     compute:   "modeled", or "measured": operators take the processor's own time, and times differ from run to run.
     fake:      tensors have shapes but no data, so they take no memory.
     only:      with ``fake``, the ranks to run; the others are taken to do the same, and return None.
 
     Raises what the first failing rank raised, with the rank in a note; ``DeadlockError`` and ``MismatchError`` on
-    simulated ranks; ``ValueError`` for arguments that make no world.
+    simulated ranks; ``ValueError`` for options that make no world (options.py has the rule of each), also for more
+    ranks than there are threads and memory for; ``TypeError`` for a program that cannot be launched.
     """
-    backend = backend or os.environ.get("TINYDIST_BACKEND", "simulated")
-    if backend not in BACKENDS:
-        raise ValueError(f"launch: backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
-    if schedule not in ("fifo", "shuffle"):
-        raise ValueError(f"launch: schedule must be 'fifo' or 'shuffle', got {schedule!r}")
-    if compute not in ("modeled", "measured"):
-        raise ValueError(f"launch: compute must be 'modeled' or 'measured', got {compute!r}")
-    if not isinstance(ranks, int) or ranks < 1:
-        raise ValueError(f"launch: ranks must be a whole number from 1, got {ranks!r}")
-    if only is not None and not (fake and only and set(only) <= set(range(ranks))):
-        raise ValueError(f"launch: only names some of the ranks 0 to {ranks - 1}, with fake=True, got {only!r}")
     try:
+        check_program(fn, (ranks, *args), unknown)
+        asked = checked(
+            ranks=ranks,
+            backend=backend,
+            cluster=cluster,
+            seed=seed,
+            schedule=schedule,
+            timeout=timeout,
+            init=init,
+            observe=observe,
+            compute=compute,
+            fake=fake,
+            only=only,
+        )
         if under_torchrun():
-            return Run(*join(fn, args, backend, seed, init))
-        if backend == "simulated":
-            cluster = find_cluster(cluster) if cluster else default_cluster(ranks)
-            cluster.check_ranks(ranks)
-            record = Record(ranks, measured=compute == "measured") if observe else None
-            simulation = Simulation(
-                ranks,
-                seed=seed,
-                schedule=schedule,
-                init=init,
-                per_node=cluster.devices_per_node,
-                record=record,
-                fake=fake,
-                only=only,
-            )
-            results = simulation.run(fn, args, patience=timeout or 60.0)
-            return Run(results, backend, record, cluster)
-        return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)
+            return join(fn, args, asked)
+        check_room(asked)
+        return (simulate if asked.backend == "simulated" else run_processes)(fn, args, asked)
     except BaseException as error:
+        if TWICE in str(error):
+            error.add_note("launch has made the default process group already: init=False leaves it to the program")
         error.__traceback__ = learners_traceback(error)
         raise
+
+
+def simulate(fn, args, asked):
+    cluster = asked.cluster or default_cluster(asked.ranks)
+    cluster.check_ranks(asked.ranks)
+    record = Record(asked.ranks, measured=asked.compute == "measured") if asked.observe else None
+    simulation = Simulation(
+        asked.ranks,
+        seed=asked.seed,
+        schedule=asked.schedule,
+        init=asked.init,
+        per_node=cluster.devices_per_node,
+        record=record,
+        fake=asked.fake,
+        only=asked.only,
+    )
+    return Run(simulation.run(fn, args, patience=asked.timeout or 60.0), asked.backend, record, cluster)
+
+
+def run_processes(fn, args, asked):
+    how = dict(backend=asked.backend, seed=asked.seed, timeout=asked.timeout, init=asked.init)
+    return Run(processes.run(fn, asked.ranks, args, **how), asked.backend)
 
 
 def under_torchrun():
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
-def join(fn, args, backend, seed, init):
-    """Run ``fn`` as this process's rank of a torchrun job. All ranks' results, and the backend."""
+def join(fn, args, asked):
+    """Run ``fn`` as this process's rank of a torchrun job."""
     if dist.is_initialized():
         raise RuntimeError(f"launch: this is rank {dist.get_rank()} already; a rank cannot launch ranks of its own")
+    backend = asked.backend
     if backend == "simulated":
         backend = "nccl" if torch.cuda.is_available() else "gloo"
     if backend == "nccl":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    torch.manual_seed(seed)
-    if not init:
-        return [fn(*args)], backend
-    dist.init_process_group(backend)
+    torch.manual_seed(asked.seed)
+    try:
+        with excepthook_unchanged():
+            return Run(take_part(fn, args, backend, asked.timeout) if asked.init else [fn(*args)], backend)
+    except BaseException as error:
+        error.add_note("on rank {RANK} of {WORLD_SIZE}".format_map(os.environ))
+        raise
+
+
+launches = itertools.count()
+
+
+@cache
+def job():
+    """The job's store, this process's rank, and the number of ranks."""
+    return next(dist.rendezvous("env://"))
+
+
+def take_part(fn, args, backend, timeout):
+    store, rank, ranks = job()
+    store = dist.PrefixStore(f"launch {next(launches)}", store)  # in it, nobody finds what an earlier launch has left
+    limit = timeout and timedelta(seconds=float(timeout))
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=limit)
     try:
         results = [None] * dist.get_world_size()
         dist.all_gather_object(results, fn(*args))
     finally:
         dist.destroy_process_group()
-    return results, backend
+    return results

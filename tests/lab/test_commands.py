@@ -1,14 +1,20 @@
 """The command line, as a reader uses it: on a folder of exercises of his own."""
 
+import errno
+import os
 import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import nbformat
 import pytest
 from lab.shipped import ROOT, shipped
 
-from tinydist.__main__ import main
+from tinydist.__main__ import in_a_child, main
 from tinydist.lab import progress
 from tinydist.lab.exercise import CATALOGUE
+from tinydist.shell import command
 
 NAME = "ring_reduce_scatter"
 WRONG = f"""%matplotlib inline
@@ -21,6 +27,7 @@ check({NAME})
 @pytest.fixture(autouse=True)
 def reader(monkeypatch, tmp_path):
     monkeypatch.delenv("TINYDIST_PROGRESS", raising=False)
+    monkeypatch.setattr("tinydist.__main__.ProcessPoolExecutor", ThreadPoolExecutor)  # no child
     monkeypatch.chdir(tmp_path)
     shutil.copytree(shipped(), tmp_path / "exercises")
     return tmp_path / "exercises" / f"{CATALOGUE[NAME].chapter}.ipynb"
@@ -84,7 +91,7 @@ def test_check_of_an_answer_and_its_exit_status(capsys, reader):
     assert run(capsys, "check", NAME) == (1, f"{NAME}: not yet\n")
     write(reader, NAME, WRONG)
     status, said = run(capsys, "check", NAME)
-    assert status == 1 and f"hint: python -m tinydist hint {NAME}" in said
+    assert status == 1 and f"hint: {command('hint', NAME)}" in said
     assert "AttributeError: 'Tensor' object has no attribute 'foo'\nrank 0, at exercises/02_collectives.ipynb" in said
     assert f"line 3, in {NAME}: return tensor.foo()" in said
     assert said.count(f"{NAME}: wrong") == 1  # the check in the cell was left out
@@ -113,12 +120,13 @@ def test_reset(capsys, reader):
 
 
 def test_what_there_is_not(capsys, reader, monkeypatch):
-    for command in ("check", "hint", "reset"):
-        status, said = run(capsys, command, "ring_reduce_scater")
-        assert status == 1 and f"Did you mean {NAME}? There are: tree_broadcast, " in said
+    for name in ("check", "hint", "reset"):
+        status, said = run(capsys, name, "ring_reduce_scater")
+        assert status == 1
+        assert said == f"there is no exercise 'ring_reduce_scater'. Did you mean {NAME} or ring_all_reduce?\n"
     write(reader, NAME, "x = 1")
     status, said = run(capsys, "check", NAME)
-    assert status == 1 and f"does not define {NAME}: `python -m tinydist reset {NAME}` puts its stub back" in said
+    assert status == 1 and f"does not define {NAME}: `{command('reset', NAME)}` puts its stub back" in said
     reader.unlink()
     assert "was not found" in run(capsys, "check", NAME)[1]
     monkeypatch.chdir("/")
@@ -129,6 +137,7 @@ def test_what_there_is_not(capsys, reader, monkeypatch):
     "source, told",
     [
         ("def f(:", "SyntaxError: invalid syntax\nat exercises/02_collectives.ipynb, cell 4, line 1: def f(:"),
+        ("import sys; sys.exit(0)", "SystemExit: 0\nat exercises/02_collectives.ipynb, cell 4, line 1: import sys;"),
         ("1 / 0", "ZeroDivisionError: division by zero\nat exercises/02_collectives.ipynb, cell 4, line 1: 1 / 0"),
     ],
 )
@@ -138,7 +147,81 @@ def test_a_notebook_that_does_not_run(capsys, reader, source, told):
     assert status == 1 and told in said
 
 
-def test_a_damaged_progress(capsys, reader):
-    (reader.parent / "progress.json").write_text("[")
+def test_a_damaged_progress_is_told_and_reset_sets_it_aside(capsys, reader):
+    path = reader.parent / "progress.json"
+    path.write_text("[")
     status, said = run(capsys)
-    assert status == 1 and "delete it and begin anew" in said
+    assert status == 1 and f"begin anew with {command('reset', 'NAME')}" in said
+    status, said = run(capsys, "reset", NAME)
+    assert status == 0 and f"begins anew; the old file is {path}.damaged." in said
+    assert run(capsys)[0] == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"nbformat": 4}', "\xff"])
+def test_a_damaged_notebook_is_told_and_reset_makes_a_new_one(capsys, reader, text):
+    shutil.copytree(ROOT / "solutions", reader.parent.parent / "solutions")
+    stubs = [cell.source for cell in nbformat.read(reader, as_version=4).cells]
+    reader.write_text(text, encoding="latin-1")
+    status, said = run(capsys, "check", NAME)
+    assert status == 1 and "exercises/02_collectives.ipynb is no notebook" in said and command("reset", "NAME") in said
+    status, said = run(capsys, "reset", NAME)
+    assert status == 0 and "the old file is exercises/02_collectives.ipynb.damaged" in said
+    assert [cell.source for cell in nbformat.read(reader, as_version=4).cells] == stubs
+    assert (reader.parent / "02_collectives.ipynb.damaged").read_text(encoding="latin-1") == text
+
+
+def test_a_damaged_notebook_without_solutions(capsys, reader):
+    reader.write_text("{")
+    status, said = run(capsys, "reset", NAME)
+    assert status == 1 and "solutions/02_collectives.ipynb is not there: take a fresh copy" in said
+    assert reader.read_text() == "{"
+
+
+def test_a_notebook_that_cannot_be_written(capsys, monkeypatch, reader):
+    monkeypatch.setattr(os, "replace", no_space)
+    before = sorted(reader.parent.iterdir())
+    status, said = run(capsys, "reset", NAME)
+    assert (status, said) == (1, "exercises/02_collectives.ipynb cannot be written (No space left on device)\n")
+    assert sorted(reader.parent.iterdir()) == before
+
+
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# The process
+
+
+@pytest.mark.parametrize("leave", [os._exit, sys.exit])
+def test_a_notebook_that_ends_its_process_has_not_passed(capsys, monkeypatch, leave):
+    monkeypatch.undo()  # with a child
+    assert in_a_child(leave, 0) == 1
+    assert capsys.readouterr().out.startswith("There is no verdict: your notebook ended the process in which it ran.")
+
+
+def python(program, **options):
+    """Where torch is not installed, a process starts at once."""
+    program = f"import sys; sys.modules['torch'] = None; from tinydist import __main__ as command_line\n{program}"
+    return subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=60, **options)
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_whoever_reads_some_lines_and_goes_sees_no_traceback(lines):
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = python(f"sys.exit(command_line.while_somebody_reads(lambda: print('line\\n' * {lines})))", stdout=writes)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_python_without_torch_says_which_one_to_use(tmp_path):
+    program = "command_line.VENV = command_line.Path(sys.argv[1]); sys.exit(command_line.main(['check', 'ring']))"
+    program = program.replace("sys.argv[1]", repr(str(tmp_path / ".venv" / "bin" / "python")))
+    told = f"{sys.executable} has no torch, which tinydist needs. "
+    alone = python(program, cwd=tmp_path, stdout=subprocess.PIPE)
+    assert (alone.returncode, alone.stderr) == (1, "")
+    assert alone.stdout == f"{told}`make lab` makes an environment that has it, in .venv\n"
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").touch()
+    beside = python(program, cwd=tmp_path, stdout=subprocess.PIPE)
+    assert beside.stdout == f"{told}Use another Python: .venv/bin/python -m tinydist\n"

@@ -42,9 +42,9 @@ def test_found_by_function_or_name(catalogue):
 
 
 def test_unknown_name(catalogue):
-    with pytest.raises(LookupError, match=r"no exercise 'doubel'. Did you mean double\? There are: double, triple"):
+    with pytest.raises(LookupError, match=r"no exercise 'doubel'. Did you mean double\?$"):
         find("doubel")
-    with pytest.raises(LookupError, match=r"no exercise '<lambda>'. There are: double, triple"):
+    with pytest.raises(LookupError, match=r"no exercise '<lambda>'. .* -m tinydist lists them$"):
         find(lambda: None)
 
 

@@ -1,10 +1,14 @@
 """The reader's progress: where it is kept, and what a damaged file says."""
 
+import errno
 import json
+import os
+import threading
+from pathlib import Path
 
 import pytest
 
-from tinydist.lab import progress
+from tinydist.lab import progress, whole_files
 
 
 @pytest.fixture(autouse=True)
@@ -48,24 +52,75 @@ def test_forgotten(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"ring": 1}', '{"ring": {"passed": true}}', "\x00\xff"])
-def test_a_damaged_file_says_what_to_do(tmp_path, monkeypatch, text):
+def test_a_damaged_file_says_what_to_do_and_is_set_aside(tmp_path, monkeypatch, text):
     path = tmp_path / "progress.json"
     path.write_text(text, encoding="utf-8")
     monkeypatch.setenv("TINYDIST_PROGRESS", str(path))
-    with pytest.raises(progress.DamagedProgress, match=r"progress.json cannot be read .* delete it and begin anew"):
+    with pytest.raises(
+        progress.DamagedProgress, match=r"progress.json cannot be read .* -m tinydist reset NAME, which"
+    ):
         progress.note("ring", tries=1)
     assert path.read_text(encoding="utf-8") == text
+    aside = progress.forget("ring")
+    assert aside.read_text(encoding="utf-8") == text and aside.name == "progress.json.damaged"
+    progress.note("ring", tries=1)
+    assert progress.of("ring")["tries"] == 1 and progress.forget("ring") is None
 
 
-def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
+@pytest.mark.parametrize("fails", ["chmod", "replace"])
+def test_written_whole_or_not_at_all(tmp_path, monkeypatch, fails):
     path = tmp_path / "progress.json"
     path.write_text("{}")
     monkeypatch.setenv("TINYDIST_PROGRESS", str(path))
-
-    def fails(*_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(progress.os, "replace", fails)
-    with pytest.raises(OSError):
+    monkeypatch.setattr(whole_files.os, fails, no_space)
+    with pytest.raises(progress.ProgressError, match=r"progress.json cannot be written \(No space left on device\)"):
         progress.note("ring", tries=1)
-    assert path.read_text() == "{}"
+    assert path.read_text() == "{}" and list(tmp_path.iterdir()) == [path]
+
+
+def no_space(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("TINYDIST_PROGRESS", str(tmp_path / "not there" / "progress.json"))
+    with pytest.raises(progress.ProgressError, match=r"progress.json cannot be written \(No such file or directory\)"):
+        progress.note("ring", tries=1)
+    monkeypatch.setenv("TINYDIST_PROGRESS", str(tmp_path))
+    with pytest.raises(progress.ProgressError, match=r"cannot be read \(Is a directory\)"):
+        progress.of("ring")
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path, monkeypatch):
+    path = tmp_path / "progress.json"
+    path.write_text("{}")
+    path.chmod(0o444)
+    if os.access(path, os.W_OK):
+        monkeypatch.setattr(Path, "open", lambda *_: no_permission())  # the user may do everything
+    monkeypatch.setenv("TINYDIST_PROGRESS", str(path))
+    monkeypatch.setattr(progress, "load", dict)
+    with pytest.raises(progress.ProgressError, match=r"progress.json cannot be written \(Permission denied\)"):
+        progress.note("ring", tries=1)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def no_permission():
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_two_writers_lose_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "progress.json"
+    monkeypatch.setenv("TINYDIST_PROGRESS", str(path))
+    writers = [threading.Thread(target=try_often, args=(name,)) for name in ("ring", "ring", "tree")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert {name: entry["tries"] for name, entry in progress.load().items()} == {"ring": 40, "tree": 20}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def try_often(name):
+    for _ in range(20):
+        with progress.entry(name) as entry:
+            entry["tries"] += 1

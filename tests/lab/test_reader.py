@@ -4,10 +4,12 @@ from functools import partial
 
 import pytest
 
+from tinydist import waiting
 from tinydist.lab import check, hint, progress
 from tinydist.lab.errors import Wrong
 from tinydist.lab.exercise import exercise
-from tinydist.lab.verdict import Property
+from tinydist.lab.verdict import Property, judge
+from tinydist.shell import command
 
 
 @pytest.fixture(autouse=True)
@@ -83,8 +85,8 @@ def test_what_is_no_answer_is_told_and_is_no_traceback(capsys):
         check(answer)
     hint("duoble")
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6 and lines[0] == "there is no exercise None. There are: double, triple"
-    assert lines[3] == "there is no exercise 'duoble'. Did you mean double? There are: double, triple"
+    assert len(lines) == 6 and lines[0] == f"there is no exercise None. {command()} lists them"
+    assert lines[3] == "there is no exercise 'duoble'. Did you mean double?"
     assert lines[4] == "check takes your function: check(double), got 'double'" and "Did you mean double?" in lines[5]
     assert progress.load() == {}
 
@@ -108,5 +110,23 @@ def test_a_damaged_progress_is_no_traceback(capsys, tmp_path):
     (tmp_path / "progress.json").write_text("{")
     check(right)
     hint("double")
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("double: passed") and said.count("delete it and begin anew") == 2
+    said = capsys.readouterr().out
+    assert said.startswith("double: passed") and " ".join(said.split()).count("begin anew with") == 2
+    assert "This try was not noted: " in said and "Hint 1 of 2: general\n\nThat you have seen it was not noted" in said
+
+
+def test_progress_that_cannot_be_written_is_no_traceback(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("TINYDIST_PROGRESS", str(tmp_path / "not there" / "progress.json"))
+    check(right)
+    hint("double")
+    said = capsys.readouterr().out
+    assert said.count("progress.json cannot be written (No such file or directory)") == 2 and "Hint 1 of 2" in said
+
+
+def test_the_first_check_says_that_it_loads(monkeypatch):
+    told = []
+    monkeypatch.setattr("tinydist.lab.reader.judge", lambda answer: told.extend(waiting.telling) or judge(answer))
+    check(right)
+    monkeypatch.setattr("tinydist.lab.reader.LOADED_LATE", "not.loaded")
+    check(right)
+    assert told[1:] == ["check double, the first: parts of torch are loaded"] and told[0].startswith("check double")

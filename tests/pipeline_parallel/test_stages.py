@@ -55,14 +55,14 @@ def test_balanced_seconds(costs, data):
 @given(st.integers(1, 50), st.data())
 def test_evenly(layers, data):
     stages = data.draw(st.integers(1, layers))
-    sizes = evenly(layers, stages)
+    sizes = evenly(range(layers), stages)
     assert sum(sizes) == layers and len(sizes) == stages
     assert sizes == sorted(sizes, reverse=True) and sizes[0] - sizes[-1] <= 1
 
 
 def test_the_example():
-    assert evenly(5, 2) == [3, 2] and balanced([3, 1, 1, 1, 4], 2) == [3, 2]
-    assert balanced([1, 1, 1, 9], 2) == [3, 1] and evenly(4, 2) == [2, 2]
+    assert evenly([3, 1, 1, 1, 4], 2) == [3, 2] and balanced([3, 1, 1, 1, 4], 2) == [3, 2]
+    assert balanced([1, 1, 1, 9], 2) == [3, 1] and evenly([1, 1, 1, 9], 2) == [2, 2]
 
 
 def test_a_gpt_in_stages():
@@ -98,7 +98,7 @@ def test_measured():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda: evenly(3, 4), "4 stages of 1 or more layers each need as many layers, but there are 3"),
+        (lambda: evenly([1] * 3, 4), "4 stages of 1 or more layers each need as many layers, but there are 3"),
         (lambda: balanced([1, 2], 3), "3 stages of 1 or more layers each need as many layers, but there are 2"),
         (lambda: balanced([1, -2], 1), "costs must be 0 or more, got -2"),
         (lambda: cut([nn.Tanh()] * 3, [1, 1]), r"cut: stages of 1 or more layers that add up to 3, got \[1, 1\]"),
@@ -107,4 +107,18 @@ def test_measured():
 )
 def test_impossible(wrong, message):
     with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (lambda: evenly(3, 2), "evenly: layers must be a list, got 3"),
+        (lambda: balanced(3, 2), "balanced: costs must be a list, got 3"),
+        (lambda: cut([nn.Tanh()] * 3, 3), "cut: sizes must be a list, got 3"),
+        (lambda: cut(3, [1, 2]), "cut: layers must be a list, got 3"),
+    ],
+)
+def test_layers_are_given_one_by_one(wrong, message):
+    with pytest.raises(TypeError, match=message):
         wrong()

@@ -29,7 +29,7 @@ def data():
 def train(schedule, recompute=False):
     """Gradients by name, of the parameters that this rank has, after a step."""
     gpt = model()
-    stages = cut(layers_of(gpt), evenly(len(layers_of(gpt)), schedule.stages))
+    stages = cut(layers_of(gpt), evenly(layers_of(gpt), schedule.stages))
     mine = {stage: stages[stage] for stage in schedule.stages_of(dist.get_rank())}
     between = torch.empty(8 // schedule.microbatches, CONFIG.context, CONFIG.dim, device="meta")
     value = Worker(schedule, mine, between, loss, recompute=recompute).step(*data())

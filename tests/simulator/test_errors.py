@@ -618,13 +618,33 @@ def test_a_thread_that_a_rank_starts_cannot_communicate():
     assert "'helper' is not a rank" in report(RuntimeError, program, 2)
 
 
-def test_what_is_left_open_cannot_be_waited_for_after_the_launch():
-    def program():
-        return dist.irecv(torch.zeros(1), 1 - dist.get_rank())
+def left_behind():
+    """What the ranks of a run that has ended had: a group, and a work that is done."""
 
-    work, _ = tinydist.launch(program, 2).results
-    with pytest.raises(RuntimeError, match="'MainThread' is not a rank"):
+    def program():
+        work = dist.all_reduce(torch.ones(1), async_op=True)
         work.wait()
+        return dist.group.WORLD, work, dist.irecv(torch.zeros(1), 1 - dist.get_rank())
+
+    return tinydist.launch(program, 2).results[0]
+
+
+@pytest.mark.parametrize("later", [lambda use: use(), lambda use: tinydist.launch(use, 2)], ids=["kernel", "launch"])
+def test_what_belongs_to_a_run_cannot_be_used_after_it(later):
+    group, done, pending = left_behind()
+    uses = [
+        lambda: dist.all_reduce(torch.ones(1), group=group),
+        lambda: dist.barrier(group),
+        lambda: group.allreduce([torch.ones(1)]),
+        done.wait,
+        pending.wait,
+        pending.is_completed,
+    ]
+    for use in uses:
+        with pytest.raises(RuntimeError, match="the run of these ranks has ended: their process groups, and the"):
+            later(use)
+    with pytest.raises(ValueError, match="<simulated group of ranks 0-1, whose run has ended> is not registered"):
+        later(lambda: dist.broadcast(torch.ones(1), 0, group=group))
 
 
 def test_a_rank_that_blocks_the_others_is_reported():

@@ -40,3 +40,12 @@ def test_equals_one_process(stage, ranks, how):
 )
 def test_each_alone_equals_one_process(stage, how):
     assert_equals_one_process(stage, 3, how)
+
+
+@on_all_stages
+def test_what_is_called_is_the_module(stage):
+    def call():
+        stage(torch.nn.Linear(2, 2), torch.optim.SGD, lr=0.1)(torch.ones(2))
+
+    with pytest.raises(TypeError, match="steps, and is no module: call the module that it was given, model"):
+        tinydist.launch(call, 1)

@@ -16,6 +16,7 @@ reader.py       what a reader calls: check, hint
 page.py         what is said, in a terminal and in a notebook
 progress.py     what the reader has done
 notebook.py     the reader's notebook, from outside of it
+whole_files.py  files that are written at once or not at all, by one at a time
 commands.py     the command line
 chapters/       the exercises themselves
 """

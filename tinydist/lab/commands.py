@@ -1,5 +1,6 @@
 """The exercises on the command line: ``python -m tinydist``, and then list, check, hint or reset."""
 
+from ..shell import command
 from . import progress
 from .exercise import CATALOGUE, find
 from .notebook import NotebookError, answer_in, path_of, put_stub_back
@@ -52,7 +53,7 @@ def check_answer(exercise):
     answer = answer_in(path_of(exercise), exercise.name)
     verdict = report(answer)
     if verdict.wrong:
-        print(f"\nA hint: python -m tinydist hint {exercise.name}")
+        print(f"\nA hint: {command('hint', exercise.name)}")
     return verdict.passed
 
 
@@ -63,15 +64,16 @@ def show_hint(name):
 def reset(name):
     exercise = find(name)
     before = put_stub_back(path_of(exercise), exercise)
-    progress.forget(exercise.name)
-    print(f"The stub of {exercise.name} is back in its cell; if the notebook is open, reload it. What stood there:\n")
-    print(before)
+    aside = progress.forget(exercise.name)
+    if aside:
+        print(f"Your progress could not be read, and begins anew; the old file is {aside}.")
+    print(f"The stub of {exercise.name} is back in its cell; if the notebook is open, reload it. {before}")
 
 
-def carry_out(command, *names):
+def carry_out(do, *names):
     """The exit status: 0 if it went well. What goes wrong is told in a sentence."""
     try:
-        return 1 if command(*names) is False else 0
-    except (LookupError, NotebookError, progress.DamagedProgress) as error:
+        return 1 if do(*names) is False else 0
+    except (LookupError, NotebookError, progress.ProgressError) as error:
         print(error)
         return 1

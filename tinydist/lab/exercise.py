@@ -17,6 +17,8 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..shell import command
+
 CATALOGUE = {}  # name -> Exercise, in the order of the course
 
 
@@ -59,12 +61,12 @@ def exercise(**facts):
 
 
 def find(function_or_name) -> Exercise:
-    """The exercise of that name. LookupError with the names that there are."""
+    """The exercise of that name. LookupError with the names that are like it."""
     name = getattr(function_or_name, "__name__", function_or_name)
     if name not in CATALOGUE:
-        close = difflib.get_close_matches(str(name), CATALOGUE, n=1)
-        meant = f" Did you mean {close[0]}?" if close else ""
-        raise LookupError(f"there is no exercise {name!r}.{meant} There are: {', '.join(CATALOGUE)}")
+        close = difflib.get_close_matches(str(name), CATALOGUE)
+        where = f"Did you mean {' or '.join(close)}?" if close else f"{command()} lists them"
+        raise LookupError(f"there is no exercise {name!r}. {where}")
     return CATALOGUE[name]
 
 

@@ -9,14 +9,21 @@ from pathlib import Path
 
 import nbformat
 
+from ..shell import command
 from . import progress
 from .errors import line_of
+from .exercise import CATALOGUE
+from .whole_files import locked, set_aside, write_whole
 
 CALLS = ("check", "hint")  # what the notebook asks of the lab is not asked again here
 
 
 class NotebookError(RuntimeError):
     """The reader's notebook is not there, or cannot be run."""
+
+
+class DamagedNotebook(NotebookError):
+    """Its file is no notebook."""
 
 
 def path_of(exercise):
@@ -35,21 +42,19 @@ def answer_in(path, name):
     cells = list(parsed_cells(path))
     last = max((place for place, (_, tree) in enumerate(cells) if defines(tree, name)), default=None)
     if last is None:
-        raise NotebookError(
-            f"{title(path)} does not define {name}: `python -m tinydist reset {name}` puts its stub back"
-        )
+        raise NotebookError(f"{title(path)} does not define {name}: `{command('reset', name)}` puts its stub back")
     names = {"__name__": "__main__"}
     for label, tree in cells[: last + 1]:
         try:
             exec(compile(tree, label, "exec"), names)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise NotebookError(f"{type(error).__name__}: {error}\n{line_of(error)}") from error
     return names[name]
 
 
 def parsed_cells(path):
     """(label, syntax tree) of each code cell, without the calls of check and hint."""
-    for number, cell in enumerate(nbformat.read(path, as_version=4).cells, start=1):
+    for number, cell in enumerate(read(path).cells, start=1):
         if cell.cell_type != "code":
             continue
         label, lines = f"{title(path)}, cell {number}", [plain(line) for line in cell.source.splitlines(keepends=True)]
@@ -80,15 +85,59 @@ def defines(tree, name):
     return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
 
 
+def read(path):
+    try:
+        notebook = nbformat.read(path, as_version=4)
+        return nbformat.validate(notebook) or notebook
+    except OSError as error:
+        raise NotebookError(f"{title(path)} cannot be read ({error.strerror})") from None
+    except Exception as error:  # not only ValueError: what a damaged file makes nbformat stumble over
+        raise DamagedNotebook(
+            f"{title(path)} is no notebook ({type(error).__name__}). {command('reset', 'NAME')}, with an exercise of "
+            "it, sets it aside and makes a new one"
+        ) from None
+
+
 def put_stub_back(path, exercise):
-    """The stub stands in its cell again, without outputs. The text that it replaced."""
-    notebook = nbformat.read(path, as_version=4)
+    """The stub stands in its cell again, without outputs. What became of the old text, in words."""
+    try:
+        with locked(path):
+            try:
+                notebook = read(path)
+            except DamagedNotebook:
+                return made_anew(path)
+            before = put(exercise, notebook)
+            if before is None:
+                raise NotebookError(
+                    f"{title(path)} has no cell with the tag {exercise.name}: take it from a fresh copy of the file"
+                )
+            write_whole(path, nbformat.writes(notebook) + "\n")
+            return f"What stood there:\n\n{before}"
+    except OSError as error:
+        raise NotebookError(f"{title(path)} cannot be written ({error.strerror or error})") from None
+
+
+def put(exercise, notebook):
+    """The stub, into its cell. The text that it replaced; None: there is no such cell."""
     for cell in notebook.cells:
         if cell.cell_type == "code" and exercise.name in cell.metadata.get("tags", []):
             before, cell.source = cell.source, exercise.source
             cell.outputs, cell.execution_count = [], None
-            progress.write_whole(path, nbformat.writes(notebook) + "\n")
             return before
-    raise NotebookError(
-        f"{title(path)} has no cell with the tag {exercise.name}: take it from a fresh copy of the file"
-    )
+    return None
+
+
+def made_anew(path):
+    """From the solutions, which are the same but for the blanks."""
+    solutions = path.parent.parent / "solutions" / path.name
+    if not solutions.exists():
+        raise NotebookError(f"{title(path)} is no notebook, and {solutions} is not there: take a fresh copy of it")
+    notebook = read(solutions)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    for exercise in CATALOGUE.values():
+        put(exercise, notebook)
+    aside = set_aside(path)
+    write_whole(path, nbformat.writes(notebook) + "\n")
+    return f"The notebook was damaged: all of it is new, and the old file is {title(aside)}"

@@ -1,8 +1,9 @@
 """What the lab says: lines in a terminal; in a notebook a page, which wraps them at its own width."""
 
-import sys
 import textwrap
 from html import escape
+
+from ..waiting import in_notebook
 
 TERMINAL = 110  # characters
 PAGE = "margin: 0; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"
@@ -35,9 +36,3 @@ def division(told):
     if isinstance(told, str):
         return "".join(f"<div>{escape(line) or '<br>'}</div>" for line in told.split("\n"))
     return told.html()
-
-
-def in_notebook():
-    ipython = sys.modules.get("IPython")
-    shell = ipython and ipython.get_ipython()
-    return shell is not None and shell.has_trait("kernel")

@@ -8,15 +8,22 @@ process.
 
 import json
 import os
-import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+
+from ..shell import command
+from .whole_files import locked, set_aside, write_whole
 
 NEW = {"passed": False, "tries": 0, "hints": 0}
 _of_this_process = {}  # where no file is kept
 
 
-class DamagedProgress(ValueError):
-    """The file is not what tinydist wrote."""
+class ProgressError(RuntimeError):
+    """The file cannot be read or written."""
+
+
+class DamagedProgress(ProgressError):
+    """It is not what tinydist wrote."""
 
 
 def folder():
@@ -38,10 +45,12 @@ def load():
     if path is None:
         return _of_this_process
     try:
-        progress = json.loads(path.read_text())
+        progress = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise ProgressError(f"{path} cannot be read ({error.strerror})") from None
+    except ValueError as error:
         raise damaged(path, error) from None
     if not (isinstance(progress, dict) and all(is_entry(entry) for entry in progress.values())):
         raise damaged(path, "it is not a table of exercises")
@@ -53,37 +62,55 @@ def is_entry(entry):
 
 
 def damaged(path, why):
-    return DamagedProgress(f"{path} cannot be read ({why}). Mend it, or delete it and begin anew")
+    return DamagedProgress(
+        f"{path} cannot be read ({why}). Mend it, or begin anew with {command('reset', 'NAME')}, which sets it aside"
+    )
 
 
 def of(name):
     return {**NEW, **load().get(name, {})}
 
 
-def note(name, **changes):
-    progress = load()
-    progress[name] = {**NEW, **progress.get(name, {}), **changes}
-    save(progress)
-
-
-def forget(name):
-    progress = load()
-    if progress.pop(name, None) is not None:
-        save(progress)
-
-
-def save(progress):
+@contextmanager
+def changing():
+    """The progress of all exercises, to be changed: whoever else wants to waits meanwhile."""
     path = file()
-    if path is not None:
+    if path is None:
+        yield _of_this_process
+        return
+    with writing(path):
+        progress = load()
+        yield progress
         write_whole(path, json.dumps(progress, indent=2) + "\n")
 
 
-def write_whole(path, text):
-    """All of it or nothing: whoever reads the file meanwhile finds the old one."""
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
-    ) as new:
-        new.write(text)
-    if path.exists():
-        os.chmod(new.name, path.stat().st_mode)
-    os.replace(new.name, path)
+@contextmanager
+def writing(path):
+    try:
+        with locked(path):
+            yield
+    except OSError as error:
+        raise ProgressError(f"{path} cannot be written ({error.strerror or error})") from None
+
+
+@contextmanager
+def entry(name):
+    """The same of one exercise."""
+    with changing() as progress:
+        yield progress.setdefault(name, dict(NEW))
+
+
+def note(name, **changes):
+    with entry(name) as mine:
+        mine.update(changes)
+
+
+def forget(name):
+    """Its entry is gone. A damaged file is set aside: what it is called now, else None."""
+    try:
+        if name in load():
+            with changing() as progress:
+                progress.pop(name, None)
+    except DamagedProgress:
+        with writing(file()):
+            return set_aside(file())

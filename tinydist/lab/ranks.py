@@ -17,6 +17,7 @@ import torch.distributed as dist
 from ..launch import launch
 from ..simulator.deadlock import DeadlockError
 from ..simulator.supervisor import StuckError
+from ..waiting import waiting_for
 from .errors import Left, TooSlow, Wrong, indented, words
 from .limit import TooLong, limit
 
@@ -103,7 +104,8 @@ class Trials:
     def all(self):
         trials, begin = [], time.monotonic()
         for case in self.cases:
-            trials.append(Trial(self.answer, case))
+            with waiting_for(f"{len(trials) + 1} of {len(self.cases)}: {case}"):
+                trials.append(Trial(self.answer, case))
             if time.monotonic() - begin > DEADLINE:
                 trials[-1].error = TooSlow(f"{len(trials)} of {len(self.cases)} runs took more than {DEADLINE:.0f} s")
             if isinstance(trials[-1].error, StuckError | TooLong | TooSlow):

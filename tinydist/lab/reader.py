@@ -1,9 +1,15 @@
 """What a reader calls in a notebook: ``check(my_function)`` and ``hint(my_function)``."""
 
+import sys
+
+from ..shell import command
+from ..waiting import in_notebook, waiting_for
 from . import progress
 from .exercise import find, following
-from .page import in_notebook, say
+from .page import say
 from .verdict import exercise_of, judge
+
+LOADED_LATE = "torch.distributed.tensor"  # by the first simulated rank of a process
 
 
 def check(answer):
@@ -22,11 +28,13 @@ def check(answer):
 
 def report(answer):
     """The same, for a program: the verdict, and no picture."""
-    verdict = judge(answer)
+    first = "" if LOADED_LATE in sys.modules else ", the first: parts of torch are loaded"
+    with waiting_for(f"check {answer.__name__}{first}"):
+        verdict = judge(answer)
     say(*verdict.told)
     try:
         remember(verdict)
-    except progress.DamagedProgress as error:
+    except progress.ProgressError as error:
         say(f"\nThis try was not noted: {error}")
     if verdict.passed:
         say(f"\n{verdict.exercise.why}", what_next(verdict.exercise))
@@ -35,16 +43,16 @@ def report(answer):
 
 def remember(verdict):
     if verdict.state != "not yet":
-        name = verdict.exercise.name
-        before = progress.of(name)
-        progress.note(name, tries=before["tries"] + 1, passed=verdict.passed or before["passed"])
+        with progress.entry(verdict.exercise.name) as entry:
+            entry["tries"] += 1
+            entry["passed"] |= verdict.passed
 
 
 def what_next(exercise):
     """Within the chapter: what a notebook shows must not change with the chapters that come after it."""
     found = following(exercise)
     if found is None or found.chapter != exercise.chapter:
-        return f"This was the last exercise of {exercise.chapter}. python -m tinydist lists them all."
+        return f"This was the last exercise of {exercise.chapter}. {command()} lists them all."
     return f"Next: {found.name} ({found.minutes} minutes)"
 
 
@@ -52,14 +60,19 @@ def hint(exercise):
     """The next hint for a function, or for the exercise of that name: from general to specific, one each time."""
     try:
         exercise = find(exercise)
-        given = progress.of(exercise.name)["hints"]
-    except (LookupError, progress.DamagedProgress) as error:
+    except LookupError as error:
         say(str(error))
         return
-    hints = exercise.hints
+    given, hints, unkept = 0, exercise.hints, None
+    try:
+        with progress.entry(exercise.name) as entry:
+            given = entry["hints"]
+            entry["hints"] = min(given + 1, len(hints))
+    except progress.ProgressError as error:
+        unkept = error
     number = min(given, len(hints) - 1)
     say(f"Hint {number + 1} of {len(hints)}: {hints[number]}")
     if given >= len(hints) - 1:
         say(f"This is the last hint. A solution: solutions/{exercise.chapter}.ipynb")
-    if given < len(hints):
-        progress.note(exercise.name, hints=given + 1)
+    if unkept:
+        say(f"\nThat you have seen it was not noted: {unkept}")

@@ -19,23 +19,24 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def cut(layers, sizes) -> list[nn.Sequential]:
-    """The stages, of as many layers each as ``sizes`` says."""
-    layers = list(layers)
+    """The stages, of as many layers each as ``sizes`` says: ``cut(layers, evenly(layers, 4))``."""
+    layers, sizes = listed("cut: layers", layers), listed("cut: sizes", sizes)
     if sum(sizes) != len(layers) or min(sizes, default=0) < 1:
-        raise ValueError(f"cut: stages of 1 or more layers that add up to {len(layers)}, got {list(sizes)}")
+        raise ValueError(f"cut: stages of 1 or more layers that add up to {len(layers)}, got {sizes}")
     ends = list(accumulate(sizes))
     return [nn.Sequential(*layers[end - size : end]) for end, size in zip(ends, sizes)]
 
 
 def evenly(layers, stages) -> list[int]:
-    """Layers of each stage, the first one more each where they do not divide. ``layers`` is how many there are."""
-    check(layers, stages)
-    return [layers // stages + (stage < layers % stages) for stage in range(stages)]
+    """Layers of each stage, the first one more each where they do not divide."""
+    count = len(listed("evenly: layers", layers))
+    check(count, stages)
+    return [count // stages + (stage < count % stages) for stage in range(stages)]
 
 
 def balanced(costs, stages) -> list[int]:
     """Layers of each stage, so that the cost of the most expensive stage is the least possible."""
-    costs = list(costs)
+    costs = listed("balanced: costs", costs)
     check(len(costs), stages)
     if min(costs) < 0:
         raise ValueError(f"balanced: costs must be 0 or more, got {min(costs)}")
@@ -67,6 +68,14 @@ def split_up(sizes, stages):
         largest = max(range(len(sizes)), key=sizes.__getitem__)
         sizes[largest : largest + 1] = [sizes[largest] - 1, 1]
     return sizes
+
+
+def listed(what, given):
+    """Of layers, of their costs and of stages, each function takes one by one, and none a count."""
+    try:
+        return list(given)
+    except TypeError:
+        raise TypeError(f"{what} must be a list, got {given!r}") from None
 
 
 def check(layers, stages):

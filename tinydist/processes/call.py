@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from ..simulator.matching import ranks_in_words
 from ..simulator.rank_state import environment
+from ..waiting import waiting_for
 from .pool import pool
 from .program import name_of, pack
 
@@ -103,13 +104,22 @@ class Call:
         limited = kind == "returned" and self.timeout is not None
         deadline = time.monotonic() + (self.timeout if limited else math.inf)
         failing = False
-        while len(self.said[kind]) < len(ranks):
-            self.take()
-            if not failing and (self.said["raised"] or self.dead()):
-                failing, deadline = True, time.monotonic() + GRACE
-            if time.monotonic() > deadline:
-                raise self.failure(kind)
+        with waiting_for(lambda: self.progress(kind)):
+            while len(self.said[kind]) < len(ranks):
+                self.take()
+                if not failing and (self.said["raised"] or self.dead()):
+                    failing, deadline = True, time.monotonic() + GRACE
+                if time.monotonic() > deadline:
+                    raise self.failure(kind)
         return [self.said[kind][rank] for rank in ranks]
+
+    def progress(self, awaited):
+        doing = {"ready": "starting {}", "returned": "{} run " + self.name, "left": "{} leave their group"}[awaited]
+        done = {"ready": "up", "returned": "done", "left": "gone"}[awaited]
+        so_far = sorted(self.said[awaited])
+        return doing.format(f"{self.ranks} {self.backend} processes") + (
+            f" ({ranks_in_words(so_far)} {done})" if so_far else ""
+        )
 
     def take(self):
         """Wait a moment for a reply."""

@@ -53,6 +53,7 @@ def start_worker():
         ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        env=os.environ | {"TINYDIST_QUIET": "1"},  # until it is told the kernel's environment
         start_new_session=True,  # Ctrl-C is for the kernel alone, which then stops its workers
     )
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from ..simulator.call_sites import learners_traceback, site_of
 from ..simulator.rank_state import RankStream
+from ..simulator.torch_internals import excepthook_unchanged
 from .channel import receive, send
 from .program import name_of
 
@@ -74,7 +75,7 @@ def perform(reply, program, variables, path, folder, backend, seed, meeting):
     """Run the program. The reply that tells how it went."""
     streams = [RankStream(None, name, lambda _, *line: reply("line", line)) for name in ("stdout", "stderr")]
     # catch_warnings: a warning that comes once comes once in each call.
-    with redirect_stdout(streams[0]), redirect_stderr(streams[1]), warnings.catch_warnings():
+    with redirect_stdout(streams[0]), redirect_stderr(streams[1]), warnings.catch_warnings(), excepthook_unchanged():
         try:
             start_afresh(variables, path, folder, seed)
             fn, args = cloudpickle.loads(program)

@@ -11,7 +11,7 @@ from torch.distributed import ReduceOp
 from . import transfer
 from .arguments import check_count, check_pieces, check_splits, cut, reduction_of, split
 from .call_sites import here
-from .matching import Call, Message, Signature
+from .matching import Call, Message, Signature, ranks_in_words
 from .torch_internals import unobserved
 from .work import DONE, SimulatedWork, Works
 
@@ -38,6 +38,10 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         self.index, self.count, self.owner = index, len(group.ranks), group.ranks[index]
         self.description = "undefined"
         self.coalesced = None  # the works since _start_coalescing
+
+    def __repr__(self):  # as torch says which group it does not know
+        ended = ", whose run has ended" if self.scheduler.running is None else ""
+        return f"<simulated group of {ranks_in_words(self.group.ranks)}{ended}>"
 
     # Collectives over whole tensors.
 

@@ -72,6 +72,11 @@ class Scheduler:
         if task is None or threading.get_ident() != task.thread.ident:
             if any(task.thread is threading.current_thread() for task in self.tasks):
                 raise Abort  # it goes on after it was stopped
+            if self.aborting:
+                raise RuntimeError(
+                    "the run of these ranks has ended: their process groups, and the handles on their communication, "
+                    "are good only until launch returns"
+                )
             raise RuntimeError(
                 f"thread {threading.current_thread().name!r} is not a rank: on simulated ranks only the rank's own "
                 "thread can communicate, not one that the program starts beside it"

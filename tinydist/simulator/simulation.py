@@ -10,6 +10,7 @@ from contextlib import nullcontext
 import torch
 from torch._subclasses import FakeTensorMode
 
+from ..waiting import aside, waiting_for
 from . import torch_internals
 from .deadlock import explain
 from .matching import Group
@@ -55,7 +56,9 @@ class Simulation:
             return self._run(supervisor, fn, args)
 
     def _run(self, supervisor, fn, args):
-        kernel, threads, drawn = State(), torch.get_num_threads(), random.getstate()
+        with waiting_for("loading more of torch"):
+            kernel = State()
+        threads, drawn = torch.get_num_threads(), random.getstate()
         self.states = {rank: RankState(rank, self.ranks, self.per_node, self.seed, self._show) for rank in self.present}
         if not running.acquire(blocking=False):
             raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
@@ -66,7 +69,8 @@ class Simulation:
                 purposes_known(self._ledger) if self.record else nullcontext(),
             ):
                 random.seed(self.seed)  # functions that the kernel imported from random draw from its generator
-                results = supervisor.run(lambda rank: self._live(rank, fn, args))
+                with waiting_for(self._progress):
+                    results = supervisor.run(lambda rank: self._live(rank, fn, args))
                 by_rank = dict(zip(self.present, results, strict=True))
                 return [by_rank.get(rank) for rank in range(self.ranks)]
         finally:
@@ -77,8 +81,9 @@ class Simulation:
 
     def wait(self, event):
         """Block the running rank until ``event`` is done."""
+        rank = self.scheduler.me().rank
         if self.record:
-            self.record.wait(self.scheduler.me().rank, event)
+            self.record.wait(rank, event)
         self.scheduler.wait(event)
 
     def _live(self, rank, fn, args):
@@ -128,4 +133,14 @@ class Simulation:
 
     def _show(self, rank, stream, line):
         kernel_stream = self.kernel_streams[stream]
-        self.scheduler.notices.put(lambda: print(f"[rank {rank}] {line}", file=kernel_stream))
+
+        def show():
+            with aside():
+                print(f"[rank {rank}] {line}", file=kernel_stream)
+
+        self.scheduler.notices.put(show)
+
+    def _progress(self):
+        running = self.scheduler.running
+        words = f"{self.ranks} simulated rank{'s' * (self.ranks > 1)}"
+        return f"{words}: rank {running.rank} runs" if running else words

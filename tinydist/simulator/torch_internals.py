@@ -62,6 +62,16 @@ def dtensor_dispatcher():
 
 
 @contextmanager
+def excepthook_unchanged():
+    """``init_process_group`` wraps it, once more each time."""
+    excepthook = sys.excepthook
+    try:
+        yield
+    finally:
+        sys.excepthook = excepthook
+
+
+@contextmanager
 def replaced(new_process_group, rendezvous):
     """``init_process_group`` makes its group with ``new_process_group`` and finds its peers with ``rendezvous``.
 
@@ -69,18 +79,17 @@ def replaced(new_process_group, rendezvous):
     """
     names = ("_world", "_backend", "_default_pg_init_method", "_new_process_group_helper", "rendezvous")
     before = {name: getattr(c10d, name) for name in names}
-    excepthook = sys.excepthook  # init_process_group wraps it
     describe = c10d_logger._get_msg_dict
     c10d_logger._get_msg_dict = lambda *_, **__: {}  # would hide an error by its own where there is no nccl
     c10d._new_process_group_helper, c10d.rendezvous = new_process_group, rendezvous
     native._set_thread_isolation_mode(True)  # a registry of group names for each thread, and so for each rank
     try:
-        yield
+        with excepthook_unchanged():
+            yield
     finally:
         native._set_thread_isolation_mode(False)
         for name, value in before.items():
             setattr(c10d, name, value)
-        sys.excepthook = excepthook
         c10d_logger._get_msg_dict = describe
 
 

@@ -74,6 +74,9 @@ class OptimizerStates:
     def name(self):
         return type(self).__name__
 
+    def __call__(self, *inputs, **named):
+        raise TypeError(f"{self.name} steps, and is no module: call the module that it was given, model(x)")
+
     # Start.
 
     def _rows(self, parameters):
