@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ..simulator.memory import of_thread, purpose
+from .unanimous import place_in
 
 
 def flatten(tensors, ranks):
@@ -99,6 +100,11 @@ class FlatParameters:
     def device(self):
         return self.whole.device
 
+    @property
+    def saved(self):
+        """What this rank saves of each parameter: all that it owns."""
+        return self.segments
+
     # Parameters.
 
     def show_whole(self):
@@ -109,6 +115,15 @@ class FlatParameters:
     def gather(self):
         """All-gather what all own: starts it, and returns what waits for its end."""
         return dist.all_gather_single(self.whole, self.mine, group=self.group, async_op=True).wait
+
+    def gathered(self, vector):
+        """Of a vector [k] of which each rank has its part: all of it, cut and shaped as the parameters are."""
+        row = vector.new_empty(self.ranks * vector.numel())
+        dist.all_gather_single(row, vector.detach(), group=self.group)
+        return [view.clone() for view in views(row, self.shapes)]
+
+    def fill(self, weight):
+        self.mine.copy_(weight)
 
     def round(self):
         """The own part of the parameters from its master."""
@@ -158,3 +173,26 @@ class FlatParameters:
         ledger = getattr(of_thread, "ledger", None)
         if ledger and self.master.dtype != self.mine.dtype:
             ledger.mark(self.master, "optimizer states")
+
+
+class Replicated:
+    """One parameter that every rank has whole. Each saves an equal part of it; all load all of it."""
+
+    def __init__(self, parameter, group=None):
+        self.parameters, self.shapes = [parameter], [tuple(parameter.shape)]
+        self.device, size = parameter.device, parameter.numel()
+        rank, ranks = place_in(group)
+        share = -(-size // ranks)
+        first = min(rank * share, size)
+        self.segments = {parameter: Segment(0, 0, size)}
+        self.saved = {parameter: Segment(first, first, min(share, size - first))}
+
+    @property
+    def mine(self):
+        return self.parameters[0].detach().reshape(-1)
+
+    def gathered(self, vector):
+        return [vector.detach().clone().view(self.shapes[0])]
+
+    def fill(self, weight):
+        self.parameters[0].copy_(weight.view(self.shapes[0]))
