@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from tiny_training import tiny_mlp
 from torch import nn
-from zero.ladder import all_of, assert_same, everything, linear, stage_0, stage_1, stage_2, stage_3, train, two_groups
+from zero.ladder import all_of, assert_same, everything, linear, stage_0, stage_1, stage_2, stage_3, train
+from zero.small_checkpoints import OPTIMIZERS, Small, loaded_by, saved_by
 
 import tinydist
 from tinydist.precision import MasterWeights
@@ -21,48 +22,6 @@ from tinydist.zero.checkpoint_rules import CheckpointError
 RUNGS = [stage_0, stage_1, stage_2, stage_3]
 ranks = some.sampled_from([1, 2, 3, 4, 8])
 rungs = some.sampled_from(RUNGS)
-
-
-class Small(nn.Module):
-    """A shared parameter, a frozen one, one of a single number, fewer numbers than ranks; a buffer."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(1)
-        self.into, self.frozen, self.out = nn.Linear(8, 8), nn.Linear(8, 3).requires_grad_(False), nn.Linear(3, 8)
-        self.tied = nn.Linear(8, 8, bias=False)
-        self.tied.weight = self.into.weight
-        self.scale = nn.Parameter(torch.tensor(1.5))
-        self.register_buffer("seen", torch.tensor([3, 4]))
-
-    def forward(self, x):
-        return self.out(self.frozen(self.tied(torch.tanh(self.into(x))))) * self.scale
-
-
-OPTIMIZERS = {
-    "AdamW": (torch.optim.AdamW, {"lr": 0.01, "amsgrad": True}),
-    "SGD": (torch.optim.SGD, {"lr": 0.1}),
-    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
-    "NAdam": (torch.optim.NAdam, {"lr": 0.01}),
-}
-
-
-def saved_by(rung, optimizer, folder, steps=1, groups=False):
-    module, (kind, options) = Small(), OPTIMIZERS[optimizer]
-    zero = rung(module, kind, param_groups=two_groups(module) if groups else None, **options)
-    train(zero, everything, steps)
-    module.seen += 1
-    checkpoint.save(zero, folder)
-    return all_of(zero)
-
-
-def loaded_by(rung, optimizer, folder, groups=False):
-    """Into a module and an optimizer that have other numbers, and have stepped."""
-    module, (kind, options) = Small(), OPTIMIZERS[optimizer]
-    zero = rung(module, kind, param_groups=two_groups(module) if groups else None, **options | {"lr": 0.5})
-    train(zero, everything, steps=2)
-    checkpoint.load(zero, folder)
-    return all_of(zero)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -78,20 +37,6 @@ def test_what_p_ranks_save_q_ranks_load(tmp_path, p, a, q, b, optimizer, groups,
 def test_one_process_without_a_process_group_loads_what_four_ranks_saved(tmp_path):
     saved = tinydist.launch(saved_by, 4, stage_3, "AdamW", tmp_path).results[0]
     assert_same(loaded_by(stage_0, "AdamW", tmp_path), saved)
-
-
-def test_processes_load_what_simulated_ranks_saved_and_the_reverse(tmp_path):
-    saved = tinydist.launch(saved_by, 3, stage_3, "AdamW", tmp_path).results[0]
-
-    def both():
-        loaded = loaded_by(stage_2, "AdamW", tmp_path)
-        return loaded, saved_by(stage_2, "AdamW", tmp_path / "again", steps=2)
-
-    loaded, again = zip(*tinydist.launch(both, 2, backend="gloo").results)
-    for each in loaded:
-        assert_same(each, saved)
-    for each in tinydist.launch(loaded_by, 3, stage_1, "AdamW", tmp_path / "again").results:
-        assert_same(each, again[0])
 
 
 def in_16_bits(rung):
