@@ -24,7 +24,7 @@ ranks = some.sampled_from([1, 2, 3, 4, 8])
 rungs = some.sampled_from(RUNGS)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ranks, rungs, ranks, rungs, some.sampled_from(list(OPTIMIZERS)), some.booleans(), some.booleans())
 def test_what_p_ranks_save_q_ranks_load(tmp_path, p, a, q, b, optimizer, groups, observe):
     """In any stages: nothing is lost, and nothing changed, to the last bit."""
@@ -170,11 +170,12 @@ def test_any_byte_that_is_another_is_an_error_on_all_ranks(saved, data, ranks, r
 
 @pytest.mark.exhaustive
 def test_every_byte_matters(saved):
+    """To one process, which is quick."""
     for path in files_of(saved):
         whole = path.read_bytes()
-        for place in range(0, len(whole), 7):
+        for place in range(len(whole)):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-            assert_all_refuse(saved, stage_1, 2)
+            assert tries(stage_0, saved), f"byte {place} of {path}"
         path.write_bytes(whole)
 
 

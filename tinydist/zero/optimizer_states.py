@@ -188,7 +188,7 @@ class OptimizerStates:
         if row not in self.group_of:  # frozen
             return {"weight": row.mine}, {}
         state = self.optimizer.state.get(row.master, {})
-        vectors = {key: value for key, value in state.items() if getattr(value, "shape", None) == row.master.shape}
+        vectors = {key: value for key, value in state.items() if value.shape == row.master.shape}
         return {"weight": row.master} | vectors, {key: state[key] for key in state.keys() - vectors.keys()}
 
     @torch.no_grad()

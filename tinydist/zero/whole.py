@@ -36,17 +36,19 @@ class Whole:
         return type(self.inner).__name__
 
     def kept(self, row):
-        """(vectors, the weight and what else has its shape; what else the optimizer keeps)."""
+        """The (master) weight and what else has its shape, flat; and what else the optimizer keeps."""
         (parameter,) = row.parameters
-        master = self.masters.get(parameter, parameter).detach()
-        state = self.inner.state.get(self.masters.get(parameter, parameter), {})
-        shaped = {
-            key: value
-            for key, value in state.items()
-            if key != "step" and getattr(value, "shape", None) == parameter.shape  # a parameter may be one number, too
-        }
-        vectors = {key: vector.reshape(-1) for key, vector in ({"weight": master} | shaped).items()}
+        master = self.masters.get(parameter, parameter)
+        state = self.inner.state.get(master, {})
+        counts = set() if parameter.dim() else self._counts()
+        shaped = {key: value for key, value in state.items() if value.shape == parameter.shape and key not in counts}
+        vectors = {key: vector.detach().reshape(-1) for key, vector in ({"weight": master} | shaped).items()}
         return vectors, {key: state[key] for key in state.keys() - shaped.keys()}
+
+    def _counts(self):
+        """What is one number for any parameter: seen where a parameter is more than one."""
+        states = [state for parameter, state in self.inner.state.items() if parameter.dim()]
+        return {"step"} | {key for state in states for key, value in state.items() if not value.dim()}
 
     @torch.no_grad()
     def restore(self, loaded):
