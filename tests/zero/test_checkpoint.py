@@ -10,7 +10,8 @@ from torch import nn
 from zero.ladder import Alone, everything, linear, mine, stage_1, stage_2, stage_3, train, whole_weights
 
 import tinydist
-from tinydist.zero import Disk, Host, Infinity, Offload, checkpoint
+from tinydist.data_parallel import DDP
+from tinydist.zero import Disk, Host, Infinity, Offload, Whole, checkpoint
 
 
 def in_two_halves():
@@ -78,6 +79,39 @@ def test_training_goes_on_with_another_home(save, stage, tmp_path):
     middle, end = in_two_halves()
     assert_every_rank_has(middle, loaded)
     assert_every_rank_has(end, found)
+
+
+def test_training_goes_on_with_ddp_and_comes_back(tmp_path):
+    def zero_again(load):
+        zero = stage_3(Awkward(), lr=0.01)
+        if load:
+            checkpoint.load(zero, tmp_path)
+        else:
+            train(zero, mine, steps=2)
+            checkpoint.save(zero, tmp_path)
+        return zero.steps, whole_weights(zero)
+
+    def second_half_with_ddp():
+        module = Awkward()
+        rung = Whole(module, torch.optim.AdamW([p for p in module.parameters() if p.requires_grad]))
+        checkpoint.load(rung, tmp_path)
+        wrapped = DDP(module)
+        for step in (2, 3):
+            inputs, targets = mine(step)
+            nn.functional.mse_loss(wrapped(inputs), targets).backward()
+            rung.optimizer.step()
+            rung.optimizer.zero_grad()
+        checkpoint.save(rung, tmp_path)
+        return rung.steps, weights(module)
+
+    runs = [
+        tinydist.launch(*how, observe=False)
+        for how in ((zero_again, 4, 0), (second_half_with_ddp, 3), (zero_again, 2, 1))
+    ]
+    for run, steps, expected in zip(runs, (2, 4, 4), [in_two_halves()[half] for half in (0, 1, 1)]):
+        counted, found = zip(*run.results)
+        assert set(counted) == {steps}
+        assert_every_rank_has(expected, found)
 
 
 def test_gathered_is_what_torchs_optimizer_keeps():

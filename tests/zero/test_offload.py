@@ -22,7 +22,7 @@ from zero.ladder import (
 
 import tinydist
 from tinydist.hardware import Link
-from tinydist.zero import Disk, Host, Infinity, Offload, OffloadError, checkpoint, estimators, homes
+from tinydist.zero import Disk, Host, Infinity, Offload, OffloadError, checkpoint, disk, estimators
 
 SGD = {"optimizer": torch.optim.SGD, "options": {"lr": 0.2, "momentum": 0.9}}
 
@@ -157,10 +157,10 @@ def training_that_fails(stage, folder, harm):
 
 def disk_is_full(zero):
     """The third file that rank 1 is about to write is a device that is always full."""
-    full, third, create = Path("/dev/full"), zero.home.folder / f"tensor {zero.home.number + 3}", homes._create
+    full, third, create = Path("/dev/full"), zero.home.folder / f"tensor {zero.home.number + 3}", disk._create
     if torch.distributed.get_rank() == 1:
-        homes._create = lambda path: full.open("wb", buffering=0) if path == third else create(path)
-        return lambda: setattr(homes, "_create", create)
+        disk._create = lambda path: full.open("wb", buffering=0) if path == third else create(path)
+        return lambda: setattr(disk, "_create", create)
     return lambda: None
 
 
@@ -224,7 +224,7 @@ def test_a_step_that_fails_changes_nothing_on_any_rank(stage, harm, message, tmp
     expected = trained_alone(tiny_mlp)
     folder = tmp_path / "offload"
     for said, found, kept, on_disk in tinydist.launch(training_that_fails, 3, stage, folder, harm).results:
-        assert message in said and "nothing has changed, on any rank. Refused by rank 1: " in said
+        assert message in said and "offload: nothing has changed, on any rank. Refused by rank 1: " in said
         assert_every_rank_has(expected, [found])
         assert on_disk == kept, "files of the step that failed are left"
 
@@ -248,7 +248,7 @@ def loading_that_fails(stage, folder, harm):
 @on_both_stages
 def test_a_disk_that_is_full_when_a_checkpoint_is_loaded_keeps_what_it_had(stage, tmp_path):
     for said, kept, on_disk in tinydist.launch(loading_that_fails, 3, stage, tmp_path, disk_is_full).results:
-        assert "nothing has changed, on any rank. Refused by rank 1: [Errno 28]" in said
+        assert "offload: nothing has changed, on any rank. Refused by rank 1: [Errno 28]" in said
         assert on_disk == kept
 
 

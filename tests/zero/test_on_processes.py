@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from zero.ladder import all_of, assert_same, stage_0, stage_1, stage_2, stage_3
 from zero.small_checkpoints import Small, loaded_by, saved_by
-from zero.test_homes import trains_on_a_disk
+from zero.test_disk import trains_on_a_disk
 
 import tinydist
 from tinydist.zero import checkpoint

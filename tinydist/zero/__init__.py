@@ -9,14 +9,16 @@ checkpoint_rules.py    what may be loaded: of one save, complete, fitting, finit
 checkpoint_files.py    as files: all of a save, or the one before
 whole.py               a plain model and its optimizer, saved and loaded in the same way
 unanimous.py           all ranks, or none
-homes.py               the host's memory, and files: where what is offloaded is kept
+homes.py               the host's memory: where what is offloaded is kept
+disk.py                files, the same
 offload.py             stages 2 and 3 with another home (ZeRO-Offload, ZeRO-Infinity)
 estimators.py          what model states need, before anything is run
 """
 
 from . import checkpoint, estimators
+from .disk import Disk
 from .gradients import Gradients
-from .homes import Disk, Host, OffloadError
+from .homes import Host, OffloadError
 from .offload import Infinity, Offload
 from .optimizer_states import OptimizerStates
 from .parameters import Parameters

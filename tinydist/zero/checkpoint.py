@@ -56,17 +56,17 @@ def save(zero, folder):
 
     Raises ``CheckpointError`` on all ranks if one of them fails (a full disk, NaN); then the folder is as before.
     """
-    unchanged = f"save: what {os.fspath(folder)} has is as it was before"
+    nothing = "save: nothing has been saved"
     rank, _ = place_in(zero.group)
     with ExitStack() as stack:
-        with unanimous(unchanged, zero.group, CheckpointError) as said:
+        with unanimous(nothing, zero.group, CheckpointError) as said:
             said.mine = stack.enter_context(files.new_save(folder)) if rank == 0 else None
         new = said.all[0]
-        with unanimous(unchanged, zero.group, CheckpointError) as said:
+        with unanimous(nothing, zero.group, CheckpointError) as said:
             state = sharded(zero)
             _check_finite(state)
             said.mine = files.write(folder, new, state)
-        with unanimous(unchanged, zero.group, CheckpointError):
+        with unanimous(nothing, zero.group, CheckpointError):
             if rank == 0:
                 files.publish(folder, new, {key: state[key] for key in COMMON}, said.all)
 
@@ -81,15 +81,15 @@ def load(zero, *saved):
     """
     nothing = "load: nothing has been loaded"
     with unanimous(nothing, zero.group, CheckpointError) as said:
-        states, shards = _prepared(zero, saved)
+        states, shards, options = _prepared(zero, saved)
         said.mine = files.fingerprint([states[0].get(key) for key in ("save", *COMMON)])
     with unanimous(nothing, zero.group, CheckpointError):
         require(said.mine == said.all[0], "what it is given is another checkpoint than rank 0's")
     zero.restore(shards)
     for name, buffer in zero.module.named_buffers():
         buffer.copy_(states[0]["buffers"][name])
-    for group, options in zip(zero.optimizer.param_groups, states[0]["options"]):
-        group.update({key: _like(group.get(key), value) for key, value in options.items()})
+    for group, loaded in zip(zero.optimizer.param_groups, options):
+        group.update(loaded)
     zero.steps = states[0]["step"]
 
 
@@ -112,7 +112,7 @@ def _state(zero, parts_of, rank, world):
             parameters[names[parameter]] = {
                 "start": segment.start if world > 1 else 0,
                 "vectors": {key: parts[key][number] for key in vectors},
-                "scalars": {key: torch.as_tensor(value).clone() for key, value in scalars.items()},
+                "scalars": {key: value.clone() for key, value in scalars.items()},
             }
     return {
         "step": zero.steps,
@@ -146,14 +146,19 @@ def _check_finite(state):
 
 
 def _prepared(zero, saved):
-    """The states, checked and by rank; and for each row what this rank will own."""
+    """The states, checked and by rank; for each row what this rank will own; the options of each parameter group."""
     from_files = len(saved) == 1 and isinstance(saved[0], str | os.PathLike)
     states = files.read(saved[0], *place_in(zero.group)) if from_files else list(saved)
     names = _names(zero)
     check(states, zero, names)
     states.sort(key=lambda state: state["rank"])
     check_buffers(states[0]["buffers"], zero.module)
-    return states, {row: _shard(row, [names[p] for p in row.parameters], states) for row in zero.rows}
+    shards = {row: _shard(row, [names[p] for p in row.parameters], states) for row in zero.rows}
+    options = [
+        {key: _like(group.get(key), value) for key, value in saved.items()}
+        for group, saved in zip(zero.optimizer.param_groups, states[0]["options"])
+    ]
+    return states, shards, options
 
 
 def _shard(row, names, states):

@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 
 from ..collectives.agreement import broadcast_all, check_same_parameters
-from .shards import FlatParameters, Replicated, as_precise, split_by_bytes
+from .shards import FlatParameters, as_precise, split_by_bytes
+from .whole import Replicated
 
 MIB = 2**20
 UNSCALED = 1.0

@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 
 from ..simulator.memory import of_thread, purpose
-from .unanimous import place_in
 
 
 def flatten(tensors, ranks):
@@ -173,26 +172,3 @@ class FlatParameters:
         ledger = getattr(of_thread, "ledger", None)
         if ledger and self.master.dtype != self.mine.dtype:
             ledger.mark(self.master, "optimizer states")
-
-
-class Replicated:
-    """One parameter that every rank has whole. Each saves an equal part of it; all load all of it."""
-
-    def __init__(self, parameter, group=None):
-        self.parameters, self.shapes = [parameter], [tuple(parameter.shape)]
-        self.device, size = parameter.device, parameter.numel()
-        rank, ranks = place_in(group)
-        share = -(-size // ranks)
-        first = min(rank * share, size)
-        self.segments = {parameter: Segment(0, 0, size)}
-        self.saved = {parameter: Segment(first, first, min(share, size - first))}
-
-    @property
-    def mine(self):
-        return self.parameters[0].detach().reshape(-1)
-
-    def gathered(self, vector):
-        return [vector.detach().clone().view(self.shapes[0])]
-
-    def fill(self, weight):
-        self.parameters[0].copy_(weight.view(self.shapes[0]))

@@ -8,13 +8,38 @@ are what is saved, as they are of ZeRO's stages.
 
 import torch
 
-from .shards import Replicated
+from .shards import Segment
+from .unanimous import place_in
+
+
+class Replicated:
+    """One parameter that every rank has whole. Each saves an equal part of it; all load all of it."""
+
+    def __init__(self, parameter, group=None):
+        self.parameters, self.shapes = [parameter], [tuple(parameter.shape)]
+        self.device, size = parameter.device, parameter.numel()
+        rank, ranks = place_in(group)
+        share = -(-size // ranks)
+        first = min(rank * share, size)
+        self.segments = {parameter: Segment(0, 0, size)}
+        self.saved = {parameter: Segment(first, first, min(share, size - first))}
+
+    @property
+    def mine(self):
+        return self.parameters[0].detach().reshape(-1)
+
+    def gathered(self, vector):
+        return [vector.detach().clone().view(self.shapes[0])]
+
+    def fill(self, weight):
+        self.parameters[0].copy_(weight.view(self.shapes[0]))
 
 
 class Whole:
     """``steps`` counts from here, or from what is loaded: make it before training begins.
 
-    ``group``: the ranks that have the same. A process without a process group is alone.
+    ``group``: the ranks that have the same. A process without a process group is alone. Raises ``ValueError`` if the
+    optimizer has a parameter that the module has not.
     """
 
     def __init__(self, module, optimizer, group=None):
@@ -23,6 +48,9 @@ class Whole:
         self.masters = getattr(optimizer, "masters", {})
         self.rows = [Replicated(parameter, group) for parameter in module.parameters()]
         numbers = {p: number for number, each in enumerate(optimizer.param_groups) for p in each["params"]}
+        if foreign := numbers.keys() - set(module.parameters()):
+            shapes = ", ".join(str(list(p.shape)) for p in foreign)
+            raise ValueError(f"Whole: the optimizer has parameters that are none of the module's: {shapes}")
         trained = {row: row.parameters[0] for row in self.rows if row.parameters[0].requires_grad}
         self.group_of = {row: numbers[p] for row, p in trained.items() if p in numbers}
         self.steps = 0
