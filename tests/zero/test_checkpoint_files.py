@@ -89,7 +89,6 @@ def test_from_a_disk_to_a_checkpoint_and_back(stage, units, tmp_path):
 
 W, LAYERS, RANKS = 64, 4, 4
 OWN = 12 * LAYERS * W * W // RANKS  # bytes: weight and two moments of this rank's shard
-ALL = RANKS * OWN
 
 
 def test_a_rank_holds_its_own_shard_of_what_it_loads(tmp_path):
@@ -118,9 +117,7 @@ def test_a_rank_holds_its_own_shard_of_what_it_loads(tmp_path):
         start = len(built.memory[rank].changes)
         base = sum(list(built.memory[rank].over_time())[-1][1].values())
         moments = [sum(held.values()) for _, held in loading.memory[rank].over_time()][start:]
-        assert max(moments) - base < OWN + 4 * W * W + 4000, "shards of others were held"
-        assert max(moments) - base >= OWN, "the moment of loading was missed"
-        assert ALL > 3 * OWN
+        assert OWN <= max(moments) - base < OWN + 1000, "its own, and some counts"
 
 
 # What is not whole.
