@@ -7,7 +7,7 @@ from data_parallel.awkward_model import Awkward
 from tiny_training import global_batch, weights
 from torch import nn
 
-from tinydist.zero import Gradients, OptimizerStates, Parameters
+from tinydist.zero import Gradients, OptimizerStates, Parameters, Whole, checkpoint
 
 STEPS, ROWS = 4, 48  # rows divide by 1, 2, 3, 4 and 8, and then by 2 microbatches
 A_LAYER = 200  # bytes: a row is full with a layer or less
@@ -30,6 +30,20 @@ def stage_3(module, optimizer=torch.optim.AdamW, **options):
 
 
 STAGES = [stage_1, stage_2, stage_3]
+
+
+class Plain(Whole):
+    def step(self):
+        self.optimizer.step()
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+
+def stage_0(module, optimizer=torch.optim.AdamW, param_groups=None, **options):
+    """Plain: every rank has all, and the same, as with DDP."""
+    given = param_groups or [p for p in module.parameters() if p.requires_grad]
+    return Plain(module, optimizer(given, **options))
 
 
 def two_groups(module):
@@ -82,6 +96,17 @@ def whole_weights(rung):
     for flat in getattr(rung, "all_flats", ()):
         flat.gather()
     return weights(rung.module)
+
+
+def all_of(zero):
+    """What a checkpoint of ``zero`` has, whole: the same for the same training state in any stage, on any ranks."""
+    state = checkpoint.gathered(zero)
+    return [state[key] for key in ("step", "optimizer", "options")], [state["parameters"], state["buffers"]]
+
+
+def assert_same(found, expected, atol=0):
+    assert found[0] == expected[0]
+    torch.testing.assert_close(found[1], expected[1], rtol=0, atol=atol)
 
 
 def trained_alone(make=Awkward, optimizer=torch.optim.AdamW, param_groups=None, options=None, **how):

@@ -10,7 +10,8 @@ from torch import nn
 from zero.ladder import Alone, everything, linear, mine, stage_1, stage_2, stage_3, train, whole_weights
 
 import tinydist
-from tinydist.zero import Disk, Host, Infinity, Offload, checkpoint
+from tinydist.data_parallel import DDP
+from tinydist.zero import Disk, Host, Infinity, Offload, Whole, checkpoint
 
 
 def in_two_halves():
@@ -80,6 +81,39 @@ def test_training_goes_on_with_another_home(save, stage, tmp_path):
     assert_every_rank_has(end, found)
 
 
+def test_training_goes_on_with_ddp_and_comes_back(tmp_path):
+    def zero_again(load):
+        zero = stage_3(Awkward(), lr=0.01)
+        if load:
+            checkpoint.load(zero, tmp_path)
+        else:
+            train(zero, mine, steps=2)
+            checkpoint.save(zero, tmp_path)
+        return zero.steps, whole_weights(zero)
+
+    def second_half_with_ddp():
+        module = Awkward()
+        rung = Whole(module, torch.optim.AdamW([p for p in module.parameters() if p.requires_grad]))
+        checkpoint.load(rung, tmp_path)
+        wrapped = DDP(module)
+        for step in (2, 3):
+            inputs, targets = mine(step)
+            nn.functional.mse_loss(wrapped(inputs), targets).backward()
+            rung.optimizer.step()
+            rung.optimizer.zero_grad()
+        checkpoint.save(rung, tmp_path)
+        return rung.steps, weights(module)
+
+    runs = [
+        tinydist.launch(*how, observe=False)
+        for how in ((zero_again, 4, 0), (second_half_with_ddp, 3), (zero_again, 2, 1))
+    ]
+    for run, steps, expected in zip(runs, (2, 4, 4), [in_two_halves()[half] for half in (0, 1, 1)]):
+        counted, found = zip(*run.results)
+        assert set(counted) == {steps}
+        assert_every_rank_has(expected, found)
+
+
 def test_gathered_is_what_torchs_optimizer_keeps():
     module = Awkward()
     rung = Alone(module, torch.optim.AdamW, lr=0.01)
@@ -106,30 +140,3 @@ def test_a_shard_is_this_ranks_part_and_sends_nothing():
     assert run.results == [16 * 17 // 4] * 4 and run.traffic == without.traffic
     assert gathered.results == [16 * 17] * 4
     assert sum(map(sum, gathered.traffic)) - sum(map(sum, without.traffic)) == 3 * 16 * 17 * 4
-
-
-def test_what_is_not_given_is_named():
-    states = tinydist.launch(first_half, 4, stage_2, checkpoint.sharded).results
-    with pytest.raises(ValueError, match=r"8 of the 8 numbers of twice.bias that rank 0 owns were not given"):
-        tinydist.launch(second_half, 2, stage_2, states[1:])
-
-
-@pytest.mark.parametrize(
-    "module, message",
-    [
-        (lambda: nn.Sequential(nn.Linear(2, 2)), "load: 0.bias is not in the state that is loaded"),
-        (lambda: nn.Linear(2, 3), r"load: bias has shape \[3\], but \[2\] was saved"),
-    ],
-)
-def test_the_state_of_another_module(module, message):
-    def program():
-        state = checkpoint.gathered(stage_2(nn.Linear(2, 2)))
-        zero = stage_2(module())
-        before = whole_weights(zero)
-        try:
-            checkpoint.load(zero, state)
-        finally:
-            assert_every_rank_has(before, [whole_weights(zero)], atol=0)
-
-    with pytest.raises(ValueError, match=message):
-        tinydist.launch(program, 2)

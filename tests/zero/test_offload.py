@@ -1,16 +1,28 @@
 """Offload to the host and to a disk: the same training; what crosses; what is left on the device; and failures."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
 from tiny_training import assert_every_rank_has, tiny_mlp
 from torch import nn
-from zero.ladder import A_LAYER, linear, mine, train, trained, trained_alone, two_groups, whole_weights
+from zero.ladder import (
+    A_LAYER,
+    all_of,
+    assert_same,
+    linear,
+    mine,
+    train,
+    trained,
+    trained_alone,
+    two_groups,
+    whole_weights,
+)
 
 import tinydist
 from tinydist.hardware import Link
-from tinydist.zero import Disk, Host, Infinity, Offload, OffloadError, estimators
+from tinydist.zero import Disk, Host, Infinity, Offload, OffloadError, checkpoint, disk, estimators
 
 SGD = {"optimizer": torch.optim.SGD, "options": {"lr": 0.2, "momentum": 0.9}}
 
@@ -144,16 +156,16 @@ def training_that_fails(stage, folder, harm):
 
 
 def disk_is_full(zero):
-    """The third file that rank 1 is about to write is a link to a device that is always full."""
-    if torch.distributed.get_rank() != 1:
-        return lambda: None
-    path = zero.home.folder / f"rank 1 tensor {zero.home.number + 3}"
-    path.symlink_to("/dev/full")
+    """The third file that rank 1 is about to write is a device that is always full."""
+    full, third, create = Path("/dev/full"), zero.home.folder / f"tensor {zero.home.number + 3}", disk._create
+    if torch.distributed.get_rank() == 1:
+        disk._create = lambda path: full.open("wb", buffering=0) if path == third else create(path)
+        return lambda: setattr(disk, "_create", create)
     return lambda: None
 
 
 def shard_of_rank_1(zero):
-    return zero.home.files[zero.flats[-1].master]
+    return zero.home.files[zero.flats[-1].master].path
 
 
 def file_is_gone(zero):
@@ -173,6 +185,25 @@ def file_is_truncated(zero):
     return lambda: path.write_bytes(whole)
 
 
+def file_is_a_link(zero):
+    """To the very same bytes."""
+    if torch.distributed.get_rank() != 1:
+        return lambda: None
+    path = shard_of_rank_1(zero)
+    kept = path.rename(path.parent.parent / "aside")
+    path.symlink_to(kept)
+    return lambda: kept.rename(path)
+
+
+def a_bit_is_flipped(zero):
+    if torch.distributed.get_rank() != 1:
+        return lambda: None
+    path = shard_of_rank_1(zero)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    return lambda: path.write_bytes(whole)
+
+
 @on_both_stages
 @pytest.mark.parametrize(
     "harm, message",
@@ -184,17 +215,41 @@ def file_is_truncated(zero):
         ),
         (file_is_gone, "is gone: No such file or directory"),
         (file_is_truncated, "a shard has 5 bytes, but"),
+        (file_is_a_link, "Too many levels of symbolic links"),
+        (a_bit_is_flipped, "bytes is not what was written: its checksum differs"),
     ],
 )
 def test_a_step_that_fails_changes_nothing_on_any_rank(stage, harm, message, tmp_path):
     """And once the reason is gone, the same step can be taken, and training ends as if nothing had happened."""
     expected = trained_alone(tiny_mlp)
     folder = tmp_path / "offload"
-    results = tinydist.launch(training_that_fails, 3, stage, folder, harm).results
-    for rank, (said, found, _, on_disk) in enumerate(results):
-        assert message in said and ("rank 1 of the group has failed" in said) == (rank != 1)
+    for said, found, kept, on_disk in tinydist.launch(training_that_fails, 3, stage, folder, harm).results:
+        assert message in said and "offload: nothing has changed, on any rank. Refused by rank 1: " in said
         assert_every_rank_has(expected, [found])
-        assert on_disk == sum(result[2] for result in results), "files of the step that failed are left"
+        assert on_disk == kept, "files of the step that failed are left"
+
+
+def loading_that_fails(stage, folder, harm):
+    """A checkpoint of this training, loaded by it two steps later."""
+    zero = at(Disk, stage, folder / "home")(tiny_mlp(), lr=0.01)
+    train(zero, mine, steps=1)
+    checkpoint.save(zero, folder / "saved")
+    train(zero, mine, steps=2)
+    before = all_of(zero)
+    undo = harm(zero)
+    with pytest.raises(OffloadError) as caught:
+        checkpoint.load(zero, folder / "saved")
+    undo()
+    assert_same(all_of(zero), before)
+    checkpoint.load(zero, folder / "saved")
+    return str(caught.value), len(zero.home.files), len(list(zero.home.folder.iterdir()))
+
+
+@on_both_stages
+def test_a_disk_that_is_full_when_a_checkpoint_is_loaded_keeps_what_it_had(stage, tmp_path):
+    for said, kept, on_disk in tinydist.launch(loading_that_fails, 3, stage, tmp_path, disk_is_full).results:
+        assert "offload: nothing has changed, on any rank. Refused by rank 1: [Errno 28]" in said
+        assert on_disk == kept
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):

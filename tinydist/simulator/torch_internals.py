@@ -114,6 +114,7 @@ def install_group(group, name, backend, store):
 def forget_groups():
     """The groups of the running rank are gone, however it ended."""
     c10d._unregister_all_process_groups()
+    c10d._world = RankWorld()
 
 
 class unobserved(torch.inference_mode):

@@ -5,17 +5,24 @@ optimizer_states.py    stage 1: the optimizer's states
 gradients.py           stage 2: the gradients
 parameters.py          stage 3: the parameters (FSDP)
 checkpoint.py          whole, or by shards; loaded by any number of ranks
-homes.py               the host's memory, and files: where what is offloaded is kept
+checkpoint_rules.py    what may be loaded: of one save, complete, fitting, finite
+checkpoint_files.py    as files: all of a save, or the one before
+whole.py               a plain model and its optimizer, saved and loaded in the same way
+unanimous.py           all ranks, or none
+homes.py               the host's memory: where what is offloaded is kept
+disk.py                files, the same
 offload.py             stages 2 and 3 with another home (ZeRO-Offload, ZeRO-Infinity)
 estimators.py          what model states need, before anything is run
 """
 
 from . import checkpoint, estimators
+from .disk import Disk
 from .gradients import Gradients
-from .homes import Disk, Host, OffloadError
+from .homes import Host, OffloadError
 from .offload import Infinity, Offload
 from .optimizer_states import OptimizerStates
 from .parameters import Parameters
+from .whole import Whole
 
 __all__ = [
     "Disk",
@@ -26,6 +33,7 @@ __all__ = [
     "OffloadError",
     "OptimizerStates",
     "Parameters",
+    "Whole",
     "checkpoint",
     "estimators",
 ]

@@ -1,144 +1,191 @@
-"""Checkpoints: whole, or each rank's shard; loaded by any number of ranks, in any stage.
+"""Checkpoints: whole, or each rank's shard; loaded by any number of ranks, in any stage or none (whole.py).
 
-    gathered(zero)        every parameter's master weight and optimizer states, whole: the same on every rank
-    sharded(zero)         the same, but of each this rank's segment, and where it starts: nothing is sent
-    load(zero, *states)   one that is whole, or the shards of all ranks that saved, in any order
+    save(zero, folder)    to files, one a rank, in the place of what was saved there before (checkpoint_files.py)
+    gathered(zero)        a state: every parameter's master weight and optimizer states, the same on every rank
+    sharded(zero)         a state: of each parameter this rank's segment, and where it starts: nothing is sent
+    load(zero, folder)    or load(zero, *states): a gathered one, or those of all ranks that saved, in any order
 
 Saved is what belongs to a parameter, not how rows were laid out: so 8 ranks save, and 3 load. A rank takes what
 overlaps with the segments that it owns now.
 
-    state["parameters"][name] = {"shape", "start", "vectors": {"weight", "exp_avg" ...}, "scalars": {"step"}}
+    state["parameters"][name] = {"start", "vectors": {"weight", "exp_avg" ...}, "scalars": {"step"}}
+    state["layout"], "step", "world", "optimizer", "options"     the same on all ranks: what belongs together
+
+Ranks load all or nothing. Each checks what it is given (checkpoint_rules.py) and puts its own new shard together; the
+first parameter changes when all ranks have said that they are ready, and load the same.
 
 ``gathered`` sends (p-1)/p of 12 bytes a parameter (master weight and two moments), and each rank then holds all of
-them; ``sharded`` copies its 12/p.
+them; ``sharded`` copies its 12/p, and so does ``save``. ``load`` holds 12/p more until it has changed over; of a folder
+it reads only that.
 """
 
-import torch
-import torch.distributed as dist
+import os
+from contextlib import ExitStack
 
-from .shards import views
+import torch
+
+from ..collectives.agreement import broadcast_all
+from . import checkpoint_files as files
+from .checkpoint_rules import COMMON, CheckpointError, check, check_buffers, require, sound
+from .unanimous import place_in, unanimous
 
 
 @torch.no_grad()
 def gathered(zero):
-    """Whole tensors. All ranks call it, and all get it."""
-
-    def whole(flat, vector):
-        row = vector.new_empty(flat.ranks * vector.numel())
-        dist.all_gather_single(row, vector.detach(), group=flat.group)
-        return [view.clone() for view in views(row, flat.shapes)]
-
-    return _state(zero, whole, starts=False)
+    """Whole tensors, as one rank would have saved them. All ranks call it, and all get the same."""
+    state = _state(zero, lambda row, vector: row.gathered(vector), rank=0, world=1)
+    if place_in(zero.group)[1] > 1:
+        broadcast_all(state["buffers"].values(), group=zero.group)
+    return state
 
 
 @torch.no_grad()
 def sharded(zero):
-    """This rank's segments, as flat tensors."""
+    """This rank's segments, as flat tensors. Rank 0's has the buffers, too."""
 
-    def segments(flat, vector):
-        return [vector[s.place : s.place + s.size].clone() for s in flat.segments.values()]
+    def segments(row, vector):
+        return [vector[s.place : s.place + s.size].detach().clone() for s in row.saved.values()]
 
-    return _state(zero, segments, starts=True)
+    rank, world = place_in(zero.group)
+    return _state(zero, segments, rank, world)
 
 
 @torch.no_grad()
-def load(zero, *states):
-    """Weights, optimizer states, its options, and buffers, on every rank.
+def save(zero, folder):
+    """All ranks call it; ``folder`` is one that all of them see. What was saved there is replaced once all is written.
 
-    Raises ``ValueError`` if a parameter is missing, has another shape, or not all of it is in ``states``; then nothing
-    has been loaded.
+    Raises ``CheckpointError`` on all ranks if one of them fails (a full disk, NaN); then the folder is as before.
     """
-    shapes = {name: shape for flat in zero.all_flats for name, shape in zip(_names(zero, flat), flat.shapes)}
-    shapes |= {name: tuple(p.shape) for name, p in _unsharded(zero).items()}
-    entries = {name: [_checked(state, name, shape) for state in states] for name, shape in shapes.items()}
-    shards = [_vectors(flat, [entries[name] for name in _names(zero, flat)]) for flat in zero.all_flats]
-    weights = {p: _whole(p, entries[name], dist.get_rank(zero.group)) for name, p in _unsharded(zero).items()}
-    for flat, vectors in zip(zero.all_flats, shards):
-        zero.restore(flat, vectors, entries[_names(zero, flat)[0]][0]["scalars"])
-    for parameter, weight in weights.items():
-        parameter.copy_(weight)
+    nothing = "save: nothing has been saved"
+    rank, _ = place_in(zero.group)
+    with ExitStack() as stack:
+        with unanimous(nothing, zero.group, CheckpointError) as said:
+            said.mine = stack.enter_context(files.new_save(folder)) if rank == 0 else None
+        new = said.all[0]
+        with unanimous(nothing, zero.group, CheckpointError) as said:
+            state = sharded(zero)
+            _check_finite(state)
+            said.mine = files.write(folder, new, state)
+        with unanimous(nothing, zero.group, CheckpointError):
+            if rank == 0:
+                files.publish(folder, new, {key: state[key] for key in COMMON}, said.all)
+
+
+@torch.no_grad()
+def load(zero, *saved):
+    """Weights, optimizer states, its options, buffers and the count of steps, on every rank. All ranks call it.
+
+    ``saved``: a folder, or states. If one rank must refuse what it is given, all raise ``CheckpointError``, a
+    ``ValueError``, with the reason and the rank; ``OffloadError``, if a home has no room for it. Then nothing has been
+    loaded on any of them.
+    """
+    nothing = "load: nothing has been loaded"
+    with unanimous(nothing, zero.group, CheckpointError) as said:
+        states, shards, options = _prepared(zero, saved)
+        said.mine = files.fingerprint([states[0].get(key) for key in ("save", *COMMON)])
+    with unanimous(nothing, zero.group, CheckpointError):
+        require(said.mine == said.all[0], "what it is given is another checkpoint than rank 0's")
+    zero.restore(shards)
     for name, buffer in zero.module.named_buffers():
         buffer.copy_(states[0]["buffers"][name])
-    for group, options in zip(zero.optimizer.param_groups, states[0]["options"], strict=True):
-        group.update(options)
+    for group, loaded in zip(zero.optimizer.param_groups, options):
+        group.update(loaded)
+    zero.steps = states[0]["step"]
 
 
 # What is saved.
 
 
-def _state(zero, parts_of, starts):
-    """``parts_of(flat, vector)`` is what is saved of a shard, for each of the row's parameters."""
-    parameters = {}
-    for flat in zero.all_flats:
-        vectors, scalars = zero.kept(flat)
-        parts = {key: parts_of(flat, vector) for key, vector in vectors.items()}
-        for number, (name, segment) in enumerate(zip(_names(zero, flat), flat.segments.values())):
-            parameters[name] = {
-                "shape": flat.shapes[number],
-                "start": segment.start if starts else 0,
+def _state(zero, parts_of, rank, world):
+    """``parts_of(row, vector)`` is what is saved of a row's vector, for each of its parameters."""
+    names, layout, parameters = _names(zero), {}, {}
+    for row in zero.rows:
+        vectors, scalars = zero.kept(row)
+        parts = {key: parts_of(row, vector) for key, vector in vectors.items()}
+        for number, (parameter, segment) in enumerate(row.saved.items()):
+            layout[names[parameter]] = {
+                "shape": list(row.shapes[number]),
+                "group": zero.group_of.get(row),
+                "vectors": {key: str(vector.dtype) for key, vector in vectors.items()},
+                "scalars": sorted(scalars),
+            }
+            parameters[names[parameter]] = {
+                "start": segment.start if world > 1 else 0,
                 "vectors": {key: parts[key][number] for key in vectors},
                 "scalars": {key: value.clone() for key, value in scalars.items()},
             }
-    for name, p in _unsharded(zero).items():
-        whole = {"weight": p.detach().clone()}
-        parameters[name] = {"shape": tuple(p.shape), "start": 0, "vectors": whole, "scalars": {}}
     return {
+        "step": zero.steps,
+        "rank": rank,
+        "world": world,
+        "optimizer": zero.optimizer_name,
+        "options": [_plain(group) for group in zero.optimizer.param_groups],
+        "layout": layout,
         "parameters": parameters,
-        "buffers": {name: buffer.clone() for name, buffer in zero.module.named_buffers()},
-        "options": [{key: value for key, value in g.items() if key != "params"} for g in zero.optimizer.param_groups],
+        "buffers": {name: buffer.clone() for name, buffer in zero.module.named_buffers()} if rank == 0 else {},
     }
 
 
-def _names(zero, flat):
-    names = {parameter: name for name, parameter in zero.module.named_parameters()}
-    return [names[parameter] for parameter in flat.parameters]
+def _names(zero):
+    return {parameter: name for name, parameter in zero.module.named_parameters()}
 
 
-def _unsharded(zero):
-    """What is in no row: frozen, in stages 1 and 2."""
-    inside = {parameter for flat in zero.all_flats for parameter in flat.parameters}
-    return {name: p for name, p in zero.module.named_parameters() if p not in inside}
+def _plain(group):
+    """Its options as numbers: a learning rate may be a tensor."""
+    options = {key: value for key, value in group.items() if key != "params"}
+    return {key: value.item() if isinstance(value, torch.Tensor) else value for key, value in options.items()}
+
+
+def _check_finite(state):
+    for name, entry in state["parameters"].items():
+        for key, tensor in (entry["vectors"] | entry["scalars"]).items():
+            sound(f"{key} of {name}", tensor)
 
 
 # What is loaded.
 
 
-def _checked(state, name, shape):
-    if name not in state["parameters"]:
-        raise ValueError(f"load: {name} is not in the state that is loaded")
-    entry = state["parameters"][name]
-    if entry["shape"] != shape:
-        raise ValueError(f"load: {name} has shape {list(shape)}, but {list(entry['shape'])} was saved")
-    return entry | {"name": name}
+def _prepared(zero, saved):
+    """The states, checked and by rank; for each row what this rank will own; the options of each parameter group."""
+    from_files = len(saved) == 1 and isinstance(saved[0], str | os.PathLike)
+    states = files.read(saved[0], *place_in(zero.group)) if from_files else list(saved)
+    names = _names(zero)
+    check(states, zero, names)
+    states.sort(key=lambda state: state["rank"])
+    check_buffers(states[0]["buffers"], zero.module)
+    shards = {row: _shard(row, [names[p] for p in row.parameters], states) for row in zero.rows}
+    options = [
+        {key: _like(group.get(key), value) for key, value in saved.items()}
+        for group, saved in zip(zero.optimizer.param_groups, states[0]["options"])
+    ]
+    return states, shards, options
 
 
-def _vectors(flat, entries_of_each):
-    """Key -> this rank's shard, from all saved segments that overlap with it."""
+def _shard(row, names, states):
+    """(vectors, scalars) of what this rank owns in a row, from all saved segments that overlap with it."""
+    layout, entries = states[0]["layout"][names[0]], states[0]["parameters"][names[0]]
     vectors = {}
-    for entries, segment in zip(entries_of_each, flat.segments.values()):
-        for key, example in entries[0]["vectors"].items():
-            shard = vectors.setdefault(key, torch.zeros_like(flat.mine, dtype=example.dtype))
-            _fill(shard[segment.place : segment.place + segment.size], segment.start, entries, key, flat.rank)
-    return vectors
+    for key in layout["vectors"]:
+        example = entries["vectors"][key]
+        shard = vectors[key] = torch.zeros(row.mine.numel(), dtype=example.dtype, device=row.device)
+        for name, segment in zip(names, row.segments.values()):
+            own = shard[segment.place : segment.place + segment.size]
+            _fill(own, segment.start, [state["parameters"][name] for state in states], key)
+            sound(f"{key} of {name}", own)
+    return vectors, {key: value.clone() for key, value in entries["scalars"].items()}
 
 
-def _whole(parameter, entries, rank):
-    weight = torch.zeros_like(parameter)
-    _fill(weight.view(-1), 0, entries, "weight", rank)
-    return weight
-
-
-def _fill(own, start, entries, key, rank):
+def _fill(own, start, entries, key):
     """``own`` begins at ``start`` of the parameter; saved segments are anywhere in it."""
-    missing = torch.ones(len(own), dtype=torch.bool)
     for entry in entries:
-        saved, ahead = entry["vectors"][key].flatten(), entry["start"] - start
-        first, last = max(ahead, 0), min(ahead + len(saved), len(own))
+        saved, ahead = entry["vectors"][key], entry["start"] - start
+        first, last = max(ahead, 0), min(ahead + saved.numel(), len(own))
         if first < last:
-            own[first:last] = saved[first - ahead : last - ahead]
-            missing[first:last] = False
-    if missing.any():
-        raise ValueError(
-            f"load: {int(missing.sum())} of the {len(own)} numbers of {entries[0]['name']} that rank {rank} owns were "
-            "not given. Pass the shards of all ranks that saved"
-        )
+            own[first:last] = saved.flatten()[first - ahead : last - ahead]
+
+
+def _like(current, value):
+    """Files know no tuples, and a learning rate that is a tensor stays one."""
+    if isinstance(current, torch.Tensor):
+        return torch.full_like(current, value)
+    return tuple(value) if isinstance(current, tuple) else value

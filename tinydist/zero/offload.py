@@ -20,7 +20,7 @@ from ..simulator.memory import purpose
 from ..simulator.torch_internals import unobserved
 from .gradients import Gradients
 from .homes import Host
-from .optimizer_states import UNSCALED
+from .optimizer_states import UNSCALED, states_of
 from .parameters import Parameters, ShardedParameters
 from .shards import FlatParameters, as_precise
 
@@ -123,20 +123,20 @@ class _Away:
         self._collect_once()
         if self.gradient_factor is not UNSCALED:
             self.gradient_factor = self.home.keep(self.gradient_factor)
-        self._all_or_nothing(self._step_on)
+        self._all_or_nothing(self._step_on, self.flats)
         for end in [self._publish(flat) for flat in self.flats]:
             end()
-        self.gradient_factor, self.collected = UNSCALED, False
+        self._has_stepped()
 
-    def _all_or_nothing(self, change):
-        """``change(flat)`` for each row; if it fails, states are as before."""
+    def _all_or_nothing(self, change, flats):
+        """``change(flat)`` for each of ``flats``; if it fails, states are as before."""
         state = self.optimizer.state
         before = {
             master: {key: _copy_of_a_number(value) for key, value in kept.items()} for master, kept in state.items()
         }
         try:
             with self.home.all_or_nothing(self.group):
-                for flat in self.flats:
+                for flat in flats:
                     change(flat)
         except BaseException:
             state.clear()
@@ -152,29 +152,38 @@ class _Away:
 
     # What is saved and loaded (checkpoint.py).
 
-    def kept(self, flat):
-        tensors = self._vectors(flat) if flat in self.flats else [flat.mine]
+    def kept(self, row):
+        if row not in self.all_flats:
+            return super().kept(row)
+        tensors = self._vectors(row) if row in self.flats else [row.mine]
         with self.home.at_work(lambda: tensors, changed=False):
-            vectors, scalars = super().kept(flat)
+            vectors, scalars = super().kept(row)
             return {key: vector.clone() for key, vector in vectors.items()}, scalars
 
     @torch.no_grad()
-    def restore(self, flat, vectors, scalars):
-        weight, changed = vectors.pop("weight"), flat.also_stepped()
-        if flat in self.flats:
+    def restore(self, loaded):
+        away = [row for row in loaded if row in self.all_flats]
+        self._all_or_nothing(lambda flat: self._restore(flat, *loaded[flat]), away)
+        for flat in away:
+            if flat in self.group_of:
+                self._publish(flat)()
+            else:
+                flat.free()
+        super().restore({row: kept for row, kept in loaded.items() if row not in away})
+
+    def _restore(self, flat, vectors, scalars):
+        changed = flat.also_stepped()
+        if flat in self.group_of:
             changed = [flat.master, *changed]
             for tensor in set(self._vectors(flat)) - set(changed):
                 self.home.drop(tensor)
-            states = {key: flat.put_away(self.home.keep(vector)) for key, vector in vectors.items()}
-            self.optimizer.state[flat.master] = states | {key: value.clone() for key, value in scalars.items()}
-        with self.home.all_or_nothing(self.group), self.home.at_work(lambda: changed):
-            changed[0].copy_(weight)
-            if flat in self.flats:
+            states = states_of(vectors, flat.master.dtype)
+            kept = {key: flat.put_away(self.home.keep(vector)) for key, vector in states.items()}
+            self.optimizer.state[flat.master] = kept | scalars
+        with self.home.at_work(lambda: changed):
+            changed[0].copy_(vectors["weight"])
+            if flat in self.group_of:
                 flat.prepare()
-        if flat in self.flats:
-            self._publish(flat)()
-        else:
-            flat.free()
 
 
 class Offload(_Away, Gradients):

@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from ..collectives.agreement import broadcast_all, check_same_parameters
 from .shards import FlatParameters, as_precise, split_by_bytes
+from .whole import Replicated
 
 MIB = 2**20
 UNSCALED = 1.0
@@ -60,15 +61,16 @@ class OptimizerStates:
         check_same_parameters(self.name, module, group)
         broadcast_all([*module.parameters(), *module.buffers()], group=group)
         groups = trained_groups(self.name, module, param_groups)
-        self.flats, on_shards = [], []
-        for each in groups:
+        self.group_of, on_shards = {}, []  # flat -> number of its parameter group
+        for number, each in enumerate(groups):
             flats = [self.flat_parameters(row, group) for row in self._rows(each["params"])]
             on_shards.append({**each, "params": [flat.master for flat in flats]})
-            self.flats += flats
+            self.group_of |= dict.fromkeys(flats, number)
+        self.flats = list(self.group_of)
         self._sort_as_backward_comes()
         self.optimizer = optimizer_class(on_shards, **options)
         self.gradient_factor = UNSCALED  # what gradients are multiplied by once they are fp32
-        self.collected, self.synchronize = False, True
+        self.collected, self.synchronize, self.steps = False, True, 0
 
     @property
     def name(self):
@@ -146,7 +148,11 @@ class OptimizerStates:
         for end, flat in zip(ends, self.flats):
             end()
             flat.remember_purpose()
+        self._has_stepped()
+
+    def _has_stepped(self):
         self.gradient_factor, self.collected = UNSCALED, False
+        self.steps += 1
 
     def _step_on(self, flat):
         gradient = as_precise(flat.grad)
@@ -168,21 +174,46 @@ class OptimizerStates:
 
     @property
     def all_flats(self):
-        """In this stage, frozen parameters are in no row."""
+        """In this stage, frozen parameters are in no flat row."""
         return self.flats
 
-    def kept(self, flat):
+    @property
+    def rows(self):
+        """All parameters, in rows or whole."""
+        inside = {parameter for flat in self.all_flats for parameter in flat.parameters}
+        return [*self.all_flats, *(Replicated(p, self.group) for p in self.module.parameters() if p not in inside)]
+
+    @property
+    def optimizer_name(self):
+        return type(self.optimizer).__name__
+
+    def kept(self, row):
         """What is kept of a row: this rank's part of the master weight and of the optimizer's states; and numbers."""
-        state = self.optimizer.state.get(flat.master, {})
-        vectors = {key: value for key, value in state.items() if value.shape == flat.master.shape}
-        return {"weight": flat.master} | vectors, {key: state[key] for key in state.keys() - vectors.keys()}
+        if row not in self.group_of:  # frozen
+            return {"weight": row.mine}, {}
+        state = self.optimizer.state.get(row.master, {})
+        vectors = {key: value for key, value in state.items() if value.shape == row.master.shape}
+        return {"weight": row.master} | vectors, {key: state[key] for key in state.keys() - vectors.keys()}
 
     @torch.no_grad()
-    def restore(self, flat, vectors, scalars):
-        """The reverse of ``kept``; all ranks get the weights. Every rank must call it."""
-        flat.master.copy_(vectors.pop("weight"))
-        self.optimizer.state[flat.master] = vectors | {key: value.clone() for key, value in scalars.items()}
-        self._publish(flat)()
+    def restore(self, loaded):
+        """The reverse, of all rows: row -> (vectors, scalars). All ranks call it, and get the weights."""
+        for row, (vectors, scalars) in loaded.items():
+            if row in self.group_of:
+                self._restore(row, vectors, scalars)
+                self._publish(row)()
+            else:
+                row.fill(vectors["weight"])
+
+    def _restore(self, flat, vectors, scalars):
+        flat.master.copy_(vectors["weight"])
+        self.optimizer.state[flat.master] = states_of(vectors, flat.master.dtype) | scalars
+
+
+def states_of(vectors, dtype):
+    """The optimizer's: all but the weight. In its dtype, as torch's ``load_state_dict`` has it."""
+    states = {key: vector for key, vector in vectors.items() if key != "weight"}
+    return {key: vector.to(dtype) if vector.is_floating_point() else vector for key, vector in states.items()}
 
 
 def trained_groups(name, module, param_groups=None):

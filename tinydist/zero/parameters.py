@@ -173,15 +173,10 @@ class Parameters(Gradients):
         flat.round()
         return lambda: None
 
-    def kept(self, flat):
-        return super().kept(flat) if flat in self.flats else ({"weight": flat.mine}, {})
-
-    def restore(self, flat, vectors, scalars):
-        if flat in self.flats:
-            super().restore(flat, vectors, scalars)
-        else:
+    def restore(self, loaded):
+        for flat in self.frozen:
             flat.free()
-            flat.mine.copy_(vectors["weight"])
+        super().restore(loaded)
 
 
 def owners(module, units):

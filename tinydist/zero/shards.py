@@ -99,6 +99,11 @@ class FlatParameters:
     def device(self):
         return self.whole.device
 
+    @property
+    def saved(self):
+        """What this rank saves of each parameter: all that it owns."""
+        return self.segments
+
     # Parameters.
 
     def show_whole(self):
@@ -109,6 +114,15 @@ class FlatParameters:
     def gather(self):
         """All-gather what all own: starts it, and returns what waits for its end."""
         return dist.all_gather_single(self.whole, self.mine, group=self.group, async_op=True).wait
+
+    def gathered(self, vector):
+        """Of a vector [k] of which each rank has its part: all of it, cut and shaped as the parameters are."""
+        row = vector.new_empty(self.ranks * vector.numel())
+        dist.all_gather_single(row, vector.detach(), group=self.group)
+        return [view.clone() for view in views(row, self.shapes)]
+
+    def fill(self, weight):
+        self.mine.copy_(weight)
 
     def round(self):
         """The own part of the parameters from its master."""

@@ -1,0 +1,206 @@
+"""What may not be loaded: all ranks say why, and nothing has changed on any of them."""
+
+import copy
+
+import pytest
+import torch
+from tiny_training import tiny_mlp
+from torch import nn
+from zero.ladder import STAGES, all_of, assert_same, everything, stage_0, stage_1, stage_2, stage_3, train, two_groups
+
+import tinydist
+from tinydist.zero import OptimizerStates, checkpoint
+from tinydist.zero.checkpoint_rules import CheckpointError
+
+RUNGS = [stage_0, *STAGES]
+
+
+def saved_states(stage=stage_3, steps=2, make=tiny_mlp, **options):
+    def program():
+        zero = stage(make(), **options)
+        train(zero, everything, steps)
+        return checkpoint.sharded(zero)
+
+    return tinydist.launch(program, 3, observe=False).results
+
+
+@pytest.fixture(scope="module")
+def good():
+    return saved_states()
+
+
+@pytest.fixture(scope="module")
+def a_step_later():
+    return saved_states(steps=3)
+
+
+def refused(states_of, rung=stage_1, make=tiny_mlp, ranks=2, **options):
+    """What all ranks say to ``states_of(rank)``."""
+
+    def program():
+        zero = rung(make(), **options)
+        train(zero, everything, steps=1)
+        before = all_of(zero)
+        with pytest.raises(CheckpointError) as caught:
+            checkpoint.load(zero, *states_of(torch.distributed.get_rank()))
+        assert_same(all_of(zero), before)
+        return str(caught.value)
+
+    said = tinydist.launch(program, ranks).results
+    assert said == [said[0]] * ranks and "load: nothing has been loaded, on any rank. Refused by rank" in said[0]
+    return said[0]
+
+
+def changed(states, rank, change):
+    states = copy.deepcopy(states)
+    change(states[rank])
+    return states
+
+
+def entry(state, name="0.weight"):
+    return state["parameters"][name]
+
+
+def vectors(state):
+    return entry(state)["vectors"]
+
+
+def test_shards_of_two_moments(good, a_step_later):
+    said = refused(lambda rank: [good[0], a_step_later[1], good[2]])
+    assert "those of ranks 0 and 1 are of different saves: step: 2 and 3" in said
+
+
+@pytest.mark.parametrize(
+    "which, given", [([0, 1], "[0, 1]"), ([0, 1, 1, 2], "[0, 1, 1, 2]"), ([2, 2, 1], "[1, 2, 2]"), ([], None)]
+)
+def test_each_state_is_given_once(good, which, given):
+    said = refused(lambda rank: [good[i] for i in which])
+    needed = f"3 saved, so the states of ranks 0 to 2 are needed, each once; given are those of {given}"
+    assert (needed if given else "no state was given") in said
+
+
+def test_another_optimizer(good):
+    said = refused(lambda rank: good, optimizer=torch.optim.SGD, lr=0.1)
+    assert "it was saved with AdamW, but the optimizer here is SGD" in said
+
+
+def test_shards_of_different_optimizers(good):
+    others = saved_states(optimizer=torch.optim.SGD, lr=0.1, momentum=0.9)
+    said = refused(lambda rank: [good[0], good[1], others[2]])
+    assert "those of ranks 0 and 2 are of different saves: optimizer: AdamW and SGD" in said
+
+
+def larger():
+    return nn.Sequential(*tiny_mlp(), nn.Linear(8, 8))
+
+
+def wider():
+    module = tiny_mlp()
+    module[4] = nn.Linear(16, 8, bias=False)
+    module[4].register_parameter("bias", nn.Parameter(torch.zeros(1)))
+    return module
+
+
+def half_frozen():
+    module = tiny_mlp()
+    module[0].requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize(
+    "saving, loading, reason",
+    [
+        (larger, tiny_mlp, "the module here has no 5.bias, 5.weight, which was saved"),
+        (tiny_mlp, larger, " is not in the state that is loaded"),
+        (tiny_mlp, wider, "4.bias has shape [1], but [8] was saved"),
+        (tiny_mlp, half_frozen, "is frozen here, but was trained in parameter group 0 when saved"),
+    ],
+)
+def test_the_states_of_another_module(saving, loading, reason, rung):
+    states = saved_states(make=saving)
+    assert reason in refused(lambda rank: states, rung, loading)
+
+
+def test_other_parameter_groups(good):
+    states = saved_states(stage=lambda module: stage_2(module, param_groups=two_groups(module)))
+    said = refused(lambda rank: states)
+    assert "it was saved with 2 parameter groups, but the optimizer here has 1" in said
+    states = saved_states(stage=lambda module: stage_2(module, param_groups=two_groups(module)[::-1]))
+    said = refused(lambda rank: states, lambda module: stage_1(module, param_groups=two_groups(module)))
+    assert "is trained in parameter group 1 here, but was trained in parameter group 0 when saved" in said
+
+
+def test_other_buffers():
+    def with_buffer(shape):
+        def make():
+            module = tiny_mlp()
+            module.register_buffer("scale", torch.ones(shape))
+            return module
+
+        return make
+
+    states = saved_states(make=with_buffer(2))
+    assert "the buffer scale has shape [3], but [2] was saved" in refused(lambda rank: states, make=with_buffer(3))
+    assert "has the buffers [], but ['scale'] were saved" in refused(lambda rank: states)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (
+            lambda s: vectors(s).pop("exp_avg"),
+            "0.weight must come with the vectors ['exp_avg', 'exp_avg_sq', 'weight']",
+        ),
+        (
+            lambda s: entry(s)["scalars"].clear(),
+            "0.weight must come with the scalars ['step'], but in the state of rank 1",
+        ),
+        (lambda s: s["parameters"].pop("2.bias"), "layout and parameters differ in the state of rank 1: 2.bias"),
+        (lambda s: vectors(s)["exp_avg"].fill_(NAN), "exp_avg of 0.weight has numbers that are not finite"),
+        (lambda s: vectors(s)["weight"][-1:].fill_(-torch.inf), "weight of 0.weight has numbers that are not finite"),
+        (lambda s: entry(s)["scalars"]["step"].fill_(7), "step of 0.weight is not the same in all states"),
+        (lambda s: entry(s).update(start=entry(s)["start"] + 1), "of 0.weight has 128 numbers; the first"),
+        (lambda s: longer(s, "exp_avg_sq"), "exp_avg_sq of 0.weight has 128 numbers"),
+        (lambda s: vectors(s).update(weight=vectors(s)["weight"].half()), "weight of 0.weight must be torch.float32"),
+        (lambda s: s.pop("step"), "a state must say its step, world, optimizer, options, layout, rank"),
+        (lambda s: s["options"][0].update(lr=0.5), "those of ranks 0 and 1 are of different saves: options"),
+        (lambda s: s["layout"]["0.weight"].update(shape=[8, 16]), "are of different saves: layout"),
+        (lambda s: s.update(parameters=None), "AttributeError"),
+    ],
+)
+def test_a_state_that_is_not_as_it_was_saved(good, change, reason, rung):
+    assert reason in refused(lambda rank: changed(good, 1, change), rung)
+
+
+def longer(state, key):
+    vectors(state)[key] = torch.cat([vectors(state)[key], torch.ones(3)])
+
+
+def test_a_rank_that_must_refuse_takes_the_others_with_it(good):
+    bad = changed(good, 0, lambda state: vectors(state)["weight"].fill_(NAN))
+    said = refused(lambda rank: bad if rank == 2 else good, stage_0, ranks=3)
+    assert said.endswith("Refused by rank 2: weight of 0.weight has numbers that are not finite")
+
+
+def test_ranks_that_are_given_different_saves(good, a_step_later):
+    said = refused(lambda rank: good if rank == 0 else a_step_later, stage_2, ranks=3)
+    assert said.endswith("Refused by ranks 1-2: what it is given is another checkpoint than rank 0's")
+
+
+def test_a_row_has_one_count_of_steps():
+    """A plain optimizer keeps one for each parameter, and none for what has had no gradient."""
+
+    def partly():
+        zero = stage_0(tiny_mlp())
+        zero.module[2:](torch.ones(2, 16)).sum().backward()
+        zero.step()
+        return checkpoint.sharded(zero)
+
+    states = tinydist.launch(partly, 1).results
+    said = refused(lambda rank: states, OptimizerStates)
+    assert "share a row here, but were saved with other vectors" in said
