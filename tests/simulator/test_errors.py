@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import sys
 import textwrap
 import threading
 import time
@@ -577,27 +576,6 @@ def test_an_exception_in_ddp():
     with pytest.raises(OwnError) as caught:
         tinydist.launch(trains, 3, spoil)
     assert caught.value.__notes__ == ["on rank 1 of 3"]
-
-
-@pytest.mark.parametrize("code", [None, 0])
-def test_leaving_with_success(code):
-    def program():
-        if dist.get_rank() == 1:
-            sys.exit(code)
-        return "returned"
-
-    assert tinydist.launch(program, 3).results == ["returned", None, "returned"]
-
-
-@pytest.mark.parametrize("code", [3, "no data"])
-def test_leaving_with_an_error(code):
-    def program():
-        if dist.get_rank() == 1:
-            sys.exit(code)
-        dist.barrier()
-
-    text = report(RuntimeError, program, 3)
-    assert "rank 1" in text and repr(code) in text
 
 
 def test_a_thread_that_a_rank_starts_cannot_communicate():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import warnings
 from functools import partial
 
@@ -17,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 import tinydist
+from tinydist.simulator.rank_state import RankStream
 
 
 def meet():
@@ -344,7 +346,7 @@ ENDS = {
     exception: ValueError,
     deadlock: RuntimeError,
     mismatch: RuntimeError,
-    interrupt: KeyboardInterrupt,
+    interrupt: RuntimeError,
 }
 
 
@@ -471,6 +473,41 @@ def test_a_progress_bar_shows_its_last_state(capsys):
     assert sorted(lines(capsys)) == [f"[rank {rank}] {text}" for rank in range(2) for text in ("done", "step 3")]
 
 
+@pytest.mark.parametrize("end", ["", "\r", "\n", "\r\n"])
+def test_a_progress_bar_that_returns_after_each_state(end, capsys):
+    def program():
+        for step in range(4):
+            print(f"step {step}", end="\r")
+        print("all", end=end)
+
+    tinydist.launch(program, 1)
+    assert lines(capsys) == ["[rank 0] all"]
+
+
+@pytest.mark.parametrize("update", ["\rstep", "step\r", "."])
+def test_an_update_costs_the_same_however_many_came_before(update):
+    def cheapest():
+        """Of some updates, since a list grows in leaps."""
+        costs = []
+        for _ in range(8):
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            stream.write(update)
+            costs.append(tracemalloc.get_traced_memory()[1] - before)
+        return min(costs)
+
+    stream = RankStream(0, "stdout", show=None)
+    stream.write(update)
+    tracemalloc.start()
+    try:
+        first = cheapest()
+        for _ in range(2000):
+            stream.write(update)
+        assert cheapest() <= first
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_progress_bar_of_tqdm(capsys):
     from tqdm import tqdm
 
@@ -557,6 +594,7 @@ def test_a_rank_computes_alone():
 import os
 import torch
 import tinydist
+from tinydist.simulator.rank_state import RankStream
 
 def threads_started():
     before = set(os.listdir("/proc/self/task"))

@@ -93,18 +93,33 @@ class RankStream(io.TextIOBase):
 
     def __init__(self, rank, name, show):
         self.rank, self.name, self.show = rank, name, show
-        self.line = ""
+        self.line = []  # what it says, in pieces
+        self.returned = False  # what comes next overwrites it
 
     def writable(self):
         return True
 
     def write(self, text):
-        *lines, self.line = (self.line + text).split("\n")
-        for line in lines:
-            # A progress bar writes one line over and over: its last state counts.
-            self.show(self.rank, self.name, line.rsplit("\r", 1)[-1])
+        line, *others = text.split("\n")
+        self._continue(line)
+        for line in others:
+            self._end_line()
+            self._continue(line)
         return len(text)
+
+    def _continue(self, text):
+        """A progress bar writes one line over and over: its last state counts."""
+        for number, state in enumerate(text.split("\r")):
+            self.returned |= number > 0
+            if state:
+                if self.returned:
+                    self.line, self.returned = [], False
+                self.line.append(state)
+
+    def _end_line(self):
+        self.show(self.rank, self.name, "".join(self.line))
+        self.line, self.returned = [], False
 
     def close_line(self):
         if self.line:
-            self.write("\n")
+            self._end_line()

@@ -12,6 +12,7 @@ from torch._subclasses import FakeTensorMode
 
 from . import torch_internals
 from .deadlock import explain
+from .endings import end_of
 from .matching import Group
 from .memory import purposes_known
 from .operators import Watcher
@@ -89,10 +90,7 @@ class Simulation:
                 if self.init:
                     group = self.process_group("0", range(self.ranks), rank, "default_pg")
                     torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)
-                return fn(*args)
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                raise RuntimeError(f"rank {rank} called sys.exit({end.code!r})") from None
+                return end_of(rank, fn, args)
         finally:
             torch_internals.forget_groups()
             self.states[rank].flush()
