@@ -262,9 +262,10 @@ def test_exceptions_of_all_ranks_are_one():
 
 def test_exception_that_cannot_be_sent():
     def fail():
-        class Locked(Exception):  # cannot travel at all
-            lock = threading.Lock()
+        class Locked(Exception):
+            pass
 
+        Locked.lock = threading.Lock()  # now it cannot travel at all
         raise Locked("first")
 
     with pytest.raises(RuntimeError, match="Locked: first") as caught:

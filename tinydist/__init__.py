@@ -26,7 +26,7 @@ if find_spec("torch"):  # without it, only the doctor works
     from .simulator.deadlock import DeadlockError
     from .simulator.matching import MismatchError
     from .simulator.memory import purpose
-    from .simulator.supervisor import StuckError
+    from .simulator.stuck import StuckError
 
     __all__ = ["DeadlockError", "MismatchError", "Run", "StuckError", "WorkerDied", "launch", "purpose"]
 

@@ -1,5 +1,6 @@
 """The front door: run one function on N ranks of any world."""
 
+import math
 import os
 from functools import cached_property
 
@@ -128,7 +129,7 @@ def launch(
                 fake=fake,
                 only=only,
             )
-            results = simulation.run(fn, args, patience=timeout or 60.0)
+            results = simulation.run(fn, args, patience=timeout or 60.0, limit=timeout or math.inf)
             return Run(results, backend, record, cluster)
         return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)
     except BaseException as error:

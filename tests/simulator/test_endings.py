@@ -66,7 +66,7 @@ def test_a_process_that_does_not_return():
     def end():
         raise KeyboardInterrupt
 
-    with pytest.raises(RuntimeError, match=r"^rank 1 raised KeyboardInterrupt$") as caught:
+    with pytest.raises(RuntimeError, match="rank 1 raised KeyboardInterrupt") as caught:
         tinydist.launch(leaving, 2, end, backend="gloo")
     assert "    raise KeyboardInterrupt\n" in caught.value.__notes__[1]
 

@@ -16,11 +16,11 @@ import torch.distributed as dist
 
 from ..launch import launch
 from ..simulator.deadlock import DeadlockError
-from ..simulator.supervisor import StuckError
+from ..simulator.stuck import StuckError
 from .errors import Left, TooSlow, Wrong, indented, words
 from .limit import TooLong, limit
 
-PATIENCE = 1.2  # seconds in which a rank neither computes nor communicates
+PATIENCE = 2.0  # seconds in which a rank does not communicate: more than LIMIT, which says it better
 LIMIT = 1.8  # seconds of computing: a case takes some hundredths
 DEADLINE = 10.0  # seconds for all cases
 SHOWN = 12  # lines of what the ranks printed

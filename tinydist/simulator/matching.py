@@ -159,6 +159,12 @@ class Group:
         receiver = message.peer if message.signature.name == "send" else message.owner
         return self.mailboxes.setdefault(receiver, Mailbox()).post(message)
 
+    def forget_tensors(self):
+        """Of calls that were never completed: a rank that does not end, and keeps the group, must not keep them."""
+        for collective in self.open.values():
+            collective.calls.clear()
+        self.open.clear(), self.mailboxes.clear()
+
 
 def ranks_in_words(ranks):
     """'rank 3', 'ranks 0-2, 5'."""

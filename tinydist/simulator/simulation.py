@@ -1,5 +1,6 @@
 """One run of a program on simulated ranks: scheduler, process groups and the ranks' own state, put together."""
 
+import math
 import os
 import random
 import sys
@@ -49,9 +50,9 @@ class Simulation:
         self.identity = {rank: rank for rank in range(ranks)}
         self.kernel_streams = {"stdout": sys.stdout, "stderr": sys.stderr}
 
-    def run(self, fn, args=(), patience=60.0):
+    def run(self, fn, args=(), patience=60.0, limit=math.inf):
         """What ``fn(*args)`` returned, by rank."""
-        supervisor = Supervisor(self.scheduler, explain=explain, patience=patience, pin=True)
+        supervisor = Supervisor(self.scheduler, explain=explain, patience=patience, limit=limit, pin=True)
         with supervisor.interruptible():
             return self._run(supervisor, fn, args)
 
@@ -74,6 +75,8 @@ class Simulation:
             kernel.enter()
             torch.set_num_threads(threads)
             random.setstate(drawn)
+            for group in self.groups.values():
+                group.forget_tensors()
             running.release()
 
     def wait(self, event):
@@ -92,8 +95,9 @@ class Simulation:
                     torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)
                 return end_of(rank, fn, args)
         finally:
-            torch_internals.forget_groups()
-            self.states[rank].flush()
+            if self.scheduler.running:  # else the run is over, and native code has let go of this rank only now
+                torch_internals.forget_groups()
+                self.states[rank].flush()
 
     def _watched(self, rank):
         return Watcher(self.record, rank) if self.record else nullcontext()
