@@ -2,6 +2,7 @@
 
 import math
 import os
+import warnings
 from functools import cached_property
 
 import torch
@@ -130,6 +131,8 @@ def launch(
                 only=only,
             )
             results = simulation.run(fn, args, patience=timeout or 60.0, limit=timeout or math.inf)
+            if simulation.unfinished:
+                warnings.warn(f"launch: {simulation.unfinished}", RuntimeWarning, stacklevel=2)
             return Run(results, backend, record, cluster)
         return Run(processes.run(fn, ranks, args, backend=backend, seed=seed, timeout=timeout, init=init), backend)
     except BaseException as error:

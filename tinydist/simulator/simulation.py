@@ -11,7 +11,7 @@ from contextlib import nullcontext
 import torch
 from torch._subclasses import FakeTensorMode
 
-from . import torch_internals
+from . import torch_internals, unfinished
 from .deadlock import explain
 from .endings import end_of
 from .matching import Group
@@ -37,7 +37,7 @@ class Simulation:
     def __init__(self, ranks, *, seed=0, schedule="fifo", init=True, per_node=None, record=None, fake=False, only=None):
         self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
         self.per_node = per_node or ranks
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True) if fake else None
+        self.fake = fake
         self.present = range(ranks) if only is None else sorted(set(only))
         self.scheduler = Scheduler(
             self.present,
@@ -51,7 +51,7 @@ class Simulation:
         self.kernel_streams = {"stdout": sys.stdout, "stderr": sys.stderr}
 
     def run(self, fn, args=(), patience=60.0, limit=math.inf):
-        """What ``fn(*args)`` returned, by rank."""
+        """What ``fn(*args)`` returned, by rank. ``unfinished`` then says which calls were never completed."""
         supervisor = Supervisor(self.scheduler, explain=explain, patience=patience, limit=limit, pin=True)
         with supervisor.interruptible():
             return self._run(supervisor, fn, args)
@@ -67,8 +67,12 @@ class Simulation:
                 warnings.catch_warnings(),
                 purposes_known(self._ledger) if self.record else nullcontext(),
             ):
+                if self.record:
+                    torch_internals.load_for_modes()
+                self.without_data = FakeTensorMode(allow_non_fake_inputs=True) if self.fake else nullcontext()
                 random.seed(self.seed)  # functions that the kernel imported from random draw from its generator
                 results = supervisor.run(lambda rank: self._live(rank, fn, args))
+                self.unfinished = unfinished.report(self.groups.values())
                 by_rank = dict(zip(self.present, results, strict=True))
                 return [by_rank.get(rank) for rank in range(self.ranks)]
         finally:
@@ -89,7 +93,7 @@ class Simulation:
         # As torchrun does. OpenMP counts for each thread, so each rank says it: two on one processor would spin.
         torch.set_num_threads(1)
         try:
-            with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
+            with torch.autograd.set_multithreading_enabled(False), self.without_data, self._watched(rank):
                 if self.init:
                     group = self.process_group("0", range(self.ranks), rank, "default_pg")
                     torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)
