@@ -281,7 +281,8 @@ def kernel_state():
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
         "threads": torch.get_num_threads(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "deterministic": torch.get_deterministic_debug_mode(),
+        "places": (os.getcwd(), list(sys.path)),
         "filters": list(warnings.filters),
         "showwarning": warnings.showwarning,
         "environment": dict(os.environ),
@@ -307,6 +308,9 @@ def disturbs(then):
     torch.set_grad_enabled(False)
     torch.set_num_threads(2)
     warnings.simplefilter("ignore")
+    torch.use_deterministic_algorithms(True)
+    os.chdir("/")
+    sys.path.append("/")
     os.environ["DISTURBED"] = "yes"
     os.environ.pop("PATH", None)
     sys.stdout = io.StringIO()
@@ -341,20 +345,35 @@ def interrupt():
     meet()
 
 
+def leaving():
+    if dist.get_rank() == 1:
+        sys.exit(3)
+    meet()
+
+
+def stuck():
+    while dist.get_rank() == 1:
+        time.sleep(0.001)
+    meet()
+
+
 ENDS = {
     nothing: None,
+    leaving: RuntimeError,
+    stuck: tinydist.StuckError,
     exception: ValueError,
     deadlock: RuntimeError,
     mismatch: RuntimeError,
     interrupt: RuntimeError,
 }
+TIMEOUTS = {stuck: 0.2}
 
 
 @pytest.mark.parametrize("then", ENDS, ids=lambda then: then.__name__)
 def test_the_kernel_is_as_it_was(then):
     before = kernel_state()
     with pytest.raises(ENDS[then]) if ENDS[then] else contextlib.nullcontext():
-        tinydist.launch(disturbs, 3, then)
+        tinydist.launch(disturbs, 3, then, timeout=TIMEOUTS.get(then))
     after = kernel_state()
     assert {name: value for name, value in after.items() if value != before[name]} == {}
 
@@ -396,7 +415,7 @@ def own_group(tmp_path):
 def test_the_kernels_own_process_group_works_on(own_group, then):
     subgroup = dist.new_group([0])
     with pytest.raises(ENDS[then]) if ENDS[then] else contextlib.nullcontext():
-        tinydist.launch(disturbs, 3, then)
+        tinydist.launch(disturbs, 3, then, timeout=TIMEOUTS.get(then))
     assert (dist.get_backend(), dist.get_rank(), dist.get_world_size()) == ("gloo", 0, 1)
     assert dist.group.WORLD is own_group
     for group in (None, subgroup, dist.new_group([0])):

@@ -48,6 +48,25 @@ class State:
         sys.stdout, sys.stderr = self.stdout, self.stderr
 
 
+class KernelState(State):
+    """The kernel's, and what else a program can change for the process: all ranks share it, as long as they run."""
+
+    def __init__(self):
+        super().__init__()
+        self.threads, self.drawn = torch.get_num_threads(), random.getstate()
+        self.folder, self.path = os.getcwd(), list(sys.path)
+        self.determinism = torch.get_deterministic_debug_mode()
+
+    def restore(self):
+        self.enter()
+        random.setstate(self.drawn)
+        torch.set_num_threads(self.threads)
+        os.chdir(self.folder)
+        sys.path[:] = self.path
+        if torch.get_deterministic_debug_mode() != self.determinism:
+            torch.set_deterministic_debug_mode(self.determinism)
+
+
 class RankState(State):
     """What a fresh process finds. ``show(rank, stream, line)`` is given each line that the rank prints."""
 

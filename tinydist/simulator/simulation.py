@@ -18,7 +18,7 @@ from .matching import Group
 from .memory import purposes_known
 from .operators import Watcher
 from .process_group import SimulatedProcessGroup
-from .rank_state import RankState, State
+from .rank_state import KernelState, RankState
 from .scheduler import Scheduler
 from .store import SharedStore
 from .supervisor import Supervisor
@@ -57,7 +57,7 @@ class Simulation:
             return self._run(supervisor, fn, args)
 
     def _run(self, supervisor, fn, args):
-        kernel, threads, drawn = State(), torch.get_num_threads(), random.getstate()
+        kernel = KernelState()
         self.states = {rank: RankState(rank, self.ranks, self.per_node, self.seed, self._show) for rank in self.present}
         if not running.acquire(blocking=False):
             raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
@@ -76,9 +76,7 @@ class Simulation:
                 by_rank = dict(zip(self.present, results, strict=True))
                 return [by_rank.get(rank) for rank in range(self.ranks)]
         finally:
-            kernel.enter()
-            torch.set_num_threads(threads)
-            random.setstate(drawn)
+            kernel.restore()
             for group in self.groups.values():
                 group.forget_tensors()
             running.release()
