@@ -85,8 +85,9 @@ def launch(
     "simulated" becomes "nccl" where there are GPUs and "gloo" elsewhere.
 
     seed:      every rank's random generators start from it.
-    timeout:   seconds. For processes, of the whole run (None: no limit). For simulated ranks, how long one may neither
-               compute nor communicate while it keeps the others from running (None: 60).
+    timeout:   seconds. For processes, of the whole call, their start included (None: no limit). For simulated ranks, how
+               long one may keep the others from running: doing nothing, or computing without communicating, which
+               counts on the processor's clock (None: 60 for doing nothing, no limit for computing).
     init:      False for a program that calls ``init_process_group`` itself.
 
     Of simulated ranks alone:
@@ -99,8 +100,14 @@ def launch(
     fake:      tensors have shapes but no data, so they take no memory.
     only:      with ``fake``, the ranks to run; the others are taken to do the same, and return None.
 
-    Raises what the first failing rank raised, with the rank in a note; ``DeadlockError`` and ``MismatchError`` on
-    simulated ranks; ``ValueError`` for arguments that make no world.
+    Raises what the first failing rank raised, with the rank in a note; ``RuntimeError`` where that is
+    KeyboardInterrupt, GeneratorExit or sys.exit with an error (sys.exit(0) returns None); ``TimeoutError`` and
+    ``WorkerDied`` on processes; ``DeadlockError``, ``MismatchError`` and ``StuckError`` on simulated ranks;
+    ``ValueError`` for arguments that make no world. KeyboardInterrupt has a note of where the ranks were. Simulated
+    ranks that end well are followed by a ``RuntimeWarning`` if they leave calls that were never completed.
+
+    However a run ends, all ranks are gone but one that native code keeps, which ends when it returns; the kernel is as
+    it was, and the next launch works.
     """
     backend = backend or os.environ.get("TINYDIST_BACKEND", "simulated")
     if backend not in BACKENDS:
