@@ -85,8 +85,8 @@ def launch(
     "simulated" becomes "nccl" where there are GPUs and "gloo" elsewhere.
 
     seed:      every rank's random generators start from it.
-    timeout:   seconds. For processes, of the whole call, their start included (None: no limit). For simulated ranks, how
-               long one may keep the others from running: doing nothing, or computing without communicating, which
+    timeout:   seconds. For processes, of the whole call, their start included (None: no limit). For simulated ranks,
+               how long one may keep the others from running: doing nothing, or computing without communicating, which
                counts on the processor's clock (None: 60 for doing nothing, no limit for computing).
     init:      False for a program that calls ``init_process_group`` itself.
 

@@ -171,6 +171,8 @@ class Call:
     def standing(self):
         """Where the ranks are that have not replied: lines."""
         late = self.late()
+        if self.awaited == "ready":
+            return [f"  {ranks_in_words(late)}: starting"]
         for rank in late:
             pool.tell(rank, "where")
         deadline = time.monotonic() + ANSWER

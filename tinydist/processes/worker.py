@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 import warnings
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from traceback import TracebackException
 
 import cloudpickle
@@ -124,16 +124,21 @@ def pack_result(fn, result):
 
 def pack_error(error):
     """The error and its story, without source lines: the kernel, which has those of its cells, adds them."""
+    for told in (error, Remade(error)):
+        if packed := with_story(error, told):
+            return packed
+    words = "".join(TracebackException.from_exception(error).format_exception_only()).strip()
+    told = RuntimeError(words).with_traceback(error.__traceback__)
+    return with_story(told, told)
+
+
+def with_story(error, told):
+    """``told`` and the story of ``error`` as bytes; None if they would not arrive."""
     story = TracebackException(type(error), error, learners_traceback(error), lookup_lines=False)
-    told = RuntimeError("".join(story.format_exception_only()).strip())
-    return cloudpickle.dumps((next(filter(arrives, (error, Remade(error), told))), story))
-
-
-def arrives(error):
-    try:
-        return bool(cloudpickle.loads(cloudpickle.dumps(error)))
-    except Exception:
-        return False
+    with suppress(Exception):
+        packed = cloudpickle.dumps((told, story))
+        cloudpickle.loads(packed)
+        return packed
 
 
 class Remade:

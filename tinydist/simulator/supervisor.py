@@ -47,8 +47,9 @@ class Supervisor:
             self._listen()
             return [task.result for task in scheduler.tasks]
         except KeyboardInterrupt as pressed:
-            if scheduler.running and (frame := frame_of(scheduler.running.thread)):
-                pressed.add_note(f"rank {scheduler.running.rank} was running\n  at {site_of(frame)}")
+            task = scheduler.running
+            if task and not task.parked and (frame := frame_of(task.thread)):
+                pressed.add_note(f"rank {task.rank} was running\n  at {site_of(frame)}")
             raise
         finally:
             self._unwind()
