@@ -24,8 +24,7 @@ MOMENT = 0.2  # seconds in which a rank that is not in native code has stopped
 
 class Supervisor:
     """``explain(tasks)`` gives the exception for when no rank can run. ``pin`` keeps all threads on one processor,
-    where passing the baton is faster (Linux). ``patience`` and ``limit``: see ``Hold``.
-    """
+    where passing the baton is faster (Linux). ``patience`` and ``limit``: see ``Hold``."""
 
     def __init__(self, scheduler, *, explain, patience=60.0, limit=math.inf, pin=False):
         self.scheduler, self.explain, self.pin = scheduler, explain, pin

@@ -12,5 +12,7 @@ SHOWN = 8  # calls
 def report(groups):
     """Words on the calls of ``groups`` that were never completed; None where there are none."""
     calls = told([call for group in groups for call in group.unfinished()], "issued", "issued")
+    if not calls:
+        return None
     more = [f"  and {len(calls) - SHOWN} more"] if len(calls) > SHOWN else []
-    return calls and "\n".join(["all ranks have ended, but these calls have moved nothing:", *calls[:SHOWN], *more])
+    return "\n".join(["all ranks have ended, but these calls have moved nothing:", *calls[:SHOWN], *more])
