@@ -7,6 +7,7 @@ each case once, when a property first asks for it, so that all properties are ju
 import contextlib
 import io
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -54,7 +55,8 @@ class Trial:
         self.arguments, self.returned = (), ()
         printed = io.StringIO()
         try:
-            with contextlib.redirect_stdout(printed), limit(LIMIT) as computing:
+            with contextlib.redirect_stdout(printed), limit(LIMIT) as computing, warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "launch: all ranks have ended")  # the verdict says it better
                 self.run = launch(
                     self._program, case.ranks, computing, backend="simulated", timeout=PATIENCE, **case.how
                 )
