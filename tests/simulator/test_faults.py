@@ -133,7 +133,7 @@ def run(program, fault=None):
 
 def sleeps():
     while True:
-        time.sleep(0.001)
+        time.sleep(0.01)
 
 
 def computes():

@@ -353,7 +353,7 @@ def leaving():
 
 def stuck():
     while dist.get_rank() == 1:
-        time.sleep(0.001)
+        time.sleep(0.01)
     meet()
 
 

@@ -77,7 +77,7 @@ def test_a_rank_that_native_code_lets_go_late_leaves_the_kernels_groups_alone(na
 def test_with_a_small_timeout_all_ranks_are_stopped():
     def program():
         while dist.get_rank() == 2:
-            time.sleep(0.001)
+            time.sleep(0.01)
         dist.barrier()
 
     with pytest.raises(StuckError, match="rank 2"):

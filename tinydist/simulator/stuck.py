@@ -6,7 +6,7 @@ import traceback
 from .call_sites import site_of
 from .stopping import frame_of, importing
 
-BUSY = 0.05  # of the time: who has the processor for less does not compute
+BUSY = 0.02  # of the time: who has the processor for less, also on a busy machine, does not compute
 
 
 class StuckError(RuntimeError):

@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-from .call_sites import site_of
+from .call_sites import LIBRARIES, site_of
 from .scheduler import DEADLOCK, ENDED, Abort
 from .stopping import frame_of, raise_in
 from .stuck import Hold
@@ -46,9 +46,7 @@ class Supervisor:
             self._listen()
             return [task.result for task in scheduler.tasks]
         except KeyboardInterrupt as pressed:
-            task = scheduler.running
-            if task and not task.parked and (frame := frame_of(task.thread)):
-                pressed.add_note(f"rank {task.rank} was running\n  at {site_of(frame)}")
+            self._note_line(pressed)
             raise
         finally:
             self._unwind()
@@ -68,6 +66,14 @@ class Supervisor:
             if isinstance(notice, BaseException):
                 raise notice
             notice()
+
+    def _note_line(self, pressed):
+        """Note which rank was running and its line, if it has come to one."""
+        task = self.scheduler.running
+        frame = task and frame_of(task.thread)
+        site = frame and site_of(frame)
+        if site and not site.code.co_filename.startswith(LIBRARIES):
+            pressed.add_note(f"rank {task.rank} was running\n  at {site}")
 
     @contextmanager
     def interruptible(self):
