@@ -10,6 +10,7 @@ import time
 import warnings
 
 import numpy
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -104,6 +105,23 @@ def test_the_user_chooses_the_interface(monkeypatch):
     assert run(chosen, 1) == [LOOPBACK.get(sys.platform)]
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "other")
     assert run(chosen, 1, init=False) == ["other"]
+
+
+@pytest.mark.skipif(sys.platform not in LOOPBACK, reason="gloo chooses its interface itself")
+@pytest.mark.parametrize("init", [True, False])
+def test_only_this_machine_can_reach_the_ranks(init):
+    def listening(pid):
+        return {at.laddr for at in psutil.Process(pid).net_connections("tcp") if at.status == psutil.CONN_LISTEN}
+
+    def addresses(kernel):
+        if not init:
+            dist.init_process_group("gloo")
+        dist.all_reduce(torch.ones(1), group=dist.new_group([0, 1]))
+        port = int(os.environ["MASTER_PORT"])
+        return {at.ip for at in listening(os.getpid())}, {at.ip for at in listening(kernel) if at.port == port}
+
+    store = set() if init else {"127.0.0.1"}
+    assert run(addresses, 2, (os.getpid(),), init=init) == [({"127.0.0.1"}, store)] * 2
 
 
 # What is printed
@@ -254,16 +272,16 @@ def test_exceptions_of_all_ranks_are_one():
 
 
 def test_exception_that_cannot_be_sent():
-    class Demanding(Exception):
-        def __init__(self, one, two):
-            super().__init__(one)
-
     def fail():
-        raise Demanding("first", "second")
+        class Locked(Exception):
+            pass
 
-    with pytest.raises(RuntimeError, match="Demanding: first") as caught:
+        Locked.lock = threading.Lock()  # now it cannot travel at all
+        raise Locked("first")
+
+    with pytest.raises(RuntimeError, match="Locked: first") as caught:
         run(fail, 1)
-    assert 'raise Demanding("first", "second")' in caught.value.__notes__[1]
+    assert 'raise Locked("first")' in caught.value.__notes__[1]
 
 
 def test_killed_worker(capsys):
@@ -330,6 +348,25 @@ def test_timeout_while_the_group_is_made():
         run(join, 2, init=False, timeout=0.5)
 
 
+def test_timeout_covers_a_worker_that_reads_nothing():
+    rank_on_all()
+    workers = pids()
+    os.kill(workers[1], signal.SIGSTOP)  # as Ctrl-Z does
+    with pytest.raises(TimeoutError) as caught:
+        run(lambda more_than_a_pipe_holds: None, 2, (torch.zeros(1 << 20),), timeout=0.5)
+    assert "  rank 1 is in native code, or stopped: it does not answer" in str(caught.value).splitlines()
+    assert all(is_gone(pid) for pid in workers)
+    assert rank_on_all() == [0, 1]
+
+
+def test_timeout_covers_the_start():
+    pool.stop()
+    with pytest.raises(TimeoutError) as caught:
+        run(rank_on_all, 2, timeout=0)
+    assert str(caught.value) == "launch: 2 of 2 ranks did not start in 0 s\n  ranks 0-1: starting"
+    assert pool.workers == []
+
+
 def test_interrupt():
     def interrupt(kernel):
         if dist.get_rank() == 1:
@@ -338,8 +375,10 @@ def test_interrupt():
 
     rank_on_all()
     workers = pids()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         run(interrupt, 2, (os.getpid(),))
+    (note,) = caught.value.__notes__
+    assert "rank 1 is in no call of torch.distributed\n    at " in note and "time.sleep(1000)" in note
     assert all(is_gone(pid) for pid in workers)
     assert rank_on_all() == [0, 1]
 

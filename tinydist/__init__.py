@@ -32,7 +32,7 @@ if find_spec("torch"):  # without it, only the doctor works
         from .simulator.deadlock import DeadlockError
         from .simulator.matching import MismatchError
         from .simulator.memory import purpose
-        from .simulator.supervisor import StuckError
+        from .simulator.stuck import StuckError
         from .simulator.trace import Shown
 
     __all__ = ["DeadlockError", "MismatchError", "Run", "StuckError", "WorkerDied", "launch", "purpose"]

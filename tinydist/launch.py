@@ -1,7 +1,9 @@
 """The front door: run one function on N ranks of any world."""
 
 import itertools
+import math
 import os
+import warnings
 from datetime import timedelta
 from functools import cache, cached_property
 
@@ -89,10 +91,11 @@ def launch(
     "simulated" becomes "nccl" where there are GPUs and "gloo" elsewhere.
 
     seed:      every rank's random generators start from it.
-    timeout:   seconds. For processes, of the whole run (None: no limit). For simulated ranks, how long one may neither
-               compute nor communicate while it keeps the others from running (None: 60). Under torchrun, how long a
-               rank waits for the others in one operation, as in ``init_process_group`` (None: torch's default); where
-               the program calls that itself, it says so there.
+    timeout:   seconds. For processes, of the whole call, their start included (None: no limit). For simulated ranks,
+               how long one may keep the others from running: doing nothing, or computing without communicating, which
+               counts on the processor's clock (None: 60 for doing nothing, no limit for computing). Under torchrun, how
+               long a rank waits for the others in one operation, as in ``init_process_group`` (None: torch's default);
+               where the program calls that itself, it says so there.
     init:      False for a program that calls ``init_process_group`` itself.
     observe:   record operators, memory and communication, for ``run.trace`` and what follows from it. Processes are
                never observed.
@@ -107,9 +110,16 @@ def launch(
     fake:      tensors have shapes but no data, so they take no memory.
     only:      with ``fake``, the ranks to run; the others are taken to do the same, and return None.
 
-    Raises what the first failing rank raised, with the rank in a note; ``DeadlockError`` and ``MismatchError`` on
-    simulated ranks; ``ValueError`` for options that make no world (options.py has the rule of each), also for more
-    ranks than there are threads and memory for; ``TypeError`` for a program that cannot be launched.
+    Raises what the first failing rank raised, with the rank in a note; ``RuntimeError`` where that is
+    KeyboardInterrupt, GeneratorExit or sys.exit with an error (sys.exit(0) returns None); ``TimeoutError`` and
+    ``WorkerDied`` on processes; ``DeadlockError``, ``MismatchError`` and ``StuckError`` on simulated ranks;
+    ``ValueError`` for options that make no world (options.py has the rule of each), also for more ranks than there are
+    threads and memory for; ``TypeError`` for a program that cannot be launched. KeyboardInterrupt has a note of where
+    the ranks were. Simulated ranks that end well are followed by a ``RuntimeWarning`` if they leave calls that were
+    never completed.
+
+    However a run ends, all ranks are gone but one that native code keeps, which ends when it returns; the kernel is as
+    it was, and the next launch works.
     """
     try:
         check_program(fn, (ranks, *args), unknown)
@@ -131,7 +141,7 @@ def launch(
         check_room(asked)
         return (simulate if asked.backend == "simulated" else run_processes)(fn, args, asked)
     except BaseException as error:
-        if TWICE in str(error):
+        if isinstance(error, ValueError) and TWICE in str(error):
             error.add_note("launch has made the default process group already: init=False leaves it to the program")
         error.__traceback__ = learners_traceback(error)
         raise
@@ -151,7 +161,10 @@ def simulate(fn, args, asked):
         fake=asked.fake,
         only=asked.only,
     )
-    return Run(simulation.run(fn, args, patience=asked.timeout or 60.0), asked.backend, record, cluster)
+    results = simulation.run(fn, args, patience=asked.timeout or 60.0, limit=asked.timeout or math.inf)
+    if simulation.unfinished:
+        warnings.warn(f"launch: {simulation.unfinished}", RuntimeWarning, stacklevel=3)
+    return Run(results, asked.backend, record, cluster)
 
 
 def run_processes(fn, args, asked):

@@ -1,12 +1,14 @@
 """What an answer raised, in words that say what to mend."""
 
+import sys
+
 import pytest
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.errors import EMPTY_BATCH, UNWRITTEN, words
+from tinydist.lab.errors import EMPTY_BATCH, LOOP, UNWRITTEN, words
 from tinydist.lab.ranks import Case, Trial
-from tinydist.simulator.supervisor import StuckError
+from tinydist.simulator.stuck import StuckError
 
 
 def raised(answer):
@@ -28,6 +30,11 @@ def test_a_size_that_nobody_has_sent(size):
 
 
 def test_a_rank_that_does_nothing():
-    error = StuckError("rank 3 has held the baton for 1.5 s without computing or communicating: it sleeps")
+    error = StuckError(3, 1.5, False, sys._getframe())
     expected = "rank 3 does nothing for 1.5 s. It sleeps, or waits for something that is no message."
     assert words(error) == expected
+
+
+def test_a_rank_that_computes_without_end():
+    text = words(StuckError(3, 1.5, True, sys._getframe()))
+    assert text.startswith("it does not end: rank 3, at ") and text.endswith(f"\n{LOOP}")

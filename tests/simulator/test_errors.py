@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import sys
 import textwrap
 import threading
 import time
@@ -579,27 +578,6 @@ def test_an_exception_in_ddp():
     assert caught.value.__notes__ == ["on rank 1 of 3"]
 
 
-@pytest.mark.parametrize("code", [None, 0])
-def test_leaving_with_success(code):
-    def program():
-        if dist.get_rank() == 1:
-            sys.exit(code)
-        return "returned"
-
-    assert tinydist.launch(program, 3).results == ["returned", None, "returned"]
-
-
-@pytest.mark.parametrize("code", [3, "no data"])
-def test_leaving_with_an_error(code):
-    def program():
-        if dist.get_rank() == 1:
-            sys.exit(code)
-        dist.barrier()
-
-    text = report(RuntimeError, program, 3)
-    assert "rank 1" in text and repr(code) in text
-
-
 def test_a_thread_that_a_rank_starts_cannot_communicate():
     def program():
         errors = []
@@ -626,7 +604,8 @@ def left_behind():
         work.wait()
         return dist.group.WORLD, work, dist.irecv(torch.zeros(1), 1 - dist.get_rank())
 
-    return tinydist.launch(program, 2).results[0]
+    with pytest.warns(RuntimeWarning, match="ranks 0-1 issued recv"):
+        return tinydist.launch(program, 2).results[0]
 
 
 @pytest.mark.parametrize("later", [lambda use: use(), lambda use: tinydist.launch(use, 2)], ids=["kernel", "launch"])

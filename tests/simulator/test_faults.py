@@ -6,7 +6,9 @@ one rank, somebody must be left waiting for that rank, or stand opposite a call 
 """
 
 import re
+import sys
 import threading
+import time
 from random import Random
 from typing import NamedTuple
 
@@ -15,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 import tinydist
+from tinydist import StuckError
 from tinydist.simulator.deadlock import DeadlockError
 from tinydist.simulator.matching import MismatchError
 
@@ -111,6 +114,8 @@ def run(program, fault=None):
                 return received
             if fault.kind == "raises":
                 raise Planted(program.world)
+            if fault.kind in ENDS:
+                ENDS[fault.kind]()
             if fault.kind == "skips a call":
                 continue
             step = fault.instead
@@ -123,6 +128,41 @@ def run(program, fault=None):
     return {number: [tensor.tolist() for tensor in tensors] for number, tensors in received.items()}
 
 
+# Faults that are no calls of torch.distributed.
+
+
+def sleeps():
+    while True:
+        time.sleep(0.01)
+
+
+def computes():
+    while True:
+        pass
+
+
+def interrupts():
+    raise KeyboardInterrupt
+
+
+def fails_while_it_is_freed():
+    class Fails:
+        def __del__(self):
+            raise Planted
+
+    Fails()
+
+
+def starts_a_thread_that_never_ends():
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+HARMLESS = {end.__name__: end for end in (fails_while_it_is_freed, starts_a_thread_that_never_ends)}
+STUCK = {end.__name__: end for end in (sleeps, computes)}
+LEAVES = {"exits": lambda: sys.exit(3), "interrupts": interrupts}
+ENDS = {**HARMLESS, **STUCK, **LEAVES, "leaves": sys.exit}
+
+
 # Making them.
 
 ANY = (*COLLECTIVES, "message")
@@ -130,6 +170,7 @@ WITH_DATA = tuple(name for name in ANY if name != "barrier")
 FAULTS = {  # kind -> the steps in which it can be
     "skips a call": ANY,
     "returns early": ANY,
+    "leaves": ANY,
     "raises": ANY,
     "other operation": ANY,
     "other shape": WITH_DATA,
@@ -174,6 +215,11 @@ def faulty_program(random, kind):
     step = program.steps[number]
     rank = random.choice(step.ranks)
     return program, Fault(kind, number, rank, altered(random, kind, step, rank, program.groups[0]))
+
+
+def a_fault(random, kind, program):
+    number = random.randrange(len(program.steps))
+    return Fault(kind, number, random.choice(program.steps[number].ranks), program.steps[number])
 
 
 def altered(random, kind, step, rank, world):
@@ -231,6 +277,31 @@ def test_a_mistake_is_reported_and_the_rank_that_made_it_is_named(kind):
             tinydist.launch(run, program.world, program, fault, **schedule(random))
         assert names(caught.value, fault.rank), f"case {case}: rank {fault.rank} is not to blame in: {caught.value}"
         assert (kind == "raises") == (caught.type is Planted)
+        assert rank_threads() == []
+
+
+@pytest.mark.parametrize("kind", STUCK | LEAVES)
+def test_a_rank_that_does_not_go_on_is_named_and_leaves_nothing_behind(kind):
+    for case in range(3):
+        random = Random(f"{kind} {case}")
+        program = right_program(random)
+        results = tinydist.launch(run, program.world, program).results
+        fault = a_fault(random, kind, program)
+        with pytest.raises(StuckError if kind in STUCK else RuntimeError, match=f"^rank {fault.rank} "):
+            tinydist.launch(run, program.world, program, fault, timeout=0.1, **schedule(random))
+        assert rank_threads() == []
+        assert tinydist.launch(run, program.world, program).results == results
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_what_is_no_failure_changes_nothing(kind):
+    for case in range(10):
+        random = Random(f"{kind} {case}")
+        program = right_program(random)
+        results = tinydist.launch(run, program.world, program).results
+        fault = a_fault(random, kind, program)
+        assert tinydist.launch(run, program.world, program, fault, **schedule(random)).results == results
         assert rank_threads() == []
 
 

@@ -161,11 +161,16 @@ STOPPED = {
 }
 
 
+def plain(error):
+    return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error["traceback"]))
+
+
 @pytest.mark.parametrize("where", STOPPED)
 def test_stop(kernel, where):
     code = textwrap.dedent(STOPPED[where]) + "\ntinydist.launch(program, 4)"
     out, err, error = kernel.run(code, interrupt_at="begun")
     assert error["ename"] == "KeyboardInterrupt"
+    assert re.search(r"rank \d was running\n  at Cell In\s?\[\d+\], line \d+, in ", plain(error))
     assert re.fullmatch(r"\[rank [01]\] begun\n", out) and err == ""
 
 
@@ -231,7 +236,7 @@ def test_an_exception_shows_the_cell_and_no_machinery(kernel):
 
         tinydist.launch(fails, 4)
         """)
-    text = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error["traceback"]))
+    text = plain(error)
     assert error["ename"] == "ZeroDivisionError"
     assert "return 1 / (dist.get_rank() - 1)" in text and "on rank 1 of 4" in text
     assert "scheduler.py" not in text and "simulation.py" not in text

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import warnings
 from functools import partial
 
@@ -17,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 import tinydist
+from tinydist.simulator.rank_state import RankStream
 
 
 def meet():
@@ -279,7 +281,8 @@ def kernel_state():
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
         "threads": torch.get_num_threads(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "deterministic": torch.get_deterministic_debug_mode(),
+        "places": (os.getcwd(), list(sys.path)),
         "filters": list(warnings.filters),
         "showwarning": warnings.showwarning,
         "environment": dict(os.environ),
@@ -305,6 +308,9 @@ def disturbs(then):
     torch.set_grad_enabled(False)
     torch.set_num_threads(2)
     warnings.simplefilter("ignore")
+    torch.use_deterministic_algorithms(True)
+    os.chdir("/")
+    sys.path.append("/")
     os.environ["DISTURBED"] = "yes"
     os.environ.pop("PATH", None)
     sys.stdout = io.StringIO()
@@ -339,20 +345,35 @@ def interrupt():
     meet()
 
 
+def leaving():
+    if dist.get_rank() == 1:
+        sys.exit(3)
+    meet()
+
+
+def stuck():
+    while dist.get_rank() == 1:
+        time.sleep(0.01)
+    meet()
+
+
 ENDS = {
     nothing: None,
+    leaving: RuntimeError,
+    stuck: tinydist.StuckError,
     exception: ValueError,
     deadlock: RuntimeError,
     mismatch: RuntimeError,
-    interrupt: KeyboardInterrupt,
+    interrupt: RuntimeError,
 }
+TIMEOUTS = {stuck: 0.2}
 
 
 @pytest.mark.parametrize("then", ENDS, ids=lambda then: then.__name__)
 def test_the_kernel_is_as_it_was(then):
     before = kernel_state()
     with pytest.raises(ENDS[then]) if ENDS[then] else contextlib.nullcontext():
-        tinydist.launch(disturbs, 3, then)
+        tinydist.launch(disturbs, 3, then, timeout=TIMEOUTS.get(then))
     after = kernel_state()
     assert {name: value for name, value in after.items() if value != before[name]} == {}
 
@@ -394,7 +415,7 @@ def own_group(tmp_path):
 def test_the_kernels_own_process_group_works_on(own_group, then):
     subgroup = dist.new_group([0])
     with pytest.raises(ENDS[then]) if ENDS[then] else contextlib.nullcontext():
-        tinydist.launch(disturbs, 3, then)
+        tinydist.launch(disturbs, 3, then, timeout=TIMEOUTS.get(then))
     assert (dist.get_backend(), dist.get_rank(), dist.get_world_size()) == ("gloo", 0, 1)
     assert dist.group.WORLD is own_group
     for group in (None, subgroup, dist.new_group([0])):
@@ -469,6 +490,41 @@ def test_a_progress_bar_shows_its_last_state(capsys):
 
     tinydist.launch(program, 2)
     assert sorted(lines(capsys)) == [f"[rank {rank}] {text}" for rank in range(2) for text in ("done", "step 3")]
+
+
+@pytest.mark.parametrize("end", ["", "\r", "\n", "\r\n"])
+def test_a_progress_bar_that_returns_after_each_state(end, capsys):
+    def program():
+        for step in range(4):
+            print(f"step {step}", end="\r")
+        print("all", end=end)
+
+    tinydist.launch(program, 1)
+    assert lines(capsys) == ["[rank 0] all"]
+
+
+@pytest.mark.parametrize("update", ["\rstep", "step\r", "."])
+def test_an_update_costs_the_same_however_many_came_before(update):
+    def cheapest():
+        """Of some updates, since a list grows in leaps."""
+        costs = []
+        for _ in range(8):
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            stream.write(update)
+            costs.append(tracemalloc.get_traced_memory()[1] - before)
+        return min(costs)
+
+    stream = RankStream(0, "stdout", show=None)
+    stream.write(update)
+    tracemalloc.start()
+    try:
+        first = cheapest()
+        for _ in range(2000):
+            stream.write(update)
+        assert cheapest() <= first
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_progress_bar_of_tqdm(capsys):
@@ -557,6 +613,7 @@ def test_a_rank_computes_alone():
 import os
 import torch
 import tinydist
+from tinydist.simulator.rank_state import RankStream
 
 def threads_started():
     before = set(os.listdir("/proc/self/task"))

@@ -11,7 +11,8 @@ import pytest
 
 from tinydist.simulator import scheduler as scheduler_module
 from tinydist.simulator.scheduler import Abort, Event, Scheduler
-from tinydist.simulator.supervisor import StuckError, Supervisor
+from tinydist.simulator.stuck import StuckError
+from tinydist.simulator.supervisor import Supervisor
 
 
 class Deadlock(Exception):
@@ -363,9 +364,11 @@ def test_an_interrupt_stops_a_rank_that_computes():
         finally:
             log.append(rank)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         run_interruptibly(body, 2)
     assert log == [0]
+    (note,) = caught.value.__notes__
+    assert note.startswith("rank 0 was running\n  at ") and "test_scheduler.py, line" in note
 
 
 def test_a_second_interrupt_leaves_no_rank_behind():
@@ -388,6 +391,28 @@ def test_a_second_interrupt_leaves_no_rank_behind():
     with pytest.raises(KeyboardInterrupt):
         run_interruptibly(body, 3)
     assert log == [1]
+
+
+def test_an_interrupt_lets_what_is_being_imported_come_whole(tmp_path, monkeypatch):
+    (tmp_path / "slow_to_load.py").write_text(
+        "import _thread, threading\n"
+        "_thread.interrupt_main()\n"
+        "while not threading.current_thread().scheduler.aborting:\n"
+        "    pass\n"
+        "whole = sum(range(1_000_000))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def body(rank, scheduler):
+        threading.current_thread().scheduler = scheduler
+        import slow_to_load  # noqa: F401
+
+        while True:
+            pass
+
+    with pytest.raises(KeyboardInterrupt):
+        run_interruptibly(body, 2)
+    assert sys.modules.pop("slow_to_load").whole
 
 
 def test_an_interrupt_while_a_notice_is_carried_out():

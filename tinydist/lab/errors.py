@@ -5,13 +5,14 @@ import re
 from ..simulator.call_sites import LIBRARIES, CallSite
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
-from ..simulator.supervisor import StuckError
+from ..simulator.stuck import StuckError
 from .limit import TooLong
 
 BATCH = ("batch_isend_irecv", "_check_p2p_op_list")  # of torch.distributed
 BACKWARD = "_engine_run_backward"  # of torch.autograd: what it calls need not be a line of the learner's
 NO_SIZE = ("concrete integers", "negative dimension", "calculation overflowed")  # what torch says of one
 UNWRITTEN = "No tensor has such a size. Is it read from a tensor that a message fills, before wait()?"
+LOOP = "Is there a loop whose condition never becomes false?"
 EMPTY_BATCH = "batch_isend_irecv takes no empty list: on 1 rank there is nobody to talk to."
 
 
@@ -43,16 +44,18 @@ def words(error):
         return f"it hangs: the ranks wait for one another.\n{indented(str(error))}"
     if isinstance(error, MismatchError):
         return f"two ranks do not agree on what passes between them.\n{indented(str(error))}"
+    if isinstance(error, StuckError) and error.computes:
+        return f"it does not end: rank {error.rank}, at {error.site}\n{LOOP}"
     if isinstance(error, StuckError):
-        rank, seconds = re.search(r"rank (\d+) .*?([\d.]+) s", str(error)).groups()
-        return f"rank {rank} does nothing for {seconds} s. It sleeps, or waits for something that is no message."
+        who = f"rank {error.rank} does nothing for {error.seconds:g} s"
+        return f"{who}. It sleeps, or waits for something that is no message."
     where = f"{rank_of(error)}{line_of(error.__cause__ if isinstance(error, Left) else error)}"
     if isinstance(error, TooSlow):
         return f"it is too slow to be judged: {error}. A right answer needs less than one. Does it sleep?"
     if isinstance(error, TooLong) and not rank_of(error):
         return "it does not end, and its `except:` catches what should stop it: name the exceptions that you expect"
     if isinstance(error, TooLong):
-        return f"it does not end: {where}\nIs there a loop whose condition never becomes false?"
+        return f"it does not end: {where}\n{LOOP}"
     if isinstance(error, Left):
         return f"a rank ends by returning, but one called sys.exit: {where}"
     text = f"{type(error).__name__}: {error}\n{where}" if str(error) else f"{type(error).__name__}, {where}"

@@ -5,10 +5,11 @@ processor's clock, which a busy machine does not slow down. An answer may swallo
 remembers.
 """
 
-import ctypes
 import threading
 import time
 from contextlib import contextmanager
+
+from ..simulator.stopping import raise_in
 
 TICK = 0.1  # seconds
 
@@ -24,14 +25,14 @@ class Limit:
 
     def start(self):
         """For the thread that calls it, the time counts from now."""
-        self.started.setdefault(threading.get_ident(), time.process_time())
+        self.started.setdefault(threading.current_thread(), time.process_time())
 
     def watch(self, over):
         while not over.wait(TICK):  # again and again: a bare `except:` catches one
             if self.started and time.process_time() - min(self.started.values()) > self.seconds:
                 self.passed = True
                 for thread in list(self.started):
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TooLong))
+                    raise_in(thread, TooLong)
 
 
 @contextmanager

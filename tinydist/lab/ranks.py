@@ -7,6 +7,7 @@ each case once, when a property first asks for it, so that all properties are ju
 import contextlib
 import io
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,12 +17,12 @@ import torch.distributed as dist
 
 from ..launch import launch
 from ..simulator.deadlock import DeadlockError
-from ..simulator.supervisor import StuckError
+from ..simulator.stuck import StuckError
 from ..waiting import waiting_for
 from .errors import Left, TooSlow, Wrong, indented, words
 from .limit import TooLong, limit
 
-PATIENCE = 1.2  # seconds in which a rank neither computes nor communicates
+PATIENCE = 2.0  # seconds in which a rank does not communicate: more than LIMIT, which says it better
 LIMIT = 1.8  # seconds of computing: a case takes some hundredths
 DEADLINE = 10.0  # seconds for all cases
 SHOWN = 12  # lines of what the ranks printed
@@ -55,7 +56,8 @@ class Trial:
         self.arguments, self.returned = (), ()
         printed = io.StringIO()
         try:
-            with contextlib.redirect_stdout(printed), limit(LIMIT) as computing:
+            with contextlib.redirect_stdout(printed), limit(LIMIT) as computing, warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "launch: all ranks have ended")  # the verdict says it better
                 self.run = launch(
                     self._program, case.ranks, computing, backend="simulated", timeout=PATIENCE, **case.how
                 )

@@ -4,6 +4,7 @@ import math
 import os
 import queue
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -37,12 +38,12 @@ def run(fn, ranks, args=(), *, backend="gloo", seed=0, timeout=None, init=True):
     """What ``fn(*args)`` returned on each of ``ranks`` processes, by rank.
 
     What ranks print comes out when all have ended, rank by rank, and so in the same order every time.
-    ``timeout``, in seconds, counts from when the workers are up. Modules that a worker has imported stay as
-    they are.
+    ``timeout``, in seconds, is for all of it: to start workers, to send them the program, to run it. Modules that a
+    worker has imported stay as they are.
 
     Raises what ``fn`` raised, with rank and traceback in its notes; ``WorkerDied``; ``TimeoutError``, which
-    says where each rank stands; ``TypeError`` for what cannot be sent to a process. A failure or an interrupt
-    stops all workers; the next call starts new ones.
+    says where each rank stands, as the note of a KeyboardInterrupt does; ``TypeError`` for what cannot be sent to a
+    process. A failure or an interrupt stops all workers; the next call starts new ones.
     """
     check(ranks, backend)
     program = pack(fn, args)
@@ -52,12 +53,10 @@ def run(fn, ranks, args=(), *, backend="gloo", seed=0, timeout=None, init=True):
             call.hear("ready", pool.grow(ranks))
             # Ranks meet in a file: a TCPStore asks the name server who 127.0.0.1 is, and may wait seconds.
             # A program that calls init_process_group itself needs one all the same.
-            meeting, store = os.path.join(folder, "store"), None
-            if not init:
-                meeting, store = None, dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            meeting, store = (os.path.join(folder, "store"), None) if init else (None, loopback_store())
             for rank in range(ranks):
                 variables = variables_of(rank, ranks, store.port if store else 0)
-                pool.tell(rank, "run", (program, variables, sys.path, os.getcwd(), backend, seed, meeting))
+                pool.tell(rank, "run", (variables, program, list(sys.path), os.getcwd(), backend, seed, meeting))
             results = call.hear("returned", range(ranks))
             # Only now: a rank that left early would close connections that its peers still use.
             for rank in range(ranks):
@@ -68,7 +67,16 @@ def run(fn, ranks, args=(), *, backend="gloo", seed=0, timeout=None, init=True):
             raise
         finally:
             call.show()
-    return [cloudpickle.loads(result) for result in results]
+    return [result and cloudpickle.loads(result) for result in results]
+
+
+def loopback_store():
+    """A TCPStore that only this machine can reach: left to itself it listens on all interfaces."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        return dist.TCPStore(
+            "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
 
 
 def check(ranks, backend):
@@ -96,27 +104,37 @@ class Call:
 
     def __init__(self, name, ranks, backend, timeout):
         self.name, self.ranks, self.backend, self.timeout = name, ranks, backend, timeout
+        self.deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self.awaited, self.asked = None, ()  # the kind of reply, and the ranks
         self.said = defaultdict(dict)  # kind of reply -> rank -> content
         self.lines = [[] for _ in range(ranks)]  # (stream, line)
 
     def hear(self, kind, ranks):
         """The replies of that kind, one from each of ``ranks``. Raises what happened instead."""
-        limited = kind == "returned" and self.timeout is not None
-        deadline = time.monotonic() + (self.timeout if limited else math.inf)
-        failing = False
-        with waiting_for(lambda: self.progress(kind)):
-            while len(self.said[kind]) < len(ranks):
-                self.take()
+        self.awaited, self.asked = kind, ranks
+        deadline, failing = self.deadline, False
+        with waiting_for(self.progress):
+            while self.late():
+                try:
+                    self.take()
+                except KeyboardInterrupt as pressed:
+                    pressed.add_note("\n".join(self.standing()))
+                    raise
                 if not failing and (self.said["raised"] or self.dead()):
                     failing, deadline = True, time.monotonic() + GRACE
                 if time.monotonic() > deadline:
-                    raise self.failure(kind)
+                    raise self.failure()
         return [self.said[kind][rank] for rank in ranks]
 
-    def progress(self, awaited):
-        doing = {"ready": "starting {}", "returned": "{} run " + self.name, "left": "{} leave their group"}[awaited]
-        done = {"ready": "up", "returned": "done", "left": "gone"}[awaited]
-        so_far = sorted(self.said[awaited])
+    def late(self):
+        return [rank for rank in self.asked if rank not in self.said[self.awaited]]
+
+    def progress(self):
+        doing = {"ready": "starting {}", "returned": "{} run " + self.name, "left": "{} leave their group"}[
+            self.awaited
+        ]
+        done = {"ready": "up", "returned": "done", "left": "gone"}[self.awaited]
+        so_far = sorted(self.said[self.awaited])
         return doing.format(f"{self.ranks} {self.backend} processes") + (
             f" ({ranks_in_words(so_far)} {done})" if so_far else ""
         )
@@ -133,19 +151,19 @@ class Call:
     def dead(self):
         return [rank for rank in range(self.ranks) if pool.workers[rank].poll() is not None]
 
-    def failure(self, awaited):
+    def failure(self):
         if self.dead():
-            return self.death(self.dead()[0], awaited)
+            return self.death(self.dead()[0])
         return self.exception() if self.said["raised"] else self.overdue()
 
-    def death(self, rank, awaited):
+    def death(self, rank):
         worker = pool.workers[rank]
         how = f"ended with exit code {worker.returncode}"
         if worker.returncode < 0:
             how = f"was killed by signal {signal.Signals(-worker.returncode).name}"
         task = {"ready": "started", "returned": f"ran {self.name}", "left": "left the process group"}
         who = f"rank {rank} of {self.ranks}"
-        return WorkerDied(f"{who} {how} (pid {worker.pid}) while it {task[awaited]}")
+        return WorkerDied(f"{who} {how} (pid {worker.pid}) while it {task[self.awaited]}")
 
     def exception(self):
         """What the first rank raised; where others raised alike, the lowest rank's: always the same."""
@@ -158,21 +176,27 @@ class Call:
         return error
 
     def overdue(self):
-        """Who is late, and where."""
-        finished = self.said["returned"].keys()
-        late = [rank for rank in range(self.ranks) if rank not in finished]
+        task = {"ready": "start", "returned": f"finish {self.name}", "left": "leave the process group"}[self.awaited]
+        headline = f"launch: {len(self.late())} of {self.ranks} ranks did not {task} in {self.timeout} s"
+        return TimeoutError("\n".join([headline, *self.standing()]))
+
+    def standing(self):
+        """Where the ranks are that have not replied: lines."""
+        late = self.late()
+        if self.awaited == "ready":
+            return [f"  {ranks_in_words(late)}: starting"]
         for rank in late:
             pool.tell(rank, "where")
         deadline = time.monotonic() + ANSWER
         while len(self.said["stands"]) < len(late) and time.monotonic() < deadline:
             self.take()
-        report = [f"launch: {len(late)} of {self.ranks} ranks did not finish {self.name} in {self.timeout} s"]
+        report = []
         for rank in late:
-            call, site = self.said["stands"].get(rank, ("native code: it does not answer", None))
+            call, site = self.said["stands"].get(rank, ("native code, or stopped: it does not answer", None))
             report += [f"  rank {rank} is in {call or 'no call of torch.distributed'}"]
             report += [f"    at {site}"] if site else []
-        report += [f"  {ranks_in_words(finished)}: finished"] if finished else []
-        return TimeoutError("\n".join(report))
+        finished = self.said["returned"].keys()
+        return report + ([f"  {ranks_in_words(finished)}: finished"] if finished else [])
 
     def show(self):
         for rank, lines in enumerate(self.lines):

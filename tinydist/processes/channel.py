@@ -1,18 +1,17 @@
-"""Messages through a pipe: a length, and a pickle of (kind, content)."""
+"""Messages through a pipe: pickles of (kind, content), one after another. Large bytes are not copied."""
+
+from pickle import UnpicklingError
 
 import cloudpickle
 
 
 def send(stream, kind, content):
-    message = cloudpickle.dumps((kind, content))
-    stream.write(len(message).to_bytes(8, "big"))
-    stream.write(message)
+    cloudpickle.dump((kind, content), stream)
     stream.flush()
 
 
 def receive(stream):
-    size = int.from_bytes(stream.read(8), "big")
-    message = stream.read(size)
-    if not message or len(message) < size:  # the other side ended, maybe in the middle
-        raise EOFError
-    return cloudpickle.loads(message)
+    try:
+        return cloudpickle.load(stream)
+    except UnpicklingError:  # the other side ended in the middle
+        raise EOFError from None

@@ -12,10 +12,11 @@ from .channel import receive, send
 
 
 class Pool:
-    """The workers, by rank, and what they reply."""
+    """The workers, by rank, what they are told and what they reply."""
 
     def __init__(self):
         self.workers = []
+        self.outboxes = []  # what each is told, in order: a thread sends it, as a worker that is stopped reads nothing
         self.replies = queue.SimpleQueue()  # (rank, kind, content)
 
     def grow(self, ranks):
@@ -24,20 +25,22 @@ class Pool:
             self.stop()
         new = range(len(self.workers), ranks)
         for rank in new:
+            self.outboxes.append(queue.SimpleQueue())
             self.workers.append(start_worker())
             channel = (rank, self.workers[rank].stdout, self.replies)
             threading.Thread(target=forward, args=channel, daemon=True).start()
+            threading.Thread(target=deliver, args=[self.outboxes[rank]], daemon=True).start()
         return new
 
     def tell(self, rank, command, content=()):
-        with suppress(OSError):  # a dead worker is found by whoever waits for its reply
-            send(self.workers[rank].stdin, command, content)
+        self.outboxes[rank].put((self.workers[rank].stdin, command, content))
 
     def stop(self):
         for worker in self.workers:
             worker.kill()
-        for worker in self.workers:
+        for worker, outbox in zip(self.workers, self.outboxes):
             worker.wait()
+            outbox.put(None)
             with suppress(OSError):
                 worker.stdin.close()
         self.__init__()  # with a new queue: replies may still come to this one
@@ -56,6 +59,14 @@ def start_worker():
         env=os.environ | {"TINYDIST_QUIET": "1"},  # until it is told the kernel's environment
         start_new_session=True,  # Ctrl-C is for the kernel alone, which then stops its workers
     )
+
+
+def deliver(outbox):
+    """Send what is put there, until that is None. A dead worker is found by whoever waits for its reply."""
+    while message := outbox.get():
+        with suppress(OSError, ValueError):  # ValueError: closed
+            send(*message)
+        message = None  # the child of a fork, which has no such thread, would keep the worker's stdin open
 
 
 def forward(rank, stream, replies):

@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 import warnings
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from traceback import TracebackException
 
 import cloudpickle
@@ -15,10 +15,11 @@ import torch
 import torch.distributed as dist
 
 from ..simulator.call_sites import learners_traceback, site_of
+from ..simulator.endings import end_of
 from ..simulator.rank_state import RankStream
 from ..simulator.torch_internals import excepthook_unchanged
 from .channel import receive, send
-from .program import name_of
+from .program import can_travel, name_of
 
 
 def work():
@@ -71,26 +72,31 @@ def obey(reply, command, content):
     return "left", None
 
 
-def perform(reply, program, variables, path, folder, backend, seed, meeting):
+def perform(reply, variables, *how):
     """Run the program. The reply that tells how it went."""
     streams = [RankStream(None, name, lambda _, *line: reply("line", line)) for name in ("stdout", "stderr")]
     # catch_warnings: a warning that comes once comes once in each call.
     with redirect_stdout(streams[0]), redirect_stderr(streams[1]), warnings.catch_warnings(), excepthook_unchanged():
         try:
-            start_afresh(variables, path, folder, seed)
-            fn, args = cloudpickle.loads(program)
-            rank, ranks = int(variables["RANK"]), int(variables["WORLD_SIZE"])
-            if backend == "nccl":
-                torch.cuda.set_device(rank)
-            if meeting:
-                store = dist.FileStore(meeting, ranks)
-                dist.init_process_group(backend, store=store, rank=rank, world_size=ranks)
-            return "returned", pack_result(fn, fn(*args))
+            return "returned", end_of(variables["RANK"], take_part, (variables, *how))
         except BaseException as error:
             return "raised", pack_error(error)
         finally:
             for stream in streams:
                 stream.close_line()
+
+
+def take_part(variables, program, path, folder, backend, seed, meeting):
+    """Run the program as the rank that ``variables`` say. Its result, as bytes."""
+    start_afresh(variables, path, folder, seed)
+    fn, args = cloudpickle.loads(program)
+    rank, ranks = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    if meeting:
+        store = dist.FileStore(meeting, ranks)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=ranks)
+    return pack_result(fn, fn(*args))
 
 
 def start_afresh(variables, path, folder, seed):
@@ -119,9 +125,36 @@ def pack_result(fn, result):
 
 def pack_error(error):
     """The error and its story, without source lines: the kernel, which has those of its cells, adds them."""
+    for told in (error, Remade(error)):
+        if packed := with_story(error, told):
+            return packed
+    words = "".join(TracebackException.from_exception(error).format_exception_only()).strip()
+    told = RuntimeError(words).with_traceback(error.__traceback__)
+    return with_story(told, told)
+
+
+def with_story(error, told):
+    """``told`` and the story of ``error`` as bytes; None if they would not arrive."""
     story = TracebackException(type(error), error, learners_traceback(error), lookup_lines=False)
-    try:
-        cloudpickle.loads(cloudpickle.dumps(error))
-    except Exception:
-        error = RuntimeError("".join(story.format_exception_only()).strip())
-    return cloudpickle.dumps((error, story))
+    with suppress(Exception):
+        packed = cloudpickle.dumps((told, story))
+        cloudpickle.loads(packed)
+        return packed
+
+
+class Remade:
+    """Arrives as the exception that it is made from, without what cannot travel: where its constructor wants other
+    arguments than its ``args``, or an attribute is a lock."""
+
+    def __init__(self, error):
+        attributes = {name: value for name, value in vars(error).items() if can_travel(value)}
+        self.parts = type(error), error.args, attributes
+
+    def __reduce__(self):
+        return remade, self.parts
+
+
+def remade(kind, args, attributes):
+    error = kind.__new__(kind, *args)
+    vars(error).update(attributes)
+    return error

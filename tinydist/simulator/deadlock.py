@@ -17,18 +17,32 @@ def explain(tasks):
     """A DeadlockError for the scheduler's ``tasks``, of which none can run. Ranks on the same line stand together."""
     frames = sys._current_frames()
     waiting = [task for task in tasks if not task.ended]
-    alike = defaultdict(list)  # (call, site) -> [(rank, whom it waits for)]
-    for task in waiting:
-        call, peers = task.event.wait_in_words() if task.event else ("a loop that polls", "nothing happens any more")
-        alike[call, site_of(frames[task.thread.ident])].append((task.rank, peers))
+    waits = [(task.rank, *in_words(task.event), site_of(frames[task.thread.ident])) for task in waiting]
     lines = [f"no rank can run: {len(waiting)} of {len(tasks)} wait and none of what they wait for can happen"]
-    for (call, site), waits in alike.items():
-        lines += [f"  {ranks_in_words([rank for rank, _ in waits])} wait{'s' * (len(waits) == 1)} in {call}"]
-        lines += [f"    {peers}" for peers in _peers(waits)] + [f"    at {site}"]
+    lines += told(waits, "waits in", "wait in")
     ended = [task.rank for task in tasks if task.ended]
     if ended:
         lines.append(f"  {ranks_in_words(ended)}: returned")
     return DeadlockError("\n".join(lines))
+
+
+def in_words(event):
+    return event.wait_in_words() if event else ("a loop that polls", "nothing happens any more")
+
+
+def told(waits, one, many):
+    """A paragraph for each call and line of ``waits``: (rank, call, whom it waits for, site). What one rank does there,
+    or many do, is in those words."""
+    alike = defaultdict(list)  # (call, site) -> [(rank, whom it waits for)]
+    for rank, call, peers, site in waits:
+        alike[call, site].append((rank, peers))
+    paragraphs = []
+    for (call, site), waits in alike.items():
+        ranks = {rank for rank, _ in waits}
+        lines = [f"  {ranks_in_words(ranks)} {many if len(ranks) > 1 else one} {call}"]
+        lines += [f"    {peers}" for peers in _peers(waits)] + [f"    at {site}"]
+        paragraphs.append("\n".join(lines))
+    return paragraphs
 
 
 def _peers(waits):

@@ -159,6 +159,21 @@ class Group:
         receiver = message.peer if message.signature.name == "send" else message.owner
         return self.mailboxes.setdefault(receiver, Mailbox()).post(message)
 
+    def unfinished(self):
+        """The calls that nobody has completed: (rank, call, whom it waits for, call site)."""
+        for collective in self.open.values():
+            words = collective.wait_in_words()
+            yield from ((self.ranks[index], *words, call.site) for index, call in collective.calls.items())
+        for mailbox in self.mailboxes.values():
+            for message in mailbox.sends + mailbox.receives:
+                yield self.ranks[message.owner], *message.wait_in_words(), message.site
+
+    def forget_tensors(self):
+        """Of calls that were never completed: a rank that does not end, and keeps the group, must not keep them."""
+        for collective in self.open.values():
+            collective.calls.clear()
+        self.open.clear(), self.mailboxes.clear()
+
 
 def ranks_in_words(ranks):
     """'rank 3', 'ranks 0-2, 5'."""

@@ -48,6 +48,25 @@ class State:
         sys.stdout, sys.stderr = self.stdout, self.stderr
 
 
+class KernelState(State):
+    """The kernel's, and what else a program can change for the process: all ranks share it, as long as they run."""
+
+    def __init__(self):
+        super().__init__()
+        self.threads, self.drawn = torch.get_num_threads(), random.getstate()
+        self.folder, self.path = os.getcwd(), list(sys.path)
+        self.determinism = torch.get_deterministic_debug_mode()
+
+    def restore(self):
+        self.enter()
+        random.setstate(self.drawn)
+        torch.set_num_threads(self.threads)
+        os.chdir(self.folder)
+        sys.path[:] = self.path
+        if torch.get_deterministic_debug_mode() != self.determinism:
+            torch.set_deterministic_debug_mode(self.determinism)
+
+
 class RankState(State):
     """What a fresh process finds. ``show(rank, stream, line)`` is given each line that the rank prints."""
 
@@ -93,18 +112,33 @@ class RankStream(io.TextIOBase):
 
     def __init__(self, rank, name, show):
         self.rank, self.name, self.show = rank, name, show
-        self.line = ""
+        self.line = []  # what it says, in pieces
+        self.returned = False  # what comes next overwrites it
 
     def writable(self):
         return True
 
     def write(self, text):
-        *lines, self.line = (self.line + text).split("\n")
-        for line in lines:
-            # A progress bar writes one line over and over: its last state counts.
-            self.show(self.rank, self.name, line.rsplit("\r", 1)[-1])
+        line, *others = text.split("\n")
+        self._continue(line)
+        for line in others:
+            self._end_line()
+            self._continue(line)
         return len(text)
+
+    def _continue(self, text):
+        """A progress bar writes one line over and over: its last state counts."""
+        for number, state in enumerate(text.split("\r")):
+            self.returned |= number > 0
+            if state:
+                if self.returned:
+                    self.line, self.returned = [], False
+                self.line.append(state)
+
+    def _end_line(self):
+        self.show(self.rank, self.name, "".join(self.line))
+        self.line, self.returned = [], False
 
     def close_line(self):
         if self.line:
-            self.write("\n")
+            self._end_line()

@@ -38,7 +38,7 @@ class Task:
         self.rank = rank
         self.baton = threading.Lock()
         self.baton.acquire()
-        self.parked = False  # blocked until it is given the baton
+        self.parked = True  # blocked until it is given the baton
         self.thread = None
         self.event = None
         self.ended = False
@@ -166,7 +166,7 @@ class Scheduler:
             self.enter(task.rank)
             task.result = body(task.rank)
         except Abort:
-            pass
+            task.ended = True
         except BaseException as failure:
             task.ended = True
             if not self.aborting:

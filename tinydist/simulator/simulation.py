@@ -1,5 +1,6 @@
 """One run of a program on simulated ranks: scheduler, process groups and the ranks' own state, put together."""
 
+import math
 import os
 import random
 import sys
@@ -11,13 +12,14 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from ..waiting import aside, waiting_for
-from . import torch_internals
+from . import torch_internals, unfinished
 from .deadlock import explain
+from .endings import end_of
 from .matching import Group
 from .memory import purposes_known
 from .operators import Watcher
 from .process_group import SimulatedProcessGroup
-from .rank_state import RankState, State
+from .rank_state import KernelState, RankState
 from .scheduler import Scheduler
 from .store import SharedStore
 from .supervisor import Supervisor
@@ -36,7 +38,7 @@ class Simulation:
     def __init__(self, ranks, *, seed=0, schedule="fifo", init=True, per_node=None, record=None, fake=False, only=None):
         self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
         self.per_node = per_node or ranks
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True) if fake else None
+        self.fake = fake
         self.present = range(ranks) if only is None else sorted(set(only))
         self.scheduler = Scheduler(
             self.present,
@@ -49,16 +51,17 @@ class Simulation:
         self.identity = {rank: rank for rank in range(ranks)}
         self.kernel_streams = {"stdout": sys.stdout, "stderr": sys.stderr}
 
-    def run(self, fn, args=(), patience=60.0):
-        """What ``fn(*args)`` returned, by rank."""
-        supervisor = Supervisor(self.scheduler, explain=explain, patience=patience, pin=True)
+    def run(self, fn, args=(), patience=60.0, limit=math.inf):
+        """What ``fn(*args)`` returned, by rank. ``unfinished`` then says which calls were never completed."""
+        supervisor = Supervisor(self.scheduler, explain=explain, patience=patience, limit=limit, pin=True)
         with supervisor.interruptible():
             return self._run(supervisor, fn, args)
 
     def _run(self, supervisor, fn, args):
         with waiting_for("loading more of torch"):
-            kernel = State()
-        threads, drawn = torch.get_num_threads(), random.getstate()
+            kernel = KernelState()
+            if self.record:
+                torch_internals.load_for_modes()
         self.states = {rank: RankState(rank, self.ranks, self.per_node, self.seed, self._show) for rank in self.present}
         if not running.acquire(blocking=False):
             raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
@@ -68,15 +71,17 @@ class Simulation:
                 warnings.catch_warnings(),
                 purposes_known(self._ledger) if self.record else nullcontext(),
             ):
+                self.without_data = FakeTensorMode(allow_non_fake_inputs=True) if self.fake else nullcontext()
                 random.seed(self.seed)  # functions that the kernel imported from random draw from its generator
                 with waiting_for(self._progress):
                     results = supervisor.run(lambda rank: self._live(rank, fn, args))
+                self.unfinished = unfinished.report(self.groups.values())
                 by_rank = dict(zip(self.present, results, strict=True))
                 return [by_rank.get(rank) for rank in range(self.ranks)]
         finally:
-            kernel.enter()
-            torch.set_num_threads(threads)
-            random.setstate(drawn)
+            kernel.restore()
+            for group in self.groups.values():
+                group.forget_tensors()
             running.release()
 
     def wait(self, event):
@@ -90,17 +95,15 @@ class Simulation:
         # As torchrun does. OpenMP counts for each thread, so each rank says it: two on one processor would spin.
         torch.set_num_threads(1)
         try:
-            with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
+            with torch.autograd.set_multithreading_enabled(False), self.without_data, self._watched(rank):
                 if self.init:
                     group = self.process_group("0", range(self.ranks), rank, "default_pg")
                     torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)
-                return fn(*args)
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                raise RuntimeError(f"rank {rank} called sys.exit({end.code!r})") from None
+                return end_of(rank, fn, args)
         finally:
-            torch_internals.forget_groups()
-            self.states[rank].flush()
+            if self.scheduler.running:  # else the run is over, and native code has let go of this rank only now
+                torch_internals.forget_groups()
+                self.states[rank].flush()
 
     def _watched(self, rank):
         return Watcher(self.record, rank) if self.record else nullcontext()

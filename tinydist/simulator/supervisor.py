@@ -1,40 +1,40 @@
 """Starts the ranks and watches over them, from the thread that launched them.
 
-It does what ranks ask of it (prints), notices one that is stuck in native code, and when one fails, or the reader
-interrupts, unwinds all of them, one after another. However a run ends, no thread of it is left.
+It does what ranks ask of it (prints), looks whether one keeps the others from running, and when one fails, or the
+reader interrupts, unwinds all of them, one after another. However a run ends, no thread of it is left but one that
+native code keeps.
 """
 
-import ctypes
+import math
 import os
 import queue
 import signal
-import sys
 import threading
 import time
-import traceback
 from contextlib import contextmanager
 
+from .call_sites import LIBRARIES, site_of
 from .scheduler import DEADLOCK, ENDED, Abort
+from .stopping import frame_of, raise_in
+from .stuck import Hold
 
-UNWIND_SECONDS = 10.0  # at most: how long threads in native code are waited for when the ranks are stopped
-
-
-class StuckError(RuntimeError):
-    """A rank holds the baton and neither computes nor communicates."""
+UNWIND_SECONDS = 10.0  # for ranks to tidy up when they are stopped; at most, for one that native code keeps
+MOMENT = 0.2  # seconds in which a rank that is not in native code has stopped
 
 
 class Supervisor:
     """``explain(tasks)`` gives the exception for when no rank can run. ``pin`` keeps all threads on one processor,
-    where passing the baton is faster (Linux)."""
+    where passing the baton is faster (Linux). ``patience`` and ``limit``: see ``Hold``."""
 
-    def __init__(self, scheduler, *, explain, patience=60.0, pin=False):
-        self.scheduler, self.explain, self.patience, self.pin = scheduler, explain, patience, pin
+    def __init__(self, scheduler, *, explain, patience=60.0, limit=math.inf, pin=False):
+        self.scheduler, self.explain, self.pin = scheduler, explain, pin
+        self.patience, self.limit = patience, limit
 
     def run(self, body):
         """What ``body(rank)`` returned, by rank.
 
-        Raises the exception of the rank that failed first; what ``explain`` gives; StuckError when the running rank
-        neither computes nor communicates for ``patience`` seconds.
+        Raises the exception of the rank that failed first; what ``explain`` gives; StuckError; KeyboardInterrupt, which
+        has a note of what was running.
         """
         scheduler = self.scheduler
         live = pinned(scheduler.live) if self.pin else scheduler.live
@@ -44,22 +44,20 @@ class Supervisor:
                 task.thread.start()
             scheduler.begin()
             self._listen()
+            return [task.result for task in scheduler.tasks]
+        except KeyboardInterrupt as pressed:
+            self._note_line(pressed)
+            raise
         finally:
             self._unwind()
-        return [task.result for task in scheduler.tasks]
 
     def _listen(self):
-        seen = quiet = None
+        hold = Hold(self.scheduler, self.patience, self.limit)
         while True:
+            hold.check()
             try:
                 notice = self.scheduler.notices.get(timeout=min(1.0, self.patience / 4))
             except queue.Empty:
-                # Compute moves the processor's clock, communication the count of switches.
-                now = self.scheduler.switches, round(time.process_time() / 0.05 / self.patience)
-                if now != seen:
-                    seen, quiet = now, time.monotonic()
-                elif time.monotonic() - quiet > self.patience:
-                    raise self._stuck() from None
                 continue
             if notice is ENDED:
                 return
@@ -69,13 +67,13 @@ class Supervisor:
                 raise notice
             notice()
 
-    def _stuck(self):
+    def _note_line(self, pressed):
+        """Note which rank was running and its line, if it has come to one."""
         task = self.scheduler.running
-        stack = "".join(traceback.format_stack(sys._current_frames()[task.thread.ident]))
-        return StuckError(
-            f"rank {task.rank} has held the baton for {self.patience:g} s without computing or communicating: it "
-            f"sleeps or is blocked in native code, while the other ranks cannot run. Its stack:\n{stack}"
-        )
+        frame = task and frame_of(task.thread)
+        site = frame and site_of(frame)
+        if site and not site.code.co_filename.startswith(LIBRARIES):
+            pressed.add_note(f"rank {task.rank} was running\n  at {site}")
 
     @contextmanager
     def interruptible(self):
@@ -95,22 +93,32 @@ class Supervisor:
             raise KeyboardInterrupt  # it came when all ranks had ended
 
     def _unwind(self):
-        """Stop what still runs, one rank after another, the running one first."""
+        """Stop what still runs, one rank after another: the running one, or if native code keeps it, the others first.
+        Who is not back by then stops when it is."""
         scheduler = self.scheduler
         scheduler.aborting = True
-        deadline = time.monotonic() + min(UNWIND_SECONDS, self.patience)
         started = [task for task in scheduler.tasks if task.thread]
-        for task in sorted(started, key=lambda task: task is not scheduler.running):
-            while task.thread.is_alive() and time.monotonic() < deadline:
+        running = [task for task in started if task is scheduler.running]
+        self._stop(running, MOMENT)
+        self._stop([task for task in started if task not in running], UNWIND_SECONDS)
+        self._stop(running, min(UNWIND_SECONDS, max(1.0, self.patience)))
+        scheduler.running = None
+        for task in scheduler.tasks:
+            task.result = None
+            if task.thread and not task.thread.is_alive():
+                task.thread = None  # now, not later: an interrupt that hits its finalizer would be lost
+
+    def _stop(self, tasks, seconds):
+        deadline = time.monotonic() + seconds
+        while tasks := [task for task in tasks if task.thread.is_alive()]:
+            for task in tasks:
                 if task.parked and task.baton.locked():
                     task.baton.release()
                 elif not task.ended:
-                    ident = ctypes.c_ulong(task.thread.ident)
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Abort))
-                task.thread.join(min(1.0, self.patience / 4))
-        scheduler.running = None
-        for task in scheduler.tasks:
-            task.thread = None  # now, not later: an interrupt that hits its finalizer would be lost
+                    raise_in(task.thread, Abort)
+                task.thread.join(min(1.0, seconds))
+            if time.monotonic() > deadline:
+                return
 
 
 def pinned(live):

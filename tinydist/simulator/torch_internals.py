@@ -61,6 +61,11 @@ def dtensor_dispatcher():
     return DTensor._op_dispatcher
 
 
+def load_for_modes():
+    """What the first operator under a dispatch mode would load, on a rank: it takes a second or two."""
+    import torch._dynamo  # noqa: F401
+
+
 @contextmanager
 def excepthook_unchanged():
     """``init_process_group`` wraps it, once more each time."""

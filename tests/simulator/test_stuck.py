@@ -1,0 +1,173 @@
+"""A rank that keeps the others from running is reported; then all others are gone, and it follows when it can."""
+
+import gc
+import threading
+import time
+import weakref
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
+
+import tinydist
+from tinydist import StuckError
+from tinydist.simulator import stuck
+from tinydist.simulator.stuck import Hold
+
+
+def rank_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("rank ")]
+
+
+@pytest.fixture
+def native():
+    """What native code waits for; in the end it comes, and no rank is left."""
+    event = threading.Event()
+    yield event
+    event.set()
+    for thread in rank_threads():
+        thread.join(60.0)
+    assert rank_threads() == []
+
+
+def test_while_native_code_keeps_one_rank_the_others_are_gone_and_their_tensors_free(native):
+    tensors = {}
+
+    def program():
+        rank, mine = dist.get_rank(), torch.ones(8)
+        tensors[rank] = weakref.ref(mine)
+        if rank == 0:
+            return mine
+        if rank == 1:
+            dist.isend(mine, 3)
+        if rank == 3:
+            native.wait()
+        dist.all_reduce(mine, async_op=True)
+        dist.barrier()
+
+    with pytest.raises(StuckError, match=r"rank 3 has held the baton for 0\.05 s without computing"):
+        tinydist.launch(program, 4, timeout=0.05)
+    (kept,) = rank_threads()
+    gc.collect()
+    assert kept.name == "rank 3"
+    assert {rank for rank, tensor in tensors.items() if tensor() is not None} == {3}
+    assert tinydist.launch(dist.get_rank, 3).results == [0, 1, 2]  # it keeps nobody from going on
+
+    native.set()
+    kept.join(60.0)
+    gc.collect()
+    assert tensors[3]() is None
+
+
+def test_a_rank_that_native_code_lets_go_late_leaves_the_kernels_groups_alone(native, tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        with pytest.raises(StuckError):
+            tinydist.launch(native.wait, 1, timeout=0.05)
+        (kept,) = rank_threads()
+        native.set()
+        kept.join(60.0)
+        assert functional.all_reduce(torch.ones(1), "sum", dist.group.WORLD).item() == 1.0
+    finally:
+        dist.destroy_process_group()
+
+
+def test_with_a_small_timeout_all_ranks_are_stopped():
+    def program():
+        while dist.get_rank() == 2:
+            time.sleep(0.01)
+        dist.barrier()
+
+    with pytest.raises(StuckError, match="rank 2"):
+        tinydist.launch(program, 4, timeout=0.01)
+    assert rank_threads() == []
+
+
+@pytest.mark.parametrize("prints", [False, True])
+def test_a_loop_that_never_ends_is_reported_with_its_line(prints, capsys):
+    def program():
+        while dist.get_rank() == 1:
+            if prints:
+                print("still here")
+
+    with pytest.raises(StuckError) as caught:
+        tinydist.launch(program, 2, timeout=0.2)
+    report = str(caught.value)
+    assert caught.value.computes
+    assert report.startswith("rank 1 has held the baton for 0.2 s of computing without communicating")
+    assert "test_stuck.py, line" in report.splitlines()[1] and "in program" in report.splitlines()[1]
+
+
+# How long a rank has held the baton, on clocks of our own.
+
+
+class Clocks:
+    def __init__(self):
+        self.wall = self.processor = 0.0
+
+    def monotonic(self):
+        return self.wall
+
+    def process_time(self):
+        return self.processor
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Let time pass for a rank that holds the baton: what ``Hold`` says then."""
+    clocks = Clocks()
+    monkeypatch.setattr(stuck, "time", clocks)
+    task = SimpleNamespace(rank=0, parked=False, ended=False, thread=threading.current_thread())
+    scheduler = SimpleNamespace(running=task, switches=1)
+    hold = Hold(scheduler, patience=60.0, limit=100.0)
+    hold.check()
+
+    def passes(seconds, at_work=0.0, then=lambda task, scheduler: None):
+        """``at_work``: the part of it in which the processor works for us."""
+        for _ in range(round(seconds)):
+            clocks.wall += 1.0
+            clocks.processor += at_work
+            then(task, scheduler)
+            hold.check()
+
+    return passes
+
+
+def test_doing_nothing_is_reported_when_patience_is_at_an_end(passes):
+    passes(60)
+    with pytest.raises(StuckError, match="60 s without computing or communicating"):
+        passes(1)
+
+
+def test_computing_is_reported_at_its_limit_on_the_processors_clock(passes):
+    passes(200, at_work=0.5)
+    with pytest.raises(StuckError, match="100 s of computing without communicating"):
+        passes(1, at_work=0.5)
+
+
+@pytest.mark.parametrize("at_work", [0.0, 1.0])
+def test_who_communicates_is_never_reported(passes, at_work):
+    def communicate(task, scheduler):
+        scheduler.switches += 1
+
+    passes(1000, at_work, communicate)
+
+
+@pytest.mark.parametrize("at_work", [0.0, 1.0])
+def test_who_waits_or_has_ended_is_never_reported(passes, at_work):
+    def wait(task, scheduler):
+        task.parked = True
+
+    def end(task, scheduler):
+        task.parked, task.ended = False, True
+
+    passes(1000, at_work, wait)
+    passes(1000, at_work, end)
+
+
+@pytest.mark.parametrize("at_work", [0.0, 1.0])
+def test_loading_modules_is_never_reported(passes, at_work, monkeypatch):
+    monkeypatch.setattr(stuck, "importing", lambda thread: True)
+    passes(1000, at_work)
