@@ -27,10 +27,6 @@ class Left(Exception):
     """A rank called sys.exit."""
 
 
-class TooSlow(Exception):
-    """Every run comes to its end, but together they take too long."""
-
-
 def explain(error) -> Wrong:
     """An exception that an answer raised."""
     return Wrong(words(error))
@@ -47,8 +43,6 @@ def words(error):
         rank, seconds = re.search(r"rank (\d+) .*?([\d.]+) s", str(error)).groups()
         return f"rank {rank} does nothing for {seconds} s. It sleeps, or waits for something that is no message."
     where = f"{rank_of(error)}{line_of(error.__cause__ if isinstance(error, Left) else error)}"
-    if isinstance(error, TooSlow):
-        return f"it is too slow to be judged: {error}. A right answer needs less than one. Does it sleep?"
     if isinstance(error, TooLong) and not rank_of(error):
         return "it does not end, and its `except:` catches what should stop it: name the exceptions that you expect"
     if isinstance(error, TooLong):
