@@ -1,5 +1,6 @@
 """What a reader sees: check and hint."""
 
+import sys
 from functools import partial
 
 import pytest
@@ -8,6 +9,7 @@ from tinydist.lab import check, hint, progress
 from tinydist.lab.errors import Wrong
 from tinydist.lab.exercise import exercise
 from tinydist.lab.verdict import Property
+from tinydist.simulator.supervisor import StuckError
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +77,16 @@ def test_a_picture_in_a_notebook(capsys, monkeypatch):
 def test_not_yet_says_nothing_else_and_is_no_try(course, capsys):
     check(course)
     assert capsys.readouterr().out == "double: not yet\n"
+    assert progress.load() == {}
+
+
+def test_not_judged_is_no_try_and_gives_no_hint(capsys):
+    def double(x):
+        raise StuckError(0, 60.0, sys._getframe())
+
+    check(double)
+    said = capsys.readouterr().out
+    assert said.startswith("double: not judged") and "hint" not in said
     assert progress.load() == {}
 
 

@@ -23,6 +23,10 @@ class Wrong(Exception):
         self.picture = picture
 
 
+class Unjudged(Exception):
+    """Nothing is wrong so far, and what would show whether it holds was not run: something else is wrong."""
+
+
 class Left(Exception):
     """A rank called sys.exit."""
 
@@ -40,8 +44,10 @@ def words(error):
     if isinstance(error, MismatchError):
         return f"two ranks do not agree on what passes between them.\n{indented(str(error))}"
     if isinstance(error, StuckError):
-        rank, seconds = re.search(r"rank (\d+) .*?([\d.]+) s", str(error)).groups()
-        return f"rank {rank} does nothing for {seconds} s. It sleeps, or waits for something that is no message."
+        return (
+            f"rank {error.rank} does nothing for {error.seconds:g} s. It sleeps, or waits for something that is no "
+            f"message, at {error.site}"
+        )
     where = f"{rank_of(error)}{line_of(error.__cause__ if isinstance(error, Left) else error)}"
     if isinstance(error, TooLong) and not rank_of(error):
         return "it does not end, and its `except:` catches what should stop it: name the exceptions that you expect"

@@ -1,7 +1,8 @@
 """An answer, run on simulated ranks: worlds of several sizes, and what came of each.
 
 A ``Case`` is one world and what the answer is called with there; a ``Trial`` is a case that was run. ``Trials`` runs
-each case once, when a property first asks for it, so that all properties are judged on the same runs.
+each case once, when a property first asks for it, so that all properties are judged on the same runs; and none after
+the first with wrong values.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ import torch.distributed as dist
 from ..launch import launch
 from ..simulator.deadlock import DeadlockError
 from ..simulator.supervisor import StuckError
-from .errors import Left, Wrong, indented, words
+from .errors import Left, Unjudged, Wrong, indented, words
 from .limit import Limit, TooLong
 
 SHOWN = 12  # lines of what the ranks printed
@@ -61,6 +62,7 @@ class Trial:
         if any(limit.passed for limit in self.limits) and not isinstance(self.error, TooLong):
             self.error = TooLong()  # the answer has swallowed it
         self.printed = printed.getvalue().splitlines()
+        self._found = {}  # judge -> what it finds
 
     def _program(self):
         rank = dist.get_rank()
@@ -82,18 +84,31 @@ class Trial:
 
     def judge(self, judge):
         """``judge(self)``; what it finds wrong says where."""
-        try:
-            judge(self)
-        except Wrong as wrong:
-            text = f"With {self.case}: {wrong}"
+        error = self.found(judge)
+        if isinstance(error, Wrong):
+            text = f"With {self.case}: {error}"
             if self.printed:
                 text += f"\nYour ranks printed:\n{indented(chr(10).join(self.printed[:SHOWN]))}"
-            raise Wrong(text, wrong.picture) from None
+            raise Wrong(text, error.picture)
+        if error:
+            raise error
+
+    def found(self, judge):
+        """What ``judge(self)`` raises, or None. It is asked once."""
+        if judge not in self._found:
+            self._found[judge] = None
+            try:
+                judge(self)
+            except Exception as error:
+                self._found[judge] = error
+        return self._found[judge]
 
 
 class Trials:
-    def __init__(self, answer, cases):
-        self.answer, self.cases = answer, list(cases)
+    """``values(trial)``: a judge of what came out. Where it finds something wrong, later cases are not run."""
+
+    def __init__(self, answer, cases, values=lambda trial: None):
+        self.answer, self.cases, self.values = answer, list(cases), values
 
     @cached_property
     def all(self):
@@ -102,10 +117,13 @@ class Trials:
             trials.append(Trial(self.answer, case))
             if isinstance(trials[-1].error, StuckError | TooLong):
                 break  # the others would take as long
+            if trials[-1].error is None and trials[-1].found(self.values):
+                break  # that is told, whatever comes of the others
         return trials
 
     def end(self, deadlocked=""):
-        """A judge: every case comes to its end on every rank. ``deadlocked``: what else to say of a deadlock."""
+        """A judge: every case comes to its end on every rank. ``deadlocked``: what else to say of a deadlock.
+        Unjudged if some were not run."""
         for trial in self.all:
             if trial.stubbed:
                 raise NotImplementedError
@@ -115,6 +133,8 @@ class Trials:
             if deadlocked and any(isinstance(trial.error, DeadlockError) for trial in self.all):
                 raise Wrong(f"{wrong}\n{deadlocked}", wrong.picture) from None
             raise
+        if len(self.all) < len(self.cases):
+            raise Unjudged
 
     def each(self, judge, among=lambda case: True):
         """A judge: ``judge(trial)`` finds nothing wrong with any case. The smallest world that fails is told."""
@@ -134,6 +154,8 @@ class Trials:
 
 
 def came_to_its_end(trial):
+    if isinstance(trial.error, StuckError):
+        raise trial.error  # it is not judged
     if trial.error is not None:
         raise Wrong(words(trial.error))
 

@@ -15,7 +15,7 @@ def check(answer):
         print(error)
         return
     verdict = report(answer)
-    if verdict.wrong:
+    if verdict.state == "wrong":
         print(f"\nA hint: hint({verdict.exercise.name})")
         if verdict.wrong.picture and in_notebook():
             verdict.wrong.picture()
@@ -35,7 +35,7 @@ def report(answer):
 
 
 def remember(verdict):
-    if verdict.state != "not yet":
+    if verdict.state in ("passed", "wrong"):
         name = verdict.exercise.name
         before = progress.of(name)
         progress.note(name, tries=before["tries"] + 1, passed=verdict.passed or before["passed"])

@@ -14,13 +14,22 @@ import time
 import traceback
 from contextlib import contextmanager
 
+from .call_sites import site_of
 from .scheduler import DEADLOCK, ENDED, Abort
 
 UNWIND_SECONDS = 10.0  # at most: how long threads in native code are waited for when the ranks are stopped
 
 
 class StuckError(RuntimeError):
-    """A rank holds the baton and neither computes nor communicates."""
+    """A rank holds the baton and neither computes nor communicates, for so many ``seconds``. ``site``: where."""
+
+    def __init__(self, rank, seconds, frame):
+        self.rank, self.seconds, self.site = rank, seconds, site_of(frame)
+        stack = "".join(traceback.format_stack(frame))
+        super().__init__(
+            f"rank {rank} has held the baton for {seconds:g} s without computing or communicating: it sleeps or is "
+            f"blocked in native code, while the other ranks cannot run. Its stack:\n{stack}"
+        )
 
 
 class Supervisor:
@@ -71,11 +80,7 @@ class Supervisor:
 
     def _stuck(self):
         task = self.scheduler.running
-        stack = "".join(traceback.format_stack(sys._current_frames()[task.thread.ident]))
-        return StuckError(
-            f"rank {task.rank} has held the baton for {self.patience:g} s without computing or communicating: it "
-            f"sleeps or is blocked in native code, while the other ranks cannot run. Its stack:\n{stack}"
-        )
+        return StuckError(task.rank, self.patience, sys._current_frames()[task.thread.ident])
 
     @contextmanager
     def interruptible(self):

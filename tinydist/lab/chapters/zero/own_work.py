@@ -32,7 +32,7 @@ class Counted(Watched):
         self.to_numpy = set()  # numbers of ranks
 
     def look(self, answer, *arguments):
-        ranks = dist.get_world_size()
+        before, ranks = sys.getprofile(), dist.get_world_size()
 
         def note(frame, event, argument):
             if event == "c_call" and argument.__name__ == "numpy" and not of_a_library(frame):
@@ -42,7 +42,7 @@ class Counted(Watched):
         try:
             return answer(*arguments)
         finally:
-            sys.setprofile(None)
+            sys.setprofile(before)
 
 
 def of_a_library(frame):
