@@ -140,7 +140,7 @@ FAULTS = {  # kind -> the steps in which it can be
     "wrong tag": ("message",),
 }
 # Of each:
-CASES = pytest.mark.parametrize("cases", [range(12), pytest.param(range(12, 60), marks=pytest.mark.exhaustive)])
+CASES = pytest.mark.parametrize("cases", [range(12), pytest.param(range(12, 100), marks=pytest.mark.exhaustive)])
 
 
 def right_program(random, including=ANY):
