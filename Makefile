@@ -1,5 +1,6 @@
 # make lab     opens the notebooks in JupyterLab
 # make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
+# make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
 
 # The Python that makes the environment, 3.11 or later: make lab PYTHON=python3.12
 PYTHON ?= python3
@@ -18,7 +19,7 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab test lint imports tests notebooks
+.PHONY: lab test exhaustive lint imports tests notebooks
 
 lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
@@ -34,6 +35,9 @@ imports: .venv/made
 
 tests: .venv/made
 	$(call step,tests,Running the tests,$(PYTEST) tests)
+
+exhaustive: .venv/made
+	$(call step,exhaustive,Running the tests that take long,$(PYTEST) -m exhaustive tests)
 
 # Once you have begun the exercises their outputs are yours: check them with .venv/bin/python -m tinydist
 notebooks: .venv/made

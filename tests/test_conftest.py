@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 CONFTEST = Path(__file__).parent.parent / "conftest.py"
@@ -75,6 +76,7 @@ def test_same_and_different(tmp_path):
     assert same_to_nbval(tmp_path, SAME | DIFFERENT) == list(SAME)
 
 
+@pytest.mark.exhaustive
 def test_each_addition_is_needed(tmp_path):
     """When this fails, nbval has learned something, and conftest.py may forget it."""
     assert same_to_nbval(tmp_path, NBVAL_ALONE_FAILS) == []

@@ -47,7 +47,7 @@ def second_step(layers_in_a_bucket, *links):
 
 
 @pytest.mark.parametrize("link", [SLOW, FAST], ids=str)
-@pytest.mark.parametrize("layers", [1, 2, 4, 8])
+@pytest.mark.parametrize("layers", [1, 8, *(pytest.param(layers, marks=pytest.mark.exhaustive) for layers in (2, 4))])
 def test_step_time_is_the_longer_of_both_and_a_tail(layers, link):
     """Where messages take no time, the first bucket is full at ``ready``, and backward ends with the step.
 

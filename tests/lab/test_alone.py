@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from tinydist.lab import limit
 from tinydist.lab.alone import Calls, copied, input_of
 from tinydist.lab.errors import Wrong
 from tinydist.lab.limit import TooLong
@@ -73,7 +74,9 @@ def test_what_is_judged_together_is_told_of_no_input():
         assert str(wrong.value) == text
 
 
-def test_one_without_an_end_is_told_its_line():
+def test_one_without_an_end_is_told_its_line(monkeypatch):
+    monkeypatch.setattr(limit, "INSTRUCTIONS", 2000)
+
     def endless(*arguments):
         while True:
             pass

@@ -171,13 +171,14 @@ def test_who_looked_on_before_does_so_after():
         seen.append(event)
 
     def answer(tensor):
-        sys.setprofile(note)
+        before = sys.gettrace()
+        sys.settrace(note)
         try:
             with_another = Watched(lambda: None)
             with_another()
-            assert sys.getprofile() is note
+            assert sys.gettrace() is note
         finally:
-            sys.setprofile(None)
+            sys.settrace(before)
 
     trial = Trial(answer, Case(1, lambda rank: (torch.ones(1),)))
     assert trial.error is None and seen

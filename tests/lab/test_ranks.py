@@ -1,15 +1,19 @@
 """An answer on simulated ranks: whatever happens there is seen, and told with its rank and line."""
 
-import threading
+import contextlib
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.distributed as dist
+from clock_by_hand import ClockByHand
 
-from tinydist.lab import ranks
-from tinydist.lab.errors import Wrong
+from tinydist.lab import limit
+from tinydist.lab.errors import Unjudged, Wrong
 from tinydist.lab.ranks import Case, Trial, Trials
+from tinydist.simulator import stuck
+from tinydist.simulator.stuck import StuckError
 
 
 def cases(sizes=(1, 2, 3, 4)):
@@ -80,7 +84,7 @@ def test_sys_exit_is_no_end():
 
 
 def test_a_loop_without_end(monkeypatch):
-    monkeypatch.setattr(ranks, "LIMIT", 0.3)
+    monkeypatch.setattr(limit, "INSTRUCTIONS", 2000)
 
     def answer(tensor):
         while True:
@@ -90,7 +94,7 @@ def test_a_loop_without_end(monkeypatch):
 
 
 def test_a_loop_that_catches_what_stops_it(monkeypatch):
-    monkeypatch.setattr(ranks, "LIMIT", 0.3)
+    monkeypatch.setattr(limit, "INSTRUCTIONS", 2000)
     runs = []
 
     def answer(tensor):
@@ -105,27 +109,86 @@ def test_a_loop_that_catches_what_stops_it(monkeypatch):
     assert len(runs) == 1  # the other cases would take as long
 
 
-def test_an_answer_that_is_only_slow(monkeypatch):
-    monkeypatch.setattr(ranks, "DEADLINE", 0.0)
-    runs = []
-    assert "it is too slow to be judged: 1 of 3 runs took more" in told(runs.append, sizes=(1, 1, 1))
-    assert len(runs) == 1
-
-
-def test_a_rank_that_waits_for_no_message(monkeypatch):
-    monkeypatch.setattr(ranks, "PATIENCE", 0.3)
-    told_to_go_on, threads = threading.Event(), []
+def test_a_loop_that_catches_it_again_and_again(monkeypatch):
+    monkeypatch.setattr(limit, "INSTRUCTIONS", 2000)
 
     def answer(tensor):
-        threads.append(threading.current_thread())
-        told_to_go_on.wait(30.0)
+        while True:
+            with contextlib.suppress(BaseException):
+                dist.all_reduce(tensor)
 
-    text = told(answer, sizes=(1, 2, 3, 4))
-    told_to_go_on.set()
-    for thread in threads:
-        thread.join(30.0)
-    assert "rank 0 " in text and "0.3 s" in text and "It sleeps, or waits for something that is no message" in text
-    assert len(threads) == 1
+    assert "it does not end" in told(answer, sizes=(2, 3))
+
+
+def test_an_answer_that_is_only_slow_is_judged(monkeypatch):
+    """Days pass between any two looks at a clock."""
+    clock = ClockByHand()
+    monkeypatch.setattr(stuck, "time", clock)
+
+    def answer(tensor):
+        clock.a_day_passes(computing=True)
+
+    Trials(answer, cases()).end()
+
+
+def test_a_rank_that_waits_for_no_message_is_not_judged(monkeypatch):
+    clock = ClockByHand()
+    monkeypatch.setattr(stuck, "time", clock)
+    runs = []
+
+    def answer(tensor):
+        runs.append(1)
+        clock.go_on()
+        while True:
+            time.sleep(0.01)
+
+    with pytest.raises(StuckError) as caught:
+        Trials(answer, [replace(case, how={"timeout": 0.1}) for case in cases()]).end()
+    assert (caught.value.rank, caught.value.seconds) == (0, 0.1) and "in answer" in str(caught.value.site)
+    assert len(runs) == 1  # the other cases would take as long
+
+
+# Wrong values.
+
+
+def first_number_is_its_rank(trial):
+    for rank, value in enumerate(trial.returned):
+        if value != rank:
+            raise Wrong(f"{value}, where {rank} is right")
+
+
+@pytest.mark.parametrize("wrong_from, ran", [(1, [1]), (3, [1, 2, 3]), (9, [1, 2, 3, 4])])
+def test_no_world_is_run_after_the_first_with_wrong_values(wrong_from, ran):
+    worlds = []
+
+    def answer(tensor):
+        worlds.append(dist.get_world_size())
+        return dist.get_rank() + (dist.get_world_size() >= wrong_from)
+
+    trials = Trials(answer, cases(), first_number_is_its_rank)
+    judge = trials.each(first_number_is_its_rank)
+    if wrong_from > 4:
+        trials.end()
+        judge()
+    else:
+        with pytest.raises(Unjudged):
+            trials.end()
+        with pytest.raises(Wrong, match=f"With {wrong_from} rank"):
+            judge()
+    assert sorted(set(worlds)) == ran and len(worlds) == sum(ran)
+
+
+def test_worlds_are_run_once_asked_for_and_judged_once():
+    worlds, judged = [], []
+
+    def judge(trial):
+        judged.append(trial.case.ranks)
+
+    trials = Trials(lambda tensor: worlds.append(1), cases((1, 2)), judge)
+    assert worlds == []
+    for _ in range(2):
+        trials.each(judge)()
+    assert len(worlds) == 3 and judged == [1, 2]
 
 
 def test_what_the_ranks_printed_is_shown_with_the_failure_and_only_then(capsys):

@@ -1,5 +1,6 @@
 """What a reader sees: check and hint."""
 
+import sys
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ from tinydist.lab.errors import Wrong
 from tinydist.lab.exercise import exercise
 from tinydist.lab.verdict import Property, judge
 from tinydist.shell import command
+from tinydist.simulator.stuck import StuckError
 
 
 @pytest.fixture(autouse=True)
@@ -80,14 +82,24 @@ def test_not_yet_says_nothing_else_and_is_no_try(course, capsys):
     assert progress.load() == {}
 
 
+def test_not_judged_is_no_try_and_gives_no_hint(capsys):
+    def double(x):
+        raise StuckError(0, 60.0, False, sys._getframe())
+
+    check(double)
+    said = capsys.readouterr().out
+    assert said.startswith("double: not judged") and "hint" not in said
+    assert progress.load() == {}
+
+
 def test_what_is_no_answer_is_told_and_is_no_traceback(capsys):
     for answer in (None, partial(right), lambda x: x, misspelt, "double"):
         check(answer)
     hint("duoble")
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6 and lines[0] == f"there is no exercise None. {command()} lists them"
-    assert lines[3] == "there is no exercise 'duoble'. Did you mean double?"
-    assert lines[4] == "check takes your function: check(double), got 'double'" and "Did you mean double?" in lines[5]
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith(f"there is no exercise None. {command()} lists them there is no exercise functools.partial(")
+    assert said.count("there is no exercise 'duoble'. Did you mean double?") == 2
+    assert "check takes your function: check(double), got 'double'" in said
     assert progress.load() == {}
 
 

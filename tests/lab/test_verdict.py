@@ -1,13 +1,15 @@
 """Judging: in order, up to the first property that does not hold; "not yet" and nothing else."""
 
+import sys
 import warnings
 
 import pytest
 import torch
 
-from tinydist.lab.errors import Wrong
+from tinydist.lab.errors import Unjudged, Wrong
 from tinydist.lab.exercise import exercise
 from tinydist.lab.verdict import Property, judge
+from tinydist.simulator.stuck import StuckError
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +94,22 @@ def test_an_exception_does_not_pass():
 def test_what_is_no_function():
     with pytest.raises(TypeError, match=r"check takes your function: check\(double\), got 'double'"):
         judge("double")
+
+
+def test_what_was_not_run_is_not_judged_and_one_asleep_is_not_wrong():
+    def double(x):
+        if x == 0:
+            raise Unjudged
+        return x
+
+    assert states(judge(double)) == ["-", "wrong", "-"]
+
+    def double(x):
+        raise StuckError(0, 60.0, False, sys._getframe())
+
+    verdict = judge(double)
+    assert verdict.state == "not judged" and not verdict.passed
+    assert str(verdict).startswith("double: not judged\n\nrank 0 does nothing for 60 s. It sleeps")
 
 
 def test_memory_that_nobody_has_written_is_no_number():

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from lab.wrong_answers import (
     attention_heads,
     collectives,
@@ -12,7 +13,7 @@ from lab.wrong_answers import (
     zero,
 )
 
-from tinydist.lab import judge
+from tinydist.lab import judge, limit
 from tinydist.lab.exercise import CATALOGUE
 
 WRONG_ANSWERS = [
@@ -24,6 +25,11 @@ WRONG_ANSWERS = [
     *attention_heads.WRONG_ANSWERS,
     *flash_attention.WRONG_ANSWERS,
 ]
+
+
+@pytest.fixture(autouse=True)
+def endless_ones_are_stopped_soon(monkeypatch):
+    monkeypatch.setattr(limit, "INSTRUCTIONS", 300_000)
 
 
 class Judged:

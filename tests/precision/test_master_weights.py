@@ -76,6 +76,7 @@ def test_the_peak_of_a_step_has_fp32_gradients_of_one_tensor_only():
     assert 8 * 8000 <= peak <= 8 * 8000 + 4 * 4000  # one gradient and what it is made from; of all it would be 32000
 
 
+@pytest.mark.exhaustive
 def test_15_gigabytes_of_weights_need_120_to_train():
     run = tinydist.launch(training_step, 1, BIG, torch.bfloat16, backend="simulated", fake=True)
     _, _, n, tensors = run.results[0]

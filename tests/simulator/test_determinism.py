@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from clock_by_hand import GUARD
 
 import tinydist
 
@@ -92,7 +93,7 @@ for how in SCHEDULES:
 
 
 def test_the_same_in_fresh_processes_with_other_hashes():
-    code = IN_A_FRESH_PROCESS.format(paths=[str(ROOT), str(Path(__file__).parent)])
+    code = IN_A_FRESH_PROCESS.format(paths=[str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)])
     fresh = [
         subprocess.Popen(
             [sys.executable, "-c", code],
@@ -103,7 +104,7 @@ def test_the_same_in_fresh_processes_with_other_hashes():
         )
         for seed in ("1", "2")
     ]
-    (out_1, err_1), (out_2, err_2) = [process.communicate(timeout=60) for process in fresh]
+    (out_1, err_1), (out_2, err_2) = [process.communicate(timeout=GUARD) for process in fresh]
     assert out_1 == out_2 and err_1 == err_2 == ""
     assert out_1.count("\n") == 50  # 2 schedules: 24 lines of ranks and a digest
 

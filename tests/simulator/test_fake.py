@@ -73,6 +73,7 @@ def peak_resident_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+@pytest.mark.exhaustive
 def test_a_step_of_a_gpt_of_7_billion_parameters_on_64_ranks_takes_a_gigabyte_at_most():
     program = "import test_fake; test_fake.big_step()"
     output = subprocess.run(

@@ -180,7 +180,8 @@ FAULTS = {  # kind -> the steps in which it can be
     "wrong peer": ("message",),
     "wrong tag": ("message",),
 }
-CASES = 60  # of each
+# Of each:
+CASES = pytest.mark.parametrize("cases", [range(12), pytest.param(range(12, 100), marks=pytest.mark.exhaustive)])
 
 
 def right_program(random, including=ANY):
@@ -257,8 +258,9 @@ def rank_threads():
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
 
-def test_right_programs_give_the_same_on_every_schedule():
-    for case in range(100):
+@CASES
+def test_right_programs_give_the_same_on_every_schedule(cases):
+    for case in cases:
         random = Random(case)
         program = right_program(random)
         results = tinydist.launch(run, program.world, program).results
@@ -268,9 +270,10 @@ def test_right_programs_give_the_same_on_every_schedule():
     assert rank_threads() == []
 
 
+@CASES
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_mistake_is_reported_and_the_rank_that_made_it_is_named(kind):
-    for case in range(CASES):
+def test_a_mistake_is_reported_and_the_rank_that_made_it_is_named(kind, cases):
+    for case in cases:
         random = Random(f"{kind} {case}")
         program, fault = faulty_program(random, kind)
         with pytest.raises((DeadlockError, MismatchError, Planted)) as caught:

@@ -16,6 +16,7 @@ import numpy
 import pytest
 import torch
 import torch.distributed as dist
+from clock_by_hand import GUARD
 
 import tinydist
 from tinydist.simulator.rank_state import RankStream
@@ -565,22 +566,20 @@ def test_prints_before_a_failure_are_shown(capsys, then):
 
 
 def test_prints_appear_while_the_program_runs():
-    seen = []
+    seen, by_main_thread = threading.Event(), []
 
     class Watched(io.StringIO):
         def write(self, text):
-            seen.append((text, threading.current_thread() is threading.main_thread()))
+            by_main_thread.append(threading.current_thread() is threading.main_thread())
+            seen.set()
 
     def program():
         print("early")
-        end = time.monotonic() + 10
-        while not seen and time.monotonic() < end:
-            time.sleep(0.01)
-        return bool(seen)
+        return seen.wait(GUARD)
 
     with contextlib.redirect_stdout(Watched()):
         assert tinydist.launch(program, 1).results == [True]
-    assert all(by_main_thread for _, by_main_thread in seen)
+    assert all(by_main_thread)
 
 
 def test_prints_of_the_same_program_are_the_same(capsys):

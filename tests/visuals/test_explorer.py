@@ -118,6 +118,7 @@ CELLS = [
 PICTURES = [0, 1, 1, 1, 1, 1, 1, 1, 1, 0]  # in each cell
 
 
+@pytest.mark.exhaustive
 def test_a_notebook_shows_each_picture_once_and_passes_nbval(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     notebook = new_notebook(cells=[new_code_cell(cell) for cell in CELLS])

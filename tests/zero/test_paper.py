@@ -51,7 +51,12 @@ def a_step_and_a_backward(rung):
 
 @pytest.mark.parametrize(
     "stage, rung, printed",
-    [(0, Replicated, 120), (1, OptimizerStates, 31.4), (2, Gradients, 16.6), (3, by_blocks, 1.9)],
+    [
+        pytest.param(0, Replicated, 120, marks=pytest.mark.exhaustive),
+        pytest.param(1, OptimizerStates, 31.4, marks=pytest.mark.exhaustive),
+        pytest.param(2, Gradients, 16.6, marks=pytest.mark.exhaustive),
+        (3, by_blocks, 1.9),
+    ],
 )
 def test_figure_1_by_measurement(stage, rung, printed):
     run = tinydist.launch(a_step_and_a_backward, RANKS, rung, fake=True, only=[0])

@@ -52,7 +52,7 @@ def check_answers(name):
 def check_answer(exercise):
     answer = answer_in(path_of(exercise), exercise.name)
     verdict = report(answer)
-    if verdict.wrong:
+    if verdict.state == "wrong":
         print(f"\nA hint: {command('hint', exercise.name)}")
     return verdict.passed
 

@@ -24,12 +24,12 @@ class Wrong(Exception):
         self.picture = picture
 
 
+class Unjudged(Exception):
+    """Nothing is wrong so far, and what would show whether it holds was not run: something else is wrong."""
+
+
 class Left(Exception):
     """A rank called sys.exit."""
-
-
-class TooSlow(Exception):
-    """Every run comes to its end, but together they take too long."""
 
 
 def explain(error) -> Wrong:
@@ -44,14 +44,12 @@ def words(error):
         return f"it hangs: the ranks wait for one another.\n{indented(str(error))}"
     if isinstance(error, MismatchError):
         return f"two ranks do not agree on what passes between them.\n{indented(str(error))}"
-    if isinstance(error, StuckError) and error.computes:
-        return f"it does not end: rank {error.rank}, at {error.site}\n{LOOP}"
     if isinstance(error, StuckError):
-        who = f"rank {error.rank} does nothing for {error.seconds:g} s"
-        return f"{who}. It sleeps, or waits for something that is no message."
+        return (
+            f"rank {error.rank} does nothing for {error.seconds:g} s. It sleeps, or waits for something that is no "
+            f"message, at {error.site}"
+        )
     where = f"{rank_of(error)}{line_of(error.__cause__ if isinstance(error, Left) else error)}"
-    if isinstance(error, TooSlow):
-        return f"it is too slow to be judged: {error}. A right answer needs less than one. Does it sleep?"
     if isinstance(error, TooLong) and not rank_of(error):
         return "it does not end, and its `except:` catches what should stop it: name the exceptions that you expect"
     if isinstance(error, TooLong):

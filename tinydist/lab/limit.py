@@ -1,17 +1,14 @@
-"""No answer runs for ever: one that has computed for some seconds gets ``TooLong``, at the line where it is.
+"""No answer runs for ever: a rank that has run too many instructions of the learner's code gets ``TooLong``, there.
 
-A loop that computes without end is no deadlock, and nobody but a clock can tell it from hard work. It is the
-processor's clock, which a busy machine does not slow down. An answer may swallow ``TooLong``; ``Limit.passed``
-remembers.
+A loop without end is no deadlock, and a clock cannot tell it from hard work on a busy machine; a count can, and it is
+the same everywhere. What libraries run does not count: a loop of the learner's runs something of his in each round.
 """
 
-import threading
-import time
-from contextlib import contextmanager
+import sys
 
-from ..simulator.stopping import raise_in
+from ..simulator.call_sites import of_library
 
-TICK = 0.1  # seconds
+INSTRUCTIONS = 2_000_000  # Python's own, some 200,000 lines: ten times what a solution takes that searches
 
 
 class TooLong(BaseException):
@@ -19,30 +16,44 @@ class TooLong(BaseException):
 
 
 class Limit:
-    def __init__(self, seconds):
-        self.seconds, self.passed = seconds, False
-        self.started = {}  # thread -> the processor's time
+    """For one rank, in one run: ``with limit:``. Whoever swallows ``TooLong`` gets it again at his next instruction;
+    ``passed`` remembers."""
 
-    def start(self):
-        """For the thread that calls it, the time counts from now."""
-        self.started.setdefault(threading.current_thread(), time.process_time())
+    def __init__(self):
+        self.left = INSTRUCTIONS
 
-    def watch(self, over):
-        while not over.wait(TICK):  # again and again: a bare `except:` catches one
-            if self.started and time.process_time() - min(self.started.values()) > self.seconds:
-                self.passed = True
-                for thread in list(self.started):
-                    raise_in(thread, TooLong)
+    @property
+    def passed(self):
+        return self.left < 0
+
+    def __enter__(self):
+        self.before = sys.gettrace()
+        sys.settrace(self.function_begins)
+
+    def __exit__(self, *_):
+        sys.settrace(self.before)
+
+    def function_begins(self, frame, event, argument):
+        if of_library(frame.f_code):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False  # `while True: pass` is one instruction of one line
+        return self.instruction
+
+    def instruction(self, frame, event, argument):
+        if event == "opcode":
+            self.left -= 1
+            if self.left < 0:
+                frame.f_trace = TracedAgain(self, frame)
+                raise TooLong
+        return self.instruction
 
 
-@contextmanager
-def limit(seconds):
-    """While this lasts, threads that have called ``start`` may compute for so long."""
-    limit, over = Limit(seconds), threading.Event()
-    watcher = threading.Thread(target=limit.watch, args=[over], name="time limit", daemon=True)
-    watcher.start()
-    try:
-        yield limit
-    finally:
-        over.set()
-        watcher.join()
+class TracedAgain:
+    """Once a trace function raises, Python traces the thread no more, and drops this: then it is traced again."""
+
+    def __init__(self, limit, frame):
+        self.limit, self.frame = limit, frame
+
+    def __del__(self):
+        sys.settrace(self.limit.function_begins)
+        self.frame.f_trace = self.limit.instruction

@@ -75,19 +75,20 @@ class TorchsNoted(TorchFunctionMode):
 
 @contextmanager
 def calls_noted(names, seen):
-    """In this thread."""
+    """In this thread. Who is told of calls already (limit.py) is told of them still."""
+    before = sys.gettrace()
 
     def note(frame, event, argument):
-        if event == "call" and id(frame.f_code) not in seen and begins(frame):
+        if id(frame.f_code) not in seen and begins(frame):
             seen[id(frame.f_code)] = frame.f_code
             names.add(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}")
+        return before and before(frame, event, argument)
 
-    before = sys.getprofile()
-    sys.setprofile(note)
+    sys.settrace(note)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        sys.settrace(before)
 
 
 def begins(frame):

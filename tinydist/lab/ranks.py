@@ -1,12 +1,12 @@
 """An answer, run on simulated ranks: worlds of several sizes, and what came of each.
 
 A ``Case`` is one world and what the answer is called with there; a ``Trial`` is a case that was run. ``Trials`` runs
-each case once, when a property first asks for it, so that all properties are judged on the same runs.
+each case once, when a property first asks for it, so that all properties are judged on the same runs; and none after
+the first with wrong values.
 """
 
 import contextlib
 import io
-import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
@@ -19,12 +19,9 @@ from ..launch import launch
 from ..simulator.deadlock import DeadlockError
 from ..simulator.stuck import StuckError
 from ..waiting import waiting_for
-from .errors import Left, TooSlow, Wrong, indented, words
-from .limit import TooLong, limit
+from .errors import Left, Unjudged, Wrong, indented, words
+from .limit import Limit, TooLong
 
-PATIENCE = 2.0  # seconds in which a rank does not communicate: more than LIMIT, which says it better
-LIMIT = 1.8  # seconds of computing: a case takes some hundredths
-DEADLINE = 10.0  # seconds for all cases
 SHOWN = 12  # lines of what the ranks printed
 
 
@@ -54,27 +51,28 @@ class Trial:
         self.answer, self.case = answer, case
         self.run = self.error = None
         self.arguments, self.returned = (), ()
+        self.limits = [Limit() for _ in range(case.ranks)]
         printed = io.StringIO()
         try:
-            with contextlib.redirect_stdout(printed), limit(LIMIT) as computing, warnings.catch_warnings():
+            with contextlib.redirect_stdout(printed), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "launch: all ranks have ended")  # the verdict says it better
-                self.run = launch(
-                    self._program, case.ranks, computing, backend="simulated", timeout=PATIENCE, **case.how
-                )
+                self.run = launch(self._program, case.ranks, backend="simulated", **case.how)
             self.arguments, self.returned = zip(*self.run.results)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             self.error = error
-        if computing.passed and not isinstance(self.error, TooLong):
+        if any(limit.passed for limit in self.limits) and not isinstance(self.error, TooLong):
             self.error = TooLong()  # the answer has swallowed it
         self.printed = printed.getvalue().splitlines()
+        self._found = {}  # judge -> what it finds
 
-    def _program(self, computing):
-        arguments = self.case.arguments(dist.get_rank())
-        computing.start()  # from here on: the first operators of a process load much of torch
+    def _program(self):
+        rank = dist.get_rank()
+        arguments = self.case.arguments(rank)
         try:
-            return arguments, self.answer(*arguments)
+            with self.limits[rank]:
+                return arguments, self.answer(*arguments)
         except SystemExit as end:
             raise Left from end
 
@@ -89,33 +87,47 @@ class Trial:
 
     def judge(self, judge):
         """``judge(self)``; what it finds wrong says where."""
-        try:
-            judge(self)
-        except Wrong as wrong:
-            text = f"With {self.case}: {wrong}"
+        error = self.found(judge)
+        if isinstance(error, Wrong):
+            text = f"With {self.case}: {error}"
             if self.printed:
                 text += f"\nYour ranks printed:\n{indented(chr(10).join(self.printed[:SHOWN]))}"
-            raise Wrong(text, wrong.picture) from None
+            raise Wrong(text, error.picture)
+        if error:
+            raise error
+
+    def found(self, judge):
+        """What ``judge(self)`` raises, or None. It is asked once."""
+        if judge not in self._found:
+            self._found[judge] = None
+            try:
+                judge(self)
+            except Exception as error:
+                self._found[judge] = error
+        return self._found[judge]
 
 
 class Trials:
-    def __init__(self, answer, cases):
-        self.answer, self.cases = answer, list(cases)
+    """``values(trial)``: a judge of what came out. Where it finds something wrong, later cases are not run."""
+
+    def __init__(self, answer, cases, values=lambda trial: None):
+        self.answer, self.cases, self.values = answer, list(cases), values
 
     @cached_property
     def all(self):
-        trials, begin = [], time.monotonic()
+        trials = []
         for case in self.cases:
             with waiting_for(f"{len(trials) + 1} of {len(self.cases)}: {case}"):
                 trials.append(Trial(self.answer, case))
-            if time.monotonic() - begin > DEADLINE:
-                trials[-1].error = TooSlow(f"{len(trials)} of {len(self.cases)} runs took more than {DEADLINE:.0f} s")
-            if isinstance(trials[-1].error, StuckError | TooLong | TooSlow):
+            if isinstance(trials[-1].error, StuckError | TooLong):
                 break  # the others would take as long
+            if trials[-1].error is None and trials[-1].found(self.values):
+                break  # that is told, whatever comes of the others
         return trials
 
     def end(self, deadlocked=""):
-        """A judge: every case comes to its end on every rank. ``deadlocked``: what else to say of a deadlock."""
+        """A judge: every case comes to its end on every rank. ``deadlocked``: what else to say of a deadlock.
+        Unjudged if some were not run."""
         for trial in self.all:
             if trial.stubbed:
                 raise NotImplementedError
@@ -125,6 +137,8 @@ class Trials:
             if deadlocked and any(isinstance(trial.error, DeadlockError) for trial in self.all):
                 raise Wrong(f"{wrong}\n{deadlocked}", wrong.picture) from None
             raise
+        if len(self.all) < len(self.cases):
+            raise Unjudged
 
     def each(self, judge, among=lambda case: True):
         """A judge: ``judge(trial)`` finds nothing wrong with any case. The smallest world that fails is told."""
@@ -144,6 +158,8 @@ class Trials:
 
 
 def came_to_its_end(trial):
+    if isinstance(trial.error, StuckError):
+        raise trial.error  # it is not judged
     if trial.error is not None:
         raise Wrong(words(trial.error))
 

@@ -20,7 +20,7 @@ def check(answer):
         say(str(error))
         return
     verdict = report(answer)
-    if verdict.wrong:
+    if verdict.state == "wrong":
         say(f"\nA hint: hint({verdict.exercise.name})")
         if verdict.wrong.picture and in_notebook():
             verdict.wrong.picture()
@@ -42,7 +42,7 @@ def report(answer):
 
 
 def remember(verdict):
-    if verdict.state != "not yet":
+    if verdict.state in ("passed", "wrong"):
         with progress.entry(verdict.exercise.name) as entry:
             entry["tries"] += 1
             entry["passed"] |= verdict.passed

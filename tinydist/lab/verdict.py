@@ -2,18 +2,19 @@
 
 A property's ``judge()`` returns if it holds, and raises ``Wrong`` with the reason, in the words of the field, if not.
 An answer that has not been begun is told "not yet": the untouched stub, and any that reaches a bare
-``raise NotImplementedError``.
+``raise NotImplementedError``. One that sleeps for longer than a run waits is "not judged".
 """
 
+import contextlib
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
 from html import escape
 from typing import NamedTuple
 
 import torch
 
-from .errors import Wrong, explain
+from ..simulator.stuck import StuckError
+from .errors import Unjudged, Wrong, explain
 from .exercise import Exercise, find
 from .page import plain
 from .untouched import untouched
@@ -29,7 +30,7 @@ class Property(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One property, judged: ``state`` is "ok", "wrong" or "-" (an earlier one does not hold)."""
+    """One property: ``state`` is "ok", "wrong" or "-" (not judged, as another one does not hold)."""
 
     name: str
     state: str
@@ -45,9 +46,9 @@ class Line(NamedTuple):
 
 class Verdict(NamedTuple):
     exercise: Exercise
-    state: str  # "passed", "wrong", "not yet"
+    state: str  # "passed", "wrong", "not yet", "not judged"
     lines: list = ()
-    wrong: Wrong | None = None
+    wrong: Wrong | None = None  # or why it was not judged
 
     @property
     def passed(self):
@@ -73,12 +74,18 @@ def judge(answer) -> Verdict:
     try:
         with the_same_every_time():
             for name, holds, judge_it in list(exercise.check(answer)):
-                wrong_before = wrong
-                wrong = wrong or what_is_wrong(judge_it)
-                lines.append(Line(name, "-" if wrong_before else "wrong" if wrong else "ok", holds))
+                state = "-"
+                if not wrong:
+                    with contextlib.suppress(Unjudged):
+                        wrong = what_is_wrong(judge_it)
+                        state = "wrong" if wrong else "ok"
+                lines.append(Line(name, state, holds))
     except NotImplementedError:
         return Verdict(exercise, "not yet")
-    return Verdict(exercise, "wrong" if wrong else "passed", lines, wrong)
+    except StuckError as stuck:
+        return Verdict(exercise, "not judged", wrong=explain(stuck))
+    passed = all(line.state == "ok" for line in lines)
+    return Verdict(exercise, "wrong" if wrong else "passed" if passed else "not judged", lines, wrong)
 
 
 def exercise_of(answer):
@@ -89,7 +96,7 @@ def exercise_of(answer):
     return exercise
 
 
-@contextmanager
+@contextlib.contextmanager
 def the_same_every_time():
     """What ``torch.empty`` returns holds NaN (whole numbers: the largest), and not by luck what an earlier run left.
     And of what torch means to change in later versions nothing is said, as it would be in every run."""
@@ -113,6 +120,8 @@ def what_is_wrong(judge_it):
         if not error.args:
             raise
         return explain(error)
+    except (Unjudged, StuckError):
+        raise
     except Exception as error:
         return explain(error)
     return None

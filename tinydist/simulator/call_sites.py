@@ -12,7 +12,7 @@ LIBRARIES = (TORCH, TINYDIST, os.path.dirname(os.__file__) + os.sep, "<frozen")
 _is_library = {}  # file name -> bool
 
 
-def _of_library(code):
+def of_library(code):
     name = code.co_filename
     if name not in _is_library:
         _is_library[name] = name.startswith(LIBRARIES)
@@ -57,7 +57,7 @@ def here():
 def site_of(frame):
     """The learner's line that led to ``frame``; where there is none, the frame itself."""
     learner = frame
-    while learner is not None and _of_library(learner.f_code):
+    while learner is not None and of_library(learner.f_code):
         learner = learner.f_back
     return CallSite(learner or frame)
 

@@ -81,6 +81,12 @@ def right_rows(trial):
     returned(trial, [left_open, order])
 
 
+def from_others(trial):
+    """Alone nobody waits for a count: an answer that looks at one too early is told so where there are others."""
+    if trial.case.ranks > 1:
+        right_rows(trial)
+
+
 def missing(trial, rank, mine):
     """Whose rows, if it is one rank's, or all but its own."""
     arrived = [pieces[rank] for pieces in pieces_of(trial)]
@@ -94,7 +100,7 @@ def missing(trial, rank, mine):
 
 
 def properties(answer):
-    trials = Trials(Watched(answer), cases())
+    trials = Trials(Watched(answer), cases(), from_others)
     yield Property("runs", "it ends on 1, 2, 3, 4 and 8 ranks without an error", trials.end)
     yield Property("values", "the rows for this rank, in the order of the ranks", trials.each(right_rows))
     yield Property("by hand", "nothing but messages, each received and waited for", trials.each(by_hand))

@@ -70,7 +70,7 @@ def is_tree(trial):
 
 
 def properties(answer):
-    trials = Trials(Watched(answer), cases())
+    trials = Trials(Watched(answer), cases(), of_src)
     yield Property("runs", "it ends on 1 to 9 ranks, for every src, without an error", trials.end)
     yield Property("values", "every rank has the numbers of src", trials.each(of_src))
     yield Property("by hand", "nothing but messages, each received and waited for", trials.each(by_hand))

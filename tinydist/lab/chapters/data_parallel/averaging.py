@@ -42,7 +42,7 @@ def case(samples):
 
 def properties(answer):
     watched = Watched(answer)
-    trials = Trials(watched, [case(samples) for samples in SAMPLES])
+    trials = Trials(watched, [case(samples) for samples in SAMPLES], mean_of_samples)
     loud_trials = Trials(loud(answer), [case((3, 2, 1))])
     yield Property("own work", HOLDS, trials.each(own_work(watched)))
     yield Property("runs", "it ends on 1, 2, 3, 4 and 8 ranks without an error", trials.end)

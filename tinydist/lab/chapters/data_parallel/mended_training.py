@@ -21,7 +21,7 @@ from .watched_training import EPOCHS, SAMPLES, arguments, in_one_process, new_mo
 def properties(answer):
     about = f"{SAMPLES} samples, {EPOCHS} epochs"
     watched = Watched(answer)
-    trials = Trials(watched, [Case(ranks, arguments, about) for ranks in (1, 2, 3, 4)])
+    trials = Trials(watched, [Case(ranks, arguments, about) for ranks in (1, 2, 3, 4)], weights)
     yield Property("own work", HOLDS, trials.each(own_work(watched)))
     yield Property("runs", "it ends on 1, 2, 3 and 4 ranks", partial(trials.end, ALL_OR_NONE))
     yield Property("waits", "whatever is started is waited for", trials.each(waited))

@@ -58,7 +58,7 @@ def train(answer, model, steps):
 
 def properties(answer):
     watched = Watched(partial(train, answer))
-    trials = Trials(watched, cases())
+    trials = Trials(watched, cases(), mean_gradients)
     loud_trials = Trials(loud(partial(train, answer)), [case(3, (1, 2))])
     yield Property("own work", HOLDS, trials.each(own_work(watched)))
     yield Property("runs", "it ends on 1, 2, 3 and 4 ranks without an error", comes_to_its_end(trials))

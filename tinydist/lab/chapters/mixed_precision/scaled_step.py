@@ -78,7 +78,7 @@ def a_next_scale(given, scale, good_steps, rank, step):
 
 def properties(answer):
     watched = Watched(answer)
-    trials = Scenarios(partial(train, watched), cases())
+    trials = Scenarios(partial(train, watched), cases(), right_states)
     yield Property("runs", "it ends on 1, 2, 3 and 4 ranks without an error", trials.end)
     yield Property("own work", "neither torch's scaler nor the library's", trials.each(own_work(watched)))
     yield Property("skips", "an inf or NaN on one rank: no step, on no rank", trials.each(skips))
@@ -87,6 +87,12 @@ def properties(answer):
     yield Property("good steps", "counted since the scale changed, as it does", trials.each(same_count))
     yield Property("bytes", "one number a step", trials.each(one_number))
     yield Property("decision", "that number says what this rank has found", trials.each(tells))
+
+
+def right_states(trial):
+    for judge in (skips, steps, same_scale, same_count):
+        if error := trial.found(judge):
+            raise error
 
 
 def before(trial, rank, step):

@@ -32,19 +32,17 @@ class Counted(Watched):
         self.to_numpy = set()  # numbers of ranks
 
     def look(self, answer, *arguments):
-        calls_noted, ranks = sys.getprofile(), dist.get_world_size()
+        before, ranks = sys.getprofile(), dist.get_world_size()
 
         def note(frame, event, argument):
-            if event == "call":
-                calls_noted(frame, event, argument)
-            elif event == "c_call" and argument.__name__ == "numpy" and not of_a_library(frame):
+            if event == "c_call" and argument.__name__ == "numpy" and not of_a_library(frame):
                 self.to_numpy.add(ranks)
 
         sys.setprofile(note)
         try:
             return answer(*arguments)
         finally:
-            sys.setprofile(calls_noted)
+            sys.setprofile(before)
 
 
 def of_a_library(frame):

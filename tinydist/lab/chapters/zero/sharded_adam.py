@@ -44,7 +44,7 @@ def train(answer, weights, gradient):
 
 def properties(answer):
     watched = Counted(partial(train, answer))
-    trials = Trials(watched, [case(*sizes) for sizes in SIZES])
+    trials = Trials(watched, [case(*sizes) for sizes in SIZES], values)
     loud_trials = Trials(loud(partial(train, answer)), [case(3, 100)])
     yield Property("own work", HOLDS, trials.each(own_work(watched)))
     yield Property("runs", "it ends on 1, 2 and 3 ranks, with padding and without", trials.end)
