@@ -15,6 +15,7 @@ Source: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Op
 import torch
 from torch.distributed import ReduceOp
 
+from ..hardware.costs import halving_doubling_steps
 from .cost import Cost, part_sizes
 from .messages import exchange, flat, place, receive, send
 from .reduction import add_up, finish
@@ -76,15 +77,12 @@ def all_reduce_cost(count, ranks, itemsize=4) -> Cost:
     exchanges = [halves_of(count, rank, power) for rank in range(power)]
     sent = [itemsize * sum(kept + given for kept, given in each) for each in exchanges]
     messages = [2 * len(each) for each in exchanges]
-    steps = [itemsize * kept for kept, _ in exchanges[0]]  # rank 0 keeps the larger half each time
-    steps += reversed(steps)
     for rank in range(ranks - power):
         sent[rank] += itemsize * count
         messages[rank] += 1
         sent.append(itemsize * count)
         messages.append(1)
-    around = [itemsize * count] if ranks > power else []
-    return Cost(sent, messages, around + steps + around)
+    return Cost(sent, messages, halving_doubling_steps(ranks, lambda step: itemsize * -(-count // 2**step)))
 
 
 def halves_of(count, rank, power):

@@ -27,5 +27,5 @@ def all_to_all_cost(sizes) -> Cost:
     """``sizes[source][destination]``: bytes. Unequal ones let ranks drift apart: it takes ``steps`` at most."""
     p = len(sizes)
     sent = [sum(row) - row[rank] for rank, row in enumerate(sizes)]
-    steps = [max(sizes[rank][(rank + step) % p] for rank in range(p)) for step in range(1, p)]
+    steps = [(1, max(sizes[rank][(rank + step) % p] for rank in range(p))) for step in range(1, p)]
     return Cost(sent, [p - 1] * p, steps)

@@ -16,6 +16,7 @@ Source: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters
 import torch
 from torch.distributed import ReduceOp
 
+from ..hardware.costs import ring_steps
 from .cost import Cost, part_sizes
 from .messages import exchange, flat, place
 from .reduction import add_up, finish
@@ -54,8 +55,8 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None):
 
 def reduce_scatter_cost(sizes) -> Cost:
     """Of parts of these bytes: rank r sends all but part r."""
-    others = len(sizes) - 1
-    return Cost([sum(sizes) - size for size in sizes], [others] * len(sizes), [max(sizes)] * others)
+    p = len(sizes)
+    return Cost([sum(sizes) - size for size in sizes], [p - 1] * p, ring_steps(max(sizes), p))
 
 
 def all_gather_cost(sizes) -> Cost:

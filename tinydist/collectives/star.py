@@ -11,6 +11,7 @@ The obvious way, and what the other algorithms are measured against.
 import torch
 from torch.distributed import ReduceOp
 
+from ..hardware.costs import star_steps
 from .cost import Cost
 from .messages import flat, group_root, place, place_of, receive, send
 from .reduction import add_up, finish
@@ -54,13 +55,13 @@ def others(p, root):
 def broadcast_cost(nbytes, ranks, root=0) -> Cost:
     """The root sends p-1 times."""
     messages = [(ranks - 1) * (rank == root) for rank in range(ranks)]
-    return Cost([nbytes * count for count in messages], messages, [nbytes] * (ranks - 1))
+    return Cost([nbytes * count for count in messages], messages, star_steps(nbytes, ranks))
 
 
 def reduce_cost(nbytes, ranks, root=0) -> Cost:
     """Each rank but the root sends once, and has to wait for its turn."""
     messages = [int(rank != root) for rank in range(ranks)]
-    return Cost([nbytes * count for count in messages], messages, [nbytes] * (ranks - 1))
+    return Cost([nbytes * count for count in messages], messages, star_steps(nbytes, ranks))
 
 
 def all_reduce_cost(count, ranks, itemsize=4) -> Cost:

@@ -15,6 +15,7 @@ Source: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Op
 import torch
 from torch.distributed import ReduceOp
 
+from ..hardware.costs import tree_steps
 from .cost import Cost
 from .messages import flat, group_root, place, place_of, receive, send
 from .reduction import add_up, finish
@@ -61,16 +62,15 @@ def reaches(p):
 
 def broadcast_cost(nbytes, ranks, root=0) -> Cost:
     """A rank sends once for each child that it has."""
-    steps = reaches(ranks)
-    children = [sum(mine < reach < ranks - mine for reach in steps) for mine in range(ranks)]
+    children = [sum(mine < reach < ranks - mine for reach in reaches(ranks)) for mine in range(ranks)]
     messages = [children[rank - root] for rank in range(ranks)]
-    return Cost([nbytes * count for count in messages], messages, [nbytes] * len(steps))
+    return Cost([nbytes * count for count in messages], messages, tree_steps(nbytes, ranks))
 
 
 def reduce_cost(nbytes, ranks, root=0) -> Cost:
     """Each rank but the root sends once."""
     messages = [int(rank != root) for rank in range(ranks)]
-    return Cost([nbytes * count for count in messages], messages, [nbytes] * len(reaches(ranks)))
+    return Cost([nbytes * count for count in messages], messages, tree_steps(nbytes, ranks))
 
 
 def all_reduce_cost(count, ranks, itemsize=4) -> Cost:
