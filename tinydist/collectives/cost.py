@@ -6,6 +6,7 @@ Its steps, and so its seconds, are those of hardware/costs.py.
 from typing import NamedTuple
 
 from ..hardware import costs
+from ..rules import listed, takes, whole
 
 
 class Cost(NamedTuple):
@@ -25,6 +26,7 @@ class Cost(NamedTuple):
         return Cost(sent, messages, self.steps + other.steps)
 
 
+@takes(count=whole, parts=listed)
 def part_sizes(count, parts):
     """How ``torch.tensor_split`` deals ``count`` things out: the first ones get one more."""
     small, more = divmod(count, parts)

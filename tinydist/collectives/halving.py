@@ -13,14 +13,16 @@ Source: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Op
 """
 
 import torch
-from torch.distributed import ReduceOp
+from torch.distributed import ProcessGroup, ReduceOp
 
 from ..hardware.costs import halving_doubling_steps
+from ..rules import listed, takes, whole
 from .cost import Cost, part_sizes
 from .messages import exchange, flat, place, receive, send
-from .reduction import add_up, finish
+from .reduction import add_up, finish, known
 
 
+@takes(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def all_reduce(tensor, op=ReduceOp.SUM, group=None):
     """``tensor`` becomes the sum of all ranks' tensors."""
     rank, p = place(group)
@@ -71,6 +73,7 @@ def distances(power):
     return [power >> step for step in range(1, power.bit_length())]
 
 
+@takes(count=whole, ranks=listed, itemsize=whole)
 def all_reduce_cost(count, ranks, itemsize=4) -> Cost:
     """Ranks with a partner beyond the power of 2 send n more, and those beyond it n alone."""
     power = power_of_2(ranks)

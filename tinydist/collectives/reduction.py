@@ -5,6 +5,11 @@ from torch.distributed import ReduceOp
 from ..simulator import transfer
 
 
+def known(op):
+    """one of ReduceOp.SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR"""
+    return isinstance(op, ReduceOp.RedOpType) and op.name in transfer.COMBINE
+
+
 def add_up(total, arrived, op=ReduceOp.SUM):
     """``total`` takes in ``arrived``, in place."""
     transfer.COMBINE[op.name](total, arrived, out=total)

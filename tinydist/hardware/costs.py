@@ -23,6 +23,7 @@ halving and doubling, pairwise); Patarasuk and Yuan, Bandwidth Optimal All-reduc
 Workstations, 2009 (ring); nccl-tests, doc/PERFORMANCE.md (sizes).
 """
 
+from ..rules import amount, broken, count, takes
 from .devices import Device
 from .links import Link
 
@@ -32,27 +33,30 @@ def operator_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
 
     ``nbytes`` are read and written. An operator without FLOPs may have any dtype.
     """
-    if not (flops >= 0 and nbytes >= 0):
+    if not isinstance(device, Device):  # not by @takes, which would double what a replay takes for each operator
+        raise broken("operator", "device", Device, device)
+    if not (amount(flops) and amount(nbytes)):
         raise ValueError(f"operator: FLOPs and bytes must be 0 or more, got {flops} and {nbytes}")
     compute = flops / device.peak_of(dtype) if flops else 0.0
     return max(compute, nbytes / device.memory_bandwidth) + device.launch_overhead
 
 
+@takes(link=Link)
 def message_seconds(nbytes, link: Link) -> float:
     """alpha + n/beta."""
-    if not nbytes >= 0:
+    if not amount(nbytes):
         raise ValueError(f"message: bytes must be 0 or more, got {nbytes}")
     return link.latency + nbytes / link.bandwidth
 
 
 def seconds(steps, link) -> float:
     """Of steps: (how many, bytes of each). Without any there need be no link."""
-    return sum(count * message_seconds(nbytes, link) for count, nbytes in steps if count)
+    return sum(times * message_seconds(nbytes, link) for times, nbytes in steps if times)
 
 
 def _size(nbytes, ranks):
     """The bytes, once both are known to make sense."""
-    if not (ranks >= 1 and nbytes >= 0):
+    if not (count(ranks) and amount(nbytes)):
         raise ValueError(f"collective: it needs 1 or more ranks and 0 or more bytes, got {ranks} and {nbytes}")
     return nbytes
 

@@ -19,12 +19,15 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..rules import amount, count, each_of, listed, several, shown, stated, takes
 
+
+@takes(layers=each_of(nn.Module))
 def cut(layers, sizes) -> list[nn.Sequential]:
     """The stages, of as many layers each as ``sizes`` says."""
     layers = list(layers)
-    if sum(sizes) != len(layers) or min(sizes, default=0) < 1:
-        raise ValueError(f"cut: stages of 1 or more layers that add up to {len(layers)}, got {list(sizes)}")
+    if not each_of(count)(sizes) or sum(sizes) != len(layers):
+        raise ValueError(f"cut: stages of 1 or more layers that add up to {len(layers)}, got {shown(sizes)}")
     ends = list(accumulate(sizes))
     return [nn.Sequential(*layers[end - size : end]) for end, size in zip(ends, sizes)]
 
@@ -35,6 +38,7 @@ def evenly(layers, stages) -> list[int]:
     return [layers // stages + (stage < layers % stages) for stage in range(stages)]
 
 
+@takes(costs=several)
 def balanced(costs, stages) -> list[int]:
     """Layers of each stage, one at least, so that the most expensive stage costs the least possible.
 
@@ -43,6 +47,9 @@ def balanced(costs, stages) -> list[int]:
     """
     costs = list(costs)
     check(len(costs), stages)
+    for cost in costs:
+        if not amount(cost):
+            raise ValueError(f"balanced: costs must be 0 or more, got {shown(cost)}")
     limit = least_limit(costs, stages)
     follow = {len(costs): (0, [])}  # first layer -> (sum of squared costs, sizes) of the stages from it on
     for _ in range(stages):
@@ -81,17 +88,20 @@ def evenest(costs, first, limit, follow):
 
 
 def check(layers, stages):
-    if not 1 <= stages <= layers:
-        raise ValueError(f"{stages} stages of 1 or more layers each need as many layers, but there are {layers}")
+    if not (listed(stages) and count(layers) and stages <= layers):
+        wanted, there = shown(stages), shown(layers)
+        raise ValueError(f"{wanted} stages of 1 or more layers each need as many layers, but there are {there}")
 
 
 # What a layer costs.
 
 
+@takes(layers=each_of(nn.Module))
 def parameter_counts(layers) -> list[int]:
     return [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
 
 
+@takes(layers=each_of(nn.Module), inputs=torch.Tensor)
 def forward_flops(layers, inputs) -> list[int]:
     """FLOPs of each layer's matrix products in forward; on ``meta`` they are counted without being done."""
     found = []
@@ -102,6 +112,7 @@ def forward_flops(layers, inputs) -> list[int]:
     return found
 
 
+@takes(layers=each_of(nn.Module), inputs=torch.Tensor, repeats=listed)
 def measured_seconds(layers, inputs, repeats=5) -> list[float]:
     """Seconds of each layer's forward and backward on this machine, medians. The layers' gradients are dropped."""
     found = []
@@ -144,6 +155,11 @@ class Head(nn.Module):
         return self.head(self.norm(x))
 
 
+parts_of_a_gpt = ("embedding", "position", "blocks", "norm", "head")
+gpts = stated(f"a GPT, with {', '.join(parts_of_a_gpt)}", lambda given: all(hasattr(given, p) for p in parts_of_a_gpt))
+
+
+@takes(gpt=gpts)
 def layers_of(gpt) -> list[nn.Module]:
     """Embedding, blocks, head: one after another they are the model, and have its parameters."""
     return [Embed(gpt), *gpt.blocks, Head(gpt)]
