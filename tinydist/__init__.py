@@ -2,6 +2,7 @@
 
 The library in reading order:
 
+    rules.py          what an argument must be: each rule once
     hardware/         what a cluster is made of, and what work on it costs
     simulator/        a cluster inside one process: a backend of torch.distributed
     processes/        real ranks from a notebook: gloo or nccl workers

@@ -10,6 +10,7 @@ A class is a rule, too (and to break it a TypeError). What a parameter has by de
 to the rules of its constructor. On ranks, launch adds which rank it was.
 """
 
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sized
 from functools import wraps
@@ -19,7 +20,7 @@ from numbers import Integral, Real
 from types import GenericAlias, NoneType, UnionType
 from typing import get_args
 
-LARGEST = sys.float_info.max
+LARGEST = sys.float_info.max  # what a whole number may be to become a float
 
 
 def takes(**rules):
@@ -31,7 +32,7 @@ def takes(**rules):
             return called
         parameters = signature(called).parameters
         defaults = {name: each.default for name, each in parameters.items()}
-        names = [name for name, each in parameters.items() if each.kind is not each.VAR_POSITIONAL]
+        names = [name for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
 
         @wraps(called)
         def checked(*args, **options):
@@ -39,7 +40,7 @@ def takes(**rules):
                 if name in rules and value is not defaults[name] and not holds(rules[name], value):
                     made = called.__name__ == "__init__"
                     operation = type(args[0]).__name__ if made else called.__qualname__
-                    raise broken(operation, name, rules[name], value, defaults[name])
+                    raise broken(operation, name, rules[name], value, optional=defaults[name] is None)
             return called(*args, **options)
 
         return checked
@@ -60,9 +61,9 @@ def must(operation, name, rule, value):
     return value
 
 
-def broken(operation, name, rule, value, default=None):
+def broken(operation, name, rule, value, optional=False):
     """The error that says so."""
-    words = words_of(rule) + (" or None" if default is None else "")
+    words = words_of(rule) + (" or None" if optional else "")
     error = TypeError if isinstance(rule, type | UnionType | GenericAlias) else ValueError
     return error(f"{operation}: {name} must be {words}, got {shown(value)}")
 
@@ -73,7 +74,7 @@ def words_of(rule):
     if isinstance(rule, UnionType):
         return " or ".join(map(words_of, get_args(rule)))
     if isinstance(rule, type):
-        article = "an" if rule.__name__[0] in "AEIOU" else "a"
+        article = "an" if rule.__name__[0] in "AEIOaeio" else "a"
         return "None" if rule is NoneType else f"{article} {rule.__name__}"
     return rule.__doc__
 
@@ -96,22 +97,24 @@ def is_tensor(value):
 
 def number(value):
     """a number"""
-    return type(value) in (int, float) or (isinstance(value, Real) and not isinstance(value, bool))
+    if isinstance(value, Integral):
+        return not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, Real)
 
 
 def finite(value):
     """a finite number"""
-    return number(value) and abs(value) <= LARGEST
+    return number(value) and -math.inf < value < math.inf
 
 
 def amount(value):
     """a finite number from 0"""
-    return number(value) and 0 <= value <= LARGEST
+    return number(value) and 0 <= value < math.inf
 
 
 def positive(value):
     """a finite number above 0"""
-    return number(value) and 0 < value <= LARGEST
+    return number(value) and 0 < value < math.inf
 
 
 def rate(value):

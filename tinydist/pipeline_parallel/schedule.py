@@ -10,11 +10,11 @@ with real tensors (worker.py).
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..rules import each_of, integer, listed, many, takes, whole
+from ..rules import each_of, integer, listed, takes, whole
 from .actions import MESSAGES, Action, Overlap
 
 
-@takes(name=str, programs=each_of(many), stages=listed, microbatches=listed)
+@takes(name=str, programs=each_of(tuple | list), stages=listed, microbatches=listed)
 @dataclass(frozen=True)
 class Schedule:
     name: str

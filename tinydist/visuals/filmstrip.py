@@ -27,7 +27,7 @@ SMALLEST = 5.0  # points: what is smaller cannot be read
 rows = stated("a row of cells", lambda row: many(row) and len(row) > 0)
 
 
-@takes(frames=each_of(each_of(rows)), run=Run, titles=each_of(str))
+@takes(frames=each_of(each_of(rows), 0), run=Run, titles=each_of(str))
 @picture
 def filmstrip(frames, run=None, titles=None):
     """Draw ``frames[step][rank][part]``, the first of them before the first step. A tensor may stand for a row.
