@@ -83,6 +83,7 @@ def test_the_example():
     assert evenly(5, 2) == [3, 2] and balanced([3, 1, 1, 1, 4], 2) == [3, 2]
     assert balanced([1, 1, 1, 9], 2) == [3, 1] and evenly(4, 2) == [2, 2]
     assert balanced([1, 1, 1, 1, 0, 1], 4) == [2, 1, 2, 1]
+    assert balanced([2, 1.5, 0.5, 2], 3) == [1, 2, 1]  # whole numbers and others
 
 
 def test_a_gpt_in_stages():

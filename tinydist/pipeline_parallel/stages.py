@@ -79,7 +79,7 @@ def filled(costs, limit):
 
 def evenest(costs, first, limit, follow):
     """The best of the stages that begin at ``first`` and end where one of ``follow`` begins; None if there is none."""
-    ends = enumerate(takewhile(limit.__ge__, accumulate(costs[first:])), first + 1)
+    ends = enumerate(takewhile(lambda cost: cost <= limit, accumulate(costs[first:])), first + 1)
     options = [(follow[end][0] + cost**2, -end) for end, cost in ends if end in follow]
     if not options:
         return None

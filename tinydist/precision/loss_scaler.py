@@ -24,7 +24,7 @@ from ..rules import stated, takes
 from .scale_rules import Dynamic
 
 scale_rule = stated("a rule, with scale and update", lambda rule: hasattr(rule, "scale") and hasattr(rule, "update"))
-optimizers = stated("an optimizer, with param_groups", lambda given: hasattr(given, "param_groups"))
+optimizers = stated("an optimizer", lambda given: hasattr(given, "step"))
 
 
 @takes(rule=scale_rule, group=dist.ProcessGroup)

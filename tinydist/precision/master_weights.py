@@ -104,9 +104,7 @@ class MasterWeights(torch.optim.Optimizer):
         gradients = [p.grad for p in self.masters if p.grad is not None]
         norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
         norm = torch.linalg.vector_norm(torch.stack(norms)) * self.gradient_factor
-        self.gradient_factor = self.gradient_factor * (float(max_norm) / (norm + 1e-6)).clamp(
-            max=1.0
-        )  # torch adds as much
+        self.gradient_factor = self.gradient_factor * (float(max_norm) / (norm + 1e-6)).clamp(max=1.0)  # as torch
         return norm
 
     def state_dict(self):

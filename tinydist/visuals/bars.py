@@ -3,7 +3,7 @@
 from matplotlib.patches import Patch
 
 from ..rules import finite, flag, named, stated, takes
-from .palette import BLUE, GREEN, MEMORY, ORANGE, PURPLE, SKY, canvas, finite_line, legend_beside, picture
+from .palette import BLUE, GREEN, MEMORY, ORANGE, PURPLE, SKY, canvas, legend_beside, named_number, picture
 from .words import digits
 
 LOOKS = [
@@ -19,7 +19,7 @@ numbers = stated(
 )
 
 
-@takes(values=numbers, unit=str, limit=finite_line, log=flag)
+@takes(values=numbers, unit=str, limit=named_number, log=flag)
 @picture
 def bars(values, unit, limit=None, log=False):
     """Draw a horizontal bar for each of ``values``: name -> number, or name -> {part: number}, laid end to end.

@@ -48,7 +48,7 @@ STYLE = {
 }
 
 
-finite_line = stated(
+named_number = stated(
     "(name, number)", lambda v: isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], str) and finite(v[1])
 )
 

@@ -125,9 +125,7 @@ class OptimizerStates:
         square = self._square_of_the_own_norm()
         dist.all_reduce(square, group=self.group)
         norm = square.sqrt() * self.gradient_factor
-        self.gradient_factor = self.gradient_factor * (float(max_norm) / (norm + 1e-6)).clamp(
-            max=1.0
-        )  # torch adds as much
+        self.gradient_factor = self.gradient_factor * (float(max_norm) / (norm + 1e-6)).clamp(max=1.0)  # as torch
         return norm
 
     @property
