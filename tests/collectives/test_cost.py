@@ -111,6 +111,22 @@ def test_best_chunks(p, count):
     assert times[0] <= min(times) * 1.001
 
 
+@given(
+    st.integers(1, 12),
+    st.one_of(st.integers(0, 60), st.floats(0.5, 60)),
+    st.sampled_from([0.0, 1e-9, 1e-6]),
+    st.sampled_from([1e6, 1e9, math.inf]),
+)
+def test_no_number_of_chunks_is_better_than_the_best(p, nbytes, latency, bandwidth):
+    """Without latency each byte goes alone; where nothing waits, or takes time, one chunk is as good as any."""
+    link = Link("any", latency, bandwidth)
+    seconds = {m: (p - 2 + m) * costs.message_seconds(nbytes / m, link) for m in range(1, max(1, int(nbytes)) + 1)}
+    best = chain.best_chunks(nbytes, p, link)
+    assert seconds[best] <= min(seconds.values()) * (1 + 1e-9)
+    if p <= 2 or bandwidth == math.inf:
+        assert best == 1
+
+
 # Which algorithm wins.
 
 

@@ -28,28 +28,47 @@ def costs_of(costs, sizes):
     return found
 
 
-def best(costs, stages):
-    """Try every cut."""
-    n = len(costs)
-    return min(
-        max(sum(costs[a:b]) for a, b in zip((0, *inner), (*inner, n)))
-        for inner in combinations(range(1, n), stages - 1)
-    )
+def cuts(layers, stages):
+    """Every one, as sizes; those with more layers in the first stages come first."""
+    found = [
+        [b - a for a, b in zip((0, *inner), (*inner, layers))] for inner in combinations(range(1, layers), stages - 1)
+    ]
+    return sorted(found, reverse=True)
 
 
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.data())
+def largest(costs, sizes):
+    return max(costs_of(costs, sizes))
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.data())
 def test_balanced_is_the_best_there_is(costs, data):
+    """The least largest stage, then the least sum of squares, then the first stages with more layers."""
     stages = data.draw(st.integers(1, len(costs)))
-    sizes = balanced(costs, stages)
-    assert len(sizes) == stages and sum(sizes) == len(costs) and min(sizes) >= 1
-    assert max(costs_of(costs, sizes)) == best(costs, stages)
+    squares = lambda sizes: sum(cost**2 for cost in costs_of(costs, sizes))  # noqa: E731
+    best = min(cuts(len(costs), stages), key=lambda sizes: (largest(costs, sizes), squares(sizes)))
+    assert balanced(costs, stages) == best
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=12), st.data())
+def test_a_stage_is_without_work_only_where_layers_with_work_are_too_few(costs, data):
+    stages = data.draw(st.integers(1, len(costs)))
+    idle = costs_of(costs, balanced(costs, stages)).count(0)
+    assert idle == max(0, stages - sum(cost > 0 for cost in costs))
+
+
+@given(st.integers(1, 60), st.data())
+def test_equal_layers_are_cut_evenly(layers, data):
+    stages = data.draw(st.integers(1, layers))
+    assert balanced([3] * layers, stages) == evenly(range(layers), stages)
 
 
 @given(st.lists(st.floats(0.001, 10), min_size=1, max_size=7), st.data())
 def test_balanced_seconds(costs, data):
     stages = data.draw(st.integers(1, len(costs)))
     sizes = balanced(costs, stages)
-    assert len(sizes) == stages and max(costs_of(costs, sizes)) == pytest.approx(best(costs, stages))
+    assert len(sizes) == stages and largest(costs, sizes) == pytest.approx(
+        min(largest(costs, each) for each in cuts(len(costs), stages))
+    )
 
 
 @given(st.integers(1, 50), st.data())
@@ -63,6 +82,8 @@ def test_evenly(layers, data):
 def test_the_example():
     assert evenly([3, 1, 1, 1, 4], 2) == [3, 2] and balanced([3, 1, 1, 1, 4], 2) == [3, 2]
     assert balanced([1, 1, 1, 9], 2) == [3, 1] and evenly([1, 1, 1, 9], 2) == [2, 2]
+    assert balanced([1, 1, 1, 1, 0, 1], 4) == [2, 1, 2, 1]
+    assert balanced([2, 1.5, 0.5, 2], 3) == [1, 2, 1]  # whole numbers and others
 
 
 def test_a_gpt_in_stages():
@@ -113,12 +134,12 @@ def test_impossible(wrong, message):
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda: evenly(3, 2), "evenly: layers must be a list, got 3"),
-        (lambda: balanced(3, 2), "balanced: costs must be a list, got 3"),
-        (lambda: cut([nn.Tanh()] * 3, 3), "cut: sizes must be a list, got 3"),
-        (lambda: cut(3, [1, 2]), "cut: layers must be a list, got 3"),
+        (lambda: evenly(3, 2), "evenly: layers must be a list, or what makes one, got 3"),
+        (lambda: balanced(3, 2), "balanced: costs must be a list, or what makes one, got 3"),
+        (lambda: cut([nn.Tanh()] * 3, 3), "cut: stages of 1 or more layers that add up to 3, got 3"),
+        (lambda: cut(3, [1, 2]), "cut: layers must be a list of one or more, each a Module, got 3"),
     ],
 )
 def test_layers_are_given_one_by_one(wrong, message):
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(ValueError, match=message):
         wrong()

@@ -23,7 +23,10 @@ import math
 
 import torch
 
+from ..rules import count, flag, takes, within
 
+
+@takes(queries=within(0, 2**31), keys=within(0, 2**31), causal=flag)
 class Band:
     """Of ``queries`` rows and ``keys`` columns.
 
@@ -32,10 +35,10 @@ class Band:
     """
 
     def __init__(self, queries, keys, causal=False, window=None):
-        if window is not None and (not isinstance(window, int) or window < 1):
+        if window is not None and not count(window):
             raise ValueError(f"attention: window must be a whole number of keys from 1, or None, got {window!r}")
         self.queries, self.keys, self.offset = queries, keys, keys - queries
-        self.farthest = math.inf if window is None else window - 1
+        self.farthest = math.inf if window is None else min(window, queries + keys) - 1
         self.nearest = 0 if causal else -self.farthest
 
     def keys_of(self, rows):

@@ -16,10 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .. import rules
+from ..rules import each_of, function, listed, must, positive, takes, whole
 from .heads import GroupedQueryAttention
 from .kv_cache import KVCache
 
 
+@takes(vocab_size=rules.count, layers=rules.within(1, 1000), heads=rules.count, kv_heads=rules.count, dim=rules.count)
+@takes(rotary=positive)
 @dataclass(frozen=True)
 class DecoderConfig:
     vocab_size: int = 256
@@ -44,6 +48,7 @@ class Block(nn.Module):
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
 
 
+@takes(config=DecoderConfig)
 class Decoder(nn.Module):
     """``model(tokens)`` gives logits for each next token; with a cache, tokens follow what is in it."""
 
@@ -55,7 +60,10 @@ class Decoder(nn.Module):
         self.norm = nn.RMSNorm(config.dim)
         self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
 
+    @takes(tokens=torch.Tensor, caches=each_of(KVCache), counts=each_of(whole))
     def forward(self, tokens, caches=None, counts=None):  # [B, T]
+        if caches is not None and len(caches) != len(self.blocks):
+            raise ValueError(f"Decoder: {len(self.blocks)} blocks need as many caches, got {len(caches)}")
         x = self.embedding(tokens)  # [B, T, D]
         for i, block in enumerate(self.blocks):
             options = {"causal": True} if caches is None else {"cache": caches[i], "counts": counts}
@@ -69,6 +77,7 @@ class Decoder(nn.Module):
         return [KVCache(*shape, dtype=weight.dtype, device=weight.device) for _ in self.blocks]
 
 
+@takes(model=function, prompts=each_of(torch.Tensor, 0))
 @torch.no_grad()
 def generate(model, prompts, count):
     """``count`` new tokens after each of ``prompts``, tensors [T] of any lengths: [B, count]. Prefill, then decode."""
@@ -83,6 +92,7 @@ def generate(model, prompts, count):
     return torch.stack(new, dim=1)
 
 
+@takes(model=function, prompts=each_of(torch.Tensor, 0))
 @torch.no_grad()
 def generate_without_cache(model, prompts, count):
     """The same from the model as it is: each prompt alone, and all of it again for each token."""
@@ -96,8 +106,9 @@ def generate_without_cache(model, prompts, count):
 
 
 def _check(prompts, count):
-    if count < 1:
+    if not rules.count(count):
         raise ValueError(f"generate: count must be a whole number from 1, got {count!r}")
+    must("generate", "count", listed, count)
     shapes = [list(prompt.shape) for prompt in prompts]
     if not shapes or any(len(shape) != 1 or shape == [0] for shape in shapes):
         raise ValueError(f"generate: takes prompts [T], each of one token at least, got the shapes {shapes}")

@@ -29,11 +29,13 @@ import math
 import torch
 from torch.autograd.function import once_differentiable
 
+from ..rules import count, each_of, finite, takes
 from .band import Band, tiles
 from .groups import check_shapes, fold, unfold
 from .online_softmax import finish, merge, nothing, part
 
 
+@takes(scale=finite)
 def flash_attention(q, k, v, *, causal=False, window=None, scale=None, tile=(128, 128)):
     """What ``attention(q, k, v)`` gives, without its scores in memory: [B, H, T, e].
 
@@ -44,10 +46,10 @@ def flash_attention(q, k, v, *, causal=False, window=None, scale=None, tile=(128
     It can be differentiated once.
     """
     check_shapes("flash_attention", q, k, v)
-    if not isinstance(tile, tuple) or len(tile) != 2 or min(tile) < 1:
+    if not isinstance(tile, tuple) or len(tile) != 2 or not each_of(count)(tile):
         raise ValueError(f"flash_attention: tile must be (queries, keys), both from 1, got {tile!r}")
     band = Band(q.shape[2], k.shape[2], causal, window)
-    return Flash.apply(q, k, v, band, 1 / math.sqrt(q.shape[3]) if scale is None else scale, tile)
+    return Flash.apply(q, k, v, band, 1 / math.sqrt(q.shape[3]) if scale is None else float(scale), tile)
 
 
 class Flash(torch.autograd.Function):

@@ -12,6 +12,10 @@ group are laid one under the other, and meet their keys in one product.
 Source: Ainslie et al. 2023, GQA: Training Generalized Multi-Query Transformer Models, section 2.2.
 """
 
+import torch
+
+from ..rules import count, must
+
 
 def fold(x, groups):
     """[B, H, T, d] to [B, G, (H/G) T, d]: the rows that read the same keys."""
@@ -27,6 +31,8 @@ def unfold(x, heads):
 
 def check_shapes(name, q, k, v):
     """Raise unless q [B, H, T, d], k [B, G, S, d] and v [B, G, S, e] go together: one dtype and device, G divides H."""
+    for what, given in (("q", q), ("k", k), ("v", v)):
+        must(name, what, torch.Tensor, given)
     shapes = f"got q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
     if not q.ndim == k.ndim == v.ndim == 4:
         raise ValueError(f"{name}: takes [batch, heads, tokens, head dim], {shapes}")
@@ -44,5 +50,5 @@ def check_shapes(name, q, k, v):
 
 
 def check_heads(name, heads, groups):
-    if groups < 1 or heads < 1 or heads % groups:
+    if not (count(groups) and count(heads)) or heads % groups:
         raise ValueError(f"{name}: groups must divide the heads: {heads} query heads / {groups} key heads is not whole")

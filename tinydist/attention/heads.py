@@ -20,11 +20,14 @@ section 2 and, for what is lost and won, table 1.
 import torch
 from torch import nn
 
+from ..rules import count, each_of, flag, function, positive, takes, whole
 from .groups import check_heads
+from .kv_cache import KVCache
 from .naive import attention
 from .rotary import rotate
 
 
+@takes(dim=count, bias=flag, rotary=positive, attend=function)
 class GroupedQueryAttention(nn.Module):
     """``attention(x)`` gives [B, T, D] for x [B, T, D]: each token gathers from those that it sees.
 
@@ -52,6 +55,7 @@ class GroupedQueryAttention(nn.Module):
         self.value = nn.Linear(dim, kv_heads * self.head_dim, bias)
         self.out = nn.Linear(dim, dim, bias)
 
+    @takes(x=torch.Tensor, cache=KVCache, counts=each_of(whole))
     def forward(self, x, *, cache=None, counts=None, **options):
         """x [B, T, D] to the same. Options (causal, window, mask) go to ``attend``.
 
@@ -96,6 +100,7 @@ class GroupedQueryAttention(nn.Module):
         return module
 
 
+@takes(weight=torch.Tensor)
 def mean_pool(weight, heads, groups):
     """A weight [heads d, ...] to [groups d, ...]: neighboring heads become their mean (GQA, section 2.1)."""
     check_heads("mean_pool", heads, groups)

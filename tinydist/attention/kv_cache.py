@@ -20,6 +20,8 @@ Inference, section 2; Kwon et al. 2023, PagedAttention, section 3 (800 KB a toke
 
 import torch
 
+from ..rules import count, each_of, takes, whole, within
+
 # layers, heads of keys and values, head dim: what the bytes follow from, as in the configurations that were published
 # with the models; OPT 13B also in PagedAttention, section 3.
 PUBLISHED = {
@@ -33,11 +35,13 @@ PUBLISHED = {
 }
 
 
+@takes(layers=count, kv_heads=count, head_dim=count, dtype=torch.dtype)
 def bytes_a_token(layers, kv_heads, head_dim, dtype=torch.float16):
     """What the cache of a model holds for each token: a key and a value for each layer and head."""
     return 2 * layers * kv_heads * head_dim * dtype.itemsize
 
 
+@takes(batch=count, kv_heads=count, capacity=whole, head_dim=count, dtype=torch.dtype)
 class KVCache:
     """Of one layer: room for ``capacity`` tokens in each of ``batch`` sequences. ``lengths`` are those in use."""
 
@@ -50,20 +54,23 @@ class KVCache:
     def nbytes(self):
         return self.keys.nbytes + self.values.nbytes
 
+    @takes(tokens=within(0, 2**20))
     def positions(self, tokens):
         """Where the next ``tokens`` of each sequence stand: [B, tokens]."""
         starts = torch.tensor(self.lengths, device=self.keys.device)
         return starts[:, None] + torch.arange(tokens, device=self.keys.device)
 
+    @takes(k=torch.Tensor, v=torch.Tensor, counts=each_of(whole))
     def append(self, k, v, counts=None):
         """Keep k and v [B, G, T, d] behind what is there. Of row b only the first ``counts[b]`` are real; None: all.
 
         Returns keys and values [B, G, S, d], views up to the longest sequence, and who sees whom, bool [B, 1, T, S].
         Raises ``ValueError`` where there is no room.
         """
+        self._check_shapes(k, v)
         T = k.shape[2]
         counts = [T] * len(self.lengths) if counts is None else counts
-        self._check(k, v, counts)
+        self._check_room(T, counts)
         S, positions = max(self.lengths) + T, self.positions(T)
         rows = torch.arange(len(positions), device=k.device)[:, None]
         self.keys[rows, :, positions] = k.transpose(1, 2)
@@ -72,14 +79,16 @@ class KVCache:
         visible = torch.arange(S, device=k.device) <= positions[:, None, :, None]
         return self.keys[:, :, :S], self.values[:, :, :S], visible
 
-    def _check(self, k, v, counts):
-        B, G, capacity, d = self.keys.shape
-        T = k.shape[2]
-        if k.shape != v.shape or k.shape != (B, G, T, d):
+    def _check_shapes(self, k, v):
+        B, G, _, d = self.keys.shape
+        if k.shape != v.shape or k.ndim != 4 or k.shape != (B, G, k.shape[2], d):
             raise ValueError(
                 f"KVCache: holds [{B}, {G}, tokens, {d}], got keys {list(k.shape)}, values {list(v.shape)}"
             )
-        if len(counts) != B or not all(0 <= count <= T for count in counts):
+
+    def _check_room(self, T, counts):
+        B, _, capacity, _ = self.keys.shape
+        if len(counts) != B or max(counts) > T:
             raise ValueError(f"KVCache: counts must be {B} numbers from 0 to {T}, got {list(counts)}")
         if max(self.lengths) + T > capacity:
             row = self.lengths.index(max(self.lengths))

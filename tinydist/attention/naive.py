@@ -18,10 +18,12 @@ import math
 
 import torch
 
+from ..rules import finite, floats, takes
 from .band import Band
 from .groups import check_shapes, fold, unfold
 
 
+@takes(mask=torch.Tensor, scale=finite)
 def attention(q, k, v, *, causal=False, window=None, mask=None, scale=None):
     """A mean of the values for each query: [B, H, T, e].
 
@@ -38,12 +40,13 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, scale=None):
     if mask is not None:
         _check_mask(mask, (B, H, T, S))
         visible = mask if visible is None else mask & visible
-    scores = unfold(fold(q, G) @ k.mT, H) * (1 / math.sqrt(d) if scale is None else scale)  # [B, H, T, S]
+    scores = unfold(fold(q, G) @ k.mT, H) * (1 / math.sqrt(d) if scale is None else float(scale))  # [B, H, T, S]
     if visible is not None:
         scores = scores.masked_fill(~visible, -math.inf)
     return unfold(fold(safe_softmax(scores), G) @ v, H)  # [B, H, T, e]
 
 
+@takes(scores=floats)
 def safe_softmax(scores):
     """Softmax over the last dim. Rows of -inf alone become zeros."""
     if scores.shape[-1] == 0:

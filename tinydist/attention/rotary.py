@@ -14,14 +14,20 @@ i + d/2, which is the same up to the order of the weights' rows.
 
 import torch
 
+from ..rules import floats, positive, takes
 
+
+@takes(x=floats, positions=torch.Tensor, base=positive)
 def rotate(x, positions, base=10_000.0):
     """Turn x [B, H, T, d] to ``positions``, [T] or [B, T]. Raises ``ValueError`` where d is odd."""
     d = x.shape[-1]
     if d % 2:
         raise ValueError(f"rotate: turns pairs, so the head dim must be even, got {d}")
+    if x.ndim != 4 or list(positions.shape) not in ([x.shape[2]], [x.shape[0], x.shape[2]]):
+        shapes = f"got x {list(x.shape)}, positions {list(positions.shape)}"
+        raise ValueError(f"rotate: takes x [B, H, T, d] and positions [T] or [B, T], {shapes}")
     dtype = torch.promote_types(x.dtype, torch.float32)
-    frequencies = base ** (-torch.arange(0, d, 2, dtype=dtype, device=x.device) / d)
+    frequencies = float(base) ** (-torch.arange(0, d, 2, dtype=dtype, device=x.device) / d)
     angles = (positions[..., None] * frequencies).unsqueeze(-3)  # [1, T, d/2] or [B, 1, T, d/2]
     even, odd = x[..., 0::2], x[..., 1::2]
     turned = even * angles.cos() - odd * angles.sin(), even * angles.sin() + odd * angles.cos()

@@ -24,6 +24,9 @@ the first, with queries and keys exchanged: the tile that stays is large, the on
 
 import math
 
+import torch
+
+from ..rules import takes
 from .band import tiles
 from .naive import safe_softmax
 from .online_softmax import Part, finish, merge, nothing, part
@@ -43,11 +46,15 @@ class SlowMemory:
     def moved(self):
         return self.loaded + self.stored
 
+    @takes(tensor=torch.Tensor)
     def load(self, tensor):
         self.loaded += tensor.nbytes
         return tensor.clone()
 
+    @takes(place=torch.Tensor, tensor=torch.Tensor)
     def store(self, place, tensor):
+        if place.shape != tensor.shape:
+            raise ValueError(f"store: {list(tensor.shape)} does not fit a place of {list(place.shape)}")
         self.stored += tensor.nbytes
         place.copy_(tensor)
 

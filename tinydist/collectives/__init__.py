@@ -12,7 +12,7 @@
     agreement.py       the same parameters on all ranks, and the same start
     messages.py        send, receive, and both at once
     reduction.py       sums, means, products, and so on
-    cost.py            bytes by rank, messages, steps, seconds
+    cost.py            bytes and messages by rank
 
 The algorithms take what torch.distributed's functions of the same name take, and leave the same behind:
 ``ring.all_reduce(tensor)`` for ``dist.all_reduce(tensor)``. Each has a ``..._cost`` beside it.

@@ -21,49 +21,58 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Function
 
+from ..rules import each_of, number, takes, whole
 from .messages import place
 
 
+@takes(tensor=torch.Tensor, src=whole, group=dist.ProcessGroup)
 def broadcast(tensor, src=0, group=None):
     """A new tensor: that of ``src``. Every rank passes one of its shape."""
     return Conjugates.apply(tensor, partial(copied, root=src, group=group), partial(summed_on, root=src, group=group))
 
 
+@takes(tensor=torch.Tensor, dst=whole, group=dist.ProcessGroup)
 def reduce(tensor, dst=0, group=None):
     """A new tensor: the sum on ``dst``, zeros elsewhere."""
     return Conjugates.apply(tensor, partial(summed_on, root=dst, group=group), partial(copied, root=dst, group=group))
 
 
+@takes(tensor=torch.Tensor, src=whole, group=dist.ProcessGroup)
 def scatter(tensor, src=0, dim=0, group=None):
     """This rank's part, along ``dim``, of ``src``'s tensor. Every rank passes one of its shape."""
     where = {"root": src, "dim": dim, "group": group}
     return Conjugates.apply(tensor, partial(part_of_one, **where), partial(joined_on, **where))
 
 
+@takes(tensor=torch.Tensor, dst=whole, group=dist.ProcessGroup)
 def gather(tensor, dst=0, dim=0, group=None):
     """All ranks' tensors joined along ``dim``, in their order, on ``dst``; zeros elsewhere."""
     where = {"root": dst, "dim": dim, "group": group}
     return Conjugates.apply(tensor, partial(joined_on, **where), partial(part_of_one, **where))
 
 
+@takes(tensor=torch.Tensor, group=dist.ProcessGroup)
 def all_gather(tensor, dim=0, group=None):
     """All ranks' tensors joined along ``dim``, in their order."""
     where = {"dim": dim, "group": group}
     return Conjugates.apply(tensor, partial(joined, **where), partial(part_of_sum, **where))
 
 
+@takes(tensor=torch.Tensor, group=dist.ProcessGroup)
 def reduce_scatter(tensor, dim=0, group=None):
     """This rank's part, along ``dim``, of the sum."""
     where = {"dim": dim, "group": group}
     return Conjugates.apply(tensor, partial(part_of_sum, **where), partial(joined, **where))
 
 
+@takes(tensor=torch.Tensor, group=dist.ProcessGroup)
 def all_reduce(tensor, group=None):
     """A new tensor: the sum."""
     both = partial(summed, group=group)
     return Conjugates.apply(tensor, both, both)
 
 
+@takes(tensor=torch.Tensor, sent=each_of(whole), received=each_of(whole), group=dist.ProcessGroup)
 def all_to_all(tensor, sent=None, received=None, group=None):
     """The first ``sent[0]`` rows go to rank 0, and so on; ``received[r]`` come from rank r. None: as many for each."""
     there = partial(exchanged, sent=sent, received=received, group=group)
@@ -108,13 +117,13 @@ def summed(tensor, group):
 def joined(tensor, dim, group):
     parts = [torch.empty_like(tensor) for _ in range(place(group)[1])]
     dist.all_gather(parts, tensor, group)
-    return torch.cat(parts, dim)
+    return torch.cat(parts, along(tensor, dim))
 
 
 def joined_on(tensor, root, dim, group):
     parts = [torch.zeros_like(tensor) for _ in range(place(group)[1])]
     dist.gather(tensor, parts if dist.get_rank() == root else None, root, group)
-    return torch.cat(parts, dim)
+    return torch.cat(parts, along(tensor, dim))
 
 
 def part_of_sum(tensor, dim, group):
@@ -140,7 +149,14 @@ def exchanged(tensor, sent, received, group):
 
 def equal_parts(tensor, dim, group):
     rank, p = place(group)
-    if tensor.shape[dim] % p:
+    if tensor.shape[along(tensor, dim)] % p:
         sizes = f"dim {dim} of shape {list(tensor.shape)}"
         raise ValueError(f"parts for {p} ranks must be equal, but {sizes} does not divide by {p} (rank {rank})")
     return [part.contiguous() for part in tensor.chunk(p, dim)]
+
+
+def along(tensor, dim):
+    """``dim``, once it is known to be one of the tensor's."""
+    if not (number(dim) and dim in range(-tensor.ndim, tensor.ndim)):
+        raise ValueError(f"dim must be one of a tensor of shape {list(tensor.shape)}, got {dim!r}")
+    return int(dim)

@@ -14,14 +14,17 @@ pipelines. NCCL's rings broadcast so.
 
 import math
 
+import torch
 import torch.distributed as dist
 
 from ..hardware import Link
 from ..hardware.costs import message_seconds
+from ..rules import amount, count, listed, takes, whole
 from .cost import Cost, part_sizes
-from .messages import flat, place, place_of
+from .messages import check_root, flat, place, place_of
 
 
+@takes(tensor=torch.Tensor, group=dist.ProcessGroup, chunks=listed)
 def broadcast(tensor, src=0, group=None, chunks=8):
     """``tensor`` becomes that of rank ``src`` of the world; it travels in ``chunks``."""
     rank, p = place(group)
@@ -38,15 +41,24 @@ def broadcast(tensor, src=0, group=None, chunks=8):
         message.wait()
 
 
+@takes(count=whole, ranks=listed, chunks=listed, itemsize=whole)
 def broadcast_cost(count, ranks, root=0, chunks=8, itemsize=4) -> Cost:
     """All but the last rank of the chain send n. The first, largest chunk goes all the way, the others follow it."""
+    check_root(root, ranks)
     sends = [rank != (root - 1) % ranks for rank in range(ranks)]
     sizes = [itemsize * size for size in part_sizes(count, chunks)]
-    steps = [sizes[0]] * (ranks - 2) + sizes if ranks > 1 else []
+    steps = [(ranks - 2, sizes[0])] + [(1, size) for size in sizes] if ranks > 1 else []
     return Cost([sum(sizes) * s for s in sends], [chunks * s for s in sends], steps)
 
 
+@takes(nbytes=amount, ranks=count, link=Link)
 def best_chunks(nbytes, ranks, link: Link) -> int:
-    """The number of chunks that takes the least time: one of the two whole numbers beside the best m."""
-    below = math.isqrt(int(max(0, ranks - 2) * nbytes / (link.latency * link.bandwidth)))
-    return min(max(1, below), below + 1, key=lambda m: (ranks - 2 + m) * message_seconds(nbytes / m, link))
+    """The number of chunks that takes the least time: one of the two whole numbers beside the best m.
+
+    A chunk has a byte at least. So on a link without latency, where smaller ones are always better, each has one.
+    """
+    waits, most = max(0, ranks - 2) * nbytes, max(1, int(nbytes))
+    paid = link.latency * link.bandwidth
+    below = math.isqrt(int(min(waits / paid, most**2))) if paid > 0 else most
+    beside = (min(max(1, m), most) for m in (0, below, below + 1))
+    return min(beside, key=lambda m: (ranks - 2 + m) * message_seconds(nbytes / m, link))

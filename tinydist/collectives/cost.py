@@ -1,21 +1,22 @@
-"""What an algorithm costs: the bytes that each rank sends, its messages, and the steps that nobody can shorten.
+"""What an algorithm makes each rank send: bytes and messages, counted exactly, where parts are uneven too.
 
-Counted exactly, for tensors that do not divide evenly too. hardware/costs.py has the same as formulas in n and p.
+Its steps, and so its seconds, are those of hardware/costs.py.
 """
 
 from typing import NamedTuple
 
-from ..hardware.costs import message_seconds
+from ..hardware import costs
+from ..rules import listed, takes, whole
 
 
 class Cost(NamedTuple):
     sent: list  # bytes, by rank
     messages: list  # sent, by rank
-    steps: list  # bytes of the largest message of each step; steps follow one another
+    steps: list  # (how many messages follow one another, bytes of the largest)
 
     def seconds(self, link) -> float:
         """alpha + n/beta for each step: adding numbers up costs nothing here."""
-        return sum(message_seconds(nbytes, link) for nbytes in self.steps)
+        return costs.seconds(self.steps, link)
 
     def then(self, other) -> "Cost":
         """One algorithm after another."""
@@ -25,6 +26,7 @@ class Cost(NamedTuple):
         return Cost(sent, messages, self.steps + other.steps)
 
 
+@takes(count=whole, parts=listed)
 def part_sizes(count, parts):
     """How ``torch.tensor_split`` deals ``count`` things out: the first ones get one more."""
     small, more = divmod(count, parts)

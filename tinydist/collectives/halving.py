@@ -13,13 +13,16 @@ Source: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Op
 """
 
 import torch
-from torch.distributed import ReduceOp
+from torch.distributed import ProcessGroup, ReduceOp
 
+from ..hardware.costs import halving_doubling_steps
+from ..rules import listed, takes, whole
 from .cost import Cost, part_sizes
 from .messages import exchange, flat, place, receive, send
-from .reduction import add_up, finish
+from .reduction import add_up, finish, known
 
 
+@takes(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def all_reduce(tensor, op=ReduceOp.SUM, group=None):
     """``tensor`` becomes the sum of all ranks' tensors."""
     rank, p = place(group)
@@ -70,21 +73,19 @@ def distances(power):
     return [power >> step for step in range(1, power.bit_length())]
 
 
+@takes(count=whole, ranks=listed, itemsize=whole)
 def all_reduce_cost(count, ranks, itemsize=4) -> Cost:
     """Ranks with a partner beyond the power of 2 send n more, and those beyond it n alone."""
     power = power_of_2(ranks)
     exchanges = [halves_of(count, rank, power) for rank in range(power)]
     sent = [itemsize * sum(kept + given for kept, given in each) for each in exchanges]
     messages = [2 * len(each) for each in exchanges]
-    steps = [itemsize * kept for kept, _ in exchanges[0]]  # rank 0 keeps the larger half each time
-    steps += reversed(steps)
     for rank in range(ranks - power):
         sent[rank] += itemsize * count
         messages[rank] += 1
         sent.append(itemsize * count)
         messages.append(1)
-    around = [itemsize * count] if ranks > power else []
-    return Cost(sent, messages, around + steps + around)
+    return Cost(sent, messages, halving_doubling_steps(ranks, lambda step: itemsize * -(-count // 2**step)))
 
 
 def halves_of(count, rank, power):

@@ -10,14 +10,17 @@ If only the links between nodes take time, that is (g k - 1)/(k - 1) times as fa
 Source: Thakur et al. 2005 on each level; Mikami et al., Massively Distributed SGD, 2018 (2D-torus).
 """
 
-from torch.distributed import ReduceOp
+import torch
+from torch.distributed import ProcessGroup, ReduceOp
 
+from ..rules import listed, takes, whole
 from . import ring
 from .cost import Cost, part_sizes
 from .messages import flat, place
-from .reduction import finish
+from .reduction import finish, known
 
 
+@takes(tensor=torch.Tensor, inside=ProcessGroup | None, across=ProcessGroup | None, op=known)
 def all_reduce(tensor, inside, across, op=ReduceOp.SUM):
     """``tensor`` becomes the sum of all ranks' tensors.
 
@@ -33,6 +36,7 @@ def all_reduce(tensor, inside, across, op=ReduceOp.SUM):
     ring.all_gather(parts, parts[local], inside)
 
 
+@takes(count=whole, per_node=listed, nodes=listed, itemsize=whole)
 def all_reduce_cost(count, per_node, nodes, itemsize=4) -> tuple[Cost, Cost]:
     """What goes inside the nodes and what goes across: ``inside.seconds(a) + across.seconds(b)``."""
     sizes = part_sizes(count, per_node)

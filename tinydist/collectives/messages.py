@@ -2,6 +2,8 @@
 
 import torch.distributed as dist
 
+from ..rules import shown, whole
+
 
 def place(group=None):
     """(this rank, number of ranks) in the group."""
@@ -10,7 +12,25 @@ def place(group=None):
 
 def place_of(rank, group=None):
     """The rank in the group of a rank of the world, as torch.distributed takes ``src`` and ``dst``."""
-    return rank if group is None else dist.get_group_rank(group, rank)
+    if group is not None:
+        return dist.get_group_rank(group, rank)
+    check_root(rank, dist.get_world_size())
+    return rank
+
+
+def check_root(rank, ranks):
+    if not (whole(rank) and rank < ranks):
+        raise ValueError(f"the root must be a rank from 0 to {ranks - 1}, got {shown(rank)}")
+
+
+def check_parts(name, parts, ranks, rank, mine):
+    """One for each rank, of which this rank's is like ``mine``."""
+    if len(parts) != ranks:
+        raise ValueError(f"{name}: {ranks} ranks need as many parts, got {len(parts)} (rank {rank})")
+    if parts[rank].shape != mine.shape or parts[rank].dtype != mine.dtype:
+        raise ValueError(
+            f"{name}: part {rank} is {shown(parts[rank])}, but what belongs to it is {shown(mine)} (rank {rank})"
+        )
 
 
 def group_root(group=None):

@@ -10,22 +10,34 @@ n is what a rank has for all. No byte is sent twice, so no algorithm sends less.
 Source: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Operations in MPICH, 2005.
 """
 
+import torch
+from torch.distributed import ProcessGroup
+
+from ..rules import amount, each_of, takes
 from .cost import Cost
-from .messages import exchange, place
+from .messages import check_parts, exchange, place
 
 
+@takes(outputs=each_of(torch.Tensor), inputs=each_of(torch.Tensor), group=ProcessGroup)
 def all_to_all(outputs, inputs, group=None):
     """``outputs[r]`` becomes what rank r has for this rank, its ``inputs[this rank]``."""
     rank, p = place(group)
+    for parts in (outputs, inputs):
+        check_parts("all_to_all", parts, p, rank, inputs[rank] if len(inputs) == p else outputs[rank])
     outputs[rank].copy_(inputs[rank])
     for step in range(1, p):
         to, source = (rank + step) % p, (rank - step) % p
         exchange(inputs[to], to, outputs[source], source, group)
 
 
+@takes(sizes=each_of(each_of(amount)))
 def all_to_all_cost(sizes) -> Cost:
     """``sizes[source][destination]``: bytes. Unequal ones let ranks drift apart: it takes ``steps`` at most."""
     p = len(sizes)
+    if any(len(row) != p for row in sizes):
+        raise ValueError(
+            f"all_to_all: {p} ranks send to as many, got rows of {', '.join(str(len(row)) for row in sizes)}"
+        )
     sent = [sum(row) - row[rank] for rank, row in enumerate(sizes)]
-    steps = [max(sizes[rank][(rank + step) % p] for rank in range(p)) for step in range(1, p)]
+    steps = [(1, max(sizes[rank][(rank + step) % p] for rank in range(p))) for step in range(1, p)]
     return Cost(sent, [p - 1] * p, steps)

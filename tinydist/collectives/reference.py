@@ -9,48 +9,63 @@ No rank talks here. The algorithms of the other files must give these results (M
 Standard 4.1, chapter 6).
 """
 
+from torch import Tensor
 from torch.distributed import ReduceOp
 
-from .reduction import combined
+from ..rules import each_of, finite, takes
+from .messages import check_root
+from .reduction import combined, known
 
 SUM = ReduceOp.SUM
 
 
+@takes(tensors=each_of(Tensor))
 def broadcast(tensors, root=0):
+    check_root(root, len(tensors))
     return [tensors[root]] * len(tensors)
 
 
+@takes(parts=each_of(Tensor))
 def scatter(parts):
     """``parts``: what the root has for each rank."""
     return list(parts)
 
 
+@takes(tensors=each_of(Tensor))
 def gather(tensors, root=0):
+    check_root(root, len(tensors))
     return [list(tensors) if rank == root else None for rank in range(len(tensors))]
 
 
+@takes(tensors=each_of(Tensor), op=known)
 def reduce(tensors, root=0, op=SUM):
+    check_root(root, len(tensors))
     return [combined(tensors, op) if rank == root else tensor for rank, tensor in enumerate(tensors)]
 
 
+@takes(tensors=each_of(Tensor))
 def all_gather(tensors):
     return [list(tensors)] * len(tensors)
 
 
+@takes(parts=each_of(each_of(Tensor)), op=known)
 def reduce_scatter(parts, op=SUM):
     """``parts[rank][destination]``: rank r keeps the sum of all ranks' part r."""
     return [combined(column, op) for column in zip(*parts, strict=True)]
 
 
+@takes(tensors=each_of(Tensor), op=known)
 def all_reduce(tensors, op=SUM):
     return [combined(tensors, op)] * len(tensors)
 
 
+@takes(parts=each_of(each_of(Tensor)))
 def all_to_all(parts):
     """``parts[source][destination]`` becomes ``parts[destination][source]``."""
     return [list(column) for column in zip(*parts, strict=True)]
 
 
+@takes(arrivals=each_of(finite))
 def barrier(arrivals):
     """Times, not tensors: nobody goes on before the last has come."""
     return [max(arrivals)] * len(arrivals)

@@ -14,16 +14,20 @@ Source: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters
 """
 
 import torch
-from torch.distributed import ReduceOp
+from torch.distributed import ProcessGroup, ReduceOp
 
+from ..hardware.costs import ring_steps
+from ..rules import amount, each_of, listed, takes, whole
 from .cost import Cost, part_sizes
-from .messages import exchange, flat, place
-from .reduction import add_up, finish
+from .messages import check_parts, exchange, flat, place
+from .reduction import add_up, finish, known
 
 
+@takes(output=torch.Tensor, parts=each_of(torch.Tensor), op=known, group=ProcessGroup)
 def reduce_scatter(output, parts, op=ReduceOp.SUM, group=None):
     """``output`` becomes the sum of all ranks' ``parts[rank]``. One part for each rank; they are left as they are."""
     rank, p = place(group)
+    check_parts("reduce_scatter", parts, p, rank, output)
     total = parts[rank - 1]  # this part has the longest way
     for step in range(p - 1):
         mine = parts[(rank - step - 2) % p]
@@ -35,15 +39,18 @@ def reduce_scatter(output, parts, op=ReduceOp.SUM, group=None):
     finish(output, op, p)
 
 
+@takes(parts=each_of(torch.Tensor), tensor=torch.Tensor, group=ProcessGroup)
 def all_gather(parts, tensor, group=None):
     """``parts[r]`` becomes rank r's ``tensor``."""
     rank, p = place(group)
+    check_parts("all_gather", parts, p, rank, tensor)
     parts[rank].copy_(tensor)
     for step in range(p - 1):
         held, missing = parts[(rank - step) % p], parts[(rank - step - 1) % p]
         exchange(held, (rank + 1) % p, missing, (rank - 1) % p, group)
 
 
+@takes(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def all_reduce(tensor, op=ReduceOp.SUM, group=None):
     """``tensor`` becomes the sum of all ranks' tensors."""
     rank, p = place(group)
@@ -52,17 +59,20 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None):
     all_gather(parts, parts[rank], group)
 
 
+@takes(sizes=each_of(amount))
 def reduce_scatter_cost(sizes) -> Cost:
     """Of parts of these bytes: rank r sends all but part r."""
-    others = len(sizes) - 1
-    return Cost([sum(sizes) - size for size in sizes], [others] * len(sizes), [max(sizes)] * others)
+    p = len(sizes)
+    return Cost([sum(sizes) - size for size in sizes], [p - 1] * p, ring_steps(max(sizes), p))
 
 
+@takes(sizes=each_of(amount))
 def all_gather_cost(sizes) -> Cost:
     """Of parts of these bytes: rank r sends all but its right neighbor's."""
     return reduce_scatter_cost([*sizes[1:], sizes[0]])
 
 
+@takes(count=whole, ranks=listed, itemsize=whole)
 def all_reduce_cost(count, ranks, itemsize=4) -> Cost:
     """Of ``count`` numbers of ``itemsize`` bytes: 2(p-1)/p n a rank if they divide evenly."""
     sizes = [itemsize * size for size in part_sizes(count, ranks)]

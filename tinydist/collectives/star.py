@@ -9,13 +9,16 @@ The obvious way, and what the other algorithms are measured against.
 """
 
 import torch
-from torch.distributed import ReduceOp
+from torch.distributed import ProcessGroup, ReduceOp
 
+from ..hardware.costs import star_steps
+from ..rules import amount, listed, takes, whole
 from .cost import Cost
-from .messages import flat, group_root, place, place_of, receive, send
-from .reduction import add_up, finish
+from .messages import check_root, flat, group_root, place, place_of, receive, send
+from .reduction import add_up, finish, known
 
 
+@takes(tensor=torch.Tensor, group=ProcessGroup)
 def broadcast(tensor, src=0, group=None):
     """``tensor`` becomes that of rank ``src`` of the world."""
     (rank, p), root = place(group), place_of(src, group)
@@ -26,6 +29,7 @@ def broadcast(tensor, src=0, group=None):
         send(numbers, other, group)
 
 
+@takes(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def reduce(tensor, dst=0, op=ReduceOp.SUM, group=None):
     """On rank ``dst`` of the world ``tensor`` becomes the sum of all ranks' tensors."""
     (rank, p), root = place(group), place_of(dst, group)
@@ -40,6 +44,7 @@ def reduce(tensor, dst=0, op=ReduceOp.SUM, group=None):
     finish(numbers, op, p)
 
 
+@takes(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def all_reduce(tensor, op=ReduceOp.SUM, group=None):
     """``tensor`` becomes the sum of all ranks' tensors."""
     root = group_root(group)
@@ -51,18 +56,23 @@ def others(p, root):
     return [rank for rank in range(p) if rank != root]
 
 
+@takes(nbytes=amount, ranks=listed)
 def broadcast_cost(nbytes, ranks, root=0) -> Cost:
     """The root sends p-1 times."""
+    check_root(root, ranks)
     messages = [(ranks - 1) * (rank == root) for rank in range(ranks)]
-    return Cost([nbytes * count for count in messages], messages, [nbytes] * (ranks - 1))
+    return Cost([nbytes * count for count in messages], messages, star_steps(nbytes, ranks))
 
 
+@takes(nbytes=amount, ranks=listed)
 def reduce_cost(nbytes, ranks, root=0) -> Cost:
     """Each rank but the root sends once, and has to wait for its turn."""
+    check_root(root, ranks)
     messages = [int(rank != root) for rank in range(ranks)]
-    return Cost([nbytes * count for count in messages], messages, [nbytes] * (ranks - 1))
+    return Cost([nbytes * count for count in messages], messages, star_steps(nbytes, ranks))
 
 
+@takes(count=whole, ranks=listed, itemsize=whole)
 def all_reduce_cost(count, ranks, itemsize=4) -> Cost:
     """2(p-1) n through the root."""
     nbytes = count * itemsize

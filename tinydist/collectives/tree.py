@@ -13,13 +13,16 @@ Source: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Op
 """
 
 import torch
-from torch.distributed import ReduceOp
+from torch.distributed import ProcessGroup, ReduceOp
 
+from ..hardware.costs import tree_steps
+from ..rules import amount, listed, takes, whole
 from .cost import Cost
-from .messages import flat, group_root, place, place_of, receive, send
-from .reduction import add_up, finish
+from .messages import check_root, flat, group_root, place, place_of, receive, send
+from .reduction import add_up, finish, known
 
 
+@takes(tensor=torch.Tensor, group=ProcessGroup)
 def broadcast(tensor, src=0, group=None):
     """``tensor`` becomes that of rank ``src`` of the world."""
     rank, p = place(group)
@@ -31,6 +34,7 @@ def broadcast(tensor, src=0, group=None):
             receive(numbers, (rank - reach) % p, group)
 
 
+@takes(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def reduce(tensor, dst=0, op=ReduceOp.SUM, group=None):
     """On rank ``dst`` of the world ``tensor`` becomes the sum of all ranks' tensors: a broadcast, backwards."""
     rank, p = place(group)
@@ -47,6 +51,7 @@ def reduce(tensor, dst=0, op=ReduceOp.SUM, group=None):
         finish(total, op, p)
 
 
+@takes(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def all_reduce(tensor, op=ReduceOp.SUM, group=None):
     """``tensor`` becomes the sum of all ranks' tensors: all that is known comes together at one rank, and spreads."""
     root = group_root(group)
@@ -59,20 +64,24 @@ def reaches(p):
     return [2**step for step in range((p - 1).bit_length())]
 
 
+@takes(nbytes=amount, ranks=listed)
 def broadcast_cost(nbytes, ranks, root=0) -> Cost:
     """A rank sends once for each child that it has."""
-    steps = reaches(ranks)
-    children = [sum(mine < reach < ranks - mine for reach in steps) for mine in range(ranks)]
+    check_root(root, ranks)
+    children = [sum(mine < reach < ranks - mine for reach in reaches(ranks)) for mine in range(ranks)]
     messages = [children[rank - root] for rank in range(ranks)]
-    return Cost([nbytes * count for count in messages], messages, [nbytes] * len(steps))
+    return Cost([nbytes * count for count in messages], messages, tree_steps(nbytes, ranks))
 
 
+@takes(nbytes=amount, ranks=listed)
 def reduce_cost(nbytes, ranks, root=0) -> Cost:
     """Each rank but the root sends once."""
+    check_root(root, ranks)
     messages = [int(rank != root) for rank in range(ranks)]
-    return Cost([nbytes * count for count in messages], messages, [nbytes] * len(reaches(ranks)))
+    return Cost([nbytes * count for count in messages], messages, tree_steps(nbytes, ranks))
 
 
+@takes(count=whole, ranks=listed, itemsize=whole)
 def all_reduce_cost(count, ranks, itemsize=4) -> Cost:
     """2(p-1) messages in all, which is what a ring sends too; but some ranks send most of them."""
     nbytes = count * itemsize

@@ -10,19 +10,23 @@ Every rank's loss must be a mean over as many samples; else see batches.weight.
 import torch
 import torch.distributed as dist
 
+from ..rules import each_of, must, several, takes
 from ..simulator.memory import purpose
 
 
+@takes(parameters=several, group=dist.ProcessGroup)
 def average_each(parameters, group=None):
     """``parameter.grad`` becomes the mean over the ranks."""
-    for parameter in parameters:
+    for parameter in must("average_each", "parameters", each_of(torch.Tensor, 0), list(parameters)):
         if parameter.grad is not None:
             dist.all_reduce(parameter.grad, group=group)
             parameter.grad /= dist.get_world_size(group)
 
 
+@takes(parameters=several, group=dist.ProcessGroup)
 def average_flat(parameters, group=None):
     """``parameter.grad`` becomes the mean over the ranks. All gradients have one dtype."""
+    parameters = must("average_flat", "parameters", each_of(torch.Tensor, 0), list(parameters))
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     with purpose("communication"):
         flat = torch.cat([gradient.flatten() for gradient in gradients])

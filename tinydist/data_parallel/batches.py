@@ -10,7 +10,10 @@ rank's loss is multiplied by its ``weight``: with n_r of n samples, the mean of 
 import torch
 import torch.distributed as dist
 
+from ..rules import amount, each_of, flag, takes, within
 
+
+@takes(samples=within(0, 2**31), group=dist.ProcessGroup, shuffle=flag, seed=within(0, 2**62), drop_last=flag)
 class Sampler:
     """The numbers of this rank's samples, as torch's DistributedSampler gives them. ``set_epoch`` before each epoch."""
 
@@ -21,6 +24,7 @@ class Sampler:
         self.samples, self.shuffle, self.seed, self.drop_last = samples, shuffle, seed, drop_last
         self.epoch = 0
 
+    @takes(epoch=within(0, 2**62))
     def set_epoch(self, epoch):
         """Without it, every epoch has the order of the first."""
         self.epoch = epoch
@@ -38,6 +42,7 @@ class Sampler:
         return iter(order[self.rank :: self.ranks])
 
 
+@takes(batch=each_of(torch.Tensor), group=dist.ProcessGroup)
 def share(batch, group=None):
     """This rank's rows of each tensor of a global batch. The first ranks get one more, if p does not divide it."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
@@ -49,6 +54,7 @@ def share(batch, group=None):
     return [tensor.tensor_split(ranks)[rank] for tensor in batch]
 
 
+@takes(count=amount, group=dist.ProcessGroup)
 def weight(count, group=None):
     """What a rank's mean loss over ``count`` samples (or tokens) is multiplied with, if ranks have different numbers.
 

@@ -12,11 +12,13 @@ from itertools import groupby
 
 import torch
 
+from ..rules import amount, each_of, must, rate, several, takes
 from ..simulator.memory import purpose
 
 MIB = 2**20
 
 
+@takes(parameters=each_of(torch.Tensor))
 class Bucket:
     """``flat`` has room for the gradients of ``parameters``. Those that are not in it yet are ``missing``."""
 
@@ -44,15 +46,17 @@ class Bucket:
         self.missing = set(self.parameters)
 
 
+@takes(parameters=several, first=amount)
 def in_buckets(parameters, size=25 * MIB, first=MIB):
     """Buckets for ``parameters``, in the reverse of their order. Each takes them until it has ``size`` bytes.
 
     The first one, which waits for nothing, takes ``first`` if that is less. Only one dtype and device in a bucket.
     """
-    if not size > 0:
+    if not rate(size):
         raise ValueError(f"buckets: their size must be above 0 bytes, got {size}")
+    parameters = must("in_buckets", "parameters", each_of(torch.Tensor, 0), list(parameters))
     limit, held, buckets = min(first, size), 0, [[]]
-    alike = groupby(reversed(list(parameters)), key=lambda parameter: (parameter.dtype, parameter.device))
+    alike = groupby(reversed(parameters), key=lambda parameter: (parameter.dtype, parameter.device))
     for number, (_, group) in enumerate(alike):
         if number and buckets[-1]:
             buckets.append([])

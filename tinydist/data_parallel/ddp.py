@@ -17,11 +17,13 @@ import torch.distributed as dist
 from torch import nn
 
 from ..collectives.agreement import broadcast_all, check_same_parameters
+from ..rules import flag, function, takes
 from ..simulator.torch_internals import before_backward_ends
 from . import hooks
 from .buckets import MIB, in_buckets
 
 
+@takes(module=nn.Module, group=dist.ProcessGroup, find_unused=flag, static_graph=flag, hook=function)
 class DDP(nn.Module):
     """``module``, trained on all ranks of ``group`` as if on one that sees all their batches.
 

@@ -7,12 +7,16 @@ finish()                               # at the end of backward: ``flat`` is the
 import torch
 import torch.distributed as dist
 
+from ..rules import part, takes
 
+
+@takes(flat=torch.Tensor, share=part, group=dist.ProcessGroup)
 def all_reduce(flat, share, group=None):
     """2(p-1)/p of the bytes a rank. Divided before the sum, which else might overflow where the mean does not."""
     return dist.all_reduce(flat.mul_(share), group=group, async_op=True).wait
 
 
+@takes(dtype=torch.dtype)
 def compressed(dtype=torch.bfloat16):
     """A hook that sends gradients as ``dtype``: half of the bytes, and bfloat16 keeps 8 bits of each number."""
 

@@ -14,8 +14,11 @@ import torch
 import torch.distributed as dist
 
 from ..collectives.agreement import broadcast_all
+from ..rules import takes
+from .ddp import DDP
 
 
+@takes(ddp=DDP)
 @contextmanager
 def join(ddp):
     """Train in here on as many batches as this rank has: ``with join(ddp): for batch in mine: ...``"""

@@ -26,9 +26,11 @@ from torch.func import functional_call
 
 from ..collectives import autograd, star
 from ..collectives.autograd import Conjugates
+from ..rules import takes, whole
 from ..simulator.memory import purpose
 
 
+@takes(module=nn.Module, root=whole, group=dist.ProcessGroup)
 class DataParallel(nn.Module):
     """``module`` lives on rank ``root``; the others give up their copy. The batch must divide by the ranks.
 
@@ -51,6 +53,7 @@ class DataParallel(nn.Module):
         for tensor in self._tensors().values():
             tensor.data = tensor.data.new_empty(0)
 
+    @takes(rows=torch.Tensor)
     def forward(self, rows, replica=None):
         """The outputs of all ``rows`` of the root, on the root. Others pass rows of the same shape, and get zeros."""
         replica = self.replicate() if replica is None else replica

@@ -7,6 +7,7 @@ SHARP), ranks send less than that, and the number may pass the speed of the wire
 Source: NVIDIA/nccl-tests@a0b82b22 doc/PERFORMANCE.md (read).
 """
 
+from ..rules import amount, count, positive, rate, takes
 from .catalogue import look_up
 from .links import Link
 
@@ -24,11 +25,13 @@ BUS_FACTORS = {
 }
 
 
+@takes(ranks=count)
 def bus_factor(collective, ranks) -> float:
     """The part of the size that a rank has to send: 2(p-1)/p for an all-reduce."""
     return look_up("collective", BUS_FACTORS, collective)(ranks)
 
 
+@takes(nbytes=amount, seconds=positive)
 def algorithm_bandwidth(nbytes, seconds) -> float:
     """Bytes/s: size / time."""
     return nbytes / seconds
@@ -39,6 +42,7 @@ def bus_bandwidth(collective, nbytes, seconds, ranks) -> float:
     return algorithm_bandwidth(nbytes, seconds) * bus_factor(collective, ranks)
 
 
+@takes(latency=amount, bandwidth=rate, ranks=count)
 def fitted_link(latency, bandwidth, ranks, name="fitted") -> Link:
     """The link on which a ring all-reduce of n bytes takes ``latency + 2(p-1)/p n / bandwidth``.
 

@@ -1,11 +1,13 @@
 """Finding a thing by its name. Whoever asks for an unknown one is told which there are."""
 
+from ..rules import shown
+
 
 def look_up(what, known, name):
-    """``known[name]``; a thing that is no string is taken to be found already."""
-    if not isinstance(name, str):
-        return name
+    """``known[name]``; a thing of the same kind is found already."""
     for each, found in known.items():
-        if each.lower() == name.lower():
+        if isinstance(name, type(found)):
+            return name
+        if isinstance(name, str) and each.lower() == name.lower():
             return found
-    raise ValueError(f"unknown {what} {name!r}: known are {', '.join(map(repr, known))}")
+    raise ValueError(f"unknown {what} {shown(name)}: known are {', '.join(map(repr, known))}")

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ..rules import count, each_of, takes, whole
 from .devices import INSTANT, Device, find_device
 from .links import Link, find_link
 
@@ -37,20 +38,21 @@ class Cluster:
 
     def __post_init__(self):
         for field, find in [("device", find_device), ("inside", find_link), ("between", find_link)]:
-            object.__setattr__(self, field, find(getattr(self, field)))
+            given = getattr(self, field)
+            object.__setattr__(self, field, given if given is None and field != "device" else find(given))
         self._check()
 
     def _check(self):
-        for what, count in [("nodes", self.nodes), ("devices per node", self.devices_per_node)]:
-            if count != int(count) or count < 1:
-                raise ValueError(f"a cluster needs 1 or more {what}, got {count}")
+        for what, given in [("nodes", self.nodes), ("devices per node", self.devices_per_node)]:
+            if not count(given):
+                raise ValueError(f"a cluster needs 1 or more {what}, got {given}")
         if self.devices_per_node > 1 and self.inside is None:
             raise ValueError(f"a node of {self.devices_per_node} devices needs a link inside, got None")
         if self.nodes > 1 and self.between is None:
             raise ValueError(f"a cluster of {self.nodes} nodes needs a link between them, got None")
         if self.between and self.between.shape != "switch":
             raise ValueError(f"nodes are joined by a network, but {self.between} is a {self.between.shape}")
-        if not 1 <= self.cards <= self.devices_per_node:
+        if not (count(self.cards) and self.cards <= self.devices_per_node):
             raise ValueError(
                 f"a node of {self.devices_per_node} devices has 1 to {self.devices_per_node} network cards, "
                 f"got {self.cards}: a device sends through one card"
@@ -73,13 +75,14 @@ class Cluster:
         """Network cards of a node."""
         return self.devices_per_node if self.cards_per_node is None else self.cards_per_node
 
+    @takes(ranks=count)
     def check_ranks(self, ranks):
         if ranks > self.size:
             places = f"{self.nodes} node{'s' * (self.nodes > 1)} x {self.devices_per_node} devices = {self.size}"
             raise ValueError(f"the cluster has {places}, but {ranks} ranks were asked for")
 
     def node_of(self, rank) -> int:
-        if not 0 <= rank < self.size:
+        if not (whole(rank) and rank < self.size):
             raise ValueError(f"the cluster has ranks 0 to {self.size - 1}, but rank {rank} was asked for")
         return rank // self.devices_per_node
 
@@ -103,9 +106,10 @@ class Cluster:
 
     def link(self, source, destination) -> Link:
         """The link that a message from one rank to another takes, as it is when nobody else sends."""
+        home, away = self.node_of(source), self.node_of(destination)
         if source == destination:
             raise ValueError(f"a link joins two ranks, but both are rank {source}")
-        if self.node_of(source) != self.node_of(destination):
+        if home != away:
             return self.between
         if self.inside.shape == "mesh":
             return self.inside.shared_by(self.devices_per_node - 1)
@@ -125,9 +129,10 @@ class Cluster:
             return (Resource("wire", home, local),)
         return Resource("port out", home, local[0]), Resource("port in", home, local[1])
 
+    @takes(ranks=each_of(whole))
     def ring_link(self, ranks) -> Link | None:
         """What sets the pace of a ring through these ranks in this order: the worst of its links."""
-        ring = [self.link(a, b) for a, b in zip(ranks, [*ranks[1:], ranks[0]]) if a != b]
+        ring = [self.link(a, b) for a, b in zip(ranks, [*ranks[1:], *ranks[:1]]) if a != b]
         if not ring:
             return None
         slowest = min(ring, key=lambda link: link.bandwidth)

@@ -11,6 +11,9 @@ With latency alpha and bandwidth beta of the link, p ranks, and n bytes:
     star all-reduce           2(p-1) (alpha + n/beta)                   all through one rank
     pairwise all-to-all       (p-1) (alpha + n/(p beta))
 
+Each follows from the algorithm's steps, which nobody can shorten: how many messages follow one another, of how many
+bytes. What each rank sends meanwhile is counted beside the algorithms, in collectives, where parts may be uneven.
+
 n is what NCCL's benchmarks call the size: the whole tensor of a rank; of an all-gather the whole output, of a
 reduce-scatter the whole input, of a gather or scatter all that the root has. A group of one rank pays nothing.
 Adding numbers up costs nothing here.
@@ -20,6 +23,7 @@ halving and doubling, pairwise); Patarasuk and Yuan, Bandwidth Optimal All-reduc
 Workstations, 2009 (ring); nccl-tests, doc/PERFORMANCE.md (sizes).
 """
 
+from ..rules import amount, broken, count, takes
 from .devices import Device
 from .links import Link
 
@@ -29,27 +33,30 @@ def operator_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
 
     ``nbytes`` are read and written. An operator without FLOPs may have any dtype.
     """
-    if not (flops >= 0 and nbytes >= 0):
+    if not isinstance(device, Device):  # not by @takes, which would double what a replay takes for each operator
+        raise broken("operator", "device", Device, device)
+    if not (amount(flops) and amount(nbytes)):
         raise ValueError(f"operator: FLOPs and bytes must be 0 or more, got {flops} and {nbytes}")
     compute = flops / device.peak_of(dtype) if flops else 0.0
     return max(compute, nbytes / device.memory_bandwidth) + device.launch_overhead
 
 
+@takes(link=Link)
 def message_seconds(nbytes, link: Link) -> float:
     """alpha + n/beta."""
-    if not nbytes >= 0:
+    if not amount(nbytes):
         raise ValueError(f"message: bytes must be 0 or more, got {nbytes}")
     return link.latency + nbytes / link.bandwidth
 
 
-def _steps(count, nbytes, link):
-    """As many messages, one after the other. Without any there need be no link."""
-    return count * message_seconds(nbytes, link) if count else 0.0
+def seconds(steps, link) -> float:
+    """Of steps: (how many, bytes of each). Without any there need be no link."""
+    return sum(times * message_seconds(nbytes, link) for times, nbytes in steps if times)
 
 
 def _size(nbytes, ranks):
     """The bytes, once both are known to make sense."""
-    if not (ranks >= 1 and nbytes >= 0):
+    if not (count(ranks) and amount(nbytes)):
         raise ValueError(f"collective: it needs 1 or more ranks and 0 or more bytes, got {ranks} and {nbytes}")
     return nbytes
 
@@ -57,27 +64,36 @@ def _size(nbytes, ranks):
 # Rings: in each step every rank sends 1/p of the tensor to the next.
 
 
+def ring_steps(part, ranks):
+    """Of parts of as many bytes, the largest if they are uneven."""
+    return [(ranks - 1, part)]
+
+
 def ring_reduce_scatter(nbytes, ranks, link) -> float:
     """(p-1) (alpha + n/(p beta))."""
-    return _steps(ranks - 1, _size(nbytes, ranks) / ranks, link)
+    return seconds(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 def ring_all_gather(nbytes, ranks, link) -> float:
     """(p-1) (alpha + n/(p beta))."""
-    return _steps(ranks - 1, _size(nbytes, ranks) / ranks, link)
+    return seconds(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 def ring_all_reduce(nbytes, ranks, link) -> float:
     """2(p-1) (alpha + n/(p beta)): a reduce-scatter, then an all-gather."""
-    return _steps(2 * (ranks - 1), _size(nbytes, ranks) / ranks, link)
+    return seconds(2 * ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 # Binomial trees: in each step those that have the tensor send it to as many that have not.
 
 
+def tree_steps(nbytes, ranks):
+    return [((ranks - 1).bit_length(), nbytes)]
+
+
 def tree_broadcast(nbytes, ranks, link) -> float:
     """ceil(lg p) (alpha + n/beta)."""
-    return _steps((ranks - 1).bit_length(), _size(nbytes, ranks), link)
+    return seconds(tree_steps(_size(nbytes, ranks), ranks), link)
 
 
 def tree_reduce(nbytes, ranks, link) -> float:
@@ -98,28 +114,41 @@ def dissemination_barrier(ranks, link) -> float:
 # Halving and doubling: partners exchange 1/2, 1/4, 1/8 ... of the tensor, and then the other way round.
 
 
+def halving_doubling_steps(ranks, piece):
+    """``piece(k)``: bytes of 1/2^k of the tensor, the larger half each time. Ranks beyond the largest power of 2 hand
+    all of it to partners before, and get it after."""
+    halvings = ranks.bit_length() - 1
+    beyond = [(int(ranks > 2**halvings), piece(0))]
+    halves = [(1, piece(step)) for step in range(1, halvings + 1)]
+    return beyond + halves + halves[::-1] + beyond
+
+
 def halving_doubling_all_reduce(nbytes, ranks, link) -> float:
     """2 lg p alpha + 2 (p-1)/p n/beta (Rabenseifner).
 
     If p is no power of 2, the ranks beyond one give their tensors to partners, and get the result back:
     2 (alpha + n/beta) more.
     """
-    size, halvings = _size(nbytes, ranks), ranks.bit_length() - 1
-    exchanges = sum(message_seconds(size / 2**step, link) for step in range(1, halvings + 1))
-    return 2 * exchanges + _steps(0 if ranks == 2**halvings else 2, size, link)
+    size = _size(nbytes, ranks)
+    return seconds(halving_doubling_steps(ranks, lambda step: size / 2**step), link)
 
 
 # One by one.
 
 
+def star_steps(nbytes, ranks):
+    """The root sends, or receives, one message after the other."""
+    return [(ranks - 1, nbytes)]
+
+
 def pairwise_all_to_all(nbytes, ranks, link) -> float:
     """(p-1) (alpha + n/(p beta)): in step k each rank sends to the one k further."""
-    return _steps(ranks - 1, _size(nbytes, ranks) / ranks, link)
+    return seconds(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 def star_gather(nbytes, ranks, link) -> float:
     """(p-1) (alpha + n/(p beta)): the root receives one part after the other."""
-    return _steps(ranks - 1, _size(nbytes, ranks) / ranks, link)
+    return seconds(star_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 def star_scatter(nbytes, ranks, link) -> float:
@@ -129,7 +158,7 @@ def star_scatter(nbytes, ranks, link) -> float:
 
 def star_all_reduce(nbytes, ranks, link) -> float:
     """2(p-1) (alpha + n/beta): all send everything to the root, which sends the sum back to each."""
-    return _steps(2 * (ranks - 1), _size(nbytes, ranks), link)
+    return seconds(2 * star_steps(_size(nbytes, ranks), ranks), link)
 
 
 # Two levels.

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ..rules import amount, count, rate, takes
 from .catalogue import look_up
 
 GB = 1e9  # bytes
@@ -20,6 +21,7 @@ TB = 1e12
 TERA = 1e12
 
 
+@takes(name=str, peak=Mapping, best_matmul=Mapping, source=str)
 @dataclass(frozen=True)
 class Device:
     name: str
@@ -32,10 +34,10 @@ class Device:
 
     def __post_init__(self):
         for what, value in [("memory", self.memory), ("memory bandwidth", self.memory_bandwidth)]:
-            self._must_be(value > 0, f"{what} must be above 0", value)
+            self._must_be(rate(value), f"{what} must be above 0", value)
         for dtype, value in self.peak.items():
-            self._must_be(value > 0, f"peak FLOP/s of {dtype} must be above 0", value)
-        self._must_be(self.launch_overhead >= 0, "launch overhead must be 0 s or more", self.launch_overhead)
+            self._must_be(rate(value), f"peak FLOP/s of {dtype} must be above 0", value)
+        self._must_be(amount(self.launch_overhead), "launch overhead must be 0 s or more", self.launch_overhead)
 
     def _must_be(self, true, rule, value):
         if not true:
@@ -52,6 +54,7 @@ class Device:
             raise ValueError(f"{self.name} has no rate for {name}: it computes in {', '.join(self.peak)}")
         return self.peak[name]
 
+    @takes(processes=count)
     def shared_by(self, processes) -> "Device":
         """What each of ``processes`` has of this device if all compute at once."""
         return replace(

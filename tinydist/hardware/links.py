@@ -12,11 +12,13 @@ How a link joins the devices of a node is its ``shape``:
 
 from dataclasses import dataclass, replace
 
+from ..rules import amount, count, one_of, positive, rate, takes
 from .catalogue import look_up
 
 SHAPES = ("switch", "mesh", "bus")
 
 
+@takes(name=str)
 @dataclass(frozen=True)
 class Link:
     name: str
@@ -25,11 +27,11 @@ class Link:
     shape: str = "switch"
 
     def __post_init__(self):
-        if not self.latency >= 0:
+        if not amount(self.latency):
             raise ValueError(f"link {self.name!r}: latency must be 0 s or more, got {self.latency}")
-        if not self.bandwidth > 0:
+        if not rate(self.bandwidth):
             raise ValueError(f"link {self.name!r}: bandwidth must be above 0 bytes/s, got {self.bandwidth}")
-        if self.shape not in SHAPES:
+        if not one_of(SHAPES)(self.shape):
             raise ValueError(f"link {self.name!r}: shape must be one of {', '.join(SHAPES)}, got {self.shape!r}")
 
     def __str__(self):
@@ -40,10 +42,12 @@ class Link:
         """Bytes/s of both directions together, as advertised."""
         return 2 * self.bandwidth
 
+    @takes(efficiency=positive)
     def at(self, efficiency) -> "Link":
         """This link when programs get only a part of its bandwidth: ``PCIE_5.at(0.88)``."""
         return replace(self, name=f"{self.name} at {efficiency:.0%}", bandwidth=self.bandwidth * efficiency)
 
+    @takes(senders=count)
     def shared_by(self, senders) -> "Link":
         """What each of ``senders`` gets while all of them send."""
         if senders == 1:

@@ -2,6 +2,7 @@
 
 import math
 
+from ..rules import count, takes
 from .catalogue import look_up
 from .cluster import Cluster
 from .devices import A100_80GB, B200, CORES, H100, LAPTOP_CPU
@@ -44,6 +45,7 @@ def find_cluster(name) -> Cluster:
     return look_up("cluster", CLUSTERS, name)
 
 
+@takes(ranks=count)
 def default_cluster(ranks=8) -> Cluster:
     """Nodes of 8 A100s, as many as the ranks need."""
     return A100_NODE.pod(max(1, math.ceil(ranks / A100_NODE.devices_per_node)))

@@ -14,6 +14,8 @@ Pipeline Parallelism, 2024, section 2 (they call the first B).
 import re
 from typing import NamedTuple
 
+from ..rules import takes
+
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = COMPUTE = ("F", "B", "I", "W")
 SEND_F, RECV_F, SEND_B, RECV_B = MESSAGES = ("SEND_F", "RECV_F", "SEND_B", "RECV_B")
 
@@ -48,6 +50,7 @@ class Overlap(NamedTuple):
         return (self.forward, self.backward)
 
 
+@takes(text=str)
 def parse(text) -> Action | Overlap:
     """``str`` backwards. Raises ``ValueError`` for text that is no action."""
     if match := GRAMMAR.fullmatch(text.strip()):

@@ -18,6 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..rules import takes
 from .replay import Costs, Walk, follow
 from .schedule import Schedule
 
@@ -80,6 +81,7 @@ class Analysis:
         return count
 
 
+@takes(schedule=Schedule, costs=Costs)
 def analyze(schedule, costs=None) -> Analysis:
     """Follow a verified schedule through time. Raises ``Stuck`` if its ranks wait in a circle."""
     costs = costs or Costs()

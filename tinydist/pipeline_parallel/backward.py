@@ -20,22 +20,26 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from ..rules import takes
+
 
 def edge_of(output) -> GradientEdge | None:
     """Where backward begins; the tensor itself need not be held for it. None if nothing in it takes a gradient."""
     return get_gradient_edge(output) if output.requires_grad else None
 
 
+@takes(edge=GradientEdge | None, gradient=torch.Tensor | None, input=torch.Tensor)
 class SplitBackward:
     """From ``edge``, the output's, to ``input``. ``input_gradient()`` first, then ``accumulate_weights()``."""
 
     def __init__(self, edge, gradient, input):
         self.edge, self.gradient, self.input = edge, gradient, input
+        self.leaves = {}  # node -> the leaves that its branches lead to
         self.branches = {}  # node -> the gradients that arrived there
 
     def input_gradient(self):
         """The gradient of the input, or None if it takes none or is not used. Parameters get nothing yet."""
-        if not self.input.requires_grad:
+        if not (self.input.requires_grad and self.edge):
             return None
         self.leaves = branches_of(self.edge.node, get_gradient_edge(self.input).node)
         with watched(self.leaves, self.branches.__setitem__):

@@ -16,9 +16,12 @@ v stages each, 4 M (P - 1) in a V, each of one microbatch of what passes between
 from collections import defaultdict, deque
 from dataclasses import replace
 
+from ..rules import takes
 from .actions import BACKWARD_WEIGHT, FORWARD, message_of, needs, result_of
+from .schedule import Schedule
 
 
+@takes(schedule=Schedule)
 def with_messages(schedule):
     """A verified schedule with a send and a receive for each result that is needed on another rank."""
     if schedule.has_messages:

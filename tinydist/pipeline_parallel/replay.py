@@ -12,6 +12,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from ..rules import amount, each_of, part, takes
 from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECV_B, RECV_F, SEND_B, SEND_F, Overlap
 
 Seconds = float | Sequence[float]  # of all stages, or one for each
@@ -26,6 +27,7 @@ NEIGHBOR = np.array([-1, 1, 1, 0, 0, 0, 0, 0, 1])
 SENT, RESULTS, NOTHING = 3, 6, -1  # a send is noted 3 places after what it sends
 
 
+@takes(message=amount, overlap=amount, kept_for_weights=part)
 @dataclass(frozen=True)
 class Costs:
     """Seconds of the passes of a stage over one microbatch, and of a message."""
@@ -43,11 +45,11 @@ class Costs:
         return np.stack([F, I + W, I, W] + [np.zeros(stages)] * (len(KINDS) - 4))
 
     def _each(self, name, stages):
-        seconds = np.asarray(getattr(self, name), dtype=float)
-        if seconds.shape not in ((), (stages,)) or not (seconds >= 0).all():
+        seconds = getattr(self, name)
+        if not (amount(seconds) or (each_of(amount)(seconds) and len(seconds) == stages)):
             rule = f"0 or more seconds, of all stages or of each of {stages}"
-            raise ValueError(f"Costs: {name} must be {rule}, got {getattr(self, name)}")
-        return np.broadcast_to(seconds, stages)
+            raise ValueError(f"Costs: {name} must be {rule}, got {seconds}")
+        return np.broadcast_to(np.asarray(seconds, dtype=float), stages)
 
 
 class Stuck(Exception):

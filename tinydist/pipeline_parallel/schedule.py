@@ -10,9 +10,11 @@ with real tensors (worker.py).
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..rules import each_of, integer, listed, takes, whole
 from .actions import MESSAGES, Action, Overlap
 
 
+@takes(name=str, programs=each_of(tuple | list), stages=listed, microbatches=listed)
 @dataclass(frozen=True)
 class Schedule:
     name: str
@@ -38,6 +40,7 @@ class Schedule:
 
     def passes(self, rank) -> list[Action]:
         """The actions of a rank, overlaps as their two parts."""
+        self.check_rank(rank)
         return [part for each in self.programs[rank] for part in each.parts]
 
     def all_parts(self):
@@ -47,13 +50,19 @@ class Schedule:
                 for part in each.parts:
                     yield rank, step, part
 
+    def check_rank(self, rank):
+        if not (whole(rank) and rank < self.ranks):
+            raise ValueError(f"{self!r} has ranks 0 to {self.ranks - 1}, but rank {rank} was asked for")
+
     def stages_of(self, rank) -> list[int]:
+        self.check_rank(rank)
         return sorted(stage for stage, there in self.rank_of.items() if there == rank)
 
     @cached_property
     def has_messages(self):
         return any(part.kind in MESSAGES for _, _, part in self.all_parts())
 
+    @takes(start=integer, end=integer, mark=tuple)
     def grid(self, start=0, end=None, mark=None):
         """The steps from ``start`` to ``end`` as text. ``mark``, a (rank, step), is pointed at."""
         rows = [

@@ -29,6 +29,7 @@ A rank's program is written as its passes, (stage, kind). Each kind of pass of a
 from collections import defaultdict, deque
 from itertools import chain, count
 
+from .. import rules
 from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Overlap
 from .schedule import Schedule
 
@@ -167,6 +168,7 @@ SCHEDULES = {
     "ZB-V": zb_v,
     "DualPipeV": dualpipe_v,
 }
+MOST_PASSES = 2**22  # forward; each takes about 200 bytes
 LOOPED, V_SHAPED = ("interleaved 1F1B", "looped BFS"), ("ZB-V", "DualPipeV")
 
 
@@ -175,15 +177,18 @@ def make_schedule(name, ranks, microbatches, stages_per_rank=None) -> Schedule:
 
     Raises ``ValueError`` for a name, or for numbers, of which there is no schedule.
     """
-    if name not in SCHEDULES:
+    if not rules.one_of(SCHEDULES)(name):
         raise ValueError(f"make_schedule: name must be one of {', '.join(SCHEDULES)}, got {name!r}")
-    if ranks < 1 or microbatches < 1:
+    if not (rules.count(ranks) and rules.count(microbatches)):
         raise ValueError(f"{name}: it needs 1 or more ranks and microbatches, got {ranks} and {microbatches}")
     natural = 2 if name in LOOPED + V_SHAPED else 1
     chunks = natural if stages_per_rank is None else stages_per_rank
-    if chunks < 1 or (chunks != natural and name not in LOOPED):
+    if not rules.count(chunks) or (chunks != natural and name not in LOOPED):
         rule = "1 or more stages" if name in LOOPED else f"{natural} stage{'s' * (natural > 1)}"
         raise ValueError(f"{name}: a rank has {rule}, got {chunks}")
+    if ranks * chunks * microbatches > MOST_PASSES:
+        product = f"{ranks} ranks x {chunks} stages x {microbatches} microbatches"
+        raise ValueError(f"{name}: {product} are more than the {MOST_PASSES} passes that can be written down")
     options = [chunks] if name in LOOPED else []
     programs = [SCHEDULES[name](rank, ranks, microbatches, *options) for rank in range(ranks)]
     return Schedule(

@@ -2,52 +2,69 @@
 
     layers     3  1  1  1  4        seconds, parameters, or 1 each
     evenly     3  1  1 | 1  4       the same number of layers (the first stages get one more): here 5 and 5
-    balanced   3  1  1 | 1  4       the least possible cost of the largest stage
+    balanced   3  1  1 | 1  4       the least possible cost of the largest stage, and the others alike
 
-``balanced`` is exact: which costs of a stage are possible is a question with a yes or no (fill stages from the left, as
-full as allowed), and only sums of consecutive layers can be the answer. Source: Pinar and Aykanat, Fast Optimal Load
-Balancing Algorithms for 1D Partitioning, 2004; Harlap et al., PipeDream, 2018 (by measured cost).
+``balanced`` is exact. Is a cost enough for the largest stage? Fill stages from the left, as full as allowed: yes or no;
+and only sums of consecutive layers can be the least. Of the cuts that keep to it the evenest is found by dynamic
+programming, from the last layer to the first. Sources: Pinar and Aykanat, Fast Optimal Load Balancing Algorithms for 1D
+Partitioning, 2004; Harlap et al., PipeDream, 2018 (by measured cost).
 """
 
 import statistics
 import time
-from itertools import accumulate
+from bisect import bisect_left
+from itertools import accumulate, takewhile
 
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..rules import amount, count, each_of, listed, several, shown, stated, takes
 
+
+@takes(layers=each_of(nn.Module))
 def cut(layers, sizes) -> list[nn.Sequential]:
     """The stages, of as many layers each as ``sizes`` says: ``cut(layers, evenly(layers, 4))``."""
-    layers, sizes = listed("cut: layers", layers), listed("cut: sizes", sizes)
-    if sum(sizes) != len(layers) or min(sizes, default=0) < 1:
-        raise ValueError(f"cut: stages of 1 or more layers that add up to {len(layers)}, got {sizes}")
+    layers = list(layers)
+    if not each_of(count)(sizes) or sum(sizes) != len(layers):
+        raise ValueError(f"cut: stages of 1 or more layers that add up to {len(layers)}, got {shown(sizes)}")
     ends = list(accumulate(sizes))
     return [nn.Sequential(*layers[end - size : end]) for end, size in zip(ends, sizes)]
 
 
+@takes(layers=several)
 def evenly(layers, stages) -> list[int]:
     """Layers of each stage, the first one more each where they do not divide."""
-    count = len(listed("evenly: layers", layers))
-    check(count, stages)
-    return [count // stages + (stage < count % stages) for stage in range(stages)]
+    number = len(list(layers))
+    check(number, stages)
+    return [number // stages + (stage < number % stages) for stage in range(stages)]
 
 
+@takes(costs=several)
 def balanced(costs, stages) -> list[int]:
-    """Layers of each stage, so that the cost of the most expensive stage is the least possible."""
-    costs = listed("balanced: costs", costs)
+    """Layers of each stage, one at least, so that the most expensive stage costs the least possible.
+
+    Of all such cuts the evenest: that with the least sum of squared costs; of several such, that with more layers in
+    the first stages. So a stage costs nothing only where fewer layers than stages cost something.
+    """
+    costs = list(costs)
     check(len(costs), stages)
-    if min(costs) < 0:
-        raise ValueError(f"balanced: costs must be 0 or more, got {min(costs)}")
-    low, high = max(costs), sum(costs)
-    sums = sorted({sum(costs[a:b]) for a in range(len(costs)) for b in range(a + 1, len(costs) + 1)})
-    possible = [limit for limit in sums if low <= limit <= high]
-    while len(possible) > 1:
-        middle = (len(possible) - 1) // 2
-        fits = len(filled(costs, possible[middle])) <= stages
-        possible = possible[: middle + 1] if fits else possible[middle + 1 :]
-    return split_up(filled(costs, possible[0]), stages)
+    for cost in costs:
+        if not amount(cost):
+            raise ValueError(f"balanced: costs must be 0 or more, got {shown(cost)}")
+    limit = least_limit(costs, stages)
+    follow = {len(costs): (0, [])}  # first layer -> (sum of squared costs, sizes) of the stages from it on
+    for _ in range(stages):
+        follow = {first: evenest(costs, first, limit, follow) for first in range(len(costs))}
+        follow = {first: found for first, found in follow.items() if found}
+    return follow[0][1]
+
+
+def least_limit(costs, stages):
+    """The least possible cost of the most expensive stage."""
+    sums = sorted({total for first in range(len(costs)) for total in accumulate(costs[first:])})
+    alone = bisect_left(sums, max(costs))  # no less, since a layer is not cut
+    return sums[bisect_left(sums, True, alone, key=lambda limit: len(filled(costs, limit)) <= stages)]
 
 
 def filled(costs, limit):
@@ -62,34 +79,31 @@ def filled(costs, limit):
     return sizes
 
 
-def split_up(sizes, stages):
-    """As many stages as there must be: one of several layers gives its last to a stage of its own."""
-    while len(sizes) < stages:
-        largest = max(range(len(sizes)), key=sizes.__getitem__)
-        sizes[largest : largest + 1] = [sizes[largest] - 1, 1]
-    return sizes
-
-
-def listed(what, given):
-    """Of layers, of their costs and of stages, each function takes one by one, and none a count."""
-    try:
-        return list(given)
-    except TypeError:
-        raise TypeError(f"{what} must be a list, got {given!r}") from None
+def evenest(costs, first, limit, follow):
+    """The best of the stages that begin at ``first`` and end where one of ``follow`` begins; None if there is none."""
+    ends = enumerate(takewhile(lambda cost: cost <= limit, accumulate(costs[first:])), first + 1)
+    options = [(follow[end][0] + cost**2, -end) for end, cost in ends if end in follow]
+    if not options:
+        return None
+    squares, end = min(options)
+    return squares, [-end - first, *follow[-end][1]]
 
 
 def check(layers, stages):
-    if not 1 <= stages <= layers:
-        raise ValueError(f"{stages} stages of 1 or more layers each need as many layers, but there are {layers}")
+    if not (listed(stages) and count(layers) and stages <= layers):
+        wanted, there = shown(stages), shown(layers)
+        raise ValueError(f"{wanted} stages of 1 or more layers each need as many layers, but there are {there}")
 
 
 # What a layer costs.
 
 
+@takes(layers=each_of(nn.Module))
 def parameter_counts(layers) -> list[int]:
     return [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
 
 
+@takes(layers=each_of(nn.Module), inputs=torch.Tensor)
 def forward_flops(layers, inputs) -> list[int]:
     """FLOPs of each layer's matrix products in forward; on ``meta`` they are counted without being done."""
     found = []
@@ -100,6 +114,7 @@ def forward_flops(layers, inputs) -> list[int]:
     return found
 
 
+@takes(layers=each_of(nn.Module), inputs=torch.Tensor, repeats=listed)
 def measured_seconds(layers, inputs, repeats=5) -> list[float]:
     """Seconds of each layer's forward and backward on this machine, medians. The layers' gradients are dropped."""
     found = []
@@ -142,6 +157,11 @@ class Head(nn.Module):
         return self.head(self.norm(x))
 
 
+parts_of_a_gpt = ("embedding", "position", "blocks", "norm", "head")
+gpts = stated(f"a GPT, with {', '.join(parts_of_a_gpt)}", lambda given: all(hasattr(given, p) for p in parts_of_a_gpt))
+
+
+@takes(gpt=gpts)
 def layers_of(gpt) -> list[nn.Module]:
     """Embedding, blocks, head: one after another they are the model, and have its parameters."""
     return [Embed(gpt), *gpt.blocks, Head(gpt)]

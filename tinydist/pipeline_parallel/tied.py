@@ -13,8 +13,10 @@ import torch
 import torch.distributed as dist
 
 from ..collectives.messages import exchange
+from ..rules import each_of, takes, whole
 
 
+@takes(parameter=torch.Tensor, ranks=each_of(whole), group=dist.ProcessGroup)
 def sum_tied_gradients(parameter, ranks, group=None):
     """Give ``parameter`` of the two ``ranks`` (of the group) the sum of their gradients. Others may call it, too."""
     me, here = dist.get_rank(group), set(ranks)

@@ -11,6 +11,7 @@ import csv
 import re
 from pathlib import Path
 
+from ..rules import each_of, many, must, several, takes
 from .actions import parse
 from .schedule import Schedule
 
@@ -28,10 +29,11 @@ def load(path, name=None) -> Schedule:
         return from_rows(csv.reader(file), name or Path(path).stem)
 
 
+@takes(rows=several, name=str)
 def from_rows(rows, name) -> Schedule:
     """From cells of text, or torch's own actions: ``get_schedule_ops`` has those of a schedule."""
     programs = []
-    for rank, row in enumerate(rows):
+    for rank, row in enumerate(must("from_rows", "rows", each_of(many, 0), list(rows))):
         cells = [(step, str(cell).strip()) for step, cell in enumerate(row) if cell is not None]
         programs.append(tuple(at(rank, *cell) for cell in cells if cell[1] and not OF_FSDP.fullmatch(cell[1])))
     parts = [part for program in programs for each in program for part in each.parts]

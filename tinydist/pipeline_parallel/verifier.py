@@ -11,6 +11,7 @@
 A schedule without sends and receives is judged without them: messages.py adds what keeps the rules.
 """
 
+from ..rules import amount, shown, takes
 from .actions import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -18,6 +19,7 @@ from .actions import (
     FORWARD,
     MESSAGES,
     Action,
+    Overlap,
     message_of,
     needs,
     result_of,
@@ -25,6 +27,7 @@ from .actions import (
 from .analysis import analyze
 from .pairing import Pairing
 from .replay import Stuck
+from .schedule import Schedule
 
 NEAR = 4  # steps shown on either side of the place
 
@@ -35,12 +38,13 @@ class ScheduleError(ValueError):
     def __init__(self, schedule, rule, text, rank, step=None):
         self.rule, self.rank, self.step = rule, rank, step
         where = f"rank {rank}" + (f", step {step}" if step is not None else "")
-        around = slice(None, 2 * NEAR) if step is None else slice(max(0, step - NEAR), step + NEAR + 1)
+        around = slice(0, 2 * NEAR) if step is None else slice(max(0, step - NEAR), step + NEAR + 1)
         table = schedule.grid(around.start, around.stop, mark=(rank, step))
-        steps = f"steps from {around.start or 0}:"
+        steps = f"steps from {around.start}:"
         super().__init__(f"{schedule.name}, {where}: {text} (rule: {rule})\n{steps}\n{table}")
 
 
+@takes(schedule=Schedule, most_activations=amount)
 def verify(schedule, most_activations=None):
     """Raise ``ScheduleError`` if ``schedule`` breaks a rule; else return it.
 
@@ -73,6 +77,9 @@ class Check:
             if not program:
                 self.fail("place", "it has no stage", rank)
             for step, each in enumerate(program):
+                if not isinstance(each, Action | Overlap):
+                    where = f"{self.schedule.name}, rank {rank}, step {step}"
+                    raise TypeError(f"{where}: it must be an action, got {shown(each)}")
                 if len(each.parts) == 2 and (each.forward.kind != FORWARD or each.backward.kind not in "BI"):
                     self.fail("place", f"{each} is not a forward with a backward", rank, step)
         for rank, step, (stage, kind, microbatch) in self.schedule.all_parts():

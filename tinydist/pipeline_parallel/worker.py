@@ -20,14 +20,18 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
+from ..rules import flag, function, named, takes
 from ..simulator.memory import purpose
 from .actions import BACKWARD, FORWARD, Action, result_of
 from .backward import SplitBackward, edge_of
 from .messages import with_messages
 from .recompute import Again
+from .schedule import Schedule
 from .verifier import verify
 
 
+@takes(schedule=Schedule, stages=named(torch.nn.Module), between=torch.Tensor | dict, loss=function)
+@takes(group=dist.ProcessGroup, upward_group=dist.ProcessGroup, recompute=flag)
 class Worker:
     """
     schedule:      a Schedule, of as many ranks as the group has. It is verified.
@@ -55,6 +59,9 @@ class Worker:
         mine = self.schedule.stages_of(self.rank)
         if sorted(self.stages) != mine:
             raise ValueError(f"Worker: rank {self.rank} has the stages {mine}, but was given {sorted(self.stages)}")
+        missing = {stage for own in mine for stage in (own, own + 1) if 0 < stage <= self.last} - self.between.keys()
+        if missing:
+            raise ValueError(f"Worker: rank {self.rank} must know by `between` what stages {sorted(missing)} receive")
         if self.last in self.stages and self.loss is None:
             raise ValueError(f"Worker: rank {self.rank} has the last stage, {self.last}, and needs a loss")
 
@@ -62,6 +69,7 @@ class Worker:
     def last(self):
         return self.schedule.stages - 1
 
+    @takes(inputs=torch.Tensor, targets=torch.Tensor)
     def step(self, inputs=None, targets=None):
         """Forward and backward of a batch. Gradients are added to those that are there.
 

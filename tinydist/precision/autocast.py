@@ -22,6 +22,8 @@ from functools import wraps
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..rules import flag, function, one_of, takes
+
 # Names as they are seen from Python, functions or methods: x @ w is __matmul__. What torch builds from operators of
 # these lists is seen as one: cross_entropy, einsum, nn.MultiheadAttention.
 PRODUCTS = """
@@ -69,17 +71,24 @@ CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
 entered = ContextVar("entered", default=(None, None, None))  # in this thread: the innermost, its casts, those around it
 
 
+def operators(value):
+    """the name of an operator, or its function"""
+    return isinstance(value, str) or hasattr(value, "__name__")
+
+
+@takes(operator=operators)
 def rule_of(operator, device="cpu"):
     """Of an operator, by name or the function itself: "low", "fp32", "widest", "banned"; None: as its inputs are."""
     return RULES[_known(device)].get(getattr(operator, "__name__", operator))
 
 
 def _known(device):
-    if device not in RULES:
+    if not one_of(RULES)(device):
         raise ValueError(f"autocast: device must be one of {', '.join(map(repr, RULES))}, got {device!r}")
     return device
 
 
+@takes(dtype=torch.dtype, enabled=flag, cache=flag)
 class autocast(TorchFunctionMode):
     """``with autocast():`` or ``@autocast()``: the operators inside choose their precision, backward follows them.
 
@@ -99,6 +108,7 @@ class autocast(TorchFunctionMode):
             raise ValueError(f"autocast: dtype must be torch.float16 or torch.bfloat16, got {dtype}")
         self.rules, self.dtype, self.cache = rules if enabled else {}, dtype, cache
 
+    @takes(function=function)
     def __call__(self, function):
         """As a decorator."""
 

@@ -19,9 +19,12 @@ from typing import NamedTuple
 
 import torch
 
+from ..rules import number, one_of, stated, takes, within
+
 SPECIALS = ("inf and nan", "nan", "none")
 
 
+@takes(name=str, exponent_bits=within(0, 11), mantissa_bits=within(0, 52), dtype=torch.dtype, nbytes=within(1, 8))
 @dataclass(frozen=True)
 class Format:
     """``specials``: what the highest bit patterns mean.
@@ -42,7 +45,7 @@ class Format:
     source: str = ""
 
     def __post_init__(self):
-        if self.specials not in SPECIALS:
+        if not one_of(SPECIALS)(self.specials):
             raise ValueError(f"format {self.name!r}: specials must be one of {SPECIALS}, got {self.specials!r}")
         if self.exponent_bits < 2 or self.mantissa_bits < 1:
             raise ValueError(
@@ -131,6 +134,7 @@ class Bits(NamedTuple):
         return f"{self.sign} {self.exponent} {self.mantissa}"
 
 
+@takes(number=number)
 def bits_of(number, format) -> Bits:
     """The bits of ``number``, rounded to the nearest of the format, ties to the even mantissa."""
     format = find_format(format)
@@ -157,6 +161,10 @@ def _pattern(magnitude, format) -> int:
     return min((exponent - format.lowest_exponent) * normal + steps, ceiling)
 
 
+digits = stated("a string of 0 and 1", lambda value: isinstance(value, str) and set(value) <= {"0", "1"})
+
+
+@takes(sign=digits, exponent=digits, mantissa=digits)
 def number_of(sign, exponent, mantissa, format) -> float:
     """What number these bits are; each a string of 0 and 1, as long as the format has it."""
     format = find_format(format)

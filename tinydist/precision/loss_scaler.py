@@ -14,14 +14,20 @@ does not has other weights from then on. Sources: Micikevicius et al. 2017, Mixe
 torch.amp.GradScaler; DeepSpeed, runtime/fp16/loss_scaler.py.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import torch
 import torch.distributed as dist
 
+from ..rules import stated, takes
 from .scale_rules import Dynamic
 
+scale_rule = stated("a rule, with scale and update", lambda rule: hasattr(rule, "scale") and hasattr(rule, "update"))
+optimizers = stated("an optimizer", lambda given: hasattr(given, "step"))
 
+
+@takes(rule=scale_rule, group=dist.ProcessGroup)
 class LossScaler:
     """Scales the loss by ``rule.scale``; skips the steps that overflow, on all ranks of ``group``.
 
@@ -36,11 +42,13 @@ class LossScaler:
         self._overflow = {}  # optimizer -> whether its gradients have an inf or NaN on any rank
         self._stepped = set()
 
+    @takes(loss=torch.Tensor)
     def scale(self, loss):
         """The loss times the scale; in fp32 if the loss is a single number, as fp16 ends at 65504."""
         self._scaled = True
         return loss * torch.tensor(self.rule.scale, dtype=torch.float32, device=loss.device)
 
+    @takes(optimizer=optimizers)
     @torch.no_grad()
     def unscale_(self, optimizer):
         """Divide the optimizer's gradients by the scale, to look at or clip them; ``step`` does it otherwise.
@@ -66,6 +74,7 @@ class LossScaler:
             if parameter.grad is not None:
                 parameter.grad.mul_(1 / self.rule.scale)
 
+    @takes(optimizer=optimizers)
     def step(self, optimizer):
         """``optimizer.step()``, unless a gradient is inf or NaN on any rank. Whether the step was taken."""
         self._must_be_in_order("step", optimizer)
@@ -88,9 +97,10 @@ class LossScaler:
     def state_dict(self):
         return {"rule": type(self.rule).__name__, **asdict(self.rule)}
 
+    @takes(state=Mapping)
     def load_state_dict(self, state):
         state = dict(state)
-        saved, ours = state.pop("rule"), type(self.rule).__name__
+        saved, ours = state.pop("rule", None), type(self.rule).__name__
         if saved != ours:
             raise ValueError(f"load_state_dict: this scaler's rule is {ours}, but {saved} was saved")
         self.rule = type(self.rule)(**state)

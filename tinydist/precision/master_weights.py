@@ -16,9 +16,17 @@ Sources: Micikevicius et al. 2017, Mixed Precision Training, section 3.1; Rajbha
 
 import torch
 
-from tinydist.simulator.memory import purpose
+from ..rules import each_of, floats, function, must, rate, several, stated, takes
+from ..simulator.memory import purpose
+
+groups_of_parameters = stated('a dict with "params"', lambda given: isinstance(given, dict) and "params" in given)
+saved_states = stated(
+    'a dict with "masters" and "optimizer"',
+    lambda given: isinstance(given, dict) and given.keys() >= {"masters", "optimizer"},
+)
 
 
+@takes(params=several, optimizer_class=type[torch.optim.Optimizer])
 class MasterWeights(torch.optim.Optimizer):
     """An optimizer for 16-bit parameters that keeps fp32 copies of them, and steps on those.
 
@@ -32,7 +40,7 @@ class MasterWeights(torch.optim.Optimizer):
     """
 
     def __init__(self, params, optimizer_class=torch.optim.AdamW, **options):
-        params = list(params)
+        params = must("MasterWeights", "params", each_of(torch.Tensor | dict), list(params))
         groups = params if params and isinstance(params[0], dict) else [{"params": params}]
         groups = [{**group, "params": list(group["params"])} for group in groups]
         self.masters = {p: _fp32_copy(p) for group in groups for p in group["params"]}
@@ -41,6 +49,7 @@ class MasterWeights(torch.optim.Optimizer):
         self.gradient_factor = 1.0
         super().__init__(groups, self.optimizer.defaults)
 
+    @takes(param_group=groups_of_parameters)
     def add_param_group(self, param_group):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
@@ -52,6 +61,7 @@ class MasterWeights(torch.optim.Optimizer):
             if p.dtype != torch.float32:
                 self.state[p]["master"] = self.masters[p]
 
+    @takes(closure=function)
     @torch.no_grad()
     def step(self, closure=None):
         """Gradient to fp32, step, weight to 16 bits: for one parameter after the other. The closure's loss."""
@@ -84,6 +94,7 @@ class MasterWeights(torch.optim.Optimizer):
         p.copy_(master)
         self.versions[p] = p._version
 
+    @takes(max_norm=rate)
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm):
         """Let the gradients have a norm of ``max_norm`` at most, all together. The norm before, in fp32.
@@ -93,13 +104,14 @@ class MasterWeights(torch.optim.Optimizer):
         gradients = [p.grad for p in self.masters if p.grad is not None]
         norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
         norm = torch.linalg.vector_norm(torch.stack(norms)) * self.gradient_factor
-        self.gradient_factor = self.gradient_factor * (max_norm / (norm + 1e-6)).clamp(max=1.0)  # torch adds as much
+        self.gradient_factor = self.gradient_factor * (float(max_norm) / (norm + 1e-6)).clamp(max=1.0)  # as torch
         return norm
 
     def state_dict(self):
         """Master weights, and the state of the optimizer that steps on them."""
         return {"masters": list(self.masters.values()), "optimizer": self._with_our_options().state_dict()}
 
+    @takes(state_dict=saved_states)
     @torch.no_grad()
     def load_state_dict(self, state_dict):
         """The parameters become those of the state, too: they are its master weights, rounded."""
@@ -124,4 +136,4 @@ class MasterWeights(torch.optim.Optimizer):
 def _fp32_copy(p):
     """Of a parameter that is fp32 already, another name for it: the same memory."""
     with purpose("optimizer states"):
-        return p.detach().float()
+        return must("MasterWeights", "a parameter", floats, p).detach().float()

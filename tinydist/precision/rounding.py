@@ -15,11 +15,14 @@ section 3.1 (stochastic).
 
 import torch
 
+from ..rules import one_of, takes
 from .formats import find_format
 
+MODES = ("nearest", "stochastic")
 DOUBLE_BIAS, DOUBLE_MANTISSA = 1023, 52  # all is computed in float64, where every float32 is a normal number
 
 
+@takes(x=torch.Tensor, generator=torch.Generator)
 @torch.no_grad()
 def round_to(x, format, mode="nearest", generator=None):
     """The numbers of ``format`` that are next to ``x``, as float32, of the shape of ``x``. No gradient passes.
@@ -53,7 +56,7 @@ def _power_of_two(exponent):
 
 
 def _check(x, format, mode):
-    if mode not in ("nearest", "stochastic"):
+    if not one_of(MODES)(mode):
         raise ValueError(f"round_to: mode must be 'nearest' or 'stochastic', got {mode!r}")
     if x.dtype != torch.float32:
         raise TypeError(f"round_to: rounds float32, got {x.dtype}")

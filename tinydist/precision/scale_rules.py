@@ -11,9 +11,12 @@ import math
 from ctypes import c_float
 from dataclasses import dataclass
 
+from ..rules import count, finite, flag, positive, takes, whole
+
 SMALLEST = 2.0**-126  # below, its inverse is no fp32 number
 
 
+@takes(scale=positive)
 @dataclass
 class Static:
     """The scale stays. Steps that overflow are skipped all the same."""
@@ -24,6 +27,7 @@ class Static:
         pass
 
 
+@takes(scale=positive, growth_factor=finite, backoff_factor=finite, growth_interval=count, good_steps=whole)
 @dataclass
 class Dynamic:
     """torch's rule: each overflow shrinks the scale, ``growth_interval`` steps in a row without one let it grow.
@@ -60,6 +64,8 @@ class Dynamic:
         self.scale = shrunk
 
 
+@takes(scale=positive, window=count, hysteresis=count, min_scale=positive, consecutive=flag, patience=whole)
+@takes(steps=whole, last_overflow=whole)
 @dataclass
 class Hysteresis:
     """DeepSpeed's rule: the scale halves only when patience is used up, at one overflow each; then at every overflow.

@@ -10,7 +10,7 @@ from .torch_internals import copy_all
 
 COMBINE = {
     "SUM": torch.add,
-    "AVG": torch.add,
+    "AVG": torch.add,  # divided once, at the end
     "PRODUCT": torch.mul,
     "MIN": torch.minimum,
     "MAX": torch.maximum,
@@ -21,6 +21,14 @@ COMBINE = {
 NAMES = {int(getattr(ReduceOp, name)): name for name in COMBINE}
 
 
+def finish(total, reduction, ranks):
+    """The tensors of all ranks are in ``total``: a mean is divided now, whole numbers towards zero."""
+    if reduction == "AVG":
+        exact = total.is_floating_point() or total.is_complex()
+        total.div_(ranks, rounding_mode=None if exact else "trunc")
+    return total
+
+
 def reduced(tensors, reduction):
     """One new tensor from those of all ranks."""
     combine = COMBINE[reduction]
@@ -28,10 +36,7 @@ def reduced(tensors, reduction):
     total = combine(first, rest[0]) if rest else first.clone()
     for tensor in rest[1:]:
         combine(total, tensor, out=total)
-    if reduction == "AVG":
-        exact = total.is_floating_point() or total.is_complex()
-        total.div_(len(tensors), rounding_mode=None if exact else "trunc")
-    return total
+    return finish(total, reduction, len(tensors))
 
 
 def put(outputs, sources):

@@ -2,7 +2,8 @@
 
 from matplotlib.patches import Patch
 
-from .palette import BLUE, GREEN, MEMORY, ORANGE, PURPLE, SKY, canvas, legend_beside, picture
+from ..rules import finite, flag, named, stated, takes
+from .palette import BLUE, GREEN, MEMORY, ORANGE, PURPLE, SKY, canvas, legend_beside, named_number, picture
 from .words import digits
 
 LOOKS = [
@@ -12,6 +13,13 @@ LOOKS = [
 PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}
 
 
+numbers = stated(
+    "a dict, name -> number or name -> {part: number}",
+    lambda values: named(stated("", lambda one: finite(one) or named(finite)(one)))(values),
+)
+
+
+@takes(values=numbers, unit=str, limit=named_number, log=flag)
 @picture
 def bars(values, unit, limit=None, log=False):
     """Draw a horizontal bar for each of ``values``: name -> number, or name -> {part: number}, laid end to end.

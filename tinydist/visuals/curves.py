@@ -2,7 +2,8 @@
 
 from math import isfinite
 
-from .palette import BLUE, GREEN, ORANGE, PURPLE, RED, canvas, legend_beside, picture
+from ..rules import each_of, finite, flag, named, number, takes
+from .palette import BLUE, GREEN, ORANGE, PURPLE, RED, canvas, legend_beside, named_number, picture
 from .words import digits
 
 LOOKS = list(zip((BLUE, ORANGE, GREEN, PURPLE, RED), "os^Dv", ("-", "--", "-.", ":", "-")))
@@ -10,6 +11,7 @@ MOST_TICKS, MOST_MARKERS = 8, 25
 MOST_DOUBLED = 100_000
 
 
+@takes(points=each_of(finite), values=named(each_of(number)), x=str, y=str, limit=named_number, log=flag)
 @picture
 def curves(points, values, x, y, limit=None, log=False):
     """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count. NaN is no point.

@@ -15,6 +15,8 @@ from string import ascii_uppercase as LETTERS
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
+from ..launch import Run
+from ..rules import each_of, finite, is_tensor, many, stated, takes
 from .palette import GREY, LIGHT, RANKS, canvas, picture
 from .words import ranks_text
 
@@ -22,6 +24,10 @@ MOST_FRAMES, ONE_ROW = 12, 4
 SMALLEST = 5.0  # points: what is smaller cannot be read
 
 
+rows = stated("a row of cells", lambda row: many(row) and len(row) > 0)
+
+
+@takes(frames=each_of(each_of(rows), 0), run=Run, titles=each_of(str))
 @picture
 def filmstrip(frames, run=None, titles=None):
     """Draw ``frames[step][rank][part]``, the first of them before the first step. A tensor may stand for a row.
@@ -49,10 +55,10 @@ def in_letters(cell):
     """The text of a cell: 330 is BC3, and 340, in which different parts are mixed, is B4C3."""
     if isinstance(cell, str):
         return cell
-    number = int(cell)
-    if number != cell or number < 0:
-        raise ValueError(f"filmstrip: a cell is a text or a whole number from 0, got {cell}")
-    parts = [(LETTERS[rank], digit) for rank, digit in enumerate(reversed(str(number))) if digit != "0"]
+    value = cell.item() if is_tensor(cell) else cell
+    if not (finite(value) and value >= 0 and value % 1 == 0):
+        raise ValueError(f"filmstrip: a cell is a text or a whole number from 0, got {value}")
+    parts = [(LETTERS[rank], digit) for rank, digit in enumerate(reversed(str(int(value)))) if digit != "0"]
     if len({digit for _, digit in parts}) == 1:
         return "".join(letter for letter, _ in parts) + parts[0][1]
     return "".join(letter + digit for letter, digit in parts)

@@ -2,6 +2,7 @@
 
 from matplotlib.colors import LinearSegmentedColormap
 
+from ..rules import amount, each_of, flag, many, must, named, stated, takes
 from .palette import BLUE, canvas, picture
 
 SHADES = LinearSegmentedColormap.from_list("numbers", ["white", BLUE])
@@ -9,6 +10,10 @@ MOST_NAMES = 16  # rows, with more of which their numbers do not fit
 WIDTH, LARGEST_CELL = 6, 0.3  # inches
 
 
+cells = stated("a number from 0, or True or False", lambda cell: amount(cell) or flag(cell))
+
+
+@takes(tables=named(many), rows=str, columns=str)
 @picture
 def matrices(tables, rows, columns):
     """Draw ``tables``, title -> [R, C] of numbers from 0 or of bool; ``rows`` and ``columns`` say what they count."""
@@ -26,7 +31,10 @@ def matrices(tables, rows, columns):
 
 
 def numbers(table):
-    return [[float(cell) for cell in row] for row in getattr(table, "tolist", lambda: table)()]
+    table = must("matrices", "a table", each_of(each_of(cells)), getattr(table, "tolist", lambda: table)())
+    if len({len(row) for row in table}) > 1:
+        raise ValueError(f"matrices: a table's rows must have one length, got {[len(row) for row in table]}")
+    return [[float(cell) for cell in row] for row in table]
 
 
 def filled(table):

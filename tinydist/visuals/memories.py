@@ -1,13 +1,18 @@
 """What one rank held over virtual time in several runs: a line for each, so that they can be compared."""
 
+from ..launch import Run
+from ..rules import each_of, named, one_of, takes
 from .curves import LOOKS
-from .palette import canvas, picture
-from .words import BYTES, SECONDS, bytes_text, unit_for
+from .palette import MEMORY, canvas, picture
+from .words import BYTES, SECONDS, bytes_text, check_rank, unit_for
 
 
+@takes(runs=named(Run), purposes=each_of(one_of(MEMORY)))
 @picture
 def memories(runs, rank=0, purposes=None):
     """Draw ``runs``, name -> run. Of ``purposes``, as the ledger names them; None: of all."""
+    for run in runs.values():
+        check_rank("memories", rank, run)
     lines = {name: held_in(run, rank, purposes) for name, run in runs.items()}
     peaks = {name: max(held) for name, (_, held) in lines.items()}
     if not any(peaks.values()):

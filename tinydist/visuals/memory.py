@@ -2,20 +2,22 @@
 
 from matplotlib.patches import Patch
 
+from ..launch import Run
+from ..rules import amount, named, takes
 from .palette import MEMORY, canvas, legend_beside, picture
-from .words import BYTES, SECONDS, bytes_text, seconds_text, unit_for
+from .words import BYTES, SECONDS, bytes_text, check_rank, seconds_text, unit_for
 
 MOMENTS = 400  # more cannot be told apart
 
 
+@takes(run=Run, lines=named(amount))
 @picture
 def memory(run, rank=0, lines=None):
     """Draw the memory of one rank, with the peak marked.
 
     lines:  name -> bytes, as high as which something would be: a dotted line for each.
     """
-    if rank not in range(len(run.memory)):
-        raise ValueError(f"memory: the run has ranks 0 to {len(run.memory) - 1}, but rank {rank} was asked for")
+    check_rank("memory", rank, run)
     held, seconds = run.memory[rank], run.seconds
     if not held.changes:
         raise ValueError(f"memory: rank {rank} held nothing, or was not run")

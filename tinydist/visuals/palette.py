@@ -13,6 +13,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from PIL import Image
 
+from ..rules import finite, stated
+
 BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#56B4E9"
 RED, GREY, LIGHT = "#D55E00", "#BBBBBB", "#E6E6E6"
 
@@ -44,6 +46,11 @@ STYLE = {
     "legend.handlelength": 1.6,
     "legend.handleheight": 1.1,
 }
+
+
+named_number = stated(
+    "(name, number)", lambda v: isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], str) and finite(v[1])
+)
 
 
 def style():

@@ -12,6 +12,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch, Rectangle
 
+from ..pipeline_parallel import Analysis
+from ..rules import named, takes
 from .palette import BLUE, GREEN, ORANGE, canvas, legend_beside, picture
 from .words import percent
 
@@ -26,6 +28,7 @@ COLUMNS = 300  # of a summary
 WIDE = 0.018  # of the picture: room for a digit
 
 
+@takes(analysis=Analysis)
 @picture
 def schedule(analysis):
     """Draw what ``pipeline_parallel.analyze`` returns. Seconds are those of its costs."""
@@ -42,6 +45,7 @@ def schedule(analysis):
     return figure
 
 
+@takes(analyses=named(Analysis))
 @picture
 def schedules(analyses):
     """Draw several, title -> analysis, below one another, in one scale of time."""

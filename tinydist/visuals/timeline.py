@@ -6,6 +6,8 @@ the other. Where the two lie above each other, communication is hidden behind co
 
 from matplotlib.patches import Patch
 
+from ..launch import Run
+from ..rules import amount, many, takes, whole
 from .palette import COMMUNICATION, COMPUTE, WAITING, canvas, legend_beside, picture
 from .words import SECONDS, percent, ranks_text, seconds_text, unit_for
 
@@ -13,6 +15,7 @@ MOST_RANKS = 16  # more rows cannot be told apart
 NARROW, WIDE = 1 / 250, 1 / 60  # of the picture: room for an edge, for a hatch
 
 
+@takes(run=Run, ranks=many, start=amount, end=amount)
 @picture
 def timeline(run, ranks=None, start=None, end=None):
     """Draw ``ranks`` (None: all, and at most 16) from ``start`` to ``end``, in seconds of virtual time."""
@@ -22,7 +25,7 @@ def timeline(run, ranks=None, start=None, end=None):
         raise ValueError(f"timeline: nothing to draw from {seconds_text(start)} to {seconds_text(end)}")
     everyone = range(len(trace.memory))
     ranks = everyone[:MOST_RANKS] if ranks is None else list(ranks)
-    if not ranks or not set(ranks) <= set(everyone):
+    if not ranks or not all(whole(rank) and rank in everyone for rank in ranks):
         raise ValueError(f"timeline: ranks must be some of {everyone[0]} to {everyone[-1]}, got {ranks}")
     rows = [Row(trace.of(rank), start, end) for rank in ranks]
     print(summary(rows, len(everyone), start, end))

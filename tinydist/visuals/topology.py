@@ -9,6 +9,9 @@ from itertools import combinations
 
 from matplotlib.patches import Arc, FancyBboxPatch
 
+from ..hardware import Cluster
+from ..launch import Run
+from ..rules import takes
 from .palette import BLUE, BYTES_SENT, GREY, LIGHT, canvas, picture
 from .words import bytes_text, percent, seconds_text
 
@@ -19,6 +22,7 @@ PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 DIRECTIONS = {"port": ("port out", "port in"), "card": ("card out", "card in")}
 
 
+@takes(run_or_cluster=Run | Cluster)
 @picture
 def cluster(run_or_cluster):
     """Draw a cluster; of a run, that which it ran on, and the load of its links."""

@@ -1,5 +1,7 @@
 """Seconds and bytes, as they are written: three digits and a unit of thousands."""
 
+from ..rules import whole
+
 SECONDS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")]
 BYTES = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")]
 
@@ -22,6 +24,12 @@ def seconds_text(seconds):
 def bytes_text(nbytes):
     size, unit = unit_for(nbytes, BYTES)
     return f"{nbytes:.0f} B" if unit == "B" else f"{digits(nbytes / size)} {unit}"
+
+
+def check_rank(name, rank, run):
+    last = len(run.memory) - 1
+    if not (whole(rank) and rank <= last):
+        raise ValueError(f"{name}: the run has ranks 0 to {last}, but rank {rank} was asked for")
 
 
 def ranks_text(count):

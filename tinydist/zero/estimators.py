@@ -12,13 +12,24 @@ Requirements", and its functions estimate_zero2_ and estimate_zero3_model_states
 
 from typing import NamedTuple
 
+from torch.nn import Module
+
+from .. import rules
+from ..rules import amount, flag, takes, within
+
 GIB = 2**30
 WEIGHT, GRADIENT, STATES = 2, 2, 12  # bytes a parameter
+SIZES = {
+    **dict.fromkeys(["parameters", "largest_layer", "margin"], amount),
+    **dict.fromkeys(["devices_per_node", "nodes"], rules.count),
+    **dict.fromkeys(["offload_optimizer", "offload_parameters", "sharded_start"], flag),
+}
 
 
+@takes(parameters=amount)
 def model_states(parameters, stage, ranks):
     """Bytes a rank, as in the paper. Stage 0 is DDP."""
-    if stage not in (0, 1, 2, 3) or ranks < 1:
+    if not (within(0, 3)(stage) and rules.count(ranks)):
         raise ValueError(f"model_states: stage is 0 to 3 and ranks 1 or more, got stage {stage} and {ranks} ranks")
     shards = [ranks if stage >= sharded_from else 1 for sharded_from in (3, 2, 1)]
     return sum(parameters * size / shard for size, shard in zip((WEIGHT, GRADIENT, STATES), shards))
@@ -31,6 +42,7 @@ class Needs(NamedTuple):
     device: int  # for each device
 
 
+@takes(**SIZES)
 def zero2_needs(parameters, devices_per_node=1, nodes=1, offload_optimizer=True, margin=1.5):
     """DeepSpeed's estimate for stage 2. ``margin``: what a host needs above the sum."""
     devices = devices_per_node * nodes
@@ -39,6 +51,7 @@ def zero2_needs(parameters, devices_per_node=1, nodes=1, offload_optimizer=True,
     return Needs(int(parameters * 4 * devices_per_node * margin), 2 * parameters + int(18 * parameters / devices))
 
 
+@takes(**SIZES)
 def zero3_needs(
     parameters,
     largest_layer,
@@ -66,12 +79,14 @@ def zero3_needs(
     return Needs(int(parameters * (host if sharded_start else max(at_start, host)) * margin), gathered + device)
 
 
+@takes(module=Module)
 def count(module):
     """(parameters, those of the largest layer) of a module; a shared one counts once."""
     largest = max(sum(p.numel() for p in each.parameters(recurse=False)) for each in module.modules())
     return sum(p.numel() for p in module.parameters()), largest
 
 
+@takes(**SIZES)
 def zero2_table(parameters, devices_per_node=1, nodes=1, margin=1.5):
     """DeepSpeed's estimates for stage 2, with and without offload, as text."""
     size = {"devices_per_node": devices_per_node, "nodes": nodes, "margin": margin}
@@ -82,6 +97,7 @@ def zero2_table(parameters, devices_per_node=1, nodes=1, margin=1.5):
     return _table(f"ZeRO-2: {parameters / 1e6:.0f}M parameters", rows, devices_per_node, nodes)
 
 
+@takes(**SIZES)
 def zero3_table(parameters, largest_layer, devices_per_node=1, nodes=1, margin=1.5):
     """DeepSpeed's estimates for stage 3, for each way to offload and to start, as text."""
     size = {"devices_per_node": devices_per_node, "nodes": nodes, "margin": margin}

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from ..collectives.agreement import broadcast_all, check_same_parameters
+from ..rules import each_of, must, rate, several, takes
 from .shards import FlatParameters, as_precise, split_by_bytes
 from .whole import Replicated
 
@@ -26,6 +27,9 @@ MIB = 2**20
 UNSCALED = 1.0
 
 
+@takes(
+    module=torch.nn.Module, optimizer_class=type[torch.optim.Optimizer], param_groups=several, group=dist.ProcessGroup
+)
 class OptimizerStates:
     """Trains ``module`` on all ranks of ``group`` as one process would on all their batches:
 
@@ -55,7 +59,7 @@ class OptimizerStates:
         bucket_bytes=25 * MIB,
         **options,
     ):
-        if not bucket_bytes > 0:
+        if not rate(bucket_bytes):
             raise ValueError(f"{self.name}: buckets must have more than 0 bytes, got {bucket_bytes}")
         self.module, self.group, self.bucket_bytes = module, group, bucket_bytes
         check_same_parameters(self.name, module, group)
@@ -114,6 +118,7 @@ class OptimizerStates:
             self._collect()
             self.collected = True
 
+    @takes(max_norm=rate)
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm):
         """Let the gradients have a norm of ``max_norm`` at most, those of all shards together. The norm before.
@@ -125,7 +130,7 @@ class OptimizerStates:
         square = self._square_of_the_own_norm()
         dist.all_reduce(square, group=self.group)
         norm = square.sqrt() * self.gradient_factor
-        self.gradient_factor = self.gradient_factor * (max_norm / (norm + 1e-6)).clamp(max=1.0)  # torch adds as much
+        self.gradient_factor = self.gradient_factor * (float(max_norm) / (norm + 1e-6)).clamp(max=1.0)  # as torch
         return norm
 
     @property
@@ -219,6 +224,7 @@ def states_of(vectors, dtype):
 def trained_groups(name, module, param_groups=None):
     """Parameter groups as optimizers take them, with a list of what is trained in each."""
     given = list(module.parameters() if param_groups is None else param_groups)
+    must(name, "param_groups", each_of(torch.Tensor | dict, 0), given)
     groups = given if given and isinstance(given[0], dict) else [{"params": given}]
     groups = [{**each, "params": [p for p in each["params"] if p.requires_grad]} for each in groups]
     known = set(module.parameters())

@@ -19,6 +19,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from ..rules import each_of, flag, stated, takes
 from ..simulator.memory import purpose
 from .gradients import Gradients
 from .shards import FlatParameters
@@ -64,6 +65,13 @@ class ShardedParameters(FlatParameters):
             parameter.data = self.mine[segment.place : segment.place + segment.size]
 
 
+a_choice = stated(
+    "modules, or a function that says of a module whether it is one",
+    lambda units: callable(units) or each_of(nn.Module, 0)(units),
+)
+
+
+@takes(module=nn.Module, units=a_choice, reshard_after_forward=flag, prefetch=flag)
 class Parameters(Gradients):
     """Stage 2, but
 

@@ -1,0 +1,102 @@
+"""Valid calls of ``tinydist.attention``."""
+
+import torch
+from nonsense.calls import Call
+
+from tinydist import attention
+from tinydist.attention import Band, Decoder, DecoderConfig, GroupedQueryAttention, KVCache, SlowMemory
+
+B, H, G, T, S, D = 1, 4, 2, 3, 5, 4
+
+
+def tensors():
+    torch.manual_seed(0)
+    return dict(q=torch.randn(B, H, T, D), k=torch.randn(B, G, S, D), v=torch.randn(B, G, S, D))
+
+
+def small():
+    torch.manual_seed(0)
+    return Decoder(DecoderConfig(vocab_size=16, layers=1, heads=2, kv_heads=1, dim=8))
+
+
+def written(function):
+    return Call(
+        function,
+        lambda: dict(model=small(), prompts=[torch.tensor([1, 2]), torch.tensor([3])], count=3),
+    )
+
+
+def heads():
+    torch.manual_seed(0)
+    return GroupedQueryAttention(8, 4, 2)
+
+
+def kept():
+    return KVCache(2, 1, 4, 2)
+
+
+def signed(function, arguments, **options):
+    return Call(function, arguments, signed=True, **options)
+
+
+def loaded(tensor):
+    memory = SlowMemory()
+    memory.load(tensor)
+    return memory.moved
+
+
+def stored(place, tensor):
+    memory = SlowMemory()
+    memory.store(place, tensor)
+    return memory.moved
+
+
+CALLS = {
+    "Band": signed(
+        lambda **given: Band(**given).visible(slice(0, 3), slice(0, 5)),
+        lambda: dict(queries=3, keys=5, causal=True, window=2),
+    ),
+    "Decoder": signed(lambda config: Decoder(config)(torch.tensor([[1]])), lambda: dict(config=small().config)),
+    "Decoder.forward": signed(
+        lambda **given: small()(**given),
+        lambda: dict(tokens=torch.tensor([[1, 2]]), caches=small().caches(1, 4), counts=[2]),
+    ),
+    "Decoder.caches": Call(small().caches, lambda: dict(batch=2, capacity=4)),
+    "DecoderConfig": signed(
+        lambda **given: Decoder(DecoderConfig(**given))(torch.tensor([[1]])),
+        lambda: dict(vocab_size=16, layers=1, heads=2, kv_heads=1, dim=8, rotary=100.0),
+    ),
+    "GroupedQueryAttention": signed(
+        lambda **given: GroupedQueryAttention(**given)(torch.ones(1, 3, 8)),
+        lambda: dict(dim=8, heads=4, kv_heads=2, bias=True, rotary=100.0, attend=attention.attention),
+    ),
+    "GroupedQueryAttention.forward": signed(
+        lambda **given: heads()(**given),
+        lambda: dict(x=torch.ones(1, 3, 8), cache=KVCache(1, 2, 4, 2), counts=[3]),
+    ),
+    "GroupedQueryAttention.grouped": signed(lambda kv_heads: heads().grouped(kv_heads), lambda: dict(kv_heads=1)),
+    "KVCache": Call(
+        KVCache, lambda: dict(batch=2, kv_heads=1, capacity=4, head_dim=2, dtype=torch.float16, device="cpu")
+    ),
+    "KVCache.append": signed(
+        lambda **given: kept().append(**given),
+        lambda: dict(k=torch.ones(2, 1, 3, 2), v=torch.ones(2, 1, 3, 2), counts=[3, 1]),
+    ),
+    "KVCache.positions": Call(kept().positions, lambda: dict(tokens=2)),
+    "SlowMemory.load": Call(loaded, lambda: dict(tensor=torch.ones(2))),
+    "SlowMemory.store": Call(stored, lambda: dict(place=torch.ones(2), tensor=torch.ones(2))),
+    "attention": signed(
+        attention.attention,
+        lambda: dict(tensors(), causal=True, window=3, mask=torch.ones(T, S, dtype=torch.bool), scale=0.5),
+    ),
+    "flash_attention": signed(
+        attention.flash_attention, lambda: dict(tensors(), causal=True, window=3, scale=0.5, tile=(2, 2))
+    ),
+    "bytes_a_token": Call(attention.bytes_a_token, lambda: dict(layers=2, kv_heads=2, head_dim=4, dtype=torch.float16)),
+    "generate": written(attention.generate),
+    "generate_without_cache": written(attention.generate_without_cache),
+    "mean_pool": signed(attention.mean_pool, lambda: dict(weight=torch.ones(8, 2), heads=4, groups=2)),
+    "rotate": signed(attention.rotate, lambda: dict(x=torch.ones(1, 2, 3, 4), positions=torch.arange(3), base=100.0)),
+    "safe_softmax": signed(attention.safe_softmax, lambda: dict(scores=torch.ones(2, 3))),
+}
+REASONS = {"PUBLISHED": "data", "SlowMemory": "it takes nothing"}

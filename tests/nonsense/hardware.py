@@ -1,0 +1,88 @@
+"""Valid calls of ``tinydist.hardware``."""
+
+from nonsense.calls import Call
+
+from tinydist import hardware
+from tinydist.hardware import Cluster, Device, Link, costs, find_cluster
+
+LINK = Link("link", 1e-6, 1e9)
+CLUSTER = find_cluster("2 x 4")
+DEVICE = CLUSTER.device
+
+
+def collective(name):
+    return Call(getattr(costs, name), lambda: dict(nbytes=1000, ranks=4, link=LINK))
+
+
+CALLS = {
+    "Cluster": Call(
+        Cluster,
+        lambda: dict(
+            device="H100", devices_per_node=4, inside="PCIe 4", nodes=2, between="Ethernet 100", cards_per_node=2
+        ),
+    ),
+    "Cluster.check_ranks": Call(CLUSTER.check_ranks, lambda: dict(ranks=3)),
+    "Cluster.node_of": Call(CLUSTER.node_of, lambda: dict(rank=3)),
+    "Cluster.local_rank": Call(CLUSTER.local_rank, lambda: dict(rank=3)),
+    "Cluster.card_of": Call(CLUSTER.card_of, lambda: dict(rank=3)),
+    "Cluster.pod": Call(CLUSTER.pod, lambda: dict(nodes=3)),
+    "Cluster.link": Call(CLUSTER.link, lambda: dict(source=0, destination=5)),
+    "Cluster.resources": Call(CLUSTER.resources, lambda: dict(source=0, destination=5)),
+    "Cluster.ring_link": Call(CLUSTER.ring_link, lambda: dict(ranks=[0, 1, 2])),
+    "Device": Call(
+        Device,
+        lambda: dict(
+            name="mine",
+            peak={"float32": 1e12},
+            memory=1e9,
+            memory_bandwidth=1e9,
+            launch_overhead=1e-6,
+            best_matmul={"float32": 1e11},
+            source="",
+        ),
+    ),
+    "Device.peak_of": Call(DEVICE.peak_of, lambda: dict(dtype="float32")),
+    "Device.shared_by": Call(DEVICE.shared_by, lambda: dict(processes=2)),
+    "Link": Call(Link, lambda: dict(name="mine", latency=1e-6, bandwidth=1e9, shape="bus")),
+    "Link.at": Call(LINK.at, lambda: dict(efficiency=0.8)),
+    "Link.shared_by": Call(LINK.shared_by, lambda: dict(senders=2)),
+    "algorithm_bandwidth": Call(hardware.algorithm_bandwidth, lambda: dict(nbytes=1000, seconds=1e-3)),
+    "bus_bandwidth": Call(
+        hardware.bus_bandwidth, lambda: dict(collective="all_reduce", nbytes=1000, seconds=1e-3, ranks=4)
+    ),
+    "bus_factor": Call(hardware.bus_factor, lambda: dict(collective="all_gather", ranks=4)),
+    "default_cluster": Call(hardware.default_cluster, lambda: dict(ranks=9)),
+    "find_cluster": Call(hardware.find_cluster, lambda: dict(name="laptop")),
+    "find_device": Call(hardware.find_device, lambda: dict(name="H100")),
+    "find_link": Call(hardware.find_link, lambda: dict(name="NVLink 4")),
+    "fitted_link": Call(hardware.fitted_link, lambda: dict(latency=1e-5, bandwidth=1e9, ranks=4, name="fitted")),
+    "costs.operator_seconds": Call(
+        costs.operator_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
+    ),
+    "costs.message_seconds": Call(costs.message_seconds, lambda: dict(nbytes=1000, link=LINK)),
+    **{
+        f"costs.{name}": collective(name)
+        for name in (
+            "ring_reduce_scatter",
+            "ring_all_gather",
+            "ring_all_reduce",
+            "tree_broadcast",
+            "tree_reduce",
+            "tree_all_reduce",
+            "halving_doubling_all_reduce",
+            "pairwise_all_to_all",
+            "star_gather",
+            "star_scatter",
+            "star_all_reduce",
+        )
+    },
+    "costs.dissemination_barrier": Call(costs.dissemination_barrier, lambda: dict(ranks=4, link=LINK)),
+    "costs.hierarchical_all_reduce": Call(
+        costs.hierarchical_all_reduce, lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK)
+    ),
+}
+STEPS = "what the formulas are made of"
+REASONS = {
+    f"costs.{name}": STEPS for name in ("seconds", "ring_steps", "tree_steps", "star_steps", "halving_doubling_steps")
+}
+REASONS |= {"Resource": "only made by a cluster", "CLUSTERS": "data", "DEVICES": "data", "LINKS": "data"}

@@ -1,0 +1,99 @@
+"""Valid calls of ``tinydist.precision``."""
+
+import torch
+from nonsense.calls import Call
+from torch import nn
+
+from tinydist import precision
+from tinydist.precision import Dynamic, Format, Hysteresis, LossScaler, MasterWeights, Static, autocast
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Linear(2, 2)
+
+
+def stepped(function):
+    """``function(scaler, optimizer)`` where a loss has been scaled and gone backward."""
+
+    def call(rule):
+        net, scaler = model(), LossScaler(rule)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        scaler.scale(net(torch.ones(1, 2)).sum()).backward()
+        return function(scaler, optimizer)
+
+    return call
+
+
+def masters():
+    net = model().bfloat16()
+    net(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+    return MasterWeights(net.parameters(), torch.optim.SGD, lr=0.1)
+
+
+def scaler():
+    made = LossScaler()
+    made.scale(torch.ones(()))
+    return made
+
+
+CALLS = {
+    "Format": Call(
+        Format, lambda: dict(name="mine", exponent_bits=5, mantissa_bits=3, specials="nan", dtype=None, nbytes=2)
+    ),
+    "find_format": Call(precision.find_format, lambda: dict(which="bf16")),
+    "bits_of": Call(precision.bits_of, lambda: dict(number=1.5, format="bf16"), signed=True),
+    "number_of": Call(
+        precision.number_of,
+        lambda: dict(sign="0", exponent="01111111", mantissa="1000000", format="bf16"),
+        signed=True,
+    ),
+    "round_to": Call(
+        precision.round_to,
+        lambda: dict(x=torch.ones(3), format="bf16", mode="stochastic", generator=torch.Generator()),
+        signed=True,
+    ),
+    "Static": Call(Static, lambda: dict(scale=8.0)),
+    "Dynamic": Call(
+        Dynamic,
+        lambda: dict(scale=8.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=3, good_steps=1),
+    ),
+    "Hysteresis": Call(
+        Hysteresis,
+        lambda: dict(
+            scale=8.0, window=3, hysteresis=2, min_scale=1.0, consecutive=True, patience=2, steps=3, last_overflow=1
+        ),
+        signed=True,
+    ),
+    "autocast": Call(autocast, lambda: dict(device="cpu", dtype=torch.bfloat16, enabled=True, cache=True)),
+    "autocast as a decorator": Call(lambda function: autocast()(function), lambda: dict(function=len)),
+    "rule_of": Call(precision.rule_of, lambda: dict(operator="matmul", device="cpu"), fits=("operator",)),
+    "LossScaler": Call(LossScaler, lambda: dict(rule=Dynamic(), group=None)),
+    "LossScaler.scale": Call(lambda loss: LossScaler().scale(loss), lambda: dict(loss=torch.ones(())), signed=True),
+    "LossScaler.unscale_": Call(
+        lambda optimizer: scaler().unscale_(optimizer),
+        lambda: dict(optimizer=torch.optim.SGD(model().parameters(), lr=0.1)),
+    ),
+    "LossScaler.step": Call(
+        lambda optimizer: scaler().step(optimizer),
+        lambda: dict(optimizer=torch.optim.SGD(model().parameters(), lr=0.1)),
+    ),
+    "LossScaler.load_state_dict": Call(LossScaler().load_state_dict, lambda: dict(state=LossScaler().state_dict())),
+    "MasterWeights": Call(
+        MasterWeights,
+        lambda: dict(params=list(model().parameters()), optimizer_class=torch.optim.SGD, lr=0.1),
+        kept=("lr",),
+    ),
+    "MasterWeights.step": Call(lambda closure: masters().step(closure), lambda: dict(closure=lambda: torch.ones(()))),
+    "MasterWeights.clip_grad_norm_": Call(
+        lambda max_norm: masters().clip_grad_norm_(max_norm), lambda: dict(max_norm=1.0)
+    ),
+    "MasterWeights.add_param_group": Call(
+        lambda param_group: masters().add_param_group(param_group),
+        lambda: dict(param_group={"params": list(model().parameters())}),
+    ),
+    "MasterWeights.load_state_dict": Call(
+        lambda state_dict: masters().load_state_dict(state_dict), lambda: dict(state_dict=masters().state_dict())
+    ),
+}
+REASONS = {"FORMATS": "data", "Bits": "what bits_of gives"}

@@ -1,0 +1,66 @@
+"""Valid calls of ``tinydist.visuals``."""
+
+from contextlib import redirect_stdout
+from functools import cache, wraps
+from io import StringIO
+
+import matplotlib.pyplot as plt
+import torch
+import torch.distributed as dist
+from nonsense.calls import Call
+
+import tinydist
+from tinydist import visuals
+from tinydist.pipeline_parallel import analyze, make_schedule
+from tinydist.visuals.palette import MEMORY
+
+
+@cache
+def run():
+    def program():
+        x = torch.ones(100)
+        dist.all_reduce(x)
+        return x + 1
+
+    return tinydist.launch(program, 2)
+
+
+def analysis():
+    return analyze(make_schedule("1F1B", 2, 3))
+
+
+def drawn(draw, arguments):
+    @wraps(draw)
+    def quietly(**given):
+        try:
+            with redirect_stdout(StringIO()):
+                draw(**given)
+        finally:
+            plt.close("all")
+
+    return Call(quietly, arguments)
+
+
+CALLS = {
+    "bars": drawn(
+        visuals.bars, lambda: dict(values={"a": 1.0, "b": {"c": 2, "d": 1}}, unit="s", limit=("most", 3), log=False)
+    ),
+    "cluster": drawn(visuals.cluster, lambda: dict(run_or_cluster=run())),
+    "curves": drawn(
+        visuals.curves,
+        lambda: dict(points=[1, 2, 3], values={"a": [1, 2, 3]}, x="n", y="s", limit=("most", 2), log=True),
+    ),
+    "filmstrip": drawn(
+        visuals.filmstrip,
+        lambda: dict(frames=[[["A1", ""], ["", "B2"]], [["AB1", ""], ["", "B2"]]], run=None, titles=["a", "b"]),
+    ),
+    "matrices": drawn(visuals.matrices, lambda: dict(tables={"a": [[0, 1], [1, 0]]}, rows="query", columns="key")),
+    "memories": drawn(visuals.memories, lambda: dict(runs={"a": run()}, rank=0, purposes=list(MEMORY))),
+    "memory": drawn(visuals.memory, lambda: dict(run=run(), rank=1, lines={"limit": 300})),
+    "schedule": drawn(visuals.schedule, lambda: dict(analysis=analysis())),
+    "schedules": drawn(visuals.schedules, lambda: dict(analyses={"a": analysis()})),
+    "timeline": drawn(visuals.timeline, lambda: dict(run=run(), ranks=[0], start=0.0, end=run().seconds)),
+    "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0)),
+    "traffic": drawn(visuals.traffic, lambda: dict(run=run())),
+}
+REASONS = {"Explorer": "widgets, which ipywidgets makes of what it is given"}

@@ -1,0 +1,78 @@
+"""Valid calls of ``tinydist.zero``, on two ranks."""
+
+import torch
+from nonsense.calls import Call
+from torch import nn
+
+from tinydist.zero import Gradients, OptimizerStates, Parameters, estimators
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+
+
+def trained(stage):
+    """Made, and a step: so that what is wrong cannot wait."""
+
+    def call(module, max_norm=1.0, **options):
+        zero = stage(module, **options)
+        module(torch.ones(2, 2)).sum().backward()
+        zero.clip_grad_norm_(max_norm)
+        zero.step()
+        zero.zero_grad()
+        return [parameter.detach() for parameter in module.parameters()]
+
+    return call
+
+
+def stage(function, **more):
+    def arguments():
+        return dict(
+            module=model(),
+            optimizer_class=torch.optim.SGD,
+            param_groups=None,
+            group=None,
+            bucket_bytes=2**20,
+            max_norm=1.0,
+            lr=0.1,
+        ) | {name: value() for name, value in more.items()}
+
+    return Call(trained(function), arguments, ranks=2, signed=True, kept=("lr",))
+
+
+def estimate(function, **arguments):
+    return Call(function, lambda: dict(arguments))
+
+
+SIZES = dict(devices_per_node=4, nodes=2, margin=1.5)
+CALLS = {
+    "OptimizerStates": stage(OptimizerStates),
+    "Gradients": stage(Gradients),
+    "Parameters": stage(
+        Parameters, units=lambda: lambda module: False, reshard_after_forward=lambda: True, prefetch=lambda: True
+    ),
+    "estimators.model_states": estimate(estimators.model_states, parameters=1000, stage=2, ranks=4),
+    "estimators.zero2_needs": estimate(estimators.zero2_needs, parameters=1000, offload_optimizer=False, **SIZES),
+    "estimators.zero3_needs": estimate(
+        estimators.zero3_needs,
+        parameters=1000,
+        largest_layer=100,
+        offload_optimizer=True,
+        offload_parameters=True,
+        sharded_start=False,
+        **SIZES,
+    ),
+    "estimators.zero2_table": estimate(estimators.zero2_table, parameters=1000, **SIZES),
+    "estimators.zero3_table": estimate(estimators.zero3_table, parameters=1000, largest_layer=100, **SIZES),
+    "estimators.count": Call(estimators.count, lambda: dict(module=model())),
+}
+REASONS = {
+    **dict.fromkeys(["Host", "Disk"], "places, which are given links alone"),
+    **dict.fromkeys(["Offload", "Infinity", "Whole"], "stages 2 and 3, with one option more, and none at all"),
+    "OffloadError": "an error",
+    "estimators.Needs": "what the estimators give",
+    **dict.fromkeys(
+        [f"checkpoint.{name}" for name in ("gathered", "load", "save", "sharded")], "of a stage that is made"
+    ),
+}
