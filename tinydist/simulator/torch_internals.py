@@ -33,15 +33,14 @@ NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed._
 
 
 class RankWorld(c10d._World):
-    """What torch.distributed knows of groups on one rank: plain attributes where torch's own has global ones."""
+    """What torch.distributed knows of groups on one rank: plain attributes where torch's own are global variables."""
 
-    default_pg = pg_map = pg_names = pg_group_ranks = pg_backend_config = None
-    group_count = tags_to_pg = pg_to_tag = pg_coalesce_state = comms = None
+    pg_map = pg_names = pg_group_ranks = pg_backend_config = group_count = tags_to_pg = pg_to_tag = None
 
     def __init__(self):
-        self.group_count = 0
+        super().__init__()
         self.pg_map, self.pg_names, self.pg_group_ranks, self.pg_backend_config = {}, {}, {}, {}
-        self.tags_to_pg, self.pg_to_tag, self.pg_coalesce_state, self.comms = {}, {}, {}, []
+        self.group_count, self.tags_to_pg, self.pg_to_tag = 0, {}, {}
 
 
 def get_world():
