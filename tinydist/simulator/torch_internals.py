@@ -28,6 +28,9 @@ if missing:
         "tinydist is tested with torch 2.13: install that version (pip install torch==2.13.0)."
     )
 
+if not hasattr(dist, "all_gather_single"):  # torch 2.12 has them under the names that 2.13 deprecates
+    dist.all_gather_single, dist.reduce_scatter_single = dist.all_gather_into_tensor, dist.reduce_scatter_tensor
+
 copy_all = torch._foreach_copy_  # (destinations, sources)
 NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed.__file__}
 
