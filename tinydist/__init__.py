@@ -18,9 +18,7 @@ The library in reading order:
     doctor.py         is everything here that tinydist needs?
 """
 
-from importlib.util import find_spec
-
-if find_spec("torch"):  # without it, only the doctor works
+try:
     from .launch import Run, launch
     from .processes import WorkerDied
     from .simulator.deadlock import DeadlockError
@@ -36,3 +34,8 @@ if find_spec("torch"):  # without it, only the doctor works
         return picture_of(run)
 
     Run._repr_mimebundle_ = _picture_of  # launch knows nothing of pictures
+except Exception as error:  # no torch, or one that does not suit: the doctor works, and says so
+    _why = error
+
+    def __getattr__(name):
+        raise AttributeError(f"tinydist.{name} is not here: {_why}") from _why

@@ -11,6 +11,7 @@ from .hardware import default_cluster, find_cluster
 from .simulator.call_sites import learners_traceback
 from .simulator.clock import replay
 from .simulator.record import Record
+from .simulator.self_test import before_first_launch
 from .simulator.simulation import Simulation
 
 BACKENDS = ("simulated", "gloo", "nccl")
@@ -117,6 +118,7 @@ def launch(
         if backend == "simulated":
             cluster = find_cluster(cluster) if cluster else default_cluster(ranks)
             cluster.check_ranks(ranks)
+            before_first_launch()
             record = Record(ranks, measured=compute == "measured") if observe else None
             simulation = Simulation(
                 ranks,
