@@ -6,6 +6,7 @@ Written for torch 2.13. What differs in the others of torch_versions.py, and how
 - 2.12 has no ``new_group`` of a group's own to call, and what the later ones pass to it differs. A simulated group
   has none: then all of them make groups with ``_new_process_group_helper``, which is replaced.
 - 2.14 on asks a group for the backend of a device before a batch of messages: a simulated group is its own.
+- 2.15 runs a schedule of a pipeline only if there is a wait for each send: pipeline_parallel/torch_csv.py writes it.
 - 2.15 has ``_pg_flight_recorder_hooks`` in its world: a rank's world lets torch's own make what is not global.
 """
 
@@ -72,6 +73,12 @@ def dtensor_dispatcher():
         from torch.distributed.tensor import DTensor  # takes half a second the first time
 
     return DTensor._op_dispatcher
+
+
+def pipelines_wait_for_sends():
+    from torch.distributed.pipelining import schedules  # takes its time
+
+    return hasattr(schedules, "WAIT_SEND_F")
 
 
 @contextmanager
