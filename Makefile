@@ -1,25 +1,28 @@
 # make lab     opens the notebooks in JupyterLab
 # make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
 # make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
+# make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
 
 # The Python that makes the environment, 3.11 or later: make lab PYTHON=python3.12
 PYTHON ?= python3
 # What JupyterLab is told besides: make lab OPTIONS="--no-browser --port 9999"
 OPTIONS ?=
 
-IN_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
+VENV = .venv
+IN_VENV = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A worker for each core, so one thread for each: more would wait for one another
 PYTEST = OMP_NUM_THREADS=1 $(IN_VENV) pytest -q --tb=short --color=no -n auto --maxprocesses 4 --dist loadscope
+TOUCHING_TORCH = simulator collectives data_parallel zero pipeline_parallel
 AS_ROOT = $(shell test `id -u` -ne 0 || echo --allow-root)
 
 # $(call step,name,what it does,command): one line that ends with the last of the log, or else the log's end.
 define step
-@mkdir -p .venv/logs; log=.venv/logs/$(1).log; printf '%s' "$(2) (log: $$log) ... "; \
+@mkdir -p $(VENV)/logs; log=$(VENV)/logs/$(1).log; printf '%s' "$(2) (log: $$log) ... "; \
 if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab test exhaustive lint imports tests notebooks
+.PHONY: lab test exhaustive lint imports tests notebooks compatibility
 
 lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
@@ -49,3 +52,12 @@ notebooks: .venv/made
 	$(call step,install,Making the environment in .venv,$(PYTHON) -m venv .venv && \
 	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[test]" && echo done)
 	@touch $@
+
+compatibility: VENV = .venv-torch-$(TORCH)
+compatibility:
+	@test -n "$(TORCH)" || { echo "Which torch? For example: make compatibility TORCH=2.15.0"; exit 1; }
+	@# Without the pins of torch, and of setuptools, which torch 2.12 wants older
+	$(call step,install,Making the environment in $(VENV),$(PYTHON) -m venv $(VENV) && \
+	grep -vE "^(torch|setuptools)==" constraints.txt >$(VENV)/constraints.txt && \
+	$(IN_VENV) pip install --progress-bar off -c $(VENV)/constraints.txt -e ".[test]" "torch==$(TORCH)" && echo done)
+	$(call step,tests,Running the tests with torch $(TORCH),$(PYTEST) $(addprefix tests/,$(TOUCHING_TORCH)))

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from tinydist import doctor
 from tinydist.__main__ import main
+from tinydist.simulator import torch_versions
 
 
 def test_everything_is_here(capsys):
@@ -33,7 +34,7 @@ def test_nothing_but_python_is_here():
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.returncode == 1, run.stderr
     assert run.stdout.splitlines()[1].startswith("missing  torch")
-    assert run.stdout.splitlines()[-1] == "Missing: torch, gloo, nccl, GPUs, kernel, widgets, matplotlib."
+    assert run.stdout.splitlines()[-1] == "Missing: torch, simulator, gloo, nccl, GPUs, kernel, widgets, matplotlib."
 
 
 def without_module(name):
@@ -57,8 +58,9 @@ KERNELS = jupyter_client.kernelspec.KernelSpecManager
 MISSING = [
     ("Python", lambda p: p.setattr(sys, "version_info", (3, 9, 1)), "3.9.1 is too old: install 3.11"),
     ("torch", without_module("torch"), "make lab"),
-    ("torch", lambda p: p.setattr(torch, "__version__", "2.9.1+cpu"), "2.9.1+cpu is too old, 2.13 is needed"),
+    ("torch", lambda p: p.setattr(torch, "__version__", "2.9.1+cpu"), "2.9.1+cpu is too old, 2.12 is needed"),
     ("torch", lambda p: p.setattr(dist, "is_available", lambda: False), "built without torch.distributed"),
+    ("simulator", lambda p: p.setattr(dist, "all_reduce", lambda _: None), "install one of those, for example"),
     ("gloo", lambda p: p.setattr(dist, "is_gloo_available", lambda: False), "torch is built without it"),
     ("gloo", lambda p: p.setattr(dist, "ProcessGroupGloo", no_network), "hostname; try `export GLOO_SOCKET"),
     ("kernel", without_module("ipykernel"), "make lab"),
@@ -98,6 +100,18 @@ def test_gpus_are_named(monkeypatch):
     assert doctor.check_gpus() == doctor.Finding("ok", "GPU 0, GPU 1")
 
 
+@pytest.mark.parametrize("version", [f"{torch_versions.OLDEST}.0", f"{torch_versions.NEWEST}.9+cu132"])
+def test_a_tested_torch(monkeypatch, version):
+    monkeypatch.setattr(torch, "__version__", version)
+    assert doctor.check_torch() == doctor.Finding("ok", version)
+
+
+def test_a_torch_that_is_newer_than_any_that_was_tested(monkeypatch, capsys):
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    text = f"2.99.0 is newer than any that was tested: {torch_versions.TESTED}"
+    assert main(["doctor"]) == 0
+    assert f"untested torch       {text}" in capsys.readouterr().out.splitlines()
+
+
 def test_versions_are_shown():
-    assert doctor.check_torch().text == torch.__version__
     assert doctor.check_widgets().text == f"ipywidgets {ipywidgets.__version__}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from tinydist import doctor
+from tinydist.simulator import torch_versions
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -50,7 +51,17 @@ def test_constraints_suit_every_machine():
 
 def test_doctor_wants_what_the_project_wants():
     assert PROJECT["requires-python"] == ">=" + doctor.dotted(doctor.OLDEST_PYTHON)
-    assert str(requirements()["torch"].specifier) == ">=" + doctor.dotted(doctor.OLDEST_TORCH)
+    assert str(requirements()["torch"].specifier) == ">=" + torch_versions.OLDEST
+
+
+def test_the_torch_to_install_is_the_pinned_one():
+    assert f"`pip install torch=={pins()['torch']}`" in torch_versions.INSTALL
+    assert not torch_versions.too_old(pins()["torch"]) and not torch_versions.untested(pins()["torch"])
+
+
+def test_readme_has_a_row_for_each_torch_that_was_tested():
+    rows = re.findall(r"^\| (2\.\d+)\.\d+ \| [\d,]+ \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert (rows[0], rows[-1]) == (torch_versions.OLDEST, torch_versions.NEWEST)
 
 
 def test_readme_lists_the_notebooks():

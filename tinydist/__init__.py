@@ -22,9 +22,7 @@ The library in reading order:
     doctor.py         is everything here that tinydist needs?
 """
 
-from importlib.util import find_spec
-
-if find_spec("torch"):  # without it, only the doctor works
+try:
     from .waiting import waiting_for
 
     with waiting_for("loading torch"):
@@ -44,3 +42,8 @@ if find_spec("torch"):  # without it, only the doctor works
         return picture_of(shown)
 
     Run._repr_mimebundle_ = Shown._repr_mimebundle_ = _picture_of  # they know nothing of pictures
+except Exception as error:  # no torch, or one that does not suit: the doctor works, and says so
+    _why = error
+
+    def __getattr__(name):
+        raise AttributeError(f"tinydist.{name} is not here: {_why}") from _why

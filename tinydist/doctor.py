@@ -9,14 +9,15 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 
+from .simulator import torch_versions
+
 OLDEST_PYTHON = (3, 11)
-OLDEST_TORCH = (2, 13)
 INSTALL = "install it with `make lab` or `pip install -c constraints.txt -e .`"
 
 
 @dataclass(frozen=True)
 class Finding:
-    state: str  # "ok", "fine" (not here, and not needed) or "missing"
+    state: str  # "ok", "fine" (not here, and not needed), "untested" or "missing"
     text: str  # what was found, or what to do
 
 
@@ -33,7 +34,7 @@ def examine():
 def look(check):
     try:
         return check()
-    except (ImportError, OSError) as error:  # OSError: a library that the package is made of does not load
+    except Exception as error:  # it is not there, a library that it is made of does not load, or it is of another time
         return Finding("missing", f"{error}; {INSTALL}")
 
 
@@ -48,11 +49,23 @@ def check_torch():
     import torch
 
     version = torch.__version__
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
-        return Finding("missing", f"{version} is too old, {dotted(OLDEST_TORCH)} is needed; {INSTALL}")
+    if torch_versions.too_old(version):
+        return Finding("missing", f"{version} is too old, {torch_versions.OLDEST} is needed; {INSTALL}")
     if not torch.distributed.is_available():
         return Finding("missing", f"{version} is built without torch.distributed; {INSTALL}")
+    if torch_versions.untested(version):
+        return Finding("untested", f"{version} is newer than any that was tested: {torch_versions.TESTED}")
     return Finding("ok", version)
+
+
+def check_simulator():
+    from .simulator.self_test import self_test
+
+    try:
+        self_test()
+    except RuntimeError as error:
+        return Finding("missing", str(error))
+    return Finding("ok", "simulated ranks reduce, make groups and send messages")
 
 
 def check_gloo():
@@ -124,6 +137,7 @@ def dotted(version):
 CHECKS = {
     "Python": check_python,
     "torch": check_torch,
+    "simulator": check_simulator,
     "gloo": check_gloo,
     "nccl": check_nccl,
     "GPUs": check_gpus,

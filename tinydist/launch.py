@@ -16,6 +16,7 @@ from .options import check_program, check_room, checked
 from .simulator.call_sites import learners_traceback
 from .simulator.clock import replay
 from .simulator.record import Record
+from .simulator.self_test import before_first_launch
 from .simulator.simulation import Simulation
 from .simulator.torch_internals import excepthook_unchanged
 
@@ -150,6 +151,7 @@ def launch(
 def simulate(fn, args, asked):
     cluster = asked.cluster or default_cluster(asked.ranks)
     cluster.check_ranks(asked.ranks)
+    before_first_launch()
     record = Record(asked.ranks, measured=asked.compute == "measured") if asked.observe else None
     simulation = Simulation(
         asked.ranks,

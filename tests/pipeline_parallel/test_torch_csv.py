@@ -23,7 +23,7 @@ def test_saved_and_loaded(name, tmp_path):
 
 def test_as_torch_writes_it(tmp_path):
     path = tmp_path / "mine.csv"
-    path.write_text("0F0,0UNSHARD,0F1,,0B0,0B1,0REDUCE_GRAD\n,1F0,1B0,1F1,1B1,,\n")
+    path.write_text("0F0,0UNSHARD,0F1,0WAIT_SEND_F0,,0B0,0B1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n,1F0,1B0,1F1,1B1,,\n")
     assert str(verify(torch_csv.load(path))) == str(make_schedule("1F1B", 2, 2))
 
 

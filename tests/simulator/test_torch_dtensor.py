@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as funcol
 import torch.distributed.nn.functional as dist_nn
 import torch.nn.functional as F
 from tiny_training import (
@@ -30,6 +29,7 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
+from torch_names import funcol
 
 import tinydist
 

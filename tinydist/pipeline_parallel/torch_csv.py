@@ -4,7 +4,8 @@
     ,1F0,1B0,1F1,1B1
 
 ``_PipelineScheduleRuntime(stages, M, loss_fn)._load_csv(path)`` runs what ``save`` writes; ``load`` reads what its
-``_dump_csv`` writes, with messages or without. Of UNSHARD, RESHARD and REDUCE_GRAD, which are FSDP's, nothing is kept.
+``_dump_csv`` writes, with messages or without. Of UNSHARD, RESHARD and REDUCE_GRAD, which are FSDP's, nothing is kept,
+nor of the waits of torch 2.15; ``save`` ends a line with those for its sends.
 """
 
 import csv
@@ -12,15 +13,22 @@ import re
 from pathlib import Path
 
 from ..rules import each_of, many, must, several, takes
+from ..simulator.torch_internals import pipelines_wait_for_sends
 from .actions import parse
 from .schedule import Schedule
 
-OF_FSDP = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD)\d*")
+NOT_KEPT = re.compile(r"\d+(UNSHARD|RESHARD|(WAIT_)?REDUCE_GRAD|WAIT_SEND_[FB])\d*")
 
 
 def save(schedule, path):
     with open(path, "w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(schedule.programs)
+        csv.writer(file, lineterminator="\n").writerows(program + waits(program) for program in schedule.programs)
+
+
+def waits(program):
+    """For each send of a rank, as torch's runtime wants it."""
+    sends = [str(each) for each in program if "SEND" in str(each)] if pipelines_wait_for_sends() else []
+    return tuple(send.replace("SEND", "WAIT_SEND") for send in sends)
 
 
 def load(path, name=None) -> Schedule:
@@ -35,7 +43,7 @@ def from_rows(rows, name) -> Schedule:
     programs = []
     for rank, row in enumerate(must("from_rows", "rows", each_of(many, 0), list(rows))):
         cells = [(step, str(cell).strip()) for step, cell in enumerate(row) if cell is not None]
-        programs.append(tuple(at(rank, *cell) for cell in cells if cell[1] and not OF_FSDP.fullmatch(cell[1])))
+        programs.append(tuple(at(rank, *cell) for cell in cells if cell[1] and not NOT_KEPT.fullmatch(cell[1])))
     parts = [part for program in programs for each in program for part in each.parts]
     if not parts:
         raise ValueError(f"{name}: there are no actions in it")

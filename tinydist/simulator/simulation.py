@@ -9,6 +9,7 @@ import warnings
 from contextlib import nullcontext
 
 import torch
+import torch.distributed as dist
 from torch._subclasses import FakeTensorMode
 
 from ..waiting import aside, waiting_for
@@ -108,21 +109,23 @@ class Simulation:
     def _watched(self, rank):
         return Watcher(self.record, rank) if self.record else nullcontext()
 
-    def process_group(self, name, ranks, me, description):
-        """The handle of rank ``me`` on the group of that name and these ranks, which they share."""
+    def process_group(self, name, ranks, index, description):
+        """The handle of ``ranks[index]`` on the group of that name and these ranks, which they share."""
         ranks = ranks if isinstance(ranks, range) else tuple(ranks)  # a range is found at once, however long
         if (name, ranks) not in self.groups:
             present = sum(rank in self.present for rank in ranks)
             self.groups[name, ranks] = Group(name, ranks, self.ranks, present)
-        handle = SimulatedProcessGroup(self, self.groups[name, ranks], ranks.index(me))
+        handle = SimulatedProcessGroup(self, self.groups[name, ranks], index)
         handle.description = description or "undefined"
         return handle
 
-    def _new_process_group(self, size, rank, ranks_in_group, backend, store, name, group_desc=None, **options):
-        """Stands in for torch's, which ``init_process_group`` calls for the default group."""
-        if size != self.ranks:
+    def _new_process_group(self, size, index, ranks, backend, store, name, group_desc=None, **options):
+        """Stands in for torch's, which makes all groups. The default group has no ``ranks``, outsiders no ``index``."""
+        if not ranks and size != self.ranks:
             raise ValueError(f"init_process_group: world_size is {size}, but {self.ranks} ranks were launched")
-        handle = self.process_group(name, range(size), rank, group_desc)
+        if index is None:
+            return dist.GroupMember.NON_GROUP_MEMBER, None
+        handle = self.process_group(name, ranks or range(size), index, group_desc)
         torch_internals.install_group(handle, name, backend, store)
         return handle, store
 

@@ -1,4 +1,14 @@
-"""Every private name of torch that tinydist touches, and why. Written for torch 2.13."""
+"""Every private name of torch that tinydist touches, and why.
+
+Written for torch 2.13. What differs in the others of torch_versions.py, and how one program suits them all:
+
+- 2.12 has ``all_gather_single`` and ``reduce_scatter_single`` under older names: they get the new ones here.
+- 2.12 has no ``new_group`` of a group's own to call, and what the later ones pass to it differs. A simulated group
+  has none: then all of them make groups with ``_new_process_group_helper``, which is replaced.
+- 2.14 on asks a group for the backend of a device before a batch of messages: a simulated group is its own.
+- 2.15 runs a schedule of a pipeline only if there is a wait for each send: pipeline_parallel/torch_csv.py writes it.
+- 2.15 has ``_pg_flight_recorder_hooks`` in its world: a rank's world lets torch's own make what is not global.
+"""
 
 import sys
 import warnings
@@ -11,6 +21,8 @@ import torch.distributed.distributed_c10d as c10d
 import torch.distributed.nn.functional  # here, since it binds the default group of the moment when it is imported
 from torch._C import _distributed_c10d as native
 from torch.distributed import c10d_logger
+
+from .torch_versions import INSTALL
 
 NEEDED = (
     (c10d, ("_World", "_world", "_backend", "_default_pg_init_method", "rendezvous", "_new_process_group_helper")),
@@ -25,23 +37,25 @@ missing = [name for home, names in NEEDED for name in names if not hasattr(home,
 if missing:
     raise ImportError(
         f"simulated ranks need names of torch that torch {torch.__version__} does not have: {', '.join(missing)}. "
-        "tinydist is tested with torch 2.13: install that version (pip install torch==2.13.0)."
+        + INSTALL
     )
+
+if not hasattr(dist, "all_gather_single"):  # torch 2.12 has them under the names that 2.13 deprecates
+    dist.all_gather_single, dist.reduce_scatter_single = dist.all_gather_into_tensor, dist.reduce_scatter_tensor
 
 copy_all = torch._foreach_copy_  # (destinations, sources)
 NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed.__file__}
 
 
 class RankWorld(c10d._World):
-    """What torch.distributed knows of groups on one rank: plain attributes where torch's own has global ones."""
+    """What torch.distributed knows of groups on one rank: plain attributes where torch's own are global variables."""
 
-    default_pg = pg_map = pg_names = pg_group_ranks = pg_backend_config = None
-    group_count = tags_to_pg = pg_to_tag = pg_coalesce_state = comms = None
+    pg_map = pg_names = pg_group_ranks = pg_backend_config = group_count = tags_to_pg = pg_to_tag = None
 
     def __init__(self):
-        self.group_count = 0
+        super().__init__()
         self.pg_map, self.pg_names, self.pg_group_ranks, self.pg_backend_config = {}, {}, {}, {}
-        self.tags_to_pg, self.pg_to_tag, self.pg_coalesce_state, self.comms = {}, {}, {}, []
+        self.group_count, self.tags_to_pg, self.pg_to_tag = 0, {}, {}
 
 
 def get_world():
@@ -74,6 +88,12 @@ def excepthook_unchanged():
         yield
     finally:
         sys.excepthook = excepthook
+
+
+def pipelines_wait_for_sends():
+    from torch.distributed.pipelining import schedules  # takes its time
+
+    return hasattr(schedules, "WAIT_SEND_F")
 
 
 @contextmanager
