@@ -8,7 +8,6 @@ import warnings
 from contextlib import nullcontext
 
 import torch
-from torch._subclasses import FakeTensorMode
 
 from . import torch_internals
 from .deadlock import explain
@@ -35,7 +34,7 @@ class Simulation:
     def __init__(self, ranks, *, seed=0, schedule="fifo", init=True, per_node=None, record=None, fake=False, only=None):
         self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
         self.per_node = per_node or ranks
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True) if fake else None
+        self.fake = torch_internals.FakeTensors() if fake else None
         self.present = range(ranks) if only is None else sorted(set(only))
         self.scheduler = Scheduler(
             self.present,
@@ -62,6 +61,7 @@ class Simulation:
         try:
             with (
                 torch_internals.replaced(self._new_process_group, self._rendezvous),
+                torch_internals.fake_as_real() if self.fake else nullcontext(),
                 warnings.catch_warnings(),
                 purposes_known(self._ledger) if self.record else nullcontext(),
             ):
