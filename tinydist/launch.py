@@ -146,12 +146,11 @@ def join(fn, args, backend, seed, init):
         raise RuntimeError(f"launch: this is rank {dist.get_rank()} already; a rank cannot launch ranks of its own")
     if backend == "simulated":
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-    if backend == "nccl":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = processes.own_gpu(int(os.environ["LOCAL_RANK"])) if backend == "nccl" else None
     torch.manual_seed(seed)
     if not init:
         return [fn(*args)], backend
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, device_id=device)
     try:
         results = [None] * dist.get_world_size()
         dist.all_gather_object(results, fn(*args))

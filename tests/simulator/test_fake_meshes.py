@@ -1,4 +1,4 @@
-"""Meshes, DTensor, fully_shard and tensor parallelism with fake tensors: the bytes and times of a run with real ones."""
+"""Meshes, DTensor, fully_shard, tensor parallelism with fake tensors: the bytes and times of a run with real ones."""
 
 import pytest
 import torch

@@ -10,6 +10,8 @@ rank's loss is multiplied by its ``weight``: with n_r of n samples, the mean of 
 import torch
 import torch.distributed as dist
 
+from ..simulator.torch_internals import device_of_group
+
 
 class Sampler:
     """The numbers of this rank's samples, as torch's DistributedSampler gives them. ``set_epoch`` before each epoch."""
@@ -54,7 +56,7 @@ def weight(count, group=None):
 
     Then the mean of all ranks' gradients is that of the mean over all samples. One all-reduce of one number.
     """
-    total = torch.tensor([float(count)])
+    total = torch.tensor([float(count)], device=device_of_group(group))
     dist.all_reduce(total, group=group)
     if total.item() == 0:
         raise ValueError("weight: no rank has any samples")

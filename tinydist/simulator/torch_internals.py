@@ -18,7 +18,7 @@ from torch.distributed import _mesh_layout, c10d_logger, device_mesh
 
 NEEDED = (
     (c10d, ("_World", "_world", "_backend", "_default_pg_init_method", "rendezvous", "_new_process_group_helper")),
-    (c10d, ("_register_process_group", "_unregister_all_process_groups")),
+    (c10d, ("_register_process_group", "_unregister_all_process_groups", "_get_object_coll_device")),
     (c10d_logger, ("_get_msg_dict",)),
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node")),
@@ -37,6 +37,7 @@ if missing:
     )
 
 copy_all = torch._foreach_copy_  # (destinations, sources)
+device_of_group = c10d._get_object_coll_device  # where a group takes tensors that belong to no model
 MESHES = {device_mesh.__file__, _mesh_layout.__file__}
 COLLECTIVES = {"_c10d_functional", "_dtensor"}  # operators that call a process group
 NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed.__file__}
