@@ -1,5 +1,6 @@
 # make lab     opens the notebooks in JupyterLab
 # make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
+# make gpu     runs what needs GPUs, on those of this machine, and writes a report
 
 # The Python that makes the environment, 3.11 or later: make lab PYTHON=python3.12
 PYTHON ?= python3
@@ -18,7 +19,7 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab test lint imports tests notebooks
+.PHONY: lab test lint imports tests notebooks gpu
 
 lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
@@ -38,6 +39,9 @@ tests: .venv/made
 # Once you have begun the exercises their outputs are yours: check them with python -m tinydist
 notebooks: .venv/made
 	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) --nbval notebooks solutions $(if $(wildcard exercises/progress.json),,exercises))
+
+gpu: .venv/made
+	@$(IN_VENV) python -m gpu build/gpu
 
 .venv/made: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinydist needs Python 3.11 or later; \

@@ -41,13 +41,14 @@ def on_gpus():
 
 
 def on_processors(backend, ranks):
-    return Machine("cpu", backend, ranks, LAPTOP, TINY, rows=2, steps=3, lengths=(64,))
+    return Machine("cpu", backend, ranks, LAPTOP, TINY, rows=2, steps=2, lengths=(64,))
 
 
 def cluster_of_gpus():
-    """One node of the device in the catalogue whose name is in this GPU's: "NVIDIA H100 80GB HBM3" is an H100."""
-    name = torch.cuda.get_device_name()
-    device = next((each for each in DEVICES.values() if each.name.split()[0] in name), DEVICES["A100 80GB"])
+    """A node of what the catalogue has that is most like this GPU: by its name, and then by its memory."""
+    gpu = torch.cuda.get_device_properties(0)
+    named = [each for each in DEVICES.values() if each.name.split()[0] in gpu.name]
+    device = min(named or DEVICES.values(), key=lambda each: abs(each.memory - gpu.total_memory))
     return Cluster(device, torch.cuda.device_count(), NVSWITCH_H100)
 
 

@@ -3,7 +3,6 @@
 import torch
 import torch.distributed as dist
 
-import tinydist
 from tinydist.collectives import halving, ring, tree
 
 from .training import now
@@ -33,5 +32,5 @@ def measured(device):
 
 
 def compare(machine):
-    found = tinydist.launch(measured, machine.ranks, machine.device, backend=machine.backend).results[0]
+    found = machine.launch(measured, machine.device).results[0]
     return [{"all-reduce": name, "numbers": count, "seconds": seconds} for name, count, seconds in found]

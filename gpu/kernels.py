@@ -46,6 +46,7 @@ def compare(machine):
         raise NoTriton("Triton is not installed: make kernels")
     kernels = {"SDPA": sdpa, "flash, plain torch": plain} | ({"Triton": triton} if machine.device == "cuda" else {})
     dtype = torch.bfloat16 if machine.device == "cuda" else torch.float32
+    torch.manual_seed(0)
     rows = []
     for length in machine.lengths:
         shape = 1, HEADS, length, DIM

@@ -4,10 +4,13 @@ import traceback
 from dataclasses import dataclass, field
 from functools import partial
 
+import tinydist
 from tinydist.hardware import Cluster
 from tinydist.model import GPTConfig
 
 from . import collectives, kernels, pipeline, starts, training
+
+LIMIT = 600.0  # seconds for a launch: a part that hangs has failed, and the others run
 
 
 @dataclass
@@ -23,6 +26,9 @@ class Machine:
     steps: int = 10
     lengths: tuple = (1024, 4096, 16384)  # of sequences, for the kernels
 
+    def launch(self, program, *arguments):
+        return tinydist.launch(program, self.ranks, *arguments, backend=self.backend, timeout=LIMIT)
+
 
 @dataclass
 class Outcome:
@@ -30,10 +36,6 @@ class Outcome:
     state: str  # "passed", "failed" or "not run"
     why: str = ""  # its error, or what was missing
     rows: list = field(default_factory=list)  # of a table: column -> value
-
-
-class NotHere(Exception):
-    """A part cannot run on this machine. Says what is missing."""
 
 
 # Name -> (devices at least, what takes the machine and returns the rows of a table).

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-import tinydist
 from tinydist.model import GPT
 from tinydist.pipeline_parallel import Worker, make_schedule
 from tinydist.pipeline_parallel.stages import cut, evenly, layers_of
@@ -72,9 +71,7 @@ def trained(make, config, device, steps):
 def compare(machine):
     rows, losses = [], {}
     for by, make in (("tinydist", by_tinydist), ("torch", by_torch)):
-        run = tinydist.launch(
-            trained, machine.ranks, make, machine.config, machine.device, machine.steps, backend=machine.backend
-        )
+        run = machine.launch(trained, make, machine.config, machine.device, machine.steps)
         losses[by], seconds = run.results[-1]
         rows.append({"by": by, "last loss": losses[by][-1], "seconds a step": seconds})
     torch.testing.assert_close(torch.tensor(losses["tinydist"]), torch.tensor(losses["torch"]), rtol=FULL, atol=0)

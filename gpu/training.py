@@ -4,6 +4,7 @@ Beside what torch's allocator counts stands the peak of the ledger, and beside t
 the same program on simulated ranks with fake tensors.
 """
 
+import gc
 import statistics
 import time
 import warnings
@@ -86,8 +87,7 @@ FULL = 1e-4
 def trained(name, which, config, device, rows, steps):
     """The mean losses of all ranks, the most bytes that the allocator held (None on processors), seconds a step."""
     lower = AUTOCASTS[name][which] if name in AUTOCASTS else None
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+    before = held_before(device)
     module, optimizer = PAIRS[name][which](config, device)
     sequence = torch.arange(rows * (config.context + 1), device=device).view(rows, -1) * (2 * dist.get_rank() + 3)
     tokens, targets = sequence[:, :-1] % config.vocab_size, sequence[:, 1:] % config.vocab_size
@@ -102,9 +102,18 @@ def trained(name, which, config, device, rows, steps):
         seconds.append(now(device) - began)
         losses.append(loss.detach().float())
     losses = torch.stack(losses)
-    held = torch.cuda.max_memory_allocated() if device == "cuda" else None
+    held = torch.cuda.max_memory_allocated() - before if device == "cuda" else None
     dist.all_reduce(losses)
     return losses / dist.get_world_size(), held, statistics.median(seconds[1:] or seconds)
+
+
+def held_before(device):
+    """Bytes; the peak is counted from now on."""
+    if device != "cuda":
+        return 0
+    gc.collect()  # what the call before has left in this process
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
 
 
 def now(device):
@@ -115,7 +124,7 @@ def now(device):
 
 def compare(name, machine):
     how = machine.config, machine.device, machine.rows, machine.steps
-    found = [tinydist.launch(on_host, machine.ranks, name, which, *how, backend=machine.backend) for which in (0, 1)]
+    found = [machine.launch(on_host, name, which, *how) for which in (0, 1)]
     (ours, *_), (theirs, *_) = (run.results[0] for run in found)
     torch.testing.assert_close(ours, theirs, rtol=TOLERANCE.get(name, FULL), atol=0, msg=partial("losses: {}".format))
     told = [foretold(name, machine), (None, None)]
