@@ -146,11 +146,12 @@ def join(fn, args, backend, seed, init):
         raise RuntimeError(f"launch: this is rank {dist.get_rank()} already; a rank cannot launch ranks of its own")
     if backend == "simulated":
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-    device = processes.own_gpu(int(os.environ["LOCAL_RANK"])) if backend == "nccl" else None
+    if backend == "nccl":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     torch.manual_seed(seed)
     if not init:
         return [fn(*args)], backend
-    dist.init_process_group(backend, device_id=device)
+    dist.init_process_group(backend)
     try:
         results = [None] * dist.get_world_size()
         dist.all_gather_object(results, fn(*args))

@@ -57,8 +57,10 @@ class Worker:
         """NCCL joins two ranks at their first message in a group, and neither goes on before both are there.
 
         In a step a rank posts a receive before it sends what the other makes that message from. So they meet here, in
-        an order that is the same on all.
+        an order that is the same on all; and all ranks, as only then two alone may exchange (tied.py).
         """
+        for group in (self.group, self.upward_group):
+            dist.all_reduce(torch.zeros(1, device=device_of_group(group)), group=group)
         stages = map(self.schedule.rank_of.__getitem__, range(self.schedule.stages))
         for low, high in sorted({tuple(sorted(ends)) for ends in pairwise(stages) if ends[0] != ends[1]}):
             for source, to, group in ((low, high, self.group), (high, low, self.upward_group)):

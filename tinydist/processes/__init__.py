@@ -13,6 +13,5 @@ in milliseconds, and ends with the kernel, however that ends: its stdin is close
 """
 
 from .call import WorkerDied, run
-from .worker import own_gpu
 
-__all__ = ["WorkerDied", "own_gpu", "run"]
+__all__ = ["WorkerDied", "run"]

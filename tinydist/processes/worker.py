@@ -79,22 +79,17 @@ def perform(reply, program, variables, path, folder, backend, seed, meeting):
             start_afresh(variables, path, folder, seed)
             fn, args = cloudpickle.loads(program)
             rank, ranks = int(variables["RANK"]), int(variables["WORLD_SIZE"])
-            device = own_gpu(rank) if backend == "nccl" else None
+            if backend == "nccl":
+                torch.cuda.set_device(rank)
             if meeting:
                 store = dist.FileStore(meeting, ranks)
-                dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, device_id=device)
+                dist.init_process_group(backend, store=store, rank=rank, world_size=ranks)
             return "returned", pack_result(fn, fn(*args))
         except BaseException as error:
             return "raised", pack_error(error)
         finally:
             for stream in streams:
                 stream.close_line()
-
-
-def own_gpu(local_rank):
-    """The GPU of a rank: where it computes from now on, and what NCCL joins to the others' before the first call."""
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
 
 
 def start_afresh(variables, path, folder, seed):
