@@ -52,7 +52,7 @@ PARTS = {
 def outcome_of(name, machine):
     least, run = PARTS[name]
     if machine.ranks < least:
-        return Outcome(name, "not run", f"needs {least} devices, and {machine.ranks} is here")
+        return Outcome(name, "not run", f"needs {least} devices, here: {machine.ranks}")
     try:
         return Outcome(name, "passed", rows=run(machine))
     except kernels.NoTriton as missing:

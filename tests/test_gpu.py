@@ -36,11 +36,11 @@ def test_training_on_processes():
 @pytest.mark.parametrize("name", ["collectives", "pipeline 1F1B"])
 def test_what_needs_two_devices_says_so_on_one(name):
     outcome = parts.outcome_of(name, on_processors("simulated", 1))
-    assert (outcome.state, outcome.why) == ("not run", "needs 2 devices, and 1 is here")
+    assert (outcome.state, outcome.why) == ("not run", "needs 2 devices, here: 1")
 
 
 def missing(machine):
-    raise kernels.NoTriton("Triton is not installed: make kernels")
+    raise kernels.NoTriton("Triton is not installed: pip install triton")
 
 
 def wrong(machine):
@@ -59,7 +59,7 @@ def test_a_failure_is_in_the_report_stops_no_other_and_fails_the_whole(monkeypat
     assert [part["state"] for part in told["parts"]] == ["failed", "not run", "not run", "passed"]
     text = (tmp_path / "new" / "report.md").read_text()
     assert "| a | failed |" in text and "AssertionError: losses: 1.0 is not 2.0" in text
-    assert "Triton is not installed" in text and "needs 3 devices, and 2 is here" in text
+    assert "Triton is not installed" in text and "needs 3 devices, here: 2" in text
     assert "| first | 0.25 |  | 1,024 |" in text
     monkeypatch.setattr("gpu.__main__.PARTS", {"b": None, "d": None})
     assert run(MACHINE, tmp_path) == 0
