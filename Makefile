@@ -2,6 +2,7 @@
 # make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
 # make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
 # make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
+# make gpu     runs what needs GPUs, on those of this machine, and writes a report
 
 # The Python that makes the environment, 3.11 or later: make lab PYTHON=python3.12
 PYTHON ?= python3
@@ -22,7 +23,7 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab test exhaustive lint imports tests notebooks compatibility
+.PHONY: lab test exhaustive lint imports tests notebooks compatibility gpu
 
 lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
@@ -45,6 +46,9 @@ exhaustive: .venv/made
 # Once you have begun the exercises their outputs are yours: check them with .venv/bin/python -m tinydist
 notebooks: .venv/made
 	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) --nbval notebooks solutions $(if $(wildcard exercises/progress.json),,exercises))
+
+gpu: .venv/made
+	@$(IN_VENV) python -m gpu build/gpu
 
 .venv/made: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinydist needs Python 3.11 or later; \

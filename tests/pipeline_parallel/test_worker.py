@@ -188,3 +188,35 @@ def test_an_invalid_schedule_is_not_begun():
     crossed = replace(schedule, programs=(schedule.programs[0], schedule.programs[1][::-1]))
     with pytest.raises(ScheduleError, match="rule: order"):
         tinydist.launch(lambda: worker(crossed), 2)
+
+
+@pytest.mark.parametrize("name, ranks, microbatches", [("GPipe", 2, 1), ("interleaved 1F1B", 4, 4)])
+def test_ranks_whose_first_message_waits_for_both_sides_meet_before_the_first_step(
+    name, ranks, microbatches, monkeypatch
+):
+    """As on NCCL, where two ranks are joined when the first message between them is posted."""
+    schedule = make_schedule(name, ranks, microbatches)
+    joined, isend, irecv = set(), dist.isend, dist.irecv
+
+    def joining(post, tensor, group, **peer):
+        work, (place,) = post(tensor, group=group, **peer), peer.values()
+        me = dist.get_rank()
+        if (me, place, group.group_name) not in joined:
+            joined.add((me, place, group.group_name))
+            work.wait()
+        return work
+
+    monkeypatch.setattr(dist, "isend", lambda tensor, **how: joining(isend, tensor, **how))
+    monkeypatch.setattr(dist, "irecv", lambda tensor, **how: joining(irecv, tensor, **how))
+
+    def program(backend):
+        dist.init_process_group(backend)
+        everyone = range(ranks)
+        return step(schedule, group=dist.new_group(everyone), upward_group=dist.new_group(everyone))
+
+    found, _ = zip(*tinydist.launch(program, ranks, "nccl", init=False).results)
+    expected, _ = in_one_process(schedule.stages, microbatches)
+    assert_every_rank_has(expected, [{stage: each for mine in found for stage, each in mine.items()}])
+    joined.clear()
+    with pytest.raises(tinydist.DeadlockError):
+        tinydist.launch(program, ranks, "gloo", init=False)

@@ -94,6 +94,61 @@ def test_a_step_of_a_gpt_of_7_billion_parameters_on_64_ranks_takes_a_gigabyte_at
     assert resident < 1e9
 
 
+# What a fake tensor is that a program resizes, converts, reads.
+
+
+def freed_and_seen(view):
+    weight = nn.Parameter(torch.empty(4, 4))
+    weight.untyped_storage().resize_(0)
+    seen = view(weight)
+    return (seen.untyped_storage().nbytes(), weight.untyped_storage().nbytes()), torch.empty(8)
+
+
+# torch refuses other views of freed memory.
+VIEWS = {"data": lambda weight: weight.data, "detach": torch.detach, "view": lambda weight: weight.view(-1)}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("fake", [False, True])
+def test_a_view_of_freed_memory_leaves_it_freed(view, fake):
+    for _ in range(2):  # torch remembers how it made a fake view: the second is made in another way
+        run = tinydist.launch(freed_and_seen, 1, view, fake=fake)
+        assert run.results[0][0] == (0, 0)
+        assert run.memory[0].peak == 4 * 4 * 4
+        assert sum(nbytes for _, _, nbytes in run.memory[0].changes) == 8 * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_a_module_is_converted_in_place(dtype):
+    def program():
+        model = GPT(TINY)
+        weights, tied, seen = list(model.parameters()), model.embedding.weight, []
+        tied.register_post_accumulate_grad_hook(lambda weight: seen.append(weight.grad.dtype))
+        model.to(dtype)
+        tokens = torch.zeros(1, TINY.context, dtype=torch.long)
+        model.loss(tokens, tokens).backward()
+        model.to(dtype)
+        same = all(before is after for before, after in zip(weights, model.parameters(), strict=True))
+        return same, model.head.weight is tied, tied.dtype, tied.grad.dtype, seen
+
+    real, fake = (tinydist.launch(program, 1, fake=fake) for fake in (False, True))
+    assert fake.results == real.results
+    assert fake.results[0][:2] == (True, True)
+    assert fake.memory[0].changes == real.memory[0].changes
+
+
+def test_numbers_that_other_ranks_have_changed_are_not_known():
+    def program():
+        x = torch.tensor(float(dist.get_rank()))
+        known = x.item()  # it was made from it
+        row = x.view(1)
+        dist.all_reduce(x)
+        return known, row.item()
+
+    with pytest.raises(RuntimeError, match="needs the numbers in a tensor, but tensors have none with fake=True"):
+        tinydist.launch(program, 2, fake=True)
+
+
 # Ranks that are taken to do the same.
 
 
@@ -153,5 +208,8 @@ def test_a_receive_from_any_rank_needs_the_ranks_to_run():
     ids=["real", "none", "too high", "too low"],
 )
 def test_only_names_ranks_of_a_fake_run(how):
-    with pytest.raises(ValueError, match=r"only names some of the ranks 0 to 3, with fake=True, got \["):
+    with pytest.raises(
+        ValueError,
+        match=r"only (names some of the ranks 0 to 3, with fake=True|must be a list of ranks, or None), got \[",
+    ):
         tinydist.launch(everything, 4, **how)

@@ -21,7 +21,7 @@ from tinydist.model import GPT, GPTConfig
 from tinydist.simulator.memory import PURPOSES
 
 TINY = GPTConfig(vocab_size=64, context=16, layers=2, heads=2, dim=16)
-FLOAT, LONG = 4, 8  # bytes
+HALF, FLOAT, LONG = 2, 4, 8  # bytes
 
 
 def parameters_of(config):
@@ -136,6 +136,19 @@ def test_what_training_keeps_in_closed_form(fake):
     assert held_at_last(with_moments)["optimizer states"] == (2 * n + tensors) * FLOAT  # a count of steps for each
     at_peak = with_moments.memory[0].at_peak
     assert at_peak["parameters"] == at_peak["gradients"] == n * FLOAT
+
+
+@pytest.mark.parametrize("fake", [False, True])
+def test_parameters_in_another_dtype_are_parameters(fake):
+    def program():
+        layer = nn.BatchNorm1d(10)
+        layer(torch.ones(4, 10)).sum().backward()
+        return layer.half()
+
+    assert held_at_last(tinydist.launch(program, 1, fake=fake)) == {
+        "parameters": 4 * 10 * HALF + LONG,
+        "gradients": 2 * 10 * HALF,
+    }
 
 
 def test_buffers_count_as_parameters_and_gradients_as_soon_as_they_are_there():

@@ -50,7 +50,8 @@ class FlashTriton(torch.autograd.Function):
         out, lse = torch.empty_like(q), q.new_empty(B, H, T, dtype=torch.float32)
         ctx.sizes = dict(T=T, S=S, scale=scale, R=H // G, D=d, causal=causal, M=tile[0], N=tile[1])
         if out.numel():
-            forward_kernel[triton.cdiv(T, tile[0]), B * H](q, k, v, out, lse, **ctx.sizes)
+            with torch.cuda.device_of(q):  # kernels start on the current device
+                forward_kernel[triton.cdiv(T, tile[0]), B * H](q, k, v, out, lse, **ctx.sizes)
         ctx.save_for_backward(q, k, v, out, lse)
         return out
 
@@ -63,8 +64,9 @@ class FlashTriton(torch.autograd.Function):
         delta = (dout.float() * out).sum(-1)  # [B, H, T]
         if q.numel() and k.numel():
             inputs = q, k, v, dout, lse, delta
-            keys_kernel[triton.cdiv(S, ctx.sizes["N"]), B * G](*inputs, dk, dv, **ctx.sizes)
-            queries_kernel[triton.cdiv(T, ctx.sizes["M"]), B * H](*inputs, dq, **ctx.sizes)
+            with torch.cuda.device_of(q):
+                keys_kernel[triton.cdiv(S, ctx.sizes["N"]), B * G](*inputs, dk, dv, **ctx.sizes)
+                queries_kernel[triton.cdiv(T, ctx.sizes["M"]), B * H](*inputs, dq, **ctx.sizes)
         return dq, dk, dv, None, None, None
 
 

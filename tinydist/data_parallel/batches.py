@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ..rules import amount, each_of, flag, takes, within
+from ..simulator.torch_internals import device_of_group
 
 
 @takes(samples=within(0, 2**31), group=dist.ProcessGroup, shuffle=flag, seed=within(0, 2**62), drop_last=flag)
@@ -60,7 +61,7 @@ def weight(count, group=None):
 
     Then the mean of all ranks' gradients is that of the mean over all samples. One all-reduce of one number.
     """
-    total = torch.tensor([float(count)])
+    total = torch.tensor([float(count)], device=device_of_group(group))
     dist.all_reduce(total, group=group)
     if total.item() == 0:
         raise ValueError("weight: no rank has any samples")

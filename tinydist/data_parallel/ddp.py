@@ -156,11 +156,14 @@ class DDP(nn.Module):
         parameters = list(self.bucket_of)
         used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8, device=parameters[0].device)
         dist.all_reduce(used, dist.ReduceOp.MAX, group=self.group)
+        idle = []
         for parameter, by_somebody in zip(parameters, used.tolist()):
             if by_somebody:
                 parameter.grad = self.bucket_of[parameter].views[parameter]
+            else:
+                idle.append(parameter)
         if self.static_graph:
-            self.idle = [parameter for parameter, by_somebody in zip(parameters, used.tolist()) if not by_somebody]
+            self.idle = idle
 
     def _names(self, parameters):
         chosen = {id(parameter) for parameter in parameters}

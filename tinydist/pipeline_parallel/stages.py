@@ -122,14 +122,22 @@ def measured_seconds(layers, inputs, repeats=5) -> list[float]:
         times = []
         for _ in range(repeats):
             given = inputs.detach().requires_grad_(inputs.is_floating_point())
+            finish(inputs)
             began = time.perf_counter()
             output = layer(given)
             output.backward(torch.ones_like(output))
+            finish(inputs)
             times.append(time.perf_counter() - began)
         layer.zero_grad()
         found.append(statistics.median(times))
         inputs = output.detach()
     return found
+
+
+def finish(tensor):
+    """A GPU works while the program goes on: wait for it."""
+    if tensor.device.type != "cpu":
+        torch.accelerator.synchronize(tensor.device)
 
 
 # A GPT (model/gpt.py, or one with the same parts) as layers.

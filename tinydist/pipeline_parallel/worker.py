@@ -16,12 +16,14 @@ Bytes a step: messages.py counts the messages, each of one microbatch of what pa
 
 from collections import deque
 from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
 
 from ..rules import flag, function, named, takes
 from ..simulator.memory import purpose
+from ..simulator.torch_internals import device_of_group
 from .actions import BACKWARD, FORWARD, Action, result_of
 from .backward import SplitBackward, edge_of
 from .messages import with_messages
@@ -52,6 +54,25 @@ class Worker:
         self.between = between if isinstance(between, dict) else dict.fromkeys(range(1, schedule.stages), between)
         self.group, self.upward_group = group, upward_group or group
         self._check(ranks)
+        if dist.get_backend(group) == "nccl":
+            self._connect()
+
+    def _connect(self):
+        """NCCL joins two ranks at their first message in a group, and neither goes on before both are there.
+
+        In a step a rank posts a receive before it sends what the other makes that message from. So they meet here, in
+        an order that is the same on all; and all ranks, as only then two alone may exchange (tied.py).
+        """
+        for group in (self.group, self.upward_group):
+            dist.all_reduce(torch.zeros(1, device=device_of_group(group)), group=group)
+        stages = map(self.schedule.rank_of.__getitem__, range(self.schedule.stages))
+        for low, high in sorted({tuple(sorted(ends)) for ends in pairwise(stages) if ends[0] != ends[1]}):
+            for source, to, group in ((low, high, self.group), (high, low, self.upward_group)):
+                nothing = torch.zeros(1, device=device_of_group(group))
+                if self.rank == source:
+                    dist.isend(nothing, group=group, group_dst=to).wait()
+                elif self.rank == to:
+                    dist.irecv(nothing, group=group, group_src=source).wait()
 
     def _check(self, ranks):
         if ranks != self.schedule.ranks:

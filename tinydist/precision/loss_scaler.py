@@ -46,7 +46,7 @@ class LossScaler:
     def scale(self, loss):
         """The loss times the scale; in fp32 if the loss is a single number, as fp16 ends at 65504."""
         self._scaled = True
-        return loss * torch.tensor(self.rule.scale, dtype=torch.float32, device=loss.device)
+        return loss * torch.full((), self.rule.scale, dtype=torch.float32, device=loss.device)  # a copy would wait
 
     @takes(optimizer=optimizers)
     @torch.no_grad()

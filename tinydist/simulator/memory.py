@@ -24,6 +24,8 @@ from torch.nn.modules.module import (
 )
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from .torch_internals import conversions_told
+
 PURPOSES = ("parameters", "gradients", "optimizer states", "activations", "communication", "other")
 
 
@@ -137,6 +139,11 @@ def purposes_known(ledger):
         if tensor.requires_grad and tensor.is_leaf:
             hooks.append(tensor.register_post_accumulate_grad_hook(accumulated))
 
+    def converted(module):
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+            ledger().mark(plain(tensor), "parameters")
+            ledger().mark(plain(tensor.grad), "gradients")
+
     def accumulated(tensor):
         ledger().mark(plain(tensor.grad), "gradients")
 
@@ -165,7 +172,8 @@ def purposes_known(ledger):
     ]
     torch.UntypedStorage.resize_ = resize_and_tell
     try:
-        yield
+        with conversions_told(converted):
+            yield
     finally:
         torch.UntypedStorage.resize_ = resize
         for hook in hooks:

@@ -12,6 +12,7 @@ from . import transfer
 from .arguments import check_count, check_pieces, check_splits, cut, reduction_of, split
 from .call_sites import here
 from .matching import Call, Message, Signature, ranks_in_words
+from .operators import tensors_in
 from .torch_internals import unobserved
 from .work import DONE, SimulatedWork, Works
 
@@ -156,6 +157,8 @@ class SimulatedProcessGroup(dist.ProcessGroup):
             self.scheduler.set(meeting)
             if not opts.asyncOp:
                 self.scheduler.give_way()
+        if self.simulation.fake:
+            self.simulation.fake.forget(tensors_in(outputs))
         return self._handle(meeting, written or outputs, opts.asyncOp, inputs)
 
     def _post(self, name, tensors, peer, tag):
@@ -177,6 +180,8 @@ class SimulatedProcessGroup(dist.ProcessGroup):
             self.scheduler.set(other)
         if other or alone:
             self.scheduler.set(mine)
+        if self.simulation.fake and name == "recv":
+            self.simulation.fake.forget(tensors)
         return self._handle(mine, tensors, True)
 
     def alone_with(self, peer):

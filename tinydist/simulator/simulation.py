@@ -10,7 +10,6 @@ from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
-from torch._subclasses import FakeTensorMode
 
 from ..waiting import aside, waiting_for
 from . import torch_internals, unfinished
@@ -69,10 +68,11 @@ class Simulation:
         try:
             with (
                 torch_internals.replaced(self._new_process_group, self._rendezvous),
+                torch_internals.fake_as_real() if self.fake else nullcontext(),
                 warnings.catch_warnings(),
                 purposes_known(self._ledger) if self.record else nullcontext(),
             ):
-                self.without_data = FakeTensorMode(allow_non_fake_inputs=True) if self.fake else nullcontext()
+                self.fake = torch_internals.FakeTensors() if self.fake else None  # which loads much of torch
                 random.seed(self.seed)  # functions that the kernel imported from random draw from its generator
                 with waiting_for(self._progress):
                     results = supervisor.run(lambda rank: self._live(rank, fn, args))
@@ -96,7 +96,7 @@ class Simulation:
         # As torchrun does. OpenMP counts for each thread, so each rank says it: two on one processor would spin.
         torch.set_num_threads(1)
         try:
-            with torch.autograd.set_multithreading_enabled(False), self.without_data, self._watched(rank):
+            with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
                 if self.init:
                     group = self.process_group("0", range(self.ranks), rank, "default_pg")
                     torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)

@@ -19,18 +19,26 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 import torch.distributed.nn.functional  # here, since it binds the default group of the moment when it is imported
+from torch import nn
 from torch._C import _distributed_c10d as native
-from torch.distributed import c10d_logger
+from torch._subclasses import DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.distributed import _functional_collectives as functional
+from torch.distributed import _mesh_layout, c10d_logger, device_mesh
 
 from .torch_versions import INSTALL
 
 NEEDED = (
     (c10d, ("_World", "_world", "_backend", "_default_pg_init_method", "rendezvous", "_new_process_group_helper")),
-    (c10d, ("_register_process_group", "_unregister_all_process_groups")),
+    (c10d, ("_register_process_group", "_unregister_all_process_groups", "_get_object_coll_device")),
     (c10d_logger, ("_get_msg_dict",)),
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node")),
     (torch, ("_foreach_copy_",)),
+    (nn.Module, ("_apply",)),
+    (FakeTensorMode, ("_cached_dispatch_impl", "_dispatch_impl")),
+    (torch.ops._c10d_functional.all_reduce.default, ("_op_dk",)),
+    (functional, ("_are_we_tracing",)),
     (torch.autograd.Variable._execution_engine, ("queue_callback",)),
 )
 missing = [name for home, names in NEEDED for name in names if not hasattr(home, name)]
@@ -44,6 +52,9 @@ if not hasattr(dist, "all_gather_single"):  # torch 2.12 has them under the name
     dist.all_gather_single, dist.reduce_scatter_single = dist.all_gather_into_tensor, dist.reduce_scatter_tensor
 
 copy_all = torch._foreach_copy_  # (destinations, sources)
+device_of_group = c10d._get_object_coll_device  # where a group takes tensors that belong to no model
+MESHES = {device_mesh.__file__, _mesh_layout.__file__}
+COLLECTIVES = {"_c10d_functional", "_dtensor"}  # operators that call a process group
 NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed.__file__}
 
 
@@ -166,7 +177,76 @@ def before_backward_ends(callback):
 
 def native_code_will_wait():
     """Does the call come from inside DDP or the autograd engine, which wait for futures in C++?"""
+    return called_from(NATIVE_WAITERS)
+
+
+def called_from(files):
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename not in NATIVE_WAITERS:
+    while frame is not None and frame.f_code.co_filename not in files:
         frame = frame.f_back
     return frame is not None
+
+
+class FakeTensors(FakeTensorMode):
+    """Tensors that have no data, for programs that run: torch's own mode is made to trace programs."""
+
+    def __init__(self):
+        super().__init__(allow_non_fake_inputs=True)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if FakeTensor not in types and called_from(MESHES):
+            return func(*args, **kwargs)  # which ranks make up a mesh is read from tensors: these have data
+        if func.namespace in COLLECTIVES:
+            with self:  # what it does on a device, in the place of its shapes alone
+                return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            reads = "needs the numbers in a tensor, but tensors have none with fake=True"
+            raise RuntimeError(f"{func.name()} {reads}") from None
+
+    def forget(self, tensors):
+        """The number in a tensor that was made from it is known: no longer, where other ranks have written to it."""
+        for tensor in tensors:
+            if isinstance(tensor, FakeTensor) and tensor.constant is not None:
+                self.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
+
+    def _cached_dispatch_impl(self, func, types, args, kwargs):
+        """The cache makes a view by ``set_``, which lets storage grow that was freed: such views are made anew."""
+        freed = func.is_view and args[0].nbytes > args[0].untyped_storage().nbytes()
+        return (self._dispatch_impl if freed else super()._cached_dispatch_impl)(func, types, args, kwargs)
+
+
+@contextmanager
+def fake_as_real():
+    """torch does with fake tensors what it does with others."""
+    tracing, swap = functional._are_we_tracing.__code__, torch.utils.swap_tensors
+    functional._are_we_tracing.__code__ = (lambda: False).__code__  # many modules have it under a name of their own
+    torch.utils.swap_tensors = lambda old, new: (take if isinstance(old, FakeTensor) else swap)(old, new)
+    try:
+        yield
+    finally:
+        functional._are_we_tracing.__code__, torch.utils.swap_tensors = tracing, swap
+
+
+def take(tensor, other):
+    """``tensor`` becomes ``other``. A swap fails where anything watches one of the two, and loses the hooks."""
+    tensor.data, tensor.fake_device = other, other.fake_device
+
+
+@contextmanager
+def conversions_told(tell):
+    """``tell(module)`` when ``module.to(...)`` or its like has given its tensors other memory."""
+    convert = nn.Module._apply
+
+    def convert_and_tell(module, *args, **kwargs):
+        convert(module, *args, **kwargs)
+        tell(module)
+        return module
+
+    nn.Module._apply = convert_and_tell
+    try:
+        yield
+    finally:
+        nn.Module._apply = convert
