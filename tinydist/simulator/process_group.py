@@ -12,8 +12,9 @@ from . import transfer
 from .arguments import check_count, check_pieces, check_splits, cut, reduction_of, split
 from .call_sites import here
 from .matching import Call, Message, Signature
+from .scheduler import TimedOut
 from .torch_internals import unobserved
-from .work import DONE, SimulatedWork, Works
+from .work import DONE, SimulatedWork, Works, seconds
 
 
 def _outside(*_):
@@ -36,7 +37,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         super().__init__(index, len(group.ranks))
         self.simulation, self.scheduler, self.group = simulation, simulation.scheduler, group
         self.index, self.count, self.owner = index, len(group.ranks), group.ranks[index]
-        self.description = "undefined"
+        self.description, self.timeout = "undefined", None
         self.coalesced = None  # the works since _start_coalescing
 
     # Collectives over whole tensors.
@@ -54,7 +55,22 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         return self._meet("barrier", lambda calls: None, [], [], [], opts)
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
-        self.barrier().wait()
+        work = self._meet("monitored_barrier", lambda calls: None, [], [], [], Asynchronous)
+        try:
+            work.wait(timeout)
+        except TimedOut as error:
+            raise RuntimeError(self._who_failed(work.event, timeout, wait_all_ranks)) from error
+
+    def _who_failed(self, barrier, timeout, wait_all_ranks):
+        """In gloo's words: its rank 0 waits for each of the others, and tells them."""
+        if self.index != 0:
+            return (
+                f"Rank {self.index} successfully reached monitoredBarrier, but received errors while waiting for "
+                "send/recv from rank 0"
+            )
+        absent = [str(index) for index in range(self.count) if index not in barrier.calls]
+        who = f"Ranks {', '.join(absent)}" if wait_all_ranks else f"Rank {absent[0]}"
+        return f"{who} failed to pass monitoredBarrier in {seconds(timeout) * 1e3:.0f} ms"
 
     # Collectives over one piece for each rank.
 
@@ -185,12 +201,13 @@ class SimulatedProcessGroup(dist.ProcessGroup):
             raise RuntimeError(f"rank {task.rank} uses a process group of rank {self.owner}: each rank has its own")
 
     def _handle(self, event, tensors, asynchronous, inputs=()):
-        if self.coalesced is not None:
-            self.coalesced.append(SimulatedWork(event, self.simulation, tensors, inputs))
-        elif asynchronous:
-            return SimulatedWork(event, self.simulation, tensors, inputs)
-        else:
-            self.simulation.wait(event)
+        if self.coalesced is None and not asynchronous:
+            self.simulation.wait(event, self.timeout)
+            return DONE
+        work = SimulatedWork(event, self.simulation, tensors, inputs, self.timeout)
+        if self.coalesced is None:
+            return work
+        self.coalesced.append(work)
         return DONE
 
     def _start_coalescing(self, device):
@@ -205,10 +222,6 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         transfer.all_to_all(calls)
 
     # What torch.distributed asks of a group.
-
-    def new_group(self, ranks, timeout=None, pg_options=None, group_name=None, group_desc=None):
-        me = self.group.ranks[self.index]
-        return self.simulation.process_group(group_name, ranks, me, group_desc) if me in ranks else None
 
     def rank(self):
         return self.index

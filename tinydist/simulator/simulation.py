@@ -8,6 +8,7 @@ import warnings
 from contextlib import nullcontext
 
 import torch
+import torch.distributed as dist
 from torch._subclasses import FakeTensorMode
 
 from . import torch_internals
@@ -17,7 +18,7 @@ from .memory import purposes_known
 from .operators import Watcher
 from .process_group import SimulatedProcessGroup
 from .rank_state import RankState, State
-from .scheduler import Scheduler
+from .scheduler import Scheduler, TimedOut
 from .store import SharedStore
 from .supervisor import Supervisor
 
@@ -75,11 +76,15 @@ class Simulation:
             random.setstate(drawn)
             running.release()
 
-    def wait(self, event):
-        """Block the running rank until ``event`` is done."""
+    def wait(self, event, timeout=None):
+        """Block the running rank until ``event`` is done, for ``timeout`` seconds at most (None: for ever)."""
+        try:
+            self.scheduler.wait(event, timeout)
+        except TimedOut as error:
+            error.add_note(str(explain(self.scheduler.tasks)))
+            raise
         if self.record:
             self.record.wait(self.scheduler.me().rank, event)
-        self.scheduler.wait(event)
 
     def _live(self, rank, fn, args):
         # As torchrun does. OpenMP counts for each thread, so each rank says it: two on one processor would spin.
@@ -100,22 +105,34 @@ class Simulation:
     def _watched(self, rank):
         return Watcher(self.record, rank) if self.record else nullcontext()
 
-    def process_group(self, name, ranks, me, description):
-        """The handle of rank ``me`` on the group of that name and these ranks, which they share."""
+    def process_group(self, name, ranks, me, description, timeout=None):
+        """The handle of rank ``me`` on the group of that name and these ranks, which they share. ``timeout``: seconds
+        that a wait on it may take, for a program that counts on them."""
         ranks = ranks if isinstance(ranks, range) else tuple(ranks)  # a range is found at once, however long
         if (name, ranks) not in self.groups:
             present = sum(rank in self.present for rank in ranks)
             self.groups[name, ranks] = Group(name, ranks, self.ranks, present)
         handle = SimulatedProcessGroup(self, self.groups[name, ranks], ranks.index(me))
         handle.description = description or "undefined"
+        handle.timeout = timeout
         return handle
 
-    def _new_process_group(self, size, rank, ranks_in_group, backend, store, name, group_desc=None, **options):
-        """Stands in for torch's, which ``init_process_group`` calls for the default group."""
-        if size != self.ranks:
+    def _new_process_group(
+        self, size, rank, ranks, backend, store, name, timeout=None, pg_tag=None, group_desc=None, **options
+    ):
+        """Stands in for torch's, which ``init_process_group`` calls for the default group, without ``ranks``, and
+        ``new_group`` for others."""
+        if not ranks and size != self.ranks:
             raise ValueError(f"init_process_group: world_size is {size}, but {self.ranks} ranks were launched")
-        handle = self.process_group(name, range(size), rank, group_desc)
-        torch_internals.install_group(handle, name, backend, store)
+        if rank is None:
+            return dist.GroupMember.NON_GROUP_MEMBER, None
+        ranks = ranks or range(size)
+        handle = torch_internals.group_of_tag(pg_tag, ranks)
+        if handle is None:
+            handle = self.process_group(
+                name, ranks, ranks[rank], group_desc, torch_internals.chosen_timeout(timeout, backend)
+            )
+            torch_internals.install_group(handle, name, backend, store, pg_tag)
         return handle, store
 
     def _rendezvous(self, url, rank=-1, world_size=-1, **options):

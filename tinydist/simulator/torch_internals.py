@@ -15,6 +15,7 @@ from torch.distributed import c10d_logger
 NEEDED = (
     (c10d, ("_World", "_world", "_backend", "_default_pg_init_method", "rendezvous", "_new_process_group_helper")),
     (c10d, ("_register_process_group", "_unregister_all_process_groups")),
+    (c10d, ("_find_pg_by_ranks_and_tag", "_get_default_timeout")),
     (c10d_logger, ("_get_msg_dict",)),
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node")),
@@ -92,14 +93,28 @@ def install_world_group(group, name, backend, store, identity):
     install_group(group, name, backend, store)
 
 
-def install_group(group, name, backend, store):
+def install_group(group, name, backend, store, tag=None):
     world = c10d._world
     world.pg_map[group] = (dist.Backend(backend), store)
     world.pg_names[group] = name
     world.pg_backend_config[group] = backend
-    world.pg_to_tag[group] = f"ptd:{name}"
-    world.tags_to_pg[f"ptd:{name}"] = [group]
+    # A tag of the program's own can be searched for without it, too.
+    tags = ["", f"user:{tag}"] if tag else [f"ptd:{name}"]
+    world.pg_to_tag[group] = tags[-1]
+    for each in tags:
+        world.tags_to_pg.setdefault(each, []).append(group)
     c10d._register_process_group(name, group)
+
+
+def group_of_tag(tag, ranks):
+    """The running rank's group of that tag and these ranks; None where there is none, or no tag."""
+    return c10d._find_pg_by_ranks_and_tag(tag, ranks) if tag else None
+
+
+def chosen_timeout(timeout, backend):
+    """In seconds; None where it is torch's default."""
+    default = timeout is None or timeout == c10d._get_default_timeout(dist.Backend(backend))
+    return None if default else timeout.total_seconds()
 
 
 def forget_groups():
