@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp
 
 from . import transfer
-from .arguments import check_count, check_pieces, check_splits, cut, reduction_of, split
+from .arguments import check_count, check_pieces, check_plain, check_splits, cut, reduction_of, split
 from .call_sites import here
 from .matching import Call, Message, Signature
 from .scheduler import TimedOut
@@ -149,6 +149,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         """Register this rank's call; the last to arrive moves the data. ``alike`` must agree on all ranks."""
         self._issue()
         reduction = reduction_of(self, name, opts) if reduces else None
+        check_plain(self, name, alike or inputs, reduction)
         how = [word for word in (reduction, root) if word is not None]
         signature = Signature(
             name,
@@ -174,6 +175,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         self._issue()
         if peer is not None and not 0 <= peer < self.count:
             raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
+        check_plain(self, name, tensors, None)
         mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
         alone = self.alone_with(peer)
         other = None if alone else self.group.post(mine)
