@@ -68,6 +68,7 @@ def launch(
     compute="modeled",
     fake=False,
     only=None,
+    per_rank=(),
 ):
     """Run ``fn(*args)`` on ``ranks`` ranks; ``run.results[rank]`` is what it returned there.
 
@@ -96,6 +97,9 @@ def launch(
     compute:   "modeled", or "measured": operators take the processor's own time, and times differ from run to run.
     fake:      tensors have shapes but no data, so they take no memory.
     only:      with ``fake``, the ranks to run; the others are taken to do the same, and return None.
+
+    per_rank:  what a library keeps once in a process and each rank must have for itself, as "module:Class.name";
+               a rank begins with a copy of it. What torch, Accelerate, transformers and picotron keep is known.
 
     Raises what the first failing rank raised, with the rank in a note; ``DeadlockError`` and ``MismatchError`` on
     simulated ranks; ``ValueError`` for arguments that make no world.
@@ -127,6 +131,7 @@ def launch(
                 record=record,
                 fake=fake,
                 only=only,
+                per_rank=per_rank,
             )
             results = simulation.run(fn, args, patience=timeout or 60.0)
             return Run(results, backend, record, cluster)

@@ -16,6 +16,7 @@ from .deadlock import explain
 from .matching import Group
 from .memory import purposes_known
 from .operators import Watcher
+from .per_rank import Places
 from .process_group import SimulatedProcessGroup
 from .rank_state import RankState, State
 from .scheduler import Scheduler, TimedOut
@@ -31,11 +32,25 @@ class Simulation:
     ``schedule``: "fifo", or "shuffle" for another legal order of events, chosen by ``seed`` and replayed by it.
     ``per_node``: how many of them share a machine (None: all). ``record`` takes down what the ranks do. ``fake`` runs
     with tensors that have no data; then ``only`` may name the ranks that run: the others are taken to do the same.
+    ``per_rank``: places, besides those known, where each rank has a value of its own.
     """
 
-    def __init__(self, ranks, *, seed=0, schedule="fifo", init=True, per_node=None, record=None, fake=False, only=None):
+    def __init__(
+        self,
+        ranks,
+        *,
+        seed=0,
+        schedule="fifo",
+        init=True,
+        per_node=None,
+        record=None,
+        fake=False,
+        only=None,
+        per_rank=(),
+    ):
         self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
         self.per_node = per_node or ranks
+        self.places = Places(per_rank)
         self.fake = FakeTensorMode(allow_non_fake_inputs=True) if fake else None
         self.present = range(ranks) if only is None else sorted(set(only))
         self.scheduler = Scheduler(
@@ -56,8 +71,7 @@ class Simulation:
             return self._run(supervisor, fn, args)
 
     def _run(self, supervisor, fn, args):
-        kernel, threads, drawn = State(), torch.get_num_threads(), random.getstate()
-        self.states = {rank: RankState(rank, self.ranks, self.per_node, self.seed, self._show) for rank in self.present}
+        kernel, threads, drawn = State(self.places), torch.get_num_threads(), random.getstate()
         if not running.acquire(blocking=False):
             raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
         try:
@@ -66,6 +80,7 @@ class Simulation:
                 warnings.catch_warnings(),
                 purposes_known(self._ledger) if self.record else nullcontext(),
             ):
+                self.states = {rank: self._new_state(rank) for rank in self.present}
                 random.seed(self.seed)  # functions that the kernel imported from random draw from its generator
                 results = supervisor.run(lambda rank: self._live(rank, fn, args))
                 by_rank = dict(zip(self.present, results, strict=True))
@@ -85,6 +100,9 @@ class Simulation:
             raise
         if self.record:
             self.record.wait(self.scheduler.me().rank, event)
+
+    def _new_state(self, rank):
+        return RankState(self.places, rank, self.ranks, self.per_node, self.seed, self._show)
 
     def _live(self, rank, fn, args):
         # As torchrun does. OpenMP counts for each thread, so each rank says it: two on one processor would spin.

@@ -1,9 +1,7 @@
 """Every private name of torch that tinydist touches, and why. Written for torch 2.13."""
 
 import sys
-import warnings
 from contextlib import contextmanager
-from functools import cache
 
 import torch
 import torch.distributed as dist
@@ -51,15 +49,6 @@ def get_world():
 
 def set_world(world):
     c10d._world = world
-
-
-@cache
-def dtensor_dispatcher():
-    """Its ``_custom_op_handlers`` say how DTensor treats operators: ``loss_parallel()`` changes them for a while."""
-    with warnings.catch_warnings():  # sympy, which comes along, adds a filter
-        from torch.distributed.tensor import DTensor  # takes half a second the first time
-
-    return DTensor._op_dispatcher
 
 
 @contextmanager
