@@ -18,6 +18,7 @@ from .memory import purposes_known
 from .operators import Watcher
 from .per_rank import Places
 from .process_group import SimulatedProcessGroup
+from .profiler import Profilers
 from .rank_state import RankState, State
 from .scheduler import Scheduler, TimedOut
 from .store import SharedStore
@@ -77,6 +78,7 @@ class Simulation:
         try:
             with (
                 torch_internals.replaced(self._new_process_group, self._rendezvous),
+                torch_internals.profiled_by(Profilers(self.scheduler)),
                 warnings.catch_warnings(),
                 purposes_known(self._ledger) if self.record else nullcontext(),
             ):
@@ -107,6 +109,7 @@ class Simulation:
     def _live(self, rank, fn, args):
         # As torchrun does. OpenMP counts for each thread, so each rank says it: two on one processor would spin.
         torch.set_num_threads(1)
+        torch_internals.be_profiled(False)  # until the rank starts its profiler
         try:
             with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
                 if self.init:

@@ -1,6 +1,7 @@
 """Every private name of torch that tinydist touches, and why. Written for torch 2.13."""
 
 import sys
+import threading
 from contextlib import contextmanager
 
 import torch
@@ -8,6 +9,8 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 import torch.distributed.nn.functional  # here, since it binds the default group of the moment when it is imported
 from torch._C import _distributed_c10d as native
+from torch._C._profiler import _ExperimentalConfig
+from torch.autograd import profiler
 from torch.distributed import c10d_logger
 
 NEEDED = (
@@ -18,6 +21,9 @@ NEEDED = (
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node")),
     (torch, ("_foreach_copy_",)),
+    (profiler, ("_prepare_profiler", "_enable_profiler", "_disable_profiler", "ProfilerConfig")),
+    (profiler, ("_is_profiler_enabled",)),
+    (torch._C._autograd, ("_enable_record_function",)),
     (torch.autograd.Variable._execution_engine, ("queue_callback",)),
 )
 missing = [name for home, names in NEEDED for name in names if not hasattr(home, name)]
@@ -74,6 +80,51 @@ def replaced(new_process_group, rendezvous):
         c10d_logger._get_msg_dict = describe
 
 
+@contextmanager
+def profiled_by(profilers):
+    """``torch.profiler`` starts and stops ``profilers``, where the functions below would be called."""
+    replaced = {
+        "_prepare_profiler": profilers.prepare,
+        "_enable_profiler": profilers.enable,
+        "_disable_profiler": profilers.disable,
+        "ProfilerConfig": config_for_all_threads,
+    }
+    before = {name: getattr(profiler, name) for name in replaced}
+    vars(profiler).update(replaced)
+    try:
+        yield
+    finally:
+        vars(profiler).update(before)
+        profilers.end()
+
+
+def config_for_all_threads(*settings):
+    *settings, _, trace_id = settings  # not what is experimental in other ways
+    return torch._C._profiler.ProfilerConfig(*settings, _ExperimentalConfig(profile_all_threads=True), trace_id)
+
+
+def begin_profiling(config, activities):
+    torch._C._autograd._prepare_profiler(config, activities)
+    torch._C._autograd._enable_profiler(config, activities)
+
+
+def end_profiling():
+    return torch._C._autograd._disable_profiler()
+
+
+profiled = set()  # threads
+
+
+def be_profiled(wanted):
+    """The thread that calls it is, or is not, recorded while a session is on."""
+    (profiled.add if wanted else profiled.discard)(threading.get_ident())
+    torch._C._autograd._enable_record_function(wanted)
+
+
+def profiler_is_on():
+    return profiler._is_profiler_enabled
+
+
 def install_world_group(group, name, backend, store, identity):
     """What ``init_process_group`` records, without its dictionary of all ranks on every rank."""
     world = c10d._world
@@ -117,8 +168,13 @@ class unobserved(torch.inference_mode):
     def __enter__(self):
         super().__enter__()
         self.guard = torch._C._DisableTorchDispatch()
+        self.profiled = threading.get_ident() in profiled
+        if self.profiled:
+            torch._C._autograd._enable_record_function(False)
 
     def __exit__(self, *error):
+        if self.profiled:
+            torch._C._autograd._enable_record_function(True)
         del self.guard
         super().__exit__(*error)
 
