@@ -14,7 +14,7 @@ from .call_sites import here
 from .matching import Call, Message, Signature
 from .scheduler import TimedOut
 from .torch_internals import unobserved
-from .work import DONE, SimulatedWork, Works, seconds
+from .work import DONE, NO_TIME, SimulatedWork, Works, seconds
 
 
 def _outside(*_):
@@ -37,7 +37,8 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         super().__init__(index, len(group.ranks))
         self.simulation, self.scheduler, self.group = simulation, simulation.scheduler, group
         self.index, self.count, self.owner = index, len(group.ranks), group.ranks[index]
-        self.description, self.timeout = "undefined", None
+        self.description = "undefined"
+        self.timeout = None  # seconds that a wait may take, where the program has chosen them
         self.coalesced = None  # the works since _start_coalescing
 
     # Collectives over whole tensors.
@@ -55,6 +56,8 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         return self._meet("barrier", lambda calls: None, [], [], [], opts)
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
+        if timeout == NO_TIME:
+            raise RuntimeError(f"Rank {self.index} timed out in monitoredBarrier after 0 ms")
         work = self._meet("monitored_barrier", lambda calls: None, [], [], [], Asynchronous)
         try:
             work.wait(timeout)

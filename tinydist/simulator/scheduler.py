@@ -98,7 +98,7 @@ class Scheduler:
             task.deadline = None
             if not event.done:
                 call, peers = event.wait_in_words()
-                raise TimedOut(f"timed out after {timeout:g} s in {call}; {peers}")
+                raise TimedOut(f"{call}: Timed out after {timeout:g} s; {peers}")
             task.event = None
 
     def give_way(self):

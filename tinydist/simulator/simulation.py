@@ -113,7 +113,8 @@ class Simulation:
         try:
             with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
                 if self.init:
-                    group = self.process_group("0", range(self.ranks), rank, "default_pg")
+                    group = self.process_group("0", range(self.ranks), rank)
+                    group.description = "default_pg"
                     torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)
                 return fn(*args)
         except SystemExit as end:
@@ -126,17 +127,13 @@ class Simulation:
     def _watched(self, rank):
         return Watcher(self.record, rank) if self.record else nullcontext()
 
-    def process_group(self, name, ranks, me, description, timeout=None):
-        """The handle of rank ``me`` on the group of that name and these ranks, which they share. ``timeout``: seconds
-        that a wait on it may take, for a program that counts on them."""
+    def process_group(self, name, ranks, me):
+        """The handle of rank ``me`` on the group of that name and these ranks, which they share."""
         ranks = ranks if isinstance(ranks, range) else tuple(ranks)  # a range is found at once, however long
         if (name, ranks) not in self.groups:
             present = sum(rank in self.present for rank in ranks)
             self.groups[name, ranks] = Group(name, ranks, self.ranks, present)
-        handle = SimulatedProcessGroup(self, self.groups[name, ranks], ranks.index(me))
-        handle.description = description or "undefined"
-        handle.timeout = timeout
-        return handle
+        return SimulatedProcessGroup(self, self.groups[name, ranks], ranks.index(me))
 
     def _new_process_group(
         self, size, rank, ranks, backend, store, name, timeout=None, pg_tag=None, group_desc=None, **options
@@ -150,9 +147,9 @@ class Simulation:
         ranks = ranks or range(size)
         handle = torch_internals.group_of_tag(pg_tag, ranks)
         if handle is None:
-            handle = self.process_group(
-                name, ranks, ranks[rank], group_desc, torch_internals.chosen_timeout(timeout, backend)
-            )
+            handle = self.process_group(name, ranks, ranks[rank])
+            handle.description = group_desc or "undefined"
+            handle.timeout = torch_internals.chosen_timeout(timeout, backend)
             torch_internals.install_group(handle, name, backend, store, pg_tag)
         return handle, store
 
