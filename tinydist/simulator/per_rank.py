@@ -11,12 +11,9 @@ from importlib import import_module
 from operator import itemgetter
 
 
-def none_yet(value):
-    return None
-
-
-def empty(value):
-    return type(value)()
+def nothing(value):
+    """Where ``value`` could be, there is nothing: an empty dictionary, False or None."""
+    return type(value)() if isinstance(value, dict | bool) else None
 
 
 # Where -> name -> what a rank begins with, given what the kernel has. It holds once that module is imported.
@@ -25,32 +22,33 @@ KNOWN = {
     "torch.nn.modules.module": {
         "_global_backward_hooks": copy,
         "_global_backward_pre_hooks": copy,
-        "_global_buffer_registration_hooks": copy,
         "_global_forward_hooks": copy,
         "_global_forward_hooks_always_called": copy,
         "_global_forward_hooks_with_kwargs": copy,
         "_global_forward_pre_hooks": copy,
         "_global_is_full_backward_hook": copy,
-        "_global_module_registration_hooks": copy,
-        "_global_parameter_registration_hooks": copy,
     },
     "torch.optim.optimizer": {"_global_optimizer_post_hooks": copy, "_global_optimizer_pre_hooks": copy},
     "torch.autograd.profiler": {"_is_profiler_enabled": copy},
     # How DTensor treats operators, which `loss_parallel()` changes for a while.
     "torch.distributed.tensor:DTensor._op_dispatcher": {"_custom_op_handlers": copy},
     # Who this process is, and how many gradients it has accumulated.
-    "accelerate.state:AcceleratorState": {"_shared_state": empty},
-    "accelerate.state:GradientState": {"_shared_state": empty},
-    "accelerate.state:PartialState": {"_shared_state": empty},
-    "transformers.integrations.deepspeed": {"_hf_deepspeed_config_weak_ref": none_yet},
-    "picotron.process_group_manager": {"process_group_manager": none_yet},
+    "accelerate.state:AcceleratorState": {"_shared_state": nothing},
+    "accelerate.state:GradientState": {"_shared_state": nothing},
+    "accelerate.state:PartialState": {"_shared_state": nothing},
+    "transformers.integrations.deepspeed": {"_hf_deepspeed_config_weak_ref": nothing},
+    "picotron.process_group_manager": {"process_group_manager": nothing},
 }
 
 
 class Home:
-    """A module, class or object with attributes that are each rank's own."""
+    """A module, class or object with attributes that are each rank's own.
 
-    def __init__(self, owner, names):
+    Mostly there is nothing in those that are known: no hook, an empty dictionary. Then they stay as they are when ranks
+    take turns.
+    """
+
+    def __init__(self, owner, names, known):
         self.owner, self.names = owner, tuple(names)
         self.begin = tuple(names.values())
         for name in self.names:
@@ -58,14 +56,18 @@ class Home:
                 setattr(owner, name, None)  # it is defined later
         self.space = vars(owner)
         self.values_in = itemgetter(*names) if len(names) > 1 else lambda space, name=self.names[0]: (space[name],)
-
-    def values(self):
-        return self.values_in(self.space)
+        self.first = self.values_in(self.space)
+        self.blank = tuple(map(nothing, self.first)) if known else ()  # which no values are equal to
+        self.left = False  # is there what the last rank had?
 
     def fresh(self):
-        return [begin(value) for begin, value in zip(self.begin, self.values())]
+        """What a rank begins with."""
+        values = tuple([begin(value) for begin, value in zip(self.begin, self.first)])
+        return values if values != self.blank else None
 
     def put(self, values):
+        if values is None:
+            values = map(nothing, self.first)
         if type(self.space) is dict:
             self.space.update(zip(self.names, values))
         else:  # a class does not give away its dictionary
@@ -78,26 +80,33 @@ class Places:
 
     def __init__(self, named=()):
         self.wanted = defaultdict(dict, {where: dict(names) for where, names in KNOWN.items()})
+        self.named = set()
         for place in named:
             where, name = checked(place)
             self.wanted[where][name] = copy
+            self.named.add(where)
         self.homes = []
         self.modules = 0  # imported when it was last looked
 
     def values(self):
-        """What is there now."""
+        """What is there now; None for nothing."""
         if len(sys.modules) != self.modules:
             self._look()
-        return [home.values() for home in self.homes]
+        found = []
+        for home in self.homes:
+            values = home.values_in(home.space)
+            home.left = values != home.blank
+            found.append(values if home.left else None)
+        return found
 
     def fresh(self):
         """What a rank begins with."""
-        self.values()
         return [home.fresh() for home in self.homes]
 
     def put(self, values):
         for home, mine in zip(self.homes, values):
-            home.put(mine)
+            if mine or home.left:
+                home.put(mine)
         for home in self.homes[len(values) :]:  # imported since, by another rank
             home.put(home.fresh())
 
@@ -106,7 +115,7 @@ class Places:
         for where in list(self.wanted):
             owner = owner_of(where)
             if owner is not None:
-                self.homes.append(Home(owner, self.wanted.pop(where)))
+                self.homes.append(Home(owner, self.wanted.pop(where), known=where not in self.named))
 
 
 def owner_of(where):
