@@ -75,6 +75,7 @@ def launch(
     compute="modeled",
     fake=False,
     only=None,
+    per_rank=(),
     **unknown,
 ):
     """Run ``fn(*args)`` on ``ranks`` ranks; ``run.results[rank]`` is what it returned there.
@@ -111,6 +112,9 @@ def launch(
     fake:      tensors have shapes but no data, so they take no memory.
     only:      with ``fake``, the ranks to run; the others are taken to do the same, and return None.
 
+    per_rank:  what a library keeps once in a process and each rank must have for itself, as "module:Class.name"; a rank
+               begins with a copy of it. What torch, Accelerate, transformers and picotron keep is known.
+
     Raises what the first failing rank raised, with the rank in a note; ``RuntimeError`` where that is
     KeyboardInterrupt, GeneratorExit or sys.exit with an error (sys.exit(0) returns None); ``TimeoutError`` and
     ``WorkerDied`` on processes; ``DeadlockError``, ``MismatchError`` and ``StuckError`` on simulated ranks;
@@ -136,6 +140,7 @@ def launch(
             compute=compute,
             fake=fake,
             only=only,
+            per_rank=per_rank,
         )
         if under_torchrun():
             return join(fn, args, asked)
@@ -162,6 +167,7 @@ def simulate(fn, args, asked):
         record=record,
         fake=asked.fake,
         only=asked.only,
+        per_rank=asked.per_rank,
     )
     results = simulation.run(fn, args, patience=asked.timeout or 60.0, limit=asked.timeout or math.inf)
     if simulation.unfinished:

@@ -18,7 +18,14 @@ import psutil
 from .hardware import CLUSTERS, Cluster, find_cluster
 
 BACKENDS = ("simulated", "gloo", "nccl")
-OF_SIMULATED_RANKS = {"cluster": None, "schedule": "fifo", "compute": "modeled", "fake": False, "only": None}
+OF_SIMULATED_RANKS = {
+    "cluster": None,
+    "schedule": "fifo",
+    "compute": "modeled",
+    "fake": False,
+    "only": None,
+    "per_rank": (),
+}
 
 # Bytes of a rank that does nothing (benchmarks/simulator.py), and of one that does not run, as with ``only``.
 A_THREAD, A_PROCESS, ABSENT = 140e3, 240e6, 1e3
@@ -79,6 +86,7 @@ RULES = {
     "observe": SWITCH,
     "compute": one_of("modeled", "measured"),
     "fake": SWITCH,
+    "per_rank": Rule("a list of places", lambda places: tuple(of_kind(list | tuple | set, places))),
     "only": Rule("a list of ranks, or None", optional(lambda ranks: sorted({whole(rank) for rank in ranks}))),
 }
 

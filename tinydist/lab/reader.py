@@ -9,7 +9,7 @@ from .exercise import find, following
 from .page import say
 from .verdict import exercise_of, judge
 
-LOADED_LATE = "torch.distributed.tensor"  # by the first simulated rank of a process
+LOADED_LATE = "torch._dynamo"  # by the first simulated rank of a process
 
 
 def check(answer):

@@ -3,6 +3,8 @@
 ``handle`` is the rank's SimulatedProcessGroup.
 """
 
+import torch
+
 from .matching import MismatchError
 from .transfer import NAMES
 
@@ -17,6 +19,19 @@ def reduction_of(handle, name, opts):
     if reduction is None:
         raise NotImplementedError(f"{where(handle, name)}: simulated ranks cannot reduce with {opts.reduceOp.op}")
     return reduction
+
+
+def check_plain(handle, name, tensors, reduction):
+    """Dense and with data; a sum may be of sparse ones, as on gloo."""
+    for tensor in tensors:
+        dense = tensor.layout is torch.strided
+        if dense and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta):
+            continue
+        if name == "all_reduce" and reduction == "SUM" and tensor.is_sparse:
+            continue
+        what = str(tensor.dtype if tensor.is_quantized else tensor.device if dense else tensor.layout)
+        also = ", or sparse_coo to sum" if name == "all_reduce" else ""
+        raise ValueError(f"{where(handle, name)}: the tensors must be dense and have data{also}, got one of {what}")
 
 
 def check_count(handle, name, what, tensors):

@@ -12,6 +12,7 @@ Events are taken in the order of virtual time, so the result depends on the reco
 import heapq
 from collections import Counter, defaultdict, deque
 from itertools import count
+from typing import NamedTuple
 
 from ..hardware.costs import operator_seconds
 from .memory import Memory
@@ -26,12 +27,20 @@ def replay(record, cluster):
     return Clock(record.programs, cluster).run(record.ledgers)
 
 
+class Leg(NamedTuple):
+    """A phase of a transfer, put on the cluster."""
+
+    latency: float  # seconds before its bytes pass
+    load: dict  # resource -> seconds that its bytes take on it alone
+    edges: dict  # (source, destination) -> bytes
+
+
 class Flow:
     """A transfer under way. ``left`` is the part of this phase's bytes that is still to come."""
 
-    def __init__(self, transfer, phases):
-        self.transfer, self.phases = transfer, phases
-        self.load = {}  # resource -> seconds that this phase's bytes take on it alone
+    def __init__(self, transfer, legs):
+        self.transfer, self.legs = transfer, legs
+        self.load = {}  # of this phase
         self.left = self.pace = self.since = 0.0  # pace: seconds for all of the phase's bytes, at the present share
         self.version = 0
 
@@ -49,6 +58,7 @@ class Clock:
         self.arrived = Counter()  # transfer -> how many have issued it
         self.ended = {}  # transfer -> when
         self.waiting = defaultdict(list)  # transfer -> ranks
+        self.legs = {}  # of transfers that are alike
         self.queued = defaultdict(deque)  # stream -> flows, of which the first is under way
         self.holders = defaultdict(dict)  # resource -> flows that have bytes on it (a dict: ordered, and a set)
         self.agenda, self.order = [], count()  # (seconds, order, what to do, with what)
@@ -106,32 +116,46 @@ class Clock:
     def arrive(self, now, transfer):
         self.arrived[transfer] += 1
         if self.arrived[transfer] == transfer.awaited:
-            flow = Flow(transfer, iter(route(transfer, self.cluster.node_of)))
+            flow = Flow(transfer, iter(self.legs_of(transfer)))
             queue = self.queued[transfer.stream]
             queue.append(flow)
             if len(queue) == 1:
                 self.start(now, flow)
+
+    def legs_of(self, transfer):
+        """Programs repeat their collectives, and each is put on the cluster once."""
+        nbytes = transfer.nbytes
+        alike = transfer.name, transfer.ranks, transfer.root, tuple(nbytes.items()) if type(nbytes) is dict else nbytes
+        if alike not in self.legs:
+            phases = route(transfer, self.cluster.node_of)
+            self.legs[alike] = [self.leg(phase, transfer.ranks) for phase in phases]
+        return self.legs[alike]
+
+    def leg(self, phase, ranks):
+        latency, load = 0.0, defaultdict(float)
+        for (source, destination), nbytes in phase.edges.items():
+            if source != destination:
+                link = self.cluster.link(source, destination)
+                latency = max(latency, link.latency)
+                for resource in self.cluster.resources(source, destination):
+                    load[resource] += nbytes / link.bandwidth
+        if phase.steps and not phase.edges:
+            latency = self.cluster.ring_link(ranks).latency
+        return Leg(phase.steps * latency, dict(load), phase.edges)
 
     def start(self, now, flow):
         flow.start = now
         self.next_phase(now, flow)
 
     def next_phase(self, now, flow):
-        phase = next(flow.phases, None)
-        if phase is None:
+        leg = next(flow.legs, None)
+        if leg is None:
             self.end(now, flow)
             return
-        latency, flow.load = 0.0, defaultdict(float)
-        for (source, destination), nbytes in phase.edges.items():
+        flow.load = leg.load
+        for (source, destination), nbytes in leg.edges.items():
             self.traffic[source][destination] += nbytes
-            if source != destination:
-                link = self.cluster.link(source, destination)
-                latency = max(latency, link.latency)
-                for resource in self.cluster.resources(source, destination):
-                    flow.load[resource] += nbytes / link.bandwidth
-        if phase.steps and not phase.edges:
-            latency = self.cluster.ring_link(flow.transfer.ranks).latency
-        self.at(now + phase.steps * latency, self.send, flow)
+        self.at(now + leg.latency, self.send, flow)
 
     def send(self, now, flow):
         """The latencies are over: the bytes pass."""

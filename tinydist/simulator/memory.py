@@ -64,7 +64,11 @@ class Ledger:
 
     def mark(self, tensor, purpose):
         """Now it is known what ``tensor`` is for, and has been from the start."""
-        entry = tensor is not None and self.alive.get(tensor.untyped_storage()._cdata)
+        for part in [] if tensor is None else stored(tensor):
+            self._mark(part, purpose)
+
+    def _mark(self, tensor, purpose):
+        entry = self.alive.get(tensor.untyped_storage()._cdata)
         if entry and entry[2] != purpose:
             _, nbytes, before, number, place = entry
             entry[2] = purpose
@@ -135,28 +139,28 @@ def purposes_known(ledger):
     def registered(module, name, tensor):
         if tensor is None:
             return
-        ledger().mark(plain(tensor), "parameters")
+        ledger().mark(tensor, "parameters")
         if tensor.requires_grad and tensor.is_leaf:
             hooks.append(tensor.register_post_accumulate_grad_hook(accumulated))
 
     def converted(module):
         for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-            ledger().mark(plain(tensor), "parameters")
-            ledger().mark(plain(tensor.grad), "gradients")
+            ledger().mark(tensor, "parameters")
+            ledger().mark(tensor.grad, "gradients")
 
     def accumulated(tensor):
-        ledger().mark(plain(tensor.grad), "gradients")
+        ledger().mark(tensor.grad, "gradients")
 
     def before_step(optimizer, args, kwargs):
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            ledger().mark(plain(parameter), "parameters")
-            ledger().mark(plain(parameter.grad), "gradients")
+            ledger().mark(parameter, "parameters")
+            ledger().mark(parameter.grad, "gradients")
 
     def after_step(optimizer, args, kwargs):
         for state in optimizer.state.values():
             for value in state.values():
                 if isinstance(value, torch.Tensor):
-                    ledger().mark(plain(value), "optimizer states")
+                    ledger().mark(value, "optimizer states")
 
     resize = torch.UntypedStorage.resize_
 
@@ -180,6 +184,18 @@ def purposes_known(ledger):
             hook.remove()
 
 
-def plain(tensor):
-    """The rank's own part of a DTensor; another tensor is that itself."""
-    return getattr(tensor, "_local_tensor", tensor)
+STORED = {  # layout -> what a tensor keeps in plain ones; a layout that is missing hides them
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
+def stored(tensor):
+    """The plain tensors in which ``tensor`` is stored: most are that themselves, a DTensor has its rank's part."""
+    tensor = getattr(tensor, "_local_tensor", tensor)
+    if tensor.layout is torch.strided:
+        return [tensor]
+    return [getattr(tensor, part)() for part in STORED.get(tensor.layout, ())]

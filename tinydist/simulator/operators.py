@@ -7,7 +7,7 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from .memory import of_thread
+from .memory import of_thread, stored
 from .record import Operator
 
 OWN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
@@ -39,15 +39,13 @@ class Watcher(TorchDispatchMode):
         seconds = time.thread_time() - began if self.measured else None
         name, formula = _known.get(func) or _look_at(func)
         single = isinstance(result, torch.Tensor)
-        made = [result] if single else tensors_in((result,))
+        made = [result] if single and result.layout is torch.strided else tensors_in((result,))
         for tensor in made:
             self.ledger.see(tensor)
         if name is not None:
             touched = tensors_in(args) + made
             if touched:
-                flops = (
-                    formula(*shapes(args), out_shape=shapes(made)[0] if single else shapes(result)) if formula else 0
-                )
+                flops = formula(*shapes(args), out_shape=result.shape if single else shapes(result)) if formula else 0
                 nbytes = sum([tensor.nbytes for tensor in touched])
                 self.program.append(Operator(name, flops, nbytes, (made or touched)[0].dtype, seconds))
         return result
@@ -74,7 +72,7 @@ def tensors_in(values):
     found = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            found += stored(value)
         elif isinstance(value, SEQUENCES):
             found += tensors_in(value)
     return found

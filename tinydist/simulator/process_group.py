@@ -9,12 +9,13 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp
 
 from . import transfer
-from .arguments import check_count, check_pieces, check_splits, cut, reduction_of, split
+from .arguments import check_count, check_pieces, check_plain, check_splits, cut, reduction_of, split
 from .call_sites import here
 from .matching import Call, Message, Signature, ranks_in_words
 from .operators import tensors_in
+from .scheduler import TimedOut
 from .torch_internals import unobserved
-from .work import DONE, SimulatedWork, Works
+from .work import DONE, NO_TIME, SimulatedWork, Works, seconds
 
 
 def _outside(*_):
@@ -38,6 +39,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         self.simulation, self.scheduler, self.group = simulation, simulation.scheduler, group
         self.index, self.count, self.owner = index, len(group.ranks), group.ranks[index]
         self.description = "undefined"
+        self.timeout = None  # seconds that a wait may take, where the program has chosen them
         self.coalesced = None  # the works since _start_coalescing
 
     def __repr__(self):  # as torch says which group it does not know
@@ -59,7 +61,24 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         return self._meet("barrier", lambda calls: None, [], [], [], opts)
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
-        self.barrier().wait()
+        if timeout == NO_TIME:
+            raise RuntimeError(f"Rank {self.index} timed out in monitoredBarrier after 0 ms")
+        work = self._meet("monitored_barrier", lambda calls: None, [], [], [], Asynchronous)
+        try:
+            work.wait(timeout)
+        except TimedOut as error:
+            raise RuntimeError(self._who_failed(work.event, timeout, wait_all_ranks)) from error
+
+    def _who_failed(self, barrier, timeout, wait_all_ranks):
+        """In gloo's words: its rank 0 waits for each of the others, and tells them."""
+        if self.index != 0:
+            return (
+                f"Rank {self.index} successfully reached monitoredBarrier, but received errors while waiting for "
+                "send/recv from rank 0"
+            )
+        absent = [str(index) for index in range(self.count) if index not in barrier.calls]
+        who = f"Ranks {', '.join(absent)}" if wait_all_ranks else f"Rank {absent[0]}"
+        return f"{who} failed to pass monitoredBarrier in {seconds(timeout) * 1e3:.0f} ms"
 
     # Collectives over one piece for each rank.
 
@@ -138,6 +157,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         """Register this rank's call; the last to arrive moves the data. ``alike`` must agree on all ranks."""
         self._issue()
         reduction = reduction_of(self, name, opts) if reduces else None
+        check_plain(self, name, alike or inputs, reduction)
         how = [word for word in (reduction, root) if word is not None]
         signature = Signature(
             name,
@@ -165,6 +185,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         self._issue()
         if peer is not None and not 0 <= peer < self.count:
             raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
+        check_plain(self, name, tensors, None)
         mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
         alone = self.alone_with(peer)
         other = None if alone else self.group.post(mine)
@@ -194,12 +215,13 @@ class SimulatedProcessGroup(dist.ProcessGroup):
             raise RuntimeError(f"rank {task.rank} uses a process group of rank {self.owner}: each rank has its own")
 
     def _handle(self, event, tensors, asynchronous, inputs=()):
-        if self.coalesced is not None:
-            self.coalesced.append(SimulatedWork(event, self.simulation, tensors, inputs))
-        elif asynchronous:
-            return SimulatedWork(event, self.simulation, tensors, inputs)
-        else:
-            self.simulation.wait(event)
+        if self.coalesced is None and not asynchronous:
+            self.simulation.wait(event, self.timeout)
+            return DONE
+        work = SimulatedWork(event, self.simulation, tensors, inputs, self.timeout)
+        if self.coalesced is None:
+            return work
+        self.coalesced.append(work)
         return DONE
 
     def _start_coalescing(self, device):

@@ -11,7 +11,7 @@ import sys
 import numpy
 import torch
 
-from .torch_internals import RankWorld, dtensor_dispatcher, get_world, set_world
+from .torch_internals import RankWorld, get_world, set_world
 
 
 def functions_of(generator):
@@ -22,7 +22,8 @@ def functions_of(generator):
 class State:
     """The values of all that, while somebody else has the baton. Made anew, it holds those of this moment."""
 
-    def __init__(self):
+    def __init__(self, places):
+        self.places = places
         self.python_random, self.functions = random._inst, functions_of(random._inst)
         self.leave()
 
@@ -31,8 +32,8 @@ class State:
         self.numpy_random = numpy.random.get_bit_generator()
         self.dtype = torch.get_default_dtype()
         self.world = get_world()
-        self.dtensor_handlers = dtensor_dispatcher()._custom_op_handlers
         self.environment = os.environ._data
+        self.in_places = self.places.values()
         self.stdout, self.stderr = sys.stdout, sys.stderr
 
     def enter(self):
@@ -43,21 +44,22 @@ class State:
         if torch.get_default_dtype() is not self.dtype:
             torch.set_default_dtype(self.dtype)
         set_world(self.world)
-        dtensor_dispatcher()._custom_op_handlers = self.dtensor_handlers
         os.environ._data = self.environment
+        self.places.put(self.in_places)
         sys.stdout, sys.stderr = self.stdout, self.stderr
 
 
 class KernelState(State):
     """The kernel's, and what else a program can change for the process: all ranks share it, as long as they run."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, places):
+        super().__init__(places)
         self.threads, self.drawn = torch.get_num_threads(), random.getstate()
         self.folder, self.path = os.getcwd(), list(sys.path)
         self.determinism = torch.get_deterministic_debug_mode()
 
     def restore(self):
+        self.places.values()  # a rank that failed has left without a look at what is there
         self.enter()
         random.setstate(self.drawn)
         torch.set_num_threads(self.threads)
@@ -70,21 +72,24 @@ class KernelState(State):
 class RankState(State):
     """What a fresh process finds. ``show(rank, stream, line)`` is given each line that the rank prints."""
 
-    def __init__(self, rank, size, per_node, seed, show):
+    def __init__(self, places, rank, size, per_node, seed, show):
+        self.places, self.in_places = places, places.fresh()
         self.torch_random = torch.Generator().manual_seed(seed).get_state()
         self.python_random = random.Random(seed)
         self.functions = functions_of(self.python_random)
         self.numpy_random = numpy.random.MT19937(seed)
         self.dtype = torch.float32
         self.world = RankWorld()
-        self.dtensor_handlers = dict(dtensor_dispatcher()._custom_op_handlers)
-        self.environment = os.environ._data | encoded(environment(rank, size, per_node))
+        self.environment = encoded(ALONE) | os.environ._data | encoded(environment(rank, size, per_node))
         self.streams = [RankStream(rank, name, show) for name in ("stdout", "stderr")]
         self.stdout, self.stderr = self.streams
 
     def flush(self):
         for stream in self.streams:
             stream.close_line()
+
+
+ALONE = {"OMP_NUM_THREADS": 1}  # as torchrun sets it where nobody else has; libraries read it
 
 
 def environment(rank, size, per_node):

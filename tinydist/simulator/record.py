@@ -6,7 +6,7 @@ There are no times in it. They follow from the record and a cluster (clock.py), 
 from typing import NamedTuple
 
 from .matching import ranks_in_words
-from .memory import Ledger
+from .memory import Ledger, stored
 
 SIZE_IS_OF_ALL = {"all_gather", "reduce_scatter"}  # what counts is the tensor that has a piece of every rank
 
@@ -56,7 +56,9 @@ class Record:
             transfer.ranks, transfer.awaited = group.ranks, group.present
             transfer.stream = ranks_in_words(group.ranks) + (f", group {group.name}" if group.name != "0" else "")
             transfer.root = None if root is None else group.ranks[root]
-            transfer.nbytes = {} if name == "all_to_all" else sum([tensor.nbytes for tensor in alike])
+            transfer.nbytes = (
+                {} if name == "all_to_all" else sum([part.nbytes for tensor in alike for part in stored(tensor)])
+            )
             if name in SIZE_IS_OF_ALL:
                 transfer.nbytes *= len(group.ranks)
         if name == "all_to_all":

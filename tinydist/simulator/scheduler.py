@@ -20,6 +20,10 @@ class Abort(BaseException):
     """Unwinds a rank after another one failed. Not an Exception: a program's ``except`` must not stop it."""
 
 
+class TimedOut(RuntimeError):
+    """What a rank waited for did not come in time."""
+
+
 class Event:
     """Something that a rank can wait for. Once done, always done."""
 
@@ -41,6 +45,7 @@ class Task:
         self.parked = True  # blocked until it is given the baton
         self.thread = None
         self.event = None
+        self.deadline = None  # of the wait for the event
         self.ended = False
         self.result = None
 
@@ -60,6 +65,7 @@ class Scheduler:
         self.running = None
         self.alive = len(self.tasks)
         self.switches = 0
+        self.now = 0.0  # seconds that ranks have waited in vain
         self.polls, self.quiet_since = 0, None  # polls since something last happened
         self.aborting = False
         self.notices = queue.SimpleQueue()  # to the supervisor: an exception, ENDED, DEADLOCK, or what it shall call
@@ -83,13 +89,21 @@ class Scheduler:
             )
         return task
 
-    def wait(self, event):
-        """Block the running rank until ``event`` is done."""
+    def wait(self, event, timeout=None):
+        """Block the running rank until ``event`` is done. TimedOut after ``timeout`` seconds (None: never).
+
+        Only waiting in vain takes time: timeouts end where no rank can run, the one that ends first alone.
+        """
         if not event.done:
             task = self.me()
             task.event = event
+            task.deadline = None if timeout is None else self.now + timeout
             event.waiters.append(task)
             self._pass_on(task)
+            task.deadline = None
+            if not event.done:
+                call, peers = event.wait_in_words()
+                raise TimedOut(f"{call}: Timed out after {timeout:g} s; {peers}")
             task.event = None
 
     def give_way(self):
@@ -106,6 +120,7 @@ class Scheduler:
     def pause(self):
         """Let the others run first: for a rank that polls."""
         task = self.me()
+        task.event = None  # one that it no longer waits for
         self.polls += 1
         self.quiet_since = self.quiet_since or time.monotonic()
         if self.polls > POLLS * (len(self.ready) + 1) and time.monotonic() - self.quiet_since > POLL_SECONDS:
@@ -133,7 +148,7 @@ class Scheduler:
     def _pass_on(self, task):
         if self.aborting:
             raise Abort
-        if not self.ready:
+        if not self.ready and not self._time_passes():
             self._stop_here(task)
         following = self._pick()
         if following is not task:
@@ -153,6 +168,16 @@ class Scheduler:
         task.parked = False
         if self.aborting:
             raise Abort
+
+    def _time_passes(self):
+        """No rank can run. Up to the next deadline: does one go on, without what it waited for?"""
+        late = min((task for task in self.tasks if task.deadline is not None), key=deadline, default=None)
+        if late is not None:
+            self.now = late.deadline
+            late.deadline = None
+            late.event.waiters.remove(late)
+            self.ready.append(late)
+        return late is not None
 
     def _stop_here(self, task):
         self.notices.put(DEADLOCK)
@@ -183,7 +208,11 @@ class Scheduler:
         self.leave(task.rank)
         if self.alive == 0:
             self.notices.put(ENDED)
-        elif self.ready:
+        elif self.ready or self._time_passes():
             self._hand_to(self._pick())
         else:
             self.notices.put(DEADLOCK)
+
+
+def deadline(task):
+    return task.deadline

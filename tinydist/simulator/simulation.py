@@ -18,9 +18,11 @@ from .endings import end_of
 from .matching import Group
 from .memory import purposes_known
 from .operators import Watcher
+from .per_rank import Places
 from .process_group import SimulatedProcessGroup
+from .profiler import Profilers
 from .rank_state import KernelState, RankState
-from .scheduler import Scheduler
+from .scheduler import Scheduler, TimedOut
 from .store import SharedStore
 from .supervisor import Supervisor
 
@@ -33,11 +35,25 @@ class Simulation:
     ``schedule``: "fifo", or "shuffle" for another legal order of events, chosen by ``seed`` and replayed by it.
     ``per_node``: how many of them share a machine (None: all). ``record`` takes down what the ranks do. ``fake`` runs
     with tensors that have no data; then ``only`` may name the ranks that run: the others are taken to do the same.
+    ``per_rank``: places, besides those known, where each rank has a value of its own.
     """
 
-    def __init__(self, ranks, *, seed=0, schedule="fifo", init=True, per_node=None, record=None, fake=False, only=None):
+    def __init__(
+        self,
+        ranks,
+        *,
+        seed=0,
+        schedule="fifo",
+        init=True,
+        per_node=None,
+        record=None,
+        fake=False,
+        only=None,
+        per_rank=(),
+    ):
         self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
         self.per_node = per_node or ranks
+        self.places = Places(per_rank)
         self.fake = fake
         self.present = range(ranks) if only is None else sorted(set(only))
         self.scheduler = Scheduler(
@@ -59,20 +75,21 @@ class Simulation:
 
     def _run(self, supervisor, fn, args):
         with waiting_for("loading more of torch"):
-            kernel = KernelState()
+            kernel = KernelState(self.places)
             if self.record:
                 torch_internals.load_for_modes()
-        self.states = {rank: RankState(rank, self.ranks, self.per_node, self.seed, self._show) for rank in self.present}
         if not running.acquire(blocking=False):
             raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
         try:
             with (
                 torch_internals.replaced(self._new_process_group, self._rendezvous),
+                torch_internals.profiled_by(Profilers(self.scheduler)),
                 torch_internals.fake_as_real() if self.fake else nullcontext(),
                 warnings.catch_warnings(),
                 purposes_known(self._ledger) if self.record else nullcontext(),
             ):
                 self.fake = torch_internals.FakeTensors() if self.fake else None  # which loads much of torch
+                self.states = {rank: self._new_state(rank) for rank in self.present}
                 random.seed(self.seed)  # functions that the kernel imported from random draw from its generator
                 with waiting_for(self._progress):
                     results = supervisor.run(lambda rank: self._live(rank, fn, args))
@@ -85,20 +102,29 @@ class Simulation:
                 group.forget_tensors()
             running.release()
 
-    def wait(self, event):
-        """Block the running rank until ``event`` is done."""
+    def wait(self, event, timeout=None):
+        """Block the running rank until ``event`` is done, for ``timeout`` seconds at most (None: for ever)."""
         rank = self.scheduler.me().rank
+        try:
+            self.scheduler.wait(event, timeout)
+        except TimedOut as error:
+            error.add_note(str(explain(self.scheduler.tasks)))
+            raise
         if self.record:
             self.record.wait(rank, event)
-        self.scheduler.wait(event)
+
+    def _new_state(self, rank):
+        return RankState(self.places, rank, self.ranks, self.per_node, self.seed, self._show)
 
     def _live(self, rank, fn, args):
         # As torchrun does. OpenMP counts for each thread, so each rank says it: two on one processor would spin.
         torch.set_num_threads(1)
+        torch_internals.be_profiled(False)  # until the rank starts its profiler
         try:
             with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
                 if self.init:
-                    group = self.process_group("0", range(self.ranks), rank, "default_pg")
+                    group = self.process_group("0", range(self.ranks), rank)
+                    group.description = "default_pg"
                     torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)
                 return end_of(rank, fn, args)
         finally:
@@ -109,24 +135,29 @@ class Simulation:
     def _watched(self, rank):
         return Watcher(self.record, rank) if self.record else nullcontext()
 
-    def process_group(self, name, ranks, index, description):
+    def process_group(self, name, ranks, index):
         """The handle of ``ranks[index]`` on the group of that name and these ranks, which they share."""
         ranks = ranks if isinstance(ranks, range) else tuple(ranks)  # a range is found at once, however long
         if (name, ranks) not in self.groups:
             present = sum(rank in self.present for rank in ranks)
             self.groups[name, ranks] = Group(name, ranks, self.ranks, present)
-        handle = SimulatedProcessGroup(self, self.groups[name, ranks], index)
-        handle.description = description or "undefined"
-        return handle
+        return SimulatedProcessGroup(self, self.groups[name, ranks], index)
 
-    def _new_process_group(self, size, index, ranks, backend, store, name, group_desc=None, **options):
+    def _new_process_group(
+        self, size, index, ranks, backend, store, name, timeout=None, pg_tag=None, group_desc=None, **options
+    ):
         """Stands in for torch's, which makes all groups. The default group has no ``ranks``, outsiders no ``index``."""
         if not ranks and size != self.ranks:
             raise ValueError(f"init_process_group: world_size is {size}, but {self.ranks} ranks were launched")
         if index is None:
             return dist.GroupMember.NON_GROUP_MEMBER, None
-        handle = self.process_group(name, ranks or range(size), index, group_desc)
-        torch_internals.install_group(handle, name, backend, store)
+        ranks = ranks or range(size)
+        handle = torch_internals.group_of_tag(pg_tag, ranks)
+        if handle is None:
+            handle = self.process_group(name, ranks, index)
+            handle.description = group_desc or "undefined"
+            handle.timeout = torch_internals.chosen_timeout(timeout, backend)
+            torch_internals.install_group(handle, name, backend, store, pg_tag)
         return handle, store
 
     def _rendezvous(self, url, rank=-1, world_size=-1, **options):

@@ -3,6 +3,7 @@
 import torch.distributed as dist
 
 from .scheduler import Event
+from .work import seconds
 
 
 class Key(Event):
@@ -26,6 +27,7 @@ class SharedStore(dist.Store):
         self.scheduler = scheduler
         self.values = {}
         self.awaited = {}  # name -> Key
+        self.seconds = None  # that a wait may take
 
     def set(self, key, value):
         self.values[key] = as_bytes(value)
@@ -39,7 +41,7 @@ class SharedStore(dist.Store):
     def wait(self, keys, timeout=None):
         for key in keys:
             while key not in self.values:
-                self.scheduler.wait(self.awaited.setdefault(key, Key(key)))
+                self.scheduler.wait(self.awaited.setdefault(key, Key(key)), seconds(timeout) or self.seconds)
 
     def add(self, key, amount):
         total = int(self.values.get(key, b"0")) + amount
@@ -63,7 +65,7 @@ class SharedStore(dist.Store):
         return len(self.values)
 
     def set_timeout(self, timeout):
-        pass
+        self.seconds = seconds(timeout)
 
 
 def as_bytes(value):

@@ -11,9 +11,8 @@ Written for torch 2.13. What differs in the others of torch_versions.py, and how
 """
 
 import sys
-import warnings
+import threading
 from contextlib import contextmanager
-from functools import cache
 
 import torch
 import torch.distributed as dist
@@ -21,8 +20,10 @@ import torch.distributed.distributed_c10d as c10d
 import torch.distributed.nn.functional  # here, since it binds the default group of the moment when it is imported
 from torch import nn
 from torch._C import _distributed_c10d as native
+from torch._C._profiler import _ExperimentalConfig
 from torch._subclasses import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.autograd import profiler
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import _mesh_layout, c10d_logger, device_mesh
 
@@ -31,6 +32,7 @@ from .torch_versions import INSTALL
 NEEDED = (
     (c10d, ("_World", "_world", "_backend", "_default_pg_init_method", "rendezvous", "_new_process_group_helper")),
     (c10d, ("_register_process_group", "_unregister_all_process_groups", "_get_object_coll_device")),
+    (c10d, ("_find_pg_by_ranks_and_tag", "_get_default_timeout")),
     (c10d_logger, ("_get_msg_dict",)),
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node")),
@@ -39,6 +41,9 @@ NEEDED = (
     (FakeTensorMode, ("_cached_dispatch_impl", "_dispatch_impl")),
     (torch.ops._c10d_functional.all_reduce.default, ("_op_dk",)),
     (functional, ("_are_we_tracing",)),
+    (profiler, ("_prepare_profiler", "_enable_profiler", "_disable_profiler", "ProfilerConfig")),
+    (profiler, ("_is_profiler_enabled",)),
+    (torch._C._autograd, ("_enable_record_function",)),
     (torch.autograd.Variable._execution_engine, ("queue_callback",)),
 )
 missing = [name for home, names in NEEDED for name in names if not hasattr(home, name)]
@@ -75,15 +80,6 @@ def get_world():
 
 def set_world(world):
     c10d._world = world
-
-
-@cache
-def dtensor_dispatcher():
-    """Its ``_custom_op_handlers`` say how DTensor treats operators: ``loss_parallel()`` changes them for a while."""
-    with warnings.catch_warnings():  # sympy, which comes along, adds a filter
-        from torch.distributed.tensor import DTensor  # takes half a second the first time
-
-    return DTensor._op_dispatcher
 
 
 def load_for_modes():
@@ -129,6 +125,51 @@ def replaced(new_process_group, rendezvous):
         c10d_logger._get_msg_dict = describe
 
 
+@contextmanager
+def profiled_by(profilers):
+    """``torch.profiler`` starts and stops ``profilers``, where the functions below would be called."""
+    replaced = {
+        "_prepare_profiler": profilers.prepare,
+        "_enable_profiler": profilers.enable,
+        "_disable_profiler": profilers.disable,
+        "ProfilerConfig": config_for_all_threads,
+    }
+    before = {name: getattr(profiler, name) for name in replaced}
+    vars(profiler).update(replaced)
+    try:
+        yield
+    finally:
+        vars(profiler).update(before)
+        profilers.end()
+
+
+def config_for_all_threads(*settings):
+    *settings, _, trace_id = settings  # not what is experimental in other ways
+    return torch._C._profiler.ProfilerConfig(*settings, _ExperimentalConfig(profile_all_threads=True), trace_id)
+
+
+def begin_profiling(config, activities):
+    torch._C._autograd._prepare_profiler(config, activities)
+    torch._C._autograd._enable_profiler(config, activities)
+
+
+def end_profiling():
+    return torch._C._autograd._disable_profiler()
+
+
+profiled = set()  # threads
+
+
+def be_profiled(wanted):
+    """The thread that calls it is, or is not, recorded while a session is on."""
+    (profiled.add if wanted else profiled.discard)(threading.get_ident())
+    torch._C._autograd._enable_record_function(wanted)
+
+
+def profiler_is_on():
+    return profiler._is_profiler_enabled
+
+
 def install_world_group(group, name, backend, store, identity):
     """What ``init_process_group`` records, without its dictionary of all ranks on every rank."""
     world = c10d._world
@@ -137,14 +178,28 @@ def install_world_group(group, name, backend, store, identity):
     install_group(group, name, backend, store)
 
 
-def install_group(group, name, backend, store):
+def install_group(group, name, backend, store, tag=None):
     world = c10d._world
     world.pg_map[group] = (dist.Backend(backend), store)
     world.pg_names[group] = name
     world.pg_backend_config[group] = backend
-    world.pg_to_tag[group] = f"ptd:{name}"
-    world.tags_to_pg[f"ptd:{name}"] = [group]
+    # A tag of the program's own can be searched for without it, too.
+    tags = ["", f"user:{tag}"] if tag else [f"ptd:{name}"]
+    world.pg_to_tag[group] = tags[-1]
+    for each in tags:
+        world.tags_to_pg.setdefault(each, []).append(group)
     c10d._register_process_group(name, group)
+
+
+def group_of_tag(tag, ranks):
+    """The running rank's group of that tag and these ranks; None where there is none, or no tag."""
+    return c10d._find_pg_by_ranks_and_tag(tag, ranks) if tag else None
+
+
+def chosen_timeout(timeout, backend):
+    """In seconds; None where it is torch's default."""
+    default = timeout is None or timeout == c10d._get_default_timeout(dist.Backend(backend))
+    return None if default else timeout.total_seconds()
 
 
 def forget_groups():
@@ -159,8 +214,13 @@ class unobserved(torch.inference_mode):
     def __enter__(self):
         super().__enter__()
         self.guard = torch._C._DisableTorchDispatch()
+        self.profiled = threading.get_ident() in profiled
+        if self.profiled:
+            torch._C._autograd._enable_record_function(False)
 
     def __exit__(self, *error):
+        if self.profiled:
+            torch._C._autograd._enable_record_function(True)
         del self.guard
         super().__exit__(*error)
 

@@ -73,7 +73,8 @@ class Trace:
     def save(self, path):
         """Write it as Chrome-trace JSON."""
         with open(path, "w") as file:
-            json.dump({"traceEvents": list(self._entries()), "displayTimeUnit": "ns"}, file)
+            # Not json.dump: writing piece by piece takes ten times as long.
+            file.write(json.dumps({"traceEvents": list(self._entries()), "displayTimeUnit": "ns"}))
 
     def _entries(self):
         threads = {}  # (rank, stream) -> its number within the rank

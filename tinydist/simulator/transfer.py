@@ -46,7 +46,18 @@ def put(outputs, sources):
 
 def all_reduce(calls, reduction):
     for tensors in zip(*(call.inputs for call in calls), strict=True):
-        put(tensors, [reduced(tensors, reduction)] * len(tensors))
+        if any(tensor.is_sparse for tensor in tensors):
+            sum_up(tensors)
+        else:
+            put(tensors, [reduced(tensors, reduction)] * len(tensors))
+
+
+def sum_up(tensors):
+    """All sparse tensors become their sum, which has the indices of all."""
+    with torch.inference_mode(False), torch.no_grad():  # else those indices could not be saved for backward
+        total = sum(tensors[1:], tensors[0]).coalesce()
+        for tensor in tensors:
+            tensor.copy_(total)
 
 
 def reduce(calls, reduction, root):

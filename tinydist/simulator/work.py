@@ -1,21 +1,26 @@
 """A handle on communication under way: torch.distributed's Work, and the future that DDP asks it for."""
 
+from datetime import timedelta
+
 from torch.distributed import Work
 from torch.futures import Future
 
 from .torch_internals import before_backward_ends, in_backward, native_code_will_wait
 
+NO_TIME = timedelta()
+
 
 class SimulatedWork(Work):
     """Waits for ``event``; holds the tensors that the call writes, and until then those that it reads."""
 
-    def __init__(self, event, simulation, tensors, inputs=()):
+    def __init__(self, event, simulation, tensors, inputs=(), timeout=None):
         super().__init__()
+        self.timeout = timeout  # seconds
         self.event, self.simulation, self.tensors, self.inputs = event, simulation, tensors, inputs
         self.future = None
 
     def wait(self, timeout=None):
-        self.simulation.wait(self.event)
+        self.simulation.wait(self.event, seconds(timeout) or self.timeout)
         self.inputs = ()
         # Completed here, by the rank that owns it, so that callbacks run as that rank; and let go, since it knows this.
         future, self.future = self.future, None
@@ -97,10 +102,15 @@ class Works(Work):
         self.works = works
 
     def wait(self, timeout=None):
-        return all([work.wait() for work in self.works])
+        return all([work.wait(timeout) for work in self.works])
 
     def is_completed(self):
         return all([work.is_completed() for work in self.works])
+
+
+def seconds(timeout):
+    """Of a timedelta; None where it is none, or not above 0, as torch's own default is."""
+    return timeout.total_seconds() if timeout and timeout > NO_TIME else None
 
 
 class Done(Work):

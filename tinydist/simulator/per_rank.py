@@ -1,0 +1,143 @@
+"""What libraries keep once in a process, and each rank must have for itself.
+
+A place is written "package.module:Class.attribute". While a rank has the baton, its own value is there (rank_state.py).
+The table has those that are known; a program adds its own with ``launch(..., per_rank=[...])``.
+"""
+
+import sys
+from collections import defaultdict
+from copy import copy
+from importlib import import_module
+from operator import itemgetter
+
+
+def nothing(value):
+    """Where ``value`` could be, there is nothing: an empty dictionary, False or None."""
+    return type(value)() if isinstance(value, dict | bool) else None
+
+
+# Where -> name -> what a rank begins with, given what the kernel has. It holds once that module is imported.
+KNOWN = {
+    # Hooks on all modules and all optimizers, which CommDebugMode and the like set for a while.
+    "torch.nn.modules.module": {
+        "_global_backward_hooks": copy,
+        "_global_backward_pre_hooks": copy,
+        "_global_forward_hooks": copy,
+        "_global_forward_hooks_always_called": copy,
+        "_global_forward_hooks_with_kwargs": copy,
+        "_global_forward_pre_hooks": copy,
+        "_global_is_full_backward_hook": copy,
+    },
+    "torch.optim.optimizer": {"_global_optimizer_post_hooks": copy, "_global_optimizer_pre_hooks": copy},
+    "torch.autograd.profiler": {"_is_profiler_enabled": copy},
+    # How DTensor treats operators, which `loss_parallel()` changes for a while.
+    "torch.distributed.tensor:DTensor._op_dispatcher": {"_custom_op_handlers": copy},
+    # Who this process is, and how many gradients it has accumulated.
+    "accelerate.state:AcceleratorState": {"_shared_state": nothing},
+    "accelerate.state:GradientState": {"_shared_state": nothing},
+    "accelerate.state:PartialState": {"_shared_state": nothing},
+    "transformers.integrations.deepspeed": {"_hf_deepspeed_config_weak_ref": nothing},
+    "picotron.process_group_manager": {"process_group_manager": nothing},
+}
+
+
+class Home:
+    """A module, class or object with attributes that are each rank's own.
+
+    Mostly there is nothing in those that are known: no hook, an empty dictionary. Then they stay as they are when ranks
+    take turns.
+    """
+
+    def __init__(self, owner, names, known):
+        self.owner, self.names = owner, tuple(names)
+        self.begin = tuple(names.values())
+        for name in self.names:
+            if name not in vars(owner):
+                setattr(owner, name, None)  # it is defined later
+        self.space = vars(owner)
+        self.values_in = itemgetter(*names) if len(names) > 1 else lambda space, name=self.names[0]: (space[name],)
+        self.first = self.values_in(self.space)
+        self.blank = tuple(map(nothing, self.first)) if known else ()  # which no values are equal to
+        self.left = False  # is there what the last rank had?
+
+    def fresh(self):
+        """What a rank begins with."""
+        values = tuple([begin(value) for begin, value in zip(self.begin, self.first)])
+        return values if values != self.blank else None
+
+    def put(self, values):
+        if values is None:
+            values = map(nothing, self.first)
+        if type(self.space) is dict:
+            self.space.update(zip(self.names, values))
+        else:  # a class does not give away its dictionary
+            for name, value in zip(self.names, values):
+                setattr(self.owner, name, value)
+
+
+class Places:
+    """Those of one run: the known ones, and those that the program has ``named``."""
+
+    def __init__(self, named=()):
+        self.wanted = defaultdict(dict, {where: dict(names) for where, names in KNOWN.items()})
+        self.named = set()
+        for place in named:
+            where, name = checked(place)
+            self.wanted[where][name] = copy
+            self.named.add(where)
+        self.homes = []
+        self.modules = 0  # imported when it was last looked
+
+    def values(self):
+        """What is there now; None for nothing."""
+        if len(sys.modules) != self.modules:
+            self._look()
+        found = []
+        for home in self.homes:
+            values = home.values_in(home.space)
+            home.left = values != home.blank
+            found.append(values if home.left else None)
+        return found
+
+    def fresh(self):
+        """What a rank begins with."""
+        return [home.fresh() for home in self.homes]
+
+    def put(self, values):
+        for home, mine in zip(self.homes, values):
+            if mine or home.left:
+                home.put(mine)
+        for home in self.homes[len(values) :]:  # imported since, by another rank
+            home.put(home.fresh())
+
+    def _look(self):
+        self.modules = len(sys.modules)
+        for where in list(self.wanted):
+            owner = owner_of(where)
+            if owner is not None:
+                self.homes.append(Home(owner, self.wanted.pop(where), known=where not in self.named))
+
+
+def owner_of(where):
+    """The module, class or object; None if it is not imported."""
+    module, _, path = where.partition(":")
+    owner = sys.modules.get(module)
+    for step in path.split(".") if path else ():
+        owner = getattr(owner, step, None)
+    return owner
+
+
+def checked(place):
+    """(Where, name) of a place that a program names: it must be there, so that no mistyped one is passed over."""
+    if not (isinstance(place, str) and all(place.partition(":"))):
+        raise ValueError(f'launch: per_rank names places as "package.module:Class.attribute", got {place!r}')
+    module, _, path = place.partition(":")
+    *path, name = path.split(".")
+    import_module(module)
+    where = ":".join([module, ".".join(path)] if path else [module])
+    owner = owner_of(where)
+    if owner is None or name not in vars(owner):
+        raise ValueError(
+            f"launch: per_rank names {place}, which is not there. If the program defines it later, set it to None first"
+        )
+    return where, name
