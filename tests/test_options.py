@@ -79,7 +79,11 @@ def test_what_says_nothing_of_processes_is_refused_where_the_code_names_them(mon
     with pytest.raises(ValueError, match=message):
         tinydist.launch(train, 2, backend="gloo", **given)
     monkeypatch.setenv("TINYDIST_BACKEND", "gloo")
-    asked = dict.fromkeys(options.RULES) | {"ranks": 2, "seed": 0} | dict.fromkeys(("init", "observe"), True)
+    asked = (
+        dict.fromkeys(options.RULES)
+        | {"ranks": 2, "seed": 0, "per_rank": []}
+        | dict.fromkeys(("init", "observe"), True)
+    )
     assert options.checked(**(asked | given)).backend == "gloo"  # chosen from outside: one script serves all worlds
 
 

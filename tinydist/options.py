@@ -86,8 +86,8 @@ RULES = {
     "observe": SWITCH,
     "compute": one_of("modeled", "measured"),
     "fake": SWITCH,
-    "per_rank": Rule("a list of places", lambda places: tuple(of_kind(list | tuple | set, places))),
     "only": Rule("a list of ranks, or None", optional(lambda ranks: sorted({whole(rank) for rank in ranks}))),
+    "per_rank": Rule("a list of places", lambda places: tuple(of_kind(list | tuple | set, places))),
 }
 
 

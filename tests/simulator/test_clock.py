@@ -536,7 +536,7 @@ def nothing():
 
 
 def test_clusters_that_cannot_be():
-    with pytest.raises(ValueError, match="cluster must be a hardware.Cluster or one of 'laptop', .* got 'H200 moon'"):
+    with pytest.raises(ValueError, match=r"cluster must be a hardware\.Cluster or one of 'laptop', .* got 'H200 moon'"):
         tinydist.launch(nothing, 2, cluster="H200 moon")
     with pytest.raises(ValueError, match="1 node x 8 devices = 8, but 9 ranks were asked for"):
         tinydist.launch(nothing, 9, cluster="H100 node")

@@ -123,7 +123,10 @@ def test_a_rank_that_fails_leaves_no_hook_behind():
 
     with pytest.raises(KeyError):
         tinydist.launch(program, 2)
-    assert not nn.modules.module._global_forward_hooks and not torch.optim.Optimizer.__init__.__globals__["_global_optimizer_pre_hooks"]
+    assert (
+        not nn.modules.module._global_forward_hooks
+        and not torch.optim.Optimizer.__init__.__globals__["_global_optimizer_pre_hooks"]
+    )
 
 
 def test_collectives_are_counted_by_each_rank_for_itself():

@@ -135,9 +135,15 @@ class SimulatedProcessGroup(dist.ProcessGroup):
     def allgather_coalesced(self, outputs, inputs, opts=Asynchronous):
         return self.allgather(list(zip(*outputs, strict=True)), inputs, opts)
 
+    def _allgather_base(self, *arguments):  # how torch 2.12 calls it; an exercise may have replaced the handle's method
+        return self.all_gather_single(*arguments)
+
+    def _reduce_scatter_base(self, *arguments):
+        return self.reduce_scatter_single(*arguments)
+
     allreduce_coalesced = allreduce
-    _allgather_base, allgather_into_tensor_coalesced = all_gather_single, all_gather_single_coalesced
-    _reduce_scatter_base, reduce_scatter_tensor_coalesced = reduce_scatter_single, reduce_scatter_single_coalesced
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
     # Messages.
