@@ -4,13 +4,14 @@ from matplotlib.patches import Patch
 
 from ..launch import Run
 from ..rules import amount, named, takes
+from ..simulator.trace import Trace
 from .palette import MEMORY, canvas, legend_beside, picture
 from .words import BYTES, SECONDS, bytes_text, check_rank, seconds_text, unit_for
 
 MOMENTS = 400  # more cannot be told apart
 
 
-@takes(run=Run, lines=named(amount))
+@takes(run=Run | Trace, lines=named(amount))
 @picture
 def memory(run, rank=0, lines=None):
     """Draw the memory of one rank, with the peak marked.

@@ -2,13 +2,14 @@
 
 from ..launch import Run
 from ..rules import takes
+from ..simulator.trace import Trace
 from .palette import BYTES_SENT, COMMUNICATION, RECEIVED, canvas, picture
 from .words import BYTES, bytes_text, digits, ranks_text, unit_for
 
 MOST_NUMBERS = 8  # ranks, with more of which the numbers do not fit
 
 
-@takes(run=Run)
+@takes(run=Run | Trace)
 @picture
 def traffic(run):
     """Draw the bytes from each rank to each, and beside it what each rank sent and received in all."""
