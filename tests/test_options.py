@@ -6,7 +6,6 @@ import math
 import numpy
 import psutil
 import pytest
-import torch
 import torch.distributed as dist
 
 import tinydist
@@ -34,9 +33,9 @@ WRONG = [
     ({"ranks": "2"}, "ranks must be a whole number from 1, got '2'"),
     ({"backend": "mpi"}, "backend must be one of simulated, gloo, nccl, got 'mpi'"),
     ({"backend": ""}, "backend must be one of simulated, gloo, nccl, got ''"),
-    ({"schedule": "lifo"}, "schedule must be 'fifo' or 'shuffle', got 'lifo'"),
-    ({"compute": None}, "compute must be 'modeled' or 'measured', got None"),
-    ({"cluster": 3}, "cluster must be a hardware.Cluster or one of 'laptop', .*'B200 pod', got 3"),
+    ({"schedule": "lifo"}, "schedule must be one of fifo, shuffle, got 'lifo'"),
+    ({"compute": None}, "compute must be one of modeled, measured, got None"),
+    ({"cluster": 3}, "cluster must be a hardware.Cluster or one of 'laptop', .*'B200 pod', or None, got 3"),
     ({"cluster": "H900"}, "cluster must be a hardware.Cluster or one of .*, got 'H900'"),
     ({"seed": -1}, r"seed must be a whole number from 0 to 2\*\*64 - 1, got -1"),
     ({"seed": 2**64}, "seed must be a whole number"),
@@ -59,7 +58,7 @@ def test_an_option_that_breaks_its_rule_is_told_the_rule(given, message):
         tinydist.launch(train, **({"ranks": 2} | given))
 
 
-@pytest.mark.parametrize("ranks", [numpy.int64(2), torch.tensor(2), 2])
+@pytest.mark.parametrize("ranks", [numpy.int64(2), 2])
 def test_a_whole_number_is_what_can_be_an_index(ranks):
     run = tinydist.launch(dist.get_rank, ranks, seed=numpy.uint8(3), timeout=numpy.float32(9), only=None)
     assert run.results == [0, 1]

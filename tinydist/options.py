@@ -3,19 +3,16 @@
 import difflib
 import inspect
 import math
-import numbers
-import operator
 import os
-from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from reprlib import repr as shortly
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import psutil
 
 from .hardware import CLUSTERS, Cluster, find_cluster
+from .rules import count, each_of, flag, holds, many, must, one_of, positive, stated, whole, words_of
 
 BACKENDS = ("simulated", "gloo", "nccl")
 OF_SIMULATED_RANKS = {
@@ -39,55 +36,28 @@ LIMITS = {
 }
 
 
-class Rule(NamedTuple):
-    words: str
-    read: Callable  # the value as launch uses it; TypeError or ValueError for what breaks the rule
+def optional(rule):
+    return stated(f"{words_of(rule)}, or None", lambda value: value is None or holds(rule, value))
 
 
-def whole(value, least=0, most=math.inf):
-    number = operator.index(value)
-    if isinstance(value, bool) or not least <= number <= most:
-        raise ValueError
-    return number
-
-
-def duration(value):
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
-        raise ValueError
-    return value
-
-
-def of_kind(kind, value):
-    if not isinstance(value, kind):
-        raise TypeError
-    return value
-
-
-def optional(read):
-    return lambda value: None if value is None else read(value)
-
-
-def one_of(*values):
-    return Rule(" or ".join(map(repr, values)), lambda value: values[values.index(value)])
-
-
-SWITCH = Rule("True or False", partial(of_kind, bool))
 RULES = {
-    "ranks": Rule("a whole number from 1", partial(whole, least=1)),
-    "backend": Rule(f"one of {', '.join(BACKENDS)}", one_of(*BACKENDS).read),
-    "cluster": Rule(
-        f"a hardware.Cluster or one of {', '.join(map(repr, CLUSTERS))}",
-        optional(lambda value: of_kind(Cluster, find_cluster(value))),
+    "ranks": count,
+    "backend": one_of(BACKENDS),
+    "cluster": optional(
+        stated(
+            f"a hardware.Cluster or one of {', '.join(map(repr, CLUSTERS))}",
+            lambda value: isinstance(value, Cluster) or (isinstance(value, str) and value in CLUSTERS),
+        )
     ),
-    "seed": Rule("a whole number from 0 to 2**64 - 1", partial(whole, most=2**64 - 1)),
-    "schedule": one_of("fifo", "shuffle"),
-    "timeout": Rule("a number of seconds above 0, or None", optional(duration)),
-    "init": SWITCH,
-    "observe": SWITCH,
-    "compute": one_of("modeled", "measured"),
-    "fake": SWITCH,
-    "only": Rule("a list of ranks, or None", optional(lambda ranks: sorted({whole(rank) for rank in ranks}))),
-    "per_rank": Rule("a list of places", lambda places: tuple(of_kind(list | tuple | set, places))),
+    "seed": stated("a whole number from 0 to 2**64 - 1", lambda value: whole(value) and value < 2**64),
+    "schedule": one_of(("fifo", "shuffle")),
+    "timeout": optional(stated("a number of seconds above 0", lambda value: positive(value))),
+    "init": flag,
+    "observe": flag,
+    "compute": one_of(("modeled", "measured")),
+    "fake": flag,
+    "only": optional(stated("a list of ranks", each_of(whole, least=0))),
+    "per_rank": stated("a list of places", lambda value: many(value)),
 }
 
 
@@ -96,7 +66,12 @@ def checked(**options):
     named = options["backend"]
     if named is None:
         options["backend"] = os.environ.get("TINYDIST_BACKEND", "simulated")
-    asked = SimpleNamespace(**{name: read(name, value) for name, value in options.items()})
+    for name, value in options.items():
+        must("launch", name, RULES[name], value)
+    asked = SimpleNamespace(**options)
+    asked.ranks, asked.seed = int(asked.ranks), int(asked.seed)  # not NumPy's
+    asked.cluster = asked.cluster and find_cluster(asked.cluster)
+    asked.only = None if asked.only is None else sorted(set(map(int, asked.only)))
     if asked.only is not None and not (asked.fake and asked.only and asked.only[-1] < asked.ranks):
         raise ValueError(
             f"launch: only names some of the ranks 0 to {asked.ranks - 1}, with fake=True, got {options['only']!r}"
@@ -105,14 +80,6 @@ def checked(**options):
     if named in ("gloo", "nccl") and idle:
         raise ValueError(f"launch: {', '.join(idle)}: for simulated ranks alone, but backend is {named!r}")
     return asked
-
-
-def read(name, value):
-    rule = RULES[name]
-    try:
-        return rule.read(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"launch: {name} must be {rule.words}, got {value!r}") from None
 
 
 def check_program(fn, arguments, unknown):
