@@ -2,13 +2,15 @@
 
     python benchmarks/simulator.py [--quick]
 
-Medians, of runs that are not observed (ledger.py measures what observing costs). Every line has its target, and the
-floor of this machine is printed with it: what it takes to hand a lock from one bare Python thread to the next.
+Medians, of runs that are not observed (ledger.py measures what observing costs). Machines differ, so what is wanted is
+so many times a floor that is measured in the same run: handing a lock from one bare Python thread to the next, or the
+sums and the copies of an all-reduce alone.
 """
 
 import argparse
 import os
 import statistics
+import tempfile
 import threading
 import time
 
@@ -136,11 +138,38 @@ def thread_switch(threads=8, rounds=500):
     return (time.perf_counter() - begin) / threads / rounds
 
 
+def sums_and_copies(ranks, floats):
+    """Seconds to add up the tensors of all ranks, and to copy the sum to each."""
+    tensors = [torch.ones(floats) for _ in range(ranks)]
+    total = torch.empty(floats)
+
+    def once():
+        begin = time.perf_counter()
+        torch.add(tensors[0], tensors[1], out=total)
+        for tensor in tensors[2:]:
+            torch.add(total, tensor, out=total)
+        for tensor in tensors:
+            tensor.copy_(total)
+        return time.perf_counter() - begin
+
+    return median(once, 9)
+
+
+def traced(collectives):
+    """Seconds for the trace of so many observed all-reduces of two ranks, and to save it."""
+    run = tinydist.launch(all_reduces, 2, 10, collectives - 3)
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        run.trace.save(os.path.join(folder, "trace.json"))
+    return time.perf_counter() - begin
+
+
 # The table.
 
 
 def row(what, target, ours, peers, scale, unit):
-    cells = [f"{ours * scale:9.1f}", f"{target:7.0f}"]
+    """``target``: in the units of ``ours``."""
+    cells = [f"{ours * scale:9.1f}", f"{target * scale:7.1f}", f"{ours / target:5.2f}"]
     cells += [f"{peer * scale:9.1f} ({peer / ours:6.1f}x)" if peer else " " * 19 for peer in peers]
     print(f"{what:38} {unit:5}" + "  ".join(cells), flush=True)
 
@@ -149,26 +178,30 @@ def main(quick):
     times = 3 if quick else 7
     torch.set_num_threads(1)
     idle = idle_rank(1024)  # first, while this process is small
-    print(f"torch {torch.__version__}, {os.cpu_count()} processors, thread switch {thread_switch() * 1e6:.1f} us")
-    print(f"{'':44}{'simulated':>9}  {'target':>7}  {'gloo processes':>18}  {'threaded test group':>19}")
+    switch = median(thread_switch, 9)
+    print(f"torch {torch.__version__}, {os.cpu_count()} processors, thread switch {switch * 1e6:.1f} us")
+    print(f"{'':44}{'simulated':>9}  {'target':>7}  {'ratio':>5}  {'gloo processes':>18}  {'threaded test group':>19}")
     cold = start(8, gloo)  # the first time, its processes are started
-    for ranks, target in ((8, 10), (64, 50), (1024, 400)):
+    for ranks, switches in ((8, 1000), (64, 5000), (1024, 40_000)):
         peers = (cold if ranks == 8 else None, median(lambda: start(ranks, threaded), 3) if ranks == 8 else None)
-        row(f"start {ranks} ranks", target, median(lambda: start(ranks, simulated), times), peers, 1e3, "ms")
-    for ranks, target in ((8, 20), (64, 25), (256, 35), (1024, 50)):
+        ours = median(lambda: start(ranks, simulated), times)
+        row(f"start {ranks} ranks", switches * switch, ours, peers, 1e3, "ms")
+    for ranks, switches in ((8, 2), (64, 2.5), (256, 3.5), (1024, 4)):
         calls = 20 if ranks > 64 else 200
         ours = median(lambda: all_reduce(ranks, KILO, simulated, calls), times) / ranks
         theirs = median(lambda: all_reduce(ranks, KILO, gloo, calls), 3) / ranks if ranks == 8 else None
         threads = median(lambda: all_reduce(ranks, KILO, threaded, 20), 3) / ranks if ranks <= 64 else None
-        row(f"all_reduce of 1k floats, a rank, {ranks}", target, ours, (theirs, threads), 1e6, "us")
-    for ranks, target in ((8, 3), (64, 30)):
+        row(f"all_reduce of 1k floats, a rank, {ranks}", switches * switch, ours, (theirs, threads), 1e6, "us")
+    for ranks in (8, 64):
+        alone = sums_and_copies(ranks, MEGA)
         ours = median(lambda: all_reduce(ranks, MEGA, simulated, 5), times)
         theirs = median(lambda: all_reduce(ranks, MEGA, gloo, 5), 3) if ranks == 8 else None
-        row(f"all_reduce of 1M floats, {ranks} ranks", target, ours, (theirs, None), 1e3, "ms")
-    row("an idle rank holds", 100, idle, (min(gloo(resident, 2)), None), 1e-3, "kB")
-    for ranks, target in ((3, 10), (1024, 1000)):
+        row(f"all_reduce of 1M floats, {ranks} ranks", 1.3 * alone, ours, (theirs, None), 1e3, "ms")
+    row("an idle rank holds", 100e3, idle, (min(gloo(resident, 2)), None), 1e-3, "kB")
+    for ranks, target in ((3, 0.01), (1024, 1)):
         ours = median(lambda: deadlock(ranks), times)
         row(f"deadlock reported, {ranks} ranks", target, ours, (None, None), 1e3, "ms")
+    row("trace of 100,000 collectives, saved", 5, traced(100_000), (None, None), 1, "s")
 
 
 if __name__ == "__main__":
