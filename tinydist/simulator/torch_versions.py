@@ -1,6 +1,6 @@
 """Which torch? The versions that were tested, and what to say of another. Imports no torch: there may be none."""
 
-OLDEST, NEWEST = "2.12", "2.15"  # what differs between them is in torch_internals.py
+OLDEST, NEWEST = "2.12", "2.15"  # what differs between them is in torch_internals/
 TESTED = f"tinydist is tested with torch {OLDEST} to {NEWEST}"
 INSTALL = f"{TESTED}: install one of those, for example with `pip install torch==2.13.0`"
 

@@ -1,0 +1,81 @@
+"""Around operators, in backward, and when modules are converted."""
+
+import sys
+import threading
+from contextlib import contextmanager
+
+import torch
+import torch.nn.parallel.distributed
+from torch import nn
+
+from .profiling import profiled
+
+copy_all = torch._foreach_copy_  # (destinations, sources)
+NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed.__file__}
+
+
+def load_for_modes():
+    """What the first operator under a dispatch mode would load, on a rank: it takes a second or two."""
+    import torch._dynamo  # noqa: F401
+
+
+def pipelines_wait_for_sends():
+    from torch.distributed.pipelining import schedules  # takes its time
+
+    return hasattr(schedules, "WAIT_SEND_F")
+
+
+class unobserved(torch.inference_mode):
+    """Moving data between ranks is no operator of any rank: no autograd, no dispatch modes, no subclasses."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.guard = torch._C._DisableTorchDispatch()
+        self.profiled = threading.get_ident() in profiled
+        if self.profiled:
+            torch._C._autograd._enable_record_function(False)
+
+    def __exit__(self, *error):
+        if self.profiled:
+            torch._C._autograd._enable_record_function(True)
+        del self.guard
+        super().__exit__(*error)
+
+
+def in_backward():
+    """Is a node of the autograd graph being run in this thread?"""
+    return torch._C._current_autograd_node() is not None
+
+
+def before_backward_ends(callback):
+    """Call ``callback`` when all nodes have run, before the callbacks that are queued after it."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+def native_code_will_wait():
+    """Does the call come from inside DDP or the autograd engine, which wait for futures in C++?"""
+    return called_from(NATIVE_WAITERS)
+
+
+def called_from(files):
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename not in files:
+        frame = frame.f_back
+    return frame is not None
+
+
+@contextmanager
+def conversions_told(tell):
+    """``tell(module)`` when ``module.to(...)`` or its like has given its tensors other memory."""
+    convert = nn.Module._apply
+
+    def convert_and_tell(module, *args, **kwargs):
+        convert(module, *args, **kwargs)
+        tell(module)
+        return module
+
+    nn.Module._apply = convert_and_tell
+    try:
+        yield
+    finally:
+        nn.Module._apply = convert

@@ -1,0 +1,62 @@
+"""Tensors without data, for programs that run."""
+
+from contextlib import contextmanager
+
+import torch
+from torch._subclasses import DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.distributed import _functional_collectives as functional
+from torch.distributed import _mesh_layout, device_mesh
+
+from .autograd import called_from
+
+MESHES = {device_mesh.__file__, _mesh_layout.__file__}
+COLLECTIVES = {"_c10d_functional", "_dtensor"}  # operators that call a process group
+
+
+class FakeTensors(FakeTensorMode):
+    """Tensors that have no data, for programs that run: torch's own mode is made to trace programs."""
+
+    def __init__(self):
+        super().__init__(allow_non_fake_inputs=True)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if FakeTensor not in types and called_from(MESHES):
+            return func(*args, **kwargs)  # which ranks make up a mesh is read from tensors: these have data
+        if func.namespace in COLLECTIVES:
+            with self:  # what it does on a device, in the place of its shapes alone
+                return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            reads = "needs the numbers in a tensor, but tensors have none with fake=True"
+            raise RuntimeError(f"{func.name()} {reads}") from None
+
+    def forget(self, tensors):
+        """The number in a tensor that was made from it is known: no longer, where other ranks have written to it."""
+        for tensor in tensors:
+            if isinstance(tensor, FakeTensor) and tensor.constant is not None:
+                self.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
+
+    def _cached_dispatch_impl(self, func, types, args, kwargs):
+        """The cache makes a view by ``set_``, which lets storage grow that was freed: such views are made anew."""
+        freed = func.is_view and args[0].nbytes > args[0].untyped_storage().nbytes()
+        return (self._dispatch_impl if freed else super()._cached_dispatch_impl)(func, types, args, kwargs)
+
+
+@contextmanager
+def fake_as_real():
+    """torch does with fake tensors what it does with others."""
+    tracing, swap = functional._are_we_tracing.__code__, torch.utils.swap_tensors
+    functional._are_we_tracing.__code__ = (lambda: False).__code__  # many modules have it under a name of their own
+    torch.utils.swap_tensors = lambda old, new: (take if isinstance(old, FakeTensor) else swap)(old, new)
+    try:
+        yield
+    finally:
+        functional._are_we_tracing.__code__, torch.utils.swap_tensors = tracing, swap
+
+
+def take(tensor, other):
+    """``tensor`` becomes ``other``. A swap fails where anything watches one of the two, and loses the hooks."""
+    tensor.data, tensor.fake_device = other, other.fake_device

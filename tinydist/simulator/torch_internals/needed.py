@@ -1,0 +1,37 @@
+"""Does this torch have what is touched? If not, the error says which torch to install."""
+
+import torch
+import torch.distributed.distributed_c10d as c10d
+import torch.distributed.nn.functional  # here, since it binds the default group of the moment when it is imported
+from torch import nn
+from torch._C import _distributed_c10d as native
+from torch._subclasses import FakeTensorMode
+from torch.autograd import profiler
+from torch.distributed import _functional_collectives as functional
+from torch.distributed import c10d_logger
+
+from ..torch_versions import INSTALL
+
+NEEDED = (
+    (c10d, ("_World", "_world", "_backend", "_default_pg_init_method", "rendezvous", "_new_process_group_helper")),
+    (c10d, ("_register_process_group", "_unregister_all_process_groups", "_get_object_coll_device")),
+    (c10d, ("_find_pg_by_ranks_and_tag", "_get_default_timeout")),
+    (c10d_logger, ("_get_msg_dict",)),
+    (native, ("_set_thread_isolation_mode",)),
+    (torch._C, ("_DisableTorchDispatch", "_current_autograd_node")),
+    (torch, ("_foreach_copy_",)),
+    (nn.Module, ("_apply",)),
+    (FakeTensorMode, ("_cached_dispatch_impl", "_dispatch_impl")),
+    (torch.ops._c10d_functional.all_reduce.default, ("_op_dk",)),
+    (functional, ("_are_we_tracing",)),
+    (profiler, ("_prepare_profiler", "_enable_profiler", "_disable_profiler", "ProfilerConfig")),
+    (profiler, ("_is_profiler_enabled",)),
+    (torch._C._autograd, ("_enable_record_function",)),
+    (torch.autograd.Variable._execution_engine, ("queue_callback",)),
+)
+missing = [name for home, names in NEEDED for name in names if not hasattr(home, name)]
+if missing:
+    raise ImportError(
+        f"simulated ranks need names of torch that torch {torch.__version__} does not have: {', '.join(missing)}. "
+        + INSTALL
+    )
