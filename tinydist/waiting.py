@@ -10,8 +10,6 @@ import threading
 import time
 from contextlib import contextmanager, nullcontext
 
-from tqdm import tqdm
-
 DELAY = 1.0  # seconds in which nothing is shown
 AGAIN = 0.5  # seconds from one state to the next
 
@@ -102,6 +100,8 @@ class TerminalLine:
 
     def show(self, text):
         if self.bar is None:
+            from tqdm import tqdm  # only now: the doctor must start in a Python that has nothing
+
             self.bar = tqdm(total=0, bar_format="{desc}", leave=False, dynamic_ncols=True, file=self.stream)
         self.bar.set_description_str(text)
 
@@ -110,4 +110,4 @@ class TerminalLine:
             self.bar.close()
 
     def aside(self):
-        return tqdm.external_write_mode(self.stream)
+        return self.bar.external_write_mode(self.stream) if self.bar is not None else nullcontext()

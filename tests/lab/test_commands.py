@@ -214,6 +214,14 @@ def test_whoever_reads_some_lines_and_goes_sees_no_traceback(lines):
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_a_python_that_has_nothing_says_so(tmp_path):
+    program = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); runpy.run_module('tinydist', run_name='__main__')"
+    alone = [sys.executable, "-I", "-S", "-c", program]
+    for arguments, told in (([], "which tinydist needs. "), (["doctor"], "missing  torch")):
+        done = subprocess.run([*alone, *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (1, "") and told in done.stdout
+
+
 def test_a_python_without_torch_says_which_one_to_use(tmp_path):
     program = "command_line.VENV = command_line.Path(sys.argv[1]); sys.exit(command_line.main(['check', 'ring']))"
     program = program.replace("sys.argv[1]", repr(str(tmp_path / ".venv" / "bin" / "python")))
