@@ -9,6 +9,8 @@ import torch.distributed as dist
 import tinydist
 from tinydist.simulator.scheduler import TimedOut
 
+pytestmark = pytest.mark.filterwarnings("error:launch")  # who has waited in vain needs no word of it at the end
+
 
 def seconds(number):
     return timedelta(seconds=number)

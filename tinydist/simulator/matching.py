@@ -160,13 +160,16 @@ class Group:
         return self.mailboxes.setdefault(receiver, Mailbox()).post(message)
 
     def unfinished(self):
-        """The calls that nobody has completed: (rank, call, whom it waits for, call site)."""
+        """The calls that nobody has completed: (rank, call, whom it waits for, call site). Who has waited for them in
+        vain, up to a timeout, knows it."""
         for collective in self.open.values():
-            words = collective.wait_in_words()
-            yield from ((self.ranks[index], *words, call.site) for index, call in collective.calls.items())
+            if not collective.given_up:
+                words = collective.wait_in_words()
+                yield from ((self.ranks[index], *words, call.site) for index, call in collective.calls.items())
         for mailbox in self.mailboxes.values():
             for message in mailbox.sends + mailbox.receives:
-                yield self.ranks[message.owner], *message.wait_in_words(), message.site
+                if not message.given_up:
+                    yield self.ranks[message.owner], *message.wait_in_words(), message.site
 
     def forget_tensors(self):
         """Of calls that were never completed: a rank that does not end, and keeps the group, must not keep them."""

@@ -27,10 +27,10 @@ class TimedOut(RuntimeError):
 class Event:
     """Something that a rank can wait for. Once done, always done."""
 
-    __slots__ = ("done", "transfer", "waiters")
+    __slots__ = ("done", "given_up", "transfer", "waiters")
 
     def __init__(self):
-        self.done = False
+        self.done = self.given_up = False
         self.waiters = []
         self.transfer = None  # what is recorded of it
 
@@ -102,6 +102,7 @@ class Scheduler:
             self._pass_on(task)
             task.deadline = None
             if not event.done:
+                event.given_up = True
                 call, peers = event.wait_in_words()
                 raise TimedOut(f"{call}: Timed out after {timeout:g} s; {peers}")
             task.event = None
