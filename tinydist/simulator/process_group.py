@@ -39,7 +39,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         self.simulation, self.scheduler, self.group = simulation, simulation.scheduler, group
         self.index, self.count, self.owner = index, len(group.ranks), group.ranks[index]
         self.description = "undefined"
-        self.timeout = None  # seconds that a wait may take, where the program has chosen them
+        self.patience = None  # seconds that a wait may take, where the program has chosen them
         self.coalesced = None  # the works since _start_coalescing
 
     def __repr__(self):  # as torch says which group it does not know
@@ -222,9 +222,9 @@ class SimulatedProcessGroup(dist.ProcessGroup):
 
     def _handle(self, event, tensors, asynchronous, inputs=()):
         if self.coalesced is None and not asynchronous:
-            self.simulation.wait(event, self.timeout)
+            self.simulation.wait(event, self.patience)
             return DONE
-        work = SimulatedWork(event, self.simulation, tensors, inputs, self.timeout)
+        work = SimulatedWork(event, self.simulation, tensors, inputs, self.patience)
         if self.coalesced is None:
             return work
         self.coalesced.append(work)

@@ -156,7 +156,7 @@ class Simulation:
         if handle is None:
             handle = self.process_group(name, ranks, index)
             handle.description = group_desc or "undefined"
-            handle.timeout = torch_internals.chosen_timeout(timeout, backend)
+            handle.patience = torch_internals.chosen_timeout(timeout, backend)
             torch_internals.install_group(handle, name, backend, store, pg_tag)
         return handle, store
 

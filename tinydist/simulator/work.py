@@ -15,12 +15,12 @@ class SimulatedWork(Work):
 
     def __init__(self, event, simulation, tensors, inputs=(), timeout=None):
         super().__init__()
-        self.timeout = timeout  # seconds
+        self.patience = timeout  # seconds
         self.event, self.simulation, self.tensors, self.inputs = event, simulation, tensors, inputs
         self.future = None
 
     def wait(self, timeout=None):
-        self.simulation.wait(self.event, seconds(timeout) or self.timeout)
+        self.simulation.wait(self.event, seconds(timeout) or self.patience)
         self.inputs = ()
         # Completed here, by the rank that owns it, so that callbacks run as that rank; and let go, since it knows this.
         future, self.future = self.future, None
