@@ -55,7 +55,7 @@ class Profilers:
         self.scheduler = scheduler
         self.session = None
 
-    def prepare(self, config, activities, activity_filter=None):
+    def prepare(self, *settings, **more):
         """``torch.autograd.profiler`` is about to start."""
         rank = self.scheduler.me().rank
         if self.session is None and torch_internals.profiler_is_on():
@@ -66,8 +66,8 @@ class Profilers:
         if self.session and rank in self.session.profiling:
             raise RuntimeError(f"profiler on rank {rank}: it runs already, and a rank has one at a time")
 
-    def enable(self, config, activities):
-        """The running rank joins the session."""
+    def enable(self, config, activities, *settings, **more):
+        """The running rank joins the session. What is set besides differs from one torch to the next."""
         if self.session is None:
             self._begin(config, activities)
         rank = self.scheduler.me().rank
