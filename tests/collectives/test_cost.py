@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from collectives.every_algorithm import ALGORITHMS, Case, cost
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.distributed import init_device_mesh
 
@@ -111,6 +111,7 @@ def test_best_chunks(p, count):
     assert times[0] <= min(times) * 1.001
 
 
+@example(2, 24.5, 0.0, 1e9)
 @given(
     st.integers(1, 12),
     st.one_of(st.integers(0, 60), st.floats(0.5, 60)),

@@ -58,6 +58,8 @@ def best_chunks(nbytes, ranks, link: Link) -> int:
     A chunk has a byte at least. So on a link without latency, where smaller ones are always better, each has one.
     """
     waits, most = max(0, ranks - 2) * nbytes, max(1, int(nbytes))
+    if not waits:
+        return 1  # any number takes as long, but for rounding
     paid = link.latency * link.bandwidth
     below = math.isqrt(int(min(waits / paid, most**2))) if paid > 0 else most
     beside = (min(max(1, m), most) for m in (0, below, below + 1))
