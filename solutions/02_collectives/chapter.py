@@ -55,9 +55,8 @@ def summed(ranks, *shape, dtype=torch.float32, measured=False, **how):
 
 def sums():
     """Even parts, uneven ones, fewer numbers than ranks; two dims, other dtypes; large ones."""
-    for ranks in (2, 3, 4, 8, 1):
-        for count in dict.fromkeys([4 * ranks, 4 * ranks + ranks // 2, max(1, ranks - 1)]):
-            yield summed(ranks, count)
+    for ranks, count in [(2, 8), (2, 9), (3, 12), (3, 14), (3, 2), (4, 18), (8, 36), (8, 7), (1, 4)]:
+        yield summed(ranks, count)
     yield summed(3, 5, 3, dtype=torch.float64)
     yield summed(4, 9, dtype=torch.int64)
     for seed in (1, 2):

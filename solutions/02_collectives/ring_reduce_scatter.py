@@ -36,16 +36,16 @@ from .chapter import BY_HAND, SOLVED, largest_part, sums
     mistakes=[
         mistake("The last hop is missing: a part makes p - 1", "range(p - 1)", "range(max(1, p - 2) if p > 1 else 0)"),
         mistake("What arrives is not added to your own numbers", "mine += arrived", "mine.copy_(arrived)"),
-        mistake("What arrived was not added: the last hop is missing, or it was added before wait", "mine += arrived", "pass"),
         mistake(
-            "The sum stands in another part: on which rank does each part end? It should be the one that returns it",
-            "rank - 1 - step",
-            "rank - step",
-            "rank - 2 - step",
-            "rank - 1 - step",
+            "The last hop is missing, or what arrived was not added (or added before wait), or the sum stands in "
+            "another part: on which rank does each part end?",
+            "mine += arrived",
+            "pass",
         ),
         mistake(
-            "The parts go round as they should, and another one is returned", "return parts[rank]", "return parts[(rank + 1) % p]"
+            "The parts go round as they should, and another one is returned",
+            "return parts[rank]",
+            "return parts[(rank + 1) % p]",
         ),
         mistake("This is the mean, and the sum is asked for", "return parts[rank]", "return parts[rank] / p"),
         mistake(
@@ -53,9 +53,11 @@ from .chapter import BY_HAND, SOLVED, largest_part, sums
             "mine += arrived",
             "parts[(rank - 2 - step) % p] = mine + arrived",
         ),
-        mistake("Parts differ in size: what arrives is as large as your own part of that number",
-            "torch.empty_like(mine)", "torch.empty_like(parts[-1])"),
-        mistake("Nobody waits: call wait() on what isend, irecv and batch_isend_irecv return", "work.wait()", "pass"),
+        mistake(
+            "Parts differ in size: what arrives is as large as your own part of that number",
+            "torch.empty_like(mine)",
+            "torch.empty_like(parts[-1])",
+        ),
     ],
     hints=[
         "Follow one part. It starts on some rank, goes round the ring, and each rank adds its own numbers before it "

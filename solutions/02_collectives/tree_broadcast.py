@@ -62,13 +62,6 @@ def worlds():
             "distance *= 2",
             "distance += 1",
         ),
-        mistake(
-            "Nobody waits: call wait() on what isend and irecv return",
-            "dist.send(",
-            "dist.isend(",
-            "dist.recv(",
-            "dist.irecv(",
-        ),
     ],
     hints=[
         "After k rounds 2^k ranks have the numbers. In round k each of them sends to one that has not.",

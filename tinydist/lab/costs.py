@@ -1,36 +1,45 @@
 """What an answer costs beside the reference: bytes held at their peak, FLOPs of matrix products, virtual time."""
 
+import torch
+
 from ..simulator.record import Issue, Operator, Wait
 from .errors import Wrong
 from .memory import draw_memory, held_besides
+from .results import leaves
 from .seconds import CLUSTER, EXACT, draw_timeline
-from .target import Target
+from .target import Malformed, Target
 from .worlds import outside_of_tensors
 
 NOISE = 4 * 1024  # bytes a rank: of Python's own, which differ from one right answer to another
+LARGE = 4 * NOISE  # bytes of tensors a rank: what is kept of so much outside of tensors stands out
 
 
 class Memory(Target):
-    """``slack``: bytes that a rank may hold above the reference; or a function of the case."""
+    """``slack``: bytes that a rank may hold above the reference; or a function of the case. ``most``: all that it may
+    hold, whatever the reference holds."""
 
     name, measured = "memory", True
 
-    def __init__(self, holds, slack=0):
+    def __init__(self, holds, slack=0, most=None):
         super().__init__(holds)
-        self.slack = slack
+        self.slack, self.most = slack, most
 
     def judge(self, exercise, trial, right):
         slack = self.slack(trial.case) if callable(self.slack) else self.slack
         for rank, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):
-            if mine > its + slack:
+            enough = self.most(trial.case) if self.most else its + slack
+            if mine > enough:
                 raise Wrong(
-                    f"{on(trial, rank)}holds {mine:,} bytes besides its arguments, where {its + slack:,.0f} are "
+                    f"{on(trial, rank)}holds {mine:,} bytes besides its arguments, where {enough:,.0f} are "
                     f"enough: {self.holds}",
                     draw_memory(trial, rank),
                 )
+        given = sum(each.nbytes for each in leaves(trial.arguments[0]).values() if isinstance(each, torch.Tensor))
+        if given < LARGE:
+            return
         enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
-        if all(outside_of_tensors(trial) > enough for _ in range(2)):  # the first time things are loaded
-            raise Wrong(
+        if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
+            raise Malformed(
                 "numbers are kept outside of tensors, in lists, bytes or NumPy's arrays: these take memory, too. "
                 "Work on tensors"
             )

@@ -68,12 +68,16 @@ def exercise(**facts):
 def find(function_or_name) -> Exercise:
     """The exercise of that name. LookupError with the names that are like it."""
     name = getattr(function_or_name, "__name__", function_or_name)
-    found = files.exercise(name) or CATALOGUE.get(name)
+    found = of_name(name)
     if found is None:
         close = difflib.get_close_matches(str(name), [each.name for each in course()])
         where = f"Did you mean {' or '.join(close)}?" if close else f"{command()} lists them"
         raise LookupError(f"there is no exercise {name!r}. {where}")
     return found
+
+
+def of_name(name):
+    return files.exercise(name) or CATALOGUE.get(name)
 
 
 def course():
@@ -87,7 +91,7 @@ def chapters():
 
 def of_chapter(chapter):
     if chapter in files.chapters():
-        return [find(name) for name in files.names_of(chapter)]
+        return list(filter(None, map(of_name, files.names_of(chapter))))
     return [each for each in CATALOGUE.values() if each.chapter == chapter]
 
 

@@ -19,10 +19,13 @@ SHOWN = 12  # lines of what the ranks printed
 def properties(exercise, answer):
     worlds = Worlds(exercise, answer)
     yield "runs", worlds.in_words(), worlds.end
+    heard = [("heard", "the results follow what is sent", worlds.follow)] if exercise.hidden else []
     for target in exercise.targets:
+        if target.measured:
+            yield from heard
+            heard = []
         yield target.name, target.holds, partial(worlds.hold, target)
-    if exercise.hidden:
-        yield "heard", "the results follow what is sent", worlds.follow
+    yield from heard
 
 
 class Worlds:

@@ -1,9 +1,9 @@
 """Blanks, marked in a solution: the text of the stub that a reader gets follows from it.
 
-    # ? A question          begins a blank: the stub has the question, and `raise NotImplementedError`
-    # -                     begins lines that the stub lacks
-    # .                     ends either; so does a line that is indented less
-    code  # = other code    the stub has the other line
+# ? A question          begins a blank: the stub has the question, and `raise NotImplementedError`
+# -                     begins lines that the stub lacks
+# .                     ends either; so does a line that is indented less
+code  # = other code    the stub has the other line
 """
 
 import re
@@ -19,17 +19,19 @@ def solution(text):
 
 
 def stub(text):
-    lines, blank = [], None
+    lines, blank, empty = [], None, 0  # lines without text, since the last that has some
     for line in text.splitlines():
         mark = MARK.match(line)
-        if blank and (indent(line) < len(blank.indent) and line.strip() or mark and mark[2] == "."):
+        if blank and ((indent(line) < len(blank.indent) and line.strip()) or (mark and mark[2] == ".")):
             lines += blank.lines()
             blank = None
+            lines += [""] * empty
         if mark and mark[2] != ".":
             blank = blank or Blank(mark[1])
             blank.questions += [mark[3]] if mark[2] == "?" else []
         elif not mark and not blank:
             lines.append(line if OTHER not in line else " " * indent(line) + line.split(OTHER)[1])
+        empty = 0 if line.strip() else empty + 1
     return "\n".join(lines + (blank.lines() if blank else []))
 
 

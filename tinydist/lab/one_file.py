@@ -49,7 +49,7 @@ def solutions_of(chapter):
     return {f"{each.__name__}.{each.EXERCISE.name}" for each in modules if hasattr(each, "EXERCISE")}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Exercise:
     reference: Callable
     title: str
@@ -92,7 +92,6 @@ class Exercise:
         lines = inspect.getsource(self.module).splitlines()
         tree = ast.parse("\n".join(lines))
         (at,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == self.name)
-        end = next((node.lineno for node in tree.body if node.lineno > at.end_lineno), len(lines) + 1)
         return "\n".join(lines[at.lineno - 1 : at.end_lineno]), at.lineno
 
     @property
@@ -139,6 +138,10 @@ class Exercise:
         """A word in names of torch's functions, which answers should not call."""
         return next((target.torchs for target in self.targets if getattr(target, "torchs", "")), "")
 
+    def before(self, target):
+        """The targets that are judged before it."""
+        return self.targets[: self.targets.index(target)] if target in self.targets else []
+
     def check(self, answer):
         return properties(self, answer)
 
@@ -164,12 +167,12 @@ class Exercise:
 
     def solutions_among(self, called):
         """Names of exercises, of functions that were called."""
-        return [name.rpartition(".")[2] for name in called if name in solutions_of(self.chapter)]
+        return [name.rpartition(".")[2] for name in called & solutions_of(self.chapter)]
 
     def variant(self, *mistakes):
         """The solution with these, as a function."""
         text, line = self.edited(self.solution, mistakes), self.text[1]
-        names = dict(vars(self.module))
+        names = {**vars(self.module), "__name__": "mistaken"}
         exec(compile("\n" * (line - 1) + text, self.module.__file__, "exec"), names)
         return names[self.name]
 

@@ -37,7 +37,9 @@ class Own(Target):
             others = sorted({each.name for each in transfers(trial.run)} - set(self.only))
             if others:
                 raise Wrong(f"you call {' and '.join(others)} of torch.distributed; {self.instead}")
-        called = {name for name in trial.called if not any(within(each, name) for each in self.lent)}
+        called = trial.called
+        if self.lent:
+            called = {name for name in called if not any(within(each, name) for each in self.lent)}
         names = [told for home, told in self.solved.items() if any(within(home, name) for name in called)]
         names += [f"the solution of {name}" for name in exercise.solutions_among(called)]
         names += [f"torch's {name}" for name in sorted(trial.torchs | self.operators(trial))]
@@ -134,14 +136,14 @@ class Messages(Target):
     def at_most(self, trial, mine, its):
         for rank, (count, right) in enumerate(zip(by(1, mine, trial), by(1, its, trial))):
             if count > right:
-                enough = "where it has the numbers already" if not right else f"where {right} with all is enough"
+                enough = f"where {are(right)} enough" if right else "and has the numbers already"
                 raise Wrong(f"rank {rank} receives {many(count, 'message')}, {enough}", draw_traffic(trial))
         sent, right = by(0, mine, trial), max(by(0, its, trial))
         if max(sent) > right:
             busiest = sent.index(max(sent))
             star = f": all goes through rank {busiest}, a star" if only_hub(trial.run, busiest) else ""
             raise Wrong(
-                f"rank {busiest} sends {many(sent[busiest], 'message')}, where {right} are enough{star}",
+                f"rank {busiest} sends {many(sent[busiest], 'message')}, where {are(right)} enough{star}",
                 draw_traffic(trial),
             )
 
@@ -158,10 +160,15 @@ class Messages(Target):
                     return f"{what}, but its right neighbor is rank {(source + 1) % p}: {way}"
                 return f"{what}, where {f'rank {partners[0]} is' if partners else 'nobody is'} right"
             if count > its[source, destination]:
-                enough = its[source, destination]
-                return f"rank {source} sends {many(count, 'message')} to rank {destination}, where {enough} are enough"
+                enough = are(its[source, destination])
+                return f"rank {source} sends {many(count, 'message')} to rank {destination}, where {enough} enough"
         (source, destination), count = next((pair, n) for pair, n in its.items() if mine[pair] < n)
-        return f"rank {source} sends {many(mine[source, destination], 'message')} to rank {destination}, where {count} are right"
+        sent = many(mine[source, destination], "message")
+        return f"rank {source} sends {sent} to rank {destination}, where {are(count)} right"
+
+
+def are(count):
+    return f"{count} {'is' if count == 1 else 'are'}"
 
 
 def by(end, counter, trial):
@@ -188,7 +195,9 @@ class Collectives(Target):
             names = sorted({name for name, _ in its})
             others = sorted({name for name, _ in mine} - set(names))
             if others:
-                raise Wrong(f"you call {' and '.join(others)}, where {' and '.join(names)} is enough", draw_traffic(trial))
+                raise Wrong(
+                    f"you call {' and '.join(others)}, where {' and '.join(names)} is enough", draw_traffic(trial)
+                )
             if len(mine) != len(its):
                 name = names[0].replace("_", "-") if len(names) == 1 else "collective"
                 raise Wrong(
@@ -197,8 +206,6 @@ class Collectives(Target):
                 )
             for place, ((name, have), (_, want)) in enumerate(zip(mine, its)):
                 if have != want:
-                    raise Wrong(
-                        f"{name.replace('_', '-')} {place} of rank {rank} has {have:,} bytes, where {want:,} are right. "
-                        f"{self.advice}".rstrip(),
-                        draw_traffic(trial),
-                    )
+                    which = f"{name.replace('_', '-')} {place} of rank {rank}"
+                    text = f"{which} has {have:,} bytes, where {want:,} are right. {self.advice}"
+                    raise Wrong(text.rstrip(), draw_traffic(trial))

@@ -7,7 +7,7 @@ from .errors import Wrong, words
 
 
 class Malformed(Wrong):
-    """It cannot be compared: no mistake of a right form explains it."""
+    """It says what it is: no mistake explains it better."""
 
 
 class Target:
@@ -44,19 +44,29 @@ class Target:
         except Malformed:
             raise
         except Wrong as wrong:
-            reason = self.reason(exercise, trial, right) or self.general(trial, right)
+            found = self.mistaken(exercise, trial, right)
+            reason = found.get(2) or self.general(trial, right) or found.get(1, "")
             raise Wrong(because(reason, str(wrong)), wrong.picture) from None
 
-    def reason(self, exercise, trial, right):
-        """The words of the mistake that gives the same."""
-        mine, found = self.seen(trial), {}
+    def mistaken(self, exercise, trial, right):
+        """How alike (2: in all) -> the words of the mistake that gives the same, and gets as far."""
+        mine, its, found = self.seen(trial), self.seen(right), {}
         for mistake in exercise.mistakes if mine is not None else ():
-            other = self.seen(exercise.run(trial.case, mistake))
-            how = 0 if other is None else self.alike(mine, other, self.seen(right))
-            if how == 2:
-                return mistake.words
-            found.setdefault(how, mistake.words)
-        return found.get(1, "")
+            run = exercise.run(trial.case, mistake)
+            other = self.seen(run)
+            how = 0 if other is None else self.alike(mine, other, its)
+            if how not in found and all(each.holds_of(exercise, run, right) for each in exercise.before(self)):
+                found[how] = mistake.words
+            if how == 2 and 2 in found:
+                break
+        return found
+
+    def holds_of(self, exercise, trial, right):
+        try:
+            self.judge(exercise, trial, right)
+        except Wrong:
+            return False
+        return True
 
     def general(self, trial, right):
         """A reason that holds for any exercise."""

@@ -27,11 +27,7 @@ class Watch(Limit):
 
     @property
     def called(self):
-        return {f"{module}.{code.co_qualname}" for code, module in self.codes.values()}
-
-    @property
-    def not_seen(self):
-        return [(name, what) for name, what in UNSEEN.items() if name in self.called]
+        return {name for _, name in self.codes.values()}
 
     def __enter__(self):
         if self.listener:
@@ -44,11 +40,11 @@ class Watch(Limit):
             self.listener.__exit__(*error)
 
     def function_begins(self, frame, event, argument):
-        code, module = frame.f_code, frame.f_globals.get("__name__") or ""
+        code = frame.f_code
         if id(code) not in self.codes:  # a code takes long to hash
-            self.codes[id(code)] = code, module
-        if module.startswith("namedtuple_"):  # Python's, of no file: torch and tinydist make some while they count
-            return None
+            self.codes[id(code)] = code, f"{frame.f_globals.get('__name__')}.{code.co_qualname}"
+        if code.co_filename == "<string>" and self.codes[id(code)][1].startswith("namedtuple_"):
+            return None  # Python's own, of no file: tinydist makes some while it counts
         return super().function_begins(frame, event, argument)
 
     def instruction(self, frame, event, argument):
@@ -71,4 +67,4 @@ class Listener(TorchFunctionMode):
 
 def within(whole, name):
     """Is it a module or function of that name, or one in it?"""
-    return f"{name}.".startswith(f"{whole}.")
+    return name.startswith(whole) and name[len(whole) :][:1] in ("", ".")

@@ -19,7 +19,7 @@ from . import tools
 from .changed import changed_on_the_way
 from .errors import Left, Wrong
 from .limit import TooLong
-from .watch import Watch
+from .watch import UNSEEN, Watch
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +93,8 @@ class Trial:
             return Wrong(f"it replaces {replaced[0]}, with which the lab measures: leave it as it is")
         if any(watch.unseen for watch in self.watches):
             return Wrong("it switches torch's dispatch off, so what it computes and holds is not seen: leave it on")
-        for watch in self.watches:
-            for name, what in watch.not_seen:
-                return Wrong(f"it starts {what} ({name}): write it in the function itself")
+        for name in UNSEEN.keys() & self.called:
+            return Wrong(f"it starts {UNSEEN[name]} ({name}): write it in the function itself")
         return None
 
     @cached_property
