@@ -35,8 +35,8 @@ STARTED = (
     ],
     mistakes=[
         mistake(
-            "All ranks send first, and nobody receives: a send waits for its receive. Start it with isend, and wait for "
-            "it after the receive",
+            "All ranks send first, and nobody receives: a send waits for its receive. Start it with isend, and wait "
+            "for it after the receive",
             STARTED,
             "        dist.send(parts[(i + 1) % p], right)\n",
             "        sending = dist.isend(parts[(i + 1) % p], right)\n",
