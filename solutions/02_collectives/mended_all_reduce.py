@@ -7,7 +7,6 @@ from tinydist.lab.author import Bytes, Memory, Messages, Own, Received, Seconds,
 
 from .chapter import BY_HAND, SOLVED, largest_part, sums
 
-
 STARTED = (
     "        sending = dist.isend(parts[(i + 1) % p], right)  # started, not waited for: nobody waits in a circle\n"
 )
