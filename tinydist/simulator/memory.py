@@ -207,7 +207,7 @@ def purposes_known(record, ledger):
                 hooks.append(tensor.register_post_accumulate_grad_hook(accumulated))
 
     def converted(module):
-        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
             ledger().mark(tensor, "parameters", tensor)
             ledger().mark(tensor.grad, "gradients", tensor)
 

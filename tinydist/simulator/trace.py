@@ -162,11 +162,8 @@ class Trace:
         end = begin if end is None else end
         windows = [Window(held, begin, end) for held in self.memory]
         zero = min(window.begin.time for window in windows)
-        calls = {
-            (event.transfer, event.rank): event for event in self.events if event.transfer and event.name != "wait"
-        }
-        inside = {(transfer, rank) for (transfer, rank), event in calls.items() if event in windows[rank]}
-        events = [event.shifted(-zero) for event in self.events if event in windows[event.rank]]
+        events = [event for event in self.events if event in windows[event.rank]]
+        inside = {(event.transfer, event.rank) for event in events if event.name != "wait"}
         sent = {}
         for transfer, legs in self.sent.items():
             edges = [
@@ -175,6 +172,7 @@ class Trace:
             if any(edges):
                 sent[transfer] = edges
         memory = [window.memory(-zero) for window in windows]
+        events = [event.shifted(-zero) for event in events]
         return Trace(self.cluster, events, sent, memory, max(window.end.time for window in windows) - zero, self.wholes)
 
     # Who owns what.
