@@ -5,8 +5,12 @@ There are no times in it. They follow from the record and a cluster (clock.py), 
 
 from typing import NamedTuple
 
+import torch
+
+from .labels import span
 from .matching import ranks_in_words
 from .memory import Ledger, stored
+from .names import Names, Parts, Where
 
 SIZE_IS_OF_ALL = {"all_gather", "reduce_scatter"}  # what counts is the tensor that has a piece of every rank
 
@@ -17,14 +21,18 @@ class Operator(NamedTuple):
     nbytes: float  # read and written
     dtype: object
     seconds: float | None = None  # if it was measured
+    where: Where = Where()
 
 
 class Issue(NamedTuple):
     transfer: "Transfer"
+    where: Where
+    carried: tuple  # (Holding, from, to): the bytes that travel
 
 
 class Wait(NamedTuple):
     transfer: "Transfer"
+    where: Where
 
 
 class Transfer:
@@ -46,9 +54,11 @@ class Record:
     def __init__(self, ranks, measured=False):
         self.measured = measured
         self.programs = [[] for _ in range(ranks)]
-        self.ledgers = [Ledger(program) for program in self.programs]
+        self.parts = Parts()
+        self.ledgers = [Ledger(rank, program, self.parts) for rank, program in enumerate(self.programs)]
+        self.names = [Names(program, self.parts) for program in self.programs]
 
-    def collective(self, handle, meeting, name, root, inputs, alike):
+    def collective(self, handle, meeting, name, root, inputs, outputs, alike):
         """The rank of ``handle`` has come to ``meeting``."""
         group, transfer = handle.group, meeting.transfer
         if transfer is None:
@@ -64,12 +74,13 @@ class Record:
         if name == "all_to_all":
             for peer, tensor in zip(group.ranks, inputs, strict=True):
                 transfer.nbytes[handle.owner, peer] = tensor.nbytes
-        self.programs[handle.owner].append(Issue(transfer))
+        larger = outputs if name == "all_gather" else inputs
+        self._issue(handle.owner, transfer, larger if larger is alike else [*alike, *larger])
 
     def message(self, handle, mine, other):
         """The rank of ``handle`` has posted ``mine``; ``other`` is its other side, if that is there."""
         transfer = mine.transfer = other.transfer if other else Transfer("message")
-        self.programs[handle.owner].append(Issue(transfer))
+        self._issue(handle.owner, transfer, [mine.tensor])
         peer = other.owner if other else mine.peer
         if other or handle.alone_with(peer):
             ends = handle.owner, handle.group.ranks[peer]
@@ -78,4 +89,21 @@ class Record:
             transfer.nbytes, transfer.awaited = mine.tensor.nbytes, 2 if other else 1
 
     def wait(self, rank, event):
-        self.programs[rank].append(Wait(event.transfer))
+        self.programs[rank].append(Wait(event.transfer, self.names[rank].now()))
+
+    def _issue(self, rank, transfer, tensors):
+        carried = tuple(self._bytes_of(rank, tensors))
+        self.programs[rank].append(Issue(transfer, self.names[rank].now(), carried))
+
+    def _bytes_of(self, rank, tensors):
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor):
+                for part in stored(tensor):
+                    holding = self.ledgers[rank].holding_of(part)
+                    if holding:
+                        yield holding, *span(part)
+            else:  # pieces, in a row
+                ends = [*self._bytes_of(rank, tensor[:1]), *self._bytes_of(rank, tensor[-1:])]
+                if len(ends) == 2 and ends[0][0] is ends[1][0]:
+                    ends = [(ends[0][0], ends[0][1], ends[1][2])]
+                yield from ends
