@@ -14,7 +14,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from ..pipeline_parallel import Analysis
 from ..rules import named, takes
-from .palette import BLUE, GREEN, ORANGE, canvas, legend_beside, picture
+from .canvas import canvas, legend_beside, picture
+from .palette import BLUE, GREEN, ORANGE
 from .words import percent
 
 KINDS = {  # kind -> what it is called, and its look
@@ -37,7 +38,7 @@ def schedule(analysis):
     height = 0.8 + ranks * min(0.4, max(0.03, 3 / ranks))
     if passes > MOST_PASSES:
         return draw_summary(analysis, height)
-    figure, axes = canvas(height=height)
+    figure, axes = canvas("", height=height)
     for rank in range(ranks):
         draw_row(axes, analysis, rank, analysis.makespan)
     label(axes, analysis, 0.0, analysis.makespan)
@@ -57,7 +58,7 @@ def schedules(analyses):
     longest = max(each.makespan for each in analyses.values())
     heights = [0.3 + 0.2 * each.schedule.ranks for each in analyses.values()]
     options = {"nrows": len(analyses), "sharex": True, "squeeze": False, "height_ratios": heights}
-    figure, grid = canvas(height=0.5 + sum(heights), **options)
+    figure, grid = canvas("", height=0.5 + sum(heights), **options)
     for axes, (title, each) in zip(grid.flat, analyses.items()):
         for rank in range(each.schedule.ranks):
             draw_row(axes, each, rank, longest)
@@ -119,7 +120,7 @@ def draw_summary(analysis, height):
     """The beginning and the end, each as long as it takes until all ranks begin with backward, and as much again."""
     ahead = max(first_backward(analysis, rank) for rank in range(analysis.schedule.ranks))
     window = min(2 * ahead, analysis.makespan / 2)
-    figure, both = canvas(height=height, ncols=2, sharey=True)
+    figure, both = canvas("", height=height, ncols=2, sharey=True)
     for axes, start in zip(both, (0.0, analysis.makespan - window)):
         image = colors(analysis, np.linspace(start, start + window, COLUMNS + 1))
         extent = (start, start + window, analysis.schedule.ranks - 0.5, -0.5)
