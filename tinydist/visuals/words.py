@@ -43,8 +43,13 @@ def check_rank(name, rank, run):
         raise ValueError(f"{name}: the run has ranks 0 to {last}, but rank {rank} was asked for")
 
 
+def counted(count, name):
+    """1 rank, 2 ranks, 3 microbatches."""
+    return f"{count} {name}" if count == 1 else f"{count} {name}{'es' if name.endswith(('ch', 's')) else 's'}"
+
+
 def ranks_text(count):
-    return f"{count} rank{'s' * (count != 1)}"
+    return counted(count, "rank")
 
 
 def percent(part):
