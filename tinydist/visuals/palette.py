@@ -1,102 +1,89 @@
-"""What each color and hatch means, the same in every picture, and how a picture looks and is shown.
+"""What each color means, the same in every picture.
 
-The colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers tell apart. Hatches
-say the same once more, for a print without colors.
+    RANKS                 an owner: whose part, whose number, whose message
+    COMPUTE               blue: forward is light, backward dark, weights pale, so that they differ in grey too
+    COMMUNICATION         orange
+    WAITING               hardly there
+    MEMORY                bytes, by purpose
+    RED                   what is to be looked at: the busiest, the peak, the bubble
+
+In a picture of owners, compute is dark grey and communication SOFT: there a color is an owner and nothing else. The
+colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers tell apart.
 """
 
-import io
-from functools import wraps
+from functools import cache
 
-import matplotlib.pyplot as plt
-from IPython.display import display
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
-from PIL import Image
-
-from ..rules import finite, stated
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
 BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#56B4E9"
-RED, GREY, LIGHT = "#D55E00", "#BBBBBB", "#E6E6E6"
+RED, PALE = "#D55E00", "#C6DDEF"
+INK, DARK, SOFT, GREY, LINE, LIGHT, PAPER = "#181818", "#595959", "#707070", "#BBBBBB", "#D8D8D8", "#EEEEEE", "#FFFFFF"
 
-COMPUTE = {"facecolor": BLUE, "edgecolor": "white"}
-COMMUNICATION = {"facecolor": ORANGE, "edgecolor": "white", "hatch": "////"}
-RECEIVED = {"facecolor": "white", "edgecolor": ORANGE}
-WAITING = {"facecolor": LIGHT, "edgecolor": "#999999", "hatch": "...."}
+RANKS = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#444444", YELLOW]
+
+FORWARD = {"facecolor": SKY, "edgecolor": PAPER}
+BACKWARD = {"facecolor": BLUE, "edgecolor": PAPER}
+WEIGHTS = {"facecolor": PALE, "edgecolor": PAPER}
+OPTIMIZER = {"facecolor": GREEN, "edgecolor": PAPER}
+COMPUTE = BACKWARD
+COMMUNICATION = {"facecolor": ORANGE, "edgecolor": PAPER}
+RECEIVED = {"facecolor": PAPER, "edgecolor": ORANGE}
+WAITING = {"facecolor": LIGHT, "edgecolor": GREY}
 
 MEMORY = {
-    "parameters": {"facecolor": BLUE, "edgecolor": "white"},
-    "gradients": {"facecolor": RED, "edgecolor": "white", "hatch": r"\\\\"},
-    "optimizer states": {"facecolor": GREEN, "edgecolor": "white", "hatch": "----"},
-    "activations": {"facecolor": SKY, "edgecolor": "white", "hatch": "...."},
+    "parameters": {"facecolor": BLUE, "edgecolor": PAPER},
+    "gradients": {"facecolor": RED, "edgecolor": PAPER},
+    "optimizer states": {"facecolor": GREEN, "edgecolor": PAPER},
+    "activations": {"facecolor": SKY, "edgecolor": PAPER},
     "communication": COMMUNICATION,
-    "other": {"facecolor": GREY, "edgecolor": "white", "hatch": "xxxx"},
+    "other": {"facecolor": GREY, "edgecolor": PAPER},
 }
-BYTES_SENT = LinearSegmentedColormap.from_list("bytes sent", ["white", ORANGE])
-RANKS = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#000000", YELLOW]
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED)  # what has no meaning of its own: lines, parts of a bar
 
-STYLE = {
-    "figure.figsize": (6, 2.5),
-    "figure.dpi": 100,
-    "figure.constrained_layout.use": True,
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "hatch.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.handlelength": 1.6,
-    "legend.handleheight": 1.1,
-}
+NUMBERS = LinearSegmentedColormap.from_list("numbers", [PAPER, BLUE])
+LUMINANCES = np.array([0.2126, 0.7152, 0.0722])
+VEIL = 0.05  # of luminance, that a screen adds to everything
 
 
-named_number = stated(
-    "(name, number)", lambda v: isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], str) and finite(v[1])
-)
+def tint(color, part):
+    """``part`` of the way to white."""
+    return tuple(channel + part * (1 - channel) for channel in to_rgb(color))
 
 
-def style():
-    """Ours alone: what a notebook has set for its own figures does not change these."""
-    plt.draw_if_interactive()  # a notebook's backend starts here: within the context, its settings would be undone
-    return plt.style.context(["default", STYLE])
+def lightness(color):
+    """How light it is in grey, 0 to 1."""
+    red, green, blue = to_rgb(color)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
-class Picture(Figure):
-    """A figure that a notebook shows once: as the value of a cell, or when the cell ends that drew it."""
-
-    def draw(self, renderer):
-        with style():  # ticks are made only now
-            super().draw(renderer)
-
-    def _ipython_display_(self):
-        plt.close(self)  # else pyplot shows it once more
-        display({"image/png": png(self), "text/plain": repr(self)}, raw=True)
+def contrast(one, other):
+    """From 1 to 21; a text needs 4.5. Of two luminances, as the Web Content Accessibility Guidelines define them."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return float((lighter + VEIL) / (darker + VEIL))
 
 
-def picture(draw):
-    """For a function that draws: in our style, whatever that of the notebook."""
-
-    @wraps(draw)
-    def draw_in_style(*args, **options):
-        with style():
-            figure = draw(*args, **options)
-            figure.draw_without_rendering()  # places everything, once: a second time differs by a hair
-            figure.set_layout_engine("none")
-        return figure
-
-    return draw_in_style
+@cache
+def ink_on(color):
+    """The color of a text on it."""
+    return max((PAPER, INK), key=lambda ink: contrast(ink, color))
 
 
-def canvas(width=6, height=2.5, **options):
-    """A new picture and its axes."""
-    return plt.subplots(figsize=(width, height), FigureClass=Picture, **options)
+def luminance(colors):
+    """Of each [..., RGB]."""
+    return linear(colors) @ LUMINANCES
 
 
-def png(figure):
-    """Its bytes, in 256 colors: a third of what as many as there are would take in a notebook."""
-    drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png")
-    Image.open(drawn).convert("RGB").quantize(256).save(small, format="png", optimize=True)
-    return small.getvalue()
+def linear(colors):
+    colors = np.asarray(to_rgb(colors) if isinstance(colors, str) else colors)
+    return np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
 
 
-def legend_beside(axes, handles, **options):
-    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), **options)
+def darkened(colors):
+    """[..., RGB] for a dark slide: PAPER is INK there. Hues stay, and so does the contrast of any two."""
+    light = luminance(colors)[..., None]
+    wanted = ((luminance(INK) + VEIL) * (luminance(PAPER) + VEIL) / (light + VEIL) - VEIL).clip(0, 1)
+    darker = linear(colors) * wanted / light.clip(1e-9)
+    lighter = 1 - (1 - linear(colors)) * (1 - wanted) / (1 - light).clip(1e-9)
+    found = np.where(wanted < light, darker, lighter).clip(0, 1)
+    return np.where(found <= 0.0031308, 12.92 * found, 1.055 * found ** (1 / 2.4) - 0.055)
