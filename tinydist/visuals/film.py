@@ -19,7 +19,7 @@ from .palette import DARK, GREY, LINE, PAPER, RANKS
 from .rows import Rows
 from .scene import Scene, a_moment, is_name
 from .states import States, total
-from .strips import LOOKS, Sheet, legend_height
+from .strips import LOOKS, Sheet, draw_legend, legend_height
 from .style import WIDTH
 from .words import bytes_text, check_rank, seconds_text
 
@@ -63,7 +63,7 @@ def draw(scene, cells, states, levels, purpose, moments):
         sheet.row_name(film, top + (number + 0.5) * HIGH, name)
     rows.draw(sheet, lanes, 0.0, [f"rank {states.rank}"])
     draw_bytes(area, states, levels, purpose)
-    sheet.legend(legend)
+    draw_legend(sheet.strips[0], legend)
     return sheet.figure
 
 

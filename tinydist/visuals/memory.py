@@ -11,7 +11,7 @@ from .palette import INK, MEMORY, RED
 from .rows import Rows, handles
 from .scene import Scene, a_moment
 from .states import States, total
-from .strips import GAP, Sheet, inches_of, legend_height
+from .strips import GAP, Sheet, draw_legend, inches_of, legend_height
 from .style import SMALL
 from .timeline import marked, some_marks
 from .words import BYTES, bytes_text, check_rank, digits, seconds_text, unit_for
@@ -78,7 +78,7 @@ def draw(scene, held, rows, names, lines):
     )
     if rows:
         rows.draw(sheet, sheet.strips[0], top, names)
-        sheet.legend(legend)
+        draw_legend(sheet.strips[0], legend)
     area = sheet.strips[1]
     bytes_axis(area, max(levels.values()), f"rank {held.rank} holds")
     draw_stack(area, held)

@@ -14,11 +14,11 @@ from .page import Picture
 from .palette import RANKS, SOFT
 from .scene import Scene, a_moment, is_name, name_of
 from .states import States
-from .strips import GAP, RIGHT, TOP, inches_of
+from .strips import GAP, RIGHT, TOP, draw_legend, inches_of, legend_height
 from .style import HEADING, SMALL, TEXT, WIDTH
 from .words import bytes_text, ranks_text
 
-APART, CELL, TITLE, LEGEND = 0.4, 0.44, 0.26, 0.34  # inches: between two panels; a cell, at most
+APART, CELL, TITLE = 0.4, 0.44, 0.26  # inches: between two panels; a cell, at most
 
 
 some_moments = stated("a moment, or a list of some", lambda v: a_moment(v) or each_of(a_moment)(v))
@@ -65,7 +65,7 @@ def at_moments(scene, cells, moments, states):
 
 def draw(cells, grids, alt, arrows=()):
     """A panel for each of ``grids``, title -> grid, beside one another; ``arrows`` between two: (source, to)."""
-    panels = Panels(cells, len(grids))
+    panels = Panels(cells, list(grids.values()))
     figure = plt.figure(figsize=(WIDTH, panels.height), FigureClass=Picture, layout="none", alt=alt)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, WIDTH)
@@ -76,23 +76,25 @@ def draw(cells, grids, alt, arrows=()):
         panels.draw(axes, number, title, grid)
     for number, pairs in enumerate(arrows):
         panels.draw_arrows(axes, number, pairs)
-    shown = handles(grids.values())
-    place = {"loc": "lower left", "bbox_to_anchor": (panels.left / WIDTH, 0.06 / panels.height)}
-    figure.legend(handles=shown, ncols=len(shown), borderaxespad=0, borderpad=0, **place)
+    legend = figure.add_axes((panels.left / WIDTH, 0, 1, panels.legend / panels.height))
+    legend.axis("off")
+    draw_legend(legend, panels.handles)
     return figure
 
 
 class Panels:
     """Where everything stands, in inches."""
 
-    def __init__(self, cells, count):
+    def __init__(self, cells, grids):
+        self.handles = handles(grids)
+        self.legend = legend_height(self.handles)
         self.cells, self.names = cells, [f"rank {rank}" for rank in cells.ranks]
         self.left = max(inches_of(name, TEXT) for name in self.names) + 3 * GAP
-        self.step = (WIDTH - self.left - RIGHT + APART) / count
+        self.step = (WIDTH - self.left - RIGHT + APART) / len(grids)
         self.side = min(CELL, (self.step - APART) / len(cells.names))
         self.wide = self.side * len(cells.names)
         self.top = TOP + TITLE + heads_height(cells.names, self.side)
-        self.height = self.top + self.side * len(self.names) + LEGEND
+        self.height = self.top + self.side * len(self.names) + 0.1 + self.legend
 
     def middle(self, row):
         return self.top + (row + 0.5) * self.side

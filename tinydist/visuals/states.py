@@ -1,7 +1,6 @@
 """What one rank held from one moment to another: its states over time, at rest and at the peak."""
 
 from itertools import groupby
-from math import inf
 from operator import attrgetter
 
 from ..simulator.memory import PURPOSES
@@ -44,9 +43,11 @@ class States:
         backward = max((each.place for each in operators if each.during == "backward"), default=-1)
         if backward < 0:
             return self.states
-        steps = [each.place for each in operators if each.during == "optimizer" and each.place > backward]
+        step = min(
+            (each.place for each in operators if each.during == "optimizer" and each.place > backward), default=0
+        )
         before = [state for state in self.states if state[1] <= backward][-1:]
-        return before + [state for state in self.states if backward < state[1] < min(steps, default=inf)]
+        return before + [state for state in self.states if backward < state[1] < step]
 
     def block(self, name):
         """The block of this name in the row of this rank, if it is there. (name, k): the k-th."""

@@ -5,7 +5,7 @@ from ..rules import named, stated, takes
 from .canvas import picture
 from .rows import Rows, handles
 from .scene import Scene, a_moment
-from .strips import Axis, Sheet, legend_height
+from .strips import Axis, Sheet, draw_legend, legend_height
 from .timeline import shares
 from .words import check_rank, percent, seconds_text
 
@@ -37,7 +37,7 @@ def timelines(runs, rank=0, until=None):
     top = legend_height(legend)
     sheet = Sheet(alt(scenes, rank), [top + rows.height], scenes, Axis(0.0, longest, words_of(scenes)))
     rows.draw(sheet, sheet.strips[0], top, scenes)
-    sheet.legend(legend)
+    draw_legend(sheet.strips[0], legend)
     return sheet.figure
 
 
