@@ -25,12 +25,11 @@ def labels_of(scene, purpose, labels=None):
     """Label -> what it is called: these, or the layers of the model, or all that is held for ``purpose``."""
     if labels is not None:
         return {label: label for label in labels}
-    layers = scene.names.called
-    weighty = {part: name for part, name in layers.items() if part in scene.names.weighty}
-    if weighty and purpose in MODEL_STATES:
-        return weighty
-    found = {change.label for held in scene.trace.memory for change in held.changes if change.purpose == purpose}
-    return {label: label for label in sorted(found) if label}
+    names = scene.names
+    if purpose in MODEL_STATES and names.weighty:
+        return {part: name for part, name in names.called.items() if part in names.weighty}
+    changes = [change for held in scene.trace.memory for change in held.changes]
+    return {label: label for label in sorted({each.label for each in changes if each.purpose == purpose}) if label}
 
 
 class Cells:

@@ -8,6 +8,7 @@ A program that names its regions is called by these, where a rank has two or mor
 """
 
 import re
+from collections import Counter
 from functools import cached_property
 
 PASSES = {"forward": "F", "recompute": "R", "backward": "B"}
@@ -34,10 +35,18 @@ class Names:
         return [part for part in ran if part]
 
     @cached_property
+    def first_forward(self):
+        """Seconds; what was before is initialization. None: there is no forward pass."""
+        return min((event.start for event in self.trace.events if event.during == "forward"), default=None)
+
+    @cached_property
     def with_weights(self):
-        """Labels of parameters."""
-        changes = [change for held in self.trace.memory for change in held.changes]
-        return {change.label for change in changes if change.purpose == "parameters" and change.label}
+        """Labels of the parameters that are there when forward begins, or ever."""
+        there, last = Counter(), self.first_forward
+        for change in (change for held in self.trace.memory for change in held.changes):
+            if change.purpose == "parameters" and (last is None or change.seconds <= last):
+                there[change.label] += change.nbytes
+        return {label for label, nbytes in there.items() if label and (nbytes or last is None)}
 
     @cached_property
     def opened(self):
@@ -132,7 +141,7 @@ class Names:
             letter = letter[0]
             kind = {"F": "forward", "W": "weights"}.get(letter, "backward")
             return kind, f"{stage}{letter}{microbatch}" if self.several_stages else f"{letter}{microbatch}"
-        return during or "compute", name
+        return during or self.nameless, name
 
     def of_transfer(self, event):
         if event.name == "message":

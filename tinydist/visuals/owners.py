@@ -33,7 +33,7 @@ def owners(run, moment=None, purposes=None, labels=None, ranks=None):
     purpose (None: parameters) at each of these, with arrows for what moves between them. ``labels``: of the ledger, for
     the columns (None: the layers).
     """
-    scene = Scene("owners", run.trace, ranks, 0.0)
+    scene = Scene("owners", run.trace, ranks)
     cells = Cells(run.trace, scene.ranks, labels_of(scene, (purposes or MODEL_STATES)[0], labels))
     states = States(scene, scene.ranks[0], purposes or MODEL_STATES)
     if isinstance(moment, list):

@@ -22,8 +22,7 @@ class Rows:
     def __init__(self, rows, marks=None, lanes=True, looks=LOOKS):
         self.rows, self.marks, self.looks = rows, marks or {}, looks
         self.lanes = [row.lanes if lanes else [] for row in rows]
-        most = max(map(len, self.lanes))
-        self.under = LANE * min(most, LANES)
+        self.under = LANE * min(max(map(len, self.lanes)), LANES)
         tall = len(rows) * (COMPUTE + self.under + BETWEEN)
         self.scale = min(1.0, TALLEST / tall)
         self.height = self.scale * tall + BRACKET * len(self.marks)

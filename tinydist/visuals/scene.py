@@ -35,7 +35,7 @@ class Scene:
         if not self.ranks or not all(whole(rank) and rank in self.everyone for rank in self.ranks):
             raise ValueError(f"{operation}: ranks must be some of 0 to {self.everyone[-1]}, got {self.ranks}")
         self.row = cache(lambda rank: Row(trace, self.names, rank, 0.0, trace.seconds))  # from start to end
-        self.since = self._first_forward() if since is None else min(self.times(since))
+        self.since = self.names.first_forward or 0.0 if since is None else min(self.times(since))
         self.until = trace.seconds if until is None else max(self.times(until, at_end=True))
         if not self.since < self.until:
             times = f"{seconds_text(self.since)} to {seconds_text(self.until)}"
@@ -46,10 +46,6 @@ class Scene:
     @property
     def seconds(self):
         return self.until - self.since
-
-    def _first_forward(self):
-        """What was before is initialization."""
-        return min((event.start for event in self.trace.events if event.during == "forward"), default=0.0)
 
     def times(self, moment, at_end=False):
         """Of this moment on each rank that has it. ``at_end``: that of a block is its end."""

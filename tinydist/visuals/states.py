@@ -38,16 +38,14 @@ class States:
             yield self.scene.since, -1, dict(held)
 
     def _between_passes(self):
-        """From the last backward to the optimizer's step, what training keeps; of other programs all states."""
+        """From the last backward to the optimizer's step, what training keeps; of other programs all but the end."""
         operators = [event for event in self.scene.trace.of(self.rank, "compute") if event.end <= self.scene.until]
         backward = max((each.place for each in operators if each.during == "backward"), default=-1)
-        if backward < 0:
-            return self.states
-        step = min(
-            (each.place for each in operators if each.during == "optimizer" and each.place > backward), default=0
-        )
+        steps = [each.place for each in operators if each.during == "optimizer" and each.place > backward]
+        if not steps:
+            return [state for state in self.states if state[0] < self.scene.until] or self.states
         before = [state for state in self.states if state[1] <= backward][-1:]
-        return before + [state for state in self.states if backward < state[1] < step]
+        return before + [state for state in self.states if backward < state[1] < min(steps)]
 
     def block(self, name):
         """The block of this name in the row of this rank, if it is there. (name, k): the k-th."""
