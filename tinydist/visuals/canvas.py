@@ -11,14 +11,16 @@ def mine(run):
 from functools import wraps
 
 import matplotlib.pyplot as plt
+from matplotlib.collections import PolyCollection
+from matplotlib.font_manager import FontProperties
 
 from ..rules import finite, stated
 from .page import Picture
-from .palette import ink_on
+from .palette import PAPER, ink_on
 from .style import SMALL, WIDTH, style
 from .words import unit_for
 
-MARGIN = 3  # points around a text in a box, both sides together
+MARGIN = 2  # points around a text in a box, both sides together
 
 
 named_number = stated(
@@ -40,37 +42,46 @@ def picture(draw):
             figure = draw(*args, **options)
             figure.draw_without_rendering()  # places everything, once: a second time differs by a hair
             figure.set_layout_engine("none")
-            remove_what_does_not_fit(figure.boxed)
+            write_what_fits(figure)
         return figure
 
     return draw_in_style
 
 
+def blocks(axes, boxes, faces, edge=PAPER):
+    """Draw many boxes, (left, bottom, width, height), each of its color."""
+    corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes]
+    return axes.add_collection(PolyCollection(corners, facecolors=faces, edgecolors=edge, linewidths=0.5, zorder=2))
+
+
 def inside(axes, box, text, fill, together=None, **look):
     """Write ``text`` into the middle of ``box``, (left, bottom, width, height) of color ``fill``, if there is room.
 
-    together:  texts of one name are written all, or none.
+    text:      or several, of which the first is written that has room.
+    together:  texts of one name are written all, each the same of its several, or none.
     """
+    choices = [text] if isinstance(text, str | int) else text
+    look = {"color": ink_on(fill), "fontsize": SMALL} | look
+    axes.figure.boxed[together or box].append((axes, box, [str(each) for each in choices], look))
+
+
+def write_what_fits(figure):
+    renderer = figure.canvas.get_renderer()
+    for texts in figure.boxed.values():
+        most = min(len(choices) for _, _, choices, _ in texts)
+        numbers = (n for n in range(most) if all(fits(renderer, axes, box, c[n], look) for axes, box, c, look in texts))
+        number = next(numbers, None)
+        for axes, (left, bottom, width, height), choices, look in texts if number is not None else ():
+            place = {"ha": "center", "va": "center_baseline", "zorder": 5}
+            axes.text(left + width / 2, bottom + height / 2, choices[number], **place | look)
+
+
+def fits(renderer, axes, box, text, look):
     left, bottom, width, height = box
-    place = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": ink_on(fill), "zorder": 5}
-    written = axes.text(left + width / 2, bottom + height / 2, str(text), **place | look)
-    written.set_in_layout(False)
-    axes.figure.boxed.append((written, box, together or written))
-    return written
-
-
-def remove_what_does_not_fit(boxed):
-    too_wide = {together for text, box, together in boxed if not fits(text, box)}
-    for text, _, together in boxed:
-        if together in too_wide:
-            text.remove()
-
-
-def fits(text, box):
-    left, bottom, width, height = box
-    (x0, y0), (x1, y1) = text.axes.transData.transform([(left, bottom), (left + width, bottom + height)])
-    extent, margin = text.get_window_extent(), MARGIN * text.figure.dpi / 72
-    return extent.width + margin <= abs(x1 - x0) and extent.height <= abs(y1 - y0)
+    (x0, y0), (x1, y1) = axes.transData.transform([(left, bottom), (left + width, bottom + height)])
+    font = FontProperties(size=look["fontsize"], weight=look.get("fontweight", "normal"))
+    wide, high, _ = renderer.get_text_width_height_descent(text, font, ismath=False) if text else (0, 0, 0)
+    return wide + renderer.points_to_pixels(MARGIN) <= abs(x1 - x0) and high <= abs(y1 - y0)
 
 
 def measure(axis, most, units, name):

@@ -1,6 +1,6 @@
 """Who holds what, moment after moment, above what one rank does and the bytes that it holds, on one axis of time.
 
-    F1  F2  ... B1     ranks x layers while these blocks end, in the colors of the owners (cells.py)
+    F1  F2  ... B1     ranks x layers while these blocks end, in the colors of the owners (holdings.py)
      |   |       |
     ▇▇  ▇▇      ▇▇     what a rank computes, and sends
     ▁▃▁▃▁▃ ... ▁▃▁     its bytes: its own parts in its color, all else grey
@@ -12,8 +12,8 @@ from ..launch import Run
 from ..rules import each_of, one_of, takes
 from ..simulator.memory import PURPOSES
 from .canvas import picture
-from .cells import Cells, handles, heads_height, labels_of
-from .frames import HIGH, Frames
+from .film_frames import HIGH, Frames
+from .holdings import Cells, handles, heads_height, labels_of
 from .levels import bytes_axis, draw_levels, mark_peak, room_for
 from .palette import DARK, GREY, LINE, PAPER, RANKS
 from .rows import Rows

@@ -1,4 +1,4 @@
-"""Who holds what, at a moment or at several: ranks x layers, in the colors of the owners (cells.py)."""
+"""Who holds what, at a moment or at several: ranks x layers, in the colors of the owners (holdings.py)."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from ..launch import Run
 from ..rules import each_of, many, one_of, stated, takes
 from ..simulator.memory import PURPOSES
 from .canvas import picture
-from .cells import HEAD, MODEL_STATES, Cells, draw_cells, draw_heads, handles, heads_height, labels_of, moves
+from .holdings import HEAD, MODEL_STATES, Cells, draw_cells, draw_heads, handles, heads_height, labels_of, moves
 from .page import Picture
 from .palette import RANKS, SOFT
 from .scene import Scene, a_moment, is_name, name_of

@@ -14,14 +14,14 @@ colors are those of Okabe and Ito (Color Universal Design, 2008), which color-bl
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
 BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#56B4E9"
-RED, PALE = "#D55E00", "#DCEAF5"
-INK, DARK, SOFT, GREY, LINE, LIGHT, PAPER = "#222222", "#595959", "#707070", "#BBBBBB", "#D8D8D8", "#EEEEEE", "#FFFFFF"
+RED, PALE = "#D55E00", "#C6DDEF"
+INK, DARK, SOFT, GREY, LINE, LIGHT, PAPER = "#181818", "#595959", "#707070", "#BBBBBB", "#D8D8D8", "#EEEEEE", "#FFFFFF"
 
 RANKS = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#444444", YELLOW]
 
 FORWARD = {"facecolor": SKY, "edgecolor": PAPER}
 BACKWARD = {"facecolor": BLUE, "edgecolor": PAPER}
-WEIGHTS = {"facecolor": PALE, "edgecolor": BLUE}
+WEIGHTS = {"facecolor": PALE, "edgecolor": PAPER}
 OPTIMIZER = {"facecolor": GREEN, "edgecolor": PAPER}
 COMPUTE = BACKWARD
 COMMUNICATION = {"facecolor": ORANGE, "edgecolor": PAPER}
@@ -53,6 +53,18 @@ def lightness(color):
     return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
+def luminance(color):
+    """Relative, as the Web Content Accessibility Guidelines define it."""
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    """From 1 to 21; a text needs 4.5."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
 def ink_on(color):
     """The color of a text on it."""
-    return PAPER if lightness(color) < 0.55 else INK
+    return max((PAPER, INK), key=lambda ink: contrast(ink, color))
