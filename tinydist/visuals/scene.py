@@ -9,10 +9,11 @@ A moment is in seconds, or has a name: that of a mark or a region of the program
 
 from functools import cache
 
+from ..launch import Run
 from ..rules import amount, integer, stated, whole
 from .blocks import Row
 from .names import Names
-from .words import seconds_text
+from .words import check_rank, seconds_text
 
 MOST_RANKS = 16  # more rows cannot be told apart
 
@@ -68,6 +69,22 @@ class Scene:
         names = [each.name for each in (*self.trace.marks, *self.trace.regions) if each.rank in self.ranks]
         names += [block.name for row in rows for block in row.compute + row.communication if block.name]
         return ", ".join(map(repr, list(dict.fromkeys(names))[:12])) or "no names in this run"
+
+
+a_run = stated(
+    "a Run, or (run, since)",
+    lambda v: isinstance(v, Run) or (isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], Run) and a_moment(v[1])),
+)
+
+
+def scenes_of(operation, runs, rank, until=None):
+    """Name -> what ``rank`` did in each of several runs."""
+    scenes = {}
+    for name, given in runs.items():
+        run, since = given if isinstance(given, tuple) else (given, None)
+        check_rank(operation, rank, run)
+        scenes[name] = Scene(f"{operation}, {name!r}", run.trace, [rank], since, until)
+    return scenes
 
 
 def since_words(since, seconds):
