@@ -103,6 +103,7 @@ def test_a_part_of_a_run_is_what_happened_in_it(run):
 def test_a_region_is_a_part_of_a_run_and_so_are_seconds(run):
     assert run.between(("step", 1)).traffic == run.between(("begin", 1), ("end", 1)).traffic
     assert run.between(0.0, run.seconds).traffic == run.traffic
+    assert [event[:5] for event in run.between(0.0, run.seconds).trace.events] == [e[:5] for e in run.trace.events]
     assert run.between(0.0, 0.0).traffic == [[0, 0], [0, 0]]
 
 
@@ -126,6 +127,13 @@ def test_each_rank_takes_part_with_what_it_did_between_its_own_moments():
     assert part.seconds == pytest.approx(run.trace.time("end", 1) - run.trace.time("begin", 0))
     assert part.traffic == [[0, 4000], [0, 0]]
     assert run.between("end", run.seconds).traffic == [[0, 0], [0, 0]]  # it was issued before
+
+
+def test_ranks_that_are_not_run_take_part_in_the_transfers_of_the_others():
+    one, all_ranks = (tinydist.launch(steps, 4, fake=True, only=only).between(("step", 1)) for only in ([0], None))
+    assert one.traffic == all_ranks.traffic and one.seconds == all_ranks.seconds
+    assert one.memory[0].peak == all_ranks.memory[0].peak and one.memory[1].peak == 0
+    assert one.trace.owners(0.0) == all_ranks.trace.owners(0.0)
 
 
 def test_a_part_of_a_run_on_another_cluster_is_that_part(run):
