@@ -45,6 +45,8 @@ def film(run, purpose="parameters", moments=None, rank=0, labels=None, since=Non
     ranks = [each for each, held in enumerate(run.memory) if held.changes]
     cells = Cells(run.trace, ranks, labels_of(scene, purpose, labels))
     states = States(scene, rank, ("own", "other"), owned(cells, rank, purpose))
+    if not total(states.peak):
+        raise ValueError(f"film: rank {rank} held no {purpose}, or was not run")
     levels = levels_of(states)
     print(summary(scene, purpose, levels))
     return draw(scene, cells, states, levels, purpose, moments)
