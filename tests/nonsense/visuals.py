@@ -57,7 +57,9 @@ CALLS = {
     ),
     "film": drawn(
         visuals.film,
-        lambda: dict(run=run(), purpose="activations", moments=["AR"], rank=0, labels=["x"], since=0.0, until=run().seconds),
+        lambda: dict(
+            run=run(), purpose="activations", moments=["AR"], rank=0, labels=["x"], since=0.0, until=run().seconds
+        ),
     ),
     "owners": drawn(
         visuals.owners, lambda: dict(run=run(), moment=0.0, purposes=["other"], labels=["x"], ranks=[0, 1])

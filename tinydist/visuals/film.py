@@ -14,17 +14,16 @@ from ..simulator.memory import PURPOSES
 from .canvas import picture
 from .film_frames import HIGH, Frames
 from .holdings import Cells, handles, heads_height, labels_of
-from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for
+from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for, told
 from .palette import DARK, GREY, LINE, PAPER, RANKS
 from .rows import Rows
 from .scene import Scene, a_moment, is_name
 from .states import States, total
 from .strips import LOOKS, Sheet, draw_legend, legend_height
 from .style import WIDTH
-from .words import bytes_text, check_rank, seconds_text
+from .words import check_rank, seconds_text
 
 TITLE, STEM, AREA, LEFT = 0.24, 0.28, 1.35, 0.85  # inches
-WHERE = {"at rest": "at rest", "peak": "at the peak"}
 GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in LOOKS} | {  # colors are the owners'
     "communication": {"facecolor": LINE, "edgecolor": PAPER},
     "waiting": {"facecolor": PAPER, "edgecolor": LINE},
@@ -82,8 +81,7 @@ def owned(cells, rank, purpose):
 
 
 def summary(scene, purpose, levels):
-    told = ", ".join(f"{bytes_text(nbytes)} {WHERE[level]}" for level, nbytes in levels.items())
-    return f"rank {scene.ranks[0]}, {purpose}: {told}, in {seconds_text(scene.seconds)}"
+    return f"rank {scene.ranks[0]}, {purpose}: {told(levels)}, in {seconds_text(scene.seconds)}"
 
 
 def alt(scene, purpose, levels):

@@ -26,8 +26,8 @@ def labels_of(scene, purpose, labels=None):
     if labels is not None:
         return {label: label for label in labels}
     names = scene.names
-    if purpose in MODEL_STATES and names.weighty:
-        return {part: name for part, name in names.called.items() if part in names.weighty}
+    if purpose in MODEL_STATES and names.holding:
+        return {part: name for part, name in names.called.items() if part in names.holding}
     changes = [change for held in scene.trace.memory for change in held.changes]
     return {label: label for label in sorted({each.label for each in changes if each.purpose == purpose}) if label}
 
