@@ -13,11 +13,11 @@ from ..rules import each_of, one_of, takes
 from ..simulator.memory import PURPOSES
 from .canvas import picture
 from .film_frames import HIGH, Frames
-from .holdings import Cells, handles, heads_height, labels_of
+from .holdings import Cells, handles, heads_height, labels_of, that_ran
 from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for, told
 from .palette import DARK, GREY, LINE, PAPER, RANKS
 from .rows import Rows
-from .scene import Scene, a_moment, is_name
+from .scene import MOST_RANKS, Scene, a_moment, is_name
 from .states import States, total
 from .strips import LOOKS, Sheet, draw_legend, legend_height
 from .style import WIDTH
@@ -41,8 +41,7 @@ def film(run, purpose="parameters", moments=None, rank=0, labels=None, since=Non
     """
     check_rank("film", rank, run)
     scene = Scene("film", run.trace, [rank], since, until)
-    ranks = [each for each, held in enumerate(run.memory) if held.changes]
-    cells = Cells(run.trace, ranks, labels_of(scene, purpose, labels))
+    cells = Cells(run.trace, that_ran(run.trace)[:MOST_RANKS], labels_of(scene, purpose, labels))
     states = States(scene, rank, ("own", "other"), owned(cells, rank, purpose))
     if not total(states.peak):
         raise ValueError(f"film: rank {rank} held no {purpose}, or was not run")
