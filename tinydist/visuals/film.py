@@ -1,11 +1,11 @@
 """Who holds what, moment after moment, above what one rank does and the bytes that it holds, on one axis of time.
 
-    F1  F2  ... B1     ranks x layers while these blocks end, in the colors of the owners (holdings.py)
+    F1  F2  ... B1     ranks x layers during these blocks, in the colors of the owners (holdings.py)
      |   |       |
     ▇▇  ▇▇      ▇▇     what a rank computes, and sends
     ▁▃▁▃▁▃ ... ▁▃▁     its bytes: its own parts in its color, all else grey
 
-A frame shows what is held while the last operator of its block runs.
+A frame shows the moment of its block at which the rank holds most.
 """
 
 from ..launch import Run
