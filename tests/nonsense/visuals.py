@@ -11,6 +11,7 @@ from nonsense.calls import Call
 
 import tinydist
 from tinydist import visuals
+from tinydist.hardware import DEVICES
 from tinydist.pipeline_parallel import analyze, make_schedule
 from tinydist.visuals.palette import MEMORY
 
@@ -57,10 +58,16 @@ CALLS = {
     "matrices": drawn(visuals.matrices, lambda: dict(tables={"a": [[0, 1], [1, 0]]}, rows="query", columns="key")),
     "memories": drawn(visuals.memories, lambda: dict(runs={"a": run()}, rank=0, purposes=list(MEMORY))),
     "memory": drawn(visuals.memory, lambda: dict(run=run(), rank=1, lines={"limit": 300})),
+    "roofline": drawn(
+        visuals.roofline, lambda: dict(device=DEVICES["H100"], intensities={"add": 0.2}, dtype="bfloat16")
+    ),
     "schedule": drawn(visuals.schedule, lambda: dict(analysis=analysis())),
     "schedules": drawn(visuals.schedules, lambda: dict(analyses={"a": analysis()})),
     "timeline": drawn(visuals.timeline, lambda: dict(run=run(), ranks=[0], start=0.0, end=run().seconds)),
     "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0)),
     "traffic": drawn(visuals.traffic, lambda: dict(run=run())),
+    "waterfall": drawn(
+        visuals.waterfall, lambda: dict(groups={"a": {"b": 1.0, "c": 2}}, unit="ms", total=("published", 4))
+    ),
 }
 REASONS = {"Explorer": "widgets, which ipywidgets makes of what it is given"}

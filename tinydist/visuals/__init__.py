@@ -11,6 +11,8 @@ filmstrip.py    whose numbers each rank holds, step by step
 matrices.py     tables of numbers: who reads whom, and how much
 bars.py         numbers beside one another
 curves.py       numbers that grow
+waterfall.py    a sum, part by part, and what is missing to it
+roofline.py     which operators wait for memory
 explorer.py     sliders above a picture
 summary.py      what a notebook shows for a run
 palette.py      what each color means; style.py: how every picture looks
@@ -27,11 +29,13 @@ from .matrices import matrices
 from .memories import memories
 from .memory import memory
 from .page import use_style
+from .roofline import roofline
 from .schedule import schedule, schedules
 from .timeline import timeline
 from .timelines import timelines
 from .topology import cluster
 from .traffic import traffic
+from .waterfall import waterfall
 
 __all__ = [
     "Explorer",
@@ -42,10 +46,12 @@ __all__ = [
     "matrices",
     "memories",
     "memory",
+    "roofline",
     "schedule",
     "schedules",
     "timeline",
     "timelines",
     "traffic",
     "use_style",
+    "waterfall",
 ]
