@@ -31,5 +31,5 @@ def test_nothing_is_missing_to_a_total_that_is_reached():
 
 
 def test_parts_are_above_0():
-    with pytest.raises(ValueError, match="waterfall: groups must be a dict, group -> .part: a number above 0."):
+    with pytest.raises(ValueError, match=r"waterfall: groups must be a dict, group -> .part: a number above 0."):
         visuals.waterfall({"a": {"b": -1}}, "ms")
