@@ -7,7 +7,7 @@ memories.py     what it held in several runs
 traffic.py      who sent how many bytes to whom
 topology.py     the cluster, and how busy its links were
 schedule.py     who does which pass of a pipeline, and when
-filmstrip.py    whose numbers each rank holds, step by step
+steps.py        whose numbers each rank holds, step by step; cells.py: what is in a cell; arrows.py: messages
 matrices.py     tables of numbers: who reads whom, and how much
 bars.py         numbers beside one another
 curves.py       numbers that grow
@@ -24,13 +24,13 @@ words.py        seconds and bytes, as they are written
 from .bars import bars
 from .curves import curves
 from .explorer import Explorer
-from .filmstrip import filmstrip
 from .matrices import matrices
 from .memories import memories
 from .memory import memory
 from .page import use_style
 from .roofline import roofline
 from .schedule import schedule, schedules
+from .steps import stepper, steps
 from .timeline import timeline
 from .timelines import timelines
 from .topology import cluster
@@ -42,13 +42,14 @@ __all__ = [
     "bars",
     "cluster",
     "curves",
-    "filmstrip",
     "matrices",
     "memories",
     "memory",
     "roofline",
     "schedule",
     "schedules",
+    "stepper",
+    "steps",
     "timeline",
     "timelines",
     "traffic",

@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -34,7 +35,7 @@ class Picture(Figure):
 
     def __init__(self, *args, alt="", **options):
         super().__init__(*args, **options)
-        self.alt, self.boxed = alt, []
+        self.alt, self.boxed = alt, defaultdict(list)
 
     def draw(self, renderer):
         with style():  # ticks are made only now
