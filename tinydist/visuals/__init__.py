@@ -8,8 +8,8 @@ traffic.py      who sent how many bytes to whom
 topology.py     the cluster, and how busy its links were
 schedule.py     who does which pass of a pipeline, and when
 steps.py        whose numbers each rank holds, step by step; cells.py: what is in a cell; arrows.py: messages
-matrices.py     tables of numbers: who reads whom, and how much
-bars.py         numbers beside one another
+matrices.py     matrices of numbers: who reads whom, and how much
+bars.py         numbers beside one another; table.py: a few of them
 curves.py       numbers that grow
 waterfall.py    a sum, part by part, and what is missing to it
 roofline.py     which operators wait for memory
@@ -31,6 +31,7 @@ from .page import use_style
 from .roofline import roofline
 from .schedule import schedule, schedules
 from .steps import stepper, steps
+from .table import table
 from .timeline import timeline
 from .timelines import timelines
 from .topology import cluster
@@ -50,6 +51,7 @@ __all__ = [
     "schedules",
     "stepper",
     "steps",
+    "table",
     "timeline",
     "timelines",
     "traffic",

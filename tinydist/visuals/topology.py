@@ -163,7 +163,9 @@ class Drawing:
     def number(self, place, load, align, **look):
         busiest = load >= self.busy
         look |= {"color": RED if busiest else INK, "fontweight": "bold" if busiest else "normal", "zorder": 4}
-        self.axes.text(*place, f"{100 * load:.0f}" if load >= 0.005 else "<1", ha=align, va="center", fontsize=SMALL, **look)
+        self.axes.text(
+            *place, f"{100 * load:.0f}" if load >= 0.005 else "<1", ha=align, va="center", fontsize=SMALL, **look
+        )
 
     def color(self, load):
         return GREY if not load else RED if load >= self.busy else ORANGE
