@@ -63,6 +63,11 @@ CALLS = {
     "costs.kernel_seconds": Call(
         costs.kernel_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
     ),
+    "Cluster.at": Call(CLUSTER.at, lambda: dict(matmul=0.8, memory=0.9, wire=0.7)),
+    "Device.at": Call(DEVICE.at, lambda: dict(matmul=0.8, memory=0.9)),
+    "nccl.Communicator.choice": Call(hardware.nccl.A100_NODE.choice, lambda: dict(nbytes=1000)),
+    "nccl.a100_pod": Call(hardware.nccl.a100_pod, lambda: dict(nodes=2)),
+    "published.find_run": Call(hardware.published.find_run, lambda: dict(name="LLaMA 65B")),
     "costs.message_seconds": Call(costs.message_seconds, lambda: dict(nbytes=1000, link=LINK)),
     **{
         f"costs.{name}": collective(name)
@@ -96,4 +101,6 @@ CALLS = {
 STEPS = "what the formulas are made of"
 REASONS = {f"costs.{name}": STEPS for name in ("seconds", "partners")}
 REASONS |= {f"costs.{name}_steps": STEPS for name in ("ring", "tree", "star", "halving_doubling", "recursive_doubling")}
+REASONS |= {f"nccl.{name}": "its method is called" for name in ("Communicator", "Choice")}
+REASONS |= {"nccl.by_protocol": "the data's own", "published.TrainingRun": "data", "published.LayerTime": "data"}
 REASONS |= {"Resource": "only made by a cluster", "CLUSTERS": "data", "DEVICES": "data", "LINKS": "data"}
