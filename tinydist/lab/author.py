@@ -7,7 +7,7 @@ from .results import Values
 from .sent import Bytes, Collectives, Messages, Own, Received, Waits
 from .sums import contributions, unchanged
 from .sums import misplaced as another_part
-from .target import Target
+from .target import Malformed, Target
 from .worlds import Case, alone
 
 of_sums = (unchanged, another_part, contributions)
@@ -17,6 +17,7 @@ __all__ = [
     "Case",
     "Collectives",
     "Flops",
+    "Malformed",
     "Memory",
     "Messages",
     "Own",

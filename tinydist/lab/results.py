@@ -18,13 +18,14 @@ ATOL = 1e-5
 
 class Values(Target):
     """``names``: of the things that a tuple holds. ``scratch``: the answer may overwrite its arguments.
-    ``explain``: functions that look at a whole wrong result, and give the reason if they know it (sums.py)."""
+    ``explain``: functions that look at a whole wrong result, and give the reason if they know it (sums.py).
+    ``tell``: are right numbers told? Not those that the task is to predict."""
 
     name, decides = "values", True
 
-    def __init__(self, holds, names=(), scratch=False, explain=()):
+    def __init__(self, holds, names=(), scratch=False, explain=(), tell=True):
         super().__init__(holds)
-        self.names, self.scratch, self.explain = names, scratch, explain
+        self.names, self.scratch, self.explain, self.tell = names, scratch, explain, tell
         self.in_place = None  # does the reference write into its arguments? It is known when it has run
 
     def judge(self, exercise, trial, right):
@@ -36,7 +37,8 @@ class Values(Target):
             same_form(words_of(trial, rank, path), mine[rank, path], want)
         wrong = [place for place in its if not close(mine[place], its[place], trial.case.rtol)]
         if wrong:
-            raise Wrong(difference(trial, wrong[0], mine[wrong[0]], its[wrong[0]]))
+            told = difference(trial, wrong[0], mine[wrong[0]], its[wrong[0]])
+            raise Wrong(told if self.tell else told.partition(", where ")[0] + ", and that is not right")
         if not self.scratch and not self.in_place:
             untouched(trial, list(inspect.signature(exercise.reference).parameters))
 
