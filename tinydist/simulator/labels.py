@@ -4,6 +4,7 @@ A parameter's memory has the parameter's name, and so have its gradients and its
 parameter has the name of the module that made it. A program says what it knows better: ``label(tensor, "layer 1")``.
 """
 
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,9 @@ class Piece(NamedTuple):
     end: int
     label: object  # a str, or a Part of which the name is not known yet
     shard: int | None = None  # the rank whose part of the whole it is
+
+
+BEGIN = attrgetter("begin")
 
 
 class Holding:
@@ -33,14 +37,21 @@ class Holding:
         return any([piece.begin < end and begin < piece.end for piece in self.pieces])
 
     def add(self, piece):
-        self.pieces = tuple(sorted((*self.pieces, piece), key=lambda piece: piece.begin))
+        self.pieces = (*self.pieces, piece)
+        if len(self.pieces) > 1:
+            self.pieces = tuple(sorted(self.pieces, key=BEGIN))
 
     def replaced(self, new):
         """The pieces, with a new one over what was there."""
         kept = []
         for piece in self.pieces:
             kept += [piece._replace(end=min(piece.end, new.begin)), piece._replace(begin=max(piece.begin, new.end))]
-        return tuple(sorted([new, *[piece for piece in kept if piece.begin < piece.end]], key=lambda p: p.begin))
+        return tuple(sorted([new, *[piece for piece in kept if piece.begin < piece.end]], key=BEGIN))
+
+    def within(self, begin, end):
+        """The pieces between the two, counted from the first."""
+        cut = [(max(piece.begin, begin) - begin, min(piece.end, end) - begin, piece) for piece in self.pieces]
+        return [piece._replace(begin=low, end=high) for low, high, piece in cut if low < high]
 
     def labels(self, begin, end):
         """Of the bytes between the two: (bytes, label, shard), in order."""

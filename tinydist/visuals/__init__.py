@@ -1,9 +1,13 @@
 """Pictures of a run. Each is drawn from the trace, returned as a figure, and said in one printed line.
 
-timeline.py     who computed, communicated and waited, and when
+timeline.py     who computed, communicated and waited, and when: blocks with their names
 timelines.py    what one rank did in several runs
-memory.py       what a rank held, by purpose
+memory.py       what a rank held, by purpose, also under a timeline
 memories.py     what it held in several runs
+owners.py       who holds what of each layer; film.py: moment after moment, in film_frames.py
+names.py        what blocks are called: F1, AR2; blocks.py: of what a rank did; scene.py: from where to where
+rows.py         blocks as they are drawn; strips.py: on an axis of time; levels.py: on one of bytes
+holdings.py     ranks x layers in the owners' colors; states.py: what a rank held over time
 traffic.py      who sent how many bytes to whom
 topology.py     the cluster, and how busy its links were
 schedule.py     who does which pass of a pipeline, and when
@@ -24,9 +28,11 @@ words.py        seconds and bytes, as they are written
 from .bars import bars
 from .curves import curves
 from .explorer import Explorer
+from .film import film
 from .matrices import matrices
 from .memories import memories
-from .memory import memory
+from .memory import memory, timeline_over_memory
+from .owners import owners
 from .page import use_style
 from .roofline import roofline
 from .schedule import schedule, schedules
@@ -43,9 +49,11 @@ __all__ = [
     "bars",
     "cluster",
     "curves",
+    "film",
     "matrices",
     "memories",
     "memory",
+    "owners",
     "roofline",
     "schedule",
     "schedules",
@@ -53,6 +61,7 @@ __all__ = [
     "steps",
     "table",
     "timeline",
+    "timeline_over_memory",
     "timelines",
     "traffic",
     "use_style",

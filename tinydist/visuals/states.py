@@ -1,0 +1,86 @@
+"""What one rank held from one moment to another: its states over time, at rest and at the peak."""
+
+from itertools import groupby
+from operator import attrgetter
+
+from ..simulator.memory import PURPOSES
+
+MOMENTS = 500  # more cannot be told apart
+
+
+class States:
+    """Of ``rank``, while ``scene`` lasts: {kind: bytes}. Changes of other kinds do not count."""
+
+    def __init__(self, scene, rank, kinds=PURPOSES, kind_of=attrgetter("purpose")):
+        self.scene, self.rank, self.kinds, self.kind_of = scene, rank, kinds, kind_of
+        self.states = list(self._states())  # (seconds, place in the rank's record, {kind: bytes})
+        self.peak_time, self.peak = self.fullest(scene.since, scene.until)
+        self.rest_time, _, self.rest = min(self._between_passes(), key=lambda each: total(each[2]))
+
+    def _states(self):
+        """The one that it begins with, and those after the changes of each place."""
+        held, begun = dict.fromkeys(self.kinds, 0), False
+        for _, together in groupby(self.scene.trace.memory[self.rank].changes, attrgetter("place")):
+            changes = list(together)
+            seconds, place = changes[0].seconds, changes[0].place
+            if seconds > self.scene.since and not begun:
+                yield self.scene.since, -1, dict(held)
+                begun = True
+            if seconds > self.scene.until:
+                return
+            for change in changes:
+                kind = self.kind_of(change)
+                if kind in held:
+                    held[kind] += change.nbytes
+            if begun:
+                yield seconds, place, dict(held)
+        if not begun:
+            yield self.scene.since, -1, dict(held)
+
+    def _between_passes(self):
+        """From the last backward to the optimizer's step, what training keeps; of other programs all but the end."""
+        operators = [event for event in self.scene.trace.of(self.rank, "compute") if event.end <= self.scene.until]
+        backward = max((each.place for each in operators if each.during == "backward"), default=-1)
+        steps = [each.place for each in operators if each.during == "optimizer" and each.place > backward]
+        if not steps:
+            return [state for state in self.states if state[0] < self.scene.until] or self.states
+        before = [state for state in self.states if state[1] <= backward][-1:]
+        return before + [state for state in self.states if backward < state[1] < min(steps)]
+
+    def block(self, name):
+        """The block of this name in the row of this rank, if it is there. (name, k): the k-th."""
+        name, which = name if isinstance(name, tuple) else (name, 0)
+        row = next(row for row in self.scene.rows if row.rank == self.rank)
+        return next(iter(row.named(name)[which:]), None)
+
+    def moment(self, name):
+        """Seconds of a mark; of a block, the time at which most is held."""
+        block = self.block(name)
+        return self.fullest(block.start, block.end)[0] if block else min(self.scene.times(name))
+
+    def fullest(self, start, end):
+        """(seconds, state) in the middle of the first time between the two at which most is held, and lasts."""
+        found, following = [], [seconds for seconds, _, _ in self.states[1:]] + [self.scene.until]
+        for (seconds, _, state), until in zip(self.states, following):
+            low, high = max(seconds, start), min(until, end)
+            if low < high:
+                found.append(((low + high) / 2, state))
+        return max(found, key=lambda each: total(each[1]), default=(start, self.states[-1][2]))
+
+    def curve(self):
+        """Times from 0 and states, as a picture can show them: of each moment the fullest, and the one it ends with."""
+        times, states, moment, width = [], [], None, self.scene.seconds / MOMENTS
+        for seconds, _, state in self.states:
+            time = seconds - self.scene.since
+            if time // width != moment:
+                moment = time // width
+                times += [max(time, *times[-1:], 0.0), time]
+                states += [state, state]
+            if total(state) > total(states[-2]):
+                states[-2] = state
+            times[-1], states[-1] = times[-2] + width, state
+        return [*times, max(self.scene.seconds, times[-1])], [*states, states[-1]]
+
+
+def total(state):
+    return sum(state.values())
