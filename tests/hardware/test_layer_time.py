@@ -16,7 +16,7 @@ NODE, LAYER = MODEL["NODE"], MODEL["LAYER"]
 def test_each_factor_comes_nearer_to_what_was_published():
     seconds = [seconds for _, seconds in MODEL["path"]()]
     assert all(a < b for a, b in pairwise([*seconds, LAYER.forward]))
-    assert seconds[0] < 0.65 * LAYER.forward and seconds[-1] > 0.84 * LAYER.forward
+    assert seconds[0] < 0.65 * LAYER.forward and seconds[-1] > 0.86 * LAYER.forward
 
 
 def test_products_have_the_flops_of_the_formula():

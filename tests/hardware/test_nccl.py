@@ -1,6 +1,7 @@
 """NCCL's choice: its own numbers, and what follows from them."""
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_over_many_nodes_trees_go_up_to_large_sizes():
 
 
 def test_without_nvlink_there_is_no_ll128():
-    pcie = A100_NODE._replace(inside="PCIe")
+    pcie = replace(A100_NODE, inside="PCIe")
     assert {pcie.choice(2**power).protocol for power in range(3, 34)} == {"LL", "Simple"}
 
 
@@ -69,6 +70,8 @@ def test_large_all_reduces_take_what_was_measured(size):
     assert A100_NODE.choice(size).seconds == pytest.approx(measured, rel=0.065)
 
 
-def test_one_rank_has_nobody_to_talk_to():
-    with pytest.raises(ValueError, match="a communicator of 1 rank: an all-reduce needs 2"):
-        Communicator(1, 1, 8, 24e9).choice(8)
+@pytest.mark.parametrize("ranks, nodes", [(1, 1), (7, 2), (2, 4)])
+def test_ranks_that_cannot_be(ranks, nodes):
+    message = f"Communicator: an all-reduce needs 2 ranks or more, as many on each node, got {ranks} on {nodes}"
+    with pytest.raises(ValueError, match=message):
+        Communicator(ranks, nodes, 8, 24e9)

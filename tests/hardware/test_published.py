@@ -2,7 +2,8 @@
 
 import pytest
 
-from tinydist.hardware.published import BUS_BANDWIDTHS, LAYERS, RUNS, find_run
+from tinydist.hardware import find_device
+from tinydist.hardware.published import BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS, find_run
 
 # 6 N D / (GPU hours at the peak), in percent, as computed when the sources were read.
 EFFICIENCIES = {
@@ -48,6 +49,11 @@ def test_recomputation_runs_forward_twice():
 def test_a_measured_all_reduce_passes_the_wire_only_if_switches_add():
     assert BUS_BANDWIDTHS["A100"] < 300e9 and BUS_BANDWIDTHS["H200"] < 450e9
     assert BUS_BANDWIDTHS["H200, switches add (SHARP)"] > 450e9
+
+
+def test_a_memory_is_no_faster_than_its_sheet():
+    for name, measured in MEMORY_BANDWIDTHS.items():
+        assert 0.8 * find_device(name).memory_bandwidth < measured < find_device(name).memory_bandwidth
 
 
 def test_an_unknown_run():

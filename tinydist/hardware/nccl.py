@@ -10,15 +10,16 @@
 
 So alpha depends on the size: a tensor of 1 kB goes by LL at 0.6 us a step on NVLink, one of 1 GB by Simple at 3.4 us.
 Not here: the algorithms in which switches add up (NVLS, CollNet), PAT, which is for other collectives, and what NCCL
-finds out by searching the machine: how many channels, and how fast each is.
+finds out by searching the machine: how many channels, how fast each is, what latency the network adds.
 
 Source: NVIDIA/nccl@5067397c (2.30.7), src/graph/tuning.cc: ncclTunerConstantsDefaults, ncclTopoTuneModel and
 ncclTopoGetAlgoTime (read).
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..rules import amount, count, takes
+from ..rules import amount, count, one_of, positive, takes
 
 ALGORITHMS = ("ring", "tree")
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -55,13 +56,15 @@ TREE = {
     "Blackwell": (70 * GB, 42.8 * GB, 24 * GB),
 }
 
-# "Trees are not perfectly sticking to the model for medium sizes": what they get of their bandwidth from 64 bytes, from
-# 128, and so on to 256 MiB.
+# A correction that its authors measured: what a tree gets of its bandwidth at 64 bytes, at 128, and so on to 256 MiB.
 TREE_BY_SIZE = {
     "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
     "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
     "Simple": (0.9,) * 7 + (0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 }
+
+
+one_way = takes(algorithm=one_of(ALGORITHMS), protocol=one_of(PROTOCOLS))
 
 
 class Choice(NamedTuple):
@@ -70,7 +73,16 @@ class Choice(NamedTuple):
     protocol: str
 
 
-class Communicator(NamedTuple):
+@takes(
+    ranks=count,
+    nodes=count,
+    channels=count,
+    channel_bandwidth=positive,
+    generation=one_of(TREE),
+    inside=one_of(("NVLink", "PCIe")),
+)
+@dataclass(frozen=True)
+class Communicator:
     """What NCCL knows of the ranks that all-reduce."""
 
     ranks: int
@@ -80,6 +92,12 @@ class Communicator(NamedTuple):
     generation: str = "Ampere"
     inside: str = "NVLink"
 
+    def __post_init__(self):
+        if self.ranks < 2 or self.ranks % self.nodes:
+            rule = "an all-reduce needs 2 ranks or more, as many on each node"
+            raise ValueError(f"Communicator: {rule}, got {self.ranks} on {self.nodes}")
+
+    @one_way
     def latency(self, algorithm, protocol) -> float:
         """Seconds, of a tensor of no bytes."""
         within = STEP[self.inside][algorithm][protocol]
@@ -92,6 +110,7 @@ class Communicator(NamedTuple):
         within = max(within, POST[protocol]) if self.nodes > 1 else within
         return BASE["ring"][protocol] + (2 * (self.ranks - 1) - crossing) * within + crossing * between
 
+    @one_way
     def bandwidth(self, algorithm, protocol) -> float:
         """Bytes/s of the tensor, when it is large."""
         size = min(self.nodes, 3) - 1
@@ -106,6 +125,7 @@ class Communicator(NamedTuple):
         part = 120 / 128 if size else 7 / 9
         return {"LL": min(wire / 3.8, ll), "LL128": min(part * wire, ll128), "Simple": wire}[protocol] / 2
 
+    @takes(nbytes=amount)
     def seconds(self, nbytes, algorithm, protocol) -> float:
         latency, bandwidth = self.latency(algorithm, protocol), self.bandwidth(algorithm, protocol)
         if algorithm == "tree":
@@ -124,8 +144,6 @@ class Communicator(NamedTuple):
     @takes(nbytes=amount)
     def choice(self, nbytes) -> Choice:
         """The fastest."""
-        if self.ranks < 2:
-            raise ValueError(f"a communicator of {self.ranks} rank: an all-reduce needs 2 to send anything")
         return min(
             Choice(self.seconds(nbytes, algorithm, protocol), algorithm, protocol)
             for algorithm in ALGORITHMS

@@ -1,4 +1,4 @@
-"""What others measured and published: training runs, a layer, all-reduces. Each with its source.
+"""What others measured and published: training runs, a layer, all-reduces, a memory. Each with its source.
 
 Numbers that a prediction is held against, under a name: ``RUNS["LLaMA 65B"].gpu_hours``.
 """
@@ -105,6 +105,10 @@ LAYERS = {
 
 # All-reduces of 16 GiB in a node of 8, bus bandwidth in bytes/s: ml-engineering@744d01e1 network/README.md (read).
 BUS_BANDWIDTHS = {"A100": 234.89e9, "H200": 367.61e9, "H200, switches add (SHARP)": 482.26e9}
+
+# Of A[i] = c B[i], which reads as much as it writes, in bytes/s: te42kyfo/gpu-benches@1c36d509 gpu-stream/a100_80.txt
+# (read).
+MEMORY_BANDWIDTHS = {"A100 80GB": 1732e9}
 
 
 def find_run(name) -> TrainingRun:
