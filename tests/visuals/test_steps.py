@@ -123,6 +123,12 @@ def test_of_several_messages_each_has_its_cell():
     assert sorted(arrivals(after, before, messages)) == [(a, b, a) for a in range(3) for b in range(3) if a != b]
 
 
+def test_a_message_may_change_several_cells():
+    before = [["A1", "A2", "", ""], ["", "", "B3", "B4"], [""] * 4]
+    after = [*before[:2], ["A1", "A2", "B3", "B4"]]
+    assert arrivals(after, before, [(0, 2), (1, 2)]) == [(0, 2, 0), (0, 2, 1), (1, 2, 2), (1, 2, 3)]
+
+
 @st.composite
 def some_arrows(draw):
     ranks = st.integers(0, 7)

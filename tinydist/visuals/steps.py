@@ -5,7 +5,7 @@
     .  B2 .        A1 B2 .        A1 B2 C3
     .  .  C3       .  B2 C3       A1 B2 C3           arrows: what was sent to whom in this step
 
-Each rank has a color. Where numbers are added up, each has its place in a cell too: what is missing is white.
+Each rank has a color, and a cell a stripe for each rank that is in it. A heavy frame is around what is new.
 """
 
 from string import ascii_uppercase as LETTERS
