@@ -27,6 +27,6 @@ import math
 
 from tinydist.lab import check, hint"""
 
-SOLVED = ("tinydist.hardware", "tinydist.launch")
+SOLVED = ("tinydist.hardware",)
 BY_HAND = "here it is arithmetic, and yours"
 A100, H100 = DEVICES["A100 80GB"], DEVICES["H100"]

@@ -160,9 +160,6 @@ def layer_seconds(batch, sequence, width, heads, gpus, shares_tokens, compute, m
     together take as long.
     """
     tokens = batch * sequence
-    maps = batch * heads // gpus
-    head_width = width // heads
-    part = width // gpus
 
     def product(count, m, k, n):
         # ? Seconds of so many products of an m x k and a k x n matrix
@@ -172,6 +169,9 @@ def layer_seconds(batch, sequence, width, heads, gpus, shares_tokens, compute, m
         # .
 
     # ? Products, operators that wait for memory, messages
+    maps = batch * heads // gpus
+    head_width = width // heads
+    part = width // gpus
     products = product(1, tokens, width, 3 * part)
     products += product(maps, sequence, head_width, sequence)
     products += product(maps, sequence, sequence, head_width)
