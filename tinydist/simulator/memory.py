@@ -129,8 +129,8 @@ class Ledger:
         if not holding.has_label_in(piece.begin, piece.end):
             holding.add(piece)
         elif piece not in holding.pieces:  # from now on it is another's
-            address = next(address for address, each in self.alive.items() if each is holding)
-            storage = holding.watched()
+            storage, holding.watched = holding.watched(), None
+            address = storage._cdata
             after = Holding(None, holding.nbytes, holding.purpose, holding.number, len(self.program) + 1, holding.where)
             after.watched, after.pieces = ref(storage, partial(self.gone, address)), holding.replaced(piece)
             self.alive[address] = after
