@@ -5,23 +5,19 @@ from base64 import b64decode
 from io import BytesIO
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 from visuals.some_runs import launched, run_of
 
 from tinydist import visuals
-from tinydist.visuals.page import SHARP, darkened, mimebundle, png, size_of
-from tinydist.visuals.palette import INK, LINE, PAPER, contrast
+from tinydist.visuals.page import SHARP, mimebundle, png, size_of
+from tinydist.visuals.palette import LINE, darkened
 from tinydist.visuals.style import STYLE
 
 PICTURES = [visuals.timeline, visuals.memory, visuals.traffic, visuals.cluster]
 each_picture = pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
-colors = st.tuples(*[st.floats(0, 1)] * 3)
 
 
 def pixels(data):
@@ -107,13 +103,13 @@ def colors_in(path):
     return set(re.findall(r"#[0-9a-f]{6}\b", path.read_text()))
 
 
-def test_a_dark_file_has_no_white_and_as_many_colors(tmp_path):
+def test_a_dark_file_has_as_many_colors_on_dark_paper(tmp_path):
     figure = visuals.cluster(run_of("star"))
     figure.save(tmp_path / "light.svg")
     figure.save(tmp_path / "dark.svg", dark=True)
     figure.save(tmp_path / "dark.png", dark=True)
     light, dark = colors_in(tmp_path / "light.svg"), colors_in(tmp_path / "dark.svg")
-    assert len(light) == len(dark) and "#ffffff" in light and "#ffffff" not in dark
+    assert dark == {to_hex(darkened(to_rgb(color))) for color in light} != light
     assert max(pixels((tmp_path / "dark.png").read_bytes()).getpixel((0, 0))) < 40
 
 
@@ -127,15 +123,3 @@ def test_every_color_of_a_picture_is_turned_in_a_dark_file(draw, tmp_path):
 def test_other_files_are_refused():
     with pytest.raises(ValueError, match=r"save: path must be the name of an \.svg or \.png, got 'a\.pdf'"):
         visuals.cluster(run_of("star")).save("a.pdf")
-
-
-@given(colors)
-def test_light_and_dark_are_exchanged_and_hues_stay(color):
-    color, dark = np.array(color), darkened(color)
-    assert ((dark >= 0) & (dark <= 1)).all()
-    assert (dark.argmax() == color.argmax()) or np.isclose(color.max(), color[dark.argmax()])
-    np.testing.assert_allclose(np.ptp(dark), 0.86 * np.ptp(color), atol=1e-12)
-
-
-def test_text_can_be_read_on_a_dark_slide():
-    assert contrast(darkened(to_rgb(INK)), darkened(to_rgb(PAPER))) > 10

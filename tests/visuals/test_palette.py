@@ -3,11 +3,25 @@
 from itertools import combinations
 
 import pytest
-from matplotlib.colors import to_rgb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex, to_rgb
 
 from tinydist.simulator.memory import PURPOSES
 from tinydist.visuals import palette
-from tinydist.visuals.palette import INK, MEMORY, PAPER, RANKS, SOFT, contrast, ink_on, lightness, tint
+from tinydist.visuals.palette import (
+    INK,
+    MEMORY,
+    PAPER,
+    RANKS,
+    SOFT,
+    contrast,
+    darkened,
+    ink_on,
+    lightness,
+    luminance,
+    tint,
+)
 
 LEGIBLE = 4.5  # Web Content Accessibility Guidelines, 1.4.3
 LOOKS = [look for look in vars(palette).values() if isinstance(look, dict) and "facecolor" in look]
@@ -46,3 +60,23 @@ def without_green(color):
     red, green, blue = (part**2.2 for part in color)
     yellow = 0.29275 * red + 0.70725 * green
     return yellow ** (1 / 2.2), max(0.0, -0.02234 * red + 0.02234 * green + blue) ** (1 / 2.2)
+
+
+@given(*[st.tuples(*[st.floats(0, 1)] * 3)] * 2)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+def test_contrasts_are_the_same_on_a_dark_slide(one, other):
+    """Of what is not lighter than white can be, or darker than black: of colors from INK to PAPER."""
+    one, other = ([max(part, 0.1) for part in color] for color in (one, other))
+    assert contrast(darkened(one), darkened(other)) == pytest.approx(contrast(one, other), rel=1e-3)
+
+
+@given(st.tuples(*[st.floats(0.1, 1)] * 3))
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+def test_hues_are_the_same_on_a_dark_slide(color):
+    assert sorted(range(3), key=color.__getitem__) == sorted(
+        range(3), key=darkened(color).round(9).tolist().__getitem__
+    )
+
+
+def test_paper_becomes_ink():
+    assert to_hex(darkened(to_rgb(PAPER))) == INK and luminance(darkened(to_rgb(INK))) > 0.99
