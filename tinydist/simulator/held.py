@@ -42,10 +42,9 @@ class RankMemory(NamedTuple):
     def over_time(self):
         """(seconds, {purpose: bytes}) after each change."""
         held = dict.fromkeys(PURPOSES, 0)
-        for _, together in groupby(self.changes, attrgetter("place")):
-            for change in together:
-                held[change.purpose] += change.nbytes
-            yield change.seconds, dict(held)
+        for seconds, purpose, nbytes, *_ in self.changes:
+            held[purpose] += nbytes
+            yield seconds, dict(held)
 
     def at(self, moment, by="purpose", purpose=None, label=None):
         """{purpose: bytes}, or by "label" or "shard", of what is held at a moment; of one purpose or label only."""

@@ -26,18 +26,19 @@ BEGIN = attrgetter("begin")
 class Holding:
     """A storage, while it is alive and in the record."""
 
-    __slots__ = ("nbytes", "number", "pieces", "place", "purpose", "watched", "where")
+    __slots__ = ("is_covered", "nbytes", "number", "pieces", "place", "purpose", "watched", "where")
 
     def __init__(self, watched, nbytes, purpose, number, place, where):
         self.watched, self.nbytes, self.purpose = watched, nbytes, purpose
         self.number, self.place = number, place  # among all that there have been, and in the program
-        self.where, self.pieces = where, ()
+        self.where, self.pieces, self.is_covered = where, (), False
 
     def has_label_in(self, begin, end):
         return any([piece.begin < end and begin < piece.end for piece in self.pieces])
 
     def add(self, piece):
         self.pieces = (*self.pieces, piece)
+        self.is_covered = piece.end - piece.begin >= self.nbytes  # by one: nothing can be added
         if len(self.pieces) > 1:
             self.pieces = tuple(sorted(self.pieces, key=BEGIN))
 

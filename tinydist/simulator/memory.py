@@ -79,7 +79,7 @@ class Ledger:
             if holding:
                 if holding.purpose != purpose:
                     self._mark(holding, purpose)
-                if like is not None and not (holding.pieces and holding.has_label_in(*span(part))):
+                if like is not None and not holding.is_covered and not holding.has_label_in(*span(part)):
                     for piece in self.pieces_like(part, like):
                         holding.add(piece)
 
