@@ -30,7 +30,7 @@ def nothing_is_left_open():
 
 
 def timeline_until(end):
-    return visuals.timeline(run_of("star"), end=end * 1e-6)
+    return visuals.timeline(run_of("star"), until=end * 1e-6)
 
 
 def test_a_control_changes_the_image_and_the_line():

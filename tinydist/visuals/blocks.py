@@ -65,7 +65,7 @@ class Row:
     def named(self, name):
         """All blocks of this name, or kind, in the order of time. Pieces of one, with waits between, are a whole."""
         found = [block for block in self.communication + self.waiting if name in (block.name, block.kind)]
-        known = [block for block in self.compute if block.name] or self.compute
+        known = [block for block in self.compute if block.name or block.kind == name]
         for asked, together in groupby(known, lambda block: name in (block.name, block.kind)):
             if asked:
                 first, last = ends(list(together))

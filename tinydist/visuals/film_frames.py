@@ -30,7 +30,7 @@ class Frames:
         self.states, self.cells, self.width = states, cells, width
         times = self._blocks() if moments is None else [self._asked(moment) for moment in moments]
         self.frames = sorted(
-            (Frame(middle - states.scene.since, name, cells.at(time, purpose)) for time, middle, name in times),
+            (Frame(middle - states.scene.since, name, cells.at(moment, purpose)) for moment, middle, name in times),
             key=attrgetter("middle"),
         )
         self.title = max((inches_of(frame.name, HEADING, "bold") for frame in self.frames), default=0.0)
@@ -44,15 +44,15 @@ class Frames:
         self.wide = self.cell * len(cells.names)
 
     def _blocks(self):
-        """(time, middle, name) of each block, of which pieces that follow one another are one."""
+        """(moment, middle, name) of each block, of which pieces that follow one another are one."""
         named = [block for block in self.states.scene.rows[0].compute if block.name]
         for name, pieces in groupby(named, attrgetter("name")):
             first, last = ends(list(pieces))
             yield self.states.fullest(first.start, last.end)[0], (first.start + last.end) / 2, name
 
     def _asked(self, moment):
-        block, time = self.states.block(moment), self.states.moment(moment)
-        return time, (block.start + block.end) / 2 if block else time, name_of(moment)
+        block, (asked, time) = self.states.block(moment), self.states.when(moment)
+        return asked, (block.start + block.end) / 2 if block else time, name_of(moment)
 
     def _leave_out(self, room):
         """Frames that show the same once more, and then each second, third ... until there is room."""

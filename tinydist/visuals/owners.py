@@ -12,7 +12,7 @@ from .canvas import picture
 from .holdings import HEAD, MODEL_STATES, Cells, draw_cells, draw_heads, handles, heads_height, labels_of, moves
 from .page import Picture
 from .palette import RANKS, SOFT
-from .scene import Scene, a_moment, is_name, name_of
+from .scene import Scene, a_moment, name_of
 from .states import States
 from .strips import GAP, RIGHT, TOP, draw_legend, inches_of, legend_height
 from .style import HEADING, SMALL, TEXT, WIDTH
@@ -38,7 +38,7 @@ def owners(run, moment=None, purposes=None, labels=None, ranks=None):
     states = States(scene, scene.ranks[0], purposes or MODEL_STATES)
     if isinstance(moment, list):
         return at_moments(scene, cells, moment, states)
-    when = states.rest_time if moment is None else seconds_of(states, moment)
+    when = states.rest_time if moment is None else states.when(moment)[0]
     grids = {purpose: cells.at(when, purpose) for purpose in states.kinds}
     print(summary(states, when))
     who = f"What each of {ranks_text(len(scene.ranks))} holds"
@@ -51,15 +51,11 @@ def summary(states, when):
     return f"rank {states.rank} holds {parts}"
 
 
-def seconds_of(states, moment):
-    return states.moment(moment) if is_name(moment) else moment
-
-
 def at_moments(scene, cells, moments, states):
     """A panel for each moment, with what arrives from one to the next."""
-    purpose, times = states.kinds[0], [seconds_of(states, each) for each in moments]
-    grids = {name_of(each): cells.at(time, purpose) for each, time in zip(moments, times, strict=True)}
-    arrows = [moves(scene.trace, cells.ranks, *span) for span in pairwise(times)]
+    purpose, whens = states.kinds[0], [states.when(each) for each in moments]
+    grids = {name_of(each): cells.at(asked, purpose) for each, (asked, _) in zip(moments, whens, strict=True)}
+    arrows = [moves(scene.trace, cells.ranks, *span) for span in pairwise(seconds for _, seconds in whens)]
     return draw(cells, grids, f"Who holds which {purpose} at {len(grids)} moments: {', '.join(grids)}.", arrows)
 
 
