@@ -30,6 +30,12 @@ def test_nothing_is_missing_to_a_total_that_is_reached():
     assert list(bars_of(visuals.waterfall(GROUPS, "ms")))[-1] == "measured"
 
 
+def test_seconds_are_scaled(capsys):
+    [axes] = visuals.waterfall({"expected": {"arithmetic": 0.003, "messages": 0.0015}}, "seconds").axes
+    assert axes.get_xlabel() == "ms" and [round(bar.get_width(), 9) for bar in axes.patches] == [3, 1.5, 4.5]
+    assert capsys.readouterr().out == "expected 4.50 ms\n"
+
+
 def test_parts_are_above_0():
     with pytest.raises(ValueError, match=r"waterfall: groups must be a dict, group -> .part: a number above 0."):
         visuals.waterfall({"a": {"b": -1}}, "ms")

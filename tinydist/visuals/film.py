@@ -14,7 +14,7 @@ from ..simulator.memory import PURPOSES
 from .canvas import picture
 from .film_frames import HIGH, Frames
 from .holdings import Cells, handles, heads_height, labels_of
-from .levels import bytes_axis, draw_levels, mark_peak, room_for
+from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for
 from .palette import DARK, GREY, LINE, PAPER, RANKS
 from .rows import Rows
 from .scene import Scene, a_moment, is_name
@@ -24,6 +24,7 @@ from .style import WIDTH
 from .words import bytes_text, check_rank, seconds_text
 
 TITLE, STEM, AREA, LEFT = 0.24, 0.28, 1.35, 0.85  # inches
+WHERE = {"at rest": "at rest", "peak": "at the peak"}
 GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in LOOKS} | {  # colors are the owners'
     "communication": {"facecolor": LINE, "edgecolor": PAPER},
     "waiting": {"facecolor": PAPER, "edgecolor": LINE},
@@ -44,7 +45,9 @@ def film(run, purpose="parameters", moments=None, rank=0, labels=None, since=Non
     ranks = [each for each, held in enumerate(run.memory) if held.changes]
     cells = Cells(run.trace, ranks, labels_of(scene, purpose, labels))
     states = States(scene, rank, ("own", "other"), owned(cells, rank, purpose))
-    levels = {"peak": total(states.peak), "at rest": total(states.rest)}
+    if not total(states.peak):
+        raise ValueError(f"film: rank {rank} held no {purpose}, or was not run")
+    levels = levels_of(states)
     print(summary(scene, purpose, levels))
     return draw(scene, cells, states, levels, purpose, moments)
 
@@ -79,8 +82,8 @@ def owned(cells, rank, purpose):
 
 
 def summary(scene, purpose, levels):
-    peak, rest = (bytes_text(levels[name]) for name in ("peak", "at rest"))
-    return f"rank {scene.ranks[0]}, {purpose}: {rest} at rest, {peak} at the peak, in {seconds_text(scene.seconds)}"
+    told = ", ".join(f"{bytes_text(nbytes)} {WHERE[level]}" for level, nbytes in levels.items())
+    return f"rank {scene.ranks[0]}, {purpose}: {told}, in {seconds_text(scene.seconds)}"
 
 
 def alt(scene, purpose, levels):

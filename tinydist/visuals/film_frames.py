@@ -23,22 +23,24 @@ class Frame(NamedTuple):
 class Frames:
     """``moments``: names of marks or blocks, or None for all blocks, or as many as there is room for.
 
-    A block's frame shows the moment at which most is held.
+    A block's frame shows the moment at which most is held. Where there are too many, those go that show nothing new.
     """
 
     def __init__(self, states, cells, purpose, moments, width):
         self.states, self.cells, self.width = states, cells, width
-        times = self._blocks() if moments is None else [self._asked(moment) for moment in moments]
-        self.frames = sorted(
-            (Frame(middle - states.scene.since, name, cells.at(moment, purpose)) for moment, middle, name in times),
-            key=attrgetter("middle"),
-        )
-        self.title = max((inches_of(frame.name, HEADING, "bold") for frame in self.frames), default=0.0)
-        room = int((width + APART) / (max(self.title, NARROWEST * len(cells.names)) + APART))
-        if moments is None:
-            self._leave_out(room)
-        elif len(self.frames) > room:
-            raise ValueError(f"film: {room} frames fit beside one another, got {len(self.frames)} moments")
+        times = list(self._blocks()) if moments is None else [self._asked(moment) for moment in moments]
+        self.title = max((inches_of(name, HEADING, "bold") for _, _, name in times), default=0.0)
+        room = max(1, int((width + APART) / (max(self.title, NARROWEST * len(cells.names)) + APART)))
+        if moments is not None and len(times) > room:
+            raise ValueError(f"film: {room} frames fit beside one another, got {len(times)} moments")
+        self.frames = [
+            Frame(middle - states.scene.since, name, cells.at(moment, purpose))
+            for moment, middle, name in thinned(times, 2 * room)
+        ]
+        self.frames.sort(key=attrgetter("middle"))
+        if len(self.frames) > room:
+            changed = [after for before, after in pairwise(self.frames) if after.grid != before.grid]
+            self.frames = thinned([self.frames[0], *changed], room)
         share = (width + APART) / max(1, len(self.frames)) - APART
         self.cell = min(WIDEST, max(NARROWEST, share / len(cells.names)))
         self.wide = self.cell * len(cells.names)
@@ -53,13 +55,6 @@ class Frames:
     def _asked(self, moment):
         block, (asked, time) = self.states.block(moment), self.states.when(moment)
         return asked, (block.start + block.end) / 2 if block else time, name_of(moment)
-
-    def _leave_out(self, room):
-        """Frames that show the same once more, and then each second, third ... until there is room."""
-        if len(self.frames) > room:
-            changed = [after for before, after in pairwise(self.frames) if after.grid != before.grid]
-            self.frames = self.frames[:1] + changed
-        self.frames = self.frames[:: max(1, -(-len(self.frames) // max(1, room)))]
 
     def draw(self, sheet, axes, titles, top, stem):
         """With their ``titles`` and their cells' ``top`` at these heights, and a ``stem`` to each block below."""
@@ -84,3 +79,8 @@ class Frames:
             places[number] = min(places[number], last)
             last = places[number] - step
         return places
+
+
+def thinned(values, most):
+    """Each second, third ... of them."""
+    return values[:: max(1, -(-len(values) // most))]

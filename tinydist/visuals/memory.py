@@ -6,7 +6,7 @@ from ..launch import Run
 from ..rules import amount, many, named, takes
 from ..simulator.trace import Trace
 from .canvas import picture
-from .levels import bytes_axis, draw_levels, mark_peak, room_for
+from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for
 from .palette import INK, MEMORY, RED
 from .rows import Rows, handles
 from .scene import Scene, a_moment
@@ -64,8 +64,8 @@ def peak_time(held):
 
 def draw(scene, held, rows, names, lines):
     print(summary(scene, held))
-    levels = {"peak": total(held.peak)} | ({"at rest": total(held.rest)} if total(held.rest) else {}) | lines
-    legend = handles(rows.rows) if rows else []
+    levels = levels_of(held) | lines
+    legend = handles(rows.rows, any(rows.lanes)) if rows else []
     top = legend_height(legend) if rows else NOTHING
     sheet = Sheet(
         alt(scene, held),

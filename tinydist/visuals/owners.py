@@ -42,7 +42,8 @@ def owners(run, moment=None, purposes=None, labels=None, ranks=None):
     grids = {purpose: cells.at(when, purpose) for purpose in states.kinds}
     print(summary(states, when))
     who = f"What each of {ranks_text(len(scene.ranks))} holds"
-    return draw(cells, grids, f"{who} of {', '.join(cells.names)}, by owner: {', '.join(grids)}.")
+    layers = "layers " if all(name.isdigit() for name in cells.names) else ""
+    return draw(cells, grids, f"{who} of {layers}{', '.join(cells.names)}, by owner: {', '.join(grids)}.")
 
 
 def summary(states, when):

@@ -50,10 +50,10 @@ class Rows:
             sheet.bars(axes, lane, place, under / len(lanes) - 0.02, self.looks["communication"], True)
 
 
-def handles(rows):
+def handles(rows, lanes=True):
     """For a legend: the kinds of blocks that there are, with what their letters stand for."""
-    kinds = {block.kind for row in rows for block in row.compute + row.waiting + row.communication}
-    said = {block.name for row in rows for block in row.communication}
-    letters = [long for short, long in IN_WORDS.items() if any(name.startswith(short) for name in said)]
+    sent = [block for row in rows for block in row.communication] if lanes else []
+    kinds = {block.kind for row in rows for block in row.compute + row.waiting} | {block.kind for block in sent}
+    letters = [long for short, long in IN_WORDS.items() if any(block.name.startswith(short) for block in sent)]
     words = WORDS | {"communication": ", ".join(letters) or "communication"}
     return [Patch(label=words.get(kind, kind), **look) for kind, look in LOOKS.items() if kind in kinds]

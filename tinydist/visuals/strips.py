@@ -149,7 +149,7 @@ class Sheet:
             wide, right = inches_of(block.name) + MARGIN, box[0] + box[2]
             if wide <= self.as_inches(box[2]):
                 inside(axes, box, block.name, look["facecolor"])
-            elif beside and self.as_inches(box[2]) > EDGED and wide + MARGIN <= self.as_inches(free - right):
+            elif beside and self.as_inches(box[2]) > EDGED and wide <= self.as_inches(free - right):
                 inside(axes, (right, top, self.as_seconds(wide), height), block.name, PAPER)
 
     def bracket(self, axes, start, end, bottom, words, color=INK):

@@ -3,7 +3,7 @@
 from ..rules import named, positive, stated, takes
 from .canvas import canvas, named_number, picture
 from .palette import DARK, GREY, RED, SERIES
-from .words import number_text
+from .words import SECONDS, number_text, unit_for
 
 HIGH = 0.7  # of a bar, in rows
 
@@ -13,10 +13,13 @@ HIGH = 0.7  # of a bar, in rows
 def waterfall(groups, unit, total=None):
     """Draw ``groups``, name -> {part: number}: their parts one after another, and the sum where each group ends.
 
-    unit:   what the numbers count.
+    unit:   what the numbers count; "seconds" are scaled.
     total:  (name, number): what all of them should come to.
     """
     bars = list(steps(groups, total))
+    if unit == "seconds":
+        size, unit = unit_for(max(end for _, _, end, _ in bars), SECONDS)
+        bars = [(name, start / size, end / size, color) for name, start, end, color in bars]
     sums = [f"{name} {number_text(end)} {unit}" for name, start, end, color in bars if color == DARK]
     print("; ".join(sums))
     figure, axes = canvas(f"A sum of {len(bars) - len(sums)} parts: {', '.join(sums)}.", height=0.5 + 0.25 * len(bars))
