@@ -129,6 +129,11 @@ OTHERS = "(norms + softmax + dropout + gelu + additions)"
             "everything / wire",
         ),
         mistake("The messages are missing: two all-reduces, which nothing hides", " + 2 * all_reduce", ""),
+        mistake(
+            "In seconds, not in milliseconds",
+            "return products + others + 2 * all_reduce",
+            "return 1e3 * (products + others + 2 * all_reduce)",
+        ),
     ],
     hints=[
         "Count in three heaps: products, operators that only wait for memory, messages. Each heap is a sum.",

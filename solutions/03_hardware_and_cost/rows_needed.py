@@ -85,6 +85,7 @@ def seconds_of(rows, k, n, device):
             "2 * k * n - ridge * size * (k + n)",
             "2 * k * n",
         ),
+        mistake("A number has `size` bytes, not always 2", "ridge * size", "ridge * 2"),
         mistake("A product has 2 m k n FLOPs: each multiplication comes with an addition", "2 * k * n -", "k * n -"),
         mistake("The ridge counts FLOPs per byte, and a number has `size` bytes", "ridge * size", "ridge"),
         mistake("Round up: with a row less than needed it is still memory-bound", "math.ceil(", "math.floor("),

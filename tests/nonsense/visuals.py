@@ -58,7 +58,9 @@ CALLS = {
     ),
     "film": drawn(
         visuals.film,
-        lambda: dict(run=run(), purpose="activations", moments=["AR"], rank=0, labels=["x"], since=0.0, until=run().seconds),
+        lambda: dict(
+            run=run(), purpose="activations", moments=["AR"], rank=0, labels=["x"], since=0.0, until=run().seconds
+        ),
     ),
     "roofline": drawn(
         visuals.roofline, lambda: dict(device=DEVICES["H100"], intensities={"add": 0.2}, dtype="bfloat16")

@@ -52,6 +52,12 @@ def rounded(k, n, peak, bandwidth, size):
     return int(1 / left + 1e-9) if left > 1e-15 else 0
 
 
+@wrong("rows_needed", "values", "A number has `size` bytes, not always 2")
+def always_two_bytes(k, n, peak, bandwidth, size):
+    left = bandwidth / peak - 1 / k - 1 / n
+    return math.ceil(1 / left - 1e-9) if left > 1e-15 else 0
+
+
 @wrong("rows_needed", "own work", "here it is arithmetic")
 def by_the_library(k, n, peak, bandwidth, size):
     device = replace(DEVICES["A100 80GB"], peak={"bfloat16": peak}, memory_bandwidth=bandwidth)
@@ -95,6 +101,11 @@ def of(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire
 @wrong("layer_seconds", "values", "An operator takes the longer of its arithmetic and its bytes")
 def one_after_the_other(*arguments):
     return of(*arguments, longer=lambda arithmetic, moved: arithmetic + moved)
+
+
+@wrong("layer_seconds", "values", "In seconds, not in milliseconds")
+def milliseconds(*arguments):
+    return 1e3 * of(*arguments)
 
 
 @wrong("layer_seconds", "values", "A number of a dropout mask has 1 byte")
