@@ -8,6 +8,7 @@ from lab.wrong_answers import (
     collectives,
     data_parallel,
     flash_attention,
+    hardware_and_cost,
     mixed_precision,
     pipeline_parallel,
     zero,
@@ -18,6 +19,7 @@ from tinydist.lab.exercise import Exercise, course, find
 
 WRONG_ANSWERS = [
     *collectives.WRONG_ANSWERS,
+    *hardware_and_cost.WRONG_ANSWERS,
     *mixed_precision.WRONG_ANSWERS,
     *data_parallel.WRONG_ANSWERS,
     *zero.WRONG_ANSWERS,
@@ -44,6 +46,10 @@ class Judged:
 
 class TestCollectives(Judged):
     answers = collectives.WRONG_ANSWERS
+
+
+class TestHardwareAndCost(Judged):
+    answers = hardware_and_cost.WRONG_ANSWERS
 
 
 class TestMixedPrecision(Judged):

@@ -11,6 +11,7 @@ from nonsense.calls import Call
 
 import tinydist
 from tinydist import visuals
+from tinydist.hardware import DEVICES
 from tinydist.pipeline_parallel import analyze, make_schedule
 from tinydist.visuals.palette import MEMORY
 
@@ -61,6 +62,9 @@ CALLS = {
             run=run(), purpose="activations", moments=["AR"], rank=0, labels=["x"], since=0.0, until=run().seconds
         ),
     ),
+    "roofline": drawn(
+        visuals.roofline, lambda: dict(device=DEVICES["H100"], intensities={"add": 0.2}, dtype="bfloat16")
+    ),
     "owners": drawn(
         visuals.owners, lambda: dict(run=run(), moment=0.0, purposes=["other"], labels=["x"], ranks=[0, 1])
     ),
@@ -80,6 +84,9 @@ CALLS = {
     ),
     "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0, until=run().seconds)),
     "traffic": drawn(visuals.traffic, lambda: dict(run=run())),
+    "waterfall": drawn(
+        visuals.waterfall, lambda: dict(groups={"a": {"b": 1.0, "c": 2}}, unit="ms", total=("published", 4))
+    ),
 }
 REASONS = {
     "Explorer": "widgets, which ipywidgets makes of what it is given",

@@ -89,6 +89,17 @@ def test_a_program_that_names_its_passes_is_called_by_these():
     assert computed(tinydist.launch(program, 1)) == ["work 0", "work 1"]
 
 
+def test_regions_name_what_plain_functions_compute():
+    def program():
+        x = torch.ones(64, 64)
+        with tinydist.region("QKV"):
+            x = x @ x
+        with tinydist.region("MLP"):
+            x @ x
+
+    assert computed(tinydist.launch(program, 1, fake=True, backend="simulated")) == ["QKV", "MLP"]
+
+
 def test_one_region_around_everything_hides_no_layer():
     def program():
         net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))

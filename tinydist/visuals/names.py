@@ -102,7 +102,8 @@ class Names:
     @cached_property
     def by_regions(self):
         """Do regions tell more of the ranks than the model's parts? Most of both passes is in them, in two or more."""
-        passes = [event for event in self.trace.events if event.during in PASSES and event.transfer is None]
+        operators = [event for event in self.trace.events if event.transfer is None]
+        passes = [event for event in operators if event.during in PASSES] or operators
         named = [event for event in passes if self.region(event)]
         several = {(event.rank, self.region(event)) for event in named}
         return len(several) > len({rank for rank, _ in several}) and seconds_in(named) > seconds_in(passes) / 2
