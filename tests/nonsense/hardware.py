@@ -70,6 +70,7 @@ CALLS = {
             "tree_reduce",
             "tree_all_reduce",
             "halving_doubling_all_reduce",
+            "recursive_doubling_all_reduce",
             "pairwise_all_to_all",
             "star_gather",
             "star_scatter",
@@ -80,9 +81,15 @@ CALLS = {
     "costs.hierarchical_all_reduce": Call(
         costs.hierarchical_all_reduce, lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK)
     ),
+    "costs.multi_ring_all_reduce": Call(
+        costs.multi_ring_all_reduce, lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK)
+    ),
+    "costs.halving_doubling_over_nodes": Call(
+        costs.halving_doubling_over_nodes,
+        lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK, first="farthest"),
+    ),
 }
 STEPS = "what the formulas are made of"
-REASONS = {
-    f"costs.{name}": STEPS for name in ("seconds", "ring_steps", "tree_steps", "star_steps", "halving_doubling_steps")
-}
+REASONS = {f"costs.{name}": STEPS for name in ("seconds", "partners")}
+REASONS |= {f"costs.{name}_steps": STEPS for name in ("ring", "tree", "star", "halving_doubling", "recursive_doubling")}
 REASONS |= {"Resource": "only made by a cluster", "CLUSTERS": "data", "DEVICES": "data", "LINKS": "data"}

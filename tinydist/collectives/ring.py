@@ -4,7 +4,7 @@
     1 -> 2     2 -> 3     3 -> 0            rank's numbers at each stop, and ends, complete, at rank 0;
                                             parts 1, 2, 3 do the same, one rank further on
 
-Each rank sends n - one part in p-1 messages: (p-1)/p n. No algorithm can send less, and none has more steps.
+Each rank sends n - one part in p-1 messages: (p-1)/p n. No algorithm can send less; a tree takes fewer steps.
 
     reduce_scatter, all_gather    (p-1) (alpha + n/(p beta))
     all_reduce                    2(p-1) (alpha + n/(p beta))
