@@ -8,8 +8,8 @@ traffic.py      who sent how many bytes to whom
 topology.py     the cluster, and how busy its links were
 schedule.py     who does which pass of a pipeline, and when
 steps.py        whose numbers each rank holds, step by step; cells.py: what is in a cell; arrows.py: messages
-matrices.py     tables of numbers: who reads whom, and how much
-bars.py         numbers beside one another
+matrices.py     matrices of numbers: who reads whom, and how much
+bars.py         numbers beside one another; table.py: a few of them
 curves.py       numbers that grow
 explorer.py     sliders above a picture
 summary.py      what a notebook shows for a run
@@ -28,6 +28,7 @@ from .memory import memory
 from .page import use_style
 from .schedule import schedule, schedules
 from .steps import stepper, steps
+from .table import table
 from .timeline import timeline
 from .timelines import timelines
 from .topology import cluster
@@ -45,6 +46,7 @@ __all__ = [
     "schedules",
     "stepper",
     "steps",
+    "table",
     "timeline",
     "timelines",
     "traffic",
