@@ -37,6 +37,7 @@ CALLS = {
             memory=1e9,
             memory_bandwidth=1e9,
             launch_overhead=1e-6,
+            runs_ahead=True,
             best_matmul={"float32": 1e11},
             source="",
         ),
@@ -58,6 +59,9 @@ CALLS = {
     "fitted_link": Call(hardware.fitted_link, lambda: dict(latency=1e-5, bandwidth=1e9, ranks=4, name="fitted")),
     "costs.operator_seconds": Call(
         costs.operator_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
+    ),
+    "costs.kernel_seconds": Call(
+        costs.kernel_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
     ),
     "costs.message_seconds": Call(costs.message_seconds, lambda: dict(nbytes=1000, link=LINK)),
     **{

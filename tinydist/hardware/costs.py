@@ -30,7 +30,12 @@ from .links import Link
 
 
 def operator_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
-    """max(FLOPs / peak, bytes / memory bandwidth) + launch overhead: the roofline (Williams et al. 2009).
+    """Of one that is started when nothing else runs: the launch overhead, and then its kernel."""
+    return kernel_seconds(device, flops, nbytes, dtype) + device.launch_overhead
+
+
+def kernel_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
+    """max(FLOPs / peak, bytes / memory bandwidth): the roofline (Williams et al. 2009).
 
     ``nbytes`` are read and written. An operator without FLOPs may have any dtype.
     """
@@ -39,7 +44,7 @@ def operator_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
     if not (amount(flops) and amount(nbytes)):
         raise ValueError(f"operator: FLOPs and bytes must be 0 or more, got {flops} and {nbytes}")
     compute = flops / device.peak_of(dtype) if flops else 0.0
-    return max(compute, nbytes / device.memory_bandwidth) + device.launch_overhead
+    return max(compute, nbytes / device.memory_bandwidth)
 
 
 @takes(link=Link)

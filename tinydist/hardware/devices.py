@@ -3,7 +3,8 @@
     peak                FLOP/s by dtype, dense (data sheets print twice as much, for 2:4 sparse matrices)
     memory              bytes; a data sheet's GB are 1e9
     memory_bandwidth    bytes/s, reads and writes together
-    launch_overhead     seconds that an operator takes however small it is
+    launch_overhead     seconds that the CPU takes to start an operator
+    runs_ahead          whether it starts the next one while this one still runs, as with a GPU
     best_matmul         FLOP/s by dtype of the fastest matrix product that anybody measured
 
 Peaks are what the silicon could do; the last one says how much of that a program can have.
@@ -13,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..rules import amount, count, rate, takes
+from ..rules import amount, count, flag, rate, takes
 from .catalogue import look_up
 
 GB = 1e9  # bytes
@@ -21,7 +22,7 @@ TB = 1e12
 TERA = 1e12
 
 
-@takes(name=str, peak=Mapping, best_matmul=Mapping, source=str)
+@takes(name=str, peak=Mapping, runs_ahead=flag, best_matmul=Mapping, source=str)
 @dataclass(frozen=True)
 class Device:
     name: str
@@ -29,6 +30,7 @@ class Device:
     memory: float  # bytes
     memory_bandwidth: float  # bytes/s
     launch_overhead: float = 0.0  # seconds
+    runs_ahead: bool = False
     best_matmul: Mapping[str, float] = field(default_factory=dict, hash=False)  # FLOP/s, measured
     source: str = ""
 
@@ -82,6 +84,7 @@ def gpu(name, gigabytes, terabytes_per_second, best_matmul=None, source=COLLECTE
         gigabytes * GB,
         terabytes_per_second * TB,
         LAUNCH,
+        True,
         {dtype: rate * TERA for dtype, rate in (best_matmul or {}).items()},
         source,
     )
