@@ -3,7 +3,7 @@
 from nonsense.calls import Call
 
 from tinydist import hardware
-from tinydist.hardware import Cluster, Device, Link, costs, find_cluster, nccl
+from tinydist.hardware import Cluster, Device, Link, costs, find_cluster
 
 LINK = Link("link", 1e-6, 1e9)
 CLUSTER = find_cluster("2 x 4")
@@ -81,8 +81,6 @@ CALLS = {
             "star_all_reduce",
         )
     },
-    "nccl.seconds": Call(nccl.seconds, lambda: dict(nbytes=1000, nodes=2, algorithm="Ring", protocol="LL")),
-    "nccl.choice": Call(nccl.choice, lambda: dict(nbytes=1000, nodes=2)),
     "costs.dissemination_barrier": Call(costs.dissemination_barrier, lambda: dict(ranks=4, link=LINK)),
     "costs.hierarchical_all_reduce": Call(
         costs.hierarchical_all_reduce, lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK)

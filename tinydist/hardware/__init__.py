@@ -5,7 +5,6 @@
     cluster.py          nodes x devices: which link joins two ranks, what a message holds on its way
     presets.py          clusters to start from
     costs.py            seconds for an operator, a message, and each collective by its algorithm
-    nccl.py             what NCCL expects of an all-reduce, and so chooses
     bus_bandwidth.py    the yardstick of NCCL's benchmarks, and links that are fitted to them
     catalogue.py        finding a thing by its name
 
@@ -13,7 +12,7 @@ Peaks and bandwidths are those of data sheets, of dense numbers and per directio
 of either: ``link.at(0.8)``, ``device.best_matmul``.
 """
 
-from . import costs, nccl
+from . import costs
 from .bus_bandwidth import algorithm_bandwidth, bus_bandwidth, bus_factor, fitted_link
 from .cluster import Cluster, Resource
 from .devices import DEVICES, Device, find_device
@@ -37,5 +36,4 @@ __all__ = [
     "find_device",
     "find_link",
     "fitted_link",
-    "nccl",
 ]
