@@ -115,7 +115,6 @@ CALLS = {
     ),
     "reference.all_reduce": Call(reference.all_reduce, lambda: dict(tensors=parts(), op=SUM), signed=True),
     "reference.all_to_all": Call(reference.all_to_all, lambda: dict(parts=[parts(), parts(), parts()]), signed=True),
-    "reference.barrier": Call(reference.barrier, lambda: dict(arrivals=[0.5, 1.0])),
 }
 
 

@@ -63,6 +63,22 @@ CALLS = {
     "costs.kernel_seconds": Call(
         costs.kernel_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
     ),
+    "Cluster.at": Call(CLUSTER.at, lambda: dict(matmul=0.8, memory=0.9, wire=0.7)),
+    "Device.at": Call(DEVICE.at, lambda: dict(matmul=0.8, memory=0.9)),
+    "nccl.Communicator": Call(
+        hardware.nccl.Communicator,
+        lambda: dict(ranks=8, nodes=2, channels=4, channel_bandwidth=1e9, generation="Hopper", inside="PCIe"),
+    ),
+    "nccl.Communicator.latency": Call(hardware.nccl.A100_NODE.latency, lambda: dict(algorithm="tree", protocol="LL")),
+    "nccl.Communicator.bandwidth": Call(
+        hardware.nccl.A100_NODE.bandwidth, lambda: dict(algorithm="ring", protocol="Simple")
+    ),
+    "nccl.Communicator.seconds": Call(
+        hardware.nccl.A100_NODE.seconds, lambda: dict(nbytes=1000, algorithm="ring", protocol="Simple")
+    ),
+    "nccl.Communicator.choice": Call(hardware.nccl.A100_NODE.choice, lambda: dict(nbytes=1000)),
+    "nccl.a100_pod": Call(hardware.nccl.a100_pod, lambda: dict(nodes=2)),
+    "published.find_run": Call(hardware.published.find_run, lambda: dict(name="LLaMA 65B")),
     "costs.message_seconds": Call(costs.message_seconds, lambda: dict(nbytes=1000, link=LINK)),
     **{
         f"costs.{name}": collective(name)
@@ -96,4 +112,11 @@ CALLS = {
 STEPS = "what the formulas are made of"
 REASONS = {f"costs.{name}": STEPS for name in ("seconds", "partners")}
 REASONS |= {f"costs.{name}_steps": STEPS for name in ("ring", "tree", "star", "halving_doubling", "recursive_doubling")}
+REASONS |= {
+    "nccl.Choice": "what a communicator gives",
+    "nccl.one_way": "a rule",
+    "nccl.by_protocol": "the data's own",
+    "published.TrainingRun": "data",
+    "published.LayerTime": "data",
+}
 REASONS |= {"Resource": "only made by a cluster", "CLUSTERS": "data", "DEVICES": "data", "LINKS": "data"}

@@ -15,14 +15,14 @@
     messages.py        send, receive, and both at once
     power_of_2.py      any number of ranks, for algorithms that pair them
     reduction.py       sums, means, products, and so on
-    cost.py            bytes and messages by rank
+    sends.py           what each rank sends: bytes and messages
 
 The algorithms take what torch.distributed's functions of the same name take, and leave the same behind:
 ``ring.all_reduce(tensor)`` for ``dist.all_reduce(tensor)``. Each has a ``..._cost`` beside it.
 """
 
 from . import autograd, chain, doubling, halving, hierarchical, multi_ring, pairwise, reference, ring, star, tree
-from .cost import Cost, part_sizes
+from .sends import Cost, part_sizes
 
 __all__ = [
     "Cost",

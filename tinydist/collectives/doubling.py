@@ -18,10 +18,10 @@ from torch.distributed import ProcessGroup, ReduceOp
 
 from ..hardware.costs import recursive_doubling_steps
 from ..rules import listed, takes, whole
-from .cost import Cost
 from .messages import exchange, flat, place
 from .power_of_2 import beyond_as_well, distances, on_a_power_of_2, power_of_2
 from .reduction import add_up, finish, known
+from .sends import Cost
 
 
 @takes(tensor=torch.Tensor, op=known, group=ProcessGroup)

@@ -24,10 +24,10 @@ from torch.distributed import ProcessGroup, ReduceOp
 
 from ..hardware.costs import halving_doubling_steps, partners
 from ..rules import listed, takes, whole
-from .cost import Cost, part_sizes
 from .messages import exchange, flat, place
 from .power_of_2 import beyond_as_well, distances, on_a_power_of_2, power_of_2
 from .reduction import add_up, finish, known
+from .sends import Cost, part_sizes
 
 
 @takes(tensor=torch.Tensor, op=known, group=ProcessGroup, first=partners)

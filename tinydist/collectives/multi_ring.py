@@ -18,9 +18,9 @@ from torch.distributed import ProcessGroup, ReduceOp
 
 from ..rules import listed, takes, whole
 from . import ring
-from .cost import Cost, part_sizes
 from .messages import exchange_at_once, flat, place
 from .reduction import add_up, finish, known
+from .sends import Cost, part_sizes
 
 
 @takes(tensor=torch.Tensor, per_node=listed, op=known, group=ProcessGroup)

@@ -18,9 +18,9 @@ from torch.distributed import ProcessGroup, ReduceOp
 
 from ..hardware.costs import ring_steps
 from ..rules import amount, each_of, listed, takes, whole
-from .cost import Cost, part_sizes
 from .messages import check_parts, exchange, flat, place
 from .reduction import add_up, finish, known
+from .sends import Cost, part_sizes
 
 
 @takes(output=torch.Tensor, parts=each_of(torch.Tensor), op=known, group=ProcessGroup)
