@@ -122,6 +122,7 @@ def test_bars_at_the_same_time_are_in_lanes_of_their_own():
 
 def test_a_run_shows_its_timeline_in_a_notebook(capsys):
     run = launched("star")
-    assert run._repr_mimebundle_()["image/png"].startswith("iVBOR")
+    data, _ = run._repr_mimebundle_()
+    assert data["image/png"].startswith("iVBOR")
     assert capsys.readouterr().out.startswith("4 ranks, ")
     assert plt.get_fignums() == []

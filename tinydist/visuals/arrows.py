@@ -6,6 +6,8 @@ A1 |   |
 A1 | <-+
 """
 
+from collections import Counter
+
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.path import Path
 
@@ -14,20 +16,20 @@ from .palette import INK
 
 
 def arrivals(table, before, messages):
-    """(source, destination, part): each cell that has changed, and whose message has changed it.
+    """(source, destination, part): for each cell that has changed, the message that has changed it.
 
-    Of several messages to one rank, that of a source which had what is new; no cell has two arrows.
+    Of several to one rank it is that of a source which had what is new; of several such, the one with fewest cells yet.
     """
     found = []
     for destination in dict.fromkeys(destination for _, destination in messages):
-        sources = [source for source, other in messages if other == destination]
-        new, old = table[destination], before[destination]
-        for part in (part for part in range(len(new)) if new[part] != old[part]):
-            added = set(letters_in(new[part])) - set(letters_in(old[part]))
-            had = [source for source in sources if added <= set("".join(before[source]))] or sources
-            found.append((had[0], destination, part))
-            if len(sources) > 1:
-                sources.remove(had[0])
+        sources, told = [source for source, other in messages if other == destination], Counter()
+        for part, (new, old) in enumerate(zip(table[destination], before[destination])):
+            if new != old:
+                added = set(letters_in(new)) - set(letters_in(old))
+                had = [source for source in sources if added <= set("".join(before[source]))]
+                source = min(had or sources, key=lambda source: told[source])
+                told[source] += 1
+                found.append((source, destination, part))
     return found
 
 

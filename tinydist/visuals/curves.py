@@ -3,6 +3,8 @@
 from itertools import pairwise
 from math import isfinite
 
+from matplotlib.ticker import MaxNLocator
+
 from ..rules import each_of, finite, flag, named, number, takes
 from .canvas import canvas, named_number, picture
 from .palette import INK, SERIES
@@ -38,6 +40,8 @@ def curves(points, values, x, y, limit=None, log=False, zero=False):
         axes.plot(points, numbers, linestyle=line, color=color, label=name, **marks)
     if len(points) <= MOST_TICKS:
         axes.set_xticks(points)
+    elif not log and all(point == int(point) for point in points):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.03)
     if limit:
         axes.axhline(limit[1], color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=0)
@@ -86,7 +90,7 @@ def name_lines(axes, ends):
     for name, x, y, color in ends:
         look = {"va": "center", "annotation_clip": False, "fontsize": SMALL}
         if x < right:
-            axes.annotate(name, (x, y), (7, 0), textcoords="offset points", **look)
+            axes.annotate(name, (x, y), (7, 5), textcoords="offset points", **look)
             continue
         to = (1.03, (heights.pop(0) - bottom) / (top - bottom))
         leader = {"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}

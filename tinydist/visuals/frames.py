@@ -6,7 +6,7 @@ from .cells import in_letters
 from .palette import RANKS
 
 rows = stated("a row of cells", lambda row: many(row) and len(row) > 0)
-frame = each_of(each_of(rows), 0)
+frame = each_of(each_of(rows))
 film = stated("a run, or a list of frames", lambda v: isinstance(v, Run) or frame(v))
 
 
@@ -36,8 +36,6 @@ def frame_numbers(frames):
 
 
 def check(tables, titles, sent):
-    if not tables:
-        raise ValueError("steps: there is no frame")
     if len(ranks := {len(table): True for table in tables}) > 1:
         raise ValueError(f"steps: every frame needs as many ranks, got {', '.join(map(str, ranks))}")
     if max(ranks) > len(RANKS):

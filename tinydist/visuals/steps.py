@@ -5,7 +5,7 @@
     .  B2 .        A1 B2 .        A1 B2 C3
     .  .  C3       .  B2 C3       A1 B2 C3           arrows: what was sent to whom in this step
 
-Each rank has a color. Where numbers are added up, each has its place in a cell too: what is missing is white.
+Each rank has a color, and a cell a stripe for each rank that is in it. A heavy frame is around what is new.
 """
 
 from string import ascii_uppercase as LETTERS
@@ -150,22 +150,23 @@ def grid_for(alt, table, frames, size):
 
 
 def draw_table(axes, table, before, size):
-    wide, high = size.cell
+    (wide, high), filled, colors, outlines = size.cell, [], [], {False: [], True: []}
     for rank, row in enumerate(table):
         for part, cell in enumerate(row):
             box = (part - wide, rank - high, 2 * wide, 2 * high)
-            blocks(axes, *stripes(box, ranks_in(cell)), edge="none")
-            new = cell != before[rank][part]
-            outline = blocks(axes, [box], ["none"], INK if new else GREY)
-            outline.set(linewidth=1.8 if new else 0.7, zorder=3)
+            filled += stripes(box, len(ranks_in(cell)))
+            colors += [tint(RANKS[owner], PALER) for owner in ranks_in(cell)]
+            outlines[cell != before[rank][part]].append(box)
             texts = texts_of(cell, len(table))
             weight = "bold" if texts[-1] == "Σ" else "normal"
             inside(axes, box, texts, PAPER, together=axes.figure, fontweight=weight)
+    blocks(axes, filled, colors, "none")
+    blocks(axes, outlines[False], "none", GREY)
+    blocks(axes, outlines[True], "none", INK).set(linewidth=1.8, zorder=3)  # what is new
 
 
 def stripes(box, owners):
-    """(boxes, colors): one for each owner, side by side."""
+    """A box for each owner, side by side."""
     left, bottom, width, height = box
-    width /= max(1, len(owners))
-    there = [(left + number * width, bottom, width, height) for number in range(len(owners))]
-    return there, [tint(RANKS[owner], PALER) for owner in owners]
+    width /= max(1, owners)
+    return [(left + number * width, bottom, width, height) for number in range(owners)]
