@@ -27,6 +27,18 @@ def test_all_together_or_none():
     assert written(boxes([10, 10], [1, 2], together="numbers")) == ["1", "2"]
 
 
+def test_boxes_at_the_same_place_of_two_axes_are_two():
+    @picture
+    def two():
+        figure, grid = canvas("Two axes, each with a box.", 1, ncols=2, width_ratios=[1, 20])
+        for axes in grid:
+            axes.axis("off")
+            inside(axes, (0, 0, 1, 1), "forward", BLUE)
+        return figure
+
+    assert written(two()) == ["forward"]
+
+
 def test_of_several_texts_the_first_that_has_room():
     several = [["blocks.3.mlp", "mlp", ""]] * 2
     assert written(boxes([15, 6], several)) == ["blocks.3.mlp", "mlp"]

@@ -62,7 +62,7 @@ def inside(axes, box, text, fill, together=None, **look):
     """
     choices = [text] if isinstance(text, str | int) else text
     look = {"color": ink_on(fill), "fontsize": SMALL} | look
-    axes.figure.boxed[together or box].append((axes, box, [str(each) for each in choices], look))
+    axes.figure.boxed[together or object()].append((axes, box, [str(each) for each in choices], look))
 
 
 def write_what_fits(figure):

@@ -11,6 +11,8 @@ In a picture of owners, compute is dark grey and communication SOFT: there a col
 colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers tell apart.
 """
 
+from functools import cache
+
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
@@ -61,6 +63,7 @@ def contrast(one, other):
     return float((lighter + VEIL) / (darker + VEIL))
 
 
+@cache
 def ink_on(color):
     """The color of a text on it."""
     return max((PAPER, INK), key=lambda ink: contrast(ink, color))

@@ -77,7 +77,7 @@ def draw_matrix(axes, matrix, nodes):
         nbytes = matrix[source, destination]
         color = ORANGE if nodes[source] == nodes[destination] else RED
         boxes.append((destination - 0.5, source - 0.5, 1, 1))
-        faces.append(tint(color, 0.75 * (1 - nbytes / most)))
+        faces.append(tint(color, 0.5 * (1 - nbytes / most)))
         inside(axes, boxes[-1], digits(nbytes / size), faces[-1], together=axes)
     blocks(axes, boxes, faces)
     axes.spines[:].set_visible(True)
