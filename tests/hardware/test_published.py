@@ -1,5 +1,7 @@
 """Published numbers: what follows from them is what their sources say too."""
 
+from itertools import pairwise
+
 import pytest
 
 from tinydist.hardware import find_device
@@ -54,7 +56,7 @@ def test_a_measured_all_reduce_passes_the_wire_only_if_switches_add():
 @pytest.mark.parametrize("measured", ALL_REDUCES.values(), ids=ALL_REDUCES)
 def test_a_larger_all_reduce_is_hardly_slower_for_each_byte(measured):
     bandwidths = list(measured.values())
-    assert all(later > 0.95 * earlier for earlier, later in zip(bandwidths, bandwidths[1:]))
+    assert all(later > 0.95 * earlier for earlier, later in pairwise(bandwidths))
 
 
 def test_a_memory_is_no_faster_than_its_sheet():
