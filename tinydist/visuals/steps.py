@@ -11,6 +11,8 @@ Each rank has a color, and a cell a stripe for each rank that is in it. A heavy 
 from string import ascii_uppercase as LETTERS
 from typing import NamedTuple
 
+from ipywidgets import IntSlider
+
 from ..launch import Run
 from ..rules import each_of, must, takes, whole
 from .arrows import arrivals, draw_arrow, lanes_of
@@ -68,7 +70,8 @@ class Stepper(Explorer):
     def __init__(self, run, titles):
         self.run, self.titles = run, titles
         tables, _, _ = frames_of(run, titles)
-        super().__init__(lambda step: steps(run, titles, only=[step]), step=(0, len(tables) - 1))
+        slider = IntSlider(min(1, len(tables) - 1), max=len(tables) - 1, description="steps done")
+        super().__init__(lambda step: steps(run, titles, only=[step]), step=slider)
 
     def still(self):
         frames = len(frames_of(self.run, self.titles)[0])
