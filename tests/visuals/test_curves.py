@@ -73,6 +73,12 @@ def test_a_line_that_ends_says_where():
     assert [text.get_text() for text in axes.texts] == ["lost: nan from 1 on", "kept"]
 
 
+def test_points_are_in_their_order_from_left_to_right():
+    [axes] = visuals.curves([4, 2, 1], {"a": [1, 2, 3]}, "heads", "loss").axes
+    left, right = axes.get_xlim()
+    assert left > right and [text.get_text() for text in axes.texts] == ["a"]
+
+
 def test_y_may_begin_at_zero():
     [axes] = visuals.curves([1, 2], {"a": [8, 9]}, "x", "y", zero=True).axes
     assert axes.get_ylim()[0] == 0

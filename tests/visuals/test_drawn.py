@@ -93,6 +93,8 @@ NUMBERS = {
     "lost": lambda: visuals.curves(
         range(9), {"a": [4.0] + [float("nan")] * 8, "b": range(9)}, "step", "loss", zero=True
     ),
+    "from right to left": lambda: visuals.curves([4, 2, 1], {"a": [1, 2, 3], "b": [1, 2, 3]}, "x", "y", limit=("c", 3)),
+    "a narrow matrix": lambda: visuals.matrices({"8 heads": torch.eye(8), "1 head": torch.ones(8, 1)}, "row", "column"),
     "a matrix": lambda: visuals.matrices({"causal": torch.ones(6, 6).tril()}, "query", "key"),
     "matrices": lambda: visuals.matrices(
         {"a": torch.eye(16), "b": torch.eye(60), "c": torch.ones(1, 8)}, "row", "column"

@@ -24,7 +24,8 @@ def test_nothing_at_all_is_white():
 
 
 def test_all_cells_have_one_size_and_the_first_row_is_at_the_top():
-    axes = visuals.matrices({"a": torch.eye(8), "b": torch.ones(2, 8), "c": torch.ones(1, 3)}, "row", "column").axes
+    tables = {"a": torch.eye(8), "b": torch.ones(2, 8), "a long title": torch.ones(1, 3)}
+    axes = visuals.matrices(tables, "row", "column").axes
     sizes = [each.get_window_extent().width / abs(each.get_xlim()[1] - each.get_xlim()[0]) for each in axes]
     assert sizes == [pytest.approx(sizes[0], rel=0.01)] * 3
     tops = [each.get_window_extent().y1 for each in axes]

@@ -52,7 +52,10 @@ def curves(points, values, x, y, limit=None, log=False, zero=False):
         axes.set_ylim(bottom=0)
     axes.set(xlabel=x, ylabel=y)
     axes.grid(axis="y")
-    name_lines(axes, [*ends_of(points, values), *([(limit[0], axes.get_xlim()[1], limit[1], INK)] if limit else [])])
+    if points[-1] < points[0]:
+        axes.invert_xaxis()
+    line = [(limit[0], axes.get_xlim()[1], limit[1], INK)] if limit else []
+    name_lines(axes, [*ends_of(points, values), *line], points[-1])
     return figure
 
 
@@ -90,21 +93,25 @@ def rounded_bytes(number):
     return f"{round(number / size, 2):g} {unit}"
 
 
-def name_lines(axes, ends):
-    """Write names, (name, x, y, color) of each line's end, where they do not overlap: at the right of the picture."""
+def name_lines(axes, ends, last):
+    """Write names, (name, x, y, color) of each line's end: of those that end before ``last`` where they do so, of the
+    others at the right of the picture, where they do not overlap."""
     axes.figure.draw_without_rendering()
     bottom, top = axes.bbox.y0, axes.bbox.y1
-    ends, right = list(ends), axes.dataLim.x1
-    last = [end for end in ends if end[1] >= right]
-    heights = spread([axes.transData.transform(end[1:3])[1] for end in last], bottom, top)
+    to_the_right = [end for end in ends if not ends_early(axes, end[1], last)]
+    heights = spread([axes.transData.transform(end[1:3])[1] for end in to_the_right], bottom, top)
     for name, x, y, color in ends:
         look = {"va": "center", "annotation_clip": False, "fontsize": SMALL}
-        if x < right:
+        if ends_early(axes, x, last):
             axes.annotate(name, (x, y), (7, 5), textcoords="offset points", **look)
             continue
         to = (1.03, (heights.pop(0) - bottom) / (top - bottom))
         leader = {"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
         axes.annotate(name, (x, y), to, textcoords="axes fraction", arrowprops=leader, **look)
+
+
+def ends_early(axes, x, last):
+    return axes.transData.transform((x, 1))[0] < axes.transData.transform((last, 1))[0] - 1
 
 
 def spread(heights, bottom, top):

@@ -1,5 +1,7 @@
 """Matrices of numbers beside one another: attention weights, masks, who reads whom. Nothing is white, the most dark."""
 
+from matplotlib.patches import Rectangle
+
 from ..rules import amount, each_of, flag, many, must, named, stated, takes
 from .canvas import canvas, picture
 from .palette import GREY, LINE, NUMBERS
@@ -9,6 +11,7 @@ from .words import counted
 MOST_NAMES = 16  # rows, with more of which their numbers do not fit
 LARGEST_CELL, TALLEST = 0.34, 3.4  # inches: a cell, and all of them
 AROUND, BETWEEN = 0.5, 0.35  # inches: what is written at the left of all; between two
+LETTER = 0.1  # inches, of a title
 
 
 cells = stated("a number from 0, or True or False", lambda cell: amount(cell) or flag(cell))
@@ -20,14 +23,14 @@ def matrices(tables, rows, columns):
     """Draw ``tables``, title -> [R, C] of numbers from 0 or of bool; ``rows`` and ``columns`` say what they count."""
     tables = {title: numbers(table) for title, table in tables.items()}
     print("; ".join(f"{title}: {filled(table)}" for title, table in tables.items()))
-    cell = cell_size(tables.values())
-    widths, tallest = [len(table[0]) for table in tables.values()], max(map(len, tables.values()))
+    cell, tallest = cell_size(tables.values()), max(map(len, tables.values()))
+    widths = [max(len(table[0]), len(title) * LETTER / cell) for title, table in tables.items()]  # in cells
     options = {"ncols": len(tables), "squeeze": False, "width_ratios": widths}
     figure, grid = canvas(alt_text(tables, rows, columns), cell * tallest + 0.95, **options)
-    for number, (axes, (title, table)) in enumerate(zip(grid[0], tables.items())):
+    for number, (axes, (title, table), width) in enumerate(zip(grid[0], tables.items(), widths)):
         draw_matrix(axes, table)
-        axes.set_anchor("NW")
-        axes.set(title=title, xlabel=columns, ylabel=rows if number == 0 else "")
+        axes.set(title=title, ylabel=rows if number == 0 else "", xlim=(0, width), anchor="NW")
+        axes.set_xlabel(columns, loc="left" if width > len(table[0]) else "center")
     return figure
 
 
@@ -58,12 +61,16 @@ def draw_matrix(axes, table):
     axes.pcolormesh(table, cmap=NUMBERS, vmin=0, vmax=max(map(max, table)) or 1)
     axes.set_aspect("equal")
     axes.set_ylim(len(table), 0)
-    axes.spines[:].set(visible=True, color=GREY)
+    axes.spines[:].set_visible(False)
+    axes.add_patch(
+        Rectangle((0, 0), len(table[0]), len(table), facecolor="none", edgecolor=GREY, clip_on=False, zorder=3)
+    )
     for axis, count in ((axes.yaxis, len(table)), (axes.xaxis, len(table[0]))):
         if count <= MOST_NAMES:
             shown = range(0, count, 1 if count <= 8 else 2)
             axis.set_ticks([each + 0.5 for each in shown], shown)
-            axis.set_ticks(range(1, count), minor=True)
-    axes.grid(which="minor", color=LINE, linewidth=0.5)
-    axes.set_axisbelow(False)
+    rows, columns = len(table), len(table[0])
+    if max(rows, columns) <= MOST_NAMES:
+        axes.hlines(range(1, rows), 0, columns, color=LINE, linewidth=0.5)
+        axes.vlines(range(1, columns), 0, rows, color=LINE, linewidth=0.5)
     axes.tick_params(which="both", length=0)

@@ -53,7 +53,7 @@ def steps(run, titles=None, only=None):
     for axes, number, arrows in zip(grid, only, moved):
         before = tables[number - 1] if number and isinstance(run, Run) else tables[number]
         draw_table(axes, tables[number], before, size)
-        if any(moved):
+        if any(moved) and len(tables[0][0]) > 1:
             name_parts(axes, tables[number])
         for arrow, lane in lanes_of(arrows).items():
             draw_arrow(axes, arrow, lane, size.cell, size.lane / size.part)
