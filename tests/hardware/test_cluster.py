@@ -168,4 +168,4 @@ def test_communication_alone_keeps_every_link(drawn):
     cluster, a, b = drawn
     alone = cluster.communication_alone
     assert alone.link(a, b) == cluster.link(a, b) and alone.resources(a, b) == cluster.resources(a, b)
-    assert alone.device is INSTANT
+    assert alone.device == replace(INSTANT, name=f"{cluster.device}, messages alone")

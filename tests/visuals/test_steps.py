@@ -276,3 +276,10 @@ def test_ranks_that_return_no_rows_are_named():
     run = tinydist.launch(dist.get_rank, 2, backend="simulated", cluster=NODE)
     with pytest.raises(ValueError, match=r"steps: each rank must return its rows, .*; rank 0 did not"):
         visuals.steps(run)
+
+
+def test_each_column_of_a_film_has_the_number_of_its_part():
+    for axes in visuals.steps(filmed()).axes:
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "3", "4"]
+    for axes in visuals.steps([[["A1", "A2"], ["", ""]]]).axes:
+        assert not axes.get_xticklabels()  # the cells say it

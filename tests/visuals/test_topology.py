@@ -67,7 +67,7 @@ def arrows(figure):
 
 def test_the_busiest_is_red():
     figure = visuals.cluster(run_of("star"))
-    assert red(figure) == ["28"] and texts(figure).count("9") == 3
+    assert red(figure) == ["32"] and texts(figure).count("11") == 3
 
 
 def test_where_all_are_as_busy_none_is_red():

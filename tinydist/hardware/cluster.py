@@ -107,7 +107,7 @@ class Cluster:
     @property
     def communication_alone(self) -> "Cluster":
         """The same links between devices that compute in no time."""
-        return replace(self, device=INSTANT)
+        return replace(self, device=replace(INSTANT, name=f"{self.device}, messages alone"))
 
     # What joins them.
 

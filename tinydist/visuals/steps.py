@@ -11,6 +11,8 @@ Each rank has a color, and a cell a stripe for each rank that is in it. A heavy 
 from string import ascii_uppercase as LETTERS
 from typing import NamedTuple
 
+from ipywidgets import IntSlider
+
 from ..launch import Run
 from ..rules import each_of, must, takes, whole
 from .arrows import arrivals, draw_arrow, lanes_of
@@ -18,7 +20,7 @@ from .canvas import blocks, canvas, inside, picture
 from .cells import letters_in, ranks_in, texts_of
 from .explorer import Explorer, drawn
 from .frames import film, frame_numbers, frames_of
-from .palette import GREY, INK, PAPER, RANKS, tint
+from .palette import GREY, INK, PAPER, RANKS, SOFT, tint
 from .style import WIDTH
 from .words import counted, ranks_text
 
@@ -51,6 +53,8 @@ def steps(run, titles=None, only=None):
     for axes, number, arrows in zip(grid, only, moved):
         before = tables[number - 1] if number and isinstance(run, Run) else tables[number]
         draw_table(axes, tables[number], before, size)
+        if any(moved) and len(tables[0][0]) > 1:
+            name_parts(axes, tables[number])
         for arrow, lane in lanes_of(arrows).items():
             draw_arrow(axes, arrow, lane, size.cell, size.lane / size.part)
         axes.set_title(titles[number])
@@ -66,7 +70,8 @@ class Stepper(Explorer):
     def __init__(self, run, titles):
         self.run, self.titles = run, titles
         tables, _, _ = frames_of(run, titles)
-        super().__init__(lambda step: steps(run, titles, only=[step]), step=(0, len(tables) - 1))
+        slider = IntSlider(min(1, len(tables) - 1), max=len(tables) - 1, description="steps done")
+        super().__init__(lambda step: steps(run, titles, only=[step]), step=slider)
 
     def still(self):
         frames = len(frames_of(self.run, self.titles)[0])
@@ -114,6 +119,7 @@ class Measures(NamedTuple):
     lane: float  # for an arrow
     gutter: float  # at the right of a cell, of all lanes
     gap: float  # below it
+    head: float  # above all of them
 
     @property
     def cell(self):
@@ -127,13 +133,14 @@ def measures(table, moved):
     lanes = 1 + max((lane for each in moved for lane in lanes_of(each).values() if lane is not None), default=-1)
     part = min(WIDEST, (ROOM / columns - BETWEEN) / parts)
     lane = min(LANE, part / 2 / max(1, lanes))
-    return Measures(columns, part, 0.44 if arrows else 0.34, lane, lane * lanes, 0.13 if arrows else 0.02)
+    rank, gap, head = (0.44, 0.13, 0.52) if arrows else (0.34, 0.02, 0.38)
+    return Measures(columns, part, rank, lane, lane * lanes, gap, head)
 
 
 def grid_for(alt, table, frames, size):
     """A picture, and axes for as many frames."""
     ranks, lines = len(table), -(-frames // size.columns)
-    figure, grid = canvas(alt, lines * (size.rank * ranks + 0.38), nrows=lines, ncols=size.columns, squeeze=False)
+    figure, grid = canvas(alt, lines * (size.rank * ranks + size.head), nrows=lines, ncols=size.columns, squeeze=False)
     for axes in grid.flat:
         left = -size.cell[0] - 0.02
         axes.set_xlim(left, left + (ROOM / size.columns - BETWEEN) / size.part)
@@ -147,6 +154,13 @@ def grid_for(alt, table, frames, size):
     for axes in grid.flat[frames:]:
         axes.set_visible(False)
     return figure, grid.flat
+
+
+def name_parts(axes, table):
+    """The part's number above its column: cells may have no room for it."""
+    numbers = [{cell.strip(LETTERS) for cell in column} - {""} for column in zip(*table)]
+    axes.set_xticks(range(len(numbers)), [each.pop() if len(each) == 1 else "" for each in numbers], color=SOFT)
+    axes.tick_params(axis="x", length=0, labeltop=True, labelbottom=False)
 
 
 def draw_table(axes, table, before, size):

@@ -16,6 +16,7 @@ from .style import SMALL, TEXT
 from .words import BYTES, bytes_text, digits, percent, ranks_text, unit_for
 
 MOST_NAMES = 16  # ranks, of more of which every fourth is named
+MOST_ABOVE = 10  # bars side by side, of more of which the numbers would touch
 CELL, TABLE, BARS = 0.46, 3.2, 2.2  # inches: a cell at most; all of them; the longest bar
 
 
@@ -98,7 +99,7 @@ def draw_totals(axes, draw, totals, away, most):
     draw(ranks, (totals - away) / size, 0.7, away / size, color=ORANGE)
     (axes.set_ylim if above else axes.set_xlim)(0, most / size or 1)
     axes.axis("off")
-    if len(totals) > MOST_NAMES:
+    if len(totals) > (MOST_ABOVE if above else MOST_NAMES):
         return
     place = {"ha": "center", "va": "bottom"} if above else {"va": "center"}
     for rank, nbytes in enumerate(totals):
