@@ -48,11 +48,14 @@ class RankMemory(NamedTuple):
 
     def at(self, moment, by="purpose", purpose=None, label=None):
         """{purpose: bytes}, or by "label" or "shard", of what is held at a moment; of one purpose or label only."""
-        field, held = key_of(by), {}
+        return self.sums(key_of(by), moment, purpose, label)
+
+    def sums(self, key, moment, purpose=None, label=None):
+        held = {}
         for change in self.until(moment):
             if is_asked(change, purpose, label):
-                held[field(change)] = held.get(field(change), 0) + change.nbytes
-        return {key: nbytes for key, nbytes in held.items() if nbytes}
+                held[key(change)] = held.get(key(change), 0) + change.nbytes
+        return {of: nbytes for of, nbytes in held.items() if nbytes}
 
     @property
     def is_idle(self):

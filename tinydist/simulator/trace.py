@@ -6,6 +6,7 @@
 import json
 from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from . import chrome
@@ -13,6 +14,8 @@ from .held import Held, is_inside
 from .moments import Mark, Region, moment_of
 from .names import Where
 from .window import Window
+
+WHOSE = attrgetter("label", "shard")
 
 
 class Event(NamedTuple):
@@ -146,10 +149,10 @@ class Trace:
         ``labels``: parts of the model, or what the program has labelled; None: all, by the first two components of
         their names.
         """
+        held = [rank.sums(WHOSE, moment, purpose) for rank in self.memory]  # once: a film asks for many moments
         if labels is None:
-            held = [name for rank in self.memory for name in rank.at(moment, "label", purpose) if name]
-            labels = list(dict.fromkeys(self._module(name) for name in held))
-        grid = [{label: held.at(moment, "shard", purpose, label) for label in labels} for held in self.memory]
+            labels = list(dict.fromkeys(self._module(name) for row in held for name, _ in row if name))
+        grid = [{label: shards_of(label, row) for label in labels} for row in held]
         wholes = {label: self._whole(label, purpose, [row[label] for row in grid]) for label in labels}
         return [
             {label: Held(sum(shards.values()), wholes[label], shards) for label, shards in row.items()} for row in grid
@@ -171,3 +174,12 @@ class Trace:
         with open(path, "w") as file:
             # Not json.dump: writing piece by piece takes ten times as long.
             file.write(json.dumps({"traceEvents": list(chrome.entries(self)), "displayTimeUnit": "ns"}))
+
+
+def shards_of(label, held):
+    """{rank whose part it is: bytes}, of a part of the model."""
+    found = {}
+    for (name, shard), nbytes in held.items():
+        if is_inside(name, label):
+            found[shard] = found.get(shard, 0) + nbytes
+    return found
