@@ -137,4 +137,5 @@ def draw_table(sheet, held):
         axes.text(sheet.left - GAP, (line + 0.5) * LINE, f"{name} ({unit})", ha="right", **look)
         for purpose, place in places.items():
             nbytes = total(state) if purpose == "in all" else state[purpose]
-            axes.text(place, (line + 0.5) * LINE, digits(nbytes / size) if nbytes else "–", **look)
+            number = digits(nbytes / size) if nbytes >= size / 200 else "0.00"
+            axes.text(place, (line + 0.5) * LINE, number if nbytes else "–", **look)
