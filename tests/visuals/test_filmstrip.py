@@ -16,7 +16,8 @@ import tinydist
 from tinydist import visuals
 from tinydist.hardware import find_cluster
 from tinydist.visuals.filmstrip import in_letters, steps_of, text_of
-from tinydist.visuals.palette import RANKS, png
+from tinydist.visuals.page import png
+from tinydist.visuals.palette import RANKS
 
 NODE = find_cluster("A100 node").communication_alone
 

@@ -9,7 +9,8 @@ from visuals.some_runs import PROGRAMS, launched, run_of
 
 from tinydist import visuals
 from tinydist.simulator.memory import PURPOSES
-from tinydist.visuals.palette import MEMORY, png
+from tinydist.visuals.page import png
+from tinydist.visuals.palette import MEMORY
 
 PICTURES = [visuals.timeline, visuals.memory, visuals.traffic, visuals.cluster]
 

@@ -13,7 +13,9 @@ bars.py         numbers beside one another
 curves.py       numbers that grow
 explorer.py     sliders above a picture
 summary.py      what a notebook shows for a run
-palette.py      what each color and hatch means
+palette.py      what each color means; style.py: how every picture looks
+canvas.py       what is drawn on: texts that fit, axes with units
+page.py         how a notebook shows and keeps it; save; use_style
 words.py        seconds and bytes, as they are written
 """
 
@@ -24,6 +26,7 @@ from .filmstrip import filmstrip
 from .matrices import matrices
 from .memories import memories
 from .memory import memory
+from .page import use_style
 from .schedule import schedule, schedules
 from .timeline import timeline
 from .timelines import timelines
@@ -44,4 +47,5 @@ __all__ = [
     "timeline",
     "timelines",
     "traffic",
+    "use_style",
 ]

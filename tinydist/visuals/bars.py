@@ -3,8 +3,9 @@
 from matplotlib.patches import Patch
 
 from ..rules import finite, flag, named, stated, takes
-from .palette import BLUE, GREEN, MEMORY, ORANGE, PURPLE, SKY, canvas, legend_beside, named_number, picture
-from .words import digits
+from .canvas import canvas, legend_beside, named_number, picture
+from .palette import BLUE, GREEN, MEMORY, ORANGE, PURPLE, SKY
+from .words import number_text
 
 LOOKS = [
     {"facecolor": color, "edgecolor": "white", "hatch": hatch}
@@ -35,28 +36,24 @@ def bars(values, unit, limit=None, log=False):
         raise ValueError(f"bars: it has looks for {len(LOOKS)} parts, got {len(kinds)}: {', '.join(kinds)}")
     looks = dict(zip(kinds, LOOKS))
     looks |= {purpose: MEMORY[purpose] for purpose in MEMORY.keys() & looks.keys()}
-    figure, axes = canvas(height=0.75 + 0.3 * len(parts))
+    figure, axes = canvas("", height=0.75 + 0.3 * len(parts))
     for name, each in parts.items():
         start = 0
         for part, number in each.items():
             axes.barh(name, number, 0.7, start, linewidth=0.4, **looks[part])
             start += number
         look = {"textcoords": "offset points", "va": "center", "bbox": PAPER}
-        axes.annotate(text_of(totals[name]), (start, name), (4, 0), **look)
+        axes.annotate(number_text(totals[name]), (start, name), (4, 0), **look)
     label(axes, unit, max(totals.values()), limit, log)
     if "" not in looks:
         legend_beside(axes, [Patch(label=part, **look) for part, look in looks.items()])
     return figure
 
 
-def text_of(number):
-    return f"{number:,.0f}" if number >= 1000 or number == int(number) else digits(number)
-
-
 def in_words(parts):
     if "" in parts:
-        return text_of(parts[""])
-    return " + ".join(f"{part} {text_of(number)}" for part, number in parts.items())
+        return number_text(parts[""])
+    return " + ".join(f"{part} {number_text(number)}" for part, number in parts.items())
 
 
 def label(axes, unit, largest, limit, log):

@@ -1,10 +1,9 @@
 """Numbers that grow: a line for each name, over the same points."""
 
-from math import isfinite
-
 from ..rules import each_of, finite, flag, named, number, takes
-from .palette import BLUE, GREEN, ORANGE, PURPLE, RED, canvas, legend_beside, named_number, picture
-from .words import digits
+from .canvas import canvas, legend_beside, named_number, picture
+from .palette import BLUE, GREEN, ORANGE, PURPLE, RED
+from .words import number_text
 
 LOOKS = list(zip((BLUE, ORANGE, GREEN, PURPLE, RED), "os^Dv", ("-", "--", "-.", ":", "-")))
 MOST_TICKS, MOST_MARKERS = 8, 25
@@ -24,9 +23,9 @@ def curves(points, values, x, y, limit=None, log=False):
             raise ValueError(f"curves: {len(points)} points need as many numbers, but {name!r} has {len(numbers)}")
     if len(values) > len(LOOKS):
         raise ValueError(f"curves: it has looks for {len(LOOKS)} lines, got {len(values)}")
-    grow = (f"{name}: {short(numbers[0])} to {short(numbers[-1])}" for name, numbers in values.items())
+    grow = (f"{name}: {number_text(numbers[0])} to {number_text(numbers[-1])}" for name, numbers in values.items())
     print("; ".join(grow), f"[{y}]")
-    figure, axes = canvas()
+    figure, axes = canvas("")
     if log:
         doublings = points[-1] <= MOST_DOUBLED * points[0]  # else powers of 10, written as such
         axes.set_xscale("log", base=2 if doublings else 10)
@@ -45,9 +44,3 @@ def curves(points, values, x, y, limit=None, log=False):
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     return figure
-
-
-def short(number):
-    if not isfinite(number):
-        return str(number)
-    return f"{number:,.0f}" if number == int(number) or number >= 1000 else digits(number)

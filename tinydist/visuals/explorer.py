@@ -12,7 +12,8 @@ import matplotlib.pyplot as plt
 from ipywidgets import HTML, Image, VBox, interactive
 from matplotlib.figure import Figure
 
-from .palette import png, style
+from .page import png
+from .style import style
 
 AS_SAVED = {"align_self": "flex-start", "max_width": "100%"}  # a box would stretch it
 

@@ -17,7 +17,8 @@ from matplotlib.patches import Rectangle
 
 from ..launch import Run
 from ..rules import each_of, finite, is_tensor, many, stated, takes
-from .palette import GREY, LIGHT, RANKS, canvas, picture
+from .canvas import canvas, picture
+from .palette import GREY, LIGHT, RANKS
 from .words import ranks_text
 
 MOST_FRAMES, ONE_ROW = 12, 4
@@ -114,7 +115,7 @@ def grid_for(tables):
     columns = -(-len(tables) // rows)
     ranks, parts = len(tables[0]), len(tables[0][0])
     height = min(2.0, max(1.0, 5.6 / columns * ranks / parts)) + 0.35
-    figure, grid = canvas(height=rows * height, nrows=rows, ncols=columns, squeeze=False)
+    figure, grid = canvas("", height=rows * height, nrows=rows, ncols=columns, squeeze=False)
     for row in grid:
         row[0].set_yticks(range(ranks), [f"{rank}: {LETTERS[rank]}" for rank in range(ranks)], fontsize=7)
         for axes in row[1:]:

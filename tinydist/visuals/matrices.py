@@ -3,7 +3,8 @@
 from matplotlib.colors import LinearSegmentedColormap
 
 from ..rules import amount, each_of, flag, many, must, named, stated, takes
-from .palette import BLUE, canvas, picture
+from .canvas import canvas, picture
+from .palette import BLUE
 
 SHADES = LinearSegmentedColormap.from_list("numbers", ["white", BLUE])
 MOST_NAMES = 16  # rows, with more of which their numbers do not fit
@@ -19,7 +20,7 @@ def matrices(tables, rows, columns):
     """Draw ``tables``, title -> [R, C] of numbers from 0 or of bool; ``rows`` and ``columns`` say what they count."""
     tables = {title: numbers(table) for title, table in tables.items()}
     print("; ".join(f"{title}: {filled(table)}" for title, table in tables.items()))
-    figure, grid = canvas(WIDTH, height(tables.values()), ncols=len(tables), squeeze=False)
+    figure, grid = canvas("", height(tables.values()), ncols=len(tables), squeeze=False)
     for number, (axes, (title, table)) in enumerate(zip(grid[0], tables.items())):
         axes.imshow(table, cmap=SHADES, vmin=0, vmax=max(map(max, table)) or 1)
         axes.spines[:].set_visible(True)

@@ -2,8 +2,9 @@
 
 from ..launch import Run
 from ..rules import each_of, named, one_of, takes
+from .canvas import canvas, picture
 from .curves import LOOKS
-from .palette import MEMORY, canvas, picture
+from .palette import MEMORY
 from .words import BYTES, SECONDS, bytes_text, check_rank, unit_for
 
 
@@ -18,7 +19,7 @@ def memories(runs, rank=0, purposes=None):
     if not any(peaks.values()):
         raise ValueError(f"memories: in none of the runs did rank {rank} hold anything, or it was not run")
     print(f"rank {rank} at most:", ", ".join(f"{name} {bytes_text(peak)}" for name, peak in peaks.items()))
-    figure, axes = canvas()
+    figure, axes = canvas("")
     for (name, (times, held)), (color, _, line) in zip(lines.items(), LOOKS):
         axes.plot(times, held, line, drawstyle="steps-post", color=color, linewidth=1.4, label=name)
     label(axes, max(times[-1] for times, _ in lines.values()), max(peaks.values()), purposes)

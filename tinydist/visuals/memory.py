@@ -5,7 +5,8 @@ from matplotlib.patches import Patch
 from ..launch import Run
 from ..rules import amount, named, takes
 from ..simulator.trace import Trace
-from .palette import MEMORY, canvas, legend_beside, picture
+from .canvas import canvas, legend_beside, picture
+from .palette import MEMORY
 from .words import BYTES, SECONDS, bytes_text, check_rank, seconds_text, unit_for
 
 MOMENTS = 400  # more cannot be told apart
@@ -25,7 +26,7 @@ def memory(run, rank=0, lines=None):
     times, states = moments(held, seconds)
     when = peak_time(held)
     print(summary(rank, held, when))
-    figure, axes = canvas()
+    figure, axes = canvas("")
     draw_stack(axes, times, states, [purpose for purpose in MEMORY if any(state[purpose] for state in states)])
     mark_peak(axes, held, when)
     draw_lines(axes, lines or {})

@@ -1,102 +1,70 @@
-"""What each color and hatch means, the same in every picture, and how a picture looks and is shown.
+"""What each color means, the same in every picture.
 
-The colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers tell apart. Hatches
-say the same once more, for a print without colors.
+    RANKS                 an owner: whose part, whose number, whose message
+    COMPUTE               blue: forward is light, backward dark, weights pale, so that they differ in grey too
+    COMMUNICATION         orange
+    WAITING               hardly there
+    MEMORY                bytes, by purpose
+    RED                   what is to be looked at: the busiest, the peak, the bubble
+
+In a picture of owners, compute is dark grey and communication SOFT: there a color is an owner and nothing else. The
+colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers tell apart.
 """
 
-import io
-from functools import wraps
-
-import matplotlib.pyplot as plt
-from IPython.display import display
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
-from PIL import Image
-
-from ..rules import finite, stated
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
 BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#56B4E9"
-RED, GREY, LIGHT = "#D55E00", "#BBBBBB", "#E6E6E6"
+RED, PALE = "#D55E00", "#C6DDEF"
+INK, DARK, SOFT, GREY, LINE, LIGHT, PAPER = "#222222", "#595959", "#707070", "#BBBBBB", "#D8D8D8", "#EEEEEE", "#FFFFFF"
 
-COMPUTE = {"facecolor": BLUE, "edgecolor": "white"}
-COMMUNICATION = {"facecolor": ORANGE, "edgecolor": "white", "hatch": "////"}
-RECEIVED = {"facecolor": "white", "edgecolor": ORANGE}
-WAITING = {"facecolor": LIGHT, "edgecolor": "#999999", "hatch": "...."}
+RANKS = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#444444", YELLOW]
+
+FORWARD = {"facecolor": SKY, "edgecolor": PAPER}
+BACKWARD = {"facecolor": BLUE, "edgecolor": PAPER}
+WEIGHTS = {"facecolor": PALE, "edgecolor": PAPER}
+OPTIMIZER = {"facecolor": GREEN, "edgecolor": PAPER}
+COMPUTE = BACKWARD
+COMMUNICATION = {"facecolor": ORANGE, "edgecolor": PAPER}
+RECEIVED = {"facecolor": PAPER, "edgecolor": ORANGE}
+WAITING = {"facecolor": LIGHT, "edgecolor": GREY}
 
 MEMORY = {
-    "parameters": {"facecolor": BLUE, "edgecolor": "white"},
-    "gradients": {"facecolor": RED, "edgecolor": "white", "hatch": r"\\\\"},
-    "optimizer states": {"facecolor": GREEN, "edgecolor": "white", "hatch": "----"},
-    "activations": {"facecolor": SKY, "edgecolor": "white", "hatch": "...."},
+    "parameters": {"facecolor": BLUE, "edgecolor": PAPER},
+    "gradients": {"facecolor": RED, "edgecolor": PAPER},
+    "optimizer states": {"facecolor": GREEN, "edgecolor": PAPER},
+    "activations": {"facecolor": SKY, "edgecolor": PAPER},
     "communication": COMMUNICATION,
-    "other": {"facecolor": GREY, "edgecolor": "white", "hatch": "xxxx"},
+    "other": {"facecolor": GREY, "edgecolor": PAPER},
 }
-BYTES_SENT = LinearSegmentedColormap.from_list("bytes sent", ["white", ORANGE])
-RANKS = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#000000", YELLOW]
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED)  # what has no meaning of its own: lines, parts of a bar
 
-STYLE = {
-    "figure.figsize": (6, 2.5),
-    "figure.dpi": 100,
-    "figure.constrained_layout.use": True,
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "hatch.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.handlelength": 1.6,
-    "legend.handleheight": 1.1,
-}
+BYTES_SENT = LinearSegmentedColormap.from_list("bytes sent", [PAPER, ORANGE])
+NUMBERS = LinearSegmentedColormap.from_list("numbers", [PAPER, BLUE])
 
 
-named_number = stated(
-    "(name, number)", lambda v: isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], str) and finite(v[1])
-)
+def tint(color, part):
+    """``part`` of the way to white."""
+    return tuple(channel + part * (1 - channel) for channel in to_rgb(color))
 
 
-def style():
-    """Ours alone: what a notebook has set for its own figures does not change these."""
-    plt.draw_if_interactive()  # a notebook's backend starts here: within the context, its settings would be undone
-    return plt.style.context(["default", STYLE])
+def lightness(color):
+    """How light it is in grey, 0 to 1."""
+    red, green, blue = to_rgb(color)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
-class Picture(Figure):
-    """A figure that a notebook shows once: as the value of a cell, or when the cell ends that drew it."""
-
-    def draw(self, renderer):
-        with style():  # ticks are made only now
-            super().draw(renderer)
-
-    def _ipython_display_(self):
-        plt.close(self)  # else pyplot shows it once more
-        display({"image/png": png(self), "text/plain": repr(self)}, raw=True)
+def luminance(color):
+    """Relative, as the Web Content Accessibility Guidelines define it."""
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def picture(draw):
-    """For a function that draws: in our style, whatever that of the notebook."""
-
-    @wraps(draw)
-    def draw_in_style(*args, **options):
-        with style():
-            figure = draw(*args, **options)
-            figure.draw_without_rendering()  # places everything, once: a second time differs by a hair
-            figure.set_layout_engine("none")
-        return figure
-
-    return draw_in_style
+def contrast(one, other):
+    """From 1 to 21; a text needs 4.5."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
 
 
-def canvas(width=6, height=2.5, **options):
-    """A new picture and its axes."""
-    return plt.subplots(figsize=(width, height), FigureClass=Picture, **options)
-
-
-def png(figure):
-    """Its bytes, in 256 colors: a third of what as many as there are would take in a notebook."""
-    drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png")
-    Image.open(drawn).convert("RGB").quantize(256).save(small, format="png", optimize=True)
-    return small.getvalue()
-
-
-def legend_beside(axes, handles, **options):
-    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), **options)
+def ink_on(color):
+    """The color of a text on it."""
+    return max((PAPER, INK), key=lambda ink: contrast(ink, color))

@@ -1,31 +1,34 @@
 """A pipeline schedule in time: who does which pass of which microbatch, and who is idle.
 
-Each rank has a row, each pass a bar with the number of its microbatch, beside which it may be hatched; later stages of
-a rank are paler. White is the bubble. Of an overlap, forward is above and backward below. A schedule of more passes
-than can be told apart is summarized: its beginning and its end, where each point has the color of what most of its time
-goes into.
+Each rank has a row, each pass a bar with the number of its microbatch, in all bars or in none; where ranks have several
+stages, which are whose is drawn before it, and later ones are paler. What is outlined is the bubble. Of an overlap,
+forward is above and backward below. A schedule of more passes than can be told apart is summarized: its beginning and
+its end, where each point has the color of what most of its time goes into.
 """
 
 from collections import defaultdict
 
 import numpy as np
 from matplotlib.colors import to_rgb
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 
 from ..pipeline_parallel import Analysis
 from ..rules import named, takes
-from .palette import BLUE, GREEN, ORANGE, canvas, legend_beside, picture
-from .words import percent
+from .canvas import blocks, canvas, inside, legend_above, picture
+from .palette import BACKWARD, FORWARD, GREY, INK, PAPER, RED, WEIGHTS, tint
+from .words import counted, number_text, percent, ranks_text
 
 KINDS = {  # kind -> what it is called, and its look
-    "F": ("forward", {"facecolor": BLUE, "edgecolor": "white"}),
-    "B": ("backward", {"facecolor": ORANGE, "edgecolor": "white"}),
-    "I": ("backward, input", {"facecolor": ORANGE, "edgecolor": "white", "hatch": "////"}),
-    "W": ("backward, weights", {"facecolor": GREEN, "edgecolor": "white", "hatch": "\\\\\\\\"}),
+    "F": ("forward", FORWARD),
+    "B": ("backward", BACKWARD),
+    "I": ("backward for inputs", BACKWARD),
+    "W": ("backward for weights", WEIGHTS),
 }
+BUBBLE = {"facecolor": tint(RED, 0.93), "edgecolor": RED}
+PALEST = 0.3  # the last of a rank's stages: backward is still darker than forward, and that than weights
 MOST_PASSES = 1200  # more cannot be told apart
 COLUMNS = 300  # of a summary
-WIDE = 0.018  # of the picture: room for a digit
+HIGH = 0.84  # a bar; between rows is 1
 
 
 @takes(analysis=Analysis)
@@ -33,16 +36,9 @@ WIDE = 0.018  # of the picture: room for a digit
 def schedule(analysis):
     """Draw what ``pipeline_parallel.analyze`` returns. Seconds are those of its costs."""
     print(summary(analysis))
-    ranks, passes = analysis.schedule.ranks, sum(map(len, analysis.schedule.programs))
-    height = 0.8 + ranks * min(0.4, max(0.03, 3 / ranks))
-    if passes > MOST_PASSES:
-        return draw_summary(analysis, height)
-    figure, axes = canvas(height=height)
-    for rank in range(ranks):
-        draw_row(axes, analysis, rank, analysis.makespan)
-    label(axes, analysis, 0.0, analysis.makespan)
-    legend(axes, analysis)
-    return figure
+    if passes(analysis) > MOST_PASSES:
+        return draw_summary(analysis)
+    return draw_all({"": analysis}, row=min(0.4, 3.4 / analysis.schedule.ranks))
 
 
 @takes(analyses=named(Analysis))
@@ -51,21 +47,13 @@ def schedules(analyses):
     """Draw several, title -> analysis, below one another, in one scale of time."""
     for title, each in analyses.items():
         print(summary(each, title))
-        passes = sum(map(len, each.schedule.programs))
-        if passes > MOST_PASSES:
-            raise ValueError(f"schedules: {MOST_PASSES} passes can be told apart, and {title} has {passes}")
-    longest = max(each.makespan for each in analyses.values())
-    heights = [0.3 + 0.2 * each.schedule.ranks for each in analyses.values()]
-    options = {"nrows": len(analyses), "sharex": True, "squeeze": False, "height_ratios": heights}
-    figure, grid = canvas(height=0.5 + sum(heights), **options)
-    for axes, (title, each) in zip(grid.flat, analyses.items()):
-        for rank in range(each.schedule.ranks):
-            draw_row(axes, each, rank, longest)
-        label(axes, each, 0.0, longest)
-        axes.set_title(title, loc="left", fontsize=8)
-        axes.label_outer()
-    legend(grid.flat[len(analyses) // 2], *analyses.values())
-    return figure
+        if passes(each) > MOST_PASSES:
+            raise ValueError(f"schedules: {MOST_PASSES} passes can be told apart, and {title} has {passes(each)}")
+    return draw_all(analyses, row=0.26)
+
+
+def passes(analysis):
+    return sum(map(len, analysis.schedule.programs))
 
 
 def summary(analysis, title=None):
@@ -73,60 +61,111 @@ def summary(analysis, title=None):
     peak, least = max(analysis.peak), min(analysis.peak)
     held = f"{peak:g}" if peak == least else f"{least:g} to {peak:g}"
     return (
-        f"{title or made.name}, {made.ranks} ranks, {made.microbatches} microbatches: {analysis.makespan:.4g} s, "
-        f"{percent(analysis.bubble)} of it idle; a rank holds at most {held} activations; "
+        f"{title or made.name}, {ranks_text(made.ranks)}, {counted(made.microbatches, 'microbatch')}: "
+        f"{analysis.makespan:.4g} s, {percent(analysis.bubble)} of it idle; a rank holds at most {held} activations; "
         f"{sum(map(sum, analysis.messages))} messages"
+    )
+
+
+def alt_text(analysis, title=""):
+    made = analysis.schedule
+    return (
+        f"{title or made.name} on {ranks_text(made.ranks)}: each does the passes of "
+        f"{counted(made.microbatches, 'microbatch')} in a row of bars, {number_text(analysis.makespan)} s long, "
+        f"of which {percent(analysis.bubble)} are a bubble."
     )
 
 
 # One bar a pass.
 
 
-def draw_row(axes, analysis, rank, whole):
-    made = analysis.schedule
-    stages, hatched = made.stages_of(rank), defaultdict(list)
-    for each, start, end in zip(made.programs[rank], analysis.start[rank], analysis.end[rank]):
-        parts = [part for part in each.parts if part.kind in KINDS]
-        for place, part in enumerate(parts):
-            height = 0.84 / len(parts)
-            low = rank - 0.42 + place * height
-            strength = 1 - 0.6 * stages.index(part.stage) / len(stages)
-            color = 1 - strength * (1 - np.array(to_rgb(KINDS[part.kind][1]["facecolor"])))
-            look = {"facecolor": color, "edgecolor": "white", "linewidth": 0.4}
-            axes.add_patch(Rectangle((start, low), end - start, height, **look))
-            room = WIDE * whole * len(str(part.microbatch))
-            numbered = end - start > room
-            hatched[part.kind, low, height] += beside(start, end, room if numbered else 0.0)
-            if numbered:
-                ink = "black" if color[0] > 0.25 else "white"
-                where = {"ha": "center", "va": "center", "fontsize": 7, "color": ink}
-                axes.text((start + end) / 2, low + height / 2, part.microbatch, **where)
-    for (kind, low, height), spans in hatched.items():
-        if hatch := KINDS[kind][1].get("hatch"):
-            axes.broken_barh(spans, (low, height), facecolor="none", edgecolor="white", linewidth=0, hatch=hatch)
+def draw_all(analyses, row):
+    made = [each.schedule for each in analyses.values()]
+    heights = [0.45 + row * each.ranks for each in made]
+    options = {"nrows": len(made), "height_ratios": heights, "sharey": "row", "squeeze": False}
+    several = max(len(each.stages_of(rank)) for each in made for rank in range(each.ranks))
+    if several > 1:
+        options |= {"ncols": 2, "width_ratios": [0.25 * several, 6]}
+    alt = " ".join(alt_text(each, title) for title, each in analyses.items())
+    figure, grid = canvas(alt, 0.6 + sum(heights), **options)
+    longest = max(each.makespan for each in analyses.values())
+    for axes, (title, each) in zip(grid, analyses.items()):
+        draw_schedule(axes[-1], each, longest)
+        bubble = f"{number_text(each.makespan)} s, {percent(each.bubble)} bubble"
+        axes[-1].set_title(f"{title or each.schedule.name}: {bubble}")
+        if several > 1:
+            draw_placement(axes[0], each.schedule, several)
+        label_ranks(axes[0], each.schedule.ranks)
+    for axes in grid[:-1, -1]:
+        axes.tick_params(labelbottom=False)
+    grid[-1, -1].set_xlabel("seconds")
+    legend(figure, *analyses.values())
+    return figure
 
 
-def beside(start, end, room):
-    """(from, width) of what is left and right of a number's ``room``, in the middle."""
-    side = (end - start - room) / 2
-    return [(start, side), (end - side, side)]
+def draw_schedule(axes, analysis, longest):
+    made, boxes, faces, bubble = analysis.schedule, [], [], []
+    for rank in range(made.ranks):
+        stages = made.stages_of(rank)
+        bubble += [(start, rank - HIGH / 2, end - start, HIGH) for start, end in gaps(analysis, rank)]
+        for each, start, end in zip(made.programs[rank], analysis.start[rank], analysis.end[rank]):
+            parts = [part for part in each.parts if part.kind in KINDS]
+            for place, part in enumerate(parts):
+                height = HIGH / len(parts)
+                boxes.append((start, rank - HIGH / 2 + place * height, end - start, height))
+                faces.append(color_of(part.kind, stages.index(part.stage) / max(1, len(stages) - 1)))
+                inside(axes, boxes[-1], part.microbatch, faces[-1], together=axes)
+    blocks(axes, boxes, faces)
+    blocks(axes, bubble, BUBBLE["facecolor"], BUBBLE["edgecolor"])
+    axes.set_xlim(0, longest)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def color_of(kind, late):
+    """``late``: 0 of a rank's first stage, 1 of its last."""
+    return tint(KINDS[kind][1]["facecolor"], PALEST * late)
+
+
+def gaps(analysis, rank):
+    """(from, to) of a rank's idle time, within the makespan."""
+    done = [(a, b) for a, b in zip(analysis.start[rank], analysis.end[rank]) if b > a]
+    ends, starts = [0.0, *(b for _, b in done)], [*(a for a, _ in done), analysis.makespan]
+    return [(a, b) for a, b in zip(ends, starts) if b - a > 1e-9 * analysis.makespan]
+
+
+def draw_placement(axes, made, columns):
+    """Which stages a rank has, and the way of a microbatch through them: a loop or a V."""
+    place = {stage: (made.stages_of(rank).index(stage), rank) for stage, rank in made.rank_of.items()}
+    way = [place[stage] for stage in sorted(place)]
+    axes.plot(*zip(*way), color=GREY, linewidth=1.5, zorder=1)
+    boxes = {stage: (column - 0.4, rank - 0.4, 0.8, 0.8) for stage, (column, rank) in place.items()}
+    blocks(axes, boxes.values(), PAPER, INK)
+    for stage, box in boxes.items():
+        inside(axes, box, stage, PAPER, together=axes)
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_title("stages", fontweight="normal", fontsize=9)
+    axes.spines[:].set_visible(False)
+    axes.set_xticks([])
 
 
 # Many passes: shares of time.
 
 
-def draw_summary(analysis, height):
+def draw_summary(analysis):
     """The beginning and the end, each as long as it takes until all ranks begin with backward, and as much again."""
-    ahead = max(first_backward(analysis, rank) for rank in range(analysis.schedule.ranks))
+    ranks = analysis.schedule.ranks
+    ahead = max(first_backward(analysis, rank) for rank in range(ranks))
     window = min(2 * ahead, analysis.makespan / 2)
-    figure, both = canvas(height=height, ncols=2, sharey=True)
-    for axes, start in zip(both, (0.0, analysis.makespan - window)):
-        image = colors(analysis, np.linspace(start, start + window, COLUMNS + 1))
-        extent = (start, start + window, analysis.schedule.ranks - 0.5, -0.5)
-        axes.imshow(image, aspect="auto", interpolation="nearest", extent=extent)
-        label(axes, analysis, start, start + window)
-    both[1].tick_params(axis="y", length=0, labelleft=False)
-    legend(both[1], analysis)
+    figure, both = canvas(alt_text(analysis), 1.0 + ranks * min(0.4, max(0.03, 3 / ranks)), ncols=2, sharey=True)
+    for axes, start, title in zip(both, (0.0, analysis.makespan - window), ("the beginning", "the end")):
+        edges = np.linspace(start, start + window, COLUMNS + 1)
+        axes.pcolormesh(edges, np.arange(ranks + 1) - 0.5, colors(analysis, edges))
+        axes.set_title(title)
+        axes.set_xlabel("seconds")
+    label_ranks(both[0], ranks)
+    both[1].tick_params(axis="y", length=0)
+    legend(figure, analysis)
     return figure
 
 
@@ -136,14 +175,15 @@ def first_backward(analysis, rank):
 
 
 def colors(analysis, edges):
-    """[rank, column, RGB]: the kinds' colors, by their shares of the column's time."""
-    found = np.ones((analysis.schedule.ranks, len(edges) - 1, 3))
+    """[rank, column, RGB]: the kinds' colors and the bubble's, by their shares of the column's time."""
+    bubble = np.array(to_rgb(BUBBLE["facecolor"]))
+    found = np.ones((analysis.schedule.ranks, len(edges) - 1, 3)) * bubble
     for rank, program in enumerate(analysis.schedule.programs):
         kinds = np.array([each.parts[-1].kind for each in program])
         for kind, (_, look) in KINDS.items():
             chosen = kinds == kind
             share = covered(analysis.start[rank][chosen], analysis.end[rank][chosen], edges)
-            found[rank] -= share[:, None] * (1 - np.array(to_rgb(look["facecolor"])))
+            found[rank] -= share[:, None] * (bubble - np.array(to_rgb(look["facecolor"])))
     return found.clip(0, 1)
 
 
@@ -159,16 +199,18 @@ def covered(starts, ends, edges):
 # Around it.
 
 
-def label(axes, analysis, start, end):
-    ranks = analysis.schedule.ranks
+def label_ranks(axes, ranks):
     shown = range(0, ranks, -(-ranks // 16))
-    axes.set_xlim(start, end)
     axes.set_ylim(ranks - 0.5, -0.5)
     axes.set_yticks(shown, [f"rank {rank}" for rank in shown])
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("seconds")
 
 
-def legend(axes, *analyses):
+def legend(figure, *analyses):
     there = {part.kind for analysis in analyses for _, _, part in analysis.schedule.all_parts()}
-    legend_beside(axes, [Patch(label=name, **look) for kind, (name, look) in KINDS.items() if kind in there])
+    names = defaultdict(list)  # by color: backward is split in some schedules
+    for kind in sorted(there & KINDS.keys(), key=list(KINDS).index):
+        name, look = KINDS[kind]
+        names[look["facecolor"]].append(name)
+    handles = [Patch(label=" or ".join(each), facecolor=color) for color, each in names.items()]
+    legend_above(figure, [*handles, Patch(label="bubble", **BUBBLE)])

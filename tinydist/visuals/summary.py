@@ -1,23 +1,21 @@
 """What a notebook shows for a run: its timeline. For its traffic and its memory: theirs."""
 
-import base64
-
 import matplotlib.pyplot as plt
 
 from ..simulator.trace import Memory, Traffic
 from .memory import memory
-from .palette import png
+from .page import mimebundle
 from .timeline import timeline
 from .traffic import traffic
 
 
 def picture_of(shown):
-    """The mimebundle of a run, or of its traffic or memory, without text; None if there is nothing to draw."""
+    """(data, metadata) of a run, or of its traffic or memory, without text; None if there is nothing to draw."""
     figure = draw(shown)
     if figure is None:
         return None
     plt.close(figure)  # else pyplot would show it too
-    return {"image/png": base64.b64encode(png(figure)).decode()}
+    return mimebundle(figure)
 
 
 def draw(shown):

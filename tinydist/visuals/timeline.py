@@ -8,7 +8,8 @@ from matplotlib.patches import Patch
 
 from ..launch import Run
 from ..rules import amount, many, takes, whole
-from .palette import COMMUNICATION, COMPUTE, WAITING, canvas, legend_beside, picture
+from .canvas import canvas, legend_beside, picture
+from .palette import COMMUNICATION, COMPUTE, WAITING
 from .words import SECONDS, percent, ranks_text, seconds_text, unit_for
 
 MOST_RANKS = 16  # more rows cannot be told apart
@@ -29,7 +30,7 @@ def timeline(run, ranks=None, start=None, end=None):
         raise ValueError(f"timeline: ranks must be some of {everyone[0]} to {everyone[-1]}, got {ranks}")
     rows = [Row(trace.of(rank), start, end) for rank in ranks]
     print(summary(rows, len(everyone), start, end))
-    figure, axes = canvas(height=0.8 + len(rows) * min(0.4, max(0.2, 2.4 / len(rows))))
+    figure, axes = canvas("", height=0.8 + len(rows) * min(0.4, max(0.2, 2.4 / len(rows))))
     for place, row in enumerate(rows):
         draw_row(axes, row, place, end - start)
     label(axes, [f"rank {rank}" for rank in ranks], start, end)

@@ -2,7 +2,7 @@
 
 from ..launch import Run
 from ..rules import amount, named, stated, takes
-from .palette import canvas, picture
+from .canvas import canvas, picture
 from .timeline import Row, draw_row, label, shares
 from .words import check_rank, seconds_text
 
@@ -25,7 +25,7 @@ def timelines(runs, rank=0):
         rows[name] = Row(run.trace.of(rank), start, run.seconds, zero=start)
     for name, row in rows.items():
         print(f"{name}, {seconds_text(seconds[name])}: {shares([row], seconds[name])}")
-    figure, axes = canvas(height=0.8 + 0.4 * len(rows))
+    figure, axes = canvas("", height=0.8 + 0.4 * len(rows))
     longest = max(seconds.values())
     for place, row in enumerate(rows.values()):
         draw_row(axes, row, place, longest)

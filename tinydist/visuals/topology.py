@@ -12,7 +12,8 @@ from matplotlib.patches import Arc, FancyBboxPatch
 from ..hardware import Cluster
 from ..launch import Run
 from ..rules import takes
-from .palette import BLUE, BYTES_SENT, GREY, LIGHT, canvas, picture
+from .canvas import canvas, picture
+from .palette import BLUE, BYTES_SENT, GREY, LIGHT
 from .words import bytes_text, percent, seconds_text
 
 MOST_DEVICES = 16  # more cannot be told apart
@@ -32,7 +33,7 @@ def cluster(run_or_cluster):
     print(in_words(where) + (busiest(where, load, run.seconds) if load else ""))
     ranks = len(run.traffic) if run else where.size
     drawn = min(where.nodes, max(1, MOST_DEVICES // where.devices_per_node))
-    figure, axes = canvas(height=2.5 if where.nodes > 1 else 1.7)
+    figure, axes = canvas("", height=2.5 if where.nodes > 1 else 1.7)
     for node in range(drawn):
         draw_node(axes, where, node, ranks, load)
     if where.nodes > 1:

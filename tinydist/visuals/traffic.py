@@ -3,7 +3,8 @@
 from ..launch import Run
 from ..rules import takes
 from ..simulator.trace import Trace
-from .palette import BYTES_SENT, COMMUNICATION, RECEIVED, canvas, picture
+from .canvas import canvas, picture
+from .palette import BYTES_SENT, COMMUNICATION, RECEIVED
 from .words import BYTES, bytes_text, digits, ranks_text, unit_for
 
 MOST_NUMBERS = 8  # ranks, with more of which the numbers do not fit
@@ -16,7 +17,7 @@ def traffic(run):
     matrix = [[round(nbytes) for nbytes in row] for row in run.traffic]
     sent, received = [sum(row) for row in matrix], [sum(column) for column in zip(*matrix)]
     print(summary(sent, received))
-    figure, (left, right) = canvas(height=2.8, ncols=2, width_ratios=[1.1, 1])
+    figure, (left, right) = canvas("", height=2.8, ncols=2, width_ratios=[1.1, 1])
     draw_matrix(left, matrix)
     draw_totals(right, sent, received)
     return figure

@@ -1,5 +1,7 @@
 """Seconds and bytes, as they are written: three digits and a unit of thousands."""
 
+from math import isfinite
+
 from ..rules import whole
 
 SECONDS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")]
@@ -12,8 +14,17 @@ def unit_for(largest, units):
 
 
 def digits(number):
-    """Three of them: 3.12, 31.2, 312."""
-    return f"{number:.{max(0, 3 - len(str(int(round(number, 2)))))}f}"
+    """Three of them: 3.12, 31.2, 312; of less than a tenth, two: 0.012."""
+    if 0 < abs(number) < 0.1:
+        return f"{number:.2g}"
+    return f"{number:.{max(0, 3 - len(str(int(round(abs(number), 2)))))}f}"
+
+
+def number_text(number):
+    """As it is if it is whole: 3, 0.50, 1,024."""
+    if not isfinite(number):
+        return str(number)
+    return f"{number:,.0f}" if abs(number) >= 1000 or number == int(number) else digits(number)
 
 
 def seconds_text(seconds):
@@ -32,8 +43,13 @@ def check_rank(name, rank, run):
         raise ValueError(f"{name}: the run has ranks 0 to {last}, but rank {rank} was asked for")
 
 
+def counted(count, name):
+    """1 rank, 2 ranks, 3 microbatches."""
+    return f"{count} {name}" if count == 1 else f"{count} {name}{'es' if name.endswith(('ch', 's')) else 's'}"
+
+
 def ranks_text(count):
-    return f"{count} rank{'s' * (count != 1)}"
+    return counted(count, "rank")
 
 
 def percent(part):

@@ -1,11 +1,12 @@
 """The scale over the steps, yours beside the right one."""
 
-from ....visuals.palette import BLUE, ORANGE, canvas, picture
+from ....visuals.canvas import canvas, picture
+from ....visuals.palette import BLUE, ORANGE
 
 
 @picture
 def scales(got, right, overflows):
-    figure, axes = canvas()
+    figure, axes = canvas("The loss scale after each step: yours, and GradScaler's.")
     steps = range(1, len(right) + 1)
     axes.step(steps, right, where="mid", color=BLUE, linewidth=3, alpha=0.5, label="GradScaler")
     axes.step(steps, got, where="mid", color=ORANGE, linestyle="--", label="yours")
