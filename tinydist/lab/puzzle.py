@@ -18,20 +18,19 @@ from .page import say
 
 PATIENCE = 20  # seconds, for real processes
 REPORTS = DeadlockError, MismatchError, StuckError, TimeoutError
+GREEN, RED = "var(--jp-success-color1, #2e7d32)", "var(--jp-error-color1, #d32f2f)"
 
 
 @dataclass
 class Headline:
-    """A line that stands out, green or not."""
-
     text: str
-    solved: bool
+    color: str
 
     def __str__(self):
         return self.text
 
     def html(self):
-        return f'<div style="font-weight: bold; color: {"green" if self.solved else "#b3261e"}">{escape(self.text)}</div>'
+        return f'<div style="font-weight: bold; color: {self.color}">{escape(self.text)}</div>'
 
 
 def puzzle(check):
@@ -43,9 +42,9 @@ def puzzle(check):
         except REPORTS as report:
             wrong = str(report)
         if wrong:
-            say(Headline("Not yet. Edit the code above, and run this cell again.", solved=False), wrong)
+            say(Headline("Not yet. Edit the code above, and run this cell again.", RED), wrong)
         else:
-            say(Headline(f"Solved: {function.__name__} does what it should.", solved=True))
+            say(Headline(f"Solved: {function.__name__} does what it should.", GREEN))
         return function
 
     return judge
