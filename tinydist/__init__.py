@@ -29,12 +29,25 @@ try:
         from .launch import Run, launch
         from .processes import WorkerDied
         from .simulator.deadlock import DeadlockError
+        from .simulator.labels import label
         from .simulator.matching import MismatchError
         from .simulator.memory import purpose
+        from .simulator.names import mark, region
         from .simulator.stuck import StuckError
         from .simulator.trace import Shown
 
-    __all__ = ["DeadlockError", "MismatchError", "Run", "StuckError", "WorkerDied", "launch", "purpose"]
+    __all__ = [
+        "DeadlockError",
+        "MismatchError",
+        "Run",
+        "StuckError",
+        "WorkerDied",
+        "label",
+        "launch",
+        "mark",
+        "purpose",
+        "region",
+    ]
 
     def _picture_of(shown, **_):
         from .visuals.summary import picture_of  # only now: matplotlib takes its time

@@ -26,10 +26,11 @@ TWICE = "initialize the default process group twice"  # what torch says to a pro
 class Run:
     """What came of a launch. Of simulated ranks it knows more: traffic, memory and time, on any cluster."""
 
-    def __init__(self, results, backend, record=None, cluster=None):
+    def __init__(self, results, backend, record=None, cluster=None, window=None):
         self.results = results  # what fn returned, by rank
         self.backend = backend
         self.record, self.cluster = record, cluster
+        self.window = window  # two moments, if it is a part of a run
 
     def __repr__(self):
         return f"<{len(self.results)} {self.backend} ranks ran>"
@@ -39,7 +40,8 @@ class Run:
         """What happened when, in virtual time: a ``Trace``."""
         if self.record is None:
             raise RuntimeError("this run was not observed: it ran on processes, or was launched with observe=False")
-        return replay(self.record, self.cluster)
+        trace = replay(self.record, self.cluster)
+        return trace if self.window is None else trace.between(*self.window)
 
     @property
     def seconds(self):
@@ -58,7 +60,19 @@ class Run:
 
     def on(self, cluster):
         """The same run on another cluster: nothing is run again."""
-        return Run(self.results, self.backend, self.record, find_cluster(cluster))
+        return Run(self.results, self.backend, self.record, find_cluster(cluster), self.window)
+
+    def between(self, begin, end=None):
+        """Time, traffic and memory of a part of it, such as one step: ``run.between("begin", "end")``, a Run.
+
+        Moments are seconds, or names of marks and regions; ("step", 2) is the third of that name. ``end=None``: the
+        whole region ``begin``. Each rank takes part with what it did between its own two moments, in its own order.
+        Time starts at the earliest begin of all and ends at the latest end. Bytes count where their sender has issued
+        them in between; a transfer that is still under way then is there, to its end.
+        """
+        if self.window is not None:
+            raise ValueError(f"between: this is a part of a run already, {self.window}: ask the whole run")
+        return Run(self.results, self.backend, self.record, self.cluster, (begin, begin if end is None else end))
 
 
 def launch(

@@ -15,10 +15,12 @@ from itertools import count
 from typing import NamedTuple
 
 from ..hardware.costs import operator_seconds
+from .chronicle import Chronicle, Spelled
+from .held import RankMemory
 from .memory import Memory
-from .record import Issue, Operator
+from .record import Issue, Operator, Wait
 from .routes import route
-from .trace import Event, RankMemory, Trace
+from .trace import Event, Trace
 
 
 def replay(record, cluster):
@@ -50,12 +52,14 @@ class Clock:
 
     def __init__(self, programs, cluster):
         self.programs, self.cluster = programs, cluster
+        self.spelled = Spelled()
+        self.chronicles = [Chronicle(rank, self.spelled) for rank in range(len(programs))]
         self.events = []
-        self.memory = [[] for _ in programs]  # (seconds, purpose, bytes)
-        self.traffic = [[0] * len(programs) for _ in programs]  # [source][destination] -> bytes
+        self.calls = {}  # (transfer, rank) -> how the rank's events of it say where, for what, since when
         self.time = [0.0] * len(programs)
         self.following = [0] * len(programs)  # the next entry of each program
         self.arrived = Counter()  # transfer -> how many have issued it
+        self.started = []  # transfers
         self.ended = {}  # transfer -> when
         self.waiting = defaultdict(list)  # transfer -> ranks
         self.legs = {}  # of transfers that are alike
@@ -69,12 +73,18 @@ class Clock:
         while self.agenda:
             now, _, act, arguments = heapq.heappop(self.agenda)
             act(now, *arguments)
-        self.events.sort(key=lambda event: (event.rank, event.start, event.end, event.stream))
+        self.events.sort(key=lambda event: (event.rank, event.start, event.end, event.place, event.stream))
+        for chronicle, end in zip(self.chronicles, self.time, strict=True):
+            chronicle.close(end)
         memory = [
-            RankMemory(ledger.peak, {purpose: n for purpose, n in ledger.at_peak.items() if n}, changes)
-            for ledger, changes in zip(ledgers, self.memory, strict=True)
+            RankMemory(
+                ledger.peak, {p: n for p, n in ledger.at_peak.items() if n}, told.changes, told.rank, tuple(told.named)
+            )
+            for ledger, told in zip(ledgers, self.chronicles, strict=True)
         ]
-        return Trace(self.cluster, self.events, self.traffic, memory, max(self.time))
+        wholes = {name: nbytes for told in self.chronicles for name, nbytes in told.wholes.items()}
+        sent = {transfer: [leg.edges for leg in self.legs_of(transfer)] for transfer in self.started}
+        return Trace(self.cluster, self.events, sent, memory, max(self.time), wholes)
 
     def at(self, seconds, act, *arguments):
         heapq.heappush(self.agenda, (seconds, next(self.order), act, arguments))
@@ -85,21 +95,27 @@ class Clock:
         """Follow a rank's program up to a wait that cannot end yet."""
         program, now = self.programs[rank], self.time[rank]
         while self.following[rank] < len(program):
-            entry = program[self.following[rank]]
+            place = self.following[rank]
+            entry = program[place]
             if isinstance(entry, Operator):
-                seconds = self.seconds_of(entry)
-                self.events.append(Event(rank, "compute", entry.name, now, now + seconds))
-                now += seconds
+                end, where = now + self.seconds_of(entry), self.spelled[entry.where]
+                self.events.append(Event(rank, "compute", entry.name, now, end, None, where, "", now, place))
+                now = end
             elif isinstance(entry, Memory):
-                self.memory[rank].append((now, entry.purpose, entry.nbytes))
+                self.chronicles[rank].change(now, place, entry)
             elif isinstance(entry, Issue):
+                where, what = self.spelled[entry.where], self.chronicles[rank].aim(entry)
+                self.calls[entry.transfer, rank] = where, what, now, place
                 self.at(now, self.arrive, entry.transfer)
+            elif not isinstance(entry, Wait):
+                self.chronicles[rank].note(now, place, entry)
             elif entry.transfer not in self.ended:
                 self.waiting[entry.transfer].append(rank)
                 break
             elif self.ended[entry.transfer] > now:
-                end = self.ended[entry.transfer]
-                self.events.append(Event(rank, "compute", "wait", now, end, entry.transfer))
+                end, where = self.ended[entry.transfer], self.spelled[entry.where]
+                what = self.calls[entry.transfer, rank][1]
+                self.events.append(Event(rank, "compute", "wait", now, end, entry.transfer, where, what, now, place))
                 now = end
             self.following[rank] += 1
         self.time[rank] = now
@@ -145,6 +161,7 @@ class Clock:
 
     def start(self, now, flow):
         flow.start = now
+        self.started.append(flow.transfer)
         self.next_phase(now, flow)
 
     def next_phase(self, now, flow):
@@ -153,8 +170,6 @@ class Clock:
             self.end(now, flow)
             return
         flow.load = leg.load
-        for (source, destination), nbytes in leg.edges.items():
-            self.traffic[source][destination] += nbytes
         self.at(now + leg.latency, self.send, flow)
 
     def send(self, now, flow):
@@ -189,7 +204,8 @@ class Clock:
         transfer = flow.transfer
         self.ended[transfer] = now
         for rank in sorted(set(transfer.ranks)):
-            self.events.append(Event(rank, transfer.stream, transfer.name, flow.start, now, transfer))
+            call = self.calls.get((transfer, rank), ())  # of a rank that is not run, nothing is known
+            self.events.append(Event(rank, transfer.stream, transfer.name, flow.start, now, transfer, *call))
         queue = self.queued[transfer.stream]
         queue.popleft()
         if queue:

@@ -11,7 +11,6 @@ where it was made, and is corrected when it becomes known:
     other               all else: what backward and the optimizer make and soon drop
 """
 
-import threading
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -20,10 +19,13 @@ from weakref import ref
 import torch
 from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
+    register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from .labels import Holding, Piece, span
+from .names import of_thread
 from .torch_internals import conversions_told
 
 PURPOSES = ("parameters", "gradients", "optimizer states", "activations", "communication", "other")
@@ -32,14 +34,15 @@ PURPOSES = ("parameters", "gradients", "optimizer states", "activations", "commu
 class Memory(NamedTuple):
     purpose: str
     nbytes: int  # negative: given back
+    holding: Holding
 
 
 class Ledger:
     """One rank's. Each change is noted in ``program``, the record of what the rank does."""
 
-    def __init__(self, program):
-        self.program = program
-        self.alive = {}  # address of a storage -> [weak reference, bytes, purpose, its number, its place in program]
+    def __init__(self, rank, program, parts):
+        self.rank, self.program, self.parts = rank, program, parts
+        self.alive = {}  # address of a storage -> Holding
         self.seen = self.seen_at_peak = 0  # how many there have been
         self.held = dict.fromkeys(PURPOSES, 0)  # purpose -> bytes
         self.total = self.peak = 0
@@ -48,7 +51,7 @@ class Ledger:
         self.asked = None  # the purpose that the program gave
         self.closed = False
 
-    def see(self, tensor):
+    def see(self, tensor, where):
         """Count the storage of a tensor that an operator has returned."""
         storage = tensor.untyped_storage()
         address = storage._cdata
@@ -57,49 +60,111 @@ class Ledger:
             purpose = self.asked or ("activations" if torch.is_grad_enabled() else "other")
             self.seen += 1
             watched = ref(storage, partial(self.gone, address))
-            self.alive[address] = [watched, nbytes, purpose, self.seen, len(self.program)]
-            self._change(purpose, nbytes)
+            holding = Holding(watched, nbytes, purpose, self.seen, len(self.program), where)
+            self.alive[address] = holding
+            self._change(holding, nbytes)
         else:
             self.resized(storage)
 
-    def mark(self, tensor, purpose):
-        """Now it is known what ``tensor`` is for, and has been from the start."""
-        for part in [] if tensor is None else stored(tensor):
-            self._mark(part, purpose)
+    def holding_of(self, tensor):
+        return self.alive.get(tensor.untyped_storage()._cdata)
 
-    def _mark(self, tensor, purpose):
-        entry = self.alive.get(tensor.untyped_storage()._cdata)
-        if entry and entry[2] != purpose:
-            _, nbytes, before, number, place = entry
-            entry[2] = purpose
-            resized = nbytes - self.program[place].nbytes
-            self.program[place] = Memory(purpose, self.program[place].nbytes)
-            if resized:
-                self.program += [Memory(before, -resized), Memory(purpose, resized)]
-            if number <= self.seen_at_peak:  # it was there, and for that purpose, at the peak
-                self.at_peak[before] -= nbytes
-                self.at_peak[purpose] += nbytes
-            self.held[before] -= nbytes
-            self.held[purpose] += nbytes
+    # What they are for.
+
+    def mark(self, tensor, purpose, like=None):
+        """Now it is known what ``tensor`` is for, and has been from the start; and that ``like`` is its parameter."""
+        for part in [] if tensor is None else stored(tensor):
+            holding = self.holding_of(part)
+            if holding:
+                if holding.purpose != purpose:
+                    self._mark(holding, purpose)
+                if like is not None and not holding.has_label_in(*span(part)):
+                    self._add_labels(holding, part, self.pieces_like(part, like))
+
+    def _mark(self, holding, purpose):
+        before, holding.purpose = holding.purpose, purpose
+        made = self.program[holding.place]
+        self.program[holding.place] = made._replace(purpose=purpose)
+        resized = holding.nbytes - made.nbytes
+        if resized:
+            changes = [Memory(before, -resized, holding), Memory(purpose, resized, holding)]
+            self.program += changes if resized > 0 else changes[::-1]  # less comes first: there is no peak between
+        if holding.number <= self.seen_at_peak:  # it was there, and for that purpose, at the peak
+            self.at_peak[before] -= holding.nbytes
+            self.at_peak[purpose] += holding.nbytes
+        self.held[before] -= holding.nbytes
+        self.held[purpose] += holding.nbytes
+
+    # Whose they are.
+
+    def pieces_like(self, tensor, parameter):
+        """The pieces of ``parameter``, for a tensor of as many numbers; else its one label for all of it."""
+        part = self.parts.find(parameter)
+        if part:
+            return [Piece(0, tensor.nbytes, part, self.rank if is_sharded(parameter) else None)]
+        (theirs,) = stored(parameter)
+        holding, (begin, end) = self.holding_of(theirs), span(theirs)
+        pieces = [piece for piece in holding.pieces if piece.begin < end and begin < piece.end] if holding else []
+        if tensor.numel() == theirs.numel():
+            scale = tensor.itemsize, theirs.itemsize
+            return [
+                piece._replace(
+                    begin=(max(piece.begin, begin) - begin) * scale[0] // scale[1],
+                    end=(min(piece.end, end) - begin) * scale[0] // scale[1],
+                )
+                for piece in pieces
+            ]
+        return [pieces[0]._replace(begin=0, end=tensor.nbytes)] if len(pieces) == 1 else []
+
+    def _add_labels(self, holding, tensor, pieces):
+        start, _ = span(tensor)
+        for piece in pieces:
+            holding.add(piece._replace(begin=start + piece.begin, end=start + piece.end))
+
+    def label(self, tensor, whose, shard=None):
+        for part in stored(tensor):
+            holding = self.holding_of(part)
+            if holding:
+                begin, end = span(part)
+                if isinstance(whose, torch.Tensor):
+                    whose = self.parts.find(whose) or self.pieces_like(part, whose)[0].label
+                self._label(holding, Piece(begin, end, whose, shard))
+
+    def _label(self, holding, piece):
+        if not holding.has_label_in(piece.begin, piece.end):
+            holding.add(piece)
+        elif piece not in holding.pieces:  # from now on it is another's
+            address = next(address for address, each in self.alive.items() if each is holding)
+            storage = holding.watched()
+            after = Holding(None, holding.nbytes, holding.purpose, holding.number, len(self.program) + 1, holding.where)
+            after.watched, after.pieces = ref(storage, partial(self.gone, address)), holding.replaced(piece)
+            self.alive[address] = after
+            self.program += [
+                Memory(holding.purpose, -holding.nbytes, holding),
+                Memory(holding.purpose, holding.nbytes, after),
+            ]
+
+    # Changes.
 
     def gone(self, address, _):
-        _, nbytes, purpose, *_ = self.alive.pop(address)
-        self._change(purpose, -nbytes)
+        holding = self.alive.pop(address)
+        holding.watched = None
+        self._change(holding, -holding.nbytes)
 
     def resized(self, storage):
-        entry, nbytes = self.alive.get(storage._cdata), storage.nbytes()
-        if entry and nbytes != entry[1]:
-            change, entry[1] = nbytes - entry[1], nbytes
-            self._change(entry[2], change)
+        holding, nbytes = self.alive.get(storage._cdata), storage.nbytes()
+        if holding and nbytes != holding.nbytes:
+            change, holding.nbytes = nbytes - holding.nbytes, nbytes
+            self._change(holding, change)
 
-    def _change(self, purpose, nbytes):
+    def _change(self, holding, nbytes):
         if self.closed:
             return
         if nbytes < 0:
             self._note_peak()
-        self.held[purpose] += nbytes
+        self.held[holding.purpose] += nbytes
         self.total += nbytes
-        self.program.append(Memory(purpose, nbytes))
+        self.program.append(Memory(holding.purpose, nbytes, holding))
         if self.total > self.peak:
             self.peak, self.rising = self.total, True
 
@@ -111,9 +176,6 @@ class Ledger:
     def _note_peak(self):
         if self.rising:
             self.at_peak, self.seen_at_peak, self.rising = self.held.copy(), self.seen, False
-
-
-of_thread = threading.local()  # .ledger: that of the rank
 
 
 @contextmanager
@@ -133,34 +195,35 @@ def purpose(name):
 
 
 @contextmanager
-def purposes_known(ledger):
-    """While this lasts, parameters, gradients and optimizer states are marked as such in ``ledger()``."""
+def purposes_known(record, ledger):
+    """While this lasts, parameters, gradients and optimizer states are marked as such, and as whose they are, in
+    ``ledger()``, that of the rank which runs."""
 
     def registered(module, name, tensor):
-        if tensor is None:
-            return
-        ledger().mark(tensor, "parameters")
-        if tensor.requires_grad and tensor.is_leaf:
-            hooks.append(tensor.register_post_accumulate_grad_hook(accumulated))
+        if tensor is not None:
+            record.parts.own(module, name, tensor)
+            ledger().mark(tensor, "parameters", tensor)
+            if tensor.requires_grad and tensor.is_leaf:
+                hooks.append(tensor.register_post_accumulate_grad_hook(accumulated))
 
     def converted(module):
         for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-            ledger().mark(tensor, "parameters")
-            ledger().mark(tensor.grad, "gradients")
+            ledger().mark(tensor, "parameters", tensor)
+            ledger().mark(tensor.grad, "gradients", tensor)
 
     def accumulated(tensor):
-        ledger().mark(tensor.grad, "gradients")
+        ledger().mark(tensor.grad, "gradients", tensor)
 
     def before_step(optimizer, args, kwargs):
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            ledger().mark(parameter, "parameters")
-            ledger().mark(parameter.grad, "gradients")
+            ledger().mark(parameter, "parameters", parameter)
+            ledger().mark(parameter.grad, "gradients", parameter)
 
     def after_step(optimizer, args, kwargs):
-        for state in optimizer.state.values():
+        for parameter, state in optimizer.state.items():
             for value in state.values():
                 if isinstance(value, torch.Tensor):
-                    ledger().mark(value, "optimizer states")
+                    ledger().mark(value, "optimizer states", parameter)
 
     resize = torch.UntypedStorage.resize_
 
@@ -171,9 +234,12 @@ def purposes_known(ledger):
     hooks = [
         register_module_parameter_registration_hook(registered),
         register_module_buffer_registration_hook(registered),
+        register_module_module_registration_hook(record.parts.own),
         register_optimizer_step_pre_hook(before_step),
         register_optimizer_step_post_hook(after_step),
     ]
+    for names in record.names:
+        names.tell = registered
     torch.UntypedStorage.resize_ = resize_and_tell
     try:
         with conversions_told(converted):
@@ -191,6 +257,11 @@ STORED = {  # layout -> what a tensor keeps in plain ones; a layout that is miss
     torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
+
+
+def is_sharded(tensor):
+    """Is it a rank's part of a larger one? (As a DTensor says.)"""
+    return any(placement.is_shard() for placement in getattr(tensor, "placements", ()))
 
 
 def stored(tensor):

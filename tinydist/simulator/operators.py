@@ -1,4 +1,4 @@
-"""Every operator of a rank passes here: its FLOPs and bytes for the clock, what it makes for the ledger."""
+"""Every operator of a rank passes here: its FLOPs and bytes for the clock, what it makes for the ledger, and where."""
 
 import time
 
@@ -7,12 +7,16 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from .memory import of_thread, stored
+from .memory import stored
+from .names import of_thread
 from .record import Operator
 
 OWN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
 IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}  # start no kernel
+SPEAKING = {"prim", "profiler"}  # operators that ask a tensor for its device, say, or name a region
 ATTENTION = "_scaled_dot_product_flash_attention"  # has formulas; what processors use in its place has not
+BEGIN = torch.ops.profiler._record_function_enter_new.default  # what torch.profiler.record_function calls
+END = torch.ops.profiler._record_function_exit._RecordFunction
 SEQUENCES = list, tuple
 _known = {}  # operator -> (its name, or None if it computes nothing; its FLOP formula)
 
@@ -20,11 +24,11 @@ _known = {}  # operator -> (its name, or None if it computes nothing; its FLOP f
 class Watcher(TorchDispatchMode):
     def __init__(self, record, rank):
         super().__init__()
-        self.program, self.ledger = record.programs[rank], record.ledgers[rank]
+        self.program, self.ledger, self.names = record.programs[rank], record.ledgers[rank], record.names[rank]
         self.measured = record.measured
 
     def __enter__(self):
-        of_thread.ledger = self.ledger
+        of_thread.ledger, of_thread.names = self.ledger, self.names
         return super().__enter__()
 
     def __exit__(self, *error):
@@ -40,14 +44,19 @@ class Watcher(TorchDispatchMode):
         name, formula = _known.get(func) or _look_at(func)
         single = isinstance(result, torch.Tensor)
         made = [result] if single and result.layout is torch.strided else tensors_in((result,))
+        where = self.names.now()
         for tensor in made:
-            self.ledger.see(tensor)
+            self.ledger.see(tensor, where)
         if name is not None:
             touched = tensors_in(args) + made
             if touched:
                 flops = formula(*shapes(args), out_shape=result.shape if single else shapes(result)) if formula else 0
                 nbytes = sum([tensor.nbytes for tensor in touched])
-                self.program.append(Operator(name, flops, nbytes, (made or touched)[0].dtype, seconds))
+                self.program.append(Operator(name, flops, nbytes, (made or touched)[0].dtype, seconds, where))
+        elif func is BEGIN:
+            self.names.begin(args[0])
+        elif func is END:
+            self.names.end()
         return result
 
 
@@ -58,7 +67,7 @@ def _look_at(func):
         counted = getattr(torch.ops.aten, name.replace("_for_cpu", ""))
     # torch's formulas are wrapped in a search for tensors, which takes longer than most operators.
     formula = getattr(flop_registry.get(counted), "__wrapped__", None)
-    idle = func.is_view or name in IDLE or func.namespace == "prim"  # which asks a tensor for its device, say
+    idle = func.is_view or name in IDLE or func.namespace in SPEAKING
     _known[func] = None if idle else name, formula
     return _known[func]
 

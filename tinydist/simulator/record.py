@@ -5,8 +5,10 @@ There are no times in it. They follow from the record and a cluster (clock.py), 
 
 from typing import NamedTuple
 
+from .labels import span
 from .matching import ranks_in_words
 from .memory import Ledger, stored
+from .names import Names, Parts, Where
 
 SIZE_IS_OF_ALL = {"all_gather", "reduce_scatter"}  # what counts is the tensor that has a piece of every rank
 
@@ -17,14 +19,18 @@ class Operator(NamedTuple):
     nbytes: float  # read and written
     dtype: object
     seconds: float | None = None  # if it was measured
+    where: Where = Where()
 
 
 class Issue(NamedTuple):
     transfer: "Transfer"
+    where: Where
+    carried: tuple  # (Holding, from, to): the bytes that travel
 
 
 class Wait(NamedTuple):
     transfer: "Transfer"
+    where: Where
 
 
 class Transfer:
@@ -46,7 +52,9 @@ class Record:
     def __init__(self, ranks, measured=False):
         self.measured = measured
         self.programs = [[] for _ in range(ranks)]
-        self.ledgers = [Ledger(program) for program in self.programs]
+        self.parts = Parts()
+        self.ledgers = [Ledger(rank, program, self.parts) for rank, program in enumerate(self.programs)]
+        self.names = [Names(program, self.parts) for program in self.programs]
 
     def collective(self, handle, meeting, name, root, inputs, alike):
         """The rank of ``handle`` has come to ``meeting``."""
@@ -64,12 +72,12 @@ class Record:
         if name == "all_to_all":
             for peer, tensor in zip(group.ranks, inputs, strict=True):
                 transfer.nbytes[handle.owner, peer] = tensor.nbytes
-        self.programs[handle.owner].append(Issue(transfer))
+        self._issue(handle.owner, transfer, alike or inputs)
 
     def message(self, handle, mine, other):
         """The rank of ``handle`` has posted ``mine``; ``other`` is its other side, if that is there."""
         transfer = mine.transfer = other.transfer if other else Transfer("message")
-        self.programs[handle.owner].append(Issue(transfer))
+        self._issue(handle.owner, transfer, [mine.tensor])
         peer = other.owner if other else mine.peer
         if other or handle.alone_with(peer):
             ends = handle.owner, handle.group.ranks[peer]
@@ -78,4 +86,13 @@ class Record:
             transfer.nbytes, transfer.awaited = mine.tensor.nbytes, 2 if other else 1
 
     def wait(self, rank, event):
-        self.programs[rank].append(Wait(event.transfer))
+        self.programs[rank].append(Wait(event.transfer, self.names[rank].now()))
+
+    def _issue(self, rank, transfer, tensors):
+        holding_of, carried = self.ledgers[rank].holding_of, []
+        for tensor in tensors:
+            for part in stored(tensor):
+                holding = holding_of(part)
+                if holding:
+                    carried.append((holding, *span(part)))
+        self.programs[rank].append(Issue(transfer, self.names[rank].now(), tuple(carried)))

@@ -17,6 +17,7 @@ from .deadlock import explain
 from .endings import end_of
 from .matching import Group
 from .memory import purposes_known
+from .names import calls_told
 from .operators import Watcher
 from .per_rank import Places
 from .process_group import SimulatedProcessGroup
@@ -86,7 +87,8 @@ class Simulation:
                 torch_internals.profiled_by(Profilers(self.scheduler)),
                 torch_internals.fake_as_real() if self.fake else nullcontext(),
                 warnings.catch_warnings(),
-                purposes_known(self._ledger) if self.record else nullcontext(),
+                purposes_known(self.record, self._ledger) if self.record else nullcontext(),
+                calls_told() if self.record else nullcontext(),
             ):
                 self.fake = torch_internals.FakeTensors() if self.fake else None  # which loads much of torch
                 self.states = {rank: self._new_state(rank) for rank in self.present}

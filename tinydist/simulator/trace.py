@@ -1,16 +1,17 @@
 """A run in virtual time: what happened on each rank, when, and how many bytes went where.
 
-``trace.save("run.json")`` writes it for Perfetto (ui.perfetto.dev) and chrome://tracing: a process for each rank, a
-thread for each of its streams, arrows along the messages.
+``trace.save("run.json")`` writes it for Perfetto (ui.perfetto.dev) and chrome://tracing (chrome.py).
 """
 
 import json
-from itertools import count
+from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
-from .memory import PURPOSES
-
-GIGA, KILO = 1e9, 1e3  # the format counts microseconds, and its readers whole nanoseconds
+from . import chrome
+from .held import Change, Held, is_inside, remembered
+from .moments import Mark, Region, moment_of
+from .names import Where
 
 
 class Event(NamedTuple):
@@ -22,24 +23,63 @@ class Event(NamedTuple):
     start: float
     end: float
     transfer: object = None  # record.Transfer
+    where: Where = Where()  # the rank was when it called
+    what: str = ""  # of a transfer: what it was for
+    issued: float | None = None  # when the rank called
+    place: int = -1  # of the call in the rank's record
+
+    during = property(lambda self: self.where.during)  # "forward", "backward" ... (names.py)
+    part = property(lambda self: self.where.part)  # of the model: "blocks.3.mlp"
+    regions = property(lambda self: self.where.regions)  # the outermost first
+
+    def shifted(self, seconds):
+        issued = None if self.issued is None else self.issued + seconds
+        return self._replace(start=self.start + seconds, end=self.end + seconds, issued=issued)
 
 
-class RankMemory(NamedTuple):
-    """The bytes that a rank held, by purpose (memory.py)."""
+class Block(NamedTuple):
+    """Successive operators of a rank in one pass of one part of the model."""
 
-    peak: int
-    at_peak: dict  # purpose -> bytes
-    changes: list  # (seconds, purpose, bytes more or less)
+    rank: int
+    during: str
+    part: str
+    start: float
+    end: float
 
-    def __repr__(self):
-        return f"<peak {self.peak:,} bytes: {self.at_peak}>"
 
-    def over_time(self):
-        """(seconds, {purpose: bytes}) after each change."""
-        held = dict.fromkeys(PURPOSES, 0)
-        for seconds, purpose, nbytes in self.changes:
-            held[purpose] += nbytes
-            yield seconds, dict(held)
+class Window:
+    """What a rank did between two moments."""
+
+    def __init__(self, held, begin, end):
+        self.held = held
+        self.begin = moment_of(begin, held.named, held.rank)
+        self.end = moment_of(end, held.named, held.rank, at_end=True)
+
+    def has(self, time, place):
+        return self.begin.before(time, place) and not self.end.before(time, place)
+
+    def __contains__(self, event):
+        return self.has(event.start if event.issued is None else event.issued, event.place)
+
+    def memory(self, shift):
+        """What was held at the begin, and the changes since."""
+        changes, start = [], {}
+        for change in self.held.changes:
+            if not self.begin.before(change.seconds, change.place):
+                kind = change[1], *change[3:5]
+                start[kind] = start.get(kind, 0) + change.nbytes
+            elif not self.end.before(change.seconds, change.place):
+                changes.append(change._replace(seconds=change.seconds + shift))
+        at = max(0.0, self.begin.time + shift)
+        there = [
+            Change(at, purpose, nbytes, label, shard, -1) for (purpose, label, shard), nbytes in start.items() if nbytes
+        ]
+        named = [
+            each.shifted(shift)
+            for each in self.held.named
+            if self.has(each.start, each.place) or each.place == self.begin.place
+        ]
+        return remembered(there + changes, self.held.rank, tuple(named))
 
 
 class Shown(list):
@@ -59,61 +99,112 @@ class Memory(Shown):
 
 
 class Trace:
-    def __init__(self, cluster, events, traffic, memory, seconds):
+    def __init__(self, cluster, events, sent, memory, seconds, wholes):
         self.cluster = cluster
-        self.events = events  # by rank, then by start
-        self.traffic = Traffic(self, traffic)
+        self.events = events  # by rank, then by start, then as the rank did them
+        self.sent = sent  # transfer -> for each of its phases, (source, destination) -> bytes
         self.memory = Memory(self, memory)
         self.seconds = seconds  # until the slowest rank is done
+        self.wholes = wholes  # name of a parameter -> bytes of all of it
+
+    @cached_property
+    def traffic(self):
+        traffic = [[0] * len(self.memory) for _ in self.memory]
+        for phases in self.sent.values():
+            for edges in phases:
+                for (source, destination), nbytes in edges.items():
+                    traffic[source][destination] += nbytes
+        return Traffic(self, traffic)
 
     def of(self, rank, stream=None):
         """The events of a rank, in the order of time."""
         return [event for event in self.events if event.rank == rank and stream in (None, event.stream)]
 
+    # Names.
+
+    @property
+    def marks(self):
+        return [each for held in self.memory for each in held.named if isinstance(each, Mark)]
+
+    @property
+    def regions(self):
+        return [each for held in self.memory for each in held.named if isinstance(each, Region)]
+
+    def time(self, moment, rank=0, at_end=False):
+        """Seconds of a mark, or of the begin of a region, or of its end."""
+        return moment_of(moment, self.memory[rank].named, rank, at_end).time
+
+    def blocks(self, rank, depth=None, regions=False):
+        """What a rank computed, block by block: successive operators of one pass and part make a Block.
+
+        depth:    how much of a part's name counts: of "blocks.3.mlp.up", 2 leaves "blocks.3" (None: all).
+        regions:  the innermost region in the place of the part.
+        """
+
+        def key(event):
+            if regions:
+                return event.during, event.regions[-1] if event.regions else ""
+            return event.during, ".".join(event.part.split(".")[:depth])
+
+        operators = [event for event in self.of(rank, "compute") if event.name != "wait"]
+        for (during, part), together in groupby(operators, key):
+            first, *others = together
+            yield Block(rank, during, part, first.start, others[-1].end if others else first.end)
+
+    # A window.
+
+    def between(self, begin, end=None):
+        """What each rank did from one moment of its own to another, in the order of its record: a Trace.
+
+        ``end``: None for that of the region ``begin``. Time starts at the earliest begin of all ranks, and ``seconds``
+        is the latest end. A transfer belongs to the ranks that issued it in between, and its bytes to their senders.
+        """
+        end = begin if end is None else end
+        windows = [Window(held, begin, end) for held in self.memory]
+        zero = min(window.begin.time for window in windows)
+        events = [event for event in self.events if event in windows[event.rank]]
+        inside = {(event.transfer, event.rank) for event in events if event.name != "wait"}
+        sent = {}
+        for transfer, legs in self.sent.items():
+            edges = [
+                {ends: nbytes for ends, nbytes in edges.items() if (transfer, ends[0]) in inside} for edges in legs
+            ]
+            if any(edges):
+                sent[transfer] = edges
+        memory = [window.memory(-zero) for window in windows]
+        events = [event.shifted(-zero) for event in events]
+        return Trace(self.cluster, events, sent, memory, max(window.end.time for window in windows) - zero, self.wholes)
+
+    # Who owns what.
+
+    def owners(self, moment, purpose="parameters", labels=None):
+        """By rank: {label: Held}, the bytes that it has of each part of the model at a moment of its own.
+
+        ``labels``: parts of the model, or what the program has labelled; None: all, by the first two components of
+        their names.
+        """
+        if labels is None:
+            held = [name for rank in self.memory for name in rank.at(moment, "label", purpose) if name]
+            labels = list(dict.fromkeys(self._module(name) for name in held))
+        grid = [{label: held.at(moment, "shard", purpose, label) for label in labels} for held in self.memory]
+        wholes = {label: self._whole(label, purpose, [row[label] for row in grid]) for label in labels}
+        return [
+            {label: Held(sum(shards.values()), wholes[label], shards) for label, shards in row.items()} for row in grid
+        ]
+
+    def _module(self, label):
+        names = label.split(".")
+        return ".".join((names[:-1] or names if label in self.wholes else names)[:2])
+
+    def _whole(self, label, purpose, rows):
+        known = sum(nbytes for name, nbytes in self.wholes.items() if is_inside(name, label))
+        if known and purpose in ("parameters", "gradients"):
+            return known
+        one = sum(rows[rank].get(rank, 0) for rank in range(len(rows)))  # the own shards of all
+        return max(one, *(shards.get(None, 0) for shards in rows))
+
     def save(self, path):
         """Write it as Chrome-trace JSON."""
         with open(path, "w") as file:
             # Not json.dump: writing piece by piece takes ten times as long.
-            file.write(json.dumps({"traceEvents": list(self._entries()), "displayTimeUnit": "ns"}))
-
-    def _entries(self):
-        threads = {}  # (rank, stream) -> its number within the rank
-        arrows, numbers = {}, count(1)
-        for event in self.events:
-            key = event.rank, event.stream
-            if key not in threads:
-                threads[key] = sum(rank == event.rank for rank, _ in threads)
-                if threads[key] == 0:
-                    yield _label("process_name", event.rank, 0, f"rank {event.rank}")
-                yield _label("thread_name", event.rank, threads[key], event.stream)
-            place = {"pid": event.rank, "tid": threads[key]}
-            start, end = round(event.start * GIGA), round(event.end * GIGA)
-            yield {
-                "ph": "X",
-                "name": event.name,
-                "cat": "compute" if event.transfer is None else "communication",
-                "ts": start / KILO,
-                "dur": (end - start) / KILO,
-                "args": {} if event.transfer is None else {"bytes": _total(event.transfer.nbytes)},
-                **place,
-            }
-            if event.name == "message" and start < end:
-                arrow = arrows.setdefault(event.transfer, next(numbers))
-                sends = event.rank == event.transfer.ranks[0]
-                yield {
-                    "ph": "s" if sends else "f",
-                    "name": "message",
-                    "cat": "message",
-                    "id": arrow,
-                    "ts": (start if sends else end) / KILO,
-                    **place,
-                    **({} if sends else {"bp": "e"}),
-                }
-
-
-def _label(kind, rank, thread, name):
-    return {"ph": "M", "name": kind, "pid": rank, "tid": thread, "args": {"name": name}}
-
-
-def _total(nbytes):
-    return sum(nbytes.values()) if isinstance(nbytes, dict) else nbytes
+            file.write(json.dumps({"traceEvents": list(chrome.entries(self)), "displayTimeUnit": "ns"}))

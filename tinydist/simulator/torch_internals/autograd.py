@@ -3,14 +3,21 @@
 import sys
 import threading
 from contextlib import contextmanager
+from operator import attrgetter, methodcaller
 
 import torch
 import torch.nn.parallel.distributed
+import torch.utils.checkpoint
 from torch import nn
 
 from .profiling import profiled
 
 copy_all = torch._foreach_copy_  # (destinations, sources)
+graph_task = torch._C._current_graph_task_id  # of the backward under way in this thread; -1 if there is none
+node_running = torch._C._current_autograd_node  # in it; None before the first and after the last
+nodes_made = torch._C._autograd._get_sequence_nr  # by this thread: the number of the next one
+number_of = methodcaller("_sequence_nr")  # of a node
+own_parameters = attrgetter("_parameters")  # of a module: name -> tensor or None
 NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed.__file__}
 
 
@@ -44,7 +51,12 @@ class unobserved(torch.inference_mode):
 
 def in_backward():
     """Is a node of the autograd graph being run in this thread?"""
-    return torch._C._current_autograd_node() is not None
+    return node_running() is not None
+
+
+def checkpoint_runs():
+    """Does the call come from inside torch.utils.checkpoint?"""
+    return called_from({torch.utils.checkpoint.__file__})
 
 
 def before_backward_ends(callback):

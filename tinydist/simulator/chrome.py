@@ -1,0 +1,84 @@
+"""A trace as Chrome-trace JSON, for Perfetto (ui.perfetto.dev) and chrome://tracing.
+
+A process for each rank, and in it a thread for each of its streams; arrows from a send to its receive, and from where
+a rank has issued a transfer to where it waits for it.
+"""
+
+from itertools import count
+
+GIGA, KILO = 1e9, 1e3  # the format counts microseconds, and its readers whole nanoseconds
+
+
+def entries(trace):
+    threads, arrows = {}, Arrows()  # (rank, stream) -> its number within the rank
+    for event in trace.events:
+        key = event.rank, event.stream
+        if key not in threads:
+            threads[key] = sum(rank == event.rank for rank, _ in threads)
+            if threads[key] == 0:
+                yield _label("process_name", event.rank, 0, f"rank {event.rank}")
+            yield _label("thread_name", event.rank, threads[key], event.stream)
+        place = {"pid": event.rank, "tid": threads[key]}
+        start, end = round(event.start * GIGA), round(event.end * GIGA)
+        yield {
+            "ph": "X",
+            "name": f"{event.name} {event.what}" if event.what and event.name != "wait" else event.name,
+            "cat": "compute" if event.transfer is None else "communication",
+            "ts": start / KILO,
+            "dur": (end - start) / KILO,
+            "args": dict(_arguments(event)),
+            **place,
+        }
+        if start < end:
+            yield from arrows.of(event, start / KILO, end / KILO, place)
+    for each in trace.marks:
+        if (each.rank, "compute") in threads:
+            yield {
+                "ph": "i",
+                "name": each.name,
+                "cat": "mark",
+                "ts": round(each.time * GIGA) / KILO,
+                "s": "p",
+                "pid": each.rank,
+                "tid": threads[each.rank, "compute"],
+            }
+
+
+def _arguments(event):
+    if event.transfer is not None:
+        yield "bytes", _total(event.transfer.nbytes)
+    for name in ("during", "part", "what"):
+        if getattr(event, name):
+            yield name, getattr(event, name)
+    if event.regions:
+        yield "regions", " / ".join(event.regions)
+
+
+class Arrows:
+    def __init__(self):
+        self.numbers, self.given = {}, count(1)
+
+    def of(self, event, start, end, place):
+        if event.name == "message":
+            sends = event.rank == event.transfer.ranks[0]
+            yield self.end_of("message", event.transfer, sends, start if sends else end, place)
+
+    def end_of(self, name, key, begins, at, place):
+        number = self.numbers.setdefault((name, key), next(self.given))
+        return {
+            "ph": "s" if begins else "f",
+            "name": name,
+            "cat": name,
+            "id": number,
+            "ts": at,
+            **place,
+            **({} if begins else {"bp": "e"}),
+        }
+
+
+def _label(kind, rank, thread, name):
+    return {"ph": "M", "name": kind, "pid": rank, "tid": thread, "args": {"name": name}}
+
+
+def _total(nbytes):
+    return sum(nbytes.values()) if isinstance(nbytes, dict) else nbytes

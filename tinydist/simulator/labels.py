@@ -1,0 +1,86 @@
+"""Labels: whose bytes a storage has, piece by piece.
+
+A parameter's memory has the parameter's name, and so have its gradients and its optimizer's states. What is known of no
+parameter has the name of the module that made it. A program says what it knows better: ``label(tensor, "layer 1")``.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from ..rules import takes, whole
+from .names import of_thread
+
+
+class Piece(NamedTuple):
+    begin: int  # bytes from the start of the storage
+    end: int
+    label: object  # a str, or a Part of which the name is not known yet
+    shard: int | None = None  # the rank whose part of the whole it is
+
+
+class Holding:
+    """A storage, while it is alive and in the record."""
+
+    __slots__ = ("nbytes", "number", "pieces", "place", "purpose", "watched", "where")
+
+    def __init__(self, watched, nbytes, purpose, number, place, where):
+        self.watched, self.nbytes, self.purpose = watched, nbytes, purpose
+        self.number, self.place = number, place  # among all that there have been, and in the program
+        self.where, self.pieces = where, ()
+
+    def has_label_in(self, begin, end):
+        return any([piece.begin < end and begin < piece.end for piece in self.pieces])
+
+    def add(self, piece):
+        self.pieces = tuple(sorted((*self.pieces, piece), key=lambda piece: piece.begin))
+
+    def replaced(self, new):
+        """The pieces, with a new one over what was there."""
+        kept = []
+        for piece in self.pieces:
+            kept += [piece._replace(end=min(piece.end, new.begin)), piece._replace(begin=max(piece.begin, new.end))]
+        return tuple(sorted([new, *[piece for piece in kept if piece.begin < piece.end]], key=lambda p: p.begin))
+
+    def labels(self, begin, end):
+        """Of the bytes between the two: (bytes, label, shard), in order."""
+        found, at = [], begin
+        for piece in self.pieces:
+            low, high = max(piece.begin, at), min(piece.end, end)
+            if low < high:
+                found += [(low - at, self.where.part, None)] if at < low else []
+                found.append((high - low, piece.label, piece.shard))
+                at = high
+        return found + ([(end - at, self.where.part, None)] if at < end else [])
+
+
+def span(tensor):
+    """The bytes of its storage among which it lies."""
+    begin = tensor.storage_offset() * tensor.itemsize
+    return begin, begin + tensor.nbytes
+
+
+def together(names):
+    """One name for several: "blocks.1" for its parameters, "blocks.1 … head" for those of several modules."""
+    paths = list(dict.fromkeys(tuple(name.split(".")) for name in names if name))
+    if not paths:
+        return ""
+    common = list(paths[0])
+    while any(path[: len(common)] != tuple(common) for path in paths):
+        common.pop()
+    first, last = (".".join(path[: len(common) + 1]) for path in (paths[0], paths[-1]))
+    apart = all(path[len(common) :][:1] and (path[len(common)].isdigit() or not common) for path in paths)
+    return f"{first} … {last}" if apart and first != last else ".".join(common)
+
+
+@takes(tensor=torch.Tensor, shard=whole)
+def label(tensor, whose, shard=None):
+    """``tensor`` holds what belongs to ``whose``: a name, or a parameter whose name it has.
+
+    A view labels its part of the memory, which must be in one piece. ``shard``: the rank whose part of the whole it is.
+    A first label holds from the start, another one from now on. Where nothing is observed it does nothing.
+    """
+    ledger = getattr(of_thread, "ledger", None)
+    if ledger is not None:
+        ledger.label(tensor, whose, shard)
+    return tensor
