@@ -1,92 +1,141 @@
 """What a rank held over virtual time, by purpose, and what its peak was made of."""
 
-from matplotlib.patches import Patch
+from matplotlib.patches import Rectangle
 
 from ..launch import Run
-from ..rules import amount, named, takes
+from ..rules import amount, many, named, takes
 from ..simulator.trace import Trace
-from .canvas import canvas, legend_beside, picture
-from .palette import MEMORY
-from .words import BYTES, SECONDS, bytes_text, check_rank, seconds_text, unit_for
+from .canvas import picture
+from .states import States, total
+from .levels import bytes_axis, draw_levels, mark_peak, room_for
+from .palette import INK, MEMORY, RED
+from .rows import Rows, handles
+from .scene import Scene, a_moment
+from .strips import GAP, Sheet, inches_of
+from .style import SMALL
+from .timeline import LEGEND, marked, some_marks
+from .words import BYTES, bytes_text, check_rank, digits, seconds_text, unit_for
 
-MOMENTS = 400  # more cannot be told apart
+LEFT, AREA, NOTHING = 0.85, 1.9, 0.08  # inches: room for the axis; the bytes; where no timeline is
+LINE, MARK, COLUMN = 0.19, 0.16, 0.2  # of the table: a line; a colored mark; between two columns
 
 
-@takes(run=Run | Trace, lines=named(amount))
+@takes(run=Run | Trace, lines=named(amount), since=a_moment, until=a_moment)
 @picture
-def memory(run, rank=0, lines=None):
-    """Draw the memory of one rank, with the peak marked.
+def memory(run, rank=0, lines=None, since=None, until=None):
+    """Draw the memory of one rank, by purpose, under the names of what it computes.
 
-    lines:  name -> bytes, as high as which something would be: a dotted line for each.
+    ``since`` and ``until`` are moments, as for ``timeline``; None: all of the run if its peak is before the first
+    forward pass. ``lines``: name -> bytes, as high as which something would be: a dotted line for each.
     """
-    check_rank("memory", rank, run)
-    held, seconds = run.memory[rank], run.seconds
-    if not held.changes:
-        raise ValueError(f"memory: rank {rank} held nothing, or was not run")
-    times, states = moments(held, seconds)
-    when = peak_time(held)
-    print(summary(rank, held, when))
-    figure, axes = canvas("")
-    draw_stack(axes, times, states, [purpose for purpose in MEMORY if any(state[purpose] for state in states)])
-    mark_peak(axes, held, when)
-    draw_lines(axes, lines or {})
-    label(axes, held, seconds)
-    return figure
+    scene, held = look_at("memory", run, rank, [rank], since, until)
+    row = scene.rows[0]
+    rows = Rows([row], lanes=False) if any(block.name for block in row.compute) else None
+    return draw(scene, held, rows, [""], lines or {})
 
 
-def moments(held, seconds):
-    """Times and states: of each moment the fullest one, wide enough to be seen, and the one that it ends with."""
-    times, states, moment, width = [], [], None, seconds / MOMENTS
-    for time, state in held.over_time():
-        now = time // width if width else 0
-        if now != moment:
-            moment = now
-            times += [max(time, *times[-1:], 0), time]
-            states += [state, state]
-        if sum(state.values()) > sum(states[-2].values()):
-            states[-2] = state
-        times[-1], states[-1] = times[-2] + width, state
-    return [*times, max(seconds, times[-1])], [*states, states[-1]]
+@takes(run=Run | Trace, ranks=many, lines=named(amount), since=a_moment, until=a_moment, mark=some_marks)
+@picture
+def timeline_over_memory(run, rank=0, ranks=None, lines=None, since=None, until=None, mark=None):
+    """Draw the memory of one rank under what ``ranks`` did (None: up to four), on one axis of time.
+
+    The other arguments are those of ``memory`` and of ``timeline``.
+    """
+    some = range(4) if len(run.memory) <= 4 else [rank]
+    scene, held = look_at("timeline_over_memory", run, rank, list(some if ranks is None else ranks), since, until)
+    rows = Rows(scene.rows, marked(scene, mark))
+    return draw(scene, held, rows, [f"rank {each}" for each in scene.ranks], lines or {})
+
+
+def look_at(operation, run, rank, ranks, since, until):
+    check_rank(operation, rank, run)
+    trace = run if isinstance(run, Trace) else run.trace
+    if not trace.memory[rank].changes:
+        raise ValueError(f"{operation}: rank {rank} held nothing, or was not run")
+    scene = Scene(operation, trace, ranks, since, until)
+    if since is None and peak_time(trace.memory[rank]) < scene.since:
+        scene = Scene(operation, trace, ranks, 0.0, until)
+    return scene, States(scene, rank)
 
 
 def peak_time(held):
-    return next(time for time, state in held.over_time() if sum(state.values()) == held.peak)
+    return next(time for time, state in held.over_time() if total(state) == held.peak)
 
 
-def summary(rank, held, when):
-    parts = sorted(held.at_peak.items(), key=lambda part: -part[1])
+def draw(scene, held, rows, names, lines):
+    print(summary(scene, held))
+    levels = {"peak": total(held.peak), "at rest": total(held.rest)} | lines
+    sheet = Sheet(
+        alt(scene, held),
+        [rows.height + LEGEND if rows else NOTHING, AREA],
+        names,
+        scene,
+        left=LEFT,
+        right=room_for(levels),
+        below=3 * LINE,
+    )
+    if rows:
+        rows.draw(sheet, sheet.strips[0], LEGEND, names)
+        sheet.legend(handles(rows.rows))
+    area = sheet.strips[1]
+    bytes_axis(area, max(levels.values()), f"rank {held.rank} holds")
+    draw_stack(area, held)
+    mark_peak(area, held.peak_time - scene.since, total(held.peak))
+    draw_levels(area, AREA, levels)
+    draw_table(sheet, held)
+    return sheet.figure
+
+
+def summary(scene, held):
+    parts = sorted(((purpose, nbytes) for purpose, nbytes in held.peak.items() if nbytes), key=lambda part: -part[1])
     made_of = ", ".join(f"{purpose} {bytes_text(nbytes)}" for purpose, nbytes in parts)
-    return f"rank {rank} holds at most {bytes_text(held.peak)}, at {seconds_text(when)}: {made_of}"
+    when = f"at {seconds_text(held.peak_time - scene.since)}{in_block(held)}"
+    return (
+        f"rank {held.rank} holds {bytes_text(total(held.rest))} at rest, and at most {bytes_text(total(held.peak))}, "
+        f"{when}: {made_of}"
+    )
 
 
-def draw_stack(axes, times, states, purposes):
+def alt(scene, held):
+    return (
+        f"The bytes that rank {held.rank} held in {seconds_text(scene.seconds)} of virtual time, by purpose: "
+        f"{bytes_text(total(held.rest))} at rest, {bytes_text(total(held.peak))} at the peak{in_block(held)}."
+    )
+
+
+def in_block(held):
+    """The name of what the rank computes at its peak."""
+    blocks = held.scene.row(held.rank).compute
+    name = next((block.name for block in blocks if block.start <= held.peak_time < block.end), "")
+    return f", in {name}" if name else ""
+
+
+def draw_stack(axes, held):
+    times, states = held.curve()
     below = [0] * len(times)
-    for purpose in purposes:
+    for purpose in held.purposes:
         above = [bottom + state[purpose] for bottom, state in zip(below, states)]
-        axes.fill_between(times, below, above, step="post", linewidth=0, **MEMORY[purpose])
+        if above != below:
+            axes.fill_between(times, below, above, step="post", linewidth=0, facecolor=MEMORY[purpose]["facecolor"])
         below = above
 
 
-def mark_peak(axes, held, when):
-    axes.axhline(held.peak, color="black", linewidth=0.8, linestyle="--")
-    axes.plot([when], [held.peak], "kv", markersize=6, clip_on=False)
-
-
-def draw_lines(axes, lines):
-    place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
-    for name, nbytes in lines.items():
-        axes.axhline(nbytes, color="black", linewidth=0.7, linestyle=":")
-        axes.annotate(name, (0, nbytes), (3, -2), va="top", fontsize=8, **place)
-
-
-def label(axes, held, seconds):
-    (size, unit), (tick, name) = unit_for(held.peak, BYTES), unit_for(seconds, SECONDS)
-    axes.set_xlim(0, seconds or 1.0)
-    axes.set_ylim(0, 1.1 * held.peak)
-    axes.yaxis.set_major_formatter(lambda nbytes, _: f"{nbytes / size:g}")
-    axes.xaxis.set_major_formatter(lambda time, _: f"{time / tick:g}")
-    axes.set_ylabel(f"held ({unit})")
-    axes.set_xlabel(f"virtual time ({name})")
-    parts = [purpose for purpose in reversed(MEMORY) if purpose in held.at_peak]
-    handles = [Patch(label=f"{part} {bytes_text(held.at_peak[part])}", **MEMORY[part]) for part in parts]
-    legend_beside(axes, handles, title=f"▼ at the peak: {bytes_text(held.peak)}", alignment="left")
+def draw_table(sheet, held):
+    """Below the axis: what is held at rest and at the peak, by purpose. It is the legend, too."""
+    axes = sheet.beneath(3 * LINE)
+    size, unit = unit_for(total(held.peak), BYTES)
+    rows = {f"at rest ({unit})": held.rest, f"peak ({unit})": held.peak}
+    shown = [purpose for purpose in held.purposes if any(state[purpose] for _, _, state in held.states)]
+    for line, (name, state) in enumerate(rows.items(), 1):
+        look = {"va": "center", "fontsize": SMALL, "color": RED if line == 2 else INK}
+        axes.text(sheet.left - GAP, (line + 0.5) * LINE, name, ha="right", **look)
+        left = sheet.left
+        for purpose in [*shown, "in all"]:
+            nbytes = total(state) if purpose == "in all" else state[purpose]
+            if line == 1:
+                axes.text(left + MARK, 0.5 * LINE, purpose, va="center", fontsize=SMALL)
+                if purpose in MEMORY:
+                    box = (left, 0.5 * LINE - 0.05), 0.1, 0.1
+                    axes.add_patch(Rectangle(*box, facecolor=MEMORY[purpose]["facecolor"]))
+            axes.text(left + MARK, (line + 0.5) * LINE, digits(nbytes / size) if nbytes else "–", **look)
+            left += MARK + inches_of(purpose) + COLUMN

@@ -1,65 +1,56 @@
 """Who computed, communicated and waited, and when.
 
-Each rank has a row: its compute stream above, its transfers below, and where several are under way at once, one below
-the other. Where the two lie above each other, communication is hidden behind compute; dots are time lost in waiting.
+Each rank has a row: what it computes above, by the names of names.py, and its transfers below. Where two lie above each
+other, communication is hidden behind compute; where a rank waits, it is not.
 """
 
-from matplotlib.patches import Patch
-
 from ..launch import Run
-from ..rules import amount, many, takes, whole
-from .canvas import canvas, legend_beside, picture
-from .palette import COMMUNICATION, COMPUTE, WAITING
-from .words import SECONDS, percent, ranks_text, seconds_text, unit_for
+from ..rules import many, stated, takes
+from .blocks import covered
+from .canvas import picture
+from .rows import Rows, handles
+from .scene import Scene, a_moment
+from .strips import Sheet
+from .words import percent, ranks_text, seconds_text
 
-MOST_RANKS = 16  # more rows cannot be told apart
-NARROW, WIDE = 1 / 250, 1 / 60  # of the picture: room for an edge, for a hatch
+LEGEND = 0.3  # inches
 
 
-@takes(run=Run, ranks=many, start=amount, end=amount)
+def is_mark(value):
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str)
+
+
+some_marks = stated(
+    "(what, words), or a list of these",
+    lambda value: is_mark(value) or (isinstance(value, list) and all(map(is_mark, value))),
+)
+
+
+@takes(run=Run, ranks=many, since=a_moment, until=a_moment, mark=some_marks)
 @picture
-def timeline(run, ranks=None, start=None, end=None):
-    """Draw ``ranks`` (None: all, and at most 16) from ``start`` to ``end``, in seconds of virtual time."""
-    trace = run.trace
-    start, end = start or 0.0, trace.seconds if end is None else end
-    if not start < end:
-        raise ValueError(f"timeline: nothing to draw from {seconds_text(start)} to {seconds_text(end)}")
-    everyone = range(len(trace.memory))
-    ranks = everyone[:MOST_RANKS] if ranks is None else list(ranks)
-    if not ranks or not all(whole(rank) and rank in everyone for rank in ranks):
-        raise ValueError(f"timeline: ranks must be some of {everyone[0]} to {everyone[-1]}, got {ranks}")
-    rows = [Row(trace.of(rank), start, end) for rank in ranks]
-    print(summary(rows, len(everyone), start, end))
-    figure, axes = canvas("", height=0.8 + len(rows) * min(0.4, max(0.2, 2.4 / len(rows))))
-    for place, row in enumerate(rows):
-        draw_row(axes, row, place, end - start)
-    label(axes, [f"rank {rank}" for rank in ranks], start, end)
-    return figure
+def timeline(run, ranks=None, since=None, until=None, mark=None):
+    """Draw ``ranks`` (None: all, and at most 16) from ``since`` to ``until``: seconds, or names (scene.py).
+
+    mark:  (what, words), or a list of these: a bracket with words. What: "waiting", for the longest wait; the name of a
+           block, as "AR1"; or two moments.
+    """
+    scene = Scene("timeline", run.trace, ranks, since, until)
+    print(summary(scene))
+    rows = Rows(scene.rows, marked(scene, mark))
+    names = [f"rank {rank}" for rank in scene.ranks]
+    sheet = Sheet(alt(scene), [LEGEND + rows.height], names, scene)
+    rows.draw(sheet, sheet.strips[0], LEGEND, names)
+    sheet.legend(handles(scene.rows))
+    return sheet.figure
 
 
-class Row:
-    """What one rank did between ``start`` and ``end``, as (from, to) in the order of time, counted from ``zero``."""
-
-    def __init__(self, events, start, end, zero=0.0):
-        self.compute, self.waiting, self.communication = [], [], []
-        for event in events:
-            span = max(event.start, start), min(event.end, end)
-            if span[0] < span[1]:
-                self.spans_like(event).append((span[0] - zero, span[1] - zero))
-
-    def spans_like(self, event):
-        if event.stream != "compute":
-            return self.communication
-        return self.waiting if event.name == "wait" else self.compute
+# What is said of it. Seconds are those of all ranks together.
 
 
-# The line of text. Seconds are those of all ranks together.
-
-
-def summary(rows, ranks, start, end):
-    who = ranks_text(ranks) if len(rows) == ranks else f"{len(rows)} of {ranks} ranks"
-    when = f"{seconds_text(start)} to {seconds_text(end)}" if start else seconds_text(end)
-    return f"{who}, {when}: {shares(rows, len(rows) * (end - start))}"
+def summary(scene):
+    count, everyone = len(scene.rows), len(scene.everyone)
+    who = ranks_text(everyone) if count == everyone else f"{count} of {everyone} ranks"
+    return f"{who}, {seconds_text(scene.seconds)}: {shares(scene.rows, count * scene.seconds)}"
 
 
 def shares(rows, whole):
@@ -74,66 +65,31 @@ def shares(rows, whole):
     return text
 
 
-def covered(spans):
-    """Seconds in which there is any of them."""
-    total, until = 0.0, float("-inf")
-    for a, b in sorted(spans):
-        total += max(0.0, b - max(a, until))
-        until = max(b, until)
-    return total
+def alt(scene):
+    blocks = [block.name for block in scene.rows[0].compute if block.name]
+    named = f": {', '.join(dict.fromkeys(blocks))}" if blocks else ""
+    who = f"rank {scene.ranks[0]}" if len(scene.ranks) == 1 else ranks_text(len(scene.ranks))
+    return f"What {who} did in {seconds_text(scene.seconds)} of virtual time{named}."
 
 
-# The bars.
+# What is to be seen.
 
 
-def draw_row(axes, row, place, whole):
-    draw_bars(axes, row.compute, place - 0.42, 0.42, whole, COMPUTE)
-    draw_bars(axes, row.waiting, place - 0.42, 0.42, whole, WAITING)
-    for number, (lane, among) in enumerate(lanes(row.communication)):
-        draw_bars(axes, lane, place + number * 0.42 / among, 0.42 / among, whole, COMMUNICATION)
-
-
-def lanes(spans):
-    """The spans dealt out to as few lists as can be, in each of which they come one after another."""
-    found = []
-    for span in sorted(spans):
-        free = (lane for lane in found if lane[-1][1] <= span[0])
-        lane = next(free, None)
-        if lane is None:
-            found.append([span])
-        else:
-            lane.append(span)
-    return [(lane, len(found)) for lane in found]
-
-
-def draw_bars(axes, spans, bottom, height, whole, look):
-    bars = [(a, b - a) for a, b in merged(spans, NARROW * whole)]
-    wide = [bar for bar in bars if bar[1] > WIDE * whole]
-    slim = [bar for bar in bars if bar[1] <= WIDE * whole]
-    edges = [0.4 if width > NARROW * whole else 0 for _, width in slim]
-    axes.broken_barh(wide, (bottom, height), linewidth=0.4, **look)
-    axes.broken_barh(slim, (bottom, height), linewidth=edges, facecolor=look["facecolor"], edgecolor=look["edgecolor"])
-
-
-def merged(spans, narrow):
-    """The spans, of which narrow ones that all but touch become one: single operators cannot be seen in a long run."""
-    found, small = [], False
-    for a, b in spans:
-        if small and b - a <= narrow and a - found[-1][1] < narrow / 4:
-            found[-1] = found[-1][0], b
-        else:
-            found.append((a, b))
-            small = b - a <= narrow
+def marked(scene, marks):
+    """Number of a row -> [(start, end, words)]."""
+    found = {}
+    for what, words in [marks] if isinstance(marks, tuple) else marks or []:
+        number, start, end = place_of(scene, what)
+        found.setdefault(number, []).append((start, end, f"{words}, {seconds_text(end - start)}"))
     return found
 
 
-def label(axes, names, start, end):
-    size, unit = unit_for(end - start, SECONDS)
-    axes.set_xlim(start, end)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds / size:g}")
-    axes.set_xlabel(f"virtual time ({unit})")
-    looks = {"compute": COMPUTE, "communication": COMMUNICATION, "waiting": WAITING}
-    legend_beside(axes, [Patch(label=name, **look) for name, look in looks.items()])
+def place_of(scene, what):
+    """(number of the row, start, end) of the longest block of this name; or of two moments, above the first row."""
+    if isinstance(what, tuple) and len(what) == 2:
+        return 0, min(scene.times(what[0])), max(scene.times(what[1], at_end=True))
+    found = [(number, block) for number, row in enumerate(scene.rows) for block in row.named(what)]
+    if not found:
+        raise ValueError(f"timeline: nothing that is drawn has the name {what!r}")
+    number, block = max(found, key=lambda each: each[1].end - each[1].start)
+    return number, block.start, block.end

@@ -1,0 +1,96 @@
+"""Who holds what, moment after moment, above what one rank does and the bytes that it holds, on one axis of time.
+
+    F1  F2  ... B1     ranks x layers while these blocks end, in the colors of the owners (cells.py)
+     |   |       |
+    ▇▇  ▇▇      ▇▇     what a rank computes, and sends
+    ▁▃▁▃▁▃ ... ▁▃▁     its bytes: its own parts in its color, all else grey
+
+A frame shows what is held while the last operator of its block runs.
+"""
+
+from ..launch import Run
+from ..rules import each_of, one_of, takes
+from ..simulator.memory import PURPOSES
+from .canvas import picture
+from .cells import Cells, handles, heads_height, labels_of
+from .frames import HIGH, LEGEND, NARROWEST, Frames
+from .levels import bytes_axis, draw_levels, mark_peak, room_for
+from .palette import DARK, GREY, LINE, PAPER, RANKS
+from .rows import Rows
+from .scene import Scene, a_moment, is_name
+from .states import States, total
+from .strips import LOOKS, Sheet
+from .words import bytes_text, check_rank, seconds_text
+
+TITLE, STEM, AREA, LEFT = 0.24, 0.28, 1.35, 0.85  # inches
+GREYS = dict.fromkeys(LOOKS, {"facecolor": DARK, "edgecolor": PAPER}) | {  # colors are the owners'
+    "communication": {"facecolor": LINE, "edgecolor": PAPER},
+    "waiting": {"facecolor": PAPER, "edgecolor": LINE},
+}
+
+
+@takes(run=Run, purpose=one_of(PURPOSES), moments=each_of(is_name), labels=each_of(str), since=a_moment, until=a_moment)
+@picture
+def film(run, purpose="parameters", moments=None, rank=0, labels=None, since=None, until=None):
+    """Draw who holds what of each layer, for ``purpose``, at ``moments``: names of marks, or of blocks of ``rank``.
+
+    moments:  None: every block, or as many of them as there is room for.
+    labels:   of the ledger, for the columns. None: the layers.
+    ``since`` and ``until`` are moments, as for ``timeline``.
+    """
+    check_rank("film", rank, run)
+    scene = Scene("film", run.trace, [rank], since, until)
+    ranks = [each for each, held in enumerate(run.memory) if held.changes]
+    cells = Cells(run.trace, ranks, labels_of(scene, purpose, labels))
+    states = States(scene, rank, ("own", "other"), owned(cells, rank, purpose))
+    levels = {"peak": total(states.peak), "at rest": total(states.rest)}
+    print(summary(scene, purpose, levels))
+    return draw(scene, cells, states, levels, purpose, moments)
+
+
+def draw(scene, cells, states, levels, purpose, moments):
+    names = [f"rank {rank}" for rank in cells.ranks]
+    rows = Rows(scene.rows, looks=GREYS)
+    top = LEGEND + TITLE + heads_height(cells.names, NARROWEST)
+    heights = [top + HIGH * len(names) + STEM, rows.height, AREA]
+    sheet = Sheet(alt(scene, purpose, levels), heights, names, scene, LEFT, room_for(levels))
+    film, lanes, area = sheet.strips
+    frames = Frames(scene, cells, purpose, moments, sheet.width)
+    frames.draw(sheet, film, top, STEM)
+    for number, name in enumerate(names):
+        sheet.row_name(film, top + (number + 0.5) * HIGH, name)
+    rows.draw(sheet, lanes, 0.0, [f"rank {states.rank}"])
+    draw_bytes(area, states, levels, purpose)
+    sheet.legend(handles([grid for _, _, grid in frames.frames]))
+    return sheet.figure
+
+
+def owned(cells, rank, purpose):
+    """Kinds of a change: of what this rank owns, or of what is there for a while, or a copy."""
+
+    def kind(change):
+        if change.purpose != purpose:
+            return None
+        return "own" if change.shard == rank or cells.is_alone(rank, change.label) else "other"
+
+    return kind
+
+
+def summary(scene, purpose, levels):
+    peak, rest = (bytes_text(levels[name]) for name in ("peak", "at rest"))
+    return f"rank {scene.ranks[0]}, {purpose}: {rest} at rest, {peak} at the peak, in {seconds_text(scene.seconds)}"
+
+
+def alt(scene, purpose, levels):
+    blocks = dict.fromkeys(block.name for block in scene.rows[0].compute if block.name)
+    return f"Who holds which {purpose} while rank {scene.ranks[0]} computes {', '.join(blocks)}, {summary(scene, purpose, levels)}."
+
+
+def draw_bytes(axes, states, levels, purpose):
+    bytes_axis(axes, max(levels.values()), purpose)
+    times, curve = states.curve()
+    own, both = [state["own"] for state in curve], [total(state) for state in curve]
+    axes.fill_between(times, 0, own, step="post", linewidth=0, facecolor=RANKS[states.rank % len(RANKS)])
+    axes.fill_between(times, own, both, step="post", linewidth=0, facecolor=GREY)
+    mark_peak(axes, states.peak_time - states.scene.since, levels["peak"])
+    draw_levels(axes, AREA, levels)

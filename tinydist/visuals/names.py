@@ -1,0 +1,130 @@
+"""What is written on a block: F1, B4, AR2, Adam.
+
+A part of a model is a layer, with its number, or it has its own name (``head``). Layers are the outermost modules that
+have a number in their name, and weights; what runs between them without weights, as an activation function does,
+belongs to the layer before. So a block of a timeline is as coarse as it can be and still say where in the model it is.
+
+A program that names its regions is called by these, where a rank has two or more: the passes of a pipeline.
+"""
+
+import re
+from functools import cached_property
+
+PASSES = {"forward": "F", "recompute": "R", "backward": "B"}
+COLLECTIVES = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "all_to_all": "A2A", "broadcast": "BC"}
+IN_WORDS = {short: f"{short}: {name.replace('_', '-')}" for name, short in COLLECTIVES.items()} | {"→": "→ sent", "←": "← received"}
+OF_LIBRARIES = re.compile("::|#|^DistributedDataParallel")  # torch names its own doings, too
+OF_SCHEDULES = re.compile(r"(?:PP:)?(\d*)(F|B|I|W|Forward |Backward )(\d+)")  # stage, pass, microbatch
+
+
+class Names:
+    """Of the parts, regions and transfers of a trace."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    @cached_property
+    def parts(self):
+        """Paths of all parts, in the order in which they first ran forward."""
+        ran = {event.part: None for event in self.trace.events if event.during in ("forward", "recompute")}
+        return [part for part in ran if part]
+
+    @cached_property
+    def with_weights(self):
+        return {
+            change.label for held in self.trace.memory for change in held.changes if change.purpose == "parameters"
+        }
+
+    @cached_property
+    def opened(self):
+        """Paths that are looked into: all around a module with a number."""
+        found = {""}
+        for path in {*self.parts, *self.with_weights}:
+            steps = path.split(".")
+            first = next((place for place, step in enumerate(steps) if step.isdigit()), 0)
+            found |= {".".join(steps[: place + 1]) for place in range(first)}
+        return found
+
+    def cut(self, path):
+        """The part of the model, as it is drawn, in which ``path`` is."""
+        steps = path.split(".")
+        heads = (".".join(steps[: place + 1]) for place in range(len(steps)))
+        return next((head for head in heads if head not in self.opened), "")
+
+    @cached_property
+    def weighty(self):
+        """Parts as they are drawn that have weights."""
+        return {self.cut(label) for label in self.with_weights}
+
+    @cached_property
+    def called(self):
+        """Part as it is drawn -> what it is called; layers by number."""
+        found, count = {}, 0
+        for part in dict.fromkeys(map(self.cut, [*self.parts, *sorted(self.with_weights)])):
+            last = part.rpartition(".")[2]
+            if part not in self.weighty and last.isdigit():
+                found[part] = str(count or 1)  # of the layer before
+            elif last.isdigit():
+                count += 1
+                found[part] = str(count)
+            else:
+                found[part] = last
+        return found
+
+    def short(self, path):
+        """A layer's number, or a name; "" for what is in no part."""
+        return self.called.get(self.cut(path), "")
+
+    @cached_property
+    def by_regions(self):
+        """Do these tell more of a rank than the model's parts?"""
+        named = {(event.rank, self.region(event)) for event in self.trace.events if self.region(event)}
+        return len(named) > len({rank for rank, _ in named})
+
+    def region(self, event):
+        """The innermost that the program named."""
+        return next((name for name in reversed(event.regions) if not OF_LIBRARIES.search(name)), "")
+
+    @cached_property
+    def several_stages(self):
+        """Has a rank of a pipeline more than one?"""
+        found = {(event.rank, match[1]) for event in self.trace.events if (match := passes(self.region(event)))}
+        return len(found) > len({rank for rank, _ in found})
+
+    # Names of blocks.
+
+    def of_operator(self, event):
+        """(kind, name)."""
+        if event.during == "optimizer":
+            return "optimizer", self.optimizer(event)
+        if self.by_regions:
+            return self.of_region(self.region(event), event.during)
+        short = self.short(event.part)
+        letter = PASSES.get(event.during, "")
+        return event.during or "compute", f"{letter}{short}" if short.isdigit() else f"{letter} {short}".strip()
+
+    def optimizer(self, event):
+        steps = [name for name in event.regions if name.startswith("Optimizer.step#")]
+        return steps[-1].removeprefix("Optimizer.step#").partition(".")[0] if steps else "step"
+
+    def of_region(self, name, during):
+        if found := passes(name):
+            stage, letter, microbatch = found.groups()
+            letter = letter[0]
+            kind = {"F": "forward", "W": "weights"}.get(letter, "backward")
+            return kind, f"{stage}{letter}{microbatch}" if self.several_stages else f"{letter}{microbatch}"
+        return during or "compute", name
+
+    def of_transfer(self, event):
+        if event.name == "message":
+            source, to = event.transfer.ranks
+            return f"→{to}" if event.rank == source else f"←{source}"
+        number = event.what.removeprefix("bucket ")
+        what = number if number.isdigit() else self.short(event.what)
+        name = COLLECTIVES.get(event.name, event.name.replace("_", "-"))
+        return f"{name}{what}" if what.isdigit() else f"{name} {what}".strip()
+
+
+def passes(region):
+    """Of a schedule, in our words (2F3, F3) or in torch's (Forward 3, PP:2F3)."""
+    return OF_SCHEDULES.fullmatch(region)

@@ -1,0 +1,114 @@
+"""Who holds what, at a moment or at several: ranks x layers, in the colors of the owners (cells.py)."""
+
+from itertools import pairwise
+
+import matplotlib.pyplot as plt
+from matplotlib.patches import FancyArrowPatch
+
+from ..launch import Run
+from ..rules import each_of, many, one_of, stated, takes
+from ..simulator.memory import PURPOSES
+from .canvas import picture
+from .cells import HEAD, MODEL_STATES, Cells, draw_cells, draw_heads, handles, heads_height, labels_of, moves
+from .page import Picture
+from .palette import RANKS, SOFT
+from .scene import Scene, a_moment
+from .states import States
+from .strips import GAP, RIGHT, TOP, inches_of
+from .style import HEADING, SMALL, TEXT, WIDTH
+from .words import ranks_text, seconds_text
+
+APART, CELL, TITLE, LEGEND = 0.4, 0.44, 0.26, 0.34  # inches: between two panels; a cell, at most
+
+
+some_moments = stated("a moment, or a list of some", lambda v: a_moment(v) or each_of(a_moment)(v))
+
+
+@takes(run=Run, moment=some_moments, purposes=each_of(one_of(PURPOSES)), labels=each_of(str), ranks=many)
+@picture
+def owners(run, moment=None, purposes=None, labels=None, ranks=None):
+    """Draw who holds what of each layer at ``moment`` (None: between backward and the optimizer's step).
+
+    Several purposes (None: parameters, gradients, optimizer states) at one moment; or, with a list of moments, one
+    purpose (None: parameters) at each of these, with arrows for what moves between them. ``labels``: of the ledger, for
+    the columns (None: the layers).
+    """
+    scene = Scene("owners", run.trace, ranks, 0.0)
+    cells = Cells(run.trace, scene.ranks, labels_of(scene, (purposes or MODEL_STATES)[0], labels))
+    if isinstance(moment, list):
+        return at_moments(scene, cells, moment, (purposes or MODEL_STATES)[0])
+    when = States(scene, scene.ranks[0]).rest_time if moment is None else min(scene.times(moment))
+    grids = {purpose: cells.at(when, purpose) for purpose in purposes or MODEL_STATES}
+    alt = f"What each of {ranks_text(len(scene.ranks))} holds of {', '.join(cells.names)}, by owner: {', '.join(grids)}."
+    return draw(cells, grids, alt)
+
+
+def at_moments(scene, cells, moments, purpose):
+    """The panels of each moment, with what arrives from one to the next."""
+    times = [min(scene.times(each)) for each in moments]
+    grids = {name_of(each): cells.at(time, purpose) for each, time in zip(moments, times, strict=True)}
+    alt = f"Who holds which {purpose} at {len(grids)} moments: {', '.join(grids)}."
+    return draw(cells, grids, alt, [moves(scene.trace, cells.ranks, *span) for span in pairwise(times)])
+
+
+def name_of(moment):
+    if isinstance(moment, tuple):
+        return f"{moment[0]}, {moment[1] + 1}" if moment[1] >= 0 else f"last {moment[0]}"
+    return moment if isinstance(moment, str) else f"at {seconds_text(moment)}"
+
+
+def draw(cells, grids, alt, arrows=()):
+    """A panel for each of ``grids``, title -> grid, beside one another; ``arrows`` between two: (source, to)."""
+    panels = Panels(cells, len(grids))
+    figure = plt.figure(figsize=(WIDTH, panels.height), FigureClass=Picture, layout="none", alt=alt)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, WIDTH)
+    axes.set_ylim(panels.height, 0)
+    axes.axis("off")
+    panels.draw_rows(axes)
+    for number, (title, grid) in enumerate(grids.items()):
+        panels.draw(axes, number, title, grid)
+    for number, pairs in enumerate(arrows):
+        panels.draw_arrows(axes, number, pairs)
+    shown = handles(grids.values())
+    place = {"loc": "lower left", "bbox_to_anchor": (panels.left / WIDTH, 0.06 / panels.height)}
+    figure.legend(handles=shown, ncols=len(shown), borderaxespad=0, borderpad=0, **place)
+    return figure
+
+
+class Panels:
+    """Where everything stands, in inches."""
+
+    def __init__(self, cells, count):
+        self.cells, self.names = cells, [f"rank {rank}" for rank in cells.ranks]
+        self.left = max(inches_of(name, TEXT) for name in self.names) + 3 * GAP
+        self.step = (WIDTH - self.left - RIGHT + APART) / count
+        self.side = min(CELL, (self.step - APART) / len(cells.names))
+        self.wide = self.side * len(cells.names)
+        self.top = TOP + TITLE + heads_height(cells.names, self.side)
+        self.height = self.top + self.side * len(self.names) + LEGEND
+
+    def middle(self, row):
+        return self.top + (row + 0.5) * self.side
+
+    def draw_rows(self, axes):
+        for row, name in enumerate(self.names):
+            axes.text(self.left - GAP, self.middle(row), name, ha="right", va="center_baseline", fontsize=TEXT)
+        if all(name.isdigit() for name in self.cells.names):
+            look = {"ha": "right", "va": "bottom", "fontsize": SMALL, "color": SOFT}
+            axes.text(self.left - GAP, self.top - HEAD, "layer", **look)
+
+    def draw(self, axes, number, title, grid):
+        left = self.left + number * self.step
+        axes.text(left + self.wide / 2, TOP, title, ha="center", va="top", fontsize=HEADING, fontweight="bold")
+        draw_heads(axes, self.cells.names, left, self.top - HEAD, self.side)
+        draw_cells(axes, grid, left, self.top, self.side, self.side)
+
+    def draw_arrows(self, axes, number, pairs):
+        start = self.left + number * self.step + self.wide
+        for source, to in pairs:
+            ends = [(start + 0.04, self.middle(self.cells.ranks.index(source)))]
+            ends.append((self.left + (number + 1) * self.step - 0.04, self.middle(self.cells.ranks.index(to))))
+            color = RANKS[source % len(RANKS)]
+            look = {"arrowstyle": "-|>", "mutation_scale": 7, "shrinkA": 0, "shrinkB": 0, "linewidth": 0.9}
+            axes.add_patch(FancyArrowPatch(*ends, color=color, **look))

@@ -1,0 +1,55 @@
+"""Rows of a timeline as they are drawn: for each rank what it computes, and under it its transfers, in lanes."""
+
+from matplotlib.patches import Patch
+
+from .names import IN_WORDS
+from .palette import RED
+from .strips import LOOKS
+
+COMPUTE, LANE, BETWEEN, BRACKET = 0.25, 0.19, 0.13, 0.25  # inches
+TALLEST, LANES = 4.6, 3  # inches of all rows together; lanes, of which more are as high as these together
+WORDS = {"forward": "F: forward", "recompute": "R: forward once more", "backward": "B: backward", "weights": "W: its weights"}
+
+
+class Rows:
+    """``rows``: of blocks.py. ``marks``: number of a row -> [(start, end, words)], brackets above it."""
+
+    def __init__(self, rows, marks=None, lanes=True, looks=LOOKS):
+        self.rows, self.marks, self.looks = rows, marks or {}, looks
+        self.lanes = [row.lanes if lanes else [] for row in rows]
+        most = max(map(len, self.lanes))
+        self.under = LANE * min(most, LANES)
+        tall = len(rows) * (COMPUTE + self.under + BETWEEN)
+        self.scale = min(1.0, TALLEST / tall)
+        self.height = self.scale * tall + BRACKET * len(self.marks)
+
+    def draw(self, sheet, axes, top, names):
+        """From ``top`` down. Where the last row ends, in inches."""
+        for number, (row, name) in enumerate(zip(self.rows, names, strict=True)):
+            if number in self.marks:
+                top += BRACKET
+                for start, end, words in self.marks[number]:
+                    sheet.bracket(axes, start, end, top - 0.03, words, RED)
+            self._draw_row(sheet, axes, top, row, self.lanes[number])
+            sheet.row_name(axes, top + self.scale * COMPUTE / 2, name)
+            top += self.scale * (COMPUTE + self.under + BETWEEN)
+        return top
+
+    def _draw_row(self, sheet, axes, top, row, lanes):
+        high = self.scale * COMPUTE
+        for kind, look in self.looks.items():
+            chosen = [block for block in row.compute + row.waiting if block.kind == kind]
+            sheet.bars(axes, chosen, top, high, look)
+        under = self.scale * (self.under if len(lanes) > LANES else LANE * max(1, len(lanes)))
+        for number, lane in enumerate(lanes):
+            place = top + high + 0.02 + number * under / len(lanes)
+            sheet.bars(axes, lane, place, under / len(lanes) - 0.02, self.looks["communication"])
+
+
+def handles(rows):
+    """For a legend: the kinds of blocks that there are, with what their letters stand for."""
+    kinds = {block.kind for row in rows for block in row.compute + row.waiting + row.communication}
+    said = {block.name for row in rows for block in row.communication}
+    letters = [long for short, long in IN_WORDS.items() if any(name.startswith(short) for name in said)]
+    words = WORDS | {"communication": ", ".join(letters) or "communication"}
+    return [Patch(label=words.get(kind, kind), **look) for kind, look in LOOKS.items() if kind in kinds]

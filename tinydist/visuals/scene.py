@@ -1,0 +1,83 @@
+"""What is drawn of a run: some ranks, from one moment to another.
+
+A moment is in seconds, or has a name: that of a mark or a region of the program, or of a block in the picture itself.
+
+    since="step 2"    at this mark, or where this region begins    since=("step", 1)     the second of that name
+    since="B4"        where the first block B4 begins              since=("B4", -1)      the last
+    until="Adam"      where the first block Adam ends              until=("Adam", -1)    the last
+"""
+
+from functools import cache
+
+from ..rules import amount, integer, stated, whole
+from .blocks import Row
+from .names import Names
+from .words import seconds_text
+
+MOST_RANKS = 16  # more rows cannot be told apart
+
+
+def is_name(value):
+    pair = isinstance(value, tuple) and len(value) == 2
+    return isinstance(value, str) or (pair and isinstance(value[0], str) and integer(value[1]))
+
+
+a_moment = stated("seconds, a name, or (name, which of them)", lambda value: amount(value) or is_name(value))
+
+
+class Scene:
+    """``ranks``: None for all, and at most 16. ``since``: None for the first forward pass, or all where there is none."""
+
+    def __init__(self, operation, trace, ranks=None, since=None, until=None):
+        self.operation, self.trace, self.names = operation, trace, Names(trace)
+        self.everyone = range(len(trace.memory))
+        self.ranks = list(self.everyone[:MOST_RANKS] if ranks is None else ranks)
+        if not self.ranks or not all(whole(rank) and rank in self.everyone for rank in self.ranks):
+            raise ValueError(f"{operation}: ranks must be some of 0 to {self.everyone[-1]}, got {self.ranks}")
+        self.row = cache(lambda rank: Row(trace, self.names, rank, 0.0, trace.seconds))  # from start to end
+        self.since = self._first_forward() if since is None else min(self.times(since))
+        self.until = trace.seconds if until is None else max(self.times(until, at_end=True))
+        if not self.since < self.until:
+            times = f"{seconds_text(self.since)} to {seconds_text(self.until)}"
+            raise ValueError(f"{operation}: nothing to draw from {times}")
+        self.rows = [Row(trace, self.names, rank, self.since, self.until) for rank in self.ranks]
+        self.since_words = since_words(since, self.since)
+
+    @property
+    def seconds(self):
+        return self.until - self.since
+
+    def _first_forward(self):
+        """What was before is initialization."""
+        return min((event.start for event in self.trace.events if event.during == "forward"), default=0.0)
+
+    def times(self, moment, at_end=False):
+        """Of this moment on each rank that has it. ``at_end``: that of a block is its end."""
+        if not is_name(moment):
+            return [moment]
+        name, which = moment if isinstance(moment, tuple) else (moment, 0)
+        found = [time for rank in self.ranks for time in self._times_on(rank, name, at_end)[which:][:1]]
+        if not found:
+            raise ValueError(f"{self.operation}: nothing has the name {name!r}; there are {self._all_names()}")
+        return found
+
+    def _times_on(self, rank, name, at_end):
+        marks = [mark.time for mark in self.trace.marks if (mark.rank, mark.name) == (rank, name)]
+        regions = [each for each in self.trace.regions if (each.rank, each.name) == (rank, name)]
+        spans = regions or self.row(rank).named(name)
+        return marks or [span.end if at_end else span.start for span in spans]
+
+    def _all_names(self):
+        rows = [self.row(rank) for rank in self.ranks]
+        names = [each.name for each in (*self.trace.marks, *self.trace.regions) if each.rank in self.ranks]
+        names += [block.name for row in rows for block in row.compute + row.communication if block.name]
+        return ", ".join(map(repr, list(dict.fromkeys(names))[:12])) or "no names in this run"
+
+
+def since_words(since, seconds):
+    """How the axis says where its 0 is."""
+    if since is None:
+        return " since the first forward pass" if seconds else ""
+    if not is_name(since):
+        return f" since {seconds_text(seconds)}" if seconds else ""
+    return f" since {since if isinstance(since, str) else since[0]}"

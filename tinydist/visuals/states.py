@@ -1,0 +1,66 @@
+"""What one rank held from one moment to another: its states over time, at rest and at the peak."""
+
+from itertools import groupby
+from operator import attrgetter
+
+from ..simulator.memory import PURPOSES
+
+MOMENTS = 500  # more cannot be told apart
+
+
+class States:
+    """Of ``rank``, while ``scene`` lasts: {kind: bytes}. ``kind_of`` a change: None if it does not count."""
+
+    def __init__(self, scene, rank, kinds=PURPOSES, kind_of=attrgetter("purpose")):
+        self.scene, self.rank, self.kinds, self.kind_of = scene, rank, kinds, kind_of
+        self.states = list(self._states())  # (seconds, place in the rank's record, {kind: bytes})
+        self.peak_time, _, self.peak = max(self.states, key=lambda each: total(each[2]))
+        self.rest_time, _, self.rest = min(self._between_passes(), key=lambda each: total(each[2]))
+
+    def _states(self):
+        """The one that it begins with, and those after the changes of each place."""
+        held, begun = dict.fromkeys(self.kinds, 0), False
+        for _, together in groupby(self.scene.trace.memory[self.rank].changes, attrgetter("place")):
+            changes = list(together)
+            seconds, place = changes[0].seconds, changes[0].place
+            if seconds > self.scene.since and not begun:
+                yield self.scene.since, -1, dict(held)
+                begun = True
+            if seconds > self.scene.until:
+                return
+            for change in changes:
+                kind = self.kind_of(change)
+                if kind is not None:
+                    held[kind] += change.nbytes
+            if begun:
+                yield seconds, place, dict(held)
+        if not begun:
+            yield self.scene.since, -1, dict(held)
+
+    def _between_passes(self):
+        """From the last backward to the optimizer's step, what training keeps; of other programs all states."""
+        operators = [event for event in self.scene.trace.of(self.rank, "compute") if event.end <= self.scene.until]
+        backward = max((each.place for each in operators if each.during == "backward"), default=-1)
+        if backward < 0:
+            return self.states
+        step = min((each.place for each in operators if each.during == "optimizer" and each.place > backward), default=None)
+        before = [state for state in self.states if state[1] <= backward][-1:]
+        return before + [state for state in self.states if backward < state[1] and (step is None or state[1] < step)]
+
+    def curve(self):
+        """Times from 0 and states, as a picture can show them: of each moment the fullest, and the one it ends with."""
+        times, states, moment, width = [], [], None, self.scene.seconds / MOMENTS
+        for seconds, _, state in self.states:
+            time = seconds - self.scene.since
+            if time // width != moment:
+                moment = time // width
+                times += [max(time, *times[-1:], 0.0), time]
+                states += [state, state]
+            if total(state) > total(states[-2]):
+                states[-2] = state
+            times[-1], states[-1] = times[-2] + width, state
+        return [*times, max(self.scene.seconds, times[-1])], [*states, states[-1]]
+
+
+def total(state):
+    return sum(state.values())

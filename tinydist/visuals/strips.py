@@ -1,0 +1,139 @@
+"""Strips below one another on one axis of time, measured in inches: so it is known what fits.
+
+    sheet.strips[0]   ┌──────────────────────────┐  y: inches below the strip's top
+      row name        │ ▇F1▇ ▇F2▇        ▇B2▇    │  x: seconds since ``since``
+    sheet.strips[1]   ├──────────────────────────┤
+                      └──────────────────────────┘
+                      0     virtual time (ms)    5
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+from matplotlib.collections import PolyCollection
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
+from .canvas import inside, measure
+from .page import Picture
+from .palette import (
+    BACKWARD,
+    COMMUNICATION,
+    COMPUTE,
+    FORWARD,
+    GREY,
+    INK,
+    OPTIMIZER,
+    PAPER,
+    WAITING,
+    WEIGHTS,
+)
+from .style import SMALL, TEXT, WIDTH
+from .words import SECONDS
+
+LOOKS = {  # kind of block -> how it looks
+    "forward": FORWARD,
+    "recompute": WEIGHTS,
+    "backward": BACKWARD,
+    "weights": WEIGHTS,
+    "optimizer": OPTIMIZER,
+    "compute": COMPUTE,
+    "other": {"facecolor": GREY, "edgecolor": PAPER},
+    "communication": COMMUNICATION,
+    "waiting": WAITING,
+}
+RIGHT, TOP, AXIS = 0.18, 0.1, 0.52  # inches around the strips
+EDGED = 0.04  # inches: a narrower bar would be all edge
+GAP = 0.08  # between a name and its row
+TICK = 0.05  # of a bracket
+
+
+@cache
+def inches_of(text, size=SMALL, weight="normal"):
+    """How wide a text is."""
+    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size, weight=weight), False)
+    return width / 72
+
+
+class Axis(NamedTuple):
+    """Of time, where no single scene has it."""
+
+    since: float
+    seconds: float
+    since_words: str
+
+
+class Sheet:
+    """A picture of strips, of these ``heights``, while ``scene`` lasts. ``names``: what will stand beside its rows.
+
+    ``left`` and ``right``: inches that are wanted beside the strips, ``below``: under the axis.
+    """
+
+    def __init__(self, alt, heights, names, scene, left=0.0, right=RIGHT, below=0.0):
+        self.since, self.length = scene.since, scene.seconds
+        self.left = max(left, max(inches_of(name, TEXT) for name in names) + 3 * GAP)
+        self.width = WIDTH - self.left - right
+        self.height = TOP + sum(heights) + AXIS + below
+        self.figure = plt.figure(figsize=(WIDTH, self.height), FigureClass=Picture, layout="none", alt=alt)
+        self.strips, top = [], TOP
+        for height in heights:
+            self.strips.append(self._strip(top, height))
+            top += height
+        last = self.strips[-1]
+        last.spines["bottom"].set_visible(True)
+        last.tick_params(axis="x", length=3, labelbottom=True)
+        measure(last.xaxis, self.length, SECONDS, f"virtual time{scene.since_words}")
+
+    def _strip(self, top, height):
+        below = self.height - top - height
+        place = self.left / WIDTH, below / self.height, self.width / WIDTH, height / self.height
+        axes = self.figure.add_axes(place)
+        axes.set_xlim(0, self.length)
+        axes.set_ylim(height, 0)
+        axes.set_yticks([])
+        axes.spines[:].set_visible(False)
+        axes.tick_params(axis="x", length=0, labelbottom=False)
+        return axes
+
+    def beneath(self, height):
+        """Axes under the axis of time, in inches from the picture's left and from their own top."""
+        axes = self.figure.add_axes((0, 0.04 / self.height, 1, height / self.height))
+        axes.set_xlim(0, WIDTH)
+        axes.set_ylim(height, 0)
+        axes.axis("off")
+        return axes
+
+    def as_inches(self, seconds):
+        return seconds * self.width / self.length
+
+    def as_seconds(self, inches):
+        return inches * self.length / self.width
+
+    def legend(self, handles):
+        """Above the first strip, at its left."""
+        place = {"loc": "upper left", "bbox_to_anchor": (0, 1), "ncols": len(handles), "borderaxespad": 0}
+        self.strips[0].legend(handles=handles, columnspacing=1.4, handletextpad=0.5, borderpad=0, **place)
+
+    def row_name(self, axes, middle, name, **look):
+        place = {"ha": "right", "va": "center_baseline", "fontsize": TEXT} | look
+        axes.text(-self.as_seconds(GAP), middle, name, **place)
+
+    def bars(self, axes, blocks, top, height, look):
+        """A bar for each, from ``top`` down, with its name if there is room."""
+        boxes = [(block.start - self.since, top, block.end - block.start, height) for block in blocks]
+        corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes]
+        edges = [0.8 if self.as_inches(width) > EDGED or look is WAITING else 0 for _, _, width, _ in boxes]
+        axes.add_collection(PolyCollection(corners, linewidth=edges, **look), autolim=False)
+        for block, box in zip(blocks, boxes):
+            if block.name and inches_of(block.name) < self.as_inches(box[2]):
+                inside(axes, box, block.name, look["facecolor"])
+
+    def bracket(self, axes, start, end, bottom, words, color=INK):
+        """Words over a span, as near to its middle as they can stand."""
+        start, end, top = start - self.since, end - self.since, bottom - TICK
+        axes.plot([start, start, end, end], [bottom, top, top, bottom], color=color, linewidth=1.0, clip_on=False)
+        half = self.as_seconds(inches_of(words, SMALL, "bold") / 2)
+        middle = min(max((start + end) / 2, half), self.length - half)
+        look = {"fontsize": SMALL, "fontweight": "bold", "color": color}
+        axes.text(middle, top - 0.03, words, ha="center", va="bottom", **look)
