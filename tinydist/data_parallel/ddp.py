@@ -18,6 +18,7 @@ from torch import nn
 
 from ..collectives.agreement import broadcast_all, check_same_parameters
 from ..rules import flag, function, takes
+from ..simulator.names import region
 from ..simulator.torch_internals import before_backward_ends
 from . import hooks
 from .buckets import MIB, in_buckets
@@ -125,7 +126,8 @@ class DDP(nn.Module):
     def _start_full_buckets(self):
         """In their order, which is the same on all ranks."""
         while self.started < len(self.buckets) and not self.buckets[self.started].missing:
-            self.finishes.append(self.hook(self.buckets[self.started].flat, self.share, self.group))
+            with region(f"bucket {self.started}"):
+                self.finishes.append(self.hook(self.buckets[self.started].flat, self.share, self.group))
             self.started += 1
 
     def _finish(self):

@@ -7,6 +7,7 @@ Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016; torch.
 import torch
 from torch.utils.checkpoint import get_device_states, set_device_states
 
+from ..simulator.names import region
 from .backward import edge_of
 
 
@@ -23,7 +24,8 @@ class Again:
         now = random_state(self.input)
         set_random_state(self.state)
         try:
-            return edge_of(self.run(self.input))
+            with region("recompute"):
+                return edge_of(self.run(self.input))
         finally:
             set_random_state(now)
 

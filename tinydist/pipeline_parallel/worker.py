@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from ..rules import flag, function, named, takes
 from ..simulator.memory import purpose
+from ..simulator.names import region
 from ..simulator.torch_internals import device_of_group
 from .actions import BACKWARD, FORWARD, Action, result_of
 from .backward import SplitBackward, edge_of
@@ -104,7 +105,8 @@ class Worker:
         self.losses, self.sends = [], deque()
         for each in self.schedule.programs[self.rank]:
             for action in each.parts:
-                DO[action.kind](self, action)
+                with region(str(action)):
+                    DO[action.kind](self, action)
         for work in self.sends:
             work.wait()
         return torch.stack(self.losses).sum() if self.losses else None

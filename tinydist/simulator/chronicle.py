@@ -8,7 +8,7 @@ from .moments import Mark, Region
 from .names import Begin, End, Where
 
 UNIT = re.compile(r"FSDP::\w+(?: for (?P<target>\S+)| \((?P<unit>.*?)\))?")  # a region of fully_shard
-BUCKET = "bucket "
+BUCKETS = "bucket ", "used parameters"
 
 
 class Spelled(dict):
@@ -63,10 +63,12 @@ class Chronicle:
         """What a transfer is for: a bucket, a unit of fully_shard, or whose the bytes are that travel."""
         where = issue.where
         for region in reversed(where.regions):
-            if region.startswith(BUCKET):
+            if region.startswith(BUCKETS):
                 return region
             if unit := UNIT.fullmatch(region):
-                return unit["target"] or unit["unit"] or ""
-        labels = [self.spelled[label] for holding, *ends in issue.carried for _, label, _ in holding.labels(*ends)]
-        known = any(holding.pieces for holding, *_ in issue.carried)
-        return together(labels) if known or not where.regions else where.regions[-1]
+                return unit["target"] or unit["unit"] or "root"
+        known = [part for part in issue.carried if part[0].pieces]
+        if where.regions and not known:
+            return where.regions[-1]
+        carried = known or issue.carried
+        return together([self.spelled[label] for holding, *ends in carried for _, label, _ in holding.labels(*ends)])

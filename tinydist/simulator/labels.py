@@ -68,9 +68,14 @@ def together(names):
     common = list(paths[0])
     while any(path[: len(common)] != tuple(common) for path in paths):
         common.pop()
-    first, last = (".".join(path[: len(common) + 1]) for path in (paths[0], paths[-1]))
+    first, last = (".".join(up_to_a_number(path, len(common))) for path in (paths[0], paths[-1]))
     apart = all(path[len(common) :][:1] and (path[len(common)].isdigit() or not common) for path in paths)
     return f"{first} … {last}" if apart and first != last else ".".join(common)
+
+
+def up_to_a_number(path, place):
+    """To the component at that place; and to the next one, if it is the number in a list of modules."""
+    return path[: place + 1] + tuple(name for name in path[place + 1 : place + 2] if name.isdigit())
 
 
 @takes(tensor=torch.Tensor, shard=whole)

@@ -2,7 +2,7 @@
 
     during     forward      in the call of a module, or what autograd notes outside of one, such as a loss
                backward     in a node of autograd's graph: of the module in which the node was made
-               recompute    forward once more inside of backward, as checkpoints do
+               recompute    forward once more inside of backward, as checkpoints do, or in a region "recompute"
                optimizer    in a region that torch names "Optimizer.step", "Optimizer.zero_grad"
                ""           all else: data, initialization, the program's own
     part       of the model: "blocks.3.mlp", a module by its place in the one that owns it
@@ -57,10 +57,12 @@ class Mark(NamedTuple):
 class Part:
     """A module or a parameter. Its name is known when all is built: ``str(part)``, "blocks.3.mlp.weight"."""
 
-    __slots__ = ("name", "nbytes", "owner")
+    __slots__ = ("is_known", "name", "nbytes", "owner")
 
     def __init__(self):
-        self.name, self.owner, self.nbytes = "", None, 0  # of a parameter, whole
+        self.name, self.owner = "", None
+        self.nbytes = 0  # of a parameter, whole
+        self.is_known = False  # has everything in a module been looked at?
 
     def belong_to(self, owner, name):
         """The first owner counts: a stage of a pipeline takes layers from a model that has named them."""
@@ -100,17 +102,10 @@ class Parts:
 
     def own(self, owner, name, child):
         """A module has another one, or a tensor, under that name."""
-        new, part = self.find(child) is None, self.of(child)
+        part = self.of(child)
         part.belong_to(self.of(owner), name)
         if isinstance(child, torch.Tensor):
             part.nbytes = child.numel() * child.itemsize
-        elif new:
-            self.look_into(child)
-
-    def look_into(self, module):
-        """It was not made on a rank by its constructor: a copy, or from before the launch."""
-        for name, child in module.named_children():
-            self.own(module, name, child)
 
     def _gone(self, address, reference):
         if self.known[address][0] is reference:
@@ -118,7 +113,7 @@ class Parts:
 
 
 class Names:
-    """One rank's. ``tell(module, name, tensor)`` is called for parameters that modules have got behind their back."""
+    """One rank's. ``tell(module, name, tensor)`` is called for parameters that modules have got unseen."""
 
     def __init__(self, program, parts, tell=lambda *_: None):
         self.program, self.parts, self.tell = program, parts, tell
@@ -156,11 +151,13 @@ class Names:
 
     def enter(self, module):
         before = self.module, self.task, self.during, self.part
-        if self.parts.find(module) is None:
-            self.parts.look_into(module)
-        self.module, self.task, self.part = module, graph_task(), self.parts.of(module)
-        self.during = FORWARD if self.task == NO_TASK else RECOMPUTE
-        self._look_at_parameters()
+        part = self.parts.of(module)
+        if self.module is None and not part.is_known:
+            self._look_into(module)
+            part.is_known = True
+        self._look_at_tensors(module)
+        self.module, self.task, self.part = module, graph_task(), part
+        self.during = FORWARD if self.task == NO_TASK and RECOMPUTE not in self.regions else RECOMPUTE
         self._move()
         return before
 
@@ -168,10 +165,17 @@ class Names:
         self.module, self.task, self.during, self.part = before
         self._move()
 
-    def _look_at_parameters(self):
-        for name, tensor in own_parameters(self.module).items():
+    def _look_into(self, module):
+        """What was made by no constructor on a rank: copies, shards, what there was before the launch."""
+        self._look_at_tensors(module)
+        for name, child in module.named_children():
+            self.parts.own(module, name, child)
+            self._look_into(child)
+
+    def _look_at_tensors(self, module):
+        for name, tensor in own_parameters(module).items():
             if tensor is not None and self.parts.find(tensor) is None:
-                self.tell(self.module, name, tensor)
+                self.tell(module, name, tensor)
 
     def _move(self):
         self.seen = nodes_made()
@@ -199,7 +203,7 @@ class Names:
         self.program.append(End(last))
         self.regions = tuple(regions)
         if self.module is not None:
-            self._look_at_parameters()  # fully_shard gathers them in a region
+            self._look_at_tensors(self.module)  # fully_shard gathers them in a region
         self._name()
 
 

@@ -4,6 +4,9 @@ Each collective says which of its tensors must be alike on all ranks, which take
 are there (transfer.py). Ranks and roots are those of the group, as torch.distributed passes them.
 """
 
+from contextlib import nullcontext
+from itertools import count
+
 import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
@@ -12,9 +15,10 @@ from . import transfer
 from .arguments import check_count, check_pieces, check_plain, check_splits, cut, reduction_of, split
 from .call_sites import here
 from .matching import Call, Message, Signature, ranks_in_words
+from .names import region
 from .operators import tensors_in
 from .scheduler import TimedOut
-from .torch_internals import unobserved
+from .torch_internals import graph_task, native_code_calls, unobserved
 from .work import DONE, NO_TIME, SimulatedWork, Works, seconds
 
 
@@ -41,6 +45,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         self.description = "undefined"
         self.patience = None  # seconds that a wait may take, where the program has chosen them
         self.coalesced = None  # the works since _start_coalescing
+        self.buckets = None, None  # a backward under way, and a count of what torch's DDP has reduced in it
 
     def __repr__(self):  # as torch says which group it does not know
         ended = ", whose run has ended" if self.scheduler.running is None else ""
@@ -49,7 +54,15 @@ class SimulatedProcessGroup(dist.ProcessGroup):
     # Collectives over whole tensors.
 
     def allreduce(self, tensors, opts=Asynchronous):
-        return self._meet("all_reduce", transfer.all_reduce, tensors, tensors, tensors, opts, reduces=True)
+        with self._bucket(tensors) if native_code_calls() else nullcontext():
+            return self._meet("all_reduce", transfer.all_reduce, tensors, tensors, tensors, opts, reduces=True)
+
+    def _bucket(self, tensors):
+        """Torch's DDP reduces its buckets in their order, and of whole numbers which parameters were used."""
+        task = graph_task()
+        if self.buckets[0] != task:
+            self.buckets = task, count()
+        return region(f"bucket {next(self.buckets[1])}" if tensors[0].is_floating_point() else "used parameters")
 
     def reduce(self, tensors, opts=Asynchronous):
         return self._meet("reduce", transfer.reduce, tensors, tensors, tensors, opts, reduces=True, root=opts.rootRank)
@@ -174,7 +187,7 @@ class SimulatedProcessGroup(dist.ProcessGroup):
         )
         meeting, full = self.group.join(self.index, Call(signature, inputs, outputs, here()))
         if self.simulation.record:
-            self.simulation.record.collective(self, meeting, name, root, inputs, alike)
+            self.simulation.record.collective(self, meeting, name, root, inputs, outputs, alike)
         if full:
             if not self.simulation.fake:
                 with unobserved():

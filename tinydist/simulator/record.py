@@ -5,6 +5,8 @@ There are no times in it. They follow from the record and a cluster (clock.py), 
 
 from typing import NamedTuple
 
+import torch
+
 from .labels import span
 from .matching import ranks_in_words
 from .memory import Ledger, stored
@@ -56,7 +58,7 @@ class Record:
         self.ledgers = [Ledger(rank, program, self.parts) for rank, program in enumerate(self.programs)]
         self.names = [Names(program, self.parts) for program in self.programs]
 
-    def collective(self, handle, meeting, name, root, inputs, alike):
+    def collective(self, handle, meeting, name, root, inputs, outputs, alike):
         """The rank of ``handle`` has come to ``meeting``."""
         group, transfer = handle.group, meeting.transfer
         if transfer is None:
@@ -72,7 +74,8 @@ class Record:
         if name == "all_to_all":
             for peer, tensor in zip(group.ranks, inputs, strict=True):
                 transfer.nbytes[handle.owner, peer] = tensor.nbytes
-        self._issue(handle.owner, transfer, alike or inputs)
+        larger = outputs if name == "all_gather" else inputs
+        self._issue(handle.owner, transfer, larger if larger is alike else [*alike, *larger])
 
     def message(self, handle, mine, other):
         """The rank of ``handle`` has posted ``mine``; ``other`` is its other side, if that is there."""
@@ -89,10 +92,18 @@ class Record:
         self.programs[rank].append(Wait(event.transfer, self.names[rank].now()))
 
     def _issue(self, rank, transfer, tensors):
-        holding_of, carried = self.ledgers[rank].holding_of, []
+        carried = tuple(self._bytes_of(rank, tensors))
+        self.programs[rank].append(Issue(transfer, self.names[rank].now(), carried))
+
+    def _bytes_of(self, rank, tensors):
         for tensor in tensors:
-            for part in stored(tensor):
-                holding = holding_of(part)
-                if holding:
-                    carried.append((holding, *span(part)))
-        self.programs[rank].append(Issue(transfer, self.names[rank].now(), tuple(carried)))
+            if isinstance(tensor, torch.Tensor):
+                for part in stored(tensor):
+                    holding = self.ledgers[rank].holding_of(part)
+                    if holding:
+                        yield holding, *span(part)
+            else:  # pieces, in a row
+                ends = [*self._bytes_of(rank, tensor[:1]), *self._bytes_of(rank, tensor[-1:])]
+                if len(ends) == 2 and ends[0][0] is ends[1][0]:
+                    ends = [(ends[0][0], ends[0][1], ends[1][2])]
+                yield from ends

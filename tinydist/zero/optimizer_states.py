@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from ..collectives.agreement import broadcast_all, check_same_parameters
 from ..rules import each_of, must, rate, several, takes
+from ..simulator.names import region
 from .shards import FlatParameters, as_precise, split_by_bytes
 from .whole import Replicated
 
@@ -145,15 +146,16 @@ class OptimizerStates:
     @torch.no_grad()
     def step(self):
         """One row after another, so that only one has its gradient in fp32."""
-        self._collect_once()
-        ends = []
-        for flat in self.flats:
-            self._step_on(flat)
-            ends.append(self._publish(flat))
-        for end, flat in zip(ends, self.flats):
-            end()
-            flat.remember_purpose()
-        self._has_stepped()
+        with region(f"Optimizer.step#{self.name}.step"):  # as torch names its own
+            self._collect_once()
+            ends = []
+            for flat in self.flats:
+                self._step_on(flat)
+                ends.append(self._publish(flat))
+            for end, flat in zip(ends, self.flats):
+                end()
+                flat.remember_purpose()
+            self._has_stepped()
 
     def _has_stepped(self):
         self.gradient_factor, self.collected = UNSCALED, False

@@ -32,6 +32,7 @@ class ShardedParameters(FlatParameters):
         super().__init__(parameters, group)
         self.nbytes = self.whole.nbytes
         self.is_whole, self.arrive = True, None
+        self.label_own(self.mine)
         self.free()
 
     def _own(self):

@@ -16,7 +16,9 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from ..simulator.memory import of_thread, purpose
+from ..simulator.labels import label
+from ..simulator.memory import purpose
+from ..simulator.names import of_thread
 
 
 def flatten(tensors, ranks):
@@ -73,7 +75,8 @@ class FlatParameters:
         self.padding = self.whole.numel() - sum(map(math.prod, self.shapes))
         self.mine = self._own()
         self.places = {p: view for p, view in zip(parameters, views(self.whole, self.shapes))}
-        self.segments = dict(zip(parameters, self._segments()))
+        self.segments = dict(zip(parameters, self._segments(self.rank)))
+        self._label_whole()
         self.show_whole()
         self.grad = self.row = None
         self.missing = set(parameters)
@@ -81,9 +84,10 @@ class FlatParameters:
     def _own(self):
         return self.whole.chunk(self.ranks)[self.rank]
 
-    def _segments(self):
+    def _segments(self, rank):
+        """What ``rank`` owns of each parameter."""
         k = self.mine.numel()
-        begin, end, at = self.rank * k, self.rank * k + k, 0
+        begin, end, at = rank * k, rank * k + k, 0
         for size in map(math.prod, self.shapes):
             first, last = max(at, begin), min(at + size, end)
             yield Segment(first - at, first - begin, last - first) if first < last else Segment(0, 0, 0)
@@ -93,7 +97,22 @@ class FlatParameters:
     def master(self):
         """Made when an optimizer asks for it: frozen parameters need none."""
         with purpose("optimizer states"):
-            return as_precise(self.mine)
+            master = as_precise(self.mine)
+        return master if master is self.mine else self.label_own(master)
+
+    def _label_whole(self):
+        """Each part is that of the rank which owns it, on whichever rank it is."""
+        for rank, owner in enumerate(dist.get_process_group_ranks(self.group)):
+            for (parameter, place), (start, _, size) in zip(self.places.items(), self._segments(rank)):
+                if size:
+                    label(place.view(-1)[start : start + size], parameter, shard=owner)
+
+    def label_own(self, vector):
+        """``vector`` [k] has what belongs to the own part of the row; returns it."""
+        for parameter, (_, place, size) in self.segments.items():
+            if size:
+                label(vector[place : place + size], parameter, shard=dist.get_rank())
+        return vector
 
     @property
     def device(self):
@@ -138,6 +157,8 @@ class FlatParameters:
                 with purpose("gradients"):
                     self.row = torch.zeros_like(self.whole)
                 self.row_views = dict(zip(self.parameters, views(self.row, self.shapes)))
+                for each, view in self.row_views.items():
+                    label(view, each)
             self.row_views[parameter] += parameter.grad
             parameter.grad = None
         self.missing.discard(parameter)
@@ -147,7 +168,7 @@ class FlatParameters:
         """Reduce-scatter the row, and let go of it: starts it, and returns what ends it."""
         with purpose("gradients"):
             row = torch.zeros_like(self.whole) if self.row is None else self.row
-            mean = row.new_empty(self.mine.shape)
+            mean = self.label_own(row.new_empty(self.mine.shape))
         self.row = self.row_views = None
         row /= self.ranks  # before the sum, which else might overflow where the mean does not
         work = dist.reduce_scatter_single(mean, row, group=self.group, async_op=True)

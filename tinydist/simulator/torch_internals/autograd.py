@@ -69,6 +69,11 @@ def native_code_will_wait():
     return called_from(NATIVE_WAITERS)
 
 
+def native_code_calls():
+    """Is the function in which this is asked called by C++, in backward? (By DDP, say.)"""
+    return sys._getframe(2).f_code.co_filename == torch.autograd.graph.__file__
+
+
 def called_from(files):
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename not in files:
