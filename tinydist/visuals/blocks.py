@@ -1,7 +1,7 @@
 """What one rank did, as blocks: successive operators of one name, the waits between them, and transfers in lanes."""
 
 from copy import copy
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 NARROW = 1 / 250  # of what is drawn: what is narrower has no name, and may be left out between two halves of a block
@@ -16,6 +16,9 @@ class Block(NamedTuple):
     @property
     def length(self):
         return self.end - self.start
+
+    def since(self, moment):
+        return self._replace(start=self.start - moment, end=self.end - moment)
 
 
 class Row:
@@ -51,14 +54,22 @@ class Row:
         """The same, counted from ``moment``."""
         shifted = copy(self)
         for kind in ("compute", "waiting", "communication"):
-            blocks = [block._replace(start=block.start - moment, end=block.end - moment) for block in getattr(self, kind)]
-            setattr(shifted, kind, blocks)
+            setattr(shifted, kind, [block.since(moment) for block in getattr(self, kind)])
         return shifted
 
     def named(self, name):
-        """All blocks of this name, or kind, in the order of time."""
-        everything = self.compute + self.communication + self.waiting
-        return sorted(block for block in everything if name in (block.name, block.kind))
+        """All blocks of this name, or kind, in the order of time. Pieces of one, with waits between, are a whole."""
+        found = [block for block in self.communication + self.waiting if name in (block.name, block.kind)]
+        known = [block for block in self.compute if block.name] or self.compute
+        for asked, together in groupby(known, lambda block: name in (block.name, block.kind)):
+            if asked:
+                first, last = ends(list(together))
+                found.append(first._replace(end=last.end))
+        return sorted(found)
+
+
+def ends(blocks):
+    return blocks[0], blocks[-1]
 
 
 def add(blocks, block, narrow=0.0):

@@ -8,16 +8,15 @@
 What is held is the ledger's word: ``trace.owners``.
 """
 
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 
-from .palette import GREY, INK, PAPER, RANKS, SOFT
-from .strips import inches_of
+from .palette import GREY, PAPER, RANKS, SOFT
+from .strips import inches_of, rectangles
 from .style import SMALL
 
 COPY = GREY
 MODEL_STATES = ["parameters", "gradients", "optimizer states"]
 HEAD = 0.04  # inches between a column and its head
-EDGE = {"facecolor": "none", "edgecolor": SOFT, "linewidth": 0.6, "zorder": 4}
 TO_ALL = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all"}
 FROM_ROOT, TO_ROOT = {"broadcast", "scatter"}, {"reduce", "gather"}
 
@@ -80,23 +79,28 @@ def is_inside(name, label):
 
 def draw_cells(axes, grid, left, top, width, height, scale=1.0):
     """A grid with cells of ``width`` x ``height`` inches; ``scale``: what an inch is on the x axis."""
-    for row, cells in enumerate(grid):
-        for column, bands in enumerate(cells):
-            x, y = left + scale * (column + 0.06) * width, top + (row + 0.07) * height
-            wide, high = 0.88 * width * scale, 0.86 * height
-            axes.add_patch(Rectangle((x, y), wide, high, facecolor=PAPER, zorder=2))
-            for begin, part, color in bands:
-                axes.add_patch(Rectangle((x, y + begin * high), wide, part * high, facecolor=color, linewidth=0, zorder=3))
-            axes.add_patch(Rectangle((x, y), wide, high, **EDGE))
+    cells, filled = [], []
+    for row, column, bands in each_of(grid):
+        x, y = left + scale * (column + 0.06) * width, top + (row + 0.07) * height
+        wide, high = 0.88 * width * scale, 0.86 * height
+        cells.append((x, y, wide, high))
+        filled += [((x, y + begin * high, wide, part * high), color) for begin, part, color in bands]
+    rectangles(axes, cells, facecolor=PAPER, linewidth=0, zorder=2)
+    rectangles(axes, [box for box, _ in filled], facecolor=[color for _, color in filled], linewidth=0, zorder=3)
+    rectangles(axes, cells, facecolor="none", edgecolor=SOFT, linewidth=0.6, zorder=4)
+
+
+def each_of(grid):
+    return [(row, column, bands) for row, cells in enumerate(grid) for column, bands in enumerate(cells)]
 
 
 def draw_heads(axes, names, left, bottom, width, scale=1.0, bold=()):
     """Above the columns; upright if they are wider than these."""
     upright = max(map(inches_of, names)) > 0.95 * width
+    place = {"ha": "center", "va": "bottom", "fontsize": SMALL, "rotation": 90 if upright else 0}
     for column, name in enumerate(names):
-        look = {"rotation": 90 if upright else 0, "fontweight": "bold" if column in bold else "normal"}
-        look |= {"ha": "center", "va": "bottom", "fontsize": SMALL, "color": INK if column in bold or not bold else SOFT}
-        axes.text(left + scale * (column + 0.5) * width, bottom, name, **look)
+        look = {"fontweight": "bold"} if column in bold else {"color": SOFT} if bold else {}
+        axes.text(left + scale * (column + 0.5) * width, bottom, name, **place | look)
 
 
 def heads_height(names, width):
@@ -129,5 +133,7 @@ def pairs(transfer, name):
 def handles(grids):
     """For a legend: the owners that are seen."""
     colors = {color for grid in grids for row in grid for bands in row for _, _, color in bands}
-    found = [Patch(facecolor=color, label=f"rank {rank}'s") for rank, color in enumerate(RANKS) if color in colors]
+    found = [
+        Patch(facecolor=color, label=f"belongs to rank {rank}") for rank, color in enumerate(RANKS) if color in colors
+    ]
     return found + ([Patch(facecolor=COPY, label="each rank's own copy")] if COPY in colors else [])

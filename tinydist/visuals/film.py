@@ -13,17 +13,18 @@ from ..rules import each_of, one_of, takes
 from ..simulator.memory import PURPOSES
 from .canvas import picture
 from .cells import Cells, handles, heads_height, labels_of
-from .frames import HIGH, LEGEND, NARROWEST, Frames
+from .frames import HIGH, Frames
 from .levels import bytes_axis, draw_levels, mark_peak, room_for
 from .palette import DARK, GREY, LINE, PAPER, RANKS
 from .rows import Rows
 from .scene import Scene, a_moment, is_name
 from .states import States, total
-from .strips import LOOKS, Sheet
+from .strips import LOOKS, Sheet, legend_height
+from .style import WIDTH
 from .words import bytes_text, check_rank, seconds_text
 
 TITLE, STEM, AREA, LEFT = 0.24, 0.28, 1.35, 0.85  # inches
-GREYS = dict.fromkeys(LOOKS, {"facecolor": DARK, "edgecolor": PAPER}) | {  # colors are the owners'
+GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in LOOKS} | {  # colors are the owners'
     "communication": {"facecolor": LINE, "edgecolor": PAPER},
     "waiting": {"facecolor": PAPER, "edgecolor": LINE},
 }
@@ -49,19 +50,20 @@ def film(run, purpose="parameters", moments=None, rank=0, labels=None, since=Non
 
 
 def draw(scene, cells, states, levels, purpose, moments):
-    names = [f"rank {rank}" for rank in cells.ranks]
-    rows = Rows(scene.rows, looks=GREYS)
-    top = LEGEND + TITLE + heads_height(cells.names, NARROWEST)
+    names, right = [f"rank {rank}" for rank in cells.ranks], room_for(levels)
+    frames = Frames(states, cells, purpose, moments, WIDTH - LEFT - right)
+    rows, legend = Rows(scene.rows, looks=GREYS), handles([frame.grid for frame in frames.frames])
+    titles = legend_height(legend)
+    top = titles + TITLE + heads_height(cells.names, frames.cell)
     heights = [top + HIGH * len(names) + STEM, rows.height, AREA]
-    sheet = Sheet(alt(scene, purpose, levels), heights, names, scene, LEFT, room_for(levels))
+    sheet = Sheet(alt(scene, purpose, levels), heights, names, scene, LEFT, right)
     film, lanes, area = sheet.strips
-    frames = Frames(scene, cells, purpose, moments, sheet.width)
-    frames.draw(sheet, film, top, STEM)
+    frames.draw(sheet, film, titles, top, STEM)
     for number, name in enumerate(names):
         sheet.row_name(film, top + (number + 0.5) * HIGH, name)
     rows.draw(sheet, lanes, 0.0, [f"rank {states.rank}"])
     draw_bytes(area, states, levels, purpose)
-    sheet.legend(handles([grid for _, _, grid in frames.frames]))
+    sheet.legend(legend)
     return sheet.figure
 
 
@@ -83,7 +85,8 @@ def summary(scene, purpose, levels):
 
 def alt(scene, purpose, levels):
     blocks = dict.fromkeys(block.name for block in scene.rows[0].compute if block.name)
-    return f"Who holds which {purpose} while rank {scene.ranks[0]} computes {', '.join(blocks)}, {summary(scene, purpose, levels)}."
+    computed = f"Who holds which {purpose} while rank {scene.ranks[0]} computes {', '.join(blocks)}"
+    return f"{computed}; {summary(scene, purpose, levels)}."
 
 
 def draw_bytes(axes, states, levels, purpose):

@@ -1,76 +1,86 @@
 """The frames of a film: which moments they show, and where they stand without touching one another."""
 
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import NamedTuple
 
+from .blocks import ends
 from .cells import HEAD, draw_cells, draw_heads
 from .palette import GREY
+from .scene import name_of
+from .strips import inches_of
 from .style import HEADING
 
-LEGEND = 0.28  # inches, above the titles
 NARROWEST, WIDEST, HIGH, APART = 0.1, 0.2, 0.36, 0.12  # inches: of a cell; between two frames
 
 
+class Frame(NamedTuple):
+    middle: float  # of its block, in seconds
+    name: str
+    grid: list
+
+
 class Frames:
-    """``moments``: names of marks or blocks, or None for all blocks, or as many as there is room for."""
+    """``moments``: names of marks or blocks, or None for all blocks, or as many as there is room for.
 
-    def __init__(self, scene, cells, purpose, moments, width):
-        self.cells, self.width = cells, width
-        chosen = blocks_in(scene) if moments is None else [moment_in(scene, name) for name in moments]
-        self.frames = [(time - scene.since, name, cells.at(time, purpose)) for time, name in sorted(chosen)]
+    A block's frame shows the moment at which most is held.
+    """
+
+    def __init__(self, states, cells, purpose, moments, width):
+        self.states, self.cells, self.width = states, cells, width
+        times = self._blocks() if moments is None else [self._asked(moment) for moment in moments]
+        self.frames = sorted(
+            (Frame(middle - states.scene.since, name, cells.at(time, purpose)) for time, middle, name in times),
+            key=attrgetter("middle"),
+        )
+        self.title = max((inches_of(frame.name, HEADING, "bold") for frame in self.frames), default=0.0)
+        room = int((width + APART) / (max(self.title, NARROWEST * len(cells.names)) + APART))
         if moments is None:
-            self._leave_out()
-        count, columns = len(self.frames), len(cells.names)
-        self.cell = min(WIDEST, max(NARROWEST, (width / count - APART) / columns))
-        self.wide = self.cell * columns
+            self._leave_out(room)
+        elif len(self.frames) > room:
+            raise ValueError(f"film: {room} frames fit beside one another, got {len(self.frames)} moments")
+        share = (width + APART) / max(1, len(self.frames)) - APART
+        self.cell = min(WIDEST, max(NARROWEST, share / len(cells.names)))
+        self.wide = self.cell * len(cells.names)
 
-    def _leave_out(self):
+    def _blocks(self):
+        """(time, middle, name) of each block, of which pieces that follow one another are one."""
+        named = [block for block in self.states.scene.rows[0].compute if block.name]
+        for name, pieces in groupby(named, attrgetter("name")):
+            first, last = ends(list(pieces))
+            yield self.states.fullest(first.start, last.end)[0], (first.start + last.end) / 2, name
+
+    def _asked(self, moment):
+        block, time = self.states.block(moment), self.states.moment(moment)
+        return time, (block.start + block.end) / 2 if block else time, name_of(moment)
+
+    def _leave_out(self, room):
         """Frames that show the same once more, and then each second, third ... until there is room."""
-        room = max(1, int(self.width / (NARROWEST * len(self.cells.names) + APART)))
         if len(self.frames) > room:
-            same = [number for number, (a, b) in enumerate(pairwise(self.frames), 1) if a[2] == b[2]]
-            self.frames = [frame for number, frame in enumerate(self.frames) if number not in same]
-        self.frames = self.frames[:: -(-len(self.frames) // room)]
+            changed = [after for before, after in pairwise(self.frames) if after.grid != before.grid]
+            self.frames = self.frames[:1] + changed
+        self.frames = self.frames[:: max(1, -(-len(self.frames) // max(1, room)))]
 
-    def draw(self, sheet, axes, top, stem):
-        scale = sheet.as_seconds(1.0)
-        bottom = top + HIGH * len(self.cells.ranks)
-        for place, (time, name, grid) in zip(self._places(sheet), self.frames):
-            left, running = scale * (place - self.wide / 2), name[1:]
-            bold = [column for column, each in enumerate(self.cells.names) if each == running]
-            axes.text(scale * place, LEGEND, name, ha="center", va="top", fontsize=HEADING, fontweight="bold")
+    def draw(self, sheet, axes, titles, top, stem):
+        """With their ``titles`` and their cells' ``top`` at these heights, and a ``stem`` to each block below."""
+        scale, bottom = sheet.as_seconds(1.0), top + HIGH * len(self.cells.ranks)
+        heights = [bottom + 0.02, bottom + 0.08, bottom + stem - 0.06, bottom + stem]
+        for place, frame in zip(self._places(sheet), self.frames):
+            left, runs = scale * (place - self.wide / 2), frame.name[1:]
+            bold = [column for column, name in enumerate(self.cells.names) if name == runs]
+            axes.text(scale * place, titles, frame.name, ha="center", va="top", fontsize=HEADING, fontweight="bold")
             draw_heads(axes, self.cells.names, left, top - HEAD, self.cell, scale, bold)
-            draw_cells(axes, grid, left, top, self.cell, HIGH, scale)
-            ends = [scale * place, scale * place, time, time], [bottom + 0.02, bottom + 0.08, bottom + stem - 0.06, bottom + stem]
-            axes.plot(*ends, color=GREY, linewidth=0.8, clip_on=False)
-        return bottom + stem
+            draw_cells(axes, frame.grid, left, top, self.cell, HIGH, scale)
+            axes.plot([scale * place] * 2 + [frame.middle] * 2, heights, color=GREY, linewidth=0.8, clip_on=False)
 
     def _places(self, sheet):
-        """Their middles in inches, as near to their moments as they can stand beside one another."""
-        step, half = self.wide + APART, self.wide / 2
-        places = []
-        for time, _, _ in self.frames:
-            places.append(max(sheet.as_inches(time), places[-1] + step if places else half))
+        """Their middles in inches, as near to their blocks as they can stand beside one another."""
+        half = max(self.wide, self.title) / 2
+        step, places = 2 * half + APART, []
+        for frame in self.frames:
+            places.append(max(sheet.as_inches(frame.middle), places[-1] + step if places else half))
         last = self.width - half
-        for number in range(len(places) - 1, -1, -1):
+        for number in reversed(range(len(places))):
             places[number] = min(places[number], last)
             last = places[number] - step
         return places
-
-
-def blocks_in(scene):
-    """(time, name) of each named block: while its last operator runs. Of a block in pieces, the last piece."""
-    named = [block for block in scene.rows[0].compute if block.name]
-    last = [block for block, following in zip(named, [*named[1:], None]) if not following or following.name != block.name]
-    return [(while_it_ends(scene, block), block.name) for block in last]
-
-
-def moment_in(scene, name):
-    block = next((block for block in scene.rows[0].compute if block.name == name), None)
-    return (while_it_ends(scene, block), name) if block else (min(scene.times(name)), name)
-
-
-def while_it_ends(scene, block):
-    """In the middle of its last operator, where no memory comes or goes."""
-    operators = scene.trace.of(scene.ranks[0], "compute")
-    last = max((each for each in operators if each.start < block.end), key=lambda each: each.start)
-    return (last.start + min(last.end, block.end)) / 2

@@ -6,14 +6,14 @@ from ..launch import Run
 from ..rules import amount, many, named, takes
 from ..simulator.trace import Trace
 from .canvas import picture
-from .states import States, total
 from .levels import bytes_axis, draw_levels, mark_peak, room_for
 from .palette import INK, MEMORY, RED
 from .rows import Rows, handles
 from .scene import Scene, a_moment
-from .strips import GAP, Sheet, inches_of
+from .states import States, total
+from .strips import GAP, Sheet, inches_of, legend_height
 from .style import SMALL
-from .timeline import LEGEND, marked, some_marks
+from .timeline import marked, some_marks
 from .words import BYTES, bytes_text, check_rank, digits, seconds_text, unit_for
 
 LEFT, AREA, NOTHING = 0.85, 1.9, 0.08  # inches: room for the axis; the bytes; where no timeline is
@@ -64,10 +64,12 @@ def peak_time(held):
 
 def draw(scene, held, rows, names, lines):
     print(summary(scene, held))
-    levels = {"peak": total(held.peak), "at rest": total(held.rest)} | lines
+    levels = {"peak": total(held.peak)} | ({"at rest": total(held.rest)} if total(held.rest) else {}) | lines
+    legend = handles(rows.rows) if rows else []
+    top = legend_height(legend) if rows else NOTHING
     sheet = Sheet(
         alt(scene, held),
-        [rows.height + LEGEND if rows else NOTHING, AREA],
+        [top + (rows.height if rows else 0), AREA],
         names,
         scene,
         left=LEFT,
@@ -75,8 +77,8 @@ def draw(scene, held, rows, names, lines):
         below=3 * LINE,
     )
     if rows:
-        rows.draw(sheet, sheet.strips[0], LEGEND, names)
-        sheet.legend(handles(rows.rows))
+        rows.draw(sheet, sheet.strips[0], top, names)
+        sheet.legend(legend)
     area = sheet.strips[1]
     bytes_axis(area, max(levels.values()), f"rank {held.rank} holds")
     draw_stack(area, held)
@@ -113,7 +115,7 @@ def in_block(held):
 def draw_stack(axes, held):
     times, states = held.curve()
     below = [0] * len(times)
-    for purpose in held.purposes:
+    for purpose in held.kinds:
         above = [bottom + state[purpose] for bottom, state in zip(below, states)]
         if above != below:
             axes.fill_between(times, below, above, step="post", linewidth=0, facecolor=MEMORY[purpose]["facecolor"])
@@ -125,7 +127,7 @@ def draw_table(sheet, held):
     axes = sheet.beneath(3 * LINE)
     size, unit = unit_for(total(held.peak), BYTES)
     rows = {f"at rest ({unit})": held.rest, f"peak ({unit})": held.peak}
-    shown = [purpose for purpose in held.purposes if any(state[purpose] for _, _, state in held.states)]
+    shown = [purpose for purpose in held.kinds if any(state[purpose] for _, _, state in held.states)]
     for line, (name, state) in enumerate(rows.items(), 1):
         look = {"va": "center", "fontsize": SMALL, "color": RED if line == 2 else INK}
         axes.text(sheet.left - GAP, (line + 0.5) * LINE, name, ha="right", **look)

@@ -12,7 +12,10 @@ from functools import cached_property
 
 PASSES = {"forward": "F", "recompute": "R", "backward": "B"}
 COLLECTIVES = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "all_to_all": "A2A", "broadcast": "BC"}
-IN_WORDS = {short: f"{short}: {name.replace('_', '-')}" for name, short in COLLECTIVES.items()} | {"→": "→ sent", "←": "← received"}
+IN_WORDS = {short: f"{short}: {name.replace('_', '-')}" for name, short in COLLECTIVES.items()} | {
+    "→": "→ sent",
+    "←": "← received",
+}
 OF_LIBRARIES = re.compile("::|#|^DistributedDataParallel")  # torch names its own doings, too
 OF_SCHEDULES = re.compile(r"(?:PP:)?(\d*)(F|B|I|W|Forward |Backward )(\d+)")  # stage, pass, microbatch
 
@@ -31,9 +34,7 @@ class Names:
 
     @cached_property
     def with_weights(self):
-        return {
-            change.label for held in self.trace.memory for change in held.changes if change.purpose == "parameters"
-        }
+        return {change.label for held in self.trace.memory for change in held.changes if change.purpose == "parameters"}
 
     @cached_property
     def opened(self):
@@ -99,9 +100,13 @@ class Names:
             return "optimizer", self.optimizer(event)
         if self.by_regions:
             return self.of_region(self.region(event), event.during)
-        short = self.short(event.part)
-        letter = PASSES.get(event.during, "")
-        return event.during or "compute", f"{letter}{short}" if short.isdigit() else f"{letter} {short}".strip()
+        short, letter = self.short(event.part), PASSES.get(event.during, "")
+        return event.during or self.nameless, joined(letter, short) if letter and short else ""
+
+    @property
+    def nameless(self):
+        """The kind of what belongs to no pass: all of it, or what is beside."""
+        return "other" if self.parts else "compute"
 
     def optimizer(self, event):
         steps = [name for name in event.regions if name.startswith("Optimizer.step#")]
@@ -119,10 +124,17 @@ class Names:
         if event.name == "message":
             source, to = event.transfer.ranks
             return f"→{to}" if event.rank == source else f"←{source}"
-        number = event.what.removeprefix("bucket ")
-        what = number if number.isdigit() else self.short(event.what)
-        name = COLLECTIVES.get(event.name, event.name.replace("_", "-"))
-        return f"{name}{what}" if what.isdigit() else f"{name} {what}".strip()
+        first, _, last = (self.of_what(what) for what in event.what.partition(" … "))
+        return joined(COLLECTIVES.get(event.name, event.name.replace("_", "-")), f"{first}–{last}" if last else first)
+
+    def of_what(self, what):
+        number = what.removeprefix("bucket ")
+        return number if number.isdigit() and number != what else self.short(what)
+
+
+def joined(letters, name):
+    """AR2, AR head."""
+    return f"{letters}{name}" if name[:1].isdigit() else f"{letters} {name}".strip()
 
 
 def passes(region):

@@ -12,11 +12,11 @@ from .canvas import picture
 from .cells import HEAD, MODEL_STATES, Cells, draw_cells, draw_heads, handles, heads_height, labels_of, moves
 from .page import Picture
 from .palette import RANKS, SOFT
-from .scene import Scene, a_moment
+from .scene import Scene, a_moment, is_name, name_of
 from .states import States
 from .strips import GAP, RIGHT, TOP, inches_of
 from .style import HEADING, SMALL, TEXT, WIDTH
-from .words import ranks_text, seconds_text
+from .words import bytes_text, ranks_text
 
 APART, CELL, TITLE, LEGEND = 0.4, 0.44, 0.26, 0.34  # inches: between two panels; a cell, at most
 
@@ -35,26 +35,32 @@ def owners(run, moment=None, purposes=None, labels=None, ranks=None):
     """
     scene = Scene("owners", run.trace, ranks, 0.0)
     cells = Cells(run.trace, scene.ranks, labels_of(scene, (purposes or MODEL_STATES)[0], labels))
+    states = States(scene, scene.ranks[0], purposes or MODEL_STATES)
     if isinstance(moment, list):
-        return at_moments(scene, cells, moment, (purposes or MODEL_STATES)[0])
-    when = States(scene, scene.ranks[0]).rest_time if moment is None else min(scene.times(moment))
-    grids = {purpose: cells.at(when, purpose) for purpose in purposes or MODEL_STATES}
-    alt = f"What each of {ranks_text(len(scene.ranks))} holds of {', '.join(cells.names)}, by owner: {', '.join(grids)}."
-    return draw(cells, grids, alt)
+        return at_moments(scene, cells, moment, states)
+    when = states.rest_time if moment is None else seconds_of(states, moment)
+    grids = {purpose: cells.at(when, purpose) for purpose in states.kinds}
+    print(summary(states, when))
+    who = f"What each of {ranks_text(len(scene.ranks))} holds"
+    return draw(cells, grids, f"{who} of {', '.join(cells.names)}, by owner: {', '.join(grids)}.")
 
 
-def at_moments(scene, cells, moments, purpose):
-    """The panels of each moment, with what arrives from one to the next."""
-    times = [min(scene.times(each)) for each in moments]
+def summary(states, when):
+    held = states.scene.trace.memory[states.rank].at(when)
+    parts = ", ".join(f"{purpose} {bytes_text(held.get(purpose, 0))}" for purpose in states.kinds)
+    return f"rank {states.rank} holds {parts}"
+
+
+def seconds_of(states, moment):
+    return states.moment(moment) if is_name(moment) else moment
+
+
+def at_moments(scene, cells, moments, states):
+    """A panel for each moment, with what arrives from one to the next."""
+    purpose, times = states.kinds[0], [seconds_of(states, each) for each in moments]
     grids = {name_of(each): cells.at(time, purpose) for each, time in zip(moments, times, strict=True)}
-    alt = f"Who holds which {purpose} at {len(grids)} moments: {', '.join(grids)}."
-    return draw(cells, grids, alt, [moves(scene.trace, cells.ranks, *span) for span in pairwise(times)])
-
-
-def name_of(moment):
-    if isinstance(moment, tuple):
-        return f"{moment[0]}, {moment[1] + 1}" if moment[1] >= 0 else f"last {moment[0]}"
-    return moment if isinstance(moment, str) else f"at {seconds_text(moment)}"
+    arrows = [moves(scene.trace, cells.ranks, *span) for span in pairwise(times)]
+    return draw(cells, grids, f"Who holds which {purpose} at {len(grids)} moments: {', '.join(grids)}.", arrows)
 
 
 def draw(cells, grids, alt, arrows=()):

@@ -8,7 +8,12 @@ from .strips import LOOKS
 
 COMPUTE, LANE, BETWEEN, BRACKET = 0.25, 0.19, 0.13, 0.25  # inches
 TALLEST, LANES = 4.6, 3  # inches of all rows together; lanes, of which more are as high as these together
-WORDS = {"forward": "F: forward", "recompute": "R: forward once more", "backward": "B: backward", "weights": "W: its weights"}
+WORDS = {
+    "forward": "F: forward",
+    "recompute": "R: forward once more",
+    "backward": "B: backward",
+    "weights": "W: its weights",
+}
 
 
 class Rows:
@@ -43,7 +48,7 @@ class Rows:
         under = self.scale * (self.under if len(lanes) > LANES else LANE * max(1, len(lanes)))
         for number, lane in enumerate(lanes):
             place = top + high + 0.02 + number * under / len(lanes)
-            sheet.bars(axes, lane, place, under / len(lanes) - 0.02, self.looks["communication"])
+            sheet.bars(axes, lane, place, under / len(lanes) - 0.02, self.looks["communication"], True)
 
 
 def handles(rows):

@@ -26,7 +26,7 @@ a_moment = stated("seconds, a name, or (name, which of them)", lambda value: amo
 
 
 class Scene:
-    """``ranks``: None for all, and at most 16. ``since``: None for the first forward pass, or all where there is none."""
+    """``ranks``: None for all, and at most 16. ``since``: None for the first forward pass, where there is one."""
 
     def __init__(self, operation, trace, ranks=None, since=None, until=None):
         self.operation, self.trace, self.names = operation, trace, Names(trace)
@@ -81,3 +81,9 @@ def since_words(since, seconds):
     if not is_name(since):
         return f" since {seconds_text(seconds)}" if seconds else ""
     return f" since {since if isinstance(since, str) else since[0]}"
+
+
+def name_of(moment):
+    if isinstance(moment, tuple):
+        return f"{moment[0]}, {moment[1] + 1}" if moment[1] >= 0 else f"last {moment[0]}"
+    return moment if isinstance(moment, str) else f"at {seconds_text(moment)}"

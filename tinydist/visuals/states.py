@@ -1,6 +1,7 @@
 """What one rank held from one moment to another: its states over time, at rest and at the peak."""
 
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 
 from ..simulator.memory import PURPOSES
@@ -9,12 +10,12 @@ MOMENTS = 500  # more cannot be told apart
 
 
 class States:
-    """Of ``rank``, while ``scene`` lasts: {kind: bytes}. ``kind_of`` a change: None if it does not count."""
+    """Of ``rank``, while ``scene`` lasts: {kind: bytes}. Changes of other kinds do not count."""
 
     def __init__(self, scene, rank, kinds=PURPOSES, kind_of=attrgetter("purpose")):
         self.scene, self.rank, self.kinds, self.kind_of = scene, rank, kinds, kind_of
         self.states = list(self._states())  # (seconds, place in the rank's record, {kind: bytes})
-        self.peak_time, _, self.peak = max(self.states, key=lambda each: total(each[2]))
+        self.peak_time, self.peak = self.fullest(scene.since, scene.until)
         self.rest_time, _, self.rest = min(self._between_passes(), key=lambda each: total(each[2]))
 
     def _states(self):
@@ -30,7 +31,7 @@ class States:
                 return
             for change in changes:
                 kind = self.kind_of(change)
-                if kind is not None:
+                if kind in held:
                     held[kind] += change.nbytes
             if begun:
                 yield seconds, place, dict(held)
@@ -43,9 +44,29 @@ class States:
         backward = max((each.place for each in operators if each.during == "backward"), default=-1)
         if backward < 0:
             return self.states
-        step = min((each.place for each in operators if each.during == "optimizer" and each.place > backward), default=None)
+        steps = [each.place for each in operators if each.during == "optimizer" and each.place > backward]
         before = [state for state in self.states if state[1] <= backward][-1:]
-        return before + [state for state in self.states if backward < state[1] and (step is None or state[1] < step)]
+        return before + [state for state in self.states if backward < state[1] < min(steps, default=inf)]
+
+    def block(self, name):
+        """The block of this name in the row of this rank, if it is there. (name, k): the k-th."""
+        name, which = name if isinstance(name, tuple) else (name, 0)
+        row = next(row for row in self.scene.rows if row.rank == self.rank)
+        return next(iter(row.named(name)[which:]), None)
+
+    def moment(self, name):
+        """Seconds of a mark; of a block, the time at which most is held."""
+        block = self.block(name)
+        return self.fullest(block.start, block.end)[0] if block else min(self.scene.times(name))
+
+    def fullest(self, start, end):
+        """(seconds, state) in the middle of the first time between the two at which most is held, and lasts."""
+        found, following = [], [seconds for seconds, _, _ in self.states[1:]] + [self.scene.until]
+        for (seconds, _, state), until in zip(self.states, following):
+            low, high = max(seconds, start), min(until, end)
+            if low < high:
+                found.append(((low + high) / 2, state))
+        return max(found, key=lambda each: total(each[1]), default=(start, self.states[-1][2]))
 
     def curve(self):
         """Times from 0 and states, as a picture can show them: of each moment the fullest, and the one it ends with."""

@@ -1,13 +1,14 @@
 """Strips below one another on one axis of time, measured in inches: so it is known what fits.
 
-    sheet.strips[0]   ┌──────────────────────────┐  y: inches below the strip's top
-      row name        │ ▇F1▇ ▇F2▇        ▇B2▇    │  x: seconds since ``since``
-    sheet.strips[1]   ├──────────────────────────┤
-                      └──────────────────────────┘
-                      0     virtual time (ms)    5
+sheet.strips[0]   ┌──────────────────────────┐  y: inches below the strip's top
+  row name        │ ▇F1▇ ▇F2▇        ▇B2▇    │  x: seconds since ``since``
+sheet.strips[1]   ├──────────────────────────┤
+                  └──────────────────────────┘
+                  0     virtual time (ms)    5
 """
 
 from functools import cache
+from math import ceil
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -45,6 +46,7 @@ LOOKS = {  # kind of block -> how it looks
 }
 RIGHT, TOP, AXIS = 0.18, 0.1, 0.52  # inches around the strips
 EDGED = 0.04  # inches: a narrower bar would be all edge
+MARGIN = 0.05  # around a name, both sides together
 GAP = 0.08  # between a name and its row
 TICK = 0.05  # of a bracket
 
@@ -54,6 +56,22 @@ def inches_of(text, size=SMALL, weight="normal"):
     """How wide a text is."""
     width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size, weight=weight), False)
     return width / 72
+
+
+def legend_lines(handles):
+    """How many it takes, above strips."""
+    wide = sum(inches_of(handle.get_label()) + 0.36 for handle in handles)
+    return ceil(wide / (WIDTH - 0.9))
+
+
+def legend_height(handles):
+    return 0.12 + 0.17 * legend_lines(handles)
+
+
+def rectangles(axes, boxes, **look):
+    """Many, quickly. A box is (left, top, width, height)."""
+    corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes]
+    axes.add_collection(PolyCollection(corners, **look), autolim=False)
 
 
 class Axis(NamedTuple):
@@ -112,22 +130,27 @@ class Sheet:
 
     def legend(self, handles):
         """Above the first strip, at its left."""
-        place = {"loc": "upper left", "bbox_to_anchor": (0, 1), "ncols": len(handles), "borderaxespad": 0}
-        self.strips[0].legend(handles=handles, columnspacing=1.4, handletextpad=0.5, borderpad=0, **place)
+        lines = legend_lines(handles)
+        place = {"loc": "upper left", "bbox_to_anchor": (0, 1), "borderaxespad": 0, "borderpad": 0}
+        look = {"columnspacing": 1.2, "handletextpad": 0.4, "labelspacing": 0.35}
+        self.strips[0].legend(handles=handles, ncols=-(-len(handles) // lines), **place, **look)
 
     def row_name(self, axes, middle, name, **look):
         place = {"ha": "right", "va": "center_baseline", "fontsize": TEXT} | look
         axes.text(-self.as_seconds(GAP), middle, name, **place)
 
-    def bars(self, axes, blocks, top, height, look):
-        """A bar for each, from ``top`` down, with its name if there is room."""
-        boxes = [(block.start - self.since, top, block.end - block.start, height) for block in blocks]
-        corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes]
+    def bars(self, axes, blocks, top, height, look, beside=False):
+        """A bar for each, from ``top`` down, with its name if there is room: in it, or else ``beside`` it."""
+        boxes = [(block.start - self.since, top, block.length, height) for block in blocks]
         edges = [0.8 if self.as_inches(width) > EDGED or look is WAITING else 0 for _, _, width, _ in boxes]
-        axes.add_collection(PolyCollection(corners, linewidth=edges, **look), autolim=False)
-        for block, box in zip(blocks, boxes):
-            if block.name and inches_of(block.name) < self.as_inches(box[2]):
+        rectangles(axes, boxes, linewidth=edges, **look)
+        following = [box[0] for box in boxes[1:]] + [self.length]
+        for block, box, free in zip(blocks, boxes, following):
+            wide, right = inches_of(block.name) + MARGIN, box[0] + box[2]
+            if wide <= self.as_inches(box[2]):
                 inside(axes, box, block.name, look["facecolor"])
+            elif beside and wide + MARGIN <= self.as_inches(free - right):
+                inside(axes, (right, top, self.as_seconds(wide), height), block.name, PAPER)
 
     def bracket(self, axes, start, end, bottom, words, color=INK):
         """Words over a span, as near to its middle as they can stand."""

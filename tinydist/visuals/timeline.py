@@ -10,10 +10,8 @@ from .blocks import covered
 from .canvas import picture
 from .rows import Rows, handles
 from .scene import Scene, a_moment
-from .strips import Sheet
+from .strips import Sheet, legend_height
 from .words import percent, ranks_text, seconds_text
-
-LEGEND = 0.3  # inches
 
 
 def is_mark(value):
@@ -38,9 +36,11 @@ def timeline(run, ranks=None, since=None, until=None, mark=None):
     print(summary(scene))
     rows = Rows(scene.rows, marked(scene, mark))
     names = [f"rank {rank}" for rank in scene.ranks]
-    sheet = Sheet(alt(scene), [LEGEND + rows.height], names, scene)
-    rows.draw(sheet, sheet.strips[0], LEGEND, names)
-    sheet.legend(handles(scene.rows))
+    legend = handles(scene.rows)
+    top = legend_height(legend)
+    sheet = Sheet(alt(scene), [top + rows.height], names, scene)
+    rows.draw(sheet, sheet.strips[0], top, names)
+    sheet.legend(legend)
     return sheet.figure
 
 

@@ -5,8 +5,8 @@ from ..rules import named, stated, takes
 from .canvas import picture
 from .rows import Rows, handles
 from .scene import Scene, a_moment
-from .strips import Axis, Sheet
-from .timeline import LEGEND, shares
+from .strips import Axis, Sheet, legend_height
+from .timeline import shares
 from .words import check_rank, percent, seconds_text
 
 NOTHING = 1e-3  # of the longest: cannot be seen
@@ -33,9 +33,11 @@ def timelines(runs, rank=0, until=None):
     for name, scene in scenes.items():
         print(f"{name}, {seconds_text(scene.seconds)}: {shares(scene.rows, scene.seconds)}")
     rows = Rows([scene.rows[0].since(scene.since) for scene in scenes.values()], differences(scenes, longest))
-    sheet = Sheet(alt(scenes, rank), [LEGEND + rows.height], scenes, Axis(0.0, longest, words_of(scenes)))
-    rows.draw(sheet, sheet.strips[0], LEGEND, scenes)
-    sheet.legend(handles(rows.rows))
+    legend = handles(rows.rows)
+    top = legend_height(legend)
+    sheet = Sheet(alt(scenes, rank), [top + rows.height], scenes, Axis(0.0, longest, words_of(scenes)))
+    rows.draw(sheet, sheet.strips[0], top, scenes)
+    sheet.legend(legend)
     return sheet.figure
 
 
