@@ -1,5 +1,6 @@
 # make lab     opens the notebooks in JupyterLab
 # make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
+# make exercises writes the notebooks of exercises and solutions anew, from the files in solutions/
 # make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
 # make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
 # make gpu     runs what needs GPUs, on those of this machine, and writes a report
@@ -23,7 +24,7 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab test exhaustive lint imports tests notebooks compatibility gpu
+.PHONY: lab test exercises exhaustive lint imports tests notebooks compatibility gpu
 
 lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
@@ -46,6 +47,10 @@ exhaustive: .venv/made
 # Once you have begun the exercises their outputs are yours: check them with .venv/bin/python -m tinydist
 notebooks: .venv/made
 	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) --nbval notebooks solutions $(if $(wildcard exercises/progress.json),,exercises))
+
+# The notebooks of exercises/ and solutions/, from the files of the exercises; what a reader has changed stays
+exercises: .venv/made
+	$(call step,exercises,Writing the notebooks of exercises,$(IN_VENV) python -m tinydist.lab.notebooks)
 
 gpu: .venv/made
 	@$(IN_VENV) python -m gpu build/gpu

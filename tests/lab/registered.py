@@ -18,3 +18,18 @@ def collection():
         return register
 
     return answers, wrong
+
+
+def others():
+    """The same of answers that are right, though not the solution: ``@right(exercise)``."""
+    answers = []
+
+    def right(exercise):
+        def register(function):
+            label, function.__name__ = f"{exercise}-{function.__name__}", exercise
+            answers.append((label, function))
+            return function
+
+        return register
+
+    return answers, right

@@ -13,7 +13,7 @@ from lab.shipped import ROOT, shipped
 
 from tinydist.__main__ import in_a_child, main
 from tinydist.lab import progress
-from tinydist.lab.exercise import CATALOGUE
+from tinydist.lab.exercise import course, find, of_chapter
 from tinydist.shell import command
 
 NAME = "ring_reduce_scatter"
@@ -30,7 +30,7 @@ def reader(monkeypatch, tmp_path):
     monkeypatch.setattr("tinydist.__main__.ProcessPoolExecutor", ThreadPoolExecutor)  # no child
     monkeypatch.chdir(tmp_path)
     shutil.copytree(shipped(), tmp_path / "exercises")
-    return tmp_path / "exercises" / f"{CATALOGUE[NAME].chapter}.ipynb"
+    return tmp_path / "exercises" / f"{find(NAME).chapter}.ipynb"
 
 
 def write(path, name, source):
@@ -41,7 +41,7 @@ def write(path, name, source):
 
 
 def solution():
-    cells = nbformat.read(ROOT / "solutions" / f"{CATALOGUE[NAME].chapter}.ipynb", as_version=4).cells
+    cells = nbformat.read(ROOT / "solutions" / f"{find(NAME).chapter}.ipynb", as_version=4).cells
     return next(cell.source for cell in cells if NAME in cell.metadata.get("tags", []))
 
 
@@ -58,7 +58,7 @@ def test_list(capsys, arguments):
     assert status == 0 and lines[0] == "02_collectives"
     assert lines[1] == "  done tree_broadcast          20 min  **     Broadcast along a tree (3 tries)"
     assert lines[2].startswith(f"  -    {NAME}")
-    there = [name for name, each in CATALOGUE.items() if (shipped() / f"{each.chapter}.ipynb").exists()]
+    there = [each.name for each in course() if (shipped() / f"{each.chapter}.ipynb").exists()]
     assert lines[-1] == f"1 of {len(there)} done. Next: {NAME}."
 
 
@@ -66,18 +66,18 @@ def test_a_chapter_whose_notebook_is_not_there_is_not_listed(capsys, reader, mon
     for notebook in reader.parent.glob("*.ipynb"):
         if notebook != reader:
             notebook.unlink()
-    names = [name for name, exercise in CATALOGUE.items() if exercise.chapter == reader.stem]
+    names = [exercise.name for exercise in of_chapter(reader.stem)]
     for name in names:
         progress.note(name, passed=True)
     said = run(capsys)[1]
     titles = [line for line in said.splitlines() if line[0] != " "]
     assert titles == [reader.stem, f"{len(names)} of {len(names)} done. All are done."]
     monkeypatch.chdir("/")  # no folder at all
-    assert all(exercise.chapter in run(capsys)[1] for exercise in CATALOGUE.values())
+    assert all(exercise.chapter in run(capsys)[1] for exercise in course())
 
 
 def test_check_of_a_chapter(capsys, reader):
-    names = [name for name, exercise in CATALOGUE.items() if exercise.chapter == reader.stem]
+    names = [exercise.name for exercise in of_chapter(reader.stem)]
     write(reader, NAME, solution())
     status, said = run(capsys, "check", reader.stem)
     assert status == 1 and [name for name in names if f"{name}: not yet" in said] == [n for n in names if n != NAME]

@@ -9,6 +9,7 @@ from tinydist.lab.exercise import CATALOGUE, Exercise, exercise, find, following
 def catalogue(monkeypatch):
     """Two exercises alone."""
     monkeypatch.setattr("tinydist.lab.exercise.CATALOGUE", {})
+    monkeypatch.setenv("TINYDIST_EXERCISES", "nowhere")
     facts = dict(chapter="99", title="t", minutes=1, difficulty=1, targets={}, hints=["h"], why="w", check=list)
 
     @exercise(**facts)

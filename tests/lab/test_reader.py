@@ -19,6 +19,7 @@ def course(monkeypatch, tmp_path):
     """Two exercises, and a reader who has done nothing."""
     monkeypatch.setenv("TINYDIST_PROGRESS", str(tmp_path / "progress.json"))
     monkeypatch.setattr("tinydist.lab.exercise.CATALOGUE", {})
+    monkeypatch.setenv("TINYDIST_EXERCISES", "nowhere")
     facts = dict(chapter="99", title="t", minutes=5, difficulty=1, targets={}, why="Because.")
 
     @exercise(check=properties, hints=["general", "specific"], **facts)

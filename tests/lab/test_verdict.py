@@ -16,6 +16,7 @@ from tinydist.simulator.stuck import StuckError
 def doubling(monkeypatch):
     """An exercise that needs no ranks."""
     monkeypatch.setattr("tinydist.lab.exercise.CATALOGUE", {})
+    monkeypatch.setenv("TINYDIST_EXERCISES", "nowhere")
     facts = dict(chapter="99", title="t", minutes=1, difficulty=1, targets={}, hints=["h"], why="w")
 
     @exercise(check=properties, **facts)

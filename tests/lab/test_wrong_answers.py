@@ -14,7 +14,7 @@ from lab.wrong_answers import (
 )
 
 from tinydist.lab import judge, limit
-from tinydist.lab.exercise import CATALOGUE
+from tinydist.lab.exercise import course, find
 
 WRONG_ANSWERS = [
     *collectives.WRONG_ANSWERS,
@@ -84,12 +84,12 @@ def test_every_chapter_is_judged():
 
 def test_every_exercise_has_four_wrong_answers():
     names = [answer.__name__ for _, answer, *_ in WRONG_ANSWERS]
-    assert {name for name in CATALOGUE if names.count(name) < 4} == set()
+    assert {each.name for each in course() if names.count(each.name) < 4} == set()
 
 
 def test_every_property_rejects_an_answer():
     """A property that no wrong answer fails might be one that cannot fail."""
-    rejecting = {(CATALOGUE[answer.__name__].check, rejected_by) for _, answer, rejected_by, _ in WRONG_ANSWERS}
-    checks = [exercise.check for exercise in CATALOGUE.values()]
-    judged = {(check, each.name) for check in checks for each in check(lambda *_: None)}
+    rejecting = {(find(answer).check, rejected_by) for _, answer, rejected_by, _ in WRONG_ANSWERS}
+    checks = [exercise.check for exercise in course()]
+    judged = {(check, name) for check in checks for name, *_ in check(lambda *_: None)}
     assert judged - rejecting == set()

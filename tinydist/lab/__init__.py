@@ -22,7 +22,10 @@ chapters/       the exercises themselves
 """
 
 from . import chapters as chapters  # they enter the catalogue
+from . import tools
 from .reader import check, hint
 from .verdict import judge
+
+tools.remember()
 
 __all__ = ["check", "hint", "judge"]

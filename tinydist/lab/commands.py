@@ -2,7 +2,7 @@
 
 from ..shell import command
 from . import progress
-from .exercise import CATALOGUE, find
+from .exercise import course, find, of_chapter
 from .notebook import NotebookError, answer_in, path_of, put_stub_back
 from .reader import hint, report
 
@@ -26,7 +26,7 @@ def show_list():
 def within_reach():
     """Those that have a notebook in the reader's folder; all, where there is no folder."""
     folder = progress.folder()
-    return [each for each in CATALOGUE.values() if not folder or (folder / f"{each.chapter}.ipynb").exists()]
+    return [each for each in course() if not folder or (folder / f"{each.chapter}.ipynb").exists()]
 
 
 def state(entry):
@@ -40,7 +40,7 @@ def stars(exercise):
 
 def check_answers(name):
     """Judge a function in the reader's notebook, or all of a chapter; true if they pass."""
-    chapter = [exercise for exercise in CATALOGUE.values() if exercise.chapter == name]
+    chapter = of_chapter(name)
     passed = []
     for exercise in chapter or [find(name)]:
         if passed:

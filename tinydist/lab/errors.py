@@ -2,7 +2,7 @@
 
 import re
 
-from ..simulator.call_sites import LIBRARIES, CallSite
+from ..simulator.call_sites import CallSite, of_library
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
@@ -84,7 +84,7 @@ def line_of(error):
     while link:
         if link.tb_frame.f_code.co_name == BACKWARD:
             before = "in backward, called by autograd"
-        if not link.tb_frame.f_code.co_filename.startswith(LIBRARIES):
+        if not of_library(link.tb_frame.f_code):
             last = link
         link = link.tb_next
     if last is None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..shell import command
+from . import find as files
 
 CATALOGUE = {}  # name -> Exercise, in the order of the course
 
@@ -43,6 +44,10 @@ class Exercise:
         return inspect.getdoc(self.stub)
 
     @property
+    def table(self):
+        return list(self.targets.items())
+
+    @property
     def source(self):
         """The stub as it stands in the reader's notebook: without its decorator."""
         text = textwrap.dedent(inspect.getsource(self.stub))
@@ -63,15 +68,35 @@ def exercise(**facts):
 def find(function_or_name) -> Exercise:
     """The exercise of that name. LookupError with the names that are like it."""
     name = getattr(function_or_name, "__name__", function_or_name)
-    if name not in CATALOGUE:
-        close = difflib.get_close_matches(str(name), CATALOGUE)
+    found = of_name(name)
+    if found is None:
+        close = difflib.get_close_matches(str(name), [each.name for each in course()])
         where = f"Did you mean {' or '.join(close)}?" if close else f"{command()} lists them"
         raise LookupError(f"there is no exercise {name!r}. {where}")
-    return CATALOGUE[name]
+    return found
+
+
+def of_name(name):
+    return files.exercise(name) or CATALOGUE.get(name)
+
+
+def course():
+    """All exercises, in their order."""
+    return [exercise for chapter in chapters() for exercise in of_chapter(chapter)]
+
+
+def chapters():
+    return sorted({*files.chapters(), *(each.chapter for each in CATALOGUE.values())})
+
+
+def of_chapter(chapter):
+    if chapter in files.chapters():
+        return list(filter(None, map(of_name, files.names_of(chapter))))
+    return [each for each in CATALOGUE.values() if each.chapter == chapter]
 
 
 def following(exercise):
-    """The next one of the course; None after the last."""
-    names = list(CATALOGUE)
+    """The next one of its chapter; None after the last."""
+    names = [each.name for each in of_chapter(exercise.chapter)]
     place = names.index(exercise.name) + 1
-    return CATALOGUE[names[place]] if place < len(names) else None
+    return find(names[place]) if place < len(names) else None

@@ -12,7 +12,7 @@ import nbformat
 from ..shell import command
 from . import progress
 from .errors import line_of
-from .exercise import CATALOGUE
+from .exercise import of_chapter
 from .whole_files import locked, set_aside, write_whole
 
 CALLS = ("check", "hint")  # what the notebook asks of the lab is not asked again here
@@ -136,7 +136,7 @@ def made_anew(path):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    for exercise in CATALOGUE.values():
+    for exercise in of_chapter(path.stem):
         put(exercise, notebook)
     aside = set_aside(path)
     write_whole(path, nbformat.writes(notebook) + "\n")

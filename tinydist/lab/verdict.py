@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
 def judge(answer) -> Verdict:
     """Judge a learner's function, and print nothing. LookupError if no exercise has its name."""
     exercise = exercise_of(answer)
-    if untouched(answer, exercise.stub):
+    if untouched(answer, exercise.source):
         return Verdict(exercise, "not yet")
     lines, wrong = [], None
     try:

@@ -21,6 +21,14 @@ def of_library(code):
     return _is_library[name]
 
 
+def count_as_library(folder):
+    """What is in ``folder`` is no code of the learner's."""
+    global LIBRARIES
+    if folder not in LIBRARIES:
+        LIBRARIES += (folder,)
+        _is_library.clear()
+
+
 class CallSite:
     """A code object and the index of an instruction: holds no frame, and so none of the program's tensors."""
 

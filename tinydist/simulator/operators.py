@@ -65,6 +65,8 @@ def _look_at(func):
     counted = func.overloadpacket
     if name.startswith(ATTENTION):
         counted = getattr(torch.ops.aten, name.replace("_for_cpu", ""))
+    elif name.endswith("_") and func.namespace == "aten":  # in place: as much as out of place
+        counted = getattr(torch.ops.aten, name[:-1], counted)
     # torch's formulas are wrapped in a search for tensors, which takes longer than most operators.
     formula = getattr(flop_registry.get(counted), "__wrapped__", None)
     idle = func.is_view or name in IDLE or func.namespace in SPEAKING

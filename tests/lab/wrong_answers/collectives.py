@@ -54,12 +54,12 @@ def returns_its_input(tensor, src):
     return tensor
 
 
-@wrong("tree_broadcast", "by hand", "you call broadcast of torch.distributed; build it yourself")
+@wrong("tree_broadcast", "own work", "you call broadcast of torch.distributed; build it yourself")
 def librarys_own(tensor, src):
     dist.broadcast(tensor, src)
 
 
-@wrong("tree_broadcast", "messages", "rank 0 sends 3 messages, where 2 are enough: all goes through rank 0, a star")
+@wrong("tree_broadcast", "messages", "rank 1 sends 3 messages, where 2 are enough: all goes through rank 1, a star")
 def star(tensor, src):
     rank, p = dist.get_rank(), dist.get_world_size()
     if rank == src:
@@ -90,7 +90,7 @@ def tree(tensor, src):
         distance *= 2
 
 
-@wrong("tree_broadcast", "values", "rank 1 has the numbers of rank 0, where those of src, rank 1, are right")
+@wrong("tree_broadcast", "values", "These are the numbers of rank 0: count the ranks from src.")
 def always_from_rank_0(tensor, src):
     tree(tensor, 0)
 
@@ -121,12 +121,16 @@ def through_a_buffer(tensor, src):
     tensor.copy_(copy)
 
 
-@wrong("tree_broadcast", "by hand", "you call tinydist.collectives, where this is solved; build it yourself")
+@wrong("tree_broadcast", "own work", "you call tinydist.collectives, where this is solved; build it yourself")
 def imported_by_a_text(tensor, src):
     importlib.import_module(".".join(["tinydist", "collectives", "tree"])).broadcast(tensor, src)
 
 
-@wrong("tree_broadcast", "values", "rank 0 does not wait for 2 messages: call wait()")
+@wrong(
+    "tree_broadcast",
+    "values",
+    "rank 0 does not wait for 3 messages: call wait() on what isend, irecv and batch_isend_irecv",
+)
 def waits_for_nothing(tensor, src):
     rank, p = dist.get_rank(), dist.get_world_size()
     me, distance = (rank - src) % p, 1
@@ -152,7 +156,7 @@ def twice_to_be_sure(tensor, src):
         tree(tensor, src)
 
 
-@wrong("tree_broadcast", "messages", "rank 1 receives 2 messages, where one with the whole tensor is enough")
+@wrong("tree_broadcast", "messages", "rank 1 receives 2 messages, where 1 is enough")
 def in_pieces(tensor, src):
     for half in tensor.tensor_split(2):
         tree(half, src)
@@ -161,7 +165,7 @@ def in_pieces(tensor, src):
 # ring_reduce_scatter
 
 
-@wrong("ring_reduce_scatter", "values", "rank 0 returned nothing (None)")
+@wrong("ring_reduce_scatter", "values", "on rank 0 the result is nothing (None), where a tensor of shape [4] is right")
 def scatter_does_nothing(tensor):
     pass
 
@@ -176,13 +180,13 @@ def own_part(tensor):
     return tensor.tensor_split(dist.get_world_size())[dist.get_rank()]
 
 
-@wrong("ring_reduce_scatter", "by hand", "you call all_reduce of torch.distributed")
+@wrong("ring_reduce_scatter", "own work", "you call all_reduce of torch.distributed")
 def all_of_it(tensor):
     dist.all_reduce(tensor)
     return tensor.tensor_split(dist.get_world_size())[dist.get_rank()]
 
 
-@wrong("ring_reduce_scatter", "values", "the last hop is missing, or what arrived was not added (or added before wait)")
+@wrong("ring_reduce_scatter", "values", "The last hop is missing: a part makes p - 1.")
 def without_the_last_hop(tensor):
     return reduce_scatter(tensor, hops=max(1, dist.get_world_size() - 2))[dist.get_rank()]
 
@@ -211,13 +215,15 @@ def whole_tensors_round(tensor):
     return total.tensor_split(p)[rank]
 
 
-@wrong("ring_reduce_scatter", "values", "2 times too small, the number of ranks: this is the mean")
+@wrong("ring_reduce_scatter", "values", "This is the mean, and the sum is asked for.")
 def mean(tensor):
     return reduce_scatter(tensor)[dist.get_rank()] / dist.get_world_size()
 
 
 @wrong(
-    "ring_reduce_scatter", "ring", "rank 0 sends to rank 2, but its right neighbor is rank 1: your ring turns the other"
+    "ring_reduce_scatter",
+    "messages",
+    "rank 0 sends to rank 2, but its right neighbor is rank 1: your ring turns the other",
 )
 def to_the_left(tensor):
     rank, p, right, left = neighbors()
@@ -230,7 +236,7 @@ def to_the_left(tensor):
     return parts[rank]
 
 
-@wrong("ring_reduce_scatter", "ring", "this is no ring")
+@wrong("ring_reduce_scatter", "messages", "this is no ring")
 def each_part_straight_to_its_rank(tensor):
     rank, p = dist.get_rank(), dist.get_world_size()
     parts = tensor.tensor_split(p)
@@ -258,12 +264,16 @@ def one_after_another(tensor):
     return parts[rank]
 
 
-@wrong("ring_reduce_scatter", "memory", "bytes besides its tensor")
+@wrong(
+    "ring_reduce_scatter",
+    "memory",
+    "rank 0 holds 24,576 bytes besides its arguments, where 12,288 are enough: two parts besides",
+)
 def keeps_a_copy(tensor):
     return reduce_scatter(tensor.clone())[dist.get_rank()]
 
 
-@wrong("ring_reduce_scatter", "runs", "two ranks do not agree on what passes between them")
+@wrong("ring_reduce_scatter", "runs", "Parts differ in size: what arrives is as large as your own part of that number.")
 def buffers_of_equal_size(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
@@ -275,7 +285,7 @@ def buffers_of_equal_size(tensor):
     return parts[rank]
 
 
-@wrong("ring_reduce_scatter", "by hand", "rank 0 does not wait for 1 message")
+@wrong("ring_reduce_scatter", "waits", "rank 0 does not wait for 1 message")
 def never_waits_for_sends(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
@@ -339,7 +349,11 @@ def sends_bfloat16(tensor):
     return parts[rank]
 
 
-@wrong("ring_reduce_scatter", "memory", "add in place: parts[i] += arrived")
+@wrong(
+    "ring_reduce_scatter",
+    "memory",
+    "A rank adds into a new tensor: add in place, parts[i].add_(arrived), so that no part is there",
+)
 def adds_into_new_tensors(tensor):
     rank, p, right, left = neighbors()
     parts = list(tensor.tensor_split(p))
@@ -351,7 +365,7 @@ def adds_into_new_tensors(tensor):
     return parts[rank]
 
 
-@wrong("ring_reduce_scatter", "messages", "rank 0 sends 2 messages, where 1 are enough")
+@wrong("ring_reduce_scatter", "messages", "rank 0 sends 2 messages to rank 1, where 1 is enough")
 def in_halves(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)

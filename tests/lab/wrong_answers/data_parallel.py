@@ -273,12 +273,12 @@ def registers_nothing(buckets):
     pass
 
 
-@wrong("overlap", "buckets", "rank 0 makes 0 all-reduces in 2 steps, where 3 buckets need 6")
+@wrong("overlap", "collectives", "rank 0 makes 0 all-reduces, where 6 are right: one for each bucket, in each step")
 def finishes_nothing(buckets):
     return lambda: None
 
 
-@wrong("overlap", "time", "the first all-reduce starts when backward has ended. Start each in the hook")
+@wrong("overlap", "time", "nothing overlaps: the first call starts when all is computed.")
 def all_after_backward(buckets):
     def finish():
         for bucket in buckets:
@@ -287,7 +287,7 @@ def all_after_backward(buckets):
     return finish
 
 
-@wrong("overlap", "time", "the first all-reduce starts when backward has ended")
+@wrong("overlap", "time", "nothing overlaps: the first call starts when all is computed.")
 def all_at_once_after_backward(buckets):
     def finish():
         for bucket, begun in [(bucket, begin(bucket)) for bucket in buckets]:
@@ -296,7 +296,7 @@ def all_at_once_after_backward(buckets):
     return finish
 
 
-@wrong("overlap", "time", "a wait stands in the middle of backward, and holds it up")
+@wrong("overlap", "time", "a wait stands in the middle of what is computed, and holds it up.")
 def waits_inside_of_the_hook(buckets):
     def start(bucket):
         end(bucket, begin(bucket))
@@ -304,7 +304,7 @@ def waits_inside_of_the_hook(buckets):
     return in_buckets(buckets, start, lambda bucket, nothing: None)
 
 
-@wrong("overlap", "time", "a wait stands in the middle of backward, and holds it up")
+@wrong("overlap", "time", "a wait stands in the middle of what is computed, and holds it up.")
 def without_async_op(buckets):
     def start(bucket):
         flat = flat_of(bucket)
@@ -314,7 +314,7 @@ def without_async_op(buckets):
     return in_buckets(buckets, start, lambda bucket, flat: write_back(bucket, flat / dist.get_world_size()))
 
 
-@wrong("overlap", "time", "a wait stands in the middle of backward, and holds it up")
+@wrong("overlap", "time", "a wait stands in the middle of what is computed, and holds it up.")
 def waits_for_the_bucket_before(buckets):
     begun = []
 
@@ -327,7 +327,7 @@ def waits_for_the_bucket_before(buckets):
     return in_buckets(buckets, start, end)
 
 
-@wrong("overlap", "time", "an all-reduce starts later than its bucket is full")
+@wrong("overlap", "time", "A bucket starts when the next one is full.")
 def one_bucket_late(buckets):
     full = []
 
@@ -345,12 +345,12 @@ def one_bucket_late(buckets):
     return in_buckets(buckets, start, finish_bucket)
 
 
-@wrong("overlap", "buckets", "where 3 buckets need 6: this is one for each parameter")
+@wrong("overlap", "collectives", "This is one all-reduce for each parameter: a bucket travels in one.")
 def one_a_parameter(buckets):
     return in_buckets([[parameter] for bucket in buckets for parameter in bucket], begin, end)
 
 
-@wrong("overlap", "values", "the gradients of one branch are mixed with those of the other. All ranks must start")
+@wrong("overlap", "values", "The gradients of one branch are mixed with those of the other. All ranks must start the")
 def in_the_order_in_which_they_fill(buckets):
     return in_buckets(buckets, begin, end, in_order=False)
 
@@ -367,7 +367,7 @@ def the_other_way_round_on_rank_1(buckets):
     return finish
 
 
-@wrong("overlap", "buckets", "all-reduce 0 of rank 0 has 768 bytes, where bucket 0 has 256")
+@wrong("overlap", "collectives", "The buckets start in another order than theirs.")
 def the_last_bucket_first(buckets):
     def finish():
         for bucket in reversed(buckets):
@@ -381,7 +381,7 @@ def forgets_to_wait(buckets):
     return in_buckets(buckets, begin, lambda bucket, begun: write_back(bucket, begun[0] / dist.get_world_size()))
 
 
-@wrong("overlap", "values", "2 times too large, the number of ranks: this is the sum, not the mean")
+@wrong("overlap", "values", "This is the sum, and the mean is asked for: divide by the number of ranks.")
 def the_sum(buckets):
     def end_with_the_sum(bucket, begun):
         begun[1].wait()
@@ -390,12 +390,12 @@ def the_sum(buckets):
     return in_buckets(buckets, begin, end_with_the_sum)
 
 
-@wrong("overlap", "values", "the means were not written back")
+@wrong("overlap", "values", "The means are not written back: the ranks have their own gradients.")
 def writes_nothing_back(buckets):
     return in_buckets(buckets, begin, lambda bucket, begun: begun[1].wait())
 
 
-@wrong("overlap", "heard", "the results do not follow: they do not come from the collectives")
+@wrong("overlap", "heard", "the results do not follow what is sent: they do not come from that alone. Ranks of a real")
 def beside_the_all_reduce(buckets):
     """The bucket travels, and what is used is read from a global variable."""
     steps = [0]
@@ -415,9 +415,7 @@ def beside_the_all_reduce(buckets):
     return in_buckets(buckets, start, finish_bucket)
 
 
-@wrong(
-    "overlap", "memory", "each step keeps what it has sent, 1,536 bytes. At its end finish must forget what was started"
-)
+@wrong("overlap", "memory", "Each step keeps what it has sent: at its end finish must forget what was started.")
 def keeps_all_that_was_started(buckets):
     everything = []  # (bucket, what it began), of all steps: the later ones write over the earlier ones
 
@@ -429,7 +427,7 @@ def keeps_all_that_was_started(buckets):
     return in_buckets(buckets, begin, finish_bucket)
 
 
-@wrong("overlap", "values", "the numbers are right, but in wrong places")
+@wrong("overlap", "values", "The numbers are cut up in another order than that in which they were put together.")
 def cut_from_the_other_side(buckets):
     def backwards(bucket, begun):
         begun[1].wait()
@@ -471,7 +469,7 @@ def without_a_new_beginning(buckets, forgets):
 
 
 @wrong(
-    "overlap", "buckets", "rank 0 makes 3 all-reduces in 2 steps, where 3 buckets need 6: the second step makes none"
+    "overlap", "collectives", "The second step makes none: at its end finish must bring all back to where it began. Is"
 )
 def works_once(buckets):
     return without_a_new_beginning(buckets, forgets="started")

@@ -49,6 +49,12 @@ class unobserved(torch.inference_mode):
         super().__exit__(*error)
 
 
+def dispatch_is_seen():
+    """Do operators of this thread come to the dispatch mode that counts them? A program may have switched it off."""
+    excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python)
+    return not excluded and torch._C._len_torch_dispatch_stack() > 0
+
+
 def in_backward():
     """Is a node of the autograd graph being run in this thread?"""
     return node_running() is not None

@@ -1,0 +1,80 @@
+"""What the exercises of this chapter share: their order, their notebook's beginning, and small models to train."""
+
+import torch
+from torch import nn
+
+ORDER = ["average_gradients", "overlap", "accumulate", "mended_training", "predict_traffic"]
+
+INTRODUCTION = """\
+# Exercises: data parallel
+
+[Notebook 05](../notebooks/05_data_parallel.ipynb) goes before these. You average gradients, send them while backward\
+ runs, reduce once for several microbatches, mend a training loop, and predict what DP and DDP send. Use any \
+collective of `torch.distributed`, but neither `tinydist.data_parallel` nor torch's `DistributedDataParallel`. Five \
+exercises, about 95 minutes.
+
+**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
+ranks, in worlds of several sizes, and is judged on the values, on what is sent, on what is held, and on the virtual \
+time, where they are the point. The first property that does not hold is explained.
+
+**Hint.** `hint(average_gradients)` gives one hint each time, from general to specific.
+
+**Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
+ tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check average_gradients` checks,\
+ `hint average_gradients` gives a hint, and `reset average_gradients` puts the stub back.
+
+S is the bytes of all gradients, p the number of ranks. Look at your own run whenever you like: \
+`tinydist.launch(my_program, 4)`."""
+
+IMPORTS = """\
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from tinydist.lab import check, hint"""
+
+SOLVED = {
+    "tinydist.data_parallel": "tinydist.data_parallel",
+    "torch.nn.parallel": "torch's DistributedDataParallel",
+}
+WIDTH = ROWS = 8
+LAYER = WIDTH * WIDTH * 4  # bytes
+
+
+class Chain(nn.Sequential):
+    """Layers, one after another, in buckets of so many: those that are ready first are in the first bucket."""
+
+    def __init__(self, counts, rank):
+        super().__init__(*[nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(sum(counts))])
+        ready = reversed(list(self.parameters()))
+        self.buckets = [[next(ready) for _ in range(count)] for count in counts]
+
+
+class Branches(nn.Module):
+    """Two layers side by side, in another order on odd ranks: so their gradients are ready in another order."""
+
+    def __init__(self, counts, rank):
+        super().__init__()
+        self.below, self.one, self.other = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.order = [self.other, self.one] if rank % 2 else [self.one, self.other]
+        self.buckets = [list(layer.parameters()) for layer in (self.one, self.other, self.below)]
+
+    def forward(self, x):
+        x = torch.tanh(self.below(x))
+        return sum(torch.tanh(layer(x)) for layer in self.order)
+
+
+def build(kind, counts, rank):
+    with torch.random.fork_rng(devices=[]):  # a check leaves the reader's random numbers as they are
+        torch.manual_seed(0)
+        return kind(counts, rank)
+
+
+def backward(model, rank, step):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    model.zero_grad()
+    model(torch.randn(ROWS, WIDTH, generator=generator)).pow(2).mean().backward()
+
+
+def gradients(model):
+    return {f"{name}.grad": None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}

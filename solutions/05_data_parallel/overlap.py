@@ -1,0 +1,187 @@
+"""Buckets whose all-reduces run while backward goes on."""
+
+import math
+
+import torch
+import torch.distributed as dist
+
+from tinydist.hardware import Cluster, Device, Link
+from tinydist.lab.author import Case, Collectives, Memory, Own, Seconds, Values, Waits, Wrong, exercise, mistake
+
+from .chapter import LAYER, ROWS, SOLVED, WIDTH, Branches, Chain, backward, build, gradients
+
+SAME_ORDER = "All ranks must start the buckets in their order, each once it is full and those before it have started"
+FEW, MORE = 2, 4  # steps
+PRODUCT = 10e-6  # seconds: only matrix products and messages take time
+PRODUCTS = Device("products", {"float32": 2 * ROWS * WIDTH * WIDTH / PRODUCT}, math.inf, math.inf)
+SLOW = Link("a link on which all-reduces take longer than backward", 1e-6, LAYER / 25e-6)
+FAST = Link("a link on which backward takes longer than all-reduces", 0.1e-6, LAYER / 2e-6)
+
+
+def case(ranks, counts, steps=1, measured=False):
+    about = f"buckets of {', '.join(map(str, counts))} layers, {steps} step{'s' * (steps > 1)}"
+    return Case(ranks, lambda rank: (build(Chain, counts, rank), steps), about, measured, facts=steps)
+
+
+def branches(ranks, steps=2):
+    about = f"two branches that odd ranks compute in another order, {steps} steps"
+    return Case(ranks, lambda rank: (build(Branches, (), rank), steps), about, facts=steps)
+
+
+def worlds():
+    yield from (case(ranks, (1, 2, 3), FEW) for ranks in (2, 3, 1))
+    yield from (branches(ranks) for ranks in (2, 3))
+    for ranks, counts in [(2, (1, 2, 3)), (4, (3, 1, 3)), (2, (1, 1, 1, 1))]:
+        yield case(ranks, counts, measured=True)
+    yield case(2, (1, 2, 3), MORE, measured=True)
+
+
+def train(answer, model, steps):
+    """What the learner's hooks leave: gradients, after each step."""
+    rank = dist.get_rank()
+    finish = answer([list(bucket) for bucket in model.buckets])
+    if not callable(finish):
+        what = "None" if finish is None else f"a {type(finish).__name__}"
+        raise Wrong(f"on rank {rank} it returned {what}, where it should return the function finish")
+    found = {}
+    for step in range(steps):
+        backward(model, rank, step)
+        finish()
+        found[f"step {step}"] = gradients(model)
+    return found
+
+
+@exercise(
+    title="Overlap communication with backward",
+    minutes=30,
+    difficulty=4,
+    worlds=worlds,
+    program=train,
+    targets=[
+        Own("neither tinydist.data_parallel nor torch's DDP", "use the collectives of torch.distributed", SOLVED),
+        Collectives(
+            "one all-reduce for each bucket, in the order of buckets on every rank",
+            "one for each bucket, in each step",
+            SAME_ORDER,
+        ),
+        Waits("every all-reduce is waited for"),
+        Values(
+            "the mean over the ranks in every gradient, after each of several steps; 1, 2, 3 and 4 ranks", scratch=True
+        ),
+        Seconds(
+            "max(backward, communication) + a tail: an all-reduce starts when its bucket is full, or when the one "
+            "before it has ended",
+            "Start each in the hook that makes its bucket full, with async_op=True, and wait in finish",
+            clusters=lambda case: [Cluster(PRODUCTS, case.ranks, link) for link in (SLOW, FAST)],
+        ),
+        Memory(f"as many bytes after {MORE} steps as after {FEW}", slack=6 * LAYER),
+    ],
+    mistakes=[
+        mistake("This is the sum, and the mean is asked for: divide by the number of ranks", "(flat / p)", "flat"),
+        mistake(
+            "The means are not written back: the ranks have their own gradients",
+            "each.grad.copy_(mean.view_as(each))",
+            "pass",
+        ),
+        mistake(
+            f"The gradients of one branch are mixed with those of the other. {SAME_ORDER}",
+            """        while len(started) < len(buckets) and not missing[len(started)]:  # in their order, on every rank
+            flat = torch.cat([each.grad.flatten() for each in buckets[len(started)]])
+            started.append((flat, dist.all_reduce(flat, async_op=True)))""",
+            """        for number, bucket in enumerate(buckets):
+            if parameter in set(bucket) and not missing[number]:
+                flat = torch.cat([each.grad.flatten() for each in bucket])
+                started.append((bucket, flat, dist.all_reduce(flat, async_op=True)))""",
+            "for bucket, (flat, work) in zip(buckets, started):",
+            "for bucket, flat, work in started:",
+        ),
+        mistake(
+            "The numbers are cut up in another order than that in which they were put together",
+            "zip(bucket, (flat / p).split([each.numel() for each in bucket]))",
+            "zip(bucket[::-1], (flat / p).split([each.numel() for each in bucket[::-1]]))",
+        ),
+        mistake(
+            "This is one all-reduce for each parameter: a bucket travels in one",
+            "    p = dist.get_world_size()",
+            "    buckets = [[each] for bucket in buckets for each in bucket]\n    p = dist.get_world_size()",
+        ),
+        mistake(
+            "The second step makes none: at its end finish must bring all back to where it began. Is `started` empty "
+            "again?",
+            "        started.clear()",
+            "",
+        ),
+        mistake(
+            "After the first step every bucket counts as full: at its end finish must make the sets of missing "
+            "parameters anew",
+            "        missing[:] = [set(bucket) for bucket in buckets]\n",
+            "",
+        ),
+        mistake(
+            "The buckets start in another order than theirs",
+            "    p = dist.get_world_size()",
+            "    buckets = buckets[::-1]\n    p = dist.get_world_size()",
+        ),
+        mistake(
+            f"Ranks start them in different orders. {SAME_ORDER}",
+            "    p = dist.get_world_size()",
+            "    buckets = buckets[::-1] if dist.get_rank() == 1 else buckets\n    p = dist.get_world_size()",
+        ),
+        mistake(
+            "A bucket starts when the next one is full",
+            "not missing[len(started)]:",
+            "not missing[min(len(started) + 1, len(buckets) - 1)] and not missing[len(started)]:",
+        ),
+        mistake(
+            "Each step keeps what it has sent: at its end finish must forget what was started",
+            "        started.clear()",
+            "        finish.__dict__.setdefault('kept', []).extend(started)\n        started.clear()",
+        ),
+    ],
+    hints=[
+        "A hook runs in the middle of backward. If it waits, backward waits. What does dist.all_reduce return with "
+        "async_op=True, and who should wait for it?",
+        "Keep, for each bucket, the set of parameters whose gradient is still missing. The hook takes one out. A "
+        "bucket with an empty set is full.",
+        "Two ranks may fill their buckets in different orders, but collectives meet in the order in which they are "
+        "called. So start bucket i only after bucket i-1: while the next bucket in line is full, start it.",
+        "Start: flat = torch.cat of the bucket's flattened gradients, and keep (flat, dist.all_reduce(flat, "
+        "async_op=True)). In finish: wait, divide by p, split, copy into the gradients; then make the sets anew and "
+        "forget what was started.",
+    ],
+    why="This is what DistributedDataParallel does, and why it scales: the gradients of the last layers travel while "
+    "those of the first are computed, and where links are fast enough only the last bucket costs time. Its buckets "
+    "of 25 MB are a choice between latency and an early start.",
+)
+def overlap(buckets):
+    """Average gradients while backward runs: start a bucket's all-reduce as soon as its last gradient is there.
+
+    ``buckets`` are lists of parameters, the same on every rank. Register a hook on each parameter, and return a
+    function ``finish()``: it is called after each backward, and leaves the mean over the ranks in every
+    ``parameter.grad``. All ranks must start the buckets in their order, even where a later one is full first.
+    """
+    p = dist.get_world_size()
+    missing = [set(bucket) for bucket in buckets]  # whose gradients are not there yet
+    started = []  # for each bucket that travels: what finish needs
+
+    def ready(parameter):
+        # ? Its gradient is there now. Which buckets can start?
+        for parameters in missing:
+            parameters.discard(parameter)
+        while len(started) < len(buckets) and not missing[len(started)]:  # in their order, on every rank
+            flat = torch.cat([each.grad.flatten() for each in buckets[len(started)]])
+            started.append((flat, dist.all_reduce(flat, async_op=True)))
+
+    def finish():
+        # ? Wait for each bucket and write its means back. The next backward begins anew.
+        for bucket, (flat, work) in zip(buckets, started):
+            work.wait()
+            for each, mean in zip(bucket, (flat / p).split([each.numel() for each in bucket])):
+                each.grad.copy_(mean.view_as(each))
+        missing[:] = [set(bucket) for bucket in buckets]
+        started.clear()
+
+    for bucket in buckets:
+        for parameter in bucket:
+            parameter.register_post_accumulate_grad_hook(ready)
+    return finish

@@ -1,0 +1,34 @@
+"""What the exercises of this chapter share: their order and their notebook's beginning."""
+
+ORDER = ["merge_states", "flash_row", "flash_column", "mended_flash"]
+
+INTRODUCTION = """\
+# Exercises: flash attention
+
+[Notebook 10](../notebooks/10_flash_attention.ipynb) goes before these. You merge two finished attentions, write a \
+row of tiles of the forward pass and a column of tiles of the backward pass, and mend a flash attention. Use any \
+product, sum and maximum of `torch`, but neither `tinydist.attention` nor torch's own attention. Four exercises, \
+about 100 minutes.
+
+**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on small inputs,\
+ whose lengths and tiles differ, and is judged on the values, on the products of matrices that it computes, and on \
+the bytes that it holds at their peak. The first property that does not hold is explained.
+
+**Hint.** `hint(merge_states)` gives one hint each time, from general to specific.
+
+**Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
+ tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check merge_states` checks, \
+`hint merge_states` gives a hint, and `reset merge_states` puts the stub back.
+
+T is the number of queries, S that of keys, d the width of a head; e is that of the values. Position 0 is the first \
+of the sequence."""
+
+IMPORTS = """\
+import math
+
+import torch
+
+from tinydist.lab import check, hint"""
+
+SOLVED = ("tinydist.attention", "torch.nn.attention")
+BY_HAND = "here it is for you to do"

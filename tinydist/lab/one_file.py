@@ -1,0 +1,187 @@
+"""An exercise in one file: a solution, and all that goes with it.
+
+The solution is the reference: it runs in the same worlds as the answer, and targets compare the two. A mistake is an
+edit of the solution's text, with its words: when an answer is wrong, the edits are run in that world, and the one that
+gives the same is the reason.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from . import marks
+from .judging import properties
+from .worlds import Trial, outside_of_tensors
+
+
+class Mistake(NamedTuple):
+    words: str
+    edits: tuple  # old text, new text, old, new, ...
+    given: bool  # is it in the program that the reader is to mend?
+
+
+def mistake(words, *edits, given=False):
+    return Mistake(words, edits, given)
+
+
+def also(*edits):
+    """Not a mistake: another right way, where the results in the hidden world may be others."""
+    return Mistake("", edits, False)
+
+
+def call(answer, *arguments):
+    return answer(*arguments)
+
+
+def changed(case, rank=1):
+    """The same world, where what a rank sends is changed on the way."""
+    about = f"{case.about + ', ' if case.about else ''}and the numbers that rank {rank} sends changed on the way"
+    return replace(case, changed=rank, about=about)
+
+
+def solutions_of(chapter):
+    """As they are called."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(f"{chapter}.")]
+    return {f"{each.__name__}.{each.EXERCISE.name}" for each in modules if hasattr(each, "EXERCISE")}
+
+
+@dataclass(eq=False, repr=False)
+class Exercise:
+    reference: Callable
+    title: str
+    minutes: int
+    difficulty: int  # 1 to 5
+    worlds: Callable  # () -> cases, small ones first
+    targets: list
+    mistakes: list
+    hints: list  # from general to specific; the last is not the whole code
+    why: str  # two sentences on why it matters
+    program: Callable = call  # (answer, *arguments): what a rank does with the answer
+    ways: list = field(default_factory=list)  # other right ones: also(...)
+    follows: bool = True  # the results, if the numbers that are sent change on the way
+    runs: dict = field(default_factory=dict)  # (case, mistakes) -> Trial
+
+    @property
+    def name(self):
+        return self.reference.__name__
+
+    @property
+    def module(self):
+        return sys.modules[self.reference.__module__]
+
+    @property
+    def chapter(self):
+        return self.module.__package__
+
+    @property
+    def task(self):
+        return inspect.getdoc(self.reference)
+
+    @property
+    def table(self):
+        """What is looked at, and what must hold."""
+        return [(target.name, target.holds) for target in self.targets]
+
+    @cached_property
+    def text(self):
+        """The solution with its marks; and the number of its first line."""
+        lines = inspect.getsource(self.module).splitlines()
+        tree = ast.parse("\n".join(lines))
+        (at,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == self.name)
+        return "\n".join(lines[at.lineno - 1 : at.end_lineno]), at.lineno
+
+    @property
+    def solution(self):
+        return marks.solution(self.text[0])
+
+    @property
+    def source(self):
+        """What stands in the reader's notebook."""
+        return marks.stub(self.edited(self.text[0], [each for each in self.mistakes if each.given]))
+
+    def edited(self, text, mistakes):
+        for each in mistakes:
+            text = marks.edited(text, each.edits)
+        return text
+
+    @cached_property
+    def cases(self):
+        """One rank comes last, since with others there is more to say."""
+        return sorted((case for case in self.worlds() if case.changed is None), key=lambda case: case.ranks == 1)
+
+    @cached_property
+    def hidden(self):
+        """The world where what one rank sends is changed on the way; None, where nothing is sent."""
+        several = [case for case in self.cases if case.ranks > 1 and not case.measured]
+        if not several or not self.follows:
+            return None
+        chosen = [case for case in self.worlds() if case.changed is not None]
+        return chosen[0] if chosen else changed(next((case for case in several if case.ranks > 2), several[0]))
+
+    @property
+    def measured(self):
+        """Are there worlds in which bytes held and seconds are judged?"""
+        return any(case.measured for case in self.cases)
+
+    @property
+    def early(self):
+        """The targets that are judged as the worlds are run."""
+        last = max((place for place, target in enumerate(self.targets) if target.decides), default=-1)
+        return self.targets[: last + 1]
+
+    @property
+    def listen(self):
+        """A word in names of torch's functions, which answers should not call."""
+        return next((target.torchs for target in self.targets if getattr(target, "torchs", "")), "")
+
+    def before(self, target):
+        """The targets that are judged before it."""
+        return self.targets[: self.targets.index(target)] if target in self.targets else []
+
+    def check(self, answer):
+        return properties(self, answer)
+
+    def right(self, case):
+        """What the reference does."""
+        return self.run(case)
+
+    def run(self, case, *mistakes):
+        key = case, mistakes
+        if key not in self.runs:
+            function = self.variant(*mistakes) if mistakes else self.reference
+            self.runs[key] = self.trial(function, case, watched=False)
+        return self.runs[key]
+
+    def trial(self, function, case, watched=True):
+        return Trial(lambda *arguments: self.program(function, *arguments), case, watched, self.listen)
+
+    def outside(self, case):
+        """Bytes that the reference takes besides tensors."""
+        if ("outside", case) not in self.runs:
+            self.runs["outside", case] = outside_of_tensors(self.right(case), watched=True)
+        return self.runs["outside", case]
+
+    def solutions_among(self, called):
+        """Names of exercises, of functions that were called."""
+        return [name.rpartition(".")[2] for name in called & solutions_of(self.chapter)]
+
+    def variant(self, *mistakes):
+        """The solution with these, as a function."""
+        text, line = self.edited(self.solution, mistakes), self.text[1]
+        names = {**vars(self.module), "__name__": "mistaken"}
+        exec(compile("\n" * (line - 1) + text, self.module.__file__, "exec"), names)
+        return names[self.name]
+
+
+def exercise(**facts):
+    """A decorator: the function below becomes the reference of an exercise, and stays what it is."""
+
+    def register(function):
+        sys.modules[function.__module__].EXERCISE = Exercise(function, **facts)
+        return function
+
+    return register

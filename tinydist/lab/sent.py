@@ -1,0 +1,211 @@
+"""What was called and sent: the finished functions that an answer should not call; messages, collectives, bytes."""
+
+from collections import Counter
+
+from ..simulator.record import Operator
+from .collectives import collectives, waited
+from .errors import Wrong
+from .messages import (
+    draw_traffic,
+    left_open,
+    many,
+    messages,
+    of,
+    only_hub,
+    sends_bytes,
+    sent_by_rank,
+    transfers,
+)
+from .target import Target
+from .watch import within
+
+
+class Own(Target):
+    """Nothing of ``solved`` is called (module or function -> its name for a learner), nor a solution of an exercise,
+    nor what of torch's has ``torchs`` in its name. ``instead``: what to do. ``only``: names of the transfers that are
+    allowed (None: all). ``lent``: what in ``solved`` may be called."""
+
+    name, decides = "own work", True
+
+    def __init__(self, holds, instead, solved=(), torchs="", only=None, lent=()):
+        super().__init__(holds)
+        self.instead, self.torchs, self.only, self.lent = instead, torchs, only, lent
+        self.solved = solved if isinstance(solved, dict) else {each: each for each in solved}
+
+    def judge(self, exercise, trial, right):
+        if self.only is not None:
+            others = sorted({each.name for each in transfers(trial.run)} - set(self.only))
+            if others:
+                raise Wrong(f"you call {' and '.join(others)} of torch.distributed; {self.instead}")
+        called = trial.called
+        if self.lent:
+            called = {name for name in called if not any(within(each, name) for each in self.lent)}
+        names = [told for home, told in self.solved.items() if any(within(home, name) for name in called)]
+        names += [f"the solution of {name}" for name in exercise.solutions_among(called)]
+        names += [f"torch's {name}" for name in sorted(trial.torchs | self.operators(trial))]
+        if names:
+            raise Wrong(f"you call {names[0]}, where this is solved; {self.instead}")
+
+    def operators(self, trial):
+        """Torch's, by the names that they have inside of it: whoever calls them."""
+        if not self.torchs:
+            return set()
+        ran = {entry.name for program in trial.run.record.programs for entry in of(program, Operator)}
+        return {name for name in ran if self.torchs in name}
+
+
+class Received(Target):
+    """Of messages: each meets its other side, and is waited for."""
+
+    name = "waits"
+
+    def judge(self, exercise, trial, right):
+        left = left_open(trial)
+        if left:
+            raise Wrong(left)
+
+
+class Waits(Target):
+    """Of collectives."""
+
+    name = "waits"
+
+    def judge(self, exercise, trial, right):
+        waited(trial)
+
+
+class Bytes(Target):
+    """As many from each rank as the reference sends; with ``together``, from all ranks. ``formula``: said with them."""
+
+    name = "bytes"
+
+    def __init__(self, holds, formula="", together=False):
+        super().__init__(holds)
+        self.formula, self.together = formula or holds, together
+
+    def judge(self, exercise, trial, right):
+        want = self.seen(right)
+        if not all(each.name == "message" for each in transfers(trial.run)):
+            self.traffic(trial, want)
+        else:
+            sends_bytes(trial, want, self.formula, in_parts(right))
+
+    def seen(self, trial):
+        if trial.error is not None:
+            return None
+        if all(each.name == "message" for each in transfers(trial.run)):
+            sent = sent_by_rank(trial.run)[0]
+        else:
+            sent = [round(sum(row), 3) for row in trial.run.traffic]
+        return sum(sent) if self.together else sent
+
+    def traffic(self, trial, want):
+        have = self.seen(trial)
+        for rank, (mine, its) in enumerate([(have, want)] if self.together else zip(have, want)):
+            if abs(mine - its) > 0.5:
+                who = "the ranks send" if self.together else f"rank {rank} sends"
+                raise Wrong(f"{who} {mine:,.0f} bytes, where {its:,.0f} are right: {self.formula}", draw_traffic(trial))
+
+
+def in_parts(right):
+    """Bytes of the whole tensor, where the reference sends parts of it."""
+    whole = next((each.nbytes for each in right.arguments[0] if hasattr(each, "nbytes")), None)
+    return None if any(each.nbytes == whole for each in messages(right.run)) else whole
+
+
+class Messages(Target):
+    """From each rank to those to whom the reference sends; with ``most``, only as many in all, and no rank more than
+    the busiest of the reference."""
+
+    name = "messages"
+
+    def __init__(self, holds, most=False):
+        super().__init__(holds)
+        self.most = most
+
+    def seen(self, trial):
+        return None if trial.error is not None else Counter(each.ranks for each in messages(trial.run))
+
+    def judge(self, exercise, trial, right):
+        mine, its = self.seen(trial), self.seen(right)
+        if self.most:
+            self.at_most(trial, mine, its)
+        elif mine != its:
+            raise Wrong(self.other_way(trial, mine, its), draw_traffic(trial))
+
+    def at_most(self, trial, mine, its):
+        for rank, (count, right) in enumerate(zip(by(1, mine, trial), by(1, its, trial))):
+            if count > right:
+                enough = f"where {are(right)} enough" if right else "and has the numbers already"
+                raise Wrong(f"rank {rank} receives {many(count, 'message')}, {enough}", draw_traffic(trial))
+        sent, right = by(0, mine, trial), max(by(0, its, trial))
+        if max(sent) > right:
+            busiest = sent.index(max(sent))
+            star = f": all goes through rank {busiest}, a star" if only_hub(trial.run, busiest) else ""
+            raise Wrong(
+                f"rank {busiest} sends {many(sent[busiest], 'message')}, where {are(right)} enough{star}",
+                draw_traffic(trial),
+            )
+
+    def other_way(self, trial, mine, its):
+        p = trial.case.ranks
+        for (source, destination), count in sorted(mine.items()):
+            if (source, destination) not in its:
+                partners = [to for a, to in its if a == source]
+                what = f"rank {source} sends to rank {destination}"
+                ring = all(b == (a + 1) % p for a, b in its)
+                if ring:
+                    back = all(b == (a - 1) % p for a, b in mine)
+                    way = "your ring turns the other way" if back else "this is no ring"
+                    return f"{what}, but its right neighbor is rank {(source + 1) % p}: {way}"
+                return f"{what}, where {f'rank {partners[0]} is' if partners else 'nobody is'} right"
+            if count > its[source, destination]:
+                enough = are(its[source, destination])
+                return f"rank {source} sends {many(count, 'message')} to rank {destination}, where {enough} enough"
+        (source, destination), count = next((pair, n) for pair, n in its.items() if mine[pair] < n)
+        sent = many(mine[source, destination], "message")
+        return f"rank {source} sends {sent} to rank {destination}, where {are(count)} right"
+
+
+def are(count):
+    return f"{count} {'is' if count == 1 else 'are'}"
+
+
+def by(end, counter, trial):
+    """Messages that a rank sends (0) or receives (1), by rank."""
+    return [sum(n for pair, n in counter.items() if pair[end] == rank) for rank in range(trial.case.ranks)]
+
+
+class Collectives(Target):
+    """On each rank those of the reference, in its order, and as large. ``things``: what each is for, in words."""
+
+    name = "collectives"
+
+    def __init__(self, holds, things="calls", advice="", name="collectives"):
+        super().__init__(holds)
+        self.things, self.advice, self.name = things, advice, name
+
+    def seen(self, trial):
+        if trial.error is not None:
+            return None
+        return [[(call.name, call.nbytes) for call in collectives(trial, rank)] for rank in range(trial.case.ranks)]
+
+    def judge(self, exercise, trial, right):
+        for rank, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):
+            names = sorted({name for name, _ in its})
+            others = sorted({name for name, _ in mine} - set(names))
+            if others:
+                raise Wrong(
+                    f"you call {' and '.join(others)}, where {' and '.join(names)} is enough", draw_traffic(trial)
+                )
+            if len(mine) != len(its):
+                name = names[0].replace("_", "-") if len(names) == 1 else "collective"
+                raise Wrong(
+                    f"rank {rank} makes {many(len(mine), name)}, where {len(its)} are right: {self.things}",
+                    draw_traffic(trial),
+                )
+            for place, ((name, have), (_, want)) in enumerate(zip(mine, its)):
+                if have != want:
+                    which = f"{name.replace('_', '-')} {place} of rank {rank}"
+                    text = f"{which} has {have:,} bytes, where {want:,} are right. {self.advice}"
+                    raise Wrong(text.rstrip(), draw_traffic(trial))

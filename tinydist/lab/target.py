@@ -1,0 +1,113 @@
+"""A target: what must hold of an answer in a world, beside the reference in the same world."""
+
+from ..simulator.deadlock import DeadlockError
+from ..simulator.matching import MismatchError
+from ..simulator.stuck import StuckError
+from .errors import Wrong, words
+
+
+class Malformed(Wrong):
+    """It says what it is: no mistake explains it better."""
+
+
+class Target:
+    """``judge`` raises Wrong, with the numbers. Which mistake it is follows from ``seen``: what the target looks at,
+    compared with what the reference gives when it makes one mistake after another."""
+
+    name = ""  # as the verdict calls it
+    measured = False  # is it judged in worlds alone that are measured?
+    decides = False  # where it does not hold, no other world is run
+    torchs = ""  # a word in names of torch's functions that should not be called
+
+    def __init__(self, holds):
+        self.holds = holds
+
+    def concerns(self, trial, exercise):
+        return trial.error is None and (trial.case.measured or not (self.measured and exercise.measured))
+
+    def judge(self, exercise, trial, right):
+        """``right``: the trial of the reference."""
+        raise NotImplementedError
+
+    def seen(self, trial):
+        """None: nothing that could be compared."""
+        return None
+
+    def alike(self, mine, other, right):
+        """Do an answer and a mistake give the same? 1: in what is told first; 2: in all."""
+        return 2 * (mine == other)
+
+    def compare(self, exercise, trial):
+        right = exercise.right(trial.case)
+        try:
+            self.judge(exercise, trial, right)
+        except Malformed:
+            raise
+        except Wrong as wrong:
+            found = self.mistaken(exercise, trial, right)
+            reason = found.get(2) or self.general(trial, right) or found.get(1, "")
+            raise Wrong(because(reason, str(wrong)), wrong.picture) from None
+
+    def mistaken(self, exercise, trial, right):
+        """How alike (2: in all) -> the words of the mistake that gives the same, and gets as far."""
+        mine, its, found = self.seen(trial), self.seen(right), {}
+        for mistake in exercise.mistakes if mine is not None else ():
+            run = exercise.run(trial.case, mistake)
+            other = self.seen(run)
+            how = 0 if other is None else self.alike(mine, other, its)
+            if how not in found and all(each.holds_of(exercise, run, right) for each in exercise.before(self)):
+                found[how] = mistake.words
+            if how == 2 and 2 in found:
+                break
+        return found
+
+    def holds_of(self, exercise, trial, right):
+        try:
+            self.judge(exercise, trial, right)
+        except Wrong:
+            return False
+        return True
+
+    def general(self, trial, right):
+        """A reason that holds for any exercise."""
+        return ""
+
+
+def because(reason, facts):
+    if not reason:
+        return facts
+    return f"{reason}{'' if reason[-1] in '.?' else '.'}\n{facts[0].upper()}{facts[1:]}"
+
+
+class Ends(Target):
+    """Every exercise has it: the answer comes to its end."""
+
+    name, decides = "runs", True
+
+    def __init__(self):
+        super().__init__("")
+
+    def __eq__(self, other):
+        return type(other) is Ends
+
+    def __hash__(self):
+        return hash(Ends)
+
+    def concerns(self, trial, exercise):
+        return True
+
+    def judge(self, exercise, trial, right):
+        if isinstance(trial.error, StuckError) or trial.stubbed:
+            raise trial.error  # it is not judged
+        if trial.error is not None:
+            raise Wrong(words(trial.error))
+
+    def seen(self, trial):
+        """The error; of hanging ranks the calls in which they hang, without the lines of code."""
+        if trial.error is None or isinstance(trial.error, Wrong):
+            return None
+        lines = [] if isinstance(trial.error, MismatchError) else str(trial.error).splitlines()
+        return type(trial.error), [line.split(", at ")[0] for line in lines if not line.strip().startswith("at ")]
+
+    def alike(self, mine, other, right):
+        return 2 if mine == other else int(mine[0] is other[0] is DeadlockError)

@@ -1,0 +1,70 @@
+"""What an answer does, seen while it runs: the functions that are called, and whether all of it can be seen.
+
+A module can be imported by a text or be found in ``sys.modules``, so names in the code would not tell: Python itself
+tells of each function that begins. Torch's own are not Python's: it tells of them itself.
+"""
+
+from torch.overrides import TorchFunctionMode
+
+from ..simulator.torch_internals import dispatch_is_seen
+from .limit import Limit
+
+UNSEEN = {
+    "threading.Thread.start": "a thread of its own, whose work is not seen",
+    "multiprocessing.process.BaseProcess.start": "another process, whose work is not seen",
+    "subprocess.Popen.__init__": "another process, whose work is not seen",
+}
+
+
+class Watch(Limit):
+    """For one rank, in one run. ``called``: names of functions, from their modules on; ``torchs``: of torch's, those
+    with the word ``listen`` in them; ``unseen``: torch's dispatch was switched off, so nothing was counted."""
+
+    def __init__(self, listen=""):
+        super().__init__()
+        self.codes, self.torchs, self.unseen = {}, set(), False
+        self.listener = listen and Listener(listen, self.torchs)
+
+    @property
+    def called(self):
+        return {name for _, name in self.codes.values()}
+
+    def __enter__(self):
+        if self.listener:
+            self.listener.__enter__()
+        super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__()
+        if self.listener:
+            self.listener.__exit__(*error)
+
+    def function_begins(self, frame, event, argument):
+        code = frame.f_code
+        if id(code) not in self.codes:  # a code takes long to hash
+            self.codes[id(code)] = code, f"{frame.f_globals.get('__name__')}.{code.co_qualname}"
+        if code.co_filename == "<string>" and self.codes[id(code)][1].startswith("namedtuple_"):
+            return None  # Python's own, of no file: tinydist makes some while it counts
+        return super().function_begins(frame, event, argument)
+
+    def instruction(self, frame, event, argument):
+        if not dispatch_is_seen():
+            self.unseen = True
+        return super().instruction(frame, event, argument)
+
+
+class Listener(TorchFunctionMode):
+    def __init__(self, word, names):
+        super().__init__()
+        self.word, self.names = word, names
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        name = getattr(function, "__name__", "")
+        if self.word in name:
+            self.names.add(name)
+        return function(*args, **(kwargs or {}))
+
+
+def within(whole, name):
+    """Is it a module or function of that name, or one in it?"""
+    return name.startswith(whole) and name[len(whole) :][:1] in ("", ".")

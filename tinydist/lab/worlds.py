@@ -1,0 +1,131 @@
+"""Worlds in which an answer is run, and what came of it there.
+
+A ``Case`` is one world and what the answer is called with; a ``Trial`` is a case that was run, with the answer or with
+the reference.
+"""
+
+import contextlib
+import io
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch.distributed as dist
+
+from ..launch import launch
+from . import tools
+from .changed import changed_on_the_way
+from .errors import Left, Wrong
+from .limit import TooLong
+from .watch import UNSEEN, Watch
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    ranks: int
+    arguments: Callable  # rank -> a tuple, made anew on that rank
+    about: str = ""  # besides the number of ranks, as the learner reads it
+    measured: bool = False  # bytes held and seconds are judged here
+    changed: int | None = None  # the rank whose numbers are changed on the way
+    facts: object = None  # whatever the exercise's own targets want
+    rtol: float = 1e-4
+    how: dict = field(default_factory=dict)  # options of launch
+
+    def __str__(self):
+        ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
+        return f"{ranks}, {self.about}" if self.about else ranks
+
+
+class Alone(Case):
+    """One that needs no ranks, and whose messages name none."""
+
+    def __str__(self):
+        return self.about
+
+
+def alone(arguments, about, **more):
+    """``arguments()``: a tuple, made anew."""
+    return Alone(1, lambda rank: arguments(), about, **more)
+
+
+class Trial:
+    """``arguments`` and ``returned``: by rank, as they are after the run. ``error``: what stopped it, or None."""
+
+    def __init__(self, program, case, watched=True, listen=""):
+        self.program, self.case = program, case
+        self.run = self.error = None
+        self.arguments, self.returned, self.outside = (), (), 0
+        self.watches = [Watch(listen) for _ in range(case.ranks)] if watched else []
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "launch: all ranks have ended")  # the verdict says it better
+                self.run = launch(self._rank, case.ranks, backend="simulated", **case.how)
+            self.arguments, self.returned = zip(*self.run.results)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.error = error
+        self.printed = printed.getvalue().splitlines()
+        if watched:
+            self.error = self._not_allowed() or self.error
+        if isinstance(case, Alone) and isinstance(self.error, Exception):
+            self.error.__notes__ = []  # they say on which rank
+
+    def _rank(self):
+        rank = dist.get_rank()
+        arguments = self.case.arguments(rank)
+        changes = changed_on_the_way() if rank == self.case.changed else contextlib.nullcontext()
+        try:
+            with changes, self.watches[rank] if self.watches else contextlib.nullcontext():
+                return arguments, self.program(*arguments)
+        except SystemExit as end:
+            raise Left from end
+
+    def _not_allowed(self):
+        """What an answer did that would fool the lab."""
+        if any(watch.passed for watch in self.watches) and not isinstance(self.error, TooLong):
+            return TooLong()  # it has swallowed it
+        replaced = tools.put_back()
+        if replaced:
+            return Wrong(f"it replaces {replaced[0]}, with which the lab measures: leave it as it is")
+        if any(watch.unseen for watch in self.watches):
+            return Wrong("it switches torch's dispatch off, so what it computes and holds is not seen: leave it on")
+        for name in UNSEEN.keys() & self.called:
+            return Wrong(f"it starts {UNSEEN[name]} ({name}): write it in the function itself")
+        return None
+
+    @cached_property
+    def called(self):
+        """Names of functions, from their modules on."""
+        return set().union(*(watch.called for watch in self.watches))
+
+    @cached_property
+    def torchs(self):
+        return set().union(*(watch.torchs for watch in self.watches))
+
+    @property
+    def stubbed(self):
+        """A rank came to a bare ``raise NotImplementedError``."""
+        return isinstance(self.error, NotImplementedError) and not self.error.args
+
+    def again(self, **changes):
+        """The same with another case."""
+        return Trial(self.program, replace(self.case, **changes))
+
+
+def outside_of_tensors(trial, watched=True):
+    """Bytes at their peak that the process took besides tensors, while the trial was run once more."""
+    traced = tracemalloc.is_tracing()
+    if not traced:
+        tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        Trial(trial.program, trial.case, watched)
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        if not traced:
+            tracemalloc.stop()
