@@ -28,13 +28,14 @@ def worlds():
     ],
     mistakes=[
         mistake(
-            "This is the mean of the means: a sequence of a short share counts more than one of a long share. Weight each "
-            "gradient by its number of sequences before you sum",
+            "This is the mean of the means: a sequence of a short share counts more than one of a long share. "
+            "Weight each gradient by its number of sequences before you sum",
             "gradient *= sequences / total",
             "gradient /= dist.get_world_size()",
         ),
         mistake(
-            "This is the sum of the gradients, not weighted and not divided",
+            "The gradients are only added up. Weight each by its part of all sequences; how many there are in all, "
+            "an all_reduce tells",
             "    gradient *= sequences / total\n",
             "",
         ),
@@ -44,19 +45,14 @@ def worlds():
             "sequences",
         ),
         mistake(
-            "The weights are right, and then the result is divided by the number of ranks as well: the weights sum to 1 "
-            "already",
+            "The weights are right, and then the result is divided by the number of ranks as well: the weights sum "
+            "to 1 already",
             "dist.all_reduce(gradient)",
             "dist.all_reduce(gradient)\n    gradient /= dist.get_world_size()",
         ),
         mistake(
-            "Each rank divides by its own number of sequences: nobody has asked the others for theirs",
-            "    dist.all_reduce(total)\n",
-            "",
-        ),
-        mistake(
             "Each rank has weighted its own gradient, and nobody has summed them",
-            "    dist.all_reduce(gradient)\n",
+            "\n    dist.all_reduce(gradient)",
             "",
         ),
         mistake(
@@ -66,19 +62,21 @@ def worlds():
         ),
     ],
     hints=[
-        "In the mean over all sequences, each sequence counts 1 / (number of all sequences). How much does the gradient of a "
-        "rank with 6 of 16 sequences count?",
+        "In the mean over all sequences, each sequence counts 1 / (number of all sequences). How much does the "
+        "gradient of a rank with 6 of 16 sequences count?",
         "It counts 6/16. A rank knows its own 6. The 16 is a sum over all ranks: who sums over ranks?",
-        "Two all_reduces: one of the number of sequences, as a tensor of one number, and then one of the weighted gradient.",
+        "Two all_reduces: one of the number of sequences, as a tensor of one number, and then one of the weighted "
+        "gradient.",
     ],
-    why="The last batch of an epoch is seldom even, and in language models every share has another number of tokens. Averaging "
-    "the means of uneven shares is a real bug: torchtune mended it in its pull request 1875.",
+    why="The last batch of an epoch is seldom even, and in language models every share has another number of "
+    "tokens. Averaging the means of uneven shares is a real bug: torchtune mended it in its pull request 1875.",
 )
 def average_uneven(gradient, sequences):
     """Turn ``gradient``, in place, into the gradient of the whole batch.
 
-    On each rank it is the mean gradient over the rank's own ``sequences`` sequences, a whole number. Ranks have different
-    numbers of sequences, and a rank may have none: then its gradient is zero.
+    On each rank it is the mean gradient over the rank's own sequences, of which there
+    are ``sequences``, a whole number. Ranks have different numbers of sequences, and a
+    rank may have none: then its gradient is zero.
     """
     # ? How much does this rank's gradient count?
     total = torch.tensor(float(sequences))

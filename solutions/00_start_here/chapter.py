@@ -4,21 +4,22 @@ import torch
 
 from tinydist.lab.author import Case
 
-ORDER = ["average_uneven", "mended_training", "settings_in_effect"]
+ORDER = ["average_uneven", "mended_loop", "settings_in_effect"]
 
 INTRODUCTION = """\
 # Exercises: four ranks in one notebook
 
-[Chapter 00](../notebooks/00_start_here.ipynb) goes before these. Three exercises, about 30 minutes. The first takes five.
+[Chapter 00](../notebooks/00_start_here.ipynb) goes before these. Three exercises, about 30 minutes. The first takes \
+five.
 
-**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated ranks, \
-in worlds of several sizes. The first property that does not hold is explained.
+**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
+ranks, in worlds of several sizes. The first property that does not hold is explained.
 
 **Hint.** `hint(average_uneven)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
-tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check average_uneven` checks, `hint \
-average_uneven` gives a hint, and `reset average_uneven` puts the stub back."""
+tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check average_uneven` checks, \
+`hint average_uneven` gives a hint, and `reset average_uneven` puts the stub back."""
 
 IMPORTS = """\
 import torch

@@ -49,32 +49,30 @@ def worlds():
             "weight_decay / ranks",
         ),
         mistake(
-            "SGD and Adam add the decay to the gradient. Beside one that is ranks times too long it counts less",
+            "SGD and Adam add the decay to the gradient, and beside one that is ranks times too long it counts "
+            "less. (That SGD takes a longer step is in the learning rate already)",
             'weight_decay / (ranks if optimizer != "AdamW" else 1)',
             "weight_decay",
         ),
-        mistake(
-            "With SGD, too, the decay counts less beside the gradient. That the step is longer is in the learning rate already",
-            'weight_decay / (ranks if optimizer != "AdamW" else 1)',
-            'weight_decay / (ranks if optimizer == "Adam" else 1)',
-        ),
     ],
     hints=[
-        "Write g for the right gradient and p for the ranks. The program has p g. Write down what each optimizer does with it, and "
-        "take the p out of the bracket.",
+        "Write g for the right gradient and p for the ranks. The program has p g. Write down what each optimizer "
+        "does with it, and take the p out of the bracket.",
         "SGD: learning rate x (p g + decay x weight) = (p x learning rate) x (g + decay / p x weight).",
-        "Adam does not see a constant factor, so p (g + decay / p x weight) is for it g + decay / p x weight. Clipping: p g is "
-        "longer than the limit where g is longer than limit / p.",
+        "Adam does not see a constant factor, so p (g + decay / p x weight) is for it g + decay / p x weight. "
+        "Clipping: p g is longer than the limit where g is longer than limit / p.",
     ],
-    why="A bug that only rescales is hidden by Adam and comes out where sizes are compared. And the same factor appears without any "
-    "bug whenever somebody changes the number of GPUs and leaves the settings alone.",
+    why="A bug that only rescales is hidden by Adam and comes out where sizes are compared. And the same factor "
+    "appears without any bug whenever somebody changes the number of GPUs and leaves the settings alone.",
 )
 def settings_in_effect(optimizer, ranks, learning_rate, clip, weight_decay):
-    """Somebody sums the gradients of ``ranks`` ranks and forgets to divide. Return the (learning rate, clip, weight decay)
-    with which one rank trains in the same way on the whole batch.
+    """Somebody sums the gradients of ``ranks`` ranks and forgets to divide. Return the
+    (learning rate, clip, weight decay) with which one rank, on the whole batch, trains
+    in exactly the same way.
 
-    ``optimizer`` is "SGD", "Adam" or "AdamW", of torch.optim. ``clip`` is the largest norm of a gradient; in this
-    exercise, gradients that are longer are clipped, and the weight decay comes after that.
+    optimizer:  "SGD", "Adam" or "AdamW", as in torch.optim.
+    clip:       the largest norm of a gradient. Longer ones are clipped, and then the
+                optimizer applies its weight decay.
     """
     # ? Which of the three change, and in which direction?
     return (

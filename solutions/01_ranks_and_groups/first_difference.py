@@ -3,78 +3,73 @@
 from tinydist.lab.author import Values, alone, exercise, mistake
 
 STEP = ["all_gather on line 12", "reduce_scatter on line 19", "all_reduce on line 31"]
+METRIC = ["all_reduce on line 40"]
 
 
-def recorded(about, *calls):
-    return alone(lambda: ([list(each) for each in calls],), about)
+def recorded(ranks, odd, calls, about):
+    """All ranks have made two steps, but for one."""
+    return alone(lambda: ([list(calls) if rank == odd else STEP * 2 for rank in range(ranks)],), f"rank {odd} {about}")
 
 
 def worlds():
-    metric = ["all_reduce on line 40"]
-    yield recorded("rank 0 logs a metric first", metric + STEP, STEP, STEP, STEP)
-    yield recorded("rank 2 logs a metric in the second step", *[STEP * 2 if r != 2 else STEP + metric + STEP for r in range(4)])
-    yield recorded("rank 1 leaves out a call", STEP, STEP[:1] + STEP[2:], STEP, STEP)
-    yield recorded("rank 3 stops early", STEP * 2, STEP * 2, STEP * 2, STEP)
-    yield recorded("rank 1 makes a call too many at the end", STEP, STEP + metric, STEP)
-    yield recorded("ranks 1 and 4 take another branch", *[STEP[:2] + metric if r in (1, 4) else STEP for r in range(5)])
-    yield recorded("all ranks agree", STEP, STEP, STEP)
+    yield recorded(4, 2, STEP + METRIC + STEP, "logs a metric before the second step")
+    yield recorded(4, 0, METRIC + STEP * 2, "logs a metric first")
+    yield recorded(3, 1, STEP[:1] + STEP[2:] + STEP, "leaves out a call")
+    yield recorded(5, 3, STEP, "stops after the first step")
+    yield recorded(3, 1, STEP * 2 + METRIC, "makes a call too many at the end")
+    yield recorded(6, 0, STEP[:2] + METRIC + STEP, "takes another branch for one call")
 
 
 @exercise(
     title="Read a Flight Recorder",
-    minutes=15,
+    minutes=10,
     difficulty=2,
     worlds=worlds,
-    targets=[Values("for records of 3 to 5 ranks", ["the number of the call", "the ranks"])],
+    targets=[Values("for records of 3 to 6 ranks", ["the number of the call", "the rank"])],
     mistakes=[
         mistake(
             "Calls count from 1, as in the reports: the first call of a rank is its call 1",
-            "number + 1",
-            "number",
+            "return number + 1, rank",
+            "return number, rank",
         ),
         mistake(
-            "A rank that has stopped has no such call, and that is a difference, too: zip ends with the shortest record",
-            "range(max(map(len, records)))",
-            "range(min(map(len, records)))",
-        ),
-        mistake(
-            "These are the ranks that agree: the ones that differ from most are asked for",
-            "call != most",
-            "call == most",
-        ),
-        mistake(
-            "Rank 0 may be the one that is wrong: compare with what most ranks call, not with rank 0",
+            "Rank 0 may be the one that is wrong: compare with what most ranks call, and not with rank 0",
             "max(calls, key=calls.count)",
             "calls[0]",
         ),
         mistake(
             "This is the last difference. After the first one all later calls are shifted, so only the first one tells",
-            "            return number + 1, ranks\n    return None\n",
-            "            found = number + 1, ranks\n    return found if records[0] != records[1] or ranks else None\n",
+            "in range(longest)",
+            "in reversed(range(longest))",
         ),
         mistake(
-            "Where all ranks agree, return None",
-            "    return None\n",
-            "    return 0, []\n",
+            "This is the first call of all where nothing differs yet: look for the first in which a rank does "
+            "something else",
+            "if call != most",
+            "if call == most",
         ),
     ],
     hints=[
         "Look at call 1 of all ranks, then at call 2 of all ranks, and so on.",
-        "A record that has ended gives None for its next call. Which call do most ranks make? max(calls, key=calls.count) finds it.",
+        "A record that has ended has no next call: take None for it. Which call do most ranks make? max(calls, "
+        "key=calls.count) finds it.",
     ],
-    why="torchfrtrace does this for the files of all ranks, group by group. After the first difference every later call is shifted, "
-    "so the first one is the only one that tells you where the bug is.",
+    why="torchfrtrace does this for the files of all ranks, group by group. After the first difference every later "
+    "call is shifted, so the first one is the only one that tells where the bug is.",
 )
 def first_difference(records):
-    """``records[rank]`` lists the calls that a rank has made in one group, in their order, as texts such as "all_reduce on
-    line 31". Return (number, ranks): the number of the first call, counted from 1, in which not all ranks do the same,
-    and the list of the ranks that differ there from what most ranks do. None where all ranks agree to the end.
+    """One rank has left the path of the others. Return (number, rank): the number of its
+    first call that is not what the others did, counted from 1, and the rank.
+
+    ``records[rank]`` lists the calls that a rank has made in one group, in their order,
+    as texts such as "all_reduce on line 31". A rank that has stopped, or that goes on
+    where the others have stopped, does something else, too.
     """
-    # ? Call by call: what do most ranks do, and who does not? A rank that has stopped does something else, too.
-    for number in range(max(map(len, records))):
+    longest = max(len(record) for record in records)
+    # ? Call by call: what do most ranks do, and which one does not?
+    for number in range(longest):
         calls = [record[number] if number < len(record) else None for record in records]
         most = max(calls, key=calls.count)
-        ranks = [rank for rank, call in enumerate(calls) if call != most]
-        if ranks:
-            return number + 1, ranks
-    return None
+        for rank, call in enumerate(calls):
+            if call != most:
+                return number + 1, rank

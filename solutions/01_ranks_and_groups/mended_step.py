@@ -25,7 +25,11 @@ def worlds():
     difficulty=2,
     worlds=worlds,
     targets=[
-        Values("on 1 to 5 ranks, the left neighbor's numbers and the mean loss", ["the neighbor's numbers", "the mean loss"]),
+        Values(
+            "on 1 to 5 ranks, the left neighbor's numbers and the mean loss",
+            ["the neighbor's numbers", "the mean loss"],
+            scratch=True,
+        ),
         Received("each message is received and waited for"),
         Bytes("one message from each rank, and one all-reduce of a number"),
         Seconds(
@@ -36,13 +40,15 @@ def worlds():
     ],
     mistakes=[
         mistake(
-            "Every rank stands in send, and nobody receives. Post the message with isend, receive, and then wait for it",
+            "Every rank stands in send, and nobody receives. Post the message with isend, receive, and then wait "
+            "for it",
             "    sent = dist.isend(numbers, right)\n    dist.recv(arrived, left)\n    sent.wait()\n",
             "    dist.send(numbers, right)\n    dist.recv(arrived, left)\n",
             given=True,
         ),
         mistake(
-            "Rank 0 calls an all_reduce that the others do not call: take the collective out of the if, and leave the print in it",
+            "Rank 0 calls an all_reduce that the others do not call: take the collective out of the if, and leave "
+            "the print in it",
             "    dist.all_reduce(loss)\n    loss /= p\n    if rank == 0:\n        print",
             "    if rank == 0:\n        dist.all_reduce(loss)\n        loss /= p\n        print",
             given=True,
@@ -65,19 +71,21 @@ def worlds():
         ),
     ],
     hints=[
-        "Run the program with tinydist.launch(lambda: mended_step(torch.ones(3), torch.ones(())), 3) and read the report: in which "
-        "call does each rank wait?",
+        "Run the program with tinydist.launch(lambda: mended_step(torch.ones(3), torch.ones(())), 3) and read the "
+        "report: in which call does each rank wait?",
         "The first hang is puzzle 3 of the chapter, with more than two ranks. Who receives, while all of them send?",
         "The second hang is puzzle 2. Which of the lines in the if are for all ranks, and which for rank 0 alone?",
     ],
-    why="The first hang often shows only when messages grow: gloo and MPI buffer small ones, so that a blocking send returns at "
-    "once. The second one mixes up numbers first, and hangs later.",
+    why="The first hang often shows only when messages grow: gloo and MPI buffer small ones, so that a blocking "
+    "send returns at once. The second one mixes up numbers first, and hangs later.",
 )
 def mended_step(numbers, loss):
-    """Pass ``numbers`` to the right neighbor round the ring of all ranks, and average ``loss``, a tensor of one number, in
-    place. Return the numbers that have come from the left neighbor, and the mean loss. Rank 0 prints the loss.
+    """Send ``numbers`` to the right neighbor in the ring of all ranks, and average ``loss``,
+    a tensor of one number. Return the numbers that have come from the left neighbor,
+    and the mean loss. Rank 0 prints the mean.
 
-    This is a colleague's program. It hangs, and when the first hang is mended it hangs again. Mend both.
+    This is a colleague's program. It hangs, and when the first hang is mended it hangs
+    again. Mend both.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % p, (rank - 1) % p

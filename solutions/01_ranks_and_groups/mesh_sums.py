@@ -11,7 +11,7 @@ def world(rows, columns):
 
 
 def worlds():
-    for rows, columns in [(2, 4), (2, 2), (4, 2), (2, 3), (3, 2), (1, 4), (4, 1), (1, 1)]:
+    for rows, columns in [(2, 4), (2, 2), (4, 2), (2, 3), (3, 2), (1, 3), (3, 1), (2, 1), (1, 1)]:
         yield world(rows, columns)
 
 
@@ -38,8 +38,8 @@ def program(answer, x, rows):
     ],
     mistakes=[
         mistake(
-            "Only its members make a group. All ranks of the world make all groups, in the same order: on real processes, "
-            "new_group waits for all of them",
+            "Only its members make a group. All ranks of the world make all groups, in the same order: on real "
+            "processes, new_group waits for all of them",
             "            group = dist.new_group(ranks)\n            if rank in ranks:\n                mine = group\n",
             "            if rank in ranks:\n                mine = dist.new_group(ranks)\n",
         ),
@@ -49,8 +49,8 @@ def program(answer, x, rows):
             "(columns_of_mesh, rows_of_mesh)",
         ),
         mistake(
-            "A column is every rank that leaves the same remainder when it is divided by the number of columns, not by the "
-            "number of rows",
+            "A column is every rank that leaves the same remainder when it is divided by the number of columns, not "
+            "by the number of rows",
             "list(range(column, p, columns)) for column in range(columns)",
             "list(range(column, p, rows)) for column in range(rows)",
         ),
@@ -65,30 +65,27 @@ def program(answer, x, rows):
             "        total = x.clone() if lists is rows_of_mesh else sums[0].clone()\n",
         ),
         mistake(
-            "Both sums go over all ranks: the group is missing in the call",
+            "Both sums go over all ranks: is the group missing in the call, or is the second sum made in the tensor "
+            "of the first?",
             "dist.all_reduce(total, group=mine)",
             "dist.all_reduce(total)",
-        ),
-        mistake(
-            "This sums into x itself, which belongs to the caller",
-            "        total = x.clone()\n",
-            "        total = x\n",
         ),
     ],
     hints=[
         "Write down the rows and the columns of 2 x 4 as lists of ranks. How many groups are that?",
         "Row r of a mesh with c columns is r * c, ..., (r + 1) * c - 1. Column k is k, k + c, k + 2c, ...",
-        "All ranks call new_group for all rows and all columns, in one order. A rank keeps the two groups that it is in, and calls "
-        "all_reduce in each of them, with a copy of x.",
+        "All ranks call new_group for all rows and all columns, in one order. A rank keeps the two groups that it "
+        "is in, and calls all_reduce in each of them, with a copy of x.",
     ],
-    why="This is what init_device_mesh does, and what Megatron-LM does in parallel_state. Who reads a list of groups in a log can "
-    "tell at once which of them lie inside a node.",
+    why="This is what init_device_mesh does, and what Megatron-LM does in parallel_state. Who reads a list of "
+    "groups in a log can tell at once which of them lie inside a node.",
 )
 def mesh_sums(x, rows):
-    """The p ranks are laid out as ``rows`` rows and p / rows columns, row by row. Return two new tensors: the sum of all
-    ``x`` in this rank's row, and the sum of all ``x`` in its column. ``x`` stays as it is.
+    """Return two new tensors: the sum of all ``x`` in this rank's row, and in its column.
 
-    Make the groups yourself, with ``dist.new_group``, as the rules of chapter 01 want it.
+    The p ranks are laid out as ``rows`` rows and p / rows columns, row by row. Make the
+    groups yourself, with ``dist.new_group``, as the rules of chapter 01 want it. ``x``
+    stays as it is.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     columns = p // rows

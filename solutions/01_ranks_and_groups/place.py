@@ -8,7 +8,7 @@ def asked(rank, *devices):
 
 
 def worlds():
-    for rank in range(8):
+    for rank in (6, 0, 1, 2, 3, 4, 5, 7):
         yield asked(rank, 4, 4)
     for rank in range(9):
         yield asked(rank, 4, 2, 3)
@@ -29,12 +29,14 @@ def worlds():
             "    for node, devices in enumerate(devices_of_node):\n"
             "        if rank < devices:\n"
             "            return node, rank\n"
-            "        rank -= devices\n",
-            "    return divmod(rank, devices_of_node[0])\n",
+            "        rank -= devices",
+            "    return divmod(rank, devices_of_node[0])",
         ),
         mistake(
-            "This is the rank among all, where the number within the node is asked for: each node counts its GPUs from 0",
-            "    for node, devices in enumerate(devices_of_node):\n        if rank < devices:\n            return node, rank\n",
+            "This is the rank among all, where the number within the node is asked for: each node counts its GPUs "
+            "from 0",
+            "    for node, devices in enumerate(devices_of_node):\n        if rank < devices:\n"
+            "            return node, rank\n",
             "    asked = rank\n    for node, devices in enumerate(devices_of_node):\n        if rank < devices:\n"
             "            return node, asked\n",
         ),
@@ -54,20 +56,24 @@ def worlds():
             "    for node, devices in enumerate(devices_of_node):\n"
             "        if rank < devices:\n"
             "            return node, rank\n"
-            "        rank -= devices\n",
-            "    local_rank, node = divmod(rank, len(devices_of_node))\n    return node, local_rank\n",
+            "        rank -= devices",
+            "    local_rank, node = divmod(rank, len(devices_of_node))\n    return node, local_rank",
         ),
     ],
     hints=[
         "Where all nodes have 4 devices it is divmod(rank, 4). What does the remainder mean?",
-        "Walk from node to node. A rank that does not fit on a node goes on to the next one, with how many fewer before it?",
+        "Walk from node to node. A rank that does not fit on a node goes on to the next one, with how many fewer "
+        "before it?",
     ],
-    why="torchrun wants the same number of processes on each node, but other launchers such as Slurm or MPI do not. A program that "
-    "computes its local rank by a division, and does not ask the launcher, then takes another rank's GPU.",
+    why="torchrun wants the same number of processes on each node, but other launchers such as Slurm or MPI do not. "
+    "A program that computes its local rank by a division, and does not ask the launcher, then takes another "
+    "rank's GPU.",
 )
 def place(rank, devices_of_node):
-    """Return (node, local rank) of a rank. Node n has ``devices_of_node[n]`` devices, and ranks fill one node after the
-    other: with [4, 2, 3], ranks 0 to 3 are on node 0, ranks 4 and 5 on node 1, and ranks 6 to 8 on node 2.
+    """Return (node, local rank) of a rank.
+
+    Node n has ``devices_of_node[n]`` devices, and ranks fill one node after the other.
+    With [4, 2, 3], ranks 0 to 3 are on node 0, 4 and 5 on node 1, and 6 to 8 on node 2.
     """
     # ? Is it on the first node? If not, where is it on the nodes that remain?
     for node, devices in enumerate(devices_of_node):

@@ -17,7 +17,7 @@ def world(ranks, steps):
 
 
 def worlds():
-    for ranks, steps in [(2, 1), (2, 4), (3, 4), (4, 6), (1, 4)]:
+    for ranks, steps in [(2, 1), (2, 8), (3, 8), (4, 12), (1, 8)]:
         yield world(ranks, steps)
 
 
@@ -32,8 +32,8 @@ def worlds():
     ],
     mistakes=[
         mistake(
-            "The ranks start with different weights, and averaging gradients does not bring weights together: the same "
-            "seed on all ranks",
+            "The ranks start with different weights, and averaging gradients does not bring weights together: the "
+            "same seed on all ranks",
             "torch.manual_seed(0)",
             "torch.manual_seed(rank)",
             given=True,
@@ -51,12 +51,13 @@ def worlds():
             given=True,
         ),
         mistake(
-            "Each rank clips its own gradient before the average. The limit is for the gradient of the whole batch: clip "
-            "after the average",
+            "Each rank clips its own gradient before the average. The limit is for the gradient of the whole batch: "
+            "clip after the average",
             "        loss.backward()\n",
-            "        loss.backward()\n        clip_grad_norm_(model.parameters(), 0.5)\n",
-            "            parameter.grad /= p\n        clip_grad_norm_(model.parameters(), 0.5)\n",
-            "            parameter.grad /= p\n",
+            "        loss.backward()\n        clip_grad_norm_(model.parameters(), 1.0)\n",
+            "        clip_grad_norm_(model.parameters(), 1.0)\n        optimizer.step()\n",
+            "        optimizer.step()\n",
+            given=True,
         ),
         mistake(
             "The gradients of all steps add up: optimizer.zero_grad() belongs before each backward",
@@ -64,8 +65,8 @@ def worlds():
             "",
         ),
         mistake(
-            "Nothing is clipped any more: the limit of 0.5 belongs to the task",
-            "        clip_grad_norm_(model.parameters(), 0.5)\n",
+            "Nothing is clipped any more: the limit of 1.0 belongs to the task",
+            "        clip_grad_norm_(model.parameters(), 1.0)\n",
             "",
         ),
         mistake(
@@ -80,18 +81,21 @@ def worlds():
         "Compare with one rank, step by step. Before the first step: do all ranks hold the same weights?",
         "Which samples does rank 1 see, and which does rank 2 see?",
         "The mean of the whole batch is the mean of the means of equal shares. Is it a mean, or a sum?",
-        "clip_grad_norm_ shortens the gradient that it finds. Which gradient should it find, that of the share or that of the "
-        "whole batch?",
+        "clip_grad_norm_ shortens the gradient that it finds. Which gradient should it find, that of the share or "
+        "that of the whole batch?",
     ],
-    why="None of the four raises an error, and with each of them the ranks still train something. That is why a distributed "
-    "program is first compared with one rank, step by step.",
+    why="None of the four raises an error, and with each of them the ranks still train something. That is why a "
+    "distributed program is first compared with one rank, step by step.",
 )
-def mended_training(inputs, targets, steps):
-    """Train a linear model for ``steps`` steps on the samples ``inputs`` [N, 3] and ``targets`` [N, 1], shared among the
-    ranks, and return its weights [1, 3].
+def mended_loop(inputs, targets, steps):
+    """Train a linear model for ``steps`` steps on N samples, which the ranks share, and
+    return its weights [1, 3]. Gradients that are longer than 1 are clipped.
 
-    This is a colleague's program. It ends without an error, and yet four ranks do not train as one does. It has four
-    mistakes; mend them. N divides evenly among the ranks.
+    This is a colleague's program. It ends without an error, and yet four ranks do not
+    train as one does. It has four mistakes; mend them.
+
+    inputs:   [N, 3], the same on all ranks; N divides evenly among them.
+    targets:  [N, 1], likewise.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
@@ -105,6 +109,6 @@ def mended_training(inputs, targets, steps):
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
             parameter.grad /= p
-        clip_grad_norm_(model.parameters(), 0.5)
+        clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     return model.weight.detach()
