@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from tinydist.lab.author import Case, Collectives, Values, exercise, mistake
+from tinydist.lab.author import Case, Collectives, Own, Values, exercise, mistake
 
 from .chapter import numbers
 
@@ -13,7 +13,9 @@ SAMPLES = 12
 
 
 def world(ranks, steps):
-    return Case(ranks, lambda rank: (numbers(1, SAMPLES, 3), numbers(2, SAMPLES, 1), steps), f"{steps} steps")
+    return Case(
+        ranks, lambda rank: (numbers(1, SAMPLES, 3), numbers(2, SAMPLES, 1), steps), f"{steps} step{'s' * (steps > 1)}"
+    )
 
 
 def worlds():
@@ -28,6 +30,7 @@ def worlds():
     worlds=worlds,
     targets=[
         Values("on 1 to 4 ranks, all ranks return the weights that one rank would have"),
+        Own("no wrapper of torch", "average the gradients yourself", ["torch.nn.parallel.distributed"]),
         Collectives("each gradient is averaged once in each step", "one for each parameter and step"),
     ],
     mistakes=[
