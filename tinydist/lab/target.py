@@ -17,6 +17,7 @@ class Target:
     name = ""  # as the verdict calls it
     measured = False  # is it judged in worlds alone that are measured?
     decides = False  # where it does not hold, no other world is run
+    of_errors = False  # does it look at runs that do not come to their end?
     torchs = ""  # a word in names of torch's functions that should not be called
 
     def __init__(self, holds):
@@ -53,6 +54,8 @@ class Target:
         mine, its, found = self.seen(trial), self.seen(right), {}
         for mistake in exercise.mistakes if mine is not None else ():
             run = exercise.run(trial.case, mistake)
+            if run.error is not None and not self.of_errors:
+                continue
             other = self.seen(run)
             how = 0 if other is None else self.alike(mine, other, its)
             if how not in found and all(each.holds_of(exercise, run, right) for each in exercise.before(self)):
@@ -82,7 +85,7 @@ def because(reason, facts):
 class Ends(Target):
     """Every exercise has it: the answer comes to its end."""
 
-    name, decides = "runs", True
+    name, decides, of_errors = "runs", True, True
 
     def __init__(self):
         super().__init__("")

@@ -651,7 +651,11 @@ def gathers_one_after_another(tensor):
 # mended_all_reduce
 
 
-@wrong("mended_all_reduce", "runs", "it hangs")
+@wrong(
+    "mended_all_reduce",
+    "runs",
+    "All ranks send first, and nobody receives: a send waits for its receive. Start it with isend,",
+)
 def only_the_bytes_are_mended(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
@@ -667,7 +671,7 @@ def only_the_bytes_are_mended(tensor):
         dist.recv(parts[i], left)
 
 
-@wrong("mended_all_reduce", "bytes", "every message carries the whole tensor, 32 bytes: with 2 of them a rank sends 64")
+@wrong("mended_all_reduce", "bytes", "Every message carries the whole tensor: pass parts.")
 def only_the_hang_is_mended(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
@@ -707,7 +711,11 @@ def even_ranks_send_first(tensor):
         parts[i].copy_(arrived)
 
 
-@wrong("mended_all_reduce", "memory", "bytes besides its tensor")
+@wrong(
+    "mended_all_reduce",
+    "memory",
+    "rank 0 holds 16,384 bytes besides its arguments, where 8,192 are enough: two parts besides the",
+)
 def a_buffer_for_the_whole_tensor(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
@@ -721,12 +729,12 @@ def a_buffer_for_the_whole_tensor(tensor):
         exchange(parts[(i + 1) % p], right, parts[i], left)
 
 
-@wrong("mended_all_reduce", "by hand", "you call all_reduce")
+@wrong("mended_all_reduce", "own work", "you call all_reduce")
 def gives_up(tensor):
     dist.all_reduce(tensor)
 
 
-@wrong("mended_all_reduce", "by hand", "rank 0 does not wait for 2 messages")
+@wrong("mended_all_reduce", "waits", "rank 0 does not wait for 2 messages")
 def sends_without_waiting(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
