@@ -42,8 +42,8 @@ def worlds():
         mistake(
             "Every rank stands in send, and nobody receives. Post the message with isend, receive, and then wait "
             "for it",
-            "    sent = dist.isend(numbers, right)\n    dist.recv(arrived, left)\n    sent.wait()\n",
-            "    dist.send(numbers, right)\n    dist.recv(arrived, left)\n",
+            "        sent = dist.isend(numbers, right)\n        dist.recv(arrived, left)\n        sent.wait()\n",
+            "        dist.send(numbers, right)\n        dist.recv(arrived, left)\n",
             given=True,
         ),
         mistake(
@@ -89,10 +89,11 @@ def mended_step(numbers, loss):
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % p, (rank - 1) % p
-    arrived = torch.empty_like(numbers)
-    sent = dist.isend(numbers, right)
-    dist.recv(arrived, left)
-    sent.wait()
+    arrived = numbers.clone()
+    if p > 1:
+        sent = dist.isend(numbers, right)
+        dist.recv(arrived, left)
+        sent.wait()
     dist.all_reduce(loss)
     loss /= p
     if rank == 0:

@@ -7,7 +7,11 @@ from tinydist.lab.author import Bytes, Case, Own, Values, exercise, mistake
 
 
 def world(rows, columns):
-    return Case(rows * columns, lambda rank: (torch.tensor([10.0**rank + 0.5, rank + 0.25]), rows), f"a mesh of {rows} x {columns}")
+    return Case(
+        rows * columns,
+        lambda rank: (torch.tensor([10.0**rank + 0.5, rank + 0.25]), rows),
+        f"a mesh of {rows} x {columns}",
+    )
 
 
 def worlds():
@@ -28,6 +32,7 @@ def program(answer, x, rows):
     difficulty=2,
     worlds=worlds,
     program=program,
+    follows=False,  # ranks talk in groups of their own: what is sent there is not changed
     targets=[
         Values(
             "for meshes from 1 x 1 to 4 x 2; and each rank makes all groups",

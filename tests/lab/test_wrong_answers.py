@@ -10,6 +10,8 @@ from lab.wrong_answers import (
     flash_attention,
     mixed_precision,
     pipeline_parallel,
+    ranks_and_groups,
+    start_here,
     zero,
 )
 
@@ -17,6 +19,8 @@ from tinydist.lab import judge, limit
 from tinydist.lab.exercise import Exercise, course, find
 
 WRONG_ANSWERS = [
+    *start_here.WRONG_ANSWERS,
+    *ranks_and_groups.WRONG_ANSWERS,
     *collectives.WRONG_ANSWERS,
     *mixed_precision.WRONG_ANSWERS,
     *data_parallel.WRONG_ANSWERS,
@@ -40,6 +44,14 @@ class Judged:
         assert verdict.state == "wrong"
         assert [line.name for line in verdict.lines if line.state == "wrong"] == [rejected_by], verdict.wrong
         assert told in str(verdict.wrong)
+
+
+class TestStartHere(Judged):
+    answers = start_here.WRONG_ANSWERS
+
+
+class TestRanksAndGroups(Judged):
+    answers = ranks_and_groups.WRONG_ANSWERS
 
 
 class TestCollectives(Judged):
