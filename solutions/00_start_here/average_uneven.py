@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Values, exercise, mistake
+from tinydist.lab.author import Bytes, Values, also, exercise, mistake
 
 from .chapter import shares
 
@@ -60,6 +60,14 @@ def worlds():
             "    total = torch.tensor(float(sequences))\n",
             "    if not sequences:\n        return\n    total = torch.tensor(float(sequences))\n",
         ),
+    ],
+    ways=[
+        also(  # in one message
+            "    total = torch.tensor(float(sequences))\n    dist.all_reduce(total)\n"
+            "    gradient *= sequences / total\n    dist.all_reduce(gradient)",
+            "    both = torch.cat([gradient * sequences, torch.tensor([float(sequences)])])\n    dist.all_reduce(both)\n"
+            "    gradient.copy_(both[:-1] / both[-1])",
+        )
     ],
     hints=[
         "In the mean over all sequences, each sequence counts 1 / (number of all sequences). How much does the "

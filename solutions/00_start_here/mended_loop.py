@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from tinydist.lab.author import Case, Collectives, Own, Values, exercise, mistake
+from tinydist.lab.author import Case, Collectives, Own, Values, also, exercise, mistake
 
 from .chapter import numbers
 
@@ -80,6 +80,7 @@ def worlds():
             "        optimizer.step()\n        optimizer.zero_grad()\n",
         ),
     ],
+    ways=[also("inputs.chunk(p)[rank], targets.chunk(p)[rank]", "inputs[rank::p], targets[rank::p]")],
     hints=[
         "Compare with one rank, step by step. Before the first step: do all ranks hold the same weights?",
         "Which samples does rank 1 see, and which does rank 2 see?",

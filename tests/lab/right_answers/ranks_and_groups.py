@@ -76,12 +76,12 @@ def by_torchs_enumeration(x, rows):
 
 def neighbors():
     rank, p = dist.get_rank(), dist.get_world_size()
-    return rank, p, (rank + 1) % p, (rank - 1) % p
+    return p, (rank + 1) % p, (rank - 1) % p
 
 
 @right("mended_step")
 def all_posted_at_once(numbers, loss):
-    rank, p, right, left = neighbors()
+    p, right, left = neighbors()
     arrived = numbers.clone()
     if p > 1:
         both = [dist.P2POp(dist.isend, numbers, right), dist.P2POp(dist.irecv, arrived, left)]
@@ -89,16 +89,16 @@ def all_posted_at_once(numbers, loss):
             work.wait()
     mean = loss.clone()
     dist.all_reduce(mean, op=dist.ReduceOp.AVG)
-    if rank == 0:
+    if dist.get_rank() == 0:
         print("mean loss", mean.item())
     return arrived, mean
 
 
 @right("mended_step")
 def receives_first(numbers, loss):
-    rank, p, right, left = neighbors()
+    p, right, left = neighbors()
     arrived = torch.empty_like(numbers).copy_(numbers)
-    if right != rank:
+    if p > 1:
         coming = dist.irecv(arrived, left)
         dist.send(numbers, right)
         coming.wait()
@@ -108,7 +108,7 @@ def receives_first(numbers, loss):
 
 @right("mended_step")
 def the_loss_first(numbers, loss):
-    rank, p, right, left = neighbors()
+    p, right, left = neighbors()
     loss = loss / p
     dist.all_reduce(loss)
     if p == 1:

@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of 01_ranks_and_groups: each with the property that rejects it, and what it is told."""
+"""Wrong answers to the exercises of 01_ranks_and_groups: each with the property that rejects it, and its words."""
 
 import torch
 import torch.distributed as dist
@@ -127,11 +127,11 @@ def stops_at_groups_of_others(x, rows):
 
 def neighbors():
     rank, p = dist.get_rank(), dist.get_world_size()
-    return rank, p, (rank + 1) % p, (rank - 1) % p
+    return p, (rank + 1) % p, (rank - 1) % p
 
 
 def passed_on(numbers, wait=True):
-    rank, p, right, left = neighbors()
+    p, right, left = neighbors()
     arrived = numbers.clone()
     if p > 1:
         sent = dist.isend(numbers, right)
@@ -143,7 +143,7 @@ def passed_on(numbers, wait=True):
 
 @wrong("mended_step", "runs", "Every rank stands in send, and nobody receives")
 def first_hang(numbers, loss):
-    rank, p, right, left = neighbors()
+    p, right, left = neighbors()
     arrived = torch.empty_like(numbers)
     dist.send(numbers, right)
     dist.recv(arrived, left)
@@ -180,7 +180,7 @@ def does_not_wait(numbers, loss):
 
 @wrong("mended_step", "bytes", "rank 0 sends 8,005 bytes, where 4,005 are right")
 def gathers(numbers, loss):
-    rank, p, right, left = neighbors()
+    p, _, left = neighbors()
     everybody = [torch.empty_like(numbers) for _ in range(p)]
     dist.all_gather(everybody, numbers)
     dist.all_reduce(loss)
@@ -189,8 +189,8 @@ def gathers(numbers, loss):
 
 @wrong("mended_step", "time", "The messages go one after the other")
 def one_after_the_other(numbers, loss):
-    rank, p, right, left = neighbors()
-    arrived = numbers.clone()
+    p, right, _ = neighbors()
+    rank, arrived = dist.get_rank(), numbers.clone()
     for sender in range(p if p > 1 else 0):
         if rank == sender:
             dist.send(numbers, right)
@@ -202,10 +202,10 @@ def one_after_the_other(numbers, loss):
 
 @wrong("mended_step", "heard", "the results do not follow what is sent")
 def knows_its_neighbor(numbers, loss):
-    rank, p, right, left = neighbors()
     passed_on(numbers)
     dist.all_reduce(loss)
-    return numbers - rank + left, loss / p
+    rank, p = dist.get_rank(), dist.get_world_size()
+    return numbers - rank + (rank - 1) % p, loss / p
 
 
 # first_difference
