@@ -65,7 +65,8 @@ def worlds():
         also(  # in one message
             "    total = torch.tensor(float(sequences))\n    dist.all_reduce(total)\n"
             "    gradient *= sequences / total\n    dist.all_reduce(gradient)",
-            "    both = torch.cat([gradient * sequences, torch.tensor([float(sequences)])])\n    dist.all_reduce(both)\n"
+            "    both = torch.cat([gradient * sequences, torch.tensor([float(sequences)])])\n"
+            "    dist.all_reduce(both)\n"
             "    gradient.copy_(both[:-1] / both[-1])",
         )
     ],

@@ -76,8 +76,8 @@ def worlds():
         "The first hang is puzzle 3 of the chapter, with more than two ranks. Who receives, while all of them send?",
         "The second hang is puzzle 2. Which of the lines in the if are for all ranks, and which for rank 0 alone?",
     ],
-    why="MPI may buffer small messages, and then the first hang shows only when they grow. The second hang mixes up numbers "
-    "first, and comes a call later, at another line.",
+    why="MPI may buffer small messages, and then the first hang shows only when they grow. The second hang mixes up "
+    "numbers first, and comes a call later, at another line.",
 )
 def mended_step(numbers, loss):
     """Send ``numbers`` to the right neighbor in the ring of all ranks, and average ``loss``,
