@@ -1,13 +1,17 @@
 """What it costs to watch a run: the ledger and the clock's record beside torch's MemTracker, measured in one run.
 
-    python benchmarks/ledger.py [--quick]
+    python benchmarks/ledger.py [--quick] [--before FOLDER]
 
-Medians, of microseconds an operator on top of a run that nobody watches; the floor is a dispatch mode that does
-nothing. Then the virtual time of many operators and messages, and a training step of a GPT of 7.5 billion parameters,
-fake, on one of 64 ranks: seconds and resident memory of a process of its own.
+Medians, of microseconds an operator on top of a run that nobody watches, on the processor's clock; the floor is a
+dispatch mode that does nothing. Then the virtual time of many operators and messages, and a training step of a GPT of
+7.5 billion parameters, fake, on one of 64 ranks: seconds and resident memory of a process of its own.
+
+``--before``: only what watching costs, in five pairs of runs, of an earlier tinydist in FOLDER and of this one in turn
+(``git worktree add FOLDER COMMIT``).
 """
 
 import argparse
+import json
 import os
 import resource
 import statistics
@@ -38,18 +42,18 @@ class Nothing(TorchDispatchMode):
 
 def products(times=2000):
     x = torch.ones(8, 8)
-    begin = time.perf_counter()
+    begin = time.thread_time()
     for _ in range(times):
         x @ x
-    return (time.perf_counter() - begin) / times
+    return (time.thread_time() - begin) / times
 
 
 def sums(times=2000):
     x = torch.ones(8, 8)
-    begin = time.perf_counter()
+    begin = time.thread_time()
     for _ in range(times):
         x + x
-    return (time.perf_counter() - begin) / times
+    return (time.thread_time() - begin) / times
 
 
 class Counting(Nothing):
@@ -75,9 +79,9 @@ def operators_of(program):
 
 
 def steps():
-    begin = time.perf_counter()
+    begin = time.thread_time()
     step()
-    return (time.perf_counter() - begin) / operators_of(step)
+    return (time.thread_time() - begin) / operators_of(step)
 
 
 # Watchers.
@@ -96,18 +100,48 @@ WATCHERS = {
 }
 
 
+PROGRAMS = (products, sums, steps)
+
+
+def medians(program, watchers, times):
+    samples = {name: [] for name in watchers}
+    for _ in range(times):  # in turn, so that all see the same noise
+        for name in watchers:
+            samples[name].append(WATCHERS[name](program) * 1e6)
+    return [statistics.median(each) for each in samples.values()]
+
+
 def ledger(times):
     print(f"{'us an operator':28}" + "".join(f"{name:>26}" for name in WATCHERS))
-    for program in (products, sums, steps):
-        samples = {name: [] for name in WATCHERS}
-        for _ in range(times):  # in turn, so that all see the same noise
-            for name, watch in WATCHERS.items():
-                samples[name].append(watch(program) * 1e6)
-        alone, floor, ours, theirs = (statistics.median(each) for each in samples.values())
+    for program in PROGRAMS:
+        alone, floor, ours, theirs = medians(program, WATCHERS, times)
         print(
             f"{program.__name__:28}{alone:26.1f}{floor - alone:+26.1f}{ours - alone:+26.1f}{theirs - alone:+26.1f}"
-            f"  ({(theirs - alone) / (ours - alone):.1f}x ours; target +10)",
+            f"  ({(theirs - alone) / (ours - alone):.1f}x ours; target +12)",
             flush=True,
+        )
+
+
+def once(times):
+    """What watching costs, for ``compare``."""
+    return [ours - alone for alone, ours in (medians(each, ("nobody", "observe=True"), times) for each in PROGRAMS)]
+
+
+def compare(folder, pairs=5):
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    found = {"before": [], "now": []}
+    for _ in range(pairs):
+        for name, path in (("before", os.path.abspath(folder)), ("now", here)):
+            run = [sys.executable, __file__, "--once"]
+            output = subprocess.run(run, env=os.environ | {"PYTHONPATH": path}, check=True, capture_output=True)
+            found[name].append(json.loads(output.stdout))
+    for number, program in enumerate(PROGRAMS):
+        before, now = ([run[number] for run in runs] for runs in found.values())
+        change = statistics.median(now) - statistics.median(before)
+        print(
+            f"{program.__name__:10} before {statistics.median(before):5.1f}, now {statistics.median(now):5.1f}: "
+            f"{change:+.1f} us an operator (at most +2.0 for names); pairs: "
+            + ", ".join(f"{b:.1f} {n:.1f}" for b, n in zip(before, now, strict=True))
         )
 
 
@@ -151,10 +185,16 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--big", action="store_true", help="the big step alone, in this process")
+    parser.add_argument("--once", action="store_true", help="what watching costs, as a list in JSON")
+    parser.add_argument("--before", metavar="FOLDER", help="an earlier tinydist, to compare with")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.big:
         big()
+    elif options.once:
+        print(json.dumps(once(9)))
+    elif options.before:
+        compare(options.before)
     else:
         print(f"torch {torch.__version__}, {os.cpu_count()} processors")
         ledger(3 if options.quick else 9)

@@ -55,7 +55,8 @@ class Run:
 
     @property
     def memory(self):
-        """What each rank held: ``peak``, ``at_peak`` by purpose, ``over_time()``. A notebook draws the fullest rank."""
+        """What each rank held: ``peak``, ``at_peak`` by purpose, ``over_time()``; ``at(moment)``, ``peak_between``,
+        ``series``, by purpose and by whose it is. A notebook draws the fullest rank."""
         return self.trace.memory
 
     def on(self, cluster):

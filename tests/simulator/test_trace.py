@@ -22,6 +22,7 @@ FIELDS = {  # that an event of a phase must have, and may have besides
     "M": ({"ph", "name", "pid", "tid", "args"}, set()),
     "s": ({"ph", "name", "cat", "id", "ts", "pid", "tid"}, set()),
     "f": ({"ph", "name", "cat", "id", "ts", "pid", "tid"}, {"bp"}),
+    "i": ({"ph", "name", "cat", "s", "ts", "pid", "tid"}, set()),
 }
 METADATA = {"process_name", "thread_name"}
 
@@ -106,13 +107,30 @@ def test_the_file_of_a_program(path):
     threads = {(e["pid"], e["args"]["name"]) for e in events["M"] if e["name"] == "thread_name"}
     assert threads == {(rank, stream) for rank in (0, 1) for stream in ("compute", "0 to 1", "ranks 0-1")}
     assert [e["args"]["name"] for e in events["M"] if e["name"] == "process_name"] == ["rank 0", "rank 1"]
-    (begin,), (end,) = events["s"], events["f"]
+    (begin,), (end,) = ([flow for flow in events[phase] if flow["name"] == "message"] for phase in "sf")
     assert (begin["pid"], end["pid"]) == (0, 1)
+    waits = [nanoseconds(event)[1] for event in events["X"] if event["name"] == "wait"]
+    assert sorted(nanoseconds(flow)[0] for flow in events["f"] if flow["name"] == "wait") == sorted(waits)
     for event in events["X"]:
         assert event["cat"] == ("compute" if event["name"] in ("ones", "mul_") else "communication")
         if event["cat"] == "communication":
             assert event["args"] == {"bytes": 4000}
     assert max(nanoseconds(event)[1] for event in events["X"]) == round(run.seconds * 1e9)
+
+
+def test_the_file_has_the_names_that_the_program_gives(path):
+    def program():
+        layer = torch.nn.Linear(4, 4)
+        tinydist.mark("begin")
+        with tinydist.region("F0"):
+            layer(torch.ones(4)).sum().backward()
+        dist.all_reduce(layer.weight.grad)
+
+    events = check(saved(tinydist.launch(program, 2), path))
+    assert [(event["name"], event["pid"]) for event in events["i"]] == [("begin", 0), ("begin", 1)]
+    named = {event["name"]: event["args"] for event in events["X"]}
+    assert named["addmm"] == {"during": "forward", "regions": "F0"}
+    assert named["all_reduce weight"] == {"bytes": 64, "what": "weight"}
 
 
 def test_an_all_to_all_says_its_bytes_of_all_ranks(path):

@@ -1,7 +1,7 @@
 """A trace as Chrome-trace JSON, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-A process for each rank, and in it a thread for each of its streams; arrows from a send to its receive, and from where
-a rank has issued a transfer to where it waits for it.
+A process for each rank, and in it a thread for each of its streams; arrows from a send to its receive, and from a
+transfer that a rank has issued to where it waits for it.
 """
 
 from itertools import count
@@ -10,7 +10,7 @@ GIGA, KILO = 1e9, 1e3  # the format counts microseconds, and its readers whole n
 
 
 def entries(trace):
-    threads, arrows = {}, Arrows()  # (rank, stream) -> its number within the rank
+    threads, arrows = {}, Arrows(trace.events)  # (rank, stream) -> its number within the rank
     for event in trace.events:
         key = event.rank, event.stream
         if key not in threads:
@@ -29,8 +29,7 @@ def entries(trace):
             "args": dict(_arguments(event)),
             **place,
         }
-        if start < end:
-            yield from arrows.of(event, start / KILO, end / KILO, place)
+        yield from arrows.of(event, start / KILO, end / KILO, place)
     for each in trace.marks:
         if (each.rank, "compute") in threads:
             yield {
@@ -55,25 +54,26 @@ def _arguments(event):
 
 
 class Arrows:
-    def __init__(self):
+    """Their two ends have a number in common. One that takes no time is left out."""
+
+    def __init__(self, events):
         self.numbers, self.given = {}, count(1)
+        seen = [e for e in events if e.transfer is not None and round(e.start * GIGA) < round(e.end * GIGA)]
+        waits, others = ({(e.transfer, e.rank) for e in seen if (e.name == "wait") == wait} for wait in (True, False))
+        self.waited = waits & others
 
     def of(self, event, start, end, place):
-        if event.name == "message":
+        if event.name == "message" and start < end:
             sends = event.rank == event.transfer.ranks[0]
-            yield self.end_of("message", event.transfer, sends, start if sends else end, place)
+            yield self._end("message", event.transfer, sends, start if sends else end, place)
+        key = event.transfer, event.rank
+        if key in self.waited:
+            yield self._end("wait", key, event.name != "wait", start if event.name != "wait" else end, place)
 
-    def end_of(self, name, key, begins, at, place):
+    def _end(self, name, key, begins, at, place):
         number = self.numbers.setdefault((name, key), next(self.given))
-        return {
-            "ph": "s" if begins else "f",
-            "name": name,
-            "cat": name,
-            "id": number,
-            "ts": at,
-            **place,
-            **({} if begins else {"bp": "e"}),
-        }
+        entry = {"ph": "s" if begins else "f", "name": name, "cat": name, "id": number, "ts": at, **place}
+        return entry if begins else {**entry, "bp": "e"}
 
 
 def _label(kind, rank, thread, name):

@@ -30,16 +30,21 @@ class RankMemory(NamedTuple):
     rank: int = 0
     named: tuple = ()  # its marks and regions
 
+    @classmethod
+    def of_changes(cls, changes, rank, named):
+        held = cls(0, {}, changes, rank, named)
+        fullest = max((state for _, state in held.over_time()), key=lambda state: sum(state.values()), default={})
+        return held._replace(peak=sum(fullest.values()), at_peak={key: n for key, n in fullest.items() if n})
+
     def __repr__(self):
         return f"<peak {self.peak:,} bytes: {self.at_peak}>"
 
     def over_time(self):
         """(seconds, {purpose: bytes}) after each change."""
         held = dict.fromkeys(PURPOSES, 0)
-        for _, together in groupby(self.changes, attrgetter("place")):
-            for change in together:
-                held[change.purpose] += change.nbytes
-            yield change.seconds, dict(held)
+        for seconds, purpose, nbytes, *_ in self.changes:
+            held[purpose] += nbytes
+            yield seconds, dict(held)
 
     def at(self, moment, by="purpose", purpose=None, label=None):
         """{purpose: bytes}, or by "label" or "shard", of what is held at a moment; of one purpose or label only."""
@@ -49,7 +54,14 @@ class RankMemory(NamedTuple):
                 held[field(change)] = held.get(field(change), 0) + change.nbytes
         return {key: nbytes for key, nbytes in held.items() if nbytes}
 
+    @property
+    def is_idle(self):
+        """It was not run, or has done nothing."""
+        return not self.changes and not self.named
+
     def until(self, moment):
+        if self.is_idle:
+            return []
         end = moment_of(moment, self.named, self.rank)
         return [change for change in self.changes if not end.before(change.seconds, change.place)]
 
@@ -75,14 +87,6 @@ class RankMemory(NamedTuple):
                 break
             peak = max(peak, nbytes) if begin.before(seconds, place) else nbytes
         return peak
-
-
-def remembered(changes, rank, named):
-    """The RankMemory of changes alone."""
-    fullest = RankMemory(0, {}, changes, rank, named)
-    states = [state for _, state in fullest.over_time()]
-    most = max(states, key=lambda state: sum(state.values()), default={})
-    return fullest._replace(peak=sum(most.values()), at_peak={key: n for key, n in most.items() if n})
 
 
 @takes(by=one_of(["purpose", "label", "shard"]))

@@ -4,6 +4,7 @@ A parameter's memory has the parameter's name, and so have its gradients and its
 parameter has the name of the module that made it. A program says what it knows better: ``label(tensor, "layer 1")``.
 """
 
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -19,28 +20,39 @@ class Piece(NamedTuple):
     shard: int | None = None  # the rank whose part of the whole it is
 
 
+BEGIN = attrgetter("begin")
+
+
 class Holding:
     """A storage, while it is alive and in the record."""
 
-    __slots__ = ("nbytes", "number", "pieces", "place", "purpose", "watched", "where")
+    __slots__ = ("is_covered", "nbytes", "number", "pieces", "place", "purpose", "watched", "where")
 
     def __init__(self, watched, nbytes, purpose, number, place, where):
         self.watched, self.nbytes, self.purpose = watched, nbytes, purpose
         self.number, self.place = number, place  # among all that there have been, and in the program
-        self.where, self.pieces = where, ()
+        self.where, self.pieces, self.is_covered = where, (), False
 
     def has_label_in(self, begin, end):
         return any([piece.begin < end and begin < piece.end for piece in self.pieces])
 
     def add(self, piece):
-        self.pieces = tuple(sorted((*self.pieces, piece), key=lambda piece: piece.begin))
+        self.pieces = (*self.pieces, piece)
+        self.is_covered = piece.end - piece.begin >= self.nbytes  # by one: nothing can be added
+        if len(self.pieces) > 1:
+            self.pieces = tuple(sorted(self.pieces, key=BEGIN))
 
     def replaced(self, new):
         """The pieces, with a new one over what was there."""
         kept = []
         for piece in self.pieces:
             kept += [piece._replace(end=min(piece.end, new.begin)), piece._replace(begin=max(piece.begin, new.end))]
-        return tuple(sorted([new, *[piece for piece in kept if piece.begin < piece.end]], key=lambda p: p.begin))
+        return tuple(sorted([new, *[piece for piece in kept if piece.begin < piece.end]], key=BEGIN))
+
+    def within(self, begin, end):
+        """The pieces between the two, counted from the first."""
+        cut = [(max(piece.begin, begin) - begin, min(piece.end, end) - begin, piece) for piece in self.pieces]
+        return [piece._replace(begin=low, end=high) for low, high, piece in cut if low < high]
 
     def labels(self, begin, end):
         """Of the bytes between the two: (bytes, label, shard), in order."""

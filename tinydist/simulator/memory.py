@@ -17,6 +17,7 @@ from typing import NamedTuple
 from weakref import ref
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
     register_module_module_registration_hook,
@@ -78,8 +79,9 @@ class Ledger:
             if holding:
                 if holding.purpose != purpose:
                     self._mark(holding, purpose)
-                if like is not None and not holding.has_label_in(*span(part)):
-                    self._add_labels(holding, part, self.pieces_like(part, like))
+                if like is not None and not holding.is_covered and not holding.has_label_in(*span(part)):
+                    for piece in self.pieces_like(part, like):
+                        holding.add(piece)
 
     def _mark(self, holding, purpose):
         before, holding.purpose = holding.purpose, purpose
@@ -98,28 +100,21 @@ class Ledger:
     # Whose they are.
 
     def pieces_like(self, tensor, parameter):
-        """The pieces of ``parameter``, for a tensor of as many numbers; else its one label for all of it."""
+        """The pieces of ``parameter``, in a tensor of as many numbers; of another, its one label for all of it."""
+        start, end = span(tensor)
         part = self.parts.find(parameter)
         if part:
-            return [Piece(0, tensor.nbytes, part, self.rank if is_sharded(parameter) else None)]
+            return [Piece(start, end, part, self.rank if is_sharded(parameter) else None)]
         (theirs,) = stored(parameter)
-        holding, (begin, end) = self.holding_of(theirs), span(theirs)
-        pieces = [piece for piece in holding.pieces if piece.begin < end and begin < piece.end] if holding else []
+        holding = self.holding_of(theirs)
+        pieces = holding.within(*span(theirs)) if holding else []
         if tensor.numel() == theirs.numel():
-            scale = tensor.itemsize, theirs.itemsize
+            larger, smaller = tensor.itemsize, theirs.itemsize
             return [
-                piece._replace(
-                    begin=(max(piece.begin, begin) - begin) * scale[0] // scale[1],
-                    end=(min(piece.end, end) - begin) * scale[0] // scale[1],
-                )
+                piece._replace(begin=start + piece.begin * larger // smaller, end=start + piece.end * larger // smaller)
                 for piece in pieces
             ]
-        return [pieces[0]._replace(begin=0, end=tensor.nbytes)] if len(pieces) == 1 else []
-
-    def _add_labels(self, holding, tensor, pieces):
-        start, _ = span(tensor)
-        for piece in pieces:
-            holding.add(piece._replace(begin=start + piece.begin, end=start + piece.end))
+        return [piece._replace(begin=start, end=end) for piece in pieces] if len(pieces) == 1 else []
 
     def label(self, tensor, whose, shard=None):
         for part in stored(tensor):
@@ -127,15 +122,15 @@ class Ledger:
             if holding:
                 begin, end = span(part)
                 if isinstance(whose, torch.Tensor):
-                    whose = self.parts.find(whose) or self.pieces_like(part, whose)[0].label
+                    whose = self.pieces_like(part, whose)[0].label
                 self._label(holding, Piece(begin, end, whose, shard))
 
     def _label(self, holding, piece):
         if not holding.has_label_in(piece.begin, piece.end):
             holding.add(piece)
         elif piece not in holding.pieces:  # from now on it is another's
-            address = next(address for address, each in self.alive.items() if each is holding)
-            storage = holding.watched()
+            storage, holding.watched = holding.watched(), None
+            address = storage._cdata
             after = Holding(None, holding.nbytes, holding.purpose, holding.number, len(self.program) + 1, holding.where)
             after.watched, after.pieces = ref(storage, partial(self.gone, address)), holding.replaced(piece)
             self.alive[address] = after
@@ -250,6 +245,7 @@ def purposes_known(record, ledger):
             hook.remove()
 
 
+PLAIN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
 STORED = {  # layout -> what a tensor keeps in plain ones; a layout that is missing hides them
     torch.sparse_coo: ("_indices", "_values"),
     torch.sparse_csr: ("crow_indices", "col_indices", "values"),
@@ -261,12 +257,13 @@ STORED = {  # layout -> what a tensor keeps in plain ones; a layout that is miss
 
 def is_sharded(tensor):
     """Is it a rank's part of a larger one? (As a DTensor says.)"""
-    return any(placement.is_shard() for placement in getattr(tensor, "placements", ()))
+    return type(tensor) not in PLAIN and any(each.is_shard() for each in getattr(tensor, "placements", ()))
 
 
 def stored(tensor):
     """The plain tensors in which ``tensor`` is stored: most are that themselves, a DTensor has its rank's part."""
-    tensor = getattr(tensor, "_local_tensor", tensor)
+    if type(tensor) not in PLAIN:
+        tensor = getattr(tensor, "_local_tensor", tensor)
     if tensor.layout is torch.strided:
         return [tensor]
     return [getattr(tensor, part)() for part in STORED.get(tensor.layout, ())]

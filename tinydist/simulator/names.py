@@ -118,6 +118,7 @@ class Names:
     def __init__(self, program, parts, tell=lambda *_: None):
         self.program, self.parts, self.tell = program, parts, tell
         self.module, self.task, self.during, self.part, self.regions = None, NO_TASK, NO_PASS, None, ()
+        self.outside = NO_PASS  # the pass in which the rank is outside of modules
         self.begins, self.made_in = [0], [None]  # from that number on, nodes are made in that Part
         self.seen = 0  # how many nodes there were
         self._move()
@@ -187,23 +188,25 @@ class Names:
         self._name()
 
     def _name(self):
-        optimizing = not self.during and any(name.startswith("Optimizer.") for name in self.regions)
-        self.where = Where(OPTIMIZER if optimizing else self.during, self.part, self.regions)
+        self.where = Where(self.during or self.outside, self.part, self.regions)
         self.in_backward = {}  # (during, part) -> Where
 
     # Regions and marks.
 
     def begin(self, region):
         self.program.append(Begin(region))
-        self.regions += (region,)
-        self._name()
+        self._be_in((*self.regions, region))
 
     def end(self):
         *regions, last = self.regions
         self.program.append(End(last))
-        self.regions = tuple(regions)
         if self.module is not None:
             self._look_at_tensors(self.module)  # fully_shard gathers them in a region
+        self._be_in(tuple(regions))
+
+    def _be_in(self, regions):
+        self.regions = regions
+        self.outside = OPTIMIZER if any(name.startswith("Optimizer.") for name in regions) else NO_PASS
         self._name()
 
 

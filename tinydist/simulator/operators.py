@@ -3,15 +3,13 @@
 import time
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from .memory import stored
+from .memory import PLAIN, stored
 from .names import of_thread
 from .record import Operator
 
-OWN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
 IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}  # start no kernel
 SPEAKING = {"prim", "profiler"}  # operators that ask a tensor for its device, say, or name a region
 ATTENTION = "_scaled_dot_product_flash_attention"  # has formulas; what processors use in its place has not
@@ -36,7 +34,7 @@ class Watcher(TorchDispatchMode):
         self.ledger.close()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if not OWN.issuperset(types):
+        if not PLAIN.issuperset(types):
             return NotImplemented  # a DTensor, say: what it does with plain tensors comes here again
         began = self.measured and time.thread_time()
         result = func(*args, **kwargs) if kwargs else func(*args)

@@ -9,9 +9,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from . import chrome
-from .held import Change, Held, is_inside, remembered
+from .held import Held, is_inside
 from .moments import Mark, Region, moment_of
 from .names import Where
+from .window import Window
 
 
 class Event(NamedTuple):
@@ -45,41 +46,6 @@ class Block(NamedTuple):
     part: str
     start: float
     end: float
-
-
-class Window:
-    """What a rank did between two moments."""
-
-    def __init__(self, held, begin, end):
-        self.held = held
-        self.begin = moment_of(begin, held.named, held.rank)
-        self.end = moment_of(end, held.named, held.rank, at_end=True)
-
-    def has(self, time, place):
-        return self.begin.before(time, place) and not self.end.before(time, place)
-
-    def __contains__(self, event):
-        return self.has(event.start if event.issued is None else event.issued, event.place)
-
-    def memory(self, shift):
-        """What was held at the begin, and the changes since."""
-        changes, start = [], {}
-        for change in self.held.changes:
-            if not self.begin.before(change.seconds, change.place):
-                kind = change[1], *change[3:5]
-                start[kind] = start.get(kind, 0) + change.nbytes
-            elif not self.end.before(change.seconds, change.place):
-                changes.append(change._replace(seconds=change.seconds + shift))
-        at = max(0.0, self.begin.time + shift)
-        there = [
-            Change(at, purpose, nbytes, label, shard, -1) for (purpose, label, shard), nbytes in start.items() if nbytes
-        ]
-        named = [
-            each.shifted(shift)
-            for each in self.held.named
-            if self.has(each.start, each.place) or each.place == self.begin.place
-        ]
-        return remembered(there + changes, self.held.rank, tuple(named))
 
 
 class Shown(list):
@@ -159,21 +125,18 @@ class Trace:
         ``end``: None for that of the region ``begin``. Time starts at the earliest begin of all ranks, and ``seconds``
         is the latest end. A transfer belongs to the ranks that issued it in between, and its bytes to their senders.
         """
-        end = begin if end is None else end
-        windows = [Window(held, begin, end) for held in self.memory]
-        zero = min(window.begin.time for window in windows)
-        events = [event for event in self.events if event in windows[event.rank]]
+        window = Window(self.memory, begin, begin if end is None else end)
+        events = [event for event in self.events if window.has(event)]
         inside = {(event.transfer, event.rank) for event in events if event.name != "wait"}
-        sent = {}
-        for transfer, legs in self.sent.items():
-            edges = [
-                {ends: nbytes for ends, nbytes in edges.items() if (transfer, ends[0]) in inside} for edges in legs
+        sent = {
+            transfer: [
+                {ends: nbytes for ends, nbytes in edges.items() if (transfer, ends[0]) in inside} for edges in phases
             ]
-            if any(edges):
-                sent[transfer] = edges
-        memory = [window.memory(-zero) for window in windows]
-        events = [event.shifted(-zero) for event in events]
-        return Trace(self.cluster, events, sent, memory, max(window.end.time for window in windows) - zero, self.wholes)
+            for transfer, phases in self.sent.items()
+        }
+        events = [event.shifted(-window.zero) for event in events]
+        memory = [window.memory_of(held) for held in self.memory]
+        return Trace(self.cluster, events, sent, memory, window.seconds, self.wholes)
 
     # Who owns what.
 

@@ -32,7 +32,8 @@ class ShardedParameters(FlatParameters):
         super().__init__(parameters, group)
         self.nbytes = self.whole.nbytes
         self.is_whole, self.arrive = True, None
-        self.label_own(self.mine)
+        if self.mine.untyped_storage().nbytes():  # else it is on a disk
+            self.label_own(self.mine)
         self.free()
 
     def _own(self):
