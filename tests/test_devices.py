@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 import tinydist
-from tinydist.collectives import halving, ring, star, tree
+from tinydist.collectives import doubling, halving, ring, star, tree
 from tinydist.data_parallel import DDP, DataParallel, average_each, average_flat, hooks, weight
 from tinydist.model import GPT, GPTConfig
 from tinydist.pipeline_parallel import Worker, make_schedule
@@ -113,7 +113,7 @@ def pipelined(name):
 
 
 def all_reduced():
-    for algorithm in (ring, star, tree, halving):
+    for algorithm in (ring, star, tree, halving, doubling):
         algorithm.all_reduce(torch.ones(7, device="gpu"))
 
 

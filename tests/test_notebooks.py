@@ -4,7 +4,6 @@ Whether the outputs are right is nbval's to say: `make notebooks` runs the cells
 """
 
 import re
-from base64 import b64decode, b64encode
 from copy import deepcopy
 from pathlib import Path
 
@@ -103,13 +102,9 @@ def explorers_fit(notebook):
         text = "".join(output.get("data", {}).get("text/plain", ""))
         if text.startswith("Explorer("):
             controls, lines = text.splitlines()[0].count("="), len(text.splitlines()) - 1
-            height = png_height(output.data["image/png"]) + CONTROL * controls + LINE * lines
+            height = output.metadata["image/png"]["height"] + CONTROL * controls + LINE * lines
             if height > SCREEN:
                 yield f"the explorer of cell {cell.execution_count} is {height} pixels high, more than {SCREEN}"
-
-
-def png_height(base64):
-    return int.from_bytes(b64decode(base64)[20:24])
 
 
 RULES = [
@@ -178,10 +173,9 @@ def shown(kind, content):
 
 
 def explorer(controls, height):
-    png = b"\x89PNG".ljust(20) + height.to_bytes(4)
     values = ", ".join(f"x{number}=1" for number in range(controls))
-    data = {"text/plain": f"Explorer({values})\na line", "image/png": b64encode(png).decode()}
-    return new_output("execute_result", data=data)
+    data, metadata = {"text/plain": f"Explorer({values})\na line"}, {"image/png": {"height": height}}
+    return new_output("execute_result", data=data, metadata=metadata)
 
 
 def failed(*frames):

@@ -35,7 +35,7 @@ WRONG = [
     ({"backend": ""}, "backend must be one of simulated, gloo, nccl, got ''"),
     ({"schedule": "lifo"}, "schedule must be one of fifo, shuffle, got 'lifo'"),
     ({"compute": None}, "compute must be one of modeled, measured, got None"),
-    ({"cluster": 3}, "cluster must be a hardware.Cluster or one of 'laptop', .*'B200 pod', or None, got 3"),
+    ({"cluster": 3}, "cluster must be a hardware.Cluster or one of 'laptop', .*'GB200 NVL72', or None, got 3"),
     ({"cluster": "H900"}, "cluster must be a hardware.Cluster or one of .*, got 'H900'"),
     ({"seed": -1}, r"seed must be a whole number from 0 to 2\*\*64 - 1, got -1"),
     ({"seed": 2**64}, "seed must be a whole number"),

@@ -139,6 +139,11 @@ def count(value):
     return whole(value) and value >= 1
 
 
+def power_of_2(value):
+    """a power of 2"""
+    return count(value) and value & (value - 1) == 0
+
+
 def part(value):
     """a number from 0 to 1"""
     return number(value) and 0 <= value <= 1

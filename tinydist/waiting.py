@@ -46,7 +46,7 @@ def shown():
 
 
 def line_here():
-    """What the reader sees, where he sees one."""
+    """The line that the reader sees, if any."""
     if "TINYDIST_QUIET" in os.environ or "RANK" in os.environ:  # of the ranks under torchrun, all would write
         return None
     return NotebookLine() if in_notebook() else TerminalLine(sys.stderr) if sys.stderr.isatty() else None

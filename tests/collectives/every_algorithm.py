@@ -1,12 +1,14 @@
 """Each algorithm beside torch.distributed's own collective, and what it should cost."""
 
+from functools import partial
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-from tinydist.collectives import chain, halving, pairwise, part_sizes, ring, star, tree
+from tinydist.collectives import chain, doubling, halving, multi_ring, pairwise, part_sizes, ring, star, tree
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -103,11 +105,23 @@ def pairs(case, p):
     return [[(case.count + 2 * source + destination) % 5 for destination in range(p)] for source in range(p)]
 
 
+def in_many_rings(tensor, op, group):
+    """With as many ranks in a node as there can be, up to 4."""
+    p = dist.get_world_size(group)
+    multi_ring.all_reduce(tensor, max(g for g in (1, 2, 3, 4) if p % g == 0), op, group)
+
+
+farthest_first = SimpleNamespace(all_reduce=partial(halving.all_reduce, first="farthest"))
+many_rings = SimpleNamespace(all_reduce=in_many_rings)
+
 ALGORITHMS = {
     "star all-reduce": (all_reduce, star),
     "ring all-reduce": (all_reduce, ring),
     "tree all-reduce": (all_reduce, tree),
     "halving all-reduce": (all_reduce, halving),
+    "halving all-reduce, farthest first": (all_reduce, farthest_first),
+    "doubling all-reduce": (all_reduce, doubling),
+    "multi-ring all-reduce": (all_reduce, many_rings),
     "ring all-gather": (all_gather, ring),
     "ring reduce-scatter": (reduce_scatter, ring),
     "star broadcast": (broadcast, star),
@@ -131,6 +145,8 @@ def cost(name, case, p):
         "ring all-reduce": lambda: ring.all_reduce_cost(case.count, p, itemsize),
         "tree all-reduce": lambda: tree.all_reduce_cost(case.count, p, itemsize),
         "halving all-reduce": lambda: halving.all_reduce_cost(case.count, p, itemsize),
+        "halving all-reduce, farthest first": lambda: halving.all_reduce_cost(case.count, p, itemsize, "farthest"),
+        "doubling all-reduce": lambda: doubling.all_reduce_cost(case.count, p, itemsize),
         "ring all-gather": lambda: ring.all_gather_cost(sizes),
         "ring reduce-scatter": lambda: ring.reduce_scatter_cost(sizes),
         "tree broadcast": lambda: tree.broadcast_cost(nbytes, p, case.root),

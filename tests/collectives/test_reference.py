@@ -33,10 +33,6 @@ def test_to_all():
     assert plain(reference.all_to_all(ROWS)) == [[1, 100], [10, 1]]
 
 
-def test_nobody_leaves_before_the_last_has_come():
-    assert reference.barrier([0.5, 3.0, 1.0]) == [3.0, 3.0, 3.0]
-
-
 def test_nothing_given_is_changed():
     assert plain([A, B, C]) == [1, 10, 100]
 

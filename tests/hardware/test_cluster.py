@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinydist.hardware import CLUSTERS, Cluster, default_cluster, find_cluster
-from tinydist.hardware.devices import INSTANT
+from tinydist.hardware.devices import H100, INSTANT
 from tinydist.hardware.links import ETHERNET_100, INFINIBAND_HDR, NVLINK_3, NVSWITCH_A100
 from tinydist.hardware.presets import A100_NODE, B200_POD, H100_NODE, LAPTOP, PCIE_BOX, TWO_BY_FOUR
 
@@ -95,13 +95,32 @@ def test_the_worst_link_paces_a_ring():
 
 
 def test_presets():
-    assert [cluster.size for cluster in CLUSTERS.values()] == [8, 4, 8, 8, 8, 32, 8, 32]
+    assert [cluster.size for cluster in CLUSTERS.values()] == [8, 4, 8, 8, 8, 32, 8, 8, 32, 72]
     assert str(TWO_BY_FOUR) == "2 x 4 A100 80GB, NVSwitch (A100) inside, InfiniBand HDR between"
     assert str(Cluster("V100", 1)) == "1 x 1 V100"
     assert len({hash(cluster) for cluster in CLUSTERS.values()}) == len(CLUSTERS)
     assert find_cluster("2 X 4") is TWO_BY_FOUR
     assert PCIE_BOX.pod(2).link(0, 4) is ETHERNET_100
     assert B200_POD.pod(1).size == H100_NODE.size == 8
+
+
+def test_a_rack_that_nvlink_joins_is_a_node():
+    """1.8 TB/s a GPU of both directions, 130 TB/s in all: NVIDIA on the GB200 NVL72."""
+    rack = find_cluster("GB200 NVL72")
+    assert rack.size == 72 and rack.link(0, 71).bidirectional == 1.8e12
+    assert 72 * rack.inside.bidirectional == pytest.approx(130e12, rel=0.01)
+    assert rack.pod(2).link(71, 72) is rack.between
+
+
+def test_as_programs_get_it():
+    """Latencies and the overhead stay as they are."""
+    real = H100_NODE.at(matmul=0.8, memory=0.9, wire=0.75)
+    assert real.device.peak_of("bfloat16") == 0.8 * 989e12 and real.device.memory_bandwidth == 0.9 * 3.35e12
+    assert (real.inside.bandwidth, real.between.bandwidth) == (0.75 * 450e9, 0.75 * 50e9)
+    assert real.inside.latency == H100_NODE.inside.latency
+    assert replace(real.device, name="H100", peak=H100.peak, memory_bandwidth=H100.memory_bandwidth) == H100
+    assert str(real.device) == "H100 at 80% of its peak, 90% of its memory's bandwidth"
+    assert H100_NODE.at().device is H100
 
 
 @pytest.mark.parametrize("ranks, nodes", [(1, 1), (8, 1), (9, 2), (1024, 128)])

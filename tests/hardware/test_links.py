@@ -64,6 +64,11 @@ def test_senders_share_evenly(senders):
     assert share.latency == PCIE_5.latency
 
 
+def test_roce_is_as_fast_as_infiniband_of_its_speed():
+    roce, infiniband = find_link("RoCE 400"), find_link("InfiniBand NDR")
+    assert (roce.bandwidth, roce.latency) == (infiniband.bandwidth, infiniband.latency) == (50e9, 14e-6)
+
+
 def test_lookup():
     assert find_link("nvlink 4") is NVLINK_4
     assert find_link(NVLINK_4) is NVLINK_4

@@ -6,7 +6,19 @@ from nonsense.calls import Call
 from torch.distributed import ReduceOp
 
 from tinydist import collectives
-from tinydist.collectives import autograd, chain, halving, hierarchical, pairwise, reference, ring, star, tree
+from tinydist.collectives import (
+    autograd,
+    chain,
+    doubling,
+    halving,
+    hierarchical,
+    multi_ring,
+    pairwise,
+    reference,
+    ring,
+    star,
+    tree,
+)
 from tinydist.hardware import Link
 
 LINK = Link("link", 1e-6, 1e9)
@@ -41,14 +53,22 @@ CALLS = {
         f"{library.__name__.split('.')[-1]}.all_reduce": on_ranks(
             library.all_reduce, lambda: dict(tensor=row(), op=SUM, group=None)
         )
-        for library in (star, tree, ring, halving)
+        for library in (star, tree, ring, doubling)
     },
     **{
         f"{library.__name__.split('.')[-1]}.all_reduce_cost": cost(
             library.all_reduce_cost, count=10, ranks=4, itemsize=4
         )
-        for library in (star, tree, ring, halving)
+        for library in (star, tree, ring, doubling)
     },
+    "halving.all_reduce": on_ranks(
+        halving.all_reduce, lambda: dict(tensor=row(), op=SUM, group=None, first="farthest")
+    ),
+    "halving.all_reduce_cost": cost(halving.all_reduce_cost, count=10, ranks=4, itemsize=4, first="farthest"),
+    "multi_ring.all_reduce": on_ranks(
+        multi_ring.all_reduce, lambda: dict(tensor=row(), per_node=3, op=SUM, group=None)
+    ),
+    "multi_ring.all_reduce_cost": cost(multi_ring.all_reduce_cost, count=10, per_node=2, nodes=3, itemsize=4),
     **{
         f"{library.__name__.split('.')[-1]}.{name}_cost": cost(
             getattr(library, f"{name}_cost"), nbytes=10, ranks=4, root=1
@@ -95,7 +115,6 @@ CALLS = {
     ),
     "reference.all_reduce": Call(reference.all_reduce, lambda: dict(tensors=parts(), op=SUM), signed=True),
     "reference.all_to_all": Call(reference.all_to_all, lambda: dict(parts=[parts(), parts(), parts()]), signed=True),
-    "reference.barrier": Call(reference.barrier, lambda: dict(arrivals=[0.5, 1.0])),
 }
 
 
@@ -106,9 +125,13 @@ REASONS = {
         "star.others",
         "halving.halve",
         "halving.double",
-        "halving.power_of_2",
-        "halving.distances",
+        "halving.halve_and_double",
+        "halving.in_order",
         "halving.halves_of",
+        "doubling.exchange_all",
+        "multi_ring.Ring",
+        "multi_ring.orders",
+        "multi_ring.pass_on",
         "tree.reaches",
         "autograd.Conjugates",
         "autograd.copied",

@@ -37,6 +37,7 @@ CALLS = {
             memory=1e9,
             memory_bandwidth=1e9,
             launch_overhead=1e-6,
+            runs_ahead=True,
             best_matmul={"float32": 1e11},
             source="",
         ),
@@ -59,6 +60,25 @@ CALLS = {
     "costs.operator_seconds": Call(
         costs.operator_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
     ),
+    "costs.kernel_seconds": Call(
+        costs.kernel_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
+    ),
+    "Cluster.at": Call(CLUSTER.at, lambda: dict(matmul=0.8, memory=0.9, wire=0.7)),
+    "Device.at": Call(DEVICE.at, lambda: dict(matmul=0.8, memory=0.9)),
+    "nccl.Communicator": Call(
+        hardware.nccl.Communicator,
+        lambda: dict(ranks=8, nodes=2, channels=4, channel_bandwidth=1e9, generation="Hopper", inside="PCIe"),
+    ),
+    "nccl.Communicator.latency": Call(hardware.nccl.A100_NODE.latency, lambda: dict(algorithm="tree", protocol="LL")),
+    "nccl.Communicator.bandwidth": Call(
+        hardware.nccl.A100_NODE.bandwidth, lambda: dict(algorithm="ring", protocol="Simple")
+    ),
+    "nccl.Communicator.seconds": Call(
+        hardware.nccl.A100_NODE.seconds, lambda: dict(nbytes=1000, algorithm="ring", protocol="Simple")
+    ),
+    "nccl.Communicator.choice": Call(hardware.nccl.A100_NODE.choice, lambda: dict(nbytes=1000)),
+    "nccl.a100_pod": Call(hardware.nccl.a100_pod, lambda: dict(nodes=2)),
+    "published.find_run": Call(hardware.published.find_run, lambda: dict(name="LLaMA 65B")),
     "costs.message_seconds": Call(costs.message_seconds, lambda: dict(nbytes=1000, link=LINK)),
     **{
         f"costs.{name}": collective(name)
@@ -70,6 +90,7 @@ CALLS = {
             "tree_reduce",
             "tree_all_reduce",
             "halving_doubling_all_reduce",
+            "recursive_doubling_all_reduce",
             "pairwise_all_to_all",
             "star_gather",
             "star_scatter",
@@ -80,9 +101,22 @@ CALLS = {
     "costs.hierarchical_all_reduce": Call(
         costs.hierarchical_all_reduce, lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK)
     ),
+    "costs.multi_ring_all_reduce": Call(
+        costs.multi_ring_all_reduce, lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK)
+    ),
+    "costs.halving_doubling_over_nodes": Call(
+        costs.halving_doubling_over_nodes,
+        lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK, first="farthest"),
+    ),
 }
 STEPS = "what the formulas are made of"
-REASONS = {
-    f"costs.{name}": STEPS for name in ("seconds", "ring_steps", "tree_steps", "star_steps", "halving_doubling_steps")
+REASONS = {f"costs.{name}": STEPS for name in ("seconds", "partners")}
+REASONS |= {f"costs.{name}_steps": STEPS for name in ("ring", "tree", "star", "halving_doubling", "recursive_doubling")}
+REASONS |= {
+    "nccl.Choice": "what a communicator gives",
+    "nccl.one_way": "a rule",
+    "nccl.by_protocol": "the data's own",
+    "published.TrainingRun": "data",
+    "published.LayerTime": "data",
 }
 REASONS |= {"Resource": "only made by a cluster", "CLUSTERS": "data", "DEVICES": "data", "LINKS": "data"}

@@ -48,19 +48,24 @@ CALLS = {
     "cluster": drawn(visuals.cluster, lambda: dict(run_or_cluster=run())),
     "curves": drawn(
         visuals.curves,
-        lambda: dict(points=[1, 2, 3], values={"a": [1, 2, 3]}, x="n", y="s", limit=("most", 2), log=True),
-    ),
-    "filmstrip": drawn(
-        visuals.filmstrip,
-        lambda: dict(frames=[[["A1", ""], ["", "B2"]], [["AB1", ""], ["", "B2"]]], run=None, titles=["a", "b"]),
+        lambda: dict(points=[1, 2, 3], values={"a": [1, 2, 3]}, x="n", y="s", limit=("most", 2), log=True, zero=False),
     ),
     "matrices": drawn(visuals.matrices, lambda: dict(tables={"a": [[0, 1], [1, 0]]}, rows="query", columns="key")),
     "memories": drawn(visuals.memories, lambda: dict(runs={"a": run()}, rank=0, purposes=list(MEMORY))),
     "memory": drawn(visuals.memory, lambda: dict(run=run(), rank=1, lines={"limit": 300})),
     "schedule": drawn(visuals.schedule, lambda: dict(analysis=analysis())),
     "schedules": drawn(visuals.schedules, lambda: dict(analyses={"a": analysis()})),
+    "steps": drawn(
+        visuals.steps,
+        lambda: dict(run=[[["A1", ""], ["", "B2"]], [["AB1", ""], ["", "B2"]]], titles=["a", "b"], only=[1]),
+    ),
+    "table": drawn(visuals.table, lambda: dict(rows={"a": {"x": 1.0}}, unit="s")),
     "timeline": drawn(visuals.timeline, lambda: dict(run=run(), ranks=[0], start=0.0, end=run().seconds)),
     "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0)),
     "traffic": drawn(visuals.traffic, lambda: dict(run=run())),
 }
-REASONS = {"Explorer": "widgets, which ipywidgets makes of what it is given"}
+REASONS = {
+    "Explorer": "widgets, which ipywidgets makes of what it is given",
+    "stepper": "draws by steps",
+    "use_style": "takes nothing",
+}

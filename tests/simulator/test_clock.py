@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tinydist
-from tinydist.hardware import Cluster, Device, Link, costs, find_cluster
+from tinydist.hardware import Cluster, Device, Link, costs, find_cluster, find_device
 
 ROOT = Path(__file__).resolve().parents[2]
 RATES = ("float64", "float32", "bfloat16", "int64")
@@ -250,6 +250,44 @@ def test_an_operator_takes_what_the_roofline_says():
     ones, product = run.trace.of(0)
     assert (ones.name, product.name) == ("ones", "mm")
     assert length(product) == exactly(costs.operator_seconds(SLOW, 2 * 64**3, 3 * 64 * 64 * FLOAT))
+
+
+def chain_of(kernels):
+    x = torch.empty(50, 50)
+    for _ in range(kernels):
+        x.add_(1)
+
+
+@pytest.mark.parametrize("kernels", [1, 2, 7])
+@pytest.mark.parametrize("overhead", [1e-6, 50e-6], ids=["hidden", "not hidden"])
+def test_a_device_that_runs_ahead_hides_launches_behind_the_operators_before(kernels, overhead):
+    """The longer of both sets the pace: the CPU launching one after another, or the device computing them."""
+    each = costs.kernel_seconds(SLOW, 2500, 2 * 50 * 50 * FLOAT)
+    assert 1e-6 < each < 50e-6
+    ahead = replace(SLOW, launch_overhead=overhead, runs_ahead=True)
+    behind = replace(ahead, runs_ahead=False)
+    run = tinydist.launch(chain_of, 1, kernels, cluster=node(1, ahead))
+    assert run.seconds == exactly(overhead + each + (kernels - 1) * max(overhead, each))
+    assert run.on(node(1, behind)).seconds == exactly(kernels * (overhead + each))
+
+
+def test_launches_are_hidden_while_a_rank_waits_for_a_message():
+    def program():
+        x = torch.empty(50, 50)
+        dist.all_reduce(x)
+        for _ in range(3):
+            x.add_(1)
+
+    device = replace(SLOW, launch_overhead=1e-6, runs_ahead=True)
+    each = costs.kernel_seconds(SLOW, 2500, 2 * 50 * 50 * FLOAT)
+    sent = costs.ring_all_reduce(50 * 50 * FLOAT, 4, WIRE)
+    assert sent > 3 * device.launch_overhead
+    assert tinydist.launch(program, 4, cluster=node(4, device)).seconds == exactly(sent + 3 * each)
+
+
+@pytest.mark.parametrize("name", ["V100", "A100 80GB", "H100", "B200"])
+def test_gpus_run_ahead_and_a_cpu_does_not(name):
+    assert find_device(name).runs_ahead and not find_device("laptop CPU").runs_ahead
 
 
 def test_attention_counts_as_on_an_accelerator():

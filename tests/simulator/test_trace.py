@@ -174,6 +174,6 @@ def test_events_are_in_order_and_waits_end_with_what_they_wait_for(steps):
 
 def test_events_of_a_rank_and_of_a_stream():
     trace = tinydist.launch(exchange, 2).trace
-    assert [event.name for event in trace.of(1)] == ["ones", "message", "wait", "ones", "all_reduce", "mul_"]
+    assert [event.name for event in trace.of(1)] == ["ones", "message", "wait", "ones", "all_reduce", "mul_", "wait"]
     assert [event.name for event in trace.of(1, "ranks 0-1")] == ["all_reduce"]
     assert {event.rank for event in trace.of(0)} == {0}

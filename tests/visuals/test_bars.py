@@ -24,7 +24,8 @@ def test_parts_are_laid_end_to_end(capsys):
     assert [(bar.get_x(), bar.get_width()) for bar in axes.patches] == [(0, 2), (2, 1), (0, 4)]
     first, second, third = (bar.get_facecolor() for bar in axes.patches)
     assert first != second == third
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["read", "write"]
+    assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == ["read", "write"]
+    assert [text.get_text() for text in axes.texts] == ["3", "4", "2", "1", "4"]  # in all; of each part
     assert capsys.readouterr().out == "one: read 2 + write 1; two: write 4 [GB]\n"
 
 

@@ -1,14 +1,21 @@
 """A line passes its points."""
 
+from itertools import pairwise
+from math import inf, nan
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from visuals.drawn import texts
 
 from tinydist import visuals
+from tinydist.visuals.curves import APART, spread
 
 
 def test_a_line_for_each_name(capsys):
     [axes] = visuals.curves([1, 2, 4], {"linear": [1, 2, 4], "square": [1, 4, 16]}, "tokens", "FLOPs").axes
     assert [list(line.get_ydata()) for line in axes.lines] == [[1, 2, 4], [1, 4, 16]]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["linear", "square"]
+    assert [text.get_text() for text in axes.texts] == ["linear", "square"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("tokens", "FLOPs")
     assert list(axes.get_xticks()) == [1, 2, 4]
     assert capsys.readouterr().out == "linear: 1 to 4; square: 1 to 16 [FLOPs]\n"
@@ -27,10 +34,42 @@ def test_bytes_to_gigabytes_are_powers_of_ten():
 
 
 def test_numbers_that_are_none(capsys):
-    nan, inf = float("nan"), float("inf")
     [axes] = visuals.curves([1, 2], {"lost": [3, nan], "too large": [3, inf]}, "step", "loss").axes
     assert axes.lines[0].get_ydata()[0] == 3
     assert capsys.readouterr().out == "lost: 3 to nan; too large: 3 to inf [loss]\n"
+
+
+def test_a_name_stands_beside_its_line_and_not_on_another():
+    figure = visuals.curves([1, 2], {"a": [0, 5], "b": [0, 5.1], "c": [9, 0]}, "x", "y")
+    found = {text.get_text(): box for text, box in texts(figure) if text.get_text() in "abc"}
+    [axes] = figure.axes
+    height = {name: axes.transData.transform((2, last))[1] for name, last in (("a", 5), ("b", 5.1), ("c", 0))}
+    assert found["c"].y0 < height["c"] < found["c"].y1
+    assert found["a"].y1 <= found["b"].y0 and all(abs(found[each].y0 - height[each]) < 20 for each in "ab")
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=7))
+def test_names_keep_their_order_and_their_distance(heights):
+    found = spread(heights, 0, 100)
+    order = sorted(range(len(heights)), key=lambda each: heights[each])
+    assert all(found[b] - found[a] >= APART - 1e-9 for a, b in pairwise(order))
+    assert min(found) >= -1e-9 and max(found) <= 100 + 1e-9
+
+
+def test_a_line_that_ends_says_where():
+    [axes] = visuals.curves(range(3), {"lost": [3, nan, nan], "kept": [3, 2, 1]}, "step", "loss").axes
+    assert [text.get_text() for text in axes.texts] == ["lost: nan from 1 on", "kept"]
+
+
+def test_points_are_in_their_order_from_left_to_right():
+    [axes] = visuals.curves([4, 2, 1], {"a": [1, 2, 3]}, "heads", "loss").axes
+    left, right = axes.get_xlim()
+    assert left > right and [text.get_text() for text in axes.texts] == ["a"]
+
+
+def test_y_may_begin_at_zero():
+    [axes] = visuals.curves([1, 2], {"a": [8, 9]}, "x", "y", zero=True).axes
+    assert axes.get_ylim()[0] == 0
 
 
 def test_not_more_markers_than_can_be_told_apart():

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 
 import ipywidgets
@@ -13,9 +14,11 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
+from PIL import Image
 from visuals.some_runs import run_of
 
 from tinydist import visuals
+from tinydist.visuals.page import size_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +30,7 @@ def nothing_is_left_open():
 
 
 def timeline_until(end):
-    return visuals.timeline(run_of("star"), end=end * 1e-6)
+    return visuals.timeline(run_of("star"), until=end * 1e-6)
 
 
 def test_a_control_changes_the_image_and_the_line():
@@ -42,17 +45,28 @@ def test_a_control_changes_the_image_and_the_line():
 
 def test_the_mimebundle_has_the_picture_and_the_line():
     explorer = visuals.Explorer(timeline_until, end=ipywidgets.IntSlider(40, 20, 140, description="until (us)"))
-    bundle = explorer._repr_mimebundle_()
+    bundle, metadata = explorer._repr_mimebundle_()
     assert base64.b64decode(bundle["image/png"]) == explorer.image.value
     assert bundle["image/png"].startswith("iVBOR")
     assert bundle["text/plain"].startswith("Explorer(end=40)\n4 ranks, 40.0 us: compute ")
+    figure = timeline_until(40)
+    plt.close(figure)
+    assert metadata["image/png"] == size_of(figure)
     assert explorer.controls["end"].description == "until (us)"
 
 
 def test_the_image_is_as_large_as_the_saved_one():
     """A box stretches what is in it to its own width, unless that stands at the start."""
     layout = visuals.Explorer(timeline_until, end=(20, 140)).image.layout
-    assert layout.align_self == "flex-start" and layout.max_width == "100%"
+    assert layout.align_self == "flex-start" and layout.max_width == "100%" and layout.width == "720px"
+
+
+def test_a_figure_of_the_reader_is_drawn_in_the_style():
+    def line(slope):
+        plt.plot([0, slope])
+
+    image = Image.open(BytesIO(visuals.Explorer(line, slope=(1, 3)).image.value))
+    assert image.size == (1440, 500)
 
 
 def test_a_figure_may_be_left_to_pyplot():
@@ -69,7 +83,8 @@ def test_text_alone_shows_no_image():
     explorer = visuals.Explorer(lambda word: print(word, "<b>"), word=["ring", "star"])
     assert explorer.line.value == "<pre>ring &lt;b&gt;</pre>"
     assert explorer.image.layout.display == "none"
-    assert set(explorer._repr_mimebundle_()) == {"text/plain", "application/vnd.jupyter.widget-view+json"}
+    bundle, metadata = explorer._repr_mimebundle_()
+    assert not metadata and set(bundle) == {"text/plain", "application/vnd.jupyter.widget-view+json"}
 
 
 def test_an_error_after_a_move_is_told_under_the_picture():
@@ -86,7 +101,7 @@ def test_an_error_takes_the_picture_of_other_values_away():
     explorer.controls["end"].value = 0
     assert explorer.image.value == b"" and explorer.image.layout.display == "none"
     assert repr(explorer) == "Explorer(end=0)\nZeroDivisionError: division by zero"
-    assert "image/png" not in explorer._repr_mimebundle_()
+    assert "image/png" not in explorer._repr_mimebundle_()[0]
     explorer.controls["end"].value = 1
     assert explorer.image.value == before and explorer.image.layout.display is None
 

@@ -1,29 +1,50 @@
-"""The highest point of each line is the ledger's peak."""
+"""The highest point of each run is the ledger's peak, in one scale, above the names of what was computed."""
 
 import pytest
+import torch
+from visuals.drawn import assert_can_be_read, written
+from visuals.named_runs import named_run
 from visuals.some_runs import run_of
 
 import tinydist
 from tinydist import visuals
 from tinydist.visuals.words import bytes_text
 
-RUNS = {"alone": run_of("alone"), "two ranks": run_of("training")}
+RUNS = {"alone": (run_of("alone"), 0.0), "two ranks": (run_of("training"), 0.0)}
 
 
-def test_each_line_rises_to_its_peak(capsys):
-    lines = visuals.memories(RUNS).axes[0].lines
-    for (name, run), line in zip(RUNS.items(), lines, strict=True):
-        assert line.get_label() == name and max(line.get_ydata()) == run.memory[0].peak
-        assert line.get_xdata()[-1] == run.seconds
-    peaks = ", ".join(f"{name} {bytes_text(run.memory[0].peak)}" for name, run in RUNS.items())
-    assert capsys.readouterr().out == f"rank 0 at most: {peaks}\n"
+def tops(figure):
+    """The highest point of each run."""
+    areas = [axes for axes in figure.axes if axes.get_ylabel()]
+    return [max(path.vertices[:, 1].max() for part in axes.collections for path in part.get_paths()) for axes in areas]
 
 
-def test_of_one_purpose():
-    line = visuals.memories(RUNS, purposes=["gradients"]).axes[0].lines[1]
-    assert max(line.get_ydata()) == max(state["gradients"] for _, state in RUNS["two ranks"].memory[0].over_time())
+def test_each_rises_to_its_peak(capsys):
+    figure = visuals.memories(RUNS)
+    peaks = [run.memory[0].peak for run, _ in RUNS.values()]
+    assert tops(figure) == peaks
+    assert len({axes.get_ylim() for axes in figure.axes if axes.get_ylabel()}) == 1
+    lines = capsys.readouterr().out.splitlines()
+    for name, peak, line in zip(RUNS, peaks, lines, strict=True):
+        assert line.startswith(f"rank 0, {name}: {bytes_text(peak)} at the peak")
+    assert_can_be_read(figure)
+
+
+def test_of_one_purpose_under_the_names_of_the_passes():
+    runs = {name: (named_run(name), "B4") for name in ("ddp", "zero 2")}
+    figure = visuals.memories(runs, purposes=["gradients"])
+    expected = [
+        max(state["gradients"] for seconds, state in run.memory[0].over_time() if seconds >= run.trace.seconds / 9)
+        for run, _ in runs.values()
+    ]
+    assert tops(figure) == expected
+    assert {"ddp", "zero 2", "gradients", "B4", "Adam", "virtual time since B4 (ms)"} <= set(written(figure))
+    assert_can_be_read(figure)
 
 
 def test_ranks_that_held_nothing():
+    def idle():
+        torch.ones(3)
+
     with pytest.raises(ValueError, match="in none of the runs did rank 0 hold anything"):
-        visuals.memories({"idle": tinydist.launch(lambda: None, 1)})
+        visuals.memories({"idle": tinydist.launch(idle, 1)}, purposes=["gradients"])

@@ -1,46 +1,106 @@
-"""The stack is the ledger's, and its peak is marked."""
+"""The stack is the ledger's; its peak is marked, explained, and told beside what is held at rest."""
 
 import pytest
+import torch
+from visuals.drawn import assert_can_be_read, texts, written
+from visuals.named_runs import PROGRAMS as NAMED
+from visuals.named_runs import named_run
 from visuals.some_runs import run_of
 
 import tinydist
 from tinydist import visuals
-from tinydist.visuals.words import bytes_text
+from tinydist.visuals.levels import apart
+from tinydist.visuals.palette import MEMORY
+from tinydist.visuals.scene import Scene
+from tinydist.visuals.states import States, total
+from tinydist.visuals.words import BYTES, bytes_text, digits, unit_for
+
+
+def area(figure):
+    return next(axes for axes in figure.axes if "holds" in axes.get_ylabel())
+
+
+def states(run, rank=0, since=None):
+    return States(Scene("test", run.trace, [rank], since), rank)
 
 
 @pytest.mark.parametrize("name", ["star", "ring", "overlap", "training"])
 def test_the_top_of_the_stack_is_the_peak(name):
     run = run_of(name)
-    axes = visuals.memory(run).axes[0]
+    axes = area(visuals.memory(run))
     top = max(path.vertices[:, 1].max() for stack in axes.collections for path in stack.get_paths())
-    line, mark = axes.lines
-    assert top == line.get_ydata()[0] == mark.get_ydata()[0] == run.memory[0].peak
+    assert top == axes.lines[0].get_ydata()[0] == run.memory[0].peak
 
 
-def test_the_make_up_of_the_peak_is_told(capsys):
-    run = run_of("training")
-    figure = visuals.memory(run, rank=1)
-    held, line = run.memory[1], capsys.readouterr().out
-    legend = figure.axes[0].get_legend()
-    assert line.startswith(f"rank 1 holds at most {bytes_text(held.peak)}, at ")
-    assert legend.get_title().get_text() == f"▼ at the peak: {bytes_text(held.peak)}"
-    parts = {f"{purpose} {bytes_text(nbytes)}" for purpose, nbytes in held.at_peak.items()}
-    assert {text.get_text() for text in legend.get_texts()} == parts
-    assert all(part in line for part in parts)
+@pytest.mark.parametrize("name", NAMED)
+def test_it_can_be_read(name):
+    assert_can_be_read(visuals.memory(named_run(name)))
+    assert_can_be_read(visuals.timeline_over_memory(named_run(name), lines={"a limit": 3e6}))
 
 
-def test_the_end_of_the_run_is_drawn():
-    run = run_of("training")
-    *_, (_, last) = run.memory[0].over_time()
-    *_, top = visuals.memory(run).axes[0].collections
-    vertices = top.get_paths()[0].vertices
-    assert sum(last.values()) in vertices[vertices[:, 0] == vertices[:, 0].max(), 1]
+def test_the_table_explains_the_peak(capsys):
+    run = named_run("fsdp")
+    figure, held = visuals.memory(run), states(run)
+    size, unit = unit_for(total(held.peak), BYTES)
+    row = {round(box.y0): [] for text, box in texts(figure) if text.get_text() == f"peak ({unit})"}
+    (height,) = row
+    numbers = [text.get_text() for text, box in texts(figure) if round(box.y0) == height and box.x0 > 80]
+    shown = [purpose for purpose in MEMORY if any(state[purpose] for _, _, state in held.states)]
+    expected = [digits(held.peak[purpose] / size) if held.peak[purpose] else "–" for purpose in shown]
+    assert numbers == [*expected, digits(total(held.peak) / size)]
+    assert {*shown, "in all"} <= set(written(figure))
+    line = capsys.readouterr().out
+    assert all(f"{part} {bytes_text(nbytes)}" in line for part, nbytes in held.peak.items() if nbytes)
+
+
+def test_at_rest_is_what_training_keeps():
+    held = states(named_run("fsdp"), since=("F1", 1))
+    shard = 2 * 1000 * 1000  # bytes: a quarter of four layers, two bytes each
+    kept = {"parameters": shard, "gradients": shard, "optimizer states": 2 * shard}
+    assert {purpose: held.rest[purpose] for purpose in kept} == pytest.approx(kept, rel=1e-3)
+    assert total(held.rest) < total(held.peak)
+
+
+def test_of_another_program_at_rest_is_the_least():
+    held = states(named_run("torch pipeline"))
+    assert total(held.rest) == min(total(state) for seconds, _, state in held.states if seconds < held.scene.until)
+
+
+def test_the_peak_is_named_by_what_is_computed():
+    run = named_run("fsdp")
+    figure = visuals.timeline_over_memory(run, ranks=[0], since=("F1", 1))
+    assert figure.alt.endswith("at the peak, in B2.") or ", in B" in figure.alt
+    assert f"peak {bytes_text(total(states(run, since=('F1', 1)).peak))}" in written(figure)
+
+
+def test_a_timeline_has_the_axis_of_the_memory_below():
+    figure = visuals.timeline_over_memory(named_run("ddp"))
+    rows, bytes_ = figure.axes[:2]
+    assert rows.get_xlim() == bytes_.get_xlim()
+    assert rows.get_position().bounds[::2] == bytes_.get_position().bounds[::2]
+
+
+def test_a_peak_before_training_is_drawn():
+    def program():
+        large = torch.empty(10_000_000)
+        del large
+        torch.nn.Linear(8, 8)(torch.ones(8, 8))
+
+    run = tinydist.launch(program, 1, fake=True)
+    top = area(visuals.memory(run)).lines[0].get_ydata()[0]
+    assert top == run.memory[0].peak == 40_000_000
 
 
 def test_lines_are_as_high_as_they_say():
-    axes = visuals.memory(run_of("star"), lines={"one tensor": 400, "two": 800}).axes[0]
-    assert [line.get_ydata()[0] for line in axes.lines[2:]] == [400, 800]
-    assert [text.get_text() for text in axes.texts] == ["one tensor", "two"]
+    figure = visuals.memory(run_of("star"), lines={"one tensor": 4e6, "two": 8e6})
+    heights = {line.get_ydata()[0] for line in area(figure).lines}
+    assert {4e6, 8e6} <= heights
+    assert {"one tensor 4.00 MB", "two 8.00 MB"} <= set(written(figure))
+    assert_can_be_read(figure)
+
+
+def test_names_of_lines_stand_apart():
+    assert apart([1.0, 1.05, 3.0]) == pytest.approx([1.0, 1.15, 3.0])
 
 
 def test_a_rank_that_is_not_there():

@@ -1,49 +1,82 @@
-"""Every picture: the same bytes for the same run, whatever the notebook's style; one line of text."""
+"""A color has one meaning, can be told from its neighbors, in grey too, and what is written on it can be read."""
 
-from io import BytesIO
+from itertools import combinations
 
-import matplotlib.pyplot as plt
 import pytest
-from PIL import Image
-from visuals.some_runs import PROGRAMS, launched, run_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex, to_rgb
 
-from tinydist import visuals
 from tinydist.simulator.memory import PURPOSES
-from tinydist.visuals.page import png
-from tinydist.visuals.palette import MEMORY
+from tinydist.visuals import palette
+from tinydist.visuals.palette import (
+    INK,
+    MEMORY,
+    PAPER,
+    RANKS,
+    SOFT,
+    contrast,
+    darkened,
+    ink_on,
+    lightness,
+    luminance,
+    tint,
+)
 
-PICTURES = [visuals.timeline, visuals.memory, visuals.traffic, visuals.cluster]
-
-
-@pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_picture_is_six_inches_on_white_and_said_in_a_line(draw, name, capsys):
-    image = Image.open(BytesIO(png(draw(run_of(name)))))
-    assert image.width == 600 and 100 <= image.height <= 450
-    assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
-    assert capsys.readouterr().out.count("\n") == 1
-
-
-@pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
-def test_the_same_bytes_for_the_same_run(draw):
-    expected = png(draw(run_of("star")))
-    figure = draw(launched("star"))
-    assert png(figure) == png(figure) == expected
-    with plt.style.context("dark_background"), plt.rc_context({"font.size": 20}):
-        assert png(draw(run_of("star"))) == expected
+LEGIBLE = 4.5  # Web Content Accessibility Guidelines, 1.4.3
+LOOKS = [look for look in vars(palette).values() if isinstance(look, dict) and "facecolor" in look]
+FILLS = {look["facecolor"] for look in [*LOOKS, *MEMORY.values()]} | {*RANKS, palette.DARK, palette.RED}
 
 
-@pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
-@pytest.mark.parametrize("name", ["star", "two nodes", "training"])
-def test_no_text_is_cut_off(draw, name):
-    figure = draw(run_of(name))
-    for axes in figure.axes:
-        box = axes.get_tightbbox()
-        assert box.x0 >= -1 and box.y0 >= -1
-        assert box.x1 <= figure.bbox.width + 1 and box.y1 <= figure.bbox.height + 1
+@pytest.mark.parametrize("color", sorted(FILLS))
+def test_a_text_can_be_read_on_every_color(color):
+    for paler in (0, 0.45, 0.75) if color in RANKS else (0, 0.3):
+        assert contrast(ink_on(tint(color, paler)), tint(color, paler)) >= LEGIBLE
 
 
-def test_each_purpose_looks_different():
+def test_texts_can_be_read_on_paper():
+    assert contrast(INK, PAPER) > 10 and contrast(SOFT, PAPER) >= LEGIBLE
+
+
+def test_passes_differ_in_grey():
+    looks = (palette.BACKWARD, palette.FORWARD, palette.WEIGHTS)
+    dark, light, pale = (lightness(look["facecolor"]) for look in looks)
+    assert dark + 0.2 < light and light + 0.2 < pale
+
+
+def test_each_purpose_and_each_rank_has_a_color():
     assert tuple(MEMORY) == PURPOSES
     assert len({look["facecolor"] for look in MEMORY.values()}) == len(PURPOSES)
-    assert len({look.get("hatch") for look in MEMORY.values()}) == len(PURPOSES)
+    assert len(set(RANKS)) == len(RANKS) == 8
+
+
+def test_ranks_differ_for_who_sees_no_green():
+    """As Viénot, Brettel and Mollon simulate it (1999): the cones for green are missing."""
+    seen = [without_green(to_rgb(color)) for color in RANKS]
+    assert min(sum((a - b) ** 2 for a, b in zip(*pair)) ** 0.5 for pair in combinations(seen, 2)) > 0.1
+
+
+def without_green(color):
+    red, green, blue = (part**2.2 for part in color)
+    yellow = 0.29275 * red + 0.70725 * green
+    return yellow ** (1 / 2.2), max(0.0, -0.02234 * red + 0.02234 * green + blue) ** (1 / 2.2)
+
+
+@given(*[st.tuples(*[st.floats(0, 1)] * 3)] * 2)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+def test_contrasts_are_the_same_on_a_dark_slide(one, other):
+    """Of what is not lighter than white can be, or darker than black: of colors from INK to PAPER."""
+    one, other = ([max(part, 0.1) for part in color] for color in (one, other))
+    assert contrast(darkened(one), darkened(other)) == pytest.approx(contrast(one, other), rel=1e-3)
+
+
+@given(st.tuples(*[st.floats(0.1, 1)] * 3))
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+def test_hues_are_the_same_on_a_dark_slide(color):
+    assert sorted(range(3), key=color.__getitem__) == sorted(
+        range(3), key=darkened(color).round(9).tolist().__getitem__
+    )
+
+
+def test_paper_becomes_ink():
+    assert to_hex(darkened(to_rgb(PAPER))) == INK and luminance(darkened(to_rgb(INK))) > 0.99

@@ -1,22 +1,31 @@
 """The bars are the passes, a summary keeps their time, and the line has the numbers of the analysis."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb, to_rgba
 
 from tinydist import visuals
 from tinydist.pipeline_parallel import Costs, analyze, make_schedule, with_messages
-from tinydist.visuals.schedule import KINDS, colors, covered
+from tinydist.visuals.palette import lightness
+from tinydist.visuals.schedule import BUBBLE, KINDS, color_of, colors, covered
 
 
-def bars(figure):
-    """(row, from, to, color) of each bar."""
-    found = []
-    for bar in figure.axes[0].patches:
-        left, low = bar.get_xy()
-        row = round(low + bar.get_height() / 2)
-        found.append((row, left, left + bar.get_width(), bar.get_facecolor()))
-    return found
+def boxes(axes):
+    """(left, bottom, right, top, color) of what is drawn."""
+    for collection in axes.collections:
+        colors = collection.get_facecolor()
+        for number, path in enumerate(collection.get_paths()):
+            low, high = path.vertices.min(axis=0), path.vertices.max(axis=0)
+            yield *low, *high, tuple(colors[number % len(colors)])
+
+
+def bars(axes, bubble=False):
+    """(row, from, to, color) of each pass, or of each part of the bubble."""
+    outlined = to_rgba(BUBBLE["facecolor"])
+    found = [box for box in boxes(axes) if (box[-1] == outlined) == bubble]
+    return sorted((round((low + high) / 2), left, right, color) for left, low, right, high, color in found)
 
 
 def expected(analysis):
@@ -25,41 +34,73 @@ def expected(analysis):
         for each, start, end in zip(program, analysis.start[rank], analysis.end[rank]):
             for part in each.parts:
                 if part.kind in KINDS:
-                    paler = 0.6 * stages.index(part.stage) / len(stages)
-                    color = np.array(to_rgba(KINDS[part.kind][1]["facecolor"]))
-                    yield rank, start, end, tuple(paler + (1 - paler) * color)
+                    late = stages.index(part.stage) / max(1, len(stages) - 1)
+                    yield rank, start, end, to_rgba(color_of(part.kind, late))
 
 
 @pytest.mark.parametrize("name", ["GPipe", "1F1B", "interleaved 1F1B", "ZB-V", "DualPipeV"])
 def test_each_bar_is_a_pass(name):
     analysis = analyze(with_messages(make_schedule(name, 4, 8)), Costs(2, 1.5, 1, message=0.5))
-    drawn, passes = sorted(bars(visuals.schedule(analysis))), sorted(expected(analysis))
+    drawn, passes = bars(visuals.schedule(analysis).axes[-1]), sorted(expected(analysis))
     assert len(drawn) == len(passes)
     np.testing.assert_allclose([bar[:3] for bar in drawn], [each[:3] for each in passes])
     np.testing.assert_allclose([bar[3] for bar in drawn], [each[3] for each in passes])
 
 
+@pytest.mark.parametrize("name", ["1F1B", "ZB-V", "DualPipeV"])
+def test_what_is_outlined_is_the_bubble(name):
+    analysis = analyze(make_schedule(name, 4, 8))
+    [axes] = visuals.schedule(analysis).axes[-1:]
+    found = [0.0] * 4
+    for rank, start, end, _ in bars(axes, bubble=True):
+        found[rank] += end - start
+    np.testing.assert_allclose(found, analysis.idle)
+    assert axes.get_title(loc="left").endswith(f"{100 * analysis.bubble:.0f} % bubble")
+
+
+def numbers(axes):
+    return sorted(text.get_text() for text in axes.texts)
+
+
 def test_numbers_of_microbatches():
-    figure = visuals.schedule(analyze(make_schedule("1F1B", 2, 3)))
-    texts = sorted(text.get_text() for text in figure.axes[0].texts)
-    assert texts == sorted(str(number) for number in [0, 1, 2] * 4)
+    [axes] = visuals.schedule(analyze(make_schedule("1F1B", 2, 3))).axes
+    assert numbers(axes) == sorted(str(number) for number in [0, 1, 2] * 4)
 
 
-def test_no_number_without_room_for_its_digits():
-    """33 s: a forward has room for 0 to 9, and a backward for two digits."""
-    texts = [text.get_text() for text in visuals.schedule(analyze(make_schedule("GPipe", 1, 14))).axes[0].texts]
-    assert sorted(texts, key=int) == [str(number) for number in [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]] + [
-        *["7", "7", "8", "8", "9", "9", "10", "11", "12", "13"]
-    ]
+@pytest.mark.parametrize("microbatches, written", [(12, 2 * 12), (64, 0)])
+def test_every_number_or_none(microbatches, written):
+    [axes] = visuals.schedule(analyze(make_schedule("GPipe", 1, microbatches))).axes
+    assert len(numbers(axes)) == written
 
 
-def test_hatches_leave_room_for_the_number():
-    axes = visuals.schedule(analyze(make_schedule("ZB-H1", 1, 2))).axes[0]
-    backs = [each.get_paths() for each in axes.collections]  # of I, of W
-    spans = [sorted((path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in paths) for paths in backs]
-    middles = [text.get_position()[0] for text in axes.texts]
-    assert [len(each) for each in spans] == [4, 4]
-    assert not any(start < middle < end for each in spans for start, end in each for middle in middles)
+def test_numbers_stand_on_plain_colors():
+    [axes] = visuals.schedule(analyze(make_schedule("ZB-H1", 4, 8))).axes
+    assert not any(collection.get_hatch() for collection in axes.collections)
+    assert len(numbers(axes)) == 3 * 4 * 8
+
+
+@pytest.mark.parametrize(
+    "name, way",
+    [
+        ("interleaved 1F1B", [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]),
+        ("ZB-V", [(0, 0), (0, 1), (0, 2), (1, 2), (1, 1), (1, 0)]),
+    ],
+)
+def test_the_placement_is_drawn_first_a_loop_or_a_v(name, way):
+    placement, _ = visuals.schedule(analyze(make_schedule(name, 3, 6))).axes
+    assert [tuple(point) for point in placement.lines[0].get_xydata()] == way
+    at = {text.get_text(): text.get_position() for text in placement.texts}
+    assert [at[str(stage)] for stage in range(6)] == [pytest.approx(place) for place in way]
+
+
+def test_one_stage_a_rank_needs_no_drawing_of_its_place():
+    assert len(visuals.schedule(analyze(make_schedule("1F1B", 4, 8))).axes) == 1
+
+
+def test_kinds_differ_in_grey_for_all_stages_of_a_rank():
+    greys = [{lightness(color_of(kind, late)) for late in (0, 1)} for kind in "BFW"]
+    for darker, lighter in pairwise(greys):
+        assert max(darker) + 0.05 < min(lighter)
 
 
 def test_the_line(capsys):
@@ -72,11 +113,11 @@ def test_the_line(capsys):
 def test_several_in_one_scale_of_time(capsys):
     found = {name: analyze(make_schedule(name, 3, 4)) for name in ("GPipe", "ZB-H1")}
     figure = visuals.schedules({"mine": found["GPipe"], "other": found["ZB-H1"]})
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["mine", "other"]
+    assert [axes.get_title(loc="left").split(":")[0] for axes in figure.axes] == ["mine", "other"]
     assert {axes.get_xlim() for axes in figure.axes} == {(0.0, found["GPipe"].makespan)}
-    assert [len(axes.patches) for axes in figure.axes] == [3 * 4 * 2, 3 * 4 * 3]
-    names = [text.get_text() for axes in figure.axes if axes.get_legend() for text in axes.get_legend().get_texts()]
-    assert names == ["forward", "backward", "backward, input", "backward, weights"]
+    assert [len(bars(axes)) for axes in figure.axes] == [3 * 4 * 2, 3 * 4 * 3]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["forward", "backward or backward for inputs", "backward for weights", "bubble"]
     assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == ["mine", "other"]
 
 
@@ -88,23 +129,23 @@ def test_several_that_are_too_large():
 def test_many_passes_are_summarized():
     analysis = analyze(make_schedule("1F1B", 32, 256))
     figure = visuals.schedule(analysis)
-    assert len(figure.axes) == 2 and not figure.axes[0].patches
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["the beginning", "the end"]
     (begin, _), (_, end) = (axes.get_xlim() for axes in figure.axes)
     assert begin == 0 and end == analysis.makespan
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()][:3] == ["rank 0", "rank 2", "rank 4"]
 
 
 def test_a_summary_keeps_the_time():
-    """Of each rank: what is missing to white is what its passes took."""
+    """Of each rank: what differs from the bubble is what its passes took."""
     analysis = analyze(make_schedule("ZB-H1", 4, 8))
     edges = np.linspace(0, analysis.makespan, 8)
-    image = colors(analysis, edges)
+    image, bubble = colors(analysis, edges), np.array(to_rgb(BUBBLE["facecolor"]))
     for rank, program in enumerate(analysis.schedule.programs):
         spent = sum(
-            (end - start) * (1 - np.array(to_rgb(KINDS[each.kind][1]["facecolor"])))
+            (end - start) * (bubble - np.array(to_rgb(KINDS[each.kind][1]["facecolor"])))
             for each, start, end in zip(program, analysis.start[rank], analysis.end[rank])
         )
-        np.testing.assert_allclose((1 - image[rank]).sum(axis=0) * (edges[1] - edges[0]), spent)
+        np.testing.assert_allclose((bubble - image[rank]).sum(axis=0) * (edges[1] - edges[0]), spent)
 
 
 def test_covered():

@@ -15,9 +15,9 @@ def silence():
 
 
 def shown(thing):
-    bundle = thing._repr_mimebundle_()
-    assert set(bundle) == {"image/png"}
-    return base64.b64decode(bundle["image/png"])
+    data, metadata = thing._repr_mimebundle_()
+    assert set(data) == set(metadata) == {"image/png"} and metadata["image/png"]["width"] > 300
+    return base64.b64decode(data["image/png"])
 
 
 def test_a_run_shows_its_timeline():

@@ -1,53 +1,92 @@
-"""The bars are the events, and the line's numbers are the trace's."""
+"""The bars are the blocks, names stand where there is room, and the line's numbers are the trace's."""
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
+from visuals.drawn import assert_can_be_read, texts, written
+from visuals.named_runs import PROGRAMS as NAMED
+from visuals.named_runs import named_run
 from visuals.some_runs import launched, run_of
 
 from tinydist import visuals
 from tinydist.visuals import palette
-from tinydist.visuals.timeline import covered, draw_bars, lanes, merged
+from tinydist.visuals.scene import Scene
 
 
-def bars(figure, look):
-    """(row, from, to) of what is drawn in the color of ``look``."""
+def bars(figure, look, axes=0):
+    """(from, to) of what is drawn in the color of ``look``, row after row."""
     found = []
-    for collection in figure.axes[0].collections:
+    for collection in figure.axes[axes].collections:
         if len(collection.get_paths()) and tuple(collection.get_facecolor()[0]) == to_rgba(look["facecolor"]):
             for path in collection.get_paths():
-                (left, low), (right, high) = path.vertices.min(axis=0), path.vertices.max(axis=0)
-                found.append((round((low + high) / 2), left, right))
-    return sorted(found)
+                (left, top), (right, _) = path.vertices.min(axis=0), path.vertices.max(axis=0)
+                found.append((round(top, 2), left, right))
+    return [(left, right) for _, left, right in sorted(found)]
 
 
-def spans(trace, chosen):
-    return sorted((event.rank, event.start, event.end) for event in trace.events if chosen(event))
+def blocks(run, kind, **options):
+    rows = Scene("test", run.trace, **options).rows
+    return [(block.start, block.end) for row in rows for block in getattr(row, kind)]
 
 
-@pytest.mark.parametrize("name", ["star", "ring", "overlap", "two nodes"])
-def test_each_bar_is_an_event(name):
+@pytest.mark.parametrize("name", ["star", "ring", "overlap", "two nodes", "training"])
+def test_each_bar_is_a_block(name):
     run = run_of(name)
     figure = visuals.timeline(run)
-    transfers = spans(run.trace, lambda event: event.stream != "compute")
-    waits = spans(run.trace, lambda event: event.name == "wait")
-    np.testing.assert_allclose(bars(figure, palette.COMMUNICATION), transfers)
-    np.testing.assert_allclose(bars(figure, palette.WAITING), waits)
+    looks = {"communication": palette.COMMUNICATION, "waiting": palette.WAITING, "compute": palette.COMPUTE}
+    for kind, look in looks.items():
+        if name != "training":  # whose compute has several looks
+            np.testing.assert_allclose(sorted(bars(figure, look)), sorted(blocks(run, kind)), atol=1e-12)
+    assert_can_be_read(figure)
 
 
-@pytest.mark.parametrize("name", ["star", "ring", "overlap", "training"])
-def test_compute_is_drawn_whole(name):
-    run = run_of(name)
-    drawn = sum(right - left for _, left, right in bars(visuals.timeline(run), palette.COMPUTE))
-    events = [event for event in run.trace.events if event.stream == "compute" and event.name != "wait"]
-    assert drawn == pytest.approx(sum(event.end - event.start for event in events))
+@pytest.mark.parametrize("name", NAMED)
+def test_no_text_overlaps_another_and_none_is_small(name):
+    assert_can_be_read(visuals.timeline(named_run(name)))
+    assert_can_be_read(visuals.timeline(named_run(name), ranks=[1], since="backward"))
+
+
+@pytest.mark.parametrize("name", ["ddp", "torch ddp", "fsdp", "zero 2", "zero 3"])
+def test_names_are_written_where_there_is_room(name):
+    shown = written(visuals.timeline(named_run(name), ranks=[0], since="B4", until="B1"))
+    assert {"B4", "B3", "B2", "B1"} <= set(shown)
+
+
+def test_a_name_stands_in_its_bar():
+    run = named_run("zero 2")
+    figure = visuals.timeline(run, ranks=[0], since="B4", until="B1")
+    (text,) = [text for text, _ in texts(figure) if text.get_text() == "B2"]
+    (block,) = Scene("test", run.trace, [0]).rows[0].named("B2")[:1]
+    start = Scene("test", run.trace, [0], since="B4").since
+    assert text.get_position()[0] == pytest.approx((block.start + block.end) / 2 - start)
+
+
+def test_a_mark_is_a_bracket_over_what_it_names():
+    run = named_run("fsdp")
+    figure = visuals.timeline(run, ranks=[0], since=("F1", 1), mark=[("Adam", "the step"), ("waiting", "lost")])
+    scene = Scene("test", run.trace, [0], since=("F1", 1))
+    step, longest = scene.rows[0].named("Adam")[0], max(scene.rows[0].waiting, key=lambda block: block.length)
+    spans = [line.get_xdata()[[0, -1]] + scene.since for line in map(with_array, figure.axes[0].lines)]
+    np.testing.assert_allclose(spans, [(step.start, step.end), (longest.start, longest.end)])
+    assert any(text.startswith("the step, ") for text in written(figure))
+
+
+def with_array(line):
+    line.set_xdata(np.asarray(line.get_xdata()))
+    return line
+
+
+def test_a_bracket_from_one_moment_to_another():
+    figure = visuals.timeline(named_run("ddp"), ranks=[0], since="F1", until="B1", mark=(("B4", "B3"), "half"))
+    assert any(text.startswith("half, ") for text in written(figure))
+    assert_can_be_read(figure)
 
 
 def test_many_operators_are_few_bars():
     run = run_of("training")
     assert len(run.trace.events) > 1000
-    assert len(bars(visuals.timeline(run), palette.COMPUTE)) < 200
+    assert sum(map(len, (bars(visuals.timeline(run), look) for look in (palette.FORWARD, palette.BACKWARD)))) < 100
 
 
 def test_the_line_has_the_numbers_of_the_trace(capsys):
@@ -70,16 +109,17 @@ def test_overlap_is_what_was_not_waited_for(capsys):
 
 
 def test_some_ranks_and_a_part_of_the_time(capsys):
-    run = run_of("ring")
-    figure = visuals.timeline(run, ranks=[1, 5], start=50e-6, end=100e-6)
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["rank 1", "rank 5"]
-    assert figure.axes[0].get_xlim() == (50e-6, 100e-6)
-    assert capsys.readouterr().out.startswith("2 of 8 ranks, 50.0 us to 100 us: ")
+    figure = visuals.timeline(run_of("ring"), ranks=[1, 5], since=50e-6, until=100e-6)
+    assert [text for text in written(figure) if text.startswith("rank")] == ["rank 1", "rank 5"]
+    assert figure.axes[0].get_xlim() == (0, pytest.approx(50e-6))
+    assert capsys.readouterr().out.startswith("2 of 8 ranks, 50.0 us: ")
 
 
 def test_sixteen_ranks_at_most(capsys):
-    assert len(visuals.timeline(run_of("many ranks")).axes[0].get_yticks()) == 16
+    figure = visuals.timeline(run_of("many ranks"))
+    assert sum(text.startswith("rank ") for text in written(figure)) == 16
     assert capsys.readouterr().out.startswith("16 of 20 ranks, ")
+    assert_can_be_read(figure)
 
 
 def test_the_unit_of_time_follows_the_run():
@@ -94,7 +134,8 @@ def test_the_unit_of_time_follows_the_run():
     [
         ({"ranks": [4]}, r"ranks must be some of 0 to 3, got \[4\]"),
         ({"ranks": []}, r"ranks must be some of 0 to 3, got \[\]"),
-        ({"start": 1.0}, "nothing to draw from 1.00 s to"),
+        ({"since": 1.0}, "nothing to draw from 1.00 s to"),
+        ({"mark": ("F1", "here")}, "nothing that is drawn has the name 'F1'"),
     ],
 )
 def test_bad_arguments_are_named(options, message):
@@ -102,26 +143,9 @@ def test_bad_arguments_are_named(options, message):
         visuals.timeline(run_of("star"), **options)
 
 
-def test_narrow_bars_that_touch_are_merged():
-    assert merged([(0, 1), (1, 2), (2, 12), (12, 13), (15, 16)], narrow=1) == [(0, 2), (2, 12), (12, 13), (15, 16)]
-
-
-def test_a_narrow_wait_is_told_from_nothing_by_its_edge():
-    figure, axes = plt.subplots()
-    draw_bars(axes, [(0, 1)], 0, 1, 100, palette.WAITING)
-    _, slim = axes.collections
-    assert len(slim.get_paths()) == 1
-    assert tuple(slim.get_edgecolor()[0]) == to_rgba(palette.WAITING["edgecolor"]) != to_rgba("white")
-    plt.close(figure)
-
-
-def test_bars_at_the_same_time_are_in_lanes_of_their_own():
-    assert lanes([(0, 2), (1, 3), (2, 4)]) == [([(0, 2), (2, 4)], 2), ([(1, 3)], 2)]
-    assert covered([(0, 2), (1, 3), (5, 6)]) == 4
-
-
 def test_a_run_shows_its_timeline_in_a_notebook(capsys):
     run = launched("star")
-    assert run._repr_mimebundle_()["image/png"].startswith("iVBOR")
+    data, _ = run._repr_mimebundle_()
+    assert data["image/png"]
     assert capsys.readouterr().out.startswith("4 ranks, ")
     assert plt.get_fignums() == []

@@ -1,11 +1,14 @@
 """Every device is drawn, and loads are bytes over bandwidth and time."""
 
 import pytest
+import torch
+import torch.distributed as dist
 from visuals.some_runs import ring, run_of, star
 
 import tinydist
 from tinydist import visuals
 from tinydist.hardware import CLUSTERS, Cluster
+from tinydist.visuals.palette import RED
 from tinydist.visuals.topology import loads
 
 
@@ -49,7 +52,43 @@ def test_wires_buses_and_cards(where, busiest, capsys):
     figure = visuals.cluster(run)
     part = round(100 * max(loads(run).values()))
     assert f"busiest: {busiest}, {part} % of" in capsys.readouterr().out
-    assert any(text.split()[-1] == str(part) for text in texts(figure))
+    assert any(str(part) in text.split() for text in texts(figure))
+
+
+def red(figure):
+    return [text.get_text() for text in figure.axes[0].texts if text.get_color() == RED]
+
+
+def arrows(figure):
+    """(from, to), heights."""
+    found = [text for text in figure.axes[0].texts if getattr(text, "arrow_patch", None)]
+    return [(arrow.xyann[1], arrow.xy[1]) for arrow in found]
+
+
+def test_the_busiest_is_red():
+    figure = visuals.cluster(run_of("star"))
+    assert red(figure) == ["28"] and texts(figure).count("9") == 3
+
+
+def test_where_all_are_as_busy_none_is_red():
+    assert red(visuals.cluster(run_of("ring"))) == []
+
+
+def test_an_arrow_for_each_direction():
+    found = arrows(visuals.cluster(run_of("star")))
+    up = [start < end for start, end in found]
+    assert len(found) == 8 and up.count(True) == 4
+    one_way = tinydist.launch(to_the_next, 2)
+    assert [start < end for start, end in arrows(visuals.cluster(one_way))] == [True, False]
+
+
+def to_the_next():
+    x = torch.ones(1000)
+    dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
+
+
+def test_very_little_is_not_nothing():
+    assert "<1" in texts(visuals.cluster(run_of("training")))
 
 
 def test_the_same_run_on_another_cluster(capsys):

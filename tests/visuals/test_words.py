@@ -2,7 +2,7 @@
 
 import pytest
 
-from tinydist.visuals.words import bytes_text, ranks_text, seconds_text
+from tinydist.visuals.words import bytes_text, counted, digits, number_text, ranks_text, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,22 @@ def test_bytes(nbytes, text):
 
 def test_ranks():
     assert (ranks_text(1), ranks_text(4)) == ("1 rank", "4 ranks")
+
+
+@pytest.mark.parametrize(
+    "count, name, text", [(1, "batch", "1 batch"), (0, "batch", "0 batches"), (2, "matrix", "2 matrices")]
+)
+def test_counted(count, name, text):
+    assert counted(count, name) == text
+
+
+@pytest.mark.parametrize(
+    "number, text",
+    [(3.0, "3"), (0.5, "0.50"), (1024, "1,024"), (0.0123, "0.012"), (-31.25, "-31.2"), (float("inf"), "inf"), (0, "0")],
+)
+def test_numbers(number, text):
+    assert number_text(number) == text
+
+
+def test_a_tenth_is_not_rounded_to_nothing():
+    assert digits(0.004) == "0.004"

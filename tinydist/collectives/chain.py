@@ -20,8 +20,8 @@ import torch.distributed as dist
 from ..hardware import Link
 from ..hardware.costs import message_seconds
 from ..rules import amount, count, listed, takes, whole
-from .cost import Cost, part_sizes
 from .messages import check_root, flat, place, place_of
+from .sends import Cost, part_sizes
 
 
 @takes(tensor=torch.Tensor, group=dist.ProcessGroup, chunks=listed)

@@ -15,9 +15,9 @@ from torch.distributed import ProcessGroup, ReduceOp
 
 from ..rules import listed, takes, whole
 from . import ring
-from .cost import Cost, part_sizes
 from .messages import flat, place
 from .reduction import finish, known
+from .sends import Cost, part_sizes
 
 
 @takes(tensor=torch.Tensor, inside=ProcessGroup | None, across=ProcessGroup | None, op=known)

@@ -48,11 +48,16 @@ def receive(tensor, source, group=None):
 
 def exchange(outgoing, to, incoming, source, group=None):
     """Send one tensor and receive another, at the same time. Only both together cannot wait in a circle."""
-    both = [
-        dist.P2POp(dist.isend, outgoing, group=group, group_peer=to),
-        dist.P2POp(dist.irecv, incoming, group=group, group_peer=source),
-    ]
-    for work in dist.batch_isend_irecv(both):
+    exchange_at_once([(outgoing, to, incoming, source)], group)
+
+
+def exchange_at_once(exchanges, group=None):
+    """Several of them: (outgoing, to, incoming, source) each."""
+    messages = []
+    for outgoing, to, incoming, source in exchanges:
+        messages.append(dist.P2POp(dist.isend, outgoing, group=group, group_peer=to))
+        messages.append(dist.P2POp(dist.irecv, incoming, group=group, group_peer=source))
+    for work in dist.batch_isend_irecv(messages):
         work.wait()
 
 

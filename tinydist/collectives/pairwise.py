@@ -14,8 +14,8 @@ import torch
 from torch.distributed import ProcessGroup
 
 from ..rules import amount, each_of, takes
-from .cost import Cost
 from .messages import check_parts, exchange, place
+from .sends import Cost
 
 
 @takes(outputs=each_of(torch.Tensor), inputs=each_of(torch.Tensor), group=ProcessGroup)

@@ -12,7 +12,7 @@ Standard 4.1, chapter 6).
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from ..rules import each_of, finite, takes
+from ..rules import each_of, takes
 from .messages import check_root
 from .reduction import combined, known
 
@@ -63,9 +63,3 @@ def all_reduce(tensors, op=SUM):
 def all_to_all(parts):
     """``parts[source][destination]`` becomes ``parts[destination][source]``."""
     return [list(column) for column in zip(*parts, strict=True)]
-
-
-@takes(arrivals=each_of(finite))
-def barrier(arrivals):
-    """Times, not tensors: nobody goes on before the last has come."""
-    return [max(arrivals)] * len(arrivals)

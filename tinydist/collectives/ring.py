@@ -4,7 +4,7 @@
     1 -> 2     2 -> 3     3 -> 0            rank's numbers at each stop, and ends, complete, at rank 0;
                                             parts 1, 2, 3 do the same, one rank further on
 
-Each rank sends n - one part in p-1 messages: (p-1)/p n. No algorithm can send less, and none has more steps.
+Each rank sends n - one part in p-1 messages: (p-1)/p n. No algorithm can send less; a tree takes fewer steps.
 
     reduce_scatter, all_gather    (p-1) (alpha + n/(p beta))
     all_reduce                    2(p-1) (alpha + n/(p beta))
@@ -18,9 +18,9 @@ from torch.distributed import ProcessGroup, ReduceOp
 
 from ..hardware.costs import ring_steps
 from ..rules import amount, each_of, listed, takes, whole
-from .cost import Cost, part_sizes
 from .messages import check_parts, exchange, flat, place
 from .reduction import add_up, finish, known
+from .sends import Cost, part_sizes
 
 
 @takes(output=torch.Tensor, parts=each_of(torch.Tensor), op=known, group=ProcessGroup)

@@ -17,9 +17,9 @@ from torch.distributed import ProcessGroup, ReduceOp
 
 from ..hardware.costs import tree_steps
 from ..rules import amount, listed, takes, whole
-from .cost import Cost
 from .messages import check_root, flat, group_root, place, place_of, receive, send
 from .reduction import add_up, finish, known
+from .sends import Cost
 
 
 @takes(tensor=torch.Tensor, group=ProcessGroup)

@@ -6,13 +6,15 @@
     presets.py          clusters to start from
     costs.py            seconds for an operator, a message, and each collective by its algorithm
     bus_bandwidth.py    the yardstick of NCCL's benchmarks, and links that are fitted to them
+    nccl.py             its protocols, and which algorithm it takes for which size
+    published.py        training runs, a layer, all-reduces, as others measured them
     catalogue.py        finding a thing by its name
 
 Peaks and bandwidths are those of data sheets, of dense numbers and per direction. Real programs get about 80 %
-of either: ``link.at(0.8)``, ``device.best_matmul``.
+of either: ``link.at(0.8)``, ``device.best_matmul``, ``cluster.at(matmul=0.8, wire=0.8)``.
 """
 
-from . import costs
+from . import costs, nccl, published
 from .bus_bandwidth import algorithm_bandwidth, bus_bandwidth, bus_factor, fitted_link
 from .cluster import Cluster, Resource
 from .devices import DEVICES, Device, find_device
@@ -36,4 +38,6 @@ __all__ = [
     "find_device",
     "find_link",
     "fitted_link",
+    "nccl",
+    "published",
 ]

@@ -7,14 +7,15 @@
          |   |   |   |                   |   |   |   |
        card card card card  between    card card card card      fewer cards than devices: they are shared
 
-Ranks fill one node after the other, as torchrun places them.
+Ranks fill one node after the other, as torchrun places them. A node is what ``inside`` joins: a machine, or a rack
+whose machines share one NVLink domain.
 """
 
 import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..rules import count, each_of, takes, whole
+from ..rules import count, each_of, positive, takes, whole
 from .devices import INSTANT, Device, find_device
 from .links import Link, find_link
 
@@ -96,6 +97,12 @@ class Cluster:
     def pod(self, nodes) -> "Cluster":
         """As many of these nodes."""
         return replace(self, nodes=nodes)
+
+    @takes(matmul=positive, memory=positive, wire=positive)
+    def at(self, matmul=1.0, memory=1.0, wire=1.0) -> "Cluster":
+        """This cluster as programs get it: a part of the peaks, of the memory's bandwidth, of the links' bandwidth."""
+        inside, between = (link and link.at(wire) for link in (self.inside, self.between))
+        return replace(self, device=self.device.at(matmul, memory), inside=inside, between=between)
 
     @property
     def communication_alone(self) -> "Cluster":

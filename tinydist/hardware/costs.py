@@ -7,6 +7,7 @@ With latency alpha and bandwidth beta of the link, p ranks, and n bytes:
     ring all-gather           (p-1) (alpha + n/(p beta))
     ring all-reduce           2(p-1) (alpha + n/(p beta))               fewest bytes, most steps
     halving-doubling          2 lg p alpha + 2 (p-1)/p n/beta           as few bytes, few steps
+    recursive doubling        lg p (alpha + n/beta)                     fewest steps, all bytes in each
     tree all-reduce           2 ceil(lg p) (alpha + n/beta)             few steps, all bytes in each
     star all-reduce           2(p-1) (alpha + n/beta)                   all through one rank
     pairwise all-to-all       (p-1) (alpha + n/(p beta))
@@ -23,13 +24,18 @@ halving and doubling, pairwise); Patarasuk and Yuan, Bandwidth Optimal All-reduc
 Workstations, 2009 (ring); nccl-tests, doc/PERFORMANCE.md (sizes).
 """
 
-from ..rules import amount, broken, count, takes
+from ..rules import amount, broken, count, one_of, power_of_2, takes
 from .devices import Device
 from .links import Link
 
 
 def operator_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
-    """max(FLOPs / peak, bytes / memory bandwidth) + launch overhead: the roofline (Williams et al. 2009).
+    """Of one that is started when nothing else runs: the launch overhead, and then its kernel."""
+    return kernel_seconds(device, flops, nbytes, dtype) + device.launch_overhead
+
+
+def kernel_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
+    """max(FLOPs / peak, bytes / memory bandwidth): the roofline (Williams et al. 2009).
 
     ``nbytes`` are read and written. An operator without FLOPs may have any dtype.
     """
@@ -38,7 +44,7 @@ def operator_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
     if not (amount(flops) and amount(nbytes)):
         raise ValueError(f"operator: FLOPs and bytes must be 0 or more, got {flops} and {nbytes}")
     compute = flops / device.peak_of(dtype) if flops else 0.0
-    return max(compute, nbytes / device.memory_bandwidth) + device.launch_overhead
+    return max(compute, nbytes / device.memory_bandwidth)
 
 
 @takes(link=Link)
@@ -113,6 +119,8 @@ def dissemination_barrier(ranks, link) -> float:
 
 # Halving and doubling: partners exchange 1/2, 1/4, 1/8 ... of the tensor, and then the other way round.
 
+partners = one_of(("nearest", "farthest"))  # with whom the first, largest exchange is
+
 
 def halving_doubling_steps(ranks, piece):
     """``piece(k)``: bytes of 1/2^k of the tensor, the larger half each time. Ranks beyond the largest power of 2 hand
@@ -124,13 +132,24 @@ def halving_doubling_steps(ranks, piece):
 
 
 def halving_doubling_all_reduce(nbytes, ranks, link) -> float:
-    """2 lg p alpha + 2 (p-1)/p n/beta (Rabenseifner).
+    """2 lg p alpha + 2 (p-1)/p n/beta (Rabenseifner), in whichever order the partners come.
 
     If p is no power of 2, the ranks beyond one give their tensors to partners, and get the result back:
     2 (alpha + n/beta) more.
     """
     size = _size(nbytes, ranks)
     return seconds(halving_doubling_steps(ranks, lambda step: size / 2**step), link)
+
+
+def recursive_doubling_steps(nbytes, ranks):
+    """All n in each step. Ranks beyond the largest power of 2 hand it to partners before, and get it after."""
+    doublings = ranks.bit_length() - 1
+    return [(doublings + 2 * (ranks > 2**doublings), nbytes)]
+
+
+def recursive_doubling_all_reduce(nbytes, ranks, link) -> float:
+    """lg p (alpha + n/beta); 2 (alpha + n/beta) more if p is no power of 2."""
+    return seconds(recursive_doubling_steps(_size(nbytes, ranks), ranks), link)
 
 
 # One by one.
@@ -173,3 +192,30 @@ def hierarchical_all_reduce(nbytes, per_node, nodes, inside, between) -> float:
     """
     in_node = ring_reduce_scatter(nbytes, per_node, inside) + ring_all_gather(nbytes, per_node, inside)
     return in_node + ring_all_reduce(nbytes / per_node, nodes, between)
+
+
+@takes(nbytes=amount, per_node=power_of_2, nodes=power_of_2, first=partners)
+def halving_doubling_over_nodes(nbytes, per_node, nodes, inside, between, first="nearest") -> float:
+    """Halving and doubling among g ranks in each of k nodes, both powers of 2, all links of a kind alike.
+
+    nearest first     2 lg g a_in + 2 (g-1)/g n/b_in + 2 lg k a_out + 2 (k-1)/(g k) n/b_out
+    farthest first    2 lg k a_out + 2 (k-1)/k n/b_out + 2 lg g a_in + 2 (g-1)/(g k) n/b_in
+
+    What comes first has all n to halve, what comes then has a part.
+    """
+    near, far = (per_node, inside), (nodes, between)
+    (ranks, link), (others, their_link) = (near, far) if first == "nearest" else (far, near)
+    then = halving_doubling_all_reduce(nbytes / ranks, others, their_link)
+    return halving_doubling_all_reduce(nbytes, ranks, link) + then
+
+
+@takes(per_node=count, nodes=count)
+def multi_ring_all_reduce(nbytes, per_node, nodes, inside, between) -> float:
+    """g rings through g ranks in each of k nodes, each with 1/g of the tensor, at the same time.
+
+    2(p-1) max((g-1) (a_in + n/(g p b_in)), a_out + n/(g p b_out)), p = g k; of a single node all g rings stay inside.
+    """
+    ranks, crossing = per_node * nodes, int(nodes > 1)
+    part = _size(nbytes, ranks) / ranks / per_node
+    step = max(seconds([(per_node - crossing, part)], inside), seconds([(crossing, part)], between))
+    return 2 * (ranks - 1) * step

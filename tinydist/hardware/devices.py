@@ -3,7 +3,8 @@
     peak                FLOP/s by dtype, dense (data sheets print twice as much, for 2:4 sparse matrices)
     memory              bytes; a data sheet's GB are 1e9
     memory_bandwidth    bytes/s, reads and writes together
-    launch_overhead     seconds that an operator takes however small it is
+    launch_overhead     seconds that the CPU takes to start an operator
+    runs_ahead          whether it starts the next one while this one still runs, as with a GPU
     best_matmul         FLOP/s by dtype of the fastest matrix product that anybody measured
 
 Peaks are what the silicon could do; the last one says how much of that a program can have.
@@ -13,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..rules import amount, count, rate, takes
+from ..rules import amount, count, flag, positive, rate, takes
 from .catalogue import look_up
 
 GB = 1e9  # bytes
@@ -21,7 +22,7 @@ TB = 1e12
 TERA = 1e12
 
 
-@takes(name=str, peak=Mapping, best_matmul=Mapping, source=str)
+@takes(name=str, peak=Mapping, runs_ahead=flag, best_matmul=Mapping, source=str)
 @dataclass(frozen=True)
 class Device:
     name: str
@@ -29,6 +30,7 @@ class Device:
     memory: float  # bytes
     memory_bandwidth: float  # bytes/s
     launch_overhead: float = 0.0  # seconds
+    runs_ahead: bool = False
     best_matmul: Mapping[str, float] = field(default_factory=dict, hash=False)  # FLOP/s, measured
     source: str = ""
 
@@ -53,6 +55,18 @@ class Device:
         if name not in self.peak:
             raise ValueError(f"{self.name} has no rate for {name}: it computes in {', '.join(self.peak)}")
         return self.peak[name]
+
+    @takes(matmul=positive, memory=positive)
+    def at(self, matmul=1.0, memory=1.0) -> "Device":
+        """This device when programs get only a part of its peaks, and of its memory's bandwidth."""
+        if matmul == memory == 1:
+            return self
+        return replace(
+            self,
+            name=f"{self.name} at {matmul:.0%} of its peak, {memory:.0%} of its memory's bandwidth",
+            peak={dtype: rate * matmul for dtype, rate in self.peak.items()},
+            memory_bandwidth=self.memory_bandwidth * memory,
+        )
 
     @takes(processes=count)
     def shared_by(self, processes) -> "Device":
@@ -82,6 +96,7 @@ def gpu(name, gigabytes, terabytes_per_second, best_matmul=None, source=COLLECTE
         gigabytes * GB,
         terabytes_per_second * TB,
         LAUNCH,
+        True,
         {dtype: rate * TERA for dtype, rate in (best_matmul or {}).items()},
         source,
     )
@@ -97,9 +112,13 @@ A100_40GB = gpu("A100 40GB", 40, 1.555, {"bfloat16": 271.2}, **A100_RATES)
 A100_80GB = gpu("A100 80GB", 80, 2.0, {"bfloat16": 271.2}, **A100_RATES)
 HOPPER_RATES = dict(float64=67, float32=67, tf32=494.5, bfloat16=989, float16=989, float8=1979, int8=1979)
 H100 = gpu("H100", 80, 3.35, {"bfloat16": 794.5, "float8": 1402.6}, **HOPPER_RATES)
+H800_SHEET = "H100, recalled: the same but for NVLink, of 200 GB/s per direction"
+H800 = gpu("H800", 80, 3.35, source=H800_SHEET, **HOPPER_RATES)
 H200 = gpu("H200", 141, 4.8, {"bfloat16": 794.5, "float8": 1453.4}, **HOPPER_RATES)
 BLACKWELL_RATES = dict(float64=40, float32=80, tf32=1125, bfloat16=2250, float16=2250, float8=4500, int8=4500)
 B200 = gpu("B200", 180, 8.0, {"bfloat16": 1745, "float8": 3432.5}, **BLACKWELL_RATES)
+GB200_RATES = dict(float32=80, tf32=1250, bfloat16=2500, float16=2500, float8=5000, int8=5000)
+GB200 = gpu("GB200", 186, 8.0, {"bfloat16": 1822, "float8": 3615.6}, **GB200_RATES)
 
 # 8 cores at 3 GHz, each with two 8-wide fused multiply-adds (AVX2): 8 * 3e9 * 2 * 8 * 2. Narrow floats are computed
 # as float32. Two channels of DDR4-3200: 2 * 8 bytes * 3.2e9. The overhead is that of an 8 x 8 product in torch 2.13.
@@ -117,7 +136,7 @@ LAPTOP_CPU = Device(
 FREE = dict.fromkeys(["float64", "float32", "bfloat16", "float16", "float8", "int8"], math.inf)
 INSTANT = Device("instant", FREE, math.inf, math.inf, source="a thought experiment")
 
-DEVICES = {each.name: each for each in (V100, A100_40GB, A100_80GB, H100, H200, B200, LAPTOP_CPU)}
+DEVICES = {each.name: each for each in (V100, A100_40GB, A100_80GB, H100, H800, H200, B200, GB200, LAPTOP_CPU)}
 
 
 def find_device(name) -> Device:

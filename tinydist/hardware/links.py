@@ -45,6 +45,8 @@ class Link:
     @takes(efficiency=positive)
     def at(self, efficiency) -> "Link":
         """This link when programs get only a part of its bandwidth: ``PCIE_5.at(0.88)``."""
+        if efficiency == 1:
+            return self
         return replace(self, name=f"{self.name} at {efficiency:.0%}", bandwidth=self.bandwidth * efficiency)
 
     @takes(senders=count)
@@ -84,6 +86,10 @@ NVSWITCH_V100, NVSWITCH_A100, NVSWITCH_H100, NVSWITCH_B200 = (
 INFINIBAND_HDR = Link("InfiniBand HDR", NETWORK_LATENCY, 200e9 / 8)
 INFINIBAND_NDR = Link("InfiniBand NDR", NETWORK_LATENCY, 400e9 / 8)
 
+# RDMA, as InfiniBand has it, over Ethernet of 400 Gbit/s: NCCL's model has one latency for both. Llama 3's largest was
+# trained over it (Llama Team, The Llama 3 Herd of Models, 2024, section 3.3.1, recalled).
+ROCE_400 = Link("RoCE 400", NETWORK_LATENCY, 400e9 / 8)
+
 # A message through the operating system's TCP, from kernel to kernel: about 50 us (secondary: wwt.com, The Basics
 # of High-Performance Networking).
 ETHERNET_10 = Link("Ethernet 10", 50e-6, 10e9 / 8)
@@ -98,7 +104,7 @@ LINKS = {
         PCIE_3, PCIE_4, PCIE_5,
         NVLINK_2, NVLINK_3, NVLINK_4, NVLINK_5,
         NVSWITCH_V100, NVSWITCH_A100, NVSWITCH_H100, NVSWITCH_B200,
-        INFINIBAND_HDR, INFINIBAND_NDR, ETHERNET_10, ETHERNET_100, SHARED_MEMORY,
+        INFINIBAND_HDR, INFINIBAND_NDR, ROCE_400, ETHERNET_10, ETHERNET_100, SHARED_MEMORY,
     )
 }  # fmt: skip
 

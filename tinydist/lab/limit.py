@@ -1,7 +1,7 @@
 """No answer runs for ever: a rank that has run too many instructions of the learner's code gets ``TooLong``, there.
 
 A loop without end is no deadlock, and a clock cannot tell it from hard work on a busy machine; a count can, and it is
-the same everywhere. What libraries run does not count: a loop of the learner's runs something of his in each round.
+the same everywhere. What libraries run does not count: a loop of the learner's runs something of that in each round.
 """
 
 import sys
@@ -16,7 +16,7 @@ class TooLong(BaseException):
 
 
 class Limit:
-    """For one rank, in one run: ``with limit:``. Whoever swallows ``TooLong`` gets it again at his next instruction;
+    """For one rank, in one run: ``with limit:``. Whoever swallows ``TooLong`` gets it again at the next instruction;
     ``passed`` remembers."""
 
     def __init__(self):

@@ -73,7 +73,7 @@ def site_of(frame):
 
 
 def _title(filename):
-    """A file as its reader knows it: relative to where he works, and a notebook's cell by its number."""
+    """A file as its reader knows it: relative to the folder of work, and a notebook's cell by its number."""
     ipython = sys.modules.get("IPython")
     shell = ipython and ipython.get_ipython()
     if shell:

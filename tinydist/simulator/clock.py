@@ -1,9 +1,10 @@
 """Virtual time: the record of a run, put on a cluster.
 
 Each rank has a compute stream, on which its operators run one after another, and a stream for each group and for each
-rank that it sends to. An operator takes what the roofline says. A transfer starts when its last rank has issued it and
-its stream is free; each of its phases takes its latencies, and then the bytes on the busiest of the links, ports and
-cards that it holds. Transfers that hold the same thing at the same time have equal shares of it. ``wait`` moves the
+rank that it sends to. An operator takes what the roofline says, once it is launched: on a device that runs ahead
+(Device.runs_ahead) the CPU launches it while those before still run. A transfer starts when its last rank has issued
+it and its stream is free; each of its phases takes its latencies, and then the bytes on the busiest of the links, ports
+and cards that it holds. Transfers that hold the same thing at the same time have equal shares of it. ``wait`` moves the
 compute stream to the transfer's end.
 
 Events are taken in the order of virtual time, so the result depends on the record and the cluster alone.
@@ -14,7 +15,7 @@ from collections import Counter, defaultdict, deque
 from itertools import count
 from typing import NamedTuple
 
-from ..hardware.costs import operator_seconds
+from ..hardware.costs import kernel_seconds
 from .chronicle import Chronicle, Spelled
 from .held import RankMemory
 from .memory import Memory
@@ -57,6 +58,7 @@ class Clock:
         self.events = []
         self.calls = {}  # (transfer, rank) -> how the rank's events of it say where, for what, since when
         self.time = [0.0] * len(programs)
+        self.launched = [0.0] * len(programs)  # when the CPU of each rank has launched its last operator
         self.following = [0] * len(programs)  # the next entry of each program
         self.arrived = Counter()  # transfer -> how many have issued it
         self.started = []  # transfers
@@ -98,7 +100,7 @@ class Clock:
             place = self.following[rank]
             entry = program[place]
             if isinstance(entry, Operator):
-                end, where = now + self.seconds_of(entry), self.spelled[entry.where]
+                end, where = self.end_of(entry, rank, now), self.spelled[entry.where]
                 self.events.append(Event(rank, "compute", entry.name, now, end, None, where, "", now, place))
                 now = end
             elif isinstance(entry, Memory):
@@ -120,12 +122,16 @@ class Clock:
             self.following[rank] += 1
         self.time[rank] = now
 
-    def seconds_of(self, operator):
+    def end_of(self, operator, rank, now):
+        """Of an operator, if those before it end now."""
         if operator.seconds is not None:
-            return operator.seconds
+            return now + operator.seconds
+        device = self.cluster.device
         # Devices have no rates for products of whole or complex numbers: only their bytes count.
         flops = operator.flops if operator.dtype.is_floating_point else 0
-        return operator_seconds(self.cluster.device, flops, operator.nbytes, operator.dtype)
+        cpu = self.launched[rank] if device.runs_ahead else now
+        self.launched[rank] = cpu + device.launch_overhead
+        return max(now, self.launched[rank]) + kernel_seconds(device, flops, operator.nbytes, operator.dtype)
 
     # A transfer.
 

@@ -34,7 +34,7 @@ class Holding:
         self.where, self.pieces, self.is_covered = where, (), False
 
     def has_label_in(self, begin, end):
-        return any([piece.begin < end and begin < piece.end for piece in self.pieces])
+        return bool(self.pieces) and any([piece.begin < end and begin < piece.end for piece in self.pieces])
 
     def add(self, piece):
         self.pieces = (*self.pieces, piece)

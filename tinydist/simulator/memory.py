@@ -79,14 +79,16 @@ class Ledger:
             if holding:
                 if holding.purpose != purpose:
                     self._mark(holding, purpose)
-                if like is not None and not holding.is_covered and not holding.has_label_in(*span(part)):
-                    for piece in self.pieces_like(part, like):
-                        holding.add(piece)
+                if like is not None and not holding.is_covered:
+                    begin, end = span(part)
+                    if not holding.has_label_in(begin, end):
+                        for piece in self.pieces_like(part, like, begin, end):
+                            holding.add(piece)
 
     def _mark(self, holding, purpose):
         before, holding.purpose = holding.purpose, purpose
         made = self.program[holding.place]
-        self.program[holding.place] = made._replace(purpose=purpose)
+        self.program[holding.place] = Memory(purpose, made.nbytes, made.holding)
         resized = holding.nbytes - made.nbytes
         if resized:
             changes = [Memory(before, -resized, holding), Memory(purpose, resized, holding)]
@@ -99,9 +101,8 @@ class Ledger:
 
     # Whose they are.
 
-    def pieces_like(self, tensor, parameter):
+    def pieces_like(self, tensor, parameter, start, end):
         """The pieces of ``parameter``, in a tensor of as many numbers; of another, its one label for all of it."""
-        start, end = span(tensor)
         part = self.parts.find(parameter)
         if part:
             return [Piece(start, end, part, self.rank if is_sharded(parameter) else None)]
@@ -122,7 +123,7 @@ class Ledger:
             if holding:
                 begin, end = span(part)
                 if isinstance(whose, torch.Tensor):
-                    whose = self.pieces_like(part, whose)[0].label
+                    whose = self.pieces_like(part, whose, begin, end)[0].label
                 self._label(holding, Piece(begin, end, whose, shard))
 
     def _label(self, holding, piece):

@@ -9,12 +9,11 @@ from torch.utils.flop_counter import flop_registry
 from .memory import PLAIN, stored
 from .names import of_thread
 from .record import Operator
+from .torch_internals import REGION_BEGINS, REGION_ENDS
 
 IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}  # start no kernel
 SPEAKING = {"prim", "profiler"}  # operators that ask a tensor for its device, say, or name a region
 ATTENTION = "_scaled_dot_product_flash_attention"  # has formulas; what processors use in its place has not
-BEGIN = torch.ops.profiler._record_function_enter_new.default  # what torch.profiler.record_function calls
-END = torch.ops.profiler._record_function_exit._RecordFunction
 SEQUENCES = list, tuple
 _known = {}  # operator -> (its name, or None if it computes nothing; its FLOP formula)
 
@@ -51,9 +50,9 @@ class Watcher(TorchDispatchMode):
                 flops = formula(*shapes(args), out_shape=result.shape if single else shapes(result)) if formula else 0
                 nbytes = sum([tensor.nbytes for tensor in touched])
                 self.program.append(Operator(name, flops, nbytes, (made or touched)[0].dtype, seconds, where))
-        elif func is BEGIN:
+        elif func is REGION_BEGINS:
             self.names.begin(args[0])
-        elif func is END:
+        elif func is REGION_ENDS:
             self.names.end()
         return result
 

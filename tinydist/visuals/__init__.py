@@ -1,15 +1,19 @@
 """Pictures of a run. Each is drawn from the trace, returned as a figure, and said in one printed line.
 
-timeline.py     who computed, communicated and waited, and when
+timeline.py     who computed, communicated and waited, and when: blocks with their names
 timelines.py    what one rank did in several runs
-memory.py       what a rank held, by purpose
+memory.py       what a rank held, by purpose, also under a timeline
 memories.py     what it held in several runs
+owners.py       who holds what of each layer; film.py: moment after moment, in film_frames.py
+names.py        what blocks are called: F1, AR2; blocks.py: of what a rank did; scene.py: from where to where
+rows.py         blocks as they are drawn; strips.py: on an axis of time; levels.py: on one of bytes
+holdings.py     ranks x layers in the owners' colors; states.py: what a rank held over time
 traffic.py      who sent how many bytes to whom
 topology.py     the cluster, and how busy its links were
 schedule.py     who does which pass of a pipeline, and when
-filmstrip.py    whose numbers each rank holds, step by step
-matrices.py     tables of numbers: who reads whom, and how much
-bars.py         numbers beside one another
+steps.py        whose numbers each rank holds, step by step; cells.py: what is in a cell; arrows.py: messages
+matrices.py     matrices of numbers: who reads whom, and how much
+bars.py         numbers beside one another; table.py: a few of them
 curves.py       numbers that grow
 explorer.py     sliders above a picture
 summary.py      what a notebook shows for a run
@@ -22,12 +26,15 @@ words.py        seconds and bytes, as they are written
 from .bars import bars
 from .curves import curves
 from .explorer import Explorer
-from .filmstrip import filmstrip
+from .film import film
 from .matrices import matrices
 from .memories import memories
-from .memory import memory
+from .memory import memory, timeline_over_memory
+from .owners import owners
 from .page import use_style
 from .schedule import schedule, schedules
+from .steps import stepper, steps
+from .table import table
 from .timeline import timeline
 from .timelines import timelines
 from .topology import cluster
@@ -38,13 +45,18 @@ __all__ = [
     "bars",
     "cluster",
     "curves",
-    "filmstrip",
+    "film",
     "matrices",
     "memories",
     "memory",
+    "owners",
     "schedule",
     "schedules",
+    "stepper",
+    "steps",
+    "table",
     "timeline",
+    "timeline_over_memory",
     "timelines",
     "traffic",
     "use_style",

@@ -3,15 +3,12 @@
 from matplotlib.patches import Patch
 
 from ..rules import finite, flag, named, stated, takes
-from .canvas import canvas, legend_beside, named_number, picture
-from .palette import BLUE, GREEN, MEMORY, ORANGE, PURPLE, SKY
+from .canvas import canvas, inside, legend_above, named_number, picture
+from .palette import INK, LINE, MEMORY, PAPER, SERIES
+from .style import SMALL
 from .words import number_text
 
-LOOKS = [
-    {"facecolor": color, "edgecolor": "white", "hatch": hatch}
-    for color, hatch in zip((BLUE, ORANGE, SKY, GREEN, PURPLE), ("", "////", "....", "----", "xxxx"))
-]
-PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}
+THICK = 0.66  # a bar; from one to the next is 1
 
 
 numbers = stated(
@@ -31,23 +28,29 @@ def bars(values, unit, limit=None, log=False):
     parts = {name: value if isinstance(value, dict) else {"": value} for name, value in values.items()}
     totals = {name: sum(each.values()) for name, each in parts.items()}
     print("; ".join(f"{name}: {in_words(parts[name])}" for name in parts), f"[{unit}]")
-    kinds = list(dict.fromkeys(part for each in parts.values() for part in each))
-    if len(kinds) > len(LOOKS):
-        raise ValueError(f"bars: it has looks for {len(LOOKS)} parts, got {len(kinds)}: {', '.join(kinds)}")
-    looks = dict(zip(kinds, LOOKS))
-    looks |= {purpose: MEMORY[purpose] for purpose in MEMORY.keys() & looks.keys()}
-    figure, axes = canvas("", height=0.75 + 0.3 * len(parts))
-    for name, each in parts.items():
-        start = 0
-        for part, number in each.items():
-            axes.barh(name, number, 0.7, start, linewidth=0.4, **looks[part])
-            start += number
-        look = {"textcoords": "offset points", "va": "center", "bbox": PAPER}
-        axes.annotate(number_text(totals[name]), (start, name), (4, 0), **look)
-    label(axes, unit, max(totals.values()), limit, log)
-    if "" not in looks:
-        legend_beside(axes, [Patch(label=part, **look) for part, look in looks.items()])
+    colors = colors_of(dict.fromkeys(part for each in parts.values() for part in each))
+    figure, axes = canvas(alt_text(totals, unit, limit), 0.8 + 0.32 * len(parts) + 0.2 * bool(limit))
+    for place, each in enumerate(parts.values()):
+        draw_bar(axes, place, each, colors, log)
+    largest = max(*totals.values(), limit[1] if limit else 0)
+    for place, total in enumerate(totals.values()):
+        look = {
+            "textcoords": "offset points",
+            "va": "center",
+            "bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 1},
+        }
+        axes.annotate(number_text(total), (max(total, 0), place), (5, 0), zorder=4, **look)
+    label(axes, [*parts], unit, largest, limit, log)
+    if "" not in colors:
+        legend_above(figure, [Patch(label=part, facecolor=color) for part, color in colors.items()])
     return figure
+
+
+def colors_of(kinds):
+    """Of each part; purposes of memory have their own."""
+    if len(kinds) > len(SERIES):
+        raise ValueError(f"bars: it has looks for {len(SERIES)} parts, got {len(kinds)}: {', '.join(kinds)}")
+    return {part: MEMORY[part]["facecolor"] if part in MEMORY else color for part, color in zip(kinds, SERIES)}
 
 
 def in_words(parts):
@@ -56,15 +59,32 @@ def in_words(parts):
     return " + ".join(f"{part} {number_text(number)}" for part, number in parts.items())
 
 
-def label(axes, unit, largest, limit, log):
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
+def alt_text(totals, unit, limit):
+    bars = ", ".join(f"{name} {number_text(total)}" for name, total in totals.items())
+    return f"Bars of {unit}: {bars}" + (f"; a line at {limit[0]}, {number_text(limit[1])}" if limit else "") + "."
+
+
+def draw_bar(axes, place, parts, colors, log):
+    start = 0
+    for part, number in parts.items():
+        axes.barh(place, number, THICK, start, color=colors[part], edgecolor=PAPER, linewidth=0.5)
+        box = (start, place - THICK / 2, number, THICK)
+        if part and number > 0 and not log:
+            inside(axes, box, number_text(number), colors[part])
+        start += number
+
+
+def label(axes, names, unit, largest, limit, log):
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0, labelsize=9)
     axes.set_xlabel(unit)
+    axes.grid(axis="x", color=LINE)
+    axes.spines["left"].set_color(LINE)
     if log:
         axes.set_xscale("log")
-    largest = max(largest, limit[1]) if limit else largest
     axes.set_xlim(right=largest * (3 if log else 1.15) or 1)
     if limit:
-        axes.axvline(limit[1], color="black", linewidth=0.9, linestyle="--")
+        axes.axvline(limit[1], color=INK, linewidth=0.9, linestyle="--")
         place = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
-        axes.annotate(limit[0], (limit[1], 1), (0, 2), ha="center", va="bottom", fontsize=8, **place)
+        axes.annotate(limit[0], (limit[1], 1), (0, 2), ha="center", va="bottom", fontsize=SMALL, **place)

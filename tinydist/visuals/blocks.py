@@ -26,7 +26,7 @@ class Row:
 
     def __init__(self, trace, names, rank, since, until):
         self.rank, self.compute, self.waiting, self.communication = rank, [], [], []
-        narrow = NARROW * (until - since)
+        self.narrow = NARROW * (until - since)
         for event in trace.of(rank):
             start, end = max(event.start, since), min(event.end, until)
             if start >= end:
@@ -36,11 +36,16 @@ class Row:
             elif event.name == "wait":
                 add(self.waiting, Block(start, end, "waiting"))
             else:
-                add(self.compute, Block(start, end, *names.of_operator(event)), narrow)
+                add(self.compute, Block(start, end, *names.of_operator(event)), self.narrow)
 
     @property
     def lanes(self):
-        """The transfers, dealt out to as few lists as can be, in each of which they come one after another."""
+        """The transfers, dealt out to as few lists as can be, in each of which they come one after another.
+
+        If all are too narrow to be told apart, to one.
+        """
+        if all(block.length < self.narrow for block in self.communication):
+            return [sorted(self.communication)] if self.communication else []
         found = []
         for block in sorted(self.communication):
             free = next((lane for lane in found if lane[-1].end <= block.start), None)
@@ -60,7 +65,7 @@ class Row:
     def named(self, name):
         """All blocks of this name, or kind, in the order of time. Pieces of one, with waits between, are a whole."""
         found = [block for block in self.communication + self.waiting if name in (block.name, block.kind)]
-        known = [block for block in self.compute if block.name] or self.compute
+        known = [block for block in self.compute if block.name or block.kind == name]
         for asked, together in groupby(known, lambda block: name in (block.name, block.kind)):
             if asked:
                 first, last = ends(list(together))

@@ -57,26 +57,30 @@ def blocks(axes, boxes, faces, edge=PAPER):
 def inside(axes, box, text, fill, together=None, **look):
     """Write ``text`` into the middle of ``box``, (left, bottom, width, height) of color ``fill``, if there is room.
 
-    together:  texts of one name are written all, or none.
+    text:      or several, of which the first is written that has room.
+    together:  texts of one name are written all, each the same of its several, or none.
     """
-    axes.figure.boxed.append((axes, box, str(text), {"color": ink_on(fill), "fontsize": SMALL} | look, together))
+    choices = [text] if isinstance(text, str | int) else text
+    look = {"color": ink_on(fill), "fontsize": SMALL} | look
+    axes.figure.boxed[together or object()].append((axes, box, [str(each) for each in choices], look))
 
 
 def write_what_fits(figure):
     renderer = figure.canvas.get_renderer()
-    there = [(*each, fits(renderer, *each[:4])) for each in figure.boxed]
-    cut = {together for *_, together, room in there if not room} - {None}
-    for axes, (left, bottom, width, height), text, look, together, room in there:
-        if room and together not in cut:
+    for texts in figure.boxed.values():
+        most = min(len(choices) for _, _, choices, _ in texts)
+        numbers = (n for n in range(most) if all(fits(renderer, axes, box, c[n], look) for axes, box, c, look in texts))
+        number = next(numbers, None)
+        for axes, (left, bottom, width, height), choices, look in texts if number is not None else ():
             place = {"ha": "center", "va": "center_baseline", "zorder": 5}
-            axes.text(left + width / 2, bottom + height / 2, text, **place | look)
+            axes.text(left + width / 2, bottom + height / 2, choices[number], **place | look)
 
 
 def fits(renderer, axes, box, text, look):
     left, bottom, width, height = box
     (x0, y0), (x1, y1) = axes.transData.transform([(left, bottom), (left + width, bottom + height)])
     font = FontProperties(size=look["fontsize"], weight=look.get("fontweight", "normal"))
-    wide, high, _ = renderer.get_text_width_height_descent(text, font, ismath=False)
+    wide, high, _ = renderer.get_text_width_height_descent(text, font, ismath=False) if text else (0, 0, 0)
     return wide + renderer.points_to_pixels(MARGIN) <= abs(x1 - x0) and high <= abs(y1 - y0)
 
 

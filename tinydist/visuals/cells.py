@@ -1,139 +1,38 @@
-"""Ranks x layers, a cell for what a rank holds of a layer: empty, or filled with the colors of the owners, alone.
+"""Whose numbers are in a cell: of which ranks, and which part.
 
-    bands of all colors    a whole layer, of which each rank owns a part
-    one band               the part that this rank owns
-    one color              a whole layer that no other rank has
-    grey                   a copy of its own: others have theirs
-
-What is held is the ledger's word: ``trace.owners``.
+A cell is a text, whose capital letters name ranks (A is rank 0), or a whole number, of which the digit with the value
+10**r tells what is in of rank r: 300 is C3, 330 is BC3, 3333 of four ranks is Σ3.
 """
 
-from matplotlib.patches import Patch
+from string import ascii_uppercase as LETTERS
 
-from .palette import GREY, PAPER, RANKS, SOFT
-from .strips import inches_of, rectangles
-from .style import SMALL
-
-COPY = GREY
-MODEL_STATES = ["parameters", "gradients", "optimizer states"]
-HEAD = 0.04  # inches between a column and its head
-TO_ALL = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all"}
-FROM_ROOT, TO_ROOT = {"broadcast", "scatter"}, {"reduce", "gather"}
+from ..rules import finite, is_tensor
 
 
-def labels_of(scene, purpose, labels=None):
-    """Label -> what it is called: these, or the layers of the model, or all that is held for ``purpose``."""
-    if labels is not None:
-        return {label: label for label in labels}
-    layers = scene.names.called
-    weighty = {part: name for part, name in layers.items() if part in scene.names.weighty}
-    if weighty and purpose in MODEL_STATES:
-        return weighty
-    found = {change.label for held in scene.trace.memory for change in held.changes if change.purpose == purpose}
-    return {label: label for label in sorted(found) if label}
+def in_letters(cell):
+    """The text of a cell: 330 is BC3, and 340, in which different parts are mixed, is B4C3."""
+    if isinstance(cell, str):
+        return cell
+    value = cell.item() if is_tensor(cell) else cell
+    if not (finite(value) and value >= 0 and value % 1 == 0):
+        raise ValueError(f"steps: a cell is a text or a whole number from 0, got {value}")
+    parts = [(LETTERS[rank], digit) for rank, digit in enumerate(reversed(str(int(value)))) if digit != "0"]
+    if len({digit for _, digit in parts}) == 1:
+        return "".join(letter for letter, _ in parts) + parts[0][1]
+    return "".join(letter + digit for letter, digit in parts)
 
 
-class Cells:
-    """Of these ``labels``, label -> what it is called, on these ``ranks``."""
-
-    def __init__(self, trace, ranks, labels):
-        self.trace, self.ranks, self.labels = trace, ranks, list(labels)
-        self.names = list(labels.values())
-        changes = [(rank, change) for rank in ranks for change in trace.memory[rank].changes]
-        inside = {label: [each for each in changes if is_inside(each[1].label, label)] for label in labels}
-        self.owners = {label: owners_in(found) for label, found in inside.items()}
-        self.holders = {label: {rank for rank, _ in found} for label, found in inside.items()}
-
-    def at(self, moment, purpose):
-        """[rank][label] -> bands, of (from, height, color), as parts of the cell's height from its top."""
-        grid = self.trace.owners(moment, purpose=purpose, labels=self.labels)
-        return [[self.bands(rank, label, grid[rank][label], purpose) for label in self.labels] for rank in self.ranks]
-
-    def is_alone(self, rank, label):
-        """Has no other rank anything of it? Of several ranks."""
-        found = next((ranks for name, ranks in self.holders.items() if is_inside(label, name)), set())
-        return found == {rank} and len(self.ranks) > 1
-
-    def bands(self, rank, label, cell, purpose):
-        owners, found = self.owners[label], []
-        share = 1 / max(1, len(owners))
-        if whole := cell.shards.get(None, 0):
-            if owners and purpose != "gradients":  # those are each rank's own, until they are reduced
-                found += [(place * share, share, RANKS[owner % len(RANKS)]) for place, owner in enumerate(owners)]
-            else:
-                color = RANKS[rank % len(RANKS)] if self.is_alone(rank, label) else COPY
-                found.append((0.0, min(1.0, whole / cell.whole), color))
-        for owner in cell.shards:
-            if owner is not None:
-                found.append((owners.index(owner) * share, share, RANKS[owner % len(RANKS)]))
-        return found
+def letters_in(cell):
+    return [letter for letter in cell if letter in LETTERS]
 
 
-def owners_in(changes):
-    return sorted({change.shard for _, change in changes if change.shard is not None})
+def ranks_in(cell):
+    return [LETTERS.index(letter) for letter in letters_in(cell)]
 
 
-def is_inside(name, label):
-    return name == label or name.startswith(f"{label}.")
-
-
-def draw_cells(axes, grid, left, top, width, height, scale=1.0):
-    """A grid with cells of ``width`` x ``height`` inches; ``scale``: what an inch is on the x axis."""
-    cells, filled = [], []
-    for row, column, bands in each_of(grid):
-        x, y = left + scale * (column + 0.06) * width, top + (row + 0.07) * height
-        wide, high = 0.88 * width * scale, 0.86 * height
-        cells.append((x, y, wide, high))
-        filled += [((x, y + begin * high, wide, part * high), color) for begin, part, color in bands]
-    rectangles(axes, cells, facecolor=PAPER, linewidth=0, zorder=2)
-    rectangles(axes, [box for box, _ in filled], facecolor=[color for _, color in filled], linewidth=0, zorder=3)
-    rectangles(axes, cells, facecolor="none", edgecolor=SOFT, linewidth=0.6, zorder=4)
-
-
-def each_of(grid):
-    return [(row, column, bands) for row, cells in enumerate(grid) for column, bands in enumerate(cells)]
-
-
-def draw_heads(axes, names, left, bottom, width, scale=1.0, bold=()):
-    """Above the columns; upright if they are wider than these."""
-    upright = max(map(inches_of, names)) > 0.95 * width
-    place = {"ha": "center", "va": "bottom", "fontsize": SMALL, "rotation": 90 if upright else 0}
-    for column, name in enumerate(names):
-        look = {"fontweight": "bold"} if column in bold else {"color": SOFT} if bold else {}
-        axes.text(left + scale * (column + 0.5) * width, bottom, name, **place | look)
-
-
-def heads_height(names, width):
-    widest = max(map(inches_of, names))
-    return 0.16 if widest <= 0.95 * width else widest + 0.06
-
-
-def moves(trace, ranks, since, until):
-    """(source, destination) of all that arrived from one moment to another, in pairs of different ``ranks``."""
-    found = {}
-    for event in trace.events:
-        if event.stream != "compute" and since < event.end <= until:
-            for pair in pairs(event.transfer, event.name):
-                if set(pair) <= set(ranks):
-                    found[pair] = True
-    return list(found)
-
-
-def pairs(transfer, name):
-    ranks, root = transfer.ranks, transfer.root
-    if name == "message":
-        return [tuple(ranks)]
-    if name in FROM_ROOT:
-        return [(root, rank) for rank in ranks if rank != root]
-    if name in TO_ROOT:
-        return [(rank, root) for rank in ranks if rank != root]
-    return [(a, b) for a in ranks for b in ranks if a != b] if name in TO_ALL else []
-
-
-def handles(grids):
-    """For a legend: the owners that are seen."""
-    colors = {color for grid in grids for row in grid for bands in row for _, _, color in bands}
-    found = [
-        Patch(facecolor=color, label=f"belongs to rank {rank}") for rank, color in enumerate(RANKS) if color in colors
-    ]
-    return found + ([Patch(facecolor=COPY, label="each rank's own copy")] if COPY in colors else [])
+def texts_of(cell, ranks):
+    """What is written, and what if there is less room: Σ if all ranks are in, else who, or how many."""
+    letters = "".join(letters_in(cell))
+    if ranks > 1 and set(LETTERS[:ranks]).issubset(letters):
+        return "Σ" + cell.strip(LETTERS), "Σ", "Σ"
+    return cell, letters or cell, f"{len(letters)}/{ranks}" if len(letters) > 1 else letters or cell

@@ -1,46 +1,117 @@
 """Numbers that grow: a line for each name, over the same points."""
 
+from itertools import pairwise
+from math import isfinite
+
+from matplotlib.ticker import MaxNLocator
+
 from ..rules import each_of, finite, flag, named, number, takes
-from .canvas import canvas, legend_beside, named_number, picture
-from .palette import BLUE, GREEN, ORANGE, PURPLE, RED
+from .canvas import canvas, named_number, picture
+from .palette import INK, SERIES
+from .style import SMALL
 from .words import number_text
 
-LOOKS = list(zip((BLUE, ORANGE, GREEN, PURPLE, RED), "os^Dv", ("-", "--", "-.", ":", "-")))
+LOOKS = list(zip(SERIES, "os^Dv", ("-", "--", "-.", (0, (1, 1)), (0, (6, 2)))))
 MOST_TICKS, MOST_MARKERS = 8, 25
 MOST_DOUBLED = 100_000
+APART = 13  # pixels from one name to the next
 
 
-@takes(points=each_of(finite), values=named(each_of(number)), x=str, y=str, limit=named_number, log=flag)
+@takes(points=each_of(finite), values=named(each_of(number)), x=str, y=str, limit=named_number, log=flag, zero=flag)
 @picture
-def curves(points, values, x, y, limit=None, log=False):
+def curves(points, values, x, y, limit=None, log=False, zero=False):
     """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count. NaN is no point.
 
     limit:  (name, number): a horizontal line, at which something changes.
     log:    both axes have powers.
+    zero:   y begins at 0.
     """
     for name, numbers in values.items():
         if len(numbers) != len(points):
             raise ValueError(f"curves: {len(points)} points need as many numbers, but {name!r} has {len(numbers)}")
     if len(values) > len(LOOKS):
         raise ValueError(f"curves: it has looks for {len(LOOKS)} lines, got {len(values)}")
-    grow = (f"{name}: {number_text(numbers[0])} to {number_text(numbers[-1])}" for name, numbers in values.items())
-    print("; ".join(grow), f"[{y}]")
-    figure, axes = canvas("")
+    print("; ".join(f"{name}: {grows(numbers)}" for name, numbers in values.items()), f"[{y}]")
+    figure, axes = canvas(alt_text(points, values, x, y))
     if log:
-        doublings = points[-1] <= MOST_DOUBLED * points[0]  # else powers of 10, written as such
-        axes.set_xscale("log", base=2 if doublings else 10)
-        axes.set_yscale("log")
-        if doublings:
-            axes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
+        use_powers(axes, points)
     for (name, numbers), (color, marker, line) in zip(values.items(), LOOKS):
-        marks = {"marker": marker, "markersize": 4, "markevery": -(-len(points) // MOST_MARKERS)}
-        axes.plot(points, numbers, line, color=color, label=name, **marks)
-    legend_beside(axes, axes.lines)
+        marks = {"marker": marker, "markevery": -(-len(points) // MOST_MARKERS)}
+        axes.plot(points, numbers, linestyle=line, color=color, label=name, **marks)
     if len(points) <= MOST_TICKS:
         axes.set_xticks(points)
+    elif not log and all(point == int(point) for point in points):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.margins(x=0.03)
     if limit:
-        axes.axhline(limit[1], color="black", linewidth=0.9, linestyle=(0, (4, 2)), zorder=0)
-        axes.annotate(limit[0], (points[0], limit[1]), (0, 3), textcoords="offset points", va="bottom", fontsize=8)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+        axes.axhline(limit[1], color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=0)
+    if zero:
+        axes.set_ylim(bottom=0)
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(axis="y")
+    if points[-1] < points[0]:
+        axes.invert_xaxis()
+    line = [(limit[0], axes.get_xlim()[1], limit[1], INK)] if limit else []
+    name_lines(axes, [*ends_of(points, values), *line], points[-1])
     return figure
+
+
+def ends_of(points, values):
+    """(name, x, y, color) of the last number of each line; those that end before the others say so there."""
+    for (name, numbers), color in zip(values.items(), SERIES):
+        there = [place for place, number in enumerate(numbers) if isfinite(number)]
+        if there and there[-1] + 1 < len(numbers):
+            name = f"{name}: {numbers[there[-1] + 1]} from {number_text(points[there[-1] + 1])} on"
+        if there:
+            yield name, points[there[-1]], numbers[there[-1]], color
+
+
+def grows(numbers):
+    return f"{number_text(numbers[0])} to {number_text(numbers[-1])}"
+
+
+def alt_text(points, values, x, y):
+    lines = ", ".join(f"{name} from {grows(numbers)}" for name, numbers in values.items())
+    return f"Lines of {y} over {x} from {grows(points)}: {lines}."
+
+
+def use_powers(axes, points):
+    doublings = points[-1] <= MOST_DOUBLED * points[0]  # else powers of 10, written as such
+    axes.set_xscale("log", base=2 if doublings else 10)
+    axes.set_yscale("log")
+    if doublings:
+        axes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
+
+
+def name_lines(axes, ends, last):
+    """Write names, (name, x, y, color) of each line's end: of those that end before ``last`` where they do so, of the
+    others at the right of the picture, where they do not overlap."""
+    axes.figure.draw_without_rendering()
+    bottom, top = axes.bbox.y0, axes.bbox.y1
+    to_the_right = [end for end in ends if not ends_early(axes, end[1], last)]
+    heights = spread([axes.transData.transform(end[1:3])[1] for end in to_the_right], bottom, top)
+    for name, x, y, color in ends:
+        look = {"va": "center", "annotation_clip": False, "fontsize": SMALL}
+        if ends_early(axes, x, last):
+            axes.annotate(name, (x, y), (7, 5), textcoords="offset points", **look)
+            continue
+        to = (1.03, (heights.pop(0) - bottom) / (top - bottom))
+        leader = {"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
+        axes.annotate(name, (x, y), to, textcoords="axes fraction", arrowprops=leader, **look)
+
+
+def ends_early(axes, x, last):
+    return axes.transData.transform((x, 1))[0] < axes.transData.transform((last, 1))[0] - 1
+
+
+def spread(heights, bottom, top):
+    """The heights, in their order, moved as little as makes them APART; from bottom to top if they fit."""
+    order = sorted(range(len(heights)), key=lambda each: heights[each])
+    found = dict(zip(order, (min(max(heights[each], bottom), top) for each in order)))
+    for lower, upper in pairwise(order):
+        found[upper] = max(found[upper], found[lower] + APART)
+    highest = top
+    for each in reversed(order):
+        found[each] = min(found[each], highest)
+        highest = found[each] - APART
+    return [found[each] for each in range(len(heights))]

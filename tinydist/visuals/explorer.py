@@ -12,10 +12,11 @@ import matplotlib.pyplot as plt
 from ipywidgets import HTML, Image, VBox, interactive
 from matplotlib.figure import Figure
 
-from .page import png
+from .page import mimebundle
 from .style import style
 
 AS_SAVED = {"align_self": "flex-start", "max_width": "100%"}  # a box would stretch it
+NOTHING = {}, {}  # no picture: its data and metadata
 
 
 class Explorer(VBox):
@@ -41,27 +42,33 @@ class Explorer(VBox):
 
     def redraw(self):
         """Draw for the present values."""
-        self.image.value, self.text = drawn(self.draw, self.values)
-        self.image.layout.display = None if self.image.value else "none"
-        self.line.value = f"<pre>{escape(self.text)}</pre>"
+        self.show(*drawn(self.draw, self.values))
+
+    def show(self, bundle, text):
+        data, metadata = bundle
+        self.image.value = base64.b64decode(data.get("image/png", ""))
+        self.image.layout.display = None if data else "none"
+        self.image.layout.width = f"{metadata['image/png']['width']}px" if data else None
+        self.bundle, self.text = bundle, text
+        self.line.value = f"<pre>{escape(text)}</pre>"
 
     def changed(self, change):
         try:
             self.redraw()
         except Exception as error:  # there is no cell under which it would be shown
-            self.image.value, self.image.layout.display = b"", "none"  # it is of other values
-            self.text = f"{type(error).__name__}: {error}"
-            self.line.value = f"<pre>{escape(self.text)}</pre>"
+            self.show(NOTHING, f"{type(error).__name__}: {error}")  # the picture is of other values
+
+    def still(self):
+        """(data, metadata) of the picture for a page without a kernel."""
+        return self.bundle
 
     def __repr__(self):
         values = ", ".join(f"{name}={value!r}" for name, value in self.values.items())
         return f"Explorer({values})" + (f"\n{self.text}" if self.text else "")
 
     def _repr_mimebundle_(self, **options):
-        bundle = super()._repr_mimebundle_(**options) | {"text/plain": repr(self)}
-        if self.image.value:
-            bundle["image/png"] = base64.b64encode(self.image.value).decode()
-        return bundle
+        data, metadata = self.still()
+        return super()._repr_mimebundle_(**options) | {"text/plain": repr(self)} | data, metadata
 
 
 def control(name, given):
@@ -75,15 +82,15 @@ def control(name, given):
 
 
 def drawn(draw, values):
-    """The PNG and the text that come of ``draw(**values)``; its figures are closed, so that no cell shows them."""
+    """((data, metadata), text) that come of ``draw(**values)``; its figures are closed, so that no cell shows them."""
     before, printed = set(plt.get_fignums()), io.StringIO()
     try:
         with redirect_stdout(printed), style():
             plt.figure()  # for what is left to pyplot, which else draws into another cell's figure
             returned = draw(**values)
             figure = returned if isinstance(returned, Figure) else plt.gcf()
-            picture = png(figure) if figure.axes else b""
+            bundle = mimebundle(figure) if figure.axes else NOTHING
     finally:
         for number in set(plt.get_fignums()) - before:
             plt.close(number)
-    return picture, printed.getvalue().strip()
+    return bundle, printed.getvalue().strip()

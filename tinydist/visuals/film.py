@@ -1,6 +1,6 @@
 """Who holds what, moment after moment, above what one rank does and the bytes that it holds, on one axis of time.
 
-    F1  F2  ... B1     ranks x layers while these blocks end, in the colors of the owners (cells.py)
+    F1  F2  ... B1     ranks x layers while these blocks end, in the colors of the owners (holdings.py)
      |   |       |
     ▇▇  ▇▇      ▇▇     what a rank computes, and sends
     ▁▃▁▃▁▃ ... ▁▃▁     its bytes: its own parts in its color, all else grey
@@ -12,18 +12,19 @@ from ..launch import Run
 from ..rules import each_of, one_of, takes
 from ..simulator.memory import PURPOSES
 from .canvas import picture
-from .cells import Cells, handles, heads_height, labels_of
-from .frames import HIGH, Frames
-from .levels import bytes_axis, draw_levels, mark_peak, room_for
+from .film_frames import HIGH, Frames
+from .holdings import Cells, handles, heads_height, labels_of
+from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for
 from .palette import DARK, GREY, LINE, PAPER, RANKS
 from .rows import Rows
 from .scene import Scene, a_moment, is_name
 from .states import States, total
-from .strips import LOOKS, Sheet, legend_height
+from .strips import LOOKS, Sheet, draw_legend, legend_height
 from .style import WIDTH
 from .words import bytes_text, check_rank, seconds_text
 
 TITLE, STEM, AREA, LEFT = 0.24, 0.28, 1.35, 0.85  # inches
+WHERE = {"at rest": "at rest", "peak": "at the peak"}
 GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in LOOKS} | {  # colors are the owners'
     "communication": {"facecolor": LINE, "edgecolor": PAPER},
     "waiting": {"facecolor": PAPER, "edgecolor": LINE},
@@ -44,7 +45,7 @@ def film(run, purpose="parameters", moments=None, rank=0, labels=None, since=Non
     ranks = [each for each, held in enumerate(run.memory) if held.changes]
     cells = Cells(run.trace, ranks, labels_of(scene, purpose, labels))
     states = States(scene, rank, ("own", "other"), owned(cells, rank, purpose))
-    levels = {"peak": total(states.peak), "at rest": total(states.rest)}
+    levels = levels_of(states)
     print(summary(scene, purpose, levels))
     return draw(scene, cells, states, levels, purpose, moments)
 
@@ -63,7 +64,7 @@ def draw(scene, cells, states, levels, purpose, moments):
         sheet.row_name(film, top + (number + 0.5) * HIGH, name)
     rows.draw(sheet, lanes, 0.0, [f"rank {states.rank}"])
     draw_bytes(area, states, levels, purpose)
-    sheet.legend(legend)
+    draw_legend(sheet.strips[0], legend)
     return sheet.figure
 
 
@@ -79,8 +80,8 @@ def owned(cells, rank, purpose):
 
 
 def summary(scene, purpose, levels):
-    peak, rest = (bytes_text(levels[name]) for name in ("peak", "at rest"))
-    return f"rank {scene.ranks[0]}, {purpose}: {rest} at rest, {peak} at the peak, in {seconds_text(scene.seconds)}"
+    told = ", ".join(f"{bytes_text(nbytes)} {WHERE[level]}" for level, nbytes in levels.items())
+    return f"rank {scene.ranks[0]}, {purpose}: {told}, in {seconds_text(scene.seconds)}"
 
 
 def alt(scene, purpose, levels):

@@ -1,86 +1,59 @@
-"""The frames of a film: which moments they show, and where they stand without touching one another."""
+"""The frames of a film of cells: what each rank held at the start and after each step, and the messages between."""
 
-from itertools import groupby, pairwise
-from operator import attrgetter
-from typing import NamedTuple
+from ..launch import Run
+from ..rules import each_of, many, stated
+from .cells import in_letters
+from .palette import RANKS
 
-from .blocks import ends
-from .cells import HEAD, draw_cells, draw_heads
-from .palette import GREY
-from .scene import name_of
-from .strips import inches_of
-from .style import HEADING
-
-NARROWEST, WIDEST, HIGH, APART = 0.1, 0.2, 0.36, 0.12  # inches: of a cell; between two frames
+rows = stated("a row of cells", lambda row: many(row) and len(row) > 0)
+frame = each_of(each_of(rows))
+film = stated("a run, or a list of frames", lambda v: isinstance(v, Run) or frame(v))
 
 
-class Frame(NamedTuple):
-    middle: float  # of its block, in seconds
-    name: str
-    grid: list
+def frames_of(run, titles=None):
+    """(tables, titles, messages) of each frame, checked."""
+    frames = run_frames(run) if isinstance(run, Run) else run
+    tables = [[[in_letters(cell) for cell in row] for row in each] for each in frames]
+    titles = titles or ["start"] + [f"step {step}" for step in range(len(tables) - 1)]
+    sent = [[]] + steps_of(run) if isinstance(run, Run) else [[]] * len(tables)
+    check(tables, titles, sent)
+    return tables, titles, sent
 
 
-class Frames:
-    """``moments``: names of marks or blocks, or None for all blocks, or as many as there is room for.
+def run_frames(run):
+    for rank, each in enumerate(run.results):
+        if not frame([each]):
+            raise ValueError(
+                f"steps: each rank must return its rows, one at the start and one a step; rank {rank} did not"
+            )
+    return list(zip(*run.results))
 
-    A block's frame shows the moment at which most is held.
-    """
 
-    def __init__(self, states, cells, purpose, moments, width):
-        self.states, self.cells, self.width = states, cells, width
-        times = self._blocks() if moments is None else [self._asked(moment) for moment in moments]
-        self.frames = sorted(
-            (Frame(middle - states.scene.since, name, cells.at(time, purpose)) for time, middle, name in times),
-            key=attrgetter("middle"),
-        )
-        self.title = max((inches_of(frame.name, HEADING, "bold") for frame in self.frames), default=0.0)
-        room = int((width + APART) / (max(self.title, NARROWEST * len(cells.names)) + APART))
-        if moments is None:
-            self._leave_out(room)
-        elif len(self.frames) > room:
-            raise ValueError(f"film: {room} frames fit beside one another, got {len(self.frames)} moments")
-        share = (width + APART) / max(1, len(self.frames)) - APART
-        self.cell = min(WIDEST, max(NARROWEST, share / len(cells.names)))
-        self.wide = self.cell * len(cells.names)
+def frame_numbers(frames):
+    return stated(
+        f"one or more frames of 0 to {frames - 1}", lambda only: len(only) > 0 and all(each < frames for each in only)
+    )
 
-    def _blocks(self):
-        """(time, middle, name) of each block, of which pieces that follow one another are one."""
-        named = [block for block in self.states.scene.rows[0].compute if block.name]
-        for name, pieces in groupby(named, attrgetter("name")):
-            first, last = ends(list(pieces))
-            yield self.states.fullest(first.start, last.end)[0], (first.start + last.end) / 2, name
 
-    def _asked(self, moment):
-        block, time = self.states.block(moment), self.states.moment(moment)
-        return time, (block.start + block.end) / 2 if block else time, name_of(moment)
+def check(tables, titles, sent):
+    if len(ranks := {len(table): True for table in tables}) > 1:
+        raise ValueError(f"steps: every frame needs as many ranks, got {', '.join(map(str, ranks))}")
+    if max(ranks) > len(RANKS):
+        raise ValueError(f"steps: it has colors for {len(RANKS)} ranks, got {max(ranks)}")
+    if len(parts := {len(row): True for table in tables for row in table}) > 1:
+        got = ", ".join(map(str, parts))
+        raise ValueError(f"steps: every frame needs as many parts on each rank, got rows of {got} cells")
+    if len(titles) != len(tables):
+        raise ValueError(f"steps: {len(tables)} frames need as many titles, got {len(titles)}")
+    if len(sent) != len(tables):
+        steps = f"the run has {len(sent) - 1} steps of messages, so {len(sent)} frames"
+        raise ValueError(f"steps: {steps}, but got {len(tables)}")
 
-    def _leave_out(self, room):
-        """Frames that show the same once more, and then each second, third ... until there is room."""
-        if len(self.frames) > room:
-            changed = [after for before, after in pairwise(self.frames) if after.grid != before.grid]
-            self.frames = self.frames[:1] + changed
-        self.frames = self.frames[:: max(1, -(-len(self.frames) // max(1, room)))]
 
-    def draw(self, sheet, axes, titles, top, stem):
-        """With their ``titles`` and their cells' ``top`` at these heights, and a ``stem`` to each block below."""
-        scale, bottom = sheet.as_seconds(1.0), top + HIGH * len(self.cells.ranks)
-        heights = [bottom + 0.02, bottom + 0.08, bottom + stem - 0.06, bottom + stem]
-        for place, frame in zip(self._places(sheet), self.frames):
-            left, runs = scale * (place - self.wide / 2), frame.name[1:]
-            bold = [column for column, name in enumerate(self.cells.names) if name == runs]
-            axes.text(scale * place, titles, frame.name, ha="center", va="top", fontsize=HEADING, fontweight="bold")
-            draw_heads(axes, self.cells.names, left, top - HEAD, self.cell, scale, bold)
-            draw_cells(axes, frame.grid, left, top, self.cell, HIGH, scale)
-            axes.plot([scale * place] * 2 + [frame.middle] * 2, heights, color=GREY, linewidth=0.8, clip_on=False)
-
-    def _places(self, sheet):
-        """Their middles in inches, as near to their blocks as they can stand beside one another."""
-        half = max(self.wide, self.title) / 2
-        step, places = 2 * half + APART, []
-        for frame in self.frames:
-            places.append(max(sheet.as_inches(frame.middle), places[-1] + step if places else half))
-        last = self.width - half
-        for number in reversed(range(len(places))):
-            places[number] = min(places[number], last)
-            last = places[number] - step
-        return places
+def steps_of(run):
+    """(source, destination) of the messages of a run, those that started together in one list."""
+    steps = {}
+    for event in run.trace.events:
+        if event.name == "message":
+            steps.setdefault(round(event.start, 12), {})[event.transfer.ranks] = True
+    return [list(steps[start]) for start in sorted(steps)]

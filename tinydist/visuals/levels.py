@@ -4,6 +4,7 @@ from matplotlib.ticker import MaxNLocator
 
 from .canvas import measure
 from .palette import INK, RED
+from .states import total
 from .strips import GAP, inches_of
 from .style import SMALL
 from .words import BYTES, bytes_text
@@ -17,6 +18,12 @@ def bytes_axis(axes, most, name):
     measure(axes.yaxis, most, BYTES, name)
     axes.spines["left"].set_visible(True)
     axes.tick_params(axis="y", length=3)
+
+
+def levels_of(states):
+    """Name -> bytes: the peak, and what is held at rest, if that is something."""
+    rest = {"at rest": total(states.rest)} if total(states.rest) else {}
+    return rest | {"peak": total(states.peak)}
 
 
 def mark_peak(axes, when, nbytes):

@@ -1,14 +1,17 @@
-"""Tables of numbers beside one another: attention weights, masks, who reads whom. Nothing is white, the most dark."""
+"""Matrices of numbers beside one another: attention weights, masks, who reads whom. Nothing is white, the most dark."""
 
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.patches import Rectangle
 
 from ..rules import amount, each_of, flag, many, must, named, stated, takes
 from .canvas import canvas, picture
-from .palette import BLUE
+from .palette import GREY, LINE, NUMBERS
+from .style import WIDTH
+from .words import counted
 
-SHADES = LinearSegmentedColormap.from_list("numbers", ["white", BLUE])
 MOST_NAMES = 16  # rows, with more of which their numbers do not fit
-WIDTH, LARGEST_CELL = 6, 0.3  # inches
+LARGEST_CELL, TALLEST = 0.34, 3.4  # inches: a cell, and all of them
+AROUND, BETWEEN = 0.5, 0.35  # inches: what is written at the left of all; between two
+LETTER = 0.1  # inches, of a title
 
 
 cells = stated("a number from 0, or True or False", lambda cell: amount(cell) or flag(cell))
@@ -20,14 +23,14 @@ def matrices(tables, rows, columns):
     """Draw ``tables``, title -> [R, C] of numbers from 0 or of bool; ``rows`` and ``columns`` say what they count."""
     tables = {title: numbers(table) for title, table in tables.items()}
     print("; ".join(f"{title}: {filled(table)}" for title, table in tables.items()))
-    figure, grid = canvas("", height(tables.values()), ncols=len(tables), squeeze=False)
-    for number, (axes, (title, table)) in enumerate(zip(grid[0], tables.items())):
-        axes.imshow(table, cmap=SHADES, vmin=0, vmax=max(map(max, table)) or 1)
-        axes.spines[:].set_visible(True)
-        axes.set_title(title, fontsize=9)
-        axes.set_xlabel(columns)
-        axes.set_ylabel(rows if number == 0 else "")
-        lines(axes, len(table), len(table[0]))
+    cell, tallest = cell_size(tables.values()), max(map(len, tables.values()))
+    widths = [max(len(table[0]), len(title) * LETTER / cell) for title, table in tables.items()]  # in cells
+    options = {"ncols": len(tables), "squeeze": False, "width_ratios": widths}
+    figure, grid = canvas(alt_text(tables, rows, columns), cell * tallest + 0.95, **options)
+    for number, (axes, (title, table), width) in enumerate(zip(grid[0], tables.items(), widths)):
+        draw_matrix(axes, table)
+        axes.set(title=title, ylabel=rows if number == 0 else "", xlim=(0, width), anchor="NW")
+        axes.set_xlabel(columns, loc="left" if width > len(table[0]) else "center")
     return figure
 
 
@@ -42,18 +45,32 @@ def filled(table):
     return f"{sum(cell > 0 for row in table for cell in row)} of {len(table) * len(table[0])}"
 
 
-def height(tables):
-    """Room for square cells, and for what is written around them."""
-    width = (WIDTH - 0.6) / len(tables) - 0.3
-    cells = (len(table) * min(LARGEST_CELL, width / len(table[0])) for table in tables)
-    return min(3.6, max(cells) + 0.85)
+def alt_text(tables, rows, columns):
+    found = ", ".join(f"{title} with {filled(table)} cells filled" for title, table in tables.items())
+    return f"{counted(len(tables), 'matrix')}, each {rows} a row and each {columns} a column: {found}."
 
 
-def lines(axes, rows, columns):
-    """Ticks in the middle of the cells, and thin lines between them, as long as either can be told apart."""
-    for axis, count in ((axes.yaxis, rows), (axes.xaxis, columns)):
+def cell_size(tables):
+    """Inches, the same in all: so that they can be compared."""
+    room = WIDTH - AROUND - BETWEEN * len(tables)
+    return min(LARGEST_CELL, room / sum(len(table[0]) for table in tables), TALLEST / max(map(len, tables)))
+
+
+def draw_matrix(axes, table):
+    """Names in the middle of the cells, and thin lines between them, as long as either can be told apart."""
+    axes.pcolormesh(table, cmap=NUMBERS, vmin=0, vmax=max(map(max, table)) or 1)
+    axes.set_aspect("equal")
+    axes.set_ylim(len(table), 0)
+    axes.spines[:].set_visible(False)
+    axes.add_patch(
+        Rectangle((0, 0), len(table[0]), len(table), facecolor="none", edgecolor=GREY, clip_on=False, zorder=3)
+    )
+    for axis, count in ((axes.yaxis, len(table)), (axes.xaxis, len(table[0]))):
         if count <= MOST_NAMES:
-            axis.set_ticks(range(0, count, 1 if count <= 8 else 2))
-            axis.set_ticks([edge - 0.5 for edge in range(1, count)], minor=True)
-    axes.grid(which="minor", color="#DDDDDD", linewidth=0.5)
-    axes.tick_params(which="both", length=0, labelsize=7)
+            shown = range(0, count, 1 if count <= 8 else 2)
+            axis.set_ticks([each + 0.5 for each in shown], shown)
+    rows, columns = len(table), len(table[0])
+    if max(rows, columns) <= MOST_NAMES:
+        axes.hlines(range(1, rows), 0, columns, color=LINE, linewidth=0.5)
+        axes.vlines(range(1, columns), 0, rows, color=LINE, linewidth=0.5)
+    axes.tick_params(which="both", length=0)

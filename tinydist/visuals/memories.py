@@ -1,46 +1,66 @@
-"""What one rank held over virtual time in several runs: a line for each, so that they can be compared."""
+"""What one rank held over virtual time in several runs: one below the other, on one axis and in one scale of bytes."""
 
-from ..launch import Run
+from matplotlib.patches import Patch
+
 from ..rules import each_of, named, one_of, takes
-from .canvas import canvas, picture
-from .curves import LOOKS
+from .canvas import picture
+from .levels import bytes_axis, mark_peak
+from .memory import draw_stack
 from .palette import MEMORY
-from .words import BYTES, SECONDS, bytes_text, check_rank, unit_for
+from .rows import Rows
+from .scene import a_run, scenes_of
+from .states import States, total
+from .strips import Sheet, draw_legend, inches_of, legend_height
+from .style import SMALL
+from .timelines import axis_of
+from .words import bytes_text
+
+TITLE, AREA, LEFT, ABOVE = 0.24, 0.8, 0.75, 0.05  # inches
 
 
-@takes(runs=named(Run), purposes=each_of(one_of(MEMORY)))
+@takes(runs=named(a_run), purposes=each_of(one_of(MEMORY)))
 @picture
 def memories(runs, rank=0, purposes=None):
-    """Draw ``runs``, name -> run. Of ``purposes``, as the ledger names them; None: of all."""
-    for run in runs.values():
-        check_rank("memories", rank, run)
-    lines = {name: held_in(run, rank, purposes) for name, run in runs.items()}
-    peaks = {name: max(held) for name, (_, held) in lines.items()}
-    if not any(peaks.values()):
+    """Draw ``runs``, name -> run, or (run, since), each from its own beginning, above the names of what it computes.
+
+    purposes:  what is drawn, as the ledger names it. None: all.
+    """
+    scenes = scenes_of("memories", runs, rank)
+    held = {name: States(scene, rank, purposes or list(MEMORY)) for name, scene in scenes.items()}
+    if not any(total(states.peak) for states in held.values()):
         raise ValueError(f"memories: in none of the runs did rank {rank} hold anything, or it was not run")
-    print(f"rank {rank} at most:", ", ".join(f"{name} {bytes_text(peak)}" for name, peak in peaks.items()))
-    figure, axes = canvas("")
-    for (name, (times, held)), (color, _, line) in zip(lines.items(), LOOKS):
-        axes.plot(times, held, line, drawstyle="steps-post", color=color, linewidth=1.4, label=name)
-    label(axes, max(times[-1] for times, _ in lines.values()), max(peaks.values()), purposes)
-    return figure
+    for name, states in held.items():
+        print(f"rank {rank}, {name}: {told(states)}")
+    return draw(held, rank, axis_of(scenes))
 
 
-def held_in(run, rank, purposes):
-    """(times, bytes), from the start to the end of the run."""
-    times, held = [0.0], [0]
-    for time, state in run.memory[rank].over_time():
-        times.append(time)
-        held.append(sum(state[purpose] for purpose in purposes or state))
-    return [*times, run.seconds], [*held, held[-1]]
+def told(states):
+    rest = f", {bytes_text(total(states.rest))} at rest" if total(states.rest) else ""
+    return f"{bytes_text(total(states.peak))} at the peak{rest}"
 
 
-def label(axes, seconds, most, purposes):
-    (size, unit), (tick, name) = unit_for(most, BYTES), unit_for(seconds, SECONDS)
-    axes.set_xlim(0, seconds or 1.0)
-    axes.set_ylim(0, 1.1 * most)
-    axes.yaxis.set_major_formatter(lambda nbytes, _: f"{nbytes / size:g}")
-    axes.xaxis.set_major_formatter(lambda time, _: f"{time / tick:g}")
-    axes.set_ylabel(f"{', '.join(purposes or ['held'])} ({unit})")
-    axes.set_xlabel(f"virtual time ({name})")
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+def draw(held, rank, axis):
+    rows = [Rows([states.scene.rows[0].since(states.scene.since)], lanes=False) for states in held.values()]
+    legend = [Patch(label=kind, facecolor=MEMORY[kind]["facecolor"]) for kind in kinds_in(held)]
+    heights = [height for row in rows for height in (TITLE, AREA, ABOVE + row.height)]
+    said = "; ".join(f"{name}, {told(states)}" for name, states in held.items())
+    alt = f"The bytes that rank {rank} held in {len(held)} runs, in virtual time: {said}."
+    sheet = Sheet(alt, [legend_height(legend), *heights], [""], axis, left=LEFT)
+    draw_legend(sheet.strips[0], legend)
+    most = max(total(states.peak) for states in held.values())
+    for number, ((name, states), row) in enumerate(zip(held.items(), rows)):
+        title, area, below = sheet.strips[1 + 3 * number : 4 + 3 * number]
+        title.text(0, TITLE - ABOVE, name, fontweight="bold", fontsize=SMALL)
+        beside = sheet.as_seconds(inches_of(name, SMALL, "bold") + 0.1)
+        title.text(beside, TITLE - ABOVE, told(states), fontsize=SMALL)
+        bytes_axis(area, most, "held")
+        draw_stack(area, states)
+        mark_peak(area, states.peak_time - states.scene.since, total(states.peak))
+        row.draw(sheet, below, ABOVE, [""])
+    return sheet.figure
+
+
+def kinds_in(held):
+    """Purposes of which there is something."""
+    states = [state for each in held.values() for _, _, state in each.states]
+    return [kind for kind in MEMORY if any(state.get(kind) for state in states)]

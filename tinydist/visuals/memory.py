@@ -6,12 +6,12 @@ from ..launch import Run
 from ..rules import amount, many, named, takes
 from ..simulator.trace import Trace
 from .canvas import picture
-from .levels import bytes_axis, draw_levels, mark_peak, room_for
+from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for
 from .palette import INK, MEMORY, RED
 from .rows import Rows, handles
 from .scene import Scene, a_moment
 from .states import States, total
-from .strips import GAP, Sheet, inches_of, legend_height
+from .strips import GAP, Sheet, draw_legend, inches_of, legend_height
 from .style import SMALL
 from .timeline import marked, some_marks
 from .words import BYTES, bytes_text, check_rank, digits, seconds_text, unit_for
@@ -64,8 +64,8 @@ def peak_time(held):
 
 def draw(scene, held, rows, names, lines):
     print(summary(scene, held))
-    levels = {"peak": total(held.peak)} | ({"at rest": total(held.rest)} if total(held.rest) else {}) | lines
-    legend = handles(rows.rows) if rows else []
+    levels = levels_of(held) | lines
+    legend = handles(rows.rows, any(rows.lanes)) if rows else []
     top = legend_height(legend) if rows else NOTHING
     sheet = Sheet(
         alt(scene, held),
@@ -78,7 +78,7 @@ def draw(scene, held, rows, names, lines):
     )
     if rows:
         rows.draw(sheet, sheet.strips[0], top, names)
-        sheet.legend(legend)
+        draw_legend(sheet.strips[0], legend)
     area = sheet.strips[1]
     bytes_axis(area, max(levels.values()), f"rank {held.rank} holds")
     draw_stack(area, held)

@@ -8,6 +8,7 @@ A program that names its regions is called by these, where a rank has two or mor
 """
 
 import re
+from collections import Counter
 from functools import cached_property
 
 PASSES = {"forward": "F", "recompute": "R", "backward": "B"}
@@ -16,6 +17,7 @@ IN_WORDS = {short: f"{short}: {name.replace('_', '-')}" for name, short in COLLE
     "→": "→ sent",
     "←": "← received",
 }
+STEP = re.compile(r"Optimizer\.step#(\w+)")
 OF_LIBRARIES = re.compile("::|#|^DistributedDataParallel")  # torch names its own doings, too
 OF_SCHEDULES = re.compile(r"(?:PP:)?(\d*)(F|B|I|W|Forward |Backward )(\d+)")  # stage, pass, microbatch
 
@@ -33,8 +35,18 @@ class Names:
         return [part for part in ran if part]
 
     @cached_property
+    def first_forward(self):
+        """Seconds; what was before is initialization. None: there is no forward pass."""
+        return min((event.start for event in self.trace.events if event.during == "forward"), default=None)
+
+    @cached_property
     def with_weights(self):
-        return {change.label for held in self.trace.memory for change in held.changes if change.purpose == "parameters"}
+        """Labels of the parameters that are there when forward begins, or ever."""
+        there, last = Counter(), self.first_forward
+        for change in (change for held in self.trace.memory for change in held.changes):
+            if change.purpose == "parameters" and (last is None or change.seconds <= last):
+                there[change.label] += change.nbytes
+        return {label for label, nbytes in there.items() if label and (nbytes or last is None)}
 
     @cached_property
     def opened(self):
@@ -78,9 +90,11 @@ class Names:
 
     @cached_property
     def by_regions(self):
-        """Do these tell more of a rank than the model's parts?"""
-        named = {(event.rank, self.region(event)) for event in self.trace.events if self.region(event)}
-        return len(named) > len({rank for rank, _ in named})
+        """Do regions tell more of the ranks than the model's parts? Most of both passes is in them, in two or more."""
+        passes = [event for event in self.trace.events if event.during in PASSES and event.transfer is None]
+        named = [event for event in passes if self.region(event)]
+        several = {(event.rank, self.region(event)) for event in named}
+        return len(several) > len({rank for rank, _ in several}) and seconds_in(named) > seconds_in(passes) / 2
 
     def region(self, event):
         """The innermost that the program named."""
@@ -109,8 +123,17 @@ class Names:
         return "other" if self.parts else "compute"
 
     def optimizer(self, event):
-        steps = [name for name in event.regions if name.startswith("Optimizer.step#")]
-        return steps[-1].removeprefix("Optimizer.step#").partition(".")[0] if steps else "step"
+        """One that wraps another is called as that."""
+        steps = steps_of(event)
+        outer, inner = self.optimizers
+        return steps[-1] if steps and steps[-1] not in outer else next(iter(inner), "step")
+
+    @cached_property
+    def optimizers(self):
+        """Those that wrap others, and those that do not."""
+        found = {steps_of(event): None for event in self.trace.events if event.during == "optimizer"}
+        outer = {name for steps in found for name in steps[:-1]}
+        return outer, [steps[-1] for steps in found if steps and steps[-1] not in outer]
 
     def of_region(self, name, during):
         if found := passes(name):
@@ -118,7 +141,7 @@ class Names:
             letter = letter[0]
             kind = {"F": "forward", "W": "weights"}.get(letter, "backward")
             return kind, f"{stage}{letter}{microbatch}" if self.several_stages else f"{letter}{microbatch}"
-        return during or "compute", name
+        return during or self.nameless, name
 
     def of_transfer(self, event):
         if event.name == "message":
@@ -135,6 +158,15 @@ class Names:
 def joined(letters, name):
     """AR2, AR head."""
     return f"{letters}{name}" if name[:1].isdigit() else f"{letters} {name}".strip()
+
+
+def steps_of(event):
+    """The optimizers in whose step it is, the outermost first."""
+    return tuple(match[1] for match in map(STEP.match, event.regions) if match)
+
+
+def seconds_in(events):
+    return sum(event.end - event.start for event in events)
 
 
 def passes(region):

@@ -1,4 +1,4 @@
-"""Who holds what, at a moment or at several: ranks x layers, in the colors of the owners (cells.py)."""
+"""Who holds what, at a moment or at several: ranks x layers, in the colors of the owners (holdings.py)."""
 
 from itertools import pairwise
 
@@ -9,16 +9,16 @@ from ..launch import Run
 from ..rules import each_of, many, one_of, stated, takes
 from ..simulator.memory import PURPOSES
 from .canvas import picture
-from .cells import HEAD, MODEL_STATES, Cells, draw_cells, draw_heads, handles, heads_height, labels_of, moves
+from .holdings import HEAD, MODEL_STATES, Cells, draw_cells, draw_heads, handles, heads_height, labels_of, moves
 from .page import Picture
 from .palette import RANKS, SOFT
-from .scene import Scene, a_moment, is_name, name_of
+from .scene import Scene, a_moment, name_of
 from .states import States
-from .strips import GAP, RIGHT, TOP, inches_of
+from .strips import GAP, RIGHT, TOP, draw_legend, inches_of, legend_height
 from .style import HEADING, SMALL, TEXT, WIDTH
 from .words import bytes_text, ranks_text
 
-APART, CELL, TITLE, LEGEND = 0.4, 0.44, 0.26, 0.34  # inches: between two panels; a cell, at most
+APART, CELL, TITLE = 0.4, 0.44, 0.26  # inches: between two panels; a cell, at most
 
 
 some_moments = stated("a moment, or a list of some", lambda v: a_moment(v) or each_of(a_moment)(v))
@@ -33,16 +33,17 @@ def owners(run, moment=None, purposes=None, labels=None, ranks=None):
     purpose (None: parameters) at each of these, with arrows for what moves between them. ``labels``: of the ledger, for
     the columns (None: the layers).
     """
-    scene = Scene("owners", run.trace, ranks, 0.0)
+    scene = Scene("owners", run.trace, ranks)
     cells = Cells(run.trace, scene.ranks, labels_of(scene, (purposes or MODEL_STATES)[0], labels))
     states = States(scene, scene.ranks[0], purposes or MODEL_STATES)
     if isinstance(moment, list):
         return at_moments(scene, cells, moment, states)
-    when = states.rest_time if moment is None else seconds_of(states, moment)
+    when = states.rest_time if moment is None else states.when(moment)[0]
     grids = {purpose: cells.at(when, purpose) for purpose in states.kinds}
     print(summary(states, when))
     who = f"What each of {ranks_text(len(scene.ranks))} holds"
-    return draw(cells, grids, f"{who} of {', '.join(cells.names)}, by owner: {', '.join(grids)}.")
+    layers = "layers " if all(name.isdigit() for name in cells.names) else ""
+    return draw(cells, grids, f"{who} of {layers}{', '.join(cells.names)}, by owner: {', '.join(grids)}.")
 
 
 def summary(states, when):
@@ -51,21 +52,17 @@ def summary(states, when):
     return f"rank {states.rank} holds {parts}"
 
 
-def seconds_of(states, moment):
-    return states.moment(moment) if is_name(moment) else moment
-
-
 def at_moments(scene, cells, moments, states):
     """A panel for each moment, with what arrives from one to the next."""
-    purpose, times = states.kinds[0], [seconds_of(states, each) for each in moments]
-    grids = {name_of(each): cells.at(time, purpose) for each, time in zip(moments, times, strict=True)}
-    arrows = [moves(scene.trace, cells.ranks, *span) for span in pairwise(times)]
+    purpose, whens = states.kinds[0], [states.when(each) for each in moments]
+    grids = {name_of(each): cells.at(asked, purpose) for each, (asked, _) in zip(moments, whens, strict=True)}
+    arrows = [moves(scene.trace, cells.ranks, *span) for span in pairwise(seconds for _, seconds in whens)]
     return draw(cells, grids, f"Who holds which {purpose} at {len(grids)} moments: {', '.join(grids)}.", arrows)
 
 
 def draw(cells, grids, alt, arrows=()):
     """A panel for each of ``grids``, title -> grid, beside one another; ``arrows`` between two: (source, to)."""
-    panels = Panels(cells, len(grids))
+    panels = Panels(cells, list(grids.values()))
     figure = plt.figure(figsize=(WIDTH, panels.height), FigureClass=Picture, layout="none", alt=alt)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, WIDTH)
@@ -76,23 +73,25 @@ def draw(cells, grids, alt, arrows=()):
         panels.draw(axes, number, title, grid)
     for number, pairs in enumerate(arrows):
         panels.draw_arrows(axes, number, pairs)
-    shown = handles(grids.values())
-    place = {"loc": "lower left", "bbox_to_anchor": (panels.left / WIDTH, 0.06 / panels.height)}
-    figure.legend(handles=shown, ncols=len(shown), borderaxespad=0, borderpad=0, **place)
+    legend = figure.add_axes((panels.left / WIDTH, 0, 1, panels.legend / panels.height))
+    legend.axis("off")
+    draw_legend(legend, panels.handles)
     return figure
 
 
 class Panels:
     """Where everything stands, in inches."""
 
-    def __init__(self, cells, count):
+    def __init__(self, cells, grids):
+        self.handles = handles(grids)
+        self.legend = legend_height(self.handles)
         self.cells, self.names = cells, [f"rank {rank}" for rank in cells.ranks]
         self.left = max(inches_of(name, TEXT) for name in self.names) + 3 * GAP
-        self.step = (WIDTH - self.left - RIGHT + APART) / count
+        self.step = (WIDTH - self.left - RIGHT + APART) / len(grids)
         self.side = min(CELL, (self.step - APART) / len(cells.names))
         self.wide = self.side * len(cells.names)
         self.top = TOP + TITLE + heads_height(cells.names, self.side)
-        self.height = self.top + self.side * len(self.names) + LEGEND
+        self.height = self.top + self.side * len(self.names) + 0.1 + self.legend
 
     def middle(self, row):
         return self.top + (row + 0.5) * self.side

@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -14,11 +15,10 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from ..rules import flag, stated, takes
-from .palette import LINE
+from .palette import LINE, darkened
 from .style import STYLE, style
 
 SHARP = 2  # pixels of the file for each one on the page
-BLACKEST, WHITEST = 0.1, 0.96  # of a dark slide
 
 
 a_file = stated(
@@ -34,7 +34,7 @@ class Picture(Figure):
 
     def __init__(self, *args, alt="", **options):
         super().__init__(*args, **options)
-        self.alt, self.boxed = alt, []
+        self.alt, self.boxed = alt, defaultdict(list)
 
     def draw(self, renderer):
         with style():  # ticks are made only now
@@ -80,7 +80,7 @@ def png(figure, dark=False):
     figure.savefig(drawn, format="png", dpi=SHARP * figure.dpi)
     image = Image.open(drawn).convert("RGB")
     if dark:
-        image = Image.fromarray((255 * darkened(np.asarray(image) / 255)).astype("uint8"))
+        image = Image.fromarray((255 * darkened(np.asarray(image) / 255)).round().astype("uint8"))
     else:  # an edge where the page is white, too
         ImageDraw.Draw(image).rectangle((0, 0, image.width - 1, image.height - 1), outline=LINE, width=SHARP)
     image.quantize(256).save(small, format="png", optimize=True)
@@ -97,10 +97,3 @@ def svg(figure, dark=False):
 
 def dark_hex(color):
     return to_hex(darkened(to_rgb(color)))
-
-
-def darkened(colors):
-    """[..., RGB]: hue and saturation stay, light and dark are exchanged."""
-    colors = np.asarray(colors)
-    turned = colors + 1 - colors.max(-1, keepdims=True) - colors.min(-1, keepdims=True)
-    return BLACKEST + (WHITEST - BLACKEST) * turned

@@ -11,11 +11,14 @@ In a picture of owners, compute is dark grey and communication SOFT: there a col
 colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers tell apart.
 """
 
+from functools import cache
+
+import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
 BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#56B4E9"
 RED, PALE = "#D55E00", "#C6DDEF"
-INK, DARK, SOFT, GREY, LINE, LIGHT, PAPER = "#222222", "#595959", "#707070", "#BBBBBB", "#D8D8D8", "#EEEEEE", "#FFFFFF"
+INK, DARK, SOFT, GREY, LINE, LIGHT, PAPER = "#181818", "#595959", "#707070", "#BBBBBB", "#D8D8D8", "#EEEEEE", "#FFFFFF"
 
 RANKS = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#444444", YELLOW]
 
@@ -38,8 +41,9 @@ MEMORY = {
 }
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED)  # what has no meaning of its own: lines, parts of a bar
 
-BYTES_SENT = LinearSegmentedColormap.from_list("bytes sent", [PAPER, ORANGE])
 NUMBERS = LinearSegmentedColormap.from_list("numbers", [PAPER, BLUE])
+LUMINANCES = np.array([0.2126, 0.7152, 0.0722])
+VEIL = 0.05  # of luminance, that a screen adds to everything
 
 
 def tint(color, part):
@@ -53,18 +57,33 @@ def lightness(color):
     return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
-def luminance(color):
-    """Relative, as the Web Content Accessibility Guidelines define it."""
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color))
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
 def contrast(one, other):
-    """From 1 to 21; a text needs 4.5."""
+    """From 1 to 21; a text needs 4.5. Of two luminances, as the Web Content Accessibility Guidelines define them."""
     darker, lighter = sorted((luminance(one), luminance(other)))
-    return (lighter + 0.05) / (darker + 0.05)
+    return float((lighter + VEIL) / (darker + VEIL))
 
 
+@cache
 def ink_on(color):
     """The color of a text on it."""
     return max((PAPER, INK), key=lambda ink: contrast(ink, color))
+
+
+def luminance(colors):
+    """Of each [..., RGB]."""
+    return linear(colors) @ LUMINANCES
+
+
+def linear(colors):
+    colors = np.asarray(to_rgb(colors) if isinstance(colors, str) else colors)
+    return np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
+
+
+def darkened(colors):
+    """[..., RGB] for a dark slide: PAPER is INK there. Hues stay, and so does the contrast of any two."""
+    light = luminance(colors)[..., None]
+    wanted = ((luminance(INK) + VEIL) * (luminance(PAPER) + VEIL) / (light + VEIL) - VEIL).clip(0, 1)
+    darker = linear(colors) * wanted / light.clip(1e-9)
+    lighter = 1 - (1 - linear(colors)) * (1 - wanted) / (1 - light).clip(1e-9)
+    found = np.where(wanted < light, darker, lighter).clip(0, 1)
+    return np.where(found <= 0.0031308, 12.92 * found, 1.055 * found ** (1 / 2.4) - 0.055)

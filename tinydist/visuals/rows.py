@@ -22,8 +22,7 @@ class Rows:
     def __init__(self, rows, marks=None, lanes=True, looks=LOOKS):
         self.rows, self.marks, self.looks = rows, marks or {}, looks
         self.lanes = [row.lanes if lanes else [] for row in rows]
-        most = max(map(len, self.lanes))
-        self.under = LANE * min(most, LANES)
+        self.under = LANE * min(max(map(len, self.lanes)), LANES)
         tall = len(rows) * (COMPUTE + self.under + BETWEEN)
         self.scale = min(1.0, TALLEST / tall)
         self.height = self.scale * tall + BRACKET * len(self.marks)
@@ -51,10 +50,10 @@ class Rows:
             sheet.bars(axes, lane, place, under / len(lanes) - 0.02, self.looks["communication"], True)
 
 
-def handles(rows):
+def handles(rows, lanes=True):
     """For a legend: the kinds of blocks that there are, with what their letters stand for."""
-    kinds = {block.kind for row in rows for block in row.compute + row.waiting + row.communication}
-    said = {block.name for row in rows for block in row.communication}
-    letters = [long for short, long in IN_WORDS.items() if any(name.startswith(short) for name in said)]
+    sent = [block for row in rows for block in row.communication] if lanes else []
+    kinds = {block.kind for row in rows for block in row.compute + row.waiting} | {block.kind for block in sent}
+    letters = [long for short, long in IN_WORDS.items() if any(block.name.startswith(short) for block in sent)]
     words = WORDS | {"communication": ", ".join(letters) or "communication"}
     return [Patch(label=words.get(kind, kind), **look) for kind, look in LOOKS.items() if kind in kinds]

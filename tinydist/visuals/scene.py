@@ -4,15 +4,16 @@ A moment is in seconds, or has a name: that of a mark or a region of the program
 
     since="step 2"    at this mark, or where this region begins    since=("step", 1)     the second of that name
     since="B4"        where the first block B4 begins              since=("B4", -1)      the last
-    until="Adam"      where the first block Adam ends              until=("Adam", -1)    the last
+    until="Adam"      where the first Adam after ``since`` ends    until=("Adam", -1)    the last of all
 """
 
 from functools import cache
 
+from ..launch import Run
 from ..rules import amount, integer, stated, whole
 from .blocks import Row
 from .names import Names
-from .words import seconds_text
+from .words import check_rank, seconds_text
 
 MOST_RANKS = 16  # more rows cannot be told apart
 
@@ -35,8 +36,8 @@ class Scene:
         if not self.ranks or not all(whole(rank) and rank in self.everyone for rank in self.ranks):
             raise ValueError(f"{operation}: ranks must be some of 0 to {self.everyone[-1]}, got {self.ranks}")
         self.row = cache(lambda rank: Row(trace, self.names, rank, 0.0, trace.seconds))  # from start to end
-        self.since = self._first_forward() if since is None else min(self.times(since))
-        self.until = trace.seconds if until is None else max(self.times(until, at_end=True))
+        self.since = self.names.first_forward or 0.0 if since is None else min(self.times(since))
+        self.until = trace.seconds if until is None else max(self.times(until, at_end=True, after=self.since))
         if not self.since < self.until:
             times = f"{seconds_text(self.since)} to {seconds_text(self.until)}"
             raise ValueError(f"{operation}: nothing to draw from {times}")
@@ -47,16 +48,15 @@ class Scene:
     def seconds(self):
         return self.until - self.since
 
-    def _first_forward(self):
-        """What was before is initialization."""
-        return min((event.start for event in self.trace.events if event.during == "forward"), default=0.0)
-
-    def times(self, moment, at_end=False):
-        """Of this moment on each rank that has it. ``at_end``: that of a block is its end."""
+    def times(self, moment, at_end=False, after=None):
+        """Of this moment on each rank that has it. ``at_end``: that of a block is its end; the first ``after``."""
         if not is_name(moment):
             return [moment]
         name, which = moment if isinstance(moment, tuple) else (moment, 0)
-        found = [time for rank in self.ranks for time in self._times_on(rank, name, at_end)[which:][:1]]
+        if isinstance(moment, tuple) or after is None:
+            after = -1.0
+        on_each = [[time for time in self._times_on(rank, name, at_end) if time > after] for rank in self.ranks]
+        found = [time for times in on_each for time in times[which:][:1]]
         if not found:
             raise ValueError(f"{self.operation}: nothing has the name {name!r}; there are {self._all_names()}")
         return found
@@ -72,6 +72,22 @@ class Scene:
         names = [each.name for each in (*self.trace.marks, *self.trace.regions) if each.rank in self.ranks]
         names += [block.name for row in rows for block in row.compute + row.communication if block.name]
         return ", ".join(map(repr, list(dict.fromkeys(names))[:12])) or "no names in this run"
+
+
+a_run = stated(
+    "a Run, or (run, since)",
+    lambda v: isinstance(v, Run) or (isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], Run) and a_moment(v[1])),
+)
+
+
+def scenes_of(operation, runs, rank, until=None):
+    """Name -> what ``rank`` did in each of several runs."""
+    scenes = {}
+    for name, given in runs.items():
+        run, since = given if isinstance(given, tuple) else (given, None)
+        check_rank(operation, rank, run)
+        scenes[name] = Scene(f"{operation}, {name!r}", run.trace, [rank], since, until)
+    return scenes
 
 
 def since_words(since, seconds):

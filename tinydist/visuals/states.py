@@ -1,10 +1,10 @@
 """What one rank held from one moment to another: its states over time, at rest and at the peak."""
 
 from itertools import groupby
-from math import inf
 from operator import attrgetter
 
 from ..simulator.memory import PURPOSES
+from .scene import is_name
 
 MOMENTS = 500  # more cannot be told apart
 
@@ -15,12 +15,14 @@ class States:
     def __init__(self, scene, rank, kinds=PURPOSES, kind_of=attrgetter("purpose")):
         self.scene, self.rank, self.kinds, self.kind_of = scene, rank, kinds, kind_of
         self.states = list(self._states())  # (seconds, place in the rank's record, {kind: bytes})
-        self.peak_time, self.peak = self.fullest(scene.since, scene.until)
+        self.peak_time, self.peak = self._peak()
         self.rest_time, _, self.rest = min(self._between_passes(), key=lambda each: total(each[2]))
 
     def _states(self):
         """The one that it begins with, and those after the changes of each place."""
-        held, begun = dict.fromkeys(self.kinds, 0), False
+        held, begun = dict.fromkeys(self.kinds, 0), not self.scene.since
+        if begun:
+            yield 0.0, -1, dict(held)
         for _, together in groupby(self.scene.trace.memory[self.rank].changes, attrgetter("place")):
             changes = list(together)
             seconds, place = changes[0].seconds, changes[0].place
@@ -39,14 +41,14 @@ class States:
             yield self.scene.since, -1, dict(held)
 
     def _between_passes(self):
-        """From the last backward to the optimizer's step, what training keeps; of other programs all states."""
+        """From the last backward to the optimizer's step, what training keeps; of other programs all but the end."""
         operators = [event for event in self.scene.trace.of(self.rank, "compute") if event.end <= self.scene.until]
         backward = max((each.place for each in operators if each.during == "backward"), default=-1)
-        if backward < 0:
-            return self.states
         steps = [each.place for each in operators if each.during == "optimizer" and each.place > backward]
+        if not steps:
+            return [state for state in self.states if state[0] < self.scene.until] or self.states
         before = [state for state in self.states if state[1] <= backward][-1:]
-        return before + [state for state in self.states if backward < state[1] < min(steps, default=inf)]
+        return before + [state for state in self.states if backward < state[1] < min(steps)]
 
     def block(self, name):
         """The block of this name in the row of this rank, if it is there. (name, k): the k-th."""
@@ -54,10 +56,20 @@ class States:
         row = next(row for row in self.scene.rows if row.rank == self.rank)
         return next(iter(row.named(name)[which:]), None)
 
-    def moment(self, name):
-        """Seconds of a mark; of a block, the time at which most is held."""
-        block = self.block(name)
-        return self.fullest(block.start, block.end)[0] if block else min(self.scene.times(name))
+    def when(self, moment):
+        """(what to ask the ledger for, seconds): of a block, the time at which most is held; of a mark, its name."""
+        if not is_name(moment):
+            return moment, moment
+        if block := self.block(moment):
+            time, _ = self.fullest(block.start, block.end)
+            return time, time
+        return moment, min(self.scene.times(moment))
+
+    def _peak(self):
+        """(seconds, state): in the middle of the time that it lasts."""
+        number = max(range(len(self.states)), key=lambda each: total(self.states[each][2]))
+        (start, _, state), *following = self.states[number:]
+        return (start + (following[0][0] if following else self.scene.until)) / 2, state
 
     def fullest(self, start, end):
         """(seconds, state) in the middle of the first time between the two at which most is held, and lasts."""

@@ -61,11 +61,18 @@ def inches_of(text, size=SMALL, weight="normal"):
 def legend_lines(handles):
     """How many it takes, above strips."""
     wide = sum(inches_of(handle.get_label()) + 0.36 for handle in handles)
-    return ceil(wide / (WIDTH - 0.9))
+    return max(1, ceil(wide / (WIDTH - 0.9)))
 
 
 def legend_height(handles):
     return 0.12 + 0.17 * legend_lines(handles)
+
+
+def draw_legend(axes, handles):
+    """At the upper left of ``axes``."""
+    place = {"loc": "upper left", "bbox_to_anchor": (0, 1), "borderaxespad": 0, "borderpad": 0}
+    look = {"columnspacing": 1.2, "handletextpad": 0.4, "labelspacing": 0.35}
+    axes.legend(handles=handles, ncols=ceil(len(handles) / legend_lines(handles)), **place, **look)
 
 
 def rectangles(axes, boxes, **look):
@@ -128,13 +135,6 @@ class Sheet:
     def as_seconds(self, inches):
         return inches * self.length / self.width
 
-    def legend(self, handles):
-        """Above the first strip, at its left."""
-        lines = legend_lines(handles)
-        place = {"loc": "upper left", "bbox_to_anchor": (0, 1), "borderaxespad": 0, "borderpad": 0}
-        look = {"columnspacing": 1.2, "handletextpad": 0.4, "labelspacing": 0.35}
-        self.strips[0].legend(handles=handles, ncols=-(-len(handles) // lines), **place, **look)
-
     def row_name(self, axes, middle, name, **look):
         place = {"ha": "right", "va": "center_baseline", "fontsize": TEXT} | look
         axes.text(-self.as_seconds(GAP), middle, name, **place)
@@ -149,7 +149,7 @@ class Sheet:
             wide, right = inches_of(block.name) + MARGIN, box[0] + box[2]
             if wide <= self.as_inches(box[2]):
                 inside(axes, box, block.name, look["facecolor"])
-            elif beside and wide + MARGIN <= self.as_inches(free - right):
+            elif beside and self.as_inches(box[2]) > EDGED and wide <= self.as_inches(free - right):
                 inside(axes, (right, top, self.as_seconds(wide), height), block.name, PAPER)
 
     def bracket(self, axes, start, end, bottom, words, color=INK):

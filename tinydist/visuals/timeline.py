@@ -10,7 +10,7 @@ from .blocks import covered
 from .canvas import picture
 from .rows import Rows, handles
 from .scene import Scene, a_moment
-from .strips import Sheet, legend_height
+from .strips import Sheet, draw_legend, legend_height
 from .words import percent, ranks_text, seconds_text
 
 
@@ -40,7 +40,7 @@ def timeline(run, ranks=None, since=None, until=None, mark=None):
     top = legend_height(legend)
     sheet = Sheet(alt(scene), [top + rows.height], names, scene)
     rows.draw(sheet, sheet.strips[0], top, names)
-    sheet.legend(legend)
+    draw_legend(sheet.strips[0], legend)
     return sheet.figure
 
 

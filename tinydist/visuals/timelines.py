@@ -1,20 +1,14 @@
 """What one rank did in several runs: a row for each, on one axis, so that they can be compared."""
 
-from ..launch import Run
-from ..rules import named, stated, takes
+from ..rules import named, takes
 from .canvas import picture
 from .rows import Rows, handles
-from .scene import Scene, a_moment
-from .strips import Axis, Sheet, legend_height
+from .scene import a_moment, a_run, scenes_of
+from .strips import Axis, Sheet, draw_legend, legend_height
 from .timeline import shares
-from .words import check_rank, percent, seconds_text
+from .words import percent, seconds_text
 
 NOTHING = 1e-3  # of the longest: cannot be seen
-
-a_run = stated(
-    "a Run, or (run, since)",
-    lambda v: isinstance(v, Run) or (isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], Run) and a_moment(v[1])),
-)
 
 
 @takes(runs=named(a_run), until=a_moment)
@@ -24,21 +18,23 @@ def timelines(runs, rank=0, until=None):
 
     ``since`` and ``until`` are moments, as for ``timeline``.
     """
-    scenes = {}
-    for name, given in runs.items():
-        run, since = given if isinstance(given, tuple) else (given, None)
-        check_rank("timelines", rank, run)
-        scenes[name] = Scene(f"timelines, {name}", run.trace, [rank], since, until)
-    longest = max(scene.seconds for scene in scenes.values())
+    scenes = scenes_of("timelines", runs, rank, until)
+    axis = axis_of(scenes)
     for name, scene in scenes.items():
         print(f"{name}, {seconds_text(scene.seconds)}: {shares(scene.rows, scene.seconds)}")
-    rows = Rows([scene.rows[0].since(scene.since) for scene in scenes.values()], differences(scenes, longest))
+    rows = Rows([scene.rows[0].since(scene.since) for scene in scenes.values()], differences(scenes, axis.seconds))
     legend = handles(rows.rows)
     top = legend_height(legend)
-    sheet = Sheet(alt(scenes, rank), [top + rows.height], scenes, Axis(0.0, longest, words_of(scenes)))
+    sheet = Sheet(alt(scenes, rank), [top + rows.height], scenes, axis)
     rows.draw(sheet, sheet.strips[0], top, scenes)
-    sheet.legend(legend)
+    draw_legend(sheet.strips[0], legend)
     return sheet.figure
+
+
+def axis_of(scenes):
+    """From 0 to the end of the longest; it says where its 0 is, if that is the same for all."""
+    said = {scene.since_words for scene in scenes.values()}
+    return Axis(0.0, max(scene.seconds for scene in scenes.values()), said.pop() if len(said) == 1 else "")
 
 
 def differences(scenes, longest):
@@ -55,9 +51,3 @@ def differences(scenes, longest):
 def alt(scenes, rank):
     took = ", ".join(f"{name} {seconds_text(scene.seconds)}" for name, scene in scenes.items())
     return f"What rank {rank} did in {len(scenes)} runs, in virtual time: {took}."
-
-
-def words_of(scenes):
-    """What the axis says of its 0, if it is the same for all."""
-    said = {scene.since_words for scene in scenes.values()}
-    return said.pop() if len(said) == 1 else ""

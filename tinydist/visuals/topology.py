@@ -1,7 +1,7 @@
 """The cluster: nodes, devices, what joins them, and how busy that was in a run.
 
-The load of a link is the part of the run in which bytes passed on it. Of a port or card, which sends and receives at
-the same time, it is that of the busier direction.
+The load of a link is the part of the run in which bytes passed on it. What sends and receives at the same time has an
+arrow for each direction, and the number of the busier. The busiest are red.
 """
 
 from collections import Counter
@@ -12,14 +12,15 @@ from matplotlib.patches import Arc, FancyBboxPatch
 from ..hardware import Cluster
 from ..launch import Run
 from ..rules import takes
-from .canvas import canvas, picture
-from .palette import BLUE, BYTES_SENT, GREY, LIGHT
-from .words import bytes_text, percent, seconds_text
+from .canvas import canvas, inside, picture
+from .palette import DARK, GREY, INK, LIGHT, ORANGE, PAPER, RED, SOFT, ink_on
+from .style import SMALL
+from .words import bytes_text, counted, percent, seconds_text
 
 MOST_DEVICES = 16  # more cannot be told apart
-SWITCH, DEVICE, CARD, NETWORK = 3.2, 2.0, 0.9, 0.0  # how high each stands
-SIZE = 0.36  # half of a device's side
-PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+SWITCH, DEVICE, CARD, NETWORK = 3.5, 2.2, 1.1, 0.0  # how high each stands
+SIZE, APART = 0.32, 0.09  # half of a device's side; of the two directions from the middle
+SAME = 0.999  # of the busiest: as busy
 DIRECTIONS = {"port": ("port out", "port in"), "card": ("card out", "card in")}
 
 
@@ -30,15 +31,11 @@ def cluster(run_or_cluster):
     where = getattr(run_or_cluster, "cluster", run_or_cluster)
     run = None if where is run_or_cluster else run_or_cluster
     load = loads(run) if run else Counter()
-    print(in_words(where) + (busiest(where, load, run.seconds) if load else ""))
-    ranks = len(run.traffic) if run else where.size
+    text = in_words(where) + (busiest(where, load, run.seconds) if load else "")
+    print(text)
     drawn = min(where.nodes, max(1, MOST_DEVICES // where.devices_per_node))
-    figure, axes = canvas("", height=2.5 if where.nodes > 1 else 1.7)
-    for node in range(drawn):
-        draw_node(axes, where, node, ranks, load)
-    if where.nodes > 1:
-        draw_network(axes, where, drawn)
-    frame(axes, where, drawn, load)
+    figure, axes = canvas(f"A drawing of {text}.", 3.0 if where.nodes > 1 else 2.0)
+    Drawing(axes, where, load, len(run.traffic) if run else where.size, drawn).draw()
     return figure
 
 
@@ -55,7 +52,7 @@ def loads(run):
 
 
 def in_words(where):
-    nodes = f"{where.nodes} node{'s' * (where.nodes > 1)} x {where.devices_per_node} {where.device}"
+    nodes = f"{counted(where.nodes, 'node')} x {where.devices_per_node} {where.device}"
     inside = f"; {speed(where.inside)} inside" if where.devices_per_node > 1 else ""
     return nodes + inside + (f"; {speed(where.between)} between" if where.nodes > 1 else "")
 
@@ -76,98 +73,123 @@ def busiest(where, load, seconds):
     return f"; busiest: {name}, {percent(most)} of {seconds_text(seconds)}"
 
 
-def draw_node(axes, where, node, ranks, load):
-    left = node * (where.devices_per_node + 0.6)
-    centers = [left + local + 0.5 for local in range(min(where.devices_per_node, MOST_DEVICES))]
-    box(axes, left - 0.1, centers[-1] + 0.6, CARD - 0.26 if where.nodes > 1 else DEVICE - 0.6, SWITCH + 0.75, "white")
-    axes.text(left, SWITCH + 0.83, f"node {node}: {where.device}", va="bottom", fontsize=8)
-    if len(centers) > 1:
-        draw_inside(axes, where, node, centers, load)
-    if where.nodes > 1:
-        draw_cards(axes, where, node, centers, load)
-    for local, center in enumerate(centers):
-        rank = node * where.devices_per_node + local
-        used = rank < ranks
-        box(axes, center - SIZE, center + SIZE, DEVICE - SIZE, DEVICE + SIZE, BLUE if used else LIGHT)
-        axes.text(center, DEVICE, str(rank), color="white" if used else "black", ha="center", va="center")
+class Drawing:
+    """A cluster on ``axes``, of which ``drawn`` nodes have room; ranks from ``ranks`` on are not used."""
 
+    def __init__(self, axes, where, load, ranks, drawn):
+        self.axes, self.where, self.load, self.ranks, self.drawn = axes, where, load, ranks, drawn
+        most, least = max(load.values(), default=0.0), min(load.values(), default=0.0)
+        self.busy = SAME * most if least < SAME * most else float("inf")  # where all are as busy, none is marked
+        self.per_node = min(where.devices_per_node, MOST_DEVICES)
+        self.step = self.per_node + 0.6  # from a node to the next
 
-def draw_inside(axes, where, node, centers, load):
-    if where.inside.shape == "mesh":
+    def draw(self):
+        for node in range(self.drawn):
+            self.node(node)
+        if self.where.nodes > 1:
+            hidden = self.where.nodes - self.drawn
+            more = f", and {counted(hidden, 'more node')}" if hidden else ""
+            right = self.drawn * self.step - 0.7
+            self.bar(0.1, right, NETWORK, LIGHT, speed(self.where.between) + " a card" + more)
+        self.frame()
+
+    def node(self, node):
+        left = node * self.step
+        centers = [left + local + 0.5 for local in range(self.per_node)]
+        low = CARD - 0.3 if self.where.nodes > 1 else DEVICE - 0.6
+        self.box(left - 0.1, centers[-1] + 0.6, low, SWITCH + 0.75, PAPER)
+        self.axes.text(left, SWITCH + 0.88, f"node {node}: {self.where.device}", va="bottom", fontsize=SMALL)
+        if len(centers) > 1:
+            self.mesh(node, centers) if self.where.inside.shape == "mesh" else self.switch(node, centers)
+        if self.where.nodes > 1:
+            self.cards(node, centers)
+        for local, center in enumerate(centers):
+            rank = node * self.where.devices_per_node + local
+            color = DARK if rank < self.ranks else LIGHT
+            self.box(center - SIZE, center + SIZE, DEVICE - SIZE, DEVICE + SIZE, color)
+            self.axes.text(center, DEVICE, str(rank), color=ink_on(color), ha="center", va="center_baseline", zorder=3)
+
+    def switch(self, node, centers):
+        for local, center in enumerate(centers):
+            both = self.directions("port", node, local) if self.where.inside.shape == "switch" else (0.0, 0.0)
+            self.link(center, DEVICE + SIZE, SWITCH - 0.2, both)
+        load = self.load["bus", node, 0]
+        text = speed(self.where.inside) + (f": {percent(load)} busy" if load else "")
+        self.bar(centers[0] - SIZE, centers[-1] + SIZE, SWITCH, self.color(load) if load else LIGHT, text)
+
+    def mesh(self, node, centers):
+        told = len(centers) <= 4  # numbers that do not overlap
         for a, b in combinations(range(len(centers)), 2):
-            part = max(load["wire", node, (a, b)], load["wire", node, (b, a)])
-            wire(axes, centers[a], centers[b], part, centers[-1] - centers[0])
-        axes.text(sum(centers) / len(centers), SWITCH + 0.35, speed(where.inside), ha="center", fontsize=8)
-        return
-    for local, center in enumerate(centers):
-        if where.inside.shape == "switch":
-            link(axes, center, DEVICE + SIZE, SWITCH, loaded(load, "port", node, local))
-        else:
-            link(axes, center, DEVICE + SIZE, SWITCH, 0)
-    bus = load["bus", node, 0]
-    text = speed(where.inside) + (f": {100 * bus:.0f}" if bus else "")
-    bar(axes, centers[0] - SIZE, centers[-1] + SIZE, SWITCH, shade(bus) if bus else LIGHT, text)
+            load = max(self.load["wire", node, (a, b)], self.load["wire", node, (b, a)])
+            middle, high = (centers[a] + centers[b]) / 2, 0.2 + 0.75 * (b - a) / (len(centers) - 1)
+            look = {"color": self.color(load), "linewidth": self.width(load), "zorder": 1 + load}
+            arc = Arc((middle, DEVICE + SIZE), centers[b] - centers[a], 2 * high, theta1=0, theta2=180, **look)
+            self.axes.add_patch(arc)
+            if load and told:
+                paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}
+                self.number((middle, DEVICE + SIZE + high), load, "center", bbox=paper)
+        self.axes.text(
+            sum(centers) / len(centers), SWITCH + 0.35, speed(self.where.inside), ha="center", fontsize=SMALL
+        )
 
+    def cards(self, node, centers):
+        cards = [self.where.card_of(local) for local in range(len(centers))]
+        for local, (center, card) in enumerate(zip(centers, cards)):
+            shared = [other for other, its in enumerate(cards) if its == card]
+            middle = sum(centers[other] for other in shared) / len(shared)
+            self.axes.plot([center, middle], [DEVICE - SIZE, CARD], color=GREY, linewidth=1, zorder=1)
+            if local == shared[0]:
+                self.link(middle, CARD - 0.17, NETWORK + 0.2, self.directions("card", node, card))
+                box = (middle - 0.32, CARD - 0.17, 0.64, 0.34)
+                self.box(box[0], box[0] + box[2], box[1], box[1] + box[3], LIGHT)
+                inside(self.axes, box, "card", LIGHT, together="cards")
 
-def draw_cards(axes, where, node, centers, load):
-    cards = [where.card_of(local) for local in range(len(centers))]
-    for local, (center, card) in enumerate(zip(centers, cards)):
-        shared = [other for other, its in enumerate(cards) if its == card]
-        middle = sum(centers[other] for other in shared) / len(shared)
-        axes.plot([center, middle], [DEVICE - SIZE, CARD], color=GREY, zorder=1)
-        if local == shared[0]:
-            link(axes, middle, CARD, NETWORK, loaded(load, "card", node, card))
-            box(axes, middle - 0.3, middle + 0.3, CARD - 0.16, CARD + 0.16, LIGHT)
-            if len(centers) <= 4:
-                axes.text(middle, CARD, "card", ha="center", va="center", fontsize=7)
+    def directions(self, kind, node, number):
+        """The loads (out, in)."""
+        return tuple(self.load[direction, node, number] for direction in DIRECTIONS[kind])
 
+    def link(self, x, start, end, both):
+        """From a device, or its card, to what joins it with others, and back."""
+        if not any(both):
+            self.axes.plot([x, x], [start, end], color=GREY, linewidth=1, zorder=1)
+        for load, side, way in [(both[0], -APART, (start, end)), (both[1], APART, (end, start))]:
+            if load:
+                look = {"color": self.color(load), "linewidth": self.width(load), "shrinkA": 0, "shrinkB": 0}
+                arrow = look | {"arrowstyle": "-|>,head_length=0.35,head_width=0.2", "mutation_scale": 9}
+                self.axes.annotate("", (x + side, way[1]), (x + side, way[0]), arrowprops=arrow, zorder=1)
+        if any(both):
+            self.number((x + 2 * APART + 0.05, (start + end) / 2), max(both), "left")
 
-def draw_network(axes, where, drawn):
-    right = drawn * (where.devices_per_node + 0.6) - 0.7
-    more = f", and {where.nodes - drawn} more nodes" if drawn < where.nodes else ""
-    bar(axes, 0.1, right, NETWORK, LIGHT, speed(where.between) + " a card" + more)
+    def number(self, place, load, align, **look):
+        busiest = load >= self.busy
+        look |= {"color": RED if busiest else INK, "fontweight": "bold" if busiest else "normal", "zorder": 4}
+        self.axes.text(
+            *place, f"{100 * load:.0f}" if load >= 0.005 else "<1", ha=align, va="center", fontsize=SMALL, **look
+        )
 
+    def color(self, load):
+        return GREY if not load else RED if load >= self.busy else ORANGE
 
-def loaded(load, kind, node, number):
-    """Of the busier direction."""
-    return max(load[direction, node, number] for direction in DIRECTIONS[kind])
+    def width(self, load):
+        return 1 + 2.5 * min(load, 1.0)
 
+    def bar(self, left, right, y, color, text):
+        self.box(left, right, y - 0.2, y + 0.2, color)
+        look = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": ink_on(color), "zorder": 3}
+        self.axes.text((left + right) / 2, y, text, **look)
 
-def shade(part):
-    return BYTES_SENT(0.5 + 0.5 * min(part, 1.0)) if part else GREY
+    def box(self, left, right, bottom, top, color):
+        look = {"facecolor": color, "edgecolor": GREY, "linewidth": 0.8, "zorder": 0 if color == PAPER else 2}
+        corners = "round,pad=0,rounding_size=0.06"
+        self.axes.add_patch(FancyBboxPatch((left, bottom), right - left, top - bottom, boxstyle=corners, **look))
 
-
-def link(axes, x, low, high, part):
-    axes.plot([x, x], [low, high], color=shade(part), linewidth=1 + 5 * min(part, 1.0), zorder=1)
-    if part:
-        axes.text(x + 0.08, (low + high) / 2, f"{100 * part:.0f}", va="center", fontsize=7)
-
-
-def wire(axes, a, b, part, longest):
-    middle, height = (a + b) / 2, 0.25 + 0.7 * (b - a) / longest
-    look = {"color": shade(part), "linewidth": 1 + 5 * min(part, 1.0), "zorder": 1}
-    axes.add_patch(Arc((middle, DEVICE + SIZE), b - a, 2 * height, theta1=0, theta2=180, **look))
-    if part:
-        axes.text(middle, DEVICE + SIZE + height, f"{100 * part:.0f}", ha="center", va="center", fontsize=7, bbox=PAPER)
-
-
-def bar(axes, left, right, y, color, text):
-    box(axes, left, right, y - 0.2, y + 0.2, color)
-    axes.text((left + right) / 2, y, text, ha="center", va="center", fontsize=8, zorder=3)
-
-
-def box(axes, left, right, bottom, top, color):
-    look = {"facecolor": color, "edgecolor": GREY, "linewidth": 0.8, "zorder": 0 if color == "white" else 2}
-    corners = "round,pad=0,rounding_size=0.06"
-    axes.add_patch(FancyBboxPatch((left, bottom), right - left, top - bottom, boxstyle=corners, **look))
-
-
-def frame(axes, where, drawn, load):
-    width = drawn * (min(where.devices_per_node, MOST_DEVICES) + 0.6) - 0.6
-    room = max(width, 8) + 0.6  # a small cluster is not blown up
-    axes.set_xlim((width - room) / 2, (width + room) / 2)
-    axes.set_ylim(NETWORK - 0.7 if where.nodes > 1 else DEVICE - 1.1, SWITCH + 1.3)
-    axes.axis("off")
-    if load:
-        note = "numbers: % of the run in which bytes pass"
-        axes.text(1, 0, note, transform=axes.transAxes, ha="right", va="bottom", fontsize=8)
+    def frame(self):
+        width = self.drawn * self.step - 0.6
+        room = max(width, 8) + 0.6  # a small cluster is not blown up
+        self.axes.set_xlim((width - room) / 2, (width + room) / 2)
+        self.axes.set_ylim(NETWORK - 0.8 if self.where.nodes > 1 else DEVICE - 1.2, SWITCH + 1.4)
+        self.axes.axis("off")
+        if self.load:
+            note = "numbers: % of the run in which bytes pass, in the busier direction"
+            look = {"transform": self.axes.transAxes, "ha": "right", "va": "bottom", "fontsize": SMALL, "color": SOFT}
+            self.axes.text(1, 0, note, **look)

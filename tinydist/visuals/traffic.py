@@ -1,73 +1,114 @@
-"""Who sent how many bytes to whom."""
+"""Who sent how many bytes to whom, and which of them left their node.
+
+A row for each sender, a column for each receiver; beside the rows what each sent in all, above the columns what each
+received. Lines stand between nodes.
+"""
+
+import numpy as np
+from matplotlib.patches import Patch
 
 from ..launch import Run
 from ..rules import takes
 from ..simulator.trace import Trace
-from .canvas import canvas, picture
-from .palette import BYTES_SENT, COMMUNICATION, RECEIVED
-from .words import BYTES, bytes_text, digits, ranks_text, unit_for
+from .canvas import blocks, canvas, inside, picture
+from .palette import GREY, INK, ORANGE, RED, tint
+from .style import SMALL, TEXT
+from .words import BYTES, bytes_text, digits, percent, ranks_text, unit_for
 
-MOST_NUMBERS = 8  # ranks, with more of which the numbers do not fit
+MOST_NAMES = 16  # ranks, of more of which every fourth is named
+CELL, TABLE, BARS = 0.46, 3.2, 2.2  # inches: a cell at most; all of them; the longest bar
 
 
 @takes(run=Run | Trace)
 @picture
 def traffic(run):
-    """Draw the bytes from each rank to each, and beside it what each rank sent and received in all."""
-    matrix = [[round(nbytes) for nbytes in row] for row in run.traffic]
-    sent, received = [sum(row) for row in matrix], [sum(column) for column in zip(*matrix)]
-    print(summary(sent, received))
-    figure, (left, right) = canvas("", height=2.8, ncols=2, width_ratios=[1.1, 1])
-    draw_matrix(left, matrix)
-    draw_totals(right, sent, received)
+    """Draw the bytes from each rank to each, and what each rank sent and received in all."""
+    matrix = np.rint(np.array([list(row) for row in run.traffic]))
+    nodes = np.array([run.cluster.node_of(rank) for rank in range(len(matrix))])
+    away = matrix * (nodes[:, None] != nodes)
+    print(summary(matrix, away, nodes))
+    side = min(CELL * len(matrix), TABLE)
+    ratios = {"width_ratios": [side, BARS], "height_ratios": [0.5, side]}
+    size = {"height": side + 1.6, "width": side + BARS + 1.1}
+    figure, ((above, corner), (table, beside)) = canvas(
+        alt_text(matrix, away, nodes), **size, nrows=2, ncols=2, sharex="col", sharey="row", **ratios
+    )
+    most = max(matrix.sum(0).max(), matrix.sum(1).max())
+    draw_totals(above, above.bar, matrix.sum(0), away.sum(0), most)
+    draw_totals(beside, beside.barh, matrix.sum(1), away.sum(1), most)
+    draw_matrix(table, matrix, nodes)
+    _, unit = unit_for(most, BYTES)
+    above.set_title(f"received ({unit})", fontweight="normal", fontsize=TEXT, pad=16)
+    beside.set_title(f"sent ({unit})", fontweight="normal", fontsize=TEXT)
+    explain(corner, away)
     return figure
 
 
-def summary(sent, received):
-    text = f"{ranks_text(len(sent))} sent {bytes_text(sum(sent))} in all: "
-    if not any(sent):
+def summary(matrix, away, nodes):
+    sent, received = matrix.sum(1), matrix.sum(0)
+    if not sent.any():
         return f"{ranks_text(len(sent))} sent nothing"
+    text = f"{ranks_text(len(sent))} sent {bytes_text(sent.sum())} in all: "
     both = list(zip(sent, received))
     if max(both) == min(both):
-        return text + f"each sent {bytes_text(sent[0])} and received as much"
-    busiest = max(range(len(both)), key=lambda rank: sum(both[rank]))
-    return (
-        text + f"the busiest is rank {busiest}, which sent {bytes_text(sent[busiest])} "
-        f"and received {bytes_text(received[busiest])}"
-    )
+        text += f"each sent {bytes_text(sent[0])} and received as much"
+    else:
+        busiest = int((sent + received).argmax())
+        text += f"the busiest is rank {busiest}, which sent {bytes_text(sent[busiest])} "
+        text += f"and received {bytes_text(received[busiest])}"
+    return text + f"; {bytes_text(away.sum())} left their node" * bool(nodes.any())
 
 
-def draw_matrix(axes, matrix):
-    largest = max(map(max, matrix))
-    size, unit = unit_for(largest, BYTES)
-    axes.imshow(matrix, cmap=BYTES_SENT, vmin=0, vmax=largest or 1)
+def alt_text(matrix, away, nodes):
+    ranks, pairs = len(matrix), int((matrix > 0).sum())
+    text = f"A table of the bytes from each of {ranks_text(ranks)} to each: {pairs} of {ranks * ranks} cells are filled"
+    if not matrix.any():
+        return text + "."
+    source, destination = (int(place) for place in np.unravel_index(matrix.argmax(), matrix.shape))
+    text += f", the most with {bytes_text(matrix.max())}, from rank {source} to rank {destination}"
+    return text + f"; {percent(away.sum() / matrix.sum())} of all bytes go from node to node" * bool(nodes.any()) + "."
+
+
+def draw_matrix(axes, matrix, nodes):
+    size, unit = unit_for(matrix.max(), BYTES)
+    ranks, most = len(matrix), matrix.max() or 1
+    boxes, faces = [], []
+    for source, destination in zip(*np.nonzero(matrix)):
+        nbytes = matrix[source, destination]
+        color = ORANGE if nodes[source] == nodes[destination] else RED
+        boxes.append((destination - 0.5, source - 0.5, 1, 1))
+        faces.append(tint(color, 0.5 * (1 - nbytes / most)))
+        inside(axes, boxes[-1], digits(nbytes / size), faces[-1], together=axes)
+    blocks(axes, boxes, faces)
     axes.spines[:].set_visible(True)
-    if len(matrix) <= MOST_NUMBERS:
-        for source, row in enumerate(matrix):
-            for destination, nbytes in enumerate(row):
-                if nbytes:
-                    text = digits(nbytes / size)
-                    axes.text(destination, source, text, ha="center", va="center", fontsize=7)
-        axes.set_xticks(range(len(matrix)))
-    axes.set_xlabel(f"to rank ({unit})")
-    axes.set_ylabel("from rank")
-    label_ranks(axes, len(matrix))
+    axes.spines[:].set_color(GREY)
+    for edge in np.flatnonzero(np.diff(nodes)) + 0.5:
+        axes.axhline(edge, color=INK, linewidth=1.2)
+        axes.axvline(edge, color=INK, linewidth=1.2)
+    shown = range(0, ranks, 1 if ranks <= MOST_NAMES else -(-ranks // 16 // 4) * 4)
+    axes.set(xlabel=f"to rank ({unit})", ylabel="from rank", xticks=shown, yticks=shown)
+    axes.set(xlim=(-0.5, ranks - 0.5), ylim=(ranks - 0.5, -0.5))
+    axes.tick_params(length=0)
 
 
-def draw_totals(axes, sent, received):
-    size, unit = unit_for(max(sent + received), BYTES)
-    ranks = range(len(sent))
-    for nbytes, offset, look in [(sent, -0.2, COMMUNICATION), (received, 0.2, RECEIVED)]:
-        label = "sent" if offset < 0 else "received"
-        if len(sent) > MOST_NUMBERS:
-            look = look | {"hatch": None, "linewidth": 0.4}
-        axes.barh([rank + offset for rank in ranks], [n / size for n in nbytes], 0.38, label=label, **look)
-    axes.set_xlabel(f"in all ({unit})")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 0.98), ncols=2)
-    label_ranks(axes, len(sent))
+def draw_totals(axes, draw, totals, away, most):
+    """Bars beside the rows, or above the columns; the bytes that left their node first."""
+    (size, _), ranks, above = unit_for(most, BYTES), range(len(totals)), draw == axes.bar
+    draw(ranks, away / size, 0.7, color=RED)
+    draw(ranks, (totals - away) / size, 0.7, away / size, color=ORANGE)
+    (axes.set_ylim if above else axes.set_xlim)(0, most / size or 1)
+    axes.axis("off")
+    if len(totals) > MOST_NAMES:
+        return
+    place = {"ha": "center", "va": "bottom"} if above else {"va": "center"}
+    for rank, nbytes in enumerate(totals):
+        end, by = ((rank, nbytes / size), (0, 2)) if above else ((nbytes / size, rank), (4, 0))
+        if nbytes:
+            axes.annotate(digits(nbytes / size), end, by, textcoords="offset points", fontsize=SMALL, **place)
 
 
-def label_ranks(axes, ranks):
-    axes.set_ylim(ranks - 0.5, -0.5)
-    if ranks <= MOST_NUMBERS:
-        axes.set_yticks(range(ranks))
+def explain(axes, away):
+    axes.axis("off")
+    if away.any():
+        there = [("inside a node", ORANGE), ("to another node", RED)]
+        axes.legend(handles=[Patch(label=name, facecolor=color) for name, color in there], loc="upper left")

@@ -5,6 +5,7 @@ from math import isfinite
 from ..rules import whole
 
 SECONDS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")]
+PLURALS = [("ch", "ches"), ("ix", "ices")]
 BYTES = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")]
 
 
@@ -44,8 +45,9 @@ def check_rank(name, rank, run):
 
 
 def counted(count, name):
-    """1 rank, 2 ranks, 3 microbatches."""
-    return f"{count} {name}" if count == 1 else f"{count} {name}{'es' if name.endswith(('ch', 's')) else 's'}"
+    """1 rank, 2 ranks, 3 microbatches, 4 matrices."""
+    plural = next((name[: -len(end)] + many for end, many in PLURALS if name.endswith(end)), name + "s")
+    return f"{count} {name if count == 1 else plural}"
 
 
 def ranks_text(count):

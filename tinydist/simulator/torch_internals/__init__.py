@@ -43,9 +43,19 @@ from .groups import (
     replaced,
     set_world,
 )
-from .profiling import be_profiled, begin_profiling, end_profiling, profiled_by, profiler_is_on
+from .profiling import (
+    REGION_BEGINS,
+    REGION_ENDS,
+    be_profiled,
+    begin_profiling,
+    end_profiling,
+    profiled_by,
+    profiler_is_on,
+)
 
 __all__ = [
+    "REGION_BEGINS",
+    "REGION_ENDS",
     "FakeTensors",
     "RankWorld",
     "be_profiled",

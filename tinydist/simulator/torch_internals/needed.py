@@ -19,6 +19,7 @@ NEEDED = (
     (c10d_logger, ("_get_msg_dict",)),
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node", "_current_graph_task_id")),
+    (torch._C, ("_dispatch_tls_is_dispatch_key_excluded", "_len_torch_dispatch_stack")),
     (torch._C._autograd, ("_get_sequence_nr",)),
     (torch.autograd.graph.Node, ("_sequence_nr",)),
     (torch, ("_foreach_copy_",)),
@@ -29,6 +30,7 @@ NEEDED = (
     (profiler, ("_prepare_profiler", "_enable_profiler", "_disable_profiler", "ProfilerConfig")),
     (profiler, ("_is_profiler_enabled",)),
     (torch._C._autograd, ("_enable_record_function",)),
+    (torch.ops.profiler, ("_record_function_enter_new", "_record_function_exit")),
     (torch.autograd.Variable._execution_engine, ("queue_callback",)),
 )
 missing = [name for home, names in NEEDED for name in names if not hasattr(home, name)]

@@ -7,6 +7,9 @@ import torch
 from torch._C._profiler import _ExperimentalConfig
 from torch.autograd import profiler
 
+REGION_BEGINS = torch.ops.profiler._record_function_enter_new.default  # what torch.profiler.record_function calls
+REGION_ENDS = torch.ops.profiler._record_function_exit._RecordFunction
+
 profiled = set()  # threads
 
 

@@ -10,14 +10,27 @@ from hypothesis import strategies as st
 from torch.distributed import init_device_mesh
 
 import tinydist
-from tinydist.collectives import chain, halving, hierarchical, pairwise, part_sizes, ring, star, tree
+from tinydist.collectives import (
+    chain,
+    doubling,
+    halving,
+    hierarchical,
+    multi_ring,
+    pairwise,
+    part_sizes,
+    power_of_2,
+    ring,
+    star,
+    tree,
+)
 from tinydist.hardware import Cluster, Link, costs
 from tinydist.hardware.presets import A100_NODE
 
 LINK = Link("link", 3e-6, 20e9)
 CLUSTER = Cluster("A100 80GB", 16, LINK).communication_alone
 FOUR_BY_EIGHT = A100_NODE.pod(4).communication_alone
-each_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+ON_ONE_LINK = [name for name in ALGORITHMS if name != "multi-ring all-reduce"]
+each_algorithm = pytest.mark.parametrize("name", ON_ONE_LINK)
 worlds = st.sampled_from([*range(1, 10), 16])
 counts = st.integers(0, 300)
 some = settings(max_examples=40, deadline=None, derandomize=True, database=None)
@@ -82,6 +95,8 @@ def test_exact_costs_are_the_formulas_where_parts_are_even(p, share):
         (star.all_reduce_cost(count, p), costs.star_all_reduce),
         (tree.all_reduce_cost(count, p), costs.tree_all_reduce),
         (halving.all_reduce_cost(count, p), costs.halving_doubling_all_reduce),
+        (halving.all_reduce_cost(count, p, first="farthest"), costs.halving_doubling_all_reduce),
+        (doubling.all_reduce_cost(count, p), costs.recursive_doubling_all_reduce),
         (ring.reduce_scatter_cost([4 * size for size in part_sizes(count, p)]), costs.ring_reduce_scatter),
         (ring.all_gather_cost([4 * size for size in part_sizes(count, p)]), costs.ring_all_gather),
         (tree.broadcast_cost(4 * count, p), costs.tree_broadcast),
@@ -156,12 +171,22 @@ def test_tree_and_ring_cross_over_where_the_formulas_say(p):
 @pytest.mark.parametrize("p", [5, 6, 9])
 def test_halving_and_ring_cross_over_where_p_is_no_power_of_2(p):
     """The ranks beyond the power send everything twice more."""
-    power = halving.power_of_2(p)
+    power = power_of_2.power_of_2(p)
     levels = power.bit_length() - 1
     count = crossover(2 * levels + 2, 2 * (power - 1) / power + 2, p) / 4
     below, above = int(0.98 * count), int(1.02 * count)
     assert all_reduce_seconds(halving, below, p) < all_reduce_seconds(ring, below, p)
     assert all_reduce_seconds(halving, above, p) > all_reduce_seconds(ring, above, p)
+
+
+@pytest.mark.parametrize("p", [2, 4, 8, 16])
+def test_doubling_takes_the_fewest_steps_and_halving_the_fewest_bytes(p):
+    for library in (star, tree, ring, halving):
+        assert all_reduce_seconds(doubling, 1, p) <= all_reduce_seconds(library, 1, p)
+        assert all_reduce_seconds(halving, 160_000, p) <= all_reduce_seconds(library, 160_000, p)
+    if p > 2:
+        assert all_reduce_seconds(doubling, 1, p) < all_reduce_seconds(halving, 1, p)
+        assert all_reduce_seconds(doubling, 160_000, p) > all_reduce_seconds(halving, 160_000, p)
 
 
 @pytest.mark.parametrize("count", [16, 160_000])
@@ -209,3 +234,80 @@ def test_nothing_between_nodes_but_a_share():
     run = run_hierarchical(4, 8, count, FOUR_BY_EIGHT)
     across = [sum(run.traffic[a][b] for b in range(32) if a // 8 != b // 8) for a in range(32)]
     assert [round(nbytes) for nbytes in across] == [2 * 3 * count * 4 // 8 // 4] * 32
+
+
+def leaving(run, per_node):
+    """Bytes that the first node sends to others."""
+    return round(sum(sum(row[per_node:]) for row in run.traffic[:per_node]))
+
+
+BOXES = Cluster("A100 80GB", 4, "PCIe 4", 4, "Ethernet 100", cards_per_node=1).communication_alone
+TWO_BY_EIGHT = A100_NODE.pod(2).communication_alone
+
+
+@pytest.mark.parametrize("cluster", [BOXES, TWO_BY_EIGHT, FOUR_BY_EIGHT], ids=str)
+@pytest.mark.parametrize("first", ["nearest", "farthest"])
+def test_halving_over_nodes_costs_what_the_order_of_partners_makes_it(cluster, first):
+    count, levels = 32 * 10**4, (cluster.devices_per_node, cluster.nodes)
+    run = measured(lambda: halving.all_reduce(torch.empty(count), first=first), cluster.size, cluster=cluster)
+    formula = costs.halving_doubling_over_nodes(4 * count, *levels, cluster.inside, cluster.between_all, first)
+    assert math.isclose(run.seconds, formula, rel_tol=1e-9)
+    assert_costs(run, halving.all_reduce_cost(count, cluster.size, first=first))
+
+
+@pytest.mark.parametrize("cluster", [BOXES, TWO_BY_EIGHT, FOUR_BY_EIGHT], ids=str)
+def test_nearest_first_only_a_part_leaves_the_node(cluster):
+    """2 (k-1)/k n of a node of g ranks, as hierarchical; farthest first each rank sends as much: g times that."""
+    g, k, count = cluster.devices_per_node, cluster.nodes, 32 * 10**3
+    for first, times in (("nearest", 1), ("farthest", g)):
+        run = measured(lambda: halving.all_reduce(torch.empty(count), first=first), cluster.size, cluster=cluster)
+        assert leaving(run, g) == times * 2 * (k - 1) * 4 * count // k
+
+
+@pytest.mark.parametrize("numbers", [(3, 2), (2, 6)])
+def test_halving_over_nodes_wants_powers_of_2(numbers):
+    with pytest.raises(ValueError, match=r"halving_doubling_over_nodes: .* must be a power of 2, got [36]"):
+        costs.halving_doubling_over_nodes(1, *numbers, LINK, LINK)
+
+
+def run_multi_ring(nodes, per_node, count, cluster):
+    return measured(lambda: multi_ring.all_reduce(torch.empty(count), per_node), nodes * per_node, cluster=cluster)
+
+
+@pytest.mark.parametrize("nodes, per_node", [(1, 1), (1, 4), (4, 1), (2, 2), (2, 3), (3, 4)])
+@pytest.mark.parametrize("count", [0, 7, 240, 24_000])
+def test_multi_ring_costs(nodes, per_node, count):
+    cluster = Cluster("A100 80GB", per_node, "NVSwitch (A100)", nodes, "InfiniBand HDR").communication_alone
+    run = run_multi_ring(nodes, per_node, count, cluster)
+    inside, across = multi_ring.all_reduce_cost(count, per_node, nodes)
+    assert_costs(run, inside.then(across))
+    between = [sum(row[rank] for rank in range(len(row)) if rank // per_node != mine // per_node)
+               for mine, row in enumerate(run.traffic)]  # fmt: skip
+    assert [round(nbytes) for nbytes in between] == across.sent
+    at_most = max(inside.seconds(cluster.inside), across.seconds(cluster.between_all))
+    assert run.seconds <= at_most * (1 + 1e-9)
+    if count % (per_node * per_node * nodes) == 0:
+        formula = costs.multi_ring_all_reduce(4 * count, per_node, nodes, cluster.inside, cluster.between_all)
+        assert math.isclose(run.seconds, formula, rel_tol=1e-9) and math.isclose(at_most, formula, rel_tol=1e-9)
+
+
+def test_multi_ring_sends_a_flat_rings_bytes_through_all_cards():
+    count = 16 * 8 * 100
+    flat = measured(lambda: ring.all_reduce(torch.empty(count)), 16, cluster=TWO_BY_EIGHT)
+    multi = run_multi_ring(2, 8, count, TWO_BY_EIGHT)
+    by_card = [round(sum(row[8:])) for row in multi.traffic[:8]]
+    assert by_card == [leaving(flat, 8) // 8] * 8 and leaving(flat, 8) == 2 * 15 * 4 * count // 16
+
+
+def test_multi_ring_is_faster_than_a_flat_ring_and_at_large_sizes_than_hierarchical():
+    """All links work at once; but each of its steps waits for the network."""
+    inside, between = TWO_BY_EIGHT.inside, TWO_BY_EIGHT.between_all
+    for nbytes, wins in ((10**8, False), (10**9, True)):
+        multi = costs.multi_ring_all_reduce(nbytes, 8, 2, inside, between)
+        assert (multi < costs.hierarchical_all_reduce(nbytes, 8, 2, inside, between)) == wins
+        assert multi < costs.ring_all_reduce(nbytes, 16, between) / 5
+
+
+def test_multi_ring_needs_full_nodes():
+    with pytest.raises(ValueError, match="multi_ring: 6 ranks do not fill nodes of 4"):
+        tinydist.launch(lambda: multi_ring.all_reduce(torch.ones(6), 4), 6)

@@ -1,0 +1,61 @@
+"""Published numbers: what follows from them is what their sources say too."""
+
+import pytest
+
+from tinydist.hardware import find_device
+from tinydist.hardware.published import BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS, find_run
+
+# 6 N D / (GPU hours at the peak), in percent, as computed when the sources were read.
+EFFICIENCIES = {
+    "BLOOM 176B": 31.8,
+    "LLaMA 7B": 43.7,
+    "LLaMA 65B": 47.8,
+    "Llama 2 70B": 42.8,
+    "Llama 3 70B": 27.9,
+    "Llama 3.1 405B": 34.6,
+    "DeepSeek-V3": 34.6,
+}
+
+
+@pytest.mark.parametrize("name", EFFICIENCIES)
+def test_part_of_the_peak(name):
+    assert 100 * RUNS[name].efficiency == pytest.approx(EFFICIENCIES[name], abs=0.06)
+
+
+def test_llama_took_21_days():
+    run = find_run("LLaMA 65B")
+    assert round(run.gpu_hours / run.devices / 24) == 21  # its section 2.4
+
+
+def test_flops_of_gpt_3_and_llama_are_those_of_the_papers():
+    assert RUNS["GPT-3 175B"].flops == pytest.approx(3.14e23, rel=0.005)
+    assert RUNS["Llama 3.1 405B"].flops == pytest.approx(3.8e25, rel=0.005)
+
+
+def test_of_a_mixture_of_experts_each_token_meets_a_part():
+    run = RUNS["DeepSeek-V3"]
+    assert run.flops == 6 * run.active * run.tokens < 6 * run.parameters * run.tokens / 18
+
+
+def test_every_run_has_a_source():
+    assert all(name == run.name and len(run.source) > 20 for name, run in RUNS.items())
+
+
+def test_recomputation_runs_forward_twice():
+    plain, full = LAYERS["22B"], LAYERS["22B, full recomputation"]
+    assert full.backward - plain.backward == pytest.approx(plain.forward, rel=0.02)
+
+
+def test_a_measured_all_reduce_passes_the_wire_only_if_switches_add():
+    assert BUS_BANDWIDTHS["A100"] < 300e9 and BUS_BANDWIDTHS["H200"] < 450e9
+    assert BUS_BANDWIDTHS["H200, switches add (SHARP)"] > 450e9
+
+
+def test_a_memory_is_no_faster_than_its_sheet():
+    for name, measured in MEMORY_BANDWIDTHS.items():
+        assert 0.8 * find_device(name).memory_bandwidth < measured < find_device(name).memory_bandwidth
+
+
+def test_an_unknown_run():
+    with pytest.raises(ValueError, match=r"unknown training run 'GPT-5': known are 'GPT-3 175B'"):
+        find_run("GPT-5")

@@ -1,0 +1,88 @@
+"""Several rings at once, each with a share of the tensor: on each node they begin at another rank, so all cards send.
+
+    2 nodes of 4        ring 0:  0 1 2 3 | 4 5 6 7 | and back       leaves by ranks 3 and 7, arrives at 0 and 4
+                        ring 1:  1 2 3 0 | 5 6 7 4 |                leaves by ranks 0 and 4, arrives at 1 and 5
+                        ring 2:  2 3 0 1 | 6 7 4 5 |                and so on: g rings for g ranks of a node
+
+A flat ring sends through one card of each node, and the others idle. g rings send the same bytes, dealt out to g
+cards. In each step a rank sends g-1 parts to its neighbor inside the node and one to another node:
+
+    all_reduce    2(p-1) max((g-1) (a_in + n/(g p b_in)), a_out + n/(g p b_out))        p = g k, k > 1 nodes
+
+NCCL calls its rings channels, and lays them so (the log in NVIDIA/nccl#1453 lists sixteen over three nodes of eight).
+Source: NVIDIA/nccl, src/graph/search.cc and connect.cc; the ring: Patarasuk and Yuan, 2009.
+"""
+
+import torch
+from torch.distributed import ProcessGroup, ReduceOp
+
+from ..rules import listed, takes, whole
+from . import ring
+from .messages import exchange_at_once, flat, place
+from .reduction import add_up, finish, known
+from .sends import Cost, part_sizes
+
+
+@takes(tensor=torch.Tensor, per_node=listed, op=known, group=ProcessGroup)
+def all_reduce(tensor, per_node, op=ReduceOp.SUM, group=None):
+    """``tensor`` becomes the sum of all ranks' tensors. The first ``per_node`` ranks share a node, and so on."""
+    rank, p = place(group)
+    shares = flat(tensor, "all_reduce").tensor_split(per_node)
+    rings = [Ring(share, order, rank) for share, order in zip(shares, orders(p, per_node))]
+    for step in range(p - 1):
+        mine = [each.part(-step - 2) for each in rings]
+        arrived = [torch.empty_like(part) for part in mine]
+        pass_on(rings, [each.part(-step - 1) for each in rings], arrived, group)
+        for total, part in zip(mine, arrived):
+            add_up(total, part, op)
+    for each in rings:
+        finish(each.part(0), op, p)
+    for step in range(p - 1):
+        pass_on(rings, [each.part(-step) for each in rings], [each.part(-step - 1) for each in rings], group)
+
+
+class Ring:
+    """One ring as a rank sees it, which stands at ``place`` in it."""
+
+    def __init__(self, share, order, rank):
+        self.place, p = order.index(rank), len(order)
+        self.left, self.right = order[self.place - 1], order[(self.place + 1) % p]
+        self.parts = share.tensor_split(p)
+
+    def part(self, offset):
+        """Counted from its own place."""
+        return self.parts[(self.place + offset) % len(self.parts)]
+
+
+def orders(ranks, per_node):
+    """The ranks of each ring, in its order."""
+    if ranks % per_node:
+        raise ValueError(f"multi_ring: {ranks} ranks do not fill nodes of {per_node}")
+    nodes = [list(range(first, first + per_node)) for first in range(0, ranks, per_node)]
+    return [[rank for node in nodes for rank in node[start:] + node[:start]] for start in range(per_node)]
+
+
+def pass_on(rings, outgoing, incoming, group):
+    """A step of all rings, at the same time."""
+    exchange_at_once([(out, each.right, into, each.left) for each, out, into in zip(rings, outgoing, incoming)], group)
+
+
+@takes(count=whole, per_node=listed, nodes=listed, itemsize=whole)
+def all_reduce_cost(count, per_node, nodes, itemsize=4) -> tuple[Cost, Cost]:
+    """What goes inside the nodes and what goes across, at the same time: it takes the longer of both.
+
+    A rank sends to another node in one ring, where it stands last in its node, and inside in the others. Of uneven
+    parts it takes ``steps`` at most.
+    """
+    p = per_node * nodes
+    inside, across = [0] * p, [0] * p
+    for share, order in zip(part_sizes(count, per_node), orders(p, per_node)):
+        sizes = [itemsize * size for size in part_sizes(share, p)]
+        single = ring.reduce_scatter_cost(sizes).then(ring.all_gather_cost(sizes))
+        for rank, right, sent in zip(order, [*order[1:], order[0]], single.sent):
+            leaves = rank // per_node != right // per_node
+            (across if leaves else inside)[rank] += sent
+    rounds, part = 2 * (p - 1), itemsize * part_sizes(part_sizes(count, per_node)[0], p)[0]
+    outside = rounds * (nodes > 1)
+    within = rounds * per_node - outside
+    return Cost(inside, [within] * p, [(within, part)]), Cost(across, [outside] * p, [(outside, part)])

@@ -1,0 +1,116 @@
+"""What others measured and published: training runs, a layer, all-reduces, a memory. Each with its source.
+
+Numbers that a prediction is held against, under a name: ``RUNS["LLaMA 65B"].gpu_hours``.
+"""
+
+from dataclasses import dataclass, field
+
+from ..rules import takes
+from .catalogue import look_up
+from .devices import A100_80GB, H100, H800, V100, Device
+
+BILLION, TRILLION = 1e9, 1e12
+
+
+@takes(name=str, device=Device, source=str)
+@dataclass(frozen=True)
+class TrainingRun:
+    """What is None was not published, or not read."""
+
+    name: str
+    device: Device
+    parameters: float
+    tokens: float | None = None
+    devices: int | None = None
+    gpu_hours: float | None = None
+    active: float | None = None  # parameters that each token meets, of a mixture of experts
+    rate: float | None = None  # FLOP/s of a device, as reported: ask what was counted
+    mfu: tuple[float, float] | None = None  # from, to, as reported
+    batch: int | None = None  # sequences in a step
+    step_seconds: float | None = None
+    source: str = field(kw_only=True)
+
+    @property
+    def flops(self) -> float:
+        """6 for each parameter and token: 2 forward, 4 backward (Kaplan et al. 2020, section 2.1)."""
+        return 6 * (self.active or self.parameters) * self.tokens
+
+    @property
+    def hours_at_peak(self) -> float:
+        """GPU hours, if each device computed at its peak in 16 bits."""
+        return self.flops / self.device.peak_of("float16") / 3600
+
+    @property
+    def efficiency(self) -> float:
+        """The part of the peak that the FLOPs came to, over all GPU hours: MFU."""
+        return self.hours_at_peak / self.gpu_hours
+
+
+LLAMA = "LLaMA, arXiv 2302.13971, tables 2 and 15; devices: section 2.4 (read)"
+LLAMA_2 = "Llama 2, arXiv 2307.09288, table 2 (read)"
+LLAMA_3 = "Meta, llama-models MODEL_CARD.md (read)"
+LLAMA_3_1 = "The Llama 3 Herd of Models, arXiv 2407.21783, and model card (read)"
+BLOOM = "bigscience@9e64edec train/tr11-176B-ml (read); the rate counts 8 FLOPs, with recomputation; hours: everything"
+OPT = "OPT, arXiv 2205.01068, and metaseq chronicles (read)"
+GPT_3 = "GPT-3, arXiv 2005.14165, table D.1 (read); on V100s, of a number that was not published"
+DEEPSEEK = "DeepSeek-V3, arXiv 2412.19437 (read); pre-training alone; products in float8"
+RUNS = {
+    run.name: run
+    for run in (
+        TrainingRun("GPT-3 175B", V100, 174.6 * BILLION, 0.3 * TRILLION, source=GPT_3),
+        TrainingRun("OPT 175B", A100_80GB, 175 * BILLION, None, 992, 809_472, rate=147e12, source=OPT),
+        TrainingRun(
+            "BLOOM 176B", A100_80GB, 176.247 * BILLION, 0.366 * TRILLION, 384, 1_082_880,
+            rate=150e12, batch=2048, step_seconds=105.0, source=BLOOM,
+        ),
+        TrainingRun("LLaMA 7B", A100_80GB, 6.74 * BILLION, 1.0 * TRILLION, None, 82_432, source=LLAMA),
+        TrainingRun("LLaMA 65B", A100_80GB, 65.29 * BILLION, 1.4 * TRILLION, 2048, 1_022_362, source=LLAMA),
+        TrainingRun("Llama 2 70B", A100_80GB, 68.98 * BILLION, 2.0 * TRILLION, None, 1_720_320, source=LLAMA_2),
+        TrainingRun("Llama 3 70B", H100, 70.55 * BILLION, 15.0 * TRILLION, None, 6.4e6, source=LLAMA_3),
+        TrainingRun(
+            "Llama 3.1 405B", H100, 405.85 * BILLION, 15.6 * TRILLION, 16_384, 30.84e6,
+            mfu=(0.38, 0.43), source=LLAMA_3_1,
+        ),
+        TrainingRun(
+            "DeepSeek-V3", H800, 671 * BILLION, 14.8 * TRILLION, 2048, 2.664e6, active=37 * BILLION, source=DEEPSEEK,
+        ),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """One layer of a transformer on one of the ranks that share it by tensor parallelism."""
+
+    microbatch: int  # sequences
+    tokens: int  # of a sequence
+    width: int
+    heads: int
+    tensor_parallel: int
+    forward: float  # seconds
+    backward: float
+    source: str
+
+
+# On 8 A100s of one node, in 16 bits: the model of 22 billion parameters, without recomputation and with all of it, and
+# with the operators between the products dealt out too (sequence parallelism).
+KORTHIKANTI = "Korthikanti et al., Reducing Activation Recomputation, arXiv 2205.05198, tables 3 and 4 (read)"
+MODEL_22B = dict(microbatch=4, tokens=2048, width=6144, heads=64, tensor_parallel=8, source=KORTHIKANTI)
+LAYERS = {
+    "22B": LayerTime(**MODEL_22B, forward=7.7e-3, backward=11.9e-3),
+    "22B, sequence parallel": LayerTime(**MODEL_22B, forward=7.2e-3, backward=11.8e-3),
+    "22B, selective recomputation": LayerTime(**MODEL_22B, forward=7.7e-3, backward=13.2e-3),
+    "22B, full recomputation": LayerTime(**MODEL_22B, forward=7.7e-3, backward=19.5e-3),
+}
+
+# All-reduces of 16 GiB in a node of 8, bus bandwidth in bytes/s: ml-engineering@744d01e1 network/README.md (read).
+BUS_BANDWIDTHS = {"A100": 234.89e9, "H200": 367.61e9, "H200, switches add (SHARP)": 482.26e9}
+
+# Of A[i] = c B[i], which reads as much as it writes, in bytes/s: te42kyfo/gpu-benches@1c36d509 gpu-stream/a100_80.txt
+# (read).
+MEMORY_BANDWIDTHS = {"A100 80GB": 1732e9}
+
+
+def find_run(name) -> TrainingRun:
+    """``'LLaMA 65B'`` and so on; a TrainingRun is returned as it is."""
+    return look_up("training run", RUNS, name)

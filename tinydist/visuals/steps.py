@@ -1,0 +1,172 @@
+"""What ranks hold, step by step: a small table for each step, a row for each rank, a column for each part.
+
+    start          step 0         step 1             A1: rank 0's part 1      AB1: ranks 0 and 1 added up
+    A1 .  .        A1 .  C3       A1 B2 C3           Σ1: all ranks added up   .: nothing
+    .  B2 .        A1 B2 .        A1 B2 C3
+    .  .  C3       .  B2 C3       A1 B2 C3           arrows: what was sent to whom in this step
+
+Each rank has a color, and a cell a stripe for each rank that is in it. A heavy frame is around what is new.
+"""
+
+from string import ascii_uppercase as LETTERS
+from typing import NamedTuple
+
+from ..launch import Run
+from ..rules import each_of, must, takes, whole
+from .arrows import arrivals, draw_arrow, lanes_of
+from .canvas import blocks, canvas, inside, picture
+from .cells import letters_in, ranks_in, texts_of
+from .explorer import Explorer, drawn
+from .frames import film, frame_numbers, frames_of
+from .palette import GREY, INK, PAPER, RANKS, tint
+from .style import WIDTH
+from .words import counted, ranks_text
+
+MOST_FRAMES, IN_A_ROW = 12, 4
+ROOM, BETWEEN = WIDTH - 0.45, 0.05  # inches: for all frames of a row; between them
+NARROWEST, WIDEST, LANE = 0.36, 1.1, 0.07  # from a part to the next; for an arrow
+PALER = 0.45  # than an owner's color: black text can be read on it
+
+
+@takes(run=film, titles=each_of(str), only=each_of(whole))
+@picture
+def steps(run, titles=None, only=None):
+    """Draw what each rank held before the first step, and after each.
+
+    run:   its result on each rank is a list: its row of cells (cells.py) at the start, and after each step. Messages
+           that started together are a step; they are arrows into the cells that they changed. Or frames, of which no
+           messages are known: [step][rank] -> row.
+    only:  the numbers of the frames to draw, 0 being the start; None: all, and at most 12.
+    """
+    tables, titles, sent = frames_of(run, titles)
+    only = list(range(len(tables))) if only is None else must("steps", "only", frame_numbers(len(tables)), only)
+    if len(only) > MOST_FRAMES:
+        raise ValueError(
+            f"steps: it has room for 1 to {MOST_FRAMES} frames, got {len(only)}: choose some with only=[...]"
+        )
+    print(summary([tables[number] for number in only]))
+    moved = [arrivals(tables[number], tables[max(0, number - 1)], sent[number]) for number in only]
+    size = measures(tables[0], moved)
+    figure, grid = grid_for(alt_text(tables, titles, only), tables[0], len(only), size)
+    for axes, number, arrows in zip(grid, only, moved):
+        before = tables[number - 1] if number and isinstance(run, Run) else tables[number]
+        draw_table(axes, tables[number], before, size)
+        for arrow, lane in lanes_of(arrows).items():
+            draw_arrow(axes, arrow, lane, size.cell, size.lane / size.part)
+        axes.set_title(titles[number])
+    return figure
+
+
+def stepper(run, titles=None):
+    """The same with a slider, one step at a time; where no kernel runs, all of them are there."""
+    return Stepper(run, titles)
+
+
+class Stepper(Explorer):
+    def __init__(self, run, titles):
+        self.run, self.titles = run, titles
+        tables, _, _ = frames_of(run, titles)
+        super().__init__(lambda step: steps(run, titles, only=[step]), step=(0, len(tables) - 1))
+
+    def still(self):
+        frames = len(frames_of(self.run, self.titles)[0])
+        some = min(frames, MOST_FRAMES)
+        chosen = [number * (frames - 1) // max(1, some - 1) for number in range(some)]
+        return drawn(steps, {"run": self.run, "titles": self.titles, "only": chosen})[0]
+
+
+def summary(tables):
+    ranks, parts = len(tables[0]), len(tables[0][0])
+    text = f"{ranks_text(ranks)} x {counted(parts, 'part')}: filled {each_count(tables, letters_in)}"
+    added = any(len(letters_in(cell)) > 1 for table in tables for row in table for cell in row)
+    return text + f"; with all ranks added up {each_count(tables, set(LETTERS[:ranks]).issubset)}" * added
+
+
+def each_count(tables, test):
+    return ", ".join(str(sum(bool(test(cell)) for row in table for cell in row)) for table in tables)
+
+
+def alt_text(tables, titles, only):
+    ranks, parts = len(tables[0]), len(tables[0][0])
+    first, last = tables[only[0]], tables[only[-1]]
+    return (
+        f"What {ranks_text(ranks)} hold of {counted(parts, 'part')}, in {counted(len(only), 'table')} "
+        f"with a row for each rank: {titles[only[0]]}, {filled(first)}"
+        + f", to {titles[only[-1]]}, {filled(last)}" * (len(only) > 1)
+        + "."
+    )
+
+
+def filled(table):
+    cells = [cell for row in table for cell in row]
+    return f"with {sum(map(bool, cells))} of {len(cells)} cells filled"
+
+
+# The drawing.
+
+
+class Measures(NamedTuple):
+    """In inches, of a figure of as many columns of frames; the middle of a cell is at (part, rank)."""
+
+    columns: int
+    part: float  # from one part to the next
+    rank: float
+    lane: float  # for an arrow
+    gutter: float  # at the right of a cell, of all lanes
+    gap: float  # below it
+
+    @property
+    def cell(self):
+        """Half of its width and of its height, in parts and ranks."""
+        return (self.part - self.gutter - 0.04) / self.part / 2, (self.rank - self.gap) / self.rank / 2
+
+
+def measures(table, moved):
+    parts, arrows = len(table[0]), any(moved)
+    columns = min(len(moved), IN_A_ROW, max(1, int(ROOM / (parts * NARROWEST + BETWEEN))))
+    lanes = 1 + max((lane for each in moved for lane in lanes_of(each).values() if lane is not None), default=-1)
+    part = min(WIDEST, (ROOM / columns - BETWEEN) / parts)
+    lane = min(LANE, part / 2 / max(1, lanes))
+    return Measures(columns, part, 0.44 if arrows else 0.34, lane, lane * lanes, 0.13 if arrows else 0.02)
+
+
+def grid_for(alt, table, frames, size):
+    """A picture, and axes for as many frames."""
+    ranks, lines = len(table), -(-frames // size.columns)
+    figure, grid = canvas(alt, lines * (size.rank * ranks + 0.38), nrows=lines, ncols=size.columns, squeeze=False)
+    for axes in grid.flat:
+        left = -size.cell[0] - 0.02
+        axes.set_xlim(left, left + (ROOM / size.columns - BETWEEN) / size.part)
+        axes.set_ylim(ranks - 0.5, -0.5)
+        axes.spines[:].set_visible(False)
+        axes.set(xticks=[], yticks=[])
+    for axes in grid[:, 0]:
+        axes.set_yticks(range(ranks), [f"{rank}: {LETTERS[rank]}" for rank in range(ranks)])
+        axes.set_ylabel("rank")
+        axes.tick_params(length=0)
+    for axes in grid.flat[frames:]:
+        axes.set_visible(False)
+    return figure, grid.flat
+
+
+def draw_table(axes, table, before, size):
+    (wide, high), filled, colors, outlines = size.cell, [], [], {False: [], True: []}
+    for rank, row in enumerate(table):
+        for part, cell in enumerate(row):
+            box = (part - wide, rank - high, 2 * wide, 2 * high)
+            filled += stripes(box, len(ranks_in(cell)))
+            colors += [tint(RANKS[owner], PALER) for owner in ranks_in(cell)]
+            outlines[cell != before[rank][part]].append(box)
+            texts = texts_of(cell, len(table))
+            weight = "bold" if texts[-1] == "Σ" else "normal"
+            inside(axes, box, texts, PAPER, together=axes.figure, fontweight=weight)
+    blocks(axes, filled, colors, "none")
+    blocks(axes, outlines[False], "none", GREY)
+    blocks(axes, outlines[True], "none", INK).set(linewidth=1.8, zorder=3)  # what is new
+
+
+def stripes(box, owners):
+    """A box for each owner, side by side."""
+    left, bottom, width, height = box
+    width /= max(1, owners)
+    return [(left + number * width, bottom, width, height) for number in range(owners)]
