@@ -15,6 +15,7 @@ from contextlib import redirect_stdout
 import matplotlib.pyplot as plt
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 
 import tinydist
 from tinydist import visuals
@@ -40,6 +41,17 @@ def film():
     return frames
 
 
+def train(steps=2):
+    """A stack of layers under torch's fully_shard."""
+    layers = [torch.nn.Linear(4000, 4000, dtype=torch.bfloat16) for _ in range(8)]
+    net = fully_shard(torch.nn.Sequential(*[fully_shard(layer) for layer in layers]))
+    optimizer = torch.optim.Adam(net.parameters())
+    for _ in range(steps):
+        net(torch.empty(1024, 4000, dtype=torch.bfloat16)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def all_reduce():
     ring.all_reduce(torch.ones(1_000_000))
 
@@ -53,6 +65,7 @@ def plain():
 def pictures():
     """Name -> a function that draws it: of little and of much."""
     node, nodes, filmed = tinydist.launch(all_reduce, 4), tinydist.launch(all_reduce, 16), tinydist.launch(film, 4)
+    trained, eight = (tinydist.launch(train, ranks, fake=True) for ranks in (4, 8))
     schedules = {name: analyze(make_schedule(name, 4, 8)) for name in ("1F1B", "ZB-H1", "ZB-V")}
     many, most = analyze(make_schedule("1F1B", 8, 64)), analyze(make_schedule("1F1B", 32, 256))
     lines = {name: [each**power for each in range(1, 21)] for name, power in (("a", 1), ("b", 1.5), ("c", 2))}
@@ -61,7 +74,15 @@ def pictures():
         "a plain figure of matplotlib": plain,
         "timeline, 4 ranks": lambda: visuals.timeline(node),
         "timeline, 16 ranks": lambda: visuals.timeline(nodes),
-        "memory": lambda: visuals.memory(node),
+        "timeline of a training, 8 ranks": lambda: visuals.timeline(eight),
+        "timelines": lambda: visuals.timelines({"4": trained, "8": eight}),
+        "memory": lambda: visuals.memory(trained),
+        "timeline over memory, 4 ranks": lambda: visuals.timeline_over_memory(trained),
+        "memories": lambda: visuals.memories({"4": trained, "8": eight}),
+        "owners, 8 ranks": lambda: visuals.owners(eight),
+        "owners, 3 moments": lambda: visuals.owners(trained, moment=["F1", "F2", "B8"]),
+        "film, 4 ranks": lambda: visuals.film(trained, since=("F1", 1)),
+        "film, 8 ranks": lambda: visuals.film(eight, "gradients"),
         "traffic, 4 ranks": lambda: visuals.traffic(node),
         "traffic, 16 ranks": lambda: visuals.traffic(nodes),
         "cluster, 1 node": lambda: visuals.cluster(node),

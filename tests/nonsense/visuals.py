@@ -52,7 +52,14 @@ CALLS = {
     ),
     "matrices": drawn(visuals.matrices, lambda: dict(tables={"a": [[0, 1], [1, 0]]}, rows="query", columns="key")),
     "memories": drawn(visuals.memories, lambda: dict(runs={"a": run()}, rank=0, purposes=list(MEMORY))),
-    "memory": drawn(visuals.memory, lambda: dict(run=run(), rank=1, lines={"limit": 300})),
+    "memory": drawn(visuals.memory, lambda: dict(run=run(), rank=1, lines={"limit": 300}, since=0.0, until=1e-6)),
+    "film": drawn(
+        visuals.film,
+        lambda: dict(run=run(), purpose="other", moments=["AR"], rank=0, labels=["x"], since=0.0, until=1e-6),
+    ),
+    "owners": drawn(
+        visuals.owners, lambda: dict(run=run(), moment=0.0, purposes=["other"], labels=["x"], ranks=[0, 1])
+    ),
     "schedule": drawn(visuals.schedule, lambda: dict(analysis=analysis())),
     "schedules": drawn(visuals.schedules, lambda: dict(analyses={"a": analysis()})),
     "steps": drawn(
@@ -60,8 +67,12 @@ CALLS = {
         lambda: dict(run=[[["A1", ""], ["", "B2"]], [["AB1", ""], ["", "B2"]]], titles=["a", "b"], only=[1]),
     ),
     "table": drawn(visuals.table, lambda: dict(rows={"a": {"x": 1.0}}, unit="s")),
-    "timeline": drawn(visuals.timeline, lambda: dict(run=run(), ranks=[0], start=0.0, end=run().seconds)),
-    "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0)),
+    "timeline": drawn(visuals.timeline, lambda: dict(run=run(), ranks=[0], since=0.0, until=1e-6, mark=("AR", "x"))),
+    "timeline_over_memory": drawn(
+        visuals.timeline_over_memory,
+        lambda: dict(run=run(), rank=1, ranks=[0], lines={"a": 3}, since=0.0, until=1e-6, mark=("AR", "x")),
+    ),
+    "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0, until=1e-6)),
     "traffic": drawn(visuals.traffic, lambda: dict(run=run())),
 }
 REASONS = {
