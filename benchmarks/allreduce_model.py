@@ -8,30 +8,11 @@ the time: at +30 % the model is slower than the machine.
 """
 
 from tinydist.hardware import bus_bandwidth, bus_factor, costs, find_cluster, fitted_link
+from tinydist.hardware.published import ALL_REDUCES, SIZES
 
-KIB = 1024
 GIGA = 1e9
-SIZES = [32 * KIB * 2**i for i in range(20)]  # bytes: 32 KiB to 16 GiB
 
-# Bus bandwidth in GB/s by size: stas00/ml-engineering@744d01e1 network/README.md, sections "Real network
-# throughput" and "Inter-node speed depends on intra-node speed" (read). From 2 MiB on, one B200 node lets its
-# switches do the sums (NVLink SHARP); four nodes are joined by AWS EFA v4, a card of 50 GB/s for each device.
-PUBLISHED = {
-    "8 x A100": [
-        1.31, 2.45, 4.43, 7.47, 11.41, 18.00, 36.18, 72.33, 109.93, 106.16,
-        138.49, 171.54, 176.92, 194.07, 222.72, 229.04, 231.41, 233.88, 234.61, 234.89,
-    ],
-    "8 x B200": [
-        1.20, 2.17, 4.86, 9.54, 18.71, 36.06, 63.09, 76.48, 126.49, 254.96,
-        325.97, 400.60, 568.38, 646.11, 688.99, 723.34, 734.97, 740.64, 839.07, 845.67,
-    ],
-    "4 x 8 B200": [
-        0.01, 0.04, 0.45, 1.33, 2.84, 5.37, 10.38, 18.90, 35.12, 64.43,
-        91.19, 156.74, 197.94, 229.09, 326.90, 361.99, 372.42, 377.34, 380.39, 381.80,
-    ],
-}  # fmt: skip
-
-# What was fitted to these points: t = latency + 2(p-1)/p n / bandwidth, least absolute deviations of log t. For the
+# What was fitted to published points: t = latency + 2(p-1)/p n / bandwidth, least absolute deviations of log t. For the
 # four nodes without the two smallest sizes, which are far off any line.
 # ranks, seconds, bytes/s, points left out
 FITS = {
@@ -54,8 +35,7 @@ def data_sheet_seconds(system, nbytes):
 
 
 def published_seconds(system, nbytes):
-    measured = PUBLISHED[system][SIZES.index(nbytes)] * GIGA
-    return nbytes * bus_factor("all_reduce", FITS[system][0]) / measured
+    return nbytes * bus_factor("all_reduce", FITS[system][0]) / ALL_REDUCES[system][nbytes]
 
 
 def errors(system, model):
@@ -72,8 +52,8 @@ def readable(nbytes):
 def table(system):
     print(f"\n{system}: all-reduce, bus bandwidth in GB/s, error of the time\n")
     print(f"{'size':>8} {'published':>10} {'fitted':>10} {'error':>8} {'data sheet':>11} {'error':>8}")
-    for size, measured in zip(SIZES, PUBLISHED[system]):
-        line = f"{readable(size):>8} {measured:>10.2f}"
+    for size, measured in ALL_REDUCES[system].items():
+        line = f"{readable(size):>8} {measured / GIGA:>10.2f}"
         for model, width in [(fitted_seconds, 10), (data_sheet_seconds, 11)]:
             seconds = model(system, size)
             speed = bus_bandwidth("all_reduce", size, seconds, FITS[system][0]) / GIGA
@@ -85,5 +65,5 @@ def table(system):
 
 
 if __name__ == "__main__":
-    for system in PUBLISHED:
+    for system in FITS:
         table(system)

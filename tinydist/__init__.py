@@ -17,7 +17,7 @@ The library in reading order:
     pipeline_parallel/  every rank has some of the layers: schedules, verified, timed, executed
     attention/        MHA, GQA, MQA; the KV cache; flash attention, from online softmax upwards
     model/            one plain GPT that knows nothing of parallelism, and text for it
-    visuals/          pictures of a run: timeline, memory, traffic, schedules, bars and curves; and sliders
+    visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
     lab/              exercises: the check on three axes, hints, progress
     doctor.py         is everything here that tinydist needs?
 """

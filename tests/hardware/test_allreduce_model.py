@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tinydist.hardware.published import ALL_REDUCES, SIZES
+
 MODEL = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "allreduce_model.py"))
-PUBLISHED, FITS, SIZES = MODEL["PUBLISHED"], MODEL["FITS"], MODEL["SIZES"]
+FITS = MODEL["FITS"]
 
 # What was stated of the fits: mean and largest relative error of the time, and microseconds of a step of the ring.
 STATED = {
@@ -20,7 +22,7 @@ systems = pytest.mark.parametrize("system", STATED)
 def rounding(system, size):
     """What the digits that were printed leave open in an error: of the points, of the fit and of the error."""
     _, _, bandwidth, _ = FITS[system]
-    point = PUBLISHED[system][SIZES.index(size)] * 1e9
+    point = ALL_REDUCES[system][size]
     seconds = MODEL["published_seconds"](system, size)
     return 0.005e9 / point + 0.05e-6 / seconds + 0.05e9 / bandwidth + 0.0005
 

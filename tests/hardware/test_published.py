@@ -1,9 +1,11 @@
 """Published numbers: what follows from them is what their sources say too."""
 
+from itertools import pairwise
+
 import pytest
 
 from tinydist.hardware import find_device
-from tinydist.hardware.published import BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS, find_run
+from tinydist.hardware.published import ALL_REDUCES, BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS, find_run
 
 # 6 N D / (GPU hours at the peak), in percent, as computed when the sources were read.
 EFFICIENCIES = {
@@ -49,6 +51,12 @@ def test_recomputation_runs_forward_twice():
 def test_a_measured_all_reduce_passes_the_wire_only_if_switches_add():
     assert BUS_BANDWIDTHS["A100"] < 300e9 and BUS_BANDWIDTHS["H200"] < 450e9
     assert BUS_BANDWIDTHS["H200, switches add (SHARP)"] > 450e9
+
+
+@pytest.mark.parametrize("measured", ALL_REDUCES.values(), ids=ALL_REDUCES)
+def test_a_larger_all_reduce_is_hardly_slower_for_each_byte(measured):
+    bandwidths = list(measured.values())
+    assert all(later > 0.95 * earlier for earlier, later in pairwise(bandwidths))
 
 
 def test_a_memory_is_no_faster_than_its_sheet():

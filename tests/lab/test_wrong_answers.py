@@ -8,6 +8,7 @@ from lab.wrong_answers import (
     collectives,
     data_parallel,
     flash_attention,
+    hardware_and_cost,
     mixed_precision,
     pipeline_parallel,
     ranks_and_groups,
@@ -22,6 +23,7 @@ WRONG_ANSWERS = [
     *start_here.WRONG_ANSWERS,
     *ranks_and_groups.WRONG_ANSWERS,
     *collectives.WRONG_ANSWERS,
+    *hardware_and_cost.WRONG_ANSWERS,
     *mixed_precision.WRONG_ANSWERS,
     *data_parallel.WRONG_ANSWERS,
     *zero.WRONG_ANSWERS,
@@ -56,6 +58,10 @@ class TestRanksAndGroups(Judged):
 
 class TestCollectives(Judged):
     answers = collectives.WRONG_ANSWERS
+
+
+class TestHardwareAndCost(Judged):
+    answers = hardware_and_cost.WRONG_ANSWERS
 
 
 class TestMixedPrecision(Judged):

@@ -118,5 +118,6 @@ REASONS |= {
     "nccl.by_protocol": "the data's own",
     "published.TrainingRun": "data",
     "published.LayerTime": "data",
+    "published.by_size": "what data is written with",
 }
 REASONS |= {"Resource": "only made by a cluster", "CLUSTERS": "data", "DEVICES": "data", "LINKS": "data"}

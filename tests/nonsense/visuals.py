@@ -11,6 +11,7 @@ from nonsense.calls import Call
 
 import tinydist
 from tinydist import visuals
+from tinydist.hardware import DEVICES
 from tinydist.pipeline_parallel import analyze, make_schedule
 from tinydist.visuals.palette import MEMORY
 
@@ -52,10 +53,17 @@ CALLS = {
     ),
     "matrices": drawn(visuals.matrices, lambda: dict(tables={"a": [[0, 1], [1, 0]]}, rows="query", columns="key")),
     "memories": drawn(visuals.memories, lambda: dict(runs={"a": run()}, rank=0, purposes=list(MEMORY))),
-    "memory": drawn(visuals.memory, lambda: dict(run=run(), rank=1, lines={"limit": 300}, since=0.0, until=1e-6)),
+    "memory": drawn(
+        visuals.memory, lambda: dict(run=run(), rank=1, lines={"limit": 300}, since=0.0, until=run().seconds)
+    ),
     "film": drawn(
         visuals.film,
-        lambda: dict(run=run(), purpose="other", moments=["AR"], rank=0, labels=["x"], since=0.0, until=1e-6),
+        lambda: dict(
+            run=run(), purpose="activations", moments=["AR"], rank=0, labels=["x"], since=0.0, until=run().seconds
+        ),
+    ),
+    "roofline": drawn(
+        visuals.roofline, lambda: dict(device=DEVICES["H100"], intensities={"add": 0.2}, dtype="bfloat16")
     ),
     "owners": drawn(
         visuals.owners, lambda: dict(run=run(), moment=0.0, purposes=["other"], labels=["x"], ranks=[0, 1])
@@ -67,13 +75,18 @@ CALLS = {
         lambda: dict(run=[[["A1", ""], ["", "B2"]], [["AB1", ""], ["", "B2"]]], titles=["a", "b"], only=[1]),
     ),
     "table": drawn(visuals.table, lambda: dict(rows={"a": {"x": 1.0}}, unit="s")),
-    "timeline": drawn(visuals.timeline, lambda: dict(run=run(), ranks=[0], since=0.0, until=1e-6, mark=("AR", "x"))),
+    "timeline": drawn(
+        visuals.timeline, lambda: dict(run=run(), ranks=[0], since=0.0, until=run().seconds, mark=("AR", "x"))
+    ),
     "timeline_over_memory": drawn(
         visuals.timeline_over_memory,
-        lambda: dict(run=run(), rank=1, ranks=[0], lines={"a": 3}, since=0.0, until=1e-6, mark=("AR", "x")),
+        lambda: dict(run=run(), rank=1, ranks=[0], lines={"a": 3}, since=0.0, until=run().seconds, mark=("AR", "x")),
     ),
-    "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0, until=1e-6)),
+    "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0, until=run().seconds)),
     "traffic": drawn(visuals.traffic, lambda: dict(run=run())),
+    "waterfall": drawn(
+        visuals.waterfall, lambda: dict(groups={"a": {"b": 1.0, "c": 2}}, unit="ms", total=("published", 4))
+    ),
 }
 REASONS = {
     "Explorer": "widgets, which ipywidgets makes of what it is given",

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.pipelining.schedules import ScheduleInterleavedZeroBubble
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -295,6 +295,32 @@ def test_the_passes_of_torchs_pipelines_are_regions():
     split = tinydist.launch(program, 2, ScheduleInterleavedZeroBubble).trace
     found = {(event.regions[0], event.during) for event in split.of(1, "compute") if event.regions and event.during}
     assert {("PP:1F0", "forward"), ("PP:3I1", "backward"), ("PP:3W1", "backward")} <= found
+
+
+def test_passes_that_torchs_schedule_does_not_name():
+    """Its 1F1B; and stages that were made one by one have names of their own."""
+
+    def program():
+        rank, x = dist.get_rank(), torch.ones(8, 4)
+        stage = PipelineStage(Mlp(), rank, 2, torch.device("cpu"))
+        pipeline = Schedule1F1B(stage, 2, loss_fn=F.mse_loss)
+        pipeline.step(*[x] * (rank == 0), **({"target": x, "losses": []} if rank == 1 else {}))
+
+    trace = tinydist.launch(program, 2).trace
+    found = {(event.regions, event.during) for event in trace.of(1, "compute") if event.regions and event.during}
+    assert found == {
+        ((f"1{letter}{n}",), word) for letter, word in [("F", "forward"), ("B", "backward")] for n in (0, 1)
+    }
+    parts = {event.part.split(".")[0] for rank in range(2) for event in trace.of(rank) if event.part}
+    assert parts == {"stage 0", "stage 1"}
+
+
+def test_what_the_kernel_has_computed_before_is_no_pass_of_a_rank():
+    """Each thread numbers its nodes for itself."""
+    for _ in range(3):
+        torch.ones(1, requires_grad=True).exp()
+    trace = tinydist.launch(lambda: torch.ones(4, 4) @ torch.ones(4, 4), 1).trace
+    assert {event.during for event in trace.events} == {""}
 
 
 @pytest.mark.parametrize("recompute", [False, True])

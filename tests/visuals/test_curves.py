@@ -33,6 +33,18 @@ def test_bytes_to_gigabytes_are_powers_of_ten():
     assert (few.xaxis.get_transform().base, many.xaxis.get_transform().base) == (2, 10)
 
 
+def test_bytes_are_written_as_such():
+    figure = visuals.curves([2**power for power in range(9, 32)], {"a": range(23)}, "bytes", "GB/s", log="x")
+    assert {"1 kB", "1 MB", "1 GB"} < {text.get_text() for text, _ in texts(figure)}
+
+
+def test_powers_on_one_axis_alone():
+    [axes] = visuals.curves([1, 1024], {"a": [2, 3]}, "x", "y", log="x").axes
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
+    with pytest.raises(ValueError, match="curves: log must be True, False or 'x', got 'y'"):
+        visuals.curves([1, 1024], {"a": [2, 3]}, "x", "y", log="y")
+
+
 def test_numbers_that_are_none(capsys):
     [axes] = visuals.curves([1, 2], {"lost": [3, nan], "too large": [3, inf]}, "step", "loss").axes
     assert axes.lines[0].get_ydata()[0] == 3

@@ -41,6 +41,11 @@ def test_more_moments_than_there_is_room_for_are_named():
         visuals.film(named_run("fsdp"), moments=["F1"] * 20)
 
 
+def test_what_was_never_held_is_named():
+    with pytest.raises(ValueError, match="film: rank 0 held no optimizer states, or was not run"):
+        visuals.film(named_run("pipeline"), "optimizer states")
+
+
 def test_frames_do_not_touch():
     figure = visuals.film(named_run("fsdp"))
     edges = [part.get_paths() for part in figure.axes[0].collections if part.get_zorder() == 4]

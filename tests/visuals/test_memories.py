@@ -26,7 +26,7 @@ def test_each_rises_to_its_peak(capsys):
     assert len({axes.get_ylim() for axes in figure.axes if axes.get_ylabel()}) == 1
     lines = capsys.readouterr().out.splitlines()
     for name, peak, line in zip(RUNS, peaks, lines, strict=True):
-        assert line.startswith(f"rank 0, {name}: {bytes_text(peak)} at the peak")
+        assert line.startswith(f"rank 0, {name}: ") and line.endswith(f"{bytes_text(peak)} at the peak")
     assert_can_be_read(figure)
 
 

@@ -66,7 +66,17 @@ def test_parts_are_blocks_and_not_each_linear_of_them():
     assert [name for name in computed(run) if name[0] == "F"] == ["F embedding", "F1", "F2", "F3", "F norm", "F head"]
     called = Names(run.trace).called
     assert called["blocks.2"] == "3" and called["head"] == "head"
-    assert "head" not in Names(run.trace).weighty  # its weights are the embedding's
+    assert "head" not in Names(run.trace).holding  # its weights are the embedding's
+
+
+def test_layers_whose_weights_went_into_a_row_are_layers_still():
+    def program():
+        net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+        row = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
+        torch.nn.utils.vector_to_parameters(row, net.parameters())
+        net(torch.ones(8, 8)).sum().backward()
+
+    assert computed(tinydist.launch(program, 1)) == ["F1", "F2", "B2", "B1"]
 
 
 def test_a_program_that_names_its_passes_is_called_by_these():
@@ -77,6 +87,17 @@ def test_a_program_that_names_its_passes_is_called_by_these():
                 layer(torch.ones(8, 8)).sum().backward()
 
     assert computed(tinydist.launch(program, 1)) == ["work 0", "work 1"]
+
+
+def test_regions_name_what_plain_functions_compute():
+    def program():
+        x = torch.ones(64, 64)
+        with tinydist.region("QKV"):
+            x = x @ x
+        with tinydist.region("MLP"):
+            x @ x
+
+    assert computed(tinydist.launch(program, 1, fake=True, backend="simulated")) == ["QKV", "MLP"]
 
 
 def test_one_region_around_everything_hides_no_layer():

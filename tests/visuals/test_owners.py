@@ -1,15 +1,18 @@
 """A cell has the colors of the owners of what the ledger says is in it, and no other."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyArrowPatch
 from visuals.drawn import assert_can_be_read, written
-from visuals.named_runs import named_run
+from visuals.named_runs import named_run, train
+from visuals.some_runs import run_of
 
 import tinydist
-from tinydist import visuals
+from tinydist import visuals, zero
 from tinydist.visuals.holdings import COPY, Cells, moves
 from tinydist.visuals.palette import RANKS
 from tinydist.visuals.scene import Scene
@@ -55,6 +58,24 @@ def test_bands_are_as_high_as_their_part():
     grid = Cells(scene.trace, scene.ranks, LAYERS).at(States(scene, 0, ["parameters"]).when("F1")[0], "parameters")
     for rank in range(4):
         assert (rank / 4, 1 / 4, RANKS[rank]) in grid[rank][3]
+
+
+def test_a_shard_is_a_band_too_where_one_rank_runs_for_all(capsys):
+    run = tinydist.launch(partial(train, fsdp_like), 4, fake=True, only=[0])
+    scene = Scene("test", run.trace, [0], since=0.0)
+    grid = Cells(scene.trace, [0], LAYERS).at(States(scene, 0, ["parameters"]).when("F2")[0], "parameters")
+    assert grid[0][3] == [(0.0, 1 / 4, RANKS[0])]
+    figure = visuals.owners(run)
+    assert "rank 0" in written(figure) and "rank 1" not in written(figure)
+
+
+def fsdp_like(net):
+    return zero.Parameters(net, optimizer_class=torch.optim.Adam, units=list(net[::2])), net
+
+
+def test_where_nothing_has_a_label_it_is_said():
+    with pytest.raises(ValueError, match="owners: of parameters nothing has a label: "):
+        visuals.owners(run_of("star"))
 
 
 def keep_a_cache():

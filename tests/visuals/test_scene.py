@@ -31,6 +31,9 @@ def test_a_block_and_a_pass_are_moments():
     assert {block.name for block in part.rows[0].compute if block.name} == {"B4", "B3", "B2", "B1"}
     assert scene(run, since=("F1", 1)).since == scene(run, since=("F1", -1)).since > scene(run).since
     assert scene(run, until=("Adam", -1)).until > scene(run, until="Adam").until
+    assert (
+        scene(run, since=("F1", 1), until="Adam").until == scene(run, until=("Adam", -1)).until
+    )  # the first from there
 
 
 @tinydist.region("twice")
@@ -62,7 +65,7 @@ def test_the_axis_says_where_its_zero_is():
     "options, message",
     [
         ({"since": "F9"}, r"timeline: nothing has the name 'F9'; there are .*'Optimizer.step#Adam.step'"),
-        ({"since": "B1", "until": "F1"}, "timeline: nothing to draw from .* us to .* us"),
+        ({"since": "B1", "until": ("F1", 0)}, "timeline: nothing to draw from .* us to .* us"),
         ({"since": ("F1", 7)}, "nothing has the name 'F1'"),
     ],
 )

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from ..rules import flag, function, named, takes
 from ..simulator.memory import purpose
-from ..simulator.names import region
+from ..simulator.names import own_stages, region
 from ..simulator.torch_internals import device_of_group
 from .actions import BACKWARD, FORWARD, Action, result_of
 from .backward import SplitBackward, edge_of
@@ -55,6 +55,7 @@ class Worker:
         self.between = between if isinstance(between, dict) else dict.fromkeys(range(1, schedule.stages), between)
         self.group, self.upward_group = group, upward_group or group
         self._check(ranks)
+        own_stages(self, self.stages)
         if dist.get_backend(group) == "nccl":
             self._connect()
 

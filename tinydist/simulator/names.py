@@ -24,11 +24,20 @@ from torch import nn
 from torch.profiler import record_function
 
 from ..rules import takes
-from .torch_internals import checkpoint_runs, graph_task, node_running, nodes_made, number_of, own_parameters
+from .torch_internals import (
+    checkpoint_runs,
+    graph_task,
+    node_running,
+    nodes_made,
+    number_of,
+    own_parameters,
+    pipeline_passes_told,
+)
 
 FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, NO_PASS = "forward", "recompute", "backward", "optimizer", ""
 NO_TASK = -1  # no backward is under way
 LEAF = 2**64 - 1  # the number of all nodes that accumulate a parameter's gradient
+OF_SCHEDULES = ("Forward ", "Backward ", "PP:")  # the regions that torch's make around passes
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # torch's, inside of a name
 
 of_thread = threading.local()  # .names: those of the rank
@@ -107,6 +116,10 @@ class Parts:
         if isinstance(child, torch.Tensor):
             part.nbytes = child.numel() * child.itemsize
 
+    def own_stage(self, pipeline, number, module):
+        """A stage of a pipeline: modules made for one stage each would else all have the same names."""
+        self.of(module).belong_to(self.of(pipeline), f"stage {number}")
+
     def _gone(self, address, reference):
         if self.known[address][0] is reference:
             del self.known[address]
@@ -121,6 +134,10 @@ class Names:
         self.outside = NO_PASS  # the pass in which the rank is outside of modules
         self.begins, self.made_in = [0], [None]  # from that number on, nodes are made in that Part
         self.seen = 0  # how many nodes there were
+        self._name()
+
+    def start(self):
+        """In the rank's own thread, which numbers its nodes for itself."""
         self._move()
 
     # Where the rank is.
@@ -227,9 +244,31 @@ def calls_told():
 
     nn.Module.__call__ = call_and_tell
     try:
-        yield
+        with pipeline_passes_told(in_pass):
+            yield
     finally:
         nn.Module.__call__ = call
+
+
+@contextmanager
+def in_pass(stage, letter, microbatch):
+    """torch's stage runs a pass. Some of torch's schedules name it, and some do not."""
+    names = getattr(of_thread, "names", None)
+    if names is not None:
+        names.parts.own_stage(stage, stage.stage_index, stage.submod)
+    if names is None or any(name.startswith(OF_SCHEDULES) for name in names.regions):
+        yield
+    else:
+        with region(f"{stage.stage_index}{letter}{microbatch}"):
+            yield
+
+
+def own_stages(pipeline, stages):
+    """``stages`` of ours: number -> module."""
+    names = getattr(of_thread, "names", None)
+    if names is not None:
+        for number, module in stages.items():
+            names.parts.own_stage(pipeline, number, module)
 
 
 @takes(name=str)

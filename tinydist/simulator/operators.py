@@ -26,6 +26,7 @@ class Watcher(TorchDispatchMode):
 
     def __enter__(self):
         of_thread.ledger, of_thread.names = self.ledger, self.names
+        self.names.start()
         return super().__enter__()
 
     def __exit__(self, *error):

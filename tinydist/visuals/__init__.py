@@ -15,6 +15,8 @@ steps.py        whose numbers each rank holds, step by step; cells.py: what is i
 matrices.py     matrices of numbers: who reads whom, and how much
 bars.py         numbers beside one another; table.py: a few of them
 curves.py       numbers that grow
+waterfall.py    a sum, part by part, and what is missing to it
+roofline.py     which operators wait for memory
 explorer.py     sliders above a picture
 summary.py      what a notebook shows for a run
 palette.py      what each color means; style.py: how every picture looks
@@ -32,6 +34,7 @@ from .memories import memories
 from .memory import memory, timeline_over_memory
 from .owners import owners
 from .page import use_style
+from .roofline import roofline
 from .schedule import schedule, schedules
 from .steps import stepper, steps
 from .table import table
@@ -39,6 +42,7 @@ from .timeline import timeline
 from .timelines import timelines
 from .topology import cluster
 from .traffic import traffic
+from .waterfall import waterfall
 
 __all__ = [
     "Explorer",
@@ -50,6 +54,7 @@ __all__ = [
     "memories",
     "memory",
     "owners",
+    "roofline",
     "schedule",
     "schedules",
     "stepper",
@@ -60,4 +65,5 @@ __all__ = [
     "timelines",
     "traffic",
     "use_style",
+    "waterfall",
 ]

@@ -5,11 +5,11 @@ from math import isfinite
 
 from matplotlib.ticker import MaxNLocator
 
-from ..rules import each_of, finite, flag, named, number, takes
+from ..rules import each_of, finite, flag, named, number, stated, takes
 from .canvas import canvas, named_number, picture
 from .palette import INK, SERIES
 from .style import SMALL
-from .words import number_text
+from .words import BYTES, number_text, unit_for
 
 LOOKS = list(zip(SERIES, "os^Dv", ("-", "--", "-.", (0, (1, 1)), (0, (6, 2)))))
 MOST_TICKS, MOST_MARKERS = 8, 25
@@ -17,13 +17,16 @@ MOST_DOUBLED = 100_000
 APART = 13  # pixels from one name to the next
 
 
-@takes(points=each_of(finite), values=named(each_of(number)), x=str, y=str, limit=named_number, log=flag, zero=flag)
+powers = stated("True, False or 'x'", lambda value: flag(value) or value == "x")
+
+
+@takes(points=each_of(finite), values=named(each_of(number)), x=str, y=str, limit=named_number, log=powers, zero=flag)
 @picture
 def curves(points, values, x, y, limit=None, log=False, zero=False):
     """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count. NaN is no point.
 
     limit:  (name, number): a horizontal line, at which something changes.
-    log:    both axes have powers.
+    log:    both axes have powers, or "x" alone. Of bytes: kB, MB, GB.
     zero:   y begins at 0.
     """
     for name, numbers in values.items():
@@ -34,7 +37,7 @@ def curves(points, values, x, y, limit=None, log=False, zero=False):
     print("; ".join(f"{name}: {grows(numbers)}" for name, numbers in values.items()), f"[{y}]")
     figure, axes = canvas(alt_text(points, values, x, y))
     if log:
-        use_powers(axes, points)
+        use_powers(axes, points, log, in_bytes=x == "bytes")
     for (name, numbers), (color, marker, line) in zip(values.items(), LOOKS):
         marks = {"marker": marker, "markevery": -(-len(points) // MOST_MARKERS)}
         axes.plot(points, numbers, linestyle=line, color=color, label=name, **marks)
@@ -75,12 +78,19 @@ def alt_text(points, values, x, y):
     return f"Lines of {y} over {x} from {grows(points)}: {lines}."
 
 
-def use_powers(axes, points):
+def use_powers(axes, points, log, in_bytes):
     doublings = points[-1] <= MOST_DOUBLED * points[0]  # else powers of 10, written as such
-    axes.set_xscale("log", base=2 if doublings else 10)
-    axes.set_yscale("log")
-    if doublings:
+    axes.set_xscale("log", base=2 if doublings and not in_bytes else 10)
+    axes.set_yscale("linear" if log == "x" else "log")
+    if in_bytes:
+        axes.xaxis.set_major_formatter(lambda number, _: rounded_bytes(number))
+    elif doublings:
         axes.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
+
+
+def rounded_bytes(number):
+    size, unit = unit_for(number, BYTES)
+    return f"{round(number / size, 2):g} {unit}"
 
 
 def name_lines(axes, ends, last):

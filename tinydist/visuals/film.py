@@ -1,11 +1,11 @@
 """Who holds what, moment after moment, above what one rank does and the bytes that it holds, on one axis of time.
 
-    F1  F2  ... B1     ranks x layers while these blocks end, in the colors of the owners (holdings.py)
+    F1  F2  ... B1     ranks x layers during these blocks, in the colors of the owners (holdings.py)
      |   |       |
     ▇▇  ▇▇      ▇▇     what a rank computes, and sends
     ▁▃▁▃▁▃ ... ▁▃▁     its bytes: its own parts in its color, all else grey
 
-A frame shows what is held while the last operator of its block runs.
+A frame shows the moment of its block at which the rank holds most.
 """
 
 from ..launch import Run
@@ -13,18 +13,17 @@ from ..rules import each_of, one_of, takes
 from ..simulator.memory import PURPOSES
 from .canvas import picture
 from .film_frames import HIGH, Frames
-from .holdings import Cells, handles, heads_height, labels_of
-from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for
+from .holdings import Cells, handles, heads_height, labels_of, that_ran
+from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for, told
 from .palette import DARK, GREY, LINE, PAPER, RANKS
 from .rows import Rows
-from .scene import Scene, a_moment, is_name
+from .scene import MOST_RANKS, Scene, a_moment, is_name
 from .states import States, total
 from .strips import LOOKS, Sheet, draw_legend, legend_height
 from .style import WIDTH
-from .words import bytes_text, check_rank, seconds_text
+from .words import check_rank, seconds_text
 
 TITLE, STEM, AREA, LEFT = 0.24, 0.28, 1.35, 0.85  # inches
-WHERE = {"at rest": "at rest", "peak": "at the peak"}
 GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in LOOKS} | {  # colors are the owners'
     "communication": {"facecolor": LINE, "edgecolor": PAPER},
     "waiting": {"facecolor": PAPER, "edgecolor": LINE},
@@ -42,9 +41,10 @@ def film(run, purpose="parameters", moments=None, rank=0, labels=None, since=Non
     """
     check_rank("film", rank, run)
     scene = Scene("film", run.trace, [rank], since, until)
-    ranks = [each for each, held in enumerate(run.memory) if held.changes]
-    cells = Cells(run.trace, ranks, labels_of(scene, purpose, labels))
+    cells = Cells(run.trace, that_ran(run.trace)[:MOST_RANKS], labels_of(scene, purpose, labels))
     states = States(scene, rank, ("own", "other"), owned(cells, rank, purpose))
+    if not total(states.peak):
+        raise ValueError(f"film: rank {rank} held no {purpose}, or was not run")
     levels = levels_of(states)
     print(summary(scene, purpose, levels))
     return draw(scene, cells, states, levels, purpose, moments)
@@ -80,8 +80,7 @@ def owned(cells, rank, purpose):
 
 
 def summary(scene, purpose, levels):
-    told = ", ".join(f"{bytes_text(nbytes)} {WHERE[level]}" for level, nbytes in levels.items())
-    return f"rank {scene.ranks[0]}, {purpose}: {told}, in {seconds_text(scene.seconds)}"
+    return f"rank {scene.ranks[0]}, {purpose}: {told(levels)}, in {seconds_text(scene.seconds)}"
 
 
 def alt(scene, purpose, levels):

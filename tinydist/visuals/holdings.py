@@ -26,10 +26,18 @@ def labels_of(scene, purpose, labels=None):
     if labels is not None:
         return {label: label for label in labels}
     names = scene.names
-    if purpose in MODEL_STATES and names.weighty:
-        return {part: name for part, name in names.called.items() if part in names.weighty}
+    if purpose in MODEL_STATES and names.holding:
+        return {part: name for part, name in names.called.items() if part in names.holding}
     changes = [change for held in scene.trace.memory for change in held.changes]
-    return {label: label for label in sorted({each.label for each in changes if each.purpose == purpose}) if label}
+    labels = sorted({change.label for change in changes if change.purpose == purpose and change.label})
+    if not labels:
+        raise ValueError(f"{scene.operation}: of {purpose} nothing has a label: tinydist.label says whose a tensor is")
+    return {label: label for label in labels}
+
+
+def that_ran(trace):
+    """Ranks that held anything."""
+    return [rank for rank, held in enumerate(trace.memory) if held.changes]
 
 
 class Cells:
@@ -40,7 +48,10 @@ class Cells:
         self.names = list(labels.values())
         changes = [(rank, change) for rank in ranks for change in trace.memory[rank].changes]
         inside = {label: [each for each in changes if is_inside(each[1].label, label)] for label in labels}
-        self.owners = {label: owners_in(found) for label, found in inside.items()}
+        some = len(that_ran(trace)) < len(trace.memory)  # the others are taken to do the same
+        everyone = list(range(len(trace.memory)))
+        owners = {label: owners_in(found) for label, found in inside.items()}
+        self.owners = {label: everyone if some and found else found for label, found in owners.items()}
         self.holders = {label: {rank for rank, _ in found} for label, found in inside.items()}
 
     def at(self, moment, purpose):
@@ -131,8 +142,7 @@ def pairs(transfer, name):
 
 def handles(grids):
     """For a legend: the owners that are seen."""
-    colors = {color for grid in grids for row in grid for bands in row for _, _, color in bands}
-    found = [
-        Patch(facecolor=color, label=f"belongs to rank {rank}") for rank, color in enumerate(RANKS) if color in colors
-    ]
+    colors = {color for grid in grids for _, _, bands in each_of(grid) for _, _, color in bands}
+    seen = [(rank, color) for rank, color in enumerate(RANKS) if color in colors]
+    found = [Patch(facecolor=color, label=f"belongs to rank {rank}") for rank, color in seen]
     return found + ([Patch(facecolor=COPY, label="each rank's own copy")] if COPY in colors else [])

@@ -26,6 +26,12 @@ def levels_of(states):
     return rest | {"peak": total(states.peak)}
 
 
+def told(levels):
+    """In words."""
+    where = {"peak": "at the peak"}
+    return ", ".join(f"{bytes_text(nbytes)} {where.get(name, name)}" for name, nbytes in levels.items())
+
+
 def mark_peak(axes, when, nbytes):
     axes.plot([when], [nbytes], marker="v", color=RED, markersize=6, clip_on=False, zorder=6)
 

@@ -4,7 +4,7 @@ from matplotlib.patches import Patch
 
 from ..rules import each_of, named, one_of, takes
 from .canvas import picture
-from .levels import bytes_axis, mark_peak
+from .levels import bytes_axis, levels_of, mark_peak, told
 from .memory import draw_stack
 from .palette import MEMORY
 from .rows import Rows
@@ -13,7 +13,6 @@ from .states import States, total
 from .strips import Sheet, draw_legend, inches_of, legend_height
 from .style import SMALL
 from .timelines import axis_of
-from .words import bytes_text
 
 TITLE, AREA, LEFT, ABOVE = 0.24, 0.8, 0.75, 0.05  # inches
 
@@ -30,20 +29,15 @@ def memories(runs, rank=0, purposes=None):
     if not any(total(states.peak) for states in held.values()):
         raise ValueError(f"memories: in none of the runs did rank {rank} hold anything, or it was not run")
     for name, states in held.items():
-        print(f"rank {rank}, {name}: {told(states)}")
+        print(f"rank {rank}, {name}: {told(levels_of(states))}")
     return draw(held, rank, axis_of(scenes))
-
-
-def told(states):
-    rest = f", {bytes_text(total(states.rest))} at rest" if total(states.rest) else ""
-    return f"{bytes_text(total(states.peak))} at the peak{rest}"
 
 
 def draw(held, rank, axis):
     rows = [Rows([states.scene.rows[0].since(states.scene.since)], lanes=False) for states in held.values()]
     legend = [Patch(label=kind, facecolor=MEMORY[kind]["facecolor"]) for kind in kinds_in(held)]
     heights = [height for row in rows for height in (TITLE, AREA, ABOVE + row.height)]
-    said = "; ".join(f"{name}, {told(states)}" for name, states in held.items())
+    said = "; ".join(f"{name}, {told(levels_of(states))}" for name, states in held.items())
     alt = f"The bytes that rank {rank} held in {len(held)} runs, in virtual time: {said}."
     sheet = Sheet(alt, [legend_height(legend), *heights], [""], axis, left=LEFT)
     draw_legend(sheet.strips[0], legend)
@@ -52,7 +46,7 @@ def draw(held, rank, axis):
         title, area, below = sheet.strips[1 + 3 * number : 4 + 3 * number]
         title.text(0, TITLE - ABOVE, name, fontweight="bold", fontsize=SMALL)
         beside = sheet.as_seconds(inches_of(name, SMALL, "bold") + 0.1)
-        title.text(beside, TITLE - ABOVE, told(states), fontsize=SMALL)
+        title.text(beside, TITLE - ABOVE, told(levels_of(states)), fontsize=SMALL)
         bytes_axis(area, most, "held")
         draw_stack(area, states)
         mark_peak(area, states.peak_time - states.scene.since, total(states.peak))

@@ -6,7 +6,7 @@ from ..launch import Run
 from ..rules import amount, many, named, takes
 from ..simulator.trace import Trace
 from .canvas import picture
-from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for
+from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for, told
 from .palette import INK, MEMORY, RED
 from .rows import Rows, handles
 from .scene import Scene, a_moment
@@ -92,17 +92,13 @@ def summary(scene, held):
     parts = sorted(((purpose, nbytes) for purpose, nbytes in held.peak.items() if nbytes), key=lambda part: -part[1])
     made_of = ", ".join(f"{purpose} {bytes_text(nbytes)}" for purpose, nbytes in parts)
     when = f"at {seconds_text(held.peak_time - scene.since)}{in_block(held)}"
-    return (
-        f"rank {held.rank} holds {bytes_text(total(held.rest))} at rest, and at most {bytes_text(total(held.peak))}, "
-        f"{when}: {made_of}"
-    )
+    rest = f"{bytes_text(total(held.rest))} at rest, and " if total(held.rest) else ""
+    return f"rank {held.rank} holds {rest}at most {bytes_text(total(held.peak))}, {when}: {made_of}"
 
 
 def alt(scene, held):
-    return (
-        f"The bytes that rank {held.rank} held in {seconds_text(scene.seconds)} of virtual time, by purpose: "
-        f"{bytes_text(total(held.rest))} at rest, {bytes_text(total(held.peak))} at the peak{in_block(held)}."
-    )
+    seconds, levels = seconds_text(scene.seconds), told(levels_of(held))
+    return f"The bytes that rank {held.rank} held in {seconds} of virtual time, by purpose: {levels}{in_block(held)}."
 
 
 def in_block(held):
@@ -126,18 +122,19 @@ def draw_table(sheet, held):
     """Below the axis: what is held at rest and at the peak, by purpose. It is the legend, too."""
     axes = sheet.beneath(3 * LINE)
     size, unit = unit_for(total(held.peak), BYTES)
-    rows = {f"at rest ({unit})": held.rest, f"peak ({unit})": held.peak}
     shown = [purpose for purpose in held.kinds if any(state[purpose] for _, _, state in held.states)]
-    for line, (name, state) in enumerate(rows.items(), 1):
-        look = {"va": "center", "fontsize": SMALL, "color": RED if line == 2 else INK}
-        axes.text(sheet.left - GAP, (line + 0.5) * LINE, name, ha="right", **look)
-        left = sheet.left
-        for purpose in [*shown, "in all"]:
+    left, places = sheet.left, {}
+    for purpose in [*shown, "in all"]:
+        places[purpose] = left + MARK
+        axes.text(left + MARK, 0.5 * LINE, purpose, va="center", fontsize=SMALL)
+        if purpose in MEMORY:
+            color = MEMORY[purpose]["facecolor"]
+            axes.add_patch(Rectangle((left, 0.5 * LINE - 0.05), 0.1, 0.1, facecolor=color))
+        left += MARK + inches_of(purpose) + COLUMN
+    for line, name in enumerate(levels_of(held), 1):
+        state = held.peak if name == "peak" else held.rest
+        look = {"va": "center", "fontsize": SMALL, "color": RED if name == "peak" else INK}
+        axes.text(sheet.left - GAP, (line + 0.5) * LINE, f"{name} ({unit})", ha="right", **look)
+        for purpose, place in places.items():
             nbytes = total(state) if purpose == "in all" else state[purpose]
-            if line == 1:
-                axes.text(left + MARK, 0.5 * LINE, purpose, va="center", fontsize=SMALL)
-                if purpose in MEMORY:
-                    box = (left, 0.5 * LINE - 0.05), 0.1, 0.1
-                    axes.add_patch(Rectangle(*box, facecolor=MEMORY[purpose]["facecolor"]))
-            axes.text(left + MARK, (line + 0.5) * LINE, digits(nbytes / size) if nbytes else "–", **look)
-            left += MARK + inches_of(purpose) + COLUMN
+            axes.text(place, (line + 0.5) * LINE, digits(nbytes / size) if nbytes else "–", **look)

@@ -40,13 +40,15 @@ class Names:
         return min((event.start for event in self.trace.events if event.during == "forward"), default=None)
 
     @cached_property
+    def parameters(self):
+        """All changes of the ledger that are of parameters with a name."""
+        changes = [change for held in self.trace.memory for change in held.changes]
+        return [change for change in changes if change.purpose == "parameters" and change.label]
+
+    @cached_property
     def with_weights(self):
-        """Labels of the parameters that are there when forward begins, or ever."""
-        there, last = Counter(), self.first_forward
-        for change in (change for held in self.trace.memory for change in held.changes):
-            if change.purpose == "parameters" and (last is None or change.seconds <= last):
-                there[change.label] += change.nbytes
-        return {label for label, nbytes in there.items() if label and (nbytes or last is None)}
+        """Labels of parameters; a part that has had some is a layer."""
+        return {change.label for change in self.parameters}
 
     @cached_property
     def opened(self):
@@ -65,9 +67,18 @@ class Names:
         return next((head for head in heads if head not in self.opened), "")
 
     @cached_property
-    def weighty(self):
-        """Parts as they are drawn that have weights."""
+    def layers(self):
+        """Parts as they are drawn that have or had weights."""
         return {self.cut(label) for label in self.with_weights}
+
+    @cached_property
+    def holding(self):
+        """Those that have weights of their own when forward begins."""
+        there, last = Counter(), self.first_forward
+        for change in self.parameters:
+            if last is None or change.seconds <= last:
+                there[change.label] += change.nbytes
+        return {self.cut(label) for label, nbytes in there.items() if nbytes or last is None}
 
     @cached_property
     def called(self):
@@ -75,7 +86,7 @@ class Names:
         found, count = {}, 0
         for part in dict.fromkeys(map(self.cut, [*self.parts, *sorted(self.with_weights)])):
             last = part.rpartition(".")[2]
-            if part not in self.weighty and last.isdigit():
+            if part not in self.layers and last.isdigit():
                 found[part] = str(count or 1)  # of the layer before
             elif last.isdigit():
                 count += 1
@@ -91,7 +102,8 @@ class Names:
     @cached_property
     def by_regions(self):
         """Do regions tell more of the ranks than the model's parts? Most of both passes is in them, in two or more."""
-        passes = [event for event in self.trace.events if event.during in PASSES and event.transfer is None]
+        operators = [event for event in self.trace.events if event.transfer is None]
+        passes = [event for event in operators if event.during in PASSES] or operators
         named = [event for event in passes if self.region(event)]
         several = {(event.rank, self.region(event)) for event in named}
         return len(several) > len({rank for rank, _ in several}) and seconds_in(named) > seconds_in(passes) / 2

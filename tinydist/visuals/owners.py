@@ -9,10 +9,21 @@ from ..launch import Run
 from ..rules import each_of, many, one_of, stated, takes
 from ..simulator.memory import PURPOSES
 from .canvas import picture
-from .holdings import HEAD, MODEL_STATES, Cells, draw_cells, draw_heads, handles, heads_height, labels_of, moves
+from .holdings import (
+    HEAD,
+    MODEL_STATES,
+    Cells,
+    draw_cells,
+    draw_heads,
+    handles,
+    heads_height,
+    labels_of,
+    moves,
+    that_ran,
+)
 from .page import Picture
 from .palette import RANKS, SOFT
-from .scene import Scene, a_moment, name_of
+from .scene import MOST_RANKS, Scene, a_moment, name_of
 from .states import States
 from .strips import GAP, RIGHT, TOP, draw_legend, inches_of, legend_height
 from .style import HEADING, SMALL, TEXT, WIDTH
@@ -33,7 +44,7 @@ def owners(run, moment=None, purposes=None, labels=None, ranks=None):
     purpose (None: parameters) at each of these, with arrows for what moves between them. ``labels``: of the ledger, for
     the columns (None: the layers).
     """
-    scene = Scene("owners", run.trace, ranks)
+    scene = Scene("owners", run.trace, that_ran(run.trace)[:MOST_RANKS] if ranks is None else ranks)
     cells = Cells(run.trace, scene.ranks, labels_of(scene, (purposes or MODEL_STATES)[0], labels))
     states = States(scene, scene.ranks[0], purposes or MODEL_STATES)
     if isinstance(moment, list):

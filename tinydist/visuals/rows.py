@@ -12,7 +12,7 @@ WORDS = {
     "forward": "F: forward",
     "recompute": "R: forward once more",
     "backward": "B: backward",
-    "weights": "W: its weights",
+    "weights": "W: backward, weights",
 }
 
 

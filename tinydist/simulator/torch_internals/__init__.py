@@ -26,7 +26,6 @@ from .autograd import (
     nodes_made,
     number_of,
     own_parameters,
-    pipelines_wait_for_sends,
     unobserved,
 )
 from .fake_tensors import FakeTensors, fake_as_real
@@ -43,6 +42,7 @@ from .groups import (
     replaced,
     set_world,
 )
+from .pipelines import pipeline_passes_told, pipelines_wait_for_sends
 from .profiling import (
     REGION_BEGINS,
     REGION_ENDS,
@@ -84,6 +84,7 @@ __all__ = [
     "nodes_made",
     "number_of",
     "own_parameters",
+    "pipeline_passes_told",
     "pipelines_wait_for_sends",
     "profiled_by",
     "profiler_is_on",

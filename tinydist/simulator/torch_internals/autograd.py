@@ -26,12 +26,6 @@ def load_for_modes():
     import torch._dynamo  # noqa: F401
 
 
-def pipelines_wait_for_sends():
-    from torch.distributed.pipelining import schedules  # takes its time
-
-    return hasattr(schedules, "WAIT_SEND_F")
-
-
 class unobserved(torch.inference_mode):
     """Moving data between ranks is no operator of any rank: no autograd, no dispatch modes, no subclasses."""
 

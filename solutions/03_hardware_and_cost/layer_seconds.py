@@ -1,0 +1,197 @@
+"""A layer's forward pass, predicted from three speeds: within 15 % of what was measured."""
+
+from tinydist.hardware import published
+from tinydist.lab.author import Own, Target, Values, Wrong, alone, exercise, mistake
+
+from .chapter import A100, BY_HAND, H100, SOLVED
+
+ALLOWED = 0.15
+MEASURED = dict(compute=271.2e12, memory=1732e9, wire=174.2e9)  # of A100s: sources are in the notebook
+
+
+def case(about, batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire, **more):
+    shape = (batch, sequence, width, heads, gpus, shares_tokens)
+    return alone(lambda: (*shape, compute, memory, wire), about, **more)
+
+
+def measured(name, shares_tokens):
+    layer = published.LAYERS[name]
+    shape = (layer.microbatch, layer.tokens, layer.width, layer.heads, layer.tensor_parallel, shares_tokens)
+    return case(f"the published layer of {name}, on 8 A100s", *shape, **MEASURED, facts=layer.forward)
+
+
+def worlds():
+    yield measured("22B", False)
+    yield measured("22B, sequence parallel", True)
+    yield case("GPT-3's layer on 8 H100s", 1, 2048, 12288, 96, 8, False, H100.peak_of("bfloat16"), 3.35e12, 450e9)
+    yield case("a layer on one GPU, which has nobody to talk to", 2, 512, 1024, 16, 1, False, 100e12, 2e12, 1e9)
+    yield case("one GPU, told to share its tokens with itself", 2, 512, 1024, 16, 1, True, 100e12, 2e12, 1e9)
+    yield case("two GPUs whose arithmetic takes no time", 1, 256, 512, 8, 2, False, 1e30, 1e12, 1e11)
+    yield case("four GPUs whose memory takes no time", 4, 128, 1024, 8, 4, True, 1e14, 1e30, 1e11)
+    yield case("four GPUs whose wires take no time", 3, 640, 768, 12, 4, False, A100.peak_of("bfloat16"), 2e12, 1e30)
+
+
+class Published(Target):
+    name = "published"
+
+    def concerns(self, trial, exercise):
+        return super().concerns(trial, exercise) and trial.case.facts is not None
+
+    def judge(self, exercise, trial, right):
+        predicted, known = trial.returned[0], trial.case.facts
+        if abs(predicted / known - 1) > ALLOWED:
+            raise Wrong(f"{predicted * 1e3:.2f} ms, where {known * 1e3:.1f} ms were measured")
+
+
+OTHERS = "(norms + softmax + dropout + gelu + additions)"
+
+
+@exercise(
+    title="Predict a layer",
+    minutes=30,
+    difficulty=3,
+    worlds=worlds,
+    targets=[
+        Own("your own arithmetic", BY_HAND, SOLVED),
+        Values("the seconds, on 1 to 8 GPUs, of data sheets and others, with and without shared tokens"),
+        Published("within 15 % of the 7.7 ms and the 7.2 ms that Korthikanti et al. measured on 8 A100s"),
+    ],
+    mistakes=[
+        mistake(
+            "An operator takes the longer of its arithmetic and its bytes, not first the one and then the other",
+            "max(flops / compute, nbytes / memory)",
+            "flops / compute + nbytes / memory",
+        ),
+        mistake(
+            "A product may wait for memory, too: scores and mix do",
+            "max(flops / compute, nbytes / memory)",
+            "flops / compute",
+        ),
+        mistake(
+            "A product has 2 m k n FLOPs: each multiplication comes with an addition",
+            "count * 2 * m * k * n",
+            "count * m * k * n",
+        ),
+        mistake(
+            "A product reads two matrices and writes a third: m k + k n + m n numbers",
+            "(m * k + k * n + m * n)",
+            "(m * k + k * n)",
+        ),
+        mistake(
+            "There is an attention map for each head of each sequence: batch heads / gpus on each GPU",
+            "batch * heads // gpus",
+            "heads // gpus",
+        ),
+        mistake(
+            "The heads are dealt out: each GPU has 1/gpus of them, and so of the maps",
+            "batch * heads // gpus",
+            "batch * heads",
+        ),
+        mistake(
+            "The weights are dealt out: each GPU has 1/gpus of QKV, of the projection and of the MLP",
+            "part = width // gpus",
+            "part = width",
+        ),
+        mistake(
+            "Products are not all: normalizations, softmax, dropout, GELU and additions wait for memory",
+            OTHERS,
+            "0 * memory",
+        ),
+        mistake("A number of a dropout mask has 1 byte", "(2 + 1 + 2)", "(2 + 2 + 2)", "3.5 * mine", "4 * mine"),
+        mistake(
+            "There are two normalizations and two additions: one of each before or after attention, one for the MLP",
+            "2 * 2 * mine",
+            "2 * mine",
+            "2 * 3.5 * mine",
+            "3.5 * mine",
+        ),
+        mistake(
+            "Where the tokens are shared, each GPU normalizes and adds only its own: 1/gpus of all",
+            "tokens // gpus if shares_tokens else tokens",
+            "tokens",
+        ),
+        mistake(
+            "Where the tokens are shared, the products still see all of them, and so do the maps: only the "
+            "normalizations and the additions have 1/gpus",
+            "    tokens = batch * sequence\n",
+            "    tokens = batch * sequence // (gpus if shares_tokens else 1)\n",
+            "tokens // gpus if shares_tokens else tokens",
+            "tokens",
+        ),
+        mistake(
+            "The messages take half of what is right. There are two all-reduces, and each sends 2 (p-1)/p of its bytes",
+            "2 * all_reduce",
+            "all_reduce",
+        ),
+        mistake(
+            "A ring all-reduce sends 2 (p-1)/p of the tensor, not the tensor once",
+            "2 * (gpus - 1) / gpus * everything / wire",
+            "everything / wire",
+        ),
+        mistake("The messages are missing: two all-reduces, which nothing hides", " + 2 * all_reduce", ""),
+        mistake(
+            "In seconds, not in milliseconds",
+            "return products + others + 2 * all_reduce",
+            "return 1e3 * (products + others + 2 * all_reduce)",
+        ),
+    ],
+    hints=[
+        "Count in three heaps: products, operators that only wait for memory, messages. Each heap is a sum.",
+        "With t = tokens and w = width the products on each GPU are: t x w by w x 3w/p; for each map sequence x "
+        "w/heads by w/heads x sequence, and sequence x sequence by sequence x w/heads; t x w/p by w/p x w; t x w by "
+        "w x 4w/p; t x 4w/p by 4w/p x w.",
+        "In bytes, the second heap has 2 (2 + 2) t w for the normalizations, (2 + 2) and (2 + 1 + 2) for each number "
+        "of the maps, (2 + 2) 4 t w / p for GELU, and 2 (2 + 2 + 1 + 2) t w for the additions. Which of these t are "
+        "smaller if the tokens are shared?",
+    ],
+    why="This is how a run is planned before anyone rents a GPU, and how one finds out afterwards that something is "
+    "wrong: a layer that takes twice the prediction has a reason. And a prediction that was never held against a "
+    "measurement is a guess.",
+)
+def layer_seconds(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire):
+    """How many seconds does the forward pass of a layer take on each of the ``gpus`` GPUs that share it?
+
+    Products get ``compute`` FLOP/s, the memory moves ``memory`` bytes/s, and an all-reduce of n bytes on p GPUs takes
+    2 (p-1)/p n / ``wire`` seconds. Numbers have 2 bytes, and those of dropout masks 1. Operators run one after another,
+    each takes the longer of its FLOPs and its bytes, and nothing hides the messages.
+
+    Count the six products of section 1 of the notebook: QKV, scores, mix, projection, MLP up and MLP down. Count the
+    softmax, which reads and writes the attention maps; the dropout after it, which reads maps and their mask and writes
+    maps; and GELU, which reads and writes what MLP up has made. All of these are dealt out over the GPUs.
+
+    Count two normalizations, which read and write the tokens; and two additions, which read two tensors of the tokens
+    and one mask, and write one. If ``shares_tokens`` (sequence parallel), each GPU does this for 1/gpus of the tokens,
+    else for all. Count two all-reduces of all tokens; where tokens are shared each is split into two halves, which
+    together take as long.
+    """
+    tokens = batch * sequence
+
+    def product(count, m, k, n):
+        # ? Seconds of so many products of an m x k and a k x n matrix
+        flops = count * 2 * m * k * n
+        nbytes = count * 2 * (m * k + k * n + m * n)
+        return max(flops / compute, nbytes / memory)
+        # .
+
+    # ? Products, operators that wait for memory, messages
+    maps = batch * heads // gpus
+    head_width = width // heads
+    part = width // gpus
+    products = product(1, tokens, width, 3 * part)
+    products += product(maps, sequence, head_width, sequence)
+    products += product(maps, sequence, sequence, head_width)
+    products += product(1, tokens, part, width)
+    products += product(1, tokens, width, 4 * part)
+    products += product(1, tokens, 4 * part, width)
+
+    everything = 2 * tokens * width  # bytes
+    mine = 2 * (tokens // gpus if shares_tokens else tokens) * width
+    norms = 2 * 2 * mine
+    additions = 2 * 3.5 * mine
+    softmax = (2 + 2) * maps * sequence**2
+    dropout = (2 + 1 + 2) * maps * sequence**2
+    gelu = (2 + 2) * tokens * 4 * part
+    others = (norms + softmax + dropout + gelu + additions) / memory
+
+    all_reduce = 2 * (gpus - 1) / gpus * everything / wire
+    return products + others + 2 * all_reduce

@@ -1,0 +1,163 @@
+"""Wrong answers to the exercises of 03_hardware_and_cost: with the property that rejects each, and what it is told."""
+
+import math
+from dataclasses import replace
+
+from lab.registered import collection
+
+from tinydist.hardware import DEVICES, costs, published
+
+WRONG_ANSWERS, wrong = collection()
+
+
+# rows_needed
+
+
+@wrong("rows_needed", "values", "where 173 is right")
+def the_ridge_itself(k, n, peak, bandwidth, size):
+    """Of weights that are read once, and nothing else."""
+    return math.ceil(peak / bandwidth)
+
+
+@wrong("rows_needed", "values", "Only the weights are counted")
+def weights_alone(k, n, peak, bandwidth, size):
+    m = 1
+    while 2 * m * k * n / peak < size * k * n / bandwidth:
+        m += 1
+    return m
+
+
+@wrong("rows_needed", "values", "The result counts, too")
+def nothing_written(k, n, peak, bandwidth, size):
+    ridge = peak / bandwidth
+    left = 2 / (ridge * size) - 1 / n
+    return math.ceil(1 / left) if left > 0 else 0
+
+
+@wrong("rows_needed", "values", "A product has 2 m k n FLOPs")
+def multiplications_alone(k, n, peak, bandwidth, size):
+    left = bandwidth / (size * peak) - 1 / k - 1 / n
+    return math.ceil(1 / left) if left > 0 else 0
+
+
+@wrong("rows_needed", "values", "the answer is 0")
+def whatever_comes_out(k, n, peak, bandwidth, size):
+    ridge = peak / bandwidth
+    return math.ceil(ridge * size * k * n / (2 * k * n - ridge * size * (k + n) or 1e-9))
+
+
+@wrong("rows_needed", "values", "Round up")
+def rounded(k, n, peak, bandwidth, size):
+    left = 2 * bandwidth / (size * peak) - 1 / k - 1 / n
+    return int(1 / left + 1e-9) if left > 1e-15 else 0
+
+
+@wrong("rows_needed", "values", "A number has `size` bytes, not always 2")
+def always_two_bytes(k, n, peak, bandwidth, size):
+    left = bandwidth / peak - 1 / k - 1 / n
+    return math.ceil(1 / left - 1e-9) if left > 1e-15 else 0
+
+
+@wrong("rows_needed", "own work", "here it is arithmetic")
+def by_the_library(k, n, peak, bandwidth, size):
+    device = replace(DEVICES["A100 80GB"], peak={"bfloat16": peak}, memory_bandwidth=bandwidth)
+    for m in range(1, 400):
+        flops = 2 * m * k * n
+        if costs.kernel_seconds(device, flops, size * (m * k + k * n + m * n), "bfloat16") <= flops / peak:
+            return m
+    return 0
+
+
+# layer_seconds
+
+
+@wrong("layer_seconds", "values", "where 0.00717719 is right")
+def what_was_published(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire):
+    return 7.2e-3 if shares_tokens else 7.7e-3
+
+
+@wrong("layer_seconds", "own work", "here it is arithmetic")
+def looked_up(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire):
+    published.find_run("LLaMA 65B")
+    return published.LAYERS["22B"].forward
+
+
+@wrong("layer_seconds", "values", "where 0.00717719 is right")
+def arithmetic_alone(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire):
+    tokens = batch * sequence
+    return 24 * tokens * width**2 / gpus / compute
+
+
+def of(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire, *, longer=max, masks=1, messages=2):
+    t, w, m = batch * sequence, width, batch * heads / gpus
+    own = t / gpus if shares_tokens else t
+    shapes = [(1, t, w, 3 * w / gpus), (m, sequence, w / heads, sequence), (m, sequence, sequence, w / heads)]
+    shapes += [(1, t, w / gpus, w), (1, t, w, 4 * w / gpus), (1, t, 4 * w / gpus, w)]
+    total = sum(longer(2 * c * a * b * d / compute, 2 * c * (a * b + b * d + a * d) / memory) for c, a, b, d in shapes)
+    total += ((8 + 12 + 2 * masks) * own * w + (8 + masks) * m * sequence**2 + 16 * t * w / gpus) / memory
+    return total + messages * 4 * (gpus - 1) / gpus * t * w / wire
+
+
+@wrong("layer_seconds", "values", "An operator takes the longer of its arithmetic and its bytes")
+def one_after_the_other(*arguments):
+    return of(*arguments, longer=lambda arithmetic, moved: arithmetic + moved)
+
+
+@wrong("layer_seconds", "values", "In seconds, not in milliseconds")
+def milliseconds(*arguments):
+    return 1e3 * of(*arguments)
+
+
+@wrong("layer_seconds", "values", "A number of a dropout mask has 1 byte")
+def masks_of_two_bytes(*arguments):
+    return of(*arguments, masks=2)
+
+
+@wrong("layer_seconds", "values", "The messages take half of what is right")
+def one_all_reduce(*arguments):
+    return of(*arguments, messages=1)
+
+
+@wrong("layer_seconds", "values", "each GPU normalizes and adds only its own")
+def tokens_never_shared(*arguments):
+    batch, sequence, width, heads, gpus, _, *speeds = arguments
+    return of(batch, sequence, width, heads, gpus, False, *speeds)
+
+
+# what_to_keep
+
+
+def chosen(layers, batch, sequence, width, heads, gpus, parameters, room, *, states=16, again=1.0, order=1, of_maps=5):
+    sbh = sequence * batch * width
+    whole = sbh * (10 + 24 / gpus + of_maps * heads * sequence / width / gpus)
+    ways = [("all", whole), ("no maps", sbh * (10 + 24 / gpus)), ("inputs only", 2 * sbh)]
+    for way, kept in ways[::order]:
+        peak = states * parameters / gpus + layers * kept + again * (whole - kept)
+        if peak <= room:
+            return way, peak
+    return "nothing", 0
+
+
+@wrong("what_to_keep", "values", "Parameters, gradients and Adam are missing")
+def activations_alone(*arguments):
+    return chosen(*arguments, states=0)
+
+
+@wrong("what_to_keep", "values", "computed again, and then it is there whole")
+def at_rest(*arguments):
+    return chosen(*arguments, again=0)
+
+
+@wrong("what_to_keep", "values", "the one that costs the least time")
+def the_smallest(*arguments):
+    return chosen(*arguments, order=-1)
+
+
+@wrong("what_to_keep", "values", "where 'no maps' is right")
+def always_all(*arguments):
+    return "all", 1e9
+
+
+@wrong("what_to_keep", "values", "where 2 things are right: way, bytes")
+def the_way_alone(*arguments):
+    return chosen(*arguments)[0]

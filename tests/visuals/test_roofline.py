@@ -1,0 +1,31 @@
+"""An operator's point lies on the roof, on its own side of the ridge."""
+
+import pytest
+from visuals.drawn import assert_can_be_read, written
+
+from tinydist import visuals
+from tinydist.hardware import DEVICES
+from tinydist.visuals.palette import BLUE, RED
+
+H100 = DEVICES["H100"]
+
+
+def test_points_lie_on_the_roof(capsys):
+    figure = visuals.roofline(H100, {"add": 0.5, "product": 1000})
+    add, product = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert (add.get_xdata()[0], add.get_ydata()[0]) == (0.5, pytest.approx(0.5 * 3.35))
+    assert (product.get_xdata()[0], product.get_ydata()[0]) == (1000, 989)
+    assert (add.get_color(), product.get_color()) == (RED, BLUE)
+    assert capsys.readouterr().out == "H100, ridge at 295 FLOPs per byte; memory-bound: add\n"
+
+
+def test_names_of_close_points_do_not_overlap():
+    close = {"a first": 80, "a second": 81, "the third": 85, "one": 900, "another": 950, "the last": 3000}
+    figure = visuals.roofline(H100, close)
+    assert set(close) <= set(written(figure))
+    assert_can_be_read(figure)
+
+
+def test_roof_is_that_of_the_dtype(capsys):
+    visuals.roofline(H100, {"product": 1000}, dtype="float8")
+    assert "ridge at 591 FLOPs per byte; memory-bound: none" in capsys.readouterr().out

@@ -1,0 +1,59 @@
+"""The roofline of a device: what it reaches at each intensity, and where operators lie on it."""
+
+import numpy as np
+
+from ..hardware import Device
+from ..rules import named, positive, stated, takes
+from .canvas import canvas, picture
+from .palette import BLUE, GREY, LIGHT, RED, SOFT
+from .style import SMALL
+
+TERA = 1e12
+MARGIN = 4  # how many times as far as the points the axes go
+APART = 4  # how many times the intensity makes room for a name
+LINE = 11  # points from one name to the next
+
+
+@takes(device=Device, intensities=stated("a dict, operator -> FLOPs per byte, above 0", named(positive)), dtype=str)
+@picture
+def roofline(device, intensities, dtype="bfloat16"):
+    """Draw what ``device`` reaches at each intensity, and the operators of ``intensities``, name -> FLOPs per byte.
+
+    Left of the ridge an operator waits for memory, right of it for arithmetic.
+    """
+    peak, bandwidth = device.peak_of(dtype), device.memory_bandwidth
+    ridge = peak / bandwidth
+    bound = [name for name, intensity in intensities.items() if intensity < ridge]
+    said = f"memory-bound: {', '.join(bound) or 'none'}"
+    print(f"{device}, ridge at {ridge:.0f} FLOPs per byte; {said}")
+    figure, axes = canvas(f"Roofline of {device} with its ridge at {ridge:.0f} FLOPs per byte; {said}.", height=3)
+    low, high = min(*intensities.values(), ridge) / MARGIN, max(*intensities.values(), ridge) * MARGIN
+    corners = np.array([low, ridge, high])
+    axes.axvspan(low, ridge, color=LIGHT, zorder=0)
+    axes.loglog(corners, np.minimum(peak, corners * bandwidth) / TERA, color=SOFT)
+    axes.axvline(ridge, color=GREY, linewidth=0.8)
+    look = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "ha": "center"}
+    axes.annotate("memory-bound", ((low * ridge) ** 0.5, 1), (0, -3), va="top", color=SOFT, **look)
+    axes.annotate("compute-bound", ((ridge * high) ** 0.5, 1), (0, -3), va="top", color=SOFT, **look)
+    axes.annotate(f"ridge: {ridge:.0f}", (ridge, 1), (0, 3), va="bottom", **look)
+    for name, intensity, line in placed(intensities):
+        point = intensity, min(peak, intensity * bandwidth) / TERA
+        left = intensity < ridge
+        axes.plot(*point, "o", color=RED if left else BLUE, zorder=3)
+        place = {"ha": "right", "va": "bottom"} if left else {"ha": "left", "va": "top"}
+        offset = (-5, 3 + LINE * line) if left else (5, -4 - LINE * line)
+        axes.annotate(name, point, offset, textcoords="offset points", fontsize=SMALL, **place)
+    axes.set_xlim(low, high)
+    axes.set_ylim(top=4 * peak / TERA)
+    axes.set_xlabel("intensity (FLOPs per byte)")
+    axes.set_ylabel("TFLOP/s at most")
+    return figure
+
+
+def placed(intensities):
+    """(name, intensity, how many lines from its point): names of close points have lines of their own."""
+    line, before = 0, 0
+    for name, intensity in sorted(intensities.items(), key=lambda item: item[1]):
+        line = line + 1 if intensity < APART * before else 0
+        before = intensity
+        yield name, intensity, line
