@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 import warnings
+from contextlib import suppress
 
 import numpy
 import psutil
@@ -22,6 +23,7 @@ from tinydist import processes
 from tinydist.processes import WorkerDied, call, run
 from tinydist.processes.call import LOOPBACK
 from tinydist.processes.pool import pool
+from tinydist.processes.recorder import calls_recorded_in
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,6 +50,24 @@ def rank_on_all(ranks=2):
 
 
 # What comes back
+
+
+def test_the_flight_recorder_knows_from_which_line_each_rank_called():
+    def one_call_too_many():
+        if dist.get_rank() == 0:
+            dist.all_reduce(torch.ones(1))
+        dist.all_reduce(torch.ones(1))
+
+    def recorded():
+        dist.init_process_group("gloo")
+        with suppress(RuntimeError):  # rank 0 waits in vain: the other has gone
+            one_call_too_many()
+        dist.destroy_process_group()
+        return calls_recorded_in(one_call_too_many)
+
+    line = one_call_too_many.__code__.co_firstlineno
+    too_many, right = ("all_reduce", line + 2), ("all_reduce", line + 3)
+    assert run(recorded, 2, init=False) == [[too_many, right], [right]]
 
 
 def test_ranks_communicate():

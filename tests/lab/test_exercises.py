@@ -41,13 +41,18 @@ def test_stub_is_told_not_yet(name):
 def test_solution_passes(name):
     verdict = judge(solution(name))
     assert verdict.passed, verdict
-    assert len(verdict.lines) >= 4 and all(line.state == "ok" for line in verdict.lines)
+    assert len(verdict.lines) > enough(find(name)) and all(line.state == "ok" for line in verdict.lines)
+
+
+def enough(exercise):
+    """Targets. One of a few minutes may be about one thing."""
+    return 3 if exercise.minutes > 10 else 1
 
 
 @EACH
 def test_what_a_reader_is_told(name):
     exercise = find(name)
-    assert len(exercise.hints) >= 3 and len(exercise.table) >= 3 and exercise.why.count(".") >= 2
+    assert len(exercise.hints) >= 2 and len(exercise.table) >= enough(exercise) and exercise.why.count(".") >= 2
     assert 1 <= exercise.difficulty <= 5 and exercise.minutes > 0 and exercise.task
 
 

@@ -11,6 +11,8 @@ from lab.wrong_answers import (
     hardware_and_cost,
     mixed_precision,
     pipeline_parallel,
+    ranks_and_groups,
+    start_here,
     zero,
 )
 
@@ -18,6 +20,8 @@ from tinydist.lab import judge, limit
 from tinydist.lab.exercise import Exercise, course, find
 
 WRONG_ANSWERS = [
+    *start_here.WRONG_ANSWERS,
+    *ranks_and_groups.WRONG_ANSWERS,
     *collectives.WRONG_ANSWERS,
     *hardware_and_cost.WRONG_ANSWERS,
     *mixed_precision.WRONG_ANSWERS,
@@ -42,6 +46,14 @@ class Judged:
         assert verdict.state == "wrong"
         assert [line.name for line in verdict.lines if line.state == "wrong"] == [rejected_by], verdict.wrong
         assert told in str(verdict.wrong)
+
+
+class TestStartHere(Judged):
+    answers = start_here.WRONG_ANSWERS
+
+
+class TestRanksAndGroups(Judged):
+    answers = ranks_and_groups.WRONG_ANSWERS
 
 
 class TestCollectives(Judged):

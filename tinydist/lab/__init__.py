@@ -14,10 +14,11 @@ memory.py       the third: what was held
 seconds.py      virtual time, where it is the point
 reader.py       what a reader calls: check, hint
 page.py         what is said, in a terminal and in a notebook
-progress.py     what the reader has done
+progress.py     what the reader has done; overview.py: chapter by chapter
 notebook.py     the reader's notebook, from outside of it
 whole_files.py  files that are written at once or not at all, by one at a time
 commands.py     the command line
+puzzle.py       a program in a notebook's cell, mended in place
 chapters/       the exercises themselves
 """
 

@@ -1,0 +1,94 @@
+"""Gradients of uneven shares, averaged so that every sequence counts the same."""
+
+import torch
+import torch.distributed as dist
+
+from tinydist.lab.author import Bytes, Values, also, exercise, mistake
+
+from .chapter import shares
+
+
+def worlds():
+    yield shares(2, 1)
+    yield shares(3, 3)
+    yield shares(6, 6, 4)
+    yield shares(4, 4, 4, 4, 0)
+    yield shares(7, 1, 3, 2)
+    yield shares(5)
+
+
+@exercise(
+    title="Average gradients of uneven shares",
+    minutes=5,
+    difficulty=1,
+    worlds=worlds,
+    targets=[
+        Values("on 1 to 5 ranks, all ranks hold the gradient of the whole batch, in the tensor itself"),
+        Bytes("all ranks together send the gradient once round, and one number", together=True),
+    ],
+    mistakes=[
+        mistake(
+            "This is the mean of the means: a sequence of a short share counts more than one of a long share. "
+            "Weight each gradient by its number of sequences before you sum",
+            "gradient *= sequences / total",
+            "gradient /= dist.get_world_size()",
+        ),
+        mistake(
+            "The gradients are only added up. Weight each by its part of all sequences; how many there are in all, "
+            "an all_reduce tells",
+            "    gradient *= sequences / total\n",
+            "",
+        ),
+        mistake(
+            "The gradients are weighted by their sequences, and not divided by the number of all sequences",
+            "sequences / total",
+            "sequences",
+        ),
+        mistake(
+            "The weights are right, and then the result is divided by the number of ranks as well: the weights sum "
+            "to 1 already",
+            "dist.all_reduce(gradient)",
+            "dist.all_reduce(gradient)\n    gradient /= dist.get_world_size()",
+        ),
+        mistake(
+            "Each rank has weighted its own gradient, and nobody has summed them",
+            "\n    dist.all_reduce(gradient)",
+            "",
+        ),
+        mistake(
+            "A rank that has no sequences stays away, and the others wait for it: it has to call the collectives, too",
+            "    total = torch.tensor(float(sequences))\n",
+            "    if not sequences:\n        return\n    total = torch.tensor(float(sequences))\n",
+        ),
+    ],
+    ways=[
+        also(  # in one message
+            "    total = torch.tensor(float(sequences))\n    dist.all_reduce(total)\n"
+            "    gradient *= sequences / total\n    dist.all_reduce(gradient)",
+            "    both = torch.cat([gradient * sequences, torch.tensor([float(sequences)])])\n"
+            "    dist.all_reduce(both)\n"
+            "    gradient.copy_(both[:-1] / both[-1])",
+        )
+    ],
+    hints=[
+        "In the mean over all sequences, each sequence counts 1 / (number of all sequences). How much does the "
+        "gradient of a rank with 6 of 16 sequences count?",
+        "It counts 6/16. A rank knows its own 6. The 16 is a sum over all ranks: who sums over ranks?",
+        "Two all_reduces: one of the number of sequences, as a tensor of one number, and then one of the weighted "
+        "gradient.",
+    ],
+    why="The last batch of an epoch is seldom even, and in language models every share has another number of "
+    "tokens. Averaging the means of uneven shares is a real bug: torchtune mended it in its pull request 1875.",
+)
+def average_uneven(gradient, sequences):
+    """Turn ``gradient``, in place, into the gradient of the whole batch.
+
+    On each rank it is the mean gradient over the rank's own sequences, of which there
+    are ``sequences``, a whole number. Ranks have different numbers of sequences, and a
+    rank may have none: then its gradient is zero.
+    """
+    # ? How much does this rank's gradient count?
+    total = torch.tensor(float(sequences))
+    dist.all_reduce(total)
+    gradient *= sequences / total
+    dist.all_reduce(gradient)

@@ -1,0 +1,118 @@
+"""A training loop with four mistakes, to be mended until four ranks train as one does."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+
+from tinydist.lab.author import Case, Collectives, Own, Values, also, exercise, mistake
+
+from .chapter import numbers
+
+SAMPLES = 12
+
+
+def world(ranks, steps):
+    return Case(
+        ranks, lambda rank: (numbers(1, SAMPLES, 3), numbers(2, SAMPLES, 1), steps), f"{steps} step{'s' * (steps > 1)}"
+    )
+
+
+def worlds():
+    for ranks, steps in [(2, 1), (2, 8), (3, 8), (4, 12), (1, 8)]:
+        yield world(ranks, steps)
+
+
+@exercise(
+    title="Mend a training loop",
+    minutes=15,
+    difficulty=2,
+    worlds=worlds,
+    targets=[
+        Values("on 1 to 4 ranks, all ranks return the weights that one rank would have"),
+        Own("no wrapper of torch", "average the gradients yourself", ["torch.nn.parallel.distributed"]),
+        Collectives("each gradient is averaged once in each step", "one for each parameter and step"),
+    ],
+    mistakes=[
+        mistake(
+            "The ranks start with different weights, and averaging gradients does not bring weights together: the "
+            "same seed on all ranks",
+            "torch.manual_seed(0)",
+            "torch.manual_seed(rank)",
+            given=True,
+        ),
+        mistake(
+            "All ranks train on the same share: each needs one of its own",
+            "inputs.chunk(p)[rank], targets.chunk(p)[rank]",
+            "inputs.chunk(p)[0], targets.chunk(p)[0]",
+            given=True,
+        ),
+        mistake(
+            "The gradients are summed and not divided, so each step is p times too long",
+            "            parameter.grad /= p\n",
+            "",
+            given=True,
+        ),
+        mistake(
+            "Each rank clips its own gradient before the average. The limit is for the gradient of the whole batch: "
+            "clip after the average",
+            "        loss.backward()\n",
+            "        loss.backward()\n        clip_grad_norm_(model.parameters(), 1.0)\n",
+            "        clip_grad_norm_(model.parameters(), 1.0)\n        optimizer.step()\n",
+            "        optimizer.step()\n",
+            given=True,
+        ),
+        mistake(
+            "The gradients of all steps add up: optimizer.zero_grad() belongs before each backward",
+            "        optimizer.zero_grad()\n",
+            "",
+        ),
+        mistake(
+            "Nothing is clipped any more: the limit of 1.0 belongs to the task",
+            "        clip_grad_norm_(model.parameters(), 1.0)\n",
+            "",
+        ),
+        mistake(
+            "The gradients are averaged after the optimizer has used them",
+            "        optimizer.step()\n",
+            "",
+            "        optimizer.zero_grad()\n",
+            "        optimizer.step()\n        optimizer.zero_grad()\n",
+        ),
+    ],
+    ways=[also("inputs.chunk(p)[rank], targets.chunk(p)[rank]", "inputs[rank::p], targets[rank::p]")],
+    hints=[
+        "Compare with one rank, step by step. Before the first step: do all ranks hold the same weights?",
+        "Which samples does rank 1 see, and which does rank 2 see?",
+        "The mean of the whole batch is the mean of the means of equal shares. Is it a mean, or a sum?",
+        "clip_grad_norm_ shortens the gradient that it finds. Which gradient should it find, that of the share or "
+        "that of the whole batch?",
+    ],
+    why="None of the four raises an error, and with each of them the ranks still train something. That is why a "
+    "distributed program is first compared with one rank, step by step.",
+)
+def mended_loop(inputs, targets, steps):
+    """Train a linear model for ``steps`` steps on N samples, which the ranks share, and
+    return its weights [1, 3]. Gradients that are longer than 1 are clipped.
+
+    This is a colleague's program. It ends without an error, and yet four ranks do not
+    train as one does. It has four mistakes; mend them.
+
+    inputs:   [N, 3], the same on all ranks; N divides evenly among them.
+    targets:  [N, 1], likewise.
+    """
+    rank, p = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    my_inputs, my_targets = inputs.chunk(p)[rank], targets.chunk(p)[rank]
+    for _ in range(steps):
+        loss = nn.functional.mse_loss(model(my_inputs), my_targets)
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= p
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.weight.detach()

@@ -1,0 +1,75 @@
+"""Reading a Flight Recorder: at which call did a rank leave the others?"""
+
+from tinydist.lab.author import Values, alone, exercise, mistake
+
+STEP = ["all_gather on line 12", "reduce_scatter on line 19", "all_reduce on line 31"]
+METRIC = ["all_reduce on line 40"]
+
+
+def recorded(ranks, odd, calls, about):
+    """All ranks have made two steps, but for one."""
+    return alone(lambda: ([list(calls) if rank == odd else STEP * 2 for rank in range(ranks)],), f"rank {odd} {about}")
+
+
+def worlds():
+    yield recorded(4, 2, STEP + METRIC + STEP, "logs a metric before the second step")
+    yield recorded(4, 0, METRIC + STEP * 2, "logs a metric first")
+    yield recorded(3, 1, STEP[:1] + STEP[2:] + STEP, "leaves out a call")
+    yield recorded(5, 3, STEP, "stops after the first step")
+    yield recorded(3, 1, STEP * 2 + METRIC, "makes a call too many at the end")
+    yield recorded(6, 0, STEP[:2] + METRIC + STEP, "takes another branch for one call")
+
+
+@exercise(
+    title="Read a Flight Recorder",
+    minutes=10,
+    difficulty=2,
+    worlds=worlds,
+    targets=[Values("for records of 3 to 6 ranks", ["the number of the call", "the rank"])],
+    mistakes=[
+        mistake(
+            "Calls count from 1, as in the reports: the first call of a rank is its call 1",
+            "return number + 1, rank",
+            "return number, rank",
+        ),
+        mistake(
+            "Rank 0 may be the one that is wrong: compare with what most ranks call, and not with rank 0",
+            "max(calls, key=calls.count)",
+            "calls[0]",
+        ),
+        mistake(
+            "This is the last difference. After the first one all later calls are shifted, so only the first one tells",
+            "in range(longest)",
+            "in reversed(range(longest))",
+        ),
+        mistake(
+            "This is the first call of all where nothing differs yet: look for the first in which a rank does "
+            "something else",
+            "if call != most",
+            "if call == most",
+        ),
+    ],
+    hints=[
+        "Look at call 1 of all ranks, then at call 2 of all ranks, and so on.",
+        "A record that has ended has no next call: take None for it. Which call do most ranks make? max(calls, "
+        "key=calls.count) finds it.",
+    ],
+    why="torchfrtrace does this for the files of all ranks, group by group. After the first difference every later "
+    "call is shifted, so the first one is the only one that tells where the bug is.",
+)
+def first_difference(records):
+    """One rank has left the path of the others. Return (number, rank): the number of its
+    first call that is not what the others did, counted from 1, and the rank.
+
+    ``records[rank]`` lists the calls that a rank has made in one group, in their order,
+    as texts such as "all_reduce on line 31". A rank that has stopped, or that goes on
+    where the others have stopped, does something else, too.
+    """
+    longest = max(len(record) for record in records)
+    # ? Call by call: what do most ranks do, and which one does not?
+    for number in range(longest):
+        calls = [record[number] if number < len(record) else None for record in records]
+        most = max(calls, key=calls.count)
+        for rank, call in enumerate(calls):
+            if call != most:
+                return number + 1, rank

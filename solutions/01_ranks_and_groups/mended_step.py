@@ -1,0 +1,101 @@
+"""A training step that hangs at two places, to be mended."""
+
+import torch
+import torch.distributed as dist
+
+from tinydist.lab.author import Bytes, Case, Received, Seconds, Values, exercise, mistake
+
+
+def world(ranks, measured=False):
+    def arguments(rank):
+        return torch.arange(1000.0) + rank, torch.tensor(float(rank))
+
+    return Case(ranks, arguments, "1,000 numbers and a loss each", measured)
+
+
+def worlds():
+    for ranks in (2, 3, 4, 1):
+        yield world(ranks)
+    yield world(5, measured=True)
+
+
+@exercise(
+    title="Mend two hangs",
+    minutes=15,
+    difficulty=2,
+    worlds=worlds,
+    targets=[
+        Values(
+            "on 1 to 5 ranks, the left neighbor's numbers and the mean loss",
+            ["the neighbor's numbers", "the mean loss"],
+            scratch=True,
+        ),
+        Received("each message is received and waited for"),
+        Bytes("one message from each rank, and one all-reduce of a number"),
+        Seconds(
+            "one message, and the all-reduce: all messages travel at the same time",
+            "The messages go one after the other: let each rank post both of its messages, and then wait",
+            room=1.05,
+        ),
+    ],
+    mistakes=[
+        mistake(
+            "Every rank stands in send, and nobody receives. Post the message with isend, receive, and then wait "
+            "for it",
+            "        sent = dist.isend(numbers, right)\n        dist.recv(arrived, left)\n        sent.wait()\n",
+            "        dist.send(numbers, right)\n        dist.recv(arrived, left)\n",
+            given=True,
+        ),
+        mistake(
+            "Rank 0 calls an all_reduce that the others do not call: take the collective out of the if, and leave "
+            "the print in it",
+            "    dist.all_reduce(loss)\n    loss /= p\n    if rank == 0:\n        print",
+            "    if rank == 0:\n        dist.all_reduce(loss)\n        loss /= p\n        print",
+            given=True,
+        ),
+        mistake("The loss is the sum, where the mean is asked for", "    loss /= p\n", ""),
+        mistake(
+            "Each rank returns its own loss: nobody has summed them",
+            "    dist.all_reduce(loss)\n    loss /= p\n",
+            "",
+        ),
+        mistake(
+            "The numbers go the wrong way round: to the right neighbor, rank + 1",
+            "right, left = (rank + 1) % p, (rank - 1) % p",
+            "left, right = (rank + 1) % p, (rank - 1) % p",
+        ),
+        mistake(
+            "Only rank 0 receives the sum of the losses, where all ranks return the mean",
+            "dist.all_reduce(loss)",
+            "dist.reduce(loss, 0)",
+        ),
+    ],
+    hints=[
+        "Run the program with tinydist.launch(lambda: mended_step(torch.ones(3), torch.ones(())), 3) and read the "
+        "report: in which call does each rank wait?",
+        "The first hang is puzzle 3 of the chapter, with more than two ranks. Who receives, while all of them send?",
+        "The second hang is puzzle 2. Which of the lines in the if are for all ranks, and which for rank 0 alone?",
+    ],
+    why="MPI may buffer small messages, and then the first hang shows only when they grow. The second hang mixes up "
+    "numbers first, and comes a call later, at another line.",
+)
+def mended_step(numbers, loss):
+    """Send ``numbers`` to the right neighbor in the ring of all ranks, and average ``loss``,
+    a tensor of one number. Return the numbers that have come from the left neighbor,
+    and the mean loss. Rank 0 prints the mean.
+
+    This is a colleague's program. It hangs, and when the first hang is mended it hangs
+    again. Mend both.
+    """
+    rank, p = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % p, (rank - 1) % p
+    arrived = numbers.clone()
+    if p > 1:
+        sent = dist.isend(numbers, right)
+        dist.recv(arrived, left)
+        sent.wait()
+    dist.all_reduce(loss)
+    loss /= p
+    if rank == 0:
+        print("mean loss", loss.item())
+    return arrived, loss

@@ -1,0 +1,111 @@
+"""Other right answers to the exercises of 00_start_here: they must pass."""
+
+import torch
+import torch.distributed as dist
+from lab.registered import others
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+
+RIGHT_ANSWERS, right = others()
+
+
+@right("average_uneven")
+def divided_at_the_end(gradient, sequences):
+    gradient *= sequences
+    dist.all_reduce(gradient)
+    count = torch.tensor([float(sequences)])
+    dist.all_reduce(count)
+    gradient /= count
+
+
+@right("average_uneven")
+def in_one_message(gradient, sequences):
+    both = torch.cat([gradient * sequences, torch.tensor([float(sequences)])])
+    dist.all_reduce(both)
+    gradient.copy_(both[:-1] / both[-1])
+
+
+@right("average_uneven")
+def a_mean_of_both(gradient, sequences):
+    mine = torch.tensor(float(sequences))
+    mean = mine.clone()
+    dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+    dist.all_reduce(gradient.mul_(mine / mean), op=dist.ReduceOp.AVG)
+
+
+@right("mended_loop")
+def one_mean_of_the_library(inputs, targets, steps):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs[rank::p]), targets[rank::p]).backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.weight.detach()
+
+
+@right("mended_loop")
+def the_loss_is_divided(inputs, targets, steps):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(inputs.chunk(p)[rank]), targets.chunk(p)[rank])
+        (loss / p).backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.weight
+
+
+@right("mended_loop")
+def sum_over_all_samples(inputs, targets, steps):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    share = len(inputs) // p
+    mine = slice(rank * share, (rank + 1) * share)
+    for _ in range(steps):
+        model.zero_grad()
+        ((model(inputs[mine]) - targets[mine]) ** 2).sum().backward()
+        works = [dist.all_reduce(each.grad, async_op=True) for each in model.parameters()]
+        for work, parameter in zip(works, model.parameters()):
+            work.wait()
+            parameter.grad /= len(inputs)
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.weight.detach().clone()
+
+
+@right("settings_in_effect")
+def case_by_case(optimizer, ranks, learning_rate, clip, weight_decay):
+    if optimizer == "SGD":
+        return learning_rate * ranks, clip / ranks, weight_decay / ranks
+    if optimizer == "Adam":
+        return learning_rate, clip / ranks, weight_decay / ranks
+    return learning_rate, clip / ranks, weight_decay
+
+
+@right("settings_in_effect")
+def as_a_list(optimizer, ranks, learning_rate, clip, weight_decay):
+    factors = {"SGD": (ranks, 1 / ranks, 1 / ranks), "Adam": (1, 1 / ranks, 1 / ranks), "AdamW": (1, 1 / ranks, 1)}
+    return [setting * factor for setting, factor in zip((learning_rate, clip, weight_decay), factors[optimizer])]
+
+
+@right("settings_in_effect")
+def one_by_one(optimizer, ranks, learning_rate, clip, weight_decay):
+    clip /= ranks
+    if not optimizer.startswith("Adam"):
+        learning_rate *= ranks
+    if not optimizer.endswith("W"):
+        weight_decay /= ranks
+    return learning_rate, clip, weight_decay

@@ -1,0 +1,46 @@
+"""Puzzles: a cell says what is wrong with its function, or that it is solved; and the function stays what it is."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tinydist.lab.puzzle import ends_with, puzzle
+
+NOT_YET = "Not yet. Edit the code above, and run this cell again.\n"
+
+
+def hangs():
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(1))
+
+
+def stands_still():
+    dist.all_reduce(torch.ones(2 + dist.get_rank()))
+
+
+def rank():
+    return dist.get_rank()
+
+
+@pytest.mark.parametrize(
+    "function, wanted, said",
+    [
+        (rank, [0, 1], "Solved: rank does what it should.\n"),
+        (rank, [1, 0], NOT_YET + "All ranks end, but they return [0, 1] and should return [1, 0].\n"),
+        (hangs, [None, None], NOT_YET + "no rank can run: 1 of 2 wait and none of what they wait for can happen\n"),
+        (stands_still, [None, None], NOT_YET + "call 1 on the world of ranks 0-1: the shapes differ\n"),
+    ],
+)
+def test_a_puzzle_shows_what_came_of_it(function, wanted, said, capsys):
+    assert puzzle(ends_with(wanted, ranks=2))(function) is function
+    assert capsys.readouterr().out.startswith(said)
+
+
+def test_any_check_says_what_is_wrong(capsys):
+    puzzle(lambda function: function(3) and "it should return 0, not 3")(abs)
+    assert capsys.readouterr().out == NOT_YET + "it should return 0, not 3\n"
+
+
+def test_an_error_in_an_answer_is_an_error_of_the_cell():
+    with pytest.raises(ZeroDivisionError):
+        puzzle(ends_with([0], ranks=1))(lambda: 1 / 0)

@@ -1,0 +1,252 @@
+"""Wrong answers to the exercises of 01_ranks_and_groups: each with the property that rejects it, and its words."""
+
+import torch
+import torch.distributed as dist
+from lab.registered import collection
+from torch.distributed.device_mesh import init_device_mesh
+
+WRONG_ANSWERS, wrong = collection()
+
+# place
+
+
+@wrong("place", "values", "one division by the size of the first is right only where all are alike")
+def divides(rank, devices_of_node):
+    return rank // devices_of_node[0], rank % devices_of_node[0]
+
+
+@wrong("place", "values", "the number within the node is asked for")
+def node_alone(rank, devices_of_node):
+    before = 0
+    for node, devices in enumerate(devices_of_node):
+        before += devices
+        if rank < before:
+            return node, rank
+
+
+@wrong("place", "values", "A node of 4 devices has ranks 0 to 3")
+def one_too_many(rank, devices_of_node):
+    node = 0
+    while rank > devices_of_node[node]:
+        rank -= devices_of_node[node]
+        node += 1
+    return node, rank
+
+
+@wrong("place", "values", "2 things are right: node, local rank")
+def one_number(rank, devices_of_node):
+    return rank
+
+
+@wrong("place", "runs", "IndexError")
+def runs_out_of_nodes(rank, devices_of_node):
+    node = 0
+    while rank >= 0:
+        rank -= devices_of_node[node]
+        node += 1
+    return node - 1, rank + devices_of_node[node]
+
+
+# mesh_sums
+
+
+def groups(lists):
+    mine = None
+    for ranks in lists:
+        group = dist.new_group(ranks)
+        if dist.get_rank() in ranks:
+            mine = group
+    return mine
+
+
+def lists_of(rows):
+    columns = dist.get_world_size() // rows
+    grid = torch.arange(rows * columns).view(rows, columns)
+    return grid.tolist(), grid.T.tolist()
+
+
+def summed(x, group):
+    x = x.clone()
+    dist.all_reduce(x, group=group)
+    return x
+
+
+@wrong("mesh_sums", "values", "The two are exchanged")
+def columns_first(x, rows):
+    of_rows, of_columns = lists_of(rows)
+    return summed(x, groups(of_columns)), summed(x, groups(of_rows))
+
+
+@wrong("mesh_sums", "values", "Only its members make a group")
+def members_alone(x, rows):
+    of_rows, of_columns = lists_of(rows)
+    rank = dist.get_rank()
+    mine = [next(ranks for ranks in lists if rank in ranks) for lists in (of_rows, of_columns)]
+    return tuple([summed(x, dist.new_group(ranks)) for ranks in mine])
+
+
+@wrong("mesh_sums", "values", "x has changed: it belongs to the caller")
+def in_x_itself(x, rows):
+    of_rows, of_columns = lists_of(rows)
+    of_row = summed(x, groups(of_rows))
+    dist.all_reduce(x, group=groups(of_columns))
+    return of_row, x
+
+
+@wrong("mesh_sums", "values", "2 of 2 numbers of the sum along the row are wrong")
+def nothing(x, rows):
+    return x, x
+
+
+@wrong("mesh_sums", "own work", "make the groups yourself, with dist.new_group")
+def librarys_own(x, rows):
+    mesh = init_device_mesh("cpu", (rows, dist.get_world_size() // rows), mesh_dim_names=("rows", "columns"))
+    return summed(x, mesh["columns"].get_group()), summed(x, mesh["rows"].get_group())
+
+
+@wrong("mesh_sums", "bytes", "rank 0 sends 56 bytes, where 20 are right: one all-reduce in the row")
+def gathers_everything(x, rows):
+    of_rows, of_columns = lists_of(rows)
+    everybody = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    groups(of_rows), groups(of_columns)
+    dist.all_gather(everybody, x)
+    rank, columns = dist.get_rank(), dist.get_world_size() // rows
+    return sum(everybody[r] for r in of_rows[rank // columns]), sum(everybody[r] for r in of_columns[rank % columns])
+
+
+@wrong("mesh_sums", "runs", "it hangs: the ranks wait for one another")
+def stops_at_groups_of_others(x, rows):
+    of_rows, of_columns = lists_of(rows)
+    if dist.get_rank() == 0:
+        dist.new_group([0])
+    return summed(x, groups(of_rows)), summed(x, groups(of_columns))
+
+
+# mended_step
+
+
+def neighbors():
+    rank, p = dist.get_rank(), dist.get_world_size()
+    return p, (rank + 1) % p, (rank - 1) % p
+
+
+def passed_on(numbers, wait=True):
+    p, right, left = neighbors()
+    arrived = numbers.clone()
+    if p > 1:
+        sent = dist.isend(numbers, right)
+        dist.recv(arrived, left)
+        if wait:
+            sent.wait()
+    return arrived
+
+
+@wrong("mended_step", "runs", "Every rank stands in send, and nobody receives")
+def first_hang(numbers, loss):
+    p, right, left = neighbors()
+    arrived = torch.empty_like(numbers)
+    dist.send(numbers, right)
+    dist.recv(arrived, left)
+    dist.all_reduce(loss)
+    return arrived, loss / p
+
+
+@wrong("mended_step", "runs", "Rank 0 calls an all_reduce that the others do not call")
+def second_hang(numbers, loss):
+    arrived = passed_on(numbers)
+    if dist.get_rank() == 0:
+        dist.all_reduce(loss)
+        loss /= dist.get_world_size()
+    return arrived, loss
+
+
+@wrong("mended_step", "values", "Each rank returns its own loss")
+def no_collective(numbers, loss):
+    return passed_on(numbers), loss
+
+
+@wrong("mended_step", "values", "1000 of 1000 numbers of the neighbor's numbers are wrong")
+def nobody_sends(numbers, loss):
+    dist.all_reduce(loss)
+    return numbers, loss / dist.get_world_size()
+
+
+@wrong("mended_step", "waits", "rank 0 does not wait for 1 message")
+def does_not_wait(numbers, loss):
+    arrived = passed_on(numbers, wait=False)
+    dist.all_reduce(loss)
+    return arrived, loss / dist.get_world_size()
+
+
+@wrong("mended_step", "bytes", "rank 0 sends 8,005 bytes, where 4,005 are right")
+def gathers(numbers, loss):
+    p, _, left = neighbors()
+    everybody = [torch.empty_like(numbers) for _ in range(p)]
+    dist.all_gather(everybody, numbers)
+    dist.all_reduce(loss)
+    return everybody[left], loss / p
+
+
+@wrong("mended_step", "time", "The messages go one after the other")
+def one_after_the_other(numbers, loss):
+    p, right, _ = neighbors()
+    rank, arrived = dist.get_rank(), numbers.clone()
+    for sender in range(p if p > 1 else 0):
+        if rank == sender:
+            dist.send(numbers, right)
+        if rank == (sender + 1) % p:
+            dist.recv(arrived, sender)
+    dist.all_reduce(loss)
+    return arrived, loss / p
+
+
+@wrong("mended_step", "heard", "the results do not follow what is sent")
+def knows_its_neighbor(numbers, loss):
+    passed_on(numbers)
+    dist.all_reduce(loss)
+    rank, p = dist.get_rank(), dist.get_world_size()
+    return numbers - rank + (rank - 1) % p, loss / p
+
+
+# first_difference
+
+
+@wrong("first_difference", "values", "compare with what most ranks call, and not with rank 0")
+def compares_with_rank_0(records):
+    for number in range(max(map(len, records))):
+        for rank, record in enumerate(records):
+            if record[number : number + 1] != records[0][number : number + 1]:
+                return number + 1, rank
+
+
+@wrong("first_difference", "values", "Calls count from 1")
+def counts_from_0(records):
+    for number in range(max(map(len, records))):
+        calls = [record[number] if number < len(record) else None for record in records]
+        for rank, call in enumerate(calls):
+            if calls.count(call) == 1:
+                return number, rank
+
+
+@wrong("first_difference", "values", "it returned nothing (None), where 2 things are right")
+def ends_with_the_shortest(records):
+    for number, calls in enumerate(zip(*records), start=1):
+        for rank, call in enumerate(calls):
+            if calls.count(call) == 1:
+                return number, rank
+
+
+@wrong("first_difference", "values", "After the first one all later calls are shifted")
+def by_length_alone(records):
+    lengths = [len(record) for record in records]
+    odd = next((rank for rank, length in enumerate(lengths) if lengths.count(length) == 1), 0)
+    return min(lengths) + 1, odd
+
+
+@wrong("first_difference", "runs", "IndexError")
+def no_such_call(records):
+    for number in range(max(map(len, records))):
+        calls = [record[number] for record in records]
+        for rank, call in enumerate(calls):
+            if calls.count(call) == 1:
+                return number + 1, rank

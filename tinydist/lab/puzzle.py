@@ -1,0 +1,61 @@
+"""A puzzle: a program in a notebook's cell that is wrong, for the reader to mend in place.
+
+    @puzzle(ends_with([1.0, 0.0], ranks=2))
+    def swap():
+        ...
+
+It is run and judged whenever its cell is, and what came of it stands below the cell.
+"""
+
+from dataclasses import dataclass
+from html import escape
+
+from ..launch import launch
+from ..simulator.deadlock import DeadlockError
+from ..simulator.matching import MismatchError
+from ..simulator.stuck import StuckError
+from .page import say
+
+PATIENCE = 20  # seconds, for real processes
+REPORTS = DeadlockError, MismatchError, StuckError, TimeoutError
+GREEN, RED = "var(--jp-success-color1, #2e7d32)", "var(--jp-error-color1, #d32f2f)"
+
+
+@dataclass
+class Headline:
+    text: str
+    color: str
+
+    def __str__(self):
+        return self.text
+
+    def html(self):
+        return f'<div style="font-weight: bold; color: {self.color}">{escape(self.text)}</div>'
+
+
+def puzzle(check):
+    """Judge the function that follows: ``check(function)`` returns what is wrong with it, or None."""
+
+    def judge(function):
+        try:
+            wrong = check(function)
+        except REPORTS as report:
+            wrong = str(report)
+        if wrong:
+            say(Headline("Not yet. Edit the code above, and run this cell again.", RED), wrong)
+        else:
+            say(Headline(f"Solved: {function.__name__} does what it should.", GREEN))
+        return function
+
+    return judge
+
+
+def ends_with(wanted, ranks):
+    """A check: the function returns ``wanted[rank]`` on each of so many ranks, and none of them waits for ever."""
+
+    def check(function):
+        results = launch(function, ranks, timeout=PATIENCE).results
+        if results != wanted:
+            return f"All ranks end, but they return {results} and should return {wanted}."
+
+    return check
