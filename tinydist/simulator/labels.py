@@ -36,6 +36,9 @@ class Holding:
     def has_label_in(self, begin, end):
         return bool(self.pieces) and any([piece.begin < end and begin < piece.end for piece in self.pieces])
 
+    def be_all_of(self, label, shard):
+        self.pieces, self.is_covered = (Piece(0, self.nbytes, label, shard),), True
+
     def add(self, piece):
         self.pieces = (*self.pieces, piece)
         self.is_covered = piece.end - piece.begin >= self.nbytes  # by one: nothing can be added

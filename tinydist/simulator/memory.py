@@ -80,10 +80,7 @@ class Ledger:
                 if holding.purpose != purpose:
                     self._mark(holding, purpose)
                 if like is not None and not holding.is_covered:
-                    begin, end = span(part)
-                    if not holding.has_label_in(begin, end):
-                        for piece in self.pieces_like(part, like, begin, end):
-                            holding.add(piece)
+                    self._belong_to(holding, part, like)
 
     def _mark(self, holding, purpose):
         before, holding.purpose = holding.purpose, purpose
@@ -100,6 +97,16 @@ class Ledger:
         self.held[purpose] += holding.nbytes
 
     # Whose they are.
+
+    def _belong_to(self, holding, tensor, parameter):
+        known = not holding.pieces and holding.nbytes == tensor.nbytes and self.parts.find(parameter)
+        if known:  # most are all of a parameter's
+            holding.be_all_of(known, self.rank if is_sharded(parameter) else None)
+            return
+        begin, end = span(tensor)
+        if not holding.has_label_in(begin, end):
+            for piece in self.pieces_like(tensor, parameter, begin, end):
+                holding.add(piece)
 
     def pieces_like(self, tensor, parameter, start, end):
         """The pieces of ``parameter``, in a tensor of as many numbers; of another, its one label for all of it."""

@@ -96,17 +96,18 @@ class Parts:
     """Those of all ranks."""
 
     def __init__(self):
-        self.known = {}  # address of a module or a parameter -> (weak reference, Part)
+        self.known = {}  # address of a module or a parameter -> Part
+        self.watched = {}  # the same -> a weak reference, which forgets the address when it is free for another
 
     def find(self, thing):
-        entry = self.known.get(id(thing))
-        return entry[1] if entry and entry[0]() is thing else None
+        return self.known.get(id(thing))
 
     def of(self, thing):
-        part = self.find(thing)
+        address = id(thing)
+        part = self.known.get(address)
         if part is None:
-            part, address = Part(), id(thing)
-            self.known[address] = ref(thing, partial(self._gone, address)), part
+            part = self.known[address] = Part()
+            self.watched[address] = ref(thing, partial(self._gone, address))
         return part
 
     def own(self, owner, name, child):
@@ -121,8 +122,8 @@ class Parts:
         self.of(module).belong_to(self.of(pipeline), f"stage {number}")
 
     def _gone(self, address, reference):
-        if self.known[address][0] is reference:
-            del self.known[address]
+        if self.watched.get(address) is reference:
+            del self.known[address], self.watched[address]
 
 
 class Names:
