@@ -1,5 +1,6 @@
 """The exercises on mixed precision: what they are judged by is right, and solutions pass with room."""
 
+import math
 from functools import partial
 from itertools import pairwise
 
@@ -8,19 +9,18 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from lab import measured_recipes as recipes
 from lab.shipped import ROOT
 
 import tinydist
 from tinydist.lab import judge
 from tinydist.lab.chapters.mixed_precision import (
     bfloat16,
-    budget,
     fp16_step,
     lost_updates,
     mended_fp16_step,
     movement,
     parts,
-    recipes,
     rounding_mistakes,
     scaled_step,
     spacing,
@@ -28,7 +28,7 @@ from tinydist.lab.chapters.mixed_precision import (
 )
 from tinydist.lab.chapters.mixed_precision.scenarios import Scenarios
 from tinydist.lab.errors import Wrong
-from tinydist.lab.exercise import CATALOGUE
+from tinydist.lab.exercise import CATALOGUE, find
 from tinydist.lab.notebook import answer_in
 from tinydist.lab.ranks import Case, Trial
 from tinydist.precision import bits_of
@@ -238,20 +238,26 @@ KNOWN = {
     "fp16 with gradients in both, Adam": 20,
     "fp32, 8-bit Adam": 10 + 8 / 256,
     "mixed precision, 8-bit Adam": 10 + 8 / 256,
+    "mixed precision, 8-bit momentum": 13 + 4 / 256,
+    "mixed precision, SGD": 12,
 }
 
 
 @pytest.mark.parametrize("recipe", recipes.RECIPES, ids=lambda recipe: recipe.name)
-def test_what_is_measured_is_what_is_known(recipe):
-    for sizes in budget.SMALL:
-        held = recipes.measured(recipe, sizes)
-        assert sum(held.values()) == KNOWN[recipe.name] * sum(sizes)
-        assert held["parameters"] == {"fp32": 4, "bf16": 2, "fp16": 2}[recipe.weights] * sum(sizes)
+def test_what_is_predicted_is_what_is_measured_and_known(recipe):
+    sizes = [(recipes.BLOCK * 4, recipes.BLOCK * 12), (recipes.BLOCK * 30,)]
+    n = sum(map(math.prod, sizes))
+    held = find("training_bytes").reference(recipe, n)
+    assert held == recipes.measured(recipe, sizes)
+    assert sum(held.values()) == KNOWN[recipe.name] * n
 
 
 def test_15_gigabytes_of_weights_need_120_to_train():
+    """As the ledger has it, on fake tensors."""
     (recipe,) = [each for each in recipes.RECIPES if each.name == "mixed precision, Adam"]
-    held = recipes.measured(recipe, budget.BILLIONS)
+    n = 7_500_000_000 // recipes.BLOCK * recipes.BLOCK
+    held = recipes.measured(recipe, (n,))
+    assert held == find("training_bytes").reference(recipe, n)
     assert held["parameters"] == pytest.approx(15e9, rel=1e-6) and sum(held.values()) == pytest.approx(120e9, rel=1e-6)
 
 

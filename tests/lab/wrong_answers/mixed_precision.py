@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from lab.registered import collection
 
 from tinydist import precision
-from tinydist.lab.chapters.mixed_precision import recipes
+from tinydist.lab.exercise import find
 
 WRONG_ANSWERS, wrong = collection()
 
@@ -780,9 +780,9 @@ def words_for_numbers(recipe, n):
     return dict.fromkeys(("parameters", "gradients", "optimizer states"), "16 n")
 
 
-@wrong("training_bytes", "own work", "you call tinydist.lab.chapters, where this is solved")
-def measured_by_the_lab(recipe, n):
-    return recipes.measured(recipe, (n,))
+@wrong("training_bytes", "own work", "you call the solution of training_bytes, where this is solved")
+def the_solution_itself(recipe, n):
+    return find("training_bytes").reference(recipe, n)
 
 
 @wrong("training_bytes", "parameters", "These are the bytes of one parameter: there are n of them")
@@ -790,7 +790,7 @@ def of_one_parameter(recipe, n):
     return budget(recipe, 1)
 
 
-@wrong("training_bytes", "parameters", "Too few: the model computes with fp32; fp32 takes 4 bytes")
+@wrong("training_bytes", "parameters", "The model computes with recipe.weights: fp32 takes 4 bytes, a 16-bit format 2.")
 def always_16_bits(recipe, n):
     return budget(recipe, n, weights=2)
 
@@ -800,47 +800,61 @@ def copies_among_the_parameters(recipe, n):
     return budget(recipe, n, weights=SIZE[recipe.weights] + 4 * recipe.master, master=False)
 
 
-@wrong("training_bytes", "gradients", "gradients are held in each of fp16 and fp32, at the same time")
+@wrong(
+    "training_bytes", "gradients", "Gradients are held in each of the formats of recipe.gradients, at the same time."
+)
 def gradients_once(recipe, n):
     return budget(recipe, n, held=SIZE[recipe.gradients[-1]])
 
 
-@wrong("training_bytes", "gradients", "gradients are held in fp32, whatever the format of the weights")
+@wrong(
+    "training_bytes",
+    "gradients",
+    "Gradients are held in the formats of recipe.gradients, whatever the format of the weights.",
+)
 def gradients_like_weights(recipe, n):
     return budget(recipe, n, held=SIZE[recipe.weights])
 
 
-@wrong("training_bytes", "states", "Too few: the fp32 copies of the weights. recipe.master says whether")
+@wrong(
+    "training_bytes",
+    "states",
+    "The fp32 copies of the weights are missing. recipe.master says whether the optimizer keeps",
+)
 def without_copies(recipe, n):
     return budget(recipe, n, master=False)
 
 
-@wrong("training_bytes", "states", "Too many: SGD remembers 0 numbers a parameter, in fp32, and there are no copies")
+@wrong(
+    "training_bytes",
+    "states",
+    "There are no copies of the weights here. recipe.master says whether the optimizer keeps them.",
+)
 def copies_always(recipe, n):
     return budget(recipe, n, master=True)
 
 
-@wrong("training_bytes", "states", "SGD remembers 0 numbers a parameter")
+@wrong("training_bytes", "states", "SGD remembers nothing, momentum one number a parameter, and Adam two.")
 def hard_coded_for_adam(recipe, n):
     return budget(recipe, n, moments=2)
 
 
-@wrong("training_bytes", "states", "Adam remembers 2 numbers a parameter, in fp32")
+@wrong("training_bytes", "states", "Adam remembers two numbers a parameter, one for each of its moments.")
 def one_moment(recipe, n):
     return budget(recipe, n, moments=min(1, MOMENTS[recipe.optimizer]))
 
 
-@wrong("training_bytes", "states", "Too many: Adam remembers 2 numbers a parameter, in bf16, and there are no copies")
+@wrong("training_bytes", "states", "The moments are held in recipe.moments, which need not be fp32.")
 def moments_in_fp32(recipe, n):
     return budget(recipe, n, size=4, scales=0)
 
 
-@wrong("training_bytes", "states", "numbers of 8 bits have a scale, 4 bytes for each 256 of them")
+@wrong("training_bytes", "states", "Numbers of 8 bits have a scale, 4 bytes for each 256 of them.")
 def without_scales(recipe, n):
     return budget(recipe, n, scales=0)
 
 
-@wrong("training_bytes", "states", "each number has a scale of its own here, and there is one scale for 256 of them")
+@wrong("training_bytes", "states", "Each number has a scale of its own here, and there is one scale for 256 of them.")
 def a_scale_for_each_number(recipe, n):
     return budget(recipe, n, scales=MOMENTS[recipe.optimizer] * 4 * (recipe.moments == "8 bit"))
 
@@ -855,12 +869,12 @@ def reads_it_like_a_dict(recipe, n):
     return budget(recipe, n, weights=SIZE[recipe["weights"]])
 
 
-@wrong("training_bytes", "states", "each of the 2 moments has scales of its own")
+@wrong("training_bytes", "states", "Each of the moments has scales of its own.")
 def scales_of_one_moment(recipe, n):
     return budget(recipe, n, scales=4 / 256 if recipe.moments == "8 bit" else 0)
 
 
-@wrong("training_bytes", "7.5 billion", "Too few")
+@wrong("training_bytes", "parameters", "your parameters have 1.1453 bytes a parameter, which are too few")
 def ends_at_two_billion(recipe, n):
     """As an int32 would."""
     return budget(recipe, min(n, 2**31))

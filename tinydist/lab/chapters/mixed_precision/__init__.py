@@ -14,12 +14,9 @@ parts.py               a model in parts, overflows, and what torch's scaler does
 fp16_step.py           what a step of training does, and what it should do
 mended_fp16_step.py    the same, with four bugs to find
 movement.py            how far weights move in a step, and why not as far as they should; many_steps.py: in many
-recipes.py             what recipes of training hold, measured
-budget.py              the same, predicted
 """
 
 from . import bfloat16 as bfloat16  # isort: skip
 from . import lost_updates as lost_updates  # isort: skip
 from . import scaled_step as scaled_step  # isort: skip
 from . import mended_fp16_step as mended_fp16_step  # isort: skip
-from . import budget as budget  # isort: skip
