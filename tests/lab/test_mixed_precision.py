@@ -15,23 +15,18 @@ from lab.shipped import ROOT
 import tinydist
 from tinydist.lab import judge
 from tinydist.lab.chapters.mixed_precision import (
-    bfloat16,
     fp16_step,
-    lost_updates,
     mended_fp16_step,
     movement,
     parts,
-    rounding_mistakes,
     scaled_step,
-    spacing,
-    weights_and_updates,
 )
 from tinydist.lab.chapters.mixed_precision.scenarios import Scenarios
 from tinydist.lab.errors import Wrong
 from tinydist.lab.exercise import CATALOGUE, find
 from tinydist.lab.notebook import answer_in
 from tinydist.lab.ranks import Case, Trial
-from tinydist.precision import bits_of
+from tinydist.precision import FORMATS, bits_of
 
 
 def solution(name):
@@ -41,62 +36,49 @@ def solution(name):
 # Rounding.
 
 
-def test_the_solution_is_torchs_cast_for_each_upper_half_and_what_decides_below():
-    x = bfloat16.of_bits(range(1 << 16), [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])
-    assert rounding_mistakes.same(solution("round_to_bfloat16")(x), x.bfloat16().float()).all()
+def test_the_reference_is_torchs_cast_for_each_upper_half_and_what_decides_below():
+    reference = find("round_to_bfloat16")
+    x = reference.module.of_bits(range(1 << 15), reference.module.AROUND)
+    (mine, _), (right, _) = (reference.program(each, x) for each in (reference.reference, round_by_torch))
+    assert torch.equal(mine, right)
 
 
-def test_each_mistake_shows_on_its_numbers_and_no_two_are_alike():
-    for about, mistakes in rounding_mistakes.MISTAKES.items():
-        x = bfloat16.NUMBERS[about]
-        results = [x.bfloat16().float(), *(made(x) for made in mistakes.values())]
-        for place, mine in enumerate(results):
-            assert not any(rounding_mistakes.same(mine, other).all() for other in results[:place])
+def round_by_torch(x):
+    return x.bfloat16().float()
 
 
 def test_zeros_of_both_signs_and_all_sorts_of_nan_are_tried():
-    x = torch.cat(list(bfloat16.NUMBERS.values()))
+    x = torch.cat([case.arguments(0)[0].flatten() for case in find("round_to_bfloat16").cases])
     assert {x[x == 0].signbit().any().item(), x[x == 0].signbit().all().item()} == {True, False}
     upper = x[x.isnan()].view(torch.int32) & 0x7FFFFF
     assert (upper < 1 << 16).any() and (upper == 0x7FFFFF).any()
 
 
-def test_rounding_by_float64_is_by_hand_too():
-    def round_to_bfloat16(x):
-        wide = x.double()
-        spacing = 2.0 ** (torch.frexp(wide).exponent.clamp(min=-125).double() - 8)
-        near = (wide / spacing).round() * spacing  # torch's round takes ties to even
-        return torch.where(near.abs() >= 2.0**128, torch.inf * near.sign(), near).float()
-
-    assert judge(round_to_bfloat16).passed
-
-
 # Updates.
 
-
-@pytest.mark.parametrize("format", weights_and_updates.ALL, ids=str)
-@pytest.mark.parametrize("make", weights_and_updates.KINDS.values(), ids=lambda make: make.__name__)
-def test_weights_are_of_the_format_and_some_updates_are_lost_and_others_not(format, make):
-    weights, updates, _ = weights_and_updates.sample(make, format)
-    assert [bits_of(w, format).value for w in weights.tolist()] == weights.tolist()
-    lost = [lost_updates.stays(w, u, format) for w, u in zip(weights.tolist(), updates.tolist())]
-    assert 5 <= sum(lost) <= len(lost) - 5 and updates.all()
+UPDATES = find("lost_updates").cases
 
 
-@pytest.mark.parametrize("format", weights_and_updates.ALL, ids=str)
-def test_each_mistake_is_one_and_no_two_are_alike(format):
-    for about, mistakes in spacing.MISTAKES.items():
-        sample = weights_and_updates.sample(weights_and_updates.KINDS[about], format)
-        found = [tuple(rule(*sample).tolist()) for rule in mistakes.values()]
-        right = tuple(lost_updates.stays(w, u, format) for w, u in zip(sample[0].tolist(), sample[1].tolist()))
-        assert len({right, *found}) == 1 + len(found)
+@pytest.mark.parametrize("case", UPDATES, ids=str)
+def test_the_reference_predicts_what_rounding_does(case):
+    """Some updates are lost and others not; after so many steps, and no fewer, the weight changes."""
+    weights, updates, format = case.arguments(0)
+    pairs = list(zip(weights.tolist(), updates.tolist()))
+    assert [bits_of(w, format).value for w, _ in pairs] == weights.tolist() and updates.all()
+    lost, steps = find("lost_updates").reference(weights, updates, format)
+    assert lost.tolist() == [stays(w, u, format) for w, u in pairs] and 5 <= lost.sum() <= len(pairs) - 5
+    for (w, u), count in zip(pairs, steps.tolist()):
+        assert not stays(w, count * u, format) and stays(w, (count - 1) * u, format)
+
+
+def stays(w, u, format):
+    return bits_of(w + u, format).value == w
 
 
 @pytest.mark.parametrize("weight, update, steps", [(1.0, 2.0**-11, 2), (1.0, 2.0**-13, 5), (2048.0, 1.0, 2)])
 def test_steps_of_the_solution_in_fp16_by_hand(weight, update, steps):
     """The spacing is 2^-10 at 1, and 2 at 2048; half of it is a tie, and goes back to an even mantissa."""
-    fp16 = lost_updates.ALL[0]
-    lost, found = solution("lost_updates")(torch.tensor([weight]), torch.tensor([update]), fp16)
+    lost, found = find("lost_updates").reference(torch.tensor([weight]), torch.tensor([update]), FORMATS["fp16"])
     assert lost.tolist() == [True] and found.tolist() == [steps]
 
 

@@ -1,8 +1,92 @@
 """Other right answers to the exercises of 04_mixed_precision: they must pass."""
 
+import math
+import struct
+
+import torch
 from lab.registered import others
 
 RIGHT_ANSWERS, right = others()
+
+
+# round_to_bfloat16
+
+
+@right("round_to_bfloat16")
+def by_float64(x):
+    """Torch's round takes ties to even."""
+    wide = x.double()
+    spacing = 2.0 ** (torch.frexp(wide).exponent.clamp(min=-125).double() - 8)
+    near = (wide / spacing).round() * spacing
+    return torch.where(near.abs() >= 2.0**128, torch.inf * near.sign(), near).float()
+
+
+@right("round_to_bfloat16")
+def by_cases(x):
+    """The lower half decides; NaN is made anew."""
+    bits = x.contiguous().view(torch.int32)
+    lower, upper = bits & 0xFFFF, bits >> 16
+    up = (lower > 0x8000) | (lower == 0x8000) & (upper % 2 == 1)
+    return torch.where(x != x, torch.nan, ((upper + up) << 16).view(torch.float32))
+
+
+@right("round_to_bfloat16")
+def number_by_number(x):
+    def rounded(number):
+        (bits,) = struct.unpack("I", struct.pack("f", number))
+        if bits & 0x7FFFFFFF > 0x7F800000:
+            return number
+        bits += 0x7FFF + (bits >> 16 & 1)
+        return struct.unpack("f", struct.pack("I", bits >> 16 << 16))[0]
+
+    return torch.tensor([rounded(number) for number in x.flatten().tolist()]).view(x.shape)
+
+
+# lost_updates
+
+
+@right("lost_updates")
+def pair_by_pair(weights, updates, format):
+    def steps(w, u):
+        exponent = max(math.frexp(w)[1] - 1, format.lowest_exponent) if w else format.lowest_exponent
+        spacing = math.ldexp(1, exponent - format.mantissa_bits)
+        whole = int(abs(w) / spacing)
+        to_zero = (w < 0 < u or u < 0 < w) and whole == 1 << format.mantissa_bits and exponent > format.lowest_exponent
+        times = spacing / (4 if to_zero else 2) / abs(u)
+        return math.ceil(times) if whole % 2 and times > 1 else int(times) + (whole % 2 == 0 or times < 1)
+
+    counts = torch.tensor([max(1, steps(*pair)) for pair in zip(weights.tolist(), updates.tolist())])
+    return counts > 1, counts
+
+
+@right("lost_updates")
+def by_logarithm(weights, updates, format):
+    """The spacing below a weight is that of a number which is a little smaller."""
+    weights, updates = weights.double(), updates.double()
+    size = weights.abs()
+    inside = torch.where(weights * updates < 0, size * (1 - 2.0**-30), size)
+    lowest = torch.tensor(2.0**format.lowest_exponent).double()
+    here, there = (2.0 ** each.maximum(lowest).log2().floor() * format.epsilon for each in (size, inside))
+    times = there / 2 / updates.abs()
+    stays_at_ties = (size / here).remainder(2) == 0
+    steps = torch.where(stays_at_ties, times.floor() + 1, times.ceil()).clamp(min=1)
+    return steps > 1, steps
+
+
+@right("lost_updates")
+def in_whole_spacings(weights, updates, format):
+    """Lists of results, where steps is float32."""
+    spacing = 2.0 ** (torch.frexp(weights.double()).exponent.double() - 1 - format.mantissa_bits)
+    spacing[weights == 0] = 0
+    spacing = spacing.clamp(min=2.0 ** (format.lowest_exponent - format.mantissa_bits))
+    mantissa, move = weights.double() / spacing, updates.double() / spacing
+    gap = torch.ones_like(move)
+    gap[(mantissa.abs() == 2**format.mantissa_bits) & (mantissa.sign() != move.sign())] = 0.5
+    gap[weights.abs() <= format.smallest_normal] = 1
+    lost = torch.where(mantissa % 2 == 0, move.abs() <= gap / 2, move.abs() < gap / 2)
+    exact = gap / 2 % move.abs() == 0
+    steps = torch.div(gap / 2, move.abs(), rounding_mode="floor") + ~(exact & (mantissa % 2 != 0))
+    return [lost, torch.where(lost, steps, 1).float()]
 
 
 # training_bytes
@@ -35,8 +119,6 @@ def as_floats(recipe, n):
 @right("training_bytes")
 def by_torch(recipe, n):
     """Sizes by asking torch for a number of each format."""
-    import torch
-
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "8 bit": torch.int8}
     size = {name: dtype.itemsize for name, dtype in dtypes.items()}
     states = 0

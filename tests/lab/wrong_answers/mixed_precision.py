@@ -35,7 +35,7 @@ def does_nothing(x):
     pass
 
 
-@wrong("round_to_bfloat16", "nearest", "nothing was rounded: x came back")
+@wrong("round_to_bfloat16", "values", "Nothing was rounded: x came back.")
 def returns_its_input(x):
     return x
 
@@ -65,22 +65,34 @@ def librarys_own(x):
     return precision.round_to(x, "bf16")
 
 
-@wrong("round_to_bfloat16", "nearest", "the lower half was cut off: that rounds towards zero")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "The lower half was cut off: that rounds towards zero. Above the middle, the neighbor above is",
+)
 def truncation(x):
     return cleared(x.view(torch.int32))
 
 
-@wrong("round_to_bfloat16", "ties", "ties go away from zero: half was added whatever the upper half is")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "Ties go away from zero: half was added whatever the upper half is. From an even one a tie goes",
+)
 def ties_away_from_zero(x):
     return cleared(x.view(torch.int32) + 0x8000)
 
 
-@wrong("round_to_bfloat16", "ties", "ties go towards zero")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "Ties go towards zero: less than half was added. From an odd upper half a tie goes up.",
+)
 def ties_towards_zero(x):
     return cleared(x.view(torch.int32) + 0x7FFF)
 
 
-@wrong("round_to_bfloat16", "nearest", "all goes up that has anything in its lower half")
+@wrong("round_to_bfloat16", "values", "All goes up that has anything in its lower half.")
 def up(x):
     return cleared(x.view(torch.int32) + 0xFFFF)
 
@@ -90,40 +102,44 @@ def float16(x):
     return x.half().float()
 
 
-@wrong("round_to_bfloat16", "nearest", "13 bits were cut off, and 10 of the mantissa are left, as in fp16")
+@wrong("round_to_bfloat16", "values", "13 bits were cut off, and 10 of the mantissa are left, as in fp16")
 def bits_of_fp16(x):
     bits = x.view(torch.int32)
     return ((bits + 0xFFF + (bits >> 13 & 1)) & -0x2000).view(torch.float32)
 
 
-@wrong(
-    "round_to_bfloat16", "inf and NaN", "NaN was rounded like a number: that carried it to zero, or cut it down to inf"
-)
+@wrong("round_to_bfloat16", "values", "NaN was rounded like a number: that carried it to zero, or cut it down to inf")
 def without_care_for_nan(x):
     return rounded(x)
 
 
-@wrong("round_to_bfloat16", "inf and NaN", "NaN became inf")
+@wrong("round_to_bfloat16", "values", "NaN became inf")
 def nan_becomes_inf(x):
     return torch.where(x.isnan(), torch.full_like(x, torch.inf).copysign(x), rounded(x))
 
 
-@wrong("round_to_bfloat16", "inf and NaN", "with nothing in the upper half of its mantissa it is inf")
+@wrong("round_to_bfloat16", "values", "with nothing in the upper half of its mantissa it is inf")
 def nan_is_cut(x):
     return torch.where(x.isnan(), cleared(x.view(torch.int32)), rounded(x))
 
 
-@wrong("round_to_bfloat16", "subnormals", "subnormals became zero. They are bits as all others")
+@wrong(
+    "round_to_bfloat16", "values", "Subnormals became zero. They are bits as all others: the same addition rounds them."
+)
 def flushes_subnormals(x):
     return torch.where(x.abs() < 2.0**-126, x * 0.0, right(x))
 
 
-@wrong("round_to_bfloat16", "subnormals", "zeros lost their sign: -0 is a number of its own")
+@wrong("round_to_bfloat16", "values", "Zeros lost their sign: -0 is a number of its own.")
 def zeros_without_sign(x):
     return right(x) + 0.0
 
 
-@wrong("round_to_bfloat16", "overflow", "what is too large became the largest number")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "What is too large became the largest number. The carry leads to inf by itself: let it.",
+)
 def stops_at_the_largest(x):
     largest = cleared(torch.tensor(0x7F7F0000, dtype=torch.int32))
     return torch.where(x.isinf(), x, right(x).clamp(-largest, largest))
@@ -152,34 +168,50 @@ def never_ends(x):
         x = x + 1
 
 
-@wrong("round_to_bfloat16", "ties", "ties go to the odd neighbor, the wrong way round")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "Ties go to the odd neighbor, the wrong way round: one more is added if the last bit that stays",
+)
 def the_other_ties(x):
     bits = x.view(torch.int32)
     return torch.where(x.isnan(), x, cleared(bits + 0x8000 - (bits >> 16 & 1)))
 
 
-@wrong("round_to_bfloat16", "subnormals", "subnormals became zero, without their sign")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "Subnormals became zero, without their sign. They are bits as all others: the same addition",
+)
 def flushes_to_plus_zero(x):
     return torch.where(x.abs() < 2.0**-126, 0.0, right(x))
 
 
-@wrong("round_to_bfloat16", "subnormals", "results that are subnormal became zero")
+@wrong("round_to_bfloat16", "values", "Results that are subnormal became zero. bf16 has subnormals as fp32 has.")
 def flushes_results(x):
     return torch.where(right(x).abs() < 2.0**-126, x * 0.0, right(x))
 
 
-@wrong("round_to_bfloat16", "overflow", "what is too large became the largest number of fp32")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "What is too large became the largest number of fp32, which bf16 does not have. Right is inf.",
+)
 def stops_at_the_largest_of_fp32(x):
     largest = torch.finfo(torch.float32).max
     return torch.where(x.isinf(), x, right(x).clamp(-largest, largest))
 
 
-@wrong("round_to_bfloat16", "overflow", "what is too large came back as it was, not rounded")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "What is too large came back as it was, not rounded. The carry leads to inf by itself: let it.",
+)
 def keeps_what_overflows(x):
     return torch.where(right(x).isinf(), x, right(x))
 
 
-@wrong("round_to_bfloat16", "inf and NaN", "where any NaN is right")
+@wrong("round_to_bfloat16", "values", "where any NaN is right")
 def nan_becomes_zero(x):
     return torch.where(x.isnan(), 0.0, rounded(x))
 
@@ -197,9 +229,10 @@ def gaps(weights, updates, format):
     return torch.where(closer, spacing / 2, spacing), spacing
 
 
-def prediction(lost, half, updates):
+def prediction(lost, half, updates, odd=False):
     times = half / updates.double().abs()
-    return lost, torch.where(lost, (times.floor() + 1).clamp(min=2), 1).long()
+    enough = times.floor() + ~(odd & (times == times.floor()))
+    return lost, torch.where(lost, enough.clamp(min=2), 1).long()
 
 
 def by(limit, ties=True):
@@ -240,7 +273,7 @@ def steps_that_are_not_whole(weights, updates, format):
     return lost, half / updates.double().abs()
 
 
-@wrong("lost_updates", "lost", "nothing is lost, you say")
+@wrong("lost_updates", "lost", "Nothing is lost, you say.")
 def nothing_is_lost(weights, updates, format):
     return torch.zeros_like(weights, dtype=torch.bool), torch.ones_like(weights)
 
@@ -257,49 +290,70 @@ def tries_by_a_cast(weights, updates, format):
     return prediction((weights + updates).to(format.dtype).float() == weights, weights, updates)
 
 
-@wrong("lost_updates", "lost", "the update is compared with epsilon/2, which is half of the spacing at 1")
+@wrong(
+    "lost_updates",
+    "lost",
+    "The update is compared with epsilon/2, which is half of the spacing at 1: at a weight it is",
+)
 def epsilon_alone(weights, updates, format):
     return by(lambda w, u, f: torch.full_like(u, f.epsilon / 2).double())(weights, updates, format)
 
 
-@wrong("lost_updates", "lost", "the update is compared with |weight| epsilon/2")
+@wrong(
+    "lost_updates", "lost", "The update is compared with |weight| epsilon/2. The spacing does not grow evenly with the"
+)
 def in_proportion_to_the_weight(weights, updates, format):
     return by(lambda w, u, f: w.double().abs() * f.epsilon / 2)(weights, updates, format)
 
 
-@wrong("lost_updates", "lost", "the update is compared with the whole spacing")
+@wrong(
+    "lost_updates", "lost", "The update is compared with the whole spacing. The nearest number wins: more than half is"
+)
 def the_whole_spacing(weights, updates, format):
     return by(lambda w, u, f: gaps(w, u, f)[0], ties=False)(weights, updates, format)
 
 
-@wrong("lost_updates", "powers", "Below a power of two numbers are twice as")
+@wrong("lost_updates", "lost", "Below a power of two numbers are twice as")
 def same_on_both_sides(weights, updates, format):
     return by(lambda w, u, f: gaps(w, u, f)[1] / 2)(weights, updates, format)
 
 
-@wrong("lost_updates", "ties", "half way, all are lost, you say")
+@wrong(
+    "lost_updates",
+    "lost",
+    "Half way, all are lost, you say: a tie goes to the even mantissa, away from a weight whose own",
+)
 def all_ties_lost(weights, updates, format):
     return by(lambda w, u, f: gaps(w, u, f)[0] / 2)(weights, updates, format)
 
 
-@wrong("lost_updates", "ties", "half way, all are kept, you say")
+@wrong(
+    "lost_updates",
+    "lost",
+    "Half way, all are kept, you say: a tie goes to the even mantissa, and stays where that is the",
+)
 def all_ties_kept(weights, updates, format):
     return by(lambda w, u, f: gaps(w, u, f)[0] / 2, ties=False)(weights, updates, format)
 
 
-@wrong("lost_updates", "ties", "ties the wrong way round: the even mantissa wins")
+@wrong("lost_updates", "lost", "Ties the wrong way round: the even mantissa wins.")
 def ties_to_odd(weights, updates, format):
     gap, spacing = gaps(weights, updates, format)
     size, odd = updates.double().abs(), weights.double() / spacing % 2 == 1
     return prediction((size < gap / 2) | (size == gap / 2) & odd, gap / 2, updates)
 
 
-@wrong("lost_updates", "subnormals", "the spacing goes on to shrink below the smallest normal number")
+@wrong(
+    "lost_updates",
+    "lost",
+    "The spacing goes on to shrink below the smallest normal number. Subnormals are evenly spaced:",
+)
 def no_subnormals(weights, updates, format):
     free = 2.0 ** (torch.frexp(weights.double()).exponent - 1 - format.mantissa_bits).double()
     lost, half = lost_as_it_is(weights, updates, format)
     tiny = (weights.abs() < format.smallest_normal) & (weights != 0)
-    return prediction(torch.where(tiny, updates.double().abs() <= free / 2, lost), half, updates)
+    odd = weights.double() / gaps(weights, updates, format)[1] % 2 == 1
+    return prediction(torch.where(tiny, updates.double().abs() <= free / 2, lost), half, updates, odd)
 
 
 @wrong("lost_updates", "runs", "it returned (steps, lost), where lost goes first")
@@ -314,13 +368,19 @@ def kept_for_lost(weights, updates, format):
     return ~lost, prediction(lost, half, updates)[1]
 
 
-@wrong("lost_updates", "lost", "the sign of the update is ignored")
+@wrong(
+    "lost_updates", "lost", "The sign of the update is ignored: a negative one is less than any spacing. It is |update|"
+)
 def without_the_updates_sign(weights, updates, format):
     lost, half = lost_as_it_is(weights, updates, format)
     return prediction(lost | (updates < 0), half, updates)
 
 
-@wrong("lost_updates", "powers", "the sign of the weight is ignored")
+@wrong(
+    "lost_updates",
+    "lost",
+    "The sign of the weight is ignored: numbers are closer on the side of zero, and from a negative",
+)
 def closer_downwards(weights, updates, format):
     return by(lambda w, u, f: gaps(w.abs(), u, f)[0] / 2)(weights, updates, format)
 
@@ -341,7 +401,7 @@ def tried_sixty_times(weights, updates, format):
     return tried(weights, weights + updates, format), steps
 
 
-@wrong("lost_updates", "runs", "Some updates take millions of steps: compute how many, do not count up")
+@wrong("lost_updates", "runs", "compute how many, do not count up: it does not end: rank 0, at")
 def tried_until_it_changes(weights, updates, format):
     weights, updates = weights.double(), updates.double()
     steps = torch.ones_like(weights)
@@ -362,7 +422,7 @@ def one_step_more(weights, updates, format):
     return lost, torch.where(lost, prediction(lost, half, updates)[1] + 1, 1)
 
 
-@wrong("lost_updates", "steps", "an update that is kept needs 1 step, one that is lost more")
+@wrong("lost_updates", "steps", "An update that is kept needs 1 step, one that is lost more")
 def one_step_for_all(weights, updates, format):
     return lost_as_it_is(weights, updates, format)[0], torch.ones_like(weights)
 

@@ -1,12 +1,7 @@
 """04_mixed_precision: compute in 16 bits, and lose nothing that matters.
 
-own_work.py            what may not be used; casts.py: where rounding is the task
+own_work.py            what may not be used
 scenarios.py           answers that do, in runs that differ in more than that
-bfloat16.py            rounding, by hand
-rounding_mistakes.py   what a wrong one may come from
-lost_updates.py        which updates a format swallows, predicted
-spacing.py             from this it follows, and what a wrong prediction may come from
-weights_and_updates.py what predictions are tried on
 scaled_step.py         a dynamic loss scaler that all ranks follow
 scales.py              its sequence of scales; scale_picture.py: drawn
 decision.py            the one number that they share in a step
@@ -16,7 +11,5 @@ mended_fp16_step.py    the same, with four bugs to find
 movement.py            how far weights move in a step, and why not as far as they should; many_steps.py: in many
 """
 
-from . import bfloat16 as bfloat16  # isort: skip
-from . import lost_updates as lost_updates  # isort: skip
 from . import scaled_step as scaled_step  # isort: skip
 from . import mended_fp16_step as mended_fp16_step  # isort: skip

@@ -7,11 +7,7 @@ SOLVED = {
     "tinydist.lab.chapters": "tinydist.lab.chapters",
     "torch.amp.grad_scaler": "torch's GradScaler",
 }
-LENT = (
-    "tinydist.precision.formats.Format",  # an answer gets one, and asks for its properties
-    f"{__package__}.casts",  # these two look on while it runs
-    f"{__package__}.decision",
-)
+LENT = (f"{__package__}.decision",)
 
 
 def own_work(watched):
