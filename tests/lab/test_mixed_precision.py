@@ -7,25 +7,20 @@ from itertools import pairwise
 import matplotlib.pyplot as plt
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from lab import measured_recipes as recipes
 from lab.shipped import ROOT
 
 import tinydist
-from tinydist.lab import judge
 from tinydist.lab.chapters.mixed_precision import (
     fp16_step,
     mended_fp16_step,
     movement,
-    parts,
-    scaled_step,
 )
-from tinydist.lab.chapters.mixed_precision.scenarios import Scenarios
 from tinydist.lab.errors import Wrong
 from tinydist.lab.exercise import CATALOGUE, find
 from tinydist.lab.notebook import answer_in
-from tinydist.lab.ranks import Case, Trial
+from tinydist.lab.ranks import Trial
 from tinydist.precision import FORMATS, bits_of
 
 
@@ -84,81 +79,47 @@ def test_steps_of_the_solution_in_fp16_by_hand(weight, update, steps):
 
 # The scaler.
 
-
-def test_the_reference_grows_backs_off_and_skips():
-    for plan in (plan for _, plan in scaled_step.plans() if plan.planted):
-        scales = [plan.scale, *(scale for _, scale, _ in plan.reference)]
-        steps = [b / a for a, b in pairwise(scales)]
-        assert [step for step, change in enumerate(steps) if change == 0.5] == sorted(plan.planted)
-        assert 2 in steps
-        for step in plan.planted:
-            start = [[p.detach() for p in parts.part(rank)] for rank in range(plan.ranks)]
-            before = plan.reference[step - 1][0] if step else start
-            for mine, old in zip(plan.reference[step][0], before):
-                assert all(torch.equal(a, b) for a, b in zip(mine, old))
+SCALER = find("scaled_step")
 
 
-def added_up(fine):
-    dist.all_reduce(fine)
-    return fine
-
-
-def gathered(fine):
-    flags = [torch.empty_like(fine) for _ in range(dist.get_world_size())]
-    dist.all_gather(flags, fine)
-    return sum(flags)
-
-
-@pytest.mark.parametrize("how_many", [added_up, gathered])
-def test_the_decision_may_be_another_number(how_many):
-    """How many ranks have none, say, as a whole number."""
-
-    def scaled_step(optimizer, scale, good_steps, window):
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        fine = torch.tensor(int(all(g.isfinite().all() for g in gradients)))
-        if how_many(fine) < dist.get_world_size():
-            return scale / 2, 0
-        for g in gradients:
-            g /= scale
-        optimizer.step()
-        return (scale * 2, 0) if good_steps + 1 == window else (scale, good_steps + 1)
-
-    assert judge(scaled_step).passed
-
-
-def test_what_is_right_in_another_scenario_is_not_told():
-    """With 3 ranks other things are tried: that these are right narrows nothing down."""
-
-    def wrong_on_two_ranks(about):
-        def judge_trial(trial):
-            if trial.case.about == "b" or trial.case.ranks == 2:
-                raise Wrong("wrong")
-
-        cases = [Case(1, lambda rank: (), "a"), Case(3, lambda rank: (), "a"), Case(2, lambda rank: (), about)]
-        with pytest.raises(Wrong) as wrong:
-            Scenarios(lambda: None, cases).each(judge_trial)()
-        return str(wrong.value)
-
-    assert wrong_on_two_ranks("a") == "With 2 ranks, a: wrong\nWith 3 ranks this is right."
-    assert wrong_on_two_ranks("b") == "With 2 ranks, b: wrong"
+@pytest.mark.parametrize("case", [case for case in SCALER.cases if not case.facts.again], ids=str)
+def test_the_reference_does_what_torchs_scaler_does(case):
+    """In one process that has the parts of all ranks."""
+    plan, part = case.facts, SCALER.module
+    parts = [part.parameters_of(rank) for rank in range(plan.ranks)]
+    optimizer = torch.optim.SGD([p for mine in parts for p in mine], lr=0.1, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=plan.scale, growth_interval=plan.window)
+    scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": plan.good_steps})
+    scales = [plan.scale]
+    for step in range(plan.steps):
+        scale = scaler.scale(torch.ones(())).item()
+        for rank, mine in enumerate(parts):
+            part.plant(mine, rank, step, scale, plan.planted.get(step, {}))
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+        for mine, history in zip(parts, SCALER.right(case).returned):
+            weights, *numbers = history[step + 1]
+            assert numbers == [scales[-1], scaler.state_dict()["_growth_tracker"]]
+            assert weights.allclose(part.flat(mine), 1e-6, 1e-7)
+    assert {b / a for a, b in pairwise(scales)} >= ({0.5, 2} if plan.planted else {2})
 
 
 def test_overflows_are_planted_on_each_rank_alone():
     """One that no other shares: only so is it seen whether the decision is shared."""
     for ranks in (2, 3, 4):
-        alone = {next(iter(each)) for each in parts.by_turns(ranks).values() if len(each) == 1}
+        alone = {next(iter(each)) for each in SCALER.module.by_turns(ranks).values() if len(each) == 1}
         assert {0, 1, ranks - 1} <= alone
 
 
-def test_a_wrong_scale_is_drawn(capsys):
-    right = solution("scaled_step")
+def test_a_wrong_scale_is_drawn():
+    def scaled_step(optimizer, scale, good_steps, window):
+        return SCALER.reference(optimizer, scale, good_steps, window + 100)
 
-    def never_grows(optimizer, scale, good_steps, window):
-        return right(optimizer, scale, good_steps, window + 100)
-
-    never_grows.__name__ = "scaled_step"
-    verdict = judge(never_grows)
-    figure = verdict.wrong.picture()
+    case = SCALER.cases[0]
+    with pytest.raises(Wrong) as wrong:
+        SCALER.targets[2].judge(SCALER, SCALER.trial(scaled_step, case), SCALER.right(case))
+    figure = wrong.value.picture()
     (axes,) = figure.axes
     assert axes.get_xlabel() == "step" and [each.get_text() for each in axes.get_legend().get_texts()][:2] == [
         "GradScaler",

@@ -4,6 +4,7 @@ import math
 import struct
 
 import torch
+import torch.distributed as dist
 from lab.registered import others
 
 RIGHT_ANSWERS, right = others()
@@ -87,6 +88,71 @@ def in_whole_spacings(weights, updates, format):
     exact = gap / 2 % move.abs() == 0
     steps = torch.div(gap / 2, move.abs(), rounding_mode="floor") + ~(exact & (mantissa % 2 != 0))
     return [lost, torch.where(lost, steps, 1).float()]
+
+
+# scaled_step
+
+
+def scaler(optimizer, scale, good_steps, window, are_fine):
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    if not are_fine(all(g.isfinite().all() for g in gradients)):
+        return scale / 2, 0
+    for g in gradients:
+        g /= scale
+    optimizer.step()
+    return (scale * 2, 0) if good_steps + 1 == window else (scale, good_steps + 1)
+
+
+@right("scaled_step")
+def how_many_are_fine(optimizer, scale, good_steps, window):
+    """As a whole number."""
+
+    def are_fine(mine):
+        count = torch.tensor(int(mine))
+        dist.all_reduce(count)
+        return count == dist.get_world_size()
+
+    return scaler(optimizer, scale, good_steps, window, are_fine)
+
+
+@right("scaled_step")
+def gathered(optimizer, scale, good_steps, window):
+    def are_fine(mine):
+        flags = [torch.empty(1) for _ in range(dist.get_world_size())]
+        dist.all_gather(flags, torch.tensor([float(mine)]))
+        return all(flags)
+
+    return scaler(optimizer, scale, good_steps, window, are_fine)
+
+
+@right("scaled_step")
+def its_own_and_the_others(optimizer, scale, good_steps, window):
+    """What it has found itself it need not hear from the others."""
+
+    def are_fine(mine):
+        flag = torch.tensor(0 if mine else 1, dtype=torch.uint8)
+        dist.all_reduce(flag, dist.ReduceOp.MAX, async_op=True).wait()
+        return mine and not flag
+
+    return scaler(optimizer, scale, good_steps, window, are_fine)
+
+
+@right("scaled_step")
+def new_gradients_and_tensors(optimizer, scale, good_steps, window):
+    """The sum of a gradient is NaN or inf where one of its numbers is; scale and count come back as tensors."""
+    total = torch.zeros(1)
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None:
+                p.grad = p.grad.mul(1 / scale)
+                total += p.grad.sum() * 0
+    dist.all_reduce(total)
+    calm = bool(total == 0)
+    if calm:
+        optimizer.step()
+    good_steps = (good_steps + 1) * calm
+    full = good_steps == window
+    return torch.tensor(scale) * (2.0 if full else 1.0 if calm else 0.5), torch.tensor(good_steps * (not full))
 
 
 # training_bytes

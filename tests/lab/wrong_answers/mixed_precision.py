@@ -492,17 +492,25 @@ def torchs_scaler(optimizer, scale, good_steps, window):
     return scaler.get_scale(), good_steps + 1
 
 
-@wrong("scaled_step", "skips", "rank 0 changes the weights nevertheless: the decision is all ranks' in common")
+@wrong(
+    "scaled_step",
+    "steps",
+    "Each rank decides for itself here. The decision is all ranks' in common: if any has an inf or",
+)
 def each_for_itself(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=bool)
 
 
-@wrong("scaled_step", "skips", "now they are inf or NaN, and will stay so")
+@wrong("scaled_step", "steps", "A step with inf or NaN is made: now weights are inf or NaN, and will stay so.")
 def never_skips(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=lambda overflow: False)
 
 
-@wrong("scaled_step", "skips", "but momentum moves them also with gradients of zero")
+@wrong(
+    "scaled_step",
+    "steps",
+    "Gradients are made zero, and the step is made: momentum moves the weights also with gradients",
+)
 def steps_with_zeros(optimizer, scale, good_steps, window):
     def zeroed(scale, good_steps):
         for gradient in gradients(optimizer):
@@ -513,7 +521,9 @@ def steps_with_zeros(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, back=zeroed)
 
 
-@wrong("scaled_step", "runs", "it hangs: the ranks wait for one another")
+@wrong(
+    "scaled_step", "runs", "All ranks must make the call that shares the decision, whatever they have found: one that"
+)
 def leaves_before_the_others(optimizer, scale, good_steps, window):
     unscaled(optimizer, scale)
     if found(gradients(optimizer)):
@@ -521,7 +531,11 @@ def leaves_before_the_others(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, unscale=lambda *_: None)
 
 
-@wrong("scaled_step", "skips", "ranks 0-1 change the weights nevertheless: the decision is all ranks' in common")
+@wrong(
+    "scaled_step",
+    "steps",
+    "All ranks must have an inf or NaN here. The decision is all ranks' in common: if any has an",
+)
 def all_must_overflow(optimizer, scale, good_steps, window):
     def decide(overflow):
         dist.all_reduce(overflow, dist.ReduceOp.MIN)
@@ -530,7 +544,9 @@ def all_must_overflow(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=decide)
 
 
-@wrong("scaled_step", "skips", "ranks 0-1 change the weights nevertheless: the decision is all ranks' in common")
+@wrong(
+    "scaled_step", "steps", "Rank 0 decides here. The decision is all ranks' in common: if any has an inf or NaN none"
+)
 def rank_0_decides(optimizer, scale, good_steps, window):
     def decide(overflow):
         dist.broadcast(overflow, src=0)
@@ -539,32 +555,34 @@ def rank_0_decides(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=decide)
 
 
-@wrong("scaled_step", "steps", "times too far, the scale: its gradients were not unscaled")
+@wrong("scaled_step", "steps", "The gradients are not unscaled: they are `scale` times too large.")
 def forgets_to_unscale(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, unscale=lambda *_: None)
 
 
-@wrong("scaled_step", "steps", "times too little, the scale: its gradients were divided twice")
+@wrong("scaled_step", "steps", "The gradients are divided by the scale twice.")
 def unscales_twice(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, unscale=lambda o, s: (unscaled(o, s), unscaled(o, s)))
 
 
-@wrong("scaled_step", "scale", "it overflowed, and 1024 is halved")
+@wrong("scaled_step", "scale", "On overflow the scale is halved.")
 def never_backs_off(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale, 0))
 
 
-@wrong("scaled_step", "scale", "The count begins anew at each overflow, and whenever the scale has grown")
+@wrong("scaled_step", "scale", "The count begins anew at each overflow.")
 def counts_through_overflows(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale / 2, good_steps))
 
 
-@wrong("scaled_step", "scale", "3 good steps in a row since the scale changed, the window, and 1024 is doubled")
+@wrong(
+    "scaled_step", "scale", "The step that makes the window full counts: the scale is doubled in it, not in the next."
+)
 def grows_one_step_late(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window + 1)
 
 
-@wrong("scaled_step", "scale", "The count begins anew at each overflow, and whenever the scale has grown")
+@wrong("scaled_step", "scale", "The scale goes on growing: the count begins anew when it has grown.")
 def goes_on_growing(optimizer, scale, good_steps, window):
     next_scale, count = scaler(optimizer, scale, min(good_steps, window - 1), window)
     return next_scale, window if next_scale > scale else count
@@ -598,7 +616,7 @@ def backs_off_by_ten(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale / 10, 0))
 
 
-@wrong("scaled_step", "steps", "that is the precision of 16 bits. Unscale in fp32")
+@wrong("scaled_step", "steps", "That is the precision of 16 bits. Unscale in fp32.")
 def unscales_in_fp16(optimizer, scale, good_steps, window):
     def unscale(optimizer, scale):
         for gradient in gradients(optimizer):
@@ -608,14 +626,18 @@ def unscales_in_fp16(optimizer, scale, good_steps, window):
 
 
 @wrong(
-    "scaled_step", "good steps", "after step 3 rank 0 returns 3 good steps, where 0 is right: they are counted since"
+    "scaled_step",
+    "good steps",
+    "They are counted since the scale last changed: when it has grown, too, the count begins anew.",
 )
 def counts_on_after_growth(optimizer, scale, good_steps, window):
     following, count = scaler(optimizer, scale, good_steps % window, window)
     return following, good_steps + 1 if count or following > scale else 0
 
 
-@wrong("scaled_step", "good steps", "they are counted since the scale last changed")
+@wrong(
+    "scaled_step", "good steps", "after step 1 rank 0 returns 21 good steps, where 0 is right. In this step a gradient"
+)
 def counts_and_adds(optimizer, scale, good_steps, window):
     following, count = scaler(optimizer, scale, good_steps % window, window)
     return following, count + 7 * window
@@ -638,7 +660,11 @@ def by_memory(meet):
     return decide
 
 
-@wrong("scaled_step", "bytes", "where one a step is enough")
+@wrong(
+    "scaled_step",
+    "steps",
+    "in step 18 rank 1 tells the others what it told them in step 17, when it had an inf or NaN,",
+)
 def waits_twice(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=by_memory(dist.barrier))
 
@@ -661,12 +687,20 @@ MEETS_AT_A_BARRIER = by_memory_of_the_step(lambda: dist.barrier())
 MEETS_WITH_A_CONSTANT = by_memory_of_the_step(lambda: dist.all_reduce(torch.zeros(1)))
 
 
-@wrong("scaled_step", "bytes", "rank 0 puts a number into 0 collectives in 24 steps")
+@wrong(
+    "scaled_step",
+    "steps",
+    "in step 18 rank 1 tells the others what it told them in step 17, when it had an inf or NaN,",
+)
 def says_nothing(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=MEETS_AT_A_BARRIER)
 
 
-@wrong("scaled_step", "decision", "puts [[0.0]] into all_reduce: the same as when nobody has one")
+@wrong(
+    "scaled_step",
+    "steps",
+    "in step 18 rank 1 tells the others what it told them in step 17, when it had an inf or NaN,",
+)
 def says_always_the_same(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=MEETS_WITH_A_CONSTANT)
 

@@ -2,14 +2,9 @@
 
 own_work.py            what may not be used
 scenarios.py           answers that do, in runs that differ in more than that
-scaled_step.py         a dynamic loss scaler that all ranks follow
-scales.py              its sequence of scales; scale_picture.py: drawn
-decision.py            the one number that they share in a step
-parts.py               a model in parts, overflows, and what torch's scaler does
 fp16_step.py           what a step of training does, and what it should do
 mended_fp16_step.py    the same, with four bugs to find
 movement.py            how far weights move in a step, and why not as far as they should; many_steps.py: in many
 """
 
-from . import scaled_step as scaled_step  # isort: skip
 from . import mended_fp16_step as mended_fp16_step  # isort: skip

@@ -7,8 +7,7 @@ SOLVED = {
     "tinydist.lab.chapters": "tinydist.lab.chapters",
     "torch.amp.grad_scaler": "torch's GradScaler",
 }
-LENT = (f"{__package__}.decision",)
 
 
 def own_work(watched):
-    return calls_none_of(watched, SOLVED, "here it is for you to do", LENT)
+    return calls_none_of(watched, SOLVED, "here it is for you to do")

@@ -1,6 +1,6 @@
 """The scale over the steps, yours beside the right one."""
 
-from ....visuals.palette import BLUE, ORANGE, canvas, picture
+from tinydist.visuals.palette import BLUE, ORANGE, canvas, picture
 
 
 @picture
