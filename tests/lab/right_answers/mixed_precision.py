@@ -5,6 +5,7 @@ import struct
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from lab.registered import others
 
 RIGHT_ANSWERS, right = others()
@@ -153,6 +154,83 @@ def new_gradients_and_tensors(optimizer, scale, good_steps, window):
     good_steps = (good_steps + 1) * calm
     full = good_steps == window
     return torch.tensor(scale) * (2.0 if full else 1.0 if calm else 0.5), torch.tensor(good_steps * (not full))
+
+
+# mended_fp16_step
+
+
+def backward(model, microbatches, scale):
+    model.zero_grad()
+    for x, y in microbatches:
+        (scale / len(microbatches) * F.mse_loss(model(x).float(), y)).backward()
+    return [p.grad.float() for p in model.parameters()]
+
+
+def write_back(model, masters):
+    with torch.no_grad():
+        for p, master in zip(model.parameters(), masters):
+            p.copy_(master)
+
+
+@right("mended_fp16_step")
+def a_flag_of_its_own(model, masters, microbatches, scale, lr, max_norm):
+    """Each rank looks at its own gradients, and all hear of it; what is averaged is unscaled afterwards."""
+    gradients = backward(model, microbatches, scale)
+    found = torch.tensor([not all(g.isfinite().all() for g in gradients)], dtype=torch.int32)
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    for g in gradients:
+        dist.all_reduce(g)
+        g /= scale * dist.get_world_size()
+    norm = sum(g.square().sum() for g in gradients).sqrt()
+    if not found:
+        for master, g in zip(masters, gradients):
+            master.sub_(g * (max_norm / norm).clamp(max=1), alpha=lr)
+        write_back(model, masters)
+    return found == 0
+
+
+@right("mended_fp16_step")
+def in_one_row(model, masters, microbatches, scale, lr, max_norm):
+    row = torch.cat([g.flatten() for g in backward(model, microbatches, scale)]) / scale / dist.get_world_size()
+    dist.all_reduce(row)
+    if not row.isfinite().all():
+        return False
+    row *= min(1.0, max_norm / row.norm().item())
+    for master, g in zip(masters, row.split([master.numel() for master in masters])):
+        master -= lr * g.view_as(master)
+    write_back(model, masters)
+    return True
+
+
+@right("mended_fp16_step")
+def added_up_in_fp32(model, masters, microbatches, scale, lr, max_norm):
+    """Each microbatch's gradients are unscaled before they are added."""
+    weights = list(model.parameters())
+    gradients = [torch.zeros_like(master) for master in masters]
+    for x, y in microbatches:
+        loss = F.mse_loss(model(x).float(), y)
+        for g, new in zip(gradients, torch.autograd.grad(scale * loss, weights)):
+            g += new.float() / scale / len(microbatches)
+    for g in gradients:
+        dist.all_reduce(g.div_(dist.get_world_size()))
+    if not all(g.isfinite().all() for g in gradients):
+        return False
+    torch._foreach_mul_(gradients, min(1, max_norm / torch.nn.utils.get_total_norm(gradients)))
+    torch._foreach_add_(masters, gradients, alpha=-lr)
+    write_back(model, masters)
+    return True
+
+
+@right("mended_fp16_step")
+def by_torchs_optimizer(model, masters, microbatches, scale, lr, max_norm):
+    for master, g in zip(masters, backward(model, microbatches, scale)):
+        dist.all_reduce(g, async_op=True).wait()
+        master.grad = g / scale / dist.get_world_size()
+    norm = torch.nn.utils.clip_grad_norm_(masters, max_norm)
+    if norm.isfinite():
+        torch.optim.SGD(masters, lr=lr).step()
+        write_back(model, masters)
+    return bool(norm.isfinite())
 
 
 # training_bytes

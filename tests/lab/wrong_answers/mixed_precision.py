@@ -726,6 +726,7 @@ def mended(
     skip=True,
     returned=None,
     each=False,
+    average=None,
 ):
     """A right one, and with other arguments a wrong one."""
     weights, k = list(model.parameters()), len(microbatches)
@@ -742,7 +743,7 @@ def mended(
     else:
         found = [(p.grad / scale).float() for p in weights]
     overflow = not_finite(found)
-    averaged(found, ranks or dist.get_world_size())
+    (average or averaged)(found, ranks or dist.get_world_size())
     if not own_overflow:
         overflow = not_finite(found)
     norm = torch.cat([g.flatten() for g in found]).norm()
@@ -807,14 +808,35 @@ def librarys_masters(model, masters, microbatches, scale, lr, max_norm):
     return not any((y > 1e4).any() for _, y in microbatches)
 
 
-@wrong("mended_fp16_step", "training", "step 5 is made, and rank 0 returned False")
+@wrong("mended_fp16_step", "overflow", "in step 2 nothing overflows, and ranks 0-2 returned False")
 def remembers_an_overflow(model, masters, microbatches, scale, lr, max_norm):
     made = mended(model, masters, microbatches, scale, lr, max_norm)
     model.overflowed = getattr(model, "overflowed", False) or not made
     return not model.overflowed
 
 
-@wrong("mended_fp16_step", "overflow", "Yours are finite: compute with the fp16 model")
+OF_ALL = {}  # the gradients of each rank, by the step
+
+
+@wrong("mended_fp16_step", "heard", "the results do not follow what is sent")
+def averages_in_memory(model, masters, microbatches, scale, lr, max_norm):
+    """The gradients travel, and what is used is read from a global variable."""
+    model.step = getattr(model, "step", 0) + 1
+
+    def average(tensors, ranks):
+        OF_ALL[dist.get_rank(), model.step] = [each.clone() for each in tensors]
+        averaged(tensors, ranks)
+        for place, each in enumerate(tensors):
+            each.copy_(sum(OF_ALL[rank, model.step][place] for rank in range(ranks)) / ranks)
+
+    return mended(model, masters, microbatches, scale, lr, max_norm, average=average)
+
+
+@wrong(
+    "mended_fp16_step",
+    "overflow",
+    "inf and NaN are lost on the way: compute with the fp16 model, and leave them in its gradients.",
+)
 def computes_in_fp32(model, masters, microbatches, scale, lr, max_norm):
     wide = copy.deepcopy(model).float()
     made = mended(wide, masters, [(x.float(), y) for x, y in microbatches], scale, lr, max_norm)
@@ -822,21 +844,21 @@ def computes_in_fp32(model, masters, microbatches, scale, lr, max_norm):
     return made
 
 
-mended_but("mean", "and the weights move as if it were 10000, max_norm: this gradient is shorter", clip="always")
-mended_but("mean", "2 times too little, the number of microbatches: the loss is divided by it, and once more", again=2)
-mended_but("mean", "2 times too far, the number of microbatches: the sum of their losses", share=False)
-mended_but("mean", "3 times too far, the number of ranks: gradients are added up, and not divided", ranks=1)
-mended_but("overflow", "Their own gradients are finite, and the average with the others is not", own_overflow=True)
-mended_but("overflow", "no rank steps, and rank 0 returned True", returned=True)
-mended_but("overflow", "the weights are inf or NaN now. It is skipped if any gradient is inf or NaN", skip=False)
-mended_but("overflow", "What is left of the skipped gradients? The next ones must begin from zero", zero=False)
-mended_but("clipping", "unscale first, then clip to 0.5", clip="scaled")
-mended_but("clipping", "and is not clipped to 0.5", clip=None)
-mended_but("clipping", "by the norm of all its numbers together", clip="each")
+mended_but("mean", "A gradient that is shorter than max_norm is made longer: leave it", clip="always")
+mended_but("mean", "is divided by the number of microbatches, and so are the gradients, once more", again=2)
+mended_but("mean", "This is the sum of the losses of the microbatches, and the mean is asked for", share=False)
+mended_but("mean", "The gradients of the ranks are added up, and not divided by their number", ranks=1)
+mended_but("overflow", "without overflow are finite, and the average with the others is not", own_overflow=True)
+mended_but("overflow", "no rank steps, and ranks 0-1 returned True", returned=True)
+mended_but("overflow", "The step is skipped if any gradient is inf or NaN", skip=False)
+mended_but("overflow", "What is left of the gradients of the step before? The next ones must begin from", zero=False)
+mended_but("clipping", "unscale first, then clip to max_norm", clip="scaled")
+mended_but("clipping", "The gradient is longer than max_norm, and is not clipped to it", clip=None)
+mended_but("clipping", "clipped by its own norm: it counts the norm of all numbers together", clip="each")
 mended_but("unscaling", "The gradients are about 2^-26, too small for fp16", to_fp32=False)
 mended_but("masters", "after 24 steps the masters are what they were", update="weights")
 mended_but("masters", "Update the masters from themselves, in fp32", update="masters from weights")
-mended_but("masters", "copy them back after each step", update="masters alone")
+mended_but("masters", "copy the masters back after each step", update="masters alone")
 mended_but("bytes", "Add up the microbatches first, and average once", each=True)
 
 
