@@ -12,6 +12,7 @@ from lab import measured_recipes as recipes
 import tinydist
 from tinydist.lab.errors import Wrong
 from tinydist.lab.exercise import find
+from tinydist.lab.find import load
 from tinydist.precision import FORMATS, bits_of
 
 # Rounding.
@@ -65,13 +66,13 @@ def test_steps_of_the_solution_in_fp16_by_hand(weight, update, steps):
 
 # The scaler.
 
-SCALER = find("scaled_step")
+SCALER, PARTS = find("scaled_step"), load("04_mixed_precision", "parts")
 
 
 @pytest.mark.parametrize("case", [case for case in SCALER.cases if not case.facts.again], ids=str)
 def test_the_reference_does_what_torchs_scaler_does(case):
     """In one process that has the parts of all ranks."""
-    plan, part = case.facts, SCALER.module
+    plan, part = case.facts, PARTS
     parts = [part.parameters_of(rank) for rank in range(plan.ranks)]
     optimizer = torch.optim.SGD([p for mine in parts for p in mine], lr=0.1, momentum=0.9)
     scaler = torch.amp.GradScaler("cpu", init_scale=plan.scale, growth_interval=plan.window)
@@ -94,7 +95,7 @@ def test_the_reference_does_what_torchs_scaler_does(case):
 def test_overflows_are_planted_on_each_rank_alone():
     """One that no other shares: only so is it seen whether the decision is shared."""
     for ranks in (2, 3, 4):
-        alone = {next(iter(each)) for each in SCALER.module.by_turns(ranks).values() if len(each) == 1}
+        alone = {next(iter(each)) for each in PARTS.by_turns(ranks).values() if len(each) == 1}
         assert {0, 1, ranks - 1} <= alone
 
 
@@ -116,8 +117,7 @@ def test_a_wrong_scale_is_drawn():
 
 # The step in fp16.
 
-STEP = find("mended_fp16_step")
-fp16 = STEP.module
+STEP, fp16 = find("mended_fp16_step"), load("04_mixed_precision", "fp16_step")
 
 
 def in_fp32(plan):
@@ -143,12 +143,12 @@ def test_the_reference_follows_one_process_in_fp32_in_half_of_the_band(case):
     for _, *history in STEP.right(case).returned:
         for (_, model, masters), weights in zip(history, right):
             way = weights - start
-            for rounding, mine in ((fp16.ROUNDING, model), (0, masters)):
-                assert (mine - weights).norm() <= (fp16.BAND * way.norm() + rounding * start.norm()) / 2
+            for rounding, mine in ((STEP.module.ROUNDING, model), (0, masters)):
+                assert (mine - weights).norm() <= (STEP.module.BAND * way.norm() + rounding * start.norm()) / 2
 
 
 def test_gradients_are_as_small_as_it_is_said():
-    (plan,) = [plan for about, plan in fp16.PLANS.items() if "2^-26" in about]
+    (plan,) = [plan for about, plan in STEP.module.PLANS.items() if "2^-26" in about]
     start, end = in_fp32(plan)
     assert 2.0**-28 < ((end - start) / plan.lr).abs().median() < 2.0**-25
 

@@ -216,6 +216,20 @@ def nan_becomes_zero(x):
     return torch.where(x.isnan(), 0.0, rounded(x))
 
 
+class Whatever(torch.Tensor):
+    """It is what is asked for, it says."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs)
+        return torch.zeros(0) if function is torch.Tensor.ne else result
+
+
+@wrong("round_to_bfloat16", "runs", "it returned an object of type Whatever, where a tensor is right")
+def says_that_it_is_right(x):
+    return x.as_subclass(Whatever)
+
+
 # lost_updates
 
 
@@ -635,9 +649,7 @@ def counts_on_after_growth(optimizer, scale, good_steps, window):
     return following, good_steps + 1 if count or following > scale else 0
 
 
-@wrong(
-    "scaled_step", "good steps", "after step 1 rank 0 returns 21 good steps, where 0 is right. In this step a gradient"
-)
+@wrong("scaled_step", "good steps", "good steps are counted since the scale last changed")
 def counts_and_adds(optimizer, scale, good_steps, window):
     following, count = scaler(optimizer, scale, good_steps % window, window)
     return following, count + 7 * window
@@ -663,7 +675,7 @@ def by_memory(meet):
 @wrong(
     "scaled_step",
     "steps",
-    "in step 18 rank 1 tells the others what it told them in step 17, when it had an inf or NaN,",
+    "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
 )
 def waits_twice(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=by_memory(dist.barrier))
@@ -690,7 +702,7 @@ MEETS_WITH_A_CONSTANT = by_memory_of_the_step(lambda: dist.all_reduce(torch.zero
 @wrong(
     "scaled_step",
     "steps",
-    "in step 18 rank 1 tells the others what it told them in step 17, when it had an inf or NaN,",
+    "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
 )
 def says_nothing(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=MEETS_AT_A_BARRIER)
@@ -699,10 +711,22 @@ def says_nothing(optimizer, scale, good_steps, window):
 @wrong(
     "scaled_step",
     "steps",
-    "in step 18 rank 1 tells the others what it told them in step 17, when it had an inf or NaN,",
+    "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
 )
 def says_always_the_same(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=MEETS_WITH_A_CONSTANT)
+
+
+class Equal(float):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = float.__hash__
+
+
+@wrong("scaled_step", "runs", "where two numbers are right: scale, good_steps")
+def numbers_that_equal_all(optimizer, scale, good_steps, window):
+    return Equal(scale), Equal(good_steps)
 
 
 # mended_fp16_step
