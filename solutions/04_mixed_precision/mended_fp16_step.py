@@ -44,7 +44,7 @@ class Of(Target):
 
     decides = True
 
-    def __init__(self, name, holds, holds_in=lambda plan: True):
+    def __init__(self, name, holds, holds_in):
         super().__init__(holds)
         self.name, self.holds_in = name, holds_in
 
@@ -100,7 +100,7 @@ class Moves(Of):
     def judge(self, exercise, trial, right):
         for rank, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):
             if not near(mine, its):
-                raise Wrong(f"rank {rank}: {far(mine, its)}")
+                raise Wrong(f"rank {rank}: the weights {far(mine, its)}")
 
 
 def way(start, end):
@@ -115,14 +115,11 @@ def near(mine, its, rounding=ROUNDING):
 
 def far(mine, its):
     if not mine.isfinite().all():
-        return "the weights are inf or NaN"
+        return "are inf or NaN"
     if not mine.any():
-        return "the weights do not move, and nothing overflows"
+        return "do not move, and nothing overflows"
     ratio = (mine @ its / (its @ its)).item()
-    return (
-        f"the weights move {ratio:.3g} times as far as in fp32"
-        f"{'' if near(mine, ratio * its) else ', and in another direction'}"
-    )
+    return f"move {ratio:.3g} times as far as in fp32{'' if near(mine, ratio * its) else ', and in another direction'}"
 
 
 class Masters(Of):
@@ -141,8 +138,7 @@ class Masters(Of):
         for rank, ((mine, rounded), (its, _)) in enumerate(zip(self.seen(trial), self.seen(right))):
             after = f"rank {rank}: after {many(trial.case.facts.steps, 'step')} the masters"
             if not near(mine, its, 0):
-                made = f"have made {mine @ its / (its @ its):.0%} of the way in fp32"
-                raise Wrong(f"{after} {made if mine.any() else 'are what they were'}")
+                raise Wrong(f"{after} {'are what they were' if not mine.any() else far(mine, its)}")
             if not rounded:
                 raise Wrong(f"{after} are right, and the model's weights are not these, rounded to fp16")
 
