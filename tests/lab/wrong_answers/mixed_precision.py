@@ -1014,7 +1014,7 @@ def scales_of_one_moment(recipe, n):
     return budget(recipe, n, scales=4 / 256 if recipe.moments == "8 bit" else 0)
 
 
-@wrong("training_bytes", "parameters", "your parameters have 1.1453 bytes a parameter, which are too few")
+@wrong("training_bytes", "parameters", "have 1.1453 bytes a parameter, which are too few: recipe.weights is")
 def ends_at_two_billion(recipe, n):
     """As an int32 would."""
     return budget(recipe, min(n, 2**31))
