@@ -1,182 +1,112 @@
-"""The exercises on mixed precision: what they are judged by is right, and solutions pass with room."""
+"""The exercises on mixed precision: references are right, and what they are tried on is what it is said to be."""
 
-from functools import partial
+import math
 from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
-from lab.shipped import ROOT
+from lab import measured_recipes as recipes
 
 import tinydist
-from tinydist.lab import judge
-from tinydist.lab.chapters.mixed_precision import (
-    bfloat16,
-    budget,
-    fp16_step,
-    lost_updates,
-    mended_fp16_step,
-    movement,
-    parts,
-    recipes,
-    rounding_mistakes,
-    scaled_step,
-    spacing,
-    weights_and_updates,
-)
-from tinydist.lab.chapters.mixed_precision.scenarios import Scenarios
 from tinydist.lab.errors import Wrong
-from tinydist.lab.exercise import CATALOGUE
-from tinydist.lab.notebook import answer_in
-from tinydist.lab.ranks import Case, Trial
-from tinydist.precision import bits_of
-
-
-def solution(name):
-    return answer_in(ROOT / "solutions" / "04_mixed_precision.ipynb", name)
-
+from tinydist.lab.exercise import find
+from tinydist.lab.find import load
+from tinydist.precision import FORMATS, bits_of
 
 # Rounding.
 
 
-def test_the_solution_is_torchs_cast_for_each_upper_half_and_what_decides_below():
-    x = bfloat16.of_bits(range(1 << 16), [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])
-    assert rounding_mistakes.same(solution("round_to_bfloat16")(x), x.bfloat16().float()).all()
+def test_the_reference_is_torchs_cast_for_each_upper_half_and_what_decides_below():
+    reference = find("round_to_bfloat16")
+    x = reference.module.of_bits(range(1 << 15), reference.module.AROUND)
+    (mine, _), (right, _) = (reference.program(each, x) for each in (reference.reference, round_by_torch))
+    assert torch.equal(mine, right)
 
 
-def test_each_mistake_shows_on_its_numbers_and_no_two_are_alike():
-    for about, mistakes in rounding_mistakes.MISTAKES.items():
-        x = bfloat16.NUMBERS[about]
-        results = [x.bfloat16().float(), *(made(x) for made in mistakes.values())]
-        for place, mine in enumerate(results):
-            assert not any(rounding_mistakes.same(mine, other).all() for other in results[:place])
+def round_by_torch(x):
+    return x.bfloat16().float()
 
 
 def test_zeros_of_both_signs_and_all_sorts_of_nan_are_tried():
-    x = torch.cat(list(bfloat16.NUMBERS.values()))
+    x = torch.cat([case.arguments(0)[0].flatten() for case in find("round_to_bfloat16").cases])
     assert {x[x == 0].signbit().any().item(), x[x == 0].signbit().all().item()} == {True, False}
     upper = x[x.isnan()].view(torch.int32) & 0x7FFFFF
     assert (upper < 1 << 16).any() and (upper == 0x7FFFFF).any()
 
 
-def test_rounding_by_float64_is_by_hand_too():
-    def round_to_bfloat16(x):
-        wide = x.double()
-        spacing = 2.0 ** (torch.frexp(wide).exponent.clamp(min=-125).double() - 8)
-        near = (wide / spacing).round() * spacing  # torch's round takes ties to even
-        return torch.where(near.abs() >= 2.0**128, torch.inf * near.sign(), near).float()
-
-    assert judge(round_to_bfloat16).passed
-
-
 # Updates.
 
-
-@pytest.mark.parametrize("format", weights_and_updates.ALL, ids=str)
-@pytest.mark.parametrize("make", weights_and_updates.KINDS.values(), ids=lambda make: make.__name__)
-def test_weights_are_of_the_format_and_some_updates_are_lost_and_others_not(format, make):
-    weights, updates, _ = weights_and_updates.sample(make, format)
-    assert [bits_of(w, format).value for w in weights.tolist()] == weights.tolist()
-    lost = [lost_updates.stays(w, u, format) for w, u in zip(weights.tolist(), updates.tolist())]
-    assert 5 <= sum(lost) <= len(lost) - 5 and updates.all()
+UPDATES = find("lost_updates").cases
 
 
-@pytest.mark.parametrize("format", weights_and_updates.ALL, ids=str)
-def test_each_mistake_is_one_and_no_two_are_alike(format):
-    for about, mistakes in spacing.MISTAKES.items():
-        sample = weights_and_updates.sample(weights_and_updates.KINDS[about], format)
-        found = [tuple(rule(*sample).tolist()) for rule in mistakes.values()]
-        right = tuple(lost_updates.stays(w, u, format) for w, u in zip(sample[0].tolist(), sample[1].tolist()))
-        assert len({right, *found}) == 1 + len(found)
+@pytest.mark.parametrize("case", UPDATES, ids=str)
+def test_the_reference_predicts_what_rounding_does(case):
+    """Some updates are lost and others not; after so many steps, and no fewer, the weight changes."""
+    weights, updates, format = case.arguments(0)
+    pairs = list(zip(weights.tolist(), updates.tolist()))
+    assert [bits_of(w, format).value for w, _ in pairs] == weights.tolist() and updates.all()
+    lost, steps = find("lost_updates").reference(weights, updates, format)
+    assert lost.tolist() == [stays(w, u, format) for w, u in pairs] and 5 <= lost.sum() <= len(pairs) - 5
+    for (w, u), count in zip(pairs, steps.tolist()):
+        assert not stays(w, count * u, format) and stays(w, (count - 1) * u, format)
+
+
+def stays(w, u, format):
+    return bits_of(w + u, format).value == w
 
 
 @pytest.mark.parametrize("weight, update, steps", [(1.0, 2.0**-11, 2), (1.0, 2.0**-13, 5), (2048.0, 1.0, 2)])
 def test_steps_of_the_solution_in_fp16_by_hand(weight, update, steps):
     """The spacing is 2^-10 at 1, and 2 at 2048; half of it is a tie, and goes back to an even mantissa."""
-    fp16 = lost_updates.ALL[0]
-    lost, found = solution("lost_updates")(torch.tensor([weight]), torch.tensor([update]), fp16)
+    lost, found = find("lost_updates").reference(torch.tensor([weight]), torch.tensor([update]), FORMATS["fp16"])
     assert lost.tolist() == [True] and found.tolist() == [steps]
 
 
 # The scaler.
 
-
-def test_the_reference_grows_backs_off_and_skips():
-    for plan in (plan for _, plan in scaled_step.plans() if plan.planted):
-        scales = [plan.scale, *(scale for _, scale, _ in plan.reference)]
-        steps = [b / a for a, b in pairwise(scales)]
-        assert [step for step, change in enumerate(steps) if change == 0.5] == sorted(plan.planted)
-        assert 2 in steps
-        for step in plan.planted:
-            start = [[p.detach() for p in parts.part(rank)] for rank in range(plan.ranks)]
-            before = plan.reference[step - 1][0] if step else start
-            for mine, old in zip(plan.reference[step][0], before):
-                assert all(torch.equal(a, b) for a, b in zip(mine, old))
+SCALER, PARTS = find("scaled_step"), load("04_mixed_precision", "parts")
 
 
-def added_up(fine):
-    dist.all_reduce(fine)
-    return fine
-
-
-def gathered(fine):
-    flags = [torch.empty_like(fine) for _ in range(dist.get_world_size())]
-    dist.all_gather(flags, fine)
-    return sum(flags)
-
-
-@pytest.mark.parametrize("how_many", [added_up, gathered])
-def test_the_decision_may_be_another_number(how_many):
-    """How many ranks have none, say, as a whole number."""
-
-    def scaled_step(optimizer, scale, good_steps, window):
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        fine = torch.tensor(int(all(g.isfinite().all() for g in gradients)))
-        if how_many(fine) < dist.get_world_size():
-            return scale / 2, 0
-        for g in gradients:
-            g /= scale
-        optimizer.step()
-        return (scale * 2, 0) if good_steps + 1 == window else (scale, good_steps + 1)
-
-    assert judge(scaled_step).passed
-
-
-def test_what_is_right_in_another_scenario_is_not_told():
-    """With 3 ranks other things are tried: that these are right narrows nothing down."""
-
-    def wrong_on_two_ranks(about):
-        def judge_trial(trial):
-            if trial.case.about == "b" or trial.case.ranks == 2:
-                raise Wrong("wrong")
-
-        cases = [Case(1, lambda rank: (), "a"), Case(3, lambda rank: (), "a"), Case(2, lambda rank: (), about)]
-        with pytest.raises(Wrong) as wrong:
-            Scenarios(lambda: None, cases).each(judge_trial)()
-        return str(wrong.value)
-
-    assert wrong_on_two_ranks("a") == "With 2 ranks, a: wrong\nWith 3 ranks this is right."
-    assert wrong_on_two_ranks("b") == "With 2 ranks, b: wrong"
+@pytest.mark.parametrize("case", [case for case in SCALER.cases if not case.facts.again], ids=str)
+def test_the_reference_does_what_torchs_scaler_does(case):
+    """In one process that has the parts of all ranks."""
+    plan, part = case.facts, PARTS
+    parts = [part.parameters_of(rank) for rank in range(plan.ranks)]
+    optimizer = torch.optim.SGD([p for mine in parts for p in mine], lr=0.1, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=plan.scale, growth_interval=plan.window)
+    scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": plan.good_steps})
+    scales = [plan.scale]
+    for step in range(plan.steps):
+        scale = scaler.scale(torch.ones(())).item()
+        for rank, mine in enumerate(parts):
+            part.plant(mine, rank, step, scale, plan.planted.get(step, {}))
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+        for mine, history in zip(parts, SCALER.right(case).returned):
+            weights, *numbers = history[step + 1]
+            assert numbers == [scales[-1], scaler.state_dict()["_growth_tracker"]]
+            assert weights.allclose(part.flat(mine), 1e-6, 1e-7)
+    assert {b / a for a, b in pairwise(scales)} >= ({0.5, 2} if plan.planted else {2})
 
 
 def test_overflows_are_planted_on_each_rank_alone():
     """One that no other shares: only so is it seen whether the decision is shared."""
     for ranks in (2, 3, 4):
-        alone = {next(iter(each)) for each in parts.by_turns(ranks).values() if len(each) == 1}
+        alone = {next(iter(each)) for each in PARTS.by_turns(ranks).values() if len(each) == 1}
         assert {0, 1, ranks - 1} <= alone
 
 
-def test_a_wrong_scale_is_drawn(capsys):
-    right = solution("scaled_step")
+def test_a_wrong_scale_is_drawn():
+    def scaled_step(optimizer, scale, good_steps, window):
+        return SCALER.reference(optimizer, scale, good_steps, window + 100)
 
-    def never_grows(optimizer, scale, good_steps, window):
-        return right(optimizer, scale, good_steps, window + 100)
-
-    never_grows.__name__ = "scaled_step"
-    verdict = judge(never_grows)
-    figure = verdict.wrong.picture()
+    case = SCALER.cases[0]
+    with pytest.raises(Wrong) as wrong:
+        SCALER.targets[2].judge(SCALER, SCALER.trial(scaled_step, case), SCALER.right(case))
+    figure = wrong.value.picture()
     (axes,) = figure.axes
     assert axes.get_xlabel() == "step" and [each.get_text() for each in axes.get_legend().get_texts()][:2] == [
         "GradScaler",
@@ -187,41 +117,57 @@ def test_a_wrong_scale_is_drawn(capsys):
 
 # The step in fp16.
 
+STEP, fp16 = find("mended_fp16_step"), load("04_mixed_precision", "fp16_step")
+
+
+def in_fp32(plan):
+    """In one process that has all microbatches: weights before the first step and after each."""
+    model = fp16.build()
+    history = [fp16.flat(model.parameters())]
+    for step in range(plan.steps):
+        if not any(overflow[0] == step for overflow in plan.overflows):
+            everything = [each for rank in range(plan.ranks) for each in fp16.data(plan, step, rank)]
+            loss = sum(F.mse_loss(model(x.float()), y) for x, y in everything) / len(everything)
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            factor = min(1.0, plan.max_norm / fp16.flat(gradients).norm().item())
+            with torch.no_grad():
+                for p, gradient in zip(model.parameters(), gradients):
+                    p -= plan.lr * factor * gradient
+        history.append(fp16.flat(model.parameters()))
+    return history
+
+
+@pytest.mark.parametrize("case", STEP.cases, ids=str)
+def test_the_reference_follows_one_process_in_fp32_in_half_of_the_band(case):
+    start, *right = in_fp32(case.facts)
+    for _, *history in STEP.right(case).returned:
+        for (_, model, masters), weights in zip(history, right):
+            way = weights - start
+            for rounding, mine in ((STEP.module.ROUNDING, model), (0, masters)):
+                assert (mine - weights).norm() <= (STEP.module.BAND * way.norm() + rounding * start.norm()) / 2
+
+
+def test_gradients_are_as_small_as_it_is_said():
+    (plan,) = [plan for about, plan in STEP.module.PLANS.items() if "2^-26" in about]
+    start, end = in_fp32(plan)
+    assert 2.0**-28 < ((end - start) / plan.lr).abs().median() < 2.0**-25
+
 
 def test_the_bugs_of_the_given_step_do_not_keep_the_loss_from_falling():
     torch.manual_seed(0)
-    model, x = fp16_step.build(torch.float16), torch.randn(16, fp16_step.WIDTH).half()
+    model, x = fp16.build(torch.float16), torch.randn(16, fp16.WIDTH).half()
     y = torch.randn(16, 2)
     masters = [p.detach().float() for p in model.parameters()]
+    given = STEP.variant(*[each for each in STEP.mistakes if each.given])
     losses = []
 
     def program():
         for _ in range(30):
             losses.append(F.mse_loss(model(x).float(), y).item())
-            CATALOGUE["mended_fp16_step"].stub(model, masters, [(x, y)], 4.0, 0.5, 2.0)
+            given(model, masters, [(x, y)], 4.0, 0.5, 2.0)
 
     tinydist.launch(program, 1, backend="simulated")
     assert losses[-1] < losses[0] / 5 and losses[:5] == sorted(losses[:5], reverse=True)
-
-
-@pytest.mark.parametrize("about", mended_fp16_step.CASES)
-def test_the_solution_uses_half_of_the_band_at_most(about):
-    plan = mended_fp16_step.CASES[about]
-    trial = Trial(partial(fp16_step.train, solution("mended_fp16_step")), fp16_step.case_of(about, plan))
-    for history in trial.returned:
-        for (_, *both), (weights, _) in zip(history, plan.reference):
-            way = fp16_step.flat(weights) - movement.start()
-            granted = movement.BAND * way.norm() + movement.ROUNDING * movement.start().norm()
-            for tensors in both:
-                assert (fp16_step.flat(tensors) - movement.start() - way).norm() <= granted / 2
-    masters = fp16_step.flat(trial.returned[0][-1][2]) - movement.start()
-    assert (masters - way).norm() <= movement.BAND / 2 * way.norm()
-
-
-def test_gradients_are_as_small_as_it_is_said():
-    plan = mended_fp16_step.CASES["gradients of 2^-26, scale 2^16"]
-    moved = fp16_step.flat(plan.reference[0][0]) - movement.start()
-    assert 2.0**-28 < (moved / plan.lr).abs().median() < 2.0**-25
 
 
 # The budget.
@@ -238,20 +184,26 @@ KNOWN = {
     "fp16 with gradients in both, Adam": 20,
     "fp32, 8-bit Adam": 10 + 8 / 256,
     "mixed precision, 8-bit Adam": 10 + 8 / 256,
+    "mixed precision, 8-bit momentum": 13 + 4 / 256,
+    "mixed precision, SGD": 12,
 }
 
 
 @pytest.mark.parametrize("recipe", recipes.RECIPES, ids=lambda recipe: recipe.name)
-def test_what_is_measured_is_what_is_known(recipe):
-    for sizes in budget.SMALL:
-        held = recipes.measured(recipe, sizes)
-        assert sum(held.values()) == KNOWN[recipe.name] * sum(sizes)
-        assert held["parameters"] == {"fp32": 4, "bf16": 2, "fp16": 2}[recipe.weights] * sum(sizes)
+def test_what_is_predicted_is_what_is_measured_and_known(recipe):
+    sizes = [(recipes.BLOCK * 4, recipes.BLOCK * 12), (recipes.BLOCK * 30,)]
+    n = sum(map(math.prod, sizes))
+    held = find("training_bytes").reference(recipe, n)
+    assert held == recipes.measured(recipe, sizes)
+    assert sum(held.values()) == KNOWN[recipe.name] * n
 
 
 def test_15_gigabytes_of_weights_need_120_to_train():
+    """As the ledger has it, on fake tensors."""
     (recipe,) = [each for each in recipes.RECIPES if each.name == "mixed precision, Adam"]
-    held = recipes.measured(recipe, budget.BILLIONS)
+    n = 7_500_000_000 // recipes.BLOCK * recipes.BLOCK
+    held = recipes.measured(recipe, (n,))
+    assert held == find("training_bytes").reference(recipe, n)
     assert held["parameters"] == pytest.approx(15e9, rel=1e-6) and sum(held.values()) == pytest.approx(120e9, rel=1e-6)
 
 

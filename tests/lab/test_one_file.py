@@ -34,7 +34,7 @@ def test_worlds_are_of_several_kinds(exercise):
 @EACH
 def test_what_is_sent_counts(exercise):
     """Where ranks send at all, there is a world where what one of them sends is changed on the way."""
-    sends = any(any(map(any, exercise.right(case).run.traffic)) for case in exercise.cases)
+    sends = any(any(map(any, exercise.right(case).run.traffic)) for case in exercise.cases if case.ranks > 1)
     assert not sends or exercise.hidden or not exercise.follows
 
 

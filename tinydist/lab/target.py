@@ -58,7 +58,8 @@ class Target:
                 continue
             other = self.seen(run)
             how = 0 if other is None else self.alike(mine, other, its)
-            if how not in found and all(each.holds_of(exercise, run, right) for each in exercise.before(self)):
+            before = (each for each in exercise.before(self) if each.concerns(run, exercise))
+            if how not in found and all(each.holds_of(exercise, run, right) for each in before):
                 found[how] = mistake.words
             if how == 2 and 2 in found:
                 break

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from lab.registered import collection
 
 from tinydist import precision
-from tinydist.lab.chapters.mixed_precision import recipes
+from tinydist.lab.exercise import find
 
 WRONG_ANSWERS, wrong = collection()
 
@@ -35,7 +35,7 @@ def does_nothing(x):
     pass
 
 
-@wrong("round_to_bfloat16", "nearest", "nothing was rounded: x came back")
+@wrong("round_to_bfloat16", "values", "Nothing was rounded: x came back.")
 def returns_its_input(x):
     return x
 
@@ -65,22 +65,34 @@ def librarys_own(x):
     return precision.round_to(x, "bf16")
 
 
-@wrong("round_to_bfloat16", "nearest", "the lower half was cut off: that rounds towards zero")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "The lower half was cut off: that rounds towards zero. Above the middle, the neighbor above is",
+)
 def truncation(x):
     return cleared(x.view(torch.int32))
 
 
-@wrong("round_to_bfloat16", "ties", "ties go away from zero: half was added whatever the upper half is")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "Ties go away from zero: half was added whatever the upper half is. From an even one a tie goes",
+)
 def ties_away_from_zero(x):
     return cleared(x.view(torch.int32) + 0x8000)
 
 
-@wrong("round_to_bfloat16", "ties", "ties go towards zero")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "Ties go towards zero: less than half was added. From an odd upper half a tie goes up.",
+)
 def ties_towards_zero(x):
     return cleared(x.view(torch.int32) + 0x7FFF)
 
 
-@wrong("round_to_bfloat16", "nearest", "all goes up that has anything in its lower half")
+@wrong("round_to_bfloat16", "values", "All goes up that has anything in its lower half.")
 def up(x):
     return cleared(x.view(torch.int32) + 0xFFFF)
 
@@ -90,40 +102,44 @@ def float16(x):
     return x.half().float()
 
 
-@wrong("round_to_bfloat16", "nearest", "13 bits were cut off, and 10 of the mantissa are left, as in fp16")
+@wrong("round_to_bfloat16", "values", "13 bits were cut off, and 10 of the mantissa are left, as in fp16")
 def bits_of_fp16(x):
     bits = x.view(torch.int32)
     return ((bits + 0xFFF + (bits >> 13 & 1)) & -0x2000).view(torch.float32)
 
 
-@wrong(
-    "round_to_bfloat16", "inf and NaN", "NaN was rounded like a number: that carried it to zero, or cut it down to inf"
-)
+@wrong("round_to_bfloat16", "values", "NaN was rounded like a number: that carried it to zero, or cut it down to inf")
 def without_care_for_nan(x):
     return rounded(x)
 
 
-@wrong("round_to_bfloat16", "inf and NaN", "NaN became inf")
+@wrong("round_to_bfloat16", "values", "NaN became inf")
 def nan_becomes_inf(x):
     return torch.where(x.isnan(), torch.full_like(x, torch.inf).copysign(x), rounded(x))
 
 
-@wrong("round_to_bfloat16", "inf and NaN", "with nothing in the upper half of its mantissa it is inf")
+@wrong("round_to_bfloat16", "values", "with nothing in the upper half of its mantissa it is inf")
 def nan_is_cut(x):
     return torch.where(x.isnan(), cleared(x.view(torch.int32)), rounded(x))
 
 
-@wrong("round_to_bfloat16", "subnormals", "subnormals became zero. They are bits as all others")
+@wrong(
+    "round_to_bfloat16", "values", "Subnormals became zero. They are bits as all others: the same addition rounds them."
+)
 def flushes_subnormals(x):
     return torch.where(x.abs() < 2.0**-126, x * 0.0, right(x))
 
 
-@wrong("round_to_bfloat16", "subnormals", "zeros lost their sign: -0 is a number of its own")
+@wrong("round_to_bfloat16", "values", "Zeros lost their sign: -0 is a number of its own.")
 def zeros_without_sign(x):
     return right(x) + 0.0
 
 
-@wrong("round_to_bfloat16", "overflow", "what is too large became the largest number")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "What is too large became the largest number. The carry leads to inf by itself: let it.",
+)
 def stops_at_the_largest(x):
     largest = cleared(torch.tensor(0x7F7F0000, dtype=torch.int32))
     return torch.where(x.isinf(), x, right(x).clamp(-largest, largest))
@@ -152,36 +168,66 @@ def never_ends(x):
         x = x + 1
 
 
-@wrong("round_to_bfloat16", "ties", "ties go to the odd neighbor, the wrong way round")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "Ties go to the odd neighbor, the wrong way round: one more is added if the last bit that stays",
+)
 def the_other_ties(x):
     bits = x.view(torch.int32)
     return torch.where(x.isnan(), x, cleared(bits + 0x8000 - (bits >> 16 & 1)))
 
 
-@wrong("round_to_bfloat16", "subnormals", "subnormals became zero, without their sign")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "Subnormals became zero, without their sign. They are bits as all others: the same addition",
+)
 def flushes_to_plus_zero(x):
     return torch.where(x.abs() < 2.0**-126, 0.0, right(x))
 
 
-@wrong("round_to_bfloat16", "subnormals", "results that are subnormal became zero")
+@wrong("round_to_bfloat16", "values", "Results that are subnormal became zero. bf16 has subnormals as fp32 has.")
 def flushes_results(x):
     return torch.where(right(x).abs() < 2.0**-126, x * 0.0, right(x))
 
 
-@wrong("round_to_bfloat16", "overflow", "what is too large became the largest number of fp32")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "What is too large became the largest number of fp32, which bf16 does not have. Right is inf.",
+)
 def stops_at_the_largest_of_fp32(x):
     largest = torch.finfo(torch.float32).max
     return torch.where(x.isinf(), x, right(x).clamp(-largest, largest))
 
 
-@wrong("round_to_bfloat16", "overflow", "what is too large came back as it was, not rounded")
+@wrong(
+    "round_to_bfloat16",
+    "values",
+    "What is too large came back as it was, not rounded. The carry leads to inf by itself: let it.",
+)
 def keeps_what_overflows(x):
     return torch.where(right(x).isinf(), x, right(x))
 
 
-@wrong("round_to_bfloat16", "inf and NaN", "where any NaN is right")
+@wrong("round_to_bfloat16", "values", "where any NaN is right")
 def nan_becomes_zero(x):
     return torch.where(x.isnan(), 0.0, rounded(x))
+
+
+class Whatever(torch.Tensor):
+    """It is what is asked for, it says."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs)
+        return torch.zeros(0) if function is torch.Tensor.ne else result
+
+
+@wrong("round_to_bfloat16", "runs", "it returned an object of type Whatever, where a tensor is right")
+def says_that_it_is_right(x):
+    return x.as_subclass(Whatever)
 
 
 # lost_updates
@@ -197,9 +243,10 @@ def gaps(weights, updates, format):
     return torch.where(closer, spacing / 2, spacing), spacing
 
 
-def prediction(lost, half, updates):
+def prediction(lost, half, updates, odd=False):
     times = half / updates.double().abs()
-    return lost, torch.where(lost, (times.floor() + 1).clamp(min=2), 1).long()
+    enough = times.floor() + ~(odd & (times == times.floor()))
+    return lost, torch.where(lost, enough.clamp(min=2), 1).long()
 
 
 def by(limit, ties=True):
@@ -240,7 +287,7 @@ def steps_that_are_not_whole(weights, updates, format):
     return lost, half / updates.double().abs()
 
 
-@wrong("lost_updates", "lost", "nothing is lost, you say")
+@wrong("lost_updates", "lost", "Nothing is lost, you say.")
 def nothing_is_lost(weights, updates, format):
     return torch.zeros_like(weights, dtype=torch.bool), torch.ones_like(weights)
 
@@ -257,49 +304,70 @@ def tries_by_a_cast(weights, updates, format):
     return prediction((weights + updates).to(format.dtype).float() == weights, weights, updates)
 
 
-@wrong("lost_updates", "lost", "the update is compared with epsilon/2, which is half of the spacing at 1")
+@wrong(
+    "lost_updates",
+    "lost",
+    "The update is compared with epsilon/2, which is half of the spacing at 1: at a weight it is",
+)
 def epsilon_alone(weights, updates, format):
     return by(lambda w, u, f: torch.full_like(u, f.epsilon / 2).double())(weights, updates, format)
 
 
-@wrong("lost_updates", "lost", "the update is compared with |weight| epsilon/2")
+@wrong(
+    "lost_updates", "lost", "The update is compared with |weight| epsilon/2. The spacing does not grow evenly with the"
+)
 def in_proportion_to_the_weight(weights, updates, format):
     return by(lambda w, u, f: w.double().abs() * f.epsilon / 2)(weights, updates, format)
 
 
-@wrong("lost_updates", "lost", "the update is compared with the whole spacing")
+@wrong(
+    "lost_updates", "lost", "The update is compared with the whole spacing. The nearest number wins: more than half is"
+)
 def the_whole_spacing(weights, updates, format):
     return by(lambda w, u, f: gaps(w, u, f)[0], ties=False)(weights, updates, format)
 
 
-@wrong("lost_updates", "powers", "Below a power of two numbers are twice as")
+@wrong("lost_updates", "lost", "Below a power of two numbers are twice as")
 def same_on_both_sides(weights, updates, format):
     return by(lambda w, u, f: gaps(w, u, f)[1] / 2)(weights, updates, format)
 
 
-@wrong("lost_updates", "ties", "half way, all are lost, you say")
+@wrong(
+    "lost_updates",
+    "lost",
+    "Half way, all are lost, you say: a tie goes to the even mantissa, away from a weight whose own",
+)
 def all_ties_lost(weights, updates, format):
     return by(lambda w, u, f: gaps(w, u, f)[0] / 2)(weights, updates, format)
 
 
-@wrong("lost_updates", "ties", "half way, all are kept, you say")
+@wrong(
+    "lost_updates",
+    "lost",
+    "Half way, all are kept, you say: a tie goes to the even mantissa, and stays where that is the",
+)
 def all_ties_kept(weights, updates, format):
     return by(lambda w, u, f: gaps(w, u, f)[0] / 2, ties=False)(weights, updates, format)
 
 
-@wrong("lost_updates", "ties", "ties the wrong way round: the even mantissa wins")
+@wrong("lost_updates", "lost", "Ties the wrong way round: the even mantissa wins.")
 def ties_to_odd(weights, updates, format):
     gap, spacing = gaps(weights, updates, format)
     size, odd = updates.double().abs(), weights.double() / spacing % 2 == 1
     return prediction((size < gap / 2) | (size == gap / 2) & odd, gap / 2, updates)
 
 
-@wrong("lost_updates", "subnormals", "the spacing goes on to shrink below the smallest normal number")
+@wrong(
+    "lost_updates",
+    "lost",
+    "The spacing goes on to shrink below the smallest normal number. Subnormals are evenly spaced:",
+)
 def no_subnormals(weights, updates, format):
     free = 2.0 ** (torch.frexp(weights.double()).exponent - 1 - format.mantissa_bits).double()
     lost, half = lost_as_it_is(weights, updates, format)
     tiny = (weights.abs() < format.smallest_normal) & (weights != 0)
-    return prediction(torch.where(tiny, updates.double().abs() <= free / 2, lost), half, updates)
+    odd = weights.double() / gaps(weights, updates, format)[1] % 2 == 1
+    return prediction(torch.where(tiny, updates.double().abs() <= free / 2, lost), half, updates, odd)
 
 
 @wrong("lost_updates", "runs", "it returned (steps, lost), where lost goes first")
@@ -314,13 +382,19 @@ def kept_for_lost(weights, updates, format):
     return ~lost, prediction(lost, half, updates)[1]
 
 
-@wrong("lost_updates", "lost", "the sign of the update is ignored")
+@wrong(
+    "lost_updates", "lost", "The sign of the update is ignored: a negative one is less than any spacing. It is |update|"
+)
 def without_the_updates_sign(weights, updates, format):
     lost, half = lost_as_it_is(weights, updates, format)
     return prediction(lost | (updates < 0), half, updates)
 
 
-@wrong("lost_updates", "powers", "the sign of the weight is ignored")
+@wrong(
+    "lost_updates",
+    "lost",
+    "The sign of the weight is ignored: numbers are closer on the side of zero, and from a negative",
+)
 def closer_downwards(weights, updates, format):
     return by(lambda w, u, f: gaps(w.abs(), u, f)[0] / 2)(weights, updates, format)
 
@@ -341,7 +415,7 @@ def tried_sixty_times(weights, updates, format):
     return tried(weights, weights + updates, format), steps
 
 
-@wrong("lost_updates", "runs", "Some updates take millions of steps: compute how many, do not count up")
+@wrong("lost_updates", "runs", "compute how many, do not count up: it does not end: rank 0, at")
 def tried_until_it_changes(weights, updates, format):
     weights, updates = weights.double(), updates.double()
     steps = torch.ones_like(weights)
@@ -362,7 +436,7 @@ def one_step_more(weights, updates, format):
     return lost, torch.where(lost, prediction(lost, half, updates)[1] + 1, 1)
 
 
-@wrong("lost_updates", "steps", "an update that is kept needs 1 step, one that is lost more")
+@wrong("lost_updates", "steps", "An update that is kept needs 1 step, one that is lost more")
 def one_step_for_all(weights, updates, format):
     return lost_as_it_is(weights, updates, format)[0], torch.ones_like(weights)
 
@@ -432,17 +506,25 @@ def torchs_scaler(optimizer, scale, good_steps, window):
     return scaler.get_scale(), good_steps + 1
 
 
-@wrong("scaled_step", "skips", "rank 0 changes the weights nevertheless: the decision is all ranks' in common")
+@wrong(
+    "scaled_step",
+    "steps",
+    "Each rank decides for itself here. The decision is all ranks' in common: if any has an inf or",
+)
 def each_for_itself(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=bool)
 
 
-@wrong("scaled_step", "skips", "now they are inf or NaN, and will stay so")
+@wrong("scaled_step", "steps", "A step with inf or NaN is made: now weights are inf or NaN, and will stay so.")
 def never_skips(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=lambda overflow: False)
 
 
-@wrong("scaled_step", "skips", "but momentum moves them also with gradients of zero")
+@wrong(
+    "scaled_step",
+    "steps",
+    "Gradients are made zero, and the step is made: momentum moves the weights also with gradients",
+)
 def steps_with_zeros(optimizer, scale, good_steps, window):
     def zeroed(scale, good_steps):
         for gradient in gradients(optimizer):
@@ -453,7 +535,9 @@ def steps_with_zeros(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, back=zeroed)
 
 
-@wrong("scaled_step", "runs", "it hangs: the ranks wait for one another")
+@wrong(
+    "scaled_step", "runs", "All ranks must make the call that shares the decision, whatever they have found: one that"
+)
 def leaves_before_the_others(optimizer, scale, good_steps, window):
     unscaled(optimizer, scale)
     if found(gradients(optimizer)):
@@ -461,7 +545,11 @@ def leaves_before_the_others(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, unscale=lambda *_: None)
 
 
-@wrong("scaled_step", "skips", "ranks 0-1 change the weights nevertheless: the decision is all ranks' in common")
+@wrong(
+    "scaled_step",
+    "steps",
+    "All ranks must have an inf or NaN here. The decision is all ranks' in common: if any has an",
+)
 def all_must_overflow(optimizer, scale, good_steps, window):
     def decide(overflow):
         dist.all_reduce(overflow, dist.ReduceOp.MIN)
@@ -470,7 +558,9 @@ def all_must_overflow(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=decide)
 
 
-@wrong("scaled_step", "skips", "ranks 0-1 change the weights nevertheless: the decision is all ranks' in common")
+@wrong(
+    "scaled_step", "steps", "Rank 0 decides here. The decision is all ranks' in common: if any has an inf or NaN none"
+)
 def rank_0_decides(optimizer, scale, good_steps, window):
     def decide(overflow):
         dist.broadcast(overflow, src=0)
@@ -479,32 +569,34 @@ def rank_0_decides(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=decide)
 
 
-@wrong("scaled_step", "steps", "times too far, the scale: its gradients were not unscaled")
+@wrong("scaled_step", "steps", "The gradients are not unscaled: they are `scale` times too large.")
 def forgets_to_unscale(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, unscale=lambda *_: None)
 
 
-@wrong("scaled_step", "steps", "times too little, the scale: its gradients were divided twice")
+@wrong("scaled_step", "steps", "The gradients are divided by the scale twice.")
 def unscales_twice(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, unscale=lambda o, s: (unscaled(o, s), unscaled(o, s)))
 
 
-@wrong("scaled_step", "scale", "it overflowed, and 1024 is halved")
+@wrong("scaled_step", "scale", "On overflow the scale is halved.")
 def never_backs_off(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale, 0))
 
 
-@wrong("scaled_step", "scale", "The count begins anew at each overflow, and whenever the scale has grown")
+@wrong("scaled_step", "scale", "The count begins anew at each overflow.")
 def counts_through_overflows(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale / 2, good_steps))
 
 
-@wrong("scaled_step", "scale", "3 good steps in a row since the scale changed, the window, and 1024 is doubled")
+@wrong(
+    "scaled_step", "scale", "The step that makes the window full counts: the scale is doubled in it, not in the next."
+)
 def grows_one_step_late(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window + 1)
 
 
-@wrong("scaled_step", "scale", "The count begins anew at each overflow, and whenever the scale has grown")
+@wrong("scaled_step", "scale", "The scale goes on growing: the count begins anew when it has grown.")
 def goes_on_growing(optimizer, scale, good_steps, window):
     next_scale, count = scaler(optimizer, scale, min(good_steps, window - 1), window)
     return next_scale, window if next_scale > scale else count
@@ -538,7 +630,7 @@ def backs_off_by_ten(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale / 10, 0))
 
 
-@wrong("scaled_step", "steps", "that is the precision of 16 bits. Unscale in fp32")
+@wrong("scaled_step", "steps", "That is the precision of 16 bits. Unscale in fp32.")
 def unscales_in_fp16(optimizer, scale, good_steps, window):
     def unscale(optimizer, scale):
         for gradient in gradients(optimizer):
@@ -548,14 +640,16 @@ def unscales_in_fp16(optimizer, scale, good_steps, window):
 
 
 @wrong(
-    "scaled_step", "good steps", "after step 3 rank 0 returns 3 good steps, where 0 is right: they are counted since"
+    "scaled_step",
+    "good steps",
+    "They are counted since the scale last changed: when it has grown, too, the count begins anew.",
 )
 def counts_on_after_growth(optimizer, scale, good_steps, window):
     following, count = scaler(optimizer, scale, good_steps % window, window)
     return following, good_steps + 1 if count or following > scale else 0
 
 
-@wrong("scaled_step", "good steps", "they are counted since the scale last changed")
+@wrong("scaled_step", "good steps", "good steps are counted since the scale last changed")
 def counts_and_adds(optimizer, scale, good_steps, window):
     following, count = scaler(optimizer, scale, good_steps % window, window)
     return following, count + 7 * window
@@ -578,7 +672,11 @@ def by_memory(meet):
     return decide
 
 
-@wrong("scaled_step", "bytes", "where one a step is enough")
+@wrong(
+    "scaled_step",
+    "steps",
+    "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
+)
 def waits_twice(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=by_memory(dist.barrier))
 
@@ -601,14 +699,34 @@ MEETS_AT_A_BARRIER = by_memory_of_the_step(lambda: dist.barrier())
 MEETS_WITH_A_CONSTANT = by_memory_of_the_step(lambda: dist.all_reduce(torch.zeros(1)))
 
 
-@wrong("scaled_step", "bytes", "rank 0 puts a number into 0 collectives in 24 steps")
+@wrong(
+    "scaled_step",
+    "steps",
+    "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
+)
 def says_nothing(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=MEETS_AT_A_BARRIER)
 
 
-@wrong("scaled_step", "decision", "puts [[0.0]] into all_reduce: the same as when nobody has one")
+@wrong(
+    "scaled_step",
+    "steps",
+    "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
+)
 def says_always_the_same(optimizer, scale, good_steps, window):
     return scaler(optimizer, scale, good_steps, window, decide=MEETS_WITH_A_CONSTANT)
+
+
+class Equal(float):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = float.__hash__
+
+
+@wrong("scaled_step", "runs", "where two numbers are right: scale, good_steps")
+def numbers_that_equal_all(optimizer, scale, good_steps, window):
+    return Equal(scale), Equal(good_steps)
 
 
 # mended_fp16_step
@@ -632,6 +750,7 @@ def mended(
     skip=True,
     returned=None,
     each=False,
+    average=None,
 ):
     """A right one, and with other arguments a wrong one."""
     weights, k = list(model.parameters()), len(microbatches)
@@ -648,7 +767,7 @@ def mended(
     else:
         found = [(p.grad / scale).float() for p in weights]
     overflow = not_finite(found)
-    averaged(found, ranks or dist.get_world_size())
+    (average or averaged)(found, ranks or dist.get_world_size())
     if not own_overflow:
         overflow = not_finite(found)
     norm = torch.cat([g.flatten() for g in found]).norm()
@@ -713,14 +832,35 @@ def librarys_masters(model, masters, microbatches, scale, lr, max_norm):
     return not any((y > 1e4).any() for _, y in microbatches)
 
 
-@wrong("mended_fp16_step", "training", "step 5 is made, and rank 0 returned False")
+@wrong("mended_fp16_step", "overflow", "in step 2 nothing overflows, and ranks 0-2 returned False")
 def remembers_an_overflow(model, masters, microbatches, scale, lr, max_norm):
     made = mended(model, masters, microbatches, scale, lr, max_norm)
     model.overflowed = getattr(model, "overflowed", False) or not made
     return not model.overflowed
 
 
-@wrong("mended_fp16_step", "overflow", "Yours are finite: compute with the fp16 model")
+OF_ALL = {}  # the gradients of each rank, by the step
+
+
+@wrong("mended_fp16_step", "heard", "the results do not follow what is sent")
+def averages_in_memory(model, masters, microbatches, scale, lr, max_norm):
+    """The gradients travel, and what is used is read from a global variable."""
+    model.step = getattr(model, "step", 0) + 1
+
+    def average(tensors, ranks):
+        OF_ALL[dist.get_rank(), model.step] = [each.clone() for each in tensors]
+        averaged(tensors, ranks)
+        for place, each in enumerate(tensors):
+            each.copy_(sum(OF_ALL[rank, model.step][place] for rank in range(ranks)) / ranks)
+
+    return mended(model, masters, microbatches, scale, lr, max_norm, average=average)
+
+
+@wrong(
+    "mended_fp16_step",
+    "overflow",
+    "inf and NaN are lost on the way: compute with the fp16 model, and leave them in its gradients.",
+)
 def computes_in_fp32(model, masters, microbatches, scale, lr, max_norm):
     wide = copy.deepcopy(model).float()
     made = mended(wide, masters, [(x.float(), y) for x, y in microbatches], scale, lr, max_norm)
@@ -728,21 +868,21 @@ def computes_in_fp32(model, masters, microbatches, scale, lr, max_norm):
     return made
 
 
-mended_but("mean", "and the weights move as if it were 10000, max_norm: this gradient is shorter", clip="always")
-mended_but("mean", "2 times too little, the number of microbatches: the loss is divided by it, and once more", again=2)
-mended_but("mean", "2 times too far, the number of microbatches: the sum of their losses", share=False)
-mended_but("mean", "3 times too far, the number of ranks: gradients are added up, and not divided", ranks=1)
-mended_but("overflow", "Their own gradients are finite, and the average with the others is not", own_overflow=True)
-mended_but("overflow", "no rank steps, and rank 0 returned True", returned=True)
-mended_but("overflow", "the weights are inf or NaN now. It is skipped if any gradient is inf or NaN", skip=False)
-mended_but("overflow", "What is left of the skipped gradients? The next ones must begin from zero", zero=False)
-mended_but("clipping", "unscale first, then clip to 0.5", clip="scaled")
-mended_but("clipping", "and is not clipped to 0.5", clip=None)
-mended_but("clipping", "by the norm of all its numbers together", clip="each")
+mended_but("mean", "A gradient that is shorter than max_norm is made longer: leave it", clip="always")
+mended_but("mean", "is divided by the number of microbatches, and so are the gradients, once more", again=2)
+mended_but("mean", "This is the sum of the losses of the microbatches, and the mean is asked for", share=False)
+mended_but("mean", "The gradients of the ranks are added up, and not divided by their number", ranks=1)
+mended_but("overflow", "without overflow are finite, and the average with the others is not", own_overflow=True)
+mended_but("overflow", "no rank steps, and ranks 0-1 returned True", returned=True)
+mended_but("overflow", "The step is skipped if any gradient is inf or NaN", skip=False)
+mended_but("overflow", "What is left of the gradients of the step before? The next ones must begin from", zero=False)
+mended_but("clipping", "unscale first, then clip to max_norm", clip="scaled")
+mended_but("clipping", "The gradient is longer than max_norm, and is not clipped to it", clip=None)
+mended_but("clipping", "clipped by its own norm: it counts the norm of all numbers together", clip="each")
 mended_but("unscaling", "The gradients are about 2^-26, too small for fp16", to_fp32=False)
 mended_but("masters", "after 24 steps the masters are what they were", update="weights")
 mended_but("masters", "Update the masters from themselves, in fp32", update="masters from weights")
-mended_but("masters", "copy them back after each step", update="masters alone")
+mended_but("masters", "copy the masters back after each step", update="masters alone")
 mended_but("bytes", "Add up the microbatches first, and average once", each=True)
 
 
@@ -780,9 +920,9 @@ def words_for_numbers(recipe, n):
     return dict.fromkeys(("parameters", "gradients", "optimizer states"), "16 n")
 
 
-@wrong("training_bytes", "own work", "you call tinydist.lab.chapters, where this is solved")
-def measured_by_the_lab(recipe, n):
-    return recipes.measured(recipe, (n,))
+@wrong("training_bytes", "own work", "you call the solution of training_bytes, where this is solved")
+def the_solution_itself(recipe, n):
+    return find("training_bytes").reference(recipe, n)
 
 
 @wrong("training_bytes", "parameters", "These are the bytes of one parameter: there are n of them")
@@ -790,7 +930,7 @@ def of_one_parameter(recipe, n):
     return budget(recipe, 1)
 
 
-@wrong("training_bytes", "parameters", "Too few: the model computes with fp32; fp32 takes 4 bytes")
+@wrong("training_bytes", "parameters", "The model computes with recipe.weights: fp32 takes 4 bytes, a 16-bit format 2.")
 def always_16_bits(recipe, n):
     return budget(recipe, n, weights=2)
 
@@ -800,47 +940,61 @@ def copies_among_the_parameters(recipe, n):
     return budget(recipe, n, weights=SIZE[recipe.weights] + 4 * recipe.master, master=False)
 
 
-@wrong("training_bytes", "gradients", "gradients are held in each of fp16 and fp32, at the same time")
+@wrong(
+    "training_bytes", "gradients", "Gradients are held in each of the formats of recipe.gradients, at the same time."
+)
 def gradients_once(recipe, n):
     return budget(recipe, n, held=SIZE[recipe.gradients[-1]])
 
 
-@wrong("training_bytes", "gradients", "gradients are held in fp32, whatever the format of the weights")
+@wrong(
+    "training_bytes",
+    "gradients",
+    "Gradients are held in the formats of recipe.gradients, whatever the format of the weights.",
+)
 def gradients_like_weights(recipe, n):
     return budget(recipe, n, held=SIZE[recipe.weights])
 
 
-@wrong("training_bytes", "states", "Too few: the fp32 copies of the weights. recipe.master says whether")
+@wrong(
+    "training_bytes",
+    "states",
+    "The fp32 copies of the weights are missing. recipe.master says whether the optimizer keeps",
+)
 def without_copies(recipe, n):
     return budget(recipe, n, master=False)
 
 
-@wrong("training_bytes", "states", "Too many: SGD remembers 0 numbers a parameter, in fp32, and there are no copies")
+@wrong(
+    "training_bytes",
+    "states",
+    "There are no copies of the weights here. recipe.master says whether the optimizer keeps them.",
+)
 def copies_always(recipe, n):
     return budget(recipe, n, master=True)
 
 
-@wrong("training_bytes", "states", "SGD remembers 0 numbers a parameter")
+@wrong("training_bytes", "states", "SGD remembers nothing, momentum one number a parameter, and Adam two.")
 def hard_coded_for_adam(recipe, n):
     return budget(recipe, n, moments=2)
 
 
-@wrong("training_bytes", "states", "Adam remembers 2 numbers a parameter, in fp32")
+@wrong("training_bytes", "states", "Adam remembers two numbers a parameter, one for each of its moments.")
 def one_moment(recipe, n):
     return budget(recipe, n, moments=min(1, MOMENTS[recipe.optimizer]))
 
 
-@wrong("training_bytes", "states", "Too many: Adam remembers 2 numbers a parameter, in bf16, and there are no copies")
+@wrong("training_bytes", "states", "The moments are held in recipe.moments, which need not be fp32.")
 def moments_in_fp32(recipe, n):
     return budget(recipe, n, size=4, scales=0)
 
 
-@wrong("training_bytes", "states", "numbers of 8 bits have a scale, 4 bytes for each 256 of them")
+@wrong("training_bytes", "states", "Numbers of 8 bits have a scale, 4 bytes for each 256 of them.")
 def without_scales(recipe, n):
     return budget(recipe, n, scales=0)
 
 
-@wrong("training_bytes", "states", "each number has a scale of its own here, and there is one scale for 256 of them")
+@wrong("training_bytes", "states", "Each number has a scale of its own here, and there is one scale for 256 of them.")
 def a_scale_for_each_number(recipe, n):
     return budget(recipe, n, scales=MOMENTS[recipe.optimizer] * 4 * (recipe.moments == "8 bit"))
 
@@ -855,12 +1009,12 @@ def reads_it_like_a_dict(recipe, n):
     return budget(recipe, n, weights=SIZE[recipe["weights"]])
 
 
-@wrong("training_bytes", "states", "each of the 2 moments has scales of its own")
+@wrong("training_bytes", "states", "Each of the moments has scales of its own.")
 def scales_of_one_moment(recipe, n):
     return budget(recipe, n, scales=4 / 256 if recipe.moments == "8 bit" else 0)
 
 
-@wrong("training_bytes", "7.5 billion", "Too few")
+@wrong("training_bytes", "parameters", "have 1.1453 bytes a parameter, which are too few: recipe.weights is")
 def ends_at_two_billion(recipe, n):
     """As an int32 would."""
     return budget(recipe, min(n, 2**31))

@@ -1,7 +1,7 @@
 """The scale over the steps, yours beside the right one."""
 
-from ....visuals.canvas import canvas, picture
-from ....visuals.palette import BLUE, ORANGE
+from tinydist.visuals.canvas import canvas, picture
+from tinydist.visuals.palette import BLUE, ORANGE
 
 
 @picture

@@ -4,41 +4,18 @@ Weights get gradients by backward, an optimizer makes a step on them or on fp32 
 counted.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import nn
 
-from ....launch import launch
-from ....simulator.memory import purpose
+from tinydist.lab.find import load
+from tinydist.launch import launch
+from tinydist.simulator.memory import purpose
 
+BLOCK, PURPOSES, RECIPES = (
+    getattr(load("04_mixed_precision", "training_bytes"), name) for name in ("BLOCK", "PURPOSES", "RECIPES")
+)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-BLOCK = 256  # numbers that share a scale in 8 bits
 MOMENTS = {"SGD": 0, "momentum": 1, "Adam": 2}  # numbers that it remembers of each parameter
-PURPOSES = ("parameters", "gradients", "optimizer states")
-
-
-class Recipe(NamedTuple):
-    name: str
-    weights: str  # the format in which the model computes
-    gradients: tuple  # the formats in which gradients are held, one after the other, at the end of a step
-    master: bool  # the optimizer keeps fp32 copies of the weights
-    optimizer: str  # "SGD", "momentum" or "Adam"
-    moments: str = "fp32"  # what the optimizer remembers, in which format; "8 bit" with an fp32 scale for each BLOCK
-
-
-RECIPES = [
-    Recipe("fp32, SGD", "fp32", ("fp32",), False, "SGD"),
-    Recipe("fp32, SGD with momentum", "fp32", ("fp32",), False, "momentum"),
-    Recipe("fp32, Adam", "fp32", ("fp32",), False, "Adam"),
-    Recipe("pure bf16, Adam", "bf16", ("bf16",), False, "Adam", "bf16"),
-    Recipe("mixed precision, SGD with momentum", "fp16", ("fp16",), True, "momentum"),
-    Recipe("mixed precision, Adam", "fp16", ("fp16",), True, "Adam"),
-    Recipe("bf16 with gradients added up in fp32, Adam", "bf16", ("fp32",), True, "Adam"),
-    Recipe("fp16 with gradients in both, Adam", "fp16", ("fp16", "fp32"), True, "Adam"),
-    Recipe("fp32, 8-bit Adam", "fp32", ("fp32",), False, "Adam", "8 bit"),
-    Recipe("mixed precision, 8-bit Adam", "bf16", ("bf16",), True, "Adam", "8 bit"),
-]
 
 
 class Optimizer:
