@@ -2,12 +2,14 @@
 
 from .costs import Flops, Memory, Seconds
 from .errors import Wrong
+from .messages import draw_traffic, many
 from .one_file import also, exercise, mistake
 from .results import Values
 from .sent import Bytes, Collectives, Messages, Own, Received, Waits
 from .sums import contributions, unchanged
 from .sums import misplaced as another_part
 from .target import Malformed, Target
+from .values import kind
 from .worlds import Case, alone
 
 of_sums = (unchanged, another_part, contributions)
@@ -29,7 +31,10 @@ __all__ = [
     "Wrong",
     "alone",
     "also",
+    "draw_traffic",
     "exercise",
+    "kind",
+    "many",
     "mistake",
     "of_sums",
 ]
