@@ -44,6 +44,12 @@ def f(x):
     )
 
 
+def test_a_blank_without_a_question():
+    text = "def f():\n    y = 2  # = y = 0\n    # ?\n    # .\n    return y"
+    assert stub(text) == "def f():\n    y = 0\n    raise NotImplementedError\n    return y"
+    assert solution(text) == "def f():\n    y = 2\n    return y"
+
+
 def test_both_are_programs():
     for text in (solution(MARKED), stub(MARKED)):
         compile(text, "", "exec")

@@ -114,20 +114,29 @@ class Seconds(Target):
         for cluster, took, its in zip(self.clusters(trial.case), self.seen(trial), self.seen(right)):
             if took > its * max(EXACT, self.room):
                 raise Wrong(
-                    f"it takes {took * 1e6:.2f} us of virtual time on {cluster.inside.name}, where {its * 1e6:.2f} us "
-                    f"are right: {took / its:.2f} times as long. {self.advice}".rstrip(),
+                    f"it takes {in_words(took)} of virtual time on {cluster.inside.name}, where {in_words(its)} are "
+                    f"right: {took / its:.2f} times as long. {self.advice}".rstrip(),
                     draw_timeline(trial, cluster),
                 )
 
     def general(self, trial, right):
-        """Where the first calls stand: behind all that is computed, or in the middle of it?"""
-        program = trial.run.record.programs[0]
-        at = {kind: [i for i, entry in enumerate(program) if isinstance(entry, kind)] for kind in (Issue, Wait)}
-        work = [i for i, entry in enumerate(program) if isinstance(entry, Operator) and entry.flops]
-        if not work or not at[Issue]:
-            return ""
-        if at[Issue][0] > work[-1]:
-            return "nothing overlaps: the first call starts when all is computed"
-        if at[Wait] and at[Wait][0] < work[-1]:
-            return "a wait stands in the middle of what is computed, and holds it up"
-        return "a call starts later than it could"
+        mine, its = map(overlap, (trial, right))
+        return mine if mine != its else ""
+
+
+def in_words(seconds):
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e6:.2f} us"
+
+
+def overlap(trial):
+    """Where the first calls stand: behind all that is computed, or in the middle of it?"""
+    program = trial.run.record.programs[0]
+    at = {kind: [i for i, entry in enumerate(program) if isinstance(entry, kind)] for kind in (Issue, Wait)}
+    work = [i for i, entry in enumerate(program) if isinstance(entry, Operator) and entry.flops]
+    if not work or not at[Issue]:
+        return ""
+    if at[Issue][0] > work[-1]:
+        return "nothing overlaps: the first call starts when all is computed"
+    if at[Wait] and at[Wait][0] < work[-1]:
+        return "a wait stands in the middle of what is computed, and holds it up"
+    return ""
