@@ -1,11 +1,11 @@
 """A design: the least bubble that a memory budget allows, where backward may be split."""
 
-from tinydist.lab.author import Wrong, exercise, many, mistake
+from tinydist.lab.author import Wrong, exercise, mistake
 from tinydist.pipeline_parallel import Costs, analyze
-from tinydist.pipeline_parallel.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT
+from tinydist.pipeline_parallel.actions import BACKWARD
 
 from .choices import first_worse
-from .schedules import OWN, OfSchedule, Verified, asked, drawn, setting
+from .schedules import OWN, Held, OfSchedule, Verified, asked, drawn, setting
 
 AMPLE = [(3, 6, 3), (2, 6, 2), (4, 8, 4), (5, 7, 6), (1, 3, 1), (6, 12, 6)]  # ranks, microbatches, budget
 TIGHT = [(4, 12, 2), (4, 8, 1), (3, 12, 2)]
@@ -23,12 +23,11 @@ def lower_bound(ranks, microbatches, budget):
     each. Memory: of budget + 1 in a row on a rank, one is released before the last begins; on its way down and back it
     takes 2 s on each later rank, then 1 s for W. And the last microbatch's way is still to go."""
     groups, more = divmod(microbatches - 1, budget)
-    ways = [2 * (ranks - rank) for rank in range(ranks)]
-    last_begins = [rank + groups * (way + 1) + more for rank, way in enumerate(ways)]
-    return max(
-        max(rank + 3 * microbatches, begins + way + rank + 1)
-        for rank, (begins, way) in enumerate(zip(last_begins, ways))
-    )
+    bounds = []
+    for rank in range(ranks):
+        way = 2 * (ranks - rank)
+        bounds += [rank + 3 * microbatches, rank + groups * (way + 1) + more + way + rank + 1]
+    return max(bounds)
 
 
 class Least(OfSchedule):
@@ -57,25 +56,11 @@ class Least(OfSchedule):
         return first_worse(mine, analysis, budget)
 
 
-class Budget(OfSchedule):
+class Budget(Held):
     name = "budget"
 
-    def look(self, mine, its, ranks, microbatches, budget):
-        for rank, live in enumerate(analyze(mine).live):
-            step = next((step for step, held in enumerate(live) if held > budget), None)
-            if step is not None:
-                raise Wrong(
-                    f"rank {rank} holds {many(int(live[step]), 'activation')} in {mine.programs[rank][step]} (step "
-                    f"{step}), where the budget is {budget}{waiting(mine.programs[rank][:step])}",
-                    drawn(mine),
-                )
-
-
-def waiting(program):
-    """How many have done I, and not W."""
-    kinds = [action.kind for action in program]
-    owed = kinds.count(BACKWARD_INPUT) - kinds.count(BACKWARD_WEIGHT)
-    return f": {owed} of them {'waits' if owed == 1 else 'wait'} for W" if owed else ""
+    def most(self, its, ranks, microbatches, budget):
+        return [budget] * ranks
 
 
 CHOICE = "            if kind:\n                if r == rank:"
@@ -93,7 +78,9 @@ W = """            elif done["W"] < done["I"]:
     targets=[
         OWN,
         Verified("every rule of the verifier; one stage a rank"),
-        Budget("no rank holds more than `budget` activations, each from F to W (or to a whole B)"),
+        Budget(
+            "no rank holds more than `budget` activations, each from F to W (or to a whole B)", "where the budget is {}"
+        ),
         Least(
             "least",
             f"the lower bound (P-1) + 3M seconds, for (P, M, budget) = {', '.join(map(str, AMPLE))}",

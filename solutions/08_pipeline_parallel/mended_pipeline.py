@@ -8,20 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tinydist.hardware import Cluster, Device, Link
-from tinydist.lab.author import (
-    Case,
-    Memory,
-    Messages,
-    Own,
-    Received,
-    Seconds,
-    Values,
-    Wrong,
-    exercise,
-    kind,
-    many,
-    mistake,
-)
+from tinydist.lab.author import Case, Memory, Messages, Own, Received, Seconds, Values, Wrong, exercise, kind, mistake
 
 SIZES = [(2, 5), (3, 4), (4, 2), (1, 3)]  # ranks, microbatches
 WIDTH, ROWS, LAYERS = 8, 16, 8
@@ -73,7 +60,7 @@ def step(answer, stage, microbatches):
     rank, last, count = dist.get_rank(), dist.get_world_size() - 1, len(microbatches)
     loss = answer(stage, microbatches, torch.empty_like(microbatches[0][0], device="meta"))
     if stage.calls != count:
-        raise Wrong(f"rank {rank} calls its stage {many(stage.calls, 'time')}, where {count} are right")
+        raise Wrong(f"rank {rank} calls its stage {stage.calls} times, where {count} are right")
     for number in range(count):
         if number not in stage.arrived:
             raise Wrong(f"on rank {rank}, no gradient comes to the output of microbatch {number}: no backward")

@@ -25,7 +25,10 @@ WARM_UP = "warm_up = min(ranks - 1 - rank, microbatches)"
     targets=[
         OWN,
         Verified(f"every rule of the verifier, for (P, M) = {', '.join(map(str, SIZES))}"),
-        Held("rank r holds the activations of at most min(P - r, M) microbatches at once", "min(P - rank, M) = "),
+        Held(
+            "rank r holds the activations of at most min(P - r, M) microbatches at once",
+            "of min(P - rank, M) = {:g} at most",
+        ),
         Makespan(
             "bubble",
             "the step takes no longer than GPipe's (M+P-1)(F+B), for B = 2F and for B = F",

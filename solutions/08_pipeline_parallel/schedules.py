@@ -10,7 +10,7 @@ from itertools import islice
 
 from tinydist.lab.author import Own, Target, Wrong, alone, kind, many
 from tinydist.pipeline_parallel import Action, Costs, Schedule, ScheduleError, analyze, parse, verify
-from tinydist.pipeline_parallel.actions import MESSAGES
+from tinydist.pipeline_parallel.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, MESSAGES
 
 from .order import odd
 
@@ -115,23 +115,34 @@ class Verified(OfSchedule):
 
 
 class Held(OfSchedule):
-    """No rank holds more activations than it does in the reference."""
+    """No rank holds more activations than it does in the reference. ``told``: how their number is said."""
 
     name = "memory"
 
-    def __init__(self, holds, formula=""):
+    def __init__(self, holds, told="of {:g} at most"):
         super().__init__(holds)
-        self.formula = formula
+        self.told = told
 
     def look(self, mine, its, *size):
-        for rank, (live, most) in enumerate(zip(analyze(mine).live, analyze(its).peak)):
+        for rank, (live, most) in enumerate(zip(analyze(mine).live, self.most(its, *size))):
             step = next((step for step, held in enumerate(live) if held > most), None)
             if step is not None:
                 raise Wrong(
                     f"rank {rank} holds {many(int(live[step]), 'activation')} in {mine.programs[rank][step]} (step "
-                    f"{step}), where {self.formula}{most:g} {'is' if most == 1 else 'are'} enough",
+                    f"{step}), {self.told.format(most)}{waiting(mine.programs[rank][:step])}",
                     drawn(mine),
                 )
+
+    def most(self, its, *size):
+        """By rank."""
+        return analyze(its).peak
+
+
+def waiting(program):
+    """In words: how many have done I, and not W."""
+    kinds = [action.kind for action in program]
+    owed = kinds.count(BACKWARD_INPUT) - kinds.count(BACKWARD_WEIGHT)
+    return f": {owed} of them {'waits' if owed == 1 else 'wait'} for W" if owed else ""
 
 
 class Makespan(OfSchedule):
