@@ -93,6 +93,10 @@ ORDER = "Keep the order of 1F1B, and mend the sends"
 LOSS = "y = F.mse_loss(y, target) / M"
 MEAN = "The loss of the batch is the mean of its microbatches' losses"
 FIRST = "    rank, ranks, M = dist.get_rank(), dist.get_world_size(), len(microbatches)\n"
+ARRIVES = """            x = torch.empty_like(like, device="cpu")
+            dist.recv(x, rank - 1)
+            x.requires_grad_()
+"""
 LAST = "    return sum(losses)"
 BLOCKING = (
     "    sends = []\n",
@@ -185,6 +189,19 @@ BLOCKING = (
             FIRST + "    total = torch.zeros_like(like, device='cpu')\n",
             "dist.recv(gradient, rank + 1)",
             "dist.recv(gradient, rank + 1)\n            gradient = total.add_(gradient).clone()",
+        ),
+        mistake(
+            "A gradient is used before it has arrived: wait for what irecv returns",
+            "dist.recv(gradient, rank + 1)",
+            "sends.append(dist.irecv(gradient, rank + 1))",
+        ),
+        mistake(
+            "What arrives for one microbatch overwrites what the stage still needs of another: each needs a tensor of "
+            "its own",
+            FIRST,
+            FIRST + "    one = torch.empty_like(like, device='cpu')\n",
+            ARRIVES,
+            "            x = one\n            dist.recv(x, rank - 1)\n            x = x.detach().requires_grad_()\n",
         ),
         mistake(
             "All forwards come before the first backward: so nothing crosses, but every microbatch is held",

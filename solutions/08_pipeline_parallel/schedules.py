@@ -64,8 +64,8 @@ def actions_of(answer, rank, kinds, most, ranks, *more):
 
 def read(each, rank, step, kinds):
     try:
-        action = each if isinstance(each, Action) else parse(each)
-    except (ValueError, AttributeError, TypeError):
+        action = parse(str(each)) if isinstance(each, str | Action) else None
+    except ValueError:
         action = None
     where = f"for rank {rank}, action {step} is {str(each)[:40]!r}"
     if re.fullmatch(r"\d+[A-Z]-\d+", str(each)):

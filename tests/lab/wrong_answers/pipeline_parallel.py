@@ -404,6 +404,7 @@ def pipeline(
     down=1,
     backwards=True,
     received=None,
+    arrives=dist.recv,
 ):
     """The worker, right but for what the options say."""
     rank, ranks, M = dist.get_rank(), dist.get_world_size(), len(microbatches)
@@ -415,7 +416,9 @@ def pipeline(
 
     def receive(source):
         tensor = torch.empty_like(like, device="cpu")
-        dist.recv(tensor, source)
+        work = arrives(tensor, source)
+        if isinstance(work, dist.Work):
+            sends.append(work)
         return tensor
 
     def forward(number):
@@ -601,6 +604,44 @@ def the_librarys_worker(stage, microbatches, like):
     programs = tuple(tuple(Action(r, kind, m) for kind in "FB" for m in range(M)) for r in range(ranks))
     worker = Worker(Schedule("mine", programs, ranks, M), {rank: stage}, like, F.mse_loss)
     return worker.step(*[torch.cat(each) for each in zip(*microbatches)])
+
+
+@wrong("mended_pipeline", "values", "A gradient is used before it has arrived: wait for what irecv returns")
+def uses_what_has_not_arrived(stage, microbatches, like):
+    return pipeline(stage, microbatches, like, arrives=dist.irecv)
+
+
+@wrong("mended_pipeline", "values", "What arrives for one microbatch overwrites what the stage still needs of another")
+def receives_into_one_tensor(stage, microbatches, like):
+    one = torch.empty_like(like, device="cpu")
+
+    def arrives(tensor, source):
+        if source > dist.get_rank():
+            return dist.recv(tensor, source)
+        dist.recv(one, source)
+        tensor.set_(one)
+
+    return pipeline(stage, microbatches, like, arrives=arrives)
+
+
+SHARED = {}
+
+
+@wrong("mended_pipeline", "heard", "the results do not follow what is sent: they do not come from that alone")
+def outputs_through_a_global(stage, microbatches, like):
+    """What has arrived is overwritten with what memory has that ranks of a cluster do not share."""
+    rank, count = dist.get_rank(), iter(range(len(microbatches)))
+
+    class Through(torch.nn.Module):
+        def forward(self, x):
+            number = next(count)
+            if rank > 0:
+                x.data.copy_(SHARED[rank - 1, number])
+            y = stage(x)
+            SHARED[rank, number] = y.detach().clone()
+            return y
+
+    return pipeline(Through(), microbatches, like)
 
 
 # least_bubble
