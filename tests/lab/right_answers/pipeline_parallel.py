@@ -256,7 +256,8 @@ def held_by_number_and_one_send_at_a_time(stage, microbatches, like):
 def all_programs_at_once(rank, ranks, microbatches, budget):
     """Second by second, of all ranks, and then one of them."""
     ends, programs, counts = {}, [[] for _ in range(ranks)], [dict.fromkeys("FIW", 0) for _ in range(ranks)]
-    for now in range(4 * ranks * microbatches):
+    now = 0
+    while len(programs[rank]) < 3 * microbatches:
         for r, count in enumerate(counts):
             room = min(microbatches, count["I"] + min(ranks - r, budget), count["W"] + budget)
             can = {
@@ -268,6 +269,7 @@ def all_programs_at_once(rank, ranks, microbatches, budget):
                 programs[r].append(f"{r}{kind}{count[kind]}")
                 ends[r, kind, count[kind]] = now
                 count[kind] += 1
+        now += 1
     return programs[rank]
 
 

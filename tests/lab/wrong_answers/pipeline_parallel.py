@@ -217,6 +217,16 @@ def another_order_on_one_rank(rank, ranks, microbatches):
     return actions
 
 
+@wrong(
+    "one_f_one_b", "memory", "Rank 0 does 0F3 and 0F4 one after the other (step 5): after the warm-up, a forward and a"
+)
+def two_forwards_in_the_middle(rank, ranks, microbatches):
+    actions = list(in_turn(rank, ranks - 1 - rank, microbatches))
+    if (rank, ranks) == (0, 3):
+        actions[6:8] = actions[6:8][::-1]
+    return actions
+
+
 @wrong("one_f_one_b", "verified", "rank 0 waits in 0B2 for 1B2 of rank 1; rank 1 waits in 1F3 for 0F3 of rank 0")
 def as_many_as_fit_then_back(rank, ranks, microbatches):
     held = min(ranks - rank, microbatches)
