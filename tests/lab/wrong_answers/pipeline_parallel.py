@@ -217,10 +217,8 @@ def another_order_on_one_rank(rank, ranks, microbatches):
     return actions
 
 
-@wrong(
-    "one_f_one_b", "memory", "Rank 0 does 0F3 and 0F4 one after the other (step 5): after the warm-up, a forward and a"
-)
-def two_forwards_in_the_middle(rank, ranks, microbatches):
+@wrong("one_f_one_b", "bubble", "Rank 0 does 0B1 and 0B2 one after the other (step 6): after the warm-up, a forward")
+def two_backwards_in_the_middle(rank, ranks, microbatches):
     actions = list(in_turn(rank, ranks - 1 - rank, microbatches))
     if (rank, ranks) == (0, 3):
         actions[6:8] = actions[6:8][::-1]
