@@ -54,7 +54,7 @@ class Target:
     def mistaken(self, exercise, trial, right):
         """How alike (2: in all) -> the words of the mistake that gives the same, and gets as far."""
         mine, its, found = self.seen(trial), self.seen(right), {}
-        for mistake in exercise.mistakes if mine is not None else ():
+        for mistake in exercise.suspects if mine is not None else ():
             run = exercise.run(trial.case, mistake)
             if run.error is not None and not self.of_errors:
                 continue
