@@ -1,6 +1,7 @@
 """Exercises in one file: each mistake that a check knows is an edit of the solution, and is told its own words."""
 
 import pytest
+import torch.distributed as dist
 
 from tinydist.lab import judge
 from tinydist.lab.exercise import course
@@ -17,6 +18,22 @@ EACH = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exerc
 def test_each_mistake_is_told_its_own_words(exercise, mistake):
     verdict = judge(exercise.variant(mistake))
     assert verdict.state == "wrong" and mistake.words in str(verdict.wrong), verdict
+
+
+@EACH
+def test_of_several_bugs_that_are_left_one_is_told(exercise):
+    given = [each.words for each in exercise.mistakes if each.given]
+    for several in exercise.suspects[len(exercise.mistakes) :]:
+        verdict = judge(exercise.variant(several))
+        assert verdict.state == "wrong" and any(words in str(verdict.wrong) for words in given), verdict
+
+
+def test_a_deadlock_of_other_calls_is_told_no_mistakes_words():
+    def mended_all_reduce(tensor):
+        dist.recv(tensor, (dist.get_rank() + 1) % dist.get_world_size())
+
+    wrong = str(judge(mended_all_reduce).wrong)
+    assert "it hangs" in wrong and "wait in recv" in wrong and "All ranks send first" not in wrong
 
 
 @EACH

@@ -1,38 +1,36 @@
 """The exercises on pipeline parallel: what they are judged by is right, and other right answers pass."""
 
-from functools import cache
+import copy
+from functools import partial
 from itertools import product
 
 import matplotlib.pyplot as plt
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab.shipped import ROOT
 
 from tinydist.lab import judge
-from tinydist.lab.chapters.pipeline_parallel import interleaved, least_bubble, mended_pipeline
-from tinydist.lab.chapters.pipeline_parallel.choices import first_worse
-from tinydist.lab.chapters.pipeline_parallel.lower_bound import lower_bound
-from tinydist.lab.chapters.pipeline_parallel.virtual_time import seconds
-from tinydist.lab.chapters.pipeline_parallel.watched_stage import LAYERS, in_one_process
-from tinydist.lab.notebook import answer_in
-from tinydist.lab.ranks import Trial
+from tinydist.lab.exercise import find
+from tinydist.lab.find import load
 from tinydist.pipeline_parallel import Costs, Schedule, analyze, make_schedule, parse, verify
 
 
-@cache
-def solution(name):
-    return answer_in(ROOT / "solutions" / "08_pipeline_parallel.ipynb", name)
+def of(name):
+    """The module of an exercise, or what it shares with others."""
+    return load("08_pipeline_parallel", name)
 
 
-def designed(ranks, microbatches, budget):
-    programs = [solution("least_bubble")(rank, ranks, microbatches, budget) for rank in range(ranks)]
-    return verify(
-        Schedule("designed", tuple(tuple(map(parse, each)) for each in programs), ranks, microbatches), budget
-    )
+def schedule_of(name, ranks, *more, stages=None):
+    """The reference's."""
+    programs = [map(parse, find(name).reference(rank, ranks, *more)) for rank in range(ranks)]
+    return verify(Schedule(name, tuple(map(tuple, programs)), stages or ranks, more[0]))
+
+
+LEAST = of("least_bubble")
+lower_bound, first_worse = LEAST.lower_bound, of("choices").first_worse
+designed = partial(schedule_of, "least_bubble")
 
 
 # The lower bound.
@@ -85,14 +83,14 @@ def test_it_is_reached():
 
 
 def test_the_solution_uses_half_of_the_room():
-    for size in least_bubble.TIGHT:
-        assert analyze(designed(*size)).makespan / lower_bound(*size) - 1 < 0.6 * (least_bubble.ROOM - 1)
+    for size in LEAST.TIGHT:
+        assert analyze(designed(*size)).makespan / lower_bound(*size) - 1 < 0.6 * (LEAST.ROOM - 1)
 
 
 # Where another pass had been better.
 
 
-@pytest.mark.parametrize("size", least_bubble.AMPLE + least_bubble.TIGHT)
+@pytest.mark.parametrize("size", LEAST.AMPLE + LEAST.TIGHT)
 def test_the_solution_leaves_nothing_better(size):
     schedule = designed(*size)
     assert first_worse(schedule, analyze(schedule), size[-1]) == ""
@@ -109,97 +107,84 @@ def test_a_bubble_has_a_reason(data):
         assert "rank " in first_worse(schedule, found, budget)
 
 
-# Interleaved: what is granted is what the library's needs.
+# Interleaved: what the reference takes, as a formula.
 
 
-@pytest.mark.parametrize("P, M, v", interleaved.SIZES)
-def test_interleaved_needs_what_is_granted(P, M, v):
-    schedule = make_schedule("interleaved 1F1B", P, M, v)
-    assert analyze(schedule).peak == [interleaved.forwards_ahead(schedule, rank) + 1 for rank in range(P)]
-    assert analyze(schedule, Costs(1, 1, 1)).makespan == 3 * (M * v + P - 1)
-    for judge_it in (interleaved.short_bubble, interleaved.hidden, interleaved.holds_few):
-        judge_it(schedule, P, M, v)
+@pytest.mark.parametrize("P, M, v", of("interleaved").SIZES)
+def test_interleaved_takes_what_is_said(P, M, v):
+    """A last rank's first backward needs P microbatches in each of its stages; a rank k before it has k more on their
+    way down, and k on their way back."""
+    asked = schedule_of("interleaved", P, M, v, stages=P * v)
+    assert asked.programs == make_schedule("interleaved 1F1B", P, M, v).programs
+    assert analyze(asked).peak == [min((v - 1) * P + 2 * (P - 1 - rank), v * M - 1) + 1 for rank in range(P)]
+    assert analyze(asked, Costs(1, 1, 1)).makespan == 3 * (M * v + P - 1)
+    one_way = 2 * (v * P - 1) * 0.25 if P > 1 else 0
+    assert analyze(asked, Costs(1, 1, 1, message=0.25)).makespan == 3 * (M * v + P - 1) + one_way
+
+
+# 1F1B: GPipe's time, and P microbatches.
+
+
+@pytest.mark.parametrize("P, M", of("one_f_one_b").SIZES)
+def test_1f1b_takes_what_is_said(P, M):
+    asked = schedule_of("one_f_one_b", P, M)
+    assert analyze(asked).peak == [min(P - rank, M) for rank in range(P)]
+    for costs in (Costs(1, 1, 1), Costs(2, 1, 1)):
+        assert analyze(asked, costs).makespan == analyze(make_schedule("GPipe", P, M), costs).makespan
+
+
+# GPipe, executed.
+
+
+@pytest.mark.parametrize("P, M", [(3, 4), (4, 2), (1, 3)])
+def test_executed_is_a_plain_model(P, M):
+    gpipe = of("gpipe")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # as ranks begin
+        model = [torch.nn.Linear(gpipe.WIDTH, gpipe.WIDTH)]
+        inputs, targets = torch.randn(2, gpipe.ROWS * M, gpipe.WIDTH)
+    model += [copy.deepcopy(model[0]) for _ in range(P - 1)]
+    loss = F.mse_loss(torch.nn.Sequential(*model)(inputs), targets)
+    loss.backward()
+    asked = schedule_of("gpipe", P, M)
+    results = gpipe.executed(asked)
+    for stage, (*gradients, _) in zip(model, results):
+        torch.testing.assert_close(gradients, [each.grad for each in stage.parameters()])
+    torch.testing.assert_close(results[-1][-1], loss.detach())
+    assert analyze(asked, Costs(1, 1, 1)).makespan == 3 * (M + P - 1)
 
 
 # The worker.
 
 
-def test_one_process_is_a_plain_model():
-    arrived, gradients, loss = in_one_process(3, 4)
-    assert [len(each) for each in arrived] == [4, 4, 4] and len(gradients) == 3
-    batch = mended_pipeline.batch(4)
-    model = torch.nn.Sequential(*map(mended_pipeline.Stage, range(3)))
-    whole = F.mse_loss(*[torch.cat(each) if i else model(torch.cat(each)) for i, each in enumerate(zip(*batch))])
-    whole.backward()
-    assert whole.item() == pytest.approx(loss)
-    for stage, expected in zip(model, gradients):
-        for weight, right in zip(stage.weights, expected):
-            torch.testing.assert_close(weight.grad, right)
+def test_the_worker_is_a_plain_model():
+    exercise, mended = find("mended_pipeline"), of("mended_pipeline")
+    returned = exercise.right(mended.case(3, 4)).returned
+    model = torch.nn.Sequential(*[mended.Stage(number, torch.float32) for number in range(3)])
+    inputs, targets = map(torch.cat, zip(*mended.batch(4)))
+    loss = F.mse_loss(model(inputs), targets)
+    loss.backward()
+    for stage, found in zip(model, returned):
+        for number, weight in enumerate(stage.weights):
+            torch.testing.assert_close(found[f"weights[{number}].grad"], weight.grad)
+    assert returned[-1]["what is returned"] == pytest.approx(loss.item())
 
 
-def test_a_worker_may_batch_what_crosses():
-    def mended_pipeline(stage, microbatches, like):
-        rank, ranks, M = dist.get_rank(), dist.get_world_size(), len(microbatches)
-        held, losses = [], []
-
-        def exchange(there, send=None, receive=False):
-            """Send to a neighbor, and receive from it, at once."""
-            buffer = torch.empty_like(like, device="cpu") if receive else None
-            both = [(dist.isend, send), (dist.irecv, buffer)]
-            both = [dist.P2POp(op, tensor, there) for op, tensor in both if tensor is not None]
-            for work in dist.batch_isend_irecv(both):
-                work.wait()
-            return buffer
-
-        def forward(number, x):
-            x = x if rank else microbatches[number][0]
-            y = stage(x.requires_grad_() if rank else x)
-            if rank == ranks - 1:
-                y = F.mse_loss(y, microbatches[number][1]) / M
-                losses.append(y.detach())
-            held.append((x, y))
-            return y.detach()
-
-        def backward(gradient):
-            x, y = held.pop(0)
-            y.backward(gradient)
-            return x.grad
-
-        down, up = rank < ranks - 1, rank > 0
-        ahead, x = min(ranks - 1 - rank, M), None
-        for number in range(ahead):
-            y = forward(number, exchange(rank - 1, receive=True) if up else None)
-            exchange(rank + 1, y)
-        if up and ahead < M:
-            x = exchange(rank - 1, receive=True)
-        for number in range(ahead, M):
-            y = forward(number, x)
-            gradient = backward(exchange(rank + 1, y, receive=True) if down else None)
-            if up:
-                x = exchange(rank - 1, gradient, receive=number < M - 1)
-        for _ in range(ahead):
-            gradient = backward(exchange(rank + 1, receive=True))
-            if up:
-                exchange(rank - 1, gradient)
-        return sum(losses)
-
-    verdict = judge(mended_pipeline)
-    assert verdict.passed, verdict
-
-
-@pytest.mark.parametrize("P, M", mended_pipeline.SIZES)
+@pytest.mark.parametrize("P, M", of("mended_pipeline").SIZES)
 def test_a_forward_takes_a_second_and_a_backward_two(P, M):
-    """The first stage's last backward, which ends the step, is 1/8 of a forward shorter."""
-    trial = Trial(solution("mended_pipeline"), mended_pipeline.case(P, M))
-    short = (M if P == 1 else 1) / LAYERS
-    assert seconds(trial) == pytest.approx(3 * (M + P - 1) - short)
+    """A rank's first layer has no gradient of an input to compute on the first stage: 1/8 of a forward less."""
+    exercise, mended = find("mended_pipeline"), of("mended_pipeline")
+    (time,) = (target for target in exercise.targets if target.name == "time")
+    short = (M if P == 1 else 1) / mended.LAYERS
+    assert time.seen(exercise.right(mended.case(P, M))) == [pytest.approx(3 * (M + P - 1) - short)]
 
 
 def test_the_worker_that_is_given_hangs_on_what_crosses():
     """With one microbatch nothing does: then it ends."""
-    trial = Trial(mended_pipeline.mended_pipeline, mended_pipeline.case(2, 2))
-    assert "DeadlockError" in repr(trial.error)
-    assert Trial(mended_pipeline.mended_pipeline, mended_pipeline.case(2, 1)).error is None
+    exercise, case = find("mended_pipeline"), of("mended_pipeline").case
+    bugs = [each for each in exercise.mistakes if each.given]
+    assert "DeadlockError" in repr(exercise.run(case(2, 2), *bugs).error)
+    assert exercise.run(case(2, 1), *bugs).error is None
 
 
 # The pictures.

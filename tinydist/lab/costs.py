@@ -16,13 +16,15 @@ LARGE = 4 * NOISE  # bytes of tensors a rank: what is kept of so much outside of
 
 class Memory(Target):
     """``slack``: bytes that a rank may hold above the reference; or a function of the case. ``most``: all that it may
-    hold, whatever the reference holds."""
+    hold, whatever the reference holds. ``of(trial)``: other bytes than those of the peak, by rank; ``what`` says which.
+    ``advice``: said with them."""
 
     name, measured = "memory", True
 
-    def __init__(self, holds, slack=0, most=None):
+    def __init__(self, holds, slack=0, most=None, advice="", of=held_besides, what="besides its arguments", name=name):
         super().__init__(holds)
-        self.slack, self.most = slack, most
+        self.slack, self.most, self.advice = slack, most, advice
+        self.of, self.what, self.name = of, what, name
 
     def judge(self, exercise, trial, right):
         slack = self.slack(trial.case) if callable(self.slack) else self.slack
@@ -30,12 +32,12 @@ class Memory(Target):
             enough = self.most(trial.case) if self.most else its + slack
             if mine > enough:
                 raise Wrong(
-                    f"{on(trial, rank)}holds {mine:,} bytes besides its arguments, where {enough:,.0f} are "
-                    f"enough: {self.holds}",
+                    f"{on(trial, rank)}holds {mine:,} bytes {self.what}, where {enough:,.0f} are enough: "
+                    f"{self.holds}. {self.advice}".removesuffix(". "),
                     draw_memory(trial, rank),
                 )
         given = sum(each.nbytes for each in leaves(trial.arguments[0]).values() if isinstance(each, torch.Tensor))
-        if given < LARGE:
+        if given < LARGE or self.of is not held_besides:
             return
         enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
         if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
@@ -45,7 +47,7 @@ class Memory(Target):
             )
 
     def seen(self, trial):
-        return None if trial.error is not None else held_besides(trial)
+        return None if trial.error is not None else self.of(trial)
 
     def alike(self, mine, other, right):
         return 2 * (mine == other and mine != right)
@@ -112,20 +114,29 @@ class Seconds(Target):
         for cluster, took, its in zip(self.clusters(trial.case), self.seen(trial), self.seen(right)):
             if took > its * max(EXACT, self.room):
                 raise Wrong(
-                    f"it takes {took * 1e6:.2f} us of virtual time on {cluster.inside.name}, where {its * 1e6:.2f} us "
-                    f"are right: {took / its:.2f} times as long. {self.advice}".rstrip(),
+                    f"it takes {in_words(took)} of virtual time on {cluster.inside.name}, where {in_words(its)} are "
+                    f"right: {took / its:.2f} times as long. {self.advice}".rstrip(),
                     draw_timeline(trial, cluster),
                 )
 
     def general(self, trial, right):
-        """Where the first calls stand: behind all that is computed, or in the middle of it?"""
-        program = trial.run.record.programs[0]
-        at = {kind: [i for i, entry in enumerate(program) if isinstance(entry, kind)] for kind in (Issue, Wait)}
-        work = [i for i, entry in enumerate(program) if isinstance(entry, Operator) and entry.flops]
-        if not work or not at[Issue]:
-            return ""
-        if at[Issue][0] > work[-1]:
-            return "nothing overlaps: the first call starts when all is computed"
-        if at[Wait] and at[Wait][0] < work[-1]:
-            return "a wait stands in the middle of what is computed, and holds it up"
-        return "a call starts later than it could"
+        mine, its = map(overlap, (trial, right))
+        return mine if mine != its else ""
+
+
+def in_words(seconds):
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e6:.2f} us"
+
+
+def overlap(trial):
+    """Where the first calls stand: behind all that is computed, or in the middle of it?"""
+    program = trial.run.record.programs[0]
+    at = {kind: [i for i, entry in enumerate(program) if isinstance(entry, kind)] for kind in (Issue, Wait)}
+    work = [i for i, entry in enumerate(program) if isinstance(entry, Operator) and entry.flops]
+    if not work or not at[Issue]:
+        return ""
+    if at[Issue][0] > work[-1]:
+        return "nothing overlaps: the first call starts when all is computed"
+    if at[Wait] and at[Wait][0] < work[-1]:
+        return "a wait stands in the middle of what is computed, and holds it up"
+    return ""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from typing import NamedTuple
 
 from . import marks
@@ -85,6 +86,15 @@ class Exercise:
     def table(self):
         """What is looked at, and what must hold."""
         return [(target.name, target.holds) for target in self.targets]
+
+    @cached_property
+    def suspects(self):
+        """Mistakes; and several at once of those that were given, of which the first is told."""
+        given = [each for each in self.mistakes if each.given]
+        several = [those for count in range(2, len(given) + 1) for those in combinations(given, count)]
+        return self.mistakes + [
+            Mistake(those[0].words, sum((each.edits for each in those), ()), True) for those in several
+        ]
 
     @cached_property
     def text(self):

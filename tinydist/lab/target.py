@@ -1,5 +1,7 @@
 """A target: what must hold of an answer in a world, beside the reference in the same world."""
 
+import re
+
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
@@ -52,7 +54,7 @@ class Target:
     def mistaken(self, exercise, trial, right):
         """How alike (2: in all) -> the words of the mistake that gives the same, and gets as far."""
         mine, its, found = self.seen(trial), self.seen(right), {}
-        for mistake in exercise.mistakes if mine is not None else ():
+        for mistake in exercise.suspects if mine is not None else ():
             run = exercise.run(trial.case, mistake)
             if run.error is not None and not self.of_errors:
                 continue
@@ -114,4 +116,9 @@ class Ends(Target):
         return type(trial.error), [line.split(", at ")[0] for line in lines if not line.strip().startswith("at ")]
 
     def alike(self, mine, other, right):
-        return 2 if mine == other else int(mine[0] is other[0] is DeadlockError)
+        return 2 if mine == other else int(mine[0] is other[0] is DeadlockError and calls(mine[1]) == calls(other[1]))
+
+
+def calls(lines):
+    """In which ranks hang: send, recv."""
+    return set(re.findall(r" waits? in (\w+)", "\n".join(lines)))

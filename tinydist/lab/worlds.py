@@ -72,7 +72,8 @@ class Trial:
         if watched:
             self.error = self._not_allowed() or self.error
         if isinstance(case, Alone) and isinstance(self.error, Exception):
-            self.error.__notes__ = []  # they say on which rank
+            notes = getattr(self.error, "__notes__", ())
+            self.error.__notes__ = [note for note in notes if note != "on rank 0 of 1"]
 
     def _rank(self):
         rank = dist.get_rank()

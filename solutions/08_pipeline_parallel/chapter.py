@@ -1,0 +1,31 @@
+"""What the exercises of this chapter share: their order and their notebook's beginning."""
+
+ORDER = ["gpipe", "one_f_one_b", "interleaved", "mended_pipeline", "least_bubble"]
+
+INTRODUCTION = """\
+# Exercises: pipeline parallel
+
+[Notebook 08](../notebooks/08_pipeline_parallel.ipynb) goes before these. You write schedules as what each rank does,\
+ GPipe, 1F1B and interleaved 1F1B; mend a worker that executes one; and design the one with the least bubble in a \
+given memory. Neither `tinydist.pipeline_parallel`'s own schedules nor `torch.distributed.pipelining` are allowed; \
+`verify` and `analyze` are. Five exercises, about 115 minutes.
+
+**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is asked for the \
+actions of every rank, for pipelines of several sizes. They are verified, and judged on the makespan, the bubble and \
+what is held. The first property that does not hold is explained, and drawn where a picture helps.
+
+**Hint.** `hint(gpipe)` gives one hint each time, from general to specific.
+
+**Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
+ tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check gpipe` checks, `hint \
+gpipe` gives a hint, and `reset gpipe` puts the stub back.
+
+P is the number of ranks, M that of microbatches, v that of stages a rank; F and B are the seconds of a rank's \
+forward and backward of a microbatch. An action is text: `2F0` is stage 2, forward, microbatch 0."""
+
+IMPORTS = """\
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from tinydist.lab import check, hint"""

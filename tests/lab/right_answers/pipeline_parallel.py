@@ -1,0 +1,300 @@
+"""Other right answers to the exercises of 08_pipeline_parallel: they must pass."""
+
+from collections import deque
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from lab.registered import others
+
+from tinydist.pipeline_parallel import Action
+
+RIGHT_ANSWERS, right = others()
+
+
+# gpipe
+
+
+@right("gpipe")
+def a_list_of_texts(rank, ranks, microbatches):
+    return [f"{rank}{kind}{microbatch}" for kind in "FB" for microbatch in range(microbatches)]
+
+
+@right("gpipe")
+def backwards_from_the_last_on_all_ranks(rank, ranks, microbatches):
+    yield from (f"{rank}F{microbatch}" for microbatch in range(microbatches))
+    yield from (f"{rank}B{microbatch}" for microbatch in reversed(range(microbatches)))
+
+
+@right("gpipe")
+def actions_of_the_library(rank, ranks, microbatches):
+    forwards = [Action(rank, "F", microbatch) for microbatch in range(microbatches)]
+    return (*forwards, *(each._replace(kind="B") for each in forwards))
+
+
+# one_f_one_b
+
+
+@right("one_f_one_b")
+def forward_while_there_is_room(rank, ranks, microbatches):
+    forwards = backwards = 0
+    while backwards < microbatches:
+        if forwards < microbatches and forwards - backwards < ranks - rank:
+            yield f"{rank}F{forwards}"
+            forwards += 1
+        else:
+            yield f"{rank}B{backwards}"
+            backwards += 1
+
+
+@right("one_f_one_b")
+def two_rows_shifted(rank, ranks, microbatches):
+    ahead = min(ranks - rank - 1, microbatches)
+    forwards = [f"{rank}F{each}" for each in range(microbatches)] + [None] * ahead
+    backwards = [None] * ahead + [f"{rank}B{each}" for each in range(microbatches)]
+    return [each for pair in zip(forwards, backwards) for each in pair if each]
+
+
+@right("one_f_one_b")
+def sorted_by_the_second(rank, ranks, microbatches):
+    """Forward m begins at slot rank + 2 m (or right away, in the warm-up), backward m at 2 P - 1 - rank + 2 m."""
+    ahead = ranks - rank
+    slots = {f"{rank}F{m}": 2 * m + rank if m >= ahead else m - microbatches - ranks for m in range(microbatches)} | {
+        f"{rank}B{m}": 2 * ranks - 1 - rank + 2 * m for m in range(microbatches)
+    }
+    return sorted(slots, key=slots.get)
+
+
+# interleaved
+
+
+@right("interleaved")
+def numbered_as_by_megatron(rank, ranks, microbatches, chunks):
+    """The k-th forward and the k-th backward, by arithmetic."""
+
+    def action(kind, k):
+        group, place = divmod(k, ranks * chunks)
+        chunk, within = divmod(place, ranks)
+        chunk = chunk if kind == "F" else chunks - 1 - chunk
+        return f"{chunk * ranks + rank}{kind}{group * ranks + within}"
+
+    total = microbatches * chunks
+    ahead = min(total, 2 * (ranks - rank - 1) + (chunks - 1) * ranks)
+    for k in range(total + ahead):
+        if k < total:
+            yield action("F", k)
+        if k >= ahead:
+            yield action("B", k - ahead)
+
+
+@right("interleaved")
+def sorted_by_group_and_stage(rank, ranks, microbatches, chunks):
+    passes = [(m // ranks, chunk, m) for m in range(microbatches) for chunk in range(chunks)]
+    forwards = [f"{chunk * ranks + rank}F{m}" for _, chunk, m in sorted(passes)]
+    backwards = [f"{chunk * ranks + rank}B{m}" for _, chunk, m in sorted(passes, key=lambda p: (p[0], -p[1], p[2]))]
+    ahead = (chunks - 1) * ranks + 2 * (ranks - 1 - rank)
+    actions = forwards[:ahead]
+    for forward in forwards[ahead:]:
+        actions += [forward, backwards.pop(0)]
+    return actions + backwards
+
+
+@right("interleaved")
+def two_queues(rank, ranks, microbatches, chunks):
+    def order(chunks_in_turn):
+        for first in range(0, microbatches, ranks):
+            for chunk in chunks_in_turn:
+                for each in range(ranks):
+                    yield chunk * ranks + rank, first + each
+
+    forwards, backwards = deque(order(range(chunks))), deque(order(range(chunks)[::-1]))
+    held, room = 0, (chunks - 1) * ranks + 2 * (ranks - 1 - rank) + 1
+    while backwards:
+        if forwards and held < room:
+            yield Action(forwards[0][0], "F", forwards.popleft()[1])
+            held += 1
+        else:
+            yield Action(backwards[0][0], "B", backwards.popleft()[1])
+            held -= 1
+
+
+# mended_pipeline
+
+
+@right("mended_pipeline")
+def in_batches_of_what_crosses(stage, microbatches, like):
+    rank, ranks, M = dist.get_rank(), dist.get_world_size(), len(microbatches)
+    held, losses = [], []
+
+    def exchange(there, send=None, receive=False):
+        """Send to a neighbor, and receive from it, at once."""
+        buffer = torch.empty_like(like, device="cpu") if receive else None
+        both = [(dist.isend, send), (dist.irecv, buffer)]
+        both = [dist.P2POp(op, tensor, there) for op, tensor in both if tensor is not None]
+        for work in dist.batch_isend_irecv(both):
+            work.wait()
+        return buffer
+
+    def forward(number, x):
+        x = x if rank else microbatches[number][0]
+        y = stage(x.requires_grad_() if rank else x)
+        if rank == ranks - 1:
+            y = F.mse_loss(y, microbatches[number][1]) / M
+            losses.append(y.detach())
+        held.append((x, y))
+        return y.detach()
+
+    def backward(gradient):
+        x, y = held.pop(0)
+        y.backward(gradient)
+        return x.grad
+
+    down, up = rank < ranks - 1, rank > 0
+    ahead, x = min(ranks - 1 - rank, M), None
+    for number in range(ahead):
+        y = forward(number, exchange(rank - 1, receive=True) if up else None)
+        exchange(rank + 1, y)
+    if up and ahead < M:
+        x = exchange(rank - 1, receive=True)
+    for number in range(ahead, M):
+        y = forward(number, x)
+        gradient = backward(exchange(rank + 1, y, receive=True) if down else None)
+        if up:
+            x = exchange(rank - 1, gradient, receive=number < M - 1)
+    for _ in range(ahead):
+        gradient = backward(exchange(rank + 1, receive=True))
+        if up:
+            exchange(rank - 1, gradient)
+    return sum(losses)
+
+
+@right("mended_pipeline")
+def in_a_queue_and_scaled_by_the_first_gradient(stage, microbatches, like):
+    """The loss is a mean; its gradient is 1/M."""
+    rank, last, M = dist.get_rank(), dist.get_world_size() - 1, len(microbatches)
+    inputs, outputs, losses, sends = deque(), deque(), [], []
+
+    def receive(source):
+        tensor = like.new_empty(like.shape, device="cpu")
+        dist.irecv(tensor, source).wait()
+        return tensor
+
+    def forward(x, target):
+        x = receive(rank - 1).requires_grad_() if rank else x
+        y = stage(x)
+        if rank == last:
+            y = F.mse_loss(y, target)
+            losses.append(y.item())
+        else:
+            sends.append(dist.isend(y.detach(), rank + 1))
+        inputs.append(x)
+        outputs.append(y)
+
+    def backward():
+        gradient = torch.tensor(1 / M, dtype=like.dtype) if rank == last else receive(rank + 1)
+        torch.autograd.backward(outputs.popleft(), gradient)
+        x = inputs.popleft()
+        if rank:
+            sends.append(dist.isend(x.grad, rank - 1))
+
+    for number, pair in enumerate(microbatches):
+        forward(*pair)
+        if number >= last - rank:
+            backward()
+    while outputs:
+        backward()
+    for each in sends:
+        each.wait()
+    return sum(losses) / M if rank == last else None
+
+
+@right("mended_pipeline")
+def held_by_number_and_one_send_at_a_time(stage, microbatches, like):
+    """A rank waits for what it sent before to the same neighbor, before it sends again."""
+    rank, ranks, M = dist.get_rank(), dist.get_world_size(), len(microbatches)
+    held, total, sending = {}, 0.0, {}
+
+    def send(tensor, to):
+        if to in sending:
+            sending[to].wait()
+        sending[to] = dist.isend(tensor, to)
+
+    for slot in range(M + min(ranks - 1 - rank, M)):
+        number = slot - min(ranks - 1 - rank, M)
+        if slot < M:
+            x, target = microbatches[slot]
+            if rank > 0:
+                x = torch.empty_like(like, device="cpu")
+                dist.recv(x, rank - 1)
+                x.requires_grad_()
+            y = stage(x)
+            if rank < ranks - 1:
+                send(y.detach(), rank + 1)
+            else:
+                y = (y - target).square().mean() / M
+                total += y.item()
+            held[slot] = x, y
+        if number >= 0:
+            x, y = held.pop(number)
+            if rank < ranks - 1:
+                gradient = torch.empty_like(like, device="cpu")
+                dist.recv(gradient, rank + 1)
+                y.backward(gradient)
+            else:
+                y.backward()
+            if rank > 0:
+                send(x.grad, rank - 1)
+    for each in sending.values():
+        each.wait()
+    return total
+
+
+# least_bubble
+
+
+@right("least_bubble")
+def all_programs_at_once(rank, ranks, microbatches, budget):
+    """Second by second, of all ranks, and then one of them."""
+    ends, programs, counts = {}, [[] for _ in range(ranks)], [dict.fromkeys("FIW", 0) for _ in range(ranks)]
+    now = 0
+    while len(programs[rank]) < 3 * microbatches:
+        for r, count in enumerate(counts):
+            room = min(microbatches, count["I"] + min(ranks - r, budget), count["W"] + budget)
+            can = {
+                "F": count["F"] < room and (r == 0 or ends.get((r - 1, "F", count["F"]), now) < now),
+                "I": count["I"] < count["F"] and (r == ranks - 1 or ends.get((r + 1, "I", count["I"]), now) < now),
+                "W": count["W"] < count["I"],
+            }
+            for kind in [kind for kind in "FIW" if can[kind]][:1]:
+                programs[r].append(f"{r}{kind}{count[kind]}")
+                ends[r, kind, count[kind]] = now
+                count[kind] += 1
+        now += 1
+    return programs[rank]
+
+
+@right("least_bubble")
+def whole_backwards_where_nobody_waits(rank, ranks, microbatches, budget):
+    """No rank waits for the gradient of the first stage's input: I and W in a row are as well one B."""
+    actions = list(all_programs_at_once(rank, ranks, microbatches, budget))
+    merged = []
+    for action in actions:
+        if rank == 0 and merged and merged[-1] == action.replace("W", "I") != action:
+            merged[-1] = action.replace("W", "B")
+        else:
+            merged.append(action)
+    return merged
+
+
+@right("least_bubble")
+def zb_h1_written_down_where_there_is_room(rank, ranks, microbatches, budget):
+    if budget < ranks:
+        yield from all_programs_at_once(rank, ranks, microbatches, budget)
+        return
+    ahead = ranks - 1 - rank
+    owed = min(rank, microbatches - ahead)
+    passes = "F" * ahead + "FI" * owed + "FIW" * (microbatches - ahead - owed) + "IW" * ahead + "W" * owed
+    turn = dict.fromkeys("FIW", 0)
+    for kind in passes:
+        yield f"{rank}{kind}{turn[kind]}"
+        turn[kind] += 1
