@@ -4,7 +4,7 @@ import torch
 
 from ..simulator.record import Issue, Operator, Wait
 from .errors import Wrong
-from .memory import draw_memory, held_besides
+from .memory import draw_memory
 from .results import leaves
 from .seconds import CLUSTER, EXACT, draw_timeline
 from .target import Malformed, Target
@@ -34,8 +34,7 @@ class Memory(Target):
                     f"enough: {self.holds}",
                     draw_memory(trial, rank),
                 )
-        given = sum(each.nbytes for each in leaves(trial.arguments[0]).values() if isinstance(each, torch.Tensor))
-        if given < LARGE:
+        if given(trial.arguments[0]) < LARGE:
             return
         enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
         if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
@@ -45,10 +44,18 @@ class Memory(Target):
             )
 
     def seen(self, trial):
-        return None if trial.error is not None else held_besides(trial)
+        """Bytes besides the arguments, by rank."""
+        if trial.error is not None:
+            return None
+        return [memory.peak - given(each) for memory, each in zip(trial.run.memory, trial.arguments, strict=True)]
 
     def alike(self, mine, other, right):
         return 2 * (mine == other and mine != right)
+
+
+def given(arguments):
+    """Bytes of the tensors in them."""
+    return sum(each.nbytes for each in leaves(arguments).values() if isinstance(each, torch.Tensor))
 
 
 def on(trial, rank):
