@@ -1,0 +1,161 @@
+"""What the exercises of this chapter share: their order, their notebook's beginning, and caches to be written into."""
+
+from dataclasses import dataclass
+
+import torch
+
+from tinydist.lab.author import Memory, Values, Wrong
+
+ORDER = ["grouped_attention", "decode_step", "plan_cache", "mended_cache"]
+INTRODUCTION = """\
+# Exercises: attention heads and the cache
+
+[Notebook 09](../notebooks/09_attention_heads.ipynb) goes before these. You let groups of query heads read the same \
+keys and values without a copy, write a step of decoding with a cache for sequences of different lengths, predict \
+what a cache takes, and mend attention with a cache. Four exercises, about 90 minutes.
+
+**Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
+the other, and the first that does not hold is explained. What an answer holds is counted by the ledger: the bytes of\
+ all tensors that are alive, at their peak.
+
+**Hint.** `hint(grouped_attention)` gives one hint each time, from general to specific.
+
+**Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
+ tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check grouped_attention` checks,\
+ `hint grouped_attention` gives a hint, and `reset grouped_attention` puts the stub back.
+
+B is the batch, H the query heads, G the heads of keys and values, T the queries, S the keys, d the dim of a head. \
+Build from products and a softmax: of `tinydist.attention` only `rotate` may help, and torch's \
+`scaled_dot_product_attention` and `nn.MultiheadAttention` may not, but in exercise 4, where torch's is given."""
+
+IMPORTS = """\
+import math
+
+import torch
+import torch.nn.functional as F
+
+from tinydist.attention import rotate
+from tinydist.lab import check, hint"""
+
+
+SOLVED = ("tinydist.attention", "torch.nn.attention")
+LENT = ["tinydist.attention.rotary"]
+INSTEAD = "here it is for you to build"
+FLOAT = 4  # bytes
+ROOM = 8  # times the scores: a few tensors of their size may live at once
+LOW = -1e12  # a score that a query has with the only key that it sees
+
+# Of a mistake, in more than one exercise:
+NOT_INF = (
+    f"What is masked gets a score that is not -inf, and is not small beside scores of {LOW:.0e}: no finite number is "
+    "small beside all scores, -inf is"
+)
+ZERO = "What is masked gets a score of 0, and exp(0) is 1, not nothing: -inf is"
+AFTER = "The weights are masked after the softmax, and no longer sum to 1: mask the scores, before it"
+EXP = (
+    "Exp of all that is above 89 overflows float32, and of all that is below -104 it is 0, so 0 is divided by 0. Lower "
+    "each row by its maximum first, which changes no weight, or use torch.softmax, which does"
+)
+BY_TURNS = (
+    "Query head h reads head h % G of K and V, as with repeat; neighbors share one: repeat_interleave's order, "
+    "h // (H/G)"
+)
+REORDERED = (
+    "The rows come back in another order than the heads of q. A view leaves rows where they lie, and a transpose moves "
+    "them: what moves them on the way in must be undone on the way out"
+)
+
+
+def with_score(score, keys, heads):
+    """Queries [..., H, d] that have this score with keys [..., G, d]."""
+    queries = score * keys.shape[-1] ** 0.5 * keys / (keys * keys).sum(-1, keepdim=True)
+    return queries.repeat_interleave(heads // keys.shape[-2], -2)
+
+
+@dataclass
+class Cache:
+    keys: torch.Tensor  # [B, G, slots, d]
+    values: torch.Tensor
+    lengths: torch.Tensor  # [B]
+
+
+def inputs(heads, kv_heads, d, lengths, slots, tokens, dtype=torch.float32):
+    """q, k and v, lists of what the calls get, which have so many ``tokens`` each; and a cache. What its slots hold
+    behind ``lengths`` is large, so that reading it shows."""
+    generator, B = torch.Generator().manual_seed(sum(lengths) + slots), len(lengths)
+
+    def made(*shape):
+        return torch.randn(B, *shape, d, generator=generator, dtype=dtype)
+
+    cache = Cache(made(kv_heads, slots), made(kv_heads, slots), torch.tensor(lengths))
+    for row, length in enumerate(lengths):
+        for each in (cache.keys, cache.values):
+            each[row, :, length:] *= 10
+    return *([made(n, T) for T in tokens] for n in (heads, kv_heads, kv_heads)), cache
+
+
+def copies(q, k, v, cache):
+    """Nothing else is made while the ledger counts."""
+    calls = ([each.clone() for each in some] for some in (q, k, v))
+    return *calls, Cache(cache.keys.clone(), cache.values.clone(), cache.lengths.clone())
+
+
+def called(answer, q, k, v, cache, *more):
+    """What it returns, of the form that it should have, and the lengths that it leaves."""
+    room = {"keys": cache.keys, "values": cache.values}
+    out, lengths = answer(q, k, v, cache, *more), cache.lengths
+    if not isinstance(out, torch.Tensor) or out.shape != q.shape:
+        what = f"shape {list(out.shape)}" if isinstance(out, torch.Tensor) else type_of(out)
+        raise Wrong(f"{what} came back, where a tensor like q, of shape {list(q.shape)}, is right")
+    for name, before in room.items():
+        now = getattr(cache, name)
+        if not isinstance(now, torch.Tensor) or (now.shape, now.data_ptr()) != (before.shape, before.data_ptr()):
+            raise Wrong(
+                f"cache.{name} is another tensor than before, so all of it was copied. There is room for "
+                f"{before.shape[2]} tokens in each row: write into it"
+            )
+    if not isinstance(lengths, torch.Tensor) or lengths.is_floating_point():
+        raise Wrong(f"cache.lengths is {type_of(lengths)} now; keep it a tensor of whole numbers, of int64")
+    return out, lengths.clone().long()
+
+
+def type_of(thing):
+    if isinstance(thing, torch.Tensor):
+        return f"a tensor of {str(thing.dtype).removeprefix('torch.')}"
+    return "nothing (None)" if thing is None else f"a {type(thing).__name__}"
+
+
+def rows_of(cache, used):
+    """The first so many slots of each row, as views."""
+    tensors = {"keys": cache.keys, "values": cache.values}
+    return {
+        f"row {row} of cache.{name} [slots, G, d]": each[row, :, :count].transpose(0, 1)
+        for name, each in tensors.items()
+        for row, count in enumerate(used)
+    }
+
+
+class Part(Values):
+    """Of what came back, that which has ``key`` in its name."""
+
+    def __init__(self, name, key, holds, **more):
+        super().__init__(holds, **more)
+        self.name, self.key = name, key
+
+    def seen(self, trial):
+        found = super().seen(trial)
+        return found and {(rank, path): each for (rank, path), each in found.items() if self.key in path}
+
+
+class NoCopy(Memory):
+    """Of keys and values. ``case.facts``: the bytes that may be held."""
+
+    def __init__(self, holds):
+        super().__init__(holds, most=lambda case: case.facts)
+
+    def general(self, trial, right):
+        return (
+            "There is no room for a copy of the keys. repeat_interleave, indexing by a tensor, cat, where, "
+            ".contiguous(), .double(), .float() and arithmetic on K or V make one, and a product that has to broadcast "
+            "them does, too: let a view of q meet K as it lies"
+        )
