@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tinydist.lab.author import Memory, Values, Wrong
+from tinydist.lab.author import Memory, Own, Values, Wrong, mistake
 
 ORDER = ["grouped_attention", "decode_step", "plan_cache", "mended_cache"]
 INTRODUCTION = """\
@@ -41,21 +41,11 @@ from tinydist.lab import check, hint"""
 SOLVED = ("tinydist.attention", "torch.nn.attention")
 LENT = ["tinydist.attention.rotary"]
 INSTEAD = "here it is for you to build"
+BUILT = Own("built from products and a softmax", INSTEAD, SOLVED, torchs="attention", lent=LENT)
 FLOAT = 4  # bytes
-ROOM = 8  # times the scores: a few tensors of their size may live at once
 LOW = -1e12  # a score that a query has with the only key that it sees
 
-# Of a mistake, in more than one exercise:
-NOT_INF = (
-    f"What is masked gets a score that is not -inf, and is not small beside scores of {LOW:.0e}: no finite number is "
-    "small beside all scores, -inf is"
-)
-ZERO = "What is masked gets a score of 0, and exp(0) is 1, not nothing: -inf is"
-AFTER = "The weights are masked after the softmax, and no longer sum to 1: mask the scores, before it"
-EXP = (
-    "Exp of all that is above 89 overflows float32, and of all that is below -104 it is 0, so 0 is divided by 0. Lower "
-    "each row by its maximum first, which changes no weight, or use torch.softmax, which does"
-)
+# Of mistakes in more than one exercise:
 BY_TURNS = (
     "Query head h reads head h % G of K and V, as with repeat; neighbors share one: repeat_interleave's order, "
     "h // (H/G)"
@@ -64,6 +54,33 @@ REORDERED = (
     "The rows come back in another order than the heads of q. A view leaves rows where they lie, and a transpose moves "
     "them: what moves them on the way in must be undone on the way out"
 )
+UNSCALED = "The scores are not scaled: a product over the head dim d grows with sqrt(d), so they are divided by it"
+NOT_INF = (
+    f"What is masked gets a score that is not -inf, and is not small beside scores of {LOW:.0e}: no finite number is "
+    "small beside all scores, -inf is"
+)
+
+
+def masks(hidden):
+    """Mistakes in a softmax over scores that are masked. ``hidden``: how the solution calls those."""
+    filled = f"scores.masked_fill({hidden}, -math.inf)"
+    return [
+        mistake("What is masked gets a score of 0, and exp(0) is 1, not nothing: -inf is", "-math.inf", "0.0"),
+        mistake(NOT_INF, "-math.inf", "-100.0"),
+        mistake(NOT_INF, filled, f"(scores - 1e9 * {hidden})"),
+        mistake(
+            "The weights are masked after the softmax, and no longer sum to 1: mask the scores, before it",
+            f"{filled}.softmax(-1)",
+            f"scores.softmax(-1) * ~({hidden})",
+        ),
+        mistake("The weights do not sum to 1: divide them by their sum", f"{filled}.softmax(-1)", f"{filled}.exp()"),
+        mistake(
+            "Exp of all that is above 89 overflows float32, and of all that is below -104 it is 0, so 0 is divided by "
+            "0. Lower each row by its maximum first, which changes no weight, or use torch.softmax, which does",
+            f"{filled}.softmax(-1)",
+            f"{filled}.exp()\n    weights = weights / weights.sum(-1, keepdim=True)",
+        ),
+    ]
 
 
 def with_score(score, keys, heads):
@@ -125,13 +142,13 @@ def type_of(thing):
     return "nothing (None)" if thing is None else f"a {type(thing).__name__}"
 
 
-def rows_of(cache, used):
-    """The first so many slots of each row, as views."""
+def rows_of(cache, used=()):
+    """The first so many slots of each row, or all, as views."""
     tensors = {"keys": cache.keys, "values": cache.values}
     return {
         f"row {row} of cache.{name} [slots, G, d]": each[row, :, :count].transpose(0, 1)
         for name, each in tensors.items()
-        for row, count in enumerate(used)
+        for row, count in enumerate(used or [None] * len(each))
     }
 
 
@@ -148,10 +165,10 @@ class Part(Values):
 
 
 class NoCopy(Memory):
-    """Of keys and values. ``case.facts``: the bytes that may be held."""
+    """Of keys and values. ``case.facts``: how many scores there are; a few tensors of their size may live at once."""
 
     def __init__(self, holds):
-        super().__init__(holds, most=lambda case: case.facts)
+        super().__init__(holds, most=lambda case: 8 * FLOAT * case.facts)
 
     def general(self, trial, right):
         return (

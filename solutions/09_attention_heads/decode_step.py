@@ -5,26 +5,20 @@ import math
 import torch
 
 from tinydist.attention import rotate
-from tinydist.lab.author import Own, alone, exercise, mistake
+from tinydist.lab.author import alone, exercise, mistake
 
 from .chapter import (
-    AFTER,
+    BUILT,
     BY_TURNS,
-    EXP,
-    FLOAT,
-    INSTEAD,
-    LENT,
     LOW,
-    NOT_INF,
     REORDERED,
-    ROOM,
-    SOLVED,
-    ZERO,
+    UNSCALED,
     NoCopy,
     Part,
     called,
     copies,
     inputs,
+    masks,
     rows_of,
     with_score,
 )
@@ -35,8 +29,8 @@ def rows(about, heads, kv_heads, d, lengths, slots, *, steps=3, dtype=torch.floa
     made = inputs(heads, kv_heads, d, lengths, slots, [1] * steps, dtype)
     for row in (row for row, length in enumerate(lengths) if length == 0):
         made[0][0][row, :, 0] = with_score(LOW, made[1][0][row, :, 0], heads)
-    scores = len(lengths) * heads * (max(lengths) + steps) * FLOAT
-    return alone(lambda: copies(*made), about, facts=ROOM * scores, **more)
+    scores = len(lengths) * heads * (max(lengths) + steps)
+    return alone(lambda: copies(*made), about, facts=scores, **more)
 
 
 def worlds():
@@ -53,12 +47,27 @@ def generate(answer, q, k, v, cache):
     results = {}
     for number, step in enumerate(zip(q, k, v), start=1):
         results[f"the result of step {number} [B, H, 1, d]"], lengths = called(answer, *step, cache)
-    return {"cache.lengths": lengths} | rows_of(cache, [cache.keys.shape[2]] * len(lengths)) | results
+    return {"cache.lengths": lengths} | rows_of(cache) | results
 
 
-TURNED, WRITTEN = "rotate(q, n[:, None]), rotate(k, n[:, None])", "k[:, :, 0], v[:, :, 0]"
+class Written(Part):
+    def general(self, trial, right):
+        """Which slots have changed, in the first row where others should?"""
+        mine, its = self.changed(trial), self.changed(right)
+        wrong = [
+            f"{row} has changed in slots {mine[row]}, and should in {its[row]}" for row in its if mine[row] != its[row]
+        ]
+        return f"{wrong[0]}: behind its own last token" if wrong else ""
+
+    def changed(self, trial):
+        before, now = rows_of(trial.case.arguments(0)[3]), self.seen(trial)
+        return {
+            row: [i for i, slot in enumerate(then) if (slot != now[0, row][i]).any()] for row, then in before.items()
+        }
+
+
+TURNED, NEW = "rotate(q, n[:, None]), rotate(k, n[:, None])", "k[:, :, 0], v[:, :, 0]"
 UNSEEN = "torch.arange(S) > n[:, None, None, None]"
-SOFTMAX = "scores.masked_fill(unseen, -math.inf).softmax(-1)"
 LONGEST, SLOTS = "S = int(cache.lengths.max())", "S = cache.keys.shape[2]"
 RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
 
@@ -70,9 +79,9 @@ RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
     worlds=worlds,
     program=generate,
     targets=[
-        Own("built from products and a softmax", INSTEAD, SOLVED, torchs="attention", lent=LENT),
+        BUILT,
         Part("lengths", "lengths", "each row is one longer after a step"),
-        Part(
+        Written(
             "cache",
             "of cache",
             "each row's key, turned, and value stand behind its own last token; all else stays as it was",
@@ -107,7 +116,7 @@ RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
         ),
         mistake(
             "No slot has changed: write them into the cache",
-            f"    cache.keys[rows, :, n], cache.values[rows, :, n] = {WRITTEN}\n",
+            f"    cache.keys[rows, :, n], cache.values[rows, :, n] = {NEW}\n",
             "",
         ),
         mistake(
@@ -128,7 +137,7 @@ RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
             "v[:, :, 0]",
             "rotate(v, n[:, None])[:, :, 0]",
         ),
-        mistake("Keys stand among the values, and values among the keys", WRITTEN, "v[:, :, 0], k[:, :, 0]"),
+        mistake("Keys stand among the values, and values among the keys", NEW, "v[:, :, 0], k[:, :, 0]"),
         mistake(
             "q came back as it was",
             "    q, k = rotate",
@@ -154,6 +163,11 @@ RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
             "torch.zeros(S, dtype=torch.bool)",
         ),
         mistake(
+            "All rows read as many slots as row 0 has tokens: each has a length of its own",
+            UNSEEN,
+            "torch.arange(S) > n[0]",
+        ),
+        mistake(
             "All rows read as many slots as the shortest has tokens: each has a length of its own",
             UNSEEN,
             "torch.arange(S) > n.min()",
@@ -177,17 +191,14 @@ RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
             UNSEEN,
             UNSEEN.replace(">", ">="),
         ),
+        mistake(UNSCALED, " / math.sqrt(d)", ""),
         mistake(
             BY_TURNS,
             "    scores =",
             "    keys, values, G = keys.repeat(1, H // G, 1, 1), values.repeat(1, H // G, 1, 1), H\n    scores =",
         ),
         mistake(REORDERED, "q.view(B, G, H // G, d)", "q.view(B, H // G, G, d).transpose(1, 2)"),
-        mistake(ZERO, "-math.inf", "0.0"),
-        mistake(NOT_INF, "-math.inf", "-100.0"),
-        mistake(NOT_INF, "scores.masked_fill(unseen, -math.inf)", "(scores - 1e9 * unseen)"),
-        mistake(AFTER, SOFTMAX, "scores.softmax(-1) * ~unseen"),
-        mistake(EXP, SOFTMAX, f"{SOFTMAX[:-12]}.exp()\n    weights = weights / weights.sum(-1, keepdim=True)"),
+        *masks("unseen"),
     ],
     hints=[
         "A row with n tokens has them in slots 0 to n - 1, at positions 0 to n - 1. Where does the new one stand, and "

@@ -4,23 +4,9 @@ import math
 
 import torch
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Values, alone, exercise, mistake
 
-from .chapter import (
-    AFTER,
-    BY_TURNS,
-    EXP,
-    FLOAT,
-    INSTEAD,
-    LOW,
-    NOT_INF,
-    REORDERED,
-    ROOM,
-    SOLVED,
-    ZERO,
-    NoCopy,
-    with_score,
-)
+from .chapter import BUILT, BY_TURNS, LOW, REORDERED, UNSCALED, NoCopy, masks, with_score
 
 
 def case(B, H, G, T, S, d, note="", change=lambda q, k: None, dtype=torch.float32, **more):
@@ -32,7 +18,7 @@ def case(B, H, G, T, S, d, note="", change=lambda q, k: None, dtype=torch.float3
         return q, k, v
 
     about = f"{H} query heads on {G} of keys and values, {T} quer{'ies' if T > 1 else 'y'} on {S} key{'s' * (S > 1)}"
-    return alone(arguments, about + note, facts=ROOM * B * H * T * S * FLOAT, **more)
+    return alone(arguments, about + note, facts=B * H * T * S, **more)
 
 
 def low(q, k):
@@ -60,7 +46,7 @@ def worlds():
 
 FIRST = "    (B, H, T, d), (G, S) = q.shape, k.shape[1:3]\n"
 FOLDED = "(q / math.sqrt(d)).reshape(B, G, H // G * T, d)"
-MASK, FILLED = "torch.ones(T, S, dtype=torch.bool).tril(S - T)", "scores.masked_fill(~seen, -math.inf)"
+MASK = "torch.ones(T, S, dtype=torch.bool).tril(S - T)"
 ITSELF = "A query does not see itself: its own key is among those that it sees"
 
 
@@ -70,7 +56,7 @@ ITSELF = "A query does not see itself: its own key is among those that it sees"
     difficulty=2,
     worlds=worlds,
     targets=[
-        Own("built from products and a softmax", INSTEAD, SOLVED, torchs="attention"),
+        BUILT,
         Values(
             "those of torch's scaled_dot_product_attention with enable_gqa: G = H, 1 < G < H, G = 1, odd sizes, scores "
             f"of several hundred, and of {LOW:.0e}. Causal, also where queries are fewer than keys: the last query "
@@ -89,6 +75,7 @@ ITSELF = "A query does not see itself: its own key is among those that it sees"
             "tril",
             "triu",
         ),
+        mistake("The mask is inverted: what should be seen is masked, and the other way round", "~seen", "seen"),
         mistake(f"{ITSELF}, and the first one sees none, which gives NaN", "S - T)", "S - T - 1)"),
         mistake(ITSELF, "S - T)", "S - T - 1)", "-math.inf", "-1e9"),
         mistake(
@@ -103,11 +90,7 @@ ITSELF = "A query does not see itself: its own key is among those that it sees"
             MASK,
             "torch.ones(H // G * T, S, dtype=torch.bool).tril(S - T).view(H // G, T, S).repeat(G, 1, 1)",
         ),
-        mistake(ZERO, "-math.inf", "0.0"),
-        mistake(NOT_INF, "-math.inf", "-100.0"),
-        mistake(NOT_INF, FILLED, "(scores - 1e9 * ~seen)"),
-        mistake(AFTER, f"{FILLED}.softmax(-1)", "scores.softmax(-1) * seen"),
-        mistake(EXP, f"{FILLED}.softmax(-1)", f"{FILLED}.exp()\n    weights = weights / weights.sum(-1, keepdim=True)"),
+        *masks("~seen"),
         mistake(
             "Softmax runs over the queries: the weights of one query are to sum to 1, so it runs over the keys, the "
             "last dim",
@@ -115,10 +98,11 @@ ITSELF = "A query does not see itself: its own key is among those that it sees"
             "softmax(-2)",
         ),
         mistake(
-            "The scores are not scaled: a product over the head dim d grows with sqrt(d), so they are divided by it",
+            UNSCALED,
             "(q / math.sqrt(d))",
             "q",
         ),
+        mistake("The scores are divided by d, where its square root is right", "math.sqrt(d)", "d"),
         mistake(
             "The scores are divided by sqrt(H d), the width of the model: each is a product over the d numbers of one "
             "head",

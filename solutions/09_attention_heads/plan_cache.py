@@ -54,7 +54,7 @@ class Predicted(Part):
             taken = mine * right.returned[0]["GiB a sequence"] * 2**30 / 10**9
             return f"Its caches take {taken:.7g} GB, and there are {gigabytes:g}" if mine > its else "More fit"
         if mine <= 0:
-            return "A token does add some"
+            return "It is more than nothing"
         return f"{max(mine / its, its / mine):.4g} times too {'many' if mine > its else 'few'}"
 
 
