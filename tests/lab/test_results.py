@@ -47,8 +47,13 @@ def test_what_the_reference_leaves_alone_stays(answer):
         untouched(trial(answer), ["box"], trial(writes))
 
 
-def test_tensors_in_arguments_are_not_held_besides_them():
-    assert Memory("").seen(trial(lambda box: box.read.clone())) == [8]
+def keeps(box):
+    box.more = box.read.clone()
+
+
+@pytest.mark.parametrize("answer", [keeps, lambda box: box.read.clone()])
+def test_what_is_held_is_counted_besides_what_was_given(answer):
+    assert Memory("").seen(trial(answer)) == [8]
 
 
 def test_a_dict_is_told_by_its_keys():

@@ -1,11 +1,8 @@
 """What an answer costs beside the reference: bytes held at their peak, FLOPs of matrix products, virtual time."""
 
-import torch
-
 from ..simulator.record import Issue, Operator, Wait
 from .errors import Wrong
 from .memory import draw_memory
-from .results import leaves
 from .seconds import CLUSTER, EXACT, draw_timeline
 from .target import Malformed, Target
 from .worlds import outside_of_tensors
@@ -34,7 +31,7 @@ class Memory(Target):
                     f"enough: {self.holds}",
                     draw_memory(trial, rank),
                 )
-        if given(trial.arguments[0]) < LARGE:
+        if trial.given[0] < LARGE:
             return
         enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
         if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
@@ -47,15 +44,10 @@ class Memory(Target):
         """Bytes besides the arguments, by rank."""
         if trial.error is not None:
             return None
-        return [memory.peak - given(each) for memory, each in zip(trial.run.memory, trial.arguments, strict=True)]
+        return [memory.peak - given for memory, given in zip(trial.run.memory, trial.given, strict=True)]
 
     def alike(self, mine, other, right):
         return 2 * (mine == other and mine != right)
-
-
-def given(arguments):
-    """Bytes of the tensors in them."""
-    return sum(each.nbytes for each in leaves(arguments).values() if isinstance(each, torch.Tensor))
 
 
 def on(trial, rank):

@@ -130,6 +130,11 @@ def leaves(thing, names=(), path=""):
     return {place: leaf for at, each in pairs for place, leaf in leaves(each, (), at).items()}
 
 
+def nbytes(thing):
+    """Of the tensors in it."""
+    return sum(each.nbytes for each in leaves(thing).values() if isinstance(each, torch.Tensor))
+
+
 def in_place(trial):
     return all(each is None or (isinstance(each, torch.Tensor) and own(trial, each)) for each in trial.returned)
 
