@@ -7,21 +7,8 @@ import torch
 from tinydist.attention import rotate
 from tinydist.lab.author import alone, exercise, mistake
 
-from .chapter import (
-    BUILT,
-    BY_TURNS,
-    LOW,
-    REORDERED,
-    UNSCALED,
-    NoCopy,
-    Part,
-    called,
-    copies,
-    inputs,
-    masks,
-    rows_of,
-    with_score,
-)
+from .caches import Slots, called, copies, inputs, rows_of
+from .chapter import BUILT, BY_TURNS, LOW, REORDERED, UNSCALED, NoCopy, Part, masks, with_score
 
 
 def rows(about, heads, kv_heads, d, lengths, slots, *, steps=3, dtype=torch.float32, **more):
@@ -50,22 +37,6 @@ def generate(answer, q, k, v, cache):
     return {"cache.lengths": lengths} | rows_of(cache) | results
 
 
-class Written(Part):
-    def general(self, trial, right):
-        """Which slots have changed, in the first row where others should?"""
-        mine, its = self.changed(trial), self.changed(right)
-        wrong = [
-            f"{row} has changed in slots {mine[row]}, and should in {its[row]}" for row in its if mine[row] != its[row]
-        ]
-        return f"{wrong[0]}: behind its own last token" if wrong else ""
-
-    def changed(self, trial):
-        before, now = rows_of(trial.case.arguments(0)[3]), self.seen(trial)
-        return {
-            row: [i for i, slot in enumerate(then) if (slot != now[0, row][i]).any()] for row, then in before.items()
-        }
-
-
 TURNED, NEW = "rotate(q, n[:, None]), rotate(k, n[:, None])", "k[:, :, 0], v[:, :, 0]"
 UNSEEN = "torch.arange(S) > n[:, None, None, None]"
 LONGEST, SLOTS = "S = int(cache.lengths.max())", "S = cache.keys.shape[2]"
@@ -81,7 +52,7 @@ RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
     targets=[
         BUILT,
         Part("lengths", "lengths", "each row is one longer after a step"),
-        Written(
+        Slots(
             "cache",
             "of cache",
             "each row's key, turned, and value stand behind its own last token; all else stays as it was",

@@ -97,11 +97,7 @@ ITSELF = "A query does not see itself: its own key is among those that it sees"
             "softmax(-1)",
             "softmax(-2)",
         ),
-        mistake(
-            UNSCALED,
-            "(q / math.sqrt(d))",
-            "q",
-        ),
+        mistake(UNSCALED, "(q / math.sqrt(d))", "q"),
         mistake("The scores are divided by d, where its square root is right", "math.sqrt(d)", "d"),
         mistake(
             "The scores are divided by sqrt(H d), the width of the model: each is a product over the d numbers of one "

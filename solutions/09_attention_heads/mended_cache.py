@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from tinydist.attention import rotate
 from tinydist.lab.author import Own, alone, exercise, mistake
 
-from .chapter import LENT, SOLVED, Part, called, copies, inputs, rows_of
+from .caches import called, copies, inputs, rows_of
+from .chapter import LENT, SOLVED, Part
 
 
 def pieces(about, heads, kv_heads, d, counts, dtype=torch.float32):
