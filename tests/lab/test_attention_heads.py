@@ -1,166 +1,87 @@
-"""The exercises on attention heads: what they are judged by is right, other right answers pass, and with room."""
-
-import inspect
-import math
+"""The exercises on attention heads: what they are judged by is right, and passing has room."""
 
 import pytest
 import torch
-from lab.shipped import ROOT
-from lab.wrong_answers.attention_heads import decode, one_by_one
+import torch.nn.functional as F
 
-from tinydist.attention import PUBLISHED, bytes_a_token, rotate
-from tinydist.lab import judge
-from tinydist.lab.alone import Calls
-from tinydist.lab.chapters.attention_heads import cache_budget, decoding, grouped, mended_cache, mistaken_steps
-from tinydist.lab.chapters.attention_heads.attend import LOW, WRONG_MASKS, attend, beside_the_last, close, wrong_parts
-from tinydist.lab.chapters.attention_heads.cache import generating
-from tinydist.lab.chapters.attention_heads.held import ROOM
-from tinydist.lab.chapters.attention_heads.measured_cache import DTYPES, measured
-from tinydist.lab.chapters.attention_heads.own_work import own_work
-from tinydist.lab.chapters.attention_heads.prompts import in_pieces
-from tinydist.lab.errors import Wrong
-from tinydist.lab.notebook import answer_in
-from tinydist.lab.own_work import Watched
+import tinydist
+from tinydist.attention import PUBLISHED, KVCache, rotate
+from tinydist.lab.exercise import find
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
 
 
-def solution(name):
-    return answer_in(ROOT / "solutions" / "09_attention_heads.ipynb", name)
+def each_case(name):
+    return pytest.mark.parametrize("case", find(name).cases, ids=str)
 
 
-# Other right answers.
+def right(name, case):
+    """What the solution is given and what comes of it."""
+    return case.arguments(0), find(name).right(case).returned[0]
 
 
-def test_attention_head_by_head_passes():
-    def grouped_attention(q, k, v):
-        return one_by_one(q, k, v)
-
-    assert judge(grouped_attention).passed
-
-
-def test_attention_by_einsum_passes():
-    def grouped_attention(q, k, v):
-        (H, T, d), (G, S) = q.shape[1:], k.shape[1:3]
-        groups = q.unflatten(1, (G, H // G)) / math.sqrt(d)
-        scores = torch.einsum("bgrtd,bgsd->bgrts", groups, k)
-        unseen = torch.arange(S) > torch.arange(T)[:, None] + S - T
-        weights = torch.softmax(scores.masked_fill(unseen, float("-inf")), -1)
-        return torch.einsum("bgrts,bgsd->bgrtd", weights, v).flatten(1, 2)
-
-    assert judge(grouped_attention).passed
+def without_cache(q, k, v):
+    """Of one row: what its last queries gather from all of its tokens, keys turned already."""
+    seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(k.shape[1] - q.shape[1])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
 
 
-def test_a_step_that_reads_all_slots_and_hides_most_passes():
-    def decode_step(q, k, v, cache):
-        return decode(q, k, v, cache)
-
-    assert judge(decode_step).passed
+# The solutions, in the worlds of their checks.
 
 
-def test_a_step_row_by_row_passes():
-    def decode_step(q, k, v, cache):
-        rows = []
-        for row, n in enumerate(cache.lengths.tolist()):
-            mine = [each[row : row + 1] for each in (q, k, v, cache.keys, cache.values)]
-            at = torch.tensor([n])
-            mine[3][:, :, n], mine[4][:, :, n] = rotate(mine[1], at)[:, :, 0], mine[2][:, :, 0]
-            rows.append(one_by_one(rotate(mine[0], at), mine[3][:, :, : n + 1], mine[4][:, :, : n + 1]))
-        cache.lengths += 1
-        return torch.cat(rows)
-
-    assert judge(decode_step).passed
+@each_case("grouped_attention")
+def test_grouped_attention_is_torchs(case):
+    (q, k, v), got = right("grouped_attention", case)
+    torch.testing.assert_close(got, torch.stack([without_cache(*row) for row in zip(q, k, v)]))
 
 
-# Each mistake has one explanation.
+@each_case("decode_step")
+def test_a_step_is_attention_without_a_cache(case):
+    (q, k, v, cache), got = right("decode_step", case)
+    for row, length in enumerate(cache.lengths.tolist()):
+        new = torch.arange(length, length + len(q))
+        steps, keys, values = (torch.cat([each[row : row + 1] for each in some], 2) for some in (q, k, v))
+        keys = torch.cat([cache.keys[row, :, :length], rotate(keys, new)[0]], 1)
+        values = torch.cat([cache.values[row, :, :length], values[0]], 1)
+        results = torch.stack([got[f"the result of step {i + 1} [B, H, 1, d]"][row] for i in range(len(q))])
+        wanted = without_cache(rotate(steps, new)[0], keys, values)
+        torch.testing.assert_close(results.squeeze(2).transpose(0, 1), wanted, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(got[f"row {row} of cache.keys [slots, G, d]"][: new[-1] + 1], keys.transpose(0, 1))
+        assert got["cache.lengths"][row] == length + len(q)
 
 
-@pytest.mark.parametrize("shape", [grouped.SHARED[0], grouped.FEW_QUERIES[0]])
-def test_no_two_mistakes_in_attention_are_alike(shape):
-    q, k, v = grouped.tensors(*shape)
-    options = [{}, *({"visible": mask} for mask in WRONG_MASKS.values()), *wrong_parts(q.shape[1]).values()]
-    all_different([attend(q, k, v, **each) for each in options], but=shape[3] == shape[4])
+@each_case("mended_cache")
+def test_prompts_are_attended_as_without_a_cache(case):
+    (q, k, v, _, counts), got = right("mended_cache", case)
+    for row, mine in enumerate(torch.stack(counts, 1).tolist()):
+        real = [torch.cat([each[row : row + 1, :, :n] for each, n in zip(some, mine)], 2) for some in (q, k, v)]
+        positions = torch.arange(sum(mine))
+        wanted = without_cache(rotate(real[0], positions)[0], rotate(real[1], positions)[0], real[2][0])
+        results = [got[f"row {row} of the result of call {i + 1} [H, T, d]"] for i in range(len(mine))]
+        torch.testing.assert_close(torch.cat(results, 1), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_no_two_mistakes_in_decoding_are_alike():
-    plan = list(decoding.PLANS.values())[-1]
-    made = [make(plan, 0) for _, make in mistaken_steps.mistakes(plan)]
-    all_different([plan.without_cache(0), *made])
+@each_case("plan_cache")
+def test_what_is_predicted_is_what_the_ledger_counts(case):
+    (model, tokens, gigabytes), got = right("plan_cache", case)
+    head_dim = model.hidden // model.heads
+
+    def program():
+        return [KVCache(1, model.kv_heads, tokens, head_dim, DTYPES[model.dtype]) for _ in range(model.layers)]
+
+    held = tinydist.launch(program, 1, backend="simulated", fake=True).memory[0].peak
+    assert (got["bytes a token"] * tokens, got["GiB a sequence"] * 2**30) == (held, held)
+    assert got["batch"] * held <= gigabytes * 10**9 < (got["batch"] + 1) * held
+    assert PUBLISHED.get(model.name) in (None, (model.layers, model.kv_heads, head_dim))
 
 
-def test_no_two_mistakes_with_a_cache_are_alike():
-    prompts = mended_cache.CASES["prompts of 2 and 3 tokens, and 2 and 4 more at once"]
-    hows = [(mended_cache.own_past,), *mended_cache.MISTAKES.values()]
-    all_different([prompts.gathered(1, *how) for how in hows])
-
-
-def all_different(results, but=False):
-    """``but``: the mask of as many queries as keys is right beside the first, too."""
-    alike = [(i, j) for j in range(len(results)) for i in range(j) if close(results[i], results[j])]
-    right = list(WRONG_MASKS).index(next(words for words in WRONG_MASKS if words.startswith("the first query")))
-    assert alike == ([(0, 1 + right)] if but else [])
-
-
-# The references.
-
-
-def test_attend_is_what_torch_gives():
-    for shape in grouped.SHARED + grouped.FEW_QUERIES:
-        q, k, v = (each.double() for each in grouped.tensors(*shape))
-        mask = beside_the_last(shape[3], shape[4])
-        right = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
-        torch.testing.assert_close(attend(q, k, v), right, rtol=0, atol=1e-12)
-
-
-def test_large_scores_overflow_and_are_exact():
-    q, k, _ = grouped.tensors(*grouped.LARGE_SCORES, 200)
-    scores = q @ k[:, [0, 0, 1, 1]].mT / 2
-    assert scores.max() > 89 and torch.equal(scores.double(), q.double() @ k[:, [0, 0, 1, 1]].mT.double() / 2)
-
-
-@pytest.mark.parametrize("model, tokens, gigabytes", cache_budget.SMALL + cache_budget.LLAMA, ids=str)
-def test_what_is_measured_is_the_formula(model, tokens, gigabytes):
-    right = bytes_a_token(model.layers, model.kv_heads, model.head_dim, DTYPES[model.dtype])
-    assert measured(model, tokens) == right * tokens
-    if model.name in PUBLISHED:
-        assert PUBLISHED[model.name] == (model.layers, model.kv_heads, model.head_dim)
-
-
-def test_a_low_score_is_one():
-    q, k, _ = grouped.with_a_low_score(*grouped.tensors(*grouped.LOW_SCORE))
-    scores = q @ k.mT / 2  # one head of keys
-    torch.testing.assert_close(scores[:, :, 0, 0], torch.full((1, 2), float(LOW)))
-    plan = list(decoding.PLANS.values())[-1]
-    q, k, _ = plan.step(0)
-    (row,) = (row for row, length in enumerate(plan.lengths) if length == 0)
-    scores = (q[row, :, 0].unflatten(0, (2, 2)) * k[row]).sum(-1) / 8**0.5
-    torch.testing.assert_close(scores, torch.full((2, 2), float(LOW)))
-
-
-@pytest.mark.parametrize("about, wrong", [("a prompt of 4", False), ("two prompts", True), ("pieces", True)])
-def test_given_program_is_right_for_a_prompt_alone(about, wrong):
-    """Its bugs show where a past is in the cache."""
-    case = next(case for case in mended_cache.cases() if about in case.about)
-    trials = Calls(in_pieces(mended_cache.mended_cache), [case])
-    for judge_it in (mended_cache.longer, mended_cache.kept):
-        trials.each(judge_it)()
-    if wrong:
-        with pytest.raises(Wrong, match="in call 2, query 0 sees key 0 alone"):
-            trials.each(mended_cache.right)()
-    else:
-        trials.each(mended_cache.right)()
-
-
-def test_prompts_are_attended_as_without_a_cache():
-    for prompts in mended_cache.CASES.values():
-        for number, right in enumerate(prompts.without_cache):
-            got = prompts.gathered(number, mended_cache.own_past)
-            for row, each in enumerate(right):
-                torch.testing.assert_close(got[row, :, : each.shape[1]], each, rtol=1e-5, atol=1e-6)
+# The worlds are what they are meant to be.
 
 
 def test_llamas_are_as_published():
-    """In GiB for the tokens that are asked for: what the configurations of the models give."""
-    found = {model.name: measured(model, tokens) / cache_budget.GiB for model, tokens, _ in cache_budget.LLAMA}
-    assert found == {
+    """In GiB for the tokens that are asked for, and no sequence of the longest fits."""
+    found = {case.arguments(0)[0].name: right("plan_cache", case)[1] for case in find("plan_cache").cases[5:]}
+    assert {name: plan["GiB a sequence"] for name, plan in found.items()} == {
         "Llama 2 7B": 2,
         "Llama 2 70B": 1.25,
         "Llama 3 8B": 1,
@@ -168,38 +89,43 @@ def test_llamas_are_as_published():
         "Llama 3.1 405B": 63,
         "OPT 13B": 1.5625,
     }
+    assert [name for name, plan in found.items() if plan["batch"] == 0] == ["Llama 3.1 405B"]
 
 
-def test_one_case_has_room_for_no_sequence():
-    assert 0 in [int(GB * 10**9) // measured(model, tokens) for model, tokens, GB in cache_budget.LLAMA]
+def test_low_scores_are_below_what_is_taken_for_infinite():
+    low = next(case for case in find("grouped_attention").cases if "a score of" in case.about)
+    q, k, _ = low.arguments(0)
+    decoded = next(case for case in find("decode_step").cases if "a score of" in case.about)
+    (first, *_), (key, *_), _, cache = decoded.arguments(0)
+    row = cache.lengths.tolist().index(0)
+    of_step = first[row, :, 0].unflatten(0, (2, 2)) * key[row] / 8**0.5
+    for scores in ((q[:, :, 0] * k[:, :, 0]).sum(-1) / 2, of_step.sum(-1)):
+        torch.testing.assert_close(scores, torch.full_like(scores, -1e12))
 
 
-# Room.
+def test_large_scores_overflow_and_are_exact():
+    q, k, _ = find("grouped_attention").cases[7].arguments(0)
+    scores = q @ k[:, [0, 0, 1, 1]].mT / 2
+    assert scores.max() > 89 and torch.equal(scores.double(), q.double() @ k[:, [0, 0, 1, 1]].mT.double() / 2)
 
 
-@pytest.mark.parametrize("wrap, module", [(lambda answer: answer, grouped), (generating, decoding)])
-def test_solutions_hold_half_of_what_is_granted(wrap, module):
-    name = "grouped_attention" if module is grouped else "decode_step"
-    *_, last = [case for case in module.cases() if getattr(case, "kind", None) == "long" or "500" in case.about]
-    (trial,) = Calls(wrap(Watched(solution(name), torchs="attention")), [last]).all
-    given = sum(each.nbytes for each in trees(trial.arguments[0]))
-    scores = (2 * 8 * 512 if module is grouped else 2 * 8 * 503) * 4
-    assert trial.run.memory[0].peak - given <= ROOM * scores / 2
+def test_the_program_to_mend_is_right_for_a_prompt_alone():
+    """Its bugs show where a past is in the cache: then in all but the first call."""
+    exercise = find("mended_cache")
+    bugs = [each for each in exercise.mistakes if each.given]
+    prompt, *_ = exercise.cases
+    given, solved = (exercise.run(prompt, *each).returned[0] for each in (bugs, ()))
+    assert all(torch.equal(given[name], solved[name]) for name in solved)
+    for case in exercise.cases[1:3]:
+        given, solved = (exercise.run(case, *each).returned[0] for each in (bugs, ()))
+        wrong = [name for name in solved if not torch.allclose(given[name], solved[name])]
+        assert wrong and all("the result of call" in name and "call 1" not in name for name in wrong)
 
 
-def trees(value):
-    if isinstance(value, list | tuple):
-        return [tensor for each in value for tensor in trees(each)]
-    return [value]
-
-
-def test_answers_may_call_what_is_lent():
-    def turns(q, k, v, cache):
-        return rotate(q, cache.lengths[:, None])
-
-    watched = Watched(turns, torchs="attention")
-    trials = Calls(generating(watched), list(decoding.cases())[:1])
-    own_work(watched, trials, lent=["tinydist.attention.rotary"])()
-    with pytest.raises(Wrong, match=r"you call tinydist\.attention, where this is solved"):
-        own_work(watched, trials)()
-    assert "rotate" in inspect.getdoc(decoding.decode_step)
+@pytest.mark.parametrize("name", ["grouped_attention", "decode_step"])
+def test_solutions_hold_half_of_what_is_granted(name):
+    exercise = find(name)
+    memory = exercise.targets[-1]
+    *_, case = exercise.cases
+    (held,) = memory.seen(exercise.right(case))
+    assert case.measured and 0 < held <= memory.most(case) / 2

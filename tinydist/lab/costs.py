@@ -1,11 +1,8 @@
 """What an answer costs beside the reference: bytes held at their peak, FLOPs of matrix products, virtual time."""
 
-import torch
-
 from ..simulator.record import Issue, Operator, Wait
 from .errors import Wrong
-from .memory import draw_memory, held_besides
-from .results import leaves
+from .memory import draw_memory
 from .seconds import CLUSTER, EXACT, draw_timeline
 from .target import Malformed, Target
 from .worlds import outside_of_tensors
@@ -16,12 +13,12 @@ LARGE = 4 * NOISE  # bytes of tensors a rank: what is kept of so much outside of
 
 class Memory(Target):
     """``slack``: bytes that a rank may hold above the reference; or a function of the case. ``most``: all that it may
-    hold, whatever the reference holds. ``of(trial)``: other bytes than those of the peak, by rank; ``what`` says which.
+    hold, whatever the reference holds. ``of(trial)``: other bytes than what the peak has besides the arguments, by rank; ``what`` says which.
     ``advice``: said with them."""
 
     name, measured = "memory", True
 
-    def __init__(self, holds, slack=0, most=None, advice="", of=held_besides, what="besides its arguments", name=name):
+    def __init__(self, holds, slack=0, most=None, advice="", of=None, what="besides its arguments", name=name):
         super().__init__(holds)
         self.slack, self.most, self.advice = slack, most, advice
         self.of, self.what, self.name = of, what, name
@@ -36,8 +33,7 @@ class Memory(Target):
                     f"{self.holds}. {self.advice}".removesuffix(". "),
                     draw_memory(trial, rank),
                 )
-        given = sum(each.nbytes for each in leaves(trial.arguments[0]).values() if isinstance(each, torch.Tensor))
-        if given < LARGE or self.of is not held_besides:
+        if trial.given[0] < LARGE or self.of:
             return
         enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
         if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
@@ -47,7 +43,11 @@ class Memory(Target):
             )
 
     def seen(self, trial):
-        return None if trial.error is not None else self.of(trial)
+        if trial.error is not None:
+            return None
+        if self.of:
+            return self.of(trial)
+        return [memory.peak - given for memory, given in zip(trial.run.memory, trial.given, strict=True)]
 
     def alike(self, mine, other, right):
         return 2 * (mine == other and mine != right)

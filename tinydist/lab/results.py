@@ -4,6 +4,7 @@ Floating point sums may differ in their order, and so in their last digits.
 """
 
 import inspect
+from dataclasses import is_dataclass
 
 import torch
 
@@ -40,7 +41,7 @@ class Values(Target):
             told = difference(trial, wrong[0], mine[wrong[0]], its[wrong[0]])
             raise Wrong(told if self.tell else told.partition(", where ")[0] + ", and that is not right")
         if not self.scratch and not self.in_place:
-            untouched(trial, list(inspect.signature(exercise.reference).parameters))
+            untouched(trial, list(inspect.signature(exercise.reference).parameters), right)
 
     def form(self, trial, rank, mine, its):
         on = "" if trial.case.ranks == 1 else f"rank {rank} returned "
@@ -116,7 +117,9 @@ class Values(Target):
 
 
 def leaves(thing, names=(), path=""):
-    """path -> what is there, of lists and dicts in one another."""
+    """path -> what is there, of lists, dicts and dataclasses in one another."""
+    if is_dataclass(thing):
+        thing = vars(thing)
     if isinstance(thing, dict):
         pairs = [(f"{key} of {path}" if path else str(key), each) for key, each in thing.items()]
     elif isinstance(thing, list | tuple):
@@ -125,6 +128,11 @@ def leaves(thing, names=(), path=""):
     else:
         return {path: thing}
     return {place: leaf for at, each in pairs for place, leaf in leaves(each, (), at).items()}
+
+
+def nbytes(thing):
+    """Of the tensors in it."""
+    return sum(each.nbytes for each in leaves(thing).values() if isinstance(each, torch.Tensor))
 
 
 def in_place(trial):
@@ -145,7 +153,7 @@ def tensors_of(arguments):
 
 
 def kind_of(thing):
-    return f"{len(thing)} things" if isinstance(thing, tuple | list) else kind(thing)
+    return shape_of(thing) if isinstance(thing, dict | tuple | list) else kind(thing)
 
 
 def shape_of(thing):
@@ -204,7 +212,8 @@ def difference(trial, place, mine, its):
     who = "" if trial.case.ranks == 1 else f"on rank {rank}, "
     numbers = f"{who}{count} of {mine.numel()} numbers{of} {'is' if count == 1 else 'are'} wrong"
     off = slightly_off(mine.flatten(), its.flatten())
-    smaller = f". They are off by about {off:.1g} %: are they sent, or added, in a smaller dtype?" if off else ""
+    done = "sent, or added," if trial.case.ranks > 1 else "computed"
+    smaller = f". They are off by about {off:.1g} %: are they {done} in a smaller dtype?" if off else ""
     return (
         f"{numbers}. The first is at position {', '.join(map(str, at))}: {shown(mine[index].item())}, where "
         f"{shown(its[index].item())} is right{smaller}"
@@ -215,16 +224,16 @@ def shown(number):
     return f"{number:.6g}" if isinstance(number, float) else repr(number)
 
 
-def untouched(trial, names):
-    """``names``: of the arguments."""
-    for rank, (before, after) in enumerate(zip(map(trial.case.arguments, range(trial.case.ranks)), trial.arguments)):
-        then, now = leaves(before), leaves(after)
-        for path, old in then.items():
-            if isinstance(old, torch.Tensor) and not close(old, now[path]):
-                name = words_of(trial, rank, names[int(path[1 : path.index("]")])])
+def untouched(trial, names, right):
+    """What the reference leaves as it was, the answer does. ``names``: of the arguments."""
+    first = map(trial.case.arguments, range(trial.case.ranks))
+    for rank, each in enumerate(zip(first, trial.arguments, right.arguments)):
+        before, mine, its = (leaves(arguments, names) for arguments in each)
+        for path, old in before.items():
+            if isinstance(old, torch.Tensor) and close(old, its.get(path)) and not close(old, mine.get(path)):
                 raise Malformed(
-                    f"{name} has changed: it belongs to the caller, who may need it again. Make new tensors, without "
-                    "*=, /=, += and out="
+                    f"{words_of(trial, rank, path)} has changed: it belongs to the caller, who may need it again. Make "
+                    "new tensors, without *=, /=, += and out="
                 )
 
 

@@ -42,7 +42,7 @@ class Own(Target):
             called = {name for name in called if not any(within(each, name) for each in self.lent)}
         names = [told for home, told in self.solved.items() if any(within(home, name) for name in called)]
         names += [f"the solution of {name}" for name in exercise.solutions_among(called)]
-        names += [f"torch's {name}" for name in sorted(trial.torchs | self.operators(trial))]
+        names += [f"torch's {name}" for name in (*sorted(trial.torchs), *sorted(self.operators(trial)))]
         if names:
             raise Wrong(f"you call {names[0]}, where this is solved; {self.instead}")
 

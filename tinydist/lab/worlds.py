@@ -19,6 +19,7 @@ from . import tools
 from .changed import changed_on_the_way
 from .errors import Left, Wrong
 from .limit import TooLong
+from .results import nbytes
 from .watch import UNSEEN, Watch
 
 
@@ -51,12 +52,13 @@ def alone(arguments, about, **more):
 
 
 class Trial:
-    """``arguments`` and ``returned``: by rank, as they are after the run. ``error``: what stopped it, or None."""
+    """``arguments`` and ``returned``: by rank, as they are after the run; ``given``: bytes of the arguments, before it.
+    ``error``: what stopped it, or None."""
 
     def __init__(self, program, case, watched=True, listen=""):
         self.program, self.case = program, case
         self.run = self.error = None
-        self.arguments, self.returned, self.outside = (), (), 0
+        self.arguments, self.returned, self.given = (), (), [0] * case.ranks
         self.watches = [Watch(listen) for _ in range(case.ranks)] if watched else []
         printed = io.StringIO()
         try:
@@ -78,6 +80,7 @@ class Trial:
     def _rank(self):
         rank = dist.get_rank()
         arguments = self.case.arguments(rank)
+        self.given[rank] = nbytes(arguments)
         changes = changed_on_the_way() if rank == self.case.changed else contextlib.nullcontext()
         try:
             with changes, self.watches[rank] if self.watches else contextlib.nullcontext():

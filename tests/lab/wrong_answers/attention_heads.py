@@ -33,12 +33,12 @@ def one_by_one(q, k, v, seen=causal, group=in_groups, scale=None, dim=-1):
 # grouped_attention
 
 
-@wrong("grouped_attention", "runs", "nothing (None) came back, where a tensor is right")
+@wrong("grouped_attention", "values", "the result is nothing (None), where a tensor of shape [2, 3, 5, 7] is right")
 def does_nothing(q, k, v):
     pass
 
 
-@wrong("grouped_attention", "multi-head", "q came back as it was")
+@wrong("grouped_attention", "values", "q came back as it was")
 def returns_its_queries(q, k, v):
     return q.clone()
 
@@ -53,65 +53,65 @@ def the_librarys_that_hides(q, k, v):
     return importlib.import_module("tinydist.attention").flash_attention(q, k, v, causal=True)
 
 
-@wrong("grouped_attention", "runs", "q itself was changed")
+@wrong("grouped_attention", "values", "q has changed: it belongs to the caller, who may need it again. Make new")
 def scales_in_place(q, k, v):
     q *= q.shape[-1] ** -0.5
     return one_by_one(q, k, v, scale=1)
 
 
-@wrong("grouped_attention", "runs", "[B, H, T, d] = [2, 3, 5, 7] is right")
+@wrong("grouped_attention", "values", "the result has shape [2, 5, 3, 7], where [2, 3, 5, 7] is right")
 def heads_beside_tokens(q, k, v):
     return one_by_one(q, k, v).transpose(1, 2)
 
 
-@wrong("grouped_attention", "multi-head", "the mask is missing: a query sees keys after itself")
+@wrong("grouped_attention", "values", "The mask is missing: a query sees keys after itself.")
 def no_mask(q, k, v):
     return one_by_one(q, k, v, seen=torch.tensor(True))
 
 
-@wrong("grouped_attention", "multi-head", "the mask is transposed")
+@wrong("grouped_attention", "values", "The mask is transposed: a query sees itself and the keys after it, where it")
 def mask_transposed(q, k, v):
     return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).triu(S - T))
 
 
-@wrong("grouped_attention", "multi-head", "what is masked gets a score of 0, and exp(0) is 1")
+@wrong("grouped_attention", "values", "What is masked gets a score of 0, and exp(0) is 1, not nothing: -inf is.")
 def mask_multiplied(q, k, v):
     scores = q @ k[:, in_groups(q.shape[1], k.shape[1])].mT / math.sqrt(q.shape[-1])
     return (scores * causal(q.shape[2], k.shape[2])).softmax(-1) @ v[:, in_groups(q.shape[1], v.shape[1])]
 
 
-@wrong("grouped_attention", "multi-head", "the weights are masked after the softmax")
+@wrong("grouped_attention", "values", "The weights are masked after the softmax, and no longer sum to 1: mask the")
 def mask_after_the_softmax(q, k, v):
     scores = q @ k[:, in_groups(q.shape[1], k.shape[1])].mT / math.sqrt(q.shape[-1])
     return (scores.softmax(-1) * causal(q.shape[2], k.shape[2])) @ v[:, in_groups(q.shape[1], v.shape[1])]
 
 
-@wrong("grouped_attention", "multi-head", "the scores are not scaled")
+@wrong("grouped_attention", "values", "The scores are not scaled: a product over the head dim d grows with sqrt(d),")
 def not_scaled(q, k, v):
     return one_by_one(q, k, v, scale=1)
 
 
-@wrong("grouped_attention", "multi-head", "the scores are divided by sqrt(H d), the width of the model")
+@wrong("grouped_attention", "values", "The scores are divided by sqrt(H d), the width of the model: each is a")
 def scaled_by_the_width(q, k, v):
     return one_by_one(q, k, v, scale=(q.shape[1] * q.shape[3]) ** -0.5)
 
 
-@wrong("grouped_attention", "multi-head", "are they computed in a smaller dtype?")
+@wrong("grouped_attention", "values", "are they computed in a smaller dtype?")
 def in_bf16(q, k, v):
     return one_by_one(q.bfloat16(), k.bfloat16(), v.bfloat16()).float()
 
 
-@wrong("grouped_attention", "multi-head", "softmax runs over the queries")
+@wrong("grouped_attention", "values", "Softmax runs over the queries: the weights of one query are to sum to 1, so")
 def softmax_over_queries(q, k, v):
     return one_by_one(q, k, v, dim=-2)
 
 
-@wrong("grouped_attention", "multi-head", "head 0 of the result is what head 2 should be")
+@wrong("grouped_attention", "values", "the numbers are right, but in wrong places.")
 def heads_the_other_way_round(q, k, v):
     return one_by_one(q, k, v).flip(1)
 
 
-@wrong("grouped_attention", "grouped", "query head h reads head h % G of K and V, as with repeat")
+@wrong("grouped_attention", "values", "Query head h reads head h % G of K and V, as with repeat; neighbors share one:")
 def folded_the_wrong_way(q, k, v):
     (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
     rows = (q / math.sqrt(d)).view(B, H // G, G, T, d).transpose(1, 2).reshape(B, G, -1, d)
@@ -120,7 +120,7 @@ def folded_the_wrong_way(q, k, v):
     return mixed.view(B, G, H // G, T, d).transpose(1, 2).reshape(B, H, T, d)
 
 
-@wrong("grouped_attention", "grouped", "all query heads read head 0 of K and V")
+@wrong("grouped_attention", "values", "All query heads read head 0 of K and V.")
 def first_head_for_all(q, k, v):
     return one_by_one(q, k, v, group=lambda H, G: in_groups(H, G) if H == G else torch.zeros(H, dtype=torch.long))
 
@@ -131,12 +131,12 @@ def for_as_many_heads_only(q, k, v):
     return scores.masked_fill(~causal(q.shape[2], k.shape[2]), -math.inf).softmax(-1) @ v
 
 
-@wrong("grouped_attention", "few queries", "the first query stands beside the first key")
+@wrong("grouped_attention", "values", "The first query stands beside the first key. But with fewer queries than keys")
 def beside_the_first_key(q, k, v):
     return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).tril())
 
 
-@wrong("grouped_attention", "overflow", "exp overflows float32 from 89 on")
+@wrong("grouped_attention", "values", "Exp of all that is above 89 overflows float32, and of all that is below -104")
 def unsafe_softmax(q, k, v):
     scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(in_groups(q.shape[1], k.shape[1]).tolist())], 1)
     weights = (scores / math.sqrt(q.shape[-1])).exp() * causal(q.shape[2], k.shape[2])
@@ -144,7 +144,7 @@ def unsafe_softmax(q, k, v):
     return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(in_groups(q.shape[1], k.shape[1]).tolist())], 1)
 
 
-@wrong("grouped_attention", "memory", "there is room for no copy of them")
+@wrong("grouped_attention", "memory", "There is no room for a copy of the keys. repeat_interleave, indexing by a")
 def keys_and_values_copied(q, k, v):
     r = q.shape[1] // k.shape[1]
     return one_by_one(q, k.repeat_interleave(r, 1), v.repeat_interleave(r, 1), group=lambda H, G: torch.arange(H))
@@ -173,17 +173,17 @@ def folded(q, k, v, seen, order=lambda x: x):
     return (weights.reshape(B, G, H // G * T, S) @ v).view(B, H, T, d)
 
 
-@wrong("grouped_attention", "grouped", "the rows come back in another order than the heads of q")
+@wrong("grouped_attention", "values", "The rows come back in another order than the heads of q. A view leaves rows")
 def tokens_before_heads(q, k, v):
     return folded(q, k, v, causal, order=lambda x: x.transpose(2, 3))
 
 
-@wrong("grouped_attention", "grouped", "The mask is [T, S], for each head")
+@wrong("grouped_attention", "values", "The mask is [T, S], for each head")
 def one_mask_for_the_folded_rows(q, k, v):
     return folded(q, k, v, lambda rows, S: torch.ones(rows, S, dtype=torch.bool).tril(S - q.shape[2]))
 
 
-@wrong("grouped_attention", "multi-head", "a query does not see itself")
+@wrong("grouped_attention", "values", "A query does not see itself: its own key is among those that it sees.")
 def strict_and_no_nan(q, k, v):
     scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(in_groups(q.shape[1], k.shape[1]).tolist())], 1)
     seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2] - 1)
@@ -199,14 +199,37 @@ def filled(q, k, v, fill, seen=None):
     return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(groups)], 1)
 
 
-@wrong("grouped_attention", "overflow", "what is masked gets a score that is not -inf")
+@wrong("grouped_attention", "values", "What is masked gets a score that is not -inf, and is not small beside scores")
 def filled_with_100(q, k, v):
     return filled(q, k, v, -100.0)
 
 
-@wrong("grouped_attention", "overflow", "what is masked gets a score that is not -inf")
+@wrong("grouped_attention", "values", "What is masked gets a score that is not -inf, and is not small beside scores")
 def filled_with_20(q, k, v):
     return filled(q, k, v, -20.0)
+
+
+@wrong("grouped_attention", "values", "no finite number is small beside all scores")
+def filled_with_a_billion(q, k, v):
+    return filled(q, k, v, -1e9)
+
+
+@wrong("grouped_attention", "values", "no finite number is small beside all scores")
+def a_finite_mask_is_added(q, k, v):
+    groups = in_groups(q.shape[1], k.shape[1]).tolist()
+    scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(groups)], 1) / math.sqrt(q.shape[-1])
+    weights = (scores + (1 - causal(q.shape[2], k.shape[2]).to(q.dtype)) * -10_000).softmax(-1)
+    return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(groups)], 1)
+
+
+@wrong("grouped_attention", "values", "the first one sees none, which gives NaN")
+def strict(q, k, v):
+    return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).tril(S - T - 1))
+
+
+@wrong("grouped_attention", "values", "the result has dtype float32, where float64 is right")
+def always_in_float32(q, k, v):
+    return one_by_one(q.float(), k.float(), v.float())
 
 
 # decode_step
@@ -223,7 +246,7 @@ def decode(q, k, v, cache, turn=0, slot=0, see=0, turn_q=True, turn_k=True, grow
     return one_by_one(q, cache.keys, cache.values, seen, group, scale)
 
 
-@wrong("decode_step", "runs", "nothing (None) came back, where a tensor is right")
+@wrong("decode_step", "runs", "nothing (None) came back, where a tensor like q, of shape [1, 3, 1, 4], is right")
 def decodes_nothing(q, k, v, cache):
     pass
 
@@ -239,22 +262,22 @@ def keeps_by_the_library(q, k, v, cache):
     return one_by_one(q, keys, values, seen)
 
 
-@wrong("decode_step", "lengths", "the next step writes over this one's token")
+@wrong("decode_step", "lengths", "The next step writes over this one's token: make cache.lengths one longer.")
 def forgets_to_grow(q, k, v, cache):
     return decode(q, k, v, cache, grow=0)
 
 
-@wrong("decode_step", "cache", "so slot 2 held the last token, and is overwritten")
+@wrong("decode_step", "cache", "Slots count from 0, so slot n - 1 held the last of n tokens, and is overwritten.")
 def overwrites_the_last(q, k, v, cache):
     return decode(q, k, v, cache, slot=-1)
 
 
-@wrong("decode_step", "cache", "so slot 3 is the next, and is left out")
+@wrong("decode_step", "cache", "Slots count from 0, so slot n is the next after n tokens, and is left out.")
 def leaves_a_slot_out(q, k, v, cache):
     return decode(q, k, v, cache, slot=1, see=1)
 
 
-@wrong("decode_step", "cache", "no slot of its keys has changed: write them into the cache")
+@wrong("decode_step", "cache", "No slot has changed: write them into the cache.")
 def keeps_nothing(q, k, v, cache):
     n = cache.lengths.clone()
     cache.lengths += 1
@@ -277,7 +300,7 @@ def all_rows_at_the_longest(q, k, v, cache):
     return one_by_one(q, cache.keys, cache.values, (slots < n[:, None, None, None]) | (slots == S))
 
 
-@wrong("decode_step", "cache", "cache.keys is another tensor than before, so all of it was copied")
+@wrong("decode_step", "runs", "cache.keys is another tensor than before, so all of it was copied")
 def concatenates(q, k, v, cache):
     n = cache.lengths.clone()
     q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
@@ -288,32 +311,32 @@ def concatenates(q, k, v, cache):
     return one_by_one(q, cache.keys, cache.values, (slots < n[:, None, None, None]) | (slots == n.max()))
 
 
-@wrong("decode_step", "cache", "the key is turned to position 4. Positions count from 0")
+@wrong("decode_step", "cache", "The key is turned to a position one too large. Positions count from 0: with n tokens")
 def turns_one_too_far(q, k, v, cache):
     return decode(q, k, v, cache, turn=1)
 
 
-@wrong("decode_step", "cache", "the key is not turned to its position")
+@wrong("decode_step", "cache", "The key is not turned to its position.")
 def keys_not_turned(q, k, v, cache):
     return decode(q, k, v, cache, turn_k=False)
 
 
-@wrong("decode_step", "cache", "the value is turned. Only queries and keys are")
+@wrong("decode_step", "cache", "The value is turned. Only queries and keys are: what they say of positions is in the")
 def values_turned(q, k, v, cache):
     return decode(q, k, rotate(v, cache.lengths[:, None]), cache)
 
 
-@wrong("decode_step", "cache", "the value stands among the keys")
+@wrong("decode_step", "cache", "Keys stand among the values, and values among the keys.")
 def keys_and_values_exchanged(q, k, v, cache):
     return decode(q, rotate(v, -cache.lengths[:, None]), rotate(k, cache.lengths[:, None]), cache)
 
 
-@wrong("decode_step", "values", "the query is not turned to its position, and the keys are")
+@wrong("decode_step", "values", "The query is not turned to its position, and the keys are.")
 def query_not_turned(q, k, v, cache):
     return decode(q, k, v, cache, turn_q=False)
 
 
-@wrong("decode_step", "values", "the query is turned to a position one too large")
+@wrong("decode_step", "values", "The query is turned to a position one too large")
 def length_before_and_after(q, k, v, cache):
     """The position is a view of the lengths, and grows with them."""
     n, rows = cache.lengths, torch.arange(len(q))
@@ -324,7 +347,7 @@ def length_before_and_after(q, k, v, cache):
     return one_by_one(rotate(q, n[:, None]), cache.keys, cache.values, seen)
 
 
-@wrong("decode_step", "values", "a row reads slots behind its own last token: padding")
+@wrong("decode_step", "values", "A row reads slots behind its own last token: padding, which no token wrote. Its own")
 def reads_up_to_the_longest(q, k, v, cache):
     decode(q, k, v, cache)
     S = int(cache.lengths.max())
@@ -332,22 +355,22 @@ def reads_up_to_the_longest(q, k, v, cache):
     return one_by_one(q, cache.keys[:, :, :S], cache.values[:, :, :S], torch.tensor(True))
 
 
-@wrong("decode_step", "values", "a row reads all slots of the cache")
+@wrong("decode_step", "values", "A row reads all slots of the cache, also those that no token has written yet.")
 def reads_all_slots(q, k, v, cache):
     return decode(q, k, v, cache, see=10_000)
 
 
-@wrong("decode_step", "values", "a row reads one slot too many")
+@wrong("decode_step", "values", "A row reads one slot too many: its new token is the last that it sees.")
 def reads_one_too_many(q, k, v, cache):
     return decode(q, k, v, cache, see=1)
 
 
-@wrong("decode_step", "values", "the new token does not see itself")
+@wrong("decode_step", "values", "The new token does not see itself: its own key is among those that it sees.")
 def does_not_see_itself(q, k, v, cache):
     return decode(q, k, v, cache, see=-1)
 
 
-@wrong("decode_step", "values", "query head h reads head h % G of K and V, as with repeat")
+@wrong("decode_step", "values", "Query head h reads head h % G of K and V, as with repeat; neighbors share one:")
 def repeats_heads(q, k, v, cache):
     return decode(q, k, v, cache, group=lambda H, G: torch.arange(H) % G)
 
@@ -362,19 +385,19 @@ def kept(q, k, v, cache, longest=True):
     return q, cache.keys[:, :, :S], cache.values[:, :, :S], torch.arange(S) <= n[:, None, None, None]
 
 
-@wrong("decode_step", "values", "what is masked gets a score that is not -inf")
+@wrong("decode_step", "values", "What is masked gets a score that is not -inf, and is not small beside scores of")
 def fills_with_100(q, k, v, cache):
     *parts, seen = kept(q, k, v, cache)
     return filled(*parts, -100.0, seen)
 
 
-@wrong("decode_step", "values", "what is masked gets a score of 0, and exp(0) is 1")
+@wrong("decode_step", "values", "What is masked gets a score of 0, and exp(0) is 1, not nothing: -inf is.")
 def masks_scores_by_product(q, k, v, cache):
     *parts, seen = kept(q, k, v, cache)
     return filled(*parts, 0.0, seen)
 
 
-@wrong("decode_step", "values", "the weights are masked after the softmax")
+@wrong("decode_step", "values", "The weights are masked after the softmax, and no longer sum to 1: mask the scores,")
 def masks_weights(q, k, v, cache):
     q, keys, values, seen = kept(q, k, v, cache)
     groups = in_groups(q.shape[1], k.shape[1])
@@ -382,14 +405,14 @@ def masks_weights(q, k, v, cache):
     return (scores.softmax(-1) * seen) @ values[:, groups]
 
 
-@wrong("decode_step", "values", "all rows read as many slots as the shortest has tokens")
+@wrong("decode_step", "values", "All rows read as many slots as the shortest has tokens: each has a length of its own.")
 def reads_up_to_the_shortest(q, k, v, cache):
     q, keys, values, seen = kept(q, k, v, cache)
     S = int(cache.lengths.min())
     return one_by_one(q, keys[:, :, :S], values[:, :, :S], seen[..., :S])
 
 
-@wrong("decode_step", "values", "the rows come back in another order than the heads of q")
+@wrong("decode_step", "values", "The rows come back in another order than the heads of q. A view leaves rows where")
 def heads_transposed(q, k, v, cache):
     q, keys, values, seen = kept(q, k, v, cache)
     r, G = q.shape[1] // k.shape[1], k.shape[1]
@@ -402,7 +425,7 @@ def keeps_and_returns_q(q, k, v, cache):
     return q
 
 
-@wrong("decode_step", "values", "so low, -2,000 say, that exp of each is 0")
+@wrong("decode_step", "values", "Exp of all that is above 89 overflows float32, and of all that is below -104 it is")
 def exp_without_maximum(q, k, v, cache):
     q, keys, values, seen = kept(q, k, v, cache)
     groups = in_groups(q.shape[1], k.shape[1])
@@ -411,7 +434,7 @@ def exp_without_maximum(q, k, v, cache):
     return (weights / weights.sum(-1, keepdim=True)) @ values[:, groups]
 
 
-@wrong("decode_step", "lengths", "cache.lengths is a list now; keep it a tensor of int64")
+@wrong("decode_step", "runs", "cache.lengths is a list now; keep it a tensor of whole numbers, of int64")
 def lengths_in_a_list(q, k, v, cache):
     cache.lengths = torch.as_tensor(cache.lengths)
     out = decode(q, k, v, cache)
@@ -419,16 +442,37 @@ def lengths_in_a_list(q, k, v, cache):
     return out
 
 
-@wrong("decode_step", "memory", ".double(), .float()")
+@wrong("decode_step", "values", "the result of step 1 [B, H, 1, d] has dtype float32, where float64 is right")
 def computes_in_double(q, k, v, cache):
     q, keys, values, seen = kept(q, k, v, cache)
     return one_by_one(q.double(), keys.double(), values.double(), seen).float()
 
 
-@wrong("decode_step", "memory", "are enough. The scores have")
+@wrong("decode_step", "memory", "There is no room for a copy of the keys. repeat_interleave, indexing by a tensor")
+def computes_in_double_and_goes_back(q, k, v, cache):
+    q, keys, values, seen = kept(q, k, v, cache)
+    return one_by_one(q.double(), keys.double(), values.double(), seen).to(q.dtype)
+
+
+@wrong("decode_step", "memory", "There is no room for a copy of the keys. repeat_interleave, indexing by a tensor,")
 def keeps_the_old_caches(q, k, v, cache, kept=[]):  # noqa: B006
     kept.append(cache.keys.clone())
     return decode(q, k, v, cache)
+
+
+@wrong("decode_step", "cache", "cache.keys [slots, G, d] has changed in slots [5, 6, 7], and should in [2, 3, 4]")
+def one_place_for_all_rows(q, k, v, cache):
+    n = int(cache.lengths.max())
+    at = torch.full((len(q), 1), n)
+    cache.keys[:, :, n], cache.values[:, :, n] = rotate(k, at)[:, :, 0], v[:, :, 0]
+    cache.lengths += 1
+    return one_by_one(rotate(q, at), cache.keys, cache.values, torch.arange(cache.keys.shape[2]) <= n)
+
+
+@wrong("decode_step", "memory", "numbers are kept outside of tensors")
+def copies_into_an_array(q, k, v, cache):
+    past = cache.keys.numpy().copy()
+    return decode(q, k, v, cache) if past.size else None
 
 
 # plan_cache
@@ -442,12 +486,12 @@ def plan(model, tokens, gigabytes, heads=None, both=2, size=None, layers=None, u
     return {"bytes a token": token, "GiB a sequence": tokens * token / unit, "batch": batch}
 
 
-@wrong("plan_cache", "runs", "it returned nothing (None), where a dict is right")
+@wrong("plan_cache", "token", "it returned nothing (None), where it should return a dict: 'bytes a token', 'GiB a")
 def plans_nothing(model, tokens, gigabytes):
     pass
 
 
-@wrong("plan_cache", "runs", "'batch' is nothing (None), where a number is right")
+@wrong("plan_cache", "batch", "batch is nothing (None), where a number is right")
 def no_batch(model, tokens, gigabytes):
     return {**plan(model, tokens, gigabytes), "batch": None}
 
@@ -458,7 +502,7 @@ def asks_the_library(model, tokens, gigabytes):
     return {**plan(model, tokens, gigabytes), "bytes a token": token}
 
 
-@wrong("plan_cache", "token", "Heads of queries are counted. They are not kept")
+@wrong("plan_cache", "token", "As many numbers are counted as the queries have, model.hidden in all")
 def query_heads(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, heads=model.heads)
 
@@ -478,12 +522,12 @@ def the_whole_width_for_each_head(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, heads=model.kv_heads * model.heads)
 
 
-@wrong("plan_cache", "token", "In fp16 yours are right. Here a number has 32 bits")
+@wrong("plan_cache", "token", "In fp16, with 16 bits a number, yours are right: model.dtype says how many it has here")
 def always_two_bytes(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, size=2)
 
 
-@wrong("plan_cache", "token", "524,288 bytes a token")
+@wrong("plan_cache", "token", "1040 times too many.")
 def llama_2_7b_for_all(model, tokens, gigabytes):
     return {"bytes a token": 524_288, "GiB a sequence": 2.0, "batch": 27}
 
@@ -498,19 +542,24 @@ def room_in_gibibytes(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, GB=2**30)
 
 
-@wrong("plan_cache", "batch", "Round down")
+@wrong("plan_cache", "batch", "One more than fits: round down.")
 def rounds_up(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, whole=math.ceil)
 
 
-@wrong("plan_cache", "batch", "a sequence fits as a whole, or it does not")
+@wrong("plan_cache", "batch", "A sequence fits as a whole, or it does not.")
 def parts_of_sequences(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, whole=float)
 
 
-@wrong("plan_cache", "Llama 2, 3", "not one fits, since its cache takes 67.64573 GB, and there are 60: the batch is 0")
+@wrong("plan_cache", "batch", "Not one fits, for its cache takes more than there is: the batch is 0.")
 def one_at_least(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, whole=lambda fit: max(1, math.floor(fit)))
+
+
+@wrong("plan_cache", "token", "K and V have only model.kv_heads heads, of hidden / heads numbers each")
+def the_width_by_heads_of_keys(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, heads=model.kv_heads * model.heads / model.kv_heads)
 
 
 # mended_cache
@@ -538,7 +587,7 @@ def continued(q, k, v, cache, counts, grow="counts", turn_q="own", turn_k="own",
     return F.scaled_dot_product_attention(q, keys, values, attn_mask=seen[mask], enable_gqa=True)
 
 
-@wrong("mended_cache", "runs", "nothing (None) came back, where a tensor is right")
+@wrong("mended_cache", "runs", "nothing (None) came back, where a tensor like q, of shape [1, 2, 4, 4], is right")
 def mends_nothing(q, k, v, cache, counts):
     pass
 
@@ -553,27 +602,27 @@ def appends_by_the_library(q, k, v, cache, counts):
     return F.scaled_dot_product_attention(rotate(q, n), keys, values, attn_mask=seen, enable_gqa=True)
 
 
-@wrong("mended_cache", "lengths", "padding is counted. Of row b only the first counts[b] tokens are real")
+@wrong("mended_cache", "lengths", "Padding is counted. Of row b only the first counts[b] tokens are real.")
 def mends_the_mask_alone(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, grow="padding", turn_q="longest", turn_k="longest")
 
 
-@wrong("mended_cache", "cache", "the key is turned to position 4. Positions count from 0")
+@wrong("mended_cache", "cache", "Queries and keys are turned to the longest row's positions: row b has n[b] tokens,")
 def leaves_the_longest_position(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, turn_q="longest", turn_k="longest")
 
 
-@wrong("mended_cache", "cache", "slot 3: the key is not turned to its position, or to position 0")
+@wrong("mended_cache", "cache", "The tokens of each call are turned to positions from 0 on, but stand behind those")
 def each_piece_from_position_0(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, turn_q="from 0", turn_k="from 0")
 
 
-@wrong("mended_cache", "cache", "there is not the key of this row's token 1, counted from 0, turned")
+@wrong("mended_cache", "cache", "Keys and values are written behind the longest row's last token: row b's next slot")
 def writes_at_the_longest(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, write="longest")
 
 
-@wrong("mended_cache", "values", "keys are turned to their row's positions, and queries to the longest row's")
+@wrong("mended_cache", "values", "Keys are turned to their row's positions, and queries to the longest row's.")
 def mends_the_keys_alone(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, turn_q="longest")
 
@@ -583,11 +632,20 @@ def leaves_is_causal(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, mask="first")
 
 
-@wrong("mended_cache", "values", "the last query stands beside the longest row's last key, in all rows")
+@wrong("mended_cache", "values", "The last query stands beside the longest row's last key, in all rows: in a shorter")
 def mask_beside_the_longest(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, mask="last")
 
 
-@wrong("mended_cache", "values", "the mask is missing: a query sees all slots")
+@wrong("mended_cache", "values", "The mask is missing: a query sees all slots, also those of tokens after itself.")
 def drops_is_causal(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, mask="all")
+
+
+@wrong(
+    "mended_cache",
+    "lengths",
+    "1 of 3 numbers of cache.lengths after call 2 is wrong. The first is at position 1: 4, where 3",
+)
+def a_token_at_least(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts.clamp(min=1))

@@ -1,0 +1,111 @@
+"""What the exercises of this chapter share: their order, their notebook's beginning, and what they are judged by."""
+
+from tinydist.lab.author import Memory, Own, Values, mistake
+
+ORDER = ["grouped_attention", "decode_step", "plan_cache", "mended_cache"]
+INTRODUCTION = """\
+# Exercises: attention heads and the cache
+
+[Notebook 09](../notebooks/09_attention_heads.ipynb) goes before these. You let groups of query heads read the same \
+keys and values without a copy, write a step of decoding with a cache for sequences of different lengths, predict \
+what a cache takes, and mend attention with a cache. Four exercises, about 90 minutes.
+
+**Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
+the other, and the first that does not hold is explained. What an answer holds is counted by the ledger: the bytes of\
+ all tensors that are alive, at their peak.
+
+**Hint.** `hint(grouped_attention)` gives one hint each time, from general to specific.
+
+**Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
+ tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check grouped_attention` checks,\
+ `hint grouped_attention` gives a hint, and `reset grouped_attention` puts the stub back.
+
+B is the batch, H the query heads, G the heads of keys and values, T the queries, S the keys, d the dim of a head. \
+Build from products and a softmax: of `tinydist.attention` only `rotate` may help, and torch's \
+`scaled_dot_product_attention` and `nn.MultiheadAttention` may not, but in exercise 4, where torch's is given."""
+
+IMPORTS = """\
+import math
+
+import torch
+import torch.nn.functional as F
+
+from tinydist.attention import rotate
+from tinydist.lab import check, hint"""
+
+
+SOLVED = ("tinydist.attention", "torch.nn.attention")
+LENT = ["tinydist.attention.rotary"]
+INSTEAD = "here it is for you to build"
+BUILT = Own("built from products and a softmax", INSTEAD, SOLVED, torchs="attention", lent=LENT)
+FLOAT = 4  # bytes
+LOW = -1e12  # a score that a query has with the only key that it sees
+
+# Of mistakes in more than one exercise:
+BY_TURNS = (
+    "Query head h reads head h % G of K and V, as with repeat; neighbors share one: repeat_interleave's order, "
+    "h // (H/G)"
+)
+REORDERED = (
+    "The rows come back in another order than the heads of q. A view leaves rows where they lie, and a transpose moves "
+    "them: what moves them on the way in must be undone on the way out"
+)
+UNSCALED = "The scores are not scaled: a product over the head dim d grows with sqrt(d), so they are divided by it"
+NOT_INF = (
+    f"What is masked gets a score that is not -inf, and is not small beside scores of {LOW:.0e}: no finite number is "
+    "small beside all scores, -inf is"
+)
+
+
+def with_score(score, keys, heads):
+    """Queries [..., H, d] that have this score with keys [..., G, d]."""
+    queries = score * keys.shape[-1] ** 0.5 * keys / (keys * keys).sum(-1, keepdim=True)
+    return queries.repeat_interleave(heads // keys.shape[-2], -2)
+
+
+def masks(hidden):
+    """Mistakes in a softmax over scores that are masked. ``hidden``: how the solution calls those."""
+    filled = f"scores.masked_fill({hidden}, -math.inf)"
+    return [
+        mistake("What is masked gets a score of 0, and exp(0) is 1, not nothing: -inf is", "-math.inf", "0.0"),
+        mistake(NOT_INF, "-math.inf", "-100.0"),
+        mistake(NOT_INF, filled, f"(scores - 1e9 * {hidden})"),
+        mistake(
+            "The weights are masked after the softmax, and no longer sum to 1: mask the scores, before it",
+            f"{filled}.softmax(-1)",
+            f"scores.softmax(-1) * ~({hidden})",
+        ),
+        mistake("The weights do not sum to 1: divide them by their sum", f"{filled}.softmax(-1)", f"{filled}.exp()"),
+        mistake(
+            "Exp of all that is above 89 overflows float32, and of all that is below -104 it is 0, so 0 is divided by "
+            "0. Lower each row by its maximum first, which changes no weight, or use torch.softmax, which does",
+            f"{filled}.softmax(-1)",
+            f"{filled}.exp()\n    weights = weights / weights.sum(-1, keepdim=True)",
+        ),
+    ]
+
+
+class Part(Values):
+    """Of what came back, that which has ``key`` in its name."""
+
+    def __init__(self, name, key, holds, **more):
+        super().__init__(holds, **more)
+        self.name, self.key = name, key
+
+    def seen(self, trial):
+        found = super().seen(trial)
+        return found and {(rank, path): each for (rank, path), each in found.items() if self.key in path}
+
+
+class NoCopy(Memory):
+    """Of keys and values. ``case.facts``: how many scores there are; a few tensors of their size may live at once."""
+
+    def __init__(self, holds):
+        super().__init__(holds, most=lambda case: 8 * FLOAT * case.facts)
+
+    def general(self, trial, right):
+        return (
+            "There is no room for a copy of the keys. repeat_interleave, indexing by a tensor, cat, where, "
+            ".contiguous(), .double(), .float() and arithmetic on K or V make one, and a product that has to broadcast "
+            "them does, too: let a view of q meet K as it lies"
+        )

@@ -1,0 +1,216 @@
+"""A step of decoding: each row's new token is kept behind its last one, and gathers from its own past alone."""
+
+import math
+
+import torch
+
+from tinydist.attention import rotate
+from tinydist.lab.author import alone, exercise, mistake
+
+from .caches import Slots, called, copies, inputs, rows_of
+from .chapter import BUILT, BY_TURNS, LOW, REORDERED, UNSCALED, NoCopy, Part, masks, with_score
+
+
+def rows(about, heads, kv_heads, d, lengths, slots, *, steps=3, dtype=torch.float32, **more):
+    """The first query of a row without tokens has a low score with its key."""
+    made = inputs(heads, kv_heads, d, lengths, slots, [1] * steps, dtype)
+    for row in (row for row, length in enumerate(lengths) if length == 0):
+        made[0][0][row, :, 0] = with_score(LOW, made[1][0][row, :, 0], heads)
+    scores = len(lengths) * heads * (max(lengths) + steps)
+    return alone(lambda: copies(*made), about, facts=scores, **more)
+
+
+def worlds():
+    yield rows("one row of 3 tokens, multi-query", 3, 1, 4, (3,), 7, steps=2)
+    yield rows("two rows of 4 tokens, multi-head", 2, 2, 6, (4, 4), 8, steps=2)
+    yield rows(f"rows of 2, 5 and 0 tokens, grouped heads, and a score of {LOW:.0e}", 4, 2, 8, (2, 5, 0), 10)
+    yield rows("rows of 5, 1 and 3 tokens, float64", 6, 2, 2, (5, 1, 3), 10, dtype=torch.float64)
+    yield rows("rows of 0 tokens, multi-head", 3, 3, 4, (0, 0), 6)
+    yield rows("rows of 500 and 300 tokens in 512 slots", 8, 2, 64, (500, 300), 512, measured=True)
+
+
+def generate(answer, q, k, v, cache):
+    """Step after step, each with the cache as the last one left it."""
+    results = {}
+    for number, step in enumerate(zip(q, k, v), start=1):
+        results[f"the result of step {number} [B, H, 1, d]"], lengths = called(answer, *step, cache)
+    return {"cache.lengths": lengths} | rows_of(cache) | results
+
+
+TURNED, NEW = "rotate(q, n[:, None]), rotate(k, n[:, None])", "k[:, :, 0], v[:, :, 0]"
+UNSEEN = "torch.arange(S) > n[:, None, None, None]"
+LONGEST, SLOTS = "S = int(cache.lengths.max())", "S = cache.keys.shape[2]"
+RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
+
+
+@exercise(
+    title="Decode a token with a cache",
+    minutes=35,
+    difficulty=4,
+    worlds=worlds,
+    program=generate,
+    targets=[
+        BUILT,
+        Part("lengths", "lengths", "each row is one longer after a step"),
+        Slots(
+            "cache",
+            "of cache",
+            "each row's key, turned, and value stand behind its own last token; all else stays as it was",
+        ),
+        Part(
+            "values",
+            "result",
+            "step after step those without a cache, each row as if it were alone: rows of one length and of different "
+            f"ones, an empty one too; a score of {LOW:.0e}",
+        ),
+        NoCopy(
+            "with 512 slots at most 8 times the bytes of the scores in each step, by the ledger: no copy of the cache"
+        ),
+    ],
+    mistakes=[
+        mistake(
+            "The next step writes over this one's token: make cache.lengths one longer",
+            "    cache.lengths += 1\n",
+            "",
+            "cache.lengths.max())",
+            "cache.lengths.max()) + 1",
+        ),
+        mistake(
+            "Slots count from 0, so slot n - 1 held the last of n tokens, and is overwritten",
+            "[rows, :, n]",
+            "[rows, :, n - 1]",
+        ),
+        mistake(
+            "Slots count from 0, so slot n is the next after n tokens, and is left out",
+            "[rows, :, n]",
+            "[rows, :, n + 1]",
+        ),
+        mistake(
+            "No slot has changed: write them into the cache",
+            f"    cache.keys[rows, :, n], cache.values[rows, :, n] = {NEW}\n",
+            "",
+        ),
+        mistake(
+            "It is written behind the longest row's last token, not behind its own. Slots stay in between, with "
+            "nothing in them",
+            "[rows, :, n]",
+            "[rows, :, n.max()]",
+        ),
+        mistake(
+            "The key is turned to a position one too large. Positions count from 0: with n tokens before it, it stands "
+            "at n",
+            "n[:, None])",
+            "n[:, None] + 1)",
+        ),
+        mistake("The key is not turned to its position", TURNED, "rotate(q, n[:, None]), k"),
+        mistake(
+            "The value is turned. Only queries and keys are: what they say of positions is in the weights",
+            "v[:, :, 0]",
+            "rotate(v, n[:, None])[:, :, 0]",
+        ),
+        mistake("Keys stand among the values, and values among the keys", NEW, "v[:, :, 0], k[:, :, 0]"),
+        mistake(
+            "q came back as it was",
+            "    q, k = rotate",
+            "    unturned = q\n    q, k = rotate",
+            RETURN,
+            "return unturned",
+        ),
+        mistake("The query is not turned to its position, and the keys are", TURNED, "q, rotate(k, n[:, None])"),
+        mistake(
+            "The query is turned to a position one too large: with n tokens before it, it stands at n",
+            "rotate(q, n[:, None])",
+            "rotate(q, n[:, None] + 1)",
+        ),
+        mistake(
+            "The query is turned to the longest row's position, not to its own",
+            "rotate(q, n[:, None])",
+            "rotate(q, n.max().expand(B, 1))",
+        ),
+        mistake(
+            "A row reads slots behind its own last token: padding, which no token wrote. Its own length says what it "
+            "sees, not the longest row's",
+            UNSEEN,
+            "torch.zeros(S, dtype=torch.bool)",
+        ),
+        mistake(
+            "All rows read as many slots as row 0 has tokens: each has a length of its own",
+            UNSEEN,
+            "torch.arange(S) > n[0]",
+        ),
+        mistake(
+            "All rows read as many slots as the shortest has tokens: each has a length of its own",
+            UNSEEN,
+            "torch.arange(S) > n.min()",
+        ),
+        mistake(
+            "A row reads all slots of the cache, also those that no token has written yet",
+            LONGEST,
+            SLOTS,
+            UNSEEN,
+            "torch.zeros(S, dtype=torch.bool)",
+        ),
+        mistake(
+            "A row reads one slot too many: its new token is the last that it sees",
+            LONGEST,
+            SLOTS,
+            UNSEEN,
+            f"{UNSEEN} + 1",
+        ),
+        mistake(
+            "The new token does not see itself: its own key is among those that it sees",
+            UNSEEN,
+            UNSEEN.replace(">", ">="),
+        ),
+        mistake(UNSCALED, " / math.sqrt(d)", ""),
+        mistake(
+            BY_TURNS,
+            "    scores =",
+            "    keys, values, G = keys.repeat(1, H // G, 1, 1), values.repeat(1, H // G, 1, 1), H\n    scores =",
+        ),
+        mistake(REORDERED, "q.view(B, G, H // G, d)", "q.view(B, H // G, G, d).transpose(1, 2)"),
+        *masks("unseen"),
+    ],
+    hints=[
+        "A row with n tokens has them in slots 0 to n - 1, at positions 0 to n - 1. Where does the new one stand, and "
+        "which slots does it see?",
+        "Both are n: position n, slot n; and it sees slots 0 to n. n differs from row to row: cache.lengths, before "
+        "you add 1 to it. `rotate` takes positions [B, 1].",
+        "Indexing with two tensors writes one slot in each row: cache.keys[torch.arange(B), :, n] = k[:, :, 0]. "
+        "cache.keys[:, :, :S], up to the longest row, is a view.",
+        "The mask hides the rest of each row: torch.arange(S) > n[:, None, None, None] is [B, 1, 1, S]. If n is "
+        "cache.lengths itself, `+= 1` changes it, too: .clone(), or add at the end.",
+    ],
+    why="Every server for language models runs this step, for sequences that came at different times. What it takes is "
+    "the reading of the cache: if each step also copied it, that would be twice as much to write and read again.",
+)
+def decode_step(q, k, v, cache):
+    """Attend for one new token in each row of a batch, and keep its key and value: [B, H, 1, d].
+
+    q is [B, H, 1, d], k and v are [B, G, 1, d], not yet turned; query head h reads head h // (H/G). ``cache.keys`` and
+    ``cache.values`` are [B, G, slots, d], ``cache.lengths`` [B], a tensor of whole numbers: in row b the first
+    ``cache.lengths[b]`` slots are in use, keys turned to their positions, and what the others hold has no meaning.
+    There is room.
+
+    Write k, turned, and v into the cache, make ``cache.lengths`` one longer, and return what the new tokens gather
+    from their own row's tokens, themselves included. ``rotate(x, positions)`` turns x [B, heads, T, d] to positions
+    [B, T]; positions count from 0.
+    """
+    (B, H, _, d), G = q.shape, k.shape[1]
+    # ? where does each row's new token stand?  [B]
+    # ? turn q and k; write k and v, a slot in each row
+    # ? the keys and values up to the longest row: views.  [B, G, S, d]
+    # ? scores, scaled.  [B, H, 1, S]
+    # ? what does each row not see?  [B, 1, 1, S]
+    # ? a mean of the values
+    n = cache.lengths.clone()  # tokens before the new one: its position, and its slot
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    rows = torch.arange(B)
+    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
+    cache.lengths += 1
+    S = int(cache.lengths.max())
+    keys, values = cache.keys[:, :, :S], cache.values[:, :, :S]
+    scores = (q.view(B, G, H // G, d) / math.sqrt(d) @ keys.mT).view(B, H, 1, S)
+    unseen = torch.arange(S) > n[:, None, None, None]
+    weights = scores.masked_fill(unseen, -math.inf).softmax(-1)
+    return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)
