@@ -13,8 +13,8 @@ LARGE = 4 * NOISE  # bytes of tensors a rank: what is kept of so much outside of
 
 class Memory(Target):
     """``slack``: bytes that a rank may hold above the reference; or a function of the case. ``most``: all that it may
-    hold, whatever the reference holds. ``of(trial)``: other bytes than what the peak has besides the arguments, by rank; ``what`` says which.
-    ``advice``: said with them."""
+    hold, whatever the reference holds. ``of(trial)``: by rank, in place of what the peak has besides the arguments;
+    ``what`` says which bytes. ``advice``: said with them."""
 
     name, measured = "memory", True
 
