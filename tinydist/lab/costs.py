@@ -16,13 +16,15 @@ LARGE = 4 * NOISE  # bytes of tensors a rank: what is kept of so much outside of
 
 class Memory(Target):
     """``slack``: bytes that a rank may hold above the reference; or a function of the case. ``most``: all that it may
-    hold, whatever the reference holds."""
+    hold, whatever the reference holds. ``of(trial)``: other bytes than those of the peak, by rank; ``what`` says which.
+    ``advice``: said with them."""
 
     name, measured = "memory", True
 
-    def __init__(self, holds, slack=0, most=None):
+    def __init__(self, holds, slack=0, most=None, advice="", of=held_besides, what="besides its arguments", name=name):
         super().__init__(holds)
-        self.slack, self.most = slack, most
+        self.slack, self.most, self.advice = slack, most, advice
+        self.of, self.what, self.name = of, what, name
 
     def judge(self, exercise, trial, right):
         slack = self.slack(trial.case) if callable(self.slack) else self.slack
@@ -30,12 +32,12 @@ class Memory(Target):
             enough = self.most(trial.case) if self.most else its + slack
             if mine > enough:
                 raise Wrong(
-                    f"{on(trial, rank)}holds {mine:,} bytes besides its arguments, where {enough:,.0f} are "
-                    f"enough: {self.holds}",
+                    f"{on(trial, rank)}holds {mine:,} bytes {self.what}, where {enough:,.0f} are enough: "
+                    f"{self.holds}. {self.advice}".removesuffix(". "),
                     draw_memory(trial, rank),
                 )
         given = sum(each.nbytes for each in leaves(trial.arguments[0]).values() if isinstance(each, torch.Tensor))
-        if given < LARGE:
+        if given < LARGE or self.of is not held_besides:
             return
         enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
         if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
@@ -45,7 +47,7 @@ class Memory(Target):
             )
 
     def seen(self, trial):
-        return None if trial.error is not None else held_besides(trial)
+        return None if trial.error is not None else self.of(trial)
 
     def alike(self, mine, other, right):
         return 2 * (mine == other and mine != right)
