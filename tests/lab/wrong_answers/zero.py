@@ -52,7 +52,11 @@ def training(weights, adam, shard=None, mean=average, publish=gathered, anew=Fal
     return step
 
 
-@wrong("sharded_adam", "values", "weights have not changed at all")
+@wrong(
+    "sharded_adam",
+    "values",
+    "nobody sent anything. Ranks of a real cluster share no memory: whatever one knows of another",
+)
 def does_nothing(weights, adam):
     return lambda gradient: None
 
@@ -76,7 +80,9 @@ def plain_optimizer_on_every_rank(weights, adam):
     return step
 
 
-@wrong("sharded_adam", "bytes", "you call all_reduce, where all_gather and reduce_scatter are enough")
+@wrong(
+    "sharded_adam", "bytes", "you call all_reduce. An all-reduce brings the whole sum to every rank, and each needs its"
+)
 def all_reduces_and_takes_its_part(weights, adam):
     def mean(gradient):
         gradient = gradient.clone()
@@ -86,12 +92,20 @@ def all_reduces_and_takes_its_part(weights, adam):
     return training(weights, adam, mean=mean)
 
 
-@wrong("sharded_adam", "values", "took its step with the gradient of part")
+@wrong(
+    "sharded_adam",
+    "values",
+    "A rank's shard of the weights took its step with the gradient of another part, or stands in",
+)
 def wrong_ranks_shard(weights, adam):
     return training(weights, adam, shard=own(weights, 1))
 
 
-@wrong("sharded_adam", "values", "the last 1 numbers, which do not divide by 2, never change")
+@wrong(
+    "sharded_adam",
+    "values",
+    "The last numbers, which do not divide by the number of ranks, never change: pad before you cut.",
+)
 def forgets_the_rest(weights, adam):
     cut = len(weights) - len(weights) % dist.get_world_size()
     optimize = training(weights[:cut], adam)
@@ -136,12 +150,16 @@ def new_optimizer_in_each_step(weights, adam):
     return training(weights, adam, anew=True)
 
 
-@wrong("sharded_adam", "values", "each shard took its step with its own rank's gradient")
+@wrong("sharded_adam", "values", "Each shard took its step with its own rank's gradient: nothing was added up.")
 def nothing_is_reduced(weights, adam):
     return training(weights, adam, mean=own)
 
 
-@wrong("sharded_adam", "values", "gradients of earlier steps are added to those of this one")
+@wrong(
+    "sharded_adam",
+    "values",
+    "Gradients of earlier steps are added to those of this one: put the new one in the place of",
+)
 def gradients_pile_up(weights, adam):
     so_far = []
 
@@ -152,7 +170,7 @@ def gradients_pile_up(weights, adam):
     return training(weights, adam, mean=mean)
 
 
-@wrong("sharded_adam", "memory", "A shard that is a view (chunk, split) of a padded copy keeps all of it")
+@wrong("sharded_adam", "memory", "The shard is a view (chunk, split) of a padded copy, and keeps all of it: clone it.")
 def shard_is_a_view(weights, adam):
     p = dist.get_world_size()
     return training(weights, adam, shard=padded(weights).clone().chunk(p)[dist.get_rank()])
@@ -169,7 +187,7 @@ def keeps_the_gradient(weights, adam):
     return training(weights, adam, mean=mean)
 
 
-@wrong("sharded_adam", "bytes", "reduce_scatter are enough. One reduce for each rank is a reduce-scatter")
+@wrong("sharded_adam", "bytes", "you call reduce. One reduce for each rank is a reduce-scatter")
 def reduces_for_each_rank(weights, adam):
     def mean(gradient):
         p = dist.get_world_size()
@@ -213,10 +231,12 @@ def total_told(gradient):
     k = gradient.numel() // p
     everybodys = all_told(gradient, lambda: average(gradient.zero_()))
     parts = (each[rank * k : rank * k + k] for each in everybodys)
-    return torch.tensor([sum(numbers) / p for numbers in zip(*parts)])
+    return gradient.new_tensor([sum(numbers) / p for numbers in zip(*parts)])
 
 
-@wrong("sharded_adam", "heard", "they do not come from the collectives")
+@wrong(
+    "sharded_adam", "heard", "the results do not follow what is sent: they do not come from that alone. Ranks of a real"
+)
 def through_a_global_variable(weights, adam):
     return training(weights, adam, mean=total_told)
 
