@@ -5,6 +5,7 @@ import torch
 
 from tinydist.lab.author import Bytes, Collectives, Malformed, Memory
 from tinydist.simulator.memory import of_thread
+from tinydist.simulator.torch_internals import unobserved
 
 ORDER = ["sharded_adam", "shard_gradients", "sharded_linear", "mended_fsdp", "cheapest_stage"]
 
@@ -62,13 +63,19 @@ class Sent(Bytes):
 
 
 class Held(Memory):
-    """Bytes that a program has noted: the most in a list of a dict, its last argument."""
+    """Bytes that a rank holds: at their peak, or the most that the program has ``noted`` under that name in a dict of
+    lists, its last argument. The latter are judged in every world."""
 
-    measured = False  # it is judged in every world
+    measured = False  # other targets come first where what is sent changes
 
-    def __init__(self, name, holds, of, what, advice, slack=0):
-        super().__init__(holds, slack, advice=advice, what=what, name=name)
-        self.of = lambda trial: [max(arguments[-1][of]) for arguments in trial.arguments]
+    def __init__(self, name, holds, noted="", **more):
+        self.noted = noted
+        if noted:
+            more["of"] = lambda trial: [max(arguments[-1][noted]) for arguments in trial.arguments]
+        super().__init__(holds, name=name, **more)
+
+    def concerns(self, trial, exercise):
+        return trial.error is None and bool(self.noted or trial.case.measured)
 
 
 def held_now(purpose=None):
@@ -79,12 +86,8 @@ def held_now(purpose=None):
 
 def noted(tensor):
     """Its numbers, where no ledger counts them."""
-    return tensor.detach().numpy().copy()
-
-
-def tensors(notes):
-    """Of what was noted, when all is over."""
-    return {name: each if isinstance(each, int) else torch.from_numpy(each) for name, each in notes.items()}
+    with unobserved():
+        return tensor.detach().clone()
 
 
 def numbers(*shape, seed, dtype=torch.float32):

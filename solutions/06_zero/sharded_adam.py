@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from tinydist.lab.author import Case, Own, Values, Waits, Wrong, exercise, mistake
 
-from .chapter import BY_HAND, SOLVED, VIEW, Held, Sent, held_now, noted, numbers, tensors
+from .chapter import BY_HAND, SOLVED, VIEW, Held, Sent, held_now, noted, numbers
 
 STEPS, SLACK = 3, 64  # bytes: Adam counts its steps
 REDUCED = "dist.reduce_scatter_single(shard.grad, padded)"
@@ -44,7 +44,7 @@ def train(answer, weights, held):
         found[f"the weights after step {number}"] = noted(weights)
         held["states"].append(held_now("optimizer states"))
         held["all"].append(held_now() - weights.nbytes)
-    return tensors(found)
+    return found
 
 
 @exercise(
@@ -64,18 +64,18 @@ def train(answer, weights, held):
         Held(
             "states",
             "k = the weights / p, rounded up: 8k bytes of optimizer states a rank",
-            "states",
-            "of optimizer states",
-            "They are two moments of the own numbers",
-            SLACK,
+            noted="states",
+            what="of optimizer states",
+            slack=SLACK,
+            advice="They are two moments of the own numbers",
         ),
         Held(
             "memory",
             "16k bytes between steps, besides the weights: shard, gradient, two moments",
-            "all",
-            "between steps besides the weights",
-            "What else is still there? " + VIEW,
-            SLACK,
+            noted="all",
+            what="between steps besides the weights",
+            slack=SLACK,
+            advice="What else is still there? " + VIEW,
         ),
         Sent("2(p-1)/p of the padded weights a step, as much as an all-reduce"),
     ],

@@ -73,3 +73,77 @@ def nothing_blocks_until_it_is_needed(weights, adam):
         weights.copy_(row.flatten()[: len(weights)])
 
     return step
+
+
+# shard_gradients
+
+
+@right("shard_gradients")
+def with_lists_of_chunks(layers):
+    p, parts = dist.get_world_size(), {}
+
+    def hook(number):
+        def ready(parameter):
+            pieces = [piece.contiguous() for piece in parameter.grad.flatten().chunk(p)]
+            parts[number] = torch.empty_like(pieces[0])
+            dist.reduce_scatter(parts[number], pieces)
+            parameter.grad = None
+
+        return ready
+
+    def collect():
+        found = [parts[number] / p for number in range(len(layers))]
+        parts.clear()
+        return found
+
+    for number, parameter in enumerate(layers):
+        parameter.register_post_accumulate_grad_hook(hook(number))
+    return collect
+
+
+@right("shard_gradients")
+def waits_for_the_layer_before(layers):
+    """One reduce-scatter is on its way while the next gradient is computed."""
+    p, parts, travelling = dist.get_world_size(), {}, []
+
+    def arrive():
+        while travelling:
+            travelling.pop()[1].wait()
+
+    def ready(parameter):
+        arrive()
+        flat = parameter.grad.view(-1)
+        flat /= p
+        parameter.grad = None
+        parts[parameter] = flat.new_empty(len(flat) // p)
+        travelling.append((flat, dist.reduce_scatter_tensor(parts[parameter], flat, async_op=True)))
+
+    def collect():
+        arrive()
+        return [parts.pop(parameter) for parameter in layers]
+
+    for parameter in layers:
+        parameter.register_post_accumulate_grad_hook(ready)
+    return collect
+
+
+@right("shard_gradients")
+def all_parts_are_exchanged(layers):
+    """All-to-all, and a sum: as many bytes as a reduce-scatter."""
+    p, parts = dist.get_world_size(), [None] * len(layers)
+
+    def ready(parameter):
+        arrived = torch.empty_like(parameter.grad)
+        dist.all_to_all_single(arrived.view(-1), parameter.grad.view(-1))
+        number = next(i for i, each in enumerate(layers) if each is parameter)
+        parts[number] = arrived.view(p, -1).sum(0) / p
+        parameter.grad = None
+
+    def collect():
+        found = list(parts)
+        parts[:] = [None] * len(layers)
+        return found
+
+    for parameter in layers:
+        parameter.register_post_accumulate_grad_hook(ready)
+    return collect
