@@ -64,18 +64,17 @@ class Sent(Bytes):
 
 class Held(Memory):
     """Bytes that a rank holds: at their peak, or the most that the program has ``noted`` under that name in a dict of
-    lists, its last argument. The latter are judged in every world."""
+    lists, its last argument."""
 
-    measured = False  # other targets come first where what is sent changes
+    measured = False  # so that bytes sent are judged before the world where what is sent changes
 
     def __init__(self, name, holds, noted="", **more):
-        self.noted = noted
         if noted:
             more["of"] = lambda trial: [max(arguments[-1][noted]) for arguments in trial.arguments]
         super().__init__(holds, name=name, **more)
 
     def concerns(self, trial, exercise):
-        return trial.error is None and bool(self.noted or trial.case.measured)
+        return trial.error is None and (trial.case.measured or not exercise.measured)
 
 
 def held_now(purpose=None):

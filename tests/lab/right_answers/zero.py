@@ -147,3 +147,100 @@ def all_parts_are_exchanged(layers):
     for parameter in layers:
         parameter.register_post_accumulate_grad_hook(ready)
     return collect
+
+
+# sharded_linear
+
+
+@right("sharded_linear")
+def in_functions_of_their_own(x, shard, rows):
+    """The gather has a backward, and a saved-tensor hook leaves the weight to be gathered again."""
+    p = dist.get_world_size()
+
+    def whole(part):
+        parts = [torch.empty_like(part) for _ in range(p)]
+        dist.all_gather(parts, part.contiguous())
+        return torch.cat(parts).reshape(rows, -1)
+
+    class Gather(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, part):
+            return whole(part)
+
+        @staticmethod
+        def backward(ctx, grad):
+            mine = torch.empty_like(shard)
+            dist.reduce_scatter(mine, list((grad / p).flatten().chunk(p)))
+            return mine
+
+    def pack(tensor):
+        return tensor.stride() == stride if tensor.untyped_storage().data_ptr() == place else tensor
+
+    def unpack(kept):
+        if isinstance(kept, torch.Tensor):
+            return kept
+        again = whole(shard.detach())
+        return again if kept else again.T
+
+    weight = Gather.apply(shard)
+    place, stride = weight.untyped_storage().data_ptr(), weight.stride()
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        return x @ weight.T
+
+
+@right("sharded_linear")
+def asynchronously(x, shard, rows):
+    p = dist.get_world_size()
+
+    class Layer(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, part):
+            ctx.x, ctx.part = x, part
+            row = torch.empty(p, len(part), dtype=part.dtype)
+            dist.all_gather_into_tensor(row, part, async_op=True).wait()
+            return torch.nn.functional.linear(x, row.view(rows, x.shape[1]))
+
+        @staticmethod
+        def backward(ctx, grad):
+            row = torch.empty(p, len(ctx.part), dtype=ctx.part.dtype)
+            gathering = dist.all_gather_into_tensor(row, ctx.part, async_op=True)
+            whole = torch.einsum("br,bc->rc", grad, ctx.x).div_(p)
+            mine = torch.empty_like(ctx.part)
+            reducing = dist.reduce_scatter_tensor(mine, whole.view(-1), async_op=True)
+            gathering.wait()
+            of_x = grad.mm(row.view(rows, -1))
+            reducing.wait()
+            return of_x, mine
+
+    return Layer.apply(x, shard)
+
+
+@right("sharded_linear")
+def parts_of_the_product(x, shard, rows):
+    """Gradients are exchanged, and each rank adds up its own part."""
+    p = dist.get_world_size()
+
+    def gather(part):
+        parts = part.new_empty(p, part.numel())
+        dist.all_gather(list(parts), part)
+        return parts.view(rows, -1)
+
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        def forward(x, part):
+            return x.matmul(gather(part).t())
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, part = ctx.saved_tensors
+            of_x = grad.matmul(gather(part))
+            product = (grad.t() @ x).view(p, -1)
+            arrived = torch.empty_like(product)
+            dist.all_to_all_single(arrived, product)
+            return of_x, arrived.sum(0).div(p)
+
+    return Linear.apply(x, shard)

@@ -464,7 +464,7 @@ def linear(x, shard, rows, keep=(), reduce=average, whole=gathered, again=gather
     return Linear.apply(x, shard)
 
 
-@wrong("sharded_linear", "runs", "layer 0 returned NoneType, where a tensor of shape [1, 24] is right")
+@wrong("sharded_linear", "runs", "on rank 0 layer 0 returned NoneType, where a tensor of shape [1, 6] is right")
 def returns_no_output(x, shard, rows):
     pass
 
@@ -484,12 +484,16 @@ def no_gradient_of_x(x, shard, rows):
     return linear(x, shard, rows, of_x=lambda grad: None)
 
 
-@wrong("sharded_linear", "freed", "they are kept whole for backward. Save x and the shard, and not the weight")
+@wrong("sharded_linear", "freed", "Weights are kept whole for backward. Save x and the shard, and not the weight.")
 def weight_saved_by_autograd(x, shard, rows):
     return linear(x, shard, rows, keep=("saved",))
 
 
-@wrong("sharded_linear", "output", "that of step 0's weights: they have changed since, and a step must gather anew")
+@wrong(
+    "sharded_linear",
+    "values",
+    "This is what the weight gave in an earlier step: it has changed since, and a step must gather",
+)
 def gathered_once(x, shard, rows):
     kept = shard.__dict__.setdefault("kept", {})
 
@@ -501,7 +505,11 @@ def gathered_once(x, shard, rows):
     return linear(x, shard, rows, whole=once, again=once)
 
 
-@wrong("sharded_linear", "bytes", "you call all_reduce, where all_gather and reduce_scatter are enough")
+@wrong(
+    "sharded_linear",
+    "bytes",
+    "you call all_reduce. An all-reduce brings the whole sum to every rank, and each needs its",
+)
 def gradient_all_reduced(x, shard, rows):
     def reduce(gradient):
         dist.all_reduce(gradient)
@@ -517,12 +525,20 @@ def with_zeros(shard):
     return row
 
 
-@wrong("sharded_linear", "output", "that of the own shard, with zeros for the others': the weight was not gathered")
+@wrong(
+    "sharded_linear",
+    "values",
+    "This is what the own shard gives, with zeros for the others': the weight was not gathered.",
+)
 def never_gathers(x, shard, rows):
     return linear(x, shard, rows, whole=with_zeros)
 
 
-@wrong("sharded_linear", "gradients", "that of the own shard, with zeros for the others': gather before backward, too")
+@wrong(
+    "sharded_linear",
+    "values",
+    "The gradient of x has gone through the own shard, with zeros for the others': gather before",
+)
 def empty_weight_in_backward(x, shard, rows):
     return linear(x, shard, rows, again=with_zeros)
 
@@ -530,7 +546,11 @@ def empty_weight_in_backward(x, shard, rows):
 LAST = {}
 
 
-@wrong("sharded_linear", "gradients", "that of the last layer's weight, which was left from forward")
+@wrong(
+    "sharded_linear",
+    "values",
+    "The gradient of x has gone through the last layer's weight, which was left from forward:",
+)
 def stale_weight_in_backward(x, shard, rows):
     def whole(shard):
         LAST[dist.get_rank()] = gathered(shard)
@@ -539,12 +559,12 @@ def stale_weight_in_backward(x, shard, rows):
     return linear(x, shard, rows, whole=whole, again=lambda shard: LAST[dist.get_rank()])
 
 
-@wrong("sharded_linear", "gradients", "2 times too large, the number of ranks: this is the sum, and not the mean")
+@wrong("sharded_linear", "values", "This is the sum over the ranks, and not the mean.")
 def weights_gradient_summed(x, shard, rows):
     return linear(x, shard, rows, reduce=lambda gradient: average(gradient) * dist.get_world_size())
 
 
-@wrong("sharded_linear", "gradients", "of this step alone: return it from backward, and autograd adds it to shard.grad")
+@wrong("sharded_linear", "values", "of this step alone: return it from backward, and autograd adds it to shard.grad")
 def sets_the_gradient_itself(x, shard, rows):
     def give(gradients):
         of_x, shard.grad = gradients
@@ -558,7 +578,7 @@ def gradients_swapped(x, shard, rows):
     return linear(x, shard, rows, give=lambda gradients: gradients[::-1])
 
 
-@wrong("sharded_linear", "gradients", "x belongs to this rank's loss: its gradient is not averaged")
+@wrong("sharded_linear", "values", "x belongs to this rank's loss: its gradient is not averaged")
 def gradient_of_x_averaged(x, shard, rows):
     def of_x(grad):
         dist.all_reduce(grad)
@@ -567,12 +587,12 @@ def gradient_of_x_averaged(x, shard, rows):
     return linear(x, shard, rows, of_x=of_x)
 
 
-@wrong("sharded_linear", "gradients", "is W's gradient transposed")
+@wrong("sharded_linear", "values", "is W's gradient transposed")
 def gradient_transposed(x, shard, rows):
     return linear(x, shard, rows, reduce=lambda gradient: average(gradient.T))
 
 
-@wrong("sharded_linear", "output", "The row is W [rows, columns]: view(rows, -1)")
+@wrong("sharded_linear", "values", "The row is W [rows, columns]: view(rows, -1)")
 def row_by_columns(x, shard, rows):
     def whole(shard):
         return gathered(shard).view(-1, rows).T.flatten()
@@ -593,7 +613,11 @@ def kept_in_backward(x, shard, rows):
     return y
 
 
-@wrong("sharded_linear", "waits", "does not wait for 1")
+@wrong(
+    "sharded_linear",
+    "waits",
+    "rank 0 does not wait for 6 collectives: call wait() on what a call with async_op=True returns,",
+)
 def gathers_and_goes_on(x, shard, rows):
     dist.all_reduce(torch.zeros(1), async_op=True)
     return linear(x, shard, rows)
@@ -607,11 +631,15 @@ def librarys_stage_3(x, shard, rows):
     return linear(x, shard, rows)
 
 
-@wrong("sharded_linear", "heard", "they do not come from the collectives")
+@wrong(
+    "sharded_linear",
+    "peak",
+    "numbers are kept outside of tensors, in lists, bytes or NumPy's arrays: these take memory,",
+)
 def weights_through_a_global_variable(x, shard, rows):
     def whole(shard):
         parts = all_told(shard, lambda: gathered(torch.zeros_like(shard)))
-        return torch.tensor([number for part in parts for number in part])
+        return shard.new_tensor([number for part in parts for number in part])
 
     return linear(x, shard, rows, whole=whole)
 
