@@ -69,3 +69,8 @@ def largest_part(case):
     """Bytes."""
     tensor = case.arguments(0)[0]
     return tensor.tensor_split(case.ranks)[0].nbytes
+
+
+def uneven(case):
+    """Its parts differ in size: who sends how much depends on where each part starts."""
+    return len(case.arguments(0)[0]) % case.ranks > 0

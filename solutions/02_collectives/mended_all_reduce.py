@@ -3,9 +3,21 @@
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Memory, Messages, Own, Received, Seconds, Values, exercise, mistake, of_sums
+from tinydist.lab.author import (
+    Bytes,
+    Memory,
+    Messages,
+    Own,
+    Received,
+    Seconds,
+    Values,
+    also,
+    exercise,
+    mistake,
+    of_sums,
+)
 
-from .chapter import BY_HAND, SOLVED, largest_part, sums
+from .chapter import BY_HAND, SOLVED, largest_part, sums, uneven
 
 STARTED = (
     "        sending = dist.isend(parts[(i + 1) % p], right)  # started, not waited for: nobody waits in a circle\n"
@@ -24,7 +36,7 @@ STARTED = (
         ),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Received("each message is received and waited for"),
-        Bytes("each rank sends 2(p-1)/p n; if the parts are uneven, 2(p-1) n in all"),
+        Bytes("each rank sends 2(p-1)/p n; if the parts are uneven, 2(p-1) n in all", together=uneven),
         Messages("2(p-1) of each rank, to its right neighbor only"),
         Memory("two parts besides the tensor", slack=largest_part),
         Seconds(
@@ -58,6 +70,9 @@ STARTED = (
             "parts[i].add_(arrived.tensor_split(p)[i])",
             given=True,
         ),
+    ],
+    ways=[  # each rank finishes the part of its right neighbor
+        also("(rank - 1 - step) % p", "(rank - step) % p", "(rank - 2 - step) % p", "(rank - 1 - step) % p"),
     ],
     hints=[
         "The sum is right wherever a send returns before its message is received. Run it on simulated ranks, where it "

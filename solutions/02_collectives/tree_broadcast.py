@@ -32,7 +32,7 @@ def worlds():
     difficulty=2,
     worlds=worlds,
     targets=[
-        Values("on 1 to 9 ranks, for every src, all ranks have the numbers of src, in the tensor itself"),
+        Values("on 1 to 9 ranks, whatever src is, all ranks have the numbers of src, in the tensor itself"),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Received("each message is received and waited for"),
         Bytes("(p-1) n in all", together=True),

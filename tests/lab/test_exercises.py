@@ -9,13 +9,9 @@ from lab.shipped import ROOT, shipped
 
 from tinydist.hardware import costs
 from tinydist.lab import judge
-from tinydist.lab.chapters.collectives import all_reduce, all_to_all, reduce_scatter, tree_broadcast
-from tinydist.lab.chapters.collectives.inputs import LARGE, nbytes, sum_case
-from tinydist.lab.exercise import CATALOGUE, course, find, of_chapter
-from tinydist.lab.memory import held_besides
+from tinydist.lab.exercise import course, find, of_chapter
 from tinydist.lab.notebook import answer_in
-from tinydist.lab.ranks import Trial
-from tinydist.lab.seconds import CLUSTER, EXACT
+from tinydist.lab.seconds import CLUSTER
 
 CHAPTERS = sorted({exercise.chapter for exercise in course()})
 EACH = pytest.mark.parametrize("name", [exercise.name for exercise in course()])
@@ -55,68 +51,31 @@ def test_what_a_reader_is_told(name):
     assert 1 <= exercise.difficulty <= 5 and exercise.minutes > 0 and exercise.task
 
 
-# Room: passing has some, and the solutions use no more than half of it.
+# The references of 02_collectives take what the formulas say that their algorithms take.
 
-# exercise -> a large case, the bytes that it may hold (None: exact), and the seconds of the closed form
-ROOM = {
-    "tree_broadcast": (tree_broadcast.case(8, 1, (LARGE,)), lambda n: n / 8, costs.tree_broadcast),
-    "ring_reduce_scatter": (
-        sum_case(8, (LARGE,), reduce_scatter.parts_of_the_sum),
-        lambda n: 2 * n / 8,
-        costs.ring_reduce_scatter,
-    ),
-    "ring_all_reduce": (sum_case(8, (LARGE,), all_reduce.the_sum), lambda n: 2 * n / 8, costs.ring_all_reduce),
-    "mended_all_reduce": (sum_case(8, (LARGE,), all_reduce.the_sum), lambda n: 2 * n / 8, costs.ring_all_reduce),
+CLOSED_FORMS = {
+    "tree_broadcast": costs.tree_broadcast,
+    "ring_reduce_scatter": costs.ring_reduce_scatter,
+    "ring_all_reduce": costs.ring_all_reduce,
+    "mended_all_reduce": costs.ring_all_reduce,
 }
 
 
-@pytest.mark.parametrize("name", ROOM)
-def test_solutions_use_half_of_the_room_at_most(name):
-    """Memory: half of what is granted. Time: it is the closed form, whatever room is granted above that."""
-    case, granted, seconds = ROOM[name]
-    trial = Trial(solution(name), case)
-    assert max(held_besides(trial)) <= granted(nbytes(case)) / 2
-    took = trial.run.on(CLUSTER).seconds
-    assert took == pytest.approx(seconds(nbytes(case), 8, CLUSTER.inside), rel=(EXACT - 1) / 2)
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_a_solution_takes_the_time_of_the_closed_form(name):
+    case = find(name).cases[-2]
+    right, nbytes = find(name).right(case), case.arguments(0)[0].nbytes
+    assert case.measured and case.ranks == 8
+    assert right.run.on(CLUSTER).seconds == pytest.approx(CLOSED_FORMS[name](nbytes, 8, CLUSTER.inside), rel=1e-6)
 
 
-def test_all_to_all_uses_half_of_the_room():
-    trial = Trial(solution("all_to_all_uneven"), all_to_all.case(4, "large"))
-    for held, result in zip(held_besides(trial), trial.case.expected, strict=True):
-        assert held <= (2 * result.nbytes + 4 * all_to_all.COUNT * 4) / 2
-
-
-def test_all_to_all_takes_no_longer_than_the_closed_form():
-    trial = Trial(solution("all_to_all_uneven"), all_to_all.case(4, "even", all_to_all.WIDE))
-    whole = trial.arguments[0][0].nbytes
-    pairwise = [costs.pairwise_all_to_all(nbytes, 4, CLUSTER.inside) for nbytes in (4 * all_to_all.COUNT, whole)]
-    assert trial.run.on(CLUSTER).seconds <= sum(pairwise)
-
-
-def test_a_tree_may_post_all_its_sends_at_once():
-    def tree_broadcast(tensor, src):
-        rank, p = dist.get_rank(), dist.get_world_size()
-        me, distance, sending = (rank - src) % p, 1, []
-        while distance < p:
-            if me < distance and me + distance < p:
-                sending.append(dist.isend(tensor, (rank + distance) % p))
-            elif distance <= me < 2 * distance:
-                dist.recv(tensor, (rank - distance) % p)
-            distance *= 2
-        for work in sending:
-            work.wait()
-
-    assert judge(tree_broadcast).passed
-
-
-def test_an_all_to_all_may_go_by_pairs():
-    """In step k to the rank that is k further: what the closed form is of."""
-    from lab.wrong_answers.collectives import pairwise
-
-    def all_to_all_uneven(tensor, rows):
-        return pairwise(tensor, rows)
-
-    assert judge(all_to_all_uneven).passed
+def test_an_all_to_all_by_pairs_is_granted_its_time():
+    """(p-1) exchanges of counts and (p-1) of rows; posted all at once they take a third."""
+    case = find("all_to_all_uneven").cases[-3]
+    (seconds,) = (target for target in find("all_to_all_uneven").targets if target.name == "time")
+    pairs = [costs.pairwise_all_to_all(nbytes, 4, CLUSTER.inside) for nbytes in (4 * 8, case.arguments(0)[0].nbytes)]
+    granted = find("all_to_all_uneven").right(case).run.on(CLUSTER).seconds * seconds.room
+    assert sum(pairs) < granted < 1.1 * sum(pairs)
 
 
 # The bugs of the third are those that it claims.
@@ -124,13 +83,12 @@ def test_an_all_to_all_may_go_by_pairs():
 
 def test_given_program_is_right_where_sends_return_early(monkeypatch):
     """Its bugs show in no value: with sends that are buffered, the stub passes up to the bytes."""
-    stub = CATALOGUE["mended_all_reduce"].stub
-    case = sum_case(4, (10,), all_reduce.the_sum)
-    assert "DeadlockError" in repr(Trial(stub, case).error)
+    exercise = find("mended_all_reduce")
+    stub = exercise.variant(*[mistake for mistake in exercise.mistakes if mistake.given])
+    assert "a send waits for its receive" in str(judge(stub).wrong)
     monkeypatch.setattr(dist, "send", lambda tensor, dst: dist.isend(tensor.clone(), dst))
-    trial = Trial(stub, case)
-    for (tensor,), expected in zip(trial.arguments, case.expected, strict=True):
-        assert tensor.allclose(expected)
+    lines = {line.name: line.state for line in judge(stub).lines}
+    assert lines["values"] == "ok" and lines["bytes"] == "wrong"
 
 
 # The notebooks.

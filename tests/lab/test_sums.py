@@ -6,20 +6,27 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tinydist.lab.chapters.collectives.all_reduce import the_sum
-from tinydist.lab.chapters.collectives.inputs import sum_case
-from tinydist.lab.errors import Wrong
-from tinydist.lab.ranks import Trial
-from tinydist.lab.sums import SUMS, counts, unchanged
-from tinydist.lab.values import in_place
+from tinydist.lab.author import Case, Values, Wrong, of_sums
+from tinydist.lab.one_file import Exercise
+from tinydist.lab.sums import counts, unchanged
 
 P = 3
 
 
-def told(answer, shape=(6,)):
+def the_sum(tensor):
+    dist.all_reduce(tensor)
+
+
+VALUES = Values("the sum", explain=of_sums)
+EXERCISE = Exercise(the_sum, "", 0, 0, worlds=list, targets=[VALUES], mistakes=[], hints=[], why="")
+WORLD = Case(P, lambda rank: (torch.randn(6, generator=torch.Generator().manual_seed(rank)),))
+
+
+def told(answer):
+    """The reason."""
     with pytest.raises(Wrong) as caught:
-        in_place(Trial(answer, sum_case(P, shape, the_sum)), SUMS)
-    return str(caught.value)
+        VALUES.compare(EXERCISE, EXERCISE.trial(answer, WORLD))
+    return str(caught.value).split("\n")[0].rstrip(".")
 
 
 def with_weights(weights):
@@ -103,14 +110,12 @@ def test_when_a_part_is_finished_nowhere_it_may_be_the_first():
 
 def test_a_part_that_is_returned_may_be_the_wrong_one():
     def answer(tensor):
-        kept = tensor.clone()
-        dist.all_reduce(tensor)
-        return kept.tensor_split(P)[dist.get_rank()]
+        return tensor.tensor_split(P)[dist.get_rank()]
 
-    trial = Trial(answer, sum_case(P, (6,), lambda inputs: list(sum(inputs).tensor_split(P))))
-    assert unchanged(trial, list(trial.returned), trial.case.expected, None).endswith("nothing was added")
-    with_messages = Trial(lambda tensor: swap(tensor).tensor_split(P)[dist.get_rank()], trial.case)
-    text = unchanged(with_messages, list(with_messages.returned), trial.case.expected, None)
+    silent, sends = (EXERCISE.trial(each, WORLD) for each in (answer, lambda tensor: answer(swap(tensor))))
+    right = list(sum(WORLD.arguments(rank)[0] for rank in range(P)).tensor_split(P))
+    assert unchanged(silent, list(silent.returned), right, None).endswith("nothing was added")
+    text = unchanged(sends, list(sends.returned), right, None)
     assert text.endswith("or the sum stands in another part: on which rank does each part end?")
 
 

@@ -21,6 +21,7 @@ commands.py     the command line
 chapters/       the exercises themselves
 """
 
+from . import author as author  # so that all of the lab is there to be remembered
 from . import chapters as chapters  # they enter the catalogue
 from . import tools
 from .reader import check, hint

@@ -77,10 +77,13 @@ def path_of(chapter, solved):
     return folder / f"{chapter}.ipynb"
 
 
-def merged(new, old):
+def merged(new, old, solved):
     """``old``, a reader's, with what is new, and the ids of cells that are his: those he has changed or added."""
-    written, fresh = old.metadata.get(WRITTEN), {cell.id: cell for cell in new.cells}
-    his = {cell.id for cell in old.cells if written and written.get(cell.id) != digest(cell)}
+    fresh = {cell.id: cell for cell in new.cells}
+    # One without digests was written before there were any: then all code that differs is his.
+    written = old.metadata.get(WRITTEN) or {cell.id: digest(cell) for cell in (old if solved else new).cells}
+    texts = () if WRITTEN in old.metadata else {cell.id for cell in old.cells if cell.cell_type == "markdown"}
+    his = {cell.id for cell in old.cells if written.get(cell.id) != digest(cell) and cell.id not in texts}
     cells, previous = list(new.cells), None
     for cell in old.cells:
         if cell.id in his and cell.id in fresh:
@@ -97,7 +100,7 @@ def write(chapter, solved):
     path, new = path_of(chapter, solved), made(chapter, solved)
     if path.exists():
         old = nbformat.read(path, as_version=4)
-        text, his = merged(new, old)
+        text, his = merged(new, old, solved)
         if his:
             before = {cell.id: cell for cell in old.cells if cell.cell_type == "code"}
             for cell in text["cells"]:

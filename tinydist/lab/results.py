@@ -200,7 +200,8 @@ def difference(trial, place, mine, its):
     at = wrong.nonzero()[0].tolist() if mine.dim() else []
     count, index = int(wrong.sum()), tuple(at)
     of = f" of {path}" if path else ""
-    numbers = f"{on(trial, rank)}{count} of {mine.numel()} numbers{of} {'is' if count == 1 else 'are'} wrong"
+    who = "" if trial.case.ranks == 1 else f"on rank {rank}, "
+    numbers = f"{who}{count} of {mine.numel()} numbers{of} {'is' if count == 1 else 'are'} wrong"
     off = slightly_off(mine.flatten(), its.flatten())
     smaller = f". They are off by about {off:.1g} %: are they sent, or added, in a smaller dtype?" if off else ""
     return (

@@ -75,7 +75,8 @@ class Waits(Target):
 
 
 class Bytes(Target):
-    """As many from each rank as the reference sends; with ``together``, from all ranks. ``formula``: said with them."""
+    """As many from each rank as the reference sends; with ``together``, from all ranks (or if it says so of a case).
+    ``formula``: said with them."""
 
     name = "bytes"
 
@@ -97,13 +98,16 @@ class Bytes(Target):
             sent = sent_by_rank(trial.run)[0]
         else:
             sent = [round(sum(row), 3) for row in trial.run.traffic]
-        return sum(sent) if self.together else sent
+        return sum(sent) if self.all_of(trial.case) else sent
+
+    def all_of(self, case):
+        return self.together(case) if callable(self.together) else self.together
 
     def traffic(self, trial, want):
         have = self.seen(trial)
-        for rank, (mine, its) in enumerate([(have, want)] if self.together else zip(have, want)):
+        for rank, (mine, its) in enumerate([(have, want)] if self.all_of(trial.case) else zip(have, want)):
             if abs(mine - its) > 0.5:
-                who = "the ranks send" if self.together else f"rank {rank} sends"
+                who = "the ranks send" if self.all_of(trial.case) else f"rank {rank} sends"
                 raise Wrong(f"{who} {mine:,.0f} bytes, where {its:,.0f} are right: {self.formula}", draw_traffic(trial))
 
 
@@ -115,16 +119,18 @@ def in_parts(right):
 
 class Messages(Target):
     """From each rank to those to whom the reference sends; with ``most``, only as many in all, and no rank more than
-    the busiest of the reference."""
+    the busiest of the reference. ``empty``: do those without bytes count?"""
 
     name = "messages"
 
-    def __init__(self, holds, most=False):
+    def __init__(self, holds, most=False, empty=True):
         super().__init__(holds)
-        self.most = most
+        self.most, self.empty = most, empty
 
     def seen(self, trial):
-        return None if trial.error is not None else Counter(each.ranks for each in messages(trial.run))
+        if trial.error is not None:
+            return None
+        return Counter(each.ranks for each in messages(trial.run) if each.nbytes or self.empty)
 
     def judge(self, exercise, trial, right):
         mine, its = self.seen(trial), self.seen(right)

@@ -111,9 +111,9 @@ class Trial:
         """A rank came to a bare ``raise NotImplementedError``."""
         return isinstance(self.error, NotImplementedError) and not self.error.args
 
-    def again(self, **changes):
-        """The same with another case."""
-        return Trial(self.program, replace(self.case, **changes))
+    def again(self, watched=False, **changes):
+        """The same in another world."""
+        return Trial(self.program, replace(self.case, **changes), watched)
 
 
 def outside_of_tensors(trial, watched=True):
@@ -124,7 +124,7 @@ def outside_of_tensors(trial, watched=True):
     try:
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
-        Trial(trial.program, trial.case, watched)
+        trial.again(watched, how={**trial.case.how, "observe": False})  # the record takes memory, too
         return tracemalloc.get_traced_memory()[1] - before
     finally:
         if not traced:

@@ -1,5 +1,7 @@
 """Other right answers to the exercises of 02_collectives: they must pass."""
 
+from types import FunctionType
+
 import torch
 import torch.distributed as dist
 from lab.registered import others
@@ -88,3 +90,114 @@ def what_travels_is_a_new_tensor(tensor):
             work.wait()
         travelling = arrived.add_(mine)
     return travelling
+
+
+@right("ring_all_reduce")
+def send_and_receive_by_turns(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    for step in range(2 * (p - 1)):
+        i = (rank - 2 - step) % p
+        arrived = torch.empty_like(parts[i]) if step < p - 1 else parts[i]
+        sending = dist.isend(parts[(i + 1) % p], (rank + 1) % p)
+        dist.recv(arrived, (rank - 1) % p)
+        sending.wait()
+        if step < p - 1:
+            parts[i].add_(arrived)
+
+
+@right("ring_all_reduce")
+def each_finishes_the_part_of_its_neighbor(tensor):
+    """As Baidu's: the first part that a rank sends is its own."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        arrived = torch.empty_like(parts[(rank - step - 1) % p])
+        works = [dist.isend(parts[(rank - step) % p], (rank + 1) % p), dist.irecv(arrived, (rank - 1) % p)]
+        for work in works:
+            work.wait()
+        parts[(rank - step - 1) % p].add_(arrived)
+    for step in range(p - 1):
+        works = [dist.isend(parts[(rank - step + 1) % p], (rank + 1) % p)]
+        works.append(dist.irecv(parts[(rank - step) % p], (rank - 1) % p))
+        for work in works:
+            work.wait()
+
+
+@right("ring_all_reduce")
+def one_buffer_for_all_that_arrives(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    buffer = torch.empty_like(parts[0])
+    for step in range(p - 1):
+        mine = parts[(rank - 2 - step) % p]
+        arrived = buffer[: len(mine)]
+        works = [dist.irecv(arrived, (rank - 1) % p), dist.isend(parts[(rank - 1 - step) % p], (rank + 1) % p)]
+        for work in works:
+            work.wait()
+        torch.add(mine, arrived, out=mine)
+    for step in range(p - 1):
+        works = [dist.irecv(parts[(rank - 1 - step) % p], (rank - 1) % p)]
+        works.append(dist.isend(parts[(rank - step) % p], (rank + 1) % p))
+        for work in works:
+            work.wait()
+
+
+for ring in (send_and_receive_by_turns, each_finishes_the_part_of_its_neighbor, one_buffer_for_all_that_arrives):
+    right("mended_all_reduce")(FunctionType(ring.__code__, globals(), ring.__code__.co_name))
+
+
+@right("all_to_all_uneven")
+def by_pairs(tensor, rows):
+    """In step k to the rank that is k further."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    pieces, found = tensor.split(rows), {}
+    found[rank] = pieces[rank]
+    for k in range(1, p):
+        to, source = (rank + k) % p, (rank - k) % p
+        count = torch.empty(1, dtype=torch.int64)
+        for work in [dist.isend(torch.tensor([rows[to]]), to), dist.irecv(count, source)]:
+            work.wait()
+        found[source] = tensor.new_empty(int(count), *tensor.shape[1:])
+        for work in [dist.isend(pieces[to], to), dist.irecv(found[source], source)]:
+            work.wait()
+    return torch.cat([found[source] for source in range(p)])
+
+
+@right("all_to_all_uneven")
+def nothing_for_empty_pieces(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    others = [other for other in range(p) if other != rank]
+    counts = torch.tensor(rows)
+    works = [dist.isend(torch.tensor(rows[other]), other) for other in others]
+    works += [dist.irecv(counts[other], other) for other in others]
+    for work in works:
+        work.wait()
+    counts = counts.tolist()
+    result = tensor.new_empty(sum(counts), tensor.shape[1])
+    going, coming = tensor.split(rows), result.split(counts)
+    coming[rank][:] = going[rank]
+    works = [dist.isend(going[other], other) for other in others if rows[other]]
+    works += [dist.irecv(coming[other], other) for other in others if counts[other]]
+    for work in works:
+        work.wait()
+    return result
+
+
+@right("all_to_all_uneven")
+def put_together_at_the_end(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    pieces, counts = tensor.split(rows), [torch.tensor([n]) for n in rows]
+    incoming = [torch.zeros(1, dtype=torch.int64) for _ in rows]
+    works = []
+    for other in set(range(p)) - {rank}:
+        works += [dist.irecv(incoming[other], other), dist.isend(counts[other], other)]
+    for work in works:
+        work.wait()
+    arrived = [torch.empty(int(n), tensor.size(1), dtype=tensor.dtype) for n in incoming]
+    arrived[rank], works = pieces[rank], []
+    for other in set(range(p)) - {rank}:
+        works += [dist.irecv(arrived[other], other), dist.isend(pieces[other], other)]
+    for work in works:
+        work.wait()
+    return torch.cat(arrived)

@@ -393,17 +393,17 @@ def returns_the_sum(tensor):
     return copy
 
 
-@wrong("ring_all_reduce", "by hand", "you call all_reduce of torch.distributed")
+@wrong("ring_all_reduce", "own work", "you call all_reduce of torch.distributed")
 def calls_all_reduce(tensor):
     dist.all_reduce(tensor)
 
 
-@wrong("ring_all_reduce", "by hand", "you call tinydist.collectives, where this is solved; build it yourself")
+@wrong("ring_all_reduce", "own work", "you call tinydist.collectives, where this is solved; build it yourself")
 def calls_the_solved_one(tensor):
     ring.all_reduce(tensor)
 
 
-@wrong("ring_all_reduce", "by hand", "you call all_gather and reduce_scatter of torch.distributed")
+@wrong("ring_all_reduce", "own work", "you call all_gather and reduce_scatter of torch.distributed")
 def two_library_calls(tensor):
     p = dist.get_world_size()
     pieces = [piece.clone() for piece in padded(tensor, p).chunk(p)]
@@ -430,7 +430,7 @@ def passes_whole_tensors(tensor):
     tensor.copy_(total)
 
 
-@wrong("ring_all_reduce", "values", "the last hop is missing, or what arrived was not added (or added before wait)")
+@wrong("ring_all_reduce", "values", "The last hop is missing in the first half: a part makes p - 1.")
 def one_hop_too_few(tensor):
     p = dist.get_world_size()
     all_gather(reduce_scatter(tensor, hops=max(1, p - 2)))
@@ -443,7 +443,7 @@ def right_on_two_ranks(tensor):
         all_gather(reduce_scatter(tensor))
 
 
-@wrong("ring_all_reduce", "values", "2 times too small, the number of ranks: this is the mean, and the sum is asked")
+@wrong("ring_all_reduce", "values", "This is the mean, and the sum is asked for.")
 def the_mean(tensor):
     all_gather(reduce_scatter(tensor))
     tensor /= dist.get_world_size()
@@ -531,7 +531,11 @@ def parts_end_in_the_wrong_place(tensor):
         tensor.copy_(torch.cat(list(tensor.tensor_split(p))[1:] + [tensor.tensor_split(p)[0]]))
 
 
-@wrong("ring_all_reduce", "values", "counted 2 times: it was added to what stood there, and should be copied")
+@wrong(
+    "ring_all_reduce",
+    "values",
+    "What arrives in the second half is finished: it was added to what stood there, and should be",
+)
 def adds_in_the_second_half(tensor):
     rank, p, right, left = neighbors()
     parts = reduce_scatter(tensor)
@@ -542,12 +546,20 @@ def adds_in_the_second_half(tensor):
         mine += arrived
 
 
-@wrong("ring_all_reduce", "values", "on rank 0 it did not arrive, or was overwritten. Look at the second half")
+@wrong(
+    "ring_all_reduce",
+    "values",
+    "The second half is missing, or a step short: each rank has finished one part, and those of the",
+)
 def first_half_only(tensor):
     reduce_scatter(tensor)
 
 
-@wrong("ring_all_reduce", "values", "the first half is right, and rank 1 has the finished part 1 of the sum")
+@wrong(
+    "ring_all_reduce",
+    "values",
+    "The second half is missing, or a step short: each rank has finished one part, and those of the",
+)
 def second_half_one_step_short(tensor):
     rank, p, right, left = neighbors()
     parts = reduce_scatter(tensor)
@@ -555,7 +567,11 @@ def second_half_one_step_short(tensor):
         exchange(parts[(rank - step) % p], right, parts[(rank - 1 - step) % p], left)
 
 
-@wrong("ring_all_reduce", "values", "or the second half has written over it")
+@wrong(
+    "ring_all_reduce",
+    "values",
+    "The second half begins with a part that is not finished, and writes over those that are: which",
+)
 def overwrites_the_finished_part(tensor):
     rank, p, right, left = neighbors()
     parts = reduce_scatter(tensor)
@@ -611,7 +627,7 @@ def takes_other_arguments(tensor, group):
     pass
 
 
-@wrong("ring_all_reduce", "ring", "rank 0 sends to rank 2, but its right neighbor is rank 1")
+@wrong("ring_all_reduce", "messages", "rank 0 sends to rank 2, but its right neighbor is rank 1")
 def gathers_to_the_left(tensor):
     rank, p, right, left = neighbors()
     parts = reduce_scatter(tensor)
@@ -619,7 +635,7 @@ def gathers_to_the_left(tensor):
         exchange(parts[(rank + step) % p], left, parts[(rank + 1 + step) % p], right)
 
 
-@wrong("ring_all_reduce", "messages", "rank 0 sends 3 messages, where 2 are enough")
+@wrong("ring_all_reduce", "messages", "rank 0 sends 3 messages to rank 1, where 2 are enough")
 def reduces_in_halves(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
@@ -770,7 +786,7 @@ def pairwise(tensor, rows, know=None, order=sorted, own=True):
     return torch.cat([found[source] for source in order(found)] or [tensor[:0]])
 
 
-@wrong("all_to_all_uneven", "values", "rank 0 returned nothing (None)")
+@wrong("all_to_all_uneven", "values", "on rank 0 the result is nothing (None), where a tensor of shape [3, 3] is right")
 def sends_nothing(tensor, rows):
     pass
 
@@ -780,7 +796,7 @@ def keeps_its_rows(tensor, rows):
     return tensor
 
 
-@wrong("all_to_all_uneven", "by hand", "you call all_to_all of torch.distributed")
+@wrong("all_to_all_uneven", "own work", "you call all_to_all of torch.distributed")
 def all_to_all_single(tensor, rows):
     counts = torch.empty(len(rows), dtype=torch.int64)
     dist.all_to_all_single(counts, torch.tensor(rows))
@@ -789,7 +805,9 @@ def all_to_all_single(tensor, rows):
     return result
 
 
-@wrong("all_to_all_uneven", "runs", "two ranks do not agree on what passes between them")
+@wrong(
+    "all_to_all_uneven", "runs", "These are the counts of the rows that go out. How many come in, only the others know."
+)
 def takes_pieces_to_be_even(tensor, rows):
     return pairwise(tensor, rows, know=lambda rows, source: rows[source])
 
@@ -804,12 +822,16 @@ def forgets_its_own(tensor, rows):
     return pairwise(tensor, rows, own=dist.get_world_size() == 1)
 
 
-@wrong("all_to_all_uneven", "values", "rank 0 returned 2 rows, where 4 are for it: only those that it keeps for itself")
+@wrong("all_to_all_uneven", "values", "rank 0 returned 0 rows, where 3 are for it: only those that it keeps for itself")
 def only_its_own(tensor, rows):
     return tensor.split(rows)[dist.get_rank()]
 
 
-@wrong("all_to_all_uneven", "bytes", "rank 0 sends 64 bytes, where 32 are right: the rows for others, and an int64")
+@wrong(
+    "all_to_all_uneven",
+    "bytes",
+    "rank 0 sends 40 bytes, where 32 are right: each rank sends the rows for others, and one int64",
+)
 def everything_to_everybody(tensor, rows):
     rank, p = dist.get_rank(), dist.get_world_size()
     found = {rank: tensor.split(rows)[rank]}
@@ -823,7 +845,11 @@ def everything_to_everybody(tensor, rows):
     return torch.cat([found[source] for source in sorted(found)])
 
 
-@wrong("all_to_all_uneven", "bytes", "are right: the rows for others")
+@wrong(
+    "all_to_all_uneven",
+    "bytes",
+    "rank 0 sends 40 bytes, where 32 are right: each rank sends the rows for others, and one int64",
+)
 def all_counts_to_all(tensor, rows):
     rank, p = dist.get_rank(), dist.get_world_size()
     pieces, found = tensor.split(rows), {}
@@ -837,7 +863,7 @@ def all_counts_to_all(tensor, rows):
     return torch.cat([found[source] for source in sorted(found)])
 
 
-@wrong("all_to_all_uneven", "messages", "a count, then the rows")
+@wrong("all_to_all_uneven", "messages", "rank 0 sends 3 messages to rank 1, where 2 are enough")
 def row_by_row(tensor, rows):
     rank, p = dist.get_rank(), dist.get_world_size()
     pieces, found = tensor.split(rows), {}
@@ -892,7 +918,7 @@ def pair_after_pair(tensor, rows):
     return torch.cat([found[source] for source in sorted(found)])
 
 
-@wrong("all_to_all_uneven", "runs", "batch_isend_irecv takes no empty list: on 1 rank there is nobody to talk to.")
+@wrong("all_to_all_uneven", "values", "on rank 0 the result is nothing (None), where a tensor of shape [3, 3] is right")
 def an_empty_batch(tensor, rows):
     rank, p = dist.get_rank(), dist.get_world_size()
     others = [other for other in range(p) if other != rank]

@@ -1,6 +1,5 @@
 """The exercises, by chapter, in the order of the course."""
 
-from . import collectives as collectives  # isort: skip
 from . import mixed_precision as mixed_precision  # isort: skip
 from . import data_parallel as data_parallel  # isort: skip
 from . import zero as zero  # isort: skip

@@ -1,0 +1,55 @@
+"""A solution with marks, and the stub that follows from it."""
+
+import pytest
+
+from tinydist.lab.marks import edited, solution, stub
+
+MARKED = '''\
+def f(x):
+    """The task."""
+    # ? What is twice x?
+    y = x + x
+
+    # .
+    for _ in range(3):
+        # ? What is done three times?
+        # ? And how?
+        y += 1
+    # -
+    y = y * 1
+    # .
+    return y  # = return x'''
+
+
+def test_a_solution_has_no_marks():
+    assert solution(MARKED).splitlines()[2:] == [
+        "    y = x + x", "", "    for _ in range(3):", "        y += 1", "    y = y * 1", "    return y",
+    ]  # fmt: skip
+
+
+def test_a_stub_has_the_questions():
+    assert (
+        stub(MARKED)
+        == '''\
+def f(x):
+    """The task."""
+    # What is twice x?
+    raise NotImplementedError
+
+    for _ in range(3):
+        # What is done three times?
+        # And how?
+        raise NotImplementedError
+    return x'''
+    )
+
+
+def test_both_are_programs():
+    for text in (solution(MARKED), stub(MARKED)):
+        compile(text, "", "exec")
+
+
+def test_an_edit_needs_what_it_changes():
+    assert edited("a + b", ("a", "c", "c + b", "d")) == "d"
+    with pytest.raises(ValueError, match="there is no 'e' in the solution, where a mistake changes it to 'f'"):
+        edited("a + b", ("e", "f"))
