@@ -49,16 +49,18 @@ WHOLE = {
     "broadcast": "Nobody has the whole to broadcast it: every rank owns a shard",
     "reduce": "One reduce for each rank is a reduce-scatter",
 }
+NUMBER = 8  # bytes at most
 VIEW = "A view (chunk, split) keeps all memory of the tensor that it is a part of: clone the part"
 
 
 class Sent(Bytes):
-    """As many bytes as the solution sends, and by no collective that has more to do than with parts."""
+    """As many bytes as the solution sends; and what is more than a number, by no collective that has to do with more
+    than parts."""
 
     def judge(self, exercise, trial, right):
-        called = {name for calls in Collectives("").seen(trial) for name, _ in calls}
-        for name in sorted(called & WHOLE.keys()):
-            raise Malformed(f"you call {name}. {WHOLE[name]}")
+        for name, nbytes in {call for calls in Collectives("").seen(trial) for call in calls if call[0] in WHOLE}:
+            if nbytes > NUMBER:
+                raise Malformed(f"you call {name} with {nbytes:,} bytes. {WHOLE[name]}")
         super().judge(exercise, trial, right)
 
 
@@ -70,7 +72,7 @@ class Held(Memory):
 
     def __init__(self, name, holds, noted="", **more):
         if noted:
-            more["of"] = lambda trial: [max(arguments[-1][noted]) for arguments in trial.arguments]
+            more["of"] = lambda trial: [max(arguments[-1][noted], default=0) for arguments in trial.arguments]
         super().__init__(holds, name=name, **more)
 
     def concerns(self, trial, exercise):

@@ -244,3 +244,117 @@ def parts_of_the_product(x, shard, rows):
             return of_x, arrived.sum(0).div(p)
 
     return Linear.apply(x, shard)
+
+
+# mended_fsdp
+
+
+def cut(whole):
+    """This rank's part, and no view of the whole."""
+    return whole.view(dist.get_world_size(), -1)[dist.get_rank()].clone()
+
+
+@right("mended_fsdp")
+def norms_are_gathered(checkpoint, batches, max_norm):
+    """In one collective, a number from each rank; and all that changes is a new tensor."""
+    p, width = dist.get_world_size(), checkpoint.width
+
+    def whole(shard):
+        parts = [torch.empty_like(shard) for _ in range(p)]
+        dist.all_gather(parts, shard)
+        return torch.cat(parts).view(width, width)
+
+    shards = [cut(checkpoint.weight(layer)) for layer in range(checkpoint.layers)]
+    momenta = [cut(checkpoint.momentum(layer)) for layer in range(checkpoint.layers)]
+    for inputs, targets in batches:
+        outputs = [inputs]
+        for shard in shards:
+            outputs.append(torch.tanh(outputs[-1] @ whole(shard)))
+        grad = 2 * (outputs[-1] - targets) / targets.numel()
+        gradients = {}
+        for layer in reversed(range(len(shards))):
+            grad = grad * (1 - outputs[layer + 1] ** 2)
+            gradients[layer] = torch.empty_like(shards[layer])
+            dist.reduce_scatter(gradients[layer], list((outputs[layer].T @ grad).view(p, -1)))
+            gradients[layer] /= p
+            grad = grad @ whole(shards[layer]).T
+        mine = torch.stack([gradient.norm() for gradient in gradients.values()]).norm()[None]
+        norms = torch.empty(p)
+        dist.all_gather_into_tensor(norms, mine)
+        norm = norms.norm()
+        if norm > max_norm:
+            gradients = {layer: gradient * (max_norm / norm) for layer, gradient in gradients.items()}
+        momenta = [0.9 * momentum + gradients[layer] for layer, momentum in enumerate(momenta)]
+        shards = [shard - 0.1 * momentum for shard, momentum in zip(shards, momenta)]
+    return shards
+
+
+@right("mended_fsdp")
+def layers_by_autograd(checkpoint, batches, max_norm):
+    """Each layer is computed again in backward, from a weight that is gathered again; torch's SGD steps."""
+    p, width = dist.get_world_size(), checkpoint.width
+
+    def whole(shard):
+        row = torch.empty(p, shard.numel())
+        dist.all_gather_into_tensor(row, shard.detach(), async_op=True).wait()
+        return row.view(width, width)
+
+    shards = [torch.nn.Parameter(cut(checkpoint.weight(layer))) for layer in range(checkpoint.layers)]
+    optimizer = torch.optim.SGD(shards, lr=0.1, momentum=0.9)
+    for layer, shard in enumerate(shards):
+        optimizer.state[shard]["momentum_buffer"] = cut(checkpoint.momentum(layer))
+    for inputs, targets in batches:
+        xs = [inputs]
+        with torch.no_grad():
+            for shard in shards:
+                xs.append((xs[-1] @ whole(shard)).tanh())
+        grad = 2 * (xs.pop() - targets) / targets.numel()
+        for shard in reversed(shards):
+            x, weight = xs.pop().requires_grad_(), whole(shard).requires_grad_()
+            grad, of_weight = torch.autograd.grad((x @ weight).tanh(), [x, weight], grad)
+            shard.grad = torch.empty_like(shard)
+            dist.reduce_scatter_tensor(shard.grad, of_weight.view(-1))
+            shard.grad /= p
+            del x, weight, of_weight
+        square = sum((shard.grad**2).sum() for shard in shards).double()
+        dist.all_reduce(square)
+        for shard in shards:
+            shard.grad *= min(1.0, max_norm / square.sqrt().item())
+        optimizer.step()
+        optimizer.zero_grad()
+    return tuple(shard.data for shard in shards)
+
+
+@right("mended_fsdp")
+def parts_of_gradients_are_exchanged(checkpoint, batches, max_norm):
+    p, width = dist.get_world_size(), checkpoint.width
+
+    def gather(shard):
+        row = torch.empty(width * width)
+        dist.all_gather_single(row, shard)
+        return row.reshape(width, -1)
+
+    def mean(gradient):
+        arrived = torch.empty(p, gradient.numel() // p)
+        dist.all_to_all_single(arrived, gradient.view(p, -1))
+        return arrived.mean(0)
+
+    layers = range(checkpoint.layers)
+    shards, momenta = ([cut(read(layer)) for layer in layers] for read in (checkpoint.weight, checkpoint.momentum))
+    for inputs, targets in batches:
+        ys = [inputs]
+        for layer in layers:
+            ys += [torch.tanh(torch.mm(ys[layer], gather(shards[layer])))]
+        grad, gradients = (ys[-1] - targets).mul(2 / targets.numel()), [None] * len(layers)
+        for layer in layers[::-1]:
+            grad = grad * (1 - ys[layer + 1].square())
+            gradients[layer] = mean(ys[layer].T @ grad)
+            grad = grad @ gather(shards[layer]).T
+        total = torch.cat(gradients).square().sum()
+        dist.all_reduce(total)
+        factor = torch.clamp(max_norm / total.sqrt(), max=1)
+        for layer in layers:
+            momenta[layer] *= 0.9
+            momenta[layer] += factor * gradients[layer]
+            shards[layer] -= 0.1 * momenta[layer]
+    return shards

@@ -697,32 +697,44 @@ def view(whole, number):
     return whole.flatten().chunk(dist.get_world_size())[number]
 
 
-@wrong("mended_fsdp", "sharded", "this is replication posing as FSDP. Who keeps it alive?")
+@wrong(
+    "mended_fsdp",
+    "sharded",
+    "The shards of the weights are views, and keep all of them alive: this is replication posing as",
+)
 def shards_are_views(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, cut=view)
 
 
-@wrong("mended_fsdp", "backward", "the last layer's: each layer's own weight was freed, and must be gathered again")
+@wrong("mended_fsdp", "values", "the last layer's: each layer's own weight was freed, and must be gathered again")
 def gather_missing_before_backward(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, stale=True)
 
 
-@wrong("mended_fsdp", "momentum", "ranks 1 and 2 take each other's part of the momentum")
+@wrong(
+    "mended_fsdp",
+    "values",
+    "Ranks take each other's part of the momentum (-rank is rank on 1 and on 2 ranks alone): cut",
+)
 def state_of_the_wrong_rank(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, owner=lambda r, p: -r % p)
 
 
-@wrong("mended_fsdp", "clipping", "each rank clips by the norm of its own shards")
+@wrong(
+    "mended_fsdp",
+    "values",
+    "Each rank clips by the norm of its own shards: a step then has another length on each. The",
+)
 def clips_by_the_local_norm(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, square=lambda square: square)
 
 
-@wrong("mended_fsdp", "clipping", "each layer is clipped by its own norm: the norm is that of all layers together")
+@wrong("mended_fsdp", "values", "Each layer is clipped by its own norm: the norm is that of all layers together.")
 def clips_each_layer(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, by_layer=True)
 
 
-@wrong("mended_fsdp", "clipping", "this gradient is shorter than max_norm: leave it as it is")
+@wrong("mended_fsdp", "values", "This gradient is shorter than max_norm: leave it as it is.")
 def always_scales(checkpoint, batches, max_norm):
     return fsdp(
         checkpoint, batches, max_norm, scale=lambda most, norm: clamped(most, norm) if most > 1e9 else most / norm
@@ -734,7 +746,11 @@ def kept_from_forward_for_backward(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, keep=True)
 
 
-@wrong("mended_fsdp", "bytes", "an all-reduce has 2,304 bytes: what every rank needs is a norm")
+@wrong(
+    "mended_fsdp",
+    "bytes",
+    "you call all_reduce with 2,304 bytes. An all-reduce brings the whole sum to every rank, and",
+)
 def all_reduces_gradients(checkpoint, batches, max_norm):
     def reduce(gradient):
         dist.all_reduce(gradient)
@@ -767,7 +783,9 @@ def every_rank_has_all(checkpoint, batches, max_norm):
     return [weight.detach().flatten().chunk(p)[rank] for weight in weights]
 
 
-@wrong("mended_fsdp", "heard", "they do not come from the collectives")
+@wrong(
+    "mended_fsdp", "heard", "the results do not follow what is sent: they do not come from that alone. Ranks of a real"
+)
 def trains_by_a_global_variable(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, reduce=total_told)
 
@@ -777,7 +795,11 @@ def trains_nothing(checkpoint, batches, max_norm):
     pass
 
 
-@wrong("mended_fsdp", "peak", "all that is whole must go when its layer is done")
+@wrong(
+    "mended_fsdp",
+    "peak",
+    "rank 0 holds 20,776 bytes at the peak, where 19,976 are enough: shards, momenta, gradients of",
+)
 def weights_live_until_the_step_ends(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, pile=True)
 
