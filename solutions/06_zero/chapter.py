@@ -80,9 +80,10 @@ class Held(Memory):
 
 
 def held_now(purpose=None):
-    """Bytes that this rank holds, in all or for one purpose."""
-    held = of_thread.ledger.held
-    return held[purpose] if purpose else sum(held.values())
+    """Bytes that this rank holds, in all or for one purpose; 0 in runs where nobody counts them."""
+    ledger = getattr(of_thread, "ledger", None)
+    held = ledger.held if ledger else {}
+    return held.get(purpose, 0) if purpose else sum(held.values())
 
 
 def noted(tensor):
@@ -96,5 +97,6 @@ def numbers(*shape, seed, dtype=torch.float32):
 
 
 def weights(shapes, dtype=torch.float32):
-    """Of a chain of layers: [rows, columns], each."""
-    return [numbers(*shape, seed=seed, dtype=dtype) / shape[1] ** 0.5 for seed, shape in enumerate(shapes)]
+    """Of a chain of layers, one after another: [rows, columns], each."""
+    for seed, shape in enumerate(shapes):
+        yield numbers(*shape, seed=seed, dtype=dtype).div_(shape[1] ** 0.5)

@@ -32,7 +32,7 @@ KEPT = """\
 
 def case(ranks, shapes, batch=1, dtype=torch.float32, measured=False):
     def arguments(rank):
-        wholes = weights(shapes, dtype)
+        wholes = weights(shapes, dtype)  # one at a time
         shards = [torch.nn.Parameter(whole.flatten().chunk(ranks)[rank].clone()) for whole in wholes]
         return *shards, shapes, batch, defaultdict(list)
 
