@@ -54,12 +54,11 @@ VIEW = "A view (chunk, split) keeps all memory of the tensor that it is a part o
 
 
 class Sent(Bytes):
-    """As many bytes as the solution sends; and what is more than a number, by no collective that has to do with more
-    than parts."""
+    """As many bytes as the solution sends; and by a collective that brings more than parts, not more than a number."""
 
     def judge(self, exercise, trial, right):
-        for name, nbytes in {call for calls in Collectives("").seen(trial) for call in calls if call[0] in WHOLE}:
-            if nbytes > NUMBER:
+        for name, nbytes in (call for calls in Collectives("").seen(trial) for call in calls):
+            if name in WHOLE and nbytes > NUMBER:
                 raise Malformed(f"you call {name} with {nbytes:,} bytes. {WHOLE[name]}")
         super().judge(exercise, trial, right)
 

@@ -10,7 +10,7 @@ from tinydist.lab.author import Case, Own, Values, Waits, Wrong, exercise, mista
 from .chapter import BY_HAND, SOLVED, VIEW, Held, Sent, held_now, noted, numbers, weights
 
 STEPS, CHANGE = 2, 0.5
-MANY, WIDTH = 5, 60
+MANY, WIDTH = 5, 51
 LAYER = 4 * WIDTH * WIDTH  # bytes
 IN_FORWARD, IN_BACKWARD = "x @ gather(shard).T", "grad @ gather(shard)"
 REDUCED = "dist.reduce_scatter_single(of_shard, (grad.T @ x).flatten())"

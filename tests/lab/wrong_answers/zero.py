@@ -232,8 +232,7 @@ def total_told(gradient):
     p, rank = dist.get_world_size(), dist.get_rank()
     k = gradient.numel() // p
     everybodys = all_told(gradient, lambda: average(gradient.zero_()))
-    parts = (each[rank * k : rank * k + k] for each in everybodys)
-    return gradient.new_tensor([sum(numbers) / p for numbers in zip(*parts)])
+    return gradient.new_tensor([each[rank * k : rank * k + k] for each in everybodys]).mean(0)
 
 
 @wrong(
@@ -640,8 +639,7 @@ def librarys_stage_3(x, shard, rows):
 )
 def weights_through_a_global_variable(x, shard, rows):
     def whole(shard):
-        parts = all_told(shard, lambda: gathered(torch.zeros_like(shard)))
-        return shard.new_tensor([number for part in parts for number in part])
+        return shard.new_tensor(all_told(shard, lambda: gathered(torch.zeros_like(shard)))).flatten()
 
     return linear(x, shard, rows, whole=whole)
 
