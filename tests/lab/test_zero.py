@@ -1,125 +1,235 @@
-"""The exercises on ZeRO: what they are judged by is right, and solutions pass with room."""
+"""The exercises on ZeRO: their solutions are what one process gets, and hold and send what their texts say."""
 
-from functools import partial
-from math import inf
+from contextlib import nullcontext
+from functools import cache
 
 import pytest
 import torch
-import torch.distributed as dist
-from lab.shipped import ROOT
-from lab.wrong_answers.zero import fsdp
+from torch import nn
 
-from tinydist.lab import judge
-from tinydist.lab.chapters.zero import mended_fsdp, shard_gradients, sharded_linear
-from tinydist.lab.chapters.zero.chain import LAYER
-from tinydist.lab.chapters.zero.cheapest_stage import MEASURED, PLANS, best
-from tinydist.lab.chapters.zero.fsdp_bytes import ACTIVATIONS
-from tinydist.lab.chapters.zero.gradient_mistakes import LAYERS
-from tinydist.lab.chapters.zero.held import peak_besides
-from tinydist.lab.chapters.zero.measured import SMALL, STAGES, measured_sent, measured_states, model_states, sent
-from tinydist.lab.chapters.zero.resumed_training import Checkpoint, batch, gradients_of, trained
-from tinydist.lab.exercise import CATALOGUE
-from tinydist.lab.notebook import answer_in
-from tinydist.lab.ranks import Trial
+from tinydist import launch
+from tinydist.data_parallel import average_each
+from tinydist.lab.find import exercise
+from tinydist.precision import MasterWeights
+from tinydist.zero import Gradients, OptimizerStates, Parameters
+
+STAGES = (0, 1, 2, 3)
 
 
-def solution(name):
-    return answer_in(ROOT / "solutions" / "06_zero.ipynb", name)
+def cases(name, ranks):
+    return [case for case in exercise(name).cases if case.ranks == ranks]
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_formulas_are_what_is_measured(stage):
-    assert measured_states(2, stage) == model_states(SMALL, 2, stage)
-    for microbatches in (1, 3):
-        assert measured_sent(2, stage, microbatches) == sent(SMALL, 2, stage, microbatches)
+def of_all_ranks(trial, name):
+    """Parts of a tensor, put together."""
+    return torch.cat([returned[name] for returned in trial.returned])
 
 
-def test_every_answer_is_right_somewhere():
-    """Else one that is never given would not be missed."""
-    assert {best(given) for given in PLANS} == {None, *STAGES}
-    assert [best(given) for given in MEASURED] == [1, 2, 3]
+# One process.
 
 
-def test_13_billion_on_8_devices_of_40_gb():
-    assert best(PLANS[0]) == 3
-    assert model_states(13e9, 8, 3) == 26e9 and sent(13e9, 8, 3, 1) == 68.25e9
+@pytest.mark.parametrize("case", cases("sharded_adam", 3) + cases("sharded_adam", 2))
+def test_sharded_adam_is_adam_on_the_mean_gradient(case):
+    one = exercise("sharded_adam")
+    weights = case.arguments(0)[0]
+    optimizer = one.module.adam([weights])
+    for step in range(one.module.STEPS):
+        gradients = [
+            0.2 * one.module.numbers(len(weights), seed=10 * step + r, dtype=weights.dtype) for r in range(case.ranks)
+        ]
+        weights.grad = sum(gradients) / case.ranks
+        optimizer.step()
+        for returned in one.right(case).returned:
+            assert returned[f"the weights after step {step}"].allclose(weights, atol=1e-6)
 
 
-def test_gradients_are_those_of_autograd():
-    weights = [Checkpoint().weight(layer).requires_grad_() for layer in range(Checkpoint.layers)]
-    x, targets = batch(0, 0)
-    inputs = x
-    for weight in weights:
-        x = torch.tanh(x @ weight)
-    torch.nn.functional.mse_loss(x, targets).backward()
-    found = gradients_of([weight.detach() for weight in weights], inputs, targets)
-    assert all(mine.allclose(weight.grad) for mine, weight in zip(found, weights, strict=True))
+@pytest.mark.parametrize("case", cases("shard_gradients", 3))
+def test_shards_of_gradients_are_those_of_the_mean(case):
+    one = exercise("shard_gradients")
+    *layers, rows, _ = case.arguments(0)
+    for step in range(one.module.STEPS):
+        for layer in layers:
+            layer.grad = None
+        for rank in range(case.ranks):
+            one.module.backward(layers, rows, rank, step)
+        for number, layer in enumerate(layers):
+            found = of_all_ranks(one.right(case), f"the gradient of layer {number} in step {step}")
+            assert found.allclose(layer.grad.flatten() / case.ranks, atol=1e-6)
 
 
-def test_training_is_that_of_torch():
-    """One rank, torch's own SGD with momentum, and clipping."""
-    weights = [torch.nn.Parameter(Checkpoint().weight(layer)) for layer in range(Checkpoint.layers)]
+@pytest.mark.parametrize("case", cases("sharded_linear", 3) + cases("sharded_linear", 2))
+def test_a_sharded_layer_is_a_whole_one(case):
+    one = exercise("sharded_linear")
+    *_, shapes, batch, _ = case.arguments(0)
+    wholes = [nn.Parameter(whole) for whole in one.module.weights(shapes, case.arguments(0)[0].dtype)]
+    right = one.right(case)
+    for rank in range(case.ranks):
+        x = one.module.numbers(batch, shapes[0][1], seed=rank, dtype=wholes[0].dtype).requires_grad_()
+        y = x
+        for whole in wholes:
+            y = torch.tanh(y @ whole.T)
+        y.pow(2).sum().backward()
+        assert right.returned[rank]["the output of step 0"].allclose(y, atol=1e-6)
+        assert right.returned[rank]["the gradient of x in step 0"].allclose(x.grad, atol=1e-6)
+    for layer, whole in enumerate(wholes):
+        found = of_all_ranks(right, f"the gradient of layer {layer}'s shard after step 0")
+        assert found.allclose(whole.grad.flatten() / case.ranks, atol=1e-6)
+
+
+def of_one_process(case):
+    """torch's own SGD with momentum, and clipping, on one rank's batches."""
+    checkpoint, batches, max_norm, _ = case.arguments(0)
+    weights = [nn.Parameter(checkpoint.weight(layer)) for layer in range(checkpoint.layers)]
     optimizer = torch.optim.SGD(weights, lr=0.1, momentum=0.9)
     for layer, weight in enumerate(weights):
-        optimizer.state[weight]["momentum_buffer"] = Checkpoint().momentum(layer)
-    for step in range(2):
-        x, targets = batch(0, step)
+        optimizer.state[weight]["momentum_buffer"] = checkpoint.momentum(layer)
+    for x, targets in batches:
         for weight in weights:
             x = torch.tanh(x @ weight)
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(x, targets).backward()
-        torch.nn.utils.clip_grad_norm_(weights, 0.05)
+        torch.nn.utils.clip_grad_norm_(weights, max_norm)
         optimizer.step()
-    for mine, weight in zip(trained(1, max_norm=0.05)[0], weights, strict=True):
-        assert mine.allclose(weight.detach().flatten(), atol=1e-5)
+    return [weight.detach().flatten() for weight in weights]
 
 
-def test_the_given_loop_is_wrong_on_one_rank_only_by_its_stale_weight():
-    """With one rank all shards are whole, and all norms global."""
-    case = mended_fsdp.case(1, *mended_fsdp.LONG)
-    shards = Trial(CATALOGUE["mended_fsdp"].stub, case).returned[0]
-    stale = trained(1, *case.kind, stale=True)[0]
-    assert all(mine.allclose(theirs, atol=1e-5) for mine, theirs in zip(shards, stale, strict=True))
+def test_the_mended_loop_trains_as_torch_does():
+    (case,) = cases("mended_fsdp", 1)
+    (found,) = exercise("mended_fsdp").right(case).returned
+    assert all(map(torch.allclose, found.values(), of_one_process(case)))
 
 
-# Room: what is granted above the closed form. Solutions use half of it at most.
+def test_with_one_rank_only_the_stale_weight_shows():
+    """All shards are whole, and all norms global."""
+    (case,), one = cases("mended_fsdp", 1), exercise("mended_fsdp")
+    given = [mistake for mistake in one.mistakes if mistake.given]
+    stale = [mistake for mistake in given if "forward has left" in mistake.words]
+    all_four, one_alone, right = (
+        list(trial.returned[0].values()) for trial in (one.run(case, *given), one.run(case, *stale), one.right(case))
+    )
+    assert len(given) == 4 and all(map(torch.allclose, all_four, one_alone))
+    assert not any(map(torch.allclose, all_four, right))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_stage_2_uses_half_of_the_room(ranks):
-    trial = Trial(partial(shard_gradients.train, solution("shard_gradients")), shard_gradients.case(ranks))
-    shards = LAYERS * LAYER / ranks
-    assert max(peak_besides(trial, rank) for rank in range(ranks)) <= shards + LAYER + 2 * LAYER / 2
+# What is held and sent.
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_stage_3_uses_half_of_the_room(ranks):
-    trial = Trial(partial(sharded_linear.train, solution("sharded_linear")), sharded_linear.case(ranks))
-    shards = 2 * sharded_linear.LAYERS * LAYER / ranks
-    room = 2 * LAYER / 2 + sharded_linear.ACTIVATIONS
-    assert max(memory.peak for memory in trial.run.memory) <= shards + 2 * LAYER + room
-    assert max(more for found in trial.returned for *_, more in found) <= LAYER / 2 + sharded_linear.ACTIVATIONS
+def sent(trial):
+    (each,) = {round(sum(row)) for row in trial.run.traffic}
+    return each
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_the_mended_loop_uses_half_of_the_room(ranks):
-    trial = Trial(solution("mended_fsdp"), mended_fsdp.case(ranks, "", True, inf))
-    shards = 3 * mended_fsdp.LAYERS * LAYER / ranks
-    granted = 2 * LAYER
-    peak = max(memory.peak for memory in trial.run.memory)
-    assert peak <= shards + 2 * LAYER + granted / 2 + ACTIVATIONS
+@pytest.mark.parametrize("case", cases("sharded_adam", 3) + cases("sharded_adam", 2), ids=str)
+def test_stage_1_holds_and_sends_what_its_text_says(case):
+    one = exercise("sharded_adam")
+    weights, trial = case.arguments(0)[0], one.right(case)
+    k = -(-len(weights) // case.ranks) * weights.element_size()
+    for _, held in trial.arguments:
+        assert max(held["states"]) <= 2 * k + one.module.SLACK / 2 and max(held["all"]) <= 4 * k + one.module.SLACK / 2
+    assert sent(trial) == one.module.STEPS * 2 * (case.ranks - 1) * k
 
 
-def test_a_norm_may_be_gathered():
-    """In one collective, a number from each rank."""
+def test_stage_2_holds_and_sends_what_its_text_says():
+    one = exercise("shard_gradients")
+    (case,) = [case for case in one.cases if case.measured]
+    trial, layer, p = one.right(case), one.module.LAYER, case.ranks
+    most = one.module.MANY * layer / p + 2 * layer  # with half of the room that is granted
+    assert max(one.targets[-2].seen(trial)) <= most
+    assert sent(trial) == one.module.STEPS * one.module.MANY * (p - 1) * layer / p
 
-    def summed(square):
-        squares = torch.empty(dist.get_world_size())
-        dist.all_gather_single(squares, square[None])
-        return squares.sum()
 
-    def mended_fsdp(checkpoint, batches, max_norm):
-        return fsdp(checkpoint, batches, max_norm, square=summed)
+def test_stage_3_holds_and_sends_what_its_text_says():
+    one = exercise("sharded_linear")
+    (case,) = [case for case in one.cases if case.measured]
+    trial, layer, p = one.right(case), one.module.LAYER, case.ranks
+    freed, peak, _ = one.targets[-3:]
+    shards = one.module.MANY * layer / p
+    assert max(freed.seen(trial)) <= layer / 2
+    assert max(peak.seen(trial)) + shards <= 2 * shards + 2 * layer + layer  # with half of the room that is granted
+    assert sent(trial) == one.module.STEPS * one.module.MANY * 3 * (p - 1) * layer / p
 
-    verdict = judge(mended_fsdp)
-    assert verdict.passed, verdict
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_mended_loop_holds_what_its_text_says(ranks):
+    one = exercise("mended_fsdp")
+    case = cases("mended_fsdp", ranks)[0]
+    shards = 4 * case.facts / ranks
+    assert max(one.targets[-1].seen(one.right(case))) <= 3 * shards + 2 * case.facts + case.facts
+
+
+# Plans, beside stages that are run: mixed precision with Adam.
+
+WIDTH, LAYERS = 48, 2
+COUNT = 4  # bytes: Adam counts the steps of each row
+
+
+class Replicated:
+    """Stage 0: all of it on every rank."""
+
+    def __init__(self, module):
+        self.module, self.optimizer, self.no_sync = module, MasterWeights(module.parameters()), nullcontext
+        self.zero_grad = self.optimizer.zero_grad
+
+    def step(self):
+        average_each(self.module.parameters())
+        self.optimizer.step()
+
+
+def by_layers(module):
+    return Parameters(module, units=list(module), prefetch=False)
+
+
+RUNGS = (Replicated, OptimizerStates, Gradients, by_layers)
+
+
+def train(stage, microbatches, steps):
+    torch.set_default_dtype(torch.bfloat16)
+    rung = RUNGS[stage](nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS))))
+    for _ in range(steps):
+        for _ in range(microbatches):
+            rung.module(torch.ones(1, WIDTH)).sum().backward()
+        rung.step()
+        rung.zero_grad()
+    return rung
+
+
+def backward_after_a_step(stage):
+    """It ends with all model states there."""
+    rung = train(stage, 1, 1)
+    rung.module(torch.ones(1, WIDTH)).sum().backward()
+    return rung, len(getattr(rung, "flats", [*rung.module.parameters()]))
+
+
+@cache
+def measured_states(ranks, stage):
+    """Bytes that a rank holds, by the ledger, without Adam's counts of steps."""
+    run = launch(backward_after_a_step, ranks, stage, backend="simulated", fake=True, only=[0])
+    held = list(run.memory[0].over_time())[-1][1]
+    return sum(held[purpose] for purpose in ("parameters", "gradients", "optimizer states")) - COUNT * run.results[0][1]
+
+
+@cache
+def measured_sent(ranks, stage, microbatches):
+    """Bytes that a rank sends in the second step."""
+    runs = (launch(train, ranks, stage, microbatches, steps, backend="simulated") for steps in (1, 2))
+    one, two = (sum(run.traffic[0]) for run in runs)
+    return two - one
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_plans_are_what_is_measured(stage):
+    plans = exercise("cheapest_stage")
+    assert plans.module.SMALL == LAYERS * WIDTH * WIDTH
+    for case in plans.cases[-len(plans.module.MEASURED) :]:
+        found, (_, ranks, _, _, microbatches, _) = plans.module.planned(plans, case, stage), case.arguments(0)
+        assert found["held"] == measured_states(ranks, stage)
+        assert found["sent"] == measured_sent(ranks, stage, microbatches)
+
+
+def test_every_stage_is_right_somewhere():
+    """Else one that is never given would not be missed."""
+    plans = exercise("cheapest_stage")
+    found = [plans.right(case).returned[0] for case in plans.cases]
+    stages = [plan and plan["stage"] for plan in found]
+    assert set(stages) == {None, *STAGES} and stages[-3:] == [1, 2, 3]
+    assert found[0] == {"stage": 3, "held": 28e9, "sent": 68.25e9, "seconds": 2.73}

@@ -25,7 +25,7 @@ def stub(text):
         if blank and ((indent(line) < len(blank.indent) and line.strip()) or (mark and mark[2] == ".")):
             lines += blank.lines()
             blank = None
-            lines += [""] * empty
+            lines += [""] * empty if lines[-1] else []
         if mark and mark[2] != ".":
             blank = blank or Blank(mark[1])
             blank.questions += [mark[3]] if mark[2] == "?" else []

@@ -52,7 +52,11 @@ def training(weights, adam, shard=None, mean=average, publish=gathered, anew=Fal
     return step
 
 
-@wrong("sharded_adam", "values", "weights have not changed at all")
+@wrong(
+    "sharded_adam",
+    "values",
+    "nobody sent anything. Ranks of a real cluster share no memory: whatever one knows of another",
+)
 def does_nothing(weights, adam):
     return lambda gradient: None
 
@@ -76,7 +80,11 @@ def plain_optimizer_on_every_rank(weights, adam):
     return step
 
 
-@wrong("sharded_adam", "bytes", "you call all_reduce, where all_gather and reduce_scatter are enough")
+@wrong(
+    "sharded_adam",
+    "bytes",
+    "An all-reduce brings the whole sum to every rank, and each needs its shard alone",
+)
 def all_reduces_and_takes_its_part(weights, adam):
     def mean(gradient):
         gradient = gradient.clone()
@@ -86,12 +94,20 @@ def all_reduces_and_takes_its_part(weights, adam):
     return training(weights, adam, mean=mean)
 
 
-@wrong("sharded_adam", "values", "took its step with the gradient of part")
+@wrong(
+    "sharded_adam",
+    "values",
+    "A rank's shard of the weights took its step with the gradient of another part, or stands in",
+)
 def wrong_ranks_shard(weights, adam):
     return training(weights, adam, shard=own(weights, 1))
 
 
-@wrong("sharded_adam", "values", "the last 1 numbers, which do not divide by 2, never change")
+@wrong(
+    "sharded_adam",
+    "values",
+    "The last numbers, which do not divide by the number of ranks, never change: pad before you cut.",
+)
 def forgets_the_rest(weights, adam):
     cut = len(weights) - len(weights) % dist.get_world_size()
     optimize = training(weights[:cut], adam)
@@ -136,12 +152,16 @@ def new_optimizer_in_each_step(weights, adam):
     return training(weights, adam, anew=True)
 
 
-@wrong("sharded_adam", "values", "each shard took its step with its own rank's gradient")
+@wrong("sharded_adam", "values", "Each shard took its step with its own rank's gradient: nothing was added up.")
 def nothing_is_reduced(weights, adam):
     return training(weights, adam, mean=own)
 
 
-@wrong("sharded_adam", "values", "gradients of earlier steps are added to those of this one")
+@wrong(
+    "sharded_adam",
+    "values",
+    "Gradients of earlier steps are added to those of this one: put the new one in the place of",
+)
 def gradients_pile_up(weights, adam):
     so_far = []
 
@@ -152,7 +172,7 @@ def gradients_pile_up(weights, adam):
     return training(weights, adam, mean=mean)
 
 
-@wrong("sharded_adam", "memory", "A shard that is a view (chunk, split) of a padded copy keeps all of it")
+@wrong("sharded_adam", "memory", "The shard is a view (chunk, split) of a padded copy, and keeps all of it: clone it.")
 def shard_is_a_view(weights, adam):
     p = dist.get_world_size()
     return training(weights, adam, shard=padded(weights).clone().chunk(p)[dist.get_rank()])
@@ -169,7 +189,7 @@ def keeps_the_gradient(weights, adam):
     return training(weights, adam, mean=mean)
 
 
-@wrong("sharded_adam", "bytes", "reduce_scatter are enough. One reduce for each rank is a reduce-scatter")
+@wrong("sharded_adam", "bytes", "One reduce for each rank is a reduce-scatter")
 def reduces_for_each_rank(weights, adam):
     def mean(gradient):
         p = dist.get_world_size()
@@ -212,11 +232,12 @@ def total_told(gradient):
     p, rank = dist.get_world_size(), dist.get_rank()
     k = gradient.numel() // p
     everybodys = all_told(gradient, lambda: average(gradient.zero_()))
-    parts = (each[rank * k : rank * k + k] for each in everybodys)
-    return torch.tensor([sum(numbers) / p for numbers in zip(*parts)])
+    return gradient.new_tensor([each[rank * k : rank * k + k] for each in everybodys]).mean(0)
 
 
-@wrong("sharded_adam", "heard", "they do not come from the collectives")
+@wrong(
+    "sharded_adam", "heard", "the results do not follow what is sent: they do not come from that alone. Ranks of a real"
+)
 def through_a_global_variable(weights, adam):
     return training(weights, adam, mean=total_told)
 
@@ -259,22 +280,34 @@ def no_collect(layers):
     freeing(layers)
 
 
-@wrong("shard_gradients", "runs", "of layer 0 has 576 numbers on rank 0, where its shard has 288")
+@wrong("shard_gradients", "values", "on rank 0 the gradient of layer 0 in step 0 has shape [60], where [30] is right")
 def whole_gradients(layers):
     return lambda: [parameter.grad.flatten() for parameter in layers]
 
 
-@wrong("shard_gradients", "freed", "8 of 8 layers still have their .grad on rank 0: set it to None in the hook")
+@wrong(
+    "shard_gradients",
+    "freed",
+    "All layers still have their .grad when backward has ended: reduce it and set it to None in the",
+)
 def all_after_backward(layers):
     return freeing(layers, late=True)
 
 
-@wrong("shard_gradients", "values", "these are the gradients of all steps so far")
+@wrong(
+    "shard_gradients",
+    "values",
+    "These are the gradients of all steps so far: old ones are still there when backward adds.",
+)
 def never_freed(layers):
     return freeing(layers, free=False)
 
 
-@wrong("shard_gradients", "peak", "A shard that is a view (chunk, split) keeps the whole gradient")
+@wrong(
+    "shard_gradients",
+    "peak",
+    "A view (chunk, split) keeps all memory of the tensor that it is a part of: clone the part",
+)
 def parts_are_views(layers):
     def mean(gradient):
         gradient = gathered(average(gradient))
@@ -283,7 +316,11 @@ def parts_are_views(layers):
     return freeing(layers, mean)
 
 
-@wrong("shard_gradients", "bytes", "you call all_reduce, where reduce_scatter is enough")
+@wrong(
+    "shard_gradients",
+    "bytes",
+    "An all-reduce brings the whole sum to every rank, and each needs its shard alone",
+)
 def all_reduces_each(layers):
     def mean(gradient):
         dist.all_reduce(gradient)
@@ -292,17 +329,21 @@ def all_reduces_each(layers):
     return freeing(layers, mean)
 
 
-@wrong("shard_gradients", "values", "2 times too large, the number of ranks: this is the sum")
+@wrong("shard_gradients", "values", "This is the sum over the ranks, and not the mean.")
 def sums_gradients(layers):
     return freeing(layers, lambda gradient: average(gradient) * dist.get_world_size())
 
 
-@wrong("shard_gradients", "values", "these are their own gradients: nothing was added up over the ranks")
+@wrong(
+    "shard_gradients",
+    "values",
+    "nobody sent anything. Ranks of a real cluster share no memory: whatever one knows of another",
+)
 def own_gradients(layers):
     return freeing(layers, lambda gradient: own(gradient.flatten()))
 
 
-@wrong("shard_gradients", "values", "of rank 1's shard, and not of its own")
+@wrong("shard_gradients", "values", "A rank has the mean gradient of another rank's shard, and not of its own.")
 def neighbors_part(layers):
     def mean(gradient):
         parts = gradient.flatten().chunk(dist.get_world_size())
@@ -317,16 +358,22 @@ def in_the_order_of_backward(layers):
 
 
 @wrong(
-    "shard_gradients", "kept", "after collect of step 0 rank 0 still holds 18,432 bytes, the shards that collect has"
+    "shard_gradients",
+    "kept",
+    "The shards that collect has handed out are still there: forget them, with mine.clear() or",
 )
 def never_clears(layers):
     return freeing(layers, forget=False)
 
 
-@wrong("shard_gradients", "kept", "after collect of step 0 rank 0 still holds 18,432 bytes")
+@wrong(
+    "shard_gradients",
+    "kept",
+    "The shards that collect has handed out are still there: forget them, with mine.clear() or",
+)
 def buffers_made_once(layers):
     p = dist.get_world_size()
-    mine = {parameter: torch.empty(parameter.numel() // p) for parameter in layers}
+    mine = {parameter: parameter.data.new_empty(parameter.numel() // p) for parameter in layers}
 
     def take(parameter):
         dist.reduce_scatter_single(mine[parameter], parameter.grad.flatten())
@@ -337,12 +384,16 @@ def buffers_made_once(layers):
     return lambda: [mine[parameter] / p for parameter in layers]
 
 
-@wrong("shard_gradients", "runs", "has shape [64, 9] on rank 0, where flat, [576], is right")
+@wrong("shard_gradients", "values", "on rank 0 the gradient of layer 0 in step 0 has shape [5, 6], where [30] is right")
 def parts_are_rows(layers):
     return freeing(layers, lambda gradient: average(gradient).view(-1, gradient.shape[1]))
 
 
-@wrong("shard_gradients", "own work", "you call numpy: what it gives is memory that is not counted")
+@wrong(
+    "shard_gradients",
+    "peak",
+    "numbers are kept outside of tensors, in lists, bytes or NumPy's arrays: these take memory,",
+)
 def whole_gradients_in_numpy(layers):
     kept = {}
 
@@ -377,7 +428,11 @@ def waits_in_collect(layers):
     return collect
 
 
-@wrong("shard_gradients", "heard", "they do not come from the collectives")
+@wrong(
+    "shard_gradients",
+    "peak",
+    "numbers are kept outside of tensors, in lists, bytes or NumPy's arrays: these take memory,",
+)
 def gradients_through_a_global_variable(layers):
     return freeing(layers, total_told)
 
@@ -410,7 +465,7 @@ def linear(x, shard, rows, keep=(), reduce=average, whole=gathered, again=gather
     return Linear.apply(x, shard)
 
 
-@wrong("sharded_linear", "runs", "layer 0 returned NoneType, where a tensor of shape [1, 24] is right")
+@wrong("sharded_linear", "runs", "on rank 0 layer 0 returned NoneType, where a tensor of shape [1, 6] is right")
 def returns_no_output(x, shard, rows):
     pass
 
@@ -430,12 +485,16 @@ def no_gradient_of_x(x, shard, rows):
     return linear(x, shard, rows, of_x=lambda grad: None)
 
 
-@wrong("sharded_linear", "freed", "they are kept whole for backward. Save x and the shard, and not the weight")
+@wrong("sharded_linear", "freed", "Weights are kept whole for backward. Save x and the shard, and not the weight.")
 def weight_saved_by_autograd(x, shard, rows):
     return linear(x, shard, rows, keep=("saved",))
 
 
-@wrong("sharded_linear", "output", "that of step 0's weights: they have changed since, and a step must gather anew")
+@wrong(
+    "sharded_linear",
+    "values",
+    "This is what the weight gave in an earlier step: it has changed since, and a step must gather",
+)
 def gathered_once(x, shard, rows):
     kept = shard.__dict__.setdefault("kept", {})
 
@@ -447,7 +506,11 @@ def gathered_once(x, shard, rows):
     return linear(x, shard, rows, whole=once, again=once)
 
 
-@wrong("sharded_linear", "bytes", "you call all_reduce, where all_gather and reduce_scatter are enough")
+@wrong(
+    "sharded_linear",
+    "bytes",
+    "An all-reduce brings the whole sum to every rank, and each needs its shard alone",
+)
 def gradient_all_reduced(x, shard, rows):
     def reduce(gradient):
         dist.all_reduce(gradient)
@@ -463,12 +526,20 @@ def with_zeros(shard):
     return row
 
 
-@wrong("sharded_linear", "output", "that of the own shard, with zeros for the others': the weight was not gathered")
+@wrong(
+    "sharded_linear",
+    "values",
+    "This is what the own shard gives, with zeros for the others': the weight was not gathered.",
+)
 def never_gathers(x, shard, rows):
     return linear(x, shard, rows, whole=with_zeros)
 
 
-@wrong("sharded_linear", "gradients", "that of the own shard, with zeros for the others': gather before backward, too")
+@wrong(
+    "sharded_linear",
+    "values",
+    "The gradient of x has gone through the own shard, with zeros for the others': gather before",
+)
 def empty_weight_in_backward(x, shard, rows):
     return linear(x, shard, rows, again=with_zeros)
 
@@ -476,7 +547,11 @@ def empty_weight_in_backward(x, shard, rows):
 LAST = {}
 
 
-@wrong("sharded_linear", "gradients", "that of the last layer's weight, which was left from forward")
+@wrong(
+    "sharded_linear",
+    "values",
+    "The gradient of x has gone through the last layer's weight, which was left from forward:",
+)
 def stale_weight_in_backward(x, shard, rows):
     def whole(shard):
         LAST[dist.get_rank()] = gathered(shard)
@@ -485,12 +560,12 @@ def stale_weight_in_backward(x, shard, rows):
     return linear(x, shard, rows, whole=whole, again=lambda shard: LAST[dist.get_rank()])
 
 
-@wrong("sharded_linear", "gradients", "2 times too large, the number of ranks: this is the sum, and not the mean")
+@wrong("sharded_linear", "values", "This is the sum over the ranks, and not the mean.")
 def weights_gradient_summed(x, shard, rows):
     return linear(x, shard, rows, reduce=lambda gradient: average(gradient) * dist.get_world_size())
 
 
-@wrong("sharded_linear", "gradients", "of this step alone: return it from backward, and autograd adds it to shard.grad")
+@wrong("sharded_linear", "values", "of this step alone: return it from backward, and autograd adds it to shard.grad")
 def sets_the_gradient_itself(x, shard, rows):
     def give(gradients):
         of_x, shard.grad = gradients
@@ -504,7 +579,7 @@ def gradients_swapped(x, shard, rows):
     return linear(x, shard, rows, give=lambda gradients: gradients[::-1])
 
 
-@wrong("sharded_linear", "gradients", "x belongs to this rank's loss: its gradient is not averaged")
+@wrong("sharded_linear", "values", "x belongs to this rank's loss: its gradient is not averaged")
 def gradient_of_x_averaged(x, shard, rows):
     def of_x(grad):
         dist.all_reduce(grad)
@@ -513,12 +588,12 @@ def gradient_of_x_averaged(x, shard, rows):
     return linear(x, shard, rows, of_x=of_x)
 
 
-@wrong("sharded_linear", "gradients", "is W's gradient transposed")
+@wrong("sharded_linear", "values", "is W's gradient transposed")
 def gradient_transposed(x, shard, rows):
     return linear(x, shard, rows, reduce=lambda gradient: average(gradient.T))
 
 
-@wrong("sharded_linear", "output", "The row is W [rows, columns]: view(rows, -1)")
+@wrong("sharded_linear", "values", "The row is W [rows, columns]: view(rows, -1)")
 def row_by_columns(x, shard, rows):
     def whole(shard):
         return gathered(shard).view(-1, rows).T.flatten()
@@ -539,7 +614,11 @@ def kept_in_backward(x, shard, rows):
     return y
 
 
-@wrong("sharded_linear", "waits", "does not wait for 1")
+@wrong(
+    "sharded_linear",
+    "waits",
+    "rank 0 does not wait for 6 collectives: call wait() on what a call with async_op=True returns,",
+)
 def gathers_and_goes_on(x, shard, rows):
     dist.all_reduce(torch.zeros(1), async_op=True)
     return linear(x, shard, rows)
@@ -553,11 +632,14 @@ def librarys_stage_3(x, shard, rows):
     return linear(x, shard, rows)
 
 
-@wrong("sharded_linear", "heard", "they do not come from the collectives")
+@wrong(
+    "sharded_linear",
+    "peak",
+    "numbers are kept outside of tensors, in lists, bytes or NumPy's arrays: these take memory,",
+)
 def weights_through_a_global_variable(x, shard, rows):
     def whole(shard):
-        parts = all_told(shard, lambda: gathered(torch.zeros_like(shard)))
-        return torch.tensor([number for part in parts for number in part])
+        return shard.new_tensor(all_told(shard, lambda: gathered(torch.zeros_like(shard)))).flatten()
 
     return linear(x, shard, rows, whole=whole)
 
@@ -615,32 +697,44 @@ def view(whole, number):
     return whole.flatten().chunk(dist.get_world_size())[number]
 
 
-@wrong("mended_fsdp", "sharded", "this is replication posing as FSDP. Who keeps it alive?")
+@wrong(
+    "mended_fsdp",
+    "sharded",
+    "The shards of the weights are views, and keep all of them alive: this is replication posing as",
+)
 def shards_are_views(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, cut=view)
 
 
-@wrong("mended_fsdp", "backward", "the last layer's: each layer's own weight was freed, and must be gathered again")
+@wrong("mended_fsdp", "values", "the last layer's: each layer's own weight was freed, and must be gathered again")
 def gather_missing_before_backward(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, stale=True)
 
 
-@wrong("mended_fsdp", "momentum", "ranks 1 and 2 take each other's part of the momentum")
+@wrong(
+    "mended_fsdp",
+    "values",
+    "Ranks take each other's part of the momentum (-rank is rank on 1 and on 2 ranks alone): cut",
+)
 def state_of_the_wrong_rank(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, owner=lambda r, p: -r % p)
 
 
-@wrong("mended_fsdp", "clipping", "each rank clips by the norm of its own shards")
+@wrong(
+    "mended_fsdp",
+    "values",
+    "Each rank clips by the norm of its own shards: a step then has another length on each. The",
+)
 def clips_by_the_local_norm(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, square=lambda square: square)
 
 
-@wrong("mended_fsdp", "clipping", "each layer is clipped by its own norm: the norm is that of all layers together")
+@wrong("mended_fsdp", "values", "Each layer is clipped by its own norm: the norm is that of all layers together.")
 def clips_each_layer(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, by_layer=True)
 
 
-@wrong("mended_fsdp", "clipping", "this gradient is shorter than max_norm: leave it as it is")
+@wrong("mended_fsdp", "values", "This gradient is shorter than max_norm: leave it as it is.")
 def always_scales(checkpoint, batches, max_norm):
     return fsdp(
         checkpoint, batches, max_norm, scale=lambda most, norm: clamped(most, norm) if most > 1e9 else most / norm
@@ -652,7 +746,11 @@ def kept_from_forward_for_backward(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, keep=True)
 
 
-@wrong("mended_fsdp", "bytes", "an all-reduce has 2,304 bytes: what every rank needs is a norm")
+@wrong(
+    "mended_fsdp",
+    "bytes",
+    "An all-reduce brings the whole sum to every rank, and each needs its shard alone",
+)
 def all_reduces_gradients(checkpoint, batches, max_norm):
     def reduce(gradient):
         dist.all_reduce(gradient)
@@ -685,7 +783,9 @@ def every_rank_has_all(checkpoint, batches, max_norm):
     return [weight.detach().flatten().chunk(p)[rank] for weight in weights]
 
 
-@wrong("mended_fsdp", "heard", "they do not come from the collectives")
+@wrong(
+    "mended_fsdp", "heard", "the results do not follow what is sent: they do not come from that alone. Ranks of a real"
+)
 def trains_by_a_global_variable(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, reduce=total_told)
 
@@ -695,7 +795,11 @@ def trains_nothing(checkpoint, batches, max_norm):
     pass
 
 
-@wrong("mended_fsdp", "peak", "all that is whole must go when its layer is done")
+@wrong(
+    "mended_fsdp",
+    "peak",
+    "All that is whole must go when its layer is done",
+)
 def weights_live_until_the_step_ends(checkpoint, batches, max_norm):
     return fsdp(checkpoint, batches, max_norm, pile=True)
 
@@ -746,35 +850,43 @@ def gib_for_gb(*setting):
     return plan(*setting, giga=2**30)
 
 
-@wrong("cheapest_stage", "held", "Gradients count 4 bytes here, as of fp32")
+@wrong(
+    "cheapest_stage",
+    "held, sent, seconds",
+    "Gradients or weights count 4 bytes here, as of fp32. Both have 16 bits; the fp32 copies of the",
+)
 def gradients_in_fp32(*setting):
     return plan(*setting, gradient=4)
 
 
-@wrong("cheapest_stage", "held", "Its parameters or gradients are sharded here, and in stage 1 they are not")
+@wrong(
+    "cheapest_stage",
+    "held, sent, seconds",
+    "Gradients or weights are sharded here as the states are: stage 1 shards states alone, stage 2",
+)
 def gradients_sharded_from_stage_1(*setting):
     return plan(*setting, gradients_from=1)
 
 
-@wrong("cheapest_stage", "held", "The optimizer's states count 8 bytes here: two moments")
+@wrong("cheapest_stage", "held, sent, seconds", "The optimizer's states count 8 bytes here: two moments")
 def no_master_weights(*setting):
     return plan(*setting, states=8)
 
 
-@wrong("cheapest_stage", "held", "Activations are missing")
+@wrong("cheapest_stage", "held, sent, seconds", "Activations are missing")
 def no_activations(*setting):
     return plan(*setting, activations=lambda gb, p: 0)
 
 
-@wrong("cheapest_stage", "held", "Activations are not sharded: each rank has those of its own batch")
+@wrong("cheapest_stage", "held, sent, seconds", "Activations are not sharded: each rank has those of its own batch")
 def activations_sharded(*setting):
     return plan(*setting, activations=lambda gb, p: gb / p)
 
 
 @wrong(
     "cheapest_stage",
-    "held",
-    "Its parameters and gradients and optimizer states are sharded here, and in stage 0 they are not",
+    "held, sent, seconds",
+    "All is sharded here, 16/p bytes, as in stage 3 alone: stage 0 shards nothing.",
 )
 def sixteen_over_p_for_all(*setting):
     return plan(*setting, held=lambda parameters, p: 16 * parameters / p + setting[3] * 1e9)
@@ -791,27 +903,31 @@ def holds_least_of_the_replicated(*setting):
     return plan(*setting, key=lambda plan: (plan["stage"] == 3, -plan["stage"] if setting[1] > 1 else plan["stage"]))
 
 
-@wrong("cheapest_stage", "sent", "This is a step of one microbatch. Here are 4")
+@wrong(
+    "cheapest_stage",
+    "held, sent, seconds",
+    "This is a step of one microbatch. Each reduces its gradients in stages 2 and 3, and in stage 3",
+)
 def microbatches_forgotten(*setting):
     return plan(*setting, collectives=lambda m: (2, 2, 2, 3))
 
 
-@wrong("cheapest_stage", "sent", "does not send the part that is a rank's own: (p-1)/p")
+@wrong("cheapest_stage", "held, sent, seconds", "does not send the part that is a rank's own: (p-1)/p")
 def no_own_part(*setting):
     return plan(*setting, part=lambda p: 1 if p > 1 else 0)
 
 
-@wrong("cheapest_stage", "sent", "Weights and gradients have 2 bytes a number, and this counts 4")
+@wrong("cheapest_stage", "held, sent, seconds", "Weights and gradients have 2 bytes a number, and this counts 4")
 def sends_fp32(*setting):
     return plan(*setting, size=4)
 
 
-@wrong("cheapest_stage", "seconds", "a byte has 8 bits")
+@wrong("cheapest_stage", "held, sent, seconds", "A byte has 8 bits.")
 def bytes_for_bits(*setting):
     return plan(*setting, bits=1)
 
 
-@wrong("cheapest_stage", "seconds", "a Gbit has 10^9 bits, not 2^30")
+@wrong("cheapest_stage", "held, sent, seconds", "A Gbit has 10^9 bits, not 2^30.")
 def binary_gigabits(*setting):
     return plan(*setting, gigabit=2**30)
 
@@ -831,7 +947,7 @@ def lowest_of_those_that_send_least(*setting):
     return plan(*setting, key=lambda plan: (plan["sent"], plan["stage"]))
 
 
-@wrong("cheapest_stage", "form", "it returned 3, where")
+@wrong("cheapest_stage", "held, sent, seconds", "it returned 3, where")
 def names_the_stage_alone(*setting):
     return 3
 
@@ -841,7 +957,11 @@ def nothing_fits(*setting):
     return None
 
 
-@wrong("cheapest_stage", "held", "without activations")
+@wrong(
+    "cheapest_stage",
+    "held, sent, seconds",
+    "This is a step of one microbatch. Each reduces its gradients in stages 2 and 3, and in stage 3",
+)
 def hard_coded(*setting):
     return {"stage": 3, "held": 28e9, "sent": 68.25e9, "seconds": 2.73}
 
@@ -859,7 +979,11 @@ def estimators_of_the_library(*setting):
     return found and found | {"held": model_states(setting[0], found["stage"], setting[1]) + setting[3] * 1e9}
 
 
-@wrong("cheapest_stage", "measured", "is not what was measured of stage 1")
+@wrong(
+    "cheapest_stage",
+    "held, sent, seconds",
+    "without activations 10.001 a parameter. Which of weights (2), gradients (2) and states (12)",
+)
 def right_for_large_models_only(*setting):
     found = plan(*setting)
     return found if setting[0] > 1e8 else found | {"held": found["held"] + 4}

@@ -1,5 +1,4 @@
 """The exercises, by chapter, in the order of the course."""
 
 from . import data_parallel as data_parallel  # isort: skip
-from . import zero as zero  # isort: skip
 from . import flash_attention as flash_attention  # isort: skip

@@ -1,0 +1,101 @@
+"""What the exercises of this chapter share: their order, their notebook's beginning, a chain of layers, and what a rank
+holds and sends."""
+
+import torch
+
+from tinydist.lab.author import Bytes, Collectives, Malformed, Memory
+from tinydist.simulator.memory import of_thread
+from tinydist.simulator.torch_internals import unobserved
+
+ORDER = ["sharded_adam", "shard_gradients", "sharded_linear", "mended_fsdp", "cheapest_stage"]
+
+INTRODUCTION = """\
+# Exercises: ZeRO
+
+[Notebook 06](../notebooks/06_zero.ipynb) goes before these. You climb the ladder by hand: an own shard of Adam, \
+gradients freed while backward runs, a layer gathered and freed; then you find bugs in an FSDP training loop, and \
+plan which stage to take. Use the collectives of `torch.distributed`, but neither `tinydist.zero` nor torch's FSDP or\
+ `ZeroRedundancyOptimizer`; and keep numbers in tensors, since memory of numpy is not counted. Five exercises, about \
+120 minutes.
+
+**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
+ranks, in worlds of several sizes, and is judged on the values, on the bytes held, by purpose and at their peak, and \
+on the bytes sent. The first property that does not hold is explained.
+
+**Hint.** `hint(sharded_adam)` gives one hint each time, from general to specific.
+
+**Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
+ tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check sharded_adam` checks, \
+`hint sharded_adam` gives a hint, and `reset sharded_adam` puts the stub back.
+
+p is the number of ranks. Look at your own run whenever you like: `tinydist.launch(my_program, 4)`, and then \
+`run.memory[0].peak` and `run.traffic`."""
+
+IMPORTS = """\
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from tinydist.lab import check, hint"""
+
+SOLVED = {
+    "tinydist.zero": "tinydist.zero",
+    "torch.distributed.fsdp": "torch's FSDP",
+    "torch.distributed.optim": "torch's ZeroRedundancyOptimizer",
+}
+BY_HAND = "use the collectives of torch.distributed"
+WHOLE = {
+    "all_reduce": "An all-reduce brings the whole sum to every rank, and each needs its shard alone: reduce-scatter",
+    "broadcast": "Nobody has the whole to broadcast it: every rank owns a shard",
+    "reduce": "One reduce for each rank is a reduce-scatter",
+}
+NUMBER = 8  # bytes at most
+VIEW = "A view (chunk, split) keeps all memory of the tensor that it is a part of: clone the part"
+
+
+class Sent(Bytes):
+    """As many bytes as the solution sends; and by a collective that brings more than parts, not more than a number."""
+
+    def judge(self, exercise, trial, right):
+        for name, nbytes in (call for calls in Collectives("").seen(trial) for call in calls):
+            if name in WHOLE and nbytes > NUMBER:
+                raise Malformed(f"you call {name} with {nbytes:,} bytes. {WHOLE[name]}")
+        super().judge(exercise, trial, right)
+
+
+class Held(Memory):
+    """Bytes that a rank holds: at their peak, or the most that the program has ``noted`` under that name in a dict of
+    lists, its last argument."""
+
+    measured = False  # so that bytes sent are judged before the world where what is sent changes
+
+    def __init__(self, name, holds, noted="", **more):
+        if noted:
+            more["of"] = lambda trial: [max(arguments[-1][noted], default=0) for arguments in trial.arguments]
+        super().__init__(holds, name=name, **more)
+
+    def concerns(self, trial, exercise):
+        return trial.error is None and (trial.case.measured or not exercise.measured)
+
+
+def held_now(purpose=None):
+    """Bytes that this rank holds, in all or for one purpose; 0 in runs where nobody counts them."""
+    ledger = getattr(of_thread, "ledger", None)
+    held = ledger.held if ledger else {}
+    return held.get(purpose, 0) if purpose else sum(held.values())
+
+
+def noted(tensor):
+    """Its numbers, where no ledger counts them."""
+    with unobserved():
+        return tensor.detach().clone()
+
+
+def numbers(*shape, seed, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def weights(shapes, dtype=torch.float32):
+    """Of a chain of layers, one after another: [rows, columns], each."""
+    for seed, shape in enumerate(shapes):
+        yield numbers(*shape, seed=seed, dtype=dtype).div_(shape[1] ** 0.5)

@@ -1,0 +1,185 @@
+"""Stage 2: gradients freed while backward runs."""
+
+from collections import defaultdict
+
+import torch
+import torch.distributed as dist
+
+from tinydist.lab.author import Case, Own, Values, Waits, Wrong, exercise, mistake
+
+from .chapter import BY_HAND, SOLVED, VIEW, Held, Sent, held_now, noted, numbers, weights
+
+STEPS, MANY = 2, 8  # layers
+OBLONG = [(64, 36), (36, 64)]
+LAYER = 64 * 36 * 4  # bytes
+SLACK = 64  # bytes: a number or two
+REDUCED = "dist.reduce_scatter_single(part, parameter.grad.flatten())"
+HOOKED = "        parameter.register_post_accumulate_grad_hook(ready)"
+HANDED_OUT = "[mine.pop(parameter) for parameter in layers]"
+
+
+def case(ranks, shapes, rows=1, dtype=torch.float32, measured=False):
+    def arguments(rank):
+        return *(torch.nn.Parameter(weight) for weight in weights(shapes, dtype)), rows, defaultdict(list)
+
+    kind = "" if dtype == torch.float32 else f" of {str(dtype).removeprefix('torch.')}"
+    about = f"{len(shapes)} layers{kind}, {rows} row{'s' * (rows > 1)} in a batch, {STEPS} steps"
+    return Case(ranks, arguments, about, measured)
+
+
+def worlds():
+    alike, unlike = [(10, 6), (6, 10), (10, 6)], [(10, 6), (6, 10), (8, 6), (9, 8)]
+    yield case(2, alike)
+    for ranks in (2, 3, 4, 1):
+        yield case(ranks, unlike, rows=ranks)
+    yield case(2, unlike, dtype=torch.float64)
+    yield case(3, MANY // 2 * OBLONG, measured=True)
+
+
+def train(answer, *given):
+    """This rank's parts of the gradients, after each step; bytes are noted that it holds more than before the first."""
+    *layers, rows, held = given
+    rank, found, before = dist.get_rank(), {}, held_now()
+    collect = answer(list(layers))
+    if not callable(collect):
+        raise Wrong(f"on rank {rank} it returned {collect!r}, where it should return the function collect")
+    for step in range(STEPS):
+        backward(layers, rows, rank, step)
+        held["grad"].append(sum(layer.grad.nbytes for layer in layers if layer.grad is not None))
+        parts = collect()
+        complete(parts, len(layers), rank, step)
+        found |= {f"the gradient of layer {number} in step {step}": noted(part) for number, part in enumerate(parts)}
+        del parts
+        held["kept"].append(held_now() - before)
+    return found
+
+
+def backward(layers, rows, rank, step):
+    x = numbers(rows, layers[0].shape[1], seed=100 * step + rank, dtype=layers[0].dtype)
+    for layer in layers:
+        x = torch.tanh(x @ layer.T)
+    x.pow(2).sum().backward()
+
+
+def complete(parts, count, rank, step):
+    if not isinstance(parts, list | tuple) or not all(isinstance(each, torch.Tensor) for each in parts):
+        kind = type(parts).__name__
+        raise Wrong(f"in step {step} collect returned a {kind} on rank {rank}, where a list of tensors is right")
+    if len(parts) != count:
+        more = ": each step must begin with an empty list" if len(parts) == count * (step + 1) else ""
+        raise Wrong(
+            f"in step {step} collect returned {len(parts)} tensor{'s' * (len(parts) != 1)}, where {count} are right, "
+            f"one a layer{more}"
+        )
+
+
+@exercise(
+    title="Free gradients in time (stage 2)",
+    minutes=20,
+    difficulty=3,
+    worlds=worlds,
+    program=train,
+    targets=[
+        Waits("whatever is started is waited for"),
+        Own("neither tinydist.zero nor torch's FSDP or ZeroRedundancyOptimizer", BY_HAND, SOLVED),
+        Values(
+            f"this rank's part of the mean gradient of each layer, flat, in each of {STEPS} steps; 1, 2, 3 and 4 ranks",
+            scratch=True,
+        ),
+        Held(
+            "freed",
+            "after backward no .grad is left",
+            noted="grad",
+            what="in .grad when backward has ended",
+            advice="Set it to None in the hook, once the own part of the mean is there (or on its way, from a copy)",
+        ),
+        Held(
+            "kept",
+            "after collect as many bytes as before training",
+            noted="kept",
+            what="after collect more than before training",
+            slack=SLACK,
+            advice="What collect has handed out belongs to nobody any more: forget it, and make no buffers that stay",
+        ),
+        Held(
+            "peak",
+            f"the shards of {MANY} layers and a layer's gradient; two layers more are granted",
+            slack=2 * LAYER,
+            advice=f"What is whole must go in the hook that reduces it. {VIEW}. A collective that is not waited for "
+            "keeps its input: wait in the hook, or for the one before",
+        ),
+        Sent("(p-1)/p of the gradients: one reduce-scatter a layer"),
+    ],
+    mistakes=[
+        mistake("This is the sum over the ranks, and not the mean", "part.div_(p)", "part"),
+        mistake("The gradients are divided by the number of ranks twice", "div_(p)", "div_(p * p)"),
+        mistake(
+            "These are the gradients of all steps so far: old ones are still there when backward adds. Where is .grad "
+            "set to None, or the own part begun anew?",
+            "        parameter.grad = None",
+            "",
+        ),
+        mistake(
+            "A rank has the mean gradient of another rank's shard, and not of its own",
+            "parameter.grad.flatten())",
+            "parameter.grad.flatten().roll(-part.numel()))",
+        ),
+        mistake(
+            "The gradients are those of the layers in the order of backward: sort them as layers are",
+            HANDED_OUT,
+            "[mine.pop(parameter) for parameter in layers[::-1]]",
+        ),
+        mistake(
+            "The shards that collect has handed out are still there: forget them, with mine.clear() or mine.pop()",
+            HANDED_OUT,
+            "[mine[parameter] for parameter in layers]",
+        ),
+        mistake(
+            "All layers still have their .grad when backward has ended: reduce it and set it to None in the hook",
+            HOOKED,
+            "        pass",
+            "        return [mine",
+            "        for parameter in layers:\n            ready(parameter)\n        return [mine",
+        ),
+        mistake(
+            "The shards are views (chunk, split) and keep the whole gradients: clone them",
+            "part = parameter.grad.new_empty(parameter.numel() // p)",
+            "part = parameter.grad.new_empty(parameter.numel()).chunk(p)[dist.get_rank()]",
+        ),
+    ],
+    hints=[
+        "The hook runs when its layer's gradient is there, and the gradients of the layers before it are not yet. "
+        "What does this rank need of it? All else can go at once.",
+        "dist.reduce_scatter_single(mine, parameter.grad.flatten()) with an empty `mine` of numel/p numbers; divide "
+        "mine by p; keep it; parameter.grad = None.",
+        "collect returns the parts in the order of layers, and backward makes them in the other: keep them in a dict, "
+        "parameter -> part. It hands them out and forgets them: clear the dict.",
+    ],
+    why="Whole gradients of all layers are never needed at the same time, and so stage 2 holds 2 + 14/p bytes a "
+    "parameter at no cost in bytes sent. If a step has many microbatches, though, each of them reduces anew, unless "
+    "one keeps the whole sum: then stage 1 sends less.",
+)
+def shard_gradients(layers):
+    """Keep of each layer's gradient this rank's part of the mean alone, and free the rest while backward runs.
+
+    ``layers`` are parameters, one a layer; p divides the numbers of each. Register a hook on each, and return a
+    function ``collect()``: it is called after each backward, returns a list with this rank's part of the mean gradient
+    of each layer, flat, in the order of ``layers``, and keeps none of it. The hook may wait for its collective.
+    """
+    p = dist.get_world_size()
+    mine = {}  # parameter -> this rank's part
+
+    def ready(parameter):
+        # ? parameter.grad is there, whole. What is kept of the mean, and what is freed?
+        part = parameter.grad.new_empty(parameter.numel() // p)
+        dist.reduce_scatter_single(part, parameter.grad.flatten())
+        mine[parameter] = part.div_(p)
+        parameter.grad = None
+
+    def collect():
+        # ? In the order of layers. The next step begins anew.
+        return [mine.pop(parameter) for parameter in layers]
+
+    for parameter in layers:
+        parameter.register_post_accumulate_grad_hook(ready)
+    return collect

@@ -1,0 +1,416 @@
+"""Other right answers to the exercises of 06_zero: they must pass."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from lab.registered import others
+
+RIGHT_ANSWERS, right = others()
+
+
+# sharded_adam
+
+
+@right("sharded_adam")
+def with_lists_of_parts(weights, adam):
+    p, rank = dist.get_world_size(), dist.get_rank()
+    k = -(-len(weights) // p)
+    mine = weights.new_zeros(k)
+    own = weights[rank * k : (rank + 1) * k]
+    mine[: len(own)] = own
+    optimizer = adam([mine])
+
+    def step(gradient):
+        row = torch.cat([gradient, gradient.new_zeros(p * k - len(gradient))]) / p
+        mine.grad = torch.zeros_like(mine)
+        dist.reduce_scatter(mine.grad, list(row.split(k)))
+        optimizer.step()
+        parts = [torch.empty_like(mine) for _ in range(p)]
+        dist.all_gather(parts, mine)
+        weights.copy_(torch.cat(parts)[: len(weights)])
+
+    return step
+
+
+@right("sharded_adam")
+def all_parts_to_their_ranks(weights, adam):
+    """An all-to-all, and a sum: as many bytes as a reduce-scatter."""
+    p, rank = dist.get_world_size(), dist.get_rank()
+    padding = -len(weights) % p
+    shard = torch.nn.Parameter(F.pad(weights, (0, padding)).view(p, -1)[rank].clone())
+    optimizer = adam([shard])
+
+    def step(gradient):
+        mine = F.pad(gradient, (0, padding))
+        arrived = torch.empty_like(mine)
+        dist.all_to_all_single(arrived, mine)
+        shard.grad = arrived.view(p, -1).mean(0)
+        optimizer.step()
+        optimizer.zero_grad()
+        dist.all_gather_into_tensor(arrived, shard.detach())
+        weights[:] = arrived[: len(weights)]
+
+    return step
+
+
+@right("sharded_adam")
+def nothing_blocks_until_it_is_needed(weights, adam):
+    p, rank = dist.get_world_size(), dist.get_rank()
+    k = (len(weights) + p - 1) // p
+    shard = F.pad(weights, (0, p * k - len(weights)))[rank * k :][:k].clone()
+    optimizer = adam([shard])
+
+    def step(gradient):
+        mean = gradient.new_empty(k)
+        work = dist.reduce_scatter_tensor(mean, F.pad(gradient, (0, p * k - len(weights))), async_op=True)
+        work.wait()
+        shard.grad = mean.div_(p)
+        optimizer.step()
+        shard.grad = None
+        row = weights.new_empty(p, k)
+        work = dist.all_gather_into_tensor(row, shard, async_op=True)
+        work.wait()
+        weights.copy_(row.flatten()[: len(weights)])
+
+    return step
+
+
+# shard_gradients
+
+
+@right("shard_gradients")
+def with_lists_of_chunks(layers):
+    p, parts = dist.get_world_size(), {}
+
+    def hook(number):
+        def ready(parameter):
+            pieces = [piece.contiguous() for piece in parameter.grad.flatten().chunk(p)]
+            parts[number] = torch.empty_like(pieces[0])
+            dist.reduce_scatter(parts[number], pieces)
+            parameter.grad = None
+
+        return ready
+
+    def collect():
+        found = [parts[number] / p for number in range(len(layers))]
+        parts.clear()
+        return found
+
+    for number, parameter in enumerate(layers):
+        parameter.register_post_accumulate_grad_hook(hook(number))
+    return collect
+
+
+@right("shard_gradients")
+def waits_for_the_layer_before(layers):
+    """One reduce-scatter is on its way while the next gradient is computed."""
+    p, parts, travelling = dist.get_world_size(), {}, []
+
+    def arrive():
+        while travelling:
+            travelling.pop()[1].wait()
+
+    def ready(parameter):
+        arrive()
+        flat = parameter.grad.view(-1)
+        flat /= p
+        parameter.grad = None
+        parts[parameter] = flat.new_empty(len(flat) // p)
+        travelling.append((flat, dist.reduce_scatter_tensor(parts[parameter], flat, async_op=True)))
+
+    def collect():
+        arrive()
+        return [parts.pop(parameter) for parameter in layers]
+
+    for parameter in layers:
+        parameter.register_post_accumulate_grad_hook(ready)
+    return collect
+
+
+@right("shard_gradients")
+def all_parts_are_exchanged(layers):
+    """All-to-all, and a sum: as many bytes as a reduce-scatter."""
+    p, parts = dist.get_world_size(), [None] * len(layers)
+
+    def ready(parameter):
+        arrived = torch.empty_like(parameter.grad)
+        dist.all_to_all_single(arrived.view(-1), parameter.grad.view(-1))
+        number = next(i for i, each in enumerate(layers) if each is parameter)
+        parts[number] = arrived.view(p, -1).sum(0) / p
+        parameter.grad = None
+
+    def collect():
+        found = list(parts)
+        parts[:] = [None] * len(layers)
+        return found
+
+    for parameter in layers:
+        parameter.register_post_accumulate_grad_hook(ready)
+    return collect
+
+
+# sharded_linear
+
+
+@right("sharded_linear")
+def in_functions_of_their_own(x, shard, rows):
+    """The gather has a backward, and a saved-tensor hook leaves the weight to be gathered again."""
+    p = dist.get_world_size()
+
+    def whole(part):
+        parts = [torch.empty_like(part) for _ in range(p)]
+        dist.all_gather(parts, part.contiguous())
+        return torch.cat(parts).reshape(rows, -1)
+
+    class Gather(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, part):
+            return whole(part)
+
+        @staticmethod
+        def backward(ctx, grad):
+            mine = torch.empty_like(shard)
+            dist.reduce_scatter(mine, list((grad / p).flatten().chunk(p)))
+            return mine
+
+    def pack(tensor):
+        return tensor.stride() == stride if tensor.untyped_storage().data_ptr() == place else tensor
+
+    def unpack(kept):
+        if isinstance(kept, torch.Tensor):
+            return kept
+        again = whole(shard.detach())
+        return again if kept else again.T
+
+    weight = Gather.apply(shard)
+    place, stride = weight.untyped_storage().data_ptr(), weight.stride()
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        return x @ weight.T
+
+
+@right("sharded_linear")
+def asynchronously(x, shard, rows):
+    p = dist.get_world_size()
+
+    class Layer(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, part):
+            ctx.x, ctx.part = x, part
+            row = torch.empty(p, len(part), dtype=part.dtype)
+            dist.all_gather_into_tensor(row, part, async_op=True).wait()
+            return torch.nn.functional.linear(x, row.view(rows, x.shape[1]))
+
+        @staticmethod
+        def backward(ctx, grad):
+            row = torch.empty(p, len(ctx.part), dtype=ctx.part.dtype)
+            gathering = dist.all_gather_into_tensor(row, ctx.part, async_op=True)
+            whole = torch.einsum("br,bc->rc", grad, ctx.x).div_(p)
+            mine = torch.empty_like(ctx.part)
+            reducing = dist.reduce_scatter_tensor(mine, whole.view(-1), async_op=True)
+            gathering.wait()
+            of_x = grad.mm(row.view(rows, -1))
+            reducing.wait()
+            return of_x, mine
+
+    return Layer.apply(x, shard)
+
+
+@right("sharded_linear")
+def parts_of_the_product(x, shard, rows):
+    """Gradients are exchanged, and each rank adds up its own part."""
+    p = dist.get_world_size()
+
+    def gather(part):
+        parts = part.new_empty(p, part.numel())
+        dist.all_gather(list(parts), part)
+        return parts.view(rows, -1)
+
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        def forward(x, part):
+            return x.matmul(gather(part).t())
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, part = ctx.saved_tensors
+            of_x = grad.matmul(gather(part))
+            product = (grad.t() @ x).view(p, -1)
+            arrived = torch.empty_like(product)
+            dist.all_to_all_single(arrived, product)
+            return of_x, arrived.sum(0).div(p)
+
+    return Linear.apply(x, shard)
+
+
+# mended_fsdp
+
+
+def cut(whole):
+    """This rank's part, and no view of the whole."""
+    return whole.view(dist.get_world_size(), -1)[dist.get_rank()].clone()
+
+
+@right("mended_fsdp")
+def norms_are_gathered(checkpoint, batches, max_norm):
+    """In one collective, a number from each rank; and all that changes is a new tensor."""
+    p, width = dist.get_world_size(), checkpoint.width
+
+    def whole(shard):
+        parts = [torch.empty_like(shard) for _ in range(p)]
+        dist.all_gather(parts, shard)
+        return torch.cat(parts).view(width, width)
+
+    shards = [cut(checkpoint.weight(layer)) for layer in range(checkpoint.layers)]
+    momenta = [cut(checkpoint.momentum(layer)) for layer in range(checkpoint.layers)]
+    for inputs, targets in batches:
+        outputs = [inputs]
+        for shard in shards:
+            outputs.append(torch.tanh(outputs[-1] @ whole(shard)))
+        grad = 2 * (outputs[-1] - targets) / targets.numel()
+        gradients = {}
+        for layer in reversed(range(len(shards))):
+            grad = grad * (1 - outputs[layer + 1] ** 2)
+            gradients[layer] = torch.empty_like(shards[layer])
+            dist.reduce_scatter(gradients[layer], list((outputs[layer].T @ grad).view(p, -1)))
+            gradients[layer] /= p
+            grad = grad @ whole(shards[layer]).T
+        mine = torch.stack([gradient.norm() for gradient in gradients.values()]).norm()[None]
+        norms = torch.empty(p)
+        dist.all_gather_into_tensor(norms, mine)
+        norm = norms.norm()
+        if norm > max_norm:
+            gradients = {layer: gradient * (max_norm / norm) for layer, gradient in gradients.items()}
+        momenta = [0.9 * momentum + gradients[layer] for layer, momentum in enumerate(momenta)]
+        shards = [shard - 0.1 * momentum for shard, momentum in zip(shards, momenta)]
+    return shards
+
+
+@right("mended_fsdp")
+def layers_by_autograd(checkpoint, batches, max_norm):
+    """Each layer is computed again in backward, from a weight that is gathered again; torch's SGD steps."""
+    p, width = dist.get_world_size(), checkpoint.width
+
+    def whole(shard):
+        row = torch.empty(p, shard.numel())
+        dist.all_gather_into_tensor(row, shard.detach(), async_op=True).wait()
+        return row.view(width, width)
+
+    shards = [torch.nn.Parameter(cut(checkpoint.weight(layer))) for layer in range(checkpoint.layers)]
+    optimizer = torch.optim.SGD(shards, lr=0.1, momentum=0.9)
+    for layer, shard in enumerate(shards):
+        optimizer.state[shard]["momentum_buffer"] = cut(checkpoint.momentum(layer))
+    for inputs, targets in batches:
+        xs = [inputs]
+        with torch.no_grad():
+            for shard in shards:
+                xs.append((xs[-1] @ whole(shard)).tanh())
+        grad = 2 * (xs.pop() - targets) / targets.numel()
+        for shard in reversed(shards):
+            x, weight = xs.pop().requires_grad_(), whole(shard).requires_grad_()
+            grad, of_weight = torch.autograd.grad((x @ weight).tanh(), [x, weight], grad)
+            shard.grad = torch.empty_like(shard)
+            dist.reduce_scatter_tensor(shard.grad, of_weight.view(-1))
+            shard.grad /= p
+            del x, weight, of_weight
+        square = sum((shard.grad**2).sum() for shard in shards).double()
+        dist.all_reduce(square)
+        for shard in shards:
+            shard.grad *= min(1.0, max_norm / square.sqrt().item())
+        optimizer.step()
+        optimizer.zero_grad()
+    return tuple(shard.data for shard in shards)
+
+
+@right("mended_fsdp")
+def parts_of_gradients_are_exchanged(checkpoint, batches, max_norm):
+    p, width = dist.get_world_size(), checkpoint.width
+
+    def gather(shard):
+        row = torch.empty(width * width)
+        dist.all_gather_single(row, shard)
+        return row.reshape(width, -1)
+
+    def mean(gradient):
+        arrived = torch.empty(p, gradient.numel() // p)
+        dist.all_to_all_single(arrived, gradient.view(p, -1))
+        return arrived.mean(0)
+
+    layers = range(checkpoint.layers)
+    shards, momenta = ([cut(read(layer)) for layer in layers] for read in (checkpoint.weight, checkpoint.momentum))
+    for inputs, targets in batches:
+        ys = [inputs]
+        for layer in layers:
+            ys += [torch.tanh(torch.mm(ys[layer], gather(shards[layer])))]
+        grad, gradients = (ys[-1] - targets).mul(2 / targets.numel()), [None] * len(layers)
+        for layer in layers[::-1]:
+            grad = grad * (1 - ys[layer + 1].square())
+            gradients[layer] = mean(ys[layer].T @ grad)
+            grad = grad @ gather(shards[layer]).T
+        total = torch.cat(gradients).square().sum()
+        dist.all_reduce(total)
+        factor = torch.clamp(max_norm / total.sqrt(), max=1)
+        for layer in layers:
+            momenta[layer] *= 0.9
+            momenta[layer] += factor * gradients[layer]
+            shards[layer] -= 0.1 * momenta[layer]
+    return shards
+
+
+# cheapest_stage
+
+
+@right("cheapest_stage")
+def by_bytes_a_parameter(parameters, ranks, device_gb, activations_gb, microbatches, gigabits):
+    p, m, found = ranks, microbatches, None
+    table = [(16, 2), (4 + 12 / p, 2), (2 + 14 / p, m + 1), (16 / p, 3 * m)]
+    for stage, (of_one, collectives) in enumerate(table):
+        held = activations_gb * 1e9 + of_one * parameters
+        sent = collectives * 2 * parameters * (1 - 1 / p)
+        if held / 1e9 > device_gb:
+            continue
+        if found is None or (round(sent, 3), round(held, 3)) < (round(found["sent"], 3), round(found["held"], 3)):
+            found = {"stage": stage, "held": held, "sent": sent, "seconds": sent / (gigabits / 8 * 1e9)}
+    return found
+
+
+@right("cheapest_stage")
+def of_those_that_fit_in_their_order(parameters, ranks, device_gb, activations_gb, microbatches, gigabits):
+    """Stages that send as much as one below hold less; so the list is sorted twice."""
+
+    def plan(stage):
+        shared = [ranks if stage >= since else 1 for since in (3, 2, 1)]
+        held = sum(parameters * n / by for n, by in zip((2, 2, 12), shared)) + activations_gb * 10**9
+        collectives = [2, 2, 1 + microbatches, 3 * microbatches][stage]
+        sent = 2 * parameters * collectives * (ranks - 1) / ranks
+        return dict(stage=stage, held=held, sent=sent, seconds=sent * 8 / gigabits / 10**9)
+
+    plans = sorted(map(plan, range(4)), key=lambda each: (each["held"], each["stage"]))
+    plans.sort(key=lambda each: each["sent"])
+    return next((each for each in plans if each["held"] <= device_gb * 10**9), None)
+
+
+@right("cheapest_stage")
+def in_whole_numbers(parameters, ranks, device_gb, activations_gb, microbatches, gigabits):
+    """All bytes times p, so that nothing is rounded."""
+    p, n, m = ranks, int(parameters), microbatches
+    held = [n * (16 * p), n * (4 * p + 12), n * (2 * p + 14), n * 16]
+    sent = [2 * n * times * (p - 1) for times in (2, 2, m + 1, 3 * m)]
+    activations = p * activations_gb * 1e9
+    best = None
+    for stage in range(4):
+        fits = held[stage] + activations <= p * device_gb * 1e9
+        if fits and (best is None or (sent[stage], held[stage]) < (sent[best], held[best])):
+            best = stage
+    if best is None:
+        return None
+    bytes_sent = sent[best] / p
+    return {
+        "seconds": bytes_sent / (gigabits * 125e6),
+        "sent": bytes_sent,
+        "held": (held[best] + activations) / p,
+        "stage": best,
+    }
