@@ -5,4 +5,3 @@ from . import data_parallel as data_parallel  # isort: skip
 from . import zero as zero  # isort: skip
 from . import pipeline_parallel as pipeline_parallel  # isort: skip
 from . import attention_heads as attention_heads  # isort: skip
-from . import flash_attention as flash_attention  # isort: skip
