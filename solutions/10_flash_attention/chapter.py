@@ -1,4 +1,6 @@
-"""What the exercises of this chapter share: their order and their notebook's beginning."""
+"""What the exercises of this chapter share: their order and their notebook's beginning; queries, keys and values."""
+
+import torch
 
 ORDER = ["merge_states", "flash_row", "flash_column", "mended_flash"]
 
@@ -32,3 +34,31 @@ from tinydist.lab import check, hint"""
 
 SOLVED = ("tinydist.attention", "torch.nn.attention")
 BY_HAND = "here it is for you to do"
+FLOAT = 4  # bytes
+
+
+def nothing(*tensors):
+    """No change."""
+
+
+def inputs(queries, keys, *, d=4, e=3, size=1.0, change=nothing):
+    """Queries, keys, values: the same each time. ``size``: of the scores, some units; ``change``: of the tensors."""
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(*shape, generator=generator) for shape in ((queries, d), (keys, d), (keys, e)))
+    q *= 2 * size
+    change(q, k, v)
+    return q, k, v
+
+
+def low(q, k, v):
+    """All scores are near -2048, and exact in float32; the log-sum-exp is to 1e-4."""
+    for each in (q, k):
+        each.copy_((4 * each).round() / 4)
+    q[:, 0], k[:, 0] = -64, 64
+
+
+def lowest(q, k, v):
+    """The first query's scores are near -2^40: below any number that could stand for -inf. One key is seen, so that
+    rounding does no harm."""
+    q[:, 0], k[:, 0] = 0, 2**20
+    q[0, 0] = -(2**21)

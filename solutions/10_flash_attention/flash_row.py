@@ -1,34 +1,21 @@
 """Flash attention forward, for one tile of queries: a row of tiles, up to the diagonal."""
 
 import math
+from functools import partial
 
 import torch
 
 from tinydist.lab.author import Flops, Memory, Own, Values, alone, exercise, mistake
 
-from .chapter import BY_HAND, SOLVED
+from .chapter import BY_HAND, FLOAT, SOLVED, inputs, low, lowest, nothing
 
-FLOAT = 4  # bytes
-MANY = 160  # keys, where bytes held are judged
+ENOUGH = 8 * 8 * (8 + 3 + 1) * FLOAT  # 8 tiles of 8 queries: scores of 8 keys, output, one number
 
 
-def row(about, queries, start, keys, tile, *, d=4, e=3, size=1.0, change=lambda q, k, v: None, **more):
-    def arguments():
-        generator = torch.Generator().manual_seed(1)
-        q, k, v = (torch.randn(*shape, generator=generator) for shape in ((queries, d), (keys, d), (keys, e)))
-        q *= 2 * size
-        change(q, k, v)
-        return q, k, v, start, tile
-
+def row(about, queries, start, keys, tile, change=nothing, measured=False, rtol=1e-4, **how):
     where = f"{queries} quer{'y' if queries == 1 else 'ies'} from position {start}, {keys} keys, tiles of {tile} keys"
-    return alone(arguments, f"{where} ({about})", facts=8 * queries * (tile + e + 1) * FLOAT, **more)
-
-
-def low(q, k, v):
-    """All scores are near -2048, and exact in float32; the log-sum-exp is to 1e-4."""
-    for each in (q, k):
-        each.copy_((4 * each).round() / 4)
-    q[:, 0], k[:, 0] = -64, 64
+    given = partial(inputs, queries, keys, change=change, **how)
+    return alone(lambda: (*given(), start, tile), f"{where} ({about})", measured=measured, rtol=rtol)
 
 
 def loud(q, k, v):
@@ -38,7 +25,6 @@ def loud(q, k, v):
 
 
 def poisoned(q, k, v):
-    """NaN where nothing need be read."""
     k[8:] = v[8:] = math.nan
 
 
@@ -49,26 +35,26 @@ def spoiled(q, k, v):
 def worlds():
     yield row("one tile", 4, 0, 4, 4)
     yield row("below the diagonal and on it", 4, 8, 12, 4)
-    yield row("the last query at the start of a tile", 3, 6, 12, 4)
+    yield row("the last tile begins with the last query's own key", 3, 6, 12, 4)
     yield row("more queries than keys of a tile", 7, 5, 12, 3, d=6, e=5)
     yield row("fewer queries than keys of a tile", 2, 5, 15, 5, d=9)
-    yield row("a short last tile", 2, 13, 15, 4)
+    yield row("the last tile is short, and is seen", 2, 13, 15, 4)
     yield row("one query, tiles of one key", 1, 3, 4, 1)
     yield row("a tile longer than the keys", 3, 0, 3, 8)
-    yield row("large scores", 1, 11, 12, 4, size=100.0)
-    yield row("low scores, near -2048", 4, 8, 12, 4, change=low, rtol=1e-3)
-    yield row("a hidden key with a score of 400", 4, 4, 8, 4, change=loud)
-    yield row("NaN in value 0, which every query sees", 4, 4, 8, 4, change=spoiled)
-    yield row("NaN in keys and values from 8 on, which no query sees", 4, 4, 40, 4, change=poisoned)
-    yield row("many keys", 8, MANY - 8, MANY, 8, measured=True)
+    yield row("large scores: exp of more than 88 is inf, so take it of at most 0", 1, 11, 12, 4, size=100.0)
+    near = "scores near -2048: exp of less than -104 is 0, so subtract the maximum of the scores itself"
+    yield row(near, 4, 8, 12, 4, low, rtol=1e-3)
+    yield row("query 0 sees one key, with a score of -10^12; hidden ones are lower, -inf", 4, 0, 4, 4, lowest)
+    yield row("a hidden key has a score of 400: mask the scores before the maximum", 4, 4, 8, 4, loud)
+    seen = "NaN in value 0, which every query sees: who hides it, hides that the model has diverged"
+    yield row(seen, 4, 4, 8, 4, spoiled)
+    behind = "NaN in keys and values from 8 on, which no query sees: visit none of their tiles, for 0 times NaN is NaN"
+    yield row(behind, 4, 4, 40, 4, poisoned)
+    yield row("many keys", 8, 152, 160, 8, measured=True)
 
 
 RESCALED = "when a tile brings a larger maximum, what was added up before counts from the old one"
 MASK = "torch.arange(first, first + len(keys)) > positions"
-UNTIL = "range(0, min(len(k), start + len(q)), tile)"
-LSE = "(maximum + total.log()).squeeze(1)"
-OUT = "output = output * factor + weights @ values"
-DIVIDED = "        maximum = highest\n    return output / total,"
 
 
 @exercise(
@@ -80,7 +66,8 @@ DIVIDED = "        maximum = highest\n    return output / total,"
         Own("neither the library's nor torch's attention", BY_HAND, SOLVED, torchs="attention"),
         Values(
             "out and lse of causal attention; tiles that are short, of one key, or longer than all keys; scores of "
-            "some hundreds, and of -2048; a hidden key with a large one. NaN in a value that is seen comes out again",
+            "some hundreds, of -2048, and of -10^12; a hidden key with a large one. NaN in a value that is seen comes "
+            "out again",
             names=("out", "lse"),
         ),
         Flops(
@@ -91,7 +78,7 @@ DIVIDED = "        maximum = highest\n    return output / total,"
         Memory(
             "8 tiles of scores, output and one number a query, with 160 keys: 3,072 bytes, where all scores have "
             "5,120. Which of your tensors grows with the length?",
-            most=lambda case: case.facts,
+            most=lambda case: ENOUGH,
         ),
     ],
     mistakes=[
@@ -100,18 +87,14 @@ DIVIDED = "        maximum = highest\n    return output / total,"
         mistake("The output is not divided by total", "return output / total", "return output"),
         mistake(
             "The log-sum-exp lacks the maximum: the total counts from it, so it is maximum + log(total)",
-            LSE,
+            "(maximum + total.log()).squeeze(1)",
             "total.log().squeeze(1)",
         ),
-        mistake("The log-sum-exp is to the logarithm's base e, not 2", "total.log()", "total.log2()"),
-        mistake("It is the sum, without the logarithm", LSE, "(maximum.exp() * total).squeeze(1)"),
         mistake(
             "No key is masked, and a query sees what comes after it. Are start + i and first + c compared, the "
             "positions of both?",
             MASK,
             "torch.arange(first, first + len(keys)) < 0",
-            UNTIL,
-            "range(0, len(k), tile)",
         ),
         mistake("The mask is off by one: a query does not see itself", MASK, MASK.replace(">", ">=")),
         mistake("The mask is off by one: a query sees the key after itself", MASK, MASK + " + 1"),
@@ -135,70 +118,20 @@ DIVIDED = "        maximum = highest\n    return output / total,"
             "output",
         ),
         mistake(f"The output is not rescaled: {RESCALED}", "output * factor", "output"),
-        mistake(f"Total is not rescaled: {RESCALED}", "total * factor", "total"),
         mistake(
             "The output is divided by total with each tile, and added to as if it were not: divide once, at the end",
-            DIVIDED,
+            "        maximum = highest\n    return output / total,",
             "        maximum = highest\n        output = output / total\n    return output,",
         ),
         mistake(
-            "The output is divided by total with each tile, and at the end again: divide once, at the end",
-            DIVIDED,
-            "        maximum = highest\n        output = output / total\n    return output / total,",
-        ),
-        mistake(
-            "The last tile that the queries see is not visited: the tile whose first key is the last query's own "
-            "position counts, too",
-            UNTIL,
-            "range(0, min(len(k), start + len(q)) - 1, tile)",
-        ),
-        mistake(
             "The tile on the diagonal is not visited: keys from `start` on, where the queries stand, are seen, too",
-            UNTIL,
+            "range(0, min(len(k), start + len(q)), tile)",
             "range(0, start, tile)",
-        ),
-        mistake(
-            "A last tile that is short is left out", UNTIL, "range(0, min(len(k) // tile * tile, start + len(q)), tile)"
-        ),
-        mistake(
-            "Tiles right of the diagonal are visited: the last query stands at start + len(q) - 1, and a hidden NaN "
-            "times 0 is NaN",
-            UNTIL,
-            "range(0, len(k), tile)",
-        ),
-        mistake(
-            "Exp underflowed: less than -104 gives 0. The number subtracted must be the maximum of the scores itself",
-            "(len(q), 1), -math.inf)",
-            "(len(q), 1), 0.0)",
-        ),
-        mistake(
-            "Exp is taken of large scores: subtract the maximum of the scores, so that exp is of at most 0",
-            "highest = torch.maximum(maximum, scores.amax(1, keepdim=True))",
-            "highest = torch.zeros(len(q), 1)",
-            "(maximum - highest).exp()",
-            "torch.ones(len(q), 1)",
         ),
         mistake(
             "Hidden keys have a finite score, and exp of it counts: it must be -inf",
             "positions, -math.inf)",
-            "positions, -100.0)",
-        ),
-        mistake(
-            "Hidden keys have a score of 0, and exp of it counts: it must be -inf",
-            "positions, -math.inf)",
             "positions, 0.0)",
-        ),
-        mistake(
-            "Mask the scores before the maximum: a hidden key has decided the unit",
-            f"        scores = scores.masked_fill({MASK}, -math.inf)\n",
-            "",
-            "(scores - highest).exp()",
-            f"(scores - highest).exp() * ~({MASK})",
-        ),
-        mistake(
-            "What hides NaN (nan_to_num?) hides from its reader that the model has diverged",
-            "return output / total, " + LSE,
-            "return (output / total).nan_to_num(), " + LSE,
         ),
     ],
     hints=[
@@ -224,6 +157,9 @@ def flash_row(q, k, v, start, tile):
     maximum = torch.full((len(q), 1), -math.inf)
     total, output = torch.zeros(len(q), 1), torch.zeros(len(q), v.shape[1])
     positions = torch.arange(start, start + len(q))[:, None]
+    # -
+    # Up to the last query's own position:
+    # .
     for first in range(0, min(len(k), start + len(q)), tile):  # = for first in range(0, len(k), tile):  # up to where?
         keys, values = k[first : first + tile], v[first : first + tile]
         # ? Scores, and which of them are masked? The new maximum? What was added up so far, in its unit; and this tile?

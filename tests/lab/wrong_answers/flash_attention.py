@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from tinydist import attention
 from tinydist.attention import online_softmax
-from tinydist.lab.exercise import CATALOGUE
+from tinydist.lab.exercise import find
 
 WRONG_ANSWERS, wrong = collection()
 INF = math.inf
@@ -44,7 +44,7 @@ def from_b(c, a, b):
     return (b - c).exp()
 
 
-@wrong("merge_states", "runs", "it returned nothing (None), where 2 tensors are right: out, lse")
+@wrong("merge_states", "values", "it returned nothing (None), where 2 tensors are right: out, lse")
 def does_nothing(a, b):
     pass
 
@@ -93,12 +93,14 @@ def counts_from_the_larger(a, b):
     return out, lse - torch.maximum(a[1], b[1])
 
 
-@wrong("merge_states", "large", "exp of more than 88 is inf in float32")
+@wrong(
+    "merge_states", "values", "lse of a near 300, of b near 298 (exp of more than 88 is inf): 15 of 15 numbers of out"
+)
 def exponentials_as_they_are(a, b):
     return merged(a, b, lse=lambda a, b: (a.exp() + b.exp()).log())
 
 
-@wrong("merge_states", "large", "exp of less than -104 is 0 in float32. Subtract the common number itself")
+@wrong("merge_states", "values", "lse near -300 (exp of less than -104 is 0: subtract the common number itself): 15 of")
 def lse_from_minus_100_on(a, b):
     def lse(a, b):
         c = torch.maximum(a, b).clamp(min=-100)
@@ -107,17 +109,21 @@ def lse_from_minus_100_on(a, b):
     return merged(a, b, lse=lse)
 
 
-@wrong("merge_states", "large", "exp of less than -104 is 0 in float32. Subtract the common number itself")
+@wrong(
+    "merge_states",
+    "values",
+    "lse near -300 (exp of less than -104 is 0: subtract the common number itself): It is scaled by",
+)
 def factors_from_0_on(a, b):
     return merged(a, b, finite=lambda lse: lse.clamp(min=0))
 
 
-@wrong("merge_states", "nothing", "-inf - -inf is NaN")
+@wrong("merge_states", "values", "-inf - -inf is NaN")
 def without_care_for_nothing(a, b):
     return merged(a, b, finite=lambda lse: lse)
 
 
-@wrong("merge_states", "nothing", "lse stays -inf: that finite number is for exp alone")
+@wrong("merge_states", "values", "lse stays -inf: that finite number is for exp alone")
 def a_finite_lse_of_nothing(a, b):
     out, lse = merged(a, b)
     return out, lse.clamp(min=LOWEST)
@@ -129,7 +135,7 @@ def leaves_out_a_part_below_a_thousandth(a, b):
     return merged(a, b)
 
 
-@wrong("merge_states", "runs", "a has changed: it belongs to the caller")
+@wrong("merge_states", "values", "a has changed: it belongs to the caller")
 def in_place(a, b):
     out, lse = merged(a, b)
     a[0].copy_(out), a[1].copy_(lse)
@@ -230,21 +236,23 @@ def forgets_to_rescale(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, total=False, output=False))
 
 
-@wrong("flash_row", "values", "The last tile that the queries see is not visited")
+@wrong(
+    "flash_row",
+    "values",
+    "(the last tile begins with the last query's own key): The tile on the diagonal is not visited",
+)
 def stops_one_tile_early(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, until=max(1, min(len(k), start + len(q)) - 1)))
 
 
-@wrong("flash_row", "values", "A last tile that is short is left out")
+@wrong("flash_row", "values", "(the last tile is short, and is seen): 6 of 6 numbers of out are wrong")
 def whole_tiles_alone(q, k, v, start, tile):
     seen = min(len(k), start + len(q))
     return finished(*walk(q, k, v, start, tile, until=min(seen, len(k) // tile * tile or seen)))
 
 
 @wrong(
-    "flash_row",
-    "values",
-    "Exp is taken of large scores: subtract the maximum of the scores, so that exp is of at most 0.",
+    "flash_row", "values", "(large scores: exp of more than 88 is inf, so take it of at most 0): 3 of 3 numbers of out"
 )
 def without_a_maximum(q, k, v, start, tile):
     seen = range(0, min(len(k), start + len(q)), tile)
@@ -257,7 +265,9 @@ def without_a_maximum(q, k, v, start, tile):
 
 
 @wrong(
-    "flash_row", "values", "Tiles right of the diagonal are visited: the last query stands at start + len(q) - 1, and a"
+    "flash_row",
+    "values",
+    "which no query sees: visit none of their tiles, for 0 times NaN is NaN): 12 of 12 numbers of out",
 )
 def visits_all_tiles(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, until=len(k)))
@@ -314,12 +324,20 @@ def hides_by_minus_100(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, hidden=-100.0))
 
 
-@wrong("flash_row", "values", "The number subtracted must be the maximum of the scores itself")
+@wrong(
+    "flash_row",
+    "values",
+    "exp of less than -104 is 0, so subtract the maximum of the scores itself): 12 of 12 numbers of out",
+)
 def begins_with_a_maximum_of_0(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile, first_maximum=0.0))
 
 
-@wrong("flash_row", "values", "Mask the scores before the maximum: a hidden key has decided the unit")
+@wrong(
+    "flash_row",
+    "values",
+    "(a hidden key has a score of 400: mask the scores before the maximum): 3 of 12 numbers of out",
+)
 def hides_after_exp(q, k, v, start, tile):
     maximum, total, output = torch.full((len(q), 1), -INF), 0, 0
     p = torch.arange(start, start + len(q))[:, None]
@@ -333,7 +351,7 @@ def hides_after_exp(q, k, v, start, tile):
     return finished(maximum, total, output)
 
 
-@wrong("flash_row", "values", "What hides NaN (nan_to_num?) hides from its reader that the model has diverged.")
+@wrong("flash_row", "values", "who hides it, hides that the model has diverged): 4 of 12 numbers of out")
 def hides_nan(*given):
     return tuple(each.nan_to_num() for each in finished(*walk(*given)))
 
@@ -387,7 +405,7 @@ def collect(k, v, q, dout, lse, delta, start, tile, *, options=None, begin=None,
     return dk, dv
 
 
-@wrong("flash_column", "dv", "numbers of dv are wrong")
+@wrong("flash_column", "values", "16 of 16 numbers of dk are wrong")
 def returns_its_input(k, v, *rest):
     return k, v
 
@@ -399,45 +417,51 @@ def torchs_gradient(k, v, q, dout, lse, delta, start, tile):
     return dk, dv
 
 
-@wrong("flash_column", "dv", "The transpose is forgotten: a key collects from all queries of the tile")
+@wrong("flash_column", "values", "The transpose is forgotten: a key collects from all queries of the tile")
 def without_transpose(*given):
     square = given[0].shape[0] == given[-1] and len(given[2]) % given[-1] == 0
     return collect(*given, options={"transposed": lambda x: x if square else x.T})
 
 
-@wrong("flash_column", "dk", "dscores is not scaled: the scores are q k^T / sqrt(d), so dk needs the 1 / sqrt(d), too")
+@wrong(
+    "flash_column", "values", "dscores is not scaled: the scores are q k^T / sqrt(d), so dk needs the 1 / sqrt(d), too"
+)
 def dk_without_scale(*given):
     return collect(*given, options={"dscale": 1.0})
 
 
-@wrong("flash_column", "dk", "Delta is missing")
+@wrong("flash_column", "values", "Delta is missing")
 def without_delta(*given):
     return collect(*given, options={"dscores": lambda w, dw, delta: w * dw})
 
 
-@wrong("flash_column", "sums", "The softmax is taken over this tile of keys alone")
+@wrong("flash_column", "values", "The softmax is taken over this tile of keys alone")
 def softmax_of_the_tile(*given):
     return collect(*given, options={"weights": lambda scores, lse: scores.softmax(1).nan_to_num()})
 
 
-@wrong("flash_column", "dv", "The mask is forgotten: queries before a key do not see it")
+@wrong("flash_column", "values", "The mask is forgotten: queries before a key do not see it")
 def without_mask(*given):
     return collect(*given, options={"sees": lambda p, j: p >= 0 * j})
 
 
-@wrong("flash_column", "sums", "Only the last tile of queries is there: add them up")
+@wrong("flash_column", "values", "Only the last tile of queries is there: add them up")
 def the_last_tile_alone(*given):
     return collect(*given, options={"sum": lambda a, b: b})
 
 
-@wrong("flash_column", "lengths", "A last tile of queries that is short is left out")
+@wrong("flash_column", "values", "(the last tile is short): 16 of 16 numbers of dk are wrong")
 def whole_tiles_of_queries(*given):
     q, tile = given[2], given[-1]
     whole = len(q) // tile * tile
     return collect(*given, end=whole if len(q) == 11 else len(q))
 
 
-@wrong("flash_column", "reads", "those tiles are above the diagonal, and need not be read")
+@wrong(
+    "flash_column",
+    "values",
+    "where none sees these keys: visit none of their tiles, for 0 times NaN is NaN): 16 of 16 numbers of dk",
+)
 def begins_at_the_first_query(*given):
     return collect(*given, begin=0)
 
@@ -447,43 +471,49 @@ def all_weights_at_once(k, v, q, dout, lse, delta, start, tile):
     return collect(k, v, q, dout, lse, delta, start, len(q) if start == 0 else tile)
 
 
-@wrong("flash_column", "runs", "q has changed: it belongs to the caller")
+@wrong("flash_column", "values", "q has changed: it belongs to the caller")
 def scales_queries_in_place(k, v, q, *rest):
     q /= math.sqrt(q.shape[1])
     return collect(k, v, q, *rest, options={"scale": 1.0, "dscale": 1.0})
 
 
-@wrong("flash_column", "dv", "It is all zeros: is nothing added to it")
+@wrong("flash_column", "values", "It is all zeros: is nothing added to it")
 def zeros_alone(k, v, *rest):
     return torch.zeros_like(k), torch.zeros_like(v)
 
 
-@wrong("flash_column", "dv", "Lse is not subtracted")
+@wrong("flash_column", "values", "Lse is not subtracted")
 def without_lse_of_a_column(*given):
     return collect(*given, options={"weights": lambda scores, lse: scores.exp()})
 
 
-@wrong("flash_column", "dk", "Delta is subtracted after the product, where it belongs inside")
+@wrong("flash_column", "values", "Delta is subtracted after the product, where it belongs inside")
 def delta_outside(*given):
     return collect(*given, options={"dscores": lambda w, dw, delta: w * dw - delta[:, None]})
 
 
-@wrong("flash_column", "sums", "Delta is summed over this tile of keys alone")
+@wrong("flash_column", "values", "Delta is summed over this tile of keys alone")
 def delta_of_the_tile(*given):
     return collect(*given, options={"dscores": lambda w, dw, delta: w * (dw - (w * dw).sum(1, keepdim=True))})
 
 
-@wrong("flash_column", "sums", "The mask counts keys from the tile's own first: key i of the tile stands at start + i")
+@wrong(
+    "flash_column", "values", "The mask counts keys from the tile's own first: key i of the tile stands at start + i"
+)
 def keys_from_0(*given):
     return collect(*given, options={"sees": lambda p, j: p >= j - j[0]})
 
 
-@wrong("flash_column", "sums", "or is every key masked? Query i of a tile stands at first + i")
+@wrong("flash_column", "values", "or is every key masked? Query i of a tile stands at first + i")
 def queries_from_0(*given):
     return collect(*given, options={"sees": lambda p, j: p - p[0] >= j})
 
 
-@wrong("flash_column", "hidden", "Mask the scores before exp, with -inf")
+@wrong(
+    "flash_column",
+    "values",
+    "mask the scores before exp, with -inf, for inf times 0 is NaN): 4 of 16 numbers of dk are wrong",
+)
 def hides_weights(k, v, q, dout, lse, delta, start, tile):
     def weights(scores, lse):
         return (scores - lse[:, None]).exp()
@@ -510,7 +540,7 @@ def by_sums(k, v, q, dout, lse, delta, start, tile):
     return (ds[..., None] * q[:, None]).sum(0) / math.sqrt(q.shape[1]), (w[..., None] * dout[:, None]).sum(0)
 
 
-@wrong("flash_column", "visits", "you multiply matrices 16 times, where 4 a tile, 4 in all, are enough: `tile` is 4")
+@wrong("flash_column", "visits", "it multiplies matrices 16 times, where 4 are enough: in larger parts")
 def tiles_of_one_query(*given):
     start, tile = given[-2:]
     return collect(*given[:-1], 1, begin=start // tile * tile)
@@ -531,7 +561,7 @@ SAFE = "keys, values = k[first : first + tile], v[first : first + tile]"
 
 def mended(*but, also=()):
     """The given program, all but some bugs mended, and with other changes of its text."""
-    text = textwrap.dedent(CATALOGUE["mended_flash"].source)
+    text = textwrap.dedent(find("mended_flash").source)
     guard = "highest" if "nothing" in but else "highest.clamp(min=torch.finfo(highest.dtype).min)"
     text = text.replace("            weights = (", f"            safe = {guard}\n            weights = (")
     for name, (old, new) in [*MENDED.items(), *((None, change) for change in also)]:
@@ -552,30 +582,33 @@ def wrongly_mended(rejected_by, told, *but, also=()):
     return register
 
 
-@wrongly_mended("runs", "the last tile has 2. Which tensors beside it have", "lengths", "lengths of states")
+@wrongly_mended(
+    "runs",
+    "The last tile is short. Which tensors beside it have the length of a whole tile?",
+    "lengths",
+    "lengths of states",
+)
 def short_tiles_do_not_fit():
     pass
 
 
-@wrongly_mended("rescaling", "Total and output, both, are multiplied by exp(old - new)", "rescaling")
+@wrongly_mended("values", "Total and output, both, are multiplied by exp(old - new)", "rescaling")
 def not_rescaled():
     pass
 
 
-@wrongly_mended("diagonal", "A tile of keys is left out: one whose first key stands where", "diagonal")
+@wrongly_mended("values", "A tile of keys is left out: one whose first key stands where", "diagonal")
 def a_tile_left_out():
     pass
 
 
-@wrongly_mended("nothing", "-inf - -inf is NaN", "nothing", "nothing in total")
+@wrongly_mended("values", "-inf - -inf is NaN", "nothing", "nothing in total")
 def nan_where_nothing_is_seen():
     pass
 
 
 @wrongly_mended(
-    "NaN",
-    "its tile is right of the diagonal for queries before 8",
-    also=[("first > positions[-1]", "False")],
+    "values", "the others do not visit its tile): 24 of 27 numbers are wrong", also=[("first > positions[-1]", "False")]
 )
 def all_tiles_visited():
     pass
@@ -604,13 +637,13 @@ def a_row_of_scores(q, k, v, tile):
     return torch.cat(out)
 
 
-@wrong("mended_flash", "nothing", "zeros are right. The mean over all values")
+@wrong("mended_flash", "values", "the first two see nothing, and get zeros): 6 of 24 numbers are wrong")
 def the_lowest_number_for_a_mask(q, k, v, tile):
     lowest = torch.finfo(q.dtype).min
     return dense(q, k, v).clamp(min=lowest).softmax(1) @ v
 
 
-@wrong("mended_flash", "lengths", "Only the last tile of queries is wrong, which is short")
+@wrong("mended_flash", "values", "(short last tiles, of 2 queries and 2 keys): 6 of 30 numbers are wrong")
 def drops_short_tiles(q, k, v, tile):
     out = dense(q, k, v).softmax(1).nan_to_num() @ v
     out[len(q) // tile * tile :] = 0
@@ -618,8 +651,8 @@ def drops_short_tiles(q, k, v, tile):
 
 
 @wrongly_mended(
-    "low",
-    "The number subtracted must be the maximum of the scores itself",
+    "values",
+    "so subtract the maximum itself, wherever that is finite): 24 of 24",
     also=[("-math.inf)\n        total", "-10.0)\n        total")],
 )
 def begins_with_minus_10():
@@ -627,8 +660,8 @@ def begins_with_minus_10():
 
 
 @wrongly_mended(
-    "low",
-    "The number subtracted must be the maximum of the scores itself",
+    "values",
+    "so subtract the maximum itself, wherever that is finite): 24 of 24",
     also=[("torch.finfo(highest.dtype).min", "-100")],
 )
 def finite_from_minus_100_on():
@@ -636,7 +669,7 @@ def finite_from_minus_100_on():
 
 
 @wrongly_mended(
-    "rescaling",
+    "values",
     "The scores are divided by sqrt(d) twice",
     also=[("queries @ keys.T", "queries @ keys.T / math.sqrt(q.shape[1])")],
 )
@@ -645,7 +678,7 @@ def scaled_once_more():
 
 
 @wrongly_mended(
-    "runs",
+    "values",
     "q has changed: it belongs to the caller",
     also=[("tile] / math.sqrt(q.shape[1])", "tile].div_(math.sqrt(q.shape[1]))")],
 )
@@ -653,14 +686,20 @@ def queries_in_place():
     pass
 
 
-@wrongly_mended("NaN", "mends no bug", "nothing", "nothing in total", also=[("return out", "return out.nan_to_num()")])
+@wrongly_mended(
+    "values",
+    "the last query sees it, nan_to_num would hide it;",
+    "nothing",
+    "nothing in total",
+    also=[("return out", "return out.nan_to_num()")],
+)
 def nan_to_num_at_the_end():
     pass
 
 
 @wrongly_mended(
     "visits",
-    "are enough: `tile` is 8. Are your tiles as long?",
+    "it multiplies matrices 158 times, where 40 are enough: in larger parts",
     also=[("    out = torch", "    tile = min(tile, 4)\n    out = torch")],
 )
 def tiles_of_four():
@@ -677,7 +716,7 @@ def naive_in_numpy(q, k, v, tile):
     return torch.cat(out)
 
 
-@wrong("mended_flash", "own work", "where this is solved; here it is for you to do")
+@wrong("mended_flash", "runs", "mask = bias.causal_lower_right(len(q), len(k))")
 def with_torchs_mask(q, k, v, tile):
     mask = bias.causal_lower_right(len(q), len(k))
     return scaled_dot_product_attention(q[None], k[None], v[None], mask)[0].nan_to_num()

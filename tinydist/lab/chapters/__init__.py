@@ -1,4 +1,3 @@
 """The exercises, by chapter, in the order of the course."""
 
 from . import data_parallel as data_parallel  # isort: skip
-from . import flash_attention as flash_attention  # isort: skip
