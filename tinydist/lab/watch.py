@@ -48,7 +48,7 @@ class Watch(Limit):
         return super().function_begins(frame, event, argument)
 
     def instruction(self, frame, event, argument):
-        if not dispatch_is_seen():
+        if self.left % 4 == 0 and not dispatch_is_seen():  # asking takes longer than an instruction
             self.unseen = True
         return super().instruction(frame, event, argument)
 
