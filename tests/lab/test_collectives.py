@@ -3,10 +3,11 @@
 import pytest
 import torch
 import torch.distributed as dist
+from lab.mini import exercise
 
-from tinydist.lab.collectives import collectives, each_sends, only_these, waited
-from tinydist.lab.errors import Wrong
-from tinydist.lab.ranks import Case, Trial
+from tinydist.lab.author import Bytes, Case, Collectives, Wrong
+from tinydist.lab.collectives import collectives, waited
+from tinydist.lab.worlds import Trial
 
 N = 16  # bytes
 
@@ -46,32 +47,34 @@ def test_what_is_not_waited_for():
     assert "rank 1 does not wait for 2 collectives" in told(waited, trial(lambda tensor: twice(tensor, 0)))
 
 
+def held(target, answer, reference, ranks=4):
+    case = Case(ranks, lambda rank: (torch.ones(4),))
+    made = exercise(reference, [case], target)
+    target.judge(made, made.trial(answer, case), made.right(case))
+
+
 def test_no_others():
-    only_these(trial(both), {"all_reduce", "broadcast"})
-    assert told(only_these, trial(both), {"broadcast"}) == ("you call all_reduce, where broadcast is enough.")
-    assert told(only_these, trial(both), {"all_reduce", "reduce"}, {"broadcast": "Reduce."}) == (
-        "you call broadcast, where all_reduce and reduce are enough. Reduce."
+    held(Collectives(""), both, both)
+    assert told(held, Collectives(""), both, dist.all_reduce) == "you call broadcast, where all_reduce is enough"
+
+
+def test_as_many_and_as_large():
+    def twice(tensor):
+        dist.all_reduce(tensor)
+        dist.all_reduce(tensor[:2])
+
+    target = Collectives("", things="one for each tensor")
+    assert told(held, target, twice, dist.all_reduce) == (
+        "rank 0 makes 2 all-reduces, where 1 are right: one for each tensor"
     )
-
-
-def test_messages_are_others_too():
-    def message(tensor):
-        if dist.get_rank() < 2:
-            (dist.send if dist.get_rank() == 0 else dist.recv)(tensor, 1 - dist.get_rank())
-
-    assert told(only_these, trial(message), {"all_reduce"}).startswith("you call message, where all_reduce")
+    assert "all-reduce 0 of rank 0 has 8 bytes, where 16 are right" in told(
+        held, target, lambda tensor: dist.all_reduce(tensor[:2]), dist.all_reduce
+    )
 
 
 def test_bytes_of_each_rank():
-    reduced = trial(dist.all_reduce)
-    right = 2 * 3 / 4 * N
-    each_sends(reduced, right, "2(p-1)/p n")
-    assert told(each_sends, reduced, 2 * right, "f") == (
-        "rank 0 sends 24 bytes, where f = 48 are right. Ranks of a real cluster share no memory: whatever one knows of "
-        "another has to come in a message"
-    )
-    assert told(each_sends, reduced, right / 2, "f") == "rank 0 sends 24 bytes, where f = 12 are right."
-    assert told(each_sends, reduced, right / 2, "f", lambda times: f"{times:g} times").endswith("are right. 2 times")
-    assert told(each_sends, reduced, 0, "f", lambda times: "never asked") == (
-        "rank 0 sends 24 bytes, where f = 0 are right."
-    )
+    held(Bytes("2(p-1)/p n"), dist.all_reduce, dist.all_reduce)
+    text = told(held, Bytes("2(p-1)/p n"), lambda tensor: dist.all_reduce(tensor[:2]), dist.all_reduce)
+    assert text == "rank 0 sends 12 bytes, where 24 are right: 2(p-1)/p n"
+    text = told(held, Bytes("f", together=True), lambda tensor: dist.all_reduce(tensor[:2]), dist.all_reduce)
+    assert text == "the ranks send 48 bytes, where 96 are right: f"

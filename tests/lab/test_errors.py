@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from tinydist.lab.errors import EMPTY_BATCH, UNWRITTEN, words
-from tinydist.lab.ranks import Case, Trial
+from tinydist.lab.worlds import Case, Trial
 from tinydist.simulator.stuck import StuckError
 
 THIS_LINE = "text = words(StuckError(3, 1.5, False, sys._getframe()))"

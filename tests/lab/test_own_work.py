@@ -2,27 +2,41 @@
 
 import importlib
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from lab.mini import exercise
 
 from tinydist import collectives
 from tinydist.attention.band import tiles
-from tinydist.lab.errors import Wrong
-from tinydist.lab.messages import by_hand
-from tinydist.lab.own_work import Watched, calls_none_of
-from tinydist.lab.ranks import Case, Trial
+from tinydist.lab.author import Case, Own, Wrong
+from tinydist.lab.watch import Watch, within
+from tinydist.lab.worlds import Trial
 from tinydist.precision import FORMATS
 
 RANKS, SOLVED = 2, "tinydist.collectives"
 broadcast = collectives.tree.broadcast
 
 
-def watched(answer):
-    answer = Watched(answer)
-    return Trial(answer, Case(RANKS, lambda rank: (torch.ones(3),)))
+CASE = Case(RANKS, lambda rank: (torch.ones(3),))
+
+
+def watched(answer, listen=""):
+    trial = Trial(answer, CASE, listen=listen)
+    assert trial.error is None, trial.error
+    return trial
+
+
+def calls(trial, module):
+    return any(within(module, name) for name in trial.called)
+
+
+def held(trial, instead="build it yourself", solved=(SOLVED,), **options):
+    made = exercise(lambda tensor: None, [CASE])
+    Own("", instead, solved, **options).judge(made, trial, made.right(CASE))
 
 
 def by_its_name(tensor):
@@ -73,10 +87,8 @@ def handed_over(tensor):
     ],
 )
 def test_the_librarys_own_is_found(answer):
-    trial = watched(answer)
-    assert trial.error is None and trial.answer.calls(SOLVED, RANKS)
-    with pytest.raises(Wrong, match=r"you call tinydist\.collectives, where this is solved"):
-        by_hand(trial)
+    with pytest.raises(Wrong, match=r"you call tinydist\.collectives, where this is solved; build it yourself"):
+        held(watched(answer))
 
 
 def test_messages_alone_are_ones_own():
@@ -84,10 +96,14 @@ def test_messages_alone_are_ones_own():
         dist.send(tensor, 1) if dist.get_rank() == 0 else dist.recv(tensor, 0)
 
     trial = watched(answer)
-    by_hand(trial)
-    assert trial.answer.calls("torch.distributed", RANKS)
-    assert not trial.answer.calls("torch.distributed", RANKS + 1)
-    assert not trial.answer.calls("tinydist.coll", RANKS)  # a part of a name is no module
+    held(trial, only=["message"])
+    assert calls(trial, "torch.distributed") and not calls(trial, "tinydist.coll")  # a part of a name is no module
+
+
+@pytest.mark.parametrize("collective", [dist.all_reduce, lambda tensor: dist.broadcast(tensor, 0)])
+def test_collectives_of_torch_are_named(collective):
+    with pytest.raises(Wrong, match=r"you call (all_reduce|broadcast) of torch\.distributed; build it yourself"):
+        held(watched(collective), only=["message"])
 
 
 @pytest.mark.parametrize("goes_on", [next, lambda generator: generator.close()])
@@ -102,10 +118,8 @@ def test_a_generator_that_goes_on_is_no_call(goes_on):
     suspended = [tiles(range(8), 2) for _ in range(RANKS)]
     for generator in suspended:
         next(generator)
-    for program, calls in ((answer, False), (starts_one, True)):
-        trial = watched(program)
-        assert trial.error is None
-        assert trial.answer.calls("tinydist.attention.band", RANKS) is calls
+    for program, found in ((answer, False), (starts_one, True)):
+        assert calls(watched(program), "tinydist.attention.band") is found
 
 
 def of_a_class(tensor):
@@ -123,22 +137,20 @@ def of_a_class(tensor):
     ],
 )
 def test_what_is_lent_may_be_called(lent, found):
-    trial = watched(of_a_class)
-    assert trial.error is None
-    assert trial.answer.calls("tinydist.precision", RANKS, lent) is found
+    with pytest.raises(Wrong) if found else nullcontext():
+        held(watched(of_a_class), solved=["tinydist.precision"], lent=lent)
 
 
 def test_a_function_can_be_what_is_solved():
     trial = watched(by_its_name)
-    assert trial.answer.calls("tinydist.collectives.tree.broadcast", RANKS)
-    assert not trial.answer.calls("tinydist.collectives.tree.reduce", RANKS)
+    assert calls(trial, "tinydist.collectives.tree.broadcast") and not calls(trial, "tinydist.collectives.tree.reduce")
 
 
 def test_what_is_called_is_told_by_its_name_for_a_learner():
     trial = watched(by_its_name)
-    calls_none_of(trial.answer, {"tinydist.zero": "ZeRO"}, "do it")(trial)
+    held(trial, "do it", {"tinydist.zero": "ZeRO"})
     with pytest.raises(Wrong) as wrong:
-        calls_none_of(trial.answer, {SOLVED: "the library"}, "do it")(trial)
+        held(trial, "do it", {SOLVED: "the library"})
     assert str(wrong.value) == "you call the library, where this is solved; do it"
 
 
@@ -156,12 +168,10 @@ def in_a_module(tensor):
     "answer, found", [(attends, "scaled_dot_product_attention"), (in_a_module, "multi_head_attention_forward")]
 )
 def test_torchs_functions_are_found_by_a_word_in_their_names(answer, found):
-    for word, told in (("attention", [found]), ("softmax", []), (None, [])):
-        trial = Trial(Watched(answer, torchs=word), Case(1, lambda rank: (torch.ones(3),)))
-        assert trial.error is None and sorted(trial.answer.of_torch[1]) == told
-    trial = Trial(Watched(answer, torchs="attention"), Case(1, lambda rank: (torch.ones(3),)))
+    for word, told in (("attention", {found}), ("softmax", set()), ("", set())):
+        assert watched(answer, word).torchs == told
     with pytest.raises(Wrong, match=f"you call torch's {found}, where this is solved; build it"):
-        calls_none_of(trial.answer, {}, "build it")(trial)
+        held(watched(answer, "attention"), "build it", (), torchs="attention")
 
 
 def test_who_looked_on_before_does_so_after():
@@ -174,8 +184,8 @@ def test_who_looked_on_before_does_so_after():
         before = sys.gettrace()
         sys.settrace(note)
         try:
-            with_another = Watched(lambda: None)
-            with_another()
+            with Watch():
+                pass
             assert sys.gettrace() is note
         finally:
             sys.settrace(before)

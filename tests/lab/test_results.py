@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from lab.mini import exercise
 
 from tinydist.lab.author import Case, Malformed, Memory, Values, Wrong, alone
 from tinydist.lab.results import kind_of, leaves, untouched
+from tinydist.lab.values import slightly_off
 from tinydist.lab.worlds import Trial
 
 
@@ -67,3 +69,82 @@ def test_a_smaller_dtype(ranks, done):
     answer, right = (Trial(program, case) for program in (lambda x: x.bfloat16().float(), torch.clone))
     with pytest.raises(Wrong, match=f"are they {done} in a smaller dtype"):
         Values("", scratch=True).judge(None, answer, right)
+
+
+# Values, returned and in place.
+
+CASE = Case(2, lambda rank: (torch.arange(4.0),))
+
+
+def told(answer, reference=lambda tensor: tensor + 1):
+    values = Values("")
+    made = exercise(reference, [CASE], values)
+    with pytest.raises(Wrong) as caught:
+        values.compare(made, made.trial(answer, CASE))
+    return str(caught.value)
+
+
+def in_place(tensor):
+    tensor += 1
+
+
+@pytest.mark.parametrize(
+    "reference, answer",
+    [
+        (in_place, lambda tensor: tensor.add_(1)),  # the tensor itself may be returned
+        (in_place, lambda tensor: tensor.add_(1).view(2, 2)),
+        (lambda tensor: tensor + 1, lambda tensor: tensor + 1.000001),  # in another order of sums, say
+    ],
+)
+def test_right(reference, answer):
+    values = Values("")
+    made = exercise(reference, [CASE], values)
+    values.compare(made, made.trial(answer, CASE))
+
+
+def test_last_digits_may_differ_and_no_more():
+    assert "on rank 0, 4 of 4 numbers are wrong" in told(lambda tensor: tensor + 1.01)
+    assert "nan" in told(lambda tensor: tensor * float("nan"))
+
+
+def test_in_place_and_returned_are_two_things():
+    assert "rank 0 returns a new tensor" in told(lambda tensor: tensor + 1, in_place)
+    assert "nothing (None), where a tensor of shape [4] is right" in told(lambda tensor: None)
+    assert "where" in told(lambda tensor: tensor.tolist())
+
+
+def test_a_generator_runs_nothing():
+    def answer(tensor):
+        yield tensor.add_(1)
+
+    assert "rank 0 returned an object of type generator: with `yield`" in told(answer, in_place)
+
+
+def test_form():
+    assert "shape [3], where [4] is right" in told(lambda tensor: tensor[1:])
+    assert "dtype float64, where float32 is right" in told(lambda tensor: tensor.double())
+
+
+def test_the_first_difference():
+    def answer(tensor):
+        tensor = tensor + 1
+        tensor[2] = 9
+        return tensor
+
+    assert told(answer).endswith("n rank 0, 1 of 4 numbers is wrong. The first is at position 2: 9, where 3 is right")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_numbers_of_fewer_bits(dtype):
+    torch.manual_seed(0)
+    right = torch.rand(100) + 0.1
+    assert 0 < slightly_off(right.to(dtype), right) < 0.5
+    text = told(lambda tensor: tensor + 1.01)
+    assert text.endswith("They are off by about 0.4 %: are they sent, or added, in a smaller dtype?")
+
+
+@pytest.mark.parametrize("change", [lambda right: right * 1.02, lambda right: right + (torch.arange(100) == 7) * 0.01])
+def test_other_differences_are_not_taken_for_those(change):
+    right = torch.ones(100)
+    assert slightly_off(change(right), right) is None
+    assert slightly_off(right, torch.zeros(100)) is None

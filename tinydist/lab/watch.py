@@ -4,11 +4,16 @@ A module can be imported by a text or be found in ``sys.modules``, so names in t
 tells of each function that begins. Torch's own are not Python's: it tells of them itself.
 """
 
+import dis
+from functools import cache
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+
 from torch.overrides import TorchFunctionMode
 
 from ..simulator.torch_internals import dispatch_is_seen
 from .limit import Limit
 
+SUSPENDED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 UNSEEN = {
     "threading.Thread.start": "a thread of its own, whose work is not seen",
     "multiprocessing.process.BaseProcess.start": "another process, whose work is not seen",
@@ -41,9 +46,9 @@ class Watch(Limit):
 
     def function_begins(self, frame, event, argument):
         code = frame.f_code
-        if id(code) not in self.codes:  # a code takes long to hash
+        if id(code) not in self.codes and begins(frame):  # a code takes long to hash
             self.codes[id(code)] = code, f"{frame.f_globals.get('__name__')}.{code.co_qualname}"
-        if code.co_filename == "<string>" and self.codes[id(code)][1].startswith("namedtuple_"):
+        if code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("namedtuple_"):
             return None  # Python's own, of no file: tinydist makes some while it counts
         return super().function_begins(frame, event, argument)
 
@@ -51,6 +56,16 @@ class Watch(Limit):
         if self.left % 4 == 0 and not dispatch_is_seen():  # asking takes longer than an instruction
             self.unseen = True
         return super().instruction(frame, event, argument)
+
+
+def begins(frame):
+    """Of a generator Python tells each time it goes on, even to be ended by garbage collection."""
+    return not frame.f_code.co_flags & SUSPENDED or frame.f_lasti <= start_of(frame.f_code)
+
+
+@cache
+def start_of(code):
+    return next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME")
 
 
 class Listener(TorchFunctionMode):

@@ -8,10 +8,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from clock_by_hand import ClockByHand
+from lab.mini import worlds
 
 from tinydist.lab import limit
-from tinydist.lab.errors import Unjudged, Wrong
-from tinydist.lab.ranks import Case, Trial, Trials
+from tinydist.lab.author import Case, Target, Wrong, alone
+from tinydist.lab.errors import Unjudged
+from tinydist.lab.worlds import Trial
 from tinydist.simulator import stuck
 from tinydist.simulator.stuck import StuckError
 
@@ -23,7 +25,7 @@ def cases(sizes=(1, 2, 3, 4)):
 def told(answer, **options):
     """What the check says of an answer that does not come to its end."""
     with pytest.raises(Wrong) as caught:
-        Trials(answer, cases(**options)).end()
+        worlds(answer, cases(**options)).end()
     return str(caught.value)
 
 
@@ -48,15 +50,13 @@ def test_an_exception_on_one_rank():
     assert 'in answer: raise ValueError("mine")\nWith 2 ranks this is right.' in text
 
 
-def test_bare_not_implemented_on_any_rank_of_any_world_goes_before_all_else():
+def test_bare_not_implemented_on_any_rank_goes_before_all_else():
     def answer(tensor):
-        if dist.get_world_size() == 4 and dist.get_rank() == 3:
+        if dist.get_rank() == 1:
             raise NotImplementedError
-        if dist.get_world_size() == 2:
-            raise ValueError
 
     with pytest.raises(NotImplementedError):
-        Trials(answer, cases()).end()
+        worlds(answer, cases()).end()
 
 
 def test_a_rank_that_waits_for_ever():
@@ -106,7 +106,7 @@ def test_a_loop_that_catches_what_stops_it(monkeypatch):
             return
 
     assert "it does not end, and its `except:` catches" in told(answer, sizes=(1, 2, 3))
-    assert len(runs) == 1  # the other cases would take as long
+    assert len(runs) == 2  # on 2 ranks: the other cases would take as long
 
 
 def test_a_loop_that_catches_it_again_and_again(monkeypatch):
@@ -128,7 +128,7 @@ def test_an_answer_that_is_only_slow_is_judged(monkeypatch):
     def answer(tensor):
         clock.a_day_passes(computing=True)
 
-    Trials(answer, cases()).end()
+    worlds(answer, cases()).end()
 
 
 def test_a_rank_that_waits_for_no_message_is_not_judged(monkeypatch):
@@ -143,7 +143,7 @@ def test_a_rank_that_waits_for_no_message_is_not_judged(monkeypatch):
             time.sleep(0.01)
 
     with pytest.raises(StuckError) as caught:
-        Trials(answer, [replace(case, how={"timeout": 0.1}) for case in cases()]).end()
+        worlds(answer, [replace(case, how={"timeout": 0.1}) for case in cases()]).end()
     assert (caught.value.rank, caught.value.seconds) == (0, 0.1) and "in answer" in str(caught.value.site)
     assert len(runs) == 1  # the other cases would take as long
 
@@ -151,44 +151,44 @@ def test_a_rank_that_waits_for_no_message_is_not_judged(monkeypatch):
 # Wrong values.
 
 
-def first_number_is_its_rank(trial):
-    for rank, value in enumerate(trial.returned):
-        if value != rank:
-            raise Wrong(f"{value}, where {rank} is right")
+class ItsRank(Target):
+    decides = True
+
+    def judge(self, exercise, trial, right):
+        for rank, value in enumerate(trial.returned):
+            if value != rank:
+                raise Wrong(f"{value}, where {rank} is right")
 
 
-@pytest.mark.parametrize("wrong_from, ran", [(1, [1]), (3, [1, 2, 3]), (9, [1, 2, 3, 4])])
+@pytest.mark.parametrize("wrong_from, ran", [(2, [2]), (3, [2, 3]), (9, [1, 2, 3, 4])])
 def test_no_world_is_run_after_the_first_with_wrong_values(wrong_from, ran):
-    worlds = []
+    """One rank comes last: with others there is more to say."""
+    sizes = []
 
     def answer(tensor):
-        worlds.append(dist.get_world_size())
+        sizes.append(dist.get_world_size())
         return dist.get_rank() + (dist.get_world_size() >= wrong_from)
 
-    trials = Trials(answer, cases(), first_number_is_its_rank)
-    judge = trials.each(first_number_is_its_rank)
+    target = ItsRank("")
+    found = worlds(answer, cases(), target)
     if wrong_from > 4:
-        trials.end()
-        judge()
+        found.end()
+        found.hold(target)
     else:
         with pytest.raises(Unjudged):
-            trials.end()
+            found.end()
         with pytest.raises(Wrong, match=f"With {wrong_from} rank"):
-            judge()
-    assert sorted(set(worlds)) == ran and len(worlds) == sum(ran)
+            found.hold(target)
+    assert sorted(set(sizes)) == ran and len(sizes) == sum(ran)
 
 
-def test_worlds_are_run_once_asked_for_and_judged_once():
-    worlds, judged = [], []
-
-    def judge(trial):
-        judged.append(trial.case.ranks)
-
-    trials = Trials(lambda tensor: worlds.append(1), cases((1, 2)), judge)
-    assert worlds == []
+def test_worlds_are_run_once_asked_for():
+    runs = []
+    found = worlds(lambda tensor: runs.append(1), cases((1, 2)))
+    assert runs == []
     for _ in range(2):
-        trials.each(judge)()
-    assert len(worlds) == 3 and judged == [1, 2]
+        found.end()
+    assert len(runs) == 3
 
 
 def test_what_the_ranks_printed_is_shown_with_the_failure_and_only_then(capsys):
@@ -201,23 +201,34 @@ def test_what_the_ranks_printed_is_shown_with_the_failure_and_only_then(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_each_tells_the_smallest_world_that_fails():
-    def at_most_two(trial):
+class AtMostTwo(Target):
+    def judge(self, exercise, trial, right):
         if trial.case.ranks > 2:
             raise Wrong("too many")
 
+
+def test_the_smallest_world_that_fails_is_told():
+    target = AtMostTwo("")
     with pytest.raises(Wrong, match=r"With 3 ranks, 3 numbers each: too many\nWith 2 ranks this is right."):
-        Trials(lambda tensor: None, cases()).each(at_most_two)()
+        worlds(lambda tensor: None, cases(), target).hold(target)
 
 
-def test_only_worlds_of_the_same_kind_are_said_to_be_right():
-    """Where another setting is to blame, it is not the number of ranks."""
+# Without ranks.
 
-    def not_odd(trial):
-        if trial.case.kind == "odd":
-            raise Wrong("odd")
+
+def test_nothing_is_said_of_ranks_where_there_are_none():
+    def answer(number):
+        raise ValueError("mine")
 
     with pytest.raises(Wrong) as caught:
-        kinds = [replace(case, kind=kind) for case, kind in zip(cases(), ["even", "even", "odd", "odd"])]
-        Trials(lambda tensor: None, kinds).each(not_odd)()
-    assert str(caught.value) == "With 3 ranks, 3 numbers each: odd"
+        worlds(answer, [alone(lambda: (1,), "the number 1")]).end()
+    text = str(caught.value)
+    assert text.startswith("With the number 1: ValueError: mine\nat ") and "rank" not in text
+
+
+def test_arguments_are_made_anew():
+    kept = []
+    case = alone(lambda: (torch.zeros(1),), "a zero")
+    for _ in range(2):
+        Trial(lambda tensor: kept.append(tensor.add_(1).item()), case)
+    assert kept == [1, 1]
