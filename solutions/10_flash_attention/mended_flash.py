@@ -93,8 +93,8 @@ OLD = "when a tile brings a larger maximum, what was added up before counts from
             given=True,
         ),
         mistake(
-            "Where a query has seen no key yet, its maximum is -inf, and -inf - -inf is NaN. What do you subtract "
-            "instead, so that exp gives 0?",
+            "Where a query has seen no key yet, its maximum is -inf, and -inf - -inf is NaN, as 0 / 0 is. What do you "
+            "subtract instead, so that exp gives 0?",
             FINITE,
             "",
             "finite)",

@@ -602,7 +602,7 @@ def a_tile_left_out():
     pass
 
 
-@wrongly_mended("values", "-inf - -inf is NaN", "nothing", "nothing in total")
+@wrongly_mended("values", "-inf - -inf is NaN, as 0 / 0 is", "nothing", "nothing in total")
 def nan_where_nothing_is_seen():
     pass
 
@@ -720,3 +720,31 @@ def naive_in_numpy(q, k, v, tile):
 def with_torchs_mask(q, k, v, tile):
     mask = bias.causal_lower_right(len(q), len(k))
     return scaled_dot_product_attention(q[None], k[None], v[None], mask)[0].nan_to_num()
+
+
+# Constants for -inf, and dtypes.
+
+
+@wrong("flash_row", "values", "a score of -10^12; hidden ones are lower, -inf): 3 of 12 numbers of out are wrong")
+def hides_by_minus_a_billion(q, k, v, start, tile):
+    return finished(*walk(q, k, v, start, tile, hidden=-1e9))
+
+
+@wrong("flash_column", "values", "dk has dtype float32, where float64 is right")
+def gradients_in_float32(*given):
+    return tuple(each.float() for each in collect(*given))
+
+
+@wrong("merge_states", "values", "lse stays -inf: that finite number is for exp alone")
+def nan_to_num_of_lse(a, b):
+    out, lse = merged(a, b)
+    return out, lse.nan_to_num()
+
+
+@wrongly_mended(
+    "values",
+    "a score of -10^12; hidden ones are lower, -inf): 3 of 12",
+    also=[("positions, -math.inf)", "positions, -1e9)")],
+)
+def hides_by_a_billion_less():
+    pass
