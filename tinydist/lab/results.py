@@ -194,10 +194,12 @@ def close(a, b, rtol=1e-4):
 
 def difference(trial, place, mine, its):
     rank, path = place
+    if isinstance(its, torch.Tensor) and not its.dim():
+        mine, its = mine.item(), its.item()
     if not isinstance(its, torch.Tensor):
         return f"{words_of(trial, rank, path)} is {shown(mine)}, where {shown(its)} is right"
     wrong = ~torch.isclose(mine.double(), its.double(), rtol=trial.case.rtol, atol=ATOL, equal_nan=True)
-    at = wrong.nonzero()[0].tolist() if mine.dim() else []
+    at = wrong.nonzero()[0].tolist()
     count, index = int(wrong.sum()), tuple(at)
     of = f" of {path}" if path else ""
     who = "" if trial.case.ranks == 1 else f"on rank {rank}, "
