@@ -24,7 +24,11 @@ def worlds():
     worlds=worlds,
     targets=[
         Values("on 1 to 5 ranks, all ranks hold the gradient of the whole batch, in the tensor itself"),
-        Bytes("all ranks together send the gradient once round, and one number", together=True),
+        Bytes(
+            "all ranks together send the gradient once round, and one number",
+            together=True,
+            room=1.15,  # the number may have 8 bytes
+        ),
     ],
     mistakes=[
         mistake(
@@ -56,19 +60,26 @@ def worlds():
             "",
         ),
         mistake(
+            "The sum is right, in a new tensor, and gradient has not changed: `gradient = ...` only gives the name to "
+            "another tensor. Write into it, with *= or copy_",
+            "gradient *= sequences / total",
+            "gradient = gradient * (sequences / total)",
+        ),
+        mistake(
             "A rank that has no sequences stays away, and the others wait for it: it has to call the collectives, too",
             "    total = torch.tensor(float(sequences))\n",
             "    if not sequences:\n        return\n    total = torch.tensor(float(sequences))\n",
         ),
     ],
     ways=[
+        also("torch.tensor(float(sequences))", "torch.tensor(sequences)"),
         also(  # in one message
             "    total = torch.tensor(float(sequences))\n    dist.all_reduce(total)\n"
             "    gradient *= sequences / total\n    dist.all_reduce(gradient)",
             "    both = torch.cat([gradient * sequences, torch.tensor([float(sequences)])])\n"
             "    dist.all_reduce(both)\n"
             "    gradient.copy_(both[:-1] / both[-1])",
-        )
+        ),
     ],
     hints=[
         "In the mean over all sequences, each sequence counts 1 / (number of all sequences). How much does the "

@@ -31,7 +31,11 @@ def worlds():
     targets=[
         Values("on 1 to 4 ranks, all ranks return the weights that one rank would have"),
         Own("no wrapper of torch", "average the gradients yourself", ["torch.nn.parallel.distributed"]),
-        Collectives("each gradient is averaged once in each step", "one for each parameter and step"),
+        Collectives(
+            "each gradient is averaged once in each step",
+            "one for each parameter and step",
+            first=["broadcast"],  # of the weights to start with
+        ),
     ],
     mistakes=[
         mistake(

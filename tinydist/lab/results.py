@@ -202,8 +202,9 @@ def close(a, b, rtol=1e-4):
 
 def difference(trial, place, mine, its):
     rank, path = place
-    if not isinstance(its, torch.Tensor) or not its.dim():
-        mine, its = (each.item() if isinstance(each, torch.Tensor) else each for each in (mine, its))
+    if isinstance(its, torch.Tensor) and not its.dim():
+        mine, its = mine.item(), its.item()
+    if not isinstance(its, torch.Tensor):
         return f"{words_of(trial, rank, path)} is {shown(mine)}, where {shown(its)} is right"
     wrong = ~torch.isclose(mine.double(), its.double(), rtol=trial.case.rtol, atol=ATOL, equal_nan=True)
     at = wrong.nonzero()[0].tolist()

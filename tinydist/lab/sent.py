@@ -1,6 +1,7 @@
 """What was called and sent: the finished functions that an answer should not call; messages, collectives, bytes."""
 
 from collections import Counter
+from itertools import dropwhile
 
 from ..simulator.record import Operator
 from .collectives import collectives, waited
@@ -75,14 +76,14 @@ class Waits(Target):
 
 
 class Bytes(Target):
-    """As many from each rank as the reference sends; with ``together``, from all ranks (or if it says so of a case).
-    ``formula``: said with them."""
+    """As many from each rank as the reference sends, or up to ``room`` times as many where collectives send them; with
+    ``together``, from all ranks (or if it says so of a case). ``formula``: said with them."""
 
     name = "bytes"
 
-    def __init__(self, holds, formula="", together=False):
+    def __init__(self, holds, formula="", together=False, room=1.0):
         super().__init__(holds)
-        self.formula, self.together = formula or holds, together
+        self.formula, self.together, self.room = formula or holds, together, room
 
     def judge(self, exercise, trial, right):
         want = self.seen(right)
@@ -106,7 +107,7 @@ class Bytes(Target):
     def traffic(self, trial, want):
         have = self.seen(trial)
         for rank, (mine, its) in enumerate([(have, want)] if self.all_of(trial.case) else zip(have, want)):
-            if abs(mine - its) > 0.5:
+            if not its - 0.5 <= mine <= its * self.room + 0.5:
                 who = "the ranks send" if self.all_of(trial.case) else f"rank {rank} sends"
                 raise Wrong(f"{who} {mine:,.0f} bytes, where {its:,.0f} are right: {self.formula}", draw_traffic(trial))
 
@@ -183,18 +184,23 @@ def by(end, counter, trial):
 
 
 class Collectives(Target):
-    """On each rank those of the reference, in its order, and as large. ``things``: what each is for, in words."""
+    """On each rank those of the reference, in its order, and as large. ``things``: what each is for, in words.
+    ``first``: names of others that may come before them."""
 
     name = "collectives"
 
-    def __init__(self, holds, things="calls", advice="", name="collectives"):
+    def __init__(self, holds, things="calls", advice="", name="collectives", first=()):
         super().__init__(holds)
-        self.things, self.advice, self.name = things, advice, name
+        self.things, self.advice, self.name, self.first = things, advice, name, first
 
     def seen(self, trial):
         if trial.error is not None:
             return None
-        return [[(call.name, call.nbytes) for call in collectives(trial, rank)] for rank in range(trial.case.ranks)]
+        return [self.of_rank(trial, rank) for rank in range(trial.case.ranks)]
+
+    def of_rank(self, trial, rank):
+        calls = dropwhile(lambda call: call.name in self.first, collectives(trial, rank))
+        return [(call.name, call.nbytes) for call in calls]
 
     def judge(self, exercise, trial, right):
         for rank, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):

@@ -33,6 +33,32 @@ def a_mean_of_both(gradient, sequences):
     dist.all_reduce(gradient.mul_(mine / mean), op=dist.ReduceOp.AVG)
 
 
+@right("average_uneven")
+def a_whole_number_of_8_bytes(gradient, sequences):
+    total = torch.tensor(sequences)
+    dist.all_reduce(total)
+    gradient *= sequences / total
+    dist.all_reduce(gradient)
+
+
+@right("mended_loop")
+def first_weights_from_rank_0(inputs, targets, steps):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(rank)
+    model = nn.Linear(3, 1)
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs.chunk(p)[rank]), targets.chunk(p)[rank]).backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.weight.detach()
+
+
 @right("mended_loop")
 def one_mean_of_the_library(inputs, targets, steps):
     rank, p = dist.get_rank(), dist.get_world_size()

@@ -33,6 +33,11 @@ def one_too_many(rank, devices_of_node):
     return node, rank
 
 
+@wrong("place", "values", "With rank 5 on nodes of 4, 4 devices: node is 0, where 1 is right")
+def always_the_first(rank, devices_of_node):
+    return 0, rank
+
+
 @wrong("place", "values", "2 things are right: node, local rank")
 def one_number(rank, devices_of_node):
     return rank
@@ -163,6 +168,13 @@ def second_hang(numbers, loss):
 @wrong("mended_step", "values", "Each rank returns its own loss")
 def no_collective(numbers, loss):
     return passed_on(numbers), loss
+
+
+@wrong("mended_step", "values", "on rank 0 the mean loss is 1.5, where 1 is right")
+def halves(numbers, loss):
+    arrived = passed_on(numbers)
+    dist.all_reduce(loss)
+    return arrived, loss / 2
 
 
 @wrong("mended_step", "values", "1000 of 1000 numbers of the neighbor's numbers are wrong")

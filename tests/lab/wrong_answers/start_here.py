@@ -52,6 +52,14 @@ def not_in_place(gradient, sequences):
     return weighted
 
 
+@wrong("average_uneven", "values", "`gradient = ...` only gives the name to another tensor")
+def renames(gradient, sequences):
+    total = torch.tensor(float(sequences))
+    dist.all_reduce(total)
+    gradient = gradient * (sequences / total)
+    dist.all_reduce(gradient)
+
+
 @wrong("average_uneven", "bytes", "the ranks send 160 bytes, where 112 are right")
 def all_gathers_whole_gradients(gradient, sequences):
     total = torch.tensor(float(sequences))
@@ -120,6 +128,13 @@ def one_waits_at_a_barrier(inputs, targets, steps):
 @wrong("mended_loop", "collectives", "rank 0 makes")
 def averages_twice(inputs, targets, steps):
     return training(inputs, targets, steps, calls=2)
+
+
+@wrong("mended_loop", "collectives", "you call broadcast, where all_reduce is enough")
+def broadcasts_the_result(inputs, targets, steps):
+    weights = training(inputs, targets, steps)
+    dist.broadcast(weights, 0)
+    return weights
 
 
 @wrong("mended_loop", "collectives", "rank 0 makes 0 all-reduces, where 2 are right")
