@@ -37,7 +37,11 @@ def write_back(parameters, flat):
         parameter.grad.copy_(part.view_as(parameter))
 
 
-@wrong("average_gradients", "values", "on rank 1 weight.grad is None")
+@wrong(
+    "average_gradients",
+    "values",
+    "on rank 1 weight.grad is nothing (None), where a tensor of shape [3, 2] is right",
+)
 def leaves_none(parameters, samples):
     if samples:
         zeros_where_none(parameters)
@@ -48,22 +52,34 @@ def leaves_none(parameters, samples):
         write_back(parameters, flat[:-1] / flat[-1])
 
 
-@wrong("average_gradients", "values", "these are still their own gradients: nothing was averaged")
+@wrong(
+    "average_gradients",
+    "values",
+    "nobody sent anything. Ranks of a real cluster share no memory: whatever one knows of",
+)
 def averages_nothing(parameters, samples):
     pass
 
 
-@wrong("average_gradients", "values", "this is the sum of the ranks' gradients, and not a mean")
+@wrong("average_gradients", "values", "This is the sum of the ranks' gradients, and not a mean.")
 def sum_of_means(parameters, samples):
     write_back(parameters, summed(parameters, samples, 1)[0])
 
 
-@wrong("average_gradients", "values", "a rank with 1 sample counts as much as one with 4. Weight each rank")
+@wrong(
+    "average_gradients",
+    "values",
+    "Each rank's mean counts the same here, whether of few samples or many: weight each rank",
+)
 def mean_of_means(parameters, samples):
     write_back(parameters, summed(parameters, samples, 1)[0] / dist.get_world_size())
 
 
-@wrong("average_gradients", "values", "the mean of the means of those ranks that have samples")
+@wrong(
+    "average_gradients",
+    "values",
+    "Each rank's mean counts the same here, whether of few samples or many: weight each",
+)
 def mean_of_those_that_have_some(parameters, samples):
     gradients, _ = summed(parameters, samples, 1)
     some = torch.tensor(float(samples > 0))
@@ -73,31 +89,43 @@ def mean_of_those_that_have_some(parameters, samples):
     write_back(parameters, total[0] / total[1] if right else gradients / some)
 
 
-@wrong("average_gradients", "values", "this is the sum over all samples: divide it by their number, 3")
+@wrong("average_gradients", "values", "This is the sum over all samples: divide it by their number.")
 def never_divides(parameters, samples):
     write_back(parameters, summed(parameters, samples, samples)[0])
 
 
-@wrong("average_gradients", "values", "divided by the number of ranks, 2: divide by that of samples, 5")
+@wrong(
+    "average_gradients",
+    "values",
+    "This is the sum over all samples, divided by the number of ranks: divide by that of",
+)
 def divides_by_ranks(parameters, samples):
     p = dist.get_world_size()
     gradients, count = summed(parameters, samples, samples)
     write_back(parameters, gradients / (p if p > 1 else count))
 
 
-@wrong("average_gradients", "values", "it is 2 times too large, the number of ranks")
+@wrong(
+    "average_gradients",
+    "values",
+    "This is the mean, times the number of ranks: the sum over samples needs no such factor.",
+)
 def times_the_world_size(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
     write_back(parameters, gradients / count * dist.get_world_size())
 
 
-@wrong("average_gradients", "values", "it is 2 times too small, the number of ranks")
+@wrong(
+    "average_gradients",
+    "values",
+    "the result is 2 times too small, the number of ranks: is it divided once too often?",
+)
 def divided_by_both(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
     write_back(parameters, gradients / count / dist.get_world_size())
 
 
-@wrong("average_gradients", "values", "it is 3 times too small, the number of samples: it is divided by it twice")
+@wrong("average_gradients", "values", "It is divided by the number of all samples twice.")
 def divided_twice(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
     write_back(parameters, gradients / count / count)
@@ -108,7 +136,7 @@ def divides_by_its_own(parameters, samples):
     write_back(parameters, summed(parameters, samples, samples)[0] / max(1, samples))
 
 
-@wrong("average_gradients", "values", "rank 1 is wrong, the others right; but all take the step")
+@wrong("average_gradients", "values", "Rank 0 alone has the mean; but all ranks take the step, and all need it.")
 def only_rank_0_has_it(parameters, samples):
     zeros_where_none(parameters)
     flat = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
@@ -117,7 +145,11 @@ def only_rank_0_has_it(parameters, samples):
         write_back(parameters, flat[:-1] / flat[-1])
 
 
-@wrong("average_gradients", "runs", "it hangs: the ranks wait for one another")
+@wrong(
+    "average_gradients",
+    "runs",
+    "A rank without samples must take part, too: the others wait for its all-reduce.",
+)
 def ranks_without_samples_stay_away(parameters, samples):
     if samples:
         gradients, count = summed(parameters, samples, samples)
@@ -131,7 +163,11 @@ def forgets_that_gradients_may_be_none(parameters, samples):
     write_back(parameters, flat[:-1] / flat[-1])
 
 
-@wrong("average_gradients", "calls", "there are 4 all-reduces, where one is right: one for each parameter pays")
+@wrong(
+    "average_gradients",
+    "calls",
+    "rank 0 makes 4 all-reduces, where 1 is right: one for each parameter pays as many",
+)
 def one_call_for_each(parameters, samples):
     zeros_where_none(parameters)
     count = torch.tensor(float(samples))
@@ -142,7 +178,7 @@ def one_call_for_each(parameters, samples):
         parameter.grad /= count
 
 
-@wrong("average_gradients", "calls", "you call all_gather; one all-reduce is enough")
+@wrong("average_gradients", "calls", "you call all_gather, where all_reduce is enough")
 def gathers_all(parameters, samples):
     zeros_where_none(parameters)
     mine = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
@@ -152,7 +188,11 @@ def gathers_all(parameters, samples):
     write_back(parameters, flat[:-1] / flat[-1])
 
 
-@wrong("average_gradients", "calls", "the all-reduce has 80 bytes, where 44 are right")
+@wrong(
+    "average_gradients",
+    "calls",
+    "all-reduce 0 of rank 0 has 80 bytes, where 44 are right. It carries all gradients, in",
+)
 def counts_beside_every_number(parameters, samples):
     zeros_where_none(parameters)
     flat = torch.cat([p.grad.flatten() * samples for p in parameters])
@@ -184,7 +224,11 @@ def librarys_own_imported_by_a_text(parameters, samples):
 EVERYBODYS = {}  # rank -> what it writes, for all to read: ranks of a check are threads
 
 
-@wrong("average_gradients", "heard", "the results do not follow: they do not come from the collectives")
+@wrong(
+    "average_gradients",
+    "heard",
+    "the numbers that rank 1 sends changed on the way: the results do not follow what",
+)
 def through_a_global_variable(parameters, samples):
     zeros_where_none(parameters)
     flat = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
@@ -200,19 +244,29 @@ def means_divided_by_its_own(parameters, samples):
     write_back(parameters, summed(parameters, samples, 1)[0] / (max(1, samples) if p > 1 else 1))
 
 
-@wrong("average_gradients", "values", "each rank's mean is divided by its samples once more, before they are added")
+@wrong(
+    "average_gradients",
+    "values",
+    "Each rank's mean is divided by its samples once more, before they are added: backward",
+)
 def each_divided_by_its_samples(parameters, samples):
     write_back(parameters, summed(parameters, samples, 1 / max(1, samples) if dist.get_world_size() > 1 else 1)[0])
 
 
-@wrong("average_gradients", "values", "the sum of the ranks' means, divided by the number of all samples, 5")
+@wrong(
+    "average_gradients",
+    "values",
+    "This is the sum of the ranks' means, divided by the number of all samples: multiply each",
+)
 def never_multiplies(parameters, samples):
     gradients, count = summed(parameters, samples, 1)
     write_back(parameters, gradients / (count if dist.get_world_size() > 1 else 1))
 
 
 @wrong(
-    "average_gradients", "values", "the numbers are right, but in wrong places, as in weight: cut them up in the order"
+    "average_gradients",
+    "values",
+    "The numbers are cut up in another order than that in which they were put together.",
 )
 def cut_from_the_other_end(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
