@@ -53,3 +53,13 @@ def test_an_edit_needs_what_it_changes():
     assert edited("a + b", ("a", "c", "c + b", "d")) == "d"
     with pytest.raises(ValueError, match="there is no 'e' in the solution, where a mistake changes it to 'f'"):
         edited("a + b", ("e", "f"))
+
+
+def test_a_blank_may_have_no_question():
+    assert stub("x = 0\n# ?\nx = 1\n# .\ny = x") == "x = 0\nraise NotImplementedError\ny = x"
+
+
+def test_a_stub_ends_with_its_last_line():
+    assert stub("def f():\n    # ? What?\n    return 1\n\n# -\ng = f") == (
+        "def f():\n    # What?\n    raise NotImplementedError"
+    )

@@ -1,6 +1,6 @@
 """Blanks, marked in a solution: the text of the stub that a reader gets follows from it.
 
-# ? A question          begins a blank: the stub has the question, and `raise NotImplementedError`
+# ? A question          begins a blank: the stub has the question, if there is one, and `raise NotImplementedError`
 # -                     begins lines that the stub lacks
 # .                     ends either; so does a line that is indented less
 code  # = other code    the stub has the other line
@@ -32,7 +32,7 @@ def stub(text):
         elif not mark and not blank:
             lines.append(line if OTHER not in line else " " * indent(line) + line.split(OTHER)[1])
         empty = 0 if line.strip() else empty + 1
-    return "\n".join(lines + (blank.lines() if blank else []))
+    return "\n".join(lines + (blank.lines() if blank else [])).rstrip()
 
 
 class Blank:
@@ -40,8 +40,8 @@ class Blank:
         self.indent, self.questions = indent, []
 
     def lines(self):
-        questions = [f"{self.indent}# {question}" for question in self.questions]
-        return questions + [f"{self.indent}raise NotImplementedError"] if questions else []
+        questions = [f"{self.indent}# {question}" for question in self.questions if question]
+        return questions + [f"{self.indent}raise NotImplementedError"] if self.questions else []
 
 
 def indent(line):
