@@ -1,9 +1,11 @@
 """Other right answers to the exercises of 05_data_parallel: they must pass."""
 
 import itertools
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from lab.registered import others
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -161,3 +163,79 @@ def by_the_mean_of_the_all_reduce(buckets):
             self.begin_anew()
 
     return Overlapped().finish
+
+
+# accumulate
+
+
+@right("accumulate")
+def by_torchs_attribute(ddp, microbatches):
+    """What torch's no_sync sets, and forward reads."""
+    rows = sum(len(targets) for _, targets in microbatches)
+    for number, (inputs, targets) in enumerate(microbatches, start=1):
+        ddp.require_backward_grad_sync = number == len(microbatches)
+        F.mse_loss(ddp(inputs), targets).mul(len(inputs) / rows).backward()
+
+
+@right("accumulate")
+def the_sum_of_squares_by_the_numbers(ddp, microbatches):
+    numbers = sum(targets.numel() for _, targets in microbatches)
+    for each in microbatches:
+        with nullcontext() if each is microbatches[-1] else ddp.no_sync():
+            inputs, targets = each
+            loss = F.mse_loss(ddp(inputs), targets, reduction="sum") / numbers
+            loss.backward()
+
+
+@right("accumulate")
+def scaled_at_the_end(ddp, microbatches):
+    """The gradients of all but the last are weighted once they are there."""
+    rows, *others = [len(inputs) for inputs, _ in microbatches[::-1]]
+    with ddp.no_sync():
+        for inputs, targets in microbatches[:-1]:
+            (F.mse_loss(ddp(inputs), targets) * (len(inputs) / rows)).backward()
+    inputs, targets = microbatches[-1]
+    F.mse_loss(ddp(inputs), targets).backward()
+    for parameter in ddp.parameters():
+        parameter.grad *= rows / (rows + sum(others))
+
+
+@right("accumulate")
+def averaged_by_hand(ddp, microbatches):
+    with ddp.no_sync():
+        rows = sum(len(inputs) for inputs, _ in microbatches)
+        for inputs, targets in microbatches:
+            (((ddp(inputs) - targets) ** 2).mean() * len(inputs) / rows).backward()
+    parameters = list(ddp.module.parameters())
+    flat = parameters_to_vector([p.grad for p in parameters]) / dist.get_world_size()
+    dist.all_reduce(flat)
+    new_gradients(parameters, flat)
+
+
+# predict_traffic
+
+
+@right("predict_traffic")
+def rank_by_rank(parameters, ranks, inputs, outputs):
+    sent = received = reduced = 0
+    for _ in range(1, ranks):
+        sent += parameters + (inputs + outputs) / ranks
+        received += parameters + outputs / ranks
+        reduced += 2 * parameters / ranks
+    return {"DP": [sent, received], "DDP": [reduced, reduced]}
+
+
+@right("predict_traffic")
+def by_shares(parameters, ranks, inputs, outputs):
+    away = 1 - 1 / ranks  # of the batch
+    dp = (ranks - 1) * parameters + away * (inputs + outputs), (ranks - 1) * parameters + away * outputs
+    return dict(DP=dp, DDP=(2 * away * parameters,) * 2)
+
+
+@right("predict_traffic")
+def one_rank_apart(parameters, ranks, inputs, outputs):
+    if ranks == 1:
+        return {"DDP": (0, 0), "DP": (0, 0)}
+    received = ranks * parameters - parameters + outputs - outputs / ranks
+    ring = (2 * ranks - 2) * (parameters / ranks)
+    return {"DDP": (ring, ring), "DP": (received + inputs - inputs / ranks, received)}

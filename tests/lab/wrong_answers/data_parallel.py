@@ -854,107 +854,129 @@ def predicted(parameters, p, inputs, outputs, dp_sent=None, dp_received=None, dd
     }
 
 
-@wrong("predict_traffic", "form", "it returned None")
+@wrong("predict_traffic", "runs", "it returned None")
 def predicts_nothing(parameters, ranks, inputs, outputs):
     pass
 
 
-@wrong("predict_traffic", "form", "bytes are plain numbers")
+@wrong("predict_traffic", "runs", "bytes are plain numbers")
 def predicts_words(parameters, ranks, inputs, outputs):
     return {"DP": ("much", "much"), "DDP": ("less", "less")}
 
 
-@wrong("predict_traffic", "form", "bytes are plain numbers")
+@wrong("predict_traffic", "runs", "bytes are plain numbers")
 def equal_to_no_number(parameters, ranks, inputs, outputs):
     return {"DP": (float("nan"), float("nan")), "DDP": (float("nan"), float("nan"))}
 
 
-@wrong("predict_traffic", "DP out", "but they are in the other direction: the order is (sent, received)")
+@wrong("predict_traffic", "DP", "They are in the other direction: the order is (sent, received).")
 def received_and_sent(parameters, ranks, inputs, outputs):
     right = predicted(parameters, ranks, inputs, outputs)
     return right | {"DP": right["DP"][::-1]}
 
 
-@wrong("predict_traffic", "runs", "KeyError: (96, 1, 96, 72)")
+@wrong("predict_traffic", "runs", "KeyError: (96, 2, 96, 72)")
 def hard_coded(parameters, ranks, inputs, outputs):
     known = {(48, 1, 96, 72): (0, 0, 0, 0), (48, 2, 96, 72): (132, 84, 48, 48)}
     dp, ddp = known[parameters, ranks, inputs, outputs][:2], known[parameters, ranks, inputs, outputs][2:]
     return {"DP": dp, "DDP": ddp}
 
 
-@wrong("predict_traffic", "DP out", "The parameters are missing: the replicas of a step are made anew")
+@wrong("predict_traffic", "DP", "The parameters are missing: the replicas of a step are made anew")
 def always_zero(parameters, ranks, inputs, outputs):
     return {"DP": (0, 0), "DDP": (0, 0)}
 
 
-@wrong("predict_traffic", "DP out", "The inputs are missing: the whole batch is on the root")
+@wrong("predict_traffic", "DP", "The inputs are missing: the whole batch is on the root")
 def forgets_the_rows(parameters, ranks, inputs, outputs):
     p = ranks
     return predicted(parameters, p, inputs, outputs, dp_sent=(p - 1) * (parameters + outputs / p))
 
 
-@wrong("predict_traffic", "DP out", "The outputs are missing: backward starts at the loss")
+@wrong("predict_traffic", "DP", "The outputs are missing: backward starts at the loss")
 def forgets_the_outputs_gradient(parameters, ranks, inputs, outputs):
     p = ranks
     return predicted(parameters, p, inputs, outputs, dp_sent=(p - 1) * (parameters + inputs / p))
 
 
-@wrong("predict_traffic", "DP out", "It counts the inputs more often than they pass: which part of the batch")
+@wrong(
+    "predict_traffic",
+    "DP",
+    "The inputs are counted too often: which part of the batch goes to each rank, and which stays",
+)
 def whole_batch_to_each(parameters, ranks, inputs, outputs):
     p = ranks
     return predicted(parameters, p, inputs, outputs, dp_sent=(p - 1) * (parameters + inputs + outputs / p))
 
 
-@wrong("predict_traffic", "DP out", "It counts the parameters more often than they pass: to how many replicas")
+@wrong(
+    "predict_traffic",
+    "DP",
+    "The parameters are counted too often: to how many replicas does the root send the whole model,",
+)
 def a_replica_for_the_root_too(parameters, ranks, inputs, outputs):
     p = ranks
     sent = p * parameters + (p - 1) / p * (inputs + outputs) if p > 1 else 0
     return predicted(parameters, p, inputs, outputs, dp_sent=sent)
 
 
-@wrong("predict_traffic", "DP out", "It counts the parameters less often than they pass")
+@wrong(
+    "predict_traffic", "DP", "The parameters are counted too seldom: to how many replicas does the root send the whole"
+)
 def right_on_two_ranks(parameters, ranks, inputs, outputs):
     sent = (parameters + inputs / 2 + outputs / 2) * (ranks > 1)
     return predicted(parameters, ranks, inputs, outputs, dp_sent=sent)
 
 
-@wrong("predict_traffic", "DP in", "The inputs do not belong in it: rows go to the other ranks, and nothing comes back")
+@wrong("predict_traffic", "DP", "The inputs do not belong in it: rows go to the other ranks, and nothing comes back")
 def inputs_have_gradients(parameters, ranks, inputs, outputs):
     p = ranks
     received = (p - 1) * (parameters + inputs / p + outputs / p)
     return predicted(parameters, p, inputs, outputs, dp_received=received)
 
 
-@wrong("predict_traffic", "DP in", "The parameters are missing: the optimizer is on the root")
+@wrong("predict_traffic", "DP", "The parameters are missing: the optimizer is on the root")
 def forgets_the_gradients(parameters, ranks, inputs, outputs):
     p = ranks
     return predicted(parameters, p, inputs, outputs, dp_received=(p - 1) / p * outputs)
 
 
-@wrong("predict_traffic", "DP in", "something is added to them")
+@wrong(
+    "predict_traffic",
+    "DP",
+    "what the root of DP receives besides parameters, inputs and outputs is 4, and that is not right",
+)
 def and_a_number_more(parameters, ranks, inputs, outputs):
     p = ranks
     received = (p - 1) * (parameters + outputs / p) + 4 * (p > 1)
     return predicted(parameters, p, inputs, outputs, dp_received=received)
 
 
-@wrong("predict_traffic", "DDP out", "With one rank nobody sends anything")
+@wrong(
+    "predict_traffic",
+    "DDP",
+    "The gradients go through an all-reduce on a ring, in p parts: how many of them does a rank",
+)
 def all_of_it_twice(parameters, ranks, inputs, outputs):
     return predicted(parameters, ranks, inputs, outputs, ddp_sent=2 * parameters)
 
 
-@wrong("predict_traffic", "DDP out", "more often than they pass: gradients go through an all-reduce on a ring")
+@wrong(
+    "predict_traffic",
+    "DDP",
+    "The gradients go through an all-reduce on a ring, in p parts: how many of them does a rank",
+)
 def ddp_as_a_star(parameters, ranks, inputs, outputs):
     return predicted(parameters, ranks, inputs, outputs, ddp_sent=2 * (ranks - 1) * parameters)
 
 
-@wrong("predict_traffic", "DDP in", "The outputs do not belong in it: every rank computes the loss of its own rows")
+@wrong("predict_traffic", "DDP", "The outputs do not belong in it: every rank computes the loss of its own rows")
 def ddp_gathers_outputs(parameters, ranks, inputs, outputs):
     received = 2 * (ranks - 1) / ranks * parameters + (ranks - 1) / ranks * outputs
     return predicted(parameters, ranks, inputs, outputs, ddp_received=received)
 
 
-@wrong("predict_traffic", "own work", "predict it, from the bytes that you are given")
+@wrong("predict_traffic", "runs", "RuntimeError: launch: this is rank 0 already; a rank cannot launch ranks of its own")
 def measures(parameters, ranks, inputs, outputs):
     tinydist.launch(dist.barrier, ranks)
     return predicted(parameters, ranks, inputs, outputs)
