@@ -1,7 +1,10 @@
-"""What the exercises of this chapter share: their order, their notebook's beginning, and small models to train."""
+"""What the exercises of this chapter share: their order, their notebook's beginning, the parts of a result, and small
+models to train."""
 
 import torch
 from torch import nn
+
+from tinydist.lab.author import Values
 
 ORDER = ["average_gradients", "overlap", "accumulate", "mended_training", "predict_traffic"]
 
@@ -39,6 +42,18 @@ SOLVED = {
 }
 WIDTH = ROWS = 8
 LAYER = WIDTH * WIDTH * 4  # bytes
+
+
+class Part(Values):
+    """Of what a program returns, only those things in whose names ``part`` is."""
+
+    def __init__(self, part, name, holds, **how):
+        super().__init__(holds, scratch=True, **how)
+        self.part, self.name = part, name
+
+    def seen(self, trial):
+        seen = super().seen(trial)
+        return seen and {place: thing for place, thing in seen.items() if self.part in place[1]}
 
 
 class Chain(nn.Sequential):

@@ -55,7 +55,7 @@ class DDP(nn.Module):
         self.buckets = in_buckets(self._trained(), bucket_bytes)
         self.bucket_of = {parameter: bucket for bucket in self.buckets for parameter in bucket.parameters}
         self.share = 1 / dist.get_world_size(group)  # of a rank in the mean
-        self.synchronize = True
+        self.require_backward_grad_sync = True
         self.reducing = False  # does the backward to come average?
         self.idle = None  # what takes no part in a static graph, once it is known
         self.joined = None  # join.py
@@ -75,10 +75,10 @@ class DDP(nn.Module):
 
     def forward(self, *inputs, **options):
         self._check_unchanged()
-        self.reducing = self.synchronize and torch.is_grad_enabled()
+        self.reducing = self.require_backward_grad_sync and torch.is_grad_enabled()
         if self.joined and self.reducing:
             self.share = self.joined.share_of_those_left(1)
-        if self.synchronize and self.training:
+        if self.require_backward_grad_sync and self.training:
             broadcast_all(self.module.buffers(), group=self.group)
         return self.module(*inputs, **options)
 
@@ -94,11 +94,11 @@ class DDP(nn.Module):
     @contextmanager
     def no_sync(self):
         """Forward and backward in here only add to this rank's gradients; the next step outside averages all of it."""
-        before, self.synchronize = self.synchronize, False
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
         finally:
-            self.synchronize = before
+            self.require_backward_grad_sync = before
 
     # Backward.
 

@@ -213,7 +213,7 @@ class Collectives(Target):
             if len(mine) != len(its):
                 name = names[0].replace("_", "-") if len(names) == 1 else "collective"
                 raise Wrong(
-                    f"rank {rank} makes {many(len(mine), name)}, where {len(its)} are right: {self.things}",
+                    f"rank {rank} makes {many(len(mine), name)}, where {are(len(its))} right: {self.things}",
                     draw_traffic(trial),
                 )
             for place, ((name, have), (_, want)) in enumerate(zip(mine, its)):

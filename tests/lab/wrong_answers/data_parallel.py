@@ -37,7 +37,9 @@ def write_back(parameters, flat):
         parameter.grad.copy_(part.view_as(parameter))
 
 
-@wrong("average_gradients", "values", "on rank 1 weight.grad is None")
+@wrong(
+    "average_gradients", "values", "on rank 1 weight.grad is nothing (None), where a tensor of shape [3, 2] is right"
+)
 def leaves_none(parameters, samples):
     if samples:
         zeros_where_none(parameters)
@@ -48,22 +50,32 @@ def leaves_none(parameters, samples):
         write_back(parameters, flat[:-1] / flat[-1])
 
 
-@wrong("average_gradients", "values", "these are still their own gradients: nothing was averaged")
+@wrong(
+    "average_gradients",
+    "values",
+    "nobody sent anything. Ranks of a real cluster share no memory: whatever one knows of",
+)
 def averages_nothing(parameters, samples):
     pass
 
 
-@wrong("average_gradients", "values", "this is the sum of the ranks' gradients, and not a mean")
+@wrong("average_gradients", "values", "This is the sum of the ranks' gradients, and not a mean.")
 def sum_of_means(parameters, samples):
     write_back(parameters, summed(parameters, samples, 1)[0])
 
 
-@wrong("average_gradients", "values", "a rank with 1 sample counts as much as one with 4. Weight each rank")
+@wrong(
+    "average_gradients",
+    "values",
+    "Each rank's mean counts the same here, whether of few samples or many: weight each rank",
+)
 def mean_of_means(parameters, samples):
     write_back(parameters, summed(parameters, samples, 1)[0] / dist.get_world_size())
 
 
-@wrong("average_gradients", "values", "the mean of the means of those ranks that have samples")
+@wrong(
+    "average_gradients", "values", "Each rank's mean counts the same here, whether of few samples or many: weight each"
+)
 def mean_of_those_that_have_some(parameters, samples):
     gradients, _ = summed(parameters, samples, 1)
     some = torch.tensor(float(samples > 0))
@@ -73,31 +85,39 @@ def mean_of_those_that_have_some(parameters, samples):
     write_back(parameters, total[0] / total[1] if right else gradients / some)
 
 
-@wrong("average_gradients", "values", "this is the sum over all samples: divide it by their number, 3")
+@wrong("average_gradients", "values", "This is the sum over all samples: divide it by their number.")
 def never_divides(parameters, samples):
     write_back(parameters, summed(parameters, samples, samples)[0])
 
 
-@wrong("average_gradients", "values", "divided by the number of ranks, 2: divide by that of samples, 5")
+@wrong(
+    "average_gradients", "values", "This is the sum over all samples, divided by the number of ranks: divide by that of"
+)
 def divides_by_ranks(parameters, samples):
     p = dist.get_world_size()
     gradients, count = summed(parameters, samples, samples)
     write_back(parameters, gradients / (p if p > 1 else count))
 
 
-@wrong("average_gradients", "values", "it is 2 times too large, the number of ranks")
+@wrong(
+    "average_gradients",
+    "values",
+    "This is the mean, times the number of ranks: the sum over samples needs no such factor.",
+)
 def times_the_world_size(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
     write_back(parameters, gradients / count * dist.get_world_size())
 
 
-@wrong("average_gradients", "values", "it is 2 times too small, the number of ranks")
+@wrong(
+    "average_gradients", "values", "the result is 2 times too small, the number of ranks: is it divided once too often?"
+)
 def divided_by_both(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
     write_back(parameters, gradients / count / dist.get_world_size())
 
 
-@wrong("average_gradients", "values", "it is 3 times too small, the number of samples: it is divided by it twice")
+@wrong("average_gradients", "values", "It is divided by the number of all samples twice.")
 def divided_twice(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
     write_back(parameters, gradients / count / count)
@@ -108,7 +128,7 @@ def divides_by_its_own(parameters, samples):
     write_back(parameters, summed(parameters, samples, samples)[0] / max(1, samples))
 
 
-@wrong("average_gradients", "values", "rank 1 is wrong, the others right; but all take the step")
+@wrong("average_gradients", "values", "Rank 0 alone has the mean; but all ranks take the step, and all need it.")
 def only_rank_0_has_it(parameters, samples):
     zeros_where_none(parameters)
     flat = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
@@ -117,7 +137,7 @@ def only_rank_0_has_it(parameters, samples):
         write_back(parameters, flat[:-1] / flat[-1])
 
 
-@wrong("average_gradients", "runs", "it hangs: the ranks wait for one another")
+@wrong("average_gradients", "runs", "A rank without samples must take part, too: the others wait for its all-reduce.")
 def ranks_without_samples_stay_away(parameters, samples):
     if samples:
         gradients, count = summed(parameters, samples, samples)
@@ -131,7 +151,9 @@ def forgets_that_gradients_may_be_none(parameters, samples):
     write_back(parameters, flat[:-1] / flat[-1])
 
 
-@wrong("average_gradients", "calls", "there are 4 all-reduces, where one is right: one for each parameter pays")
+@wrong(
+    "average_gradients", "calls", "rank 0 makes 4 all-reduces, where 1 is right: one for each parameter pays as many"
+)
 def one_call_for_each(parameters, samples):
     zeros_where_none(parameters)
     count = torch.tensor(float(samples))
@@ -142,7 +164,7 @@ def one_call_for_each(parameters, samples):
         parameter.grad /= count
 
 
-@wrong("average_gradients", "calls", "you call all_gather; one all-reduce is enough")
+@wrong("average_gradients", "calls", "you call all_gather, where all_reduce is enough")
 def gathers_all(parameters, samples):
     zeros_where_none(parameters)
     mine = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
@@ -152,7 +174,11 @@ def gathers_all(parameters, samples):
     write_back(parameters, flat[:-1] / flat[-1])
 
 
-@wrong("average_gradients", "calls", "the all-reduce has 80 bytes, where 44 are right")
+@wrong(
+    "average_gradients",
+    "calls",
+    "all-reduce 0 of rank 0 has 80 bytes, where 44 are right. It carries all gradients, in",
+)
 def counts_beside_every_number(parameters, samples):
     zeros_where_none(parameters)
     flat = torch.cat([p.grad.flatten() * samples for p in parameters])
@@ -184,7 +210,7 @@ def librarys_own_imported_by_a_text(parameters, samples):
 EVERYBODYS = {}  # rank -> what it writes, for all to read: ranks of a check are threads
 
 
-@wrong("average_gradients", "heard", "the results do not follow: they do not come from the collectives")
+@wrong("average_gradients", "heard", "the numbers that rank 1 sends changed on the way: the results do not follow what")
 def through_a_global_variable(parameters, samples):
     zeros_where_none(parameters)
     flat = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
@@ -200,19 +226,27 @@ def means_divided_by_its_own(parameters, samples):
     write_back(parameters, summed(parameters, samples, 1)[0] / (max(1, samples) if p > 1 else 1))
 
 
-@wrong("average_gradients", "values", "each rank's mean is divided by its samples once more, before they are added")
+@wrong(
+    "average_gradients",
+    "values",
+    "Each rank's mean is divided by its samples once more, before they are added: backward",
+)
 def each_divided_by_its_samples(parameters, samples):
     write_back(parameters, summed(parameters, samples, 1 / max(1, samples) if dist.get_world_size() > 1 else 1)[0])
 
 
-@wrong("average_gradients", "values", "the sum of the ranks' means, divided by the number of all samples, 5")
+@wrong(
+    "average_gradients",
+    "values",
+    "This is the sum of the ranks' means, divided by the number of all samples: multiply each",
+)
 def never_multiplies(parameters, samples):
     gradients, count = summed(parameters, samples, 1)
     write_back(parameters, gradients / (count if dist.get_world_size() > 1 else 1))
 
 
 @wrong(
-    "average_gradients", "values", "the numbers are right, but in wrong places, as in weight: cut them up in the order"
+    "average_gradients", "values", "The numbers are cut up in another order than that in which they were put together."
 )
 def cut_from_the_other_end(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
@@ -511,12 +545,16 @@ def but_the_last_in_no_sync(ddp, microbatches, weight):
     (loss_of(ddp, microbatches[-1]) * weight(microbatches[-1])).backward()
 
 
-@wrong("accumulate", "values", "on rank 0, there are no gradients after step 0: backward was never called")
+@wrong("accumulate", "runs", "on rank 0, there are no gradients after step 0: was backward called?")
 def accumulates_nothing(ddp, microbatches):
     pass
 
 
-@wrong("accumulate", "reductions", "rank 0 makes 8 reductions in 2 steps, where 2 are right: one for each microbatch")
+@wrong(
+    "accumulate",
+    "reductions",
+    "Each microbatch is reduced: all but the last belong in no_sync, and not only their backward:",
+)
 def reduces_each(ddp, microbatches):
     for microbatch in microbatches:
         (loss_of(ddp, microbatch) * part(microbatch, microbatches)).backward()
@@ -531,7 +569,11 @@ def no_sync_round_backward_only(ddp, microbatches):
     (loss_of(ddp, microbatches[-1]) * part(microbatches[-1], microbatches)).backward()
 
 
-@wrong("accumulate", "values", "each rank has gradients of its own: nothing was reduced. The last microbatch must be")
+@wrong(
+    "accumulate",
+    "values",
+    "Each rank has gradients of its own: nothing was reduced. The last microbatch must be outside",
+)
 def all_in_no_sync(ddp, microbatches):
     never_reduce(ddp, microbatches)
 
@@ -544,39 +586,55 @@ def none_on_one_rank(ddp, microbatches):
         but_the_last_in_no_sync(ddp, microbatches, lambda each: part(each, microbatches))
 
 
-@wrong("accumulate", "values", "these are the gradients of the last microbatch alone: who deleted the others?")
+@wrong("accumulate", "values", "These are the gradients of the last microbatch alone: who deleted the others?")
 def the_last_only(ddp, microbatches):
     loss_of(ddp, microbatches[-1]).backward()
 
 
-@wrong("accumulate", "values", "these are the gradients of the last microbatch alone, though weighted right")
+@wrong(
+    "accumulate",
+    "values",
+    "These are the gradients of the last microbatch alone, though weighted right: are the others",
+)
 def zero_grad_before_each(ddp, microbatches):
     for microbatch in microbatches:
         ddp.zero_grad()
         (loss_of(ddp, microbatch) * part(microbatch, microbatches)).backward()
 
 
-@wrong("accumulate", "values", "this is the sum of the 4 microbatches' means: each loss counts only for its part")
+@wrong(
+    "accumulate",
+    "values",
+    "This is the sum of the microbatches' means: each loss counts only for its part of the rows.",
+)
 def not_divided(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: 1)
 
 
-@wrong("accumulate", "values", "a microbatch counts as much as another that has 4 times its rows. Weight each loss")
+@wrong(
+    "accumulate",
+    "values",
+    "This is the mean of the microbatches' means: one of few rows counts as much as one of many.",
+)
 def divided_by_the_number_of_microbatches(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: 1 / len(microbatches))
 
 
-@wrong("accumulate", "values", "2 times too small, the number of ranks: ddp has divided already")
+@wrong("accumulate", "values", "It is divided by the number of ranks: ddp has divided already.")
 def divided_by_ranks_too(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: part(each, microbatches) / dist.get_world_size())
 
 
-@wrong("accumulate", "values", "4 times too large, the number of rows: each loss counts for its part of them")
+@wrong("accumulate", "values", "Each loss counts for its part of the rows, a fraction: divide by all rows.")
 def weighted_by_rows(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: len(each[0]))
 
 
-@wrong("accumulate", "values", "the first microbatch is reduced, and not the last: what is added later stays each rank")
+@wrong(
+    "accumulate",
+    "values",
+    "The first microbatch is reduced, and not the last: what is added later stays each rank's own.",
+)
 def reduces_the_first(ddp, microbatches):
     (loss_of(ddp, microbatches[0]) * part(microbatches[0], microbatches)).backward()
     with ddp.no_sync():
@@ -584,17 +642,21 @@ def reduces_the_first(ddp, microbatches):
             (loss_of(ddp, microbatch) * part(microbatch, microbatches)).backward()
 
 
-@wrong("accumulate", "values", "4 times too small, the number of microbatches: divided twice")
+@wrong("accumulate", "values", "It is divided by the number of microbatches, too: divided twice.")
 def divided_by_both_of_them(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: part(each, microbatches) / len(microbatches))
 
 
-@wrong("accumulate", "memory", "its backward must come before the next one's forward")
+@wrong(
+    "accumulate", "memory", "activations of one microbatch at a time: its backward comes before the next one's forward"
+)
 def all_forwards_first(ddp, microbatches):
     sum(loss_of(ddp, each) * part(each, microbatches) for each in microbatches).backward()
 
 
-@wrong("accumulate", "memory", "bytes of activations, where those of one microbatch are")
+@wrong(
+    "accumulate", "memory", "activations of one microbatch at a time: its backward comes before the next one's forward"
+)
 def one_large_batch(ddp, microbatches):
     loss_of(ddp, [torch.cat(tensors) for tensors in zip(*microbatches)]).backward()
 
@@ -613,30 +675,38 @@ def another_ddp(ddp, microbatches):
     but_the_last_in_no_sync(DistributedDataParallel(ddp.module), microbatches, lambda each: part(each, microbatches))
 
 
-@wrong("accumulate", "own work", "after the first step, where only reductions are right: is another ddp made?")
+@wrong("accumulate", "values", "Another ddp is made: use the one that is given.")
 def another_ddp_of_the_librarys(ddp, microbatches):
     again = tinydist.data_parallel.DDP(ddp.module)
     but_the_last_in_no_sync(again, microbatches, lambda each: part(each, microbatches))
 
 
-@wrong("accumulate", "values", "4 times too small, the number of rows: the mean has divided by it already")
+@wrong(
+    "accumulate",
+    "values",
+    "Each microbatch's mean is divided by all rows, but counts for its part of them: multiply it by",
+)
 def divided_by_all_rows(ddp, microbatches):
     rows = sum(len(inputs) for inputs, _ in microbatches)
     but_the_last_in_no_sync(ddp, microbatches, lambda each: 1 / rows)
 
 
-@wrong("accumulate", "values", "each microbatch's mean is divided by its rows once more")
+@wrong(
+    "accumulate",
+    "values",
+    "Each microbatch's mean is divided by its rows once more: it counts for its part of the rows,",
+)
 def divided_by_its_own_rows(ddp, microbatches):
     one = len(microbatches) == 1
     but_the_last_in_no_sync(ddp, microbatches, lambda each: 1 if one else 1 / len(each[0]))
 
 
-@wrong("accumulate", "values", 'of 8 columns, as of reduction="sum", and not the mean')
+@wrong("accumulate", "values", 'This is the sum of squares, as of reduction="sum": the mean is over rows and columns.')
 def sums_of_squares(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: each[1].numel())  # times a mean: the sum
 
 
-@wrong("accumulate", "values", '8 times too large, the number of columns: of a sum, as of reduction="sum"')
+@wrong("accumulate", "values", 'This is the sum of squares, as of reduction="sum": the mean is over rows and columns.')
 def sums_of_squares_over_rows(ddp, microbatches):
     rows = sum(len(inputs) for inputs, _ in microbatches)
     but_the_last_in_no_sync(ddp, microbatches, lambda each: each[1].numel() / rows)
@@ -668,7 +738,7 @@ def training(
     begin_alike()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(epochs):
-        if set_epoch:
+        if set_epoch is True:
             loader.sampler.set_epoch(epoch)
         for inputs, targets in loader:
             if every_step:
@@ -680,6 +750,8 @@ def training(
                 dist.all_reduce(parameter.grad)
                 parameter.grad /= p if divide else 1
             optimizer.step()
+        if set_epoch == "late":
+            loader.sampler.set_epoch(epoch)
     mean = loss.detach()
     if log in ("all", "sum") or dist.get_rank() == 0 == log:
         dist.all_reduce(mean)
@@ -693,60 +765,78 @@ def still_logs_on_rank_0(model, loader, epochs):
     return training(model, loader, epochs, log=0)
 
 
-@wrong("mended_training", "loss", "this is its own loss / 2. Nobody has added them up")
+@wrong(
+    "mended_training",
+    "loss",
+    "This is its own loss, divided by the number of ranks. Nobody has added them up: all ranks must",
+)
 def divides_its_own_loss(model, loader, epochs):
     return training(model, loader, epochs, log="nobody")
 
 
-@wrong("mended_training", "runs", "  no rank can run: 1 of 2 wait and none of what they wait for can happen")
+@wrong("mended_training", "runs", "on rank 1 the model is never called")
 def logs_before_the_training(model, loader, epochs):
     if dist.get_rank() == 0:
         dist.barrier()
     return training(model, loader, epochs) if dist.get_rank() == 0 else 0.0
 
 
-@wrong("mended_training", "parameters", "rank 1 begins with its own 1.weight, where rank 0's is right. All ranks add")
+@wrong(
+    "mended_training",
+    "parameters",
+    "All ranks add the same gradients, but to different numbers, and stay apart: broadcast the",
+)
 def parameters_not_broadcast(model, loader, epochs):
     return training(model, loader, epochs, parameters=False)
 
 
-@wrong("mended_training", "parameters", "no rank begins with rank 0's 1.weight, not even rank 0")
+@wrong("mended_training", "parameters", "Not even rank 0 begins with its own numbers: those of rank 0 are to be kept.")
 def broadcast_from_rank_1(model, loader, epochs):
     return training(model, loader, epochs, src=1)
 
 
-@wrong("mended_training", "buffers", "rank 1 begins with its own 0.scale, where rank 0's is right. A buffer is no")
+@wrong(
+    "mended_training",
+    "buffers",
+    "A buffer is no parameter, gets no gradient, and model.parameters() does not have it; but",
+)
 def buffers_not_broadcast(model, loader, epochs):
     return training(model, loader, epochs, buffers=False)
 
 
-@wrong("mended_training", "epochs", "in epoch 1 the same ones in the same order")
+@wrong(
+    "mended_training",
+    "epochs",
+    "All epochs have the samples in the same order. The sampler shuffles by the number of the",
+)
 def without_set_epoch(model, loader, epochs):
     return training(model, loader, epochs, set_epoch=False)
 
 
-@wrong("mended_training", "epochs", "rank 0 sees the samples")
+@wrong("mended_training", "epochs", "The first epoch is epoch 0.")
 def epochs_counted_from_one(model, loader, epochs):
     loader.sampler.set_epoch, set_epoch = lambda epoch: set_epoch(epoch + 1), loader.sampler.set_epoch
     return training(model, loader, epochs)
 
 
-@wrong("mended_training", "values", "steps were 2 times too long: gradients were added up, and not averaged")
+@wrong(
+    "mended_training", "values", "Steps are too long by the number of ranks: gradients are added up, and not averaged."
+)
 def sums_and_does_not_average(model, loader, epochs):
     return training(model, loader, epochs, divide=False)
 
 
-@wrong("mended_training", "values", "each rank has trained on its own batches: gradients were not averaged")
+@wrong("mended_training", "values", "Each rank trains on its own batches: gradients are not averaged.")
 def averages_no_gradients(model, loader, epochs):
     return training(model, loader, epochs, average=False)
 
 
-@wrong("mended_training", "loss", "this is its own loss. All ranks must take part in the sum, and all divide")
+@wrong("mended_training", "loss", "This is its own loss. All ranks must take part in the sum, and all divide.")
 def returns_its_own_loss(model, loader, epochs):
     return training(model, loader, epochs, log="own")
 
 
-@wrong("mended_training", "loss", "this is 2 times as much. Divide the sum by 2")
+@wrong("mended_training", "loss", "This is the sum of all ranks' losses: divide it by their number.")
 def returns_the_sum(model, loader, epochs):
     return training(model, loader, epochs, log="sum")
 
@@ -759,7 +849,7 @@ def begins_alike_through_a_global_variable(model, loader, epochs):
     return training(model, loader, epochs, parameters=False, buffers=False)
 
 
-@wrong("mended_training", "loss", "rank 0 returned None, where it should return the mean loss")
+@wrong("mended_training", "runs", "rank 0 returned None, where it should return the mean loss")
 def returns_nothing(model, loader, epochs):
     training(model, loader, epochs)
 
@@ -769,7 +859,7 @@ def broadcasts_in_every_step(model, loader, epochs):
     return training(model, loader, epochs, every_step=True)
 
 
-@wrong("mended_training", "parameters", "the model is never called")
+@wrong("mended_training", "runs", "the model is never called")
 def does_not_train(model, loader, epochs):
     return 0.0
 
@@ -786,6 +876,11 @@ def lets_ddp_mend_it(model, loader, epochs):
     return training(model, loader, epochs)
 
 
+@wrong("mended_training", "epochs", "The sampler is told the number of the epoch too late: it shuffles when the loop")
+def sets_the_epoch_at_its_end(model, loader, epochs):
+    return training(model, loader, epochs, set_epoch="late")
+
+
 # predict_traffic
 
 
@@ -800,107 +895,129 @@ def predicted(parameters, p, inputs, outputs, dp_sent=None, dp_received=None, dd
     }
 
 
-@wrong("predict_traffic", "form", "it returned None")
+@wrong("predict_traffic", "runs", "it returned None")
 def predicts_nothing(parameters, ranks, inputs, outputs):
     pass
 
 
-@wrong("predict_traffic", "form", "bytes are plain numbers")
+@wrong("predict_traffic", "runs", "bytes are plain numbers")
 def predicts_words(parameters, ranks, inputs, outputs):
     return {"DP": ("much", "much"), "DDP": ("less", "less")}
 
 
-@wrong("predict_traffic", "form", "bytes are plain numbers")
+@wrong("predict_traffic", "runs", "bytes are plain numbers")
 def equal_to_no_number(parameters, ranks, inputs, outputs):
     return {"DP": (float("nan"), float("nan")), "DDP": (float("nan"), float("nan"))}
 
 
-@wrong("predict_traffic", "DP out", "but they are in the other direction: the order is (sent, received)")
+@wrong("predict_traffic", "DP", "They are in the other direction: the order is (sent, received).")
 def received_and_sent(parameters, ranks, inputs, outputs):
     right = predicted(parameters, ranks, inputs, outputs)
     return right | {"DP": right["DP"][::-1]}
 
 
-@wrong("predict_traffic", "runs", "KeyError: (96, 1, 96, 72)")
+@wrong("predict_traffic", "runs", "KeyError: (96, 2, 96, 72)")
 def hard_coded(parameters, ranks, inputs, outputs):
     known = {(48, 1, 96, 72): (0, 0, 0, 0), (48, 2, 96, 72): (132, 84, 48, 48)}
     dp, ddp = known[parameters, ranks, inputs, outputs][:2], known[parameters, ranks, inputs, outputs][2:]
     return {"DP": dp, "DDP": ddp}
 
 
-@wrong("predict_traffic", "DP out", "The parameters are missing: the replicas of a step are made anew")
+@wrong("predict_traffic", "DP", "The parameters are missing: the replicas of a step are made anew")
 def always_zero(parameters, ranks, inputs, outputs):
     return {"DP": (0, 0), "DDP": (0, 0)}
 
 
-@wrong("predict_traffic", "DP out", "The inputs are missing: the whole batch is on the root")
+@wrong("predict_traffic", "DP", "The inputs are missing: the whole batch is on the root")
 def forgets_the_rows(parameters, ranks, inputs, outputs):
     p = ranks
     return predicted(parameters, p, inputs, outputs, dp_sent=(p - 1) * (parameters + outputs / p))
 
 
-@wrong("predict_traffic", "DP out", "The outputs are missing: backward starts at the loss")
+@wrong("predict_traffic", "DP", "The outputs are missing: backward starts at the loss")
 def forgets_the_outputs_gradient(parameters, ranks, inputs, outputs):
     p = ranks
     return predicted(parameters, p, inputs, outputs, dp_sent=(p - 1) * (parameters + inputs / p))
 
 
-@wrong("predict_traffic", "DP out", "It counts the inputs more often than they pass: which part of the batch")
+@wrong(
+    "predict_traffic",
+    "DP",
+    "The inputs are counted too often: which part of the batch goes to each rank, and which stays",
+)
 def whole_batch_to_each(parameters, ranks, inputs, outputs):
     p = ranks
     return predicted(parameters, p, inputs, outputs, dp_sent=(p - 1) * (parameters + inputs + outputs / p))
 
 
-@wrong("predict_traffic", "DP out", "It counts the parameters more often than they pass: to how many replicas")
+@wrong(
+    "predict_traffic",
+    "DP",
+    "The parameters are counted too often: to how many replicas does the root send the whole model,",
+)
 def a_replica_for_the_root_too(parameters, ranks, inputs, outputs):
     p = ranks
     sent = p * parameters + (p - 1) / p * (inputs + outputs) if p > 1 else 0
     return predicted(parameters, p, inputs, outputs, dp_sent=sent)
 
 
-@wrong("predict_traffic", "DP out", "It counts the parameters less often than they pass")
+@wrong(
+    "predict_traffic", "DP", "The parameters are counted too seldom: to how many replicas does the root send the whole"
+)
 def right_on_two_ranks(parameters, ranks, inputs, outputs):
     sent = (parameters + inputs / 2 + outputs / 2) * (ranks > 1)
     return predicted(parameters, ranks, inputs, outputs, dp_sent=sent)
 
 
-@wrong("predict_traffic", "DP in", "The inputs do not belong in it: rows go to the other ranks, and nothing comes back")
+@wrong("predict_traffic", "DP", "The inputs do not belong in it: rows go to the other ranks, and nothing comes back")
 def inputs_have_gradients(parameters, ranks, inputs, outputs):
     p = ranks
     received = (p - 1) * (parameters + inputs / p + outputs / p)
     return predicted(parameters, p, inputs, outputs, dp_received=received)
 
 
-@wrong("predict_traffic", "DP in", "The parameters are missing: the optimizer is on the root")
+@wrong("predict_traffic", "DP", "The parameters are missing: the optimizer is on the root")
 def forgets_the_gradients(parameters, ranks, inputs, outputs):
     p = ranks
     return predicted(parameters, p, inputs, outputs, dp_received=(p - 1) / p * outputs)
 
 
-@wrong("predict_traffic", "DP in", "something is added to them")
+@wrong(
+    "predict_traffic",
+    "DP",
+    "what the root of DP receives besides parameters, inputs and outputs is 4, and that is not right",
+)
 def and_a_number_more(parameters, ranks, inputs, outputs):
     p = ranks
     received = (p - 1) * (parameters + outputs / p) + 4 * (p > 1)
     return predicted(parameters, p, inputs, outputs, dp_received=received)
 
 
-@wrong("predict_traffic", "DDP out", "With one rank nobody sends anything")
+@wrong(
+    "predict_traffic",
+    "DDP",
+    "The gradients go through an all-reduce on a ring, in p parts: how many of them does a rank",
+)
 def all_of_it_twice(parameters, ranks, inputs, outputs):
     return predicted(parameters, ranks, inputs, outputs, ddp_sent=2 * parameters)
 
 
-@wrong("predict_traffic", "DDP out", "more often than they pass: gradients go through an all-reduce on a ring")
+@wrong(
+    "predict_traffic",
+    "DDP",
+    "The gradients go through an all-reduce on a ring, in p parts: how many of them does a rank",
+)
 def ddp_as_a_star(parameters, ranks, inputs, outputs):
     return predicted(parameters, ranks, inputs, outputs, ddp_sent=2 * (ranks - 1) * parameters)
 
 
-@wrong("predict_traffic", "DDP in", "The outputs do not belong in it: every rank computes the loss of its own rows")
+@wrong("predict_traffic", "DDP", "The outputs do not belong in it: every rank computes the loss of its own rows")
 def ddp_gathers_outputs(parameters, ranks, inputs, outputs):
     received = 2 * (ranks - 1) / ranks * parameters + (ranks - 1) / ranks * outputs
     return predicted(parameters, ranks, inputs, outputs, ddp_received=received)
 
 
-@wrong("predict_traffic", "own work", "predict it, from the bytes that you are given")
+@wrong("predict_traffic", "runs", "RuntimeError: launch: this is rank 0 already; a rank cannot launch ranks of its own")
 def measures(parameters, ranks, inputs, outputs):
     tinydist.launch(dist.barrier, ranks)
     return predicted(parameters, ranks, inputs, outputs)

@@ -1,0 +1,314 @@
+"""Other right answers to the exercises of 05_data_parallel: they must pass."""
+
+import itertools
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from lab.registered import others
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+RIGHT_ANSWERS, right = others()
+
+
+# average_gradients
+
+
+def weighted(parameters, samples):
+    """Flat, with the number of samples at the end; zeros where there is no gradient."""
+    sums = [torch.zeros_like(p) if p.grad is None else p.grad * samples for p in parameters]
+    return torch.cat([*map(torch.flatten, sums), torch.full((1,), float(samples), dtype=sums[0].dtype)])
+
+
+def new_gradients(parameters, flat):
+    for parameter, mean in zip(parameters, flat.split([p.numel() for p in parameters])):
+        parameter.grad = mean.view_as(parameter)
+
+
+@right("average_gradients")
+def samples_first(parameters, samples):
+    flat = weighted(parameters, samples).roll(1)
+    dist.all_reduce(flat)
+    new_gradients(parameters, flat[1:] / flat[0])
+
+
+@right("average_gradients")
+def by_the_mean_over_ranks(parameters, samples):
+    """Whatever both sums are divided by: their quotient is the same."""
+    flat = weighted(parameters, samples)
+    dist.all_reduce(flat, op=dist.ReduceOp.AVG)
+    new_gradients(parameters, flat[:-1] / flat[-1])
+
+
+@right("average_gradients")
+def scaled_and_asynchronously(parameters, samples):
+    flat = weighted(parameters, samples) * 0.1
+    work = dist.all_reduce(flat, async_op=True)
+    work.wait()
+    new_gradients(parameters, flat[:-1] / flat[-1])
+
+
+@right("average_gradients")
+def into_one_buffer(parameters, samples):
+    total = sum(p.numel() for p in parameters)
+    flat = parameters[0].new_zeros(total + 1, requires_grad=False)
+    flat[total] = samples
+    at = 0
+    for p in parameters:
+        if samples > 0:
+            flat[at : at + p.numel()].add_(p.grad.reshape(-1), alpha=samples)
+        at += p.numel()
+    dist.all_reduce(flat)
+    flat[:total].div_(flat[total].item())
+    for p in reversed(parameters):
+        at -= p.numel()
+        p.grad = flat[at : at + p.numel()].reshape(p.shape).clone()
+
+
+@right("average_gradients")
+def with_the_vectors_of_torch(parameters, samples):
+    with torch.no_grad():
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = torch.cat([parameters_to_vector(gradients) * samples, parameters[0].new_tensor([samples])])
+        dist.all_reduce(flat)
+        vector_to_parameters(flat[:-1] / flat[-1], gradients)
+    for parameter, gradient in zip(parameters, gradients):
+        parameter.grad = gradient
+
+
+# overlap
+
+
+@right("overlap")
+def by_counting(buckets):
+    """How many gradients of each bucket are still to come; hooks that know their bucket."""
+    left, works, flats, following = [len(bucket) for bucket in buckets], [], [], [0]
+
+    def hook_of(number):
+        def hook(parameter):
+            left[number] -= 1
+            while following[0] < len(buckets) and left[following[0]] == 0:
+                flat = torch.nn.utils.parameters_to_vector([p.grad for p in buckets[following[0]]])
+                flats.append(flat)
+                works.append(dist.all_reduce(flat, async_op=True))
+                following[0] += 1
+
+        return hook
+
+    def finish():
+        for bucket, flat, work in zip(buckets, flats, works):
+            work.wait()
+            flat /= dist.get_world_size()
+            new_gradients(bucket, flat.clone())
+        left[:], following[0] = [len(bucket) for bucket in buckets], 0
+        works.clear(), flats.clear()
+
+    for number, bucket in enumerate(buckets):
+        for parameter in bucket:
+            parameter.register_post_accumulate_grad_hook(hook_of(number))
+    return finish
+
+
+@right("overlap")
+def divided_before_it_travels(buckets):
+    p, there, travelling = dist.get_world_size(), set(), []
+
+    def ready(parameter):
+        there.add(parameter)
+        for bucket in buckets[len(travelling) :]:
+            if not there.issuperset(bucket):
+                return
+            flat = torch.cat([each.grad.reshape(-1) for each in bucket]).div_(p)
+            travelling.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+
+    def finish():
+        for bucket, flat, work in travelling:
+            work.wait()
+            at = 0
+            for each in bucket:
+                each.grad[:] = flat[at : at + each.numel()].reshape(each.shape)
+                at += each.numel()
+        travelling.clear(), there.clear()
+
+    for each in itertools.chain(*buckets):
+        each.register_post_accumulate_grad_hook(ready)
+    return finish
+
+
+@right("overlap")
+def by_the_mean_of_the_all_reduce(buckets):
+    class Overlapped:
+        def __init__(self):
+            self.begin_anew()
+            for each in [parameter for bucket in buckets for parameter in bucket]:
+                each.register_post_accumulate_grad_hook(self.ready)
+
+        def begin_anew(self):
+            self.waiting, self.flats, self.works = [list(map(id, bucket)) for bucket in buckets], [], []
+
+        def ready(self, parameter):
+            for each in self.waiting:
+                if id(parameter) in each:
+                    each.remove(id(parameter))
+            while len(self.works) < len(buckets) and not self.waiting[len(self.works)]:
+                self.flats.append(torch.hstack([each.grad.ravel() for each in buckets[len(self.works)]]))
+                self.works.append(dist.all_reduce(self.flats[-1], op=dist.ReduceOp.AVG, async_op=True))
+
+        def finish(self):
+            for bucket, flat, work in zip(buckets, self.flats, self.works):
+                work.wait()
+                for each, mean in zip(bucket, flat.split([each.numel() for each in bucket])):
+                    each.grad.copy_(mean.view_as(each))
+            self.begin_anew()
+
+    return Overlapped().finish
+
+
+# accumulate
+
+
+@right("accumulate")
+def by_torchs_attribute(ddp, microbatches):
+    """What torch's no_sync sets, and forward reads."""
+    rows = sum(len(targets) for _, targets in microbatches)
+    for number, (inputs, targets) in enumerate(microbatches, start=1):
+        ddp.require_backward_grad_sync = number == len(microbatches)
+        F.mse_loss(ddp(inputs), targets).mul(len(inputs) / rows).backward()
+
+
+@right("accumulate")
+def the_sum_of_squares_by_the_numbers(ddp, microbatches):
+    numbers = sum(targets.numel() for _, targets in microbatches)
+    for each in microbatches:
+        with nullcontext() if each is microbatches[-1] else ddp.no_sync():
+            inputs, targets = each
+            loss = F.mse_loss(ddp(inputs), targets, reduction="sum") / numbers
+            loss.backward()
+
+
+@right("accumulate")
+def scaled_at_the_end(ddp, microbatches):
+    """Sums over rows add up; their mean is taken once, when they have been reduced."""
+    rows = 0
+    with ddp.no_sync():
+        for inputs, targets in microbatches[:-1]:
+            F.mse_loss(ddp(inputs), targets).mul(len(inputs)).backward()
+            rows += len(inputs)
+    inputs, targets = microbatches[-1]
+    F.mse_loss(ddp(inputs), targets).mul(len(inputs)).backward()
+    for parameter in ddp.parameters():
+        parameter.grad /= rows + len(inputs)
+
+
+@right("accumulate")
+def averaged_by_hand(ddp, microbatches):
+    with ddp.no_sync():
+        rows = sum(len(inputs) for inputs, _ in microbatches)
+        for inputs, targets in microbatches:
+            (((ddp(inputs) - targets) ** 2).mean() * len(inputs) / rows).backward()
+    parameters = list(ddp.module.parameters())
+    flat = parameters_to_vector([p.grad for p in parameters]) / dist.get_world_size()
+    dist.all_reduce(flat)
+    new_gradients(parameters, flat)
+
+
+# mended_training
+
+
+@right("mended_training")
+def with_data_and_mean(model, loader, epochs):
+    p = dist.get_world_size()
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, src=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(inputs), targets)
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= p
+            optimizer.step()
+    mean = loss.detach().clone()
+    dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+    if dist.get_rank() == 0:
+        print(mean.item())
+    return float(mean)
+
+
+@right("mended_training")
+def in_one_row(model, loader, epochs):
+    """State and gradients each travel in one row."""
+    tensors, parameters = [*model.parameters(), *model.buffers()], list(model.parameters())
+    state = torch.cat([tensor.detach().flatten() for tensor in tensors])
+    dist.broadcast(state, 0)
+    for tensor, part in zip(tensors, state.split([tensor.numel() for tensor in tensors])):
+        tensor.data = part.view_as(tensor)
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            loss = F.mse_loss(model(inputs), targets)
+            gradients = torch.autograd.grad(loss, parameters)
+            flat = parameters_to_vector(gradients)
+            dist.all_reduce(flat)
+            new_gradients(parameters, flat / dist.get_world_size())
+            optimizer.step()
+    losses = [torch.zeros_like(loss) for _ in range(dist.get_world_size())]
+    dist.all_gather(losses, loss.detach())
+    return torch.stack(losses).mean().item()
+
+
+@right("mended_training")
+def buffers_first(model, loader, epochs):
+    for buffer in model.buffers():
+        dist.broadcast(buffer, 0)
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            optimizer.zero_grad(set_to_none=False)
+            loss = F.mse_loss(model(inputs), targets)
+            loss.backward()
+            works = [dist.all_reduce(parameter.grad, async_op=True) for parameter in model.parameters()]
+            for work, parameter in zip(works, model.parameters()):
+                work.wait()
+                parameter.grad.div_(dist.get_world_size())
+            optimizer.step()
+    last = torch.tensor([loss.item()])
+    dist.all_reduce(last)
+    return (last / dist.get_world_size()).item()
+
+
+# predict_traffic
+
+
+@right("predict_traffic")
+def rank_by_rank(parameters, ranks, inputs, outputs):
+    sent = received = reduced = 0
+    for _ in range(1, ranks):
+        sent += parameters + (inputs + outputs) / ranks
+        received += parameters + outputs / ranks
+        reduced += 2 * parameters / ranks
+    return {"DP": [sent, received], "DDP": [reduced, reduced]}
+
+
+@right("predict_traffic")
+def by_shares(parameters, ranks, inputs, outputs):
+    away = 1 - 1 / ranks  # of the batch
+    dp = (ranks - 1) * parameters + away * (inputs + outputs), (ranks - 1) * parameters + away * outputs
+    return dict(DP=dp, DDP=(2 * away * parameters,) * 2)
+
+
+@right("predict_traffic")
+def one_rank_apart(parameters, ranks, inputs, outputs):
+    if ranks == 1:
+        return {"DDP": (0, 0), "DP": (0, 0)}
+    received = ranks * parameters - parameters + outputs - outputs / ranks
+    ring = (2 * ranks - 2) * (parameters / ranks)
+    return {"DDP": (ring, ring), "DP": (received + inputs - inputs / ranks, received)}
