@@ -1,7 +1,10 @@
-"""The smallest exercise: a reference and targets, without words."""
+"""The smallest exercises: a reference and targets, without words; and a stub with the properties of its answers."""
 
+from dataclasses import dataclass
+from inspect import getdoc
+
+from tinydist.lab.exercise import Exercise
 from tinydist.lab.judging import Worlds
-from tinydist.lab.one_file import Exercise
 
 
 def exercise(reference, cases, *targets):
@@ -12,3 +15,30 @@ def exercise(reference, cases, *targets):
 
 def worlds(answer, cases, *targets, reference=None):
     return Worlds(exercise(reference or (lambda *arguments: None), cases, *targets), answer)
+
+
+@dataclass
+class Stated:
+    """What a check and a hint want of an exercise."""
+
+    stub: object
+    check: object  # answer -> properties
+    hints: tuple = ("h",)
+    chapter: str = "99"
+    title: str = "t"
+    minutes: int = 5
+    difficulty: int = 1
+    why: str = "Because."
+    source: str = "def stub(x):\n    raise NotImplementedError"
+    table: tuple = ()
+
+    name = property(lambda self: self.stub.__name__)
+    task = property(lambda self: getdoc(self.stub))
+
+
+def course_of(monkeypatch, *exercises):
+    """There are no others."""
+    named = {each.name: each for each in exercises}
+    monkeypatch.setattr("tinydist.lab.find.of_name", named.get)
+    monkeypatch.setattr("tinydist.lab.find.chapters", lambda: ["99"])
+    monkeypatch.setattr("tinydist.lab.find.names_of", lambda chapter: list(named))

@@ -13,7 +13,7 @@ from lab.shipped import ROOT, shipped
 
 from tinydist.__main__ import in_a_child, main
 from tinydist.lab import progress
-from tinydist.lab.exercise import course, find, of_chapter
+from tinydist.lab.find import course, find, of_chapter
 from tinydist.shell import command
 
 NAME = "ring_reduce_scatter"

@@ -10,7 +10,7 @@ from tinydist.hardware import Cluster
 from tinydist.hardware.costs import ring_all_reduce
 from tinydist.lab import judge
 from tinydist.lab.collectives import collectives
-from tinydist.lab.exercise import find, of_chapter
+from tinydist.lab.find import find, of_chapter
 
 
 def beside(name):

@@ -7,8 +7,7 @@ from lab.toy_course import toy as toy
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from tinydist.lab import notebooks
-from tinydist.lab.exercise import find
-from tinydist.lab.find import chapters
+from tinydist.lab.find import chapters, find
 
 MINE = "def average(tensor):\n    return mine"
 

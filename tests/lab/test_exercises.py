@@ -9,7 +9,7 @@ from lab.shipped import ROOT, shipped
 
 from tinydist.hardware import costs
 from tinydist.lab import judge
-from tinydist.lab.exercise import course, find, of_chapter
+from tinydist.lab.find import course, find, of_chapter
 from tinydist.lab.notebook import answer_in
 from tinydist.lab.seconds import CLUSTER
 

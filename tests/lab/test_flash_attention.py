@@ -7,7 +7,7 @@ import torch
 
 from tinydist.attention import attention
 from tinydist.attention.online_softmax import Part, finish, merge
-from tinydist.lab.exercise import find
+from tinydist.lab.find import find
 from tinydist.lab.results import close
 
 

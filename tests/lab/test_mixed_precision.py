@@ -11,8 +11,7 @@ from lab import measured_recipes as recipes
 
 import tinydist
 from tinydist.lab.errors import Wrong
-from tinydist.lab.exercise import find
-from tinydist.lab.find import load
+from tinydist.lab.find import find, load
 from tinydist.precision import FORMATS, bits_of
 
 # Rounding.

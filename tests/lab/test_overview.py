@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tinydist.lab import find, progress
-from tinydist.lab.exercise import chapters, of_chapter
+from tinydist.lab.find import chapters, of_chapter
 from tinydist.lab.overview import Overview
 
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinydist.lab import judge
-from tinydist.lab.exercise import find
-from tinydist.lab.find import load
+from tinydist.lab.find import find, load
 from tinydist.pipeline_parallel import Costs, Schedule, analyze, make_schedule, parse, verify
 
 

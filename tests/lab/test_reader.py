@@ -4,11 +4,11 @@ import sys
 from functools import partial
 
 import pytest
+from lab.mini import Stated, course_of
 
 from tinydist import waiting
 from tinydist.lab import check, hint, progress
 from tinydist.lab.errors import Wrong
-from tinydist.lab.exercise import exercise
 from tinydist.lab.verdict import Property, judge
 from tinydist.shell import command
 from tinydist.simulator.stuck import StuckError
@@ -18,18 +18,15 @@ from tinydist.simulator.stuck import StuckError
 def course(monkeypatch, tmp_path):
     """Two exercises, and a reader who has done nothing."""
     monkeypatch.setenv("TINYDIST_PROGRESS", str(tmp_path / "progress.json"))
-    monkeypatch.setattr("tinydist.lab.exercise.CATALOGUE", {})
-    monkeypatch.setenv("TINYDIST_EXERCISES", "nowhere")
-    facts = dict(chapter="99", title="t", minutes=5, difficulty=1, targets={}, why="Because.")
 
-    @exercise(check=properties, hints=["general", "specific"], **facts)
     def double(x):
         raise NotImplementedError
 
-    @exercise(check=properties, hints=["one"], **facts)
     def triple(x):
         raise NotImplementedError
 
+    first = Stated(double, properties, ["general", "specific"])
+    course_of(monkeypatch, first, Stated(triple, properties, ["one"]))
     return double
 
 
@@ -132,7 +129,7 @@ def test_progress_that_cannot_be_written_is_no_traceback(capsys, monkeypatch, tm
     monkeypatch.setenv("TINYDIST_PROGRESS", str(tmp_path / "not there" / "progress.json"))
     check(right)
     hint("double")
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert said.count("progress.json cannot be written (No such file or directory)") == 2 and "Hint 1 of 2" in said
 
 

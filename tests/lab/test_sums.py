@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinydist.lab.author import Case, Values, Wrong, of_sums
-from tinydist.lab.one_file import Exercise
+from tinydist.lab.exercise import Exercise
 from tinydist.lab.sums import counts, unchanged
 
 P = 3

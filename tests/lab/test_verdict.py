@@ -5,9 +5,9 @@ import warnings
 
 import pytest
 import torch
+from lab.mini import Stated, course_of
 
 from tinydist.lab.errors import Unjudged, Wrong
-from tinydist.lab.exercise import exercise
 from tinydist.lab.verdict import Property, judge
 from tinydist.simulator.stuck import StuckError
 
@@ -15,14 +15,11 @@ from tinydist.simulator.stuck import StuckError
 @pytest.fixture(autouse=True)
 def doubling(monkeypatch):
     """An exercise that needs no ranks."""
-    monkeypatch.setattr("tinydist.lab.exercise.CATALOGUE", {})
-    monkeypatch.setenv("TINYDIST_EXERCISES", "nowhere")
-    facts = dict(chapter="99", title="t", minutes=1, difficulty=1, targets={}, hints=["h"], why="w")
 
-    @exercise(check=properties, **facts)
     def double(x):
         raise NotImplementedError
 
+    course_of(monkeypatch, Stated(double, properties))
     return double
 
 

@@ -17,7 +17,8 @@ from lab.wrong_answers import (
 )
 
 from tinydist.lab import judge, limit
-from tinydist.lab.exercise import Exercise, course, find
+from tinydist.lab.exercise import Exercise
+from tinydist.lab.find import course, find
 
 WRONG_ANSWERS = [
     *start_here.WRONG_ANSWERS,

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from tinydist.lab.exercise import find
+from tinydist.lab.find import find
 
 CHAPTER = '''
 """The only chapter."""

@@ -1,29 +1,34 @@
 """The exercises: what is asked, the check on three axes, hints, and how far the reader has come.
 
-exercise.py     what an exercise is; the catalogue
+An exercise is one file in solutions/, outside of the package, since it holds the solution:
+
+author.py       what such a file is written with
+exercise.py     a solution, its targets, its worlds, its mistakes; marks.py: the blanks in it
+find.py         where the files are; the course in its order
+notebooks.py    the notebooks of exercises and solutions, made from the files
+
+A check runs the answer beside the solution, in the same worlds, and compares:
+
+worlds.py       an answer in a world; watch.py: what it calls; limit.py: no answer runs for ever
+changed.py      a world where what one rank sends is changed on the way
+tools.py        what the lab measures with is out of an answer's reach
+judging.py      worlds one after another, as few as it takes
+target.py       what must hold, and which mistake it is if it does not
+results.py      the first axis: values; values.py: of one tensor; sums.py: whose numbers are missing in a sum
+sent.py         the second: what was sent, to whom; messages.py and collectives.py: in the record of the run
+costs.py        the third: bytes held, and FLOPs and seconds; memory.py and seconds.py: their pictures
+verdict.py      properties judged in order; errors.py: what was raised, on which rank, at which line
 untouched.py    has the learner begun?
-verdict.py      the properties of an answer, judged in order
-errors.py       what was raised, on which rank, at which line
-limit.py        no answer runs for ever
-ranks.py        an answer on simulated ranks: worlds of several sizes; alone.py: one that needs no ranks
-own_work.py     the functions that an answer calls, and those that it should not
-values.py       the first axis; sums.py: whose numbers are missing in a sum
-messages.py     the second: what was sent, to whom; collectives.py: the same of collectives
-heard.py        do results come from what was sent?
-memory.py       the third: what was held
-seconds.py      virtual time, where it is the point
-reader.py       what a reader calls: check, hint
-page.py         what is said, in a terminal and in a notebook
+
+reader.py       what a reader calls: check, hint; page.py: what is said, in a terminal and in a notebook
+puzzle.py       a program in a notebook's cell, judged whenever the cell runs
 progress.py     what the reader has done; overview.py: chapter by chapter
 notebook.py     the reader's notebook, from outside of it
 whole_files.py  files that are written at once or not at all, by one at a time
 commands.py     the command line
-puzzle.py       a program in a notebook's cell, mended in place
-chapters/       the exercises themselves
 """
 
 from . import author as author  # so that all of the lab is there to be remembered
-from . import chapters as chapters  # they enter the catalogue
 from . import tools
 from .reader import check, hint
 from .verdict import judge

@@ -2,8 +2,8 @@
 
 from .costs import Flops, Memory, Seconds
 from .errors import Wrong
+from .exercise import also, exercise, mistake
 from .messages import draw_traffic, many
-from .one_file import also, exercise, mistake
 from .results import Values
 from .sent import Bytes, Collectives, Messages, Own, Received, Waits
 from .sums import contributions, multiple, unchanged

@@ -2,7 +2,7 @@
 
 from ..shell import command
 from . import progress
-from .exercise import course, find, of_chapter
+from .find import course, find, of_chapter
 from .notebook import NotebookError, answer_in, path_of, put_stub_back
 from .reader import hint, report
 

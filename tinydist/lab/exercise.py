@@ -1,102 +1,197 @@
-"""An exercise: a stub that is a plain Python function, whose docstring is the task, and all that goes with it.
+"""An exercise in one file: a solution, and all that goes with it.
 
-    @exercise(chapter="02_collectives", title="...", minutes=20, difficulty=2, targets=[...], hints=[...], why="...",
-              check=properties)
-    def ring_reduce_scatter(tensor):
-        "The task."
-        ...
-        raise NotImplementedError
-
-``check(answer)`` gives the properties (verdict.py) that a learner's function of the same name must have.
+The solution is the reference: it runs in the same worlds as the answer, and targets compare the two. A mistake is an
+edit of the solution's text, with its words: when an answer is wrong, the edits are run in that world, and the one that
+gives the same is the reason.
 """
 
 import ast
-import difflib
 import inspect
-import textwrap
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from typing import NamedTuple
 
-from ..shell import command
-from . import find as files
+from . import marks
+from .judging import properties
+from .worlds import Trial, outside_of_tensors
 
-CATALOGUE = {}  # name -> Exercise, in the order of the course
+
+class Mistake(NamedTuple):
+    words: str
+    edits: tuple  # old text, new text, old, new, ...
+    given: bool  # is it in the program that the reader is to mend?
 
 
-@dataclass(frozen=True)
+def mistake(words, *edits, given=False):
+    return Mistake(words, edits, given)
+
+
+def also(*edits):
+    """Not a mistake: another right way, where the results in the hidden world may be others."""
+    return Mistake("", edits, False)
+
+
+def call(answer, *arguments):
+    return answer(*arguments)
+
+
+def changed(case, rank=1):
+    """The same world, where what a rank sends is changed on the way."""
+    about = f"{case.about + ', ' if case.about else ''}and the numbers that rank {rank} sends changed on the way"
+    return replace(case, changed=rank, about=about)
+
+
+def solutions_of(chapter):
+    """As they are called."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(f"{chapter}.")]
+    return {f"{each.__name__}.{each.EXERCISE.name}" for each in modules if hasattr(each, "EXERCISE")}
+
+
+@dataclass(eq=False, repr=False)
 class Exercise:
-    stub: Callable
-    chapter: str  # the name of its notebooks
+    reference: Callable
     title: str
     minutes: int
     difficulty: int  # 1 to 5
-    targets: dict  # what is looked at -> what must hold, with the numbers
-    hints: list  # from general to specific
+    worlds: Callable  # () -> cases, small ones first
+    targets: list
+    mistakes: list
+    hints: list  # from general to specific; the last is not the whole code
     why: str  # two sentences on why it matters
-    check: Callable  # answer -> properties
+    program: Callable = call  # (answer, *arguments): what a rank does with the answer
+    ways: list = field(default_factory=list)  # other right ones: also(...)
+    follows: bool = True  # the results, if the numbers that are sent change on the way
+    runs: dict = field(default_factory=dict)  # (case, mistakes) -> Trial
 
     @property
     def name(self):
-        return self.stub.__name__
+        return self.reference.__name__
+
+    @property
+    def module(self):
+        return sys.modules[self.reference.__module__]
+
+    @property
+    def chapter(self):
+        return self.module.__package__
 
     @property
     def task(self):
-        return inspect.getdoc(self.stub)
+        return inspect.getdoc(self.reference)
 
     @property
     def table(self):
-        return list(self.targets.items())
+        """What is looked at, and what must hold."""
+        return [(target.name, target.holds) for target in self.targets]
+
+    @cached_property
+    def suspects(self):
+        """Mistakes; and several at once of those that were given, of which the first is told."""
+        given = [each for each in self.mistakes if each.given]
+        several = [those for count in range(2, len(given) + 1) for those in combinations(given, count)]
+        return self.mistakes + [
+            Mistake(those[0].words, sum((each.edits for each in those), ()), True) for those in several
+        ]
+
+    @cached_property
+    def text(self):
+        """The solution with its marks; and the number of its first line."""
+        lines = inspect.getsource(self.module).splitlines()
+        tree = ast.parse("\n".join(lines))
+        (at,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == self.name)
+        return "\n".join(lines[at.lineno - 1 : at.end_lineno]), at.lineno
+
+    @property
+    def solution(self):
+        return marks.solution(self.text[0])
 
     @property
     def source(self):
-        """The stub as it stands in the reader's notebook: without its decorator."""
-        text = textwrap.dedent(inspect.getsource(self.stub))
-        (function,) = ast.parse(text).body
-        return "".join(text.splitlines(keepends=True)[function.lineno - 1 :]).rstrip()
+        """What stands in the reader's notebook."""
+        return marks.stub(self.edited(self.text[0], [each for each in self.mistakes if each.given]))
+
+    def edited(self, text, mistakes):
+        for each in mistakes:
+            text = marks.edited(text, each.edits)
+        return text
+
+    @cached_property
+    def cases(self):
+        """One rank comes last, since with others there is more to say."""
+        return sorted((case for case in self.worlds() if case.changed is None), key=lambda case: case.ranks == 1)
+
+    @cached_property
+    def hidden(self):
+        """The world where what one rank sends is changed on the way; None, where nothing is sent."""
+        several = [case for case in self.cases if case.ranks > 1 and not case.measured]
+        if not several or not self.follows:
+            return None
+        chosen = [case for case in self.worlds() if case.changed is not None]
+        return chosen[0] if chosen else changed(next((case for case in several if case.ranks > 2), several[0]))
+
+    @property
+    def measured(self):
+        """Are there worlds in which bytes held and seconds are judged?"""
+        return any(case.measured for case in self.cases)
+
+    @property
+    def early(self):
+        """The targets that are judged as the worlds are run."""
+        last = max((place for place, target in enumerate(self.targets) if target.decides), default=-1)
+        return self.targets[: last + 1]
+
+    @property
+    def listen(self):
+        """A word in names of torch's functions, which answers should not call."""
+        return next((target.torchs for target in self.targets if getattr(target, "torchs", "")), "")
+
+    def before(self, target):
+        """The targets that are judged before it."""
+        return self.targets[: self.targets.index(target)] if target in self.targets else []
+
+    def check(self, answer):
+        return properties(self, answer)
+
+    def right(self, case):
+        """What the reference does."""
+        return self.run(case)
+
+    def run(self, case, *mistakes):
+        key = case, mistakes
+        if key not in self.runs:
+            function = self.variant(*mistakes) if mistakes else self.reference
+            self.runs[key] = self.trial(function, case, watched=False)
+        return self.runs[key]
+
+    def trial(self, function, case, watched=True):
+        return Trial(lambda *arguments: self.program(function, *arguments), case, watched, self.listen)
+
+    def outside(self, case):
+        """Bytes that the reference takes besides tensors."""
+        if ("outside", case) not in self.runs:
+            self.runs["outside", case] = outside_of_tensors(self.right(case), watched=True)
+        return self.runs["outside", case]
+
+    def solutions_among(self, called):
+        """Names of exercises, of functions that were called."""
+        return [name.rpartition(".")[2] for name in called & solutions_of(self.chapter)]
+
+    def variant(self, *mistakes):
+        """The solution with these, as a function."""
+        text, line = self.edited(self.solution, mistakes), self.text[1]
+        names = {**vars(self.module), "__name__": "mistaken"}
+        exec(compile("\n" * (line - 1) + text, self.module.__file__, "exec"), names)
+        return names[self.name]
 
 
 def exercise(**facts):
-    """A decorator: the function below becomes the stub of an exercise, and stays what it is."""
+    """A decorator: the function below becomes the reference of an exercise, and stays what it is."""
 
-    def register(stub):
-        CATALOGUE[stub.__name__] = Exercise(stub, **facts)
-        return stub
+    def register(function):
+        sys.modules[function.__module__].EXERCISE = Exercise(function, **facts)
+        return function
 
     return register
-
-
-def find(function_or_name) -> Exercise:
-    """The exercise of that name. LookupError with the names that are like it."""
-    name = getattr(function_or_name, "__name__", function_or_name)
-    found = of_name(name)
-    if found is None:
-        close = difflib.get_close_matches(str(name), [each.name for each in course()])
-        where = f"Did you mean {' or '.join(close)}?" if close else f"{command()} lists them"
-        raise LookupError(f"there is no exercise {name!r}. {where}")
-    return found
-
-
-def of_name(name):
-    return files.exercise(name) or CATALOGUE.get(name)
-
-
-def course():
-    """All exercises, in their order."""
-    return [exercise for chapter in chapters() for exercise in of_chapter(chapter)]
-
-
-def chapters():
-    return sorted({*files.chapters(), *(each.chapter for each in CATALOGUE.values())})
-
-
-def of_chapter(chapter):
-    if chapter in files.chapters():
-        return list(filter(None, map(of_name, files.names_of(chapter))))
-    return [each for each in CATALOGUE.values() if each.chapter == chapter]
-
-
-def following(exercise):
-    """The next one of its chapter; None after the last."""
-    names = [each.name for each in of_chapter(exercise.chapter)]
-    place = names.index(exercise.name) + 1
-    return find(names[place]) if place < len(names) else None

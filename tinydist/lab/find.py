@@ -4,6 +4,7 @@ They are looked for in TINYDIST_EXERCISES; in the current folder and those above
 package. The file that is named like the exercise is loaded, and no other.
 """
 
+import difflib
 import importlib
 import os
 import sys
@@ -12,13 +13,11 @@ from types import ModuleType
 
 import tinydist
 
+from ..shell import command
 from ..simulator.call_sites import count_as_library
 
 FOLDER, CHAPTER = "solutions", "chapter.py"
-
-
-class NoExercises(LookupError):
-    """The package is here, and the exercises are not."""
+NOWHERE = "The exercises are not part of the package: clone tinydist, or say in TINYDIST_EXERCISES where they are"
 
 
 def root():
@@ -53,10 +52,38 @@ def names_of(chapter):
     return load(chapter, "chapter").ORDER
 
 
-def exercise(name):
-    """The exercise of that name; None if there is no file of it."""
+def find(function_or_name):
+    """The exercise of that name. LookupError with the names that are like it."""
+    name = getattr(function_or_name, "__name__", function_or_name)
+    found = of_name(name)
+    if found is None:
+        close = difflib.get_close_matches(str(name), [each.name for each in course()])
+        where = f"Did you mean {' or '.join(close)}?" if close else f"{command()} lists them"
+        raise LookupError(f"there is no exercise {name!r}. {where}" + ("" if course() else f". {NOWHERE}"))
+    return found
+
+
+def of_name(name):
+    """None, if there is no file of it."""
     place = root()
     for path in sorted(place.glob(f"*/{name}.py")) if place and str(name).isidentifier() else ():
         if name in names_of(path.parent.name):
             return load(path.parent.name, name).EXERCISE
     return None
+
+
+def course():
+    """All exercises, in their order."""
+    return [exercise for chapter in chapters() for exercise in of_chapter(chapter)]
+
+
+def of_chapter(chapter):
+    """In their order; none, if there is no such chapter."""
+    return [of_name(name) for name in names_of(chapter)] if chapter in chapters() else []
+
+
+def following(exercise):
+    """The next one of its chapter; None after the last."""
+    names = [each.name for each in of_chapter(exercise.chapter)]
+    place = names.index(exercise.name) + 1
+    return find(names[place]) if place < len(names) else None

@@ -9,7 +9,6 @@ from statistics import median
 from ..simulator.matching import ranks_in_words
 from ..simulator.record import Issue, Wait
 from .errors import Wrong
-from .own_work import calls_none_of
 
 MESSAGES = "send, recv, isend, irecv, batch_isend_irecv"
 SOLVED = {"tinydist.collectives": "tinydist.collectives"}
@@ -43,16 +42,6 @@ def sent_by_rank(run):
 # By hand: nothing but messages, and none left over.
 
 
-def by_hand(trial):
-    names = sorted({each.name for each in transfers(trial.run)} - {"message"})
-    if names:
-        raise Wrong(f"you call {' and '.join(names)} of torch.distributed; {BY_HAND}")
-    calls_none_of(trial.answer, SOLVED, BY_HAND)(trial)
-    left = left_open(trial)
-    if left:
-        raise Wrong(left)
-
-
 def left_open(trial, *_):
     """Of a rank that leaves a message alone, or does not wait for one. Wrong values may come of it: values.py."""
     for rank, program in enumerate(trial.run.record.programs):
@@ -76,38 +65,8 @@ def left_open(trial, *_):
 # How many, and to whom.
 
 
-def sends_at_most(trial, most, whole=None):
-    """No rank sends more than ``most`` messages; with ``whole``, all together exactly so many."""
-    _, counts = sent_by_rank(trial.run)
-    busiest = max(range(len(counts)), key=lambda rank: counts[rank])
-    if counts[busiest] > most:
-        star = f": all goes through rank {busiest}, a star" if only_hub(trial.run, busiest) else ""
-        raise Wrong(
-            f"rank {busiest} sends {many(counts[busiest], 'message')}, where {most} are enough{star}",
-            draw_traffic(trial),
-        )
-    if whole is not None and sum(counts) != whole:
-        raise Wrong(
-            f"the ranks send {many(sum(counts), 'message')} in all, where {whole} are right", draw_traffic(trial)
-        )
-
-
 def only_hub(run, hub):
     return len(run.record.programs) > 2 and all(hub in message.ranks for message in messages(run))
-
-
-def to_the_right(trial):
-    """A ring: each rank sends to the next one only."""
-    p = trial.case.ranks
-    for message in messages(trial.run):
-        source, destination = message.ranks
-        if destination != (source + 1) % p:
-            back = all(b == (a - 1) % p for a, b in (each.ranks for each in messages(trial.run)))
-            way = ": your ring turns the other way" if back else ": this is no ring"
-            raise Wrong(
-                f"rank {source} sends to rank {destination}, but its right neighbor is rank {(source + 1) % p}{way}",
-                draw_traffic(trial),
-            )
 
 
 # Bytes.

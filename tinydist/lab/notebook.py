@@ -12,7 +12,7 @@ import nbformat
 from ..shell import command
 from . import progress
 from .errors import line_of
-from .exercise import of_chapter
+from .find import of_chapter
 from .whole_files import locked, set_aside, write_whole
 
 CALLS = ("check", "hint")  # what the notebook asks of the lab is not asked again here

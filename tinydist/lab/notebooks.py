@@ -12,8 +12,7 @@ import tempfile
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from . import find
-from .exercise import CATALOGUE, of_chapter
+from .find import chapters, load, of_chapter, root
 
 WRITTEN = "tinydist"  # in the metadata of a notebook: id of a cell -> digest of its text
 METADATA = {
@@ -32,28 +31,20 @@ KERNEL = {"TINYDIST_QUIET": "1", "OMP_NUM_THREADS": "1"}
 
 def made(chapter, solved):
     """A notebook without outputs: the exercises of a chapter, or their solutions."""
-    first = find.load(chapter, "chapter")
+    first = load(chapter, "chapter")
     cells = [
         new_markdown_cell(first.INTRODUCTION, id="introduction"),
         new_code_cell(first.IMPORTS, id="imports"),
     ]
     for number, exercise in enumerate(of_chapter(chapter), start=1):
         name = exercise.name.replace("_", "-")
-        text = solution_of(exercise) if solved else exercise.source
+        text = exercise.solution if solved else exercise.source
         cells += [
             new_markdown_cell(task(number, exercise), id=f"{name}-task"),
             new_code_cell(text, id=name, metadata={"tags": [exercise.name]}),
             new_code_cell(f"check({exercise.name})", id=f"{name}-check"),
         ]
     return new_notebook(cells=cells, metadata={**METADATA, WRITTEN: {cell.id: digest(cell) for cell in cells}})
-
-
-def solution_of(exercise):
-    """Those that have no file of their own stand in the notebook alone."""
-    if exercise.name not in CATALOGUE:
-        return exercise.solution
-    cells = nbformat.read(path_of(exercise.chapter, True), as_version=4).cells
-    return next(cell.source for cell in cells if exercise.name in cell.metadata.get("tags", []))
 
 
 def task(number, exercise):
@@ -73,7 +64,7 @@ def digest(cell):
 
 
 def path_of(chapter, solved):
-    folder = find.root() if solved else find.root().parent / "exercises"
+    folder = root() if solved else root().parent / "exercises"
     return folder / f"{chapter}.ipynb"
 
 
@@ -135,7 +126,7 @@ def save(path, notebook):
 
 
 def main(names):
-    for chapter in names or find.chapters():
+    for chapter in names or chapters():
         for solved in (False, True):
             his = write(chapter, solved)
             kept = f": {', '.join(sorted(his))} {'is' if len(his) == 1 else 'are'} yours, and kept" if his else ""

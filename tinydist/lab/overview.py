@@ -2,8 +2,8 @@
 
 from contextlib import chdir
 
-from . import find, progress
-from .exercise import chapters, of_chapter
+from . import progress
+from .find import chapters, of_chapter, root
 
 DONE, LEFT = "●", "○"
 
@@ -12,9 +12,7 @@ class Overview:
     """A table: the exercises of each chapter, those that are done, and the next one."""
 
     def __init__(self):
-        with chdir(
-            find.root().parent
-        ):  # the reader's progress is kept in exercises/, beside the folder of the notebooks
+        with chdir(root().parent):  # progress is kept in exercises/, beside the folder of the notebooks
             done = progress.load()
         self.rows = [self.row(chapter, done) for chapter in chapters()]
 

@@ -5,7 +5,7 @@ import sys
 from ..shell import command
 from ..waiting import in_notebook, waiting_for
 from . import progress
-from .exercise import find, following
+from .find import find, following
 from .page import say
 from .verdict import exercise_of, judge
 

@@ -15,7 +15,8 @@ import torch
 
 from ..simulator.stuck import StuckError
 from .errors import Unjudged, Wrong, explain
-from .exercise import Exercise, find
+from .exercise import Exercise
+from .find import find
 from .page import plain
 from .untouched import untouched
 

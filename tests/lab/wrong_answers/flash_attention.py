@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from tinydist import attention
 from tinydist.attention import online_softmax
-from tinydist.lab.exercise import find
+from tinydist.lab.find import find
 
 WRONG_ANSWERS, wrong = collection()
 INF = math.inf

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from lab.registered import collection
 
 from tinydist import precision
-from tinydist.lab.exercise import find
+from tinydist.lab.find import find
 
 WRONG_ANSWERS, wrong = collection()
 

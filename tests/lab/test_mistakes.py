@@ -4,8 +4,8 @@ import pytest
 import torch.distributed as dist
 
 from tinydist.lab import judge
-from tinydist.lab.exercise import course
-from tinydist.lab.one_file import Exercise
+from tinydist.lab.exercise import Exercise
+from tinydist.lab.find import course
 
 EXERCISES = [each for each in course() if isinstance(each, Exercise)]
 MISTAKES = [(exercise, mistake) for exercise in EXERCISES for mistake in exercise.mistakes]
