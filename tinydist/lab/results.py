@@ -204,10 +204,10 @@ def difference(trial, place, mine, its):
     numbers = f"{who}{count} of {mine.numel()} numbers{of} {'is' if count == 1 else 'are'} wrong"
     off = slightly_off(mine.flatten(), its.flatten())
     smaller = f". They are off by about {off:.1g} %: are they sent, or added, in a smaller dtype?" if off else ""
-    return (
-        f"{numbers}. The first is at position {', '.join(map(str, at))}: {shown(mine[index].item())}, where "
-        f"{shown(its[index].item())} is right{smaller}"
-    )
+    have, want = shown(mine[index].item()), shown(its[index].item())
+    if not at:
+        return f"{words_of(trial, rank, path)} is {have}, where {want} is right{smaller}"
+    return f"{numbers}. The first is at position {', '.join(map(str, at))}: {have}, where {want} is right{smaller}"
 
 
 def shown(number):
