@@ -189,15 +189,16 @@ def the_sum_of_squares_by_the_numbers(ddp, microbatches):
 
 @right("accumulate")
 def scaled_at_the_end(ddp, microbatches):
-    """The gradients of all but the last are weighted once they are there."""
-    rows, *others = [len(inputs) for inputs, _ in microbatches[::-1]]
+    """Sums over rows add up; their mean is taken once, when they have been reduced."""
+    rows = 0
     with ddp.no_sync():
         for inputs, targets in microbatches[:-1]:
-            (F.mse_loss(ddp(inputs), targets) * (len(inputs) / rows)).backward()
+            F.mse_loss(ddp(inputs), targets).mul(len(inputs)).backward()
+            rows += len(inputs)
     inputs, targets = microbatches[-1]
-    F.mse_loss(ddp(inputs), targets).backward()
+    F.mse_loss(ddp(inputs), targets).mul(len(inputs)).backward()
     for parameter in ddp.parameters():
-        parameter.grad *= rows / (rows + sum(others))
+        parameter.grad /= rows + len(inputs)
 
 
 @right("accumulate")
@@ -210,6 +211,78 @@ def averaged_by_hand(ddp, microbatches):
     flat = parameters_to_vector([p.grad for p in parameters]) / dist.get_world_size()
     dist.all_reduce(flat)
     new_gradients(parameters, flat)
+
+
+# mended_training
+
+
+@right("mended_training")
+def with_data_and_mean(model, loader, epochs):
+    p = dist.get_world_size()
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, src=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(inputs), targets)
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= p
+            optimizer.step()
+    mean = loss.detach().clone()
+    dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+    if dist.get_rank() == 0:
+        print(mean.item())
+    return float(mean)
+
+
+@right("mended_training")
+def in_one_row(model, loader, epochs):
+    """State and gradients each travel in one row."""
+    tensors, parameters = [*model.parameters(), *model.buffers()], list(model.parameters())
+    state = torch.cat([tensor.detach().flatten() for tensor in tensors])
+    dist.broadcast(state, 0)
+    for tensor, part in zip(tensors, state.split([tensor.numel() for tensor in tensors])):
+        tensor.data = part.view_as(tensor)
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            loss = F.mse_loss(model(inputs), targets)
+            gradients = torch.autograd.grad(loss, parameters)
+            flat = parameters_to_vector(gradients)
+            dist.all_reduce(flat)
+            new_gradients(parameters, flat / dist.get_world_size())
+            optimizer.step()
+    losses = [torch.zeros_like(loss) for _ in range(dist.get_world_size())]
+    dist.all_gather(losses, loss.detach())
+    return torch.stack(losses).mean().item()
+
+
+@right("mended_training")
+def buffers_first(model, loader, epochs):
+    for buffer in model.buffers():
+        dist.broadcast(buffer, 0)
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            optimizer.zero_grad(set_to_none=False)
+            loss = F.mse_loss(model(inputs), targets)
+            loss.backward()
+            works = [dist.all_reduce(parameter.grad, async_op=True) for parameter in model.parameters()]
+            for work, parameter in zip(works, model.parameters()):
+                work.wait()
+                parameter.grad.div_(dist.get_world_size())
+            optimizer.step()
+    last = torch.tensor([loss.item()])
+    dist.all_reduce(last)
+    return (last / dist.get_world_size()).item()
 
 
 # predict_traffic

@@ -38,9 +38,7 @@ def write_back(parameters, flat):
 
 
 @wrong(
-    "average_gradients",
-    "values",
-    "on rank 1 weight.grad is nothing (None), where a tensor of shape [3, 2] is right",
+    "average_gradients", "values", "on rank 1 weight.grad is nothing (None), where a tensor of shape [3, 2] is right"
 )
 def leaves_none(parameters, samples):
     if samples:
@@ -76,9 +74,7 @@ def mean_of_means(parameters, samples):
 
 
 @wrong(
-    "average_gradients",
-    "values",
-    "Each rank's mean counts the same here, whether of few samples or many: weight each",
+    "average_gradients", "values", "Each rank's mean counts the same here, whether of few samples or many: weight each"
 )
 def mean_of_those_that_have_some(parameters, samples):
     gradients, _ = summed(parameters, samples, 1)
@@ -95,9 +91,7 @@ def never_divides(parameters, samples):
 
 
 @wrong(
-    "average_gradients",
-    "values",
-    "This is the sum over all samples, divided by the number of ranks: divide by that of",
+    "average_gradients", "values", "This is the sum over all samples, divided by the number of ranks: divide by that of"
 )
 def divides_by_ranks(parameters, samples):
     p = dist.get_world_size()
@@ -116,9 +110,7 @@ def times_the_world_size(parameters, samples):
 
 
 @wrong(
-    "average_gradients",
-    "values",
-    "the result is 2 times too small, the number of ranks: is it divided once too often?",
+    "average_gradients", "values", "the result is 2 times too small, the number of ranks: is it divided once too often?"
 )
 def divided_by_both(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
@@ -145,11 +137,7 @@ def only_rank_0_has_it(parameters, samples):
         write_back(parameters, flat[:-1] / flat[-1])
 
 
-@wrong(
-    "average_gradients",
-    "runs",
-    "A rank without samples must take part, too: the others wait for its all-reduce.",
-)
+@wrong("average_gradients", "runs", "A rank without samples must take part, too: the others wait for its all-reduce.")
 def ranks_without_samples_stay_away(parameters, samples):
     if samples:
         gradients, count = summed(parameters, samples, samples)
@@ -164,9 +152,7 @@ def forgets_that_gradients_may_be_none(parameters, samples):
 
 
 @wrong(
-    "average_gradients",
-    "calls",
-    "rank 0 makes 4 all-reduces, where 1 is right: one for each parameter pays as many",
+    "average_gradients", "calls", "rank 0 makes 4 all-reduces, where 1 is right: one for each parameter pays as many"
 )
 def one_call_for_each(parameters, samples):
     zeros_where_none(parameters)
@@ -224,11 +210,7 @@ def librarys_own_imported_by_a_text(parameters, samples):
 EVERYBODYS = {}  # rank -> what it writes, for all to read: ranks of a check are threads
 
 
-@wrong(
-    "average_gradients",
-    "heard",
-    "the numbers that rank 1 sends changed on the way: the results do not follow what",
-)
+@wrong("average_gradients", "heard", "the numbers that rank 1 sends changed on the way: the results do not follow what")
 def through_a_global_variable(parameters, samples):
     zeros_where_none(parameters)
     flat = torch.cat([p.grad.flatten() * samples for p in parameters] + [torch.tensor([float(samples)])])
@@ -264,9 +246,7 @@ def never_multiplies(parameters, samples):
 
 
 @wrong(
-    "average_gradients",
-    "values",
-    "The numbers are cut up in another order than that in which they were put together.",
+    "average_gradients", "values", "The numbers are cut up in another order than that in which they were put together."
 )
 def cut_from_the_other_end(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
@@ -565,12 +545,16 @@ def but_the_last_in_no_sync(ddp, microbatches, weight):
     (loss_of(ddp, microbatches[-1]) * weight(microbatches[-1])).backward()
 
 
-@wrong("accumulate", "values", "on rank 0, there are no gradients after step 0: backward was never called")
+@wrong("accumulate", "runs", "on rank 0, there are no gradients after step 0: was backward called?")
 def accumulates_nothing(ddp, microbatches):
     pass
 
 
-@wrong("accumulate", "reductions", "rank 0 makes 8 reductions in 2 steps, where 2 are right: one for each microbatch")
+@wrong(
+    "accumulate",
+    "reductions",
+    "Each microbatch is reduced: all but the last belong in no_sync, and not only their backward:",
+)
 def reduces_each(ddp, microbatches):
     for microbatch in microbatches:
         (loss_of(ddp, microbatch) * part(microbatch, microbatches)).backward()
@@ -585,7 +569,11 @@ def no_sync_round_backward_only(ddp, microbatches):
     (loss_of(ddp, microbatches[-1]) * part(microbatches[-1], microbatches)).backward()
 
 
-@wrong("accumulate", "values", "each rank has gradients of its own: nothing was reduced. The last microbatch must be")
+@wrong(
+    "accumulate",
+    "values",
+    "Each rank has gradients of its own: nothing was reduced. The last microbatch must be outside",
+)
 def all_in_no_sync(ddp, microbatches):
     never_reduce(ddp, microbatches)
 
@@ -598,39 +586,55 @@ def none_on_one_rank(ddp, microbatches):
         but_the_last_in_no_sync(ddp, microbatches, lambda each: part(each, microbatches))
 
 
-@wrong("accumulate", "values", "these are the gradients of the last microbatch alone: who deleted the others?")
+@wrong("accumulate", "values", "These are the gradients of the last microbatch alone: who deleted the others?")
 def the_last_only(ddp, microbatches):
     loss_of(ddp, microbatches[-1]).backward()
 
 
-@wrong("accumulate", "values", "these are the gradients of the last microbatch alone, though weighted right")
+@wrong(
+    "accumulate",
+    "values",
+    "These are the gradients of the last microbatch alone, though weighted right: are the others",
+)
 def zero_grad_before_each(ddp, microbatches):
     for microbatch in microbatches:
         ddp.zero_grad()
         (loss_of(ddp, microbatch) * part(microbatch, microbatches)).backward()
 
 
-@wrong("accumulate", "values", "this is the sum of the 4 microbatches' means: each loss counts only for its part")
+@wrong(
+    "accumulate",
+    "values",
+    "This is the sum of the microbatches' means: each loss counts only for its part of the rows.",
+)
 def not_divided(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: 1)
 
 
-@wrong("accumulate", "values", "a microbatch counts as much as another that has 4 times its rows. Weight each loss")
+@wrong(
+    "accumulate",
+    "values",
+    "This is the mean of the microbatches' means: one of few rows counts as much as one of many.",
+)
 def divided_by_the_number_of_microbatches(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: 1 / len(microbatches))
 
 
-@wrong("accumulate", "values", "2 times too small, the number of ranks: ddp has divided already")
+@wrong("accumulate", "values", "It is divided by the number of ranks: ddp has divided already.")
 def divided_by_ranks_too(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: part(each, microbatches) / dist.get_world_size())
 
 
-@wrong("accumulate", "values", "4 times too large, the number of rows: each loss counts for its part of them")
+@wrong("accumulate", "values", "Each loss counts for its part of the rows, a fraction: divide by all rows.")
 def weighted_by_rows(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: len(each[0]))
 
 
-@wrong("accumulate", "values", "the first microbatch is reduced, and not the last: what is added later stays each rank")
+@wrong(
+    "accumulate",
+    "values",
+    "The first microbatch is reduced, and not the last: what is added later stays each rank's own.",
+)
 def reduces_the_first(ddp, microbatches):
     (loss_of(ddp, microbatches[0]) * part(microbatches[0], microbatches)).backward()
     with ddp.no_sync():
@@ -638,17 +642,21 @@ def reduces_the_first(ddp, microbatches):
             (loss_of(ddp, microbatch) * part(microbatch, microbatches)).backward()
 
 
-@wrong("accumulate", "values", "4 times too small, the number of microbatches: divided twice")
+@wrong("accumulate", "values", "It is divided by the number of microbatches, too: divided twice.")
 def divided_by_both_of_them(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: part(each, microbatches) / len(microbatches))
 
 
-@wrong("accumulate", "memory", "its backward must come before the next one's forward")
+@wrong(
+    "accumulate", "memory", "activations of one microbatch at a time: its backward comes before the next one's forward"
+)
 def all_forwards_first(ddp, microbatches):
     sum(loss_of(ddp, each) * part(each, microbatches) for each in microbatches).backward()
 
 
-@wrong("accumulate", "memory", "bytes of activations, where those of one microbatch are")
+@wrong(
+    "accumulate", "memory", "activations of one microbatch at a time: its backward comes before the next one's forward"
+)
 def one_large_batch(ddp, microbatches):
     loss_of(ddp, [torch.cat(tensors) for tensors in zip(*microbatches)]).backward()
 
@@ -667,30 +675,38 @@ def another_ddp(ddp, microbatches):
     but_the_last_in_no_sync(DistributedDataParallel(ddp.module), microbatches, lambda each: part(each, microbatches))
 
 
-@wrong("accumulate", "own work", "after the first step, where only reductions are right: is another ddp made?")
+@wrong("accumulate", "values", "Another ddp is made: use the one that is given.")
 def another_ddp_of_the_librarys(ddp, microbatches):
     again = tinydist.data_parallel.DDP(ddp.module)
     but_the_last_in_no_sync(again, microbatches, lambda each: part(each, microbatches))
 
 
-@wrong("accumulate", "values", "4 times too small, the number of rows: the mean has divided by it already")
+@wrong(
+    "accumulate",
+    "values",
+    "Each microbatch's mean is divided by all rows, but counts for its part of them: multiply it by",
+)
 def divided_by_all_rows(ddp, microbatches):
     rows = sum(len(inputs) for inputs, _ in microbatches)
     but_the_last_in_no_sync(ddp, microbatches, lambda each: 1 / rows)
 
 
-@wrong("accumulate", "values", "each microbatch's mean is divided by its rows once more")
+@wrong(
+    "accumulate",
+    "values",
+    "Each microbatch's mean is divided by its rows once more: it counts for its part of the rows,",
+)
 def divided_by_its_own_rows(ddp, microbatches):
     one = len(microbatches) == 1
     but_the_last_in_no_sync(ddp, microbatches, lambda each: 1 if one else 1 / len(each[0]))
 
 
-@wrong("accumulate", "values", 'of 8 columns, as of reduction="sum", and not the mean')
+@wrong("accumulate", "values", 'This is the sum of squares, as of reduction="sum": the mean is over rows and columns.')
 def sums_of_squares(ddp, microbatches):
     but_the_last_in_no_sync(ddp, microbatches, lambda each: each[1].numel())  # times a mean: the sum
 
 
-@wrong("accumulate", "values", '8 times too large, the number of columns: of a sum, as of reduction="sum"')
+@wrong("accumulate", "values", 'This is the sum of squares, as of reduction="sum": the mean is over rows and columns.')
 def sums_of_squares_over_rows(ddp, microbatches):
     rows = sum(len(inputs) for inputs, _ in microbatches)
     but_the_last_in_no_sync(ddp, microbatches, lambda each: each[1].numel() / rows)
@@ -722,7 +738,7 @@ def training(
     begin_alike()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(epochs):
-        if set_epoch:
+        if set_epoch is True:
             loader.sampler.set_epoch(epoch)
         for inputs, targets in loader:
             if every_step:
@@ -734,6 +750,8 @@ def training(
                 dist.all_reduce(parameter.grad)
                 parameter.grad /= p if divide else 1
             optimizer.step()
+        if set_epoch == "late":
+            loader.sampler.set_epoch(epoch)
     mean = loss.detach()
     if log in ("all", "sum") or dist.get_rank() == 0 == log:
         dist.all_reduce(mean)
@@ -747,60 +765,78 @@ def still_logs_on_rank_0(model, loader, epochs):
     return training(model, loader, epochs, log=0)
 
 
-@wrong("mended_training", "loss", "this is its own loss / 2. Nobody has added them up")
+@wrong(
+    "mended_training",
+    "loss",
+    "This is its own loss, divided by the number of ranks. Nobody has added them up: all ranks must",
+)
 def divides_its_own_loss(model, loader, epochs):
     return training(model, loader, epochs, log="nobody")
 
 
-@wrong("mended_training", "runs", "  no rank can run: 1 of 2 wait and none of what they wait for can happen")
+@wrong("mended_training", "runs", "on rank 1 the model is never called")
 def logs_before_the_training(model, loader, epochs):
     if dist.get_rank() == 0:
         dist.barrier()
     return training(model, loader, epochs) if dist.get_rank() == 0 else 0.0
 
 
-@wrong("mended_training", "parameters", "rank 1 begins with its own 1.weight, where rank 0's is right. All ranks add")
+@wrong(
+    "mended_training",
+    "parameters",
+    "All ranks add the same gradients, but to different numbers, and stay apart: broadcast the",
+)
 def parameters_not_broadcast(model, loader, epochs):
     return training(model, loader, epochs, parameters=False)
 
 
-@wrong("mended_training", "parameters", "no rank begins with rank 0's 1.weight, not even rank 0")
+@wrong("mended_training", "parameters", "Not even rank 0 begins with its own numbers: those of rank 0 are to be kept.")
 def broadcast_from_rank_1(model, loader, epochs):
     return training(model, loader, epochs, src=1)
 
 
-@wrong("mended_training", "buffers", "rank 1 begins with its own 0.scale, where rank 0's is right. A buffer is no")
+@wrong(
+    "mended_training",
+    "buffers",
+    "A buffer is no parameter, gets no gradient, and model.parameters() does not have it; but",
+)
 def buffers_not_broadcast(model, loader, epochs):
     return training(model, loader, epochs, buffers=False)
 
 
-@wrong("mended_training", "epochs", "in epoch 1 the same ones in the same order")
+@wrong(
+    "mended_training",
+    "epochs",
+    "All epochs have the samples in the same order. The sampler shuffles by the number of the",
+)
 def without_set_epoch(model, loader, epochs):
     return training(model, loader, epochs, set_epoch=False)
 
 
-@wrong("mended_training", "epochs", "rank 0 sees the samples")
+@wrong("mended_training", "epochs", "The first epoch is epoch 0.")
 def epochs_counted_from_one(model, loader, epochs):
     loader.sampler.set_epoch, set_epoch = lambda epoch: set_epoch(epoch + 1), loader.sampler.set_epoch
     return training(model, loader, epochs)
 
 
-@wrong("mended_training", "values", "steps were 2 times too long: gradients were added up, and not averaged")
+@wrong(
+    "mended_training", "values", "Steps are too long by the number of ranks: gradients are added up, and not averaged."
+)
 def sums_and_does_not_average(model, loader, epochs):
     return training(model, loader, epochs, divide=False)
 
 
-@wrong("mended_training", "values", "each rank has trained on its own batches: gradients were not averaged")
+@wrong("mended_training", "values", "Each rank trains on its own batches: gradients are not averaged.")
 def averages_no_gradients(model, loader, epochs):
     return training(model, loader, epochs, average=False)
 
 
-@wrong("mended_training", "loss", "this is its own loss. All ranks must take part in the sum, and all divide")
+@wrong("mended_training", "loss", "This is its own loss. All ranks must take part in the sum, and all divide.")
 def returns_its_own_loss(model, loader, epochs):
     return training(model, loader, epochs, log="own")
 
 
-@wrong("mended_training", "loss", "this is 2 times as much. Divide the sum by 2")
+@wrong("mended_training", "loss", "This is the sum of all ranks' losses: divide it by their number.")
 def returns_the_sum(model, loader, epochs):
     return training(model, loader, epochs, log="sum")
 
@@ -813,7 +849,7 @@ def begins_alike_through_a_global_variable(model, loader, epochs):
     return training(model, loader, epochs, parameters=False, buffers=False)
 
 
-@wrong("mended_training", "loss", "rank 0 returned None, where it should return the mean loss")
+@wrong("mended_training", "runs", "rank 0 returned None, where it should return the mean loss")
 def returns_nothing(model, loader, epochs):
     training(model, loader, epochs)
 
@@ -823,7 +859,7 @@ def broadcasts_in_every_step(model, loader, epochs):
     return training(model, loader, epochs, every_step=True)
 
 
-@wrong("mended_training", "parameters", "the model is never called")
+@wrong("mended_training", "runs", "the model is never called")
 def does_not_train(model, loader, epochs):
     return 0.0
 
@@ -838,6 +874,11 @@ def does_not_wait_for_the_loss(model, loader, epochs):
 def lets_ddp_mend_it(model, loader, epochs):
     DistributedDataParallel(model)
     return training(model, loader, epochs)
+
+
+@wrong("mended_training", "epochs", "The sampler is told the number of the epoch too late: it shuffles when the loop")
+def sets_the_epoch_at_its_end(model, loader, epochs):
+    return training(model, loader, epochs, set_epoch="late")
 
 
 # predict_traffic

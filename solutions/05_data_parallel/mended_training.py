@@ -1,0 +1,230 @@
+"""A training loop with four bugs, which all run on one rank and show in no error but one."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from tinydist.lab.author import Case, Collectives, Own, Waits, Wrong, also, exercise, mistake
+
+from .chapter import SOLVED, Part, build
+
+BATCH = 2
+
+
+class Scale(nn.Module):
+    """Multiplies by a buffer."""
+
+    def __init__(self, rank):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([1.0, 0.5, 2.0]) + rank)
+
+    def forward(self, x):
+        return x * self.scale
+
+
+class Model(nn.Sequential):
+    """Ranks begin with different numbers. Notes those with which it is first used, and all inputs."""
+
+    def __init__(self, _, rank):
+        torch.manual_seed(rank)
+        super().__init__(Scale(rank), nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.start, self.seen = None, []
+
+    def forward(self, x):
+        self.start = self.start or numbers(self)
+        self.seen.append(x.clone())
+        return super().forward(x)
+
+
+def numbers(model):
+    pairs = model.named_parameters(), model.named_buffers()
+    return [{name: tensor.detach().clone() for name, tensor in each} for each in pairs]
+
+
+def case(ranks, samples=10, epochs=3):
+    def arguments(rank):
+        generator = torch.Generator().manual_seed(1)
+        dataset = TensorDataset(*(torch.randn(samples, width, generator=generator) for width in (3, 1)))
+        sampler = DistributedSampler(dataset, ranks, rank)
+        return build(Model, (), rank), DataLoader(dataset, BATCH, sampler=sampler), epochs
+
+    return Case(ranks, arguments, f"{samples} samples, {epochs} epochs")
+
+
+def worlds():
+    return [*map(case, (2, 3, 4)), case(2, 7, 2), case(1)]
+
+
+def train(answer, model, loader, epochs):
+    """Which numbers it begins with, the samples that it sees, and what it ends with."""
+    rank, loss = dist.get_rank(), answer(model, loader, epochs)
+    if model.start is None:
+        raise Wrong(f"on rank {rank} the model is never called")
+    if not isinstance(loss, float):
+        raise Wrong(f"rank {rank} returned {loss!r}, where it should return the mean loss, a float")
+    (parameters, buffers), (trained, _) = model.start, numbers(model)
+    return {
+        "the parameters at the start": parameters,
+        "the buffers at the start": buffers,
+        "the samples in their order": (torch.cat(model.seen)[:, None] == loader.dataset.tensors[0])
+        .all(2)
+        .nonzero()[:, 1],
+        "the parameters at the end": trained,
+        "the loss": torch.tensor(loss),
+    }
+
+
+class StateAndGradients(Collectives):
+    """As many bytes as the reference has, and at most as much as the state once more."""
+
+    def judge(self, exercise, trial, right):
+        mine, its = (sum(nbytes for _, nbytes in self.seen(each)[0]) for each in (trial, right))
+        whole = sum(each.nbytes for each in trial.arguments[0][0].state_dict().values())
+        if mine < its - LOSS and trial.case.ranks > 1:
+            raise Wrong(
+                f"the collectives have {mine:,} bytes, where the state at the start and the gradients of all steps "
+                f"have {its - LOSS:,}. Ranks of a real cluster share no memory: whatever one knows of another has to "
+                "come in a message"
+            )
+        if mine > its + whole:
+            raise Wrong(
+                f"the collectives have {mine:,} bytes, where {its:,} are enough: {whole:,} for the state at the start, "
+                "the gradients of each step, and the loss. What begins alike, and adds the same gradients, stays alike"
+            )
+
+
+LOSS = 4  # bytes; it may come in another way
+SUMMED = "dist.all_reduce(parameter.grad)\n                parameter.grad /= p"
+EACH = f"            for parameter in model.parameters():\n                {SUMMED}"
+SET = "        loader.sampler.set_epoch(epoch)\n"
+LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, but not communicate alone\n"
+
+
+@exercise(
+    title="Find four bugs",
+    minutes=20,
+    difficulty=3,
+    worlds=worlds,
+    program=train,
+    targets=[
+        Own("neither tinydist.data_parallel nor torch's DDP", "use the collectives of torch.distributed", SOLVED),
+        Waits("whatever is started is waited for"),
+        Part("the parameters at the start", "parameters", "all ranks begin with those of rank 0"),
+        Part("the buffers at the start", "buffers", "all ranks begin with those of rank 0"),
+        Part("the samples", "epochs", "each epoch has the samples in another order"),
+        Part("at the end", "values", "weights as in one process, on every rank; 1, 2, 3 and 4 ranks"),
+        Part("the loss", "loss", "each rank returns the mean of all ranks' last losses"),
+        StateAndGradients("the state is sent once, the gradients in each step", name="bytes"),
+    ],
+    mistakes=[
+        mistake(
+            "A collective ends when all ranks have called it: it cannot stand in a branch that only some ranks take",
+            LOGGED,
+            "    if dist.get_rank() == 0:  # for the log\n        dist.all_reduce(mean)\n",
+            given=True,
+        ),
+        mistake(
+            "All ranks add the same gradients, but to different numbers, and stay apart: broadcast the parameters "
+            "before the first step",
+            "*model.parameters(), ",
+            "",
+        ),
+        mistake(
+            "A buffer is no parameter, gets no gradient, and model.parameters() does not have it; but forward uses it: "
+            "broadcast model.buffers(), too",
+            "*model.buffers()",
+            "",
+        ),
+        mistake(
+            "Not even rank 0 begins with its own numbers: those of rank 0 are to be kept",
+            "dist.broadcast(tensor, 0)",
+            "dist.broadcast(tensor, 1 % p)",
+        ),
+        mistake(
+            "All epochs have the samples in the same order. The sampler shuffles by the number of the epoch, and "
+            "nobody tells it: sampler.set_epoch",
+            SET,
+            "",
+        ),
+        mistake(
+            "The sampler is told the number of the epoch too late: it shuffles when the loop over the loader begins",
+            SET,
+            "",
+            "            optimizer.step()\n",
+            "            optimizer.step()\n" + SET,
+        ),
+        mistake("The first epoch is epoch 0", "set_epoch(epoch)", "set_epoch(epoch + 1)"),
+        mistake(
+            "Steps are too long by the number of ranks: gradients are added up, and not averaged",
+            "parameter.grad /= p",
+            "pass",
+        ),
+        mistake("Each rank trains on its own batches: gradients are not averaged", SUMMED, "pass"),
+        mistake(
+            "This is its own loss. All ranks must take part in the sum, and all divide",
+            LOGGED,
+            "",
+            "mean.item() / p",
+            "mean.item()",
+        ),
+        mistake(
+            "This is its own loss, divided by the number of ranks. Nobody has added them up: all ranks must take part "
+            "in the all-reduce",
+            LOGGED,
+            "",
+        ),
+        mistake("This is the sum of all ranks' losses: divide it by their number", "mean.item() / p", "mean.item()"),
+    ],
+    ways=[  # all gradients in one all-reduce
+        also(
+            EACH,
+            """            flat = torch.cat([each.grad.flatten() for each in model.parameters()])
+            dist.all_reduce(flat)
+            for each, part in zip(model.parameters(), flat.split([each.numel() for each in model.parameters()])):
+                each.grad.copy_(part.view_as(each) / p)""",
+        )
+    ],
+    hints=[
+        "Run check and read the report of the deadlock: which rank waits, in which line, and what have the others "
+        "done? Mend that, and the check will show the next one.",
+        "What must be equal on all ranks, so that equal gradients keep it equal? Ranks are born with different "
+        "numbers.",
+        "model.parameters() and model.buffers(), both: what forward reads and no gradient changes is a buffer. "
+        "dist.broadcast(tensor, 0) before the first step; parameters need torch.no_grad() or .data.",
+        "A DistributedSampler shuffles with seed + epoch. Who tells it the epoch, and when? Before the loop over the "
+        "loader begins: sampler.set_epoch.",
+    ],
+    why="Three of these four show in no error: training runs, the loss falls, and the model is worse than it should "
+    "be. DistributedDataParallel does the broadcasts for you, but set_epoch is yours to call, and so is every "
+    "collective that you write behind an if.",
+)
+def mended_training(model, loader, epochs):
+    """Mend this data parallel training: it has four bugs.
+
+    All ranks should end with the weights that one process gets from the batches of all, beginning with rank 0's
+    model; and each should return the mean of all ranks' losses in the last step.
+    """
+    p = dist.get_world_size()
+    # -
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            dist.broadcast(tensor, 0)
+    # .
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        # -
+        loader.sampler.set_epoch(epoch)
+        # .
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(inputs), targets)
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= p
+            optimizer.step()
+    mean = loss.detach()
+    dist.all_reduce(mean)  # on every rank; a rank may print alone, but not communicate alone
+    return mean.item() / p
