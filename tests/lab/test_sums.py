@@ -22,10 +22,10 @@ EXERCISE = Exercise(the_sum, "", 0, 0, worlds=list, targets=[VALUES], mistakes=[
 WORLD = Case(P, lambda rank: (torch.randn(6, generator=torch.Generator().manual_seed(rank)),))
 
 
-def told(answer, world=WORLD):
+def told(answer):
     """The reason."""
     with pytest.raises(Wrong) as caught:
-        VALUES.compare(EXERCISE, EXERCISE.trial(answer, world))
+        VALUES.compare(EXERCISE, EXERCISE.trial(answer, WORLD))
     return str(caught.value).split("\n")[0].rstrip(".")
 
 
@@ -147,7 +147,9 @@ def test_what_is_no_sum_is_shown_as_numbers():
 
 def test_a_single_number_has_no_position():
     world = Case(P, lambda rank: (torch.tensor(float(rank)),))
-    assert told(lambda tensor: tensor.fill_(10), world) == "on rank 0 the result is 10, where 3 is right"
+    trial = EXERCISE.trial(lambda tensor: tensor.fill_(10), world)
+    with pytest.raises(Wrong, match="^on rank 0 the result is 10, where 3 is right$"):
+        VALUES.judge(EXERCISE, trial, EXERCISE.right(world))
 
 
 @given(st.lists(st.integers(0, 63), min_size=8, max_size=8))
