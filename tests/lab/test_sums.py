@@ -148,7 +148,7 @@ def test_what_is_no_sum_is_shown_as_numbers():
 def test_a_single_number_has_no_position():
     world = Case(P, lambda rank: (torch.tensor(float(rank)),))
     trial = EXERCISE.trial(lambda tensor: tensor.fill_(10), world)
-    with pytest.raises(Wrong, match="^on rank 0 the result is 10, where 3 is right$"):
+    with pytest.raises(Wrong, match=r"^on rank 0 the result is 10, where 3 is right$"):
         VALUES.judge(EXERCISE, trial, EXERCISE.right(world))
 
 
