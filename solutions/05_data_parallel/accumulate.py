@@ -22,21 +22,21 @@ def deep(_, rank):
     return nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)])
 
 
-def case(ranks, rows, measured=False):
-    turned = ranks > 3
-    order = ", in another order on each rank" * turned
-    about = f"microbatches of {', '.join(map(str, rows))} rows{order}, {STEPS} steps"
-
-    def arguments(rank):
-        at = rank * turned
-        return build(deep, (), rank), rows[at:] + rows[:at]
-
-    return Case(ranks, arguments, about, measured)
+def case(ranks, *rows, measured=False):
+    """``rows``: of the microbatches, on rank 0 and on the others."""
+    about = f"microbatches of {' or '.join(', '.join(map(str, each)) for each in rows)} rows, {STEPS} steps"
+    return Case(ranks, lambda rank: (build(deep, (), rank), rows[min(rank, len(rows) - 1)]), about, measured)
 
 
 def worlds():
-    for ranks, rows in [(2, (3, 1, 2, 4)), (2, (4,)), (3, (2, 2, 2)), (4, (5, 1, 2, 6, 3)), (1, (3, 1, 2, 4))]:
-        yield case(ranks, rows)
+    for ranks, *rows in [
+        (2, (3, 1, 2, 4)),
+        (2, (4,)),
+        (3, (2, 2, 2)),
+        (4, (5, 1, 2, 6), (2, 6, 5, 1)),
+        (1, (3, 1, 2, 4)),
+    ]:
+        yield case(ranks, *rows)
     yield case(2, (LARGE,) * 4, measured=True)
 
 
@@ -64,6 +64,7 @@ class Reductions(Collectives):
 WEIGHT = " * len(inputs) / rows"
 STEP = f"(F.mse_loss(ddp(inputs), targets){WEIGHT}).backward()"
 MOST, LAST = "microbatches[:-1]", "microbatches[-1:]"
+ALONE = "Each rank has gradients of its own: nothing was reduced. The last microbatch must be outside of no_sync"
 SUM = 'This is the sum of squares, as of reduction="sum": the mean is over rows and columns'
 
 
@@ -77,7 +78,7 @@ SUM = 'This is the sum of squares, as of reduction="sum": the mean is over rows 
         Own("the ddp that is given, and no other", "use the ddp that is given", {TORCHS: SOLVED[TORCHS]}),
         Waits("whatever is started is waited for"),
         Values(
-            "the gradients of one batch of all rows of all ranks; 1 to 5 microbatches, of equal and of different "
+            "the gradients of one batch of all rows of all ranks; 1, 3 and 4 microbatches, of equal and of different "
             "sizes; 1, 2, 3 and 4 ranks",
             scratch=True,
         ),
@@ -91,13 +92,8 @@ SUM = 'This is the sum of squares, as of reduction="sum": the mean is over rows 
             "with ddp.no_sync():",
             "if True:",
         ),
-        mistake(
-            "Each rank has gradients of its own: nothing was reduced. The last microbatch must be outside of no_sync",
-            MOST,
-            "microbatches",
-            LAST,
-            "[]",
-        ),
+        mistake(ALONE, MOST, "microbatches", LAST, "[]"),
+        mistake(ALONE, MOST, "microbatches", LAST, "[]", WEIGHT, ""),
         mistake(
             "The first microbatch is reduced, and not the last: what is added later stays each rank's own",
             "    with ddp.no_sync():",

@@ -65,6 +65,14 @@ class Chain(nn.Sequential):
         self.buckets = [[next(ready) for _ in range(count)] for count in counts]
 
 
+class FirstIsLast(Chain):
+    """The first bucket is full last: until then none can start."""
+
+    def __init__(self, counts, rank):
+        super().__init__(counts, rank)
+        self.buckets.reverse()
+
+
 class Branches(nn.Module):
     """Two layers side by side, in another order on odd ranks: so their gradients are ready in another order."""
 

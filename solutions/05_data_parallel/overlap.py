@@ -8,7 +8,7 @@ import torch.distributed as dist
 from tinydist.hardware import Cluster, Device, Link
 from tinydist.lab.author import Case, Collectives, Memory, Own, Seconds, Values, Waits, Wrong, exercise, mistake
 
-from .chapter import LAYER, ROWS, SOLVED, WIDTH, Branches, Chain, backward, build, gradients
+from .chapter import LAYER, ROWS, SOLVED, WIDTH, Branches, Chain, FirstIsLast, backward, build, gradients
 
 SAME_ORDER = "All ranks must start the buckets in their order, each once it is full and those before it have started"
 FEW, MORE = 2, 4  # steps
@@ -23,6 +23,11 @@ def case(ranks, counts, steps=1, measured=False):
     return Case(ranks, lambda rank: (build(Chain, counts, rank), steps), about, measured, facts=steps)
 
 
+def first_is_last(ranks, counts, steps=2):
+    about = f"buckets of {', '.join(map(str, counts))} layers, of which the first is full last, {steps} steps"
+    return Case(ranks, lambda rank: (build(FirstIsLast, counts[::-1], rank), steps), about, facts=steps)
+
+
 def branches(ranks, steps=2):
     about = f"two branches that odd ranks compute in another order, {steps} steps"
     return Case(ranks, lambda rank: (build(Branches, (), rank), steps), about, facts=steps)
@@ -31,6 +36,7 @@ def branches(ranks, steps=2):
 def worlds():
     yield from (case(ranks, (1, 2, 3), FEW) for ranks in (2, 3, 1))
     yield from (branches(ranks) for ranks in (2, 3))
+    yield first_is_last(2, (2, 1, 3))
     for ranks, counts in [(2, (1, 2, 3)), (4, (3, 1, 3)), (2, (1, 1, 1, 1))]:
         yield case(ranks, counts, measured=True)
     yield case(2, (1, 2, 3), MORE, measured=True)
@@ -126,6 +132,11 @@ def train(answer, model, steps):
             f"Ranks start them in different orders. {SAME_ORDER}",
             "    p = dist.get_world_size()",
             "    buckets = buckets[::-1] if dist.get_rank() == 1 else buckets\n    p = dist.get_world_size()",
+        ),
+        mistake(
+            "Several buckets may be ready to start at once: as long as the next one in line is full, start it",
+            "while len(started)",
+            "if len(started)",
         ),
         mistake(
             "A bucket starts when the next one is full",

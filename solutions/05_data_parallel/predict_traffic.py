@@ -70,9 +70,6 @@ SENT, RECEIVED, RING = (
         Part("of DDP ", "DDP", "bytes sent and received by the busiest rank (all are alike), as measured", tell=False),
     ],
     mistakes=[
-        mistake(
-            "They are in the other direction: the order is (sent, received)", "= sent, received", "= received, sent"
-        ),
         mistake("The parameters are missing: the replicas of a step are made anew", SENT, "inputs / p + outputs / p"),
         mistake("The parameters are counted too often: " + REPLICAS, "sent = others *", "sent = parameters + others *"),
         mistake(
@@ -121,6 +118,9 @@ SENT, RECEIVED, RING = (
             "The outputs do not belong in it: every rank computes the loss of its own rows",
             "= ring, ring",
             "= ring, ring + others / p * outputs",
+        ),
+        mistake(
+            "They are in the other direction: the order is (sent, received)", "= sent, received", "= received, sent"
         ),
     ],
     hints=[

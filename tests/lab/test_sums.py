@@ -145,6 +145,13 @@ def test_what_is_no_sum_is_shown_as_numbers():
     assert "on rank 0, 6 of 6 numbers are wrong. The first is at position 0" in told(answer)
 
 
+def test_a_single_number_has_no_position():
+    world = Case(P, lambda rank: (torch.tensor(float(rank)),))
+    trial = EXERCISE.trial(lambda tensor: tensor.fill_(10), world)
+    with pytest.raises(Wrong, match=r"^on rank 0 the result is 10, where 3 is right$"):
+        VALUES.judge(EXERCISE, trial, EXERCISE.right(world))
+
+
 @given(st.lists(st.integers(0, 63), min_size=8, max_size=8))
 def test_digits(weights):
     assert counts(float(sum(weight * 64**rank for rank, weight in enumerate(weights))), 8) == weights

@@ -514,6 +514,28 @@ def all_buckets_are_full_for_ever(buckets):
     return without_a_new_beginning(buckets, forgets="missing")
 
 
+@wrong("overlap", "collectives", "Several buckets may be ready to start at once: as long as the next one in line is")
+def one_for_each_hook(buckets):
+    """Where several can start, the others are forgotten."""
+    missing, started = [set(bucket) for bucket in buckets], []
+
+    def ready(parameter):
+        for parameters in missing:
+            parameters.discard(parameter)
+        if len(started) < len(buckets) and not missing[len(started)]:
+            started.append(begin(buckets[len(started)]))
+
+    def finish():
+        for bucket, begun in zip(buckets, started):
+            end(bucket, begun)
+        started.clear()
+        missing[:] = [set(bucket) for bucket in buckets]
+
+    for parameter in [parameter for bucket in buckets for parameter in bucket]:
+        parameter.register_post_accumulate_grad_hook(ready)
+    return finish
+
+
 @wrong("overlap", "own work", "you call torch's DistributedDataParallel, where this is solved")
 def in_torchs_ddp(buckets):
     DistributedDataParallel(torch.nn.ParameterList(buckets[0]))
