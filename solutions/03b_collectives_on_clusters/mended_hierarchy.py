@@ -52,6 +52,10 @@ def worlds():
     yield case(8, 4, LARGE, measured=True)
 
 
+def uneven(case):
+    return len(case.arguments(0)[0]) % case.ranks > 0
+
+
 def leaving(trial):
     """Bytes that leave each node, in the order of the nodes."""
     per_node, traffic = trial.case.facts, trial.run.traffic
@@ -66,16 +70,15 @@ class Leaving(Target):
     name = "bytes between nodes"
 
     def concerns(self, trial, exercise):
-        even = len(trial.case.arguments(0)[0]) % trial.case.ranks == 0
-        return trial.error is None and even
+        return trial.error is None and not uneven(trial.case)
 
     def judge(self, exercise, trial, right):
-        for node, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):
+        for node, (mine, its) in enumerate(zip(leaving(trial), leaving(right))):
             if mine > its:
                 raise Wrong(f"{mine:,} bytes leave node {node}, where {its:,} are enough: {self.holds}")
 
     def seen(self, trial):
-        return None if trial.error is not None else leaving(trial)
+        return None if trial.error is not None else trial.run.traffic
 
 
 @exercise(
@@ -92,9 +95,8 @@ class Leaving(Target):
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Received("each message is received and waited for"),
         Leaving("2(k-1)/k n leave each of k nodes, by all its ranks together"),
-        Bytes("2(p-1)/p n of each rank; if the parts are uneven, 2(p-1) n in all", together=lambda case: case.facts and
-              len(case.arguments(0)[0]) % case.ranks > 0),
-        Memory("a part of 1/g besides, in nodes of g ranks: what arrives", slack=LARGE * FLOAT // 8),
+        Bytes("2(p-1)/p n of each rank; if the parts are uneven, 2(p-1) n in all", together=uneven),
+        Memory("two parts of n/g besides, in nodes of g ranks: what arrives, and its sum", slack=LARGE * FLOAT // 4),
         Seconds(
             "in 2 nodes of g = 4 ranks 2(g-1) (alpha + n/(g beta)) inside and 2 (alpha + n/(p beta)) between the nodes",
             "All ranks of a node should send at the same time, each over its own network card",
@@ -103,8 +105,7 @@ class Leaving(Target):
     ],
     mistakes=[
         mistake(
-            "The first exchange is the one between the nodes, and so it is the largest that leaves them: the levels are "
-            "swapped",
+            "The first exchange is the largest, and it goes from node to node: the levels are swapped",
             LEVELS,
             "    parts = tensor.tensor_split(len(across))\n    mine = parts[across.index(rank)]\n",
             PIECES,
@@ -116,6 +117,37 @@ class Leaving(Target):
             UP,
             "    all_gather(across, parts)",
             given=True,
+        ),
+        mistake(
+            "Each rank sends the whole tensor to the other nodes. In its node it has summed one part: only this needs "
+            "to go",
+            "pieces = mine.tensor_split",
+            "pieces = tensor.tensor_split",
+        ),
+        mistake(
+            "Go back the way that you came: what was exchanged last, across the nodes, is gathered first",
+            AROUND + UP,
+            "    reduce_scatter(across, pieces)\n    all_gather(inside, parts)\n    all_gather(across, pieces)",
+        ),
+        mistake(
+            "The nodes have not summed up what they have: the all-reduce across them is missing",
+            AROUND,
+            "",
+        ),
+        mistake(
+            "Each rank has the sum of its own part alone: at the end all ranks of a node gather the parts",
+            UP,
+            "",
+        ),
+        mistake(
+            "What is summed across the nodes has to come back to all of them: a part is in pieces, one on each node",
+            "    all_gather(across, pieces)\n",
+            "",
+        ),
+        mistake(
+            "A ring needs as many parts as it has ranks: per_node inside, len(across) across",
+            "    parts = tensor.tensor_split(per_node)\n",
+            "    parts = tensor.tensor_split(len(across))\n",
         ),
     ],
     hints=[

@@ -59,7 +59,9 @@ class OneEach(Messages):
             enough = max(want.values(), default=0)
             if count > enough:
                 star = ": all goes to one rank, a star" if len(have) == 1 else ""
-                raise Wrong(f"rank {rank} {does} {count} messages, where {enough or 'none'} {'is' if enough == 1 else 'are'} enough{star}")
+                raise Wrong(
+                    f"rank {rank} {does} {count} messages, where {enough} {'is' if enough == 1 else 'are'} enough{star}"
+                )
 
 
 def ends(pairs, end):
@@ -120,10 +122,10 @@ def ends(pairs, end):
     hints=[
         "Play the tree of the notebook backwards, every arrow turned round. Or start with neighbors: of the pairs "
         "(0, 1), (2, 3), (4, 5), ... who sends, and who is there in the next round?",
-        "Count the ranks from dst, me = (rank - dst) % p, so that 0 is the goal. After the round of distance 1 the even "
-        "ones are there, after distance 2 those that 4 divides.",
-        "So in the round of a distance those with me % (2 * distance) == distance send, to me - distance, and are done. "
-        "The others receive from me + distance, if there is such a rank, and add.",
+        "Count the ranks from dst, me = (rank - dst) % p, so that 0 is the goal. After the round of distance 1 the "
+        "even ones are there, after distance 2 those that 4 divides.",
+        "So in the round of a distance those with me % (2 * distance) == distance send, to me - distance, and are "
+        "done. The others receive from me + distance, if there is such a rank, and add.",
     ],
     why="It is half of an all-reduce for small tensors, and the way up in the trees of NCCL, which go in chunks. A sum "
     "has ceil(lg p) additions in a row then, instead of p-1, and so it also rounds less often.",

@@ -1,9 +1,10 @@
-"""Wrong answers to the exercises of 03b_collectives_on_clusters: the property that rejects each, and what it is told."""
+"""Wrong answers to the exercises of 03b_collectives_on_clusters: with what rejects each, and what it is told."""
 
 import torch
 import torch.distributed as dist
 from lab.registered import collection
 
+from tinydist.collectives import ring as all_of_them
 from tinydist.collectives import tree
 
 WRONG_ANSWERS, wrong = collection()
@@ -172,3 +173,166 @@ def waits_for_nothing(tensor, dst):
             dist.irecv(arrived, (rank + distance) % p)
             tensor += arrived
         distance *= 2
+
+
+# mended_hierarchy
+
+
+def rings(per_node):
+    """The ranks of this node, and those of the same place in the others."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    first = rank - rank % per_node
+    return range(first, first + per_node), range(rank % per_node, p, per_node)
+
+
+def exchange(outgoing, right, incoming, left):
+    both = [dist.P2POp(dist.isend, outgoing, right), dist.P2POp(dist.irecv, incoming, left)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+
+
+def ring(ranks, parts, reduces=True, move=exchange):
+    me, size = ranks.index(dist.get_rank()), len(ranks)
+    for step in range(size - 1):
+        i = (me - 1 - reduces - step) % size
+        arrived = torch.empty_like(parts[i])
+        move(parts[(i + 1) % size], ranks[(me + 1) % size], arrived, ranks[(me - 1) % size])
+        parts[i].copy_(parts[i] + arrived if reduces else arrived)
+
+
+def all_reduce_among(ranks, tensor, move=exchange):
+    parts = tensor.tensor_split(len(ranks))
+    ring(ranks, parts, move=move)
+    ring(ranks, parts, reduces=False, move=move)
+
+
+def hierarchy(tensor, per_node, move=exchange):
+    """A right one."""
+    inside, across = rings(per_node)
+    parts = tensor.tensor_split(per_node)
+    ring(inside, parts, move=move)
+    all_reduce_among(across, parts[inside.index(dist.get_rank())], move)
+    ring(inside, parts, reduces=False, move=move)
+
+
+@wrong("mended_hierarchy", "bytes between nodes", "the levels are swapped.\n64 bytes leave node 0, where 32 are enough")
+def not_mended(tensor, per_node):
+    inside, across = rings(per_node)
+    parts = tensor.tensor_split(len(across))
+    mine = parts[across.index(dist.get_rank())]
+    ring(across, parts)
+    all_reduce_among(inside, mine)
+    ring(across, parts, reduces=False)
+
+
+@wrong("mended_hierarchy", "values", "every rank still has its own numbers: nothing was added")
+def mends_nothing_at_all(tensor, per_node):
+    pass
+
+
+@wrong("mended_hierarchy", "values", "every rank still has its own numbers")
+def returns_what_it_got(tensor, per_node):
+    return tensor
+
+
+@wrong("mended_hierarchy", "own work", "you call all_reduce of torch.distributed; build it yourself")
+def one_call(tensor, per_node):
+    dist.all_reduce(tensor)
+
+
+@wrong("mended_hierarchy", "own work", "you call tinydist.collectives, where this is solved")
+def the_librarys_ring(tensor, per_node):
+    all_of_them.all_reduce(tensor)
+
+
+@wrong("mended_hierarchy", "bytes between nodes", "48 bytes leave node 0, where 32 are enough")
+def a_flat_ring(tensor, per_node):
+    all_reduce_among(range(dist.get_world_size()), tensor)
+
+
+@wrong("mended_hierarchy", "bytes between nodes", "Each rank sends the whole tensor to the other nodes.")
+def whole_tensors_across(tensor, per_node):
+    inside, across = rings(per_node)
+    parts = tensor.tensor_split(per_node)
+    ring(inside, parts)
+    all_reduce_among(across, tensor)
+    ring(inside, parts, reduces=False)
+
+
+@wrong("mended_hierarchy", "values", "Go back the way that you came")
+def gathers_in_the_wrong_order(tensor, per_node):
+    inside, across = rings(per_node)
+    parts = tensor.tensor_split(per_node)
+    pieces = parts[inside.index(dist.get_rank())].tensor_split(len(across))
+    ring(inside, parts)
+    ring(across, pieces)
+    ring(inside, parts, reduces=False)
+    ring(across, pieces, reduces=False)
+
+
+@wrong("mended_hierarchy", "values", "A ring needs as many parts as it has ranks")
+def only_the_rings_are_swapped(tensor, per_node):
+    inside, across = rings(per_node)
+    parts = tensor.tensor_split(len(across))
+    ring(inside, parts)
+    pieces = parts[inside.index(dist.get_rank())].tensor_split(len(across))
+    ring(across, pieces)
+    ring(across, pieces, reduces=False)
+    ring(inside, parts, reduces=False)
+
+
+@wrong("mended_hierarchy", "values", "the all-reduce across them is missing")
+def each_node_for_itself(tensor, per_node):
+    all_reduce_among(rings(per_node)[0], tensor)
+
+
+@wrong("mended_hierarchy", "bytes", "rank 0 sends 2 times what the others send (64 bytes): this is a star")
+def one_rank_of_each_node_goes_across(tensor, per_node):
+    """Its node collects on it, and gets the sum from it."""
+    rank = dist.get_rank()
+    inside, across = rings(per_node)
+    first, arrived = inside[0], torch.empty_like(tensor)
+    for other in inside[1:]:
+        if rank == other:
+            dist.send(tensor, first)
+        elif rank == first:
+            dist.recv(arrived, other)
+            tensor += arrived
+    if rank == first:
+        all_reduce_among(across, tensor)
+    for other in inside[1:]:
+        if rank == first:
+            dist.send(tensor, other)
+        elif rank == other:
+            dist.recv(tensor, first)
+
+
+@wrong("mended_hierarchy", "runs", "the world of ranks 0-2 has group ranks 0 to 2, got 3")
+def two_in_each_node(tensor, per_node):
+    hierarchy(tensor, 2)
+
+
+@wrong("mended_hierarchy", "values", "this is the mean, and the sum is asked for")
+def averages(tensor, per_node):
+    hierarchy(tensor, per_node)
+    tensor /= dist.get_world_size()
+
+
+@wrong("mended_hierarchy", "memory", "two parts of n/g besides")
+def mends_a_copy(tensor, per_node):
+    copy = tensor.clone()
+    hierarchy(copy, per_node)
+    tensor.copy_(copy)
+
+
+@wrong("mended_hierarchy", "time", "All ranks of a node should send at the same time")
+def ranks_take_turns(tensor, per_node):
+    def in_turn(outgoing, right, incoming, left):
+        if dist.get_rank() < right:
+            dist.send(outgoing, right)
+            dist.recv(incoming, left)
+        else:
+            dist.recv(incoming, left)
+            dist.send(outgoing, right)
+
+    hierarchy(tensor, per_node, in_turn)
