@@ -1,11 +1,16 @@
 """Wrong answers to the exercises of 03b_collectives_on_clusters: with what rejects each, and what it is told."""
 
+from math import log2
+from types import SimpleNamespace
+
 import torch
 import torch.distributed as dist
 from lab.registered import collection
 
+import tinydist
 from tinydist.collectives import ring as all_of_them
 from tinydist.collectives import tree
+from tinydist.hardware import costs
 
 WRONG_ANSWERS, wrong = collection()
 
@@ -336,3 +341,124 @@ def ranks_take_turns(tensor, per_node):
             dist.send(outgoing, right)
 
     hierarchy(tensor, per_node, in_turn)
+
+
+# choose_algorithm
+
+
+def times(nbytes, per_node, nodes, inside, between, **changed):
+    """Right seconds of all five, but for what is changed."""
+    p, n = per_node * nodes, nbytes
+    near, far = per_node.bit_length() - 1, nodes.bit_length() - 1
+    link = between if nodes > 1 else inside
+    (a, b), (c, d) = ((each.latency, each.bandwidth) for each in (inside, between))
+    found = {"ring": 2 * (p - 1) * (link.latency + n / (p * link.bandwidth))}
+    if nodes > 1 and per_node > 1:
+        inner = 2 * (per_node - 1) * (a + n / (per_node * b))
+        found["hierarchical"] = inner + 2 * (nodes - 1) * (c + n / (p * d))
+        part = n / (per_node * p)
+        found["several rings"] = 2 * (p - 1) * max((per_node - 1) * (a + part / b), c + part / d)
+    if p & (p - 1) == 0:
+        found["recursive doubling"] = near * (a + n / b) + far * (c + n / d)
+        crossing = n / per_node * (nodes - 1) / nodes
+        found["nearest first"] = 2 * (near * a + n * (per_node - 1) / per_node / b + far * c + crossing / d)
+    found |= {name: seconds for name, seconds in changed.items() if name in found}
+    return found
+
+
+def least(found):
+    return min(found.items(), key=lambda item: item[1])
+
+
+@wrong("choose_algorithm", "values", "it returned nothing (None), where 2 things are right")
+def chooses_nothing(nbytes, per_node, nodes, inside, between):
+    pass
+
+
+@wrong("choose_algorithm", "values", "where 2 things are right: the algorithm, the number of seconds")
+def returns_only_the_name(nbytes, per_node, nodes, inside, between):
+    return least(times(nbytes, per_node, nodes, inside, between))[0]
+
+
+@wrong("choose_algorithm", "values", "No algorithm is the fastest for all sizes")
+def always_nearest_first(nbytes, per_node, nodes, inside, between):
+    found = times(nbytes, per_node, nodes, inside, between)
+    name = "nearest first" if "nearest first" in found else "ring"
+    return name, found[name]
+
+
+@wrong("choose_algorithm", "values", "No algorithm is the fastest for all sizes")
+def always_the_ring(nbytes, per_node, nodes, inside, between):
+    return "ring", times(nbytes, per_node, nodes, inside, between)["ring"]
+
+
+@wrong("choose_algorithm", "values", "the slowest")
+def the_slowest(nbytes, per_node, nodes, inside, between):
+    return max(times(nbytes, per_node, nodes, inside, between).items(), key=lambda item: item[1])
+
+
+@wrong("choose_algorithm", "own work", "you call tinydist.hardware, where this is solved; here it is arithmetic")
+def formulas_of_the_library(nbytes, per_node, nodes, inside, between):
+    return "ring", costs.ring_all_reduce(nbytes, per_node * nodes, inside)
+
+
+@wrong("choose_algorithm", "runs", "a rank cannot launch ranks of its own")
+def runs_it_on_the_clock(nbytes, per_node, nodes, inside, between):
+    run = tinydist.launch(lambda: None, 2, backend="simulated")
+    return "ring", run.seconds
+
+
+@wrong("choose_algorithm", "values", "Here beta is bytes per second: divide by it")
+def seconds_per_byte(nbytes, per_node, nodes, inside, between):
+    inverse = [SimpleNamespace(latency=link.latency, bandwidth=1 / link.bandwidth) for link in (inside, between)]
+    return least(times(nbytes, per_node, nodes, *inverse))
+
+
+@wrong("choose_algorithm", "values", "After the exchanges inside each rank has 1/g of the tensor left")
+def the_whole_tensor_between_the_nodes(nbytes, per_node, nodes, inside, between):
+    found = times(nbytes, per_node, nodes, inside, between)
+    if "nearest first" in found:
+        found["nearest first"] += 2 * (nbytes - nbytes / per_node) * (nodes - 1) / nodes / between.bandwidth
+    return least(found)
+
+
+@wrong("choose_algorithm", "values", "the longer counts")
+def inside_and_then_the_network(nbytes, per_node, nodes, inside, between):
+    found = times(nbytes, per_node, nodes, inside, between)
+    if "several rings" in found:
+        p = per_node * nodes
+        part = nbytes / (per_node * p)
+        one = (per_node - 1) * (inside.latency + part / inside.bandwidth) + between.latency + part / between.bandwidth
+        found["several rings"] = 2 * (p - 1) * one
+    return least(found)
+
+
+@wrong("choose_algorithm", "values", "which takes a power of 2 of them")
+def pairs_any_number(nbytes, per_node, nodes, inside, between):
+    p, n = per_node * nodes, nbytes
+    found = times(nbytes, per_node, nodes, inside, between)
+    near, far = log2(per_node), log2(nodes)
+    (a, b), (c, d) = ((each.latency, each.bandwidth) for each in (inside, between))
+    found["recursive doubling"] = near * (a + n / b) + far * (c + n / d)
+    crossing = n / per_node * (nodes - 1) / nodes
+    found["nearest first"] = 2 * (near * a + n * (per_node - 1) / per_node / b + far * c + crossing / d)
+    return least(found) if p else None
+
+
+@wrong("choose_algorithm", "values", "In a ring over several nodes each step waits for its slowest message")
+def a_ring_at_the_speed_inside(nbytes, per_node, nodes, inside, between):
+    p = per_node * nodes
+    ring = 2 * (p - 1) * (inside.latency + nbytes / (p * inside.bandwidth))
+    return least(times(nbytes, per_node, nodes, inside, between, ring=ring))
+
+
+@wrong("choose_algorithm", "values", "each step also costs its latency")
+def bytes_alone(nbytes, per_node, nodes, inside, between):
+    links = [SimpleNamespace(latency=0, bandwidth=link.bandwidth) for link in (inside, between)]
+    return least(times(nbytes, per_node, nodes, *links))
+
+
+@wrong("choose_algorithm", "values", "the number of seconds")
+def in_microseconds(nbytes, per_node, nodes, inside, between):
+    name, seconds = least(times(nbytes, per_node, nodes, inside, between))
+    return name, seconds * 1e6
