@@ -4,7 +4,16 @@ import torch
 
 from tinydist.lab.author import Case
 
-ORDER = ["tree_broadcast", "ring_reduce_scatter", "ring_all_reduce", "mended_all_reduce", "all_to_all_uneven"]
+ORDER = [
+    "left_reduce_scatter",
+    "broadcast_in_parts",
+    "all_reduce_many",
+    "mended_all_reduce",
+    "all_to_all_uneven",
+    "tree_broadcast",
+    "ring_reduce_scatter",
+    "ring_all_reduce",
+]
 
 INTRODUCTION = """\
 # Exercises: collectives from messages

@@ -41,6 +41,478 @@ def all_gather(parts):
         exchange(parts[(rank - step) % p], right, parts[(rank - 1 - step) % p], left)
 
 
+# left_reduce_scatter
+
+
+def left_ring(tensor, first, returned, to_the_left=True, hops=None, add=torch.Tensor.add_):
+    """Parts move on by one rank in each step, that of this number first; one is returned."""
+    _rank, p, right, left = neighbors()
+    sign = 1 if to_the_left else -1
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1 if hops is None else min(hops, p - 1)):
+        grows = parts[(first + sign * (step + 1)) % p]
+        arrived = torch.empty_like(grows)
+        leaves = parts[(first + sign * step) % p]
+        exchange(leaves, left if to_the_left else right, arrived, right if to_the_left else left)
+        add(grows, arrived)
+    return parts[returned % p]
+
+
+@wrong("left_reduce_scatter", "values", "on rank 0 the result is nothing (None), where a tensor of shape [3] is right")
+def left_does_nothing(tensor, shift):
+    pass
+
+
+@wrong("left_reduce_scatter", "values", "on rank 0 the result has shape [15], where [3] is right")
+def left_returns_its_input(tensor, shift):
+    return tensor
+
+
+@wrong("left_reduce_scatter", "values", "rank 0 returns its own numbers: nothing was added")
+def returns_its_own_part(tensor, shift):
+    p = dist.get_world_size()
+    return tensor.tensor_split(p)[(dist.get_rank() + shift) % p]
+
+
+@wrong("left_reduce_scatter", "own work", "you call all_reduce of torch.distributed; build it yourself")
+def all_reduces_and_cuts(tensor, shift):
+    dist.all_reduce(tensor)
+    p = dist.get_world_size()
+    return tensor.tensor_split(p)[(dist.get_rank() + shift) % p]
+
+
+@wrong("left_reduce_scatter", "own work", "you call tinydist.collectives, where this is solved")
+def the_librarys_ring_and_a_cut(tensor, shift):
+    ring.all_reduce(tensor)
+    p = dist.get_world_size()
+    return tensor.tensor_split(p)[(dist.get_rank() + shift) % p]
+
+
+@wrong("left_reduce_scatter", "values", "rank 0 returns part 0 of the sum, where part 2 is asked for")
+def the_notebooks_ring(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank - 1, rank, to_the_left=False)
+
+
+@wrong("left_reduce_scatter", "values", "These are the indices of a ring that turns to the right")
+def the_notebooks_indices(tensor, shift):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        grows = parts[(rank - 2 + shift - step) % p]
+        arrived = torch.empty_like(grows)
+        exchange(parts[(rank - 1 + shift - step) % p], left, arrived, right)
+        grows += arrived
+    return parts[(rank + shift) % p]
+
+
+@wrong("left_reduce_scatter", "messages", "Parts go to the right, and the task asks for the left")
+def turns_to_the_right(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank - 1 + shift, rank + shift, to_the_left=False)
+
+
+@wrong("left_reduce_scatter", "values", "so the shift also belongs into the index of the first part")
+def shifts_only_what_it_returns(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1, rank + shift)
+
+
+@wrong("left_reduce_scatter", "values", "The parts go round as they should, and another one is returned")
+def returns_part_r(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1 + shift, rank)
+
+
+@wrong("left_reduce_scatter", "values", "Rank r returns part r + shift, and you return part r - shift")
+def shifts_the_other_way(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1 - shift, rank - shift)
+
+
+@wrong("left_reduce_scatter", "values", "or starts on the rank that is to return it")
+def begins_with_its_own(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + shift, rank + shift)
+
+
+@wrong("left_reduce_scatter", "values", "What arrives is not added to your own numbers")
+def adds_nothing(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1 + shift, rank + shift, add=torch.Tensor.copy_)
+
+
+@wrong("left_reduce_scatter", "values", "The part that you return lacks its last hop")
+def left_without_the_last_hop(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1 + shift, rank + shift, hops=max(1, dist.get_world_size() - 2))
+
+
+@wrong("left_reduce_scatter", "values", "This is the mean, and the sum is asked for")
+def the_mean_of_a_part(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1 + shift, rank + shift) / dist.get_world_size()
+
+
+@wrong("left_reduce_scatter", "bytes", "every message carries the whole tensor")
+def whole_tensors_to_the_left(tensor, shift):
+    rank, p, right, left = neighbors()
+    total, outgoing = tensor.clone(), tensor
+    for _ in range(p - 1):
+        arrived = torch.empty_like(tensor)
+        exchange(outgoing, left, arrived, right)
+        total += arrived
+        outgoing = arrived
+    return total.tensor_split(p)[(rank + shift) % p]
+
+
+@wrong("left_reduce_scatter", "messages", "where rank 4 is right")
+def straight_to_the_owner(tensor, shift):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    mine = parts[(rank + shift) % p]
+    for distance in range(1, p):
+        arrived = torch.empty_like(mine)
+        exchange(parts[(rank + distance + shift) % p], (rank + distance) % p, arrived, (rank - distance) % p)
+        mine += arrived
+    return mine
+
+
+@wrong("left_reduce_scatter", "memory", "two parts besides the tensor")
+def left_on_a_copy(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor.clone(), rank + 1 + shift, rank + shift)
+
+
+@wrong("left_reduce_scatter", "time", "In each step all ranks should send and receive at the same time")
+def left_one_after_another(tensor, shift):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        leaves, grows = parts[(rank + 1 + shift + step) % p], parts[(rank + 2 + shift + step) % p]
+        arrived = torch.empty_like(grows)
+        if rank == 0:
+            dist.send(leaves, left)
+            dist.recv(arrived, right)
+        else:
+            dist.recv(arrived, right)
+            dist.send(leaves, left)
+        grows += arrived
+    return parts[(rank + shift) % p]
+
+
+@wrong("left_reduce_scatter", "values", "rank 0 does not wait for 8 messages: call wait()")
+def left_without_waiting(tensor, shift):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        leaves, grows = parts[(rank + 1 + shift + step) % p], parts[(rank + 2 + shift + step) % p]
+        arrived = torch.zeros_like(grows)
+        dist.batch_isend_irecv([dist.P2POp(dist.isend, leaves, left), dist.P2POp(dist.irecv, arrived, right)])
+        grows += arrived
+    return parts[(rank + shift) % p]
+
+
+# broadcast_in_parts
+
+
+def scatter_parts(tensor, src):
+    """A right one, in place."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    for other in range(p):
+        if src == rank != other:
+            dist.send(parts[other], other)
+        if src != rank == other:
+            dist.recv(parts[other], src)
+    return parts
+
+
+@wrong("broadcast_in_parts", "values", "rank 0 still has its own numbers: nothing has reached it from rank 1")
+def broadcasts_nothing(tensor, src):
+    pass
+
+
+@wrong("broadcast_in_parts", "values", "rank 0 still has its own numbers")
+def returns_the_tensor(tensor, src):
+    return tensor
+
+
+@wrong("broadcast_in_parts", "own work", "you call broadcast of torch.distributed; build it yourself")
+def torchs_broadcast(tensor, src):
+    dist.broadcast(tensor, src)
+
+
+@wrong("broadcast_in_parts", "own work", "you call all_gather and scatter of torch.distributed")
+def two_calls_of_torchs(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    pieces = [piece.clone() for piece in padded(tensor, p).chunk(p)]
+    mine = torch.empty_like(pieces[0])
+    dist.scatter(mine, pieces if rank == src else None, src)
+    dist.all_gather(pieces, mine)
+    tensor.copy_(torch.cat(pieces)[: tensor.numel()].view_as(tensor))
+
+
+@wrong("broadcast_in_parts", "own work", "you call tinydist.collectives, where this is solved")
+def the_librarys_broadcast(tensor, src):
+    importlib.import_module("tinydist.collectives.tree").broadcast(tensor, src)
+
+
+@wrong("broadcast_in_parts", "bytes", "A star: rank src sends the whole tensor to each other rank.")
+def whole_tensors_from_src(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    for other in range(p):
+        if src == rank != other:
+            dist.send(tensor, other)
+        if src != rank == other:
+            dist.recv(tensor, src)
+
+
+@wrong("broadcast_in_parts", "bytes", "where 24 are right")
+def a_tree(tensor, src):
+    tree(tensor, src)
+
+
+@wrong("broadcast_in_parts", "bytes", "where 24 are right")
+def a_chain_of_whole_tensors(tensor, src):
+    rank, _p, right, left = neighbors()
+    if rank != src:
+        dist.recv(tensor, left)
+    if right != src:
+        dist.send(tensor, right)
+
+
+@wrong("broadcast_in_parts", "values", "The all-gather is missing: each rank has one part")
+def scatters_only(tensor, src):
+    scatter_parts(tensor, src)
+
+
+@wrong("broadcast_in_parts", "values", "rank 0")
+def gathers_only(tensor, src):
+    all_gather(tensor.tensor_split(dist.get_world_size()))
+
+
+@wrong("broadcast_in_parts", "values", "The last step of the all-gather is missing")
+def gathers_one_step_too_few(tensor, src):
+    rank, p, right, left = neighbors()
+    parts = scatter_parts(tensor, src)
+    for step in range(p - 2):
+        exchange(parts[(rank - step) % p], right, parts[(rank - 1 - step) % p], left)
+
+
+@wrong("broadcast_in_parts", "values", "What is passed on has not arrived yet")
+def passes_on_what_it_lacks(tensor, src):
+    rank, p, right, left = neighbors()
+    parts = scatter_parts(tensor, src)
+    for step in range(p - 1):
+        exchange(parts[(rank + step) % p], right, parts[(rank - 1 + step) % p], left)
+
+
+@wrong("broadcast_in_parts", "values", "These are the numbers of rank 0: the source is rank src")
+def broadcasts_from_rank_0(tensor, src):
+    all_gather(scatter_parts(tensor, 0))
+
+
+@wrong("broadcast_in_parts", "runs", "A rank cannot send to itself: src has its own part already")
+def sends_to_itself(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    if rank == src:
+        for other in range(p):
+            dist.send(parts[other], other)
+    else:
+        dist.recv(parts[rank], src)
+    all_gather(parts)
+
+
+@wrong("broadcast_in_parts", "values", "Rank r holds part r after the scatter")
+def receives_into_another_part(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    if rank == src:
+        for other in range(p):
+            if other != src:
+                dist.send(parts[other], other)
+    else:
+        dist.recv(parts[rank - 1], src)
+    all_gather(parts)
+
+
+@wrong("broadcast_in_parts", "values", "returns a new tensor, but the task is to work in place")
+def returns_another(tensor, src):
+    copy = tensor.clone()
+    all_gather(scatter_parts(copy, src))
+    return copy
+
+
+@wrong("broadcast_in_parts", "memory", "receive into its parts")
+def through_a_copy(tensor, src):
+    copy = tensor.clone()
+    all_gather(scatter_parts(copy, src))
+    tensor.copy_(copy)
+
+
+@wrong("broadcast_in_parts", "messages", "rank 0 sends to rank 3, where rank 1 is right")
+def gathers_the_other_way_round(tensor, src):
+    rank, p, right, left = neighbors()
+    parts = scatter_parts(tensor, src)
+    for step in range(p - 1):
+        exchange(parts[(rank + step) % p], left, parts[(rank + 1 + step) % p], right)
+
+
+@wrong("broadcast_in_parts", "time", "On the ring all ranks should send and receive at the same time")
+def parts_one_after_another(tensor, src):
+    rank, p, right, left = neighbors()
+    parts = scatter_parts(tensor, src)
+    for step in range(p - 1):
+        outgoing, arriving = parts[(rank - step) % p], parts[(rank - 1 - step) % p]
+        if rank:
+            dist.recv(arriving, left)
+        if p > 1:
+            dist.send(outgoing, right)
+        if not rank and p > 1:
+            dist.recv(arriving, left)
+
+
+# all_reduce_many
+
+
+def summed_row(tensors):
+    """A right one: the sum of all, as a row."""
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    all_gather(reduce_scatter(row))
+    return row
+
+
+def back(tensors, row):
+    for tensor, piece in zip(tensors, row.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(piece.view_as(tensor))
+
+
+@wrong("all_reduce_many", "values", "every rank still has its own numbers: nothing was added")
+def many_left_alone(tensors):
+    pass
+
+
+@wrong("all_reduce_many", "values", "every rank still has its own numbers")
+def returns_the_list(tensors):
+    return tensors
+
+
+@wrong("all_reduce_many", "own work", "you call all_reduce of torch.distributed; build it yourself")
+def many_calls(tensors):
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+
+
+@wrong("all_reduce_many", "own work", "you call tinydist.collectives, where this is solved")
+def the_librarys_ring_on_the_row(tensors):
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    ring.all_reduce(row)
+    back(tensors, row)
+
+
+@wrong("all_reduce_many", "messages", "A ring for each tensor")
+def a_ring_for_each(tensors):
+    for tensor in tensors:
+        all_gather(reduce_scatter(tensor.view(-1)))
+
+
+@wrong("all_reduce_many", "values", "The tensors of the list are unchanged: the sum stands in the row.")
+def leaves_the_sum_in_the_row(tensors):
+    summed_row(tensors)
+
+
+@wrong("all_reduce_many", "values", "to give a name another tensor is not enough")
+def puts_others_into_the_list(tensors):
+    row = summed_row(tensors)
+    start = 0
+    for i, tensor in enumerate(tensors):
+        tensors[i] = row[start : start + tensor.numel()].view_as(tensor)
+        start += tensor.numel()
+
+
+@wrong("all_reduce_many", "values", "The row has its tensors in another order than that in which it is cut")
+def back_in_another_order(tensors):
+    row = torch.cat([tensor.view(-1) for tensor in tensors[::-1]])
+    all_gather(reduce_scatter(row))
+    back(tensors, row)
+
+
+@wrong("all_reduce_many", "runs", "The tensors are of different sizes: cut the row where each ends")
+def cuts_equal_pieces(tensors):
+    row = summed_row(tensors)
+    for tensor, piece in zip(tensors, row.tensor_split(len(tensors)), strict=True):
+        tensor.copy_(piece.view_as(tensor))
+
+
+@wrong("all_reduce_many", "values", "This is the mean, and the sum is asked for")
+def many_means(tensors):
+    back(tensors, summed_row(tensors) / dist.get_world_size())
+
+
+@wrong("all_reduce_many", "values", "Only the first tensor is summed")
+def only_the_first(tensors):
+    all_gather(reduce_scatter(tensors[0].view(-1)))
+
+
+@wrong("all_reduce_many", "bytes", "nothing needs to be filled up, since parts may differ in size")
+def fills_up_the_row(tensors):
+    p = dist.get_world_size()
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    row = torch.cat([row, row.new_zeros(-len(row) % p)])
+    all_gather(reduce_scatter(row))
+    back(tensors, row[: sum(tensor.numel() for tensor in tensors)])
+
+
+@wrong("all_reduce_many", "bytes", "where 120 are right")
+def whole_rows_round(tensors):
+    _rank, p, right, left = neighbors()
+    outgoing = torch.cat([tensor.view(-1) for tensor in tensors])
+    total = outgoing.clone()
+    for _ in range(p - 1):
+        arrived = torch.empty_like(total)
+        exchange(outgoing, right, arrived, left)
+        total += arrived
+        outgoing = arrived
+    back(tensors, total)
+
+
+@wrong("all_reduce_many", "memory", "all numbers once more, as a row, and two parts of it")
+def a_row_and_a_copy(tensors):
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    copy = row.clone()
+    all_gather(reduce_scatter(copy))
+    back(tensors, copy)
+
+
+@wrong("all_reduce_many", "runs", "Parts differ in size: what arrives is as large as your own part")
+def parts_of_one_size(tensors):
+    rank, p, right, left = neighbors()
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    parts, arrived = row.tensor_split(p), torch.empty_like(row.tensor_split(p)[0])
+    for step in range(p - 1):
+        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
+        parts[(rank - 2 - step) % p].add_(arrived)
+    all_gather(parts)
+    back(tensors, row)
+
+
+@wrong("all_reduce_many", "time", "In each step all ranks should send and receive at the same time")
+def rows_one_after_another(tensors):
+    rank, p, right, left = neighbors()
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    parts = reduce_scatter(row)
+    for step in range(p - 1):
+        outgoing, arriving = parts[(rank - step) % p], parts[(rank - 1 - step) % p]
+        if rank:
+            dist.recv(arriving, left)
+        dist.send(outgoing, right)
+        if not rank:
+            dist.recv(arriving, left)
+    back(tensors, row)
+
+
 # tree_broadcast
 
 
