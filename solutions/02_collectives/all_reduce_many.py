@@ -78,11 +78,11 @@ class Each(Values):
         ),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Received("each message is received and waited for"),
-        Messages("2(p-1) of each rank, to its right neighbor only, however many tensors there are"),
         Bytes(
             "each rank sends 2(p-1)/p of all tensors together; if the parts are uneven, 2(p-1) times them in all",
             together=uneven,
         ),
+        Messages("2(p-1) of each rank, to its right neighbor only, however many tensors there are"),
         Memory(
             "all numbers once more, as a row, and two parts of it",
             slack=lambda case: FLOAT * case.facts // case.ranks,
@@ -96,8 +96,8 @@ class Each(Values):
         mistake(
             "A ring for each tensor: one ring, for all of them as a row, needs fewer messages",
             "    row = " + ROW,
-            "    if len(tensors) > 1:\n        for each in tensors:\n            all_reduce_many([each])\n        return\n"
-            "    row = " + ROW,
+            "    if len(tensors) > 1:\n        for each in tensors:\n            all_reduce_many([each])\n"
+            "        return\n    row = " + ROW,
         ),
         mistake(
             "The tensors of the list are unchanged: the sum stands in the row. Write it into them with copy_: to give "

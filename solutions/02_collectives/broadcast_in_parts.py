@@ -137,8 +137,8 @@ def uneven(case):
 def broadcast_in_parts(tensor, src):
     """Broadcast ``tensor`` from rank ``src`` to all ranks, in place, so that no rank sends more than twice the tensor.
 
-    First ``src`` deals out the parts of ``tensor.tensor_split(p)``, part r to rank r. Then all parts go round a ring, to
-    the right, past all ranks.
+    First ``src`` deals out the parts of ``tensor.tensor_split(p)``, part r to rank r. Then all parts go round a ring,
+    to the right, past all ranks.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % p, (rank - 1) % p

@@ -268,12 +268,12 @@ def whole_tensors_from_src(tensor, src):
             dist.recv(tensor, src)
 
 
-@wrong("broadcast_in_parts", "bytes", "where 24 are right")
+@wrong("broadcast_in_parts", "bytes", "ranks 0, 3 sent nothing, where 24 bytes are right")
 def a_tree(tensor, src):
     tree(tensor, src)
 
 
-@wrong("broadcast_in_parts", "bytes", "where 24 are right")
+@wrong("broadcast_in_parts", "bytes", "rank 0 sent nothing, where 24 bytes are right")
 def a_chain_of_whole_tensors(tensor, src):
     rank, _p, right, left = neighbors()
     if rank != src:
@@ -412,7 +412,7 @@ def the_librarys_ring_on_the_row(tensors):
     back(tensors, row)
 
 
-@wrong("all_reduce_many", "messages", "A ring for each tensor")
+@wrong("all_reduce_many", "bytes", "A ring for each tensor")
 def a_ring_for_each(tensors):
     for tensor in tensors:
         all_gather(reduce_scatter(tensor.view(-1)))
