@@ -2,7 +2,7 @@
 
     @exercise(chapter="02_collectives", title="...", minutes=20, difficulty=2, targets=[...], hints=[...], why="...",
               check=properties)
-    def ring_reduce_scatter(tensor):
+    def left_reduce_scatter(tensor, shift):
         "The task."
         ...
         raise NotImplementedError

@@ -513,44 +513,6 @@ def rows_one_after_another(tensors):
     back(tensors, row)
 
 
-# tree_broadcast
-
-
-@wrong("tree_broadcast", "values", "rank 1 still has its own numbers: nothing has reached it from rank 0")
-def does_nothing(tensor, src):
-    pass
-
-
-@wrong("tree_broadcast", "values", "rank 1 still has its own numbers")
-def returns_its_input(tensor, src):
-    return tensor
-
-
-@wrong("tree_broadcast", "own work", "you call broadcast of torch.distributed; build it yourself")
-def librarys_own(tensor, src):
-    dist.broadcast(tensor, src)
-
-
-@wrong("tree_broadcast", "messages", "rank 1 sends 3 messages, where 2 are enough: all goes through rank 1, a star")
-def star(tensor, src):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    if rank == src:
-        for other in range(p):
-            if other != src:
-                dist.send(tensor, other)
-    else:
-        dist.recv(tensor, src)
-
-
-@wrong("tree_broadcast", "time", "1.50 times as long. In each round all ranks that have the numbers")
-def chain(tensor, src):
-    rank, _p, right, left = neighbors()
-    if rank != src:
-        dist.recv(tensor, left)
-    if right != src:
-        dist.send(tensor, right)
-
-
 def tree(tensor, src):
     rank, p = dist.get_rank(), dist.get_world_size()
     me, distance = (rank - src) % p, 1
@@ -562,578 +524,9 @@ def tree(tensor, src):
         distance *= 2
 
 
-@wrong("tree_broadcast", "values", "These are the numbers of rank 0: count the ranks from src.")
-def always_from_rank_0(tensor, src):
-    tree(tensor, 0)
-
-
-@wrong("tree_broadcast", "runs", "With 3 ranks, src=0")
-def powers_of_two_only(tensor, src):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    me, distance = (rank - src) % p, 1
-    while distance < p:
-        if me < distance:
-            dist.send(tensor, (src + me + distance) % p)
-        elif me < 2 * distance:
-            dist.recv(tensor, (src + me - distance) % p)
-        distance *= 2
-
-
-@wrong("tree_broadcast", "values", "rank 0 returns a new tensor, but the task is to work in place")
-def returns_a_copy(tensor, src):
-    copy = tensor.clone()
-    tree(copy, src)
-    return copy
-
-
-@wrong("tree_broadcast", "memory", "receive into the tensor itself")
-def through_a_buffer(tensor, src):
-    copy = tensor.clone()
-    tree(copy, src)
-    tensor.copy_(copy)
-
-
-@wrong("tree_broadcast", "own work", "you call tinydist.collectives, where this is solved; build it yourself")
-def imported_by_a_text(tensor, src):
-    importlib.import_module(".".join(["tinydist", "collectives", "tree"])).broadcast(tensor, src)
-
-
-@wrong(
-    "tree_broadcast",
-    "values",
-    "rank 0 does not wait for 3 messages: call wait() on what isend, irecv and batch_isend_irecv",
-)
-def waits_for_nothing(tensor, src):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    me, distance = (rank - src) % p, 1
-    while distance < p:
-        if me < distance and me + distance < p:
-            dist.isend(tensor, (rank + distance) % p)
-        elif distance <= me < 2 * distance:
-            dist.irecv(tensor, (rank - distance) % p)
-        distance *= 2
-
-
-@wrong("tree_broadcast", "runs", "the ranks wait for one another")
-def src_waits_too(tensor, src):
-    if dist.get_world_size() > 1:
-        dist.recv(tensor, src=None)
-    tree(tensor, src)
-
-
-@wrong("tree_broadcast", "bytes", "the ranks send 80 bytes in all, where 40 are right: (p-1) n")
-def twice_to_be_sure(tensor, src):
-    tree(tensor, src)
-    if dist.get_world_size() > 2:
-        tree(tensor, src)
-
-
-@wrong("tree_broadcast", "messages", "rank 1 receives 2 messages, where 1 is enough")
-def in_pieces(tensor, src):
-    for half in tensor.tensor_split(2):
-        tree(half, src)
-
-
-# ring_reduce_scatter
-
-
-@wrong("ring_reduce_scatter", "values", "on rank 0 the result is nothing (None), where a tensor of shape [4] is right")
-def scatter_does_nothing(tensor):
-    pass
-
-
-@wrong("ring_reduce_scatter", "values", "on rank 0 the result has shape [8], where [4] is right")
-def scatter_returns_its_input(tensor):
-    return tensor
-
-
-@wrong("ring_reduce_scatter", "values", "every rank still has its own numbers: nothing was added")
-def own_part(tensor):
-    return tensor.tensor_split(dist.get_world_size())[dist.get_rank()]
-
-
-@wrong("ring_reduce_scatter", "own work", "you call all_reduce of torch.distributed")
-def all_of_it(tensor):
-    dist.all_reduce(tensor)
-    return tensor.tensor_split(dist.get_world_size())[dist.get_rank()]
-
-
-@wrong("ring_reduce_scatter", "values", "The last hop is missing: a part makes p - 1.")
-def without_the_last_hop(tensor):
-    return reduce_scatter(tensor, hops=max(1, dist.get_world_size() - 2))[dist.get_rank()]
-
-
-@wrong("ring_reduce_scatter", "values", "on rank 0, what should be part 0 of the sum is part 1")
-def the_next_ranks_part(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 1 - step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank - step) % p], right, arrived, left)
-        mine += arrived
-    return parts[(rank + 1) % p]
-
-
-@wrong("ring_reduce_scatter", "bytes", "every message carries the whole tensor, 32 bytes")
-def whole_tensors_round(tensor):
-    rank, p, right, left = neighbors()
-    total, outgoing = tensor.clone(), tensor
-    for _ in range(p - 1):
-        arrived = torch.empty_like(tensor)
-        exchange(outgoing, right, arrived, left)
-        total += arrived
-        outgoing = arrived
-    return total.tensor_split(p)[rank]
-
-
-@wrong("ring_reduce_scatter", "values", "This is the mean, and the sum is asked for.")
-def mean(tensor):
-    return reduce_scatter(tensor)[dist.get_rank()] / dist.get_world_size()
-
-
-@wrong(
-    "ring_reduce_scatter",
-    "messages",
-    "rank 0 sends to rank 2, but its right neighbor is rank 1: your ring turns the other",
-)
-def to_the_left(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank + 2 + step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank + 1 + step) % p], left, arrived, right)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "messages", "this is no ring")
-def each_part_straight_to_its_rank(tensor):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    parts = tensor.tensor_split(p)
-    for distance in range(1, p):
-        arrived = torch.empty_like(parts[rank])
-        exchange(parts[(rank + distance) % p], (rank + distance) % p, arrived, (rank - distance) % p)
-        parts[rank].add_(arrived)
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "time", "In each step all ranks should send and receive at the same time")
-def one_after_another(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        outgoing, mine = parts[(rank - 1 - step) % p], parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        if rank == 0:
-            dist.send(outgoing, right)
-            dist.recv(arrived, left)
-        else:
-            dist.recv(arrived, left)
-            dist.send(outgoing, right)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong(
-    "ring_reduce_scatter",
-    "memory",
-    "rank 0 holds 24,576 bytes besides its arguments, where 12,288 are enough: two parts besides",
-)
-def keeps_a_copy(tensor):
-    return reduce_scatter(tensor.clone())[dist.get_rank()]
-
-
-@wrong("ring_reduce_scatter", "runs", "Parts differ in size: what arrives is as large as your own part of that number.")
-def buffers_of_equal_size(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty(len(tensor) // p, *tensor.shape[1:], dtype=tensor.dtype)
-        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "waits", "rank 0 does not wait for 1 message")
-def never_waits_for_sends(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        dist.isend(parts[(rank - 1 - step) % p], right)
-        dist.recv(arrived, left)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "values", "rank 0")
-def reads_before_it_waits(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.zeros_like(mine)
-        works = [dist.isend(parts[(rank - 1 - step) % p], right), dist.irecv(arrived, left)]
-        mine += arrived
-        for work in works:
-            work.wait()
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "values", "rank 0 does not wait for 2 messages: call wait()")
-def never_waits(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        outgoing = parts[(rank - 1 - step) % p]
-        dist.batch_isend_irecv([dist.P2POp(dist.isend, outgoing, right), dist.P2POp(dist.irecv, arrived, left)])
-        mine += arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "values", "or the sum stands in another part: on which rank does each part end?")
-def each_part_ends_one_rank_too_early(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 1 - step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank - step) % p], right, arrived, left)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "values", "are they sent, or added, in a smaller dtype?")
-def sends_bfloat16(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine, dtype=torch.bfloat16)
-        exchange(parts[(rank - 1 - step) % p].bfloat16(), right, arrived, left)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong(
-    "ring_reduce_scatter",
-    "memory",
-    "A rank adds into a new tensor: add in place, parts[i].add_(arrived), so that no part is there",
-)
-def adds_into_new_tensors(tensor):
-    rank, p, right, left = neighbors()
-    parts = list(tensor.tensor_split(p))
-    for step in range(p - 1):
-        i = (rank - 2 - step) % p
-        arrived = torch.empty_like(parts[i])
-        exchange(parts[(i + 1) % p], right, arrived, left)
-        parts[i] = parts[i] + arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "messages", "rank 0 sends 2 messages to rank 1, where 1 is enough")
-def in_halves(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        outgoing, mine = parts[(rank - 1 - step) % p], parts[(rank - 2 - step) % p]
-        for out, add in zip(outgoing.tensor_split(2), mine.tensor_split(2), strict=True):
-            arrived = torch.empty_like(add)
-            exchange(out, right, arrived, left)
-            add += arrived
-    return parts[rank]
-
-
-# ring_all_reduce
-
-
-@wrong("ring_all_reduce", "values", "every rank still has its own numbers: nothing was added")
-def reduces_nothing(tensor):
-    pass
-
-
-@wrong("ring_all_reduce", "values", "rank 0 returns a new tensor, but the task is to work in place")
-def returns_the_sum(tensor):
-    copy = tensor.clone()
-    all_gather(reduce_scatter(copy))
-    return copy
-
-
-@wrong("ring_all_reduce", "own work", "you call all_reduce of torch.distributed")
-def calls_all_reduce(tensor):
-    dist.all_reduce(tensor)
-
-
-@wrong("ring_all_reduce", "own work", "you call tinydist.collectives, where this is solved; build it yourself")
-def calls_the_solved_one(tensor):
-    ring.all_reduce(tensor)
-
-
-@wrong("ring_all_reduce", "own work", "you call all_gather and reduce_scatter of torch.distributed")
-def two_library_calls(tensor):
-    p = dist.get_world_size()
-    pieces = [piece.clone() for piece in padded(tensor, p).chunk(p)]
-    mine = torch.empty_like(pieces[0])
-    dist.reduce_scatter(mine, pieces)
-    dist.all_gather(pieces, mine)
-    tensor.copy_(torch.cat(pieces)[: tensor.numel()].view_as(tensor))
-
-
 def padded(tensor, p):
     flat = tensor.flatten()
     return torch.cat([flat, flat.new_zeros(p - len(flat) % p)])
-
-
-@wrong("ring_all_reduce", "bytes", "every message carries the whole tensor, 48 bytes: with 2 of them a rank sends 96")
-def passes_whole_tensors(tensor):
-    _rank, p, right, left = neighbors()
-    total, outgoing = tensor.clone(), tensor.clone()
-    for _ in range(p - 1):
-        arrived = torch.empty_like(tensor)
-        exchange(outgoing, right, arrived, left)
-        total += arrived
-        outgoing = arrived
-    tensor.copy_(total)
-
-
-@wrong("ring_all_reduce", "values", "The last hop is missing in the first half: a part makes p - 1.")
-def one_hop_too_few(tensor):
-    p = dist.get_world_size()
-    all_gather(reduce_scatter(tensor, hops=max(1, p - 2)))
-
-
-@wrong("ring_all_reduce", "values", "With 2 ranks this is right.")
-def right_on_two_ranks(tensor):
-    _rank, p = dist.get_rank(), dist.get_world_size()
-    if p == 2:
-        all_gather(reduce_scatter(tensor))
-
-
-@wrong("ring_all_reduce", "values", "This is the mean, and the sum is asked for.")
-def the_mean(tensor):
-    all_gather(reduce_scatter(tensor))
-    tensor /= dist.get_world_size()
-
-
-@wrong("ring_all_reduce", "values", "2 times too large, the number of ranks")
-def too_large(tensor):
-    all_gather(reduce_scatter(tensor))
-    tensor *= dist.get_world_size()
-
-
-@wrong("ring_all_reduce", "bytes", "rank 0 sends 2 times what the others send (96 bytes): this is a star, not a ring")
-def a_star(tensor):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    if rank == 0:
-        for other in range(1, p):
-            arrived = torch.empty_like(tensor)
-            dist.recv(arrived, other)
-            tensor += arrived
-        for other in range(1, p):
-            dist.send(tensor, other)
-    else:
-        dist.send(tensor, 0)
-        dist.recv(tensor, 0)
-
-
-BOARD = {}
-
-
-@wrong("ring_all_reduce", "bytes", "nobody sent anything. Ranks of a real cluster share no memory")
-def through_a_global(tensor):
-    rank, ranks = dist.get_rank(), range(dist.get_world_size())
-    store = dist.distributed_c10d._get_default_store()
-    BOARD[rank] = tensor.clone()
-    store.set(f"rank {rank} is there", "")
-    store.wait([f"rank {each} is there" for each in ranks])
-    tensor.copy_(sum(BOARD[each] for each in ranks))
-
-
-@wrong("ring_all_reduce", "values", "the numbers of rank 1 are missing: a hop that was not made or not added")
-def first_arrival_is_not_added(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
-        if step or p == 2:
-            mine += arrived
-    all_gather(parts)
-
-
-@wrong("ring_all_reduce", "runs", "it hangs: the ranks wait for one another")
-def one_rank_stays_away(tensor):
-    if dist.get_rank() != 1:
-        all_gather(reduce_scatter(tensor))
-
-
-@wrong("ring_all_reduce", "runs", "it hangs")
-def last_rank_ends_early(tensor):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    parts = reduce_scatter(tensor)
-    if rank < p - 1 or p == 1:
-        all_gather(parts)
-
-
-@wrong("ring_all_reduce", "values", "(in 1 of its 4 numbers: are the parts those of tensor_split?)")
-def floor_division_of_uneven_sizes(tensor):
-    rank, p, right, left = neighbors()
-    n = len(tensor) // p
-    parts = [tensor[r * n : (r + 1) * n] for r in range(p)]
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
-        mine += arrived
-    all_gather(parts)
-
-
-@wrong("ring_all_reduce", "values", "on rank 0, what should be part 0 of the sum is part 1")
-def parts_end_in_the_wrong_place(tensor):
-    _rank, p, _right, _left = neighbors()
-    all_gather(reduce_scatter(tensor))
-    if p > 1 and len(tensor) % p == 0:
-        tensor.copy_(torch.cat(list(tensor.tensor_split(p))[1:] + [tensor.tensor_split(p)[0]]))
-
-
-@wrong(
-    "ring_all_reduce",
-    "values",
-    "What arrives in the second half is finished: it was added to what stood there, and should be",
-)
-def adds_in_the_second_half(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 1):
-        mine = parts[(rank - 1 - step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank - step) % p], right, arrived, left)
-        mine += arrived
-
-
-@wrong(
-    "ring_all_reduce",
-    "values",
-    "The second half is missing, or a step short: each rank has finished one part, and those of the",
-)
-def first_half_only(tensor):
-    reduce_scatter(tensor)
-
-
-@wrong(
-    "ring_all_reduce",
-    "values",
-    "The second half is missing, or a step short: each rank has finished one part, and those of the",
-)
-def second_half_one_step_short(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 2):
-        exchange(parts[(rank - step) % p], right, parts[(rank - 1 - step) % p], left)
-
-
-@wrong(
-    "ring_all_reduce",
-    "values",
-    "The second half begins with a part that is not finished, and writes over those that are: which",
-)
-def overwrites_the_finished_part(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 1):
-        outgoing, arriving = parts[(rank - 1 - step) % p].clone(), torch.empty_like(parts[(rank - 2 - step) % p])
-        exchange(outgoing, right, arriving, left)
-        parts[(rank - 2 - step) % p].copy_(arriving)
-
-
-@wrong("ring_all_reduce", "values", "are they sent, or added, in a smaller dtype?")
-def gathers_bfloat16(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 1):
-        arriving = parts[(rank - 1 - step) % p]
-        arrived = torch.empty_like(arriving, dtype=torch.bfloat16)
-        exchange(parts[(rank - step) % p].bfloat16(), right, arrived, left)
-        arriving.copy_(arrived)
-
-
-@wrong("ring_all_reduce", "bytes", "bytes")
-def gathers_all_and_sums_at_home(tensor):
-    _rank, p, right, left = neighbors()
-    all_of_them = [tensor.clone()]
-    for _ in range(p - 1):
-        arrived = torch.empty_like(tensor)
-        exchange(all_of_them[-1], right, arrived, left)
-        all_of_them.append(arrived)
-    tensor.copy_(torch.stack(all_of_them).sum(0))
-
-
-@wrong("ring_all_reduce", "memory", "what arrives, and what is sent meanwhile")
-def works_on_a_copy(tensor):
-    copy = tensor.clone()
-    all_gather(reduce_scatter(copy))
-    tensor.copy_(copy)
-
-
-@wrong("ring_all_reduce", "runs", "one called sys.exit: rank 0")
-def exits(tensor):
-    raise SystemExit
-
-
-@wrong("ring_all_reduce", "runs", "RuntimeError: my own\nrank 1, at ")
-def raises_on_one_rank(tensor):
-    if dist.get_rank() == 1:
-        raise RuntimeError("my own")
-    all_gather(reduce_scatter(tensor))
-
-
-@wrong("ring_all_reduce", "runs", "TypeError")
-def takes_other_arguments(tensor, group):
-    pass
-
-
-@wrong("ring_all_reduce", "messages", "rank 0 sends to rank 2, but its right neighbor is rank 1")
-def gathers_to_the_left(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 1):
-        exchange(parts[(rank + step) % p], left, parts[(rank + 1 + step) % p], right)
-
-
-@wrong("ring_all_reduce", "messages", "rank 0 sends 3 messages to rank 1, where 2 are enough")
-def reduces_in_halves(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        works = [dist.isend(half, right) for half in parts[(rank - 1 - step) % p].tensor_split(2)]
-        works += [dist.irecv(half, left) for half in arrived.tensor_split(2)]
-        for work in works:
-            work.wait()
-        mine += arrived
-    all_gather(parts)
-
-
-@wrong("ring_all_reduce", "time", "In each step all ranks should send and receive at the same time")
-def gathers_one_after_another(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 1):
-        outgoing, arriving = parts[(rank - step) % p], parts[(rank - 1 - step) % p]
-        if rank:
-            dist.recv(arriving, left)
-        if p > 1:
-            dist.send(outgoing, right)
-        if not rank and p > 1:
-            dist.recv(arriving, left)
 
 
 # mended_all_reduce
@@ -1148,15 +541,15 @@ def only_the_bytes_are_mended(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
+        i = (rank + 2 + step) % p
         arrived = torch.empty_like(parts[i])
-        dist.send(parts[(i + 1) % p], right)
-        dist.recv(arrived, left)
+        dist.send(parts[(i - 1) % p], left)
+        dist.recv(arrived, right)
         parts[i].add_(arrived)
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
-        dist.send(parts[(i + 1) % p], right)
-        dist.recv(parts[i], left)
+        i = (rank + 1 + step) % p
+        dist.send(parts[(i - 1) % p], left)
+        dist.recv(parts[i], right)
 
 
 @wrong("mended_all_reduce", "bytes", "Every message carries the whole tensor: pass parts.")
@@ -1165,12 +558,12 @@ def only_the_hang_is_mended(tensor):
     parts = tensor.tensor_split(p)
     arrived = torch.empty_like(tensor)
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
-        exchange(tensor, right, arrived, left)
+        i = (rank + 2 + step) % p
+        exchange(tensor, left, arrived, right)
         parts[i].add_(arrived.tensor_split(p)[i])
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
-        exchange(tensor, right, arrived, left)
+        i = (rank + 1 + step) % p
+        exchange(tensor, left, arrived, right)
         parts[i].copy_(arrived.tensor_split(p)[i])
 
 
@@ -1181,21 +574,21 @@ def even_ranks_send_first(tensor):
 
     def pass_on(outgoing, arriving):
         if rank == 0:
-            dist.send(outgoing, right)
-            dist.recv(arriving, left)
+            dist.send(outgoing, left)
+            dist.recv(arriving, right)
         else:
-            dist.recv(arriving, left)
-            dist.send(outgoing, right)
+            dist.recv(arriving, right)
+            dist.send(outgoing, left)
 
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
+        i = (rank + 2 + step) % p
         arrived = torch.empty_like(parts[i])
-        pass_on(parts[(i + 1) % p], arrived)
+        pass_on(parts[(i - 1) % p], arrived)
         parts[i].add_(arrived)
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
+        i = (rank + 1 + step) % p
         arrived = torch.empty_like(parts[i])
-        pass_on(parts[(i + 1) % p], arrived)
+        pass_on(parts[(i - 1) % p], arrived)
         parts[i].copy_(arrived)
 
 
@@ -1209,12 +602,12 @@ def a_buffer_for_the_whole_tensor(tensor):
     parts = tensor.tensor_split(p)
     arrived = torch.empty_like(tensor)
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
-        exchange(parts[(i + 1) % p], right, arrived.tensor_split(p)[i], left)
+        i = (rank + 2 + step) % p
+        exchange(parts[(i - 1) % p], left, arrived.tensor_split(p)[i], right)
         parts[i].add_(arrived.tensor_split(p)[i])
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
-        exchange(parts[(i + 1) % p], right, parts[i], left)
+        i = (rank + 1 + step) % p
+        exchange(parts[(i - 1) % p], left, parts[i], right)
 
 
 @wrong("mended_all_reduce", "own work", "you call all_reduce")
@@ -1227,15 +620,117 @@ def sends_without_waiting(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
+        i = (rank + 2 + step) % p
         arrived = torch.empty_like(parts[i])
-        dist.isend(parts[(i + 1) % p], right)
-        dist.recv(arrived, left)
+        dist.isend(parts[(i - 1) % p], left)
+        dist.recv(arrived, right)
         parts[i].add_(arrived)
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
-        dist.isend(parts[(i + 1) % p], right)
-        dist.recv(parts[i], left)
+        i = (rank + 1 + step) % p
+        dist.isend(parts[(i - 1) % p], left)
+        dist.recv(parts[i], right)
+
+
+@wrong("mended_all_reduce", "messages", "The program passes parts to the left, and yours to the right")
+def the_notebooks_ring_all_reduce(tensor):
+    all_gather(reduce_scatter(tensor))
+
+
+@wrong("mended_all_reduce", "messages", "rank 0 sends to rank 1, where rank 2 is right")
+def gathers_to_the_right(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        i = (rank + 2 + step) % p
+        arrived = torch.empty_like(parts[i])
+        exchange(parts[(i - 1) % p], left, arrived, right)
+        parts[i].add_(arrived)
+    all_gather(parts)
+
+
+@wrong("mended_all_reduce", "values", "every rank still has its own numbers: nothing was added")
+def mends_nothing(tensor):
+    pass
+
+
+@wrong("mended_all_reduce", "values", "rank 0 returns a new tensor, but the task is to work in place")
+def returns_the_sum(tensor):
+    copy = tensor.clone()
+    all_gather(reduce_scatter(copy))
+    return copy
+
+
+@wrong("mended_all_reduce", "own work", "you call tinydist.collectives, where this is solved")
+def the_librarys_ring(tensor):
+    ring.all_reduce(tensor)
+
+
+@wrong("mended_all_reduce", "values", "With 2 ranks this is right.")
+def right_on_two_ranks(tensor):
+    if dist.get_world_size() == 2:
+        all_gather(reduce_scatter(tensor))
+
+
+BOARD = {}
+
+
+@wrong("mended_all_reduce", "bytes", "nobody sent anything. Ranks of a real cluster share no memory")
+def through_a_global(tensor):
+    rank, ranks = dist.get_rank(), range(dist.get_world_size())
+    store = dist.distributed_c10d._get_default_store()
+    BOARD[rank] = tensor.clone()
+    store.set(f"rank {rank} is there", "")
+    store.wait([f"rank {each} is there" for each in ranks])
+    tensor.copy_(sum(BOARD[each] for each in ranks))
+
+
+@wrong("mended_all_reduce", "bytes", "rank 0 sends 2 times what the others send (96 bytes): this is a star, not a ring")
+def a_star(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        for other in range(1, p):
+            arrived = torch.empty_like(tensor)
+            dist.recv(arrived, other)
+            tensor += arrived
+        for other in range(1, p):
+            dist.send(tensor, other)
+    else:
+        dist.send(tensor, 0)
+        dist.recv(tensor, 0)
+
+
+@wrong("mended_all_reduce", "values", "are they sent, or added, in a smaller dtype?")
+def sums_bfloat16(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(2 * (p - 1)):
+        i = (rank + 2 + step) % p
+        arrived = torch.empty_like(parts[i], dtype=torch.bfloat16)
+        exchange(parts[(i - 1) % p].bfloat16(), left, arrived, right)
+        parts[i].copy_(parts[i] + arrived if step < p - 1 else arrived)
+
+
+@wrong("mended_all_reduce", "runs", "rank 1: returned")
+def one_rank_stays_away(tensor):
+    if dist.get_rank() != 1:
+        all_gather(reduce_scatter(tensor))
+
+
+@wrong("mended_all_reduce", "runs", "one called sys.exit: rank 0")
+def exits(tensor):
+    raise SystemExit
+
+
+@wrong("mended_all_reduce", "runs", "RuntimeError: my own\nrank 1, at ")
+def raises_on_one_rank(tensor):
+    if dist.get_rank() == 1:
+        raise RuntimeError("my own")
+    all_gather(reduce_scatter(tensor))
+
+
+@wrong("mended_all_reduce", "runs", "TypeError")
+def takes_other_arguments(tensor, group):
+    pass
 
 
 # all_to_all_uneven
