@@ -138,8 +138,8 @@ def which_part(trial, got, want, pick):
         "Rank r sends part r + 1 + shift first, which its right neighbor owns. In each step the number grows by one, "
         "because what has just been added to leaves next.",
     ],
-    why="An index is not a formula to be remembered, but the answer to a question: where must this part start, to end "
-    "there? Libraries differ in the direction and in who ends with which part, and whoever reads them asks this.",
+    why="An index is not a formula to be remembered. It answers a question: where must this part start, to end there? "
+    "Libraries differ in the direction and in who ends with which part, and whoever reads them asks this.",
 )
 def left_reduce_scatter(tensor, shift):
     """Return part (rank + shift) % p of the sum of all ranks' tensors, of the p parts of ``tensor.tensor_split(p)``.

@@ -104,7 +104,7 @@ STARTED = (
         "The second is in the bytes: how large is each message, and how much of it is used?",
         "Only part i of what arrives is used. So one part is enough: receive into a tensor as large as part i. Which "
         "part does the left neighbor use in this step?",
-        "If part i arrives from the right in this step, then part (i - 1) % p goes to the left. Send parts[(i + 1) % "
+        "If part i arrives from the right in this step, then part (i - 1) % p goes to the left. Send parts[(i - 1) % "
         "p].",
     ],
     why="Programs that hang only when tensors grow have this first bug: small messages are buffered, large ones wait "
@@ -112,7 +112,7 @@ STARTED = (
     "bytes.",
 )
 def mended_all_reduce(tensor):
-    """Mend this ring all-reduce: it has two bugs, and gives the left sum on machines where a send does not wait.
+    """Mend this ring all-reduce: it has two bugs, and gives the right sum on machines where a send does not wait.
 
     It should replace ``tensor`` on every rank by the sum of all ranks' tensors, with the bytes and the time of a ring.
     """

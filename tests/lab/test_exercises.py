@@ -62,9 +62,8 @@ CLOSED_FORMS = {
 
 @pytest.mark.parametrize("name", CLOSED_FORMS)
 def test_a_solution_takes_the_time_of_the_closed_form(name):
-    case = find(name).cases[-2]
+    case = next(case for case in find(name).cases if case.measured and case.ranks == 8)
     right, nbytes = find(name).right(case), case.arguments(0)[0].nbytes
-    assert case.measured and case.ranks == 8
     assert right.run.on(CLUSTER).seconds == pytest.approx(CLOSED_FORMS[name](nbytes, 8, CLUSTER.inside), rel=1e-6)
 
 
@@ -81,13 +80,13 @@ def test_an_all_to_all_by_pairs_is_granted_its_time():
 
 
 def test_given_program_is_right_where_sends_return_early(monkeypatch):
-    """Its bugs show in no value: with sends that are buffered, the stub passes up to the bytes."""
+    """Its bugs show in no value: with sends that are buffered, the sums of the stub are right."""
     exercise = find("mended_all_reduce")
     stub = exercise.variant(*[mistake for mistake in exercise.mistakes if mistake.given])
     assert "a send waits for its receive" in str(judge(stub).wrong)
     monkeypatch.setattr(dist, "send", lambda tensor, dst: dist.isend(tensor.clone(), dst))
     lines = {line.name: line.state for line in judge(stub).lines}
-    assert lines["values"] == "ok" and lines["bytes"] == "wrong"
+    assert lines["values"] == "ok"
 
 
 # The notebooks.
