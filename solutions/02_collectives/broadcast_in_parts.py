@@ -57,7 +57,8 @@ def uneven(case):
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Received("each message is received and waited for"),
         Bytes(
-            "rank src sends 2(p-1)/p n, each other rank (p-1)/p n; if the parts are uneven, p n - the part of src in all",
+            "rank src sends 2(p-1)/p n, each other rank (p-1)/p n; if the parts are uneven, p n - the part of src in "
+            "all",
             together=uneven,
         ),
         Messages("from src one to each rank, then p-1 of each rank to its right neighbor"),
