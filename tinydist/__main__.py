@@ -36,7 +36,7 @@ def main(arguments=None):
 
 def add_exercise_command(commands, name, where, does, help):
     adds = commands.add_parser(name, help=help)
-    adds.add_argument("exercise", help="its name, such as ring_all_reduce")
+    adds.add_argument("exercise", help="its name, such as all_reduce_many")
     adds.set_defaults(run=lambda chosen: where(does, chosen.exercise))
 
 

@@ -112,8 +112,7 @@ def returned(case):
             slack=returned,
         ),
         Seconds(
-            "if all pieces are equal, hardly more than p-1 exchanges of counts and p-1 of rows take: "
-            "(p-1) (2 alpha + (8 + piece)/beta)",
+            "if all pieces are equal, hardly more than p-1 exchanges of counts take, and p-1 of rows",
             "Ranks wait for one another's turn. Post all sends and receives at once, and wait then; or in step k send "
             "to rank + k, and receive from rank - k at the same time",
             room=3.0,  # posted all at once they take a third,

@@ -4,26 +4,33 @@ import torch
 
 from tinydist.lab.author import Case
 
-ORDER = ["tree_broadcast", "ring_reduce_scatter", "ring_all_reduce", "mended_all_reduce", "all_to_all_uneven"]
+ORDER = [
+    "left_reduce_scatter",
+    "broadcast_in_parts",
+    "all_reduce_many",
+    "mended_all_reduce",
+    "all_to_all_uneven",
+]
 
 INTRODUCTION = """\
 # Exercises: collectives from messages
 
 [Notebook 02](../notebooks/02_collectives.ipynb) goes before these. You build collectives from messages alone: `send`, \
-`recv`, `isend`, `irecv` and `batch_isend_irecv` of `torch.distributed`. Five exercises, about 115 minutes.
+`recv`, `isend`, `irecv` and `batch_isend_irecv` of `torch.distributed`. Five exercises, about 120 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on three axes: the values, the bytes sent, the bytes held; and on the \
 virtual time. The first property that does not hold is explained.
 
-**Hint.** `hint(tree_broadcast)` gives one hint each time, from general to specific.
+**Hint.** `hint(left_reduce_scatter)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
-tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check tree_broadcast` checks \
-(`check 02_collectives`: all five), `hint tree_broadcast` gives a hint, and `reset tree_broadcast` puts the stub back.
+tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check left_reduce_scatter` checks \
+(`check 02_collectives`: all five), `hint left_reduce_scatter` gives a hint, and `reset left_reduce_scatter` puts the \
+stub back.
 
-n is the bytes of one rank's tensor, p the number of ranks; a message takes alpha + n/beta seconds. Look at your own \
-run whenever you like: `tinydist.launch(my_program, 4)`."""
+n is the bytes of one rank's tensor, p the number of ranks. How long a message takes is the subject of chapter 03: \
+here times are said in steps. Look at your own run whenever you like: `tinydist.launch(my_program, 4)`."""
 
 IMPORTS = """\
 import torch

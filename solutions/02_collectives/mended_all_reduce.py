@@ -20,7 +20,7 @@ from tinydist.lab.author import (
 from .chapter import BY_HAND, SOLVED, largest_part, sums, uneven
 
 STARTED = (
-    "        sending = dist.isend(parts[(i + 1) % p], right)  # started, not waited for: nobody waits in a circle\n"
+    "        sending = dist.isend(parts[(i - 1) % p], left)  # started, not waited for: nobody waits in a circle\n"
 )
 
 
@@ -37,10 +37,10 @@ STARTED = (
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Received("each message is received and waited for"),
         Bytes("each rank sends 2(p-1)/p n; if the parts are uneven, 2(p-1) n in all", together=uneven),
-        Messages("2(p-1) of each rank, to its right neighbor only"),
+        Messages("2(p-1) of each rank, to its left neighbor only"),
         Memory("two parts besides the tensor", slack=largest_part),
         Seconds(
-            "2(p-1) (alpha + n/(p beta))",
+            "2(p-1) steps, each as long as a message of the largest part takes",
             "In each step all ranks should send and receive at the same time: isend and irecv, or batch_isend_irecv",
         ),
     ],
@@ -49,30 +49,52 @@ STARTED = (
             "All ranks send first, and nobody receives: a send waits for its receive. Start it with isend, and wait "
             "for it after the receive",
             STARTED,
-            "        dist.send(parts[(i + 1) % p], right)\n",
-            "        sending = dist.isend(parts[(i + 1) % p], right)\n",
-            "        dist.send(parts[(i + 1) % p], right)\n",
+            "        dist.send(parts[(i - 1) % p], left)\n",
+            "        sending = dist.isend(parts[(i - 1) % p], left)\n",
+            "        dist.send(parts[(i - 1) % p], left)\n",
             "\n        sending.wait()",
             "",
             given=True,
         ),
         mistake(
             "Every message carries the whole tensor: pass parts",
-            "(parts[(i + 1) % p], right)",
-            "(tensor, right)",
+            "(parts[(i - 1) % p], left)",
+            "(tensor, left)",
             "    buffer = torch.empty_like(parts[0])\n",
             "    arrived = torch.empty_like(tensor)\n",
             "        arrived = buffer[: len(parts[i])]\n",
             "",
-            "dist.recv(parts[i], left)",
-            "dist.recv(arrived, left)\n        parts[i].copy_(arrived.tensor_split(p)[i])",
+            "dist.recv(parts[i], right)",
+            "dist.recv(arrived, right)\n        parts[i].copy_(arrived.tensor_split(p)[i])",
             "parts[i].add_(arrived)",
             "parts[i].add_(arrived.tensor_split(p)[i])",
             given=True,
         ),
+        mistake(
+            "The program passes parts to the left, and yours to the right: mend it, don't replace it",
+            "right, left = (rank + 1) % p, (rank - 1) % p",
+            "left, right = (rank + 1) % p, (rank - 1) % p",
+            "(rank + 2 + step)",
+            "(rank - 2 - step)",
+            "(rank + 1 + step)",
+            "(rank - 1 - step)",
+            "(i - 1) % p",
+            "(i + 1) % p",
+        ),
+        mistake(
+            "This is the mean, and the sum is asked for",
+            "        parts[i].add_(arrived)",
+            "        parts[i].add_(arrived)\n        parts[i].div_(p if step == p - 2 else 1)",
+        ),
+        mistake(
+            "The second half is missing: each rank has finished one part, and those of the others have yet to go round",
+            "        dist.recv(parts[i], right)",
+            "        dist.recv(torch.empty_like(parts[i]), right)",
+        ),
+        mistake("What arrives in the first half is not added", "parts[i].add_(arrived)", "parts[i].copy_(arrived)"),
     ],
-    ways=[  # each rank finishes the part of its right neighbor
-        also("(rank - 1 - step) % p", "(rank - step) % p", "(rank - 2 - step) % p", "(rank - 1 - step) % p"),
+    ways=[  # each rank finishes the part of its left neighbor
+        also("(rank + 1 + step) % p", "(rank + step) % p", "(rank + 2 + step) % p", "(rank + 1 + step) % p"),
     ],
     hints=[
         "The sum is right wherever a send returns before its message is received. Run it on simulated ranks, where it "
@@ -81,8 +103,8 @@ STARTED = (
         "and wait after. That is the first bug.",
         "The second is in the bytes: how large is each message, and how much of it is used?",
         "Only part i of what arrives is used. So one part is enough: receive into a tensor as large as part i. Which "
-        "part does the right neighbor use in this step?",
-        "If part i arrives from the left in this step, then part (i + 1) % p goes to the right. Send parts[(i + 1) % "
+        "part does the left neighbor use in this step?",
+        "If part i arrives from the right in this step, then part (i - 1) % p goes to the left. Send parts[(i - 1) % "
         "p].",
     ],
     why="Programs that hang only when tensors grow have this first bug: small messages are buffered, large ones wait "
@@ -99,14 +121,14 @@ def mended_all_reduce(tensor):
     parts = tensor.tensor_split(p)
     buffer = torch.empty_like(parts[0])
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
+        i = (rank + 2 + step) % p
         arrived = buffer[: len(parts[i])]
-        sending = dist.isend(parts[(i + 1) % p], right)  # started, not waited for: nobody waits in a circle
-        dist.recv(arrived, left)
+        sending = dist.isend(parts[(i - 1) % p], left)  # started, not waited for: nobody waits in a circle
+        dist.recv(arrived, right)
         sending.wait()
         parts[i].add_(arrived)
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
-        sending = dist.isend(parts[(i + 1) % p], right)
-        dist.recv(parts[i], left)
+        i = (rank + 1 + step) % p
+        sending = dist.isend(parts[(i - 1) % p], left)
+        dist.recv(parts[i], right)
         sending.wait()

@@ -16,9 +16,9 @@ from tinydist.lab import progress
 from tinydist.lab.find import course, find, of_chapter
 from tinydist.shell import command
 
-NAME = "ring_reduce_scatter"
+NAME = "broadcast_in_parts"
 WRONG = f"""%matplotlib inline
-def {NAME}(tensor):
+def {NAME}(tensor, src):
     return tensor.foo()
 check({NAME})
 """
@@ -52,12 +52,14 @@ def run(capsys, *arguments):
 
 @pytest.mark.parametrize("arguments", [[], ["list"]])
 def test_list(capsys, arguments):
-    progress.note("tree_broadcast", passed=True, tries=3)
+    progress.note("left_reduce_scatter", passed=True, tries=3)
     status, said = run(capsys, *arguments)
     lines = said.splitlines()
     assert status == 0 and lines[0] == "00_start_here"
     chapter = lines.index("02_collectives")
-    assert lines[chapter + 1] == "  done tree_broadcast          20 min  **     Broadcast along a tree (3 tries)"
+    assert lines[chapter + 1] == (
+        "  done left_reduce_scatter     20 min  ***    A reduce-scatter the other way round (3 tries)"
+    )
     assert lines[chapter + 2].startswith(f"  -    {NAME}")
     there = [each.name for each in course() if (shipped() / f"{each.chapter}.ipynb").exists()]
     assert lines[-1] == f"1 of {len(there)} done. Next: {there[0]}."
@@ -98,7 +100,7 @@ def test_check_of_an_answer_and_its_exit_status(capsys, reader):
     assert said.count(f"{NAME}: wrong") == 1  # the check in the cell was left out
     write(reader, NAME, solution())
     status, said = run(capsys, "check", NAME)
-    assert status == 0 and said.startswith(f"{NAME}: passed") and "Next: ring_all_reduce" in said
+    assert status == 0 and said.startswith(f"{NAME}: passed") and "Next: all_reduce_many" in said
     assert progress.of(NAME) == {"passed": True, "tries": 2, "hints": 0}
 
 
@@ -122,9 +124,11 @@ def test_reset(capsys, reader):
 
 def test_what_there_is_not(capsys, reader, monkeypatch):
     for name in ("check", "hint", "reset"):
-        status, said = run(capsys, name, "ring_reduce_scater")
+        status, said = run(capsys, name, "left_reduce_scater")
         assert status == 1
-        assert said == f"there is no exercise 'ring_reduce_scater'. Did you mean {NAME} or ring_all_reduce?\n"
+        assert (
+            said == "there is no exercise 'left_reduce_scater'. Did you mean left_reduce_scatter or all_reduce_many?\n"
+        )
     write(reader, NAME, "x = 1")
     status, said = run(capsys, "check", NAME)
     assert status == 1 and f"does not define {NAME}: `{command('reset', NAME)}` puts its stub back" in said
@@ -143,7 +147,7 @@ def test_what_there_is_not(capsys, reader, monkeypatch):
     ],
 )
 def test_a_notebook_that_does_not_run(capsys, reader, source, told):
-    write(reader, "tree_broadcast", source)
+    write(reader, "left_reduce_scatter", source)
     status, said = run(capsys, "check", NAME)
     assert status == 1 and told in said
 

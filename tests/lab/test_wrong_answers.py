@@ -6,6 +6,7 @@ import pytest
 from lab.wrong_answers import (
     attention_heads,
     collectives,
+    collectives_on_clusters,
     data_parallel,
     flash_attention,
     hardware_and_cost,
@@ -25,6 +26,7 @@ WRONG_ANSWERS = [
     *ranks_and_groups.WRONG_ANSWERS,
     *collectives.WRONG_ANSWERS,
     *hardware_and_cost.WRONG_ANSWERS,
+    *collectives_on_clusters.WRONG_ANSWERS,
     *mixed_precision.WRONG_ANSWERS,
     *data_parallel.WRONG_ANSWERS,
     *zero.WRONG_ANSWERS,
@@ -63,6 +65,10 @@ class TestCollectives(Judged):
 
 class TestHardwareAndCost(Judged):
     answers = hardware_and_cost.WRONG_ANSWERS
+
+
+class TestCollectivesOnClusters(Judged):
+    answers = collectives_on_clusters.WRONG_ANSWERS
 
 
 class TestMixedPrecision(Judged):

@@ -1,6 +1,6 @@
 """What the reader has done, in ``progress.json`` of the folder ``exercises``: kept by no other folder.
 
-    {"ring_all_reduce": {"passed": true, "tries": 3, "hints": 1}}
+    {"all_reduce_many": {"passed": true, "tries": 3, "hints": 1}}
 
 The environment variable TINYDIST_PROGRESS names another file. Elsewhere (in solutions/, say) it lasts as long as the
 process.

@@ -1,7 +1,5 @@
 """Other right answers to the exercises of 02_collectives: they must pass."""
 
-from types import FunctionType
-
 import torch
 import torch.distributed as dist
 from lab.registered import others
@@ -9,142 +7,55 @@ from lab.registered import others
 RIGHT_ANSWERS, right = others()
 
 
-@right("tree_broadcast")
-def all_sends_at_once(tensor, src):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    me, distance, sending = (rank - src) % p, 1, []
-    while distance < p:
-        if me < distance and me + distance < p:
-            sending.append(dist.isend(tensor, (rank + distance) % p))
-        elif distance <= me < 2 * distance:
-            dist.recv(tensor, (rank - distance) % p)
-        distance *= 2
-    for work in sending:
-        work.wait()
-
-
-@right("tree_broadcast")
-def far_ranks_first(tensor, src):
-    """The other binomial tree: distances halve."""
-    rank, p = dist.get_rank(), dist.get_world_size()
-    me = (rank - src) % p
-    distance = 1 << max(0, (p - 1).bit_length() - 1)
-    while distance and p > 1:
-        if me % (2 * distance) == 0 and me + distance < p:
-            dist.send(tensor, (rank + distance) % p)
-        elif me % (2 * distance) == distance:
-            dist.recv(tensor, (rank - distance) % p)
-        distance //= 2
-
-
-@right("tree_broadcast")
-def each_half_for_itself(tensor, src):
-    """By recursion: the first place of a range hands over the second half of it."""
-    rank, p = dist.get_rank(), dist.get_world_size()
-    me = (rank - src) % p
-
-    def serve(first, behind, step):
-        if step == 0:
-            return
-        middle = first + step
-        if middle < behind:
-            if me == first:
-                dist.send(tensor, (src + middle) % p)
-            if me == middle:
-                dist.recv(tensor, (src + first) % p)
-        if me < middle:
-            serve(first, min(middle, behind), step // 2)
-        else:
-            serve(middle, behind, step // 2)
-
-    serve(0, p, (1 << (p - 1).bit_length()) // 2)
-
-
-@right("ring_reduce_scatter")
-def started_and_waited_for(tensor):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        arrived = torch.zeros_like(parts[(rank - 2 - step) % p])
-        sending = dist.isend(parts[(rank - 1 - step) % p].contiguous(), (rank + 1) % p)
-        dist.irecv(arrived, (rank - 1) % p).wait()
-        sending.wait()
-        parts[(rank - 2 - step) % p].add_(arrived)
-    return parts[rank].clone()
-
-
-@right("ring_reduce_scatter")
-def what_travels_is_a_new_tensor(tensor):
-    """The part that arrived is what is sent next; the tensor stays as it is."""
-    rank, p = dist.get_rank(), dist.get_world_size()
-    parts = torch.tensor_split(tensor, p)
-    travelling = parts[(rank - 1) % p]
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        both = [
-            dist.P2POp(dist.isend, travelling, (rank + 1) % p),
-            dist.P2POp(dist.irecv, arrived, (rank - 1) % p),
-        ]
-        for work in dist.batch_isend_irecv(both):
-            work.wait()
-        travelling = arrived.add_(mine)
-    return travelling
-
-
-@right("ring_all_reduce")
+@right("mended_all_reduce")
 def send_and_receive_by_turns(tensor):
     rank, p = dist.get_rank(), dist.get_world_size()
     parts = tensor.tensor_split(p)
     for step in range(2 * (p - 1)):
-        i = (rank - 2 - step) % p
+        i = (rank + 2 + step) % p
         arrived = torch.empty_like(parts[i]) if step < p - 1 else parts[i]
-        sending = dist.isend(parts[(i + 1) % p], (rank + 1) % p)
-        dist.recv(arrived, (rank - 1) % p)
+        sending = dist.isend(parts[(i - 1) % p], (rank - 1) % p)
+        dist.recv(arrived, (rank + 1) % p)
         sending.wait()
         if step < p - 1:
             parts[i].add_(arrived)
 
 
-@right("ring_all_reduce")
+@right("mended_all_reduce")
 def each_finishes_the_part_of_its_neighbor(tensor):
     """As Baidu's: the first part that a rank sends is its own."""
     rank, p = dist.get_rank(), dist.get_world_size()
     parts = tensor.tensor_split(p)
     for step in range(p - 1):
-        arrived = torch.empty_like(parts[(rank - step - 1) % p])
-        works = [dist.isend(parts[(rank - step) % p], (rank + 1) % p), dist.irecv(arrived, (rank - 1) % p)]
+        arrived = torch.empty_like(parts[(rank + step + 1) % p])
+        works = [dist.isend(parts[(rank + step) % p], (rank - 1) % p), dist.irecv(arrived, (rank + 1) % p)]
         for work in works:
             work.wait()
-        parts[(rank - step - 1) % p].add_(arrived)
+        parts[(rank + step + 1) % p].add_(arrived)
     for step in range(p - 1):
-        works = [dist.isend(parts[(rank - step + 1) % p], (rank + 1) % p)]
-        works.append(dist.irecv(parts[(rank - step) % p], (rank - 1) % p))
+        works = [dist.isend(parts[(rank + step - 1) % p], (rank - 1) % p)]
+        works.append(dist.irecv(parts[(rank + step) % p], (rank + 1) % p))
         for work in works:
             work.wait()
 
 
-@right("ring_all_reduce")
+@right("mended_all_reduce")
 def one_buffer_for_all_that_arrives(tensor):
     rank, p = dist.get_rank(), dist.get_world_size()
     parts = tensor.tensor_split(p)
     buffer = torch.empty_like(parts[0])
     for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
+        mine = parts[(rank + 2 + step) % p]
         arrived = buffer[: len(mine)]
-        works = [dist.irecv(arrived, (rank - 1) % p), dist.isend(parts[(rank - 1 - step) % p], (rank + 1) % p)]
+        works = [dist.irecv(arrived, (rank + 1) % p), dist.isend(parts[(rank + 1 + step) % p], (rank - 1) % p)]
         for work in works:
             work.wait()
         torch.add(mine, arrived, out=mine)
     for step in range(p - 1):
-        works = [dist.irecv(parts[(rank - 1 - step) % p], (rank - 1) % p)]
-        works.append(dist.isend(parts[(rank - step) % p], (rank + 1) % p))
+        works = [dist.irecv(parts[(rank + 1 + step) % p], (rank + 1) % p)]
+        works.append(dist.isend(parts[(rank + step) % p], (rank - 1) % p))
         for work in works:
             work.wait()
-
-
-for ring in (send_and_receive_by_turns, each_finishes_the_part_of_its_neighbor, one_buffer_for_all_that_arrives):
-    right("mended_all_reduce")(FunctionType(ring.__code__, globals(), ring.__code__.co_name))
 
 
 @right("all_to_all_uneven")
@@ -201,3 +112,174 @@ def put_together_at_the_end(tensor, rows):
     for work in works:
         work.wait()
     return torch.cat(arrived)
+
+
+@right("left_reduce_scatter")
+def left_started_and_waited_for(tensor, shift):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    for number in range(rank + shift + 1, rank + shift + p):
+        arrived = torch.zeros_like(parts[(number + 1) % p])
+        sending = dist.isend(parts[number % p].contiguous(), (rank - 1) % p)
+        dist.irecv(arrived, (rank + 1) % p).wait()
+        sending.wait()
+        parts[(number + 1) % p].add_(arrived)
+    return parts[(rank + shift) % p].clone()
+
+
+@right("left_reduce_scatter")
+def turned_about_first(tensor, shift):
+    """The parts in such an order that rank r returns the one in place r, and ranks counted backwards."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    mirrored = [parts[(shift - place) % p] for place in range(p)]
+    me = -rank % p  # the left neighbor is the next one
+    for step in range(p - 1):
+        outgoing, mine = mirrored[(me - 1 - step) % p], mirrored[(me - 2 - step) % p]
+        arrived = torch.empty_like(mine)
+        both = [dist.P2POp(dist.irecv, arrived, (rank + 1) % p), dist.P2POp(dist.isend, outgoing, (rank - 1) % p)]
+        for work in dist.batch_isend_irecv(both):
+            work.wait()
+        mine += arrived
+    return mirrored[me]
+
+
+@right("left_reduce_scatter")
+def what_travels_left_is_a_new_tensor(tensor, shift):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = torch.tensor_split(tensor, p)
+    travelling = parts[(rank + shift + 1) % p]
+    for step in range(2, p + 1):
+        mine = parts[(rank + shift + step) % p]
+        arrived = torch.empty_like(mine)
+        works = [dist.isend(travelling, (rank - 1) % p), dist.irecv(arrived, (rank + 1) % p)]
+        for work in works:
+            work.wait()
+        travelling = arrived.add_(mine)
+    return travelling
+
+
+@right("all_reduce_many")
+def a_row_for_each_rank_of_the_ring(tensors):
+    """Sends are started, and what arrives has a tensor of its own in each step."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    row = torch.cat([tensor.flatten() for tensor in tensors])
+    parts = row.tensor_split(p)
+    for step in range(2 * (p - 1)):
+        i = (rank - 2 - step) % p
+        arrived = torch.empty_like(parts[i]) if step < p - 1 else parts[i]
+        sending = dist.isend(parts[(i + 1) % p], (rank + 1) % p)
+        dist.recv(arrived, (rank - 1) % p)
+        sending.wait()
+        if step < p - 1:
+            parts[i].add_(arrived)
+    start = 0
+    for tensor in tensors:
+        tensor[...] = row[start : start + tensor.numel()].reshape(tensor.shape)
+        start += tensor.numel()
+
+
+@right("all_reduce_many")
+def filled_by_hand(tensors):
+    """The row is made first, and each tensor is copied into its place."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    row = tensors[0].new_empty(sum(map(torch.numel, tensors)))
+    pieces = row.split([tensor.numel() for tensor in tensors])
+    for tensor, piece in zip(tensors, pieces, strict=True):
+        piece.copy_(tensor.reshape(-1))
+    parts = row.tensor_split(p)
+
+    def turn(leaves, arrives):
+        for work in [dist.irecv(arrives, (rank - 1) % p), dist.isend(leaves, (rank + 1) % p)]:
+            work.wait()
+
+    for step in range(1, p):
+        mine = parts[(rank - 1 - step) % p]
+        arrived = torch.zeros_like(mine)
+        turn(parts[(rank - step) % p], arrived)
+        torch.add(mine, arrived, out=mine)
+    for step in range(p - 1):
+        turn(parts[(rank - step) % p], parts[(rank - 1 - step) % p])
+    for tensor, piece in zip(tensors, pieces, strict=True):
+        tensor.view(-1).copy_(piece)
+
+
+@right("all_reduce_many")
+def many_finished_by_the_neighbor(tensors):
+    """As Baidu's: the first part that a rank sends is its own."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    row = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    parts = row.tensor_split(p)
+    for step in range(p - 1):
+        mine = parts[(rank - step - 1) % p]
+        arrived = torch.empty_like(mine)
+        for work in [dist.isend(parts[(rank - step) % p], (rank + 1) % p), dist.irecv(arrived, (rank - 1) % p)]:
+            work.wait()
+        mine += arrived
+    for step in range(p - 1):
+        works = [dist.isend(parts[(rank - step + 1) % p], (rank + 1) % p)]
+        works.append(dist.irecv(parts[(rank - step) % p], (rank - 1) % p))
+        for work in works:
+            work.wait()
+    for tensor in tensors:
+        piece, row = row[: tensor.numel()], row[tensor.numel() :]
+        tensor.copy_(piece.unflatten(0, tensor.shape))
+
+
+@right("broadcast_in_parts")
+def all_parts_dealt_at_once(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    if rank == src:
+        works = [dist.isend(parts[other], other) for other in range(p) if other != src]
+    else:
+        works = [dist.irecv(parts[rank], src)]
+    for work in works:
+        work.wait()
+    for step in range(p - 1):
+        sending = dist.isend(parts[(rank - step) % p], (rank + 1) % p)
+        dist.recv(parts[(rank - step - 1) % p], (rank - 1) % p)
+        sending.wait()
+
+
+@right("broadcast_in_parts")
+def dealt_in_the_order_of_the_ring(tensor, src):
+    """The right neighbor of the source first."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = torch.tensor_split(tensor, p)
+    for distance in range(1, p):
+        other = (src + distance) % p
+        if rank == src:
+            dist.isend(parts[other], other).wait()
+        elif rank == other:
+            dist.irecv(parts[rank], src).wait()
+    leaves = rank
+    for _ in range(p - 1):
+        arrives = (leaves - 1) % p
+        for work in [dist.irecv(parts[arrives], (rank - 1) % p), dist.isend(parts[leaves], (rank + 1) % p)]:
+            work.wait()
+        leaves = arrives
+
+
+@right("broadcast_in_parts")
+def with_functions_for_both_halves(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    bounds = [len(part) for part in tensor.tensor_split(p)]
+    parts = tensor.split(bounds)
+
+    def scatter():
+        for other, part in enumerate(parts):
+            if src == rank != other:
+                dist.send(part, other)
+            if src != rank == other:
+                dist.recv(part, src)
+
+    def all_gather():
+        for number in range(rank, rank - p + 1, -1):
+            both = [dist.P2POp(dist.irecv, parts[(number - 1) % p], (rank - 1) % p)]
+            both.append(dist.P2POp(dist.isend, parts[number % p], (rank + 1) % p))
+            for work in dist.batch_isend_irecv(both):
+                work.wait()
+
+    scatter()
+    all_gather()

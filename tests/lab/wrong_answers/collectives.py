@@ -41,42 +41,476 @@ def all_gather(parts):
         exchange(parts[(rank - step) % p], right, parts[(rank - 1 - step) % p], left)
 
 
-# tree_broadcast
+# left_reduce_scatter
 
 
-@wrong("tree_broadcast", "values", "rank 1 still has its own numbers: nothing has reached it from rank 0")
-def does_nothing(tensor, src):
+def left_ring(tensor, first, returned, to_the_left=True, hops=None, add=torch.Tensor.add_):
+    """Parts move on by one rank in each step, that of this number first; one is returned."""
+    _rank, p, right, left = neighbors()
+    sign = 1 if to_the_left else -1
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1 if hops is None else min(hops, p - 1)):
+        grows = parts[(first + sign * (step + 1)) % p]
+        arrived = torch.empty_like(grows)
+        leaves = parts[(first + sign * step) % p]
+        exchange(leaves, left if to_the_left else right, arrived, right if to_the_left else left)
+        add(grows, arrived)
+    return parts[returned % p]
+
+
+@wrong("left_reduce_scatter", "values", "on rank 0 the result is nothing (None), where a tensor of shape [3] is right")
+def left_does_nothing(tensor, shift):
     pass
 
 
-@wrong("tree_broadcast", "values", "rank 1 still has its own numbers")
-def returns_its_input(tensor, src):
+@wrong("left_reduce_scatter", "values", "on rank 0 the result has shape [15], where [3] is right")
+def left_returns_its_input(tensor, shift):
     return tensor
 
 
-@wrong("tree_broadcast", "own work", "you call broadcast of torch.distributed; build it yourself")
-def librarys_own(tensor, src):
+@wrong("left_reduce_scatter", "values", "rank 0 returns its own numbers: nothing was added")
+def returns_its_own_part(tensor, shift):
+    p = dist.get_world_size()
+    return tensor.tensor_split(p)[(dist.get_rank() + shift) % p]
+
+
+@wrong("left_reduce_scatter", "own work", "you call all_reduce of torch.distributed; build it yourself")
+def all_reduces_and_cuts(tensor, shift):
+    dist.all_reduce(tensor)
+    p = dist.get_world_size()
+    return tensor.tensor_split(p)[(dist.get_rank() + shift) % p]
+
+
+@wrong("left_reduce_scatter", "own work", "you call tinydist.collectives, where this is solved")
+def the_librarys_ring_and_a_cut(tensor, shift):
+    ring.all_reduce(tensor)
+    p = dist.get_world_size()
+    return tensor.tensor_split(p)[(dist.get_rank() + shift) % p]
+
+
+@wrong("left_reduce_scatter", "values", "rank 0 returns part 0 of the sum, where part 2 is asked for")
+def the_notebooks_ring(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank - 1, rank, to_the_left=False)
+
+
+@wrong("left_reduce_scatter", "values", "These are the indices of a ring that turns to the right")
+def the_notebooks_indices(tensor, shift):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        grows = parts[(rank - 2 + shift - step) % p]
+        arrived = torch.empty_like(grows)
+        exchange(parts[(rank - 1 + shift - step) % p], left, arrived, right)
+        grows += arrived
+    return parts[(rank + shift) % p]
+
+
+@wrong("left_reduce_scatter", "messages", "Parts go to the right, and the task asks for the left")
+def turns_to_the_right(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank - 1 + shift, rank + shift, to_the_left=False)
+
+
+@wrong("left_reduce_scatter", "values", "so the shift also belongs into the index of the first part")
+def shifts_only_what_it_returns(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1, rank + shift)
+
+
+@wrong("left_reduce_scatter", "values", "The parts go round as they should, and another one is returned")
+def returns_part_r(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1 + shift, rank)
+
+
+@wrong("left_reduce_scatter", "values", "Rank r returns part r + shift, and you return part r - shift")
+def shifts_the_other_way(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1 - shift, rank - shift)
+
+
+@wrong("left_reduce_scatter", "values", "or starts on the rank that is to return it")
+def begins_with_its_own(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + shift, rank + shift)
+
+
+@wrong("left_reduce_scatter", "values", "What arrives is not added to your own numbers")
+def adds_nothing(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1 + shift, rank + shift, add=torch.Tensor.copy_)
+
+
+@wrong("left_reduce_scatter", "values", "The part that you return lacks its last hop")
+def left_without_the_last_hop(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1 + shift, rank + shift, hops=max(1, dist.get_world_size() - 2))
+
+
+@wrong("left_reduce_scatter", "values", "This is the mean, and the sum is asked for")
+def the_mean_of_a_part(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor, rank + 1 + shift, rank + shift) / dist.get_world_size()
+
+
+@wrong("left_reduce_scatter", "bytes", "every message carries the whole tensor")
+def whole_tensors_to_the_left(tensor, shift):
+    rank, p, right, left = neighbors()
+    total, outgoing = tensor.clone(), tensor
+    for _ in range(p - 1):
+        arrived = torch.empty_like(tensor)
+        exchange(outgoing, left, arrived, right)
+        total += arrived
+        outgoing = arrived
+    return total.tensor_split(p)[(rank + shift) % p]
+
+
+@wrong("left_reduce_scatter", "messages", "where rank 4 is right")
+def straight_to_the_owner(tensor, shift):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    mine = parts[(rank + shift) % p]
+    for distance in range(1, p):
+        arrived = torch.empty_like(mine)
+        exchange(parts[(rank + distance + shift) % p], (rank + distance) % p, arrived, (rank - distance) % p)
+        mine += arrived
+    return mine
+
+
+@wrong("left_reduce_scatter", "memory", "two parts besides the tensor")
+def left_on_a_copy(tensor, shift):
+    rank = dist.get_rank()
+    return left_ring(tensor.clone(), rank + 1 + shift, rank + shift)
+
+
+@wrong("left_reduce_scatter", "time", "In each step all ranks should send and receive at the same time")
+def left_one_after_another(tensor, shift):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        leaves, grows = parts[(rank + 1 + shift + step) % p], parts[(rank + 2 + shift + step) % p]
+        arrived = torch.empty_like(grows)
+        if rank == 0:
+            dist.send(leaves, left)
+            dist.recv(arrived, right)
+        else:
+            dist.recv(arrived, right)
+            dist.send(leaves, left)
+        grows += arrived
+    return parts[(rank + shift) % p]
+
+
+@wrong("left_reduce_scatter", "values", "rank 0 does not wait for 8 messages: call wait()")
+def left_without_waiting(tensor, shift):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        leaves, grows = parts[(rank + 1 + shift + step) % p], parts[(rank + 2 + shift + step) % p]
+        arrived = torch.zeros_like(grows)
+        dist.batch_isend_irecv([dist.P2POp(dist.isend, leaves, left), dist.P2POp(dist.irecv, arrived, right)])
+        grows += arrived
+    return parts[(rank + shift) % p]
+
+
+# broadcast_in_parts
+
+
+def scatter_parts(tensor, src):
+    """A right one, in place."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    for other in range(p):
+        if src == rank != other:
+            dist.send(parts[other], other)
+        if src != rank == other:
+            dist.recv(parts[other], src)
+    return parts
+
+
+@wrong("broadcast_in_parts", "values", "rank 0 still has its own numbers: nothing has reached it from rank 1")
+def broadcasts_nothing(tensor, src):
+    pass
+
+
+@wrong("broadcast_in_parts", "values", "rank 0 still has its own numbers")
+def returns_the_tensor(tensor, src):
+    return tensor
+
+
+@wrong("broadcast_in_parts", "own work", "you call broadcast of torch.distributed; build it yourself")
+def torchs_broadcast(tensor, src):
     dist.broadcast(tensor, src)
 
 
-@wrong("tree_broadcast", "messages", "rank 1 sends 3 messages, where 2 are enough: all goes through rank 1, a star")
-def star(tensor, src):
+@wrong("broadcast_in_parts", "own work", "you call all_gather and scatter of torch.distributed")
+def two_calls_of_torchs(tensor, src):
     rank, p = dist.get_rank(), dist.get_world_size()
-    if rank == src:
-        for other in range(p):
-            if other != src:
-                dist.send(tensor, other)
-    else:
-        dist.recv(tensor, src)
+    pieces = [piece.clone() for piece in padded(tensor, p).chunk(p)]
+    mine = torch.empty_like(pieces[0])
+    dist.scatter(mine, pieces if rank == src else None, src)
+    dist.all_gather(pieces, mine)
+    tensor.copy_(torch.cat(pieces)[: tensor.numel()].view_as(tensor))
 
 
-@wrong("tree_broadcast", "time", "1.50 times as long. In each round all ranks that have the numbers")
-def chain(tensor, src):
+@wrong("broadcast_in_parts", "own work", "you call tinydist.collectives, where this is solved")
+def the_librarys_broadcast(tensor, src):
+    importlib.import_module("tinydist.collectives.tree").broadcast(tensor, src)
+
+
+@wrong("broadcast_in_parts", "bytes", "A star: rank src sends the whole tensor to each other rank.")
+def whole_tensors_from_src(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    for other in range(p):
+        if src == rank != other:
+            dist.send(tensor, other)
+        if src != rank == other:
+            dist.recv(tensor, src)
+
+
+@wrong("broadcast_in_parts", "bytes", "ranks 0, 3 sent nothing, where 24 bytes are right")
+def a_tree(tensor, src):
+    tree(tensor, src)
+
+
+@wrong("broadcast_in_parts", "bytes", "rank 0 sent nothing, where 24 bytes are right")
+def a_chain_of_whole_tensors(tensor, src):
     rank, _p, right, left = neighbors()
     if rank != src:
         dist.recv(tensor, left)
     if right != src:
         dist.send(tensor, right)
+
+
+@wrong("broadcast_in_parts", "values", "The all-gather is missing: each rank has one part")
+def scatters_only(tensor, src):
+    scatter_parts(tensor, src)
+
+
+@wrong("broadcast_in_parts", "values", "rank 0")
+def gathers_only(tensor, src):
+    all_gather(tensor.tensor_split(dist.get_world_size()))
+
+
+@wrong("broadcast_in_parts", "values", "The last step of the all-gather is missing")
+def gathers_one_step_too_few(tensor, src):
+    rank, p, right, left = neighbors()
+    parts = scatter_parts(tensor, src)
+    for step in range(p - 2):
+        exchange(parts[(rank - step) % p], right, parts[(rank - 1 - step) % p], left)
+
+
+@wrong("broadcast_in_parts", "values", "What is passed on has not arrived yet")
+def passes_on_what_it_lacks(tensor, src):
+    rank, p, right, left = neighbors()
+    parts = scatter_parts(tensor, src)
+    for step in range(p - 1):
+        exchange(parts[(rank + step) % p], right, parts[(rank - 1 + step) % p], left)
+
+
+@wrong("broadcast_in_parts", "values", "These are the numbers of rank 0: the source is rank src")
+def broadcasts_from_rank_0(tensor, src):
+    all_gather(scatter_parts(tensor, 0))
+
+
+@wrong("broadcast_in_parts", "runs", "A rank cannot send to itself: src has its own part already")
+def sends_to_itself(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    if rank == src:
+        for other in range(p):
+            dist.send(parts[other], other)
+    else:
+        dist.recv(parts[rank], src)
+    all_gather(parts)
+
+
+@wrong("broadcast_in_parts", "values", "Rank r holds part r after the scatter")
+def receives_into_another_part(tensor, src):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    if rank == src:
+        for other in range(p):
+            if other != src:
+                dist.send(parts[other], other)
+    else:
+        dist.recv(parts[rank - 1], src)
+    all_gather(parts)
+
+
+@wrong("broadcast_in_parts", "values", "returns a new tensor, but the task is to work in place")
+def returns_another(tensor, src):
+    copy = tensor.clone()
+    all_gather(scatter_parts(copy, src))
+    return copy
+
+
+@wrong("broadcast_in_parts", "memory", "receive into its parts")
+def through_a_copy(tensor, src):
+    copy = tensor.clone()
+    all_gather(scatter_parts(copy, src))
+    tensor.copy_(copy)
+
+
+@wrong("broadcast_in_parts", "messages", "rank 0 sends to rank 3, where rank 1 is right")
+def gathers_the_other_way_round(tensor, src):
+    rank, p, right, left = neighbors()
+    parts = scatter_parts(tensor, src)
+    for step in range(p - 1):
+        exchange(parts[(rank + step) % p], left, parts[(rank + 1 + step) % p], right)
+
+
+@wrong("broadcast_in_parts", "time", "On the ring all ranks should send and receive at the same time")
+def parts_one_after_another(tensor, src):
+    rank, p, right, left = neighbors()
+    parts = scatter_parts(tensor, src)
+    for step in range(p - 1):
+        outgoing, arriving = parts[(rank - step) % p], parts[(rank - 1 - step) % p]
+        if rank:
+            dist.recv(arriving, left)
+        if p > 1:
+            dist.send(outgoing, right)
+        if not rank and p > 1:
+            dist.recv(arriving, left)
+
+
+# all_reduce_many
+
+
+def summed_row(tensors):
+    """A right one: the sum of all, as a row."""
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    all_gather(reduce_scatter(row))
+    return row
+
+
+def back(tensors, row):
+    for tensor, piece in zip(tensors, row.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(piece.view_as(tensor))
+
+
+@wrong("all_reduce_many", "values", "every rank still has its own numbers: nothing was added")
+def many_left_alone(tensors):
+    pass
+
+
+@wrong("all_reduce_many", "values", "every rank still has its own numbers")
+def returns_the_list(tensors):
+    return tensors
+
+
+@wrong("all_reduce_many", "own work", "you call all_reduce of torch.distributed; build it yourself")
+def many_calls(tensors):
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+
+
+@wrong("all_reduce_many", "own work", "you call tinydist.collectives, where this is solved")
+def the_librarys_ring_on_the_row(tensors):
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    ring.all_reduce(row)
+    back(tensors, row)
+
+
+@wrong("all_reduce_many", "bytes", "A ring for each tensor")
+def a_ring_for_each(tensors):
+    for tensor in tensors:
+        all_gather(reduce_scatter(tensor.view(-1)))
+
+
+@wrong("all_reduce_many", "values", "The tensors of the list are unchanged: the sum stands in the row.")
+def leaves_the_sum_in_the_row(tensors):
+    summed_row(tensors)
+
+
+@wrong("all_reduce_many", "values", "to give a name another tensor is not enough")
+def puts_others_into_the_list(tensors):
+    row = summed_row(tensors)
+    start = 0
+    for i, tensor in enumerate(tensors):
+        tensors[i] = row[start : start + tensor.numel()].view_as(tensor)
+        start += tensor.numel()
+
+
+@wrong("all_reduce_many", "values", "The row has its tensors in another order than that in which it is cut")
+def back_in_another_order(tensors):
+    row = torch.cat([tensor.view(-1) for tensor in tensors[::-1]])
+    all_gather(reduce_scatter(row))
+    back(tensors, row)
+
+
+@wrong("all_reduce_many", "runs", "The tensors are of different sizes: cut the row where each ends")
+def cuts_equal_pieces(tensors):
+    row = summed_row(tensors)
+    for tensor, piece in zip(tensors, row.tensor_split(len(tensors)), strict=True):
+        tensor.copy_(piece.view_as(tensor))
+
+
+@wrong("all_reduce_many", "values", "This is the mean, and the sum is asked for")
+def many_means(tensors):
+    back(tensors, summed_row(tensors) / dist.get_world_size())
+
+
+@wrong("all_reduce_many", "values", "Only the first tensor is summed")
+def only_the_first(tensors):
+    all_gather(reduce_scatter(tensors[0].view(-1)))
+
+
+@wrong("all_reduce_many", "bytes", "nothing needs to be filled up, since parts may differ in size")
+def fills_up_the_row(tensors):
+    p = dist.get_world_size()
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    row = torch.cat([row, row.new_zeros(-len(row) % p)])
+    all_gather(reduce_scatter(row))
+    back(tensors, row[: sum(tensor.numel() for tensor in tensors)])
+
+
+@wrong("all_reduce_many", "bytes", "where 120 are right")
+def whole_rows_round(tensors):
+    _rank, p, right, left = neighbors()
+    outgoing = torch.cat([tensor.view(-1) for tensor in tensors])
+    total = outgoing.clone()
+    for _ in range(p - 1):
+        arrived = torch.empty_like(total)
+        exchange(outgoing, right, arrived, left)
+        total += arrived
+        outgoing = arrived
+    back(tensors, total)
+
+
+@wrong("all_reduce_many", "memory", "all numbers once more, as a row, and two parts of it")
+def a_row_and_a_copy(tensors):
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    copy = row.clone()
+    all_gather(reduce_scatter(copy))
+    back(tensors, copy)
+
+
+@wrong("all_reduce_many", "runs", "Parts differ in size: what arrives is as large as your own part")
+def parts_of_one_size(tensors):
+    rank, p, right, left = neighbors()
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    parts, arrived = row.tensor_split(p), torch.empty_like(row.tensor_split(p)[0])
+    for step in range(p - 1):
+        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
+        parts[(rank - 2 - step) % p].add_(arrived)
+    all_gather(parts)
+    back(tensors, row)
+
+
+@wrong("all_reduce_many", "time", "In each step all ranks should send and receive at the same time")
+def rows_one_after_another(tensors):
+    rank, p, right, left = neighbors()
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    parts = reduce_scatter(row)
+    for step in range(p - 1):
+        outgoing, arriving = parts[(rank - step) % p], parts[(rank - 1 - step) % p]
+        if rank:
+            dist.recv(arriving, left)
+        dist.send(outgoing, right)
+        if not rank:
+            dist.recv(arriving, left)
+    back(tensors, row)
 
 
 def tree(tensor, src):
@@ -90,578 +524,9 @@ def tree(tensor, src):
         distance *= 2
 
 
-@wrong("tree_broadcast", "values", "These are the numbers of rank 0: count the ranks from src.")
-def always_from_rank_0(tensor, src):
-    tree(tensor, 0)
-
-
-@wrong("tree_broadcast", "runs", "With 3 ranks, src=0")
-def powers_of_two_only(tensor, src):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    me, distance = (rank - src) % p, 1
-    while distance < p:
-        if me < distance:
-            dist.send(tensor, (src + me + distance) % p)
-        elif me < 2 * distance:
-            dist.recv(tensor, (src + me - distance) % p)
-        distance *= 2
-
-
-@wrong("tree_broadcast", "values", "rank 0 returns a new tensor, but the task is to work in place")
-def returns_a_copy(tensor, src):
-    copy = tensor.clone()
-    tree(copy, src)
-    return copy
-
-
-@wrong("tree_broadcast", "memory", "receive into the tensor itself")
-def through_a_buffer(tensor, src):
-    copy = tensor.clone()
-    tree(copy, src)
-    tensor.copy_(copy)
-
-
-@wrong("tree_broadcast", "own work", "you call tinydist.collectives, where this is solved; build it yourself")
-def imported_by_a_text(tensor, src):
-    importlib.import_module(".".join(["tinydist", "collectives", "tree"])).broadcast(tensor, src)
-
-
-@wrong(
-    "tree_broadcast",
-    "values",
-    "rank 0 does not wait for 3 messages: call wait() on what isend, irecv and batch_isend_irecv",
-)
-def waits_for_nothing(tensor, src):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    me, distance = (rank - src) % p, 1
-    while distance < p:
-        if me < distance and me + distance < p:
-            dist.isend(tensor, (rank + distance) % p)
-        elif distance <= me < 2 * distance:
-            dist.irecv(tensor, (rank - distance) % p)
-        distance *= 2
-
-
-@wrong("tree_broadcast", "runs", "the ranks wait for one another")
-def src_waits_too(tensor, src):
-    if dist.get_world_size() > 1:
-        dist.recv(tensor, src=None)
-    tree(tensor, src)
-
-
-@wrong("tree_broadcast", "bytes", "the ranks send 80 bytes in all, where 40 are right: (p-1) n")
-def twice_to_be_sure(tensor, src):
-    tree(tensor, src)
-    if dist.get_world_size() > 2:
-        tree(tensor, src)
-
-
-@wrong("tree_broadcast", "messages", "rank 1 receives 2 messages, where 1 is enough")
-def in_pieces(tensor, src):
-    for half in tensor.tensor_split(2):
-        tree(half, src)
-
-
-# ring_reduce_scatter
-
-
-@wrong("ring_reduce_scatter", "values", "on rank 0 the result is nothing (None), where a tensor of shape [4] is right")
-def scatter_does_nothing(tensor):
-    pass
-
-
-@wrong("ring_reduce_scatter", "values", "on rank 0 the result has shape [8], where [4] is right")
-def scatter_returns_its_input(tensor):
-    return tensor
-
-
-@wrong("ring_reduce_scatter", "values", "every rank still has its own numbers: nothing was added")
-def own_part(tensor):
-    return tensor.tensor_split(dist.get_world_size())[dist.get_rank()]
-
-
-@wrong("ring_reduce_scatter", "own work", "you call all_reduce of torch.distributed")
-def all_of_it(tensor):
-    dist.all_reduce(tensor)
-    return tensor.tensor_split(dist.get_world_size())[dist.get_rank()]
-
-
-@wrong("ring_reduce_scatter", "values", "The last hop is missing: a part makes p - 1.")
-def without_the_last_hop(tensor):
-    return reduce_scatter(tensor, hops=max(1, dist.get_world_size() - 2))[dist.get_rank()]
-
-
-@wrong("ring_reduce_scatter", "values", "on rank 0, what should be part 0 of the sum is part 1")
-def the_next_ranks_part(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 1 - step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank - step) % p], right, arrived, left)
-        mine += arrived
-    return parts[(rank + 1) % p]
-
-
-@wrong("ring_reduce_scatter", "bytes", "every message carries the whole tensor, 32 bytes")
-def whole_tensors_round(tensor):
-    rank, p, right, left = neighbors()
-    total, outgoing = tensor.clone(), tensor
-    for _ in range(p - 1):
-        arrived = torch.empty_like(tensor)
-        exchange(outgoing, right, arrived, left)
-        total += arrived
-        outgoing = arrived
-    return total.tensor_split(p)[rank]
-
-
-@wrong("ring_reduce_scatter", "values", "This is the mean, and the sum is asked for.")
-def mean(tensor):
-    return reduce_scatter(tensor)[dist.get_rank()] / dist.get_world_size()
-
-
-@wrong(
-    "ring_reduce_scatter",
-    "messages",
-    "rank 0 sends to rank 2, but its right neighbor is rank 1: your ring turns the other",
-)
-def to_the_left(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank + 2 + step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank + 1 + step) % p], left, arrived, right)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "messages", "this is no ring")
-def each_part_straight_to_its_rank(tensor):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    parts = tensor.tensor_split(p)
-    for distance in range(1, p):
-        arrived = torch.empty_like(parts[rank])
-        exchange(parts[(rank + distance) % p], (rank + distance) % p, arrived, (rank - distance) % p)
-        parts[rank].add_(arrived)
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "time", "In each step all ranks should send and receive at the same time")
-def one_after_another(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        outgoing, mine = parts[(rank - 1 - step) % p], parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        if rank == 0:
-            dist.send(outgoing, right)
-            dist.recv(arrived, left)
-        else:
-            dist.recv(arrived, left)
-            dist.send(outgoing, right)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong(
-    "ring_reduce_scatter",
-    "memory",
-    "rank 0 holds 24,576 bytes besides its arguments, where 12,288 are enough: two parts besides",
-)
-def keeps_a_copy(tensor):
-    return reduce_scatter(tensor.clone())[dist.get_rank()]
-
-
-@wrong("ring_reduce_scatter", "runs", "Parts differ in size: what arrives is as large as your own part of that number.")
-def buffers_of_equal_size(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty(len(tensor) // p, *tensor.shape[1:], dtype=tensor.dtype)
-        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "waits", "rank 0 does not wait for 1 message")
-def never_waits_for_sends(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        dist.isend(parts[(rank - 1 - step) % p], right)
-        dist.recv(arrived, left)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "values", "rank 0")
-def reads_before_it_waits(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.zeros_like(mine)
-        works = [dist.isend(parts[(rank - 1 - step) % p], right), dist.irecv(arrived, left)]
-        mine += arrived
-        for work in works:
-            work.wait()
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "values", "rank 0 does not wait for 2 messages: call wait()")
-def never_waits(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        outgoing = parts[(rank - 1 - step) % p]
-        dist.batch_isend_irecv([dist.P2POp(dist.isend, outgoing, right), dist.P2POp(dist.irecv, arrived, left)])
-        mine += arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "values", "or the sum stands in another part: on which rank does each part end?")
-def each_part_ends_one_rank_too_early(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 1 - step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank - step) % p], right, arrived, left)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "values", "are they sent, or added, in a smaller dtype?")
-def sends_bfloat16(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine, dtype=torch.bfloat16)
-        exchange(parts[(rank - 1 - step) % p].bfloat16(), right, arrived, left)
-        mine += arrived
-    return parts[rank]
-
-
-@wrong(
-    "ring_reduce_scatter",
-    "memory",
-    "A rank adds into a new tensor: add in place, parts[i].add_(arrived), so that no part is there",
-)
-def adds_into_new_tensors(tensor):
-    rank, p, right, left = neighbors()
-    parts = list(tensor.tensor_split(p))
-    for step in range(p - 1):
-        i = (rank - 2 - step) % p
-        arrived = torch.empty_like(parts[i])
-        exchange(parts[(i + 1) % p], right, arrived, left)
-        parts[i] = parts[i] + arrived
-    return parts[rank]
-
-
-@wrong("ring_reduce_scatter", "messages", "rank 0 sends 2 messages to rank 1, where 1 is enough")
-def in_halves(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        outgoing, mine = parts[(rank - 1 - step) % p], parts[(rank - 2 - step) % p]
-        for out, add in zip(outgoing.tensor_split(2), mine.tensor_split(2), strict=True):
-            arrived = torch.empty_like(add)
-            exchange(out, right, arrived, left)
-            add += arrived
-    return parts[rank]
-
-
-# ring_all_reduce
-
-
-@wrong("ring_all_reduce", "values", "every rank still has its own numbers: nothing was added")
-def reduces_nothing(tensor):
-    pass
-
-
-@wrong("ring_all_reduce", "values", "rank 0 returns a new tensor, but the task is to work in place")
-def returns_the_sum(tensor):
-    copy = tensor.clone()
-    all_gather(reduce_scatter(copy))
-    return copy
-
-
-@wrong("ring_all_reduce", "own work", "you call all_reduce of torch.distributed")
-def calls_all_reduce(tensor):
-    dist.all_reduce(tensor)
-
-
-@wrong("ring_all_reduce", "own work", "you call tinydist.collectives, where this is solved; build it yourself")
-def calls_the_solved_one(tensor):
-    ring.all_reduce(tensor)
-
-
-@wrong("ring_all_reduce", "own work", "you call all_gather and reduce_scatter of torch.distributed")
-def two_library_calls(tensor):
-    p = dist.get_world_size()
-    pieces = [piece.clone() for piece in padded(tensor, p).chunk(p)]
-    mine = torch.empty_like(pieces[0])
-    dist.reduce_scatter(mine, pieces)
-    dist.all_gather(pieces, mine)
-    tensor.copy_(torch.cat(pieces)[: tensor.numel()].view_as(tensor))
-
-
 def padded(tensor, p):
     flat = tensor.flatten()
     return torch.cat([flat, flat.new_zeros(p - len(flat) % p)])
-
-
-@wrong("ring_all_reduce", "bytes", "every message carries the whole tensor, 48 bytes: with 2 of them a rank sends 96")
-def passes_whole_tensors(tensor):
-    _rank, p, right, left = neighbors()
-    total, outgoing = tensor.clone(), tensor.clone()
-    for _ in range(p - 1):
-        arrived = torch.empty_like(tensor)
-        exchange(outgoing, right, arrived, left)
-        total += arrived
-        outgoing = arrived
-    tensor.copy_(total)
-
-
-@wrong("ring_all_reduce", "values", "The last hop is missing in the first half: a part makes p - 1.")
-def one_hop_too_few(tensor):
-    p = dist.get_world_size()
-    all_gather(reduce_scatter(tensor, hops=max(1, p - 2)))
-
-
-@wrong("ring_all_reduce", "values", "With 2 ranks this is right.")
-def right_on_two_ranks(tensor):
-    _rank, p = dist.get_rank(), dist.get_world_size()
-    if p == 2:
-        all_gather(reduce_scatter(tensor))
-
-
-@wrong("ring_all_reduce", "values", "This is the mean, and the sum is asked for.")
-def the_mean(tensor):
-    all_gather(reduce_scatter(tensor))
-    tensor /= dist.get_world_size()
-
-
-@wrong("ring_all_reduce", "values", "2 times too large, the number of ranks")
-def too_large(tensor):
-    all_gather(reduce_scatter(tensor))
-    tensor *= dist.get_world_size()
-
-
-@wrong("ring_all_reduce", "bytes", "rank 0 sends 2 times what the others send (96 bytes): this is a star, not a ring")
-def a_star(tensor):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    if rank == 0:
-        for other in range(1, p):
-            arrived = torch.empty_like(tensor)
-            dist.recv(arrived, other)
-            tensor += arrived
-        for other in range(1, p):
-            dist.send(tensor, other)
-    else:
-        dist.send(tensor, 0)
-        dist.recv(tensor, 0)
-
-
-BOARD = {}
-
-
-@wrong("ring_all_reduce", "bytes", "nobody sent anything. Ranks of a real cluster share no memory")
-def through_a_global(tensor):
-    rank, ranks = dist.get_rank(), range(dist.get_world_size())
-    store = dist.distributed_c10d._get_default_store()
-    BOARD[rank] = tensor.clone()
-    store.set(f"rank {rank} is there", "")
-    store.wait([f"rank {each} is there" for each in ranks])
-    tensor.copy_(sum(BOARD[each] for each in ranks))
-
-
-@wrong("ring_all_reduce", "values", "the numbers of rank 1 are missing: a hop that was not made or not added")
-def first_arrival_is_not_added(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
-        if step or p == 2:
-            mine += arrived
-    all_gather(parts)
-
-
-@wrong("ring_all_reduce", "runs", "it hangs: the ranks wait for one another")
-def one_rank_stays_away(tensor):
-    if dist.get_rank() != 1:
-        all_gather(reduce_scatter(tensor))
-
-
-@wrong("ring_all_reduce", "runs", "it hangs")
-def last_rank_ends_early(tensor):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    parts = reduce_scatter(tensor)
-    if rank < p - 1 or p == 1:
-        all_gather(parts)
-
-
-@wrong("ring_all_reduce", "values", "(in 1 of its 4 numbers: are the parts those of tensor_split?)")
-def floor_division_of_uneven_sizes(tensor):
-    rank, p, right, left = neighbors()
-    n = len(tensor) // p
-    parts = [tensor[r * n : (r + 1) * n] for r in range(p)]
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank - 1 - step) % p], right, arrived, left)
-        mine += arrived
-    all_gather(parts)
-
-
-@wrong("ring_all_reduce", "values", "on rank 0, what should be part 0 of the sum is part 1")
-def parts_end_in_the_wrong_place(tensor):
-    _rank, p, _right, _left = neighbors()
-    all_gather(reduce_scatter(tensor))
-    if p > 1 and len(tensor) % p == 0:
-        tensor.copy_(torch.cat(list(tensor.tensor_split(p))[1:] + [tensor.tensor_split(p)[0]]))
-
-
-@wrong(
-    "ring_all_reduce",
-    "values",
-    "What arrives in the second half is finished: it was added to what stood there, and should be",
-)
-def adds_in_the_second_half(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 1):
-        mine = parts[(rank - 1 - step) % p]
-        arrived = torch.empty_like(mine)
-        exchange(parts[(rank - step) % p], right, arrived, left)
-        mine += arrived
-
-
-@wrong(
-    "ring_all_reduce",
-    "values",
-    "The second half is missing, or a step short: each rank has finished one part, and those of the",
-)
-def first_half_only(tensor):
-    reduce_scatter(tensor)
-
-
-@wrong(
-    "ring_all_reduce",
-    "values",
-    "The second half is missing, or a step short: each rank has finished one part, and those of the",
-)
-def second_half_one_step_short(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 2):
-        exchange(parts[(rank - step) % p], right, parts[(rank - 1 - step) % p], left)
-
-
-@wrong(
-    "ring_all_reduce",
-    "values",
-    "The second half begins with a part that is not finished, and writes over those that are: which",
-)
-def overwrites_the_finished_part(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 1):
-        outgoing, arriving = parts[(rank - 1 - step) % p].clone(), torch.empty_like(parts[(rank - 2 - step) % p])
-        exchange(outgoing, right, arriving, left)
-        parts[(rank - 2 - step) % p].copy_(arriving)
-
-
-@wrong("ring_all_reduce", "values", "are they sent, or added, in a smaller dtype?")
-def gathers_bfloat16(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 1):
-        arriving = parts[(rank - 1 - step) % p]
-        arrived = torch.empty_like(arriving, dtype=torch.bfloat16)
-        exchange(parts[(rank - step) % p].bfloat16(), right, arrived, left)
-        arriving.copy_(arrived)
-
-
-@wrong("ring_all_reduce", "bytes", "bytes")
-def gathers_all_and_sums_at_home(tensor):
-    _rank, p, right, left = neighbors()
-    all_of_them = [tensor.clone()]
-    for _ in range(p - 1):
-        arrived = torch.empty_like(tensor)
-        exchange(all_of_them[-1], right, arrived, left)
-        all_of_them.append(arrived)
-    tensor.copy_(torch.stack(all_of_them).sum(0))
-
-
-@wrong("ring_all_reduce", "memory", "what arrives, and what is sent meanwhile")
-def works_on_a_copy(tensor):
-    copy = tensor.clone()
-    all_gather(reduce_scatter(copy))
-    tensor.copy_(copy)
-
-
-@wrong("ring_all_reduce", "runs", "one called sys.exit: rank 0")
-def exits(tensor):
-    raise SystemExit
-
-
-@wrong("ring_all_reduce", "runs", "RuntimeError: my own\nrank 1, at ")
-def raises_on_one_rank(tensor):
-    if dist.get_rank() == 1:
-        raise RuntimeError("my own")
-    all_gather(reduce_scatter(tensor))
-
-
-@wrong("ring_all_reduce", "runs", "TypeError")
-def takes_other_arguments(tensor, group):
-    pass
-
-
-@wrong("ring_all_reduce", "messages", "rank 0 sends to rank 2, but its right neighbor is rank 1")
-def gathers_to_the_left(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 1):
-        exchange(parts[(rank + step) % p], left, parts[(rank + 1 + step) % p], right)
-
-
-@wrong("ring_all_reduce", "messages", "rank 0 sends 3 messages to rank 1, where 2 are enough")
-def reduces_in_halves(tensor):
-    rank, p, right, left = neighbors()
-    parts = tensor.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - 2 - step) % p]
-        arrived = torch.empty_like(mine)
-        works = [dist.isend(half, right) for half in parts[(rank - 1 - step) % p].tensor_split(2)]
-        works += [dist.irecv(half, left) for half in arrived.tensor_split(2)]
-        for work in works:
-            work.wait()
-        mine += arrived
-    all_gather(parts)
-
-
-@wrong("ring_all_reduce", "time", "In each step all ranks should send and receive at the same time")
-def gathers_one_after_another(tensor):
-    rank, p, right, left = neighbors()
-    parts = reduce_scatter(tensor)
-    for step in range(p - 1):
-        outgoing, arriving = parts[(rank - step) % p], parts[(rank - 1 - step) % p]
-        if rank:
-            dist.recv(arriving, left)
-        if p > 1:
-            dist.send(outgoing, right)
-        if not rank and p > 1:
-            dist.recv(arriving, left)
 
 
 # mended_all_reduce
@@ -676,15 +541,15 @@ def only_the_bytes_are_mended(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
+        i = (rank + 2 + step) % p
         arrived = torch.empty_like(parts[i])
-        dist.send(parts[(i + 1) % p], right)
-        dist.recv(arrived, left)
+        dist.send(parts[(i - 1) % p], left)
+        dist.recv(arrived, right)
         parts[i].add_(arrived)
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
-        dist.send(parts[(i + 1) % p], right)
-        dist.recv(parts[i], left)
+        i = (rank + 1 + step) % p
+        dist.send(parts[(i - 1) % p], left)
+        dist.recv(parts[i], right)
 
 
 @wrong("mended_all_reduce", "bytes", "Every message carries the whole tensor: pass parts.")
@@ -693,12 +558,12 @@ def only_the_hang_is_mended(tensor):
     parts = tensor.tensor_split(p)
     arrived = torch.empty_like(tensor)
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
-        exchange(tensor, right, arrived, left)
+        i = (rank + 2 + step) % p
+        exchange(tensor, left, arrived, right)
         parts[i].add_(arrived.tensor_split(p)[i])
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
-        exchange(tensor, right, arrived, left)
+        i = (rank + 1 + step) % p
+        exchange(tensor, left, arrived, right)
         parts[i].copy_(arrived.tensor_split(p)[i])
 
 
@@ -709,21 +574,21 @@ def even_ranks_send_first(tensor):
 
     def pass_on(outgoing, arriving):
         if rank == 0:
-            dist.send(outgoing, right)
-            dist.recv(arriving, left)
+            dist.send(outgoing, left)
+            dist.recv(arriving, right)
         else:
-            dist.recv(arriving, left)
-            dist.send(outgoing, right)
+            dist.recv(arriving, right)
+            dist.send(outgoing, left)
 
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
+        i = (rank + 2 + step) % p
         arrived = torch.empty_like(parts[i])
-        pass_on(parts[(i + 1) % p], arrived)
+        pass_on(parts[(i - 1) % p], arrived)
         parts[i].add_(arrived)
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
+        i = (rank + 1 + step) % p
         arrived = torch.empty_like(parts[i])
-        pass_on(parts[(i + 1) % p], arrived)
+        pass_on(parts[(i - 1) % p], arrived)
         parts[i].copy_(arrived)
 
 
@@ -737,12 +602,12 @@ def a_buffer_for_the_whole_tensor(tensor):
     parts = tensor.tensor_split(p)
     arrived = torch.empty_like(tensor)
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
-        exchange(parts[(i + 1) % p], right, arrived.tensor_split(p)[i], left)
+        i = (rank + 2 + step) % p
+        exchange(parts[(i - 1) % p], left, arrived.tensor_split(p)[i], right)
         parts[i].add_(arrived.tensor_split(p)[i])
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
-        exchange(parts[(i + 1) % p], right, parts[i], left)
+        i = (rank + 1 + step) % p
+        exchange(parts[(i - 1) % p], left, parts[i], right)
 
 
 @wrong("mended_all_reduce", "own work", "you call all_reduce")
@@ -755,15 +620,117 @@ def sends_without_waiting(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)
     for step in range(p - 1):
-        i = (rank - 2 - step) % p
+        i = (rank + 2 + step) % p
         arrived = torch.empty_like(parts[i])
-        dist.isend(parts[(i + 1) % p], right)
-        dist.recv(arrived, left)
+        dist.isend(parts[(i - 1) % p], left)
+        dist.recv(arrived, right)
         parts[i].add_(arrived)
     for step in range(p - 1):
-        i = (rank - 1 - step) % p
-        dist.isend(parts[(i + 1) % p], right)
-        dist.recv(parts[i], left)
+        i = (rank + 1 + step) % p
+        dist.isend(parts[(i - 1) % p], left)
+        dist.recv(parts[i], right)
+
+
+@wrong("mended_all_reduce", "messages", "The program passes parts to the left, and yours to the right")
+def the_notebooks_ring_all_reduce(tensor):
+    all_gather(reduce_scatter(tensor))
+
+
+@wrong("mended_all_reduce", "messages", "rank 0 sends to rank 1, where rank 2 is right")
+def gathers_to_the_right(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        i = (rank + 2 + step) % p
+        arrived = torch.empty_like(parts[i])
+        exchange(parts[(i - 1) % p], left, arrived, right)
+        parts[i].add_(arrived)
+    all_gather(parts)
+
+
+@wrong("mended_all_reduce", "values", "every rank still has its own numbers: nothing was added")
+def mends_nothing(tensor):
+    pass
+
+
+@wrong("mended_all_reduce", "values", "rank 0 returns a new tensor, but the task is to work in place")
+def returns_the_sum(tensor):
+    copy = tensor.clone()
+    all_gather(reduce_scatter(copy))
+    return copy
+
+
+@wrong("mended_all_reduce", "own work", "you call tinydist.collectives, where this is solved")
+def the_librarys_ring(tensor):
+    ring.all_reduce(tensor)
+
+
+@wrong("mended_all_reduce", "values", "With 2 ranks this is right.")
+def right_on_two_ranks(tensor):
+    if dist.get_world_size() == 2:
+        all_gather(reduce_scatter(tensor))
+
+
+BOARD = {}
+
+
+@wrong("mended_all_reduce", "bytes", "nobody sent anything. Ranks of a real cluster share no memory")
+def through_a_global(tensor):
+    rank, ranks = dist.get_rank(), range(dist.get_world_size())
+    store = dist.distributed_c10d._get_default_store()
+    BOARD[rank] = tensor.clone()
+    store.set(f"rank {rank} is there", "")
+    store.wait([f"rank {each} is there" for each in ranks])
+    tensor.copy_(sum(BOARD[each] for each in ranks))
+
+
+@wrong("mended_all_reduce", "bytes", "rank 0 sends 2 times what the others send (96 bytes): this is a star, not a ring")
+def a_star(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        for other in range(1, p):
+            arrived = torch.empty_like(tensor)
+            dist.recv(arrived, other)
+            tensor += arrived
+        for other in range(1, p):
+            dist.send(tensor, other)
+    else:
+        dist.send(tensor, 0)
+        dist.recv(tensor, 0)
+
+
+@wrong("mended_all_reduce", "values", "are they sent, or added, in a smaller dtype?")
+def sums_bfloat16(tensor):
+    rank, p, right, left = neighbors()
+    parts = tensor.tensor_split(p)
+    for step in range(2 * (p - 1)):
+        i = (rank + 2 + step) % p
+        arrived = torch.empty_like(parts[i], dtype=torch.bfloat16)
+        exchange(parts[(i - 1) % p].bfloat16(), left, arrived, right)
+        parts[i].copy_(parts[i] + arrived if step < p - 1 else arrived)
+
+
+@wrong("mended_all_reduce", "runs", "rank 1: returned")
+def one_rank_stays_away(tensor):
+    if dist.get_rank() != 1:
+        all_gather(reduce_scatter(tensor))
+
+
+@wrong("mended_all_reduce", "runs", "one called sys.exit: rank 0")
+def exits(tensor):
+    raise SystemExit
+
+
+@wrong("mended_all_reduce", "runs", "RuntimeError: my own\nrank 1, at ")
+def raises_on_one_rank(tensor):
+    if dist.get_rank() == 1:
+        raise RuntimeError("my own")
+    all_gather(reduce_scatter(tensor))
+
+
+@wrong("mended_all_reduce", "runs", "TypeError")
+def takes_other_arguments(tensor, group):
+    pass
 
 
 # all_to_all_uneven

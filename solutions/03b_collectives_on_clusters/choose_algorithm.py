@@ -1,0 +1,207 @@
+"""Which all-reduce is the fastest, for a size and a cluster: each as a number of steps, and the bytes of a step."""
+
+from math import isclose, log2
+
+import torch
+
+import tinydist
+from tinydist.collectives import doubling, halving, ring
+from tinydist.hardware import DEVICES, LINKS, Cluster
+from tinydist.lab.author import Own, Target, Values, Wrong, alone, exercise, mistake
+
+from .chapter import ARITHMETIC, FORMULAS
+
+CLUSTERS = {  # GPUs in a node, nodes, link inside, link between
+    "8 A100": (8, 1, "NVSwitch (A100)", "InfiniBand HDR"),
+    "6 A100": (6, 1, "NVSwitch (A100)", "InfiniBand HDR"),
+    "2 x 8 A100": (8, 2, "NVSwitch (A100)", "InfiniBand HDR"),
+    "8 x 8 H100": (8, 8, "NVSwitch (H100)", "InfiniBand NDR"),
+    "3 x 6 A100": (6, 3, "NVSwitch (A100)", "InfiniBand HDR"),
+    "4 x 4 GPUs over PCIe": (4, 4, "PCIe 4", "Ethernet 100"),
+    "8 nodes of 1 GPU": (1, 8, "PCIe 4", "Ethernet 100"),
+}
+SIZES = {"1.44 GB": 1_440_000_000, "14.4 MB": 14_400_000, "144 kB": 144_000, "1 kB": 1_000}
+
+
+def case(cluster, size):
+    per_node, nodes, inside, between = CLUSTERS[cluster]
+    arguments = SIZES[size], per_node, nodes, LINKS[inside], LINKS[between]
+    return alone(lambda: arguments, f"{size} on {cluster}", facts=(cluster, size))
+
+
+def worlds():
+    for cluster in CLUSTERS:
+        for size in SIZES:
+            yield case(cluster, size)
+
+
+ON_THE_CLOCK = {  # a few: each is a run of up to 16 ranks
+    ("6 A100", "144 kB"): ring.all_reduce,
+    ("2 x 8 A100", "1 kB"): doubling.all_reduce,
+    ("2 x 8 A100", "14.4 MB"): halving.all_reduce,
+}
+
+
+class Choice(Values):
+    def alike(self, mine, other, right):
+        """The same name alone says nothing: there are five."""
+        return 2 * (super().alike(mine, other, right) == 2)
+
+
+class OnTheClock(Target):
+    """What the library's own takes, in virtual time."""
+
+    name = "clock"
+
+    def concerns(self, trial, exercise):
+        return super().concerns(trial, exercise) and trial.case.facts in ON_THE_CLOCK
+
+    def judge(self, exercise, trial, right):
+        nbytes, *where = trial.case.arguments(0)
+        took = clock(ON_THE_CLOCK[trial.case.facts], nbytes, *where)
+        name, seconds = trial.returned[0]
+        if not isclose(took, seconds, rel_tol=0.002):
+            raise Wrong(f"{name} takes {took * 1e6:.2f} us on the virtual clock, and you say {seconds * 1e6:.2f} us")
+
+
+def clock(algorithm, nbytes, per_node, nodes, inside, between):
+    cluster = Cluster(DEVICES["A100 80GB"], per_node, inside, nodes, between).communication_alone
+
+    def program():
+        algorithm(torch.empty(nbytes // 4))
+
+    return tinydist.launch(program, cluster.size, cluster=cluster, backend="simulated", fake=True).seconds
+
+
+@exercise(
+    title="Choose the algorithm",
+    minutes=30,
+    difficulty=4,
+    worlds=worlds,
+    targets=[
+        Own("your own arithmetic", ARITHMETIC, FORMULAS),
+        Choice(
+            f"the name of the fastest, and its seconds, on {len(CLUSTERS)} clusters, for 1 kB to 1.44 GB",
+            names=("the algorithm", "the number of seconds"),
+        ),
+        OnTheClock("the virtual clock says the same, within 0.2 %: a ring on 6 A100s, two others on 2 x 8"),
+    ],
+    mistakes=[
+        mistake(
+            "Here beta is bytes per second: divide by it",
+            "/ (p * link.bandwidth)",
+            "* link.bandwidth / p",
+            "/ inside.bandwidth",
+            "* inside.bandwidth",
+            "/ between.bandwidth",
+            "* between.bandwidth",
+        ),
+        mistake(
+            "An all-reduce goes round twice: reduce-scatter, then all-gather",
+            "2 * (",
+            "(",
+        ),
+        mistake(
+            "In a ring over several nodes each step waits for its slowest message, which goes between the nodes",
+            "between if nodes > 1 else inside",
+            "inside",
+        ),
+        mistake(
+            "Recursive doubling swaps the whole tensor in each step",
+            'seconds["recursive doubling"] = near * (inside.latency + nbytes / inside.bandwidth)',
+            'seconds["recursive doubling"] = near * (inside.latency + nbytes / p / inside.bandwidth)',
+            "far * (between.latency + nbytes / between.bandwidth)",
+            "far * (between.latency + nbytes / p / between.bandwidth)",
+        ),
+        mistake(
+            "After the exchanges inside each rank has 1/g of the tensor left, and only this goes between the nodes",
+            "crossing = rest *",
+            "crossing = nbytes *",
+        ),
+        mistake(
+            "In some steps the partner is in another node, with that link's latency and bandwidth",
+            "near, far = log2(per_node), log2(nodes)",
+            "near, far = log2(p), 0",
+            "nbytes * (per_node - 1) / per_node, nbytes / per_node",
+            "nbytes * (p - 1) / p, 0",
+        ),
+        mistake(
+            "Recursive doubling and nearest first pair the GPUs, which takes a power of 2 of them",
+            "log2(p).is_integer()",
+            "True",
+        ),
+        mistake(
+            "Only the bytes are counted: each step also costs its latency",
+            "inside.latency",
+            "0",
+            "between.latency",
+            "0",
+            "link.latency",
+            "0",
+        ),
+        mistake(
+            "Several rings use the links inside and the network at the same time: of the two the longer counts",
+            "max(in_nodes, over_network)",
+            "(in_nodes + over_network)",
+        ),
+        mistake(
+            "In a step of several rings a link inside carries g - 1 of the messages, and a network card one",
+            "(per_node - 1) * (inside.latency + part / inside.bandwidth)",
+            "inside.latency + part / inside.bandwidth",
+        ),
+        mistake("This is the slowest: the least of the seconds is asked for", "min(seconds", "max(seconds"),
+        *[
+            mistake(
+                "No algorithm is the fastest for all sizes: compare the seconds of all that are possible",
+                "return min(seconds.items(), key=lambda item: item[1])",
+                f"name = {always!r} if {always!r} in seconds else 'ring'\n    return name, seconds[name]",
+            )
+            for always in ("ring", "nearest first")
+        ],
+    ],
+    hints=[
+        "Write each algorithm as a number of steps and the bytes of a step, as in the table at the end of the "
+        "notebook. Then ask of each step over which link it goes. A dict from names to seconds keeps them together.",
+        "In a ring over several nodes each step waits for its slowest message, and that one goes between the nodes. In "
+        "recursive doubling lg g steps go inside and lg k between, each of n bytes.",
+        "Nearest first exchanges n/2, n/4, ... inside, in lg g steps: (g-1)/g n. Then each rank has n/g left, of which "
+        "(k-1)/k go between the nodes, in lg k steps. And all of it twice, there and back.",
+        "The least of a dict: min(seconds.items(), key=lambda item: item[1]).",
+    ],
+    why="This is what NCCL's tuner does for every call: it expects a time of each combination and takes the least. And "
+    "you can say what a faster network would bring, before anybody buys it.",
+)
+def choose_algorithm(nbytes, per_node, nodes, inside, between):
+    """Return the name of the fastest all-reduce of ``nbytes``, and the seconds that it takes.
+
+    There are ``nodes`` nodes of ``per_node`` GPUs, each with a network card of its own. ``inside`` is the link between
+    the GPUs of a node and ``between`` that between nodes, each with ``.latency`` in seconds and ``.bandwidth`` in bytes
+    per second. (With one node, or one GPU in each, one of the two is not used.)
+
+    Choose from "ring"; if there are several nodes of several GPUs, "hierarchical" and "several rings" (as many as a
+    node has GPUs); if the number of GPUs is a power of 2, "recursive doubling" and "nearest first" (halving and
+    doubling).
+    """
+    p = per_node * nodes
+    seconds = {}
+    # ? The seconds of each that is possible
+    link = between if nodes > 1 else inside  # the slowest message of a step
+    seconds["ring"] = 2 * (p - 1) * (link.latency + nbytes / (p * link.bandwidth))
+    if nodes > 1 and per_node > 1:
+        piece = nbytes / per_node
+        seconds["hierarchical"] = 2 * (per_node - 1) * (inside.latency + piece / inside.bandwidth)
+        seconds["hierarchical"] += 2 * (nodes - 1) * (between.latency + piece / nodes / between.bandwidth)
+        part = nbytes / (per_node * p)  # of each ring
+        in_nodes = (per_node - 1) * (inside.latency + part / inside.bandwidth)
+        over_network = between.latency + part / between.bandwidth
+        seconds["several rings"] = 2 * (p - 1) * max(in_nodes, over_network)
+    if log2(p).is_integer():
+        near, far = log2(per_node), log2(nodes)
+        seconds["recursive doubling"] = near * (inside.latency + nbytes / inside.bandwidth)
+        seconds["recursive doubling"] += far * (between.latency + nbytes / between.bandwidth)
+        going, rest = nbytes * (per_node - 1) / per_node, nbytes / per_node
+        crossing = rest * (nodes - 1) / nodes
+        seconds["nearest first"] = 2 * (near * inside.latency + going / inside.bandwidth)
+        seconds["nearest first"] += 2 * (far * between.latency + crossing / between.bandwidth)
+    # .
+    return min(seconds.items(), key=lambda item: item[1])

@@ -1,0 +1,191 @@
+"""Other right answers to the exercises of 03b_collectives_on_clusters: they must pass."""
+
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+from lab.registered import others
+
+RIGHT_ANSWERS, right = others()
+
+
+@right("tree_reduce")
+def the_broadcast_backwards(tensor, dst):
+    """The largest distance first."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    me = (rank - dst) % p
+    distance = 1
+    while 2 * distance < p:
+        distance *= 2
+    arrived = torch.empty_like(tensor)
+    while distance and p > 1:
+        if distance <= me < 2 * distance:
+            dist.send(tensor, (rank - distance) % p)
+        elif me < distance and me + distance < p:
+            dist.recv(arrived, (rank + distance) % p)
+            tensor.add_(arrived)
+        distance //= 2
+
+
+@right("tree_reduce")
+def by_the_bits_of_its_place(tensor, dst):
+    """A rank sends at its lowest bit, to the place without it."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    me = (rank - dst) % p
+    lowest = me & -me or 1 << p.bit_length()
+    bit = 1
+    while bit < lowest and me + bit < p:
+        arrived = torch.zeros_like(tensor)
+        dist.irecv(arrived, (me + bit + dst) % p).wait()
+        torch.add(tensor, arrived, out=tensor)
+        bit <<= 1
+    if me:
+        dist.isend(tensor, (me - lowest + dst) % p).wait()
+
+
+@right("tree_reduce")
+def each_half_for_itself(tensor, dst):
+    """By recursion: the second half of the places adds up on its first, which hands it to the first of all."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    me, arrived = (rank - dst) % p, torch.empty_like(tensor)
+
+    def collect(first, size):
+        if size == 1 or first >= p:
+            return
+        middle = first + size // 2
+        collect(first if me < middle else middle, size // 2)
+        if me == middle:
+            dist.send(tensor, (first + dst) % p)
+        if me == first and middle < p:
+            dist.recv(arrived, (middle + dst) % p)
+            tensor.add_(arrived)
+
+    collect(0, 1 << (p - 1).bit_length())
+
+
+def ring_sum(ranks, parts, reduces=True):
+    """One ring for both halves: what arrives is added, or kept. Sends are started, and waited for after."""
+    me, size = list(ranks).index(dist.get_rank()), len(ranks)
+    for step in range(size - 1):
+        i = (me - 1 - reduces - step) % size
+        arrived = torch.empty_like(parts[i])
+        sending = dist.isend(parts[(i + 1) % size], ranks[(me + 1) % size])
+        dist.recv(arrived, ranks[(me - 1) % size])
+        sending.wait()
+        parts[i].copy_(parts[i] + arrived if reduces else arrived)
+
+
+@right("mended_hierarchy")
+def lists_of_ranks(tensor, per_node):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    mates = [other for other in range(p) if other // per_node == rank // per_node]
+    twins = [other for other in range(p) if other % per_node == rank % per_node]
+    parts = torch.tensor_split(tensor, per_node)
+    ring_sum(mates, parts)
+    pieces = parts[rank % per_node].tensor_split(p // per_node)
+    ring_sum(twins, pieces)
+    ring_sum(twins, pieces, reduces=False)
+    ring_sum(mates, parts, reduces=False)
+
+
+@right("mended_hierarchy")
+def by_recursion(tensor, per_node):
+    """Inside, then the same with what is left, then inside again."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    levels = [range(rank - rank % per_node, rank - rank % per_node + per_node), range(rank % per_node, p, per_node)]
+
+    def all_reduce(piece, rings):
+        if rings:
+            parts = piece.tensor_split(len(rings[0]))
+            ring_sum(rings[0], parts)
+            all_reduce(parts[rings[0].index(rank)], rings[1:])
+            ring_sum(rings[0], parts, reduces=False)
+
+    all_reduce(tensor, levels)
+
+
+@right("mended_hierarchy")
+def cut_once(tensor, per_node):
+    """One cut into g k pieces; a part of the node is k of them in a row."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    node, local, nodes = rank // per_node, rank % per_node, p // per_node
+    pieces = [piece for part in tensor.tensor_split(per_node) for piece in part.tensor_split(nodes)]
+    ends = [sum(len(piece) for piece in pieces[: i * nodes]) for i in range(per_node + 1)]
+    parts = [tensor[start:end] for start, end in pairwise(ends)]
+    inside, across = [node * per_node + i for i in range(per_node)], [i * per_node + local for i in range(nodes)]
+    mine = pieces[local * nodes : (local + 1) * nodes]
+    for ranks, row in ((inside, parts), (across, mine)):
+        ring_sum(ranks, row)
+    for ranks, row in ((across, mine), (inside, parts)):
+        ring_sum(ranks, row, reduces=False)
+
+
+@right("choose_algorithm")
+def step_by_step(nbytes, per_node, nodes, inside, between):
+    """A list of messages for each, one after another: (bytes, link)."""
+    p, link = per_node * nodes, between if nodes > 1 else inside
+    plans = {"ring": [(nbytes / p, link)] * (2 * (p - 1))}
+    if nodes > 1 < per_node:
+        in_node = [(nbytes / per_node, inside)] * (2 * (per_node - 1))
+        plans["hierarchical"] = in_node + [(nbytes / p, between)] * (2 * (nodes - 1))
+    if p & (p - 1) == 0:
+        distances = [1 << i for i in range(p.bit_length() - 1)]
+        links = [inside if distance < per_node else between for distance in distances]
+        plans["recursive doubling"] = [(nbytes, each) for each in links]
+        plans["nearest first"] = 2 * [(nbytes / (2 * d), each) for d, each in zip(distances, links, strict=True)]
+    times = {name: sum(each.latency + n / each.bandwidth for n, each in plan) for name, plan in plans.items()}
+    if nodes > 1 < per_node:
+        n = nbytes / p / per_node
+        busiest = max((per_node - 1) * (inside.latency + n / inside.bandwidth), between.latency + n / between.bandwidth)
+        times["several rings"] = (p - 1) * 2 * busiest
+    name = min(times, key=times.get)
+    return name, times[name]
+
+
+@right("choose_algorithm")
+def sorted_pairs_in_a_list(nbytes, per_node, nodes, inside, between):
+    g, k, n = per_node, nodes, nbytes
+    (a, b), (c, d) = ((link.latency, link.bandwidth) for link in (inside, between))
+    found = [(2 * (g * k - 1) * ((c if k > 1 else a) + n / (g * k) / (d if k > 1 else b)), "ring")]
+    lg_g, lg_k = g.bit_length() - 1, k.bit_length() - 1
+    if 2**lg_g == g and 2**lg_k == k:
+        found.append((lg_g * a + lg_k * c + n * (lg_g / b + lg_k / d), "recursive doubling"))
+        found.append((2 * (lg_g * a + lg_k * c + n * ((1 - 1 / g) / b + (1 / g - 1 / g / k) / d)), "nearest first"))
+    if g > 1 and k > 1:
+        found.append((2 * ((g - 1) * (a + n / g / b) + (k - 1) * (c + n / g / k / d)), "hierarchical"))
+        found.append((2 * (g * k - 1) * max((g - 1) * (a + n / g**2 / k / b), c + n / g**2 / k / d), "several rings"))
+    seconds, name = sorted(found)[0]
+    return [name, seconds]
+
+
+@right("choose_algorithm")
+def with_functions_of_its_own(nbytes, per_node, nodes, inside, between):
+    def message(n, link):
+        return link.latency + n / link.bandwidth
+
+    def ring_of(ranks, n, link):
+        return 2 * (ranks - 1) * message(n / ranks, link)
+
+    def halving_of(ranks, n, link):
+        if ranks == 1:
+            return 0
+        return 2 * message(n / 2, link) + halving_of(ranks / 2, n / 2, link)
+
+    p = per_node * nodes
+    best = "ring", ring_of(p, nbytes, between if nodes > 1 else inside)
+    others = []
+    if nodes > 1 and per_node > 1:
+        inner = ring_of(per_node, nbytes, inside)
+        others.append(("hierarchical", inner + ring_of(nodes, nbytes / per_node, between)))
+        part = nbytes / per_node / p
+        pace = max((per_node - 1) * message(part, inside), message(part, between))
+        others.append(("several rings", 2 * (p - 1) * pace))
+    if p in (2, 4, 8, 16, 32, 64, 128):
+        near, far = len(bin(per_node)) - 3, len(bin(nodes)) - 3
+        others.append(("recursive doubling", near * message(nbytes, inside) + far * message(nbytes, between)))
+        halving = halving_of(per_node, nbytes, inside) + halving_of(nodes, nbytes / per_node, between)
+        others.append(("nearest first", halving))
+    for each in others:
+        if each[1] < best[1]:
+            best = each
+    return best
