@@ -67,7 +67,7 @@ def test_readme_has_a_row_for_each_torch_that_was_tested():
 def test_readme_lists_the_notebooks():
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
     listed = re.findall(r"\(notebooks/(\w+)\.ipynb\)", "\n".join(rows))
-    assert listed == sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))
+    assert [*listed, "index"] == sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))  # the map is no chapter
 
 
 def test_map_names_what_there_is():

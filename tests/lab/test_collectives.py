@@ -65,7 +65,7 @@ def test_as_many_and_as_large():
 
     target = Collectives("", things="one for each tensor")
     assert told(held, target, twice, dist.all_reduce) == (
-        "rank 0 makes 2 all-reduces, where 1 are right: one for each tensor"
+        "rank 0 makes 2 all-reduces, where 1 is right: one for each tensor"
     )
     assert "all-reduce 0 of rank 0 has 8 bytes, where 16 are right" in told(
         held, target, lambda tensor: dist.all_reduce(tensor[:2]), dist.all_reduce

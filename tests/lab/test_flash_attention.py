@@ -7,8 +7,8 @@ import torch
 
 from tinydist.attention import attention
 from tinydist.attention.online_softmax import Part, finish, merge
+from tinydist.lab.differences import close
 from tinydist.lab.find import find
-from tinydist.lab.results import close
 
 
 def each_case(name, *but):

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from visuals.drawn import written
 
 from tinydist.lab import judge
 from tinydist.lab.find import find, load
@@ -195,5 +196,5 @@ def test_what_is_wrong_is_drawn(capsys):
 
     figure = judge(gpipe).wrong.picture()
     assert "gpipe, 3 ranks, 4 microbatches: 36 s, 67 % of it idle" in capsys.readouterr().out
-    assert len(figure.axes[0].patches) == 3 * 2 * 4
+    assert all(written(figure).count(str(microbatch)) >= 3 * 2 for microbatch in range(4))
     plt.close(figure)

@@ -7,7 +7,8 @@ import torch
 from lab.mini import exercise
 
 from tinydist.lab.author import Case, Malformed, Memory, Values, Wrong, alone
-from tinydist.lab.results import kind_of, leaves, untouched
+from tinydist.lab.differences import untouched
+from tinydist.lab.leaves import kind_of, leaves
 from tinydist.lab.values import slightly_off
 from tinydist.lab.worlds import Trial
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from tinydist import launch
 from tinydist.data_parallel import average_each
-from tinydist.lab.find import exercise
+from tinydist.lab.find import find
 from tinydist.precision import MasterWeights
 from tinydist.zero import Gradients, OptimizerStates, Parameters
 
@@ -17,7 +17,7 @@ STAGES = (0, 1, 2, 3)
 
 
 def cases(name, ranks):
-    return [case for case in exercise(name).cases if case.ranks == ranks]
+    return [case for case in find(name).cases if case.ranks == ranks]
 
 
 def of_all_ranks(trial, name):
@@ -30,7 +30,7 @@ def of_all_ranks(trial, name):
 
 @pytest.mark.parametrize("case", cases("sharded_adam", 3) + cases("sharded_adam", 2))
 def test_sharded_adam_is_adam_on_the_mean_gradient(case):
-    one = exercise("sharded_adam")
+    one = find("sharded_adam")
     weights = case.arguments(0)[0]
     optimizer = one.module.adam([weights])
     for step in range(one.module.STEPS):
@@ -45,7 +45,7 @@ def test_sharded_adam_is_adam_on_the_mean_gradient(case):
 
 @pytest.mark.parametrize("case", cases("shard_gradients", 3))
 def test_shards_of_gradients_are_those_of_the_mean(case):
-    one = exercise("shard_gradients")
+    one = find("shard_gradients")
     *layers, rows, _ = case.arguments(0)
     for step in range(one.module.STEPS):
         for layer in layers:
@@ -59,7 +59,7 @@ def test_shards_of_gradients_are_those_of_the_mean(case):
 
 @pytest.mark.parametrize("case", cases("sharded_linear", 3) + cases("sharded_linear", 2))
 def test_a_sharded_layer_is_a_whole_one(case):
-    one = exercise("sharded_linear")
+    one = find("sharded_linear")
     *_, shapes, batch, _ = case.arguments(0)
     wholes = [nn.Parameter(whole) for whole in one.module.weights(shapes, case.arguments(0)[0].dtype)]
     right = one.right(case)
@@ -95,13 +95,13 @@ def of_one_process(case):
 
 def test_the_mended_loop_trains_as_torch_does():
     (case,) = cases("mended_fsdp", 1)
-    (found,) = exercise("mended_fsdp").right(case).returned
+    (found,) = find("mended_fsdp").right(case).returned
     assert all(map(torch.allclose, found.values(), of_one_process(case)))
 
 
 def test_with_one_rank_only_the_stale_weight_shows():
     """All shards are whole, and all norms global."""
-    (case,), one = cases("mended_fsdp", 1), exercise("mended_fsdp")
+    (case,), one = cases("mended_fsdp", 1), find("mended_fsdp")
     given = [mistake for mistake in one.mistakes if mistake.given]
     stale = [mistake for mistake in given if "forward has left" in mistake.words]
     all_four, one_alone, right = (
@@ -121,7 +121,7 @@ def sent(trial):
 
 @pytest.mark.parametrize("case", cases("sharded_adam", 3) + cases("sharded_adam", 2), ids=str)
 def test_stage_1_holds_and_sends_what_its_text_says(case):
-    one = exercise("sharded_adam")
+    one = find("sharded_adam")
     weights, trial = case.arguments(0)[0], one.right(case)
     k = -(-len(weights) // case.ranks) * weights.element_size()
     for _, held in trial.arguments:
@@ -130,7 +130,7 @@ def test_stage_1_holds_and_sends_what_its_text_says(case):
 
 
 def test_stage_2_holds_and_sends_what_its_text_says():
-    one = exercise("shard_gradients")
+    one = find("shard_gradients")
     (case,) = [case for case in one.cases if case.measured]
     trial, layer, p = one.right(case), one.module.LAYER, case.ranks
     most = one.module.MANY * layer / p + 2 * layer  # with half of the room that is granted
@@ -139,7 +139,7 @@ def test_stage_2_holds_and_sends_what_its_text_says():
 
 
 def test_stage_3_holds_and_sends_what_its_text_says():
-    one = exercise("sharded_linear")
+    one = find("sharded_linear")
     (case,) = [case for case in one.cases if case.measured]
     trial, layer, p = one.right(case), one.module.LAYER, case.ranks
     freed, peak, _ = one.targets[-3:]
@@ -151,7 +151,7 @@ def test_stage_3_holds_and_sends_what_its_text_says():
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_mended_loop_holds_what_its_text_says(ranks):
-    one = exercise("mended_fsdp")
+    one = find("mended_fsdp")
     case = cases("mended_fsdp", ranks)[0]
     shards = 4 * case.facts / ranks
     assert max(one.targets[-1].seen(one.right(case))) <= 3 * shards + 2 * case.facts + case.facts
@@ -218,7 +218,7 @@ def measured_sent(ranks, stage, microbatches):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_plans_are_what_is_measured(stage):
-    plans = exercise("cheapest_stage")
+    plans = find("cheapest_stage")
     assert plans.module.SMALL == LAYERS * WIDTH * WIDTH
     for case in plans.cases[-len(plans.module.MEASURED) :]:
         found, (_, ranks, _, _, microbatches, _) = plans.module.planned(plans, case, stage), case.arguments(0)
@@ -228,7 +228,7 @@ def test_plans_are_what_is_measured(stage):
 
 def test_every_stage_is_right_somewhere():
     """Else one that is never given would not be missed."""
-    plans = exercise("cheapest_stage")
+    plans = find("cheapest_stage")
     found = [plans.right(case).returned[0] for case in plans.cases]
     stages = [plan and plan["stage"] for plan in found]
     assert set(stages) == {None, *STAGES} and stages[-3:] == [1, 2, 3]

@@ -66,13 +66,12 @@ class Exercise:
     follows: bool = True  # the results, if the numbers that are sent change on the way
     runs: dict = field(default_factory=dict)  # (case, mistakes) -> Trial
 
+    def __post_init__(self):
+        self.module = sys.modules[self.reference.__module__]  # kept, as its chapter may be loaded once more
+
     @property
     def name(self):
         return self.reference.__name__
-
-    @property
-    def module(self):
-        return sys.modules[self.reference.__module__]
 
     @property
     def chapter(self):

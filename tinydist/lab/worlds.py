@@ -18,8 +18,8 @@ from ..launch import launch
 from . import tools
 from .changed import changed_on_the_way
 from .errors import Left, Wrong
+from .leaves import nbytes
 from .limit import TooLong
-from .results import nbytes
 from .watch import UNSEEN, Watch
 
 

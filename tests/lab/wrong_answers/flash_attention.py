@@ -135,7 +135,7 @@ def leaves_out_a_part_below_a_thousandth(a, b):
     return merged(a, b)
 
 
-@wrong("merge_states", "values", "a has changed: it belongs to the caller")
+@wrong("merge_states", "values", "a[0] has changed: it belongs to the caller")
 def in_place(a, b):
     out, lse = merged(a, b)
     a[0].copy_(out), a[1].copy_(lse)

@@ -1,0 +1,122 @@
+"""How a result differs from the right one: where first, by how much, and what that looks like."""
+
+import torch
+
+from .leaves import leaves, tensors_of
+from .messages import SHARED
+from .target import Malformed
+from .values import kind, slightly_off
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+ATOL = 1e-5
+
+
+def words_of(trial, rank, path):
+    return f"{on(trial, rank)}{path or 'the result'}"
+
+
+def on(trial, rank):
+    return "" if trial.case.ranks == 1 else f"on rank {rank} "
+
+
+def same_form(what, mine, its):
+    if isinstance(its, torch.Tensor):
+        if type(mine) not in PLAIN:
+            raise Malformed(f"{what} is {kind(mine)}, where a tensor of shape {list(its.shape)} is right")
+        for name in ("shape", "dtype"):
+            have, want = (str(getattr(each, name)).removeprefix("torch.") for each in (mine, its))
+            if have != want:
+                have, want = (each.replace("Size(", "").rstrip(")") for each in (have, want))
+                raise Malformed(f"{what} has {name} {have}, where {want} is right")
+    elif type(its) in (int, float):
+        if type(mine) not in (int, float):
+            raise Malformed(f"{what} is {kind(mine)}, where a number is right")
+    elif type(mine) is not type(its):
+        raise Malformed(f"{what} is {kind(mine)}, where {kind(its)} is right")
+
+
+def close(a, b, rtol=1e-4):
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        same = a.shape == b.shape
+        return same and torch.allclose(a.double(), b.double(), rtol=rtol, atol=ATOL, equal_nan=True)
+    if type(a) in (int, float) and type(b) in (int, float):
+        return a == b or (a != a and b != b) or abs(a - b) <= 1e-9 * abs(b)
+    return type(a) is type(b) and a == b
+
+
+def difference(trial, place, mine, its):
+    rank, path = place
+    if isinstance(its, torch.Tensor) and not its.dim():
+        mine, its = mine.item(), its.item()
+    if not isinstance(its, torch.Tensor):
+        return f"{words_of(trial, rank, path)} is {shown(mine)}, where {shown(its)} is right"
+    wrong = ~torch.isclose(mine.double(), its.double(), rtol=trial.case.rtol, atol=ATOL, equal_nan=True)
+    at = wrong.nonzero()[0].tolist()
+    count, index = int(wrong.sum()), tuple(at)
+    of = f" of {path}" if path else ""
+    who = "" if trial.case.ranks == 1 else f"on rank {rank}, "
+    numbers = f"{who}{count} of {mine.numel()} numbers{of} {'is' if count == 1 else 'are'} wrong"
+    off = slightly_off(mine.flatten(), its.flatten())
+    done = "sent, or added," if trial.case.ranks > 1 else "computed"
+    smaller = f". They are off by about {off:.1g} %: are they {done} in a smaller dtype?" if off else ""
+    return (
+        f"{numbers}. The first is at position {', '.join(map(str, at))}: {shown(mine[index].item())}, where "
+        f"{shown(its[index].item())} is right{smaller}"
+    )
+
+
+def shown(number):
+    return f"{number:.6g}" if isinstance(number, float) else repr(number)
+
+
+def untouched(trial, names, right):
+    """What the reference leaves as it was, the answer does. ``names``: of the arguments."""
+    first = map(trial.case.arguments, range(trial.case.ranks))
+    for rank, each in enumerate(zip(first, trial.arguments, right.arguments)):
+        before, mine, its = (leaves(arguments, names) for arguments in each)
+        for path, old in before.items():
+            if isinstance(old, torch.Tensor) and close(old, its.get(path)) and not close(old, mine.get(path)):
+                raise Malformed(
+                    f"{words_of(trial, rank, path)} has changed: it belongs to the caller, who may need it again. Make "
+                    "new tensors, without *=, /=, += and out="
+                )
+
+
+# What it looks like.
+
+
+def whose(trial, got, want, pick):
+    """Another rank's numbers, where only one's were right."""
+    inputs = [tensors_of(trial.case.arguments(rank)) for rank in range(trial.case.ranks)]
+    if trial.case.ranks == 1 or any(not isinstance(each, torch.Tensor) for each in inputs):
+        return None
+    if any(mine.shape != each.shape for mine, each in zip(got, inputs)):
+        return None
+    wrong = [rank for rank in range(trial.case.ranks) if not close(got[rank], want[rank])]
+    rights = [rank for rank, each in enumerate(inputs) if close(each, want[wrong[0]])]
+    if not rights:
+        return None
+    for rank in wrong:
+        owners = [other for other, each in enumerate(inputs) if other != rank and close(got[rank], each)]
+        if owners:
+            return f"rank {rank} has the numbers of rank {owners[0]}, where those of rank {rights[0]} are right"
+    if close(got[wrong[0]], inputs[wrong[0]]):
+        return f"rank {wrong[0]} still has its own numbers: nothing has reached it from rank {rights[0]}"
+    return None
+
+
+def times(trial, got, want, pick):
+    p = trial.case.ranks
+    if p > 1 and all(close(mine * p, right) for mine, right in zip(got, want)):
+        return f"the result is {p} times too small, the number of ranks: is it divided once too often?"
+    if p > 1 and all(close(mine, right * p) for mine, right in zip(got, want)):
+        return f"the result is {p} times too large, the number of ranks: is this a sum, where a mean is right?"
+    if p > 1 and not any(map(any, trial.run.traffic)):
+        return f"nobody sent anything. {SHARED}"
+    return None
+
+
+def misplaced(trial, got, want, pick):
+    if all(close(mine.flatten().sort().values, right.flatten().sort().values) for mine, right in zip(got, want)):
+        return "the numbers are right, but in wrong places"
+    return None
