@@ -14,7 +14,7 @@ changed.py      a world where what one rank sends is changed on the way
 tools.py        what the lab measures with is out of an answer's reach
 judging.py      worlds one after another, as few as it takes
 target.py       what must hold, and which mistake it is if it does not
-results.py      the first axis: values; leaves.py: what is in a result; differences.py, values.py: how it differs; sums.py: in a sum
+results.py      the first axis: values; leaves.py: what is in them; differences.py, values.py, sums.py: how they differ
 sent.py         the second: what was sent, to whom; messages.py and collectives.py: in the record of the run
 costs.py        the third: bytes held, and FLOPs and seconds; memory.py and seconds.py: their pictures
 verdict.py      properties judged in order; errors.py: what was raised, on which rank, at which line
