@@ -38,7 +38,8 @@ def test_of_one_purpose_under_the_names_of_the_passes():
         for run, _ in runs.values()
     ]
     assert tops(figure) == expected
-    assert {"ddp", "zero 2", "gradients", "B4", "Adam", "virtual time since B4 (ms)"} <= set(written(figure))
+    assert {"ddp", "zero 2", "gradients", "B4", "Adam"} <= set(written(figure))
+    assert any(text.startswith("virtual time since B4") for text in written(figure))
     assert_can_be_read(figure)
 
 

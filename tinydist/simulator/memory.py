@@ -130,7 +130,7 @@ class Ledger:
             if holding:
                 begin, end = span(part)
                 if isinstance(whose, torch.Tensor):
-                    whose = self.pieces_like(part, whose, begin, end)[0].label
+                    whose = next((piece.label for piece in self.pieces_like(part, whose, begin, end)), "")
                 self._label(holding, Piece(begin, end, whose, shard))
 
     def _label(self, holding, piece):
