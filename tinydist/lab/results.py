@@ -85,7 +85,8 @@ class Values(Target):
         if all(close(mine[place], other[place]) for place in mine):
             return 2
         first = next(place for place in right if not close(mine[place], right[place]))
-        return int(close(mine[first], other[first]))
+        word = isinstance(mine[first], str)  # one of a few: many mistakes lead to it
+        return int(not word and close(mine[first], other[first]))
 
     def mistaken(self, exercise, trial, right):
         silent = not any(map(any, trial.run.traffic)) and any(map(any, right.run.traffic))
