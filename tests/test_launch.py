@@ -79,7 +79,8 @@ def test_the_kernels_own_process_group_lives_on(tmp_path):
 def test_one_script_serves_a_laptop_and_torchrun(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert alone.returncode == 0, alone.stderr
     assert alone.stdout.split("RESULT ")[1:] == ["simulated [6.0, 6.0, 6.0] True\n"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
     joined = subprocess.run(torchrun, capture_output=True, text=True, timeout=120)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import random
 import subprocess
@@ -269,6 +270,12 @@ def test_worlds():
 # The kernel.
 
 
+def native_environment():
+    """What native code and new processes see."""
+    code = "import json, os; print(json.dumps(dict(os.environ)))"
+    return json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+
+
 def kernel_state():
     """All that a launch could disturb. Looking changes nothing."""
     return {
@@ -287,6 +294,7 @@ def kernel_state():
         "filters": list(warnings.filters),
         "showwarning": warnings.showwarning,
         "environment": dict(os.environ),
+        "native environment": native_environment(),
         "streams": (sys.stdout, sys.stderr),
         "excepthook": (sys.excepthook, threading.excepthook),
         "world": dist.distributed_c10d._world,
@@ -312,7 +320,7 @@ def disturbs(then):
     torch.use_deterministic_algorithms(True)
     os.chdir("/")
     sys.path.append("/")
-    os.environ["DISTURBED"] = "yes"
+    os.environ.update(DISTURBED="yes", RANK="7")
     os.environ.pop("PATH", None)
     sys.stdout = io.StringIO()
     sys.excepthook = print

@@ -58,15 +58,25 @@ class KernelState(State):
         self.folder, self.path = os.getcwd(), list(sys.path)
         self.determinism = torch.get_deterministic_debug_mode()
 
-    def restore(self):
+    def restore(self, ranks):
+        """``ranks``: the states of those that ran."""
         self.places.values()  # a rank that failed has left without a look at what is there
         self.enter()
+        self._restore_native_environment(ranks)
         random.setstate(self.drawn)
         torch.set_num_threads(self.threads)
         os.chdir(self.folder)
         sys.path[:] = self.path
         if torch.get_deterministic_debug_mode() != self.determinism:
             torch.set_deterministic_debug_mode(self.determinism)
+
+    def _restore_native_environment(self, ranks):
+        """What a program sets or deletes in os.environ goes to the process's own environment, too. Native code and new
+        processes look there: with RANK left in it they would take part in a job that there is not."""
+        for name in {name for state in ranks for name in state.environment} - self.environment.keys():
+            os.unsetenv(name)
+        for name, value in self.environment.items():
+            os.putenv(name, value)
 
 
 class RankState(State):

@@ -64,6 +64,7 @@ class Simulation:
             random=random.Random(seed) if schedule == "shuffle" else None,
         )
         self.store = SharedStore(self.scheduler)
+        self.states = {}  # rank -> RankState
         self.groups = {}  # (name, ranks) -> Group
         self.identity = {rank: rank for rank in range(ranks)}
         self.kernel_streams = {"stdout": sys.stdout, "stderr": sys.stderr}
@@ -99,7 +100,7 @@ class Simulation:
                 by_rank = dict(zip(self.present, results, strict=True))
                 return [by_rank.get(rank) for rank in range(self.ranks)]
         finally:
-            kernel.restore()
+            kernel.restore(self.states.values())
             for group in self.groups.values():
                 group.forget_tensors()
             running.release()
