@@ -83,7 +83,7 @@ CALLS = {
         lambda: dict(run=run(), rank=1, ranks=[0], lines={"a": 3}, since=0.0, until=run().seconds, mark=("AR", "x")),
     ),
     "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0, until=run().seconds)),
-    "traffic": drawn(visuals.traffic, lambda: dict(run=run())),
+    "traffic": drawn(visuals.traffic, lambda: dict(run=run(), title="a ring")),
     "waterfall": drawn(
         visuals.waterfall, lambda: dict(groups={"a": {"b": 1.0, "c": 2}}, unit="ms", total=("published", 4))
     ),

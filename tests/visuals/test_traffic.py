@@ -52,6 +52,14 @@ def test_a_message_goes_from_a_row_to_a_column():
     assert (7, 0) in cells(table) and (0, 7) not in cells(table)
 
 
+def test_a_title_stands_above_all_of_it():
+    figure = visuals.traffic(run_of("two nodes"), title="nearest first")
+    above = figure.axes[0].title.get_window_extent()
+    title = figure.texts[0].get_window_extent()
+    assert figure.get_suptitle() == "nearest first" and title.y0 > above.y1
+    assert visuals.traffic(run_of("two nodes")).get_suptitle() == ""
+
+
 def test_its_words():
     assert visuals.traffic(run_of("two nodes")).alt == (
         "A table of the bytes from each of 8 ranks to each: 16 of 64 cells are filled, the most with 151 MB, "

@@ -12,7 +12,7 @@ from ..rules import takes
 from ..simulator.trace import Trace
 from .canvas import blocks, canvas, inside, picture
 from .palette import GREY, INK, ORANGE, RED, tint
-from .style import SMALL, TEXT
+from .style import HEADING, SMALL, TEXT
 from .words import BYTES, bytes_text, digits, percent, ranks_text, unit_for
 
 MOST_NAMES = 16  # ranks, of more of which every fourth is named
@@ -20,9 +20,9 @@ MOST_ABOVE = 10  # bars side by side, of more of which the numbers would touch
 CELL, TABLE, BARS = 0.46, 3.2, 2.2  # inches: a cell at most; all of them; the longest bar
 
 
-@takes(run=Run | Trace)
+@takes(run=Run | Trace, title=str)
 @picture
-def traffic(run):
+def traffic(run, title=None):
     """Draw the bytes from each rank to each, and what each rank sent and received in all."""
     matrix = np.rint(np.array([list(row) for row in run.traffic]))
     nodes = np.array([run.cluster.node_of(rank) for rank in range(len(matrix))])
@@ -30,7 +30,7 @@ def traffic(run):
     print(summary(matrix, away, nodes))
     side = min(CELL * len(matrix), TABLE)
     ratios = {"width_ratios": [side, BARS], "height_ratios": [0.5, side]}
-    size = {"height": side + 1.6, "width": side + BARS + 1.1}
+    size = {"height": side + 1.6 + 0.3 * bool(title), "width": side + BARS + 1.1}
     figure, ((above, corner), (table, beside)) = canvas(
         alt_text(matrix, away, nodes), **size, nrows=2, ncols=2, sharex="col", sharey="row", **ratios
     )
@@ -42,6 +42,8 @@ def traffic(run):
     above.set_title(f"received ({unit})", fontweight="normal", fontsize=TEXT, pad=16)
     beside.set_title(f"sent ({unit})", fontweight="normal", fontsize=TEXT)
     explain(corner, away)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=HEADING, fontweight="bold")
     return figure
 
 
