@@ -59,6 +59,7 @@ def test_the_image_is_as_large_as_the_saved_one():
     """A box stretches what is in it to its own width, unless that stands at the start."""
     layout = visuals.Explorer(timeline_until, end=(20, 140)).image.layout
     assert layout.align_self == "flex-start" and layout.max_width == "100%" and layout.width == "720px"
+    assert layout.margin == "0"  # on a narrow page, all of its width and two margins would be too much
 
 
 def test_a_figure_of_the_reader_is_drawn_in_the_style():

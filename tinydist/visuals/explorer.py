@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from .page import mimebundle
 from .style import style
 
-AS_SAVED = {"align_self": "flex-start", "max_width": "100%"}  # a box would stretch it
+AS_SAVED = {"align_self": "flex-start", "max_width": "100%", "margin": "0"}  # a box would stretch it, and then scroll
 NOTHING = {}, {}  # no picture: its data and metadata
 
 
