@@ -34,6 +34,8 @@ SCREEN, CONTROL, LINE = (
     17,
 )  # pixels: what JupyterLab has for cells on a screen of 1400 x 900; what widgets take
 LARGEST = 600_000  # bytes: more is slow to open, and does not show on the web
+WIDEST = 88  # characters: a longer line of code is broken where a page is narrow
+NARROW = [path for path in NOTEBOOKS if path.parent.name == "notebooks" and path.stem < "04"]  # those written for it
 # Two parts at least, with nothing before: not `bytes/s`, not `https://…`. Temporary paths are conftest.py's.
 ABSOLUTE_PATH = re.compile(r"(?<![\w/.:<+])/(?!tmp/|var/folders/)[\w.-]+/[\w./-]+|\b[A-Z]:\\\w+")
 
@@ -107,6 +109,13 @@ def explorers_fit(notebook):
                 yield f"the explorer of cell {cell.execution_count} is {height} pixels high, more than {SCREEN}"
 
 
+def lines_of_code_are_short(notebook):
+    for cell in code_cells(notebook):
+        for line in cell.source.splitlines():
+            if len(line) > WIDEST:
+                yield f"cell {cell.execution_count} has a line of {len(line)} characters, more than {WIDEST}: {line}"
+
+
 RULES = [
     run_once_in_order,
     no_errors,
@@ -149,6 +158,18 @@ def test_notebook(path):
 def test_a_notebook_is_written_as_jupyterlab_writes_it(path):
     text = (ROOT / path).read_text(encoding="utf-8")
     assert text == nbformat.writes(nbformat.reads(text, as_version=4)) + "\n"
+
+
+@pytest.mark.parametrize("path", NARROW, ids=str)
+def test_lines_of_code_are_short(path):
+    assert list(lines_of_code_are_short(nbformat.read(ROOT / path, as_version=4))) == []
+
+
+def test_a_long_line_of_code_is_found():
+    notebook = good_notebook()
+    notebook.cells[1].source = "x = 1\n" + "y" * 89
+    (found,) = lines_of_code_are_short(notebook)
+    assert found.startswith("cell 1 has a line of 89 characters, more than 88: yyy")
 
 
 # Each rule can fail: a good notebook, broken in one place.
