@@ -65,6 +65,26 @@ def program(answer, x, rows):
             "list(range(row * rows, (row + 1) * rows)) for row in range(columns)",
         ),
         mistake(
+            "Not every rank is in the last group that was made: keep, of the groups that you make, the one that this "
+            "rank is in",
+            "            if rank in ranks:\n                mine = group\n",
+            "            mine = group\n",
+        ),
+        mistake(
+            "Ranks are laid out row by row, and these rows and columns count down the columns",
+            "list(range(row * columns, (row + 1) * columns)) for row in range(rows)",
+            "list(range(row, p, rows)) for row in range(rows)",
+            "list(range(column, p, columns)) for column in range(columns)",
+            "list(range(column * rows, (column + 1) * rows)) for column in range(columns)",
+        ),
+        mistake(
+            "With use_local_synchronization only its members make a group. Here all ranks of the world make all of "
+            "them, in the same order",
+            "            group = dist.new_group(ranks)\n            if rank in ranks:\n                mine = group\n",
+            "            if rank in ranks:\n"
+            "                mine = dist.new_group(ranks, use_local_synchronization=True)\n",
+        ),
+        mistake(
             "The second sum begins with the result of the first: each of the two needs a copy of x",
             "        total = x.clone()\n",
             "        total = x.clone() if lists is rows_of_mesh else sums[0].clone()\n",
