@@ -121,11 +121,6 @@ def returned(case):
     mistakes=[
         mistake("A rank keeps its own rows, too: copy them", "arriving[rank].copy_(outgoing[rank])", "pass"),
         mistake(
-            "What arrives has the dtype of the tensor: torch.empty alone makes float32",
-            "tensor.new_empty(",
-            "torch.empty(",
-        ),
-        mistake(
             "Each rank looks at the counts before they have come: wait for them",
             "            work.wait()",
             "            pass",
