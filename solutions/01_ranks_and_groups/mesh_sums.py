@@ -62,6 +62,9 @@ def program(answer, x, shape):
             "rank is in",
             "            if rank in ranks:\n                mine = group\n",
             "            mine = group\n",
+            "        dist.all_reduce(total, group=mine)",
+            "        if dist.get_rank(mine) >= 0:  # torch warns of the call, and does nothing\n"
+            "            dist.all_reduce(total, group=mine)",
         ),
         mistake(
             "These groups are runs of neighboring ranks, which is right along the last axis alone: along another axis "

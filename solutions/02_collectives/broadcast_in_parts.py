@@ -139,6 +139,11 @@ def worlds():
             "if True",
         ),
         mistake(
+            "Rank src receives nothing on the ring, and its left neighbor still sends to it",
+            "if right != src",
+            "if True",
+        ),
+        mistake(
             "After the scatter rank r has part r: with this the ring begins. In a reduce-scatter it is part r - 1",
             "parts[(rank - step) % p], parts[(rank - 1 - step) % p]",
             "parts[(rank - 1 - step) % p], parts[(rank - 2 - step) % p]",

@@ -122,6 +122,8 @@ def ends(pairs, end):
             "Played backwards, the largest distance comes first",
             "me % (2 * distance) == distance",
             "distance <= me < 2 * distance",
+            "            return\n",
+            "",
             "if me + distance < p:",
             "if me < distance and me + distance < p:",
         ),
