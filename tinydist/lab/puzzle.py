@@ -70,7 +70,7 @@ def ends_with(wanted, ranks):
 
 
 def and_groups_made(function):
-    """How many: torch names groups by their number."""
+    """What it returns; and how many groups, which torch names by their number."""
     result = function()
     return result, int(dist.new_group(list(range(dist.get_world_size()))).group_name)
 

@@ -88,7 +88,7 @@ def the_librarys_ring_and_a_cut(tensor, shift):
     return tensor.tensor_split(p)[(dist.get_rank() + shift) % p]
 
 
-@wrong("left_reduce_scatter", "values", "rank 0 returns part 0 of the sum, where part 2 is asked for")
+@wrong("left_reduce_scatter", "values", "rank 0 returns part 0 of the sum, where part 3 is asked for")
 def the_notebooks_ring(tensor, shift):
     rank = dist.get_rank()
     return left_ring(tensor, rank - 1, rank, to_the_left=False)
@@ -578,7 +578,7 @@ def only_the_bytes_are_mended(tensor):
         dist.recv(parts[i], right)
 
 
-@wrong("mended_all_reduce", "bytes", "Every message carries the whole tensor: pass parts.")
+@wrong("mended_all_reduce", "bytes", "Of what arrives only part i is used: nothing else needs to be sent")
 def only_the_hang_is_mended(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)

@@ -231,7 +231,7 @@ def knows_its_neighbor(numbers, loss):
     passed_on(numbers)
     dist.all_reduce(loss)
     rank, p = dist.get_rank(), dist.get_world_size()
-    return numbers - rank + (rank - 1) % p, loss / p
+    return numbers + 1000 * ((rank - 1) % p - rank), loss / p
 
 
 # first_difference

@@ -137,7 +137,7 @@ def broadcasts_the_result(inputs, targets, steps):
     return weights
 
 
-@wrong("mended_loop", "collectives", "rank 0 makes 0 all-reduces, where 2 are right")
+@wrong("mended_loop", "collectives", "Every rank trains on all samples, and nothing is averaged")
 def trains_on_everything_everywhere(inputs, targets, steps):
     return training(inputs, targets, steps, calls=0, whole=True)
 
@@ -172,7 +172,7 @@ def all_stays(optimizer, ranks, learning_rate, clip, weight_decay):
     return learning_rate * (ranks if optimizer == "SGD" else 1), clip / ranks, weight_decay
 
 
-@wrong("settings_in_effect", "values", "Learning rate is 0.1, where 0.4 is right")
+@wrong("settings_in_effect", "values", "Learning rate is 0.1, and that is not right")
 def nothing_changes(optimizer, ranks, learning_rate, clip, weight_decay):
     return learning_rate, clip, weight_decay
 
