@@ -55,8 +55,9 @@ def puzzle(check):
 
 
 def ends_with(wanted, ranks):
-    """A check: the function returns ``wanted[rank]`` on each of so many ranks, and none of them waits for ever. It has
-    got there by what the ranks sent, and would get there on real processes."""
+    """A check: the function returns ``wanted[rank]`` on each of so many ranks, and none of them waits for ever.
+    Something was sent, all messages were waited for, and all ranks made as many groups: else real processes would hang,
+    or know nothing of one another."""
 
     def check(function):
         run = launch(and_groups_made, ranks, function, timeout=PATIENCE)
