@@ -84,23 +84,9 @@ def worlds():
             "        optimizer.step()\n        optimizer.zero_grad()\n",
         ),
         mistake(
-            "The sum is clipped, and it is p times as long as the gradient that the limit is for: divide first",
-            "            parameter.grad /= p\n        clip_grad_norm_(model.parameters(), 1.0)\n",
-            "        clip_grad_norm_(model.parameters(), 1.0)\n        for parameter in model.parameters():\n"
-            "            parameter.grad /= p\n",
-        ),
-        mistake(
             "All ranks start alike, and not as one rank does: in this program one rank has the seed 0",
             "torch.manual_seed(0)",
             "torch.manual_seed(1)",
-        ),
-        mistake(
-            "Every rank trains on all samples, and nothing is averaged: then none has less to do than one rank alone",
-            "inputs.chunk(p)[rank], targets.chunk(p)[rank]",
-            "inputs, targets",
-            "        for parameter in model.parameters():\n            dist.all_reduce(parameter.grad)\n"
-            "            parameter.grad /= p\n",
-            "",
         ),
     ],
     ways=[also("inputs.chunk(p)[rank], targets.chunk(p)[rank]", "inputs[rank::p], targets[rank::p]")],
