@@ -25,7 +25,7 @@ def worlds():
     targets=[
         Values("on 1 to 5 ranks, all ranks hold the gradient of the whole batch, in the tensor itself"),
         Bytes(
-            "all ranks together send the gradient once round, and one number",
+            "one all-reduce of the gradient, and one of a number",
             together=True,
             room=1.15,  # the number may have 8 bytes
         ),
@@ -47,6 +47,26 @@ def worlds():
             "The gradients are weighted by their sequences, and not divided by the number of all sequences",
             "sequences / total",
             "sequences",
+        ),
+        mistake(
+            "The sum is divided by the number of all sequences, and its gradients are not weighted: each is a mean of "
+            "its own sequences, and counts as often as there are of them",
+            "gradient *= sequences / total",
+            "gradient /= total",
+        ),
+        mistake(
+            "Each rank divides by its own number of sequences, where that of all is needed: an all_reduce tells it",
+            "sequences / total",
+            "sequences",
+            "dist.all_reduce(gradient)",
+            "dist.all_reduce(gradient)\n    gradient /= sequences",
+        ),
+        mistake(
+            "The number of all sequences is p times a rank's own only where shares are even",
+            "sequences / total",
+            "sequences",
+            "dist.all_reduce(gradient)",
+            "dist.all_reduce(gradient)\n    gradient /= sequences * dist.get_world_size()",
         ),
         mistake(
             "The weights are right, and then the result is divided by the number of ranks as well: the weights sum "

@@ -83,6 +83,11 @@ def worlds():
             "        optimizer.zero_grad()\n",
             "        optimizer.step()\n        optimizer.zero_grad()\n",
         ),
+        mistake(
+            "All ranks start alike, and not as one rank does: in this program one rank has the seed 0",
+            "torch.manual_seed(0)",
+            "torch.manual_seed(1)",
+        ),
     ],
     ways=[also("inputs.chunk(p)[rank], targets.chunk(p)[rank]", "inputs[rank::p], targets[rank::p]")],
     hints=[

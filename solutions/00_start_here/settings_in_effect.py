@@ -25,7 +25,9 @@ def worlds():
     minutes=10,
     difficulty=2,
     worlds=worlds,
-    targets=[Values("for SGD, Adam and AdamW, on 1 to 2,048 ranks", ["learning rate", "clip", "weight decay"])],
+    targets=[
+        Values("for SGD, Adam and AdamW, on 1 to 2,048 ranks", ["learning rate", "clip", "weight decay"], tell=False)
+    ],
     mistakes=[
         mistake(
             "Adam and AdamW divide a gradient by its own size: the factor cancels, and the learning rate stays",
@@ -36,6 +38,11 @@ def worlds():
             "With SGD the step is the learning rate times the gradient, and the gradient is ranks times too long",
             'learning_rate * (ranks if optimizer == "SGD" else 1)',
             "learning_rate",
+        ),
+        mistake(
+            "The gradient is ranks times too long, so the step of SGD gets longer, not shorter",
+            'learning_rate * (ranks if optimizer == "SGD" else 1)',
+            "learning_rate / ranks",
         ),
         mistake(
             "The gradient is longer, so it comes to the limit earlier: the limit in effect is smaller, not larger",
@@ -68,7 +75,7 @@ def worlds():
 def settings_in_effect(optimizer, ranks, learning_rate, clip, weight_decay):
     """Somebody sums the gradients of ``ranks`` ranks and forgets to divide. Return the
     (learning rate, clip, weight decay) with which one rank, on the whole batch, trains
-    in exactly the same way.
+    in the same way, but for the tiny eps of Adam.
 
     optimizer:  "SGD", "Adam" or "AdamW", as in torch.optim.
     clip:       the largest norm of a gradient. Longer ones are clipped, and then the

@@ -5,7 +5,7 @@ ORDER = ["place", "mesh_sums", "mended_step", "first_difference"]
 INTRODUCTION = """\
 # Exercises: ranks and groups
 
-[Chapter 01](../notebooks/01_ranks_and_groups.ipynb) goes before these. Four exercises, about 45 \
+[Chapter 01](../notebooks/01_ranks_and_groups.ipynb) goes before these. Four exercises, about 50 \
 minutes. The first takes five.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \

@@ -33,6 +33,11 @@ def worlds():
             "return number, rank",
         ),
         mistake(
+            "The two are exchanged: the number of the call first, then the rank",
+            "return number + 1, rank",
+            "return rank, number + 1",
+        ),
+        mistake(
             "Rank 0 may be the one that is wrong: compare with what most ranks call, and not with rank 0",
             "max(calls, key=calls.count)",
             "calls[0]",

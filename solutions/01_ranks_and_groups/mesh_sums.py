@@ -1,109 +1,137 @@
-"""The groups of a device mesh, made by hand."""
+"""The groups of a device mesh of any shape, made by hand."""
 
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Own, Values, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Own, Values, Wrong, exercise, mistake
+
+MADE = "            group = dist.new_group(ranks)\n            if rank in ranks:\n                mine = group\n"
 
 
-def world(rows, columns):
+def world(*shape):
     return Case(
-        rows * columns,
-        lambda rank: (torch.tensor([10.0**rank + 0.5, rank + 0.25]), rows),
-        f"a mesh of {rows} x {columns}",
+        torch.Size(shape).numel(),
+        lambda rank: (torch.tensor([2.0**rank, rank + 0.25]), list(shape)),
+        f"a mesh of {' x '.join(map(str, shape))}",
     )
 
 
 def worlds():
-    for rows, columns in [(2, 4), (2, 2), (4, 2), (2, 3), (3, 2), (1, 3), (3, 1), (2, 1), (1, 1)]:
-        yield world(rows, columns)
+    for shape in [(2, 2, 3), (2, 4), (4, 2), (3, 2), (2, 1, 2), (2, 2, 2), (6,), (1, 3), (2,), (1, 1)]:
+        yield world(*shape)
 
 
-def program(answer, x, rows):
+def program(answer, x, shape):
     """Besides the sums, how many groups the answer has made: torch names groups by their number."""
-    results = answer(x, rows)
+    sums = answer(x, shape)
+    if not isinstance(sums, list | tuple) or len(sums) != len(shape):
+        raise Wrong("it should return a list of as many tensors as the mesh has axes")
     following = dist.new_group(list(range(dist.get_world_size())))
-    return *results, int(following.group_name) - 1
+    found = {f"the sum along axis {axis}": each for axis, each in enumerate(sums)}
+    return {**found, "the number of groups that it makes": int(following.group_name) - 1}
 
 
 @exercise(
     title="The groups of a mesh, by hand",
-    minutes=15,
-    difficulty=2,
+    minutes=20,
+    difficulty=3,
     worlds=worlds,
     program=program,
     follows=False,  # ranks talk in groups of their own: what is sent there is not changed
     targets=[
-        Values(
-            "for meshes from 1 x 1 to 4 x 2; and each rank makes all groups",
-            ["the sum along the row", "the sum along the column", "the number of groups that it makes"],
-        ),
+        Values("for meshes of 1, 2 and 3 axes, on 1 to 12 ranks; and each rank makes all groups"),
         Own("no device mesh", "make the groups yourself, with dist.new_group", ["torch.distributed.device_mesh"]),
-        Bytes("one all-reduce in the row, and one in the column"),
+        Bytes("one all-reduce in each of the rank's groups, one group for each axis"),
     ],
     mistakes=[
         mistake(
             "Only its members make a group. All ranks of the world make all groups, in the same order: on real "
             "processes, new_group waits for all of them",
-            "            group = dist.new_group(ranks)\n            if rank in ranks:\n                mine = group\n",
+            MADE,
             "            if rank in ranks:\n                mine = dist.new_group(ranks)\n",
         ),
         mistake(
-            "The two are exchanged: first the sum along the row, then that along the column",
-            "(rows_of_mesh, columns_of_mesh)",
-            "(columns_of_mesh, rows_of_mesh)",
+            "With use_local_synchronization only its members make a group. Here all ranks of the world make all of "
+            "them, in the same order",
+            MADE,
+            "            if rank in ranks:\n"
+            "                mine = dist.new_group(ranks, use_local_synchronization=True)\n",
         ),
         mistake(
-            "A column is every rank that leaves the same remainder when it is divided by the number of columns, not "
-            "by the number of rows",
-            "list(range(column, p, columns)) for column in range(columns)",
-            "list(range(column, p, rows)) for column in range(rows)",
+            "Not every rank is in the last group that was made: keep, of the groups that you make, the one that this "
+            "rank is in",
+            "            if rank in ranks:\n                mine = group\n",
+            "            mine = group\n",
+            "        dist.all_reduce(total, group=mine)",
+            "        if dist.get_rank(mine) >= 0:  # torch warns of the call, and does nothing\n"
+            "            dist.all_reduce(total, group=mine)",
         ),
         mistake(
-            "A row has as many ranks as there are columns: rank r is in row r // columns, not r // rows",
-            "list(range(row * columns, (row + 1) * columns)) for row in range(rows)",
-            "list(range(row * rows, (row + 1) * rows)) for row in range(columns)",
+            "These groups are runs of neighboring ranks, which is right along the last axis alone: along another axis "
+            "the ranks of a group are further apart",
+            ".movedim(axis, -1)",
+            "",
         ),
         mistake(
-            "The second sum begins with the result of the first: each of the two needs a copy of x",
-            "        total = x.clone()\n",
-            "        total = x.clone() if lists is rows_of_mesh else sums[0].clone()\n",
+            "These ranks have the same coordinate on this axis. Along an axis it is the other way round: this "
+            "coordinate differs, and all others are the same",
+            ".movedim(axis, -1).reshape(-1, length)",
+            ".movedim(axis, 0).reshape(length, -1)",
         ),
         mistake(
-            "Both sums go over all ranks: is the group missing in the call, or is the second sum made in the tensor "
-            "of the first?",
+            "The order of the axes is reversed: the first sum is that along axis 0, whose coordinate varies slowest",
+            "return sums",
+            "return sums[::-1]",
+        ),
+        mistake(
+            "The last coordinate varies fastest: ranks 0 and 1 differ in it, and not in the first one",
+            "torch.arange(p).view(shape)",
+            "torch.arange(p).view(shape[::-1]).permute(*reversed(range(len(shape))))",
+        ),
+        mistake(
+            "Each sum begins with the result of the one before: each needs a copy of x of its own",
+            "total = x.clone()",
+            "total = sums[-1].clone() if sums else x.clone()",
+        ),
+        mistake(
+            "These sums go over all ranks: is the group missing in the call?",
             "dist.all_reduce(total, group=mine)",
             "dist.all_reduce(total)",
         ),
     ],
     hints=[
-        "Write down the rows and the columns of 2 x 4 as lists of ranks. How many groups are that?",
-        "Row r of a mesh with c columns is r * c, ..., (r + 1) * c - 1. Column k is k, k + c, k + 2c, ...",
-        "All ranks call new_group for all rows and all columns, in one order. A rank keeps the two groups that it "
-        "is in, and calls all_reduce in each of them, with a copy of x.",
+        "Write down the groups of 2 x 2 x 3 along each axis, as lists of ranks. Along axis 2 they are [0, 1, 2], "
+        "[3, 4, 5] and so on. Along axis 0, who is with rank 0?",
+        "From one rank of a group to the next, the number grows by the product of the lengths of all later axes: along "
+        "axis 0 of 2 x 2 x 3 by 6, along axis 1 by 3, along axis 2 by 1. Or let grid do it: bring the axis to the end, "
+        "and cut it into rows.",
+        "All ranks call new_group for all groups of an axis, in one order. A rank keeps the one that it is in, and "
+        "calls all_reduce there, with a copy of x.",
     ],
-    why="This is what init_device_mesh does, and what Megatron-LM does in parallel_state. Who reads a list of "
-    "groups in a log can tell at once which of them lie inside a node.",
+    why="This is what init_device_mesh does, and what Megatron-LM does in parallel_state, with an axis each for "
+    "tensor, pipeline and data parallel ranks. Who reads a list of groups in a log can tell at once which of them lie "
+    "inside a node.",
 )
-def mesh_sums(x, rows):
-    """Return two new tensors: the sum of all ``x`` in this rank's row, and in its column.
+def mesh_sums(x, shape):
+    """Return a list of new tensors, one for each axis of a mesh: the sum of all ``x`` in
+    this rank's group along that axis.
 
-    The p ranks are laid out as ``rows`` rows and p / rows columns, row by row. Make the
-    groups yourself, with ``dist.new_group``, as the rules of chapter 01 want it. ``x``
-    stays as it is.
+    The p ranks are laid out as a mesh of this ``shape``, for example [2, 4] or [2, 2, 3];
+    the last coordinate varies fastest, as in the chapter. In a group along an axis are
+    all ranks whose other coordinates are the same. Make the groups yourself, with
+    ``dist.new_group``, as the rules of chapter 01 want it. ``x`` stays as it is.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
-    columns = p // rows
-    # ? Which ranks are in each row, and which in each column? Who makes the groups?
-    rows_of_mesh = [list(range(row * columns, (row + 1) * columns)) for row in range(rows)]
-    columns_of_mesh = [list(range(column, p, columns)) for column in range(columns)]
+    grid = torch.arange(p).view(shape)  # the rank at each place of the mesh
     sums = []
-    for lists in (rows_of_mesh, columns_of_mesh):
-        for ranks in lists:
+    for axis, length in enumerate(shape):
+        # ? Which groups are there along this axis? Who makes them, and which is mine?
+        for ranks in grid.movedim(axis, -1).reshape(-1, length).tolist():
             group = dist.new_group(ranks)
             if rank in ranks:
                 mine = group
         total = x.clone()
         dist.all_reduce(total, group=mine)
         sums.append(total)
-    return sums[0], sums[1]
+        # .
+    return sums

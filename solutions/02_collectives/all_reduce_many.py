@@ -122,6 +122,19 @@ class Each(Values):
             "row.split(sizes)",
             "row.tensor_split(len(tensors))",
         ),
+        mistake(
+            "Each tensor takes the beginning of the row: the second one begins where the first ends",
+            "zip(tensors, row.split(sizes))",
+            "zip(tensors, [row[:size] for size in sizes])",
+        ),
+        mistake(
+            "The first half starts with the rank's own part, and so finishes it one rank too early; the second half "
+            "starts as if every rank had finished its own",
+            "parts[(rank - 2 - step) % p]",
+            "parts[(rank - 1 - step) % p]",
+            "pass_right(parts[(rank - 1 - step) % p], arrived)",
+            "pass_right(parts[(rank - step) % p], arrived)",
+        ),
         mistake("This is the mean, and the sum is asked for", BACK, "tensor.copy_(piece.view_as(tensor) / p)"),
         mistake(
             "The sum is added to what stands in the tensors, and should take its place",

@@ -43,10 +43,6 @@ def worlds():
         yield case(ranks, src, LARGE, measured=True)
 
 
-def uneven(case):
-    return len(case.arguments(0)[0]) % case.ranks > 0
-
-
 @exercise(
     title="Broadcast a large tensor",
     minutes=25,
@@ -56,12 +52,8 @@ def uneven(case):
         Values("all ranks have the numbers of src, in the tensor itself, on 1 to 8 ranks, whatever src is"),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Received("each message is received and waited for"),
-        Bytes(
-            "rank src sends 2(p-1)/p n, each other rank (p-1)/p n; if the parts are uneven, p n - the part of src in "
-            "all",
-            together=uneven,
-        ),
-        Messages("from src one to each rank, then p-1 of each rank to its right neighbor"),
+        Bytes("(p-1) n in all: each rank receives every number once, and src none", together=True),
+        Messages("from src one to each rank, then p-1 of each rank to its right neighbor, but for src"),
         Memory("nothing besides the tensor: receive into its parts", slack=lambda case: largest_part(case) // 2),
         Seconds(
             "2(p-1) steps, each as long as a message of a part takes, and up to 5 % more",
@@ -116,21 +108,59 @@ def uneven(case):
             "other != 0",
             TAKEN,
             "dist.recv(parts[rank], 0)",
+            "right != src",
+            "right != 0",
+            "rank != src",
+            "rank != 0",
         ),
         mistake(
             "What arrives is there twice: receive into the part itself, which is a view of the tensor",
-            "arrives, left)]",
-            "arrived := arrives.clone(), left)]",
+            "        messages = []\n",
+            "        messages, arrived = [], arrives.clone()\n",
+            "arrives, left)",
+            "arrived, left)",
             "            work.wait()",
             "            work.wait()\n        arrives.copy_(arrived)",
+        ),
+        mistake(
+            "What arrives is finished, and takes the place of what stood there: it is not added",
+            "        messages = []\n",
+            "        messages, arrived = [], torch.zeros_like(arrives)\n",
+            "arrives, left)",
+            "arrived, left)",
+            "            work.wait()",
+            "            work.wait()\n        arrives += arrived",
+        ),
+        mistake(
+            "Rank src has all parts, and its left neighbor sends them to it once more: spare these messages",
+            "if right != src",
+            "if True",
+            "if rank != src",
+            "if True",
+        ),
+        mistake(
+            "Rank src receives nothing on the ring, and its left neighbor still sends to it",
+            "if right != src",
+            "if True",
+        ),
+        mistake(
+            "After the scatter rank r has part r: with this the ring begins. In a reduce-scatter it is part r - 1",
+            "parts[(rank - step) % p], parts[(rank - 1 - step) % p]",
+            "parts[(rank - 1 - step) % p], parts[(rank - 2 - step) % p]",
+        ),
+        mistake(
+            "Rank src has nothing to receive on the ring, and yet its right neighbor waits for the parts that it sends",
+            "    for step in range(p - 1):",
+            "    for step in range(0 if rank == src else p - 1):",
         ),
     ],
     hints=[
         "Which two of the eight collectives, one after the other, make a broadcast of this?",
         "After the scatter rank r has part r and nothing else. That is where the ring all-gather of the notebook "
-        "begins; that rank src has everything already does no harm.",
+        "begins. Which message of it does nobody need?",
         "The source sends part `other` to each other rank, and rank r receives into parts[r]. Then come p - 1 steps on "
-        "the ring: each rank sends its own part first, and then always what has just arrived.",
+        "the ring: each rank sends its own part first, and then always what has just arrived. The left neighbor of src "
+        "sends nothing there.",
     ],
     why="A star sends p-1 tensors through one rank. This sends less than two, however many ranks there are, and so MPI "
     "libraries broadcast long messages like this. For short ones its many steps are too many.",
@@ -139,7 +169,7 @@ def broadcast_in_parts(tensor, src):
     """Broadcast ``tensor`` from rank ``src`` to all ranks, in place, so that no rank sends more than twice the tensor.
 
     First ``src`` deals out the parts of ``tensor.tensor_split(p)``, part r to rank r. Then all parts go round a ring,
-    to the right, past all ranks.
+    to the right. Rank ``src`` has all of them, and nothing is sent to it.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % p, (rank - 1) % p
@@ -153,8 +183,12 @@ def broadcast_in_parts(tensor, src):
         dist.recv(parts[rank], src)
     # .
     for step in range(p - 1):
-        # ? All-gather: what do you send in this step, and what arrives?
+        # ? All-gather: what do you send in this step, and what arrives? And who sends or receives nothing?
         leaves, arrives = parts[(rank - step) % p], parts[(rank - 1 - step) % p]
-        both = [dist.P2POp(dist.isend, leaves, right), dist.P2POp(dist.irecv, arrives, left)]
-        for work in dist.batch_isend_irecv(both):
+        messages = []
+        if right != src:
+            messages.append(dist.P2POp(dist.isend, leaves, right))
+        if rank != src:
+            messages.append(dist.P2POp(dist.irecv, arrives, left))
+        for work in dist.batch_isend_irecv(messages):
             work.wait()

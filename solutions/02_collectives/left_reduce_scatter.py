@@ -17,7 +17,7 @@ def case(ranks, shift, *shape, dtype=torch.float32, measured=False, **how):
 
 def worlds():
     for ranks, shift, count in [
-        (5, 2, 15),
+        (5, 3, 15),
         (3, 1, 12),
         (3, 0, 13),
         (2, 1, 9),
@@ -91,6 +91,25 @@ def which_part(trial, got, want, pick):
             "(rank - 1 + shift - step)",
             "(rank + 2 + shift + step)",
             "(rank - 2 + shift - step)",
+        ),
+        mistake(
+            "To the left the number of the part grows with each step: what has just been added to leaves next",
+            "(rank + 1 + shift + step)",
+            "(rank + 1 + shift - step)",
+            "(rank + 2 + shift + step)",
+            "(rank + 2 + shift - step)",
+        ),
+        mistake(
+            "This is the ring of the notebook: it turns to the right, and part r ends on rank r. Here it turns to the "
+            "left, and part r + shift ends there",
+            "(rank + 1 + shift + step)",
+            "(rank - 1 - step)",
+            "(rank + 2 + shift + step)",
+            "(rank - 2 - step)",
+            "leaves, left)",
+            "leaves, right)",
+            "arrived, right)",
+            "arrived, left)",
         ),
         mistake(
             "Parts go to the right, and the task asks for the left",

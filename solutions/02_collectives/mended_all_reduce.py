@@ -36,7 +36,11 @@ STARTED = (
         ),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Received("each message is received and waited for"),
-        Bytes("each rank sends 2(p-1)/p n; if the parts are uneven, 2(p-1) n in all", together=uneven),
+        Bytes(
+            "each rank sends 2(p-1)/p n; if the parts are uneven, 2(p-1) n in all",
+            "2(p-1)/p n of each rank, 2(p-1) n of all",
+            together=uneven,
+        ),
         Messages("2(p-1) of each rank, to its left neighbor only"),
         Memory("two parts besides the tensor", slack=largest_part),
         Seconds(
@@ -57,7 +61,7 @@ STARTED = (
             given=True,
         ),
         mistake(
-            "Every message carries the whole tensor: pass parts",
+            "Of what arrives only part i is used: nothing else needs to be sent",
             "(parts[(i - 1) % p], left)",
             "(tensor, left)",
             "    buffer = torch.empty_like(parts[0])\n",
@@ -69,6 +73,11 @@ STARTED = (
             "parts[i].add_(arrived)",
             "parts[i].add_(arrived.tensor_split(p)[i])",
             given=True,
+        ),
+        mistake(
+            "In each step part i arrives, and part i - 1 leaves: the one that has arrived in the step before",
+            "parts[(i - 1) % p]",
+            "parts[i]",
         ),
         mistake(
             "The program passes parts to the left, and yours to the right: mend it, don't replace it",

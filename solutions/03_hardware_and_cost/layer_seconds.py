@@ -99,6 +99,18 @@ OTHERS = "(norms + softmax + dropout + gelu + additions)"
         ),
         mistake("A number of a dropout mask has 1 byte", "(2 + 1 + 2)", "(2 + 2 + 2)", "3.5 * mine", "4 * mine"),
         mistake(
+            "The masks are missing: each dropout also reads one, of 1 byte for each number",
+            "(2 + 1 + 2)",
+            "(2 + 2)",
+            "3.5 * mine",
+            "3 * mine",
+        ),
+        mistake(
+            "GELU is dealt out, as what MLP up has made is: each GPU has 1/gpus of it",
+            "(2 + 2) * tokens * 4 * part",
+            "(2 + 2) * tokens * 4 * width",
+        ),
+        mistake(
             "There are two normalizations and two additions: one of each before or after attention, one for the MLP",
             "2 * 2 * mine",
             "2 * mine",

@@ -81,6 +81,13 @@ class Choice(Target):
             "34 / gpus",
         ),
         mistake("24 of the 34 s b h are dealt out over the GPUs", "10 + 24 / gpus", "10 + 24"),
+        mistake(
+            "This is a layer on one GPU: 24 of the 34 s b h, and the maps, are dealt out over the GPUs",
+            "10 + 24 / gpus",
+            "34",
+            "/ (width * gpus)",
+            "/ width",
+        ),
         mistake("The heads are dealt out over the GPUs, and so are their maps", "/ (width * gpus)", "/ width"),
         mistake(
             "The first way that fits is to be the one that costs the least time: all, then no maps, then inputs only",

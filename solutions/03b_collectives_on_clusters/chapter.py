@@ -4,14 +4,14 @@ import torch
 
 from tinydist.hardware import find_cluster
 
-ORDER = ["tree_reduce", "mended_hierarchy", "choose_algorithm"]
+ORDER = ["tree_reduce", "mended_hierarchy", "halving_doubling_any", "choose_algorithm"]
 
 INTRODUCTION = """\
 # Exercises: collectives on clusters
 
 [Notebook 03b](../notebooks/03b_collectives_on_clusters.ipynb) goes before these. You add up along a tree, mend an \
-all-reduce that sends too much from node to node, and choose the fastest algorithm for a size and a cluster. Three \
-exercises, about 70 minutes.
+all-reduce that sends too much from node to node, halve and double on any number of ranks, and choose the fastest \
+algorithm for a size and a cluster. Four exercises, about 100 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on three axes: the values, the bytes sent, the bytes held; and on the \

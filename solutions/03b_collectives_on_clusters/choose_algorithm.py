@@ -102,6 +102,11 @@ def clock(algorithm, nbytes, per_node, nodes, inside, between):
             "(",
         ),
         mistake(
+            "A ring goes round twice: p-1 steps until each part is summed, and p-1 until all ranks have all",
+            'seconds["ring"] = 2 * (p - 1)',
+            'seconds["ring"] = (p - 1)',
+        ),
+        mistake(
             "In a ring over several nodes each step waits for its slowest message, which goes between the nodes",
             "between if nodes > 1 else inside",
             "inside",

@@ -117,6 +117,23 @@ def ends(pairs, end):
             "            dist.recv(arrived, (rank + distance) % p)\n            tensor += arrived",
             "            dist.send(tensor, (rank + distance) % p)",
         ),
+        mistake(
+            "These are the rounds of the broadcast, in its order: ranks hand over before their own sum is complete. "
+            "Played backwards, the largest distance comes first",
+            "me % (2 * distance) == distance",
+            "distance <= me < 2 * distance",
+            "            return\n",
+            "",
+            "if me + distance < p:",
+            "if me < distance and me + distance < p:",
+        ),
+        mistake(
+            "me is a place, counted from dst: the rank at place m is (m + dst) % p",
+            "(rank - distance) % p",
+            "me - distance",
+            "(rank + distance) % p",
+            "me + distance",
+        ),
         mistake("This is the mean, and the sum is asked for", "tensor += arrived", "tensor.add_(arrived).div_(2)"),
     ],
     hints=[

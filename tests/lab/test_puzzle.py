@@ -22,11 +22,40 @@ def rank():
     return dist.get_rank()
 
 
+def heard():
+    """What each of two ranks has from the other."""
+    rank = dist.get_rank()
+    numbers = [torch.zeros(1), torch.zeros(1)]
+    dist.all_gather(numbers, torch.full((1,), float(rank)))
+    return numbers[1 - rank].item()
+
+
+def one_group_by_its_members():
+    group = dist.new_group([0]) if dist.get_rank() == 0 else None
+    if group:
+        dist.all_reduce(torch.ones(1), group=group)
+    return heard()
+
+
+def does_not_wait():
+    arrived = torch.zeros(1)
+    dist.isend(torch.full((1,), float(dist.get_rank())), 1 - dist.get_rank())
+    dist.recv(arrived, 1 - dist.get_rank())
+    return arrived.item()
+
+
 @pytest.mark.parametrize(
     "function, wanted, said",
     [
-        (rank, [0, 1], "Solved: rank does what it should.\n"),
+        (heard, [1, 0], "Solved: heard does what it should.\n"),
         (rank, [1, 0], NOT_YET + "All ranks end, but they return [0, 1] and should return [1, 0].\n"),
+        (rank, [0, 1], NOT_YET + "All ranks return what they should. But nobody sent anything."),
+        (does_not_wait, [1, 0], NOT_YET + "All ranks return what they should. But rank 0 does not wait for 1 message"),
+        (
+            one_group_by_its_members,
+            [1, 0],
+            NOT_YET + "All ranks return what they should. But rank 1 makes fewer groups than rank 0",
+        ),
         (hangs, [None, None], NOT_YET + "no rank can run: 1 of 2 wait and none of what they wait for can happen\n"),
         (stands_still, [None, None], NOT_YET + "call 1 on the world of ranks 0-1: the shapes differ\n"),
     ],

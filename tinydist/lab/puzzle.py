@@ -9,11 +9,15 @@ It is run and judged whenever its cell is, and what came of it stands below the 
 
 from dataclasses import dataclass
 from html import escape
+from types import SimpleNamespace
+
+import torch.distributed as dist
 
 from ..launch import launch
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
+from .messages import left_open, nobody
 from .page import say
 
 PATIENCE = 20  # seconds, for real processes
@@ -51,11 +55,37 @@ def puzzle(check):
 
 
 def ends_with(wanted, ranks):
-    """A check: the function returns ``wanted[rank]`` on each of so many ranks, and none of them waits for ever."""
+    """A check: the function returns ``wanted[rank]`` on each of so many ranks, and none of them waits for ever.
+    Something was sent, all messages were waited for, and all ranks made as many groups: else real processes would hang,
+    or know nothing of one another."""
 
     def check(function):
-        results = launch(function, ranks, timeout=PATIENCE).results
+        run = launch(and_groups_made, ranks, function, timeout=PATIENCE)
+        results, made = map(list, zip(*run.results))
         if results != wanted:
             return f"All ranks end, but they return {results} and should return {wanted}."
+        wrong = of_groups(made) or of_messages(run)
+        return wrong and f"All ranks return what they should. But {wrong}."
 
     return check
+
+
+def and_groups_made(function):
+    """What it returns; and how many groups, which torch names by their number."""
+    result = function()
+    return result, int(dist.new_group(list(range(dist.get_world_size()))).group_name)
+
+
+def of_messages(run):
+    """Of processes nothing is known."""
+    return run.record and (left_open(SimpleNamespace(run=run)) or nobody(map(sum, run.traffic)))
+
+
+def of_groups(made):
+    if len(set(made)) > 1:
+        few, many = made.index(min(made)), made.index(max(made))
+        return (
+            f"rank {few} makes fewer groups than rank {many}: all ranks make all groups, also those that they are not "
+            "in. On real processes new_group waits for every rank"
+        )
+    return ""

@@ -237,9 +237,11 @@ def all_parts_dealt_at_once(tensor, src):
     for work in works:
         work.wait()
     for step in range(p - 1):
-        sending = dist.isend(parts[(rank - step) % p], (rank + 1) % p)
-        dist.recv(parts[(rank - step - 1) % p], (rank - 1) % p)
-        sending.wait()
+        works = [dist.isend(parts[(rank - step) % p], (rank + 1) % p)] if (rank + 1) % p != src else []
+        if rank != src:
+            dist.recv(parts[(rank - step - 1) % p], (rank - 1) % p)
+        for work in works:
+            work.wait()
 
 
 @right("broadcast_in_parts")
@@ -255,8 +257,12 @@ def dealt_in_the_order_of_the_ring(tensor, src):
             dist.irecv(parts[rank], src).wait()
     leaves = rank
     for _ in range(p - 1):
-        arrives = (leaves - 1) % p
-        for work in [dist.irecv(parts[arrives], (rank - 1) % p), dist.isend(parts[leaves], (rank + 1) % p)]:
+        arrives, works = (leaves - 1) % p, []
+        if rank != src:
+            works.append(dist.irecv(parts[arrives], (rank - 1) % p))
+        if rank != (src - 1) % p:
+            works.append(dist.isend(parts[leaves], (rank + 1) % p))
+        for work in works:
             work.wait()
         leaves = arrives
 
@@ -276,8 +282,11 @@ def with_functions_for_both_halves(tensor, src):
 
     def all_gather():
         for number in range(rank, rank - p + 1, -1):
-            both = [dist.P2POp(dist.irecv, parts[(number - 1) % p], (rank - 1) % p)]
-            both.append(dist.P2POp(dist.isend, parts[number % p], (rank + 1) % p))
+            both = [
+                dist.P2POp(dist.irecv, parts[(number - 1) % p], (rank - 1) % p),
+                dist.P2POp(dist.isend, parts[number % p], (rank + 1) % p),
+            ]
+            both = both[rank == src :][: 1 if (rank + 1) % p == src else 2]
             for work in dist.batch_isend_irecv(both):
                 work.wait()
 

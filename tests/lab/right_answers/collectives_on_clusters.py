@@ -189,3 +189,124 @@ def with_functions_of_its_own(nbytes, per_node, nodes, inside, between):
         if each[1] < best[1]:
             best = each
     return best
+
+
+@right("halving_doubling_any")
+def halves_by_recursion(tensor):
+    """Each call halves, and on its return doubles."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    power = 1 << (p.bit_length() - 1)
+    beyond = p - power
+    if rank < 2 * beyond and rank % 2 == 0:
+        dist.isend(tensor, rank + 1).wait()
+        dist.irecv(tensor, rank + 1).wait()
+        return
+    if rank < 2 * beyond:
+        handed_over = torch.zeros_like(tensor)
+        dist.recv(handed_over, rank - 1)
+        tensor.add_(handed_over)
+        del handed_over
+    place = rank // 2 if rank < 2 * beyond else rank - beyond
+
+    def swap(out, to):
+        partner = 2 * to + 1 if to < beyond else to + beyond
+        sending = dist.isend(out, partner)
+        return sending, partner
+
+    def sum_up(piece, distance):
+        if distance == power:
+            return
+        lower, upper = piece.tensor_split(2)
+        mine, its = (upper, lower) if place & distance else (lower, upper)
+        sending, partner = swap(its, place ^ distance)
+        arrived = torch.zeros_like(mine)
+        dist.recv(arrived, partner)
+        sending.wait()
+        mine.add_(arrived)
+        del arrived
+        sum_up(mine, 2 * distance)
+        sending, partner = swap(mine, place ^ distance)
+        dist.recv(its, partner)
+        sending.wait()
+
+    sum_up(tensor, 1)
+    if rank < 2 * beyond:
+        dist.send(tensor, rank - 1)
+
+
+@right("halving_doubling_any")
+def as_first_and_last_row(tensor):
+    """Pieces by where they begin and end; the higher place keeps the first half, which is the smaller one."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    power = 1
+    while 2 * power <= p:
+        power *= 2
+    gone = list(range(0, 2 * (p - power), 2))
+    if rank in gone:
+        dist.send(tensor, rank + 1)
+        dist.recv(tensor, rank + 1)
+        return
+    room = torch.empty_like(tensor)
+    if rank - 1 in gone:
+        dist.recv(room, rank - 1)
+        tensor += room
+    places = [other for other in range(p) if other not in gone]
+    first, end, way = 0, len(tensor), []
+    for step in range(power.bit_length() - 1):
+        partner = places[places.index(rank) ^ (1 << step)]
+        middle = (first + end) // 2
+        keep, give = (first, middle), (middle, end)
+        if rank < partner:
+            keep, give = give, keep
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.irecv, room[slice(*keep)], partner),
+                dist.P2POp(dist.isend, tensor[slice(*give)], partner),
+            ]
+        )
+        [work.wait() for work in works]
+        tensor[slice(*keep)] += room[slice(*keep)]
+        way.insert(0, (partner, keep, give))
+        first, end = keep
+    for partner, keep, give in way:
+        works = [dist.irecv(tensor[slice(*give)], partner), dist.isend(tensor[slice(*keep)], partner)]
+        [work.wait() for work in works]
+    if rank - 1 in gone:
+        dist.send(tensor, rank - 1)
+
+
+@right("halving_doubling_any")
+def with_a_stack_of_halves(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    left_over = p - 2 ** (p.bit_length() - 1)
+    takes_part = rank >= 2 * left_over or rank % 2 == 1
+    if not takes_part:
+        dist.send(tensor, rank + 1)
+    elif rank < 2 * left_over:
+        tensor += received_from(rank - 1, tensor)
+    if takes_part:
+        ranks = list(range(1, 2 * left_over, 2)) + list(range(2 * left_over, p))
+        me, halves, partners = ranks.index(rank), [tensor], []
+        while 1 << len(partners) < len(ranks):
+            bit = 1 << len(partners)
+            partners.append(ranks[me ^ bit])
+            both = halves[-1].tensor_split(2)
+            sending = dist.isend(both[not me & bit], partners[-1])
+            both[bool(me & bit)].add_(received_from(partners[-1], both[bool(me & bit)]))
+            sending.wait()
+            halves += [both[not me & bit], both[bool(me & bit)]]
+        while partners:
+            kept, given, partner = halves.pop(), halves.pop(), partners.pop()
+            sending = dist.isend(kept, partner)
+            dist.recv(given, partner)
+            sending.wait()
+    if not takes_part:
+        dist.recv(tensor, rank + 1)
+    elif rank < 2 * left_over:
+        dist.send(tensor, rank - 1)
+
+
+def received_from(rank, like):
+    arrived = torch.empty_like(like)
+    dist.recv(arrived, rank)
+    return arrived

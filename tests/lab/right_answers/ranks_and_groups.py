@@ -33,45 +33,51 @@ def by_sums(rank, devices_of_node):
 
 
 @right("mesh_sums")
-def columns_are_made_first(x, rows):
+def by_coordinates(x, shape):
+    """Whoever has the same other coordinates is in the same group."""
     rank, p = dist.get_rank(), dist.get_world_size()
-    grid = torch.arange(p).view(rows, -1)
-    row, column = divmod(rank, p // rows)
-    of_columns = [dist.new_group(ranks.tolist()) for ranks in grid.T]
-    of_rows = [dist.new_group(ranks.tolist()) for ranks in grid]
-    in_column, in_row = x.clone(), x.clone()
-    dist.all_reduce(in_column, group=of_columns[column])
-    dist.all_reduce(in_row, group=of_rows[row])
-    return in_row, in_column
-
-
-@right("mesh_sums")
-def both_under_way(x, rows):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    columns = p // rows
-    groups = {}
-    for row in range(rows):
-        groups["row", row] = dist.new_group([row * columns + column for column in range(columns)])
-    for column in range(columns):
-        groups["column", column] = dist.new_group([row * columns + column for row in range(rows)])
-    sums = [x.clone(), x.clone()]
-    mine = [groups["row", rank // columns], groups["column", rank % columns]]
-    works = [dist.all_reduce(each, group=group, async_op=True) for each, group in zip(sums, mine)]
-    for work in works:
-        work.wait()
+    sums = []
+    for axis in range(len(shape)):
+        groups = {}
+        for other in range(p):
+            place = [number.item() for number in torch.unravel_index(torch.tensor(other), shape)]
+            groups.setdefault((*place[:axis], *place[axis + 1 :]), []).append(other)
+        made = {tuple(ranks): dist.new_group(ranks) for ranks in groups.values()}
+        sums.append(x + 0)
+        dist.all_reduce(sums[-1], group=next(group for ranks, group in made.items() if rank in ranks))
     return sums
 
 
 @right("mesh_sums")
-def by_torchs_enumeration(x, rows):
-    p = dist.get_world_size()
-    columns = p // rows
-    row, _ = dist.new_subgroups_by_enumeration([list(range(r * columns, (r + 1) * columns)) for r in range(rows)])
-    column, _ = dist.new_subgroups_by_enumeration([list(range(c, p, columns)) for c in range(columns)])
-    of_row, of_column = x + 0, x + 0
-    dist.all_reduce(of_row, group=row)
-    dist.all_reduce(of_column, group=column)
-    return of_row, of_column
+def all_under_way(x, shape):
+    """By the distance from one rank of a group to the next; the last axis is made first."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    distance, sums, works = 1, [], []
+    for length in reversed(shape):
+        for first in range(p):
+            if first // distance % length == 0:
+                ranks = range(first, first + distance * length, distance)
+                group = dist.new_group(list(ranks))
+                if rank in ranks:
+                    mine = group
+        sums.insert(0, x.clone())
+        works.append(dist.all_reduce(sums[0], group=mine, async_op=True))
+        distance *= length
+    for work in works:
+        work.wait()
+    return tuple(sums)
+
+
+@right("mesh_sums")
+def by_torchs_enumeration(x, shape):
+    grid = torch.arange(dist.get_world_size()).reshape(*shape)
+    found = []
+    for axis, length in enumerate(shape):
+        mine, _ = dist.new_subgroups_by_enumeration(grid.transpose(axis, -1).reshape(-1, length).tolist())
+        total = x.clone()
+        dist.all_reduce(total, group=mine)
+        found.append(total)
+    return found
 
 
 def neighbors():

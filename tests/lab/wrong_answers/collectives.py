@@ -88,7 +88,7 @@ def the_librarys_ring_and_a_cut(tensor, shift):
     return tensor.tensor_split(p)[(dist.get_rank() + shift) % p]
 
 
-@wrong("left_reduce_scatter", "values", "rank 0 returns part 0 of the sum, where part 2 is asked for")
+@wrong("left_reduce_scatter", "values", "rank 0 returns part 0 of the sum, where part 3 is asked for")
 def the_notebooks_ring(tensor, shift):
     rank = dist.get_rank()
     return left_ring(tensor, rank - 1, rank, to_the_left=False)
@@ -228,6 +228,36 @@ def scatter_parts(tensor, src):
     return parts
 
 
+def pass_on(parts, src, steps=None, first=0, way=1):
+    """A right one: nothing comes to the source. Or with fewer steps, another first part, the other way round."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    to, of = (rank + way) % p, (rank - way) % p
+    for step in range(p - 1 if steps is None else steps):
+        leaves, arrives = parts[(rank - first - way * step) % p], parts[(rank - first - way * (step + 1)) % p]
+        sending = dist.isend(leaves, to) if to != src else None
+        if rank != src:
+            dist.recv(arrives, of)
+        if sending:
+            sending.wait()
+
+
+@wrong("broadcast_in_parts", "bytes", "Rank src has all parts, and its left neighbor sends them to it once more")
+def the_all_gather_of_the_notebook(tensor, src):
+    all_gather(scatter_parts(tensor, src))
+
+
+@wrong("broadcast_in_parts", "values", "After the scatter rank r has part r: with this the ring begins")
+def the_ring_of_a_reduce_scatter(tensor, src):
+    pass_on(scatter_parts(tensor, src), src, first=1)
+
+
+@wrong("broadcast_in_parts", "runs", "Rank src has nothing to receive on the ring, and yet its right neighbor waits")
+def the_source_leaves_after_the_scatter(tensor, src):
+    parts = scatter_parts(tensor, src)
+    if dist.get_rank() != src:
+        pass_on(parts, src)
+
+
 @wrong("broadcast_in_parts", "values", "rank 0 still has its own numbers: nothing has reached it from rank 1")
 def broadcasts_nothing(tensor, src):
     pass
@@ -258,7 +288,7 @@ def the_librarys_broadcast(tensor, src):
     importlib.import_module("tinydist.collectives.tree").broadcast(tensor, src)
 
 
-@wrong("broadcast_in_parts", "bytes", "A star: rank src sends the whole tensor to each other rank.")
+@wrong("broadcast_in_parts", "messages", "A star: rank src sends the whole tensor to each other rank.")
 def whole_tensors_from_src(tensor, src):
     rank, p = dist.get_rank(), dist.get_world_size()
     for other in range(p):
@@ -268,12 +298,12 @@ def whole_tensors_from_src(tensor, src):
             dist.recv(tensor, src)
 
 
-@wrong("broadcast_in_parts", "bytes", "ranks 0, 3 sent nothing, where 24 bytes are right")
+@wrong("broadcast_in_parts", "messages", "rank 2 sends to rank 0, where rank 3 is right")
 def a_tree(tensor, src):
     tree(tensor, src)
 
 
-@wrong("broadcast_in_parts", "bytes", "rank 0 sent nothing, where 24 bytes are right")
+@wrong("broadcast_in_parts", "messages", "rank 1 sends 0 messages to rank 0, where 1 is right")
 def a_chain_of_whole_tensors(tensor, src):
     rank, _p, right, left = neighbors()
     if rank != src:
@@ -294,10 +324,7 @@ def gathers_only(tensor, src):
 
 @wrong("broadcast_in_parts", "values", "The last step of the all-gather is missing")
 def gathers_one_step_too_few(tensor, src):
-    rank, p, right, left = neighbors()
-    parts = scatter_parts(tensor, src)
-    for step in range(p - 2):
-        exchange(parts[(rank - step) % p], right, parts[(rank - 1 - step) % p], left)
+    pass_on(scatter_parts(tensor, src), src, steps=dist.get_world_size() - 2)
 
 
 @wrong("broadcast_in_parts", "values", "What is passed on has not arrived yet")
@@ -305,12 +332,16 @@ def passes_on_what_it_lacks(tensor, src):
     rank, p, right, left = neighbors()
     parts = scatter_parts(tensor, src)
     for step in range(p - 1):
-        exchange(parts[(rank + step) % p], right, parts[(rank - 1 + step) % p], left)
+        sending = dist.isend(parts[(rank + step) % p], right) if right != src else None
+        if rank != src:
+            dist.recv(parts[(rank - 1 + step) % p], left)
+        if sending:
+            sending.wait()
 
 
 @wrong("broadcast_in_parts", "values", "These are the numbers of rank 0: the source is rank src")
 def broadcasts_from_rank_0(tensor, src):
-    all_gather(scatter_parts(tensor, 0))
+    pass_on(scatter_parts(tensor, 0), 0)
 
 
 @wrong("broadcast_in_parts", "runs", "A rank cannot send to itself: src has its own part already")
@@ -335,7 +366,7 @@ def receives_into_another_part(tensor, src):
                 dist.send(parts[other], other)
     else:
         dist.recv(parts[rank - 1], src)
-    all_gather(parts)
+    pass_on(parts, src)
 
 
 @wrong("broadcast_in_parts", "values", "returns a new tensor, but the task is to work in place")
@@ -348,16 +379,13 @@ def returns_another(tensor, src):
 @wrong("broadcast_in_parts", "memory", "receive into its parts")
 def through_a_copy(tensor, src):
     copy = tensor.clone()
-    all_gather(scatter_parts(copy, src))
+    pass_on(scatter_parts(copy, src), src)
     tensor.copy_(copy)
 
 
-@wrong("broadcast_in_parts", "messages", "rank 0 sends to rank 3, where rank 1 is right")
+@wrong("broadcast_in_parts", "messages", "rank 0 sends to rank 3, where nobody is right")
 def gathers_the_other_way_round(tensor, src):
-    rank, p, right, left = neighbors()
-    parts = scatter_parts(tensor, src)
-    for step in range(p - 1):
-        exchange(parts[(rank + step) % p], left, parts[(rank + 1 + step) % p], right)
+    pass_on(scatter_parts(tensor, src), src, way=-1)
 
 
 @wrong("broadcast_in_parts", "time", "On the ring all ranks should send and receive at the same time")
@@ -366,12 +394,10 @@ def parts_one_after_another(tensor, src):
     parts = scatter_parts(tensor, src)
     for step in range(p - 1):
         outgoing, arriving = parts[(rank - step) % p], parts[(rank - 1 - step) % p]
-        if rank:
+        if rank != src:
             dist.recv(arriving, left)
-        if p > 1:
+        if right != src:
             dist.send(outgoing, right)
-        if not rank and p > 1:
-            dist.recv(arriving, left)
 
 
 # all_reduce_many
@@ -552,7 +578,7 @@ def only_the_bytes_are_mended(tensor):
         dist.recv(parts[i], right)
 
 
-@wrong("mended_all_reduce", "bytes", "Every message carries the whole tensor: pass parts.")
+@wrong("mended_all_reduce", "bytes", "Of what arrives only part i is used: nothing else needs to be sent")
 def only_the_hang_is_mended(tensor):
     rank, p, right, left = neighbors()
     parts = tensor.tensor_split(p)

@@ -8,8 +8,8 @@ import torch.distributed as dist
 from lab.registered import collection
 
 import tinydist
+from tinydist.collectives import halving, tree
 from tinydist.collectives import ring as all_of_them
-from tinydist.collectives import tree
 from tinydist.hardware import costs
 
 WRONG_ANSWERS, wrong = collection()
@@ -341,6 +341,144 @@ def ranks_take_turns(tensor, per_node):
             dist.send(outgoing, right)
 
     hierarchy(tensor, per_node, in_turn)
+
+
+# halving_doubling_any
+
+
+@wrong("halving_doubling_any", "values", "every rank still has its own numbers: nothing was added")
+def halves_nothing(tensor):
+    return tensor
+
+
+@wrong("halving_doubling_any", "own work", "you call all_reduce of torch.distributed; build it yourself")
+def torchs_own_all_reduce(tensor):
+    dist.all_reduce(tensor)
+
+
+@wrong("halving_doubling_any", "own work", "you call tinydist.collectives, where this is solved")
+def librarys_halving(tensor):
+    halving.all_reduce(tensor)
+
+
+@wrong("halving_doubling_any", "runs", "the world of ranks 0-2 has group ranks 0 to 2, got 3")
+def of_the_notebook(tensor):
+    """All ranks, whatever their number."""
+    halve_and_double(tensor, dist.get_rank(), range(1 << (dist.get_world_size() - 1).bit_length()))
+
+
+@wrong("halving_doubling_any", "values", "in part 0 of the sum, the numbers of rank 2 are missing")
+def leaves_out_the_left_over(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    power = 2 ** (p.bit_length() - 1)
+    if rank < power:
+        halve_and_double(tensor, rank, list(range(power)))
+
+
+@wrong("halving_doubling_any", "messages", "Ranks beyond the power of 2 hand their tensors to rank - P")
+def of_the_library(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    power = 2 ** (p.bit_length() - 1)
+    if rank >= power:
+        dist.send(tensor, rank - power)
+        dist.recv(tensor, rank - power)
+        return
+    hand_over(tensor, rank + power, rank + power < p, lambda: halve_and_double(tensor, rank, list(range(power))))
+
+
+@wrong("halving_doubling_any", "messages", "Whole tensors are exchanged, as in recursive doubling")
+def recursive_doubling(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    left_over = p - 2 ** (p.bit_length() - 1)
+    places = [other for other in range(p) if other % 2 or other >= 2 * left_over]
+
+    def double():
+        for bit in range(len(places).bit_length() - 1):
+            arrived = torch.empty_like(tensor)
+            swap(tensor, arrived, places[places.index(rank) ^ 1 << bit])
+            tensor.add_(arrived)
+
+    if rank not in places:
+        dist.send(tensor, rank + 1)
+        dist.recv(tensor, rank + 1)
+    else:
+        hand_over(tensor, rank - 1, rank < 2 * left_over, double)
+
+
+@wrong("halving_doubling_any", "messages", "rank 0 sends 6 messages to rank 1, where 2 are enough")
+def a_ring_of_parts(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(p)
+    for step in range(2 * (p - 1)):
+        leaves, comes = (parts[(rank - 1 - step - extra) % p] for extra in (0, 1))
+        arrived = torch.empty_like(comes)
+        for work in dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, leaves, (rank + 1) % p), dist.P2POp(dist.irecv, arrived, (rank - 1) % p)]
+            if p > 1
+            else []
+        ):
+            work.wait()
+        comes.copy_(comes + arrived if step < p - 1 else arrived)
+
+
+@wrong("halving_doubling_any", "memory", "at most the tensor once more")
+def on_a_copy(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    left_over = p - 2 ** (p.bit_length() - 1)
+    places = [other for other in range(p) if other % 2 or other >= 2 * left_over]
+    copy = tensor.clone()
+    if rank not in places:
+        dist.send(copy, rank + 1)
+        dist.recv(copy, rank + 1)
+    else:
+        hand_over(copy, rank - 1, rank < 2 * left_over, lambda: halve_and_double(copy, rank, places))
+    tensor.copy_(copy)
+
+
+@wrong("halving_doubling_any", "time", "The first exchange is the largest, and it goes to the farthest partner")
+def farthest_first(tensor):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    left_over = p - 2 ** (p.bit_length() - 1)
+    places = [other for other in range(p) if other % 2 or other >= 2 * left_over]
+    if rank not in places:
+        dist.send(tensor, rank + 1)
+        dist.recv(tensor, rank + 1)
+    else:
+        hand_over(tensor, rank - 1, rank < 2 * left_over, lambda: halve_and_double(tensor, rank, places, -1))
+
+
+def hand_over(tensor, other, has_one, algorithm):
+    if has_one:
+        arrived = torch.empty_like(tensor)
+        dist.recv(arrived, other)
+        tensor += arrived
+    algorithm()
+    if has_one:
+        dist.send(tensor, other)
+
+
+def halve_and_double(tensor, rank, places, order=1):
+    distances = [1 << bit for bit in range(len(places).bit_length() - 1)][::order]
+    piece, steps = tensor, []
+    for distance in distances:
+        partner = places[places.index(rank) ^ distance]
+        kept, given = piece.tensor_split(2)
+        if rank > partner:
+            kept, given = given, kept
+        arrived = torch.empty_like(kept)
+        swap(given, arrived, partner)
+        kept += arrived
+        steps.append((partner, kept, given))
+        piece = kept
+    for partner, kept, given in reversed(steps):
+        swap(kept, given, partner)
+
+
+def swap(outgoing, incoming, partner):
+    for work in dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, outgoing, partner), dist.P2POp(dist.irecv, incoming, partner)]
+    ):
+        work.wait()
 
 
 # choose_algorithm

@@ -64,67 +64,81 @@ def groups(lists):
     return mine
 
 
-def lists_of(rows):
-    columns = dist.get_world_size() // rows
-    grid = torch.arange(rows * columns).view(rows, columns)
-    return grid.tolist(), grid.T.tolist()
+def lists_of(shape):
+    """For each axis, the ranks of each group along it."""
+    grid = torch.arange(dist.get_world_size()).view(shape)
+    return [grid.transpose(axis, -1).reshape(-1, length).tolist() for axis, length in enumerate(shape)]
 
 
 def summed(x, group):
-    x = x.clone()
-    dist.all_reduce(x, group=group)
-    return x
+    total = x.clone()
+    dist.all_reduce(total, group=group)
+    return total
 
 
-@wrong("mesh_sums", "values", "The two are exchanged")
-def columns_first(x, rows):
-    of_rows, of_columns = lists_of(rows)
-    return summed(x, groups(of_columns)), summed(x, groups(of_rows))
+@wrong("mesh_sums", "values", "The order of the axes is reversed")
+def last_axis_first(x, shape):
+    return [summed(x, groups(lists)) for lists in lists_of(shape)[::-1]]
 
 
 @wrong("mesh_sums", "values", "Only its members make a group")
-def members_alone(x, rows):
-    of_rows, of_columns = lists_of(rows)
+def members_alone(x, shape):
     rank = dist.get_rank()
-    mine = [next(ranks for ranks in lists if rank in ranks) for lists in (of_rows, of_columns)]
-    return tuple([summed(x, dist.new_group(ranks)) for ranks in mine])
+    mine = [next(ranks for ranks in lists if rank in ranks) for lists in lists_of(shape)]
+    return [summed(x, dist.new_group(ranks)) for ranks in mine]
 
 
 @wrong("mesh_sums", "values", "x has changed: it belongs to the caller")
-def in_x_itself(x, rows):
-    of_rows, of_columns = lists_of(rows)
-    of_row = summed(x, groups(of_rows))
-    dist.all_reduce(x, group=groups(of_columns))
-    return of_row, x
+def in_x_itself(x, shape):
+    *before, last = lists_of(shape)
+    sums = [summed(x, groups(lists)) for lists in before]
+    dist.all_reduce(x, group=groups(last))
+    return [*sums, x]
 
 
-@wrong("mesh_sums", "values", "2 of 2 numbers of the sum along the row are wrong")
-def nothing(x, rows):
-    return x, x
+@wrong("mesh_sums", "values", "2 of 2 numbers of the sum along axis 0 are wrong")
+def nothing(x, shape):
+    return [x] * len(shape)
+
+
+@wrong("mesh_sums", "runs", "it should return a list of as many tensors as the mesh has axes")
+def for_two_axes(x, shape):
+    """The groups of the chapter's 2 x 4."""
+    columns = dist.get_world_size() // shape[0]
+    rows = [list(range(row * columns, (row + 1) * columns)) for row in range(shape[0])]
+    of_columns = [list(range(column, dist.get_world_size(), columns)) for column in range(columns)]
+    return summed(x, groups(of_columns)), summed(x, groups(rows))
+
+
+@wrong("mesh_sums", "values", "These groups are runs of neighboring ranks")
+def neighbors_along_every_axis(x, shape):
+    p = dist.get_world_size()
+    lists = [[list(range(first, first + length)) for first in range(0, p, length)] for length in shape]
+    return [summed(x, groups(each)) for each in lists]
 
 
 @wrong("mesh_sums", "own work", "make the groups yourself, with dist.new_group")
-def librarys_own(x, rows):
-    mesh = init_device_mesh("cpu", (rows, dist.get_world_size() // rows), mesh_dim_names=("rows", "columns"))
-    return summed(x, mesh["columns"].get_group()), summed(x, mesh["rows"].get_group())
+def librarys_own(x, shape):
+    mesh = init_device_mesh("cpu", tuple(shape))
+    return [summed(x, mesh.get_group(axis)) for axis in range(len(shape))]
 
 
-@wrong("mesh_sums", "bytes", "rank 0 sends 56 bytes, where 20 are right: one all-reduce in the row")
-def gathers_everything(x, rows):
-    of_rows, of_columns = lists_of(rows)
+@wrong("mesh_sums", "bytes", "one all-reduce in each of the rank's groups")
+def gathers_everything(x, shape):
     everybody = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    groups(of_rows), groups(of_columns)
     dist.all_gather(everybody, x)
-    rank, columns = dist.get_rank(), dist.get_world_size() // rows
-    return sum(everybody[r] for r in of_rows[rank // columns]), sum(everybody[r] for r in of_columns[rank % columns])
+    sums = []
+    for lists in lists_of(shape):
+        groups(lists)
+        sums.append(sum(everybody[other] for ranks in lists if dist.get_rank() in ranks for other in ranks))
+    return sums
 
 
 @wrong("mesh_sums", "runs", "it hangs: the ranks wait for one another")
-def stops_at_groups_of_others(x, rows):
-    of_rows, of_columns = lists_of(rows)
+def stops_at_groups_of_others(x, shape):
     if dist.get_rank() == 0:
         dist.new_group([0])
-    return summed(x, groups(of_rows)), summed(x, groups(of_columns))
+    return [summed(x, groups(lists)) for lists in lists_of(shape)]
 
 
 # mended_step
@@ -217,7 +231,7 @@ def knows_its_neighbor(numbers, loss):
     passed_on(numbers)
     dist.all_reduce(loss)
     rank, p = dist.get_rank(), dist.get_world_size()
-    return numbers - rank + (rank - 1) % p, loss / p
+    return numbers + 1000 * ((rank - 1) % p - rank), loss / p
 
 
 # first_difference

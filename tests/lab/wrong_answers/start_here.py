@@ -172,7 +172,7 @@ def all_stays(optimizer, ranks, learning_rate, clip, weight_decay):
     return learning_rate * (ranks if optimizer == "SGD" else 1), clip / ranks, weight_decay
 
 
-@wrong("settings_in_effect", "values", "Learning rate is 0.1, where 0.4 is right")
+@wrong("settings_in_effect", "values", "Learning rate is 0.1, and that is not right")
 def nothing_changes(optimizer, ranks, learning_rate, clip, weight_decay):
     return learning_rate, clip, weight_decay
 
