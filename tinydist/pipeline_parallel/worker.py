@@ -23,7 +23,8 @@ import torch.distributed as dist
 
 from ..rules import flag, function, named, takes
 from ..simulator.memory import purpose
-from ..simulator.names import own_stages, region
+from ..simulator.modules import own_stages
+from ..simulator.names import region
 from ..simulator.torch_internals import device_of_group
 from .actions import BACKWARD, FORWARD, Action, result_of
 from .backward import SplitBackward, edge_of

@@ -16,8 +16,8 @@ from .arguments import check_count, check_pieces, check_plain, check_splits, cut
 from .call_sites import here
 from .matching import Call, Message, Signature, ranks_in_words
 from .names import region
-from .operators import tensors_in
 from .scheduler import TimedOut
+from .stored import tensors_in
 from .torch_internals import graph_task, native_code_calls, unobserved
 from .work import DONE, NO_TIME, SimulatedWork, Works, seconds
 

@@ -16,12 +16,12 @@ from . import torch_internals, unfinished
 from .deadlock import explain
 from .endings import end_of
 from .matching import Group
-from .memory import purposes_known
-from .names import calls_told
+from .modules import calls_told
 from .operators import Watcher
 from .per_rank import Places
 from .process_group import SimulatedProcessGroup
 from .profiler import Profilers
+from .purposes import purposes_known
 from .rank_state import KernelState, RankState
 from .scheduler import Scheduler, TimedOut
 from .store import SharedStore
