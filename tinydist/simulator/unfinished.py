@@ -15,4 +15,4 @@ def report(groups):
     if not calls:
         return None
     more = [f"  and {len(calls) - SHOWN} more"] if len(calls) > SHOWN else []
-    return "\n".join(["all ranks have ended, but these calls have moved nothing:", *calls[:SHOWN], *more])
+    return "\n".join(["all ranks have ended, but these calls were never completed:", *calls[:SHOWN], *more])

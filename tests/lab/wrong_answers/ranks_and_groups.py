@@ -82,7 +82,7 @@ def columns_first(x, rows):
     return summed(x, groups(of_columns)), summed(x, groups(of_rows))
 
 
-@wrong("mesh_sums", "values", "Only its members make a group")
+@wrong("mesh_sums", "runs", "Only its members make a group")
 def members_alone(x, rows):
     of_rows, of_columns = lists_of(rows)
     rank = dist.get_rank()
