@@ -119,7 +119,7 @@ def gathers_everything(x, rows):
     return sum(everybody[r] for r in of_rows[rank // columns]), sum(everybody[r] for r in of_columns[rank % columns])
 
 
-@wrong("mesh_sums", "runs", "it hangs: the ranks wait for one another")
+@wrong("mesh_sums", "runs", "Only its members make a group")
 def stops_at_groups_of_others(x, rows):
     of_rows, of_columns = lists_of(rows)
     if dist.get_rank() == 0:
