@@ -63,9 +63,8 @@ class Worker:
         mine = self.schedule.stages_of(self.rank)
         if sorted(self.stages) != mine:
             raise ValueError(f"Worker: rank {self.rank} has the stages {mine}, but was given {sorted(self.stages)}")
-        missing = {
-            stage for own in mine for stage in (own, own + 1) if 0 < stage <= self.last
-        } - self.neighbors.between.keys()
+        needed = {stage for own in mine for stage in (own, own + 1) if 0 < stage <= self.last}
+        missing = needed - self.neighbors.between.keys()
         if missing:
             raise ValueError(f"Worker: rank {self.rank} must know by `between` what stages {sorted(missing)} receive")
         if self.last in self.stages and self.loss is None:
@@ -184,10 +183,10 @@ class Worker:
         while self.sends and self.sends[0].is_completed():
             self.sends.popleft()  # and with it the tensor; gloo tells only who waits, and keeps it until the end
 
-    def _receive(self, stage, source):
-        """(work, tensor): what ``stage`` receives in forward, or, from the other side, its gradient in backward."""
+    def _receive(self, later, source):
+        """(work, tensor): what passes between stage ``later`` and the one before it, or its gradient."""
         device = next((tensor.device for stage in self.stages.values() for tensor in stage.parameters()), None)
-        buffer = torch.empty_like(self.neighbors.between[stage], device=device)
+        buffer = torch.empty_like(self.neighbors.between[later], device=device)
         return self.neighbors.receive(buffer, source), buffer
 
     def send_forward(self, action):

@@ -90,7 +90,6 @@ def label(tensor, whose, shard=None):
     A view labels its part of the memory, which must be in one piece. ``shard``: the rank whose part of the whole it is.
     A first label holds from the start, another one from now on. Where nothing is observed it does nothing.
     """
-    ledger = getattr(of_thread, "ledger", None)
-    if ledger is not None:
-        ledger.label(tensor, whose, shard)
+    if of_thread.ledger:
+        of_thread.ledger.label(tensor, whose, shard)
     return tensor

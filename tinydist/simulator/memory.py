@@ -148,7 +148,7 @@ def purpose(name):
     """What is made while this lasts is for ``name``, one of PURPOSES. Where no ledger is kept it does nothing."""
     if name not in PURPOSES:
         raise ValueError(f"purpose: must be one of {', '.join(PURPOSES)}, got {name!r}")
-    ledger = getattr(of_thread, "ledger", None)
+    ledger = of_thread.ledger
     if ledger is None:
         yield
         return

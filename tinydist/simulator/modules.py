@@ -16,7 +16,7 @@ def calls_told():
     call = nn.Module.__call__
 
     def call_and_tell(self, *args, **kwargs):  # torch's profiler looks for its local variable "self"
-        names = getattr(of_thread, "names", None)
+        names = of_thread.names
         if names is None:
             return call(self, *args, **kwargs)
         before = names.enter(self)
@@ -36,7 +36,7 @@ def calls_told():
 @contextmanager
 def in_pass(stage, letter, microbatch):
     """torch's stage runs a pass. Some of torch's schedules name it, and some do not."""
-    names = getattr(of_thread, "names", None)
+    names = of_thread.names
     if names is not None:
         names.parts.own_stage(stage, stage.stage_index, stage.submod)
     if names is None or any(name.startswith(OF_SCHEDULES) for name in names.regions):
@@ -48,7 +48,6 @@ def in_pass(stage, letter, microbatch):
 
 def own_stages(pipeline, stages):
     """``stages`` of ours: number -> module."""
-    names = getattr(of_thread, "names", None)
-    if names is not None:
+    if of_thread.names:
         for number, module in stages.items():
-            names.parts.own_stage(pipeline, number, module)
+            of_thread.names.parts.own_stage(pipeline, number, module)

@@ -20,20 +20,20 @@ import torch
 from torch.profiler import record_function
 
 from ..rules import takes
-from .torch_internals import (
-    checkpoint_runs,
-    graph_task,
-    node_running,
-    nodes_made,
-    number_of,
-    own_parameters,
-)
+from .torch_internals import checkpoint_runs, graph_task, node_running, nodes_made, number_of, own_parameters
 
 FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, NO_PASS = "forward", "recompute", "backward", "optimizer", ""
 NO_TASK = -1  # no backward is under way
 LEAF = 2**64 - 1  # the number of all nodes that accumulate a parameter's gradient
 
-of_thread = threading.local()  # .names: those of the rank
+
+class OfThread(threading.local):
+    """What is kept of the rank that runs in this thread, if it is observed."""
+
+    names = ledger = None
+
+
+of_thread = OfThread()
 
 
 class Where(NamedTuple):
@@ -175,6 +175,5 @@ def region(name):
 @takes(name=str)
 def mark(name):
     """A moment of this rank with a name, for ``run.between`` and others. Where nothing is observed it does nothing."""
-    names = getattr(of_thread, "names", None)
-    if names is not None:
-        names.program.append(Mark(name))
+    if of_thread.names:
+        of_thread.names.program.append(Mark(name))
