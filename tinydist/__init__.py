@@ -9,6 +9,7 @@ The library in reading order:
     simulator/        a cluster inside one process: a backend of torch.distributed
     processes/        real ranks from a notebook: gloo or nccl workers
     options.py        what launch takes: one rule for each option
+    torchrun.py       this process as a rank of a job that has begun
     launch.py         the front door: run one function on N ranks of any world
     collectives/      what ranks say together, built from messages between two of them
     precision/        compute in 16 bits, add up in 32: formats, autocast, loss scaling, master weights

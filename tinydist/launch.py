@@ -1,14 +1,8 @@
 """The front door: run one function on N ranks of any world."""
 
-import itertools
 import math
-import os
 import warnings
-from datetime import timedelta
-from functools import cache, cached_property
-
-import torch
-import torch.distributed as dist
+from functools import cached_property
 
 from . import processes
 from .hardware import default_cluster, find_cluster
@@ -18,7 +12,7 @@ from .simulator.clock import replay
 from .simulator.record import Record
 from .simulator.self_test import before_first_launch
 from .simulator.simulation import Simulation
-from .simulator.torch_internals import excepthook_unchanged
+from .torchrun import join, under_torchrun
 
 TWICE = "initialize the default process group twice"  # what torch says to a program that makes its own
 
@@ -158,7 +152,7 @@ def launch(
             per_rank=per_rank,
         )
         if under_torchrun():
-            return join(fn, args, asked)
+            return Run(*join(fn, args, asked))
         check_room(asked)
         return (simulate if asked.backend == "simulated" else run_processes)(fn, args, asked)
     except BaseException as error:
@@ -193,47 +187,3 @@ def simulate(fn, args, asked):
 def run_processes(fn, args, asked):
     how = dict(backend=asked.backend, seed=asked.seed, timeout=asked.timeout, init=asked.init)
     return Run(processes.run(fn, asked.ranks, args, **how), asked.backend)
-
-
-def under_torchrun():
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
-
-
-def join(fn, args, asked):
-    """Run ``fn`` as this process's rank of a torchrun job."""
-    if dist.is_initialized():
-        raise RuntimeError(f"launch: this is rank {dist.get_rank()} already; a rank cannot launch ranks of its own")
-    backend = asked.backend
-    if backend == "simulated":
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-    if backend == "nccl":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    torch.manual_seed(asked.seed)
-    try:
-        with excepthook_unchanged():
-            return Run(take_part(fn, args, backend, asked.timeout) if asked.init else [fn(*args)], backend)
-    except BaseException as error:
-        error.add_note("on rank {RANK} of {WORLD_SIZE}".format_map(os.environ))
-        raise
-
-
-launches = itertools.count()
-
-
-@cache
-def job():
-    """The job's store, this process's rank, and the number of ranks."""
-    return next(dist.rendezvous("env://"))
-
-
-def take_part(fn, args, backend, timeout):
-    store, rank, ranks = job()
-    store = dist.PrefixStore(f"launch {next(launches)}", store)  # in it, nobody finds what an earlier launch has left
-    limit = timeout and timedelta(seconds=float(timeout))
-    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=limit)
-    try:
-        results = [None] * dist.get_world_size()
-        dist.all_gather_object(results, fn(*args))
-    finally:
-        dist.destroy_process_group()
-    return results

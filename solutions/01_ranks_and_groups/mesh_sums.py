@@ -45,8 +45,8 @@ def program(answer, x, shape):
     ],
     mistakes=[
         mistake(
-            "Only its members make a group. All ranks of the world make all groups, in the same order: on real "
-            "processes, new_group waits for all of them",
+            "Only its members make a group. All ranks of the world make all groups, in the same order: a group's name "
+            "is its number, and its members find one another by that name",
             MADE,
             "            if rank in ranks:\n                mine = dist.new_group(ranks)\n",
         ),

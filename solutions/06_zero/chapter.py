@@ -80,7 +80,7 @@ class Held(Memory):
 
 def held_now(purpose=None):
     """Bytes that this rank holds, in all or for one purpose; 0 in runs where nobody counts them."""
-    ledger = getattr(of_thread, "ledger", None)
+    ledger = of_thread.ledger
     held = ledger.held if ledger else {}
     return held.get(purpose, 0) if purpose else sum(held.values())
 

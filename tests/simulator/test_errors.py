@@ -259,6 +259,49 @@ def one(n, **how):
     return torch.ones(n, **how)
 
 
+def makes_its_own_pair():
+    pairs = [[0, 1], [2, 3]]
+    dist.new_group(pairs[dist.get_rank() // 2])
+
+
+def makes_pairs_in_another_order():
+    pairs = [[0, 1], [2, 3]]
+    for pair in pairs if dist.get_rank() < 2 else pairs[::-1]:
+        dist.new_group(pair)
+
+
+@pytest.mark.parametrize("program", [makes_its_own_pair, makes_pairs_in_another_order])
+def test_groups_that_not_all_ranks_make_alike(program):
+    """gloo hangs: both groups have the same name, and by it their members look for one another."""
+    assert report(MismatchError, program, 4) == textwrap.dedent(f"""\
+        call 1 of new_group, which all ranks of the world make in one order: the members differ
+          rank 2 calls new_group(ranks 2-3)
+            at {line(program, "new_group")}
+          rank 0 called new_group(ranks 0-1)
+            at {line(program, "new_group")}""")
+
+
+def test_a_group_that_is_another_ones_second():
+    def program():
+        if dist.get_rank() in (0, 2):
+            dist.barrier(dist.new_group([0, 2]))
+        dist.new_group([0, 1])
+
+    text = report(MismatchError, program, 4)
+    assert "rank 1 calls new_group(ranks 0-1)" in text and "rank 0 called new_group(ranks 0, 2)" in text
+
+
+def test_groups_that_need_no_other_rank_may_differ():
+    def program():
+        alone = dist.new_group([dist.get_rank()])
+        pairs = [[0, 1], [2, 3]]
+        pair = dist.new_group(pairs[dist.get_rank() // 2], use_local_synchronization=True)
+        everyone = dist.new_group([0, 1, 2, 3])
+        return [dist.get_world_size(group) for group in (alone, pair, everyone)]
+
+    assert tinydist.launch(program, 4).results == [[1, 2, 4]] * 4
+
+
 MISMATCHES = {  # what rank 1 calls, what the others call, what is said
     "shape": (
         lambda: dist.broadcast(one((2, 3)), 0),

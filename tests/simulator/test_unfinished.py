@@ -15,7 +15,7 @@ def told(program, ranks):
     (warning,) = caught
     assert warning.filename == __file__  # the line of the launch
     first, *lines = str(warning.message).splitlines()
-    assert first == "launch: all ranks have ended, but these calls have moved nothing:"
+    assert first == "launch: all ranks have ended, but these calls were never completed:"
     return lines
 
 
@@ -72,3 +72,16 @@ def test_a_failure_is_told_alone():
         warnings.simplefilter("error")
         with pytest.raises(ValueError):
             tinydist.launch(program, 2)
+
+
+def test_a_group_that_only_its_members_make():
+    """It works, on real ranks too. But the next group that all make has another name on each side."""
+
+    def program():
+        if dist.get_rank() < 2:
+            dist.new_group([0, 1])
+
+    call, missing, line = told(program, 4)
+    words = "call 1 of new_group, which all ranks of the world make in one order"
+    assert (call, missing) == (f"  ranks 0-1 issued new_group(ranks 0-1), {words}", "    not there: ranks 2-3")
+    assert line.endswith("in program: dist.new_group([0, 1])")

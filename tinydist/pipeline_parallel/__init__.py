@@ -10,6 +10,7 @@ pairing.py      do sends and receives pair up?
 replay.py       followed through time
 analysis.py     how long it takes, what is idle, what is held
 torch_csv.py    to torch's own schedules and back
+neighbors.py    the ranks of the stages before and after
 worker.py       does what a schedule says, with real tensors
 backward.py     backward in two halves: input, weights
 recompute.py    forward once more, instead of holding what it made

@@ -16,18 +16,18 @@ Bytes a step: messages.py counts the messages, each of one microbatch of what pa
 
 from collections import deque
 from functools import partial
-from itertools import pairwise
 
 import torch
 import torch.distributed as dist
 
 from ..rules import flag, function, named, takes
 from ..simulator.memory import purpose
-from ..simulator.names import own_stages, region
-from ..simulator.torch_internals import device_of_group
+from ..simulator.modules import own_stages
+from ..simulator.names import region
 from .actions import BACKWARD, FORWARD, Action, result_of
 from .backward import SplitBackward, edge_of
 from .messages import with_messages
+from .neighbors import Neighbors
 from .recompute import Again
 from .schedule import Schedule
 from .verifier import verify
@@ -52,29 +52,10 @@ class Worker:
         self.rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         self.schedule = with_messages(verify(schedule))
         self.stages, self.loss, self.recompute = dict(stages), loss, recompute
-        self.between = between if isinstance(between, dict) else dict.fromkeys(range(1, schedule.stages), between)
-        self.group, self.upward_group = group, upward_group or group
+        self.neighbors = Neighbors(schedule, between, group, upward_group or group)
         self._check(ranks)
         own_stages(self, self.stages)
-        if dist.get_backend(group) == "nccl":
-            self._connect()
-
-    def _connect(self):
-        """NCCL joins two ranks at their first message in a group, and neither goes on before both are there.
-
-        In a step a rank posts a receive before it sends what the other makes that message from. So they meet here, in
-        an order that is the same on all; and all ranks, as only then two alone may exchange (tied.py).
-        """
-        for group in (self.group, self.upward_group):
-            dist.all_reduce(torch.zeros(1, device=device_of_group(group)), group=group)
-        stages = map(self.schedule.rank_of.__getitem__, range(self.schedule.stages))
-        for low, high in sorted({tuple(sorted(ends)) for ends in pairwise(stages) if ends[0] != ends[1]}):
-            for source, to, group in ((low, high, self.group), (high, low, self.upward_group)):
-                nothing = torch.zeros(1, device=device_of_group(group))
-                if self.rank == source:
-                    dist.isend(nothing, group=group, group_dst=to).wait()
-                elif self.rank == to:
-                    dist.irecv(nothing, group=group, group_src=source).wait()
+        self.neighbors.connect()
 
     def _check(self, ranks):
         if ranks != self.schedule.ranks:
@@ -82,7 +63,8 @@ class Worker:
         mine = self.schedule.stages_of(self.rank)
         if sorted(self.stages) != mine:
             raise ValueError(f"Worker: rank {self.rank} has the stages {mine}, but was given {sorted(self.stages)}")
-        missing = {stage for own in mine for stage in (own, own + 1) if 0 < stage <= self.last} - self.between.keys()
+        needed = {stage for own in mine for stage in (own, own + 1) if 0 < stage <= self.last}
+        missing = needed - self.neighbors.between.keys()
         if missing:
             raise ValueError(f"Worker: rank {self.rank} must know by `between` what stages {sorted(missing)} receive")
         if self.last in self.stages and self.loss is None:
@@ -194,43 +176,27 @@ class Worker:
             work.wait()
         return found
 
-    def _place_of(self, stage):
-        """(the rank of a stage, the group for messages to it, the one for messages from it)."""
-        there = self.schedule.rank_of[stage]
-        ways = self.group, self.upward_group
-        return there, *(ways if there > self.rank else ways[::-1])
-
     def _send(self, tensor, to):
-        rank, group, _ = self._place_of(to)
         with purpose("communication"):
             tensor = tensor.contiguous()
-        self.sends.append(dist.isend(tensor, group=group, group_dst=rank))
+        self.sends.append(self.neighbors.send(tensor, to))
         while self.sends and self.sends[0].is_completed():
             self.sends.popleft()  # and with it the tensor; gloo tells only who waits, and keeps it until the end
 
-    def _receive(self, like, source):
-        rank, _, group = self._place_of(source)
-        buffer = torch.empty_like(like, device=self._device())
-        return dist.irecv(buffer, group=group, group_src=rank), buffer
-
-    def _device(self):
-        return next((tensor.device for stage in self.stages.values() for tensor in stage.parameters()), None)
+    def _receive(self, later, source):
+        """(work, tensor): what passes between stage ``later`` and the one before it, or its gradient."""
+        device = next((tensor.device for stage in self.stages.values() for tensor in stage.parameters()), None)
+        buffer = torch.empty_like(self.neighbors.between[later], device=device)
+        return self.neighbors.receive(buffer, source), buffer
 
     def send_forward(self, action):
-        output, like = (
-            self.results.pop(Action(action.stage, FORWARD, action.microbatch)),
-            self.between[action.stage + 1],
-        )
-        if output.shape != like.shape or output.dtype != like.dtype:
-            raise ValueError(
-                f"Worker: stage {action.stage + 1} receives what `between` says, {like.dtype} {list(like.shape)}, "
-                f"but stage {action.stage} made {output.dtype} {list(output.shape)} (rank {self.rank})"
-            )
+        output = self.results.pop(Action(action.stage, FORWARD, action.microbatch))
+        self.neighbors.check_output(output, action.stage)
         self._send(output, action.stage + 1)
 
     def receive_forward(self, action):
         result = Action(action.stage - 1, FORWARD, action.microbatch)
-        self.results[result] = self._receive(self.between[action.stage], action.stage - 1)
+        self.results[result] = self._receive(action.stage, action.stage - 1)
 
     def send_backward(self, action):
         self._send(self.results.pop(Action(action.stage, BACKWARD, action.microbatch)), action.stage - 1)
@@ -238,7 +204,7 @@ class Worker:
     def receive_backward(self, action):
         result = Action(action.stage + 1, BACKWARD, action.microbatch)
         with purpose("communication"):
-            self.results[result] = self._receive(self.between[action.stage + 1], action.stage + 1)
+            self.results[result] = self._receive(action.stage + 1, action.stage + 1)
 
 
 DO = {

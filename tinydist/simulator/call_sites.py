@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import TracebackType
 
 TORCH, TINYDIST = (os.path.dirname(find_spec(name).origin) + os.sep for name in ("torch", "tinydist"))
-STARTERS = tuple(TINYDIST + name for name in ("launch.py", "processes" + os.sep, "simulator" + os.sep))
+STARTERS = tuple(TINYDIST + name for name in ("launch.py", "torchrun.py", "processes" + os.sep, "simulator" + os.sep))
 INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
 LIBRARIES = (TORCH, TINYDIST, *INSTALLED, "<frozen")
 _is_library = {}  # file name -> bool

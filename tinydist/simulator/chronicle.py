@@ -27,7 +27,7 @@ class Chronicle:
     def __init__(self, rank, spelled):
         self.rank, self.spelled = rank, spelled
         self.named, self.open = [], []  # marks and regions; the numbers of those that have not ended
-        self.changes, self.sizes = [], {}  # Holding -> bytes
+        self.changes = []
         self.wholes = {}  # the name of a parameter -> bytes of all of it
 
     def note(self, now, place, entry):
@@ -48,16 +48,13 @@ class Chronicle:
             self.note(now, float("inf"), End(""))
 
     def change(self, now, place, entry):
-        holding, purpose, nbytes = entry.holding, entry.purpose, entry.nbytes
-        before = self.sizes.get(holding, 0)
-        self.sizes[holding] = before + nbytes
-        sign = -1 if nbytes < 0 else 1
-        pieces = holding.labels(*sorted((before, before + nbytes))) or [(0, None, None)]
-        for size, label, shard in pieces:
+        holding, *ends = entry
+        sign = -1 if entry.after < entry.before else 1
+        for size, label, shard in holding.labels(*sorted(ends)) or [(0, None, None)]:
             name = self.spelled[label]
             if getattr(label, "nbytes", 0):
                 self.wholes[name] = max(label.nbytes, self.wholes.get(name, 0))
-            self.changes.append(Change(now, purpose, sign * size, name, shard, place))
+            self.changes.append(Change(now, holding.purpose, sign * size, name, shard, place))
 
     def aim(self, issue):
         """What a transfer is for: a bucket, a unit of fully_shard, or whose the bytes are that travel."""

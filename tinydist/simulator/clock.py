@@ -27,7 +27,7 @@ from .trace import Event, Trace
 def replay(record, cluster):
     """The Trace of a recorded run, on ``cluster``."""
     cluster.check_ranks(len(record.programs))
-    return Clock(record.programs, cluster).run(record.ledgers)
+    return Clock(record.programs, cluster).run()
 
 
 class Leg(NamedTuple):
@@ -69,7 +69,7 @@ class Clock:
         self.holders = defaultdict(dict)  # resource -> flows that have bytes on it (a dict: ordered, and a set)
         self.agenda, self.order = [], count()  # (seconds, order, what to do, with what)
 
-    def run(self, ledgers):
+    def run(self):
         for rank in range(len(self.programs)):
             self.advance(rank)
         while self.agenda:
@@ -78,12 +78,7 @@ class Clock:
         self.events.sort(key=lambda event: (event.rank, event.start, event.end, event.place, event.stream))
         for chronicle, end in zip(self.chronicles, self.time, strict=True):
             chronicle.close(end)
-        memory = [
-            RankMemory(
-                ledger.peak, {p: n for p, n in ledger.at_peak.items() if n}, told.changes, told.rank, tuple(told.named)
-            )
-            for ledger, told in zip(ledgers, self.chronicles, strict=True)
-        ]
+        memory = [RankMemory.of_changes(told.changes, told.rank, tuple(told.named)) for told in self.chronicles]
         wholes = {name: nbytes for told in self.chronicles for name, nbytes in told.wholes.items()}
         sent = {transfer: [leg.edges for leg in self.legs_of(transfer)] for transfer in self.started}
         return Trace(self.cluster, self.events, sent, memory, max(self.time), wholes)

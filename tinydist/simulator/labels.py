@@ -6,6 +6,7 @@ parameter has the name of the module that made it. A program says what it knows 
 
 from operator import attrgetter
 from typing import NamedTuple
+from weakref import ref
 
 import torch
 
@@ -23,15 +24,10 @@ class Piece(NamedTuple):
 BEGIN = attrgetter("begin")
 
 
-class Holding:
-    """A storage, while it is alive and in the record."""
+class Holding(ref):
+    """A storage: a weak reference to it, and what is known of it. The record keeps it when the storage is gone."""
 
-    __slots__ = ("is_covered", "nbytes", "number", "pieces", "place", "purpose", "watched", "where")
-
-    def __init__(self, watched, nbytes, purpose, number, place, where):
-        self.watched, self.nbytes, self.purpose = watched, nbytes, purpose
-        self.number, self.place = number, place  # among all that there have been, and in the program
-        self.where, self.pieces, self.is_covered = where, (), False
+    __slots__ = ("address", "is_covered", "nbytes", "pieces", "purpose", "where")
 
     def has_label_in(self, begin, end):
         return bool(self.pieces) and any([piece.begin < end and begin < piece.end for piece in self.pieces])
@@ -69,12 +65,6 @@ class Holding:
         return found + ([(end - at, self.where.part, None)] if at < end else [])
 
 
-def span(tensor):
-    """The bytes of its storage among which it lies."""
-    begin = tensor.storage_offset() * tensor.itemsize
-    return begin, begin + tensor.nbytes
-
-
 def together(names):
     """One name for several: "blocks.1" for its parameters, "blocks.1 … head" for those of several modules."""
     paths = list(dict.fromkeys(tuple(name.split(".")) for name in names if name))
@@ -100,7 +90,6 @@ def label(tensor, whose, shard=None):
     A view labels its part of the memory, which must be in one piece. ``shard``: the rank whose part of the whole it is.
     A first label holds from the start, another one from now on. Where nothing is observed it does nothing.
     """
-    ledger = getattr(of_thread, "ledger", None)
-    if ledger is not None:
-        ledger.label(tensor, whose, shard)
+    if of_thread.ledger:
+        of_thread.ledger.label(tensor, whose, shard)
     return tensor

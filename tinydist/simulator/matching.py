@@ -22,6 +22,7 @@ class Signature(NamedTuple):
     reduction: str | None = None
     dtypes: tuple = ()
     shapes: tuple = ()
+    members: str | None = None  # of a group that is made
 
     def __str__(self):
         words = [
@@ -30,11 +31,12 @@ class Signature(NamedTuple):
         ]
         words += [] if self.reduction is None else [self.reduction]
         words += [] if self.root is None else [f"root {self.root}"]
+        words += [] if self.members is None else [self.members]
         return f"{self.name}({', '.join(words)})"
 
     def difference(self, other):
         """The first field in which two signatures differ, in a learner's words."""
-        words = ("operations", "roots", "reductions", "dtypes", "shapes")
+        words = ("operations", "roots", "reductions", "dtypes", "shapes", "members")
         return next(word for word, mine, theirs in zip(words, self, other, strict=True) if mine != theirs)
 
 
@@ -70,7 +72,7 @@ class Collective(Event):
         for there, other in self.calls.items():
             if call.signature != other.signature:
                 ranks, what = self.group.ranks, call.signature.difference(other.signature)
-                where = f"call {self.number + 1} on {self.group}"
+                where = self.group.call_in_words(self.number)
                 raise mismatch(where, what, ranks[rank], call, ranks[there], other)
             break  # the others agree with the first
         self.calls[rank] = call
@@ -78,7 +80,8 @@ class Collective(Event):
     def wait_in_words(self):
         call = next(iter(self.calls.values()))
         absent = [rank for index, rank in enumerate(self.group.ranks) if index not in self.calls]
-        return f"{call.signature}, call {self.number + 1} on {self.group}", f"not there: {ranks_in_words(absent)}"
+        where = self.group.call_in_words(self.number)
+        return f"{call.signature}, {where}", f"not there: {ranks_in_words(absent)}"
 
 
 class Message(Event):
@@ -142,6 +145,9 @@ class Group:
     def __str__(self):
         return f"{'the world' if self.is_world else 'the group'} of {ranks_in_words(self.ranks)}"
 
+    def call_in_words(self, number):
+        return f"call {number + 1} on {self}"
+
     def join(self, rank, call):
         """The collective that this call of ``rank`` belongs to, and whether all its ranks are there now."""
         number = self.issued[rank]
@@ -176,6 +182,21 @@ class Group:
         for collective in self.open.values():
             collective.calls.clear()
         self.open.clear(), self.mailboxes.clear()
+
+
+class Makings(Group):
+    """The groups that ranks make with new_group.
+
+    Torch names a group by how many its rank has made, and its members find one another by that name alone. So all ranks
+    of the world make all groups in one order, but for those of one rank each, which look for nobody.
+    """
+
+    def call_in_words(self, number):
+        return f"call {number + 1} of new_group, which all ranks of the world make in one order"
+
+    def join(self, rank, ranks, site):
+        members = ranks_in_words(ranks) if len(ranks) > 1 else "one rank"
+        super().join(rank, Call(Signature("new_group", members=members), None, None, site))
 
 
 def ranks_in_words(ranks):

@@ -14,33 +14,26 @@ at which number a module begins and ends, and in backward a node tells by its nu
 
 import threading
 from bisect import bisect_right
-from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
-from weakref import ref
 
 import torch
-from torch import nn
 from torch.profiler import record_function
 
 from ..rules import takes
-from .torch_internals import (
-    checkpoint_runs,
-    graph_task,
-    node_running,
-    nodes_made,
-    number_of,
-    own_parameters,
-    pipeline_passes_told,
-)
+from .torch_internals import checkpoint_runs, graph_task, node_running, nodes_made, number_of, own_parameters
 
 FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, NO_PASS = "forward", "recompute", "backward", "optimizer", ""
 NO_TASK = -1  # no backward is under way
 LEAF = 2**64 - 1  # the number of all nodes that accumulate a parameter's gradient
-OF_SCHEDULES = ("Forward ", "Backward ", "PP:")  # the regions that torch's make around passes
-WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # torch's, inside of a name
 
-of_thread = threading.local()  # .names: those of the rank
+
+class OfThread(threading.local):
+    """What is kept of the rank that runs in this thread, if it is observed."""
+
+    names = ledger = None
+
+
+of_thread = OfThread()
 
 
 class Where(NamedTuple):
@@ -63,67 +56,12 @@ class Mark(NamedTuple):
     name: str
 
 
-class Part:
-    """A module or a parameter. Its name is known when all is built: ``str(part)``, "blocks.3.mlp.weight"."""
+class Wheres(dict):
+    """(during, part, regions) -> the one Where of all that is alike."""
 
-    __slots__ = ("is_known", "name", "nbytes", "owner")
-
-    def __init__(self):
-        self.name, self.owner = "", None
-        self.nbytes = 0  # of a parameter, whole
-        self.is_known = False  # has everything in a module been looked at?
-
-    def belong_to(self, owner, name):
-        """The first owner counts: a stage of a pipeline takes layers from a model that has named them."""
-        if self.owner is None and self not in owner.path():
-            self.owner, self.name = owner, name
-
-    def path(self):
-        """From here to the outermost."""
-        part = self
-        while part is not None:
-            yield part
-            part = part.owner
-
-    def __str__(self):
-        names = [part.name for part in self.path()][-2::-1]
-        while names[:1] == ["module"]:  # as DDP and others name what they wrap
-            del names[0]
-        return ".".join([name for name in names if name not in WRAPPERS])
-
-
-class Parts:
-    """Those of all ranks."""
-
-    def __init__(self):
-        self.known = {}  # address of a module or a parameter -> Part
-        self.watched = {}  # the same -> a weak reference, which forgets the address when it is free for another
-
-    def find(self, thing):
-        return self.known.get(id(thing))
-
-    def of(self, thing):
-        address = id(thing)
-        part = self.known.get(address)
-        if part is None:
-            part = self.known[address] = Part()
-            self.watched[address] = ref(thing, partial(self._gone, address))
-        return part
-
-    def own(self, owner, name, child):
-        """A module has another one, or a tensor, under that name."""
-        part = self.of(child)
-        part.belong_to(self.of(owner), name)
-        if isinstance(child, torch.Tensor):
-            part.nbytes = child.numel() * child.itemsize
-
-    def own_stage(self, pipeline, number, module):
-        """A stage of a pipeline: modules made for one stage each would else all have the same names."""
-        self.of(module).belong_to(self.of(pipeline), f"stage {number}")
-
-    def _gone(self, address, reference):
-        if self.watched.get(address) is reference:
-            del self.known[address], self.watched[address]
+    def __missing__(self, key):
+        self[key] = Where(*key)
+        return self[key]
 
 
 class Names:
@@ -135,6 +73,7 @@ class Names:
         self.outside = NO_PASS  # the pass in which the rank is outside of modules
         self.begins, self.made_in = [0], [None]  # from that number on, nodes are made in that Part
         self.seen = 0  # how many nodes there were
+        self.wheres = Wheres()
         self._name()
 
     def start(self):
@@ -148,7 +87,7 @@ class Names:
             return self._in_backward()
         if self.where.during == NO_PASS and nodes_made() != self.seen:
             self.seen = nodes_made()
-            return self.where._replace(during=FORWARD)
+            return self.wheres[FORWARD, self.part, self.regions]
         return self.where
 
     def _in_backward(self):
@@ -161,10 +100,7 @@ class Names:
         else:
             part = self.made_in[bisect_right(self.begins, number) - 1]
         during = RECOMPUTE if torch.is_grad_enabled() and checkpoint_runs() else BACKWARD
-        where = self.in_backward.get((during, part))
-        if where is None:
-            where = self.in_backward[during, part] = Where(during, part, self.regions)
-        return where
+        return self.wheres[during, part, self.regions]
 
     # Modules.
 
@@ -206,8 +142,7 @@ class Names:
         self._name()
 
     def _name(self):
-        self.where = Where(self.during or self.outside, self.part, self.regions)
-        self.in_backward = {}  # (during, part) -> Where
+        self.where = self.wheres[self.during or self.outside, self.part, self.regions]
 
     # Regions and marks.
 
@@ -228,50 +163,6 @@ class Names:
         self._name()
 
 
-@contextmanager
-def calls_told():
-    """While this lasts, the names of a rank know which module is called."""
-    call = nn.Module.__call__
-
-    def call_and_tell(self, *args, **kwargs):  # torch's profiler looks for its local variable "self"
-        names = getattr(of_thread, "names", None)
-        if names is None:
-            return call(self, *args, **kwargs)
-        before = names.enter(self)
-        try:
-            return call(self, *args, **kwargs)
-        finally:
-            names.leave(before)
-
-    nn.Module.__call__ = call_and_tell
-    try:
-        with pipeline_passes_told(in_pass):
-            yield
-    finally:
-        nn.Module.__call__ = call
-
-
-@contextmanager
-def in_pass(stage, letter, microbatch):
-    """torch's stage runs a pass. Some of torch's schedules name it, and some do not."""
-    names = getattr(of_thread, "names", None)
-    if names is not None:
-        names.parts.own_stage(stage, stage.stage_index, stage.submod)
-    if names is None or any(name.startswith(OF_SCHEDULES) for name in names.regions):
-        yield
-    else:
-        with region(f"{stage.stage_index}{letter}{microbatch}"):
-            yield
-
-
-def own_stages(pipeline, stages):
-    """``stages`` of ours: number -> module."""
-    names = getattr(of_thread, "names", None)
-    if names is not None:
-        for number, module in stages.items():
-            names.parts.own_stage(pipeline, number, module)
-
-
 @takes(name=str)
 def region(name):
     """``with region("F3"):`` what is computed and issued inside has that name, in the trace and for torch.profiler.
@@ -284,6 +175,5 @@ def region(name):
 @takes(name=str)
 def mark(name):
     """A moment of this rank with a name, for ``run.between`` and others. Where nothing is observed it does nothing."""
-    names = getattr(of_thread, "names", None)
-    if names is not None:
-        names.program.append(Mark(name))
+    if of_thread.names:
+        of_thread.names.program.append(Mark(name))

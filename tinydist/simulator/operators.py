@@ -6,15 +6,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from .memory import PLAIN, stored
 from .names import of_thread
 from .record import Operator
+from .stored import PLAIN, tensors_in
 from .torch_internals import REGION_BEGINS, REGION_ENDS
 
 IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}  # start no kernel
 SPEAKING = {"prim", "profiler"}  # operators that ask a tensor for its device, say, or name a region
 ATTENTION = "_scaled_dot_product_flash_attention"  # has formulas; what processors use in its place has not
-SEQUENCES = list, tuple
 _known = {}  # operator -> (its name, or None if it computes nothing; its FLOP formula)
 
 
@@ -75,13 +74,3 @@ def _look_at(func):
 def shapes(values):
     """``values`` with a shape in the place of each tensor."""
     return [getattr(value, "shape", value) for value in values]
-
-
-def tensors_in(values):
-    found = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found += stored(value)
-        elif isinstance(value, SEQUENCES):
-            found += tensors_in(value)
-    return found

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import torch
 
-from .labels import span
 from .matching import ranks_in_words
-from .memory import Ledger, stored
-from .names import Names, Parts, Where
+from .memory import Ledger
+from .names import Names, Where
+from .parts import Parts
+from .stored import span, stored
 
 SIZE_IS_OF_ALL = {"all_gather", "reduce_scatter"}  # what counts is the tensor that has a piece of every rank
 

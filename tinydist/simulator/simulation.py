@@ -13,15 +13,16 @@ import torch.distributed as dist
 
 from ..waiting import aside, waiting_for
 from . import torch_internals, unfinished
+from .call_sites import here
 from .deadlock import explain
 from .endings import end_of
-from .matching import Group
-from .memory import purposes_known
-from .names import calls_told
+from .matching import Group, Makings
+from .modules import calls_told
 from .operators import Watcher
 from .per_rank import Places
 from .process_group import SimulatedProcessGroup
 from .profiler import Profilers
+from .purposes import purposes_known
 from .rank_state import KernelState, RankState
 from .scheduler import Scheduler, TimedOut
 from .store import SharedStore
@@ -66,6 +67,7 @@ class Simulation:
         self.store = SharedStore(self.scheduler)
         self.states = {}  # rank -> RankState
         self.groups = {}  # (name, ranks) -> Group
+        self.makings = Makings("", range(ranks), ranks, len(self.present))
         self.identity = {rank: rank for rank in range(ranks)}
         self.kernel_streams = {"stdout": sys.stdout, "stderr": sys.stderr}
 
@@ -96,7 +98,7 @@ class Simulation:
                 random.seed(self.seed)  # functions that the kernel imported from random draw from its generator
                 with waiting_for(self._progress):
                     results = supervisor.run(lambda rank: self._live(rank, fn, args))
-                self.unfinished = unfinished.report(self.groups.values())
+                self.unfinished = unfinished.report([self.makings, *self.groups.values()])
                 by_rank = dict(zip(self.present, results, strict=True))
                 return [by_rank.get(rank) for rank in range(self.ranks)]
         finally:
@@ -152,6 +154,8 @@ class Simulation:
         """Stands in for torch's, which makes all groups. The default group has no ``ranks``, outsiders no ``index``."""
         if not ranks and size != self.ranks:
             raise ValueError(f"init_process_group: world_size is {size}, but {self.ranks} ranks were launched")
+        if ranks and name.isdigit():  # else its members alone make it, and its name is a hash
+            self.makings.join(self.scheduler.me().rank, ranks, here())
         if index is None:
             return dist.GroupMember.NON_GROUP_MEMBER, None
         ranks = ranks or range(size)

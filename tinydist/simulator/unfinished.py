@@ -1,7 +1,8 @@
 """The report at the end of a run: collectives that only some ranks have joined, messages that have one side only.
 
-Nobody has waited for them, so nothing hung. But they have moved nothing, and real ranks may hang. A call that all have
-joined is none of them, though nobody waited for it: whether its data was needed cannot be told.
+Nobody has waited for them, so nothing hung. But real ranks may hang: the call has moved nothing, or made a group that
+the others do not count. A call that all have joined is none of them, though nobody waited for it: whether its data
+was needed cannot be told.
 """
 
 from .deadlock import told
@@ -15,4 +16,4 @@ def report(groups):
     if not calls:
         return None
     more = [f"  and {len(calls) - SHOWN} more"] if len(calls) > SHOWN else []
-    return "\n".join(["all ranks have ended, but these calls have moved nothing:", *calls[:SHOWN], *more])
+    return "\n".join(["all ranks have ended, but these calls were never completed:", *calls[:SHOWN], *more])

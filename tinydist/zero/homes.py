@@ -17,7 +17,7 @@ from torch._subclasses import FakeTensor
 from ..hardware import Link
 from ..hardware.costs import message_seconds
 from ..hardware.links import PCIE_4
-from ..simulator.memory import of_thread
+from ..simulator.names import of_thread
 from ..simulator.record import Operator
 from ..simulator.torch_internals import unobserved
 
@@ -37,7 +37,7 @@ class Host:
 
     def _charge(self, name, nbytes, link):
         self.moved[name] += nbytes
-        ledger = getattr(of_thread, "ledger", None)
+        ledger = of_thread.ledger
         if ledger:
             ledger.program.append(Operator(name, 0, nbytes, torch.uint8, message_seconds(nbytes, link)))
 

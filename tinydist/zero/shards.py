@@ -190,6 +190,6 @@ class FlatParameters:
 
     def remember_purpose(self):
         """Of a master weight of its own the ledger believes, after an optimizer's step, that it is a parameter."""
-        ledger = getattr(of_thread, "ledger", None)
+        ledger = of_thread.ledger
         if ledger and self.master.dtype != self.mine.dtype:
             ledger.mark(self.master, "optimizer states")

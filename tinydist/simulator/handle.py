@@ -1,0 +1,171 @@
+"""A rank's handle on a process group: how its calls meet those of the others, and what torch.distributed asks of it."""
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+from . import transfer
+from .arguments import check_plain, reduction_of
+from .call_sites import here
+from .matching import Call, Message, Signature, ranks_in_words
+from .stored import tensors_in
+from .torch_internals import unobserved
+from .work import DONE, SimulatedWork, Works
+
+
+def _outside(*_):
+    raise RuntimeError("the backend 'simulated' lives inside tinydist.launch(fn, ranks=...): start the ranks with it")
+
+
+dist.Backend.register_backend("simulated", _outside, devices=["cpu"])
+
+
+class Asynchronous:
+    """The options of a call that passes none."""
+
+    asyncOp, reduceOp, rootRank = True, ReduceOp(ReduceOp.SUM), 0
+
+
+class Handle(dist.ProcessGroup):
+    """One rank's handle on a ``matching.Group``. ``index`` is its rank in the group."""
+
+    def __init__(self, simulation, group, index):
+        super().__init__(index, len(group.ranks))
+        self.simulation, self.scheduler, self.group = simulation, simulation.scheduler, group
+        self.index, self.count, self.owner = index, len(group.ranks), group.ranks[index]
+        self.description = "undefined"
+        self.patience = None  # seconds that a wait may take, where the program has chosen them
+        self.coalesced = None  # the works since _start_coalescing
+
+    def __repr__(self):  # as torch says which group it does not know
+        ended = ", whose run has ended" if self.scheduler.running is None else ""
+        return f"<simulated group of {ranks_in_words(self.group.ranks)}{ended}>"
+
+    # How calls meet.
+
+    def _meet(self, name, move, alike, inputs, outputs, opts, *, reduces=False, root=None, written=None):
+        """Register this rank's call; the last to arrive moves the data. ``alike`` must agree on all ranks."""
+        self._issue()
+        reduction = reduction_of(self, name, opts) if reduces else None
+        check_plain(self, name, alike or inputs, reduction)
+        how = [word for word in (reduction, root) if word is not None]
+        signature = Signature(
+            name,
+            root if root is None else self.group.ranks[root],
+            reduction,
+            tuple([tensor.dtype for tensor in alike]),
+            tuple([tensor.shape for tensor in alike]),
+        )
+        meeting, full = self.group.join(self.index, Call(signature, inputs, outputs, here()))
+        if self.simulation.record:
+            self.simulation.record.collective(self, meeting, name, root, inputs, outputs, alike)
+        if full:
+            if not self.simulation.fake:
+                with unobserved():
+                    move([meeting.calls[index] for index in range(self.count)], *how)
+            meeting.calls.clear()  # from here on, each rank's tensors live as long as it wants
+            self.scheduler.set(meeting)
+            if not opts.asyncOp:
+                self.scheduler.give_way()
+        if self.simulation.fake:
+            self.simulation.fake.forget(tensors_in(outputs))
+        return self._handle(meeting, written or outputs, opts.asyncOp, inputs)
+
+    def _post(self, name, tensors, peer, tag):
+        self._issue()
+        if peer is not None and not 0 <= peer < self.count:
+            raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
+        check_plain(self, name, tensors, None)
+        mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
+        alone = self.alone_with(peer)
+        other = None if alone else self.group.post(mine)
+        if self.simulation.record:
+            self.simulation.record.message(self, mine, other)
+        if other:
+            sent, received = (mine, other) if name == "send" else (other, mine)
+            if not self.simulation.fake:
+                with unobserved():
+                    transfer.put([received.tensor], [sent.tensor])
+            received.peer = sent.owner
+            mine.tensor = other.tensor = None
+            self.scheduler.set(other)
+        if other or alone:
+            self.scheduler.set(mine)
+        if self.simulation.fake and name == "recv":
+            self.simulation.fake.forget(tensors)
+        return self._handle(mine, tensors, True)
+
+    def alone_with(self, peer):
+        """Does ``peer`` not run, and is taken to do its part?"""
+        return peer is not None and self.group.ranks[peer] not in self.simulation.present
+
+    def _issue(self):
+        task = self.scheduler.issue()
+        if task.rank != self.owner:
+            raise RuntimeError(f"rank {task.rank} uses a process group of rank {self.owner}: each rank has its own")
+
+    def _handle(self, event, tensors, asynchronous, inputs=()):
+        if self.coalesced is None and not asynchronous:
+            self.simulation.wait(event, self.patience)
+            return DONE
+        work = SimulatedWork(event, self.simulation, tensors, inputs, self.patience)
+        if self.coalesced is None:
+            return work
+        self.coalesced.append(work)
+        return DONE
+
+    def _start_coalescing(self, device):
+        self.coalesced = []
+
+    def _end_coalescing(self, device):
+        works, self.coalesced = self.coalesced, None
+        return Works(works)
+
+    # What torch.distributed asks of a group.
+
+    def _get_backend(self, device):
+        return self
+
+    def rank(self):
+        return self.index
+
+    def size(self):
+        return self.count
+
+    getRank, getSize = rank, size
+
+    def name(self):
+        return "simulated"
+
+    getBackendName = _get_backend_name = name
+
+    @property
+    def group_name(self):
+        return self.group.name
+
+    @property
+    def group_desc(self):
+        return self.description
+
+    def getGroupName(self):
+        return self.group.name
+
+    def getGroupDesc(self):
+        return self.description
+
+    def _set_group_name(self, name):
+        self.group.name = name
+
+    def _set_group_desc(self, description):
+        self.description = description
+
+    setGroupName, setGroupDesc = _set_group_name, _set_group_desc
+
+    @property
+    def _device_types(self):
+        return [torch.device("cpu")]
+
+    def shutdown(self):
+        pass
+
+    abort = shutdown

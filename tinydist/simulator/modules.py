@@ -1,0 +1,53 @@
+"""Modules tell the names of the rank that they are called, and stages of pipelines, which pass they run."""
+
+from contextlib import contextmanager
+
+from torch import nn
+
+from .names import of_thread, region
+from .torch_internals import pipeline_passes_told
+
+OF_SCHEDULES = ("Forward ", "Backward ", "PP:")  # the regions that torch's make around passes
+
+
+@contextmanager
+def calls_told():
+    """While this lasts, the names of a rank know which module is called."""
+    call = nn.Module.__call__
+
+    def call_and_tell(self, *args, **kwargs):  # torch's profiler looks for its local variable "self"
+        names = of_thread.names
+        if names is None:
+            return call(self, *args, **kwargs)
+        before = names.enter(self)
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            names.leave(before)
+
+    nn.Module.__call__ = call_and_tell
+    try:
+        with pipeline_passes_told(in_pass):
+            yield
+    finally:
+        nn.Module.__call__ = call
+
+
+@contextmanager
+def in_pass(stage, letter, microbatch):
+    """torch's stage runs a pass. Some of torch's schedules name it, and some do not."""
+    names = of_thread.names
+    if names is not None:
+        names.parts.own_stage(stage, stage.stage_index, stage.submod)
+    if names is None or any(name.startswith(OF_SCHEDULES) for name in names.regions):
+        yield
+    else:
+        with region(f"{stage.stage_index}{letter}{microbatch}"):
+            yield
+
+
+def own_stages(pipeline, stages):
+    """``stages`` of ours: number -> module."""
+    if of_thread.names:
+        for number, module in stages.items():
+            of_thread.names.parts.own_stage(pipeline, number, module)

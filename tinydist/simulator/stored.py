@@ -1,0 +1,44 @@
+"""In which plain tensors a tensor is stored: most are that themselves, a DTensor has its rank's part."""
+
+import torch
+from torch._subclasses import FakeTensor
+
+PLAIN = {torch.Tensor, torch.nn.Parameter, FakeTensor}
+STORED = {  # layout -> what a tensor keeps in plain ones; a layout that is missing hides them
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+SEQUENCES = list, tuple
+
+
+def stored(tensor):
+    if type(tensor) not in PLAIN:
+        tensor = getattr(tensor, "_local_tensor", tensor)
+    if tensor.layout is torch.strided:
+        return [tensor]
+    return [getattr(tensor, part)() for part in STORED.get(tensor.layout, ())]
+
+
+def tensors_in(values):
+    """The plain tensors of all that are among ``values``, in lists and tuples too."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found += stored(value)
+        elif isinstance(value, SEQUENCES):
+            found += tensors_in(value)
+    return found
+
+
+def span(tensor):
+    """The bytes of its storage among which a plain tensor lies."""
+    begin = tensor.storage_offset() * tensor.itemsize
+    return begin, begin + tensor.nbytes
+
+
+def is_sharded(tensor):
+    """Is it a rank's part of a larger one? (As a DTensor says.)"""
+    return type(tensor) not in PLAIN and any(each.is_shard() for each in getattr(tensor, "placements", ()))
