@@ -25,7 +25,7 @@ from torch.nn.modules.module import (
 )
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from .labels import Holding, Piece, span
+from .labels import Holding, Piece, Shard, span
 from .names import of_thread
 from .torch_internals import conversions_told
 
@@ -101,7 +101,7 @@ class Ledger:
     def _belong_to(self, holding, tensor, parameter):
         known = not holding.pieces and holding.nbytes == tensor.nbytes and self.parts.find(parameter)
         if known:  # most are all of a parameter's
-            holding.be_all_of(known, self.rank if is_sharded(parameter) else None)
+            holding.be_all_of(known, self.shard_of(parameter))
             return
         begin, end = span(tensor)
         if not holding.has_label_in(begin, end):
@@ -112,7 +112,7 @@ class Ledger:
         """The pieces of ``parameter``, in a tensor of as many numbers; of another, its one label for all of it."""
         part = self.parts.find(parameter)
         if part:
-            return [Piece(start, end, part, self.rank if is_sharded(parameter) else None)]
+            return [Piece(start, end, part, self.shard_of(parameter))]
         (theirs,) = stored(parameter)
         holding = self.holding_of(theirs)
         pieces = holding.within(*span(theirs)) if holding else []
@@ -123,6 +123,12 @@ class Ledger:
                 for piece in pieces
             ]
         return [piece._replace(begin=start, end=end) for piece in pieces] if len(pieces) == 1 else []
+
+    def shard_of(self, tensor):
+        """This rank's part of a larger one, as a DTensor says; None: it is all that there is."""
+        placements = () if type(tensor) in PLAIN else getattr(tensor, "placements", ())
+        dims = [each.dim for each in placements if each.is_shard()]
+        return Shard(self.rank, dims[-1]) if dims else None
 
     def label(self, tensor, whose, shard=None):
         for part in stored(tensor):
@@ -261,11 +267,6 @@ STORED = {  # layout -> what a tensor keeps in plain ones; a layout that is miss
     torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
-
-
-def is_sharded(tensor):
-    """Is it a rank's part of a larger one? (As a DTensor says.)"""
-    return type(tensor) not in PLAIN and any(each.is_shard() for each in getattr(tensor, "placements", ()))
 
 
 def stored(tensor):

@@ -81,7 +81,9 @@ def alt_text(points, values, x, y):
 def use_powers(axes, points, log, in_bytes):
     doublings = points[-1] <= MOST_DOUBLED * points[0]  # else powers of 10, written as such
     axes.set_xscale("log", base=2 if doublings and not in_bytes else 10)
-    axes.set_yscale("linear" if log == "x" else "log")
+    if log != "x":
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda number, _: number_text(number))
     if in_bytes:
         axes.xaxis.set_major_formatter(lambda number, _: rounded_bytes(number))
     elif doublings:

@@ -13,21 +13,17 @@ from ..rules import each_of, one_of, takes
 from ..simulator.memory import PURPOSES
 from .canvas import picture
 from .film_frames import HIGH, Frames
-from .holdings import Cells, handles, heads_height, labels_of, that_ran
+from .holdings import HEAD, Cells, handles, heads_height, labels_of, that_ran
 from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for, told
-from .palette import DARK, GREY, LINE, PAPER, RANKS
-from .rows import Rows
+from .palette import GREY, RANKS, SOFT
+from .rows import GREYS, Rows
 from .scene import MOST_RANKS, Scene, a_moment, is_name
 from .states import States, total
-from .strips import LOOKS, Sheet, draw_legend, legend_height
-from .style import WIDTH
+from .strips import Sheet, draw_legend, legend_height
+from .style import SMALL, WIDTH
 from .words import check_rank, seconds_text
 
 TITLE, STEM, AREA, LEFT = 0.24, 0.28, 1.35, 0.85  # inches
-GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in LOOKS} | {  # colors are the owners'
-    "communication": {"facecolor": LINE, "edgecolor": PAPER},
-    "waiting": {"facecolor": PAPER, "edgecolor": LINE},
-}
 
 
 @takes(run=Run, purpose=one_of(PURPOSES), moments=each_of(is_name), labels=each_of(str), since=a_moment, until=a_moment)
@@ -60,6 +56,7 @@ def draw(scene, cells, states, levels, purpose, moments):
     sheet = Sheet(alt(scene, purpose, levels), heights, names, scene, LEFT, right)
     film, lanes, area = sheet.strips
     frames.draw(sheet, film, titles, top, STEM)
+    sheet.row_name(film, top - HEAD, cells.word, va="bottom", fontsize=SMALL, color=SOFT)
     for number, name in enumerate(names):
         sheet.row_name(film, top + (number + 0.5) * HIGH, name)
     rows.draw(sheet, lanes, 0.0, [f"rank {states.rank}"])

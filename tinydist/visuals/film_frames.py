@@ -61,8 +61,8 @@ class Frames:
         scale, bottom = sheet.as_seconds(1.0), top + HIGH * len(self.cells.ranks)
         heights = [bottom + 0.02, bottom + 0.08, bottom + stem - 0.06, bottom + stem]
         for place, frame in zip(self._places(sheet), self.frames):
-            left, runs = scale * (place - self.wide / 2), frame.name[1:]
-            bold = [column for column, name in enumerate(self.cells.names) if name == runs]
+            left, layer = scale * (place - self.wide / 2), self.states.scene.names.layer_of(frame.name)
+            bold = [column for column, name in enumerate(self.cells.names) if name == layer]
             axes.text(scale * place, titles, frame.name, ha="center", va="top", fontsize=HEADING, fontweight="bold")
             draw_heads(axes, self.cells.names, left, top - HEAD, self.cell, scale, bold)
             draw_cells(axes, frame.grid, left, top, self.cell, HIGH, scale)

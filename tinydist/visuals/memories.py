@@ -7,7 +7,7 @@ from .canvas import picture
 from .levels import bytes_axis, levels_of, mark_peak, told
 from .memory import draw_stack
 from .palette import MEMORY
-from .rows import Rows
+from .rows import GREYS, Rows
 from .scene import a_run, scenes_of
 from .states import States, total
 from .strips import Sheet, draw_legend, inches_of, legend_height
@@ -34,7 +34,9 @@ def memories(runs, rank=0, purposes=None):
 
 
 def draw(held, rank, axis):
-    rows = [Rows([states.scene.rows[0].since(states.scene.since)], lanes=False) for states in held.values()]
+    rows = [
+        Rows([states.scene.rows[0].since(states.scene.since)], lanes=False, looks=GREYS) for states in held.values()
+    ]
     legend = [Patch(label=kind, facecolor=MEMORY[kind]["facecolor"]) for kind in kinds_in(held)]
     heights = [height for row in rows for height in (TITLE, AREA, ABOVE + row.height)]
     said = "; ".join(f"{name}, {told(levels_of(states))}" for name, states in held.items())

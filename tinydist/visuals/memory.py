@@ -8,7 +8,7 @@ from ..simulator.trace import Trace
 from .canvas import picture
 from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for, told
 from .palette import INK, MEMORY, RED
-from .rows import Rows, handles
+from .rows import GREYS, Rows, handles
 from .scene import Scene, a_moment
 from .states import States, total
 from .strips import GAP, Sheet, draw_legend, inches_of, legend_height
@@ -30,7 +30,7 @@ def memory(run, rank=0, lines=None, since=None, until=None):
     """
     scene, held = look_at("memory", run, rank, [rank], since, until)
     row = scene.rows[0]
-    rows = Rows([row], lanes=False) if any(block.name for block in row.compute) else None
+    rows = Rows([row], lanes=False, looks=GREYS) if any(block.name for block in row.compute) else None
     return draw(scene, held, rows, [""], lines or {})
 
 
@@ -43,7 +43,7 @@ def timeline_over_memory(run, rank=0, ranks=None, lines=None, since=None, until=
     """
     some = range(4) if len(run.memory) <= 4 else [rank]
     scene, held = look_at("timeline_over_memory", run, rank, list(some if ranks is None else ranks), since, until)
-    rows = Rows(scene.rows, marked(scene, mark))
+    rows = Rows(scene.rows, marked(scene, mark), looks=GREYS)
     return draw(scene, held, rows, [f"rank {each}" for each in scene.ranks], lines or {})
 
 
@@ -65,7 +65,7 @@ def peak_time(held):
 def draw(scene, held, rows, names, lines):
     print(summary(scene, held))
     levels = levels_of(held) | lines
-    legend = handles(rows.rows, any(rows.lanes)) if rows else []
+    legend = handles(rows.rows, any(rows.lanes), GREYS) if rows else []
     top = legend_height(legend) if rows else NOTHING
     sheet = Sheet(
         alt(scene, held),

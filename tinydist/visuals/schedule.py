@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from ..pipeline_parallel import Analysis
 from ..rules import named, takes
 from .canvas import blocks, canvas, inside, legend_above, picture
-from .palette import BACKWARD, FORWARD, GREY, INK, PAPER, RED, WEIGHTS, tint
+from .palette import BACKWARD, FORWARD, GREY, INK, RED, WEIGHTS, tint
 from .words import counted, number_text, percent, ranks_text
 
 KINDS = {  # kind -> what it is called, and its look
@@ -116,7 +116,7 @@ def draw_schedule(axes, analysis, longest):
                 faces.append(color_of(part.kind, stages.index(part.stage) / max(1, len(stages) - 1)))
                 inside(axes, boxes[-1], part.microbatch, faces[-1], together=axes)
     blocks(axes, boxes, faces)
-    blocks(axes, bubble, BUBBLE["facecolor"], BUBBLE["edgecolor"])
+    blocks(axes, bubble, BUBBLE["facecolor"], BUBBLE["edgecolor"]).set_clip_on(False)
     axes.set_xlim(0, longest)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -140,9 +140,12 @@ def draw_placement(axes, made, columns):
     way = [place[stage] for stage in sorted(place)]
     axes.plot(*zip(*way), color=GREY, linewidth=1.5, zorder=1)
     boxes = {stage: (column - 0.4, rank - 0.4, 0.8, 0.8) for stage, (column, rank) in place.items()}
-    blocks(axes, boxes.values(), PAPER, INK)
-    for stage, box in boxes.items():
-        inside(axes, box, stage, PAPER, together=axes)
+    faces = [
+        color_of("F", made.stages_of(rank).index(stage) / max(1, columns - 1)) for stage, rank in made.rank_of.items()
+    ]
+    blocks(axes, boxes.values(), faces, INK)
+    for (stage, box), face in zip(boxes.items(), faces):
+        inside(axes, box, stage, face, together=axes)
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_title("stages", fontweight="normal", fontsize=9)
     axes.spines[:].set_visible(False)

@@ -18,32 +18,10 @@ from matplotlib.textpath import text_to_path
 
 from .canvas import inside, measure
 from .page import Picture
-from .palette import (
-    BACKWARD,
-    COMMUNICATION,
-    COMPUTE,
-    FORWARD,
-    GREY,
-    INK,
-    OPTIMIZER,
-    PAPER,
-    WAITING,
-    WEIGHTS,
-)
+from .palette import INK, PAPER, WAITING
 from .style import SMALL, TEXT, WIDTH
 from .words import SECONDS
 
-LOOKS = {  # kind of block -> how it looks
-    "forward": FORWARD,
-    "recompute": WEIGHTS,
-    "backward": BACKWARD,
-    "weights": WEIGHTS,
-    "optimizer": OPTIMIZER,
-    "compute": COMPUTE,
-    "other": {"facecolor": GREY, "edgecolor": PAPER},
-    "communication": COMMUNICATION,
-    "waiting": WAITING,
-}
 RIGHT, TOP, AXIS = 0.18, 0.1, 0.52  # inches around the strips
 EDGED = 0.04  # inches: a narrower bar would be all edge
 MARGIN = 0.05  # around a name, both sides together
