@@ -9,8 +9,8 @@ from visuals.some_runs import run_of
 
 import tinydist
 from tinydist import visuals
-from tinydist.visuals.levels import apart
-from tinydist.visuals.palette import MEMORY
+from tinydist.visuals.canvas import apart
+from tinydist.visuals.palette import MEMORY, RED
 from tinydist.visuals.scene import Scene
 from tinydist.visuals.states import States, total
 from tinydist.visuals.words import BYTES, bytes_text, digits, unit_for
@@ -101,7 +101,7 @@ def test_lines_are_as_high_as_they_say():
 
 
 def test_names_of_lines_stand_apart():
-    assert apart([1.0, 1.05, 3.0]) == pytest.approx([1.0, 1.15, 3.0])
+    assert apart([1.0, 1.05, 3.0], 0.15) == pytest.approx([1.0, 1.15, 3.0])
 
 
 def test_a_rank_that_is_not_there():
@@ -112,3 +112,10 @@ def test_a_rank_that_is_not_there():
 def test_a_rank_that_held_nothing():
     with pytest.raises(ValueError, match="rank 0 held nothing, or was not run"):
         visuals.memory(tinydist.launch(lambda: None, 1))
+
+
+def test_colors_are_purposes_and_nothing_else():
+    axes = visuals.timeline_over_memory(named_run("fsdp"), ranks=[0]).axes[0]
+    drawn = {tuple(color[:3]) for each in axes.collections for color in each.get_facecolors()}
+    assert all(max(color) == min(color) for color in drawn)  # greys
+    assert len({look["facecolor"] for look in [*MEMORY.values(), {"facecolor": RED}]}) == len(MEMORY) + 1

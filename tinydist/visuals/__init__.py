@@ -1,7 +1,6 @@
 """Pictures of a run. Each is drawn from the trace, returned as a figure, and said in one printed line.
 
-timeline.py     who computed, communicated and waited, and when: blocks with their names
-timelines.py    what one rank did in several runs
+timeline.py     who computed, communicated and waited, and when: blocks with their names, of one run or several
 memory.py       what a rank held, by purpose, also under a timeline
 memories.py     what it held in several runs
 owners.py       who holds what of each layer; film.py: moment after moment, in film_frames.py
@@ -38,8 +37,7 @@ from .roofline import roofline
 from .schedule import schedule, schedules
 from .steps import stepper, steps
 from .table import table
-from .timeline import timeline
-from .timelines import timelines
+from .timeline import timeline, timelines
 from .topology import cluster
 from .traffic import traffic
 from .waterfall import waterfall

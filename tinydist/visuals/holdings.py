@@ -11,8 +11,9 @@ expert, or what the program has labelled.
 
 from matplotlib.patches import Patch
 
+from .canvas import blocks
 from .palette import GREY, PAPER, RANKS, SOFT
-from .strips import inches_of, rectangles
+from .strips import inches_of
 from .style import SMALL
 
 COPY = GREY
@@ -112,9 +113,9 @@ def draw_cells(axes, grid, left, top, width, height, scale=1.0):
         cells.append((x, y, wide, high))
         filled += [(x + a * wide, y + b * high, w * wide, h * high) for a, b, w, h, _ in boxes]
         colors += [color for *_, color in boxes]
-    rectangles(axes, cells, facecolor=PAPER, linewidth=0, zorder=2)
-    rectangles(axes, filled, facecolor=colors, linewidth=0, zorder=3)
-    rectangles(axes, cells, facecolor="none", edgecolor=SOFT, linewidth=0.6, zorder=4)
+    blocks(axes, cells, facecolor=PAPER, linewidth=0, zorder=2)
+    blocks(axes, filled, facecolor=colors, linewidth=0, zorder=3)
+    blocks(axes, cells, facecolor="none", edgecolor=SOFT, linewidth=0.6, zorder=4)
 
 
 def each_of(grid):

@@ -12,7 +12,7 @@ from .scene import a_run, scenes_of
 from .states import States, total
 from .strips import Sheet, draw_legend, inches_of, legend_height
 from .style import SMALL
-from .timelines import axis_of
+from .timeline import axis_of, first_rows
 
 TITLE, AREA, LEFT, ABOVE = 0.24, 0.8, 0.75, 0.05  # inches
 
@@ -30,18 +30,16 @@ def memories(runs, rank=0, purposes=None):
         raise ValueError(f"memories: in none of the runs did rank {rank} hold anything, or it was not run")
     for name, states in held.items():
         print(f"rank {rank}, {name}: {told(levels_of(states))}")
-    return draw(held, rank, axis_of(scenes))
+    return draw(held, rank, scenes)
 
 
-def draw(held, rank, axis):
-    rows = [
-        Rows([states.scene.rows[0].since(states.scene.since)], lanes=False, looks=GREYS) for states in held.values()
-    ]
+def draw(held, rank, scenes):
+    rows = [Rows([row], lanes=False, looks=GREYS) for row in first_rows(scenes)]
     legend = [Patch(label=kind, facecolor=MEMORY[kind]["facecolor"]) for kind in kinds_in(held)]
     heights = [height for row in rows for height in (TITLE, AREA, ABOVE + row.height)]
     said = "; ".join(f"{name}, {told(levels_of(states))}" for name, states in held.items())
     alt = f"The bytes that rank {rank} held in {len(held)} runs, in virtual time: {said}."
-    sheet = Sheet(alt, [legend_height(legend), *heights], [""], axis, left=LEFT)
+    sheet = Sheet(alt, [legend_height(legend), *heights], [""], axis_of(scenes), left=LEFT)
     draw_legend(sheet.strips[0], legend)
     most = max(total(states.peak) for states in held.values())
     for number, ((name, states), row) in enumerate(zip(held.items(), rows)):

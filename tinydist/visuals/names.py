@@ -167,7 +167,7 @@ class Names:
         if event.name == "message":
             source, to = event.transfer.ranks
             return f"→{to}" if event.rank == source else f"←{source}"
-        first, _, last = (self.of_what(what) for what in event.what.partition(" … "))
+        first, _, last = (self.of_what(what) for what in (event.what or event.part).partition(" … "))
         letters, name = COLLECTIVES.get(event.name, event.name.replace("_", "-")), f"{first}–{last}" if last else first
         if not name and self.by_regions:
             name = self.region(event).removeprefix(letters)

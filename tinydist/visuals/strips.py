@@ -12,11 +12,10 @@ from math import ceil
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
-from matplotlib.collections import PolyCollection
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-from .canvas import inside, measure
+from .canvas import blocks, inside, measure
 from .page import Picture
 from .palette import INK, PAPER, WAITING
 from .style import SMALL, TEXT, WIDTH
@@ -51,12 +50,6 @@ def draw_legend(axes, handles):
     place = {"loc": "upper left", "bbox_to_anchor": (0, 1), "borderaxespad": 0, "borderpad": 0}
     look = {"columnspacing": 1.2, "handletextpad": 0.4, "labelspacing": 0.35}
     axes.legend(handles=handles, ncols=ceil(len(handles) / legend_lines(handles)), **place, **look)
-
-
-def rectangles(axes, boxes, **look):
-    """Many, quickly. A box is (left, top, width, height)."""
-    corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes]
-    axes.add_collection(PolyCollection(corners, **look), autolim=False)
 
 
 class Axis(NamedTuple):
@@ -117,13 +110,13 @@ class Sheet:
         place = {"ha": "right", "va": "center_baseline", "fontsize": TEXT} | look
         axes.text(-self.as_seconds(GAP), middle, name, **place)
 
-    def bars(self, axes, blocks, top, height, look, beside=False):
+    def bars(self, axes, bars, top, height, look, beside=False):
         """A bar for each, from ``top`` down, with its name if there is room: in it, or else ``beside`` it."""
-        boxes = [(block.start - self.since, top, block.length, height) for block in blocks]
+        boxes = [(block.start - self.since, top, block.length, height) for block in bars]
         edges = [0.8 if self.as_inches(width) > EDGED or look is WAITING else 0 for _, _, width, _ in boxes]
-        rectangles(axes, boxes, linewidth=edges, **look)
+        blocks(axes, boxes, linewidth=edges, **look)
         following = [box[0] for box in boxes[1:]] + [self.length]
-        for block, box, free in zip(blocks, boxes, following):
+        for block, box, free in zip(bars, boxes, following):
             wide, right = inches_of(block.name) + MARGIN, box[0] + box[2]
             if wide <= self.as_inches(box[2]):
                 inside(axes, box, block.name, look["facecolor"])
