@@ -128,6 +128,6 @@ def test_more_passes_than_can_be_told_apart_have_no_lines_between_them():
 
 
 def test_stages_have_the_colors_of_their_passes():
-    placement, axes = visuals.schedule(analyze(make_schedule("interleaved 1F1B", 3, 6))).axes
+    placement, _ = visuals.schedule(analyze(make_schedule("interleaved 1F1B", 3, 6))).axes
     [stages] = placement.collections
     assert {to_hex(color) for color in stages.get_facecolors()} == {to_hex(color_of("F", late)) for late in (0, 1)}
