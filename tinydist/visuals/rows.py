@@ -54,8 +54,8 @@ class Rows:
         self.scale = min(1.0, TALLEST / tall)
         self.height = self.scale * tall + BRACKET * len(self.marks)
 
-    def draw(self, sheet, axes, top, names):
-        """From ``top`` down. Where the last row ends, in inches."""
+    def draw(self, sheet, axes, names, top=0.0):
+        """From ``top`` down, in inches."""
         for number, (row, name) in enumerate(zip(self.rows, names, strict=True)):
             if number in self.marks:
                 top += BRACKET
@@ -64,7 +64,6 @@ class Rows:
             self._draw_row(sheet, axes, top, row, self.lanes[number])
             sheet.row_name(axes, top + self.scale * HIGH / 2, name)
             top += self.scale * (HIGH + self.under + BETWEEN)
-        return top
 
     def _draw_row(self, sheet, axes, top, row, lanes):
         high = self.scale * HIGH

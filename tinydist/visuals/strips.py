@@ -26,6 +26,7 @@ EDGED = 0.04  # inches: a narrower bar would be all edge
 MARGIN = 0.05  # around a name, both sides together
 GAP = 0.08  # between a name and its row
 TICK = 0.05  # of a bracket
+NOTHING = 0.08  # where no legend is
 
 
 @cache
@@ -42,14 +43,15 @@ def legend_lines(handles):
 
 
 def legend_height(handles):
-    return 0.12 + 0.17 * legend_lines(handles)
+    return 0.12 + 0.17 * legend_lines(handles) if handles else NOTHING
 
 
 def draw_legend(axes, handles):
-    """At the upper left of ``axes``."""
+    """At the upper left of ``axes``, which are for nothing else."""
+    axes.axis("off")
     place = {"loc": "upper left", "bbox_to_anchor": (0, 1), "borderaxespad": 0, "borderpad": 0}
     look = {"columnspacing": 1.2, "handletextpad": 0.4, "labelspacing": 0.35}
-    axes.legend(handles=handles, ncols=ceil(len(handles) / legend_lines(handles)), **place, **look)
+    axes.legend(handles=handles, ncols=ceil(len(handles) / legend_lines(handles)) or 1, **place, **look)
 
 
 class Axis(NamedTuple):
@@ -63,16 +65,18 @@ class Axis(NamedTuple):
 class Sheet:
     """A picture of strips, of these ``heights``, while ``scene`` lasts. ``names``: what will stand beside its rows.
 
-    ``left`` and ``right``: inches that are wanted beside the strips, ``below``: under the axis.
+    ``legend``: handles, above the strips; ``left`` and ``right``: inches beside them, ``below``: under the axis.
     """
 
-    def __init__(self, alt, heights, names, scene, left=0.0, right=RIGHT, below=0.0):
+    def __init__(self, alt, heights, names, scene, legend=(), left=0.0, right=RIGHT, below=0.0):
         self.since, self.length = scene.since, scene.seconds
         self.left = max(left, max(inches_of(name, TEXT) for name in names) + 3 * GAP)
         self.width = WIDTH - self.left - right
-        self.height = TOP + sum(heights) + AXIS + below
+        above = legend_height(legend)
+        self.height = TOP + above + sum(heights) + AXIS + below
         self.figure = plt.figure(figsize=(WIDTH, self.height), FigureClass=Picture, layout="none", alt=alt)
-        self.strips, top = [], TOP
+        draw_legend(self._strip(TOP, above), legend)
+        self.strips, top = [], TOP + above
         for height in heights:
             self.strips.append(self._strip(top, height))
             top += height
@@ -114,7 +118,7 @@ class Sheet:
         """A bar for each, from ``top`` down, with its name if there is room: in it, or else ``beside`` it."""
         boxes = [(block.start - self.since, top, block.length, height) for block in bars]
         edges = [0.8 if self.as_inches(width) > EDGED or look is WAITING else 0 for _, _, width, _ in boxes]
-        blocks(axes, boxes, linewidth=edges, **look)
+        blocks(axes, boxes, linewidth=edges, clip_on=False, **look)
         following = [box[0] for box in boxes[1:]] + [self.length]
         for block, box, free in zip(bars, boxes, following):
             wide, right = inches_of(block.name) + MARGIN, box[0] + box[2]

@@ -10,7 +10,7 @@ from .blocks import covered
 from .canvas import picture
 from .rows import Rows, handles
 from .scene import Scene, a_moment, a_run, scenes_of
-from .strips import Axis, Sheet, draw_legend, legend_height
+from .strips import Axis, Sheet
 from .words import percent, ranks_text, seconds_text
 
 NOTHING = 1e-3  # of the longest: cannot be seen
@@ -57,11 +57,8 @@ def timelines(runs, rank=0, until=None):
 
 
 def draw(alt, rows, names, axis):
-    legend = handles(rows.rows)
-    top = legend_height(legend)
-    sheet = Sheet(alt, [top + rows.height], names, axis)
-    rows.draw(sheet, sheet.strips[0], top, names)
-    draw_legend(sheet.strips[0], legend)
+    sheet = Sheet(alt, [rows.height], names, axis, handles(rows.rows))
+    rows.draw(sheet, sheet.strips[0], names)
     return sheet.figure
 
 
