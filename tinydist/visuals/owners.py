@@ -93,9 +93,7 @@ def draw(cells, grids, alt, arrows=()):
         panels.draw(axes, number, title, grid)
     for number, pairs in enumerate(arrows):
         panels.draw_arrows(axes, number, pairs)
-    legend = figure.add_axes((panels.left / WIDTH, 0, 1, panels.legend / panels.height))
-    legend.axis("off")
-    draw_legend(legend, panels.handles)
+    draw_legend(figure, panels.handles, panels.left, panels.height - panels.legend)
     return figure
 
 

@@ -46,12 +46,17 @@ def legend_height(handles):
     return 0.12 + 0.17 * legend_lines(handles) if handles else NOTHING
 
 
-def draw_legend(axes, handles):
-    """At the upper left of ``axes``, which are for nothing else."""
-    axes.axis("off")
-    place = {"loc": "upper left", "bbox_to_anchor": (0, 1), "borderaxespad": 0, "borderpad": 0}
+def draw_legend(figure, handles, left, top):
+    """With its upper left corner at these inches from that of ``figure``."""
+    width, height = figure.get_size_inches()
+    place = {
+        "loc": "upper left",
+        "bbox_to_anchor": (left / width, 1 - top / height),
+        "borderaxespad": 0,
+        "borderpad": 0,
+    }
     look = {"columnspacing": 1.2, "handletextpad": 0.4, "labelspacing": 0.35}
-    axes.legend(handles=handles, ncols=ceil(len(handles) / legend_lines(handles)) or 1, **place, **look)
+    figure.legend(handles=handles, ncols=ceil(len(handles) / legend_lines(handles)), **place, **look)
 
 
 class Axis(NamedTuple):
@@ -75,7 +80,8 @@ class Sheet:
         above = legend_height(legend)
         self.height = TOP + above + sum(heights) + AXIS + below
         self.figure = plt.figure(figsize=(WIDTH, self.height), FigureClass=Picture, layout="none", alt=alt)
-        draw_legend(self._strip(TOP, above), legend)
+        if legend:
+            draw_legend(self.figure, legend, self.left, TOP)
         self.strips, top = [], TOP + above
         for height in heights:
             self.strips.append(self._strip(top, height))
