@@ -81,6 +81,18 @@ def test_a_label_is_known_from_the_start_and_goes_with_its_memory():
     assert [held.at(name, by="label") for name in ("before", "freed", "back")] == [{"layer 1": 32}, {}, {"layer 1": 32}]
 
 
+def test_a_shard_says_along_which_dimension_the_whole_is_cut():
+    def program():
+        rows = tinydist.label(torch.ones(8), "rows", shard=0)
+        return rows, tinydist.label(torch.ones(8), "columns", shard=0, dim=1)
+
+    changes = tinydist.launch(program, 1).memory[0].changes
+    assert [(each.label, each.shard, each.shard.dim) for each in changes if each.nbytes > 0] == [
+        ("rows", 0, 0),
+        ("columns", 0, 1),
+    ]
+
+
 @pytest.mark.parametrize("shard", [-1, 1.5, True])
 def test_a_shard_is_that_of_a_rank(shard):
     with pytest.raises(ValueError, match=f"label: shard must be a whole number from 0 or None, got {shard}"):

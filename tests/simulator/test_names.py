@@ -365,3 +365,11 @@ def test_names_are_the_same_every_time():
         return [[*event[:5], *event[6:]] for event in run.trace.events], run.trace.regions, changes
 
     assert everything(tinydist.launch(program, 2)) == everything(tinydist.launch(program, 2))
+
+
+def test_a_place_for_a_module_may_be_empty():
+    def program():
+        experts = nn.ModuleList([None, nn.Linear(4, 4)])
+        experts[1](torch.ones(1, 4))
+
+    assert [event.part for event in tinydist.launch(program, 1).trace.events if event.during == "forward"][-1] == "1"

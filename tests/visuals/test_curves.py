@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from visuals.drawn import texts
 
 from tinydist import visuals
-from tinydist.visuals.curves import APART, spread
+from tinydist.visuals.canvas import apart
 
 
 def test_a_line_for_each_name(capsys):
@@ -62,9 +62,9 @@ def test_a_name_stands_beside_its_line_and_not_on_another():
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=7))
 def test_names_keep_their_order_and_their_distance(heights):
-    found = spread(heights, 0, 100)
+    found = apart(heights, 13, 100)
     order = sorted(range(len(heights)), key=lambda each: heights[each])
-    assert all(found[b] - found[a] >= APART - 1e-9 for a, b in pairwise(order))
+    assert all(found[b] - found[a] >= 13 - 1e-9 for a, b in pairwise(order))
     assert min(found) >= -1e-9 and max(found) <= 100 + 1e-9
 
 

@@ -9,8 +9,8 @@ from visuals.some_runs import run_of
 
 import tinydist
 from tinydist import visuals
-from tinydist.visuals.levels import apart
-from tinydist.visuals.palette import MEMORY
+from tinydist.visuals.canvas import apart
+from tinydist.visuals.palette import MEMORY, RED
 from tinydist.visuals.scene import Scene
 from tinydist.visuals.states import States, total
 from tinydist.visuals.words import BYTES, bytes_text, digits, unit_for
@@ -63,7 +63,8 @@ def test_at_rest_is_what_training_keeps():
 
 def test_of_another_program_at_rest_is_the_least():
     held = states(named_run("torch pipeline"))
-    assert total(held.rest) == min(total(state) for seconds, _, state in held.states if seconds < held.scene.until)
+    last = max(event.place for event in held.scene.trace.of(0, "compute"))  # then all is given back
+    assert total(held.rest) == min(total(state) for _, place, state in held.states if place <= last) > 0
 
 
 def test_the_peak_is_named_by_what_is_computed():
@@ -100,7 +101,7 @@ def test_lines_are_as_high_as_they_say():
 
 
 def test_names_of_lines_stand_apart():
-    assert apart([1.0, 1.05, 3.0]) == pytest.approx([1.0, 1.15, 3.0])
+    assert apart([1.0, 1.05, 3.0], 0.15) == pytest.approx([1.0, 1.15, 3.0])
 
 
 def test_a_rank_that_is_not_there():
@@ -111,3 +112,53 @@ def test_a_rank_that_is_not_there():
 def test_a_rank_that_held_nothing():
     with pytest.raises(ValueError, match="rank 0 held nothing, or was not run"):
         visuals.memory(tinydist.launch(lambda: None, 1))
+
+
+def test_colors_are_purposes_and_nothing_else():
+    axes = visuals.timeline_over_memory(named_run("fsdp"), ranks=[0]).axes[0]
+    drawn = {tuple(color[:3]) for each in axes.collections for color in each.get_facecolors()}
+    assert all(max(color) == min(color) for color in drawn)  # greys
+    assert len({look["facecolor"] for look in [*MEMORY.values(), {"facecolor": RED}]}) == len(MEMORY) + 1
+
+
+# Of several runs: in one scale, above the names of what was computed.
+
+RUNS = {"alone": (run_of("alone"), 0.0), "two ranks": (run_of("training"), 0.0)}
+
+
+def tops(figure):
+    """The highest point of each run."""
+    areas = [axes for axes in figure.axes if axes.get_ylabel()]
+    return [max(path.vertices[:, 1].max() for part in axes.collections for path in part.get_paths()) for axes in areas]
+
+
+def test_each_rises_to_its_peak(capsys):
+    figure = visuals.memories(RUNS)
+    peaks = [run.memory[0].peak for run, _ in RUNS.values()]
+    assert tops(figure) == peaks
+    assert len({axes.get_ylim() for axes in figure.axes if axes.get_ylabel()}) == 1
+    lines = capsys.readouterr().out.splitlines()
+    for name, peak, line in zip(RUNS, peaks, lines, strict=True):
+        assert line.startswith(f"rank 0, {name}: ") and line.endswith(f"{bytes_text(peak)} at the peak")
+    assert_can_be_read(figure)
+
+
+def test_of_one_purpose_under_the_names_of_the_passes():
+    runs = {name: (named_run(name), "B4") for name in ("ddp", "zero 2")}
+    figure = visuals.memories(runs, purposes=["gradients"])
+    expected = [
+        max(state["gradients"] for seconds, state in run.memory[0].over_time() if seconds >= run.trace.seconds / 9)
+        for run, _ in runs.values()
+    ]
+    assert tops(figure) == expected
+    assert {"ddp", "zero 2", "gradients", "B4", "Adam"} <= set(written(figure))
+    assert any(text.startswith("virtual time since B4") for text in written(figure))
+    assert_can_be_read(figure)
+
+
+def test_ranks_that_held_nothing():
+    def idle():
+        torch.ones(3)
+
+    with pytest.raises(ValueError, match="in none of the runs did rank 0 hold anything"):
+        visuals.memories({"idle": tinydist.launch(idle, 1)}, purposes=["gradients"])

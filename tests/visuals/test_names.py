@@ -118,3 +118,33 @@ def test_a_group_of_one_rank_has_names_too():
         dist.all_reduce(torch.ones(4))
 
     assert sent(tinydist.launch(program, 1)) in ([], ["AR"])
+
+
+def test_a_transfer_that_a_region_names_is_called_by_it():
+    def program():
+        for number in (1, 2):
+            with tinydist.region(f"F{number}"):
+                x = torch.ones(64, 64) @ torch.ones(64, 64)
+            with tinydist.region(f"AR{number}"):
+                dist.all_reduce(x)
+            with tinydist.region("norms"):
+                dist.all_reduce(x)
+
+    assert sent(tinydist.launch(program, 2, fake=True)) == ["AR1", "AR norms", "AR2", "AR norms"]
+
+
+def test_where_regions_are_passes_the_rest_is_other():
+    def program():
+        with tinydist.region("F1"):
+            x = torch.ones(64, 64) @ torch.ones(64, 64)
+        with tinydist.region("B1"):
+            x = x @ x
+        with tinydist.region("update"):
+            x += 1
+
+    row = Scene("test", tinydist.launch(program, 1, fake=True).trace, [0]).rows[0]
+    assert [block.kind for block in row.compute] == ["forward", "backward", "other"]
+
+
+def test_a_transfer_of_a_part_that_is_known_is_named_by_it():
+    assert sent(named_run("tensor parallel"))[-2:] == ["AR down", "AR down"]

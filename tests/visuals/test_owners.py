@@ -26,7 +26,7 @@ def colors(name, moment, purpose="parameters", rank=1):
     scene = Scene("test", named_run(name).trace, since=0.0)
     cells = Cells(scene.trace, scene.ranks, LAYERS)
     grid = cells.at(States(scene, 0, [purpose]).when(moment)[0], purpose)
-    return [[color for _, _, color in bands] for bands in grid[rank]]
+    return [[color for *_, color in boxes] for boxes in grid[rank]]
 
 
 def test_a_gathered_layer_has_the_bands_of_all_and_the_others_the_own():
@@ -57,14 +57,14 @@ def test_bands_are_as_high_as_their_part():
     scene = Scene("test", named_run("fsdp").trace, since=0.0)
     grid = Cells(scene.trace, scene.ranks, LAYERS).at(States(scene, 0, ["parameters"]).when("F1")[0], "parameters")
     for rank in range(4):
-        assert (rank / 4, 1 / 4, RANKS[rank]) in grid[rank][3]
+        assert (0.0, rank / 4, 1.0, 1 / 4, RANKS[rank]) in grid[rank][3]
 
 
 def test_a_shard_is_a_band_too_where_one_rank_runs_for_all(capsys):
     run = tinydist.launch(partial(train, fsdp_like), 4, fake=True, only=[0])
     scene = Scene("test", run.trace, [0], since=0.0)
     grid = Cells(scene.trace, [0], LAYERS).at(States(scene, 0, ["parameters"]).when("F2")[0], "parameters")
-    assert grid[0][3] == [(0.0, 1 / 4, RANKS[0])]
+    assert grid[0][3] == [(0.0, 0.0, 1.0, 1 / 4, RANKS[0])]
     figure = visuals.owners(run)
     assert "rank 0" in written(figure) and "rank 1" not in written(figure)
 
@@ -89,6 +89,54 @@ def test_what_a_program_has_labelled_is_owned_too():
     labels = [f"sequence {rank}" for rank in range(3)]
     figure = visuals.owners(run, "there", purposes=["activations"], labels=labels)
     assert filled(figure) == {to_hex(RANKS[rank]): 1 for rank in range(3)}
+    assert_can_be_read(figure)
+
+
+def boxes(name, purpose, labels, moment):
+    """[rank][label] -> (left, top, width, height, color)."""
+    scene = Scene("test", named_run(name).trace, since=0.0)
+    return Cells(scene.trace, scene.ranks, {label: label for label in labels}).at(moment, purpose)
+
+
+def test_rows_and_columns_of_a_weight_are_told_apart():
+    late = named_run("tensor parallel").seconds * 0.9
+    for rank, (up, down) in enumerate(boxes("tensor parallel", "parameters", ["up.weight", "down.weight"], late)):
+        assert up == [(0.0, rank / 4, 1.0, 1 / 4, RANKS[rank])]  # ColwiseParallel: rows of what Linear stores
+        assert down == [(rank / 4, 0.0, 1 / 4, 1.0, RANKS[rank])]
+    figure = visuals.owners(named_run("tensor parallel"))
+    assert {"up", "down", "parameters", "gradients", "optimizer states"} <= set(written(figure))
+    assert "each rank's own copy" not in written(figure)  # a bias of one cannot be seen
+    assert_can_be_read(figure)
+
+
+def test_a_bias_that_all_have_does_not_make_a_weight_whole():
+    late = named_run("tensor parallel").seconds * 0.9
+    for rank, (down,) in enumerate(boxes("tensor parallel", "parameters", ["down"], late)):
+        assert down == [(rank / 4, 0.0, 1 / 4, 1.0, RANKS[rank])]
+
+
+@pytest.mark.parametrize("name", ["pipeline", "torch pipeline"])
+def test_each_stage_is_all_of_its_ranks(name, capsys):
+    figure = visuals.owners(named_run(name))
+    assert filled(figure) == {to_hex(RANKS[rank]): 1 for rank in range(4)}
+    assert {"stage", *"0123"} <= set(written(figure))
+    assert "gradients" not in written(figure)  # nobody has any at rest: there is no optimizer
+    assert_can_be_read(figure)
+
+
+def test_experts_are_spread_and_their_router_is_copied():
+    figure = visuals.owners(named_run("experts"))
+    assert filled(figure) == {to_hex(RANKS[rank]): 2 for rank in range(4)} | {to_hex(COPY): 4}
+    assert {"experts", *"12345678", "router", "each rank's own copy"} <= set(written(figure))
+    assert_can_be_read(figure)
+
+
+def test_a_cache_is_cut_as_the_program_says():
+    for rank, (heads, tokens) in enumerate(boxes("caches", "activations", ["by heads", "by tokens"], "there")):
+        assert heads == [(0.0, rank / 4, 1.0, 1 / 4, RANKS[rank])]
+        assert tokens == [(rank / 4, 0.0, 1 / 4, 1.0, RANKS[rank])]
+    figure = visuals.owners(named_run("caches"), "there", ["activations"])
+    assert {"by", "heads", "tokens"} <= set(written(figure))
     assert_can_be_read(figure)
 
 

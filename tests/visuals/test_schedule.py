@@ -1,15 +1,15 @@
-"""The bars are the passes, a summary keeps their time, and the line has the numbers of the analysis."""
+"""The bars are the passes, and the line has the numbers of the analysis."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.colors import to_hex, to_rgba
 
 from tinydist import visuals
 from tinydist.pipeline_parallel import Costs, analyze, make_schedule, with_messages
 from tinydist.visuals.palette import lightness
-from tinydist.visuals.schedule import BUBBLE, KINDS, color_of, colors, covered
+from tinydist.visuals.schedule import BUBBLE, KINDS, color_of
 
 
 def boxes(axes):
@@ -121,34 +121,13 @@ def test_several_in_one_scale_of_time(capsys):
     assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == ["mine", "other"]
 
 
-def test_several_that_are_too_large():
-    with pytest.raises(ValueError, match="schedules: 1200 passes can be told apart, and large has 16384"):
-        visuals.schedules({"large": analyze(make_schedule("1F1B", 32, 256))})
+def test_more_passes_than_can_be_told_apart_have_no_lines_between_them():
+    [axes] = visuals.schedule(analyze(make_schedule("1F1B", 8, 80))).axes
+    assert len(bars(axes)) == 2 * 8 * 80 and not axes.texts
+    assert {width for collection in axes.collections for width in collection.get_linewidths()} == {0}
 
 
-def test_many_passes_are_summarized():
-    analysis = analyze(make_schedule("1F1B", 32, 256))
-    figure = visuals.schedule(analysis)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["the beginning", "the end"]
-    (begin, _), (_, end) = (axes.get_xlim() for axes in figure.axes)
-    assert begin == 0 and end == analysis.makespan
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()][:3] == ["rank 0", "rank 2", "rank 4"]
-
-
-def test_a_summary_keeps_the_time():
-    """Of each rank: what differs from the bubble is what its passes took."""
-    analysis = analyze(make_schedule("ZB-H1", 4, 8))
-    edges = np.linspace(0, analysis.makespan, 8)
-    image, bubble = colors(analysis, edges), np.array(to_rgb(BUBBLE["facecolor"]))
-    for rank, program in enumerate(analysis.schedule.programs):
-        spent = sum(
-            (end - start) * (bubble - np.array(to_rgb(KINDS[each.kind][1]["facecolor"])))
-            for each, start, end in zip(program, analysis.start[rank], analysis.end[rank])
-        )
-        np.testing.assert_allclose((bubble - image[rank]).sum(axis=0) * (edges[1] - edges[0]), spent)
-
-
-def test_covered():
-    shares = covered(np.array([1.0, 4.0]), np.array([3.0, 5.0]), np.array([0.0, 2.0, 4.0, 8.0]))
-    np.testing.assert_allclose(shares, [0.5, 0.5, 0.25])
-    assert covered(np.zeros(0), np.zeros(0), np.array([0.0, 1.0])).tolist() == [0]
+def test_stages_have_the_colors_of_their_passes():
+    placement, _ = visuals.schedule(analyze(make_schedule("interleaved 1F1B", 3, 6))).axes
+    [stages] = placement.collections
+    assert {to_hex(color) for color in stages.get_facecolors()} == {to_hex(color_of("F", late)) for late in (0, 1)}

@@ -14,11 +14,20 @@ from ..rules import takes, whole
 from .names import of_thread
 
 
+class Shard(int):
+    """The rank whose part of the whole it is. ``dim``: along which the whole is cut."""
+
+    def __new__(cls, rank, dim=0):
+        shard = super().__new__(cls, rank)
+        shard.dim = dim
+        return shard
+
+
 class Piece(NamedTuple):
     begin: int  # bytes from the start of the storage
     end: int
     label: object  # a str, or a Part of which the name is not known yet
-    shard: int | None = None  # the rank whose part of the whole it is
+    shard: Shard | None = None  # None: it is the whole
 
 
 BEGIN = attrgetter("begin")
@@ -83,13 +92,14 @@ def up_to_a_number(path, place):
     return path[: place + 1] + tuple(name for name in path[place + 1 : place + 2] if name.isdigit())
 
 
-@takes(tensor=torch.Tensor, shard=whole)
-def label(tensor, whose, shard=None):
+@takes(tensor=torch.Tensor, shard=whole, dim=whole)
+def label(tensor, whose, shard=None, dim=0):
     """``tensor`` holds what belongs to ``whose``: a name, or a parameter whose name it has.
 
-    A view labels its part of the memory, which must be in one piece. ``shard``: the rank whose part of the whole it is.
+    A view labels its part of the memory, which must be in one piece. ``shard``: the rank whose part of the whole it is,
+    and ``dim`` the dimension along which the whole is cut: pictures show rows of it, or columns.
     A first label holds from the start, another one from now on. Where nothing is observed it does nothing.
     """
     if of_thread.ledger:
-        of_thread.ledger.label(tensor, whose, shard)
+        of_thread.ledger.label(tensor, whose, None if shard is None else Shard(shard, dim))
     return tensor

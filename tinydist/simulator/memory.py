@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import torch
 
-from .labels import Holding, Piece
+from .labels import Holding, Piece, Shard
 from .names import of_thread
-from .stored import is_sharded, span, stored
+from .stored import dims_cut, span, stored
 
 PURPOSES = ("parameters", "gradients", "optimizer states", "activations", "communication", "other")
 
@@ -75,7 +75,7 @@ class Ledger:
     def _belong_to(self, holding, tensor, parameter):
         known = not holding.pieces and holding.nbytes == tensor.nbytes and self.parts.find(parameter)
         if known:  # most are all of a parameter's
-            holding.be_all_of(known, self.rank if is_sharded(parameter) else None)
+            holding.be_all_of(known, self.shard_of(parameter))
             return
         begin, end = span(tensor)
         if not holding.has_label_in(begin, end):
@@ -86,7 +86,7 @@ class Ledger:
         """The pieces of ``parameter``, in a tensor of as many numbers; of another, its one label for all of it."""
         part = self.parts.find(parameter)
         if part:
-            return [Piece(start, end, part, self.rank if is_sharded(parameter) else None)]
+            return [Piece(start, end, part, self.shard_of(parameter))]
         (theirs,) = stored(parameter)
         holding = self.holding_of(theirs)
         pieces = holding.within(*span(theirs)) if holding else []
@@ -97,6 +97,11 @@ class Ledger:
                 for piece in pieces
             ]
         return [piece._replace(begin=start, end=end) for piece in pieces] if len(pieces) == 1 else []
+
+    def shard_of(self, tensor):
+        """This rank's part of a larger one, as a DTensor says; None: it is all that there is."""
+        dims = dims_cut(tensor)
+        return Shard(self.rank, dims[-1]) if dims else None
 
     def label(self, tensor, whose, shard=None):
         for part in stored(tensor):

@@ -58,7 +58,9 @@ class Parts:
         del self.known[part.address]  # which is free for another
 
     def own(self, owner, name, child):
-        """A module has another one, or a tensor, under that name."""
+        """A module has another one, or a tensor, under that name; or None, where there could be one."""
+        if child is None:
+            return
         part = self.of(child)
         part.belong_to(self.of(owner), name)
         if isinstance(child, torch.Tensor):

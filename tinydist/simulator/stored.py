@@ -39,6 +39,7 @@ def span(tensor):
     return begin, begin + tensor.nbytes
 
 
-def is_sharded(tensor):
-    """Is it a rank's part of a larger one? (As a DTensor says.)"""
-    return type(tensor) not in PLAIN and any(each.is_shard() for each in getattr(tensor, "placements", ()))
+def dims_cut(tensor):
+    """The dims along which it is cut, if it is a rank's part of a larger one. (As a DTensor says.)"""
+    placements = () if type(tensor) in PLAIN else getattr(tensor, "placements", ())
+    return [each.dim for each in placements if each.is_shard()]

@@ -146,10 +146,11 @@ class Trace:
     def owners(self, moment, purpose="parameters", labels=None):
         """By rank: {label: Held}, the bytes that it has of each part of the model at a moment of its own.
 
-        ``labels``: parts of the model, or what the program has labelled; None: all, by the first two components of
-        their names.
+        ``moment``: or a list of them, one for each rank. ``labels``: parts of the model, or what the program has
+        labelled; None: all, by the first two components of their names.
         """
-        held = [rank.sums(WHOSE, moment, purpose) for rank in self.memory]  # once: a film asks for many moments
+        moments = moment if isinstance(moment, list) else [moment] * len(self.memory)
+        held = [rank.sums(WHOSE, at, purpose) for rank, at in zip(self.memory, moments, strict=True)]
         if labels is None:
             labels = list(dict.fromkeys(self._module(name) for row in held for name, _ in row if name))
         grid = [{label: shards_of(label, row) for label in labels} for row in held]

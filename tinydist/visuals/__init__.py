@@ -1,10 +1,8 @@
 """Pictures of a run. Each is drawn from the trace, returned as a figure, and said in one printed line.
 
-timeline.py     who computed, communicated and waited, and when: blocks with their names
-timelines.py    what one rank did in several runs
-memory.py       what a rank held, by purpose, also under a timeline
-memories.py     what it held in several runs
-owners.py       who holds what of each layer; film.py: moment after moment, in film_frames.py
+timeline.py     who computed, communicated and waited, and when: blocks with their names, of one run or several
+memory.py       what a rank held, by purpose, also under a timeline, of one run or several
+owners.py       who holds what of each layer; film.py: moment after moment
 names.py        what blocks are called: F1, AR2; blocks.py: of what a rank did; scene.py: from where to where
 rows.py         blocks as they are drawn; strips.py: on an axis of time; levels.py: on one of bytes
 holdings.py     ranks x layers in the owners' colors; states.py: what a rank held over time
@@ -30,16 +28,14 @@ from .curves import curves
 from .explorer import Explorer
 from .film import film
 from .matrices import matrices
-from .memories import memories
-from .memory import memory, timeline_over_memory
+from .memory import memories, memory, timeline_over_memory
 from .owners import owners
 from .page import use_style
 from .roofline import roofline
 from .schedule import schedule, schedules
 from .steps import stepper, steps
 from .table import table
-from .timeline import timeline
-from .timelines import timelines
+from .timeline import timeline, timelines
 from .topology import cluster
 from .traffic import traffic
 from .waterfall import waterfall

@@ -36,7 +36,7 @@ def bars(values, unit, limit=None, log=False):
     for place, total in enumerate(totals.values()):
         look = {
             "textcoords": "offset points",
-            "va": "center",
+            "va": "center_baseline",
             "bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 1},
         }
         axes.annotate(number_text(total), (max(total, 0), place), (5, 0), zorder=4, **look)

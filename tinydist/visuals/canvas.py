@@ -9,6 +9,7 @@ def mine(run):
 """
 
 from functools import wraps
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 from matplotlib.collections import PolyCollection
@@ -16,7 +17,7 @@ from matplotlib.font_manager import FontProperties
 
 from ..rules import finite, stated
 from .page import Picture
-from .palette import PAPER, ink_on
+from .palette import ink_on
 from .style import SMALL, WIDTH, style
 from .words import unit_for
 
@@ -48,10 +49,10 @@ def picture(draw):
     return draw_in_style
 
 
-def blocks(axes, boxes, faces, edge=PAPER):
-    """Draw many boxes, (left, bottom, width, height), each of its color."""
+def blocks(axes, boxes, **look):
+    """Draw many boxes, (left, bottom, width, height), quickly; of a look or of several, as PolyCollection has them."""
     corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes]
-    return axes.add_collection(PolyCollection(corners, facecolors=faces, edgecolors=edge, linewidths=0.5, zorder=2))
+    return axes.add_collection(PolyCollection(corners, **{"zorder": 2} | look))
 
 
 def inside(axes, box, text, fill, together=None, **look):
@@ -91,8 +92,16 @@ def measure(axis, most, units, name):
     axis.set_label_text(f"{name} ({unit})")
 
 
-def legend_beside(axes, handles, **options):
-    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), **options)
+def apart(places, least, highest=float("inf")):
+    """The places, in their order, moved as little as makes them ``least`` apart, from below; none above ``highest``."""
+    order = sorted(range(len(places)), key=lambda each: places[each])
+    found = dict(enumerate(places))
+    for lower, upper in pairwise(order):
+        found[upper] = max(found[upper], found[lower] + least)
+    for each in reversed(order):
+        found[each] = min(found[each], highest)
+        highest = found[each] - least
+    return list(found.values())
 
 
 def legend_above(figure, handles, **options):

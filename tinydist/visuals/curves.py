@@ -1,12 +1,11 @@
 """Numbers that grow: a line for each name, over the same points."""
 
-from itertools import pairwise
 from math import isfinite
 
 from matplotlib.ticker import MaxNLocator
 
 from ..rules import each_of, finite, flag, named, number, stated, takes
-from .canvas import canvas, named_number, picture
+from .canvas import apart, canvas, named_number, picture
 from .palette import INK, SERIES
 from .style import SMALL
 from .words import BYTES, number_text, unit_for
@@ -81,7 +80,9 @@ def alt_text(points, values, x, y):
 def use_powers(axes, points, log, in_bytes):
     doublings = points[-1] <= MOST_DOUBLED * points[0]  # else powers of 10, written as such
     axes.set_xscale("log", base=2 if doublings and not in_bytes else 10)
-    axes.set_yscale("linear" if log == "x" else "log")
+    if log != "x":
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda number, _: number_text(number))
     if in_bytes:
         axes.xaxis.set_major_formatter(lambda number, _: rounded_bytes(number))
     elif doublings:
@@ -99,7 +100,8 @@ def name_lines(axes, ends, last):
     axes.figure.draw_without_rendering()
     bottom, top = axes.bbox.y0, axes.bbox.y1
     to_the_right = [end for end in ends if not ends_early(axes, end[1], last)]
-    heights = spread([axes.transData.transform(end[1:3])[1] for end in to_the_right], bottom, top)
+    places = [min(max(axes.transData.transform(end[1:3])[1], bottom), top) for end in to_the_right]
+    heights = apart(places, APART, top)
     for name, x, y, color in ends:
         look = {"va": "center", "annotation_clip": False, "fontsize": SMALL}
         if ends_early(axes, x, last):
@@ -112,16 +114,3 @@ def name_lines(axes, ends, last):
 
 def ends_early(axes, x, last):
     return axes.transData.transform((x, 1))[0] < axes.transData.transform((last, 1))[0] - 1
-
-
-def spread(heights, bottom, top):
-    """The heights, in their order, moved as little as makes them APART; from bottom to top if they fit."""
-    order = sorted(range(len(heights)), key=lambda each: heights[each])
-    found = dict(zip(order, (min(max(heights[each], bottom), top) for each in order)))
-    for lower, upper in pairwise(order):
-        found[upper] = max(found[upper], found[lower] + APART)
-    highest = top
-    for each in reversed(order):
-        found[each] = min(found[each], highest)
-        highest = found[each] - APART
-    return [found[each] for each in range(len(heights))]

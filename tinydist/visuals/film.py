@@ -8,26 +8,27 @@
 A frame shows the moment of its block at which the rank holds most.
 """
 
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import NamedTuple
+
 from ..launch import Run
 from ..rules import each_of, one_of, takes
 from ..simulator.memory import PURPOSES
+from .blocks import ends
 from .canvas import picture
-from .film_frames import HIGH, Frames
-from .holdings import Cells, handles, heads_height, labels_of, that_ran
+from .holdings import HEAD, Cells, color_of, draw_cells, draw_heads, handles, heads_height, labels_of, that_ran
 from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for, told
-from .palette import DARK, GREY, LINE, PAPER, RANKS
-from .rows import Rows
-from .scene import MOST_RANKS, Scene, a_moment, is_name
+from .palette import GREY, SOFT
+from .rows import GREYS, Rows
+from .scene import MOST_RANKS, Scene, a_moment, is_name, name_of
 from .states import States, total
-from .strips import LOOKS, Sheet, draw_legend, legend_height
-from .style import WIDTH
+from .strips import Sheet, inches_of
+from .style import HEADING, SMALL, WIDTH
 from .words import check_rank, seconds_text
 
 TITLE, STEM, AREA, LEFT = 0.24, 0.28, 1.35, 0.85  # inches
-GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in LOOKS} | {  # colors are the owners'
-    "communication": {"facecolor": LINE, "edgecolor": PAPER},
-    "waiting": {"facecolor": PAPER, "edgecolor": LINE},
-}
+NARROWEST, WIDEST, HIGH, APART = 0.1, 0.2, 0.36, 0.12  # inches: of a cell; between two frames
 
 
 @takes(run=Run, purpose=one_of(PURPOSES), moments=each_of(is_name), labels=each_of(str), since=a_moment, until=a_moment)
@@ -52,19 +53,18 @@ def film(run, purpose="parameters", moments=None, rank=0, labels=None, since=Non
 
 def draw(scene, cells, states, levels, purpose, moments):
     names, right = [f"rank {rank}" for rank in cells.ranks], room_for(levels)
-    frames = Frames(states, cells, purpose, moments, WIDTH - LEFT - right)
-    rows, legend = Rows(scene.rows, looks=GREYS), handles([frame.grid for frame in frames.frames])
-    titles = legend_height(legend)
-    top = titles + TITLE + heads_height(cells.names, frames.cell)
+    frames, rows = Frames(states, cells, purpose, moments, WIDTH - LEFT - right), Rows(scene.rows, looks=GREYS)
+    top = TITLE + heads_height(cells.names, frames.cell)
     heights = [top + HIGH * len(names) + STEM, rows.height, AREA]
-    sheet = Sheet(alt(scene, purpose, levels), heights, names, scene, LEFT, right)
+    legend = handles([frame.grid for frame in frames.frames])
+    sheet = Sheet(alt(scene, purpose, levels), heights, names, scene, legend, LEFT, right)
     film, lanes, area = sheet.strips
-    frames.draw(sheet, film, titles, top, STEM)
+    frames.draw(sheet, film, top)
+    sheet.row_name(film, top - HEAD, cells.word, va="bottom", fontsize=SMALL, color=SOFT)
     for number, name in enumerate(names):
         sheet.row_name(film, top + (number + 0.5) * HIGH, name)
-    rows.draw(sheet, lanes, 0.0, [f"rank {states.rank}"])
+    rows.draw(sheet, lanes, [f"rank {states.rank}"])
     draw_bytes(area, states, levels, purpose)
-    draw_legend(sheet.strips[0], legend)
     return sheet.figure
 
 
@@ -93,7 +93,82 @@ def draw_bytes(axes, states, levels, purpose):
     bytes_axis(axes, max(levels.values()), purpose)
     times, curve = states.curve()
     own, both = [state["own"] for state in curve], [total(state) for state in curve]
-    axes.fill_between(times, 0, own, step="post", linewidth=0, facecolor=RANKS[states.rank % len(RANKS)])
+    axes.fill_between(times, 0, own, step="post", linewidth=0, facecolor=color_of(states.rank))
     axes.fill_between(times, own, both, step="post", linewidth=0, facecolor=GREY)
     mark_peak(axes, states.peak_time - states.scene.since, levels["peak"])
     draw_levels(axes, AREA, levels)
+
+
+# The frames: which moments they show, and where they stand without touching one another.
+
+
+class Frame(NamedTuple):
+    middle: float  # of its block, in seconds
+    name: str
+    grid: list
+
+
+class Frames:
+    """``moments``: names of marks or blocks, or None for all blocks, or as many as there is room for.
+
+    A block's frame shows the moment at which most is held. Where there are too many, those go that show nothing new.
+    """
+
+    def __init__(self, states, cells, purpose, moments, width):
+        self.states, self.cells, self.width = states, cells, width
+        times = list(self._blocks()) if moments is None else [self._asked(moment) for moment in moments]
+        self.title = max((inches_of(name, HEADING, "bold") for _, _, name in times), default=0.0)
+        room = max(1, int((width + APART) / (max(self.title, NARROWEST * len(cells.names)) + APART)))
+        if moments is not None and len(times) > room:
+            raise ValueError(f"film: {room} frames fit beside one another, got {len(times)} moments")
+        self.frames = [
+            Frame(middle - states.scene.since, name, cells.at(moment, purpose))
+            for moment, middle, name in thinned(times, 2 * room)
+        ]
+        self.frames.sort(key=attrgetter("middle"))
+        if len(self.frames) > room:
+            changed = [after for before, after in pairwise(self.frames) if after.grid != before.grid]
+            self.frames = thinned([self.frames[0], *changed], room)
+        share = (width + APART) / max(1, len(self.frames)) - APART
+        self.cell = min(WIDEST, max(NARROWEST, share / len(cells.names)))
+        self.wide = self.cell * len(cells.names)
+
+    def _blocks(self):
+        """(moment, middle, name) of each block, of which pieces that follow one another are one."""
+        named = [block for block in self.states.scene.rows[0].compute if block.name]
+        for name, pieces in groupby(named, attrgetter("name")):
+            first, last = ends(list(pieces))
+            yield self.states.fullest(first.start, last.end)[0], (first.start + last.end) / 2, name
+
+    def _asked(self, moment):
+        block, (asked, time) = self.states.block(moment), self.states.when(moment)
+        return asked, (block.start + block.end) / 2 if block else time, name_of(moment)
+
+    def draw(self, sheet, axes, top):
+        """With their titles, their cells from ``top`` down, and a stem to each block below."""
+        scale, bottom = sheet.as_seconds(1.0), top + HIGH * len(self.cells.ranks)
+        heights = [bottom + 0.02, bottom + 0.08, bottom + STEM - 0.06, bottom + STEM]
+        for place, frame in zip(self._places(sheet), self.frames):
+            left, layer = scale * (place - self.wide / 2), self.states.scene.names.layer_of(frame.name)
+            bold = [column for column, name in enumerate(self.cells.names) if name == layer]
+            axes.text(scale * place, 0, frame.name, ha="center", va="top", fontsize=HEADING, fontweight="bold")
+            draw_heads(axes, self.cells.names, left, top - HEAD, self.cell, scale, bold)
+            draw_cells(axes, frame.grid, left, top, self.cell, HIGH, scale)
+            axes.plot([scale * place] * 2 + [frame.middle] * 2, heights, color=GREY, linewidth=0.8, clip_on=False)
+
+    def _places(self, sheet):
+        """Their middles in inches, as near to their blocks as they can stand beside one another."""
+        half = max(self.wide, self.title) / 2
+        step, places = 2 * half + APART, []
+        for frame in self.frames:
+            places.append(max(sheet.as_inches(frame.middle), places[-1] + step if places else half))
+        last = self.width - half
+        for number in reversed(range(len(places))):
+            places[number] = min(places[number], last)
+            last = places[number] - step
+        return places
+
+
+def thinned(values, most):
+    """Each second, third ... of them."""
+    return values[:: max(1, -(-len(values) // most))]

@@ -1,22 +1,25 @@
 """Ranks x layers, a cell for what a rank holds of a layer: empty, or filled with the colors of the owners, alone.
 
-    bands of all colors    a whole layer, of which each rank owns a part
+    bands of all colors    a whole layer, of which each rank owns a part: rows of its tensors, or columns
     one band               the part that this rank owns
     one color              a whole layer that no other rank has
     grey                   a copy of its own: others have theirs
 
-What is held is the ledger's word: ``trace.owners``.
+What is held is the ledger's word: ``trace.owners``. A column is a label of the ledger: a layer, a weight, a stage, an
+expert, or what the program has labelled.
 """
 
 from matplotlib.patches import Patch
 
+from .canvas import blocks
 from .palette import GREY, PAPER, RANKS, SOFT
-from .strips import inches_of, rectangles
+from .strips import inches_of
 from .style import SMALL
 
 COPY = GREY
 MODEL_STATES = ["parameters", "gradients", "optimizer states"]
 HEAD = 0.04  # inches between a column and its head
+NOTHING = 0.01  # of a cell: cannot be seen
 TO_ALL = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all"}
 FROM_ROOT, TO_ROOT = {"broadcast", "scatter"}, {"reduce", "gather"}
 
@@ -35,6 +38,16 @@ def labels_of(scene, purpose, labels=None):
     return {label: label for label in labels}
 
 
+def headed(labels):
+    """(a word for all columns, the head of each): "stage" and 0, 1, 2; "layer", or what they are in, and 1, 2."""
+    numbers = [label for label, name in labels.items() if name.isdigit()]
+    if numbers:
+        inside = {label.rpartition(".")[0].rpartition(".")[2] for label in numbers}
+        return inside.pop() if len(inside) == 1 and "" not in inside else "layer", list(labels.values())
+    words, heads = zip(*(name.rpartition(" ")[::2] for name in labels.values()))
+    return (words[0], list(heads)) if len({*words}) == 1 else ("", list(labels.values()))
+
+
 def that_ran(trace):
     """Ranks that held anything."""
     return [rank for rank, held in enumerate(trace.memory) if held.changes]
@@ -45,42 +58,46 @@ class Cells:
 
     def __init__(self, trace, ranks, labels):
         self.trace, self.ranks, self.labels = trace, ranks, list(labels)
-        self.names = list(labels.values())
+        self.word, self.names = headed(labels)
         changes = [(rank, change) for rank in ranks for change in trace.memory[rank].changes]
         inside = {label: [each for each in changes if is_inside(each[1].label, label)] for label in labels}
+        self.holders = {label: {rank for rank, _ in found} for label, found in inside.items()}
+        shards = {label: [each.shard for _, each in found if each.shard is not None] for label, found in inside.items()}
         some = len(that_ran(trace)) < len(trace.memory)  # the others are taken to do the same
         everyone = list(range(len(trace.memory)))
-        owners = {label: owners_in(found) for label, found in inside.items()}
-        self.owners = {label: everyone if some and found else found for label, found in owners.items()}
-        self.holders = {label: {rank for rank, _ in found} for label, found in inside.items()}
+        self.owners = {label: everyone if some and found else sorted({*found}) for label, found in shards.items()}
+        self.across = {label: bool(found) and all(shard.dim for shard in found) for label, found in shards.items()}
 
     def at(self, moment, purpose):
-        """[rank][label] -> bands, of (from, height, color), as parts of the cell's height from its top."""
+        """[rank][label] -> bands: (left, top, width, height, color), as parts of the cell."""
         grid = self.trace.owners(moment, purpose=purpose, labels=self.labels)
-        return [[self.bands(rank, label, grid[rank][label], purpose) for label in self.labels] for rank in self.ranks]
+        return [[self.boxes(rank, label, grid[rank][label], purpose) for label in self.labels] for rank in self.ranks]
+
+    def boxes(self, rank, label, cell, purpose):
+        bands = self.bands(rank, label, cell, purpose)
+        if self.across[label]:
+            return [(begin, 0.0, part, 1.0, color) for begin, part, color in bands]
+        return [(0.0, begin, 1.0, part, color) for begin, part, color in bands]
+
+    def bands(self, rank, label, cell, purpose):
+        """(from, part, color), from the first row, or column, to the last."""
+        owners, whole = self.owners[label], min(1.0, cell.shards.get(None, 0) / (cell.whole or 1))
+        share = 1 / max(1, len(owners))
+        found = [(owners.index(owner) * share, share, color_of(owner)) for owner in cell.shards if owner is not None]
+        if whole < NOTHING:
+            return found
+        if owners and purpose != "gradients":  # those are each rank's own, until they are reduced
+            return [(place * share, whole * share, color_of(owner)) for place, owner in enumerate(owners)] + found
+        return [(0.0, whole, color_of(rank) if self.is_alone(rank, label) else COPY), *found]
 
     def is_alone(self, rank, label):
         """Has no other rank anything of it? Of several ranks."""
         found = next((ranks for name, ranks in self.holders.items() if is_inside(label, name)), set())
         return found == {rank} and len(self.ranks) > 1
 
-    def bands(self, rank, label, cell, purpose):
-        owners, found = self.owners[label], []
-        share = 1 / max(1, len(owners))
-        if whole := cell.shards.get(None, 0):
-            if owners and purpose != "gradients":  # those are each rank's own, until they are reduced
-                found += [(place * share, share, RANKS[owner % len(RANKS)]) for place, owner in enumerate(owners)]
-            else:
-                color = RANKS[rank % len(RANKS)] if self.is_alone(rank, label) else COPY
-                found.append((0.0, min(1.0, whole / cell.whole), color))
-        for owner in cell.shards:
-            if owner is not None:
-                found.append((owners.index(owner) * share, share, RANKS[owner % len(RANKS)]))
-        return found
 
-
-def owners_in(changes):
-    return sorted({change.shard for _, change in changes if change.shard is not None})
+def color_of(rank):
+    return RANKS[rank % len(RANKS)]
 
 
 def is_inside(name, label):
@@ -89,33 +106,36 @@ def is_inside(name, label):
 
 def draw_cells(axes, grid, left, top, width, height, scale=1.0):
     """A grid with cells of ``width`` x ``height`` inches; ``scale``: what an inch is on the x axis."""
-    cells, filled = [], []
-    for row, column, bands in each_of(grid):
+    cells, filled, colors = [], [], []
+    for row, column, boxes in each_of(grid):
         x, y = left + scale * (column + 0.06) * width, top + (row + 0.07) * height
         wide, high = 0.88 * width * scale, 0.86 * height
         cells.append((x, y, wide, high))
-        filled += [((x, y + begin * high, wide, part * high), color) for begin, part, color in bands]
-    rectangles(axes, cells, facecolor=PAPER, linewidth=0, zorder=2)
-    rectangles(axes, [box for box, _ in filled], facecolor=[color for _, color in filled], linewidth=0, zorder=3)
-    rectangles(axes, cells, facecolor="none", edgecolor=SOFT, linewidth=0.6, zorder=4)
+        filled += [(x + a * wide, y + b * high, w * wide, h * high) for a, b, w, h, _ in boxes]
+        colors += [color for *_, color in boxes]
+    blocks(axes, cells, facecolor=PAPER, linewidth=0, zorder=2)
+    blocks(axes, filled, facecolor=colors, linewidth=0, zorder=3)
+    blocks(axes, cells, facecolor="none", edgecolor=SOFT, linewidth=0.6, zorder=4)
 
 
 def each_of(grid):
-    return [(row, column, bands) for row, cells in enumerate(grid) for column, bands in enumerate(cells)]
+    return [(row, column, boxes) for row, cells in enumerate(grid) for column, boxes in enumerate(cells)]
 
 
 def draw_heads(axes, names, left, bottom, width, scale=1.0, bold=()):
-    """Above the columns; upright if they are wider than these."""
-    upright = max(map(inches_of, names)) > 0.95 * width
-    place = {"ha": "center", "va": "bottom", "fontsize": SMALL, "rotation": 90 if upright else 0}
+    """Above the columns; upright where one is wider than its column."""
     for column, name in enumerate(names):
         look = {"fontweight": "bold"} if column in bold else {"color": SOFT} if bold else {}
+        place = {"ha": "center", "va": "bottom", "fontsize": SMALL, "rotation": 90 * is_wide(name, width)}
         axes.text(left + scale * (column + 0.5) * width, bottom, name, **place | look)
 
 
 def heads_height(names, width):
-    widest = max(map(inches_of, names))
-    return 0.16 if widest <= 0.95 * width else widest + 0.06
+    return max([0.16, *(inches_of(name) + 0.06 for name in names if is_wide(name, width))])
+
+
+def is_wide(name, width):
+    return inches_of(name) > 0.9 * width
 
 
 def moves(trace, ranks, since, until):
@@ -142,7 +162,7 @@ def pairs(transfer, name):
 
 def handles(grids):
     """For a legend: the owners that are seen."""
-    colors = {color for grid in grids for _, _, bands in each_of(grid) for _, _, color in bands}
+    colors = {color for grid in grids for _, _, boxes in each_of(grid) for *_, color in boxes}
     seen = [(rank, color) for rank, color in enumerate(RANKS) if color in colors]
     found = [Patch(facecolor=color, label=f"belongs to rank {rank}") for rank, color in seen]
     return found + ([Patch(facecolor=COPY, label="each rank's own copy")] if COPY in colors else [])

@@ -2,14 +2,14 @@
 
 from matplotlib.ticker import MaxNLocator
 
-from .canvas import measure
+from .canvas import apart, measure
 from .palette import INK, RED
 from .states import total
 from .strips import GAP, inches_of
 from .style import SMALL
 from .words import BYTES, bytes_text
 
-APART = 0.15  # inches between two names
+APART = 0.15  # inches from one name to the next
 
 
 def bytes_axis(axes, most, name):
@@ -39,9 +39,7 @@ def mark_peak(axes, when, nbytes):
 def draw_levels(axes, height, levels):
     """``levels``: name -> bytes. ``height`` of the axes, in inches."""
     inches = height / axes.get_ylim()[1]
-    names = sorted(levels, key=levels.get)
-    places = apart([levels[name] * inches for name in names])
-    for name, place in zip(names, places):
+    for name, place in zip(levels, apart([nbytes * inches for nbytes in levels.values()], APART)):
         color = RED if name == "peak" else INK
         look = {"color": color, "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 4}
         axes.axhline(levels[name], **look)
@@ -54,11 +52,3 @@ def draw_levels(axes, height, levels):
 def room_for(levels):
     """Inches at the right of the axes that their names take."""
     return max(inches_of(f"{name} {bytes_text(nbytes)}", SMALL, "bold") for name, nbytes in levels.items()) + 2 * GAP
-
-
-def apart(places):
-    """The same from below, each as far above the one before that both can be read."""
-    found = []
-    for place in places:
-        found.append(max(place, found[-1] + APART) if found else place)
-    return found

@@ -1,22 +1,23 @@
-"""What a rank held over virtual time, by purpose, and what its peak was made of."""
+"""What a rank held over virtual time, by purpose, and what its peak was made of; in one run, or in several."""
 
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 
 from ..launch import Run
-from ..rules import amount, many, named, takes
+from ..rules import amount, each_of, many, named, one_of, takes
 from ..simulator.trace import Trace
 from .canvas import picture
 from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for, told
 from .palette import INK, MEMORY, RED
-from .rows import Rows, handles
-from .scene import Scene, a_moment
+from .rows import GREYS, Rows, handles
+from .scene import Scene, a_moment, a_run, scenes_of
 from .states import States, total
-from .strips import GAP, Sheet, draw_legend, inches_of, legend_height
+from .strips import GAP, Sheet, inches_of
 from .style import SMALL
-from .timeline import marked, some_marks
+from .timeline import axis_of, first_rows, marked, some_marks
 from .words import BYTES, bytes_text, check_rank, digits, seconds_text, unit_for
 
-LEFT, AREA, NOTHING = 0.85, 1.9, 0.08  # inches: room for the axis; the bytes; where no timeline is
+LEFT, AREA = 0.85, 1.9  # inches: room for the axis; the bytes
+TITLE, LOW, BESIDE, ABOVE = 0.24, 0.8, 0.75, 0.05  # of several runs: a title; the bytes; the axis; a timeline's edge
 LINE, MARK, COLUMN = 0.19, 0.16, 0.2  # of the table: a line; a colored mark; between two columns
 
 
@@ -30,7 +31,7 @@ def memory(run, rank=0, lines=None, since=None, until=None):
     """
     scene, held = look_at("memory", run, rank, [rank], since, until)
     row = scene.rows[0]
-    rows = Rows([row], lanes=False) if any(block.name for block in row.compute) else None
+    rows = Rows([row], lanes=False, looks=GREYS) if any(block.name for block in row.compute) else None
     return draw(scene, held, rows, [""], lines or {})
 
 
@@ -43,7 +44,7 @@ def timeline_over_memory(run, rank=0, ranks=None, lines=None, since=None, until=
     """
     some = range(4) if len(run.memory) <= 4 else [rank]
     scene, held = look_at("timeline_over_memory", run, rank, list(some if ranks is None else ranks), since, until)
-    rows = Rows(scene.rows, marked(scene, mark))
+    rows = Rows(scene.rows, marked(scene, mark), looks=GREYS)
     return draw(scene, held, rows, [f"rank {each}" for each in scene.ranks], lines or {})
 
 
@@ -64,22 +65,13 @@ def peak_time(held):
 
 def draw(scene, held, rows, names, lines):
     print(summary(scene, held))
-    levels = levels_of(held) | lines
-    legend = handles(rows.rows, any(rows.lanes)) if rows else []
-    top = legend_height(legend) if rows else NOTHING
-    sheet = Sheet(
-        alt(scene, held),
-        [top + (rows.height if rows else 0), AREA],
-        names,
-        scene,
-        left=LEFT,
-        right=room_for(levels),
-        below=3 * LINE,
-    )
+    levels, heights = levels_of(held) | lines, [rows.height, AREA] if rows else [AREA]
+    legend = handles(rows.rows, any(rows.lanes), GREYS) if rows else []
+    sides = {"left": LEFT, "right": room_for(levels), "below": 3 * LINE}
+    sheet = Sheet(alt(scene, held), heights, names, scene, legend, **sides)
     if rows:
-        rows.draw(sheet, sheet.strips[0], top, names)
-        draw_legend(sheet.strips[0], legend)
-    area = sheet.strips[1]
+        rows.draw(sheet, sheet.strips[0], names)
+    area = sheet.strips[-1]
     bytes_axis(area, max(levels.values()), f"rank {held.rank} holds")
     draw_stack(area, held)
     mark_peak(area, held.peak_time - scene.since, total(held.peak))
@@ -139,3 +131,44 @@ def draw_table(sheet, held):
             nbytes = total(state) if purpose == "in all" else state[purpose]
             number = digits(nbytes / size) if nbytes >= size / 200 else "0.00"
             axes.text(place, (line + 0.5) * LINE, number if nbytes else "–", **look)
+
+
+# Several runs, one below the other, on one axis and in one scale of bytes.
+
+
+@takes(runs=named(a_run), purposes=each_of(one_of(MEMORY)))
+@picture
+def memories(runs, rank=0, purposes=None):
+    """Draw ``runs``, name -> run, or (run, since), each from its own beginning, above the names of what it computes.
+
+    purposes:  what is drawn, as the ledger names it. None: all.
+    """
+    scenes = scenes_of("memories", runs, rank)
+    held = {name: States(scene, rank, purposes or list(MEMORY)) for name, scene in scenes.items()}
+    if not any(total(states.peak) for states in held.values()):
+        raise ValueError(f"memories: in none of the runs did rank {rank} hold anything, or it was not run")
+    for name, states in held.items():
+        print(f"rank {rank}, {name}: {told(levels_of(states))}")
+    rows = [Rows([row], lanes=False, looks=GREYS) for row in first_rows(scenes)]
+    legend = [Patch(label=kind, facecolor=MEMORY[kind]["facecolor"]) for kind in kinds_in(held)]
+    heights = [height for row in rows for height in (TITLE, LOW, ABOVE + row.height)]
+    said = "; ".join(f"{name}, {told(levels_of(states))}" for name, states in held.items())
+    alt = f"The bytes that rank {rank} held in {len(held)} runs, in virtual time: {said}."
+    sheet = Sheet(alt, heights, [""], axis_of(scenes), legend, BESIDE)
+    most = max(total(states.peak) for states in held.values())
+    for number, ((name, states), row) in enumerate(zip(held.items(), rows)):
+        title, area, below = sheet.strips[3 * number : 3 * number + 3]
+        title.text(0, TITLE - ABOVE, name, fontweight="bold", fontsize=SMALL)
+        beside = sheet.as_seconds(inches_of(name, SMALL, "bold") + 0.1)
+        title.text(beside, TITLE - ABOVE, told(levels_of(states)), fontsize=SMALL)
+        bytes_axis(area, most, "held")
+        draw_stack(area, states)
+        mark_peak(area, states.peak_time - states.scene.since, total(states.peak))
+        row.draw(sheet, below, [""], ABOVE)
+    return sheet.figure
+
+
+def kinds_in(held):
+    """Purposes of which there is something."""
+    states = [state for each in held.values() for _, _, state in each.states]
+    return [kind for kind in MEMORY if any(state.get(kind) for state in states)]

@@ -113,10 +113,14 @@ class Names:
         return next((name for name in reversed(event.regions) if not OF_LIBRARIES.search(name)), "")
 
     @cached_property
+    def stages(self):
+        """(rank, stage) of all regions that are passes; "" is the only stage."""
+        return {(event.rank, match[1]) for event in self.trace.events if (match := passes(self.region(event)))}
+
+    @property
     def several_stages(self):
         """Has a rank of a pipeline more than one?"""
-        found = {(event.rank, match[1]) for event in self.trace.events if (match := passes(self.region(event)))}
-        return len(found) > len({rank for rank, _ in found})
+        return len(self.stages) > len({rank for rank, _ in self.stages})
 
     # Names of blocks.
 
@@ -132,7 +136,11 @@ class Names:
     @property
     def nameless(self):
         """The kind of what belongs to no pass: all of it, or what is beside."""
-        return "other" if self.parts else "compute"
+        return "other" if self.parts or self.stages else "compute"
+
+    def layer_of(self, block):
+        """What F2 and B2 are passes of; of a block that has another name, nothing."""
+        return "" if self.by_regions else block[1:]
 
     def optimizer(self, event):
         """One that wraps another is called as that."""
@@ -159,8 +167,11 @@ class Names:
         if event.name == "message":
             source, to = event.transfer.ranks
             return f"→{to}" if event.rank == source else f"←{source}"
-        first, _, last = (self.of_what(what) for what in event.what.partition(" … "))
-        return joined(COLLECTIVES.get(event.name, event.name.replace("_", "-")), f"{first}–{last}" if last else first)
+        first, _, last = (self.of_what(what) for what in (event.what or event.part).partition(" … "))
+        letters, name = COLLECTIVES.get(event.name, event.name.replace("_", "-")), f"{first}–{last}" if last else first
+        if not name and self.by_regions:
+            name = self.region(event).removeprefix(letters)
+        return joined(letters, name)
 
     def of_what(self, what):
         number = what.removeprefix("bucket ")

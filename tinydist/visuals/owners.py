@@ -49,17 +49,26 @@ def owners(run, moment=None, purposes=None, labels=None, ranks=None):
     states = States(scene, scene.ranks[0], purposes or MODEL_STATES)
     if isinstance(moment, list):
         return at_moments(scene, cells, moment, states)
-    when = states.rest_time if moment is None else states.when(moment)[0]
+    when = rests(scene, states) if moment is None else states.when(moment)[0]
     grids = {purpose: cells.at(when, purpose) for purpose in states.kinds}
-    print(summary(states, when))
+    if not purposes:
+        grids = {purpose: grid for purpose, grid in grids.items() if any(map(any, grid))} or grids
+    first = when[states.rank] if moment is None else when
+    print(summary(states, grids, first))
+    columns = f"{cells.word} {', '.join(cells.names)}".strip()
     who = f"What each of {ranks_text(len(scene.ranks))} holds"
-    layers = "layers " if all(name.isdigit() for name in cells.names) else ""
-    return draw(cells, grids, f"{who} of {layers}{', '.join(cells.names)}, by owner: {', '.join(grids)}.")
+    return draw(cells, grids, f"{who} of {columns}, by owner: {', '.join(grids)}.")
 
 
-def summary(states, when):
+def rests(scene, states):
+    """When each rank is between backward and the optimizer's step; those that are not drawn: as the first is."""
+    found = {rank: States(scene, rank, states.kinds).rest_time for rank in scene.ranks}
+    return [found.get(rank, found[states.rank]) for rank in scene.everyone]
+
+
+def summary(states, purposes, when):
     held = states.scene.trace.memory[states.rank].at(when)
-    parts = ", ".join(f"{purpose} {bytes_text(held.get(purpose, 0))}" for purpose in states.kinds)
+    parts = ", ".join(f"{purpose} {bytes_text(held.get(purpose, 0))}" for purpose in purposes)
     return f"rank {states.rank} holds {parts}"
 
 
@@ -84,9 +93,7 @@ def draw(cells, grids, alt, arrows=()):
         panels.draw(axes, number, title, grid)
     for number, pairs in enumerate(arrows):
         panels.draw_arrows(axes, number, pairs)
-    legend = figure.add_axes((panels.left / WIDTH, 0, 1, panels.legend / panels.height))
-    legend.axis("off")
-    draw_legend(legend, panels.handles)
+    draw_legend(figure, panels.handles, panels.left, panels.height - panels.legend)
     return figure
 
 
@@ -97,10 +104,11 @@ class Panels:
         self.handles = handles(grids)
         self.legend = legend_height(self.handles)
         self.cells, self.names = cells, [f"rank {rank}" for rank in cells.ranks]
-        self.left = max(inches_of(name, TEXT) for name in self.names) + 3 * GAP
+        self.left = max(inches_of(name, TEXT) for name in [*self.names, cells.word]) + 3 * GAP
         self.step = (WIDTH - self.left - RIGHT + APART) / len(grids)
         self.side = min(CELL, (self.step - APART) / len(cells.names))
         self.wide = self.side * len(cells.names)
+        self.step = min(self.step, self.wide + 3 * APART)
         self.top = TOP + TITLE + heads_height(cells.names, self.side)
         self.height = self.top + self.side * len(self.names) + 0.1 + self.legend
 
@@ -110,9 +118,8 @@ class Panels:
     def draw_rows(self, axes):
         for row, name in enumerate(self.names):
             axes.text(self.left - GAP, self.middle(row), name, ha="right", va="center_baseline", fontsize=TEXT)
-        if all(name.isdigit() for name in self.cells.names):
-            look = {"ha": "right", "va": "bottom", "fontsize": SMALL, "color": SOFT}
-            axes.text(self.left - GAP, self.top - HEAD, "layer", **look)
+        look = {"ha": "right", "va": "bottom", "fontsize": SMALL, "color": SOFT}
+        axes.text(self.left - GAP, self.top - HEAD, self.cells.word, **look)
 
     def draw(self, axes, number, title, grid):
         left = self.left + number * self.step

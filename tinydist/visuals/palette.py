@@ -7,8 +7,8 @@
     MEMORY                bytes, by purpose
     RED                   what is to be looked at: the busiest, the peak, the bubble
 
-In a picture of owners, compute is dark grey and communication SOFT: there a color is an owner and nothing else. The
-colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers tell apart.
+In a picture of owners or of memory, what ranks do is grey: there a color is an owner, or a purpose, and nothing else.
+The colors are those of Okabe and Ito (Color Universal Design, 2008), which color-blind readers tell apart.
 """
 
 from functools import cache
@@ -33,7 +33,7 @@ WAITING = {"facecolor": LIGHT, "edgecolor": GREY}
 
 MEMORY = {
     "parameters": {"facecolor": BLUE, "edgecolor": PAPER},
-    "gradients": {"facecolor": RED, "edgecolor": PAPER},
+    "gradients": {"facecolor": PURPLE, "edgecolor": PAPER},
     "optimizer states": {"facecolor": GREEN, "edgecolor": PAPER},
     "activations": {"facecolor": SKY, "edgecolor": PAPER},
     "communication": COMMUNICATION,

@@ -7,6 +7,7 @@ from ..rules import named, positive, stated, takes
 from .canvas import canvas, picture
 from .palette import BLUE, GREY, LIGHT, RED, SOFT
 from .style import SMALL
+from .words import number_text
 
 TERA = 1e12
 MARGIN = 4  # how many times as far as the points the axes go
@@ -45,6 +46,8 @@ def roofline(device, intensities, dtype="bfloat16"):
         axes.annotate(name, point, offset, textcoords="offset points", fontsize=SMALL, **place)
     axes.set_xlim(low, high)
     axes.set_ylim(top=4 * peak / TERA)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda number, _: number_text(number))
     axes.set_xlabel("intensity (FLOPs per byte)")
     axes.set_ylabel("TFLOP/s at most")
     return figure

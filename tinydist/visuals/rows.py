@@ -3,11 +3,38 @@
 from matplotlib.patches import Patch
 
 from .names import IN_WORDS
-from .palette import RED
-from .strips import LOOKS
+from .palette import (
+    BACKWARD,
+    COMMUNICATION,
+    COMPUTE,
+    DARK,
+    FORWARD,
+    GREY,
+    LINE,
+    OPTIMIZER,
+    PAPER,
+    RED,
+    WAITING,
+    WEIGHTS,
+)
 
-COMPUTE, LANE, BETWEEN, BRACKET = 0.25, 0.19, 0.13, 0.25  # inches
+HIGH, LANE, BETWEEN, BRACKET = 0.25, 0.19, 0.13, 0.25  # inches
 TALLEST, LANES = 4.6, 3  # inches of all rows together; lanes, of which more are as high as these together
+LOOKS = {  # kind of block -> how it looks
+    "forward": FORWARD,
+    "recompute": WEIGHTS,
+    "backward": BACKWARD,
+    "weights": WEIGHTS,
+    "optimizer": OPTIMIZER,
+    "compute": COMPUTE,
+    "other": {"facecolor": GREY, "edgecolor": PAPER},
+    "communication": COMMUNICATION,
+    "waiting": WAITING,
+}
+GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in LOOKS} | {  # where colors mean something else
+    "communication": {"facecolor": LINE, "edgecolor": PAPER},
+    "waiting": {"facecolor": PAPER, "edgecolor": LINE},
+}
 WORDS = {
     "forward": "F: forward",
     "recompute": "R: forward once more",
@@ -23,24 +50,23 @@ class Rows:
         self.rows, self.marks, self.looks = rows, marks or {}, looks
         self.lanes = [row.lanes if lanes else [] for row in rows]
         self.under = LANE * min(max(map(len, self.lanes)), LANES)
-        tall = len(rows) * (COMPUTE + self.under + BETWEEN)
+        tall = len(rows) * (HIGH + self.under + BETWEEN)
         self.scale = min(1.0, TALLEST / tall)
         self.height = self.scale * tall + BRACKET * len(self.marks)
 
-    def draw(self, sheet, axes, top, names):
-        """From ``top`` down. Where the last row ends, in inches."""
+    def draw(self, sheet, axes, names, top=0.0):
+        """From ``top`` down, in inches."""
         for number, (row, name) in enumerate(zip(self.rows, names, strict=True)):
             if number in self.marks:
                 top += BRACKET
                 for start, end, words in self.marks[number]:
                     sheet.bracket(axes, start, end, top - 0.03, words, RED)
             self._draw_row(sheet, axes, top, row, self.lanes[number])
-            sheet.row_name(axes, top + self.scale * COMPUTE / 2, name)
-            top += self.scale * (COMPUTE + self.under + BETWEEN)
-        return top
+            sheet.row_name(axes, top + self.scale * HIGH / 2, name)
+            top += self.scale * (HIGH + self.under + BETWEEN)
 
     def _draw_row(self, sheet, axes, top, row, lanes):
-        high = self.scale * COMPUTE
+        high = self.scale * HIGH
         for kind, look in self.looks.items():
             chosen = [block for block in row.compute + row.waiting if block.kind == kind]
             sheet.bars(axes, chosen, top, high, look)
@@ -50,10 +76,13 @@ class Rows:
             sheet.bars(axes, lane, place, under / len(lanes) - 0.02, self.looks["communication"], True)
 
 
-def handles(rows, lanes=True):
-    """For a legend: the kinds of blocks that there are, with what their letters stand for."""
+def handles(rows, lanes=True, looks=LOOKS):
+    """For a legend: the looks of the blocks that there are, of what kinds, with what their letters stand for."""
     sent = [block for row in rows for block in row.communication] if lanes else []
     kinds = {block.kind for row in rows for block in row.compute + row.waiting} | {block.kind for block in sent}
     letters = [long for short, long in IN_WORDS.items() if any(block.name.startswith(short) for block in sent)]
     words = WORDS | {"communication": ", ".join(letters) or "communication"}
-    return [Patch(label=words.get(kind, kind), **look) for kind, look in LOOKS.items() if kind in kinds]
+    alike = {}
+    for kind in [kind for kind in looks if kind in kinds]:
+        alike.setdefault(tuple(looks[kind].items()), []).append(words.get(kind, kind))
+    return [Patch(label=", ".join(names), **dict(look)) for look, names in alike.items()]

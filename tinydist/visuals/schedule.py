@@ -2,14 +2,12 @@
 
 Each rank has a row, each pass a bar with the number of its microbatch, in all bars or in none; where ranks have several
 stages, which are whose is drawn before it, and later ones are paler. What is outlined is the bubble. Of an overlap,
-forward is above and backward below. A schedule of more passes than can be told apart is summarized: its beginning and
-its end, where each point has the color of what most of its time goes into.
+forward is above and backward below. More passes than can be told apart have no lines between them.
 """
 
 from collections import defaultdict
+from functools import cache
 
-import numpy as np
-from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
 from ..pipeline_parallel import Analysis
@@ -27,7 +25,6 @@ KINDS = {  # kind -> what it is called, and its look
 BUBBLE = {"facecolor": tint(RED, 0.93), "edgecolor": RED}
 PALEST = 0.3  # the last of a rank's stages: backward is still darker than forward, and that than weights
 MOST_PASSES = 1200  # more cannot be told apart
-COLUMNS = 300  # of a summary
 HIGH = 0.84  # a bar; between rows is 1
 
 
@@ -36,8 +33,6 @@ HIGH = 0.84  # a bar; between rows is 1
 def schedule(analysis):
     """Draw what ``pipeline_parallel.analyze`` returns. Seconds are those of its costs."""
     print(summary(analysis))
-    if passes(analysis) > MOST_PASSES:
-        return draw_summary(analysis)
     return draw_all({"": analysis}, row=min(0.4, 3.4 / analysis.schedule.ranks))
 
 
@@ -47,13 +42,7 @@ def schedules(analyses):
     """Draw several, title -> analysis, below one another, in one scale of time."""
     for title, each in analyses.items():
         print(summary(each, title))
-        if passes(each) > MOST_PASSES:
-            raise ValueError(f"schedules: {MOST_PASSES} passes can be told apart, and {title} has {passes(each)}")
     return draw_all(analyses, row=0.26)
-
-
-def passes(analysis):
-    return sum(map(len, analysis.schedule.programs))
 
 
 def summary(analysis, title=None):
@@ -74,9 +63,6 @@ def alt_text(analysis, title=""):
         f"{counted(made.microbatches, 'microbatch')} in a row of bars, {number_text(analysis.makespan)} s long, "
         f"of which {percent(analysis.bubble)} are a bubble."
     )
-
-
-# One bar a pass.
 
 
 def draw_all(analyses, row):
@@ -104,7 +90,7 @@ def draw_all(analyses, row):
 
 
 def draw_schedule(axes, analysis, longest):
-    made, boxes, faces, bubble = analysis.schedule, [], [], []
+    made, boxes, numbers, faces, bubble = analysis.schedule, [], [], [], []
     for rank in range(made.ranks):
         stages = made.stages_of(rank)
         bubble += [(start, rank - HIGH / 2, end - start, HIGH) for start, end in gaps(analysis, rank)]
@@ -114,14 +100,18 @@ def draw_schedule(axes, analysis, longest):
                 height = HIGH / len(parts)
                 boxes.append((start, rank - HIGH / 2 + place * height, end - start, height))
                 faces.append(color_of(part.kind, stages.index(part.stage) / max(1, len(stages) - 1)))
-                inside(axes, boxes[-1], part.microbatch, faces[-1], together=axes)
-    blocks(axes, boxes, faces)
-    blocks(axes, bubble, BUBBLE["facecolor"], BUBBLE["edgecolor"])
+                numbers.append(part.microbatch)
+    lines = 0.5 if len(boxes) <= MOST_PASSES else 0
+    for box, number, face in zip(boxes, numbers, faces) if lines else ():
+        inside(axes, box, number, face, together=axes)
+    blocks(axes, boxes, facecolors=faces, edgecolors=PAPER, linewidths=lines)
+    blocks(axes, bubble, **BUBBLE, linewidths=lines, clip_on=False)
     axes.set_xlim(0, longest)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
 
+@cache
 def color_of(kind, late):
     """``late``: 0 of a rank's first stage, 1 of its last."""
     return tint(KINDS[kind][1]["facecolor"], PALEST * late)
@@ -140,63 +130,14 @@ def draw_placement(axes, made, columns):
     way = [place[stage] for stage in sorted(place)]
     axes.plot(*zip(*way), color=GREY, linewidth=1.5, zorder=1)
     boxes = {stage: (column - 0.4, rank - 0.4, 0.8, 0.8) for stage, (column, rank) in place.items()}
-    blocks(axes, boxes.values(), PAPER, INK)
+    faces = {stage: color_of("F", column / max(1, columns - 1)) for stage, (column, _) in place.items()}
+    blocks(axes, boxes.values(), facecolors=list(faces.values()), edgecolors=INK, linewidths=0.5)
     for stage, box in boxes.items():
-        inside(axes, box, stage, PAPER, together=axes)
+        inside(axes, box, stage, faces[stage], together=axes)
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_title("stages", fontweight="normal", fontsize=9)
     axes.spines[:].set_visible(False)
     axes.set_xticks([])
-
-
-# Many passes: shares of time.
-
-
-def draw_summary(analysis):
-    """The beginning and the end, each as long as it takes until all ranks begin with backward, and as much again."""
-    ranks = analysis.schedule.ranks
-    ahead = max(first_backward(analysis, rank) for rank in range(ranks))
-    window = min(2 * ahead, analysis.makespan / 2)
-    figure, both = canvas(alt_text(analysis), 1.0 + ranks * min(0.4, max(0.03, 3 / ranks)), ncols=2, sharey=True)
-    for axes, start, title in zip(both, (0.0, analysis.makespan - window), ("the beginning", "the end")):
-        edges = np.linspace(start, start + window, COLUMNS + 1)
-        axes.pcolormesh(edges, np.arange(ranks + 1) - 0.5, colors(analysis, edges))
-        axes.set_title(title)
-        axes.set_xlabel("seconds")
-    label_ranks(both[0], ranks)
-    both[1].tick_params(axis="y", length=0)
-    legend(figure, analysis)
-    return figure
-
-
-def first_backward(analysis, rank):
-    parts = [{part.kind for part in each.parts} for each in analysis.schedule.programs[rank]]
-    return float(analysis.start[rank][next(step for step, kinds in enumerate(parts) if kinds & {"B", "I"})])
-
-
-def colors(analysis, edges):
-    """[rank, column, RGB]: the kinds' colors and the bubble's, by their shares of the column's time."""
-    bubble = np.array(to_rgb(BUBBLE["facecolor"]))
-    found = np.ones((analysis.schedule.ranks, len(edges) - 1, 3)) * bubble
-    for rank, program in enumerate(analysis.schedule.programs):
-        kinds = np.array([each.parts[-1].kind for each in program])
-        for kind, (_, look) in KINDS.items():
-            chosen = kinds == kind
-            share = covered(analysis.start[rank][chosen], analysis.end[rank][chosen], edges)
-            found[rank] -= share[:, None] * (bubble - np.array(to_rgb(look["facecolor"])))
-    return found.clip(0, 1)
-
-
-def covered(starts, ends, edges):
-    """The part of the time between each two edges in which there is any of these spans, which do not overlap."""
-    if not len(starts):
-        return np.zeros(len(edges) - 1)
-    times = np.stack([starts, ends], axis=1).ravel()
-    before = np.concatenate([[0.0], np.cumsum(np.diff(times) * (np.arange(len(times) - 1) % 2 == 0))])
-    return np.diff(np.interp(edges, times, before)) / np.diff(edges)
-
-
-# Around it.
 
 
 def label_ranks(axes, ranks):

@@ -46,7 +46,8 @@ class States:
         backward = max((each.place for each in operators if each.during == "backward"), default=-1)
         steps = [each.place for each in operators if each.during == "optimizer" and each.place > backward]
         if not steps:
-            return [state for state in self.states if state[0] < self.scene.until] or self.states
+            last = max((each.place for each in operators), default=-1)
+            return [state for state in self.states if state[1] <= last] or self.states
         before = [state for state in self.states if state[1] <= backward][-1:]
         return before + [state for state in self.states if backward < state[1] < min(steps)]
 

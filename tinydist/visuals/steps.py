@@ -174,9 +174,9 @@ def draw_table(axes, table, before, size):
             texts = texts_of(cell, len(table))
             weight = "bold" if texts[-1] == "Σ" else "normal"
             inside(axes, box, texts, PAPER, together=axes.figure, fontweight=weight)
-    blocks(axes, filled, colors, "none")
-    blocks(axes, outlines[False], "none", GREY)
-    blocks(axes, outlines[True], "none", INK).set(linewidth=1.8, zorder=3)  # what is new
+    blocks(axes, filled, facecolors=colors, linewidths=0.5)
+    blocks(axes, outlines[False], facecolors="none", edgecolors=GREY, linewidths=0.5)
+    blocks(axes, outlines[True], facecolors="none", edgecolors=INK, linewidths=1.8, zorder=3)  # what is new
 
 
 def stripes(box, owners):

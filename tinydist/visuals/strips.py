@@ -12,43 +12,21 @@ from math import ceil
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
-from matplotlib.collections import PolyCollection
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-from .canvas import inside, measure
+from .canvas import blocks, inside, measure
 from .page import Picture
-from .palette import (
-    BACKWARD,
-    COMMUNICATION,
-    COMPUTE,
-    FORWARD,
-    GREY,
-    INK,
-    OPTIMIZER,
-    PAPER,
-    WAITING,
-    WEIGHTS,
-)
+from .palette import INK, PAPER, WAITING
 from .style import SMALL, TEXT, WIDTH
 from .words import SECONDS
 
-LOOKS = {  # kind of block -> how it looks
-    "forward": FORWARD,
-    "recompute": WEIGHTS,
-    "backward": BACKWARD,
-    "weights": WEIGHTS,
-    "optimizer": OPTIMIZER,
-    "compute": COMPUTE,
-    "other": {"facecolor": GREY, "edgecolor": PAPER},
-    "communication": COMMUNICATION,
-    "waiting": WAITING,
-}
 RIGHT, TOP, AXIS = 0.18, 0.1, 0.52  # inches around the strips
 EDGED = 0.04  # inches: a narrower bar would be all edge
 MARGIN = 0.05  # around a name, both sides together
 GAP = 0.08  # between a name and its row
 TICK = 0.05  # of a bracket
+NOTHING = 0.08  # where no legend is
 
 
 @cache
@@ -65,20 +43,20 @@ def legend_lines(handles):
 
 
 def legend_height(handles):
-    return 0.12 + 0.17 * legend_lines(handles)
+    return 0.12 + 0.17 * legend_lines(handles) if handles else NOTHING
 
 
-def draw_legend(axes, handles):
-    """At the upper left of ``axes``."""
-    place = {"loc": "upper left", "bbox_to_anchor": (0, 1), "borderaxespad": 0, "borderpad": 0}
+def draw_legend(figure, handles, left, top):
+    """With its upper left corner at these inches from that of ``figure``."""
+    width, height = figure.get_size_inches()
+    place = {
+        "loc": "upper left",
+        "bbox_to_anchor": (left / width, 1 - top / height),
+        "borderaxespad": 0,
+        "borderpad": 0,
+    }
     look = {"columnspacing": 1.2, "handletextpad": 0.4, "labelspacing": 0.35}
-    axes.legend(handles=handles, ncols=ceil(len(handles) / legend_lines(handles)), **place, **look)
-
-
-def rectangles(axes, boxes, **look):
-    """Many, quickly. A box is (left, top, width, height)."""
-    corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes]
-    axes.add_collection(PolyCollection(corners, **look), autolim=False)
+    figure.legend(handles=handles, ncols=ceil(len(handles) / legend_lines(handles)), **place, **look)
 
 
 class Axis(NamedTuple):
@@ -92,16 +70,19 @@ class Axis(NamedTuple):
 class Sheet:
     """A picture of strips, of these ``heights``, while ``scene`` lasts. ``names``: what will stand beside its rows.
 
-    ``left`` and ``right``: inches that are wanted beside the strips, ``below``: under the axis.
+    ``legend``: handles, above the strips; ``left`` and ``right``: inches beside them, ``below``: under the axis.
     """
 
-    def __init__(self, alt, heights, names, scene, left=0.0, right=RIGHT, below=0.0):
+    def __init__(self, alt, heights, names, scene, legend=(), left=0.0, right=RIGHT, below=0.0):
         self.since, self.length = scene.since, scene.seconds
         self.left = max(left, max(inches_of(name, TEXT) for name in names) + 3 * GAP)
         self.width = WIDTH - self.left - right
-        self.height = TOP + sum(heights) + AXIS + below
+        above = legend_height(legend)
+        self.height = TOP + above + sum(heights) + AXIS + below
         self.figure = plt.figure(figsize=(WIDTH, self.height), FigureClass=Picture, layout="none", alt=alt)
-        self.strips, top = [], TOP
+        if legend:
+            draw_legend(self.figure, legend, self.left, TOP)
+        self.strips, top = [], TOP + above
         for height in heights:
             self.strips.append(self._strip(top, height))
             top += height
@@ -139,13 +120,13 @@ class Sheet:
         place = {"ha": "right", "va": "center_baseline", "fontsize": TEXT} | look
         axes.text(-self.as_seconds(GAP), middle, name, **place)
 
-    def bars(self, axes, blocks, top, height, look, beside=False):
+    def bars(self, axes, bars, top, height, look, beside=False):
         """A bar for each, from ``top`` down, with its name if there is room: in it, or else ``beside`` it."""
-        boxes = [(block.start - self.since, top, block.length, height) for block in blocks]
+        boxes = [(block.start - self.since, top, block.length, height) for block in bars]
         edges = [0.8 if self.as_inches(width) > EDGED or look is WAITING else 0 for _, _, width, _ in boxes]
-        rectangles(axes, boxes, linewidth=edges, **look)
+        blocks(axes, boxes, linewidth=edges, clip_on=False, **look)
         following = [box[0] for box in boxes[1:]] + [self.length]
-        for block, box, free in zip(blocks, boxes, following):
+        for block, box, free in zip(bars, boxes, following):
             wide, right = inches_of(block.name) + MARGIN, box[0] + box[2]
             if wide <= self.as_inches(box[2]):
                 inside(axes, box, block.name, look["facecolor"])

@@ -1,17 +1,19 @@
-"""Who computed, communicated and waited, and when.
+"""Who computed, communicated and waited, and when: a row for each rank of a run, or for a rank in each of several runs.
 
-Each rank has a row: what it computes above, by the names of names.py, and its transfers below. Where two lie above each
-other, communication is hidden behind compute; where a rank waits, it is not.
+In a row, what is computed is above, by the names of names.py, and transfers are below. Where two lie above each other,
+communication is hidden behind compute; where a rank waits, it is not.
 """
 
 from ..launch import Run
-from ..rules import many, stated, takes
+from ..rules import many, named, stated, takes
 from .blocks import covered
 from .canvas import picture
 from .rows import Rows, handles
-from .scene import Scene, a_moment
-from .strips import Sheet, draw_legend, legend_height
+from .scene import Scene, a_moment, a_run, scenes_of
+from .strips import Axis, Sheet
 from .words import percent, ranks_text, seconds_text
+
+NOTHING = 1e-3  # of the longest: cannot be seen
 
 
 def is_mark(value):
@@ -35,13 +37,40 @@ def timeline(run, ranks=None, since=None, until=None, mark=None):
     scene = Scene("timeline", run.trace, ranks, since, until)
     print(summary(scene))
     rows = Rows(scene.rows, marked(scene, mark))
-    names = [f"rank {rank}" for rank in scene.ranks]
-    legend = handles(scene.rows)
-    top = legend_height(legend)
-    sheet = Sheet(alt(scene), [top + rows.height], names, scene)
-    rows.draw(sheet, sheet.strips[0], top, names)
-    draw_legend(sheet.strips[0], legend)
+    return draw(alt(scene), rows, [f"rank {rank}" for rank in scene.ranks], scene)
+
+
+@takes(runs=named(a_run), until=a_moment)
+@picture
+def timelines(runs, rank=0, until=None):
+    """Draw ``runs``, name -> run, or (run, since), each from its own beginning; what the others take less is marked.
+
+    ``since`` and ``until`` are moments, as for ``timeline``.
+    """
+    scenes = scenes_of("timelines", runs, rank, until)
+    axis = axis_of(scenes)
+    for name, scene in scenes.items():
+        print(f"{name}, {seconds_text(scene.seconds)}: {shares(scene.rows, scene.seconds)}")
+    took = ", ".join(f"{name} {seconds_text(scene.seconds)}" for name, scene in scenes.items())
+    said = f"What rank {rank} did in {len(scenes)} runs, in virtual time: {took}."
+    return draw(said, Rows(first_rows(scenes), differences(scenes, axis.seconds)), list(scenes), axis)
+
+
+def draw(alt, rows, names, axis):
+    sheet = Sheet(alt, [rows.height], names, axis, handles(rows.rows))
+    rows.draw(sheet, sheet.strips[0], names)
     return sheet.figure
+
+
+def first_rows(scenes):
+    """Of each, counted from its own beginning."""
+    return [scene.rows[0].since(scene.since) for scene in scenes.values()]
+
+
+def axis_of(scenes):
+    """From 0 to the end of the longest; it says where its 0 is, if that is the same for all."""
+    said = {scene.since_words for scene in scenes.values()}
+    return Axis(0.0, max(scene.seconds for scene in scenes.values()), said.pop() if len(said) == 1 else "")
 
 
 # What is said of it. Seconds are those of all ranks together.
@@ -91,5 +120,15 @@ def place_of(scene, what):
     found = [(number, block) for number, row in enumerate(scene.rows) for block in row.named(what)]
     if not found:
         raise ValueError(f"timeline: nothing that is drawn has the name {what!r}")
-    number, block = max(found, key=lambda each: each[1].end - each[1].start)
+    number, block = max(found, key=lambda each: each[1].length)
     return number, block.start, block.end
+
+
+def differences(scenes, longest):
+    """Number of a row -> a bracket from its end to that of the longest."""
+    less = {number: longest - scene.seconds for number, scene in enumerate(scenes.values())}
+    return {
+        number: [(longest - seconds, longest, f"{seconds_text(seconds)} less ({percent(seconds / longest)})")]
+        for number, seconds in less.items()
+        if seconds > NOTHING * longest
+    }

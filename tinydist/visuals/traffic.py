@@ -11,7 +11,7 @@ from ..launch import Run
 from ..rules import takes
 from ..simulator.trace import Trace
 from .canvas import blocks, canvas, inside, picture
-from .palette import GREY, INK, ORANGE, RED, tint
+from .palette import GREY, INK, ORANGE, PAPER, RED, tint
 from .style import HEADING, SMALL, TEXT
 from .words import BYTES, bytes_text, digits, percent, ranks_text, unit_for
 
@@ -51,24 +51,23 @@ def summary(matrix, away, nodes):
     sent, received = matrix.sum(1), matrix.sum(0)
     if not sent.any():
         return f"{ranks_text(len(sent))} sent nothing"
-    text = f"{ranks_text(len(sent))} sent {bytes_text(sent.sum())} in all: "
-    both = list(zip(sent, received))
-    if max(both) == min(both):
-        text += f"each sent {bytes_text(sent[0])} and received as much"
+    busiest = int((sent + received).argmax())
+    both = f"sent {bytes_text(sent[busiest])} and received"
+    if len({*sent, *received}) == 1:
+        who = f"each {both} as much"
     else:
-        busiest = int((sent + received).argmax())
-        text += f"the busiest is rank {busiest}, which sent {bytes_text(sent[busiest])} "
-        text += f"and received {bytes_text(received[busiest])}"
-    return text + f"; {bytes_text(away.sum())} left their node" * bool(nodes.any())
+        who = f"the busiest is rank {busiest}, which {both} {bytes_text(received[busiest])}"
+    left = f"; {bytes_text(away.sum())} left their node" * bool(nodes.any())
+    return f"{ranks_text(len(sent))} sent {bytes_text(sent.sum())} in all: {who}{left}"
 
 
 def alt_text(matrix, away, nodes):
-    ranks, pairs = len(matrix), int((matrix > 0).sum())
-    text = f"A table of the bytes from each of {ranks_text(ranks)} to each: {pairs} of {ranks * ranks} cells are filled"
-    if not matrix.any():
+    most, cells = matrix.max(), f"{int((matrix > 0).sum())} of {matrix.size} cells are filled"
+    text = f"A table of the bytes from each of {ranks_text(len(matrix))} to each: {cells}"
+    if not most:
         return text + "."
-    source, destination = (int(place) for place in np.unravel_index(matrix.argmax(), matrix.shape))
-    text += f", the most with {bytes_text(matrix.max())}, from rank {source} to rank {destination}"
+    source, destination = (int(place[0]) for place in np.nonzero(matrix == most))
+    text += f", the most with {bytes_text(most)}, from rank {source} to rank {destination}"
     return text + f"; {percent(away.sum() / matrix.sum())} of all bytes go from node to node" * bool(nodes.any()) + "."
 
 
@@ -82,7 +81,7 @@ def draw_matrix(axes, matrix, nodes):
         boxes.append((destination - 0.5, source - 0.5, 1, 1))
         faces.append(tint(color, 0.5 * (1 - nbytes / most)))
         inside(axes, boxes[-1], digits(nbytes / size), faces[-1], together=axes)
-    blocks(axes, boxes, faces)
+    blocks(axes, boxes, facecolors=faces, edgecolors=PAPER, linewidths=0.5)
     axes.spines[:].set_visible(True)
     axes.spines[:].set_color(GREY)
     for edge in np.flatnonzero(np.diff(nodes)) + 0.5:

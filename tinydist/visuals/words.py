@@ -25,7 +25,8 @@ def number_text(number):
     """As it is if it is whole: 3, 0.50, 1,024."""
     if not isfinite(number):
         return str(number)
-    return f"{number:,.0f}" if abs(number) >= 1000 or number == int(number) else digits(number)
+    is_whole = abs(number - round(number)) <= 1e-4 * abs(number)
+    return f"{number:,.0f}" if abs(number) >= 1000 or is_whole else digits(number)
 
 
 def seconds_text(seconds):
