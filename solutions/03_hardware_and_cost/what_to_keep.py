@@ -88,6 +88,17 @@ class Choice(Target):
             '("inputs only", "no maps", "all")',
         ),
         mistake("Where nothing fits, the answer is nothing", '"nothing", 0', "way, peak"),
+        mistake(
+            "This is the way of the fewest bytes, where that of the least time is asked for, among those that fit",
+            'for way in ("all", "no maps", "inputs only"):',
+            'for way in ("inputs only", "no maps", "all"):',
+        ),
+        mistake(
+            "Layers are computed again one after another: at the peak the maps of one of them are there, not those of "
+            "all",
+            "layers * kept[way] + whole - kept[way]",
+            'layers * (whole if way == "no maps" else kept[way]) + whole - kept[way]',
+        ),
     ],
     hints=[
         "For each of the three ways, from the one that costs no time to the one that costs most: what is there at the "

@@ -111,6 +111,11 @@ def ends(pairs, end):
             "",
         ),
         mistake(
+            "The sum is in a new tensor: `tensor = ...` only gives it the name. Add in place, with +=",
+            "tensor += arrived",
+            "tensor = tensor + arrived",
+        ),
+        mistake(
             "This is a broadcast: tensors are copied away from dst, and should be added up on it",
             "            dist.send(tensor, (rank - distance) % p)\n            return\n",
             "            dist.recv(tensor, (rank - distance) % p)\n            return\n",

@@ -101,6 +101,9 @@ class Bytes(Target):
             sent = [round(sum(row), 3) for row in trial.run.traffic]
         return sum(sent) if self.all_of(trial.case) else sent
 
+    def general(self, trial, right):
+        return smaller_numbers(trial, right)
+
     def all_of(self, case):
         return self.together(case) if callable(self.together) else self.together
 
@@ -116,6 +119,16 @@ def in_parts(right):
     """Bytes of the whole tensor, where the reference sends parts of it."""
     whole = next((each.nbytes for each in right.arguments[0] if hasattr(each, "nbytes")), None)
     return None if any(each.nbytes == whole for each in messages(right.run)) else whole
+
+
+def smaller_numbers(trial, right):
+    """As many transfers, and each with half of the bytes, or a quarter of them."""
+    mine, its = (
+        sorted(each.nbytes for each in transfers(one.run) if each.name != "all_to_all") for one in (trial, right)
+    )
+    if any(mine) and any([factor * nbytes for nbytes in mine] == its for factor in (2, 4)):
+        return "As many transfers, and each has a part of the bytes: are the numbers sent in a smaller dtype?"
+    return ""
 
 
 class Messages(Target):
@@ -197,6 +210,9 @@ class Collectives(Target):
         if trial.error is not None:
             return None
         return [self.of_rank(trial, rank) for rank in range(trial.case.ranks)]
+
+    def general(self, trial, right):
+        return smaller_numbers(trial, right)
 
     def of_rank(self, trial, rank):
         calls = dropwhile(lambda call: call.name in self.first, collectives(trial, rank))
