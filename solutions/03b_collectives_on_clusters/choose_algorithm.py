@@ -159,11 +159,6 @@ def clock(algorithm, nbytes, per_node, nodes, inside, between):
             for always in ("ring", "nearest first")
         ],
         mistake(
-            "Partners that halve and double come in pairs, so these two are there for powers of 2 alone",
-            "    if log2(p).is_integer():\n",
-            "    if True:\n",
-        ),
-        mistake(
             "Each GPU has a card of its own, and sends its share of the node's sum: n/g goes round between the nodes, "
             "in parts of n/p",
             "piece / nodes / between.bandwidth",

@@ -26,7 +26,7 @@ def worlds():
         ("overflows, scale 1.0, window 5", Plan(2, by_turns(2), window=5, scale=1.0)),
         ("no overflow, 2 good steps before the first", Plan(2, good_steps=2)),
         ("what rank 1 tells the others changed on the way in step 18", Plan(3, by_turns(3), steps=18, again=(1, 16))),
-        ("overflows, and a rank whose parameters have no gradients", Plan(3, by_turns(2), idle=2)),
+        ("overflows, and a rank whose parameters have no gradients", Plan(3, by_turns(2), steps=6, idle=2)),
         ("overflows", Plan(1, by_turns(1))),
     ]
     for about, plan in plans:

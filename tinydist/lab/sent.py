@@ -33,8 +33,11 @@ class Own(Target):
         self.instead, self.torchs, self.only, self.lent = instead, torchs, only, lent
         self.solved = solved if isinstance(solved, dict) else {each: each for each in solved}
 
+    def concerns(self, trial, exercise):
+        return True  # also where it raised: what it calls is to be left out, and not to be mended
+
     def judge(self, exercise, trial, right):
-        if self.only is not None:
+        if self.only is not None and trial.run:
             others = sorted({each.name for each in transfers(trial.run)} - set(self.only))
             if others:
                 raise Wrong(f"you call {' and '.join(others)} of torch.distributed; {self.instead}")
@@ -49,7 +52,7 @@ class Own(Target):
 
     def operators(self, trial):
         """Torch's, by the names that they have inside of it: whoever calls them."""
-        if not self.torchs:
+        if not self.torchs or not trial.run:
             return set()
         ran = {entry.name for program in trial.run.record.programs for entry in of(program, Operator)}
         return {name for name in ran if self.torchs in name}
