@@ -15,6 +15,7 @@ from .messages import (
     only_hub,
     sends_bytes,
     sent_by_rank,
+    smaller_numbers,
     transfers,
 )
 from .target import Target
@@ -122,16 +123,6 @@ def in_parts(right):
     """Bytes of the whole tensor, where the reference sends parts of it."""
     whole = next((each.nbytes for each in right.arguments[0] if hasattr(each, "nbytes")), None)
     return None if any(each.nbytes == whole for each in messages(right.run)) else whole
-
-
-def smaller_numbers(trial, right):
-    """As many transfers, and each with half of the bytes, or a quarter of them."""
-    mine, its = (
-        sorted(each.nbytes for each in transfers(one.run) if each.name != "all_to_all") for one in (trial, right)
-    )
-    if any(mine) and any([factor * nbytes for nbytes in mine] == its for factor in (2, 4)):
-        return "As many transfers, and each has a part of the bytes: are the numbers sent in a smaller dtype?"
-    return ""
 
 
 class Messages(Target):

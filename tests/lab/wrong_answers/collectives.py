@@ -938,52 +938,6 @@ def receives_float32(tensor, shift):
     return parts[(rank + shift) % p]
 
 
-@wrong("all_reduce_many", "values", "what is written into a copy does not reach the tensor")
-def writes_into_flattened_copies(tensors):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    right, left = (rank + 1) % p, (rank - 1) % p
-
-    def pass_right(leaves, arrives):
-        both = [dist.P2POp(dist.isend, leaves, right), dist.P2POp(dist.irecv, arrives, left)]
-        for work in dist.batch_isend_irecv(both):
-            work.wait()
-
-    row = torch.cat([tensor.flatten() for tensor in tensors])
-    parts = row.tensor_split(p)
-    arrived = torch.empty_like(parts[0])
-    for step in range(p - 1):
-        grows = parts[(rank - 1 - step) % p]
-        pass_right(parts[(rank - step) % p], arrived[: len(grows)])
-        grows += arrived[: len(grows)]
-    for step in range(p - 1):
-        pass_right(parts[(rank + 1 - step) % p], parts[(rank - step) % p])
-    for tensor, numbers in zip(tensors, row.split([tensor.numel() for tensor in tensors])):
-        tensor.flatten().copy_(numbers)
-
-
-@wrong("all_reduce_many", "runs", "view size is not compatible")
-def takes_all_for_contiguous(tensors):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    right, left = (rank + 1) % p, (rank - 1) % p
-
-    def pass_right(leaves, arrives):
-        both = [dist.P2POp(dist.isend, leaves, right), dist.P2POp(dist.irecv, arrives, left)]
-        for work in dist.batch_isend_irecv(both):
-            work.wait()
-
-    row = torch.cat([tensor.flatten() for tensor in tensors])
-    parts = row.tensor_split(p)
-    arrived = torch.empty_like(parts[0])
-    for step in range(p - 1):
-        grows = parts[(rank - 1 - step) % p]
-        pass_right(parts[(rank - step) % p], arrived[: len(grows)])
-        grows += arrived[: len(grows)]
-    for step in range(p - 1):
-        pass_right(parts[(rank + 1 - step) % p], parts[(rank - step) % p])
-    for tensor, numbers in zip(tensors, row.split([tensor.numel() for tensor in tensors])):
-        tensor.view(-1).copy_(numbers)
-
-
 @wrong("all_reduce_many", "bytes", "are the numbers sent in a smaller dtype?")
 def a_row_of_float32(tensors):
     rank, p = dist.get_rank(), dist.get_world_size()
@@ -1005,26 +959,6 @@ def a_row_of_float32(tensors):
         pass_right(parts[(rank + 1 - step) % p], parts[(rank - step) % p])
     for tensor, numbers in zip(tensors, row.split([tensor.numel() for tensor in tensors])):
         tensor.copy_(numbers.view_as(tensor))
-
-
-@wrong("all_to_all_uneven", "runs", "2 x 3 numbers each: two ranks do not agree on what passes")
-def rows_of_one_dim(tensor, rows):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    others = [other for other in range(p) if other != rank]
-    pieces = tensor.split(rows)
-    told = torch.tensor(rows)
-    counts = told.clone()
-    works = [dist.irecv(counts[other : other + 1], other) for other in others]
-    works += [dist.isend(told[other : other + 1], other) for other in others]
-    for work in works:
-        work.wait()
-    arrived = [tensor.new_empty(count, tensor.shape[1]) for count in counts.tolist()]
-    arrived[rank] = pieces[rank]
-    works = [dist.irecv(arrived[other], other) for other in others if len(arrived[other])]
-    works += [dist.isend(pieces[other], other) for other in others if len(pieces[other])]
-    for work in works:
-        work.wait()
-    return torch.cat(arrived)
 
 
 @wrong("all_to_all_uneven", "runs", "5 numbers each: two ranks do not agree on what passes")

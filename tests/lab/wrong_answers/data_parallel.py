@@ -509,7 +509,7 @@ def works_once(buckets):
     return without_a_new_beginning(buckets, forgets="started")
 
 
-@wrong("overlap", "runs", "'NoneType' object has no attribute 'flatten'")
+@wrong("overlap", "values", "After the first step every bucket counts as full")
 def all_buckets_are_full_for_ever(buckets):
     return without_a_new_beginning(buckets, forgets="missing")
 

@@ -245,7 +245,7 @@ def the_librarys_schedule(rank, ranks, microbatches):
 
 
 @wrong(
-    "one_f_one_b", "memory", "The warm-up has one forward too many: after it comes another forward, and then the first"
+    "one_f_one_b", "memory", "Rank 0 does 3 forwards before its first backward: the first backward could begin sooner"
 )
 def right_for_three_ranks(rank, ranks, microbatches):
     return in_turn(rank, 2 - rank, microbatches)
