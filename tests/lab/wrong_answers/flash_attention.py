@@ -716,7 +716,7 @@ def naive_in_numpy(q, k, v, tile):
     return torch.cat(out)
 
 
-@wrong("mended_flash", "runs", "mask = bias.causal_lower_right(len(q), len(k))")
+@wrong("mended_flash", "own work", "you call torch.nn.attention")
 def with_torchs_mask(q, k, v, tile):
     mask = bias.causal_lower_right(len(q), len(k))
     return scaled_dot_product_attention(q[None], k[None], v[None], mask)[0].nan_to_num()
