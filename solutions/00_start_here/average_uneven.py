@@ -90,6 +90,11 @@ def worlds():
             "    total = torch.tensor(float(sequences))\n",
             "    if not sequences:\n        return\n    total = torch.tensor(float(sequences))\n",
         ),
+        mistake(
+            "A rank without sequences counts as one here: it adds nothing to their number",
+            "float(sequences)",
+            "float(max(sequences, 1))",
+        ),
     ],
     ways=[
         also("torch.tensor(float(sequences))", "torch.tensor(sequences)"),

@@ -67,6 +67,29 @@ def worlds():
             given=True,
         ),
         mistake(
+            "Each rank trains on all samples: they are not shared, and p ranks take as long as one",
+            "inputs.chunk(p)[rank], targets.chunk(p)[rank]",
+            "inputs, targets",
+        ),
+        mistake(
+            "The learning rate is divided in place of the gradients, so what is clipped is still their sum: divide the "
+            "gradients",
+            "lr=0.1",
+            "lr=0.1 / p",
+            "            parameter.grad /= p\n",
+            "",
+        ),
+        mistake(
+            "Each parameter is clipped by its own norm. The gradient is that of all parameters together",
+            "        clip_grad_norm_(model.parameters(), 1.0)\n",
+            "        for parameter in model.parameters():\n            clip_grad_norm_(parameter, 1.0)\n",
+        ),
+        mistake(
+            "The weights are alike on all ranks, but the bias is a parameter, too, and starts differently",
+            "torch.manual_seed(0)\n    model = nn.Linear(3, 1)\n",
+            "torch.manual_seed(rank)\n    model = nn.Linear(3, 1)\n    dist.broadcast(model.weight.data, 0)\n",
+        ),
+        mistake(
             "The gradients of all steps add up: optimizer.zero_grad() belongs before each backward",
             "        optimizer.zero_grad()\n",
             "",

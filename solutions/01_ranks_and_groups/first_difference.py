@@ -6,9 +6,9 @@ STEP = ["all_gather on line 12", "reduce_scatter on line 19", "all_reduce on lin
 METRIC = ["all_reduce on line 40"]
 
 
-def recorded(ranks, odd, calls, about):
+def recorded(ranks, odd, calls, about, others=STEP * 2):
     """All ranks have made two steps, but for one."""
-    return alone(lambda: ([list(calls) if rank == odd else STEP * 2 for rank in range(ranks)],), f"rank {odd} {about}")
+    return alone(lambda: ([list(calls if rank == odd else others) for rank in range(ranks)],), f"rank {odd} {about}")
 
 
 def worlds():
@@ -18,6 +18,7 @@ def worlds():
     yield recorded(5, 3, STEP, "stops after the first step")
     yield recorded(3, 1, STEP * 2 + METRIC, "makes a call too many at the end")
     yield recorded(6, 0, STEP[:2] + METRIC + STEP, "takes another branch for one call")
+    yield recorded(4, 1, METRIC * 3, "stops in a loop of the same call", METRIC * 5)
 
 
 @exercise(

@@ -146,6 +146,27 @@ OTHERS = "(norms + softmax + dropout + gelu + additions)"
             "return products + others + 2 * all_reduce",
             "return 1e3 * (products + others + 2 * all_reduce)",
         ),
+        mistake(
+            "Where tokens are shared the messages are no shorter: each all-reduce, of all tokens, is split into two "
+            "halves, which together take as long",
+            "everything / wire",
+            "mine / wire",
+        ),
+        mistake(
+            "GELU works on what MLP up has made, which is four times as wide as the tokens",
+            "gelu = (2 + 2) * tokens * 4 * part",
+            "gelu = (2 + 2) * tokens * part",
+        ),
+        mistake(
+            "The maps are computed and read whole: nothing is saved by what a mask hides",
+            "maps * sequence**2",
+            "maps * sequence**2 / 2",
+        ),
+        mistake(
+            "QKV is one product: the tokens are read once",
+            "product(1, tokens, width, 3 * part)",
+            "product(3, tokens, width, part)",
+        ),
     ],
     hints=[
         "Count in three heaps: products, operators that only wait for memory, messages. Each heap is a sum.",

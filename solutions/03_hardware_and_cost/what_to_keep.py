@@ -23,6 +23,7 @@ def worlds():
     yield case("the same on four GPUs", 48, 4, 2048, 6144, 64, 4, 22.07e9, 80 * GB)
     yield case("a small model", 12, 8, 1024, 768, 12, 1, 0.124e9, 16 * GB)
     yield case("a small model, a large batch", 12, 48, 1024, 768, 12, 1, 0.124e9, 16 * GB)
+    yield case("a model that fills the room to the byte", 4, 1, 2048, 4096, 32, 8, 8e9, 16_520_093_696)
     yield case("one layer", 1, 1, 4096, 4096, 32, 2, 0.2e9, 5 * GB)
     yield case(
         "just enough for the inputs, but not for the layer that is run again", 24, 16, 2048, 2048, 16, 1, 1.2e9, 24 * GB
@@ -95,6 +96,7 @@ class Choice(Target):
             '("inputs only", "no maps", "all")',
         ),
         mistake("Where nothing fits, the answer is nothing", '"nothing", 0', "way, peak"),
+        mistake("What fills the room to the last byte fits, too", "if peak <= room:", "if peak < room:"),
     ],
     hints=[
         "For each of the three ways, from the one that costs no time to the one that costs most: what is there at the "

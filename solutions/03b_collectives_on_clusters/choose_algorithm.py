@@ -163,6 +163,12 @@ def clock(algorithm, nbytes, per_node, nodes, inside, between):
             )
             for always in ("ring", "nearest first")
         ],
+        mistake(
+            "Each GPU has a card of its own, and sends its share of the node's sum: n/g goes round between the nodes, "
+            "in parts of n/p",
+            "piece / nodes / between.bandwidth",
+            "nbytes / nodes / between.bandwidth",
+        ),
     ],
     hints=[
         "Write each algorithm as a number of steps and the bytes of a step, as in the table at the end of the "

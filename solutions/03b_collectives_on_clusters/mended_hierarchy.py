@@ -149,6 +149,13 @@ class Leaving(Target):
             "    parts = tensor.tensor_split(per_node)\n",
             "    parts = tensor.tensor_split(len(across))\n",
         ),
+        mistake(
+            "A ring has as many parts as ranks: per_node inside of a node, and one for each node across",
+            "    parts = tensor.tensor_split(per_node)\n",
+            "    parts = tensor.tensor_split(len(across))\n",
+            "    pieces = mine.tensor_split(len(across))\n",
+            "    pieces = mine.tensor_split(per_node)\n",
+        ),
     ],
     hints=[
         "Run it on tinydist.hardware's find_cluster('2 x 4'), and look at visuals.traffic(run): how dark are the "

@@ -111,7 +111,8 @@ def ends(pairs, end):
             "",
         ),
         mistake(
-            "This is a broadcast: tensors are copied away from dst, and should be added up on it",
+            "Nothing is added to the tensor of dst: it receives, where in a broadcast it sends, and adds in place, "
+            "with +=",
             "            dist.send(tensor, (rank - distance) % p)\n            return\n",
             "            dist.recv(tensor, (rank - distance) % p)\n            return\n",
             "            dist.recv(arrived, (rank + distance) % p)\n            tensor += arrived",

@@ -22,6 +22,7 @@ class Plan:
     scale: float = 2.0**10
     good_steps: int = 0  # before the first
     again: tuple = ()  # (rank, step): what it says then, it says in the last step again
+    idle: int = -1  # this rank's parameters have no gradients
 
 
 def by_turns(ranks):
@@ -37,10 +38,12 @@ def train(answer, plan):
     if plan.again and rank == plan.again[0]:
         say_again(plan.again[1] + 1, plan.steps, history)
     parameters = parameters_of(rank)
-    optimizer, scale, good_steps = torch.optim.SGD(parameters, lr=0.1, momentum=0.9), plan.scale, plan.good_steps
+    groups = [{"params": parameters[:1]}, {"params": parameters[1:]}]
+    optimizer, scale, good_steps = torch.optim.SGD(groups, lr=0.1, momentum=0.9), plan.scale, plan.good_steps
     history.append((flat(parameters), scale, good_steps))
     for step in range(plan.steps):
-        plant(parameters, rank, step, scale, plan.planted.get(step, {}))
+        if rank != plan.idle:
+            plant(parameters, rank, step, scale, plan.planted.get(step, {}))
         scale, good_steps = pair(answer(optimizer, scale, good_steps, plan.window), scale, rank, step)
         history.append((flat(parameters), scale, good_steps))
     return history[:-1] if plan.again and rank == plan.again[0] else history  # what it makes of it is its own affair

@@ -120,6 +120,11 @@ CUT = "mine, flat = flat.tensor_split([parameter.numel()])"
             "    parts = []\n",
             "    parts = []\n    if not samples:\n        return\n",
         ),
+        mistake(
+            "The mean is added to the gradient that was there, and should take its place",
+            "parameter.grad.copy_((mine / flat[-1]).view_as(parameter))",
+            "parameter.grad.add_((mine / flat[-1]).view_as(parameter))",
+        ),
     ],
     ways=[  # the number of samples before the gradients
         also(

@@ -94,9 +94,10 @@ def build(kind, counts, rank):
 
 
 def backward(model, rank, step):
+    """From the second step on gradients are there before it: zeros."""
     generator = torch.Generator().manual_seed(100 * step + rank)
-    model.zero_grad()
-    model(torch.randn(ROWS, WIDTH, generator=generator)).pow(2).mean().backward()
+    model.zero_grad(set_to_none=False)
+    model(torch.randn(ROWS, WIDTH, generator=generator).to(next(model.parameters()))).pow(2).mean().backward()
 
 
 def gradients(model):

@@ -14,14 +14,15 @@ BATCH = 2
 
 
 class Scale(nn.Module):
-    """Multiplies by a buffer."""
+    """Multiplies by a buffer, and adds one of a single number."""
 
     def __init__(self, rank):
         super().__init__()
         self.register_buffer("scale", torch.tensor([1.0, 0.5, 2.0]) + rank)
+        self.register_buffer("shift", torch.tensor(0.1 * rank))
 
     def forward(self, x):
-        return x * self.scale
+        return x * self.scale + self.shift
 
 
 class Model(nn.Sequential):
@@ -174,7 +175,21 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
             LOGGED,
             "",
         ),
+        mistake(
+            "This is the mean over all ranks' first numbers: those of rank 0 are to be kept",
+            "            dist.broadcast(tensor, 0)\n",
+            "            dist.all_reduce(tensor)\n            tensor /= p\n",
+        ),
         mistake("This is the sum of all ranks' losses: divide it by their number", "mean.item() / p", "mean.item()"),
+        mistake(
+            "This is the mean over the last epoch, and the loss of the last step is asked for",
+            "        for inputs, targets in loader:\n",
+            "        losses = []\n        for inputs, targets in loader:\n",
+            "            optimizer.step()\n",
+            "            optimizer.step()\n            losses.append(loss.detach())\n",
+            "    mean = loss.detach()\n",
+            "    mean = torch.stack(losses).mean()\n",
+        ),
     ],
     ways=[  # all gradients in one all-reduce
         also(

@@ -18,9 +18,10 @@ SLOW = Link("a link on which all-reduces take longer than backward", 1e-6, LAYER
 FAST = Link("a link on which backward takes longer than all-reduces", 0.1e-6, LAYER / 2e-6)
 
 
-def case(ranks, counts, steps=1, measured=False):
-    about = f"buckets of {', '.join(map(str, counts))} layers, {steps} step{'s' * (steps > 1)}"
-    return Case(ranks, lambda rank: (build(Chain, counts, rank), steps), about, measured, facts=steps)
+def case(ranks, counts, steps=1, measured=False, dtype=torch.float32):
+    kind = "" if dtype == torch.float32 else f" of {str(dtype).removeprefix('torch.')}"
+    about = f"buckets of {', '.join(map(str, counts))} layers{kind}, {steps} step{'s' * (steps > 1)}"
+    return Case(ranks, lambda rank: (build(Chain, counts, rank).to(dtype), steps), about, measured, facts=steps)
 
 
 def first_is_last(ranks, counts, steps=2):
@@ -37,6 +38,7 @@ def worlds():
     yield from (case(ranks, (1, 2, 3), FEW) for ranks in (2, 3, 1))
     yield from (branches(ranks) for ranks in (2, 3))
     yield first_is_last(2, (2, 1, 3))
+    yield case(2, (1, 2, 1), FEW, dtype=torch.float64)
     for ranks, counts in [(2, (1, 2, 3)), (4, (3, 1, 3)), (2, (1, 1, 1, 1))]:
         yield case(ranks, counts, measured=True)
     yield case(2, (1, 2, 3), MORE, measured=True)
@@ -119,7 +121,7 @@ def train(answer, model, steps):
         ),
         mistake(
             "After the first step every bucket counts as full: at its end finish must make the sets of missing "
-            "parameters anew",
+            "parameters anew. (A gradient that is there says nothing: it may be an old one, made zero in place.)",
             "        missing[:] = [set(bucket) for bucket in buckets]\n",
             "",
         ),

@@ -90,7 +90,7 @@ class Numbers(Target):
             "seconds = bits sent / bits a second",
         }[name]
 
-    def mistaken(self, exercise, trial, right):
+    def mistaken(self, exercise, trial, right, earlier=()):
         got = trial.returned[0]
         name = self.wrong(got, planned(exercise, trial.case, got["stage"]))
         for each in exercise.mistakes:

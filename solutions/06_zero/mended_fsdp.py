@@ -180,6 +180,17 @@ class OfLayers(Sent):
             "gather(shard).T",
             "weight.T",
         ),
+        mistake(
+            "The squares of the ranks' shards are averaged: the norm is that of all shards together, so they are "
+            "added up",
+            "        dist.all_reduce(square)\n",
+            "        dist.all_reduce(square)\n        square /= p\n",
+        ),
+        mistake(
+            "What is clipped is the momentum, and should be the gradient that is added to it",
+            "            momentum.mul_(0.9).add_(gradient * factor)\n            shard.sub_(momentum, alpha=0.1)\n",
+            "            momentum.mul_(0.9).add_(gradient)\n            shard.sub_(momentum * factor, alpha=0.1)\n",
+        ),
     ],
     hints=[
         "Run check: it looks at one thing after the other. First at memory: whose memory does a view share, and how "

@@ -67,6 +67,7 @@ def train(answer, weights, held):
             noted="states",
             what="of optimizer states",
             slack=SLACK,
+            least=0.5,
             advice="They are two moments of the own numbers",
         ),
         Held(
@@ -145,6 +146,12 @@ def train(answer, weights, held):
             "A padded gradient kept after step is 4n bytes: what step needs should end with it",
             "padded = F.pad(gradient, (0, padding))",
             "step.padded = padded = F.pad(gradient, (0, padding)).clone()",
+        ),
+        mistake(
+            "The weights are filled up at the front, and the gradient at its end: the same place in both is the same "
+            "weight's",
+            "F.pad(weights, (0, padding))",
+            "F.pad(weights, (padding, 0))",
         ),
     ],
     hints=[

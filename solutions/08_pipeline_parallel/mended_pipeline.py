@@ -214,6 +214,11 @@ BLOCKING = (
             AHEAD,
             "ahead = 0",
         ),
+        mistake(
+            "This is the error of the last microbatch alone: the whole batch has the mean of all",
+            "    return sum(losses)",
+            "    return losses[-1] * M if losses else 0",
+        ),
     ],
     hints=[
         "Run check and read the report of the deadlock: in which call does each of the two ranks wait, and what would "

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tinydist.lab.author import Values, alone, exercise, mistake
+from tinydist.lab.author import Values, alone, exercise, mistake, turned
 
 from .chapter import BUILT, BY_TURNS, LOW, REORDERED, UNSCALED, NoCopy, masks, with_score
 
@@ -41,6 +41,7 @@ def worlds():
     yield case(2, 4, 2, 1, 9, 6, ", float64", dtype=torch.float64)
     yield case(1, 2, 1, 3, 3, 4, f", a score of {LOW:.0e}", low)
     yield case(1, 4, 2, 5, 5, 4, ", scores of several hundred", large)
+    yield turned(case(2, 4, 2, 3, 4, 6))
     yield case(2, 8, 2, 1, 512, 64, measured=True)
 
 

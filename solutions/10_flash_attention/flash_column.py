@@ -143,6 +143,17 @@ DSCORES = "weights * (dout[rows] @ v.T - delta[rows, None])"
             "dk += ",
             "",
         ),
+        mistake(
+            "A key is hidden from the query at its own position, which sees it",
+            "positions > torch.arange",
+            "positions >= torch.arange",
+        ),
+        mistake(
+            "The tile on the diagonal is left out where it begins before the first key: some of its queries see the "
+            "keys",
+            "range(start // tile * tile, len(q), tile)",
+            "range(-(-start // tile) * tile, len(q), tile)",
+        ),
     ],
     hints=[
         "Forward first, for one tile: the scores as before, and the weights without any maximum or total. What is "

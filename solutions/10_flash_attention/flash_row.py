@@ -133,6 +133,12 @@ MASK = "torch.arange(first, first + len(keys)) > positions"
             "positions, -math.inf)",
             "positions, 0.0)",
         ),
+        mistake(
+            "The scores are divided by the root of the width of the values: they are products of d numbers, those of "
+            "queries and keys",
+            "math.sqrt(q.shape[1])",
+            "math.sqrt(v.shape[1])",
+        ),
     ],
     hints=[
         "Write it for one tile first: scores, mask, maximum, weights, total, output. Then ask what of these must "

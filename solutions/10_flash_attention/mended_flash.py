@@ -117,6 +117,12 @@ OLD = "when a tile brings a larger maximum, what was added up before counts from
         mistake("The scores are not divided by sqrt(d)", " / math.sqrt(q.shape[1])", ""),
         mistake("The mask is off by one: a query sees the key after itself", HIDDEN, f"{HIDDEN} + 1"),
         mistake("The mask is off by one: a query does not see itself", HIDDEN, HIDDEN.replace(">", ">=")),
+        mistake(
+            "The first query stands beside the first key here. The last one stands beside the last key: query i at i "
+            "+ S - T",
+            " + len(k) - len(q)\n",
+            "\n",
+        ),
     ],
     hints=[
         "The first one raises an error. Which tensors are made for a whole tile, and how many queries has the last?",

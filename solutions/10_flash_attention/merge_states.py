@@ -27,6 +27,7 @@ def parts(about, keys, *, rows=5, width=3, near=(), hidden=(), dtype=torch.float
 
 def worlds():
     yield parts("two pairs, over 4 and 6 keys", (4, 6))
+    yield parts("two pairs, of many queries", (4, 6), rows=40)
     yield parts("two pairs, in float64", (3, 1), rows=2, width=4, dtype=torch.float64)
     yield parts("two pairs, lse of a near 300, of b near 298 (exp of more than 88 is inf)", (4, 6), near=(300, 298))
     yield parts(

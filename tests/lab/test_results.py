@@ -9,6 +9,7 @@ from lab.mini import exercise
 from tinydist.lab.author import Case, Malformed, Memory, Values, Wrong, alone
 from tinydist.lab.differences import untouched
 from tinydist.lab.leaves import kind_of, leaves
+from tinydist.lab.target import because
 from tinydist.lab.values import slightly_off
 from tinydist.lab.worlds import Trial
 
@@ -142,6 +143,11 @@ def test_numbers_of_fewer_bits(dtype):
     assert 0 < slightly_off(right.to(dtype), right) < 0.5
     text = told(lambda tensor: tensor + 1.01)
     assert text.endswith("They are off by about 0.4 %: are they sent, or added, in a smaller dtype?")
+
+
+def test_where_a_reason_is_known_none_is_guessed():
+    facts = "a number is wrong. They are off by about 0.4 %: are they sent, or added, in a smaller dtype?"
+    assert because("it is the sum", facts) == "it is the sum.\nA number is wrong"
 
 
 @pytest.mark.parametrize("change", [lambda right: right * 1.02, lambda right: right + (torch.arange(100) == 7) * 0.01])

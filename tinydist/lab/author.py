@@ -10,7 +10,7 @@ from .sums import contributions, multiple, unchanged
 from .sums import misplaced as another_part
 from .target import Malformed, Target
 from .values import kind
-from .worlds import Case, alone
+from .worlds import Case, alone, turned
 
 of_sums = (unchanged, multiple, another_part, contributions)
 
@@ -37,4 +37,5 @@ __all__ = [
     "many",
     "mistake",
     "of_sums",
+    "turned",
 ]

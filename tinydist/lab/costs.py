@@ -9,18 +9,22 @@ from .worlds import outside_of_tensors
 
 NOISE = 4 * 1024  # bytes a rank: of Python's own, which differ from one right answer to another
 LARGE = 4 * NOISE  # bytes of tensors a rank: what is kept of so much outside of tensors stands out
+OUTSIDE = (
+    "numbers are kept outside of tensors, in lists, bytes or NumPy's arrays: these take memory, too. Work on tensors"
+)
 
 
 class Memory(Target):
-    """``slack``: bytes that a rank may hold above the reference; or a function of the case. ``most``: all that it may
-    hold, whatever the reference holds. ``of(trial)``: by rank, in place of what the peak has besides the arguments;
-    ``what`` says which bytes. ``advice``: said with them."""
+    """``slack``: bytes that a rank may hold above the reference; or a function of the case. ``most``: all that it
+    may hold, whatever the reference holds. ``of(trial)``: by rank, in place of what the peak has besides the
+    arguments; ``what`` says which bytes. ``advice``: said with them. ``least``: the part of the reference's bytes
+    that it has to hold."""
 
     name, measured = "memory", True
 
-    def __init__(self, holds, slack=0, most=None, advice="", of=None, what="besides its arguments", name=name):
+    def __init__(self, holds, slack=0, most=None, advice="", of=None, what="besides its arguments", name=name, least=0):
         super().__init__(holds)
-        self.slack, self.most, self.advice = slack, most, advice
+        self.slack, self.most, self.advice, self.least = slack, most, advice, least
         self.of, self.what, self.name = of, what, name
 
     def judge(self, exercise, trial, right):
@@ -33,14 +37,13 @@ class Memory(Target):
                     f"{self.holds}. {self.advice}".removesuffix(". "),
                     draw_memory(trial, rank),
                 )
+            if mine < its * self.least:
+                raise Malformed(f"{on(trial, rank)}holds {mine:,} bytes {self.what}, of {its:,}: {OUTSIDE}")
         if trial.given[0] < LARGE or self.of:
             return
         enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
         if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
-            raise Malformed(
-                "numbers are kept outside of tensors, in lists, bytes or NumPy's arrays: these take memory, too. "
-                "Work on tensors"
-            )
+            raise Malformed(OUTSIDE)
 
     def seen(self, trial):
         if trial.error is not None:

@@ -4,7 +4,7 @@ import torch
 
 from .leaves import leaves, tensors_of
 from .messages import SHARED
-from .target import Malformed
+from .target import GUESS, Malformed
 from .values import kind, slightly_off
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -58,7 +58,7 @@ def difference(trial, place, mine, its):
     numbers = f"{who}{count} of {mine.numel()} numbers{of} {'is' if count == 1 else 'are'} wrong"
     off = slightly_off(mine.flatten(), its.flatten())
     done = "sent, or added," if trial.case.ranks > 1 else "computed"
-    smaller = f". They are off by about {off:.1g} %: are they {done} in a smaller dtype?" if off else ""
+    smaller = f"{GUESS} {off:.1g} %: are they {done} in a smaller dtype?" if off else ""
     return (
         f"{numbers}. The first is at position {', '.join(map(str, at))}: {shown(mine[index].item())}, where "
         f"{shown(its[index].item())} is right{smaller}"
@@ -75,10 +75,11 @@ def untouched(trial, names, right):
     for rank, each in enumerate(zip(first, trial.arguments, right.arguments)):
         before, mine, its = (leaves(arguments, names) for arguments in each)
         for path, old in before.items():
-            if isinstance(old, torch.Tensor) and close(old, its.get(path)) and not close(old, mine.get(path)):
+            if close(old, its.get(path)) and not close(old, mine.get(path)):
+                new = "new tensors, without *=, /=, += and out=" if isinstance(old, torch.Tensor) else "a copy of it"
                 raise Malformed(
                     f"{words_of(trial, rank, path)} has changed: it belongs to the caller, who may need it again. Make "
-                    "new tensors, without *=, /=, += and out="
+                    f"{new}"
                 )
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from ..waiting import waiting_for
 from .errors import Unjudged, Wrong, indented
 from .messages import SHARED
+from .sent import Own
 from .target import Ends
 from .worlds import Alone
 
@@ -52,7 +53,8 @@ class Worlds:
             with waiting_for(f"{number} of {len(cases)}: {case}"):
                 trial = self.exercise.trial(self.answer, case)
             self.trials.append(trial)
-            if any(self.find(target, trial) for target in [Ends(), *self.exercise.early]):
+            own = [target for target in self.exercise.early if isinstance(target, Own)] if trial.error else []
+            if any(self.find(target, trial) for target in [*own, Ends(), *self.exercise.early]):
                 return
         self.complete = True
 
@@ -80,7 +82,7 @@ class Worlds:
         """Is something wrong? What, is kept."""
         if target.concerns(trial, self.exercise):
             try:
-                target.compare(self.exercise, trial)
+                target.compare(self.exercise, trial, [each.case for each in self.trials[: self.trials.index(trial)]])
                 self.right[target].add(trial.case.ranks)
             except Wrong as wrong:
                 others = self.right[target] - {1, trial.case.ranks}
@@ -89,7 +91,7 @@ class Worlds:
 
     def follow(self):
         """In the hidden world, to one of the right ways."""
-        exercise, wrong = self.exercise, None
+        exercise, wrong, failed = self.exercise, None, None
         trial = exercise.trial(self.answer, exercise.hidden)
         values = [target for target in [Ends(), *exercise.targets] if target.decides]
         for way in [(), *((way,) for way in exercise.ways)]:
@@ -98,9 +100,12 @@ class Worlds:
                     target.judge(exercise, trial, exercise.run(exercise.hidden, *way))
                 return
             except Wrong as error:
-                wrong = error
+                wrong, failed = error, target
         if trial.error is None:
-            wrong = f"the results do not follow what is sent: they do not come from that alone. {SHARED}"
+            earlier = [each.case for each in self.trials]
+            found = failed.mistaken(exercise, trial, exercise.right(exercise.hidden), earlier)
+            do_not = f"the results do not follow what is sent: they do not come from that alone. {SHARED}"
+            wrong = found.get(2, do_not)
         raise Wrong(told(str(wrong), trial))
 
 

@@ -124,6 +124,16 @@ def numbers(sent, expected, formula):
     return f"rank {rank} sends {sent[rank]:,} bytes, where {expected[rank]:,} are right: {formula}"
 
 
+def smaller_numbers(trial, right):
+    """As many transfers, and each with half of the bytes, or a quarter of them."""
+    mine, its = (
+        sorted(each.nbytes for each in transfers(one.run) if each.name != "all_to_all") for one in (trial, right)
+    )
+    if any(mine) and any([factor * nbytes for nbytes in mine] == its for factor in (2, 4)):
+        return "As many transfers, and each has a part of the bytes: are the numbers sent in a smaller dtype?"
+    return ""
+
+
 def many(count, thing):
     return f"{count} {thing}{'s' * (count != 1)}"
 

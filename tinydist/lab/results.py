@@ -88,9 +88,12 @@ class Values(Target):
         word = isinstance(mine[first], str)  # one of a few: many mistakes lead to it
         return int(not word and close(mine[first], other[first]))
 
-    def mistaken(self, exercise, trial, right):
+    def telling(self, seen):
+        return any(isinstance(each, float | torch.Tensor) for each in seen.values())
+
+    def mistaken(self, exercise, trial, right, earlier=()):
         silent = not any(map(any, trial.run.traffic)) and any(map(any, right.run.traffic))
-        return {} if silent and self.general(trial, right) else super().mistaken(exercise, trial, right)
+        return {} if silent and self.general(trial, right) else super().mistaken(exercise, trial, right, earlier)
 
     def general(self, trial, right):
         mine, its = self.seen(trial), self.seen(right)

@@ -15,6 +15,7 @@ from .messages import (
     only_hub,
     sends_bytes,
     sent_by_rank,
+    smaller_numbers,
     transfers,
 )
 from .target import Target
@@ -33,8 +34,11 @@ class Own(Target):
         self.instead, self.torchs, self.only, self.lent = instead, torchs, only, lent
         self.solved = solved if isinstance(solved, dict) else {each: each for each in solved}
 
+    def concerns(self, trial, exercise):
+        return True  # also where it raised: what it calls is to be left out, and not to be mended
+
     def judge(self, exercise, trial, right):
-        if self.only is not None:
+        if self.only is not None and trial.run:
             others = sorted({each.name for each in transfers(trial.run)} - set(self.only))
             if others:
                 raise Wrong(f"you call {' and '.join(others)} of torch.distributed; {self.instead}")
@@ -49,7 +53,7 @@ class Own(Target):
 
     def operators(self, trial):
         """Torch's, by the names that they have inside of it: whoever calls them."""
-        if not self.torchs:
+        if not self.torchs or not trial.run:
             return set()
         ran = {entry.name for program in trial.run.record.programs for entry in of(program, Operator)}
         return {name for name in ran if self.torchs in name}
@@ -100,6 +104,9 @@ class Bytes(Target):
         else:
             sent = [round(sum(row), 3) for row in trial.run.traffic]
         return sum(sent) if self.all_of(trial.case) else sent
+
+    def general(self, trial, right):
+        return smaller_numbers(trial, right)
 
     def all_of(self, case):
         return self.together(case) if callable(self.together) else self.together
@@ -197,6 +204,9 @@ class Collectives(Target):
         if trial.error is not None:
             return None
         return [self.of_rank(trial, rank) for rank in range(trial.case.ranks)]
+
+    def general(self, trial, right):
+        return smaller_numbers(trial, right)
 
     def of_rank(self, trial, rank):
         calls = dropwhile(lambda call: call.name in self.first, collectives(trial, rank))

@@ -7,6 +7,8 @@ from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
 from .errors import Wrong, words
 
+GUESS = ". They are off by about"  # a guess at the reason, said where no reason is known
+
 
 class Malformed(Wrong):
     """It says what it is: no mistake explains it better."""
@@ -40,36 +42,50 @@ class Target:
         """Do an answer and a mistake give the same? 1: in what is told first; 2: in all."""
         return 2 * (mine == other)
 
-    def compare(self, exercise, trial):
+    def compare(self, exercise, trial, earlier=()):
+        """``earlier``: cases in which the answer is right."""
         right = exercise.right(trial.case)
         try:
             self.judge(exercise, trial, right)
         except Malformed:
             raise
         except Wrong as wrong:
-            found = self.mistaken(exercise, trial, right)
-            reason = found.get(2) or self.general(trial, right) or found.get(1, "")
+            found = self.mistaken(exercise, trial, right, earlier)
+            reason = found.get(2) or self.general(trial, right) or found.get(1) or found.get(0, "")
             raise Wrong(because(reason, str(wrong)), wrong.picture) from None
 
-    def mistaken(self, exercise, trial, right):
-        """How alike (2: in all) -> the words of the mistake that gives the same, and gets as far."""
+    def mistaken(self, exercise, trial, right, earlier=()):
+        """How alike -> the words of the first mistake that gives the same, and gets as far. 0: of one that would have
+        shown in an earlier world."""
         mine, its, found = self.seen(trial), self.seen(right), {}
         for mistake in exercise.suspects if mine is not None else ():
             run = exercise.run(trial.case, mistake)
             if run.error is not None and not self.of_errors:
                 continue
-            other = self.seen(run)
+            other, before = self.seen(run), exercise.before(self)
             how = 0 if other is None else self.alike(mine, other, its)
-            before = (each for each in exercise.before(self) if each.concerns(run, exercise))
-            if how not in found and all(each.holds_of(exercise, run, right) for each in before):
-                found[how] = mistake.words
-            if how == 2 and 2 in found:
+            if not how or how in found or not self.hold(before, exercise, mistake, [trial.case]):
+                continue
+            if not self.hold([Ends(), *exercise.early, *before, self], exercise, mistake, earlier):
+                how = 0
+            if how or self.telling(mine):
+                found.setdefault(how, mistake.words)
+            if how == 2:
                 break
         return found
 
-    def holds_of(self, exercise, trial, right):
+    def telling(self, seen):
+        """Could another mistake hardly lead to the same?"""
+        return True
+
+    def hold(self, targets, exercise, mistake, cases):
+        return all(each.holds_of(exercise, mistake, case) for case in cases for each in targets)
+
+    def holds_of(self, exercise, mistake, case):
+        run = exercise.run(case, mistake)
         try:
-            self.judge(exercise, trial, right)
+            if self.concerns(run, exercise):
+                self.judge(exercise, run, exercise.right(case))
         except Wrong:
             return False
         return True
@@ -82,6 +98,7 @@ class Target:
 def because(reason, facts):
     if not reason:
         return facts
+    facts = facts.partition(GUESS)[0]
     return f"{reason}{'' if reason[-1] in '.?' else '.'}\n{facts[0].upper()}{facts[1:]}"
 
 
@@ -114,6 +131,9 @@ class Ends(Target):
             return None
         lines = [] if isinstance(trial.error, MismatchError) else str(trial.error).splitlines()
         return type(trial.error), [line.split(", at ")[0] for line in lines if not line.strip().startswith("at ")]
+
+    def telling(self, seen):
+        return False
 
     def alike(self, mine, other, right):
         return 2 if mine == other else int(mine[0] is other[0] is DeadlockError and calls(mine[1]) == calls(other[1]))

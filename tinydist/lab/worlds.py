@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import torch
 import torch.distributed as dist
 
 from ..launch import launch
@@ -49,6 +50,16 @@ class Alone(Case):
 def alone(arguments, about, **more):
     """``arguments()``: a tuple, made anew."""
     return Alone(1, lambda rank: arguments(), about, **more)
+
+
+def turned(case):
+    """The same world, where tensors are views: in memory their last two dims have changed places."""
+
+    def arguments(rank):
+        given = case.arguments(rank)
+        return tuple(t.mT.contiguous().mT if isinstance(t, torch.Tensor) and t.dim() > 1 else t for t in given)
+
+    return replace(case, arguments=arguments, about=f"{case.about}, transposed views")
 
 
 class Trial:

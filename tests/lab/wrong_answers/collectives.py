@@ -945,3 +945,63 @@ def looks_at_counts_before_they_arrive(tensor, rows):
         dist.isend(torch.tensor([rows[to]]), to)
         dist.irecv(counts[source : source + 1], source)
     return tensor.new_empty(int(counts.sum()), *tensor.shape[1:])
+
+
+@wrong(
+    "left_reduce_scatter", "runs", "With 3 ranks, shift=1, 5 x 3 numbers each: two ranks do not agree on what passes"
+)
+def receives_float32(tensor, shift):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % p, (rank - 1) % p
+    parts = tensor.tensor_split(p)
+    for step in range(p - 1):
+        leaves, grows = parts[(rank + shift + 1 + step) % p], parts[(rank + shift + 2 + step) % p]
+        arrived = torch.empty(len(grows))
+        both = [dist.P2POp(dist.isend, leaves, left), dist.P2POp(dist.irecv, arrived, right)]
+        for work in dist.batch_isend_irecv(both):
+            work.wait()
+        grows += arrived
+    return parts[(rank + shift) % p]
+
+
+@wrong("all_reduce_many", "bytes", "are the numbers sent in a smaller dtype?")
+def a_row_of_float32(tensors):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % p, (rank - 1) % p
+
+    def pass_right(leaves, arrives):
+        both = [dist.P2POp(dist.isend, leaves, right), dist.P2POp(dist.irecv, arrives, left)]
+        for work in dist.batch_isend_irecv(both):
+            work.wait()
+
+    row = torch.cat([tensor.flatten().float() for tensor in tensors])
+    parts = row.tensor_split(p)
+    arrived = torch.empty_like(parts[0])
+    for step in range(p - 1):
+        grows = parts[(rank - 1 - step) % p]
+        pass_right(parts[(rank - step) % p], arrived[: len(grows)])
+        grows += arrived[: len(grows)]
+    for step in range(p - 1):
+        pass_right(parts[(rank + 1 - step) % p], parts[(rank - step) % p])
+    for tensor, numbers in zip(tensors, row.split([tensor.numel() for tensor in tensors])):
+        tensor.copy_(numbers.view_as(tensor))
+
+
+@wrong("all_to_all_uneven", "runs", "5 numbers each: two ranks do not agree on what passes")
+def arrives_as_float32(tensor, rows):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    others = [other for other in range(p) if other != rank]
+    pieces = tensor.split(rows)
+    told = torch.tensor(rows)
+    counts = told.clone()
+    works = [dist.irecv(counts[other : other + 1], other) for other in others]
+    works += [dist.isend(told[other : other + 1], other) for other in others]
+    for work in works:
+        work.wait()
+    arrived = [torch.empty(count, *tensor.shape[1:]) for count in counts.tolist()]
+    arrived[rank] = pieces[rank]
+    works = [dist.irecv(arrived[other], other) for other in others if len(arrived[other])]
+    works += [dist.isend(pieces[other], other) for other in others if len(pieces[other])]
+    for work in works:
+        work.wait()
+    return torch.cat(arrived)

@@ -75,7 +75,7 @@ def a_chain(tensor, dst):
         dist.send(tensor, (rank - 1) % p)
 
 
-@wrong("tree_reduce", "values", "This is a broadcast: tensors are copied away from dst")
+@wrong("tree_reduce", "values", "it receives, where in a broadcast it sends")
 def broadcast_of_the_notebook(tensor, dst):
     rank, p = dist.get_rank(), dist.get_world_size()
     me, know = (rank - dst) % p, 1
@@ -600,3 +600,73 @@ def bytes_alone(nbytes, per_node, nodes, inside, between):
 def in_microseconds(nbytes, per_node, nodes, inside, between):
     name, seconds = least(times(nbytes, per_node, nodes, inside, between))
     return name, seconds * 1e6
+
+
+@wrong("tree_reduce", "values", "and adds in place, with +=")
+def sums_in_a_new_tensor(tensor, dst):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    me = (rank - dst) % p
+    arrived = torch.empty_like(tensor)
+    distance = 1
+    while distance < p:
+        if me % (2 * distance):
+            dist.send(tensor, (rank - distance) % p)
+            return
+        if me + distance < p:
+            dist.recv(arrived, (rank + distance) % p)
+            tensor = tensor + arrived
+        distance *= 2
+
+
+@wrong("tree_reduce", "runs", "it does not end")
+def never_doubles(tensor, dst):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    me = (rank - dst) % p
+    arrived = torch.empty_like(tensor)
+    distance = 1
+    while distance < p:
+        if me % (2 * distance):
+            dist.send(tensor, (rank - distance) % p)
+            return
+        if me + distance >= p:
+            continue
+        dist.recv(arrived, (rank + distance) % p)
+        tensor += arrived
+        distance *= 2
+
+
+@wrong("mended_hierarchy", "runs", "A ring has as many parts as ranks")
+def parts_of_the_other_ring(tensor, per_node):
+    rank, p = dist.get_rank(), dist.get_world_size()
+
+    def pass_on(ranks, outgoing, incoming):
+        me = ranks.index(rank)
+        right, left = ranks[(me + 1) % len(ranks)], ranks[me - 1]
+        both = [dist.P2POp(dist.isend, outgoing, right), dist.P2POp(dist.irecv, incoming, left)]
+        for work in dist.batch_isend_irecv(both):
+            work.wait()
+
+    def reduce_scatter(ranks, parts):
+        me, size = ranks.index(rank), len(ranks)
+        arrived = torch.empty_like(parts[0])
+        for step in range(size - 1):
+            grows = parts[(me - 2 - step) % size]
+            pass_on(ranks, parts[(me - 1 - step) % size], arrived[: len(grows)])
+            grows += arrived[: len(grows)]
+
+    def all_gather(ranks, parts):
+        me, size = ranks.index(rank), len(ranks)
+        for step in range(size - 1):
+            pass_on(ranks, parts[(me - step) % size], parts[(me - 1 - step) % size])
+
+    first = rank - rank % per_node  # of this node
+    inside = range(first, first + per_node)
+    across = range(rank % per_node, p, per_node)
+
+    parts = tensor.tensor_split(len(across))
+    mine = parts[inside.index(rank)]
+    reduce_scatter(inside, parts)
+    pieces = mine.tensor_split(per_node)
+    reduce_scatter(across, pieces)
+    all_gather(across, pieces)
+    all_gather(inside, parts)

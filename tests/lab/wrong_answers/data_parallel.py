@@ -509,7 +509,7 @@ def works_once(buckets):
     return without_a_new_beginning(buckets, forgets="started")
 
 
-@wrong("overlap", "runs", "'NoneType' object has no attribute 'flatten'")
+@wrong("overlap", "values", "After the first step every bucket counts as full")
 def all_buckets_are_full_for_ever(buckets):
     return without_a_new_beginning(buckets, forgets="missing")
 
@@ -1043,3 +1043,123 @@ def ddp_gathers_outputs(parameters, ranks, inputs, outputs):
 def measures(parameters, ranks, inputs, outputs):
     tinydist.launch(dist.barrier, ranks)
     return predicted(parameters, ranks, inputs, outputs)
+
+
+@wrong("overlap", "values", "it may be an old one, made zero in place")
+def asks_whether_there_is_a_gradient(buckets):
+    p = dist.get_world_size()
+    missing = [set(bucket) for bucket in buckets]
+    started = []
+
+    def ready(parameter):
+        for names in missing:
+            names.discard(parameter)
+        while (
+            len(started) < len(buckets)
+            and buckets[len(started)][0] not in missing[len(started)]
+            and all(e.grad is not None for e in buckets[len(started)])
+        ):
+            bucket = buckets[len(started)]
+            flat = torch.cat([each.grad.flatten() for each in bucket])
+            started.append((flat, dist.all_reduce(flat, async_op=True)))
+
+    def finish():
+        for bucket, (flat, work) in zip(buckets, started):
+            work.wait()
+            for each, numbers in zip(bucket, flat.split([each.numel() for each in bucket])):
+                each.grad.copy_(numbers.view_as(each) / p)
+        started.clear()
+        missing[:] = [set(bucket) for bucket in buckets]
+
+    for bucket in buckets:
+        for parameter in bucket:
+            parameter.register_post_accumulate_grad_hook(ready)
+    return finish
+
+
+@wrong("overlap", "collectives", "are the numbers sent in a smaller dtype?")
+def buckets_of_float32(buckets):
+    p = dist.get_world_size()
+    missing = [set(bucket) for bucket in buckets]
+    started = []
+
+    def ready(parameter):
+        for names in missing:
+            names.discard(parameter)
+        while len(started) < len(buckets) and not missing[len(started)]:
+            bucket = buckets[len(started)]
+            flat = torch.cat([each.grad.flatten() for each in bucket]).float()
+            started.append((flat, dist.all_reduce(flat, async_op=True)))
+
+    def finish():
+        for bucket, (flat, work) in zip(buckets, started):
+            work.wait()
+            for each, numbers in zip(bucket, flat.split([each.numel() for each in bucket])):
+                each.grad.copy_(numbers.view_as(each) / p)
+        started.clear()
+        missing[:] = [set(bucket) for bucket in buckets]
+
+    for bucket in buckets:
+        for parameter in bucket:
+            parameter.register_post_accumulate_grad_hook(ready)
+    return finish
+
+
+@wrong("mended_training", "buffers", "0.shift of the buffers at the start is")
+def a_buffer_of_one_number(model, loader, epochs):
+    p = dist.get_world_size()
+    for tensor in [*model.parameters(), *(b for b in model.buffers() if b.numel() > 1)]:
+        dist.broadcast(tensor.data, 0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(inputs), targets)
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= p
+            optimizer.step()
+    mean = loss.detach().clone()
+    dist.all_reduce(mean)
+    return mean.item() / p
+
+
+@wrong("mended_training", "parameters", "those of rank 0 are to be kept")
+def the_mean_of_all_first_models(model, loader, epochs):
+    p = dist.get_world_size()
+    for tensor in [*model.parameters(), *model.buffers()]:
+        dist.all_reduce(tensor.data)
+        tensor.data.div_(p)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(inputs), targets)
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= p
+            optimizer.step()
+    mean = loss.detach().clone()
+    dist.all_reduce(mean)
+    return mean.item() / p
+
+
+@wrong("average_gradients", "values", "should take its place")
+def adds_the_mean(parameters, samples):
+    parameters = list(parameters)
+    parts = []
+    for parameter in parameters:
+        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        parts.append((gradient * samples).flatten())
+    parts.append(torch.tensor([float(samples)]))
+    flat = torch.cat(parts)
+    dist.all_reduce(flat)
+    total, at = flat[-1], 0
+    for parameter in parameters:
+        mean = (flat[at : at + parameter.numel()] / total).view_as(parameter)
+        parameter.grad = mean if parameter.grad is None else parameter.grad + mean
+        at += parameter.numel()

@@ -716,7 +716,7 @@ def naive_in_numpy(q, k, v, tile):
     return torch.cat(out)
 
 
-@wrong("mended_flash", "runs", "mask = bias.causal_lower_right(len(q), len(k))")
+@wrong("mended_flash", "own work", "you call torch.nn.attention")
 def with_torchs_mask(q, k, v, tile):
     mask = bias.causal_lower_right(len(q), len(k))
     return scaled_dot_product_attention(q[None], k[None], v[None], mask)[0].nan_to_num()
@@ -748,3 +748,103 @@ def nan_to_num_of_lse(a, b):
 )
 def hides_by_a_billion_less():
     pass
+
+
+@wrong("merge_states", "values", "two pairs, of many queries")
+def a_mean_of_those_alike(a, b):
+    (a_out, a_lse), (b_out, b_lse) = a, b
+    lse = torch.logaddexp(a_lse, b_lse)
+    nothing = lse == -math.inf
+    a_part = (a_lse - lse).exp().masked_fill(nothing, 0)[:, None]
+    b_part = (b_lse - lse).exp().masked_fill(nothing, 0)[:, None]
+    return torch.where((a_lse - b_lse).abs()[:, None] < 0.1, (a_out + b_out) / 2, a_out * a_part + b_out * b_part), lse
+
+
+@wrong("flash_row", "values", "divided by the root of the width of the values")
+def scales_by_the_values_width(q, k, v, start, tile):
+    maximum = q.new_full((len(q), 1), -math.inf)
+    total, output = q.new_zeros(len(q), 1), q.new_zeros(len(q), v.shape[1])
+    positions = torch.arange(start, start + len(q))[:, None]
+    for first in range(0, min(len(k), start + len(q)), tile):
+        keys, values = k[first : first + tile], v[first : first + tile]
+        scores = q @ keys.T / math.sqrt(v.shape[1])
+        scores = scores.masked_fill(torch.arange(first, first + len(keys)) > positions, -math.inf)
+        highest = torch.maximum(maximum, scores.amax(1, keepdim=True))
+        weights = (scores - highest).exp()
+        old = (maximum - highest).exp()
+        total = total * old + weights.sum(1, keepdim=True)
+        output = output * old + weights @ values
+        maximum = highest
+    return output / total, (maximum + total.log())[:, 0]
+
+
+@wrong("flash_row", "runs", "it does not end")
+def never_moves_on(q, k, v, start, tile):
+    maximum = q.new_full((len(q), 1), -math.inf)
+    total, output = q.new_zeros(len(q), 1), q.new_zeros(len(q), v.shape[1])
+    positions = torch.arange(start, start + len(q))[:, None]
+    first = -tile
+    while first + tile < len(k):
+        if first + tile >= start + len(q):
+            continue
+        first += tile
+        keys, values = k[first : first + tile], v[first : first + tile]
+        scores = q @ keys.T / math.sqrt(q.shape[1])
+        scores = scores.masked_fill(torch.arange(first, first + len(keys)) > positions, -math.inf)
+        highest = torch.maximum(maximum, scores.amax(1, keepdim=True))
+        weights = (scores - highest).exp()
+        old = (maximum - highest).exp()
+        total = total * old + weights.sum(1, keepdim=True)
+        output = output * old + weights @ values
+        maximum = highest
+    return output / total, (maximum + total.log())[:, 0]
+
+
+@wrong("flash_column", "values", "left out where it begins before the first key")
+def leaves_out_a_cut_tile(k, v, q, dout, lse, delta, start, tile):
+    dk, dv = torch.zeros_like(k), torch.zeros_like(v)
+    positions = torch.arange(start, start + len(k))
+    for first in range(-(-start // tile) * tile, len(q), tile):
+        rows = slice(first, first + tile)
+        queries = q[rows]
+        scores = queries @ k.T / math.sqrt(q.shape[1])
+        hidden = positions > torch.arange(first, first + len(queries))[:, None]
+        weights = (scores - lse[rows, None]).exp().masked_fill(hidden, 0)
+        dv += weights.T @ dout[rows]
+        to_weights = dout[rows] @ v.T
+        to_scores = weights * (to_weights - delta[rows, None])
+        dk += to_scores.T @ queries / math.sqrt(q.shape[1])
+    return dk, dv
+
+
+@wrong("mended_flash", "values", "The first query stands beside the first key here")
+def counts_from_the_first_key(q, k, v, tile):
+    out = torch.zeros(len(q), v.shape[1])
+    for start in range(0, len(q), tile):
+        queries = q[start : start + tile] / math.sqrt(q.shape[1])
+        size = len(queries)
+        positions = torch.arange(start, start + size)[:, None]
+        maximum = torch.full((size, 1), -math.inf)
+        total, output = torch.zeros(size, 1), torch.zeros(size, v.shape[1])
+        for first in range(0, len(k), tile):
+            if first > positions[-1]:
+                break
+            keys, values = k[first : first + tile], v[first : first + tile]
+            scores = queries @ keys.T
+            scores = scores.masked_fill(torch.arange(first, first + len(keys)) > positions, -math.inf)
+            highest = torch.maximum(maximum, scores.amax(1, keepdim=True))
+            unit = highest.masked_fill(highest == -math.inf, 0)
+            weights = (scores - unit).exp()
+            old = (maximum - unit).exp()
+            total = total * old + weights.sum(1, keepdim=True)
+            output = output * old + weights @ values
+            maximum = highest
+        out[start : start + tile] = output / total.clamp(min=1)
+    return out
+
+
+@wrong("flash_row", "own work", "you call torch's scaled_dot_product_attention")
+def a_mask_that_torch_refuses(q, k, v, start, tile):
+    seen = torch.arange(len(k)) <= torch.arange(start, start + len(q))[:, None]
+    output = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.long())
+    return output, (q @ k.T).logsumexp(1)

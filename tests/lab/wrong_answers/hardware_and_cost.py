@@ -167,3 +167,45 @@ def a_way_without_its_bytes(*arguments):
 @wrong("what_to_keep", "values", "where 2 things are right: way, bytes")
 def the_way_alone(*arguments):
     return chosen(*arguments)[0]
+
+
+@wrong("layer_seconds", "values", "QKV is one product")
+def three_products_for_qkv(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire):
+    tokens = batch * sequence
+
+    def product(count, m, k, n):
+        return count * max(2 * m * k * n / compute, 2 * (m * k + k * n + m * n) / memory)
+
+    maps = batch * heads / gpus
+    d = width / heads
+    seconds = product(3, tokens, width, width / gpus)
+    seconds += product(maps, sequence, d, sequence)
+    seconds += product(maps, sequence, sequence, d)
+    seconds += product(1, tokens, width / gpus, width)
+    seconds += product(1, tokens, width, 4 * width / gpus)
+    seconds += product(1, tokens, 4 * width / gpus, width)
+    numbers = maps * sequence * sequence
+    seconds += (4 + 5) * numbers / memory
+    seconds += 4 * tokens * 4 * width / gpus / memory
+    share = tokens * width / (gpus if shares_tokens else 1)
+    seconds += 2 * 4 * share / memory
+    seconds += 2 * 7 * share / memory
+    seconds += 2 * 2 * (gpus - 1) / gpus * 2 * tokens * width / wire
+    return seconds
+
+
+@wrong("what_to_keep", "values", "What fills the room to the last byte fits, too")
+def less_than_the_room(layers, batch, sequence, width, heads, gpus, parameters, room):
+    one = sequence * batch * width
+    rest = one * (10 + 24 / gpus)
+    maps = one * 5 * heads * sequence / (width * gpus)
+    states = 16 * parameters / gpus
+    peaks = {
+        "all": states + layers * (rest + maps),
+        "no maps": states + layers * rest + maps,
+        "inputs only": states + (layers - 1) * 2 * one + rest + maps,
+    }
+    for name, nbytes in peaks.items():
+        if nbytes < room:
+            return name, nbytes
+    return "nothing", 0

@@ -1018,3 +1018,66 @@ def scales_of_one_moment(recipe, n):
 def ends_at_two_billion(recipe, n):
     """As an int32 would."""
     return budget(recipe, min(n, 2**31))
+
+
+@wrong("scaled_step", "runs", "A rank without gradients has to say so, too")
+def an_idle_rank_stays_away(optimizer, scale, good_steps, window):
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    overflow = torch.zeros(1)
+    if not parameters:
+        return scale, good_steps + 1
+    for parameter in parameters:
+        parameter.grad /= scale
+        if not parameter.grad.isfinite().all():
+            overflow.fill_(1)
+    dist.all_reduce(overflow)
+    if overflow.item() > 0:
+        return scale / 2, 0
+    optimizer.step()
+    if good_steps + 1 == window:
+        return scale * 2, 0
+    return scale, good_steps + 1
+
+
+@wrong("scaled_step", "runs", "The ranks are asked once for each parameter")
+def asks_for_each_parameter(optimizer, scale, good_steps, window):
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    overflow = torch.zeros(1)
+    for parameter in parameters:
+        parameter.grad /= scale
+        if not parameter.grad.isfinite().all():
+            overflow.fill_(1)
+        dist.all_reduce(overflow)
+    if overflow.item() > 0:
+        return scale / 2, 0
+    optimizer.step()
+    if good_steps + 1 == window:
+        return scale * 2, 0
+    return scale, good_steps + 1
+
+
+@wrong(
+    "mended_fp16_step",
+    "runs",
+    "gradients that fit into fp16 on each rank, and their sum does not: in step 1 nothing overflows",
+)
+def averages_in_fp16(model, masters, microbatches, scale, lr, max_norm):
+    weights = list(model.parameters())
+    model.zero_grad()
+    for x, y in microbatches:
+        loss = F.mse_loss(model(x).float(), y) / len(microbatches)
+        (scale * loss).backward()
+    for p in weights:
+        dist.all_reduce(p.grad)
+    gradients = [p.grad.float() / dist.get_world_size() for p in weights]
+    overflow = not all(g.isfinite().all() for g in gradients)
+    for g in gradients:
+        g /= scale
+    norm = torch.linalg.vector_norm(torch.cat([g.flatten() for g in gradients]))
+    for g in gradients:
+        g *= min(1, max_norm / norm)
+    if not overflow:
+        for p, master, g in zip(weights, masters, gradients):
+            master -= lr * g
+            p.data.copy_(master)
+    return not overflow

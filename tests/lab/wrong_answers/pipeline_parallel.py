@@ -245,7 +245,7 @@ def the_librarys_schedule(rank, ranks, microbatches):
 
 
 @wrong(
-    "one_f_one_b", "memory", "The warm-up has one forward too many: after it comes another forward, and then the first"
+    "one_f_one_b", "memory", "Rank 0 does 3 forwards before its first backward: the first backward could begin sooner"
 )
 def right_for_three_ranks(rank, ranks, microbatches):
     return in_turn(rank, 2 - rank, microbatches)
@@ -778,3 +778,72 @@ def as_many_ahead_as_the_budget_holds(rank, ranks, microbatches, budget):
 @wrong("least_bubble", "verified", "W is left to the end: so the budget is full, and all ranks stand still.")
 def weights_when_all_else_is_done(rank, ranks, microbatches, budget):
     return W_LAST(rank, ranks, microbatches, budget)
+
+
+@wrong("mended_pipeline", "values", "the error of the last microbatch alone")
+def the_last_loss(stage, microbatches, like):
+    rank, ranks, M = dist.get_rank(), dist.get_world_size(), len(microbatches)
+    held, losses, under_way = [], [], []
+
+    def send(tensor, to):
+        under_way.append((dist.isend(tensor, to), tensor))
+
+    def forward(microbatch):
+        x, target = microbatches[microbatch]
+        if rank > 0:
+            x = torch.empty_like(like, device="cpu")
+            dist.recv(x, rank - 1)
+            x.requires_grad_()
+        y = stage(x)
+        if rank < ranks - 1:
+            send(y.detach(), rank + 1)
+        else:
+            y = F.mse_loss(y, target) / M
+            losses.append(y.detach())
+        held.append((x, y))
+
+    def backward():
+        x, y = held.pop(0)
+        gradient = None
+        if rank < ranks - 1:
+            gradient = torch.empty_like(like, device="cpu")
+            dist.recv(gradient, rank + 1)
+        y.backward(gradient)
+        if rank > 0:
+            send(x.grad, rank - 1)
+
+    ahead = min(ranks - 1 - rank, M)
+    for microbatch in range(ahead):
+        forward(microbatch)
+    for microbatch in range(ahead, M):
+        forward(microbatch)
+        backward()
+    for _ in range(ahead):
+        backward()
+    for work, _ in under_way:
+        work.wait()
+    return losses[-1] * M if losses else 0
+
+
+@wrong("least_bubble", "runs", "it does not end")
+def waits_for_all_forwards(rank, ranks, microbatches, budget):
+    did = [{"F": 0, "I": 0, "W": 0} for _ in range(ranks)]
+    there = {}
+    now = 0
+    while did[rank]["W"] < microbatches:
+        for r, done in enumerate(did):
+            forward_is_there = r == 0 or there.get((r - 1, "F", done["F"]), now + 1) <= now
+            backward_is_there = r == ranks - 1 or there.get((r + 1, "I", done["I"]), now + 1) <= now
+            kind = None
+            if done["I"] < done["F"] and backward_is_there:
+                kind = "I"
+            elif done["F"] < microbatches and forward_is_there and done["F"] - done["W"] < budget:
+                kind = "F"
+            elif done["W"] < done["I"] and done["F"] == microbatches:
+                kind = "W"
+            if kind:
+                if r == rank:
+                    yield f"{r}{kind}{done[kind]}"
+                there[r, kind, done[kind]] = now + 1
+                done[kind] += 1
+        now += 1

@@ -276,3 +276,38 @@ def no_such_call(records):
         for rank, call in enumerate(calls):
             if calls.count(call) == 1:
                 return number + 1, rank
+
+
+@wrong("place", "values", "devices_of_node[1] has changed: it belongs to the caller")
+def eats_the_list(rank, devices_of_node):
+    node = 0
+    while rank >= devices_of_node[0]:
+        rank -= devices_of_node.pop(0)
+        node += 1
+    return node, rank
+
+
+@wrong("place", "values", "With rank 3 on nodes of 4, 2, 3 devices: node is 1, where 0 is right")
+def nodes_of_the_mean_size(rank, devices_of_node):
+    size = sum(devices_of_node) // len(devices_of_node)
+    return rank // size, rank % size
+
+
+@wrong("first_difference", "values", "With rank 1 stops in a loop of the same call: ")
+def the_last_call_again(records):
+    longest = max(len(record) for record in records)
+    for number in range(longest):
+        calls = [record[number] if number < len(record) else record[-1] for record in records]
+        for rank, call in enumerate(calls):
+            if calls.count(call) == 1:
+                return number + 1, rank
+
+
+@wrong("first_difference", "values", "the first step: the number of the call is 3, where 4 is right")
+def up_to_the_shortest(records):
+    for number, calls in enumerate(zip(*records), start=1):
+        for rank, call in enumerate(calls):
+            if calls.count(call) == 1:
+                return number, rank
+    shortest = min(records, key=len)
+    return len(shortest), records.index(shortest)

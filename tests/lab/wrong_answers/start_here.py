@@ -201,3 +201,49 @@ def one_number(optimizer, ranks, learning_rate, clip, weight_decay):
 def knows_two_optimizers(optimizer, ranks, learning_rate, clip, weight_decay):
     factor = {"SGD": ranks, "Adam": 1}[optimizer]
     return learning_rate * factor, clip / ranks, weight_decay / ranks
+
+
+@wrong("mended_loop", "heard", "Each rank trains on all samples")
+def all_samples_on_every_rank(inputs, targets, steps):
+    p = dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    my_inputs, my_targets = inputs, targets
+    for _ in range(steps):
+        loss = nn.functional.mse_loss(model(my_inputs), my_targets)
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= p
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.weight.detach()
+
+
+@wrong("mended_loop", "values", "what is clipped is still their sum")
+def divides_the_learning_rate(inputs, targets, steps):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 / p)
+    my_inputs, my_targets = inputs.chunk(p)[rank], targets.chunk(p)[rank]
+    for _ in range(steps):
+        loss = nn.functional.mse_loss(model(my_inputs), my_targets)
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.weight.detach()
+
+
+@wrong("average_uneven", "values", "A rank without sequences counts as one here")
+def nobody_counts_as_one(gradient, sequences):
+    count = torch.tensor([float(max(sequences, 1))])
+    gradient *= sequences
+    dist.all_reduce(gradient)
+    dist.all_reduce(count)
+    gradient /= count

@@ -987,3 +987,99 @@ def estimators_of_the_library(*setting):
 def right_for_large_models_only(*setting):
     found = plan(*setting)
     return found if setting[0] > 1e8 else found | {"held": found["held"] + 4}
+
+
+@wrong("sharded_adam", "states", "0 bytes of optimizer states, of 484: numbers are kept outside of tensors")
+def moments_in_numpy(weights, adam):
+    p = dist.get_world_size()
+    padding = -len(weights) % p
+    options = adam([weights[:1].clone()]).defaults
+    lr, (b1, b2), eps = options["lr"], options["betas"], options["eps"]
+    m, v, t = weights.numpy() * 0, weights.numpy() * 0, 0
+
+    def step(gradient):
+        nonlocal t
+        t += 1
+        padded = F.pad(gradient, (0, padding))
+        part = padded.new_empty(len(padded) // p)
+        dist.reduce_scatter_single(part, padded)
+        part /= p
+        dist.all_gather_single(padded, part)
+        g = padded[: len(weights)].numpy()
+        m[:] = b1 * m + (1 - b1) * g
+        v[:] = b2 * v + (1 - b2) * g * g
+        change = lr * (m / (1 - b1**t)) / ((v / (1 - b2**t)) ** 0.5 + eps)
+        weights.sub_(torch.from_numpy(change))
+
+    return step
+
+
+@wrong("mended_fsdp", "values", "so they are added up")
+def averages_squares(checkpoint, batches, max_norm):
+    p, rank = dist.get_world_size(), dist.get_rank()
+
+    def gather(shard):
+        row = torch.empty(p * shard.numel())
+        dist.all_gather_single(row, shard)
+        return row.view(checkpoint.width, checkpoint.width)
+
+    layers = range(checkpoint.layers)
+    shards = [checkpoint.weight(layer).flatten().chunk(p)[rank].clone() for layer in layers]
+    momenta = [checkpoint.momentum(layer).flatten().chunk(p)[rank].clone() for layer in layers]
+    for inputs, targets in batches:
+        y, saved, gradients = inputs, [], []
+        for shard in shards:
+            x, weight = y, gather(shard)
+            y = torch.tanh(x @ weight)
+            saved.append((x, y))
+        grad = 2 * (y - targets) / y.numel()
+        for (x, y), shard in zip(reversed(saved), reversed(shards)):
+            weight = gather(shard)
+            grad = grad * (1 - y * y)
+            mean = torch.empty_like(shard)
+            dist.reduce_scatter_single(mean, (x.T @ grad).flatten() / p)
+            gradients.insert(0, mean)
+            grad = grad @ weight.T
+        square = sum(gradient.square().sum() for gradient in gradients)
+        dist.all_reduce(square)
+        square /= p
+        factor = (max_norm / square.sqrt()).clamp(max=1.0)
+        for shard, momentum, gradient in zip(shards, momenta, gradients):
+            momentum.mul_(0.9).add_(gradient * factor)
+            shard.sub_(momentum, alpha=0.1)
+    return shards
+
+
+@wrong("mended_fsdp", "values", "should be the gradient that is added to it")
+def clips_the_momentum(checkpoint, batches, max_norm):
+    p, rank = dist.get_world_size(), dist.get_rank()
+
+    def gather(shard):
+        row = torch.empty(p * shard.numel())
+        dist.all_gather_single(row, shard)
+        return row.view(checkpoint.width, checkpoint.width)
+
+    layers = range(checkpoint.layers)
+    shards = [checkpoint.weight(layer).flatten().chunk(p)[rank].clone() for layer in layers]
+    momenta = [checkpoint.momentum(layer).flatten().chunk(p)[rank].clone() for layer in layers]
+    for inputs, targets in batches:
+        y, saved, gradients = inputs, [], []
+        for shard in shards:
+            x, weight = y, gather(shard)
+            y = torch.tanh(x @ weight)
+            saved.append((x, y))
+        grad = 2 * (y - targets) / y.numel()
+        for (x, y), shard in zip(reversed(saved), reversed(shards)):
+            weight = gather(shard)
+            grad = grad * (1 - y * y)
+            mean = torch.empty_like(shard)
+            dist.reduce_scatter_single(mean, (x.T @ grad).flatten() / p)
+            gradients.insert(0, mean)
+            grad = grad @ weight.T
+        square = sum(gradient.square().sum() for gradient in gradients)
+        dist.all_reduce(square)
+        factor = (max_norm / square.sqrt()).clamp(max=1.0)
+        for shard, momentum, gradient in zip(shards, momenta, gradients):
+            momentum.mul_(0.9).add_(gradient)
+            shard.sub_(momentum * factor, alpha=0.1)
+    return shards
