@@ -48,6 +48,14 @@ def distributed_data_parallel():
     return with_adam(DistributedDataParallel(WithLoss()))
 
 
+def ddp_that_looks_for_the_unused():
+    return with_adam(DDP(WithLoss(), find_unused=True))
+
+
+def its_find_unused_parameters():
+    return with_adam(DistributedDataParallel(WithLoss(), find_unused_parameters=True))
+
+
 def stage_1():
     module = WithLoss()
     return module, OptimizerStates(module, torch.optim.AdamW, lr=1e-3)
@@ -76,6 +84,7 @@ def torchs_fully_shard():
 
 PAIRS = {
     "DDP": (ddp, distributed_data_parallel),
+    "DDP, find_unused": (ddp_that_looks_for_the_unused, its_find_unused_parameters),
     "stage 1": (stage_1, zero_redundancy_optimizer),
     "stage 3": (stage_3, torchs_fully_shard),
 }
