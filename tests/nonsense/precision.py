@@ -5,7 +5,18 @@ from nonsense.calls import Call
 from torch import nn
 
 from tinydist import precision
-from tinydist.precision import Dynamic, Format, Hysteresis, LossScaler, MasterWeights, Static, autocast
+from tinydist.precision import (
+    Dynamic,
+    Format,
+    FP32Steps,
+    Hysteresis,
+    Kahan,
+    LossScaler,
+    MasterWeights,
+    Static,
+    StochasticRounding,
+    autocast,
+)
 
 
 def model():
@@ -79,9 +90,17 @@ CALLS = {
         lambda: dict(optimizer=torch.optim.SGD(model().parameters(), lr=0.1)),
     ),
     "LossScaler.load_state_dict": Call(LossScaler().load_state_dict, lambda: dict(state=LossScaler().state_dict())),
-    "MasterWeights": Call(
-        MasterWeights,
-        lambda: dict(params=list(model().parameters()), optimizer_class=torch.optim.SGD, lr=0.1),
+    **{
+        kind.__name__: Call(
+            kind,
+            lambda: dict(params=list(model().parameters()), optimizer_class=torch.optim.SGD, lr=0.1),
+            kept=("lr",),
+        )
+        for kind in (FP32Steps, MasterWeights, Kahan)
+    },
+    "StochasticRounding": Call(
+        StochasticRounding,
+        lambda: dict(params=list(model().parameters()), optimizer_class=torch.optim.SGD, seed=3, lr=0.1),
         kept=("lr",),
     ),
     "MasterWeights.step": Call(lambda closure: masters().step(closure), lambda: dict(closure=lambda: torch.ones(()))),
