@@ -49,9 +49,10 @@ class Device:
         return self.name
 
     def peak_of(self, dtype) -> float:
-        """FLOP/s in ``dtype``: a name such as 'bfloat16', or the dtype of torch itself."""
+        """FLOP/s in ``dtype``: a name such as 'bfloat16', or torch's dtype. Who has no 'tf32' computes in float32."""
         name = str(dtype).removeprefix("torch.")
         name = "float8" if name.startswith("float8") else name  # e4m3 and e5m2 run alike
+        name = "float32" if name == "tf32" and name not in self.peak else name
         if name not in self.peak:
             raise ValueError(f"{self.name} has no rate for {name}: it computes in {', '.join(self.peak)}")
         return self.peak[name]

@@ -2,7 +2,9 @@
 
     formats.py              what numbers there are: fp32, tf32, bf16, fp16, fp8; their bits
     rounding.py             to the numbers of a format: to the nearest, or stochastically
+    tf32.py                 float32 whose products are rounded, faster
     autocast.py             each operator chooses its precision
+    fp8.py, mxfp8.py        8 bits, and a scale for each tensor or for each 32 numbers; fp8_linear.py: a layer in them
     loss_scaler.py          fp16 gradients that do not vanish; steps that overflow are skipped, on all ranks
     scale_rules.py          when the scale of the loss shrinks and grows: torch's rule, DeepSpeed's
     fp32_steps.py           16-bit weights, steps in fp32; of what is left over,
@@ -24,6 +26,7 @@ Six ways to keep weights, with Adam:
 Where torch has the same, it is the reference: bit for bit in rounding, step for step in scaling, by operator in dtypes.
 """
 
+from . import fp8, fp8_linear, mxfp8
 from .autocast import autocast, rule_of
 from .formats import FORMATS, Bits, Format, bits_of, find_format, number_of
 from .fp32_steps import FP32Steps
@@ -33,6 +36,7 @@ from .master_weights import MasterWeights
 from .rounding import round_to
 from .scale_rules import Dynamic, Hysteresis, Static
 from .stochastic_rounding import StochasticRounding
+from .tf32 import tf32
 
 __all__ = [
     "FORMATS",
@@ -49,7 +53,11 @@ __all__ = [
     "autocast",
     "bits_of",
     "find_format",
+    "fp8",
+    "fp8_linear",
+    "mxfp8",
     "number_of",
     "round_to",
     "rule_of",
+    "tf32",
 ]

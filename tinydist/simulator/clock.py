@@ -128,7 +128,7 @@ class Clock:
             return now + operator.seconds
         device = self.cluster.device
         # Devices have no rates for products of whole or complex numbers: only their bytes count.
-        flops = operator.flops if operator.dtype.is_floating_point else 0
+        flops = operator.flops if getattr(operator.dtype, "is_floating_point", True) else 0
         cpu = self.launched[rank] if device.runs_ahead else now
         self.launched[rank] = cpu + device.launch_overhead
         return max(now, self.launched[rank]) + kernel_seconds(device, flops, operator.nbytes, operator.dtype)
