@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tinydist
-from tinydist.hardware import costs
-from tinydist.hardware.devices import H100
+from tinydist.hardware import Cluster, costs
+from tinydist.hardware.devices import B200, H100
 from tinydist.precision import FORMATS, fp8, fp8_linear, mxfp8, round_to
 
 E4M3, E5M2 = FORMATS["fp8 e4m3"], FORMATS["fp8 e5m2"]
@@ -175,36 +175,50 @@ def test_a_small_network_learns_as_in_fp32(quantize):
 # In virtual time.
 
 
-def layer(linear, size, dtype=torch.bfloat16):
+def layer(linear, size, cluster="B200 node"):
     def program():
-        x, weight = (torch.ones(size, size, dtype=dtype, requires_grad=True) for _ in range(2))
+        x, weight = (torch.ones(size, size, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
         with tinydist.region("step"):
             y = linear(x, weight)
             y.backward(y.detach())
 
-    return tinydist.launch(program, 1, fake=True, cluster="H100 node").between("step")
+    return tinydist.launch(program, 1, fake=True, cluster=cluster).between("step")
+
+
+@pytest.mark.parametrize(
+    "quantize, device, scales",
+    [(fp8.quantize, H100, 4), (fp8.quantize, B200, 4), (mxfp8.quantize, B200, 4096 * 4096 // 32)],
+    ids=["fp8 on H100", "fp8 on B200", "mxfp8 on B200"],
+)
+def test_products_run_at_the_rate_of_float8(quantize, device, scales):
+    run = layer(partial(fp8_linear.linear, quantize=quantize), 4096, Cluster(device, 1))
+    products = [event for event in run.trace.of(0) if event.name == "fp8_matmul"]
+    nbytes = 2 * (4096 * 4096 + scales) + 2 * 4096 * 4096  # two operands of fp8, one result of bf16
+    expected = costs.kernel_seconds(device, 2 * 4096**3, nbytes, "float8")
+    assert [event.end - event.start for event in products] == pytest.approx([expected] * 3)
+    assert expected == pytest.approx(2 * 4096**3 / device.peak_of("bfloat16") / 2, rel=1e-3)
 
 
 @pytest.mark.parametrize("quantize", [fp8.quantize, mxfp8.quantize])
-def test_products_run_at_the_rate_of_float8(quantize):
-    run = layer(partial(fp8_linear.linear, quantize=quantize), 4096)
-    products = [event for event in run.trace.of(0) if event.name == "fp8_matmul"]
-    scales = 4 if quantize is fp8.quantize else 4096 * 4096 // 32
-    nbytes = 2 * (4096 * 4096 + scales) + 2 * 4096 * 4096  # two operands of fp8, one result of bf16
-    expected = costs.kernel_seconds(H100, 2 * 4096**3, nbytes, "float8")
-    assert [event.end - event.start for event in products] == pytest.approx([expected] * 3)
-    assert expected == pytest.approx(2 * 4096**3 / 1979e12)
-
-
-def test_casts_cost_more_than_they_save_in_a_small_layer():
-    small, large = (layer(F.linear, size).seconds / layer(fp8_linear.linear, size).seconds for size in (512, 8192))
+def test_casts_cost_more_than_they_save_in_a_small_layer(quantize):
+    small, large = (
+        layer(F.linear, size).seconds / layer(partial(fp8_linear.linear, quantize=quantize), size).seconds
+        for size in (512, 8192)
+    )
     assert small < 1 and 1.4 < large < 2
 
 
-def test_a_device_without_fp8_says_so():
-    run = tinydist.launch(lambda: fp8_linear.linear(torch.ones(2, 4), torch.ones(3, 4)), 1, cluster="A100 node")
-    with pytest.raises(ValueError, match="A100 80GB has no rate for float8: it computes in float64, float32, tf32"):
-        run.seconds  # noqa: B018
+@pytest.mark.parametrize(
+    "quantize, cluster, rule",
+    [
+        (fp8.quantize, "A100 node", "A100 80GB has no rate for float8: it computes in float64, float32, tf32"),
+        (mxfp8.quantize, "H100 node", "H100 has no rate for mxfp8: it computes in .*, float8, int8"),
+    ],
+)
+def test_a_device_without_it_says_so(quantize, cluster, rule):
+    run = tinydist.launch(lambda: fp8_linear.linear(torch.ones(32, 32), torch.ones(32, 32), quantize), 1)
+    with pytest.raises(ValueError, match=rule):
+        run.on(cluster).seconds  # noqa: B018
 
 
 # Errors.

@@ -6,8 +6,10 @@
 
 Products of fp8 numbers are exact in fp32, and are added up in fp32; both operands are read along the dim that is added
 up. Here that is emulated, so the numbers can be seen anywhere; in virtual time it is one operator at the device's rate
-for float8. (Hopper's tensor cores keep about 14 bits of what they add up: DeepSeek-AI 2024, DeepSeek-V3, section 3.3.2.
-That is not emulated. On a GPU: torch.nn.functional.scaled_mm.) Weights stay what they are, to be stepped on.
+for float8, or for mxfp8. On a GPU, torch.nn.functional.scaled_mm does it. Weights stay what they are, to be stepped on.
+
+Not emulated: Hopper's tensor cores keep about 14 bits of what they add up (DeepSeek-AI 2024, DeepSeek-V3, section
+3.3.2).
 """
 
 import torch

@@ -51,7 +51,7 @@ class Watcher(TorchDispatchMode):
             if touched:
                 flops = formula(*shapes(args), out_shape=result.shape if single else shapes(result)) if formula else 0
                 nbytes = sum([tensor.nbytes for tensor in touched])
-                dtype = computed_in(touched[0].dtype) if flops else (made or touched)[0].dtype
+                dtype = computed_in(touched) if flops else (made or touched)[0].dtype
                 self.program.append(Operator(name, flops, nbytes, dtype, seconds, where))
         elif func is REGION_BEGINS:
             self.names.begin(args[0])
@@ -84,12 +84,17 @@ def products_in_tf32():
         of_thread.tf32 = before
 
 
-def computed_in(dtype):
-    """At what rate products of ``dtype`` go: of float32 as tf32, where torch's switch or precision.tf32 says so."""
-    if dtype != torch.float32:
-        return dtype
-    rounded = getattr(of_thread, "tf32", False) or torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return "tf32" if rounded else dtype
+def computed_in(operands):
+    """At what rate a product goes: by the dtype of what is multiplied, and
+
+    - "tf32" for float32, where torch's switch or precision.tf32 says so;
+    - "mxfp8" for fp8 with scales of e8m0, of blocks.
+    """
+    dtype = operands[0].dtype
+    if dtype == torch.float32:
+        rounded = getattr(of_thread, "tf32", False) or torch.backends.cuda.matmul.fp32_precision == "tf32"
+        return "tf32" if rounded else dtype
+    return "mxfp8" if any(each.dtype == torch.float8_e8m0fnu for each in operands) else dtype
 
 
 def shapes(values):
