@@ -21,7 +21,7 @@ from tinydist.zero import OptimizerStates, Parameters
 
 ROUNDS, STEPS = 15, 4
 CONFIG = GPTConfig(layers=4, heads=4, dim=128)
-TARGET = 1.1
+TARGET, TARGETS = 1.1, {"DDP": 1.05}
 
 
 class WithLoss(torch.nn.Module):
@@ -118,10 +118,10 @@ def main():
     for stage, pair in PAIRS.items():
         ours, theirs = tinydist.launch(measure, 2, pair, backend="gloo").results[0]
         ratios = [a / b for a, b in zip(ours[1:], theirs[1:])]  # the first warms up
-        name = pair[1].__name__.replace("_", " ")
+        name, target = pair[1].__name__.replace("_", " "), TARGETS.get(stage, TARGET)
         print(f"  {stage:28} {1e3 * statistics.median(ours[1:]):6.1f} ms")
         print(f"  {name:28} {1e3 * statistics.median(theirs[1:]):6.1f} ms")
-        print(f"  ratio                        {statistics.median(ratios):6.2f}     (at most {TARGET})")
+        print(f"  ratio                        {statistics.median(ratios):6.2f}     (at most {target})")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@
                                     gradient of a spare weight   not: its bucket need not wait for it
 
 Without the walk nobody knows until backward has ended, and each bucket with such a parameter waits till then. It costs
-a visit to each node of the graph, on the CPU, in every iteration, even where nothing is ever unused.
-Source: Li et al., PyTorch Distributed, 2020, section 3.2.3 and algorithm 1; Reducer::search_unused_parameters.
+a visit to each node of the graph, on the CPU, in every iteration, even where nothing is ever unused: some 2 us each in
+Python, where backward takes 5 us at least to start the node's kernel on a GPU.
+Source: Li et al., PyTorch Distributed, 2020, section 3.2.3; PyTorch's Reducer, which warns of it.
 """
 
 from collections.abc import Mapping

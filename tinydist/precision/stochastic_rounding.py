@@ -12,7 +12,7 @@ of fp32, so the bits do it; ``round_to(..., "stochastic")`` does it for any form
 All replicas must draw the same, or they drift apart: a generator of its own begins with ``seed`` on every rank.
 
 Sources: Gupta et al. 2015, Deep Learning with Limited Numerical Precision, section 3.1; Zamirai et al. 2020, Revisiting
-BFloat16 Training, section 4.
+BFloat16 Training.
 """
 
 import torch
