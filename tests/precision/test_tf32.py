@@ -100,6 +100,11 @@ def test_one_rank_may_and_another_not():
     assert dtypes == [["tf32", torch.float32], [torch.float32, "tf32"]]
 
 
+def test_fake_ranks_take_the_same_time():
+    real, fake = (tinydist.launch(products, 2, tf32, fake=fake).on(STEADY) for fake in (False, True))
+    assert real.seconds == fake.seconds
+
+
 def test_rounding_takes_no_time_nor_memory():
     def program(context):
         x = torch.ones(256, 256)

@@ -15,6 +15,7 @@ Sources: NVIDIA A100 Tensor Core GPU Architecture, 2020; torch.set_float32_matmu
 """
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..simulator.operators import products_in_tf32
@@ -45,4 +46,6 @@ class tf32(TorchDispatchMode):
 
 
 def rounded(factor):
-    return round_to(factor, "tf32") if factor.dtype == torch.float32 else factor
+    """Fake tensors have nothing to round."""
+    stays = factor.dtype != torch.float32 or isinstance(factor, FakeTensor)
+    return factor if stays else round_to(factor, "tf32")
