@@ -53,7 +53,7 @@ class FP32Steps(torch.optim.Optimizer):
         return p.new_empty(0, dtype=torch.float32)
 
     def _wide(self, p):
-        """The weight in fp32."""
+        """The weight as it is before a step."""
         return p.detach().float()
 
     def _narrow(self, p, wide):
@@ -123,9 +123,14 @@ class FP32Steps(torch.optim.Optimizer):
         self.gradient_factor = self.gradient_factor * (float(max_norm) / (norm + 1e-6)).clamp(max=1.0)  # as torch
         return norm
 
+    @torch.no_grad()
+    def wide(self, p):
+        """The weight in fp32, with what is kept beside it."""
+        return p.detach() if p.dtype == torch.float32 else self._wide(p)
+
     def state_dict(self):
-        """Master weights, and the state of the optimizer that steps on them."""
-        masters = [master if p.dtype == torch.float32 else self._wide(p) for p, master in self.masters.items()]
+        """Weights in fp32, and the state of the optimizer that steps on them."""
+        masters = [self.wide(p) for p in self.masters]
         return {"masters": masters, "optimizer": self._with_our_options().state_dict()}
 
     @takes(state_dict=saved_states)

@@ -53,7 +53,7 @@ class StochasticRounding(FP32Steps):
 
     def load_state_dict(self, state_dict):
         super().load_state_dict(state_dict)
-        for generator, state in zip(self.generators.values(), state_dict["generators"], strict=True):
+        for generator, state in zip(self.generators.values(), state_dict.get("generators", ())):
             generator.set_state(state)
 
 
