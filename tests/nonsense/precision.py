@@ -132,6 +132,9 @@ CALLS = {
         ),
         kept=("gradients",),
     ),
+    "in_fp8": Call(
+        precision.in_fp8, lambda: dict(quantize=precision.fp8.quantize, gradients="fp8 e5m2"), kept=("gradients",)
+    ),
     "tf32": Call(precision.tf32, dict),
 }
 WITHIN = "is called by what is offered"
@@ -143,4 +146,5 @@ REASONS = {
     "fp8.eight_bits": WITHIN,
     "mxfp8.power_of_two": WITHIN,
     "fp8_linear.Linear": WITHIN,
+    "fp8_linear.in_fp8": "offered as in_fp8",
 }

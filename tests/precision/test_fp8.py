@@ -1,6 +1,7 @@
 """FP8 by one scale and by scales of blocks: what is stored, what is lost, and the products of a linear layer."""
 
 import math
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 import tinydist
 from tinydist.hardware import Cluster, costs
 from tinydist.hardware.devices import B200, H100
-from tinydist.precision import FORMATS, fp8, fp8_linear, mxfp8, round_to
+from tinydist.model import GPT, GPTConfig
+from tinydist.precision import FORMATS, autocast, fp8, fp8_linear, in_fp8, mxfp8, round_to
 
 E4M3, E5M2 = FORMATS["fp8 e4m3"], FORMATS["fp8 e5m2"]
 BOTH = pytest.mark.parametrize("format", [E4M3, E5M2], ids=str)
@@ -172,6 +174,17 @@ def test_a_small_network_learns_as_in_fp32(quantize):
     assert abs(losses(partial(fp8_linear.linear, quantize=quantize)) - exact) < 0.1 * exact
 
 
+@pytest.mark.parametrize("context", [nullcontext, autocast])
+def test_linear_layers_within_are_computed_in_fp8_and_nothing_else(context):
+    layer, x = torch.nn.Linear(64, 32), randoms(3, 64)
+    with in_fp8(), context():
+        y, product = layer(x), x @ layer.weight.T
+    dtype = torch.float32 if context is nullcontext else torch.bfloat16
+    expected = fp8_linear.linear(x.to(dtype), layer.weight.to(dtype)) + layer.bias.to(dtype)
+    assert torch.equal(y, expected) and y.dtype == product.dtype == dtype
+    assert error(product, x @ layer.weight.T) < 0.01 < error(y, layer(x))
+
+
 # In virtual time.
 
 
@@ -206,6 +219,25 @@ def test_casts_cost_more_than_they_save_in_a_small_layer(quantize):
         for size in (512, 8192)
     )
     assert small < 1 and 1.4 < large < 2
+
+
+def test_a_gpt_in_fp8_is_faster_though_not_by_two():
+    """Attention, norms and casts stay."""
+
+    def program(context):
+        torch.set_default_dtype(torch.bfloat16)
+        gpt = GPT(GPTConfig(vocab_size=4096, context=2048, layers=1, heads=32, dim=4096))
+        tokens = torch.zeros(2, 2048, dtype=torch.long)
+        with context(), tinydist.region("step"):
+            gpt.loss(tokens, tokens).backward()
+
+    bf16, eight = (
+        tinydist.launch(program, 1, context, fake=True, cluster="H100 node").between("step")
+        for context in (nullcontext, in_fp8)
+    )
+    assert 1.1 < bf16.seconds / eight.seconds < 1.5
+    names = [event.name for event in eight.trace.of(0)]
+    assert names.count("fp8_matmul") == 3 * 5 and "mm" not in names and "addmm" not in names
 
 
 @pytest.mark.parametrize(
