@@ -135,12 +135,12 @@ CALLS = {
     "in_fp8": Call(
         precision.in_fp8, lambda: dict(quantize=precision.fp8.quantize, gradients="fp8 e5m2"), kept=("gradients",)
     ),
-    "tf32": Call(precision.tf32, dict),
 }
 WITHIN = "is called by what is offered"
 REASONS = {
     "FORMATS": "data",
     "Bits": "what bits_of gives",
+    "tf32": "takes nothing",
     "fp8.Scaled": "what quantize gives",
     "fp8.widened": WITHIN,
     "fp8.eight_bits": WITHIN,
