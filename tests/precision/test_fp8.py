@@ -174,6 +174,13 @@ def test_a_small_network_learns_as_in_fp32(quantize):
     assert abs(losses(partial(fp8_linear.linear, quantize=quantize)) - exact) < 0.1 * exact
 
 
+@pytest.mark.parametrize("shape", [(64,), (1, 64), (2, 3, 5, 64)])
+def test_rows_may_have_any_shape_as_with_torchs(shape):
+    x, weight = randoms(*shape), randoms(32, 64, seed=1)
+    assert fp8_linear.linear(x, weight).shape == F.linear(x, weight).shape
+    assert error(fp8_linear.linear(x, weight), F.linear(x, weight)) < 0.1
+
+
 @pytest.mark.parametrize("context", [nullcontext, autocast])
 def test_linear_layers_within_are_computed_in_fp8_and_nothing_else(context):
     layer, x = torch.nn.Linear(64, 32), randoms(3, 64)
