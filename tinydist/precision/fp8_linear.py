@@ -55,7 +55,8 @@ def linear(x, weight, quantize=fp8.quantize, gradients="fp8 e5m2"):
     quantize:   ``fp8.quantize``, or ``mxfp8.quantize`` for scales of blocks: then all dims must be multiples of 32.
     gradients:  the format of what comes backward; with mxfp8, "fp8 e4m3" will do.
     """
-    y = Linear.apply(x.reshape(-1, *x.shape[-1:]), weight, quantize, gradients)
+    rows = x.flatten(0, -2) if x.ndim > 1 else x.unsqueeze(0)
+    y = Linear.apply(rows, weight, quantize, gradients)
     return y.view(*x.shape[:-1], *y.shape[-1:])
 
 
