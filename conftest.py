@@ -2,8 +2,11 @@
 
 import os
 import tempfile
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 
 import nbval.kernel
+from jupyter_client.provisioning import KernelProvisionerFactory
 from nbval.plugin import IPyNbFile
 
 # These differ from run to run and from machine to machine.
@@ -42,3 +45,7 @@ def execute_and_keep_history(kernel, source, allow_stdin=None):
 
 nbval.kernel.start_new_kernel = start_kernel_as_a_reader_does
 nbval.kernel.RunningKernel.execute_cell_input = execute_and_keep_history
+
+if hasattr(os, "fork") and find_spec("warm"):  # tests/warm.py: kernels share one process in which torch is loaded
+    kernels = KernelProvisionerFactory.instance()
+    kernels.provisioners["local-provisioner"] = EntryPoint("local-provisioner", "warm:WarmKernel", kernels.GROUP_NAME)
