@@ -128,6 +128,10 @@ def many(count, thing):
     return f"{count} {thing}{'s' * (count != 1)}"
 
 
+def are(count):
+    return f"{count} {'is' if count == 1 else 'are'}"
+
+
 def draw_traffic(trial):
     def draw():
         from ..visuals import traffic  # only now: matplotlib takes its time
