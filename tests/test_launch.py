@@ -1,6 +1,7 @@
 """The front door: arguments, worlds, and the same script under torchrun."""
 
 import os
+import runpy
 import subprocess
 import sys
 
@@ -76,12 +77,11 @@ def test_the_kernels_own_process_group_lives_on(tmp_path):
         dist.destroy_process_group()
 
 
-def test_one_script_serves_a_laptop_and_torchrun(tmp_path):
+def test_one_script_serves_a_laptop_and_torchrun(tmp_path, capsys):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
-    assert alone.returncode == 0, alone.stderr
-    assert alone.stdout.split("RESULT ")[1:] == ["simulated [6.0, 6.0, 6.0] True\n"]
+    runpy.run_path(str(script), run_name="__main__")
+    assert capsys.readouterr().out.split("RESULT ")[1:] == ["simulated [6.0, 6.0, 6.0] True\n"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
     joined = subprocess.run(torchrun, capture_output=True, text=True, timeout=120)
     assert joined.returncode == 0, joined.stdout + joined.stderr
