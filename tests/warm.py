@@ -18,7 +18,7 @@ from jupyter_client.provisioning import LocalProvisioner
 
 LOADED = "ipykernel.kernelapp IPython ipywidgets torch._dynamo tinydist.lab tinydist.processes.worker tinydist.visuals"
 FIGURES = "module://matplotlib_inline.backend_inline"  # a kernel says so before it loads matplotlib
-ROOT = Path(__file__).parents[1]
+TESTS = str(Path(__file__).parent)
 
 warm = multiprocessing.get_context("forkserver")
 warm.set_forkserver_preload(LOADED.split())
@@ -80,7 +80,7 @@ def start_worker():
 def kernel(command, folder):
     os.chdir(folder)
     asked = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
-    sys.path[:] = asked + [each for each in sys.path if each not in (str(ROOT), str(ROOT / "tests"))]
+    sys.path[:] = asked + [each for each in sys.path if each != TESTS]
     silence = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         os.dup2(silence, stream)
