@@ -13,9 +13,9 @@ from tinydist import launch
 from tinydist.collectives import doubling, halving, ring
 from tinydist.hardware import DEVICES, Cluster, costs
 from tinydist.lab import judge
+from tinydist.lab.costs import CLUSTER
 from tinydist.lab.find import course, find, of_chapter
 from tinydist.lab.notebook import answer_in
-from tinydist.lab.seconds import CLUSTER
 
 CHAPTERS = sorted({exercise.chapter for exercise in course()})
 EACH = pytest.mark.parametrize("name", [exercise.name for exercise in course()])

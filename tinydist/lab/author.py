@@ -4,7 +4,8 @@ from .collectives import Collectives, Waits
 from .costs import Flops, Memory, Seconds
 from .errors import Wrong
 from .exercise import also, exercise, mistake
-from .messages import draw_traffic, many
+from .messages import many
+from .pictures import draw_traffic
 from .results import Values
 from .sent import Bytes, Messages, Own, Received
 from .sums import contributions, multiple, unchanged

@@ -4,7 +4,8 @@ from itertools import dropwhile
 
 from ..simulator.record import Issue, Wait
 from .errors import Wrong
-from .messages import are, draw_traffic, many, of
+from .messages import are, many, of
+from .pictures import draw_traffic
 from .target import Target
 
 

@@ -6,7 +6,6 @@ from ..simulator.record import Operator
 from .errors import Wrong
 from .messages import (
     are,
-    draw_traffic,
     left_open,
     many,
     messages,
@@ -16,6 +15,7 @@ from .messages import (
     sent_by_rank,
     transfers,
 )
+from .pictures import draw_traffic
 from .target import Target
 from .watch import within
 
