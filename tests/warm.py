@@ -1,7 +1,7 @@
 """Processes that need not load torch: they are forked from one that has loaded it, in which nothing else happens.
 
-Each knows as little of the others as one that starts anew, and costs a hundredth. A kernel of Jupyter and a worker of
-``tinydist.processes`` are made so.
+Each knows as little of the others as one that starts anew, and costs a hundredth. Kernels of Jupyter and workers of
+``tinydist.processes`` are made so; those that a kernel starts are not.
 """
 
 import atexit
