@@ -13,7 +13,10 @@ OPTIONS ?=
 VENV = .venv
 IN_VENV = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A worker for each core, so one thread for each: more would wait for one another
-PYTEST = OMP_NUM_THREADS=1 $(IN_VENV) pytest -q --tb=short --color=no -n auto --maxprocesses 4 --dist loadscope
+PYTEST = OMP_NUM_THREADS=1 $(IN_VENV) pytest -q --tb=short --color=no -n auto --maxprocesses 4 \
+	--dist loadscope --no-loadscope-reorder
+# Once you have begun the exercises their outputs are yours: check them with .venv/bin/python -m tinydist
+NOTEBOOKS = --nbval notebooks solutions $(if $(wildcard exercises/progress.json),,exercises)
 TOUCHING_TORCH = simulator collectives data_parallel zero pipeline_parallel
 AS_ROOT = $(shell test `id -u` -ne 0 || echo --allow-root)
 
@@ -30,7 +33,9 @@ lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
 	@$(IN_VENV) jupyter lab --config=jupyter_lab_config.py $(AS_ROOT) $(OPTIONS)
 
-test: lint imports tests notebooks
+# Notebooks take longest, so they come first
+test: lint imports .venv/made
+	$(call step,tests,Running the notebooks and the tests,$(PYTEST) $(NOTEBOOKS) tests)
 
 lint: .venv/made
 	$(call step,lint,Reading the code with ruff,$(IN_VENV) ruff check && $(IN_VENV) ruff format --check)
@@ -44,9 +49,8 @@ tests: .venv/made
 exhaustive: .venv/made
 	$(call step,exhaustive,Running the tests that take long,$(PYTEST) -m exhaustive tests)
 
-# Once you have begun the exercises their outputs are yours: check them with .venv/bin/python -m tinydist
 notebooks: .venv/made
-	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) --nbval notebooks solutions $(if $(wildcard exercises/progress.json),,exercises))
+	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) $(NOTEBOOKS))
 
 # The notebooks of exercises/ and solutions/, from the files of the exercises; what a reader has changed stays
 exercises: .venv/made

@@ -1,9 +1,13 @@
 """Notebooks are compared by nbval (`pytest --nbval notebooks`): what it needs to compare ours, and why."""
 
 import os
+import sys
 import tempfile
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 
 import nbval.kernel
+from jupyter_client.provisioning import KernelProvisionerFactory
 from nbval.plugin import IPyNbFile
 
 # These differ from run to run and from machine to machine.
@@ -42,3 +46,7 @@ def execute_and_keep_history(kernel, source, allow_stdin=None):
 
 nbval.kernel.start_new_kernel = start_kernel_as_a_reader_does
 nbval.kernel.RunningKernel.execute_cell_input = execute_and_keep_history
+
+if sys.platform == "linux" and find_spec("warm"):  # tests/warm.py: kernels share a process in which torch is loaded
+    kernels = KernelProvisionerFactory.instance()
+    kernels.provisioners["local-provisioner"] = EntryPoint("local-provisioner", "warm:WarmKernel", kernels.GROUP_NAME)

@@ -1,13 +1,8 @@
 """From how many rows on is a product compute-bound? For some products, no number of rows is enough."""
 
 import math
-from dataclasses import replace
 
-import torch
-
-import tinydist
-from tinydist.hardware import Cluster
-from tinydist.lab.author import Own, Target, Values, Wrong, alone, exercise, mistake
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 from .chapter import A100, BY_HAND, H100, SOLVED
 
@@ -32,32 +27,6 @@ def worlds():
     yield case("a memory that is faster than arithmetic", 64, 32, 1e9, 1e12)
 
 
-class OnTheClock(Target):
-    """The virtual clock says the same of a product with so many rows, and with one row less."""
-
-    name = "clock"
-
-    def concerns(self, trial, exercise):
-        *_, size = trial.case.arguments(0)
-        return super().concerns(trial, exercise) and size == 2 and trial.returned[0] > 0
-
-    def judge(self, exercise, trial, right):
-        k, n, peak, bandwidth, _ = trial.case.arguments(0)
-        device = replace(A100, peak={"bfloat16": peak}, memory_bandwidth=bandwidth, launch_overhead=0.0)
-        rows = trial.returned[0]
-        for tried, bound in [(rows, True), (rows - 1, False)]:
-            took, arithmetic = seconds_of(tried, k, n, device), 2 * tried * k * n / peak
-            if tried and (took <= arithmetic * (1 + 1e-9)) != bound:
-                raise Wrong(f"with {tried} rows the clock takes {took:.3g} s, and arithmetic alone {arithmetic:.3g} s")
-
-
-def seconds_of(rows, k, n, device):
-    def product():
-        torch.empty(rows, k, dtype=torch.bfloat16) @ torch.empty(k, n, dtype=torch.bfloat16)
-
-    return tinydist.launch(product, 1, cluster=Cluster(device, 1), backend="simulated", fake=True).seconds
-
-
 @exercise(
     title="From how many rows on?",
     minutes=15,
@@ -69,7 +38,6 @@ def seconds_of(rows, k, n, device):
             "the smallest whole number of rows; 0 where none is enough. For numbers of 1, 2 and 4 bytes, on an "
             "A100, an H100 and GPUs that do not exist"
         ),
-        OnTheClock("with so many rows the virtual clock is bound by arithmetic, with one row less by memory"),
     ],
     mistakes=[
         mistake(

@@ -1,13 +1,9 @@
 """Which all-reduce is the fastest, for a size and a cluster: each as a number of steps, and the bytes of a step."""
 
-from math import isclose, log2
+from math import log2
 
-import torch
-
-import tinydist
-from tinydist.collectives import doubling, halving, ring
-from tinydist.hardware import DEVICES, LINKS, Cluster
-from tinydist.lab.author import Own, Target, Values, Wrong, alone, exercise, mistake
+from tinydist.hardware import LINKS
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 from .chapter import ARITHMETIC, FORMULAS
 
@@ -35,42 +31,10 @@ def worlds():
             yield case(cluster, size)
 
 
-ON_THE_CLOCK = {  # a few: each is a run of up to 16 ranks
-    ("6 A100", "144 kB"): ring.all_reduce,
-    ("2 x 8 A100", "1 kB"): doubling.all_reduce,
-    ("2 x 8 A100", "14.4 MB"): halving.all_reduce,
-}
-
-
 class Choice(Values):
     def alike(self, mine, other, right):
         """The same name alone says nothing: there are five."""
         return 2 * (super().alike(mine, other, right) == 2)
-
-
-class OnTheClock(Target):
-    """What the library's own takes, in virtual time."""
-
-    name = "clock"
-
-    def concerns(self, trial, exercise):
-        return super().concerns(trial, exercise) and trial.case.facts in ON_THE_CLOCK
-
-    def judge(self, exercise, trial, right):
-        nbytes, *where = trial.case.arguments(0)
-        took = clock(ON_THE_CLOCK[trial.case.facts], nbytes, *where)
-        name, seconds = trial.returned[0]
-        if not isclose(took, seconds, rel_tol=0.002):
-            raise Wrong(f"{name} takes {took * 1e6:.2f} us on the virtual clock, and you say {seconds * 1e6:.2f} us")
-
-
-def clock(algorithm, nbytes, per_node, nodes, inside, between):
-    cluster = Cluster(DEVICES["A100 80GB"], per_node, inside, nodes, between).communication_alone
-
-    def program():
-        algorithm(torch.empty(nbytes // 4))
-
-    return tinydist.launch(program, cluster.size, cluster=cluster, backend="simulated", fake=True).seconds
 
 
 @exercise(
@@ -84,7 +48,6 @@ def clock(algorithm, nbytes, per_node, nodes, inside, between):
             f"the name of the fastest, and its seconds, on {len(CLUSTERS)} clusters, for 1 kB to 1.44 GB",
             names=("the algorithm", "the number of seconds"),
         ),
-        OnTheClock("the virtual clock says the same, within 0.2 %: a ring on 6 A100s, two others on 2 x 8"),
     ],
     mistakes=[
         mistake(

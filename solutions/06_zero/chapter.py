@@ -2,8 +2,9 @@
 holds and sends."""
 
 import torch
+import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Collectives, Malformed, Memory
+from tinydist.lab.author import Bytes, Collectives, Malformed, Memory, Own, Waits, Wrong
 from tinydist.simulator.memory import of_thread
 from tinydist.simulator.torch_internals import unobserved
 
@@ -43,7 +44,14 @@ SOLVED = {
     "torch.distributed.fsdp": "torch's FSDP",
     "torch.distributed.optim": "torch's ZeroRedundancyOptimizer",
 }
-BY_HAND = "use the collectives of torch.distributed"
+BY_HAND = [  # the first targets of programs
+    Waits("whatever is started is waited for"),
+    Own(
+        "neither tinydist.zero nor torch's FSDP or ZeroRedundancyOptimizer",
+        "use the collectives of torch.distributed",
+        SOLVED,
+    ),
+]
 WHOLE = {
     "all_reduce": "An all-reduce brings the whole sum to every rank, and each needs its shard alone: reduce-scatter",
     "broadcast": "Nobody has the whole to broadcast it: every rank owns a shard",
@@ -89,6 +97,18 @@ def noted(tensor):
     """Its numbers, where no ledger counts them."""
     with unobserved():
         return tensor.detach().clone()
+
+
+def function(returned, name):
+    """What an answer returned, if it can be called."""
+    if not callable(returned):
+        raise Wrong(f"on rank {dist.get_rank()} it returned {returned!r}, where it should return the function {name}")
+    return returned
+
+
+def of(dtype):
+    """In words, if it is not the usual one."""
+    return "" if dtype == torch.float32 else f" of {str(dtype).removeprefix('torch.')}"
 
 
 def numbers(*shape, seed, dtype=torch.float32):

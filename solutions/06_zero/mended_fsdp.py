@@ -6,9 +6,9 @@ from math import inf
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Case, Own, Values, Waits, Wrong, exercise, mistake
+from tinydist.lab.author import Case, Values, Wrong, exercise, mistake
 
-from .chapter import BY_HAND, SOLVED, VIEW, Held, Sent, held_now, numbers
+from .chapter import BY_HAND, VIEW, Held, Sent, held_now, numbers
 
 CLIPPED, UNCLIPPED = 3.0, 900.0  # max_norm below and above the gradients' norm
 CUT = ".flatten().chunk(p)[rank].clone()"
@@ -89,8 +89,7 @@ class OfLayers(Sent):
     worlds=worlds,
     program=train,
     targets=[
-        Waits("whatever is started is waited for"),
-        Own("neither tinydist.zero nor torch's FSDP or ZeroRedundancyOptimizer", BY_HAND, SOLVED),
+        *BY_HAND,
         Held(
             "sharded",
             "when training begins, a rank holds 1/p of weights and momenta",

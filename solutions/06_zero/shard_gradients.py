@@ -5,9 +5,9 @@ from collections import defaultdict
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Case, Own, Values, Waits, Wrong, exercise, mistake
+from tinydist.lab.author import Case, Values, Wrong, exercise, mistake
 
-from .chapter import BY_HAND, SOLVED, VIEW, Held, Sent, held_now, noted, numbers, weights
+from .chapter import BY_HAND, VIEW, Held, Sent, function, held_now, noted, numbers, of, weights
 
 STEPS, MANY = 2, 8  # layers
 OBLONG = [(64, 36), (36, 64)]
@@ -22,8 +22,7 @@ def case(ranks, shapes, rows=1, dtype=torch.float32, measured=False):
     def arguments(rank):
         return *(torch.nn.Parameter(weight) for weight in weights(shapes, dtype)), rows, defaultdict(list)
 
-    kind = "" if dtype == torch.float32 else f" of {str(dtype).removeprefix('torch.')}"
-    about = f"{len(shapes)} layers{kind}, {rows} row{'s' * (rows > 1)} in a batch, {STEPS} steps"
+    about = f"{len(shapes)} layers{of(dtype)}, {rows} row{'s' * (rows > 1)} in a batch, {STEPS} steps"
     return Case(ranks, arguments, about, measured)
 
 
@@ -40,9 +39,7 @@ def train(answer, *given):
     """This rank's parts of the gradients, after each step; bytes are noted that it holds more than before the first."""
     *layers, rows, held = given
     rank, found, before = dist.get_rank(), {}, held_now()
-    collect = answer(list(layers))
-    if not callable(collect):
-        raise Wrong(f"on rank {rank} it returned {collect!r}, where it should return the function collect")
+    collect = function(answer(list(layers)), "collect")
     for step in range(STEPS):
         backward(layers, rows, rank, step)
         held["grad"].append(sum(layer.grad.nbytes for layer in layers if layer.grad is not None))
@@ -80,8 +77,7 @@ def complete(parts, count, rank, step):
     worlds=worlds,
     program=train,
     targets=[
-        Waits("whatever is started is waited for"),
-        Own("neither tinydist.zero nor torch's FSDP or ZeroRedundancyOptimizer", BY_HAND, SOLVED),
+        *BY_HAND,
         Values(
             f"this rank's part of the mean gradient of each layer, flat, in each of {STEPS} steps; 1, 2, 3 and 4 ranks",
             scratch=True,

@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from tinydist.lab.author import Case, Own, Values, Waits, Wrong, exercise, mistake
+from tinydist.lab.author import Case, Values, exercise, mistake
 
-from .chapter import BY_HAND, SOLVED, VIEW, Held, Sent, held_now, noted, numbers
+from .chapter import BY_HAND, VIEW, Held, Sent, function, held_now, noted, numbers, of
 
 STEPS, SLACK = 3, 64  # bytes: Adam counts its steps
 REDUCED = "dist.reduce_scatter_single(shard.grad, padded)"
@@ -22,8 +22,7 @@ def adam(tensors):
 
 def case(ranks, size, dtype=torch.float32):
     padding = f", {-size % ranks} of padding" if size % ranks else ""
-    kind = "" if dtype == torch.float32 else f" of {str(dtype).removeprefix('torch.')}"
-    about = f"{size} weights{kind}{padding}"
+    about = f"{size} weights{of(dtype)}{padding}"
     return Case(ranks, lambda rank: (0.2 * numbers(size, seed=99, dtype=dtype), defaultdict(list)), about)
 
 
@@ -36,9 +35,7 @@ def worlds():
 def train(answer, weights, held):
     """The weights after each step; bytes held are noted: besides the weights, and of Adam's states."""
     rank, size, found = dist.get_rank(), len(weights), {}
-    step = answer(weights, adam)
-    if not callable(step):
-        raise Wrong(f"on rank {rank} it returned {step!r}, where it should return the function step")
+    step = function(answer(weights, adam), "step")
     for number in range(STEPS):
         step(0.2 * numbers(size, seed=10 * number + rank, dtype=weights.dtype))
         found[f"the weights after step {number}"] = noted(weights)
@@ -54,8 +51,7 @@ def train(answer, weights, held):
     worlds=worlds,
     program=train,
     targets=[
-        Waits("whatever is started is waited for"),
-        Own("neither tinydist.zero nor torch's FSDP or ZeroRedundancyOptimizer", BY_HAND, SOLVED),
+        *BY_HAND,
         Values(
             f"weights as of one process that takes the mean gradient; {STEPS} steps, 1, 2, 3 and 4 ranks, sizes that "
             "need padding",

@@ -5,9 +5,9 @@ from collections import defaultdict
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Case, Own, Values, Waits, Wrong, exercise, mistake
+from tinydist.lab.author import Case, Values, Wrong, exercise, mistake
 
-from .chapter import BY_HAND, SOLVED, VIEW, Held, Sent, held_now, noted, numbers, weights
+from .chapter import BY_HAND, VIEW, Held, Sent, held_now, noted, numbers, of, weights
 
 STEPS, CHANGE = 2, 0.5
 MANY, WIDTH = 5, 51
@@ -36,8 +36,7 @@ def case(ranks, shapes, batch=1, dtype=torch.float32, measured=False):
         shards = [torch.nn.Parameter(whole.flatten().chunk(ranks)[rank].clone()) for whole in wholes]
         return *shards, shapes, batch, defaultdict(list)
 
-    kind = "" if dtype == torch.float32 else f" of {str(dtype).removeprefix('torch.')}"
-    about = f"{len(shapes)} layers{kind}, x of {batch} row{'s' * (batch > 1)}, {STEPS} steps"
+    about = f"{len(shapes)} layers{of(dtype)}, x of {batch} row{'s' * (batch > 1)}, {STEPS} steps"
     return Case(ranks, arguments, about, measured)
 
 
@@ -104,8 +103,7 @@ def gradient_of(tensor, name, rank):
     worlds=worlds,
     program=train,
     targets=[
-        Waits("whatever is started is waited for"),
-        Own("neither tinydist.zero nor torch's FSDP or ZeroRedundancyOptimizer", BY_HAND, SOLVED),
+        *BY_HAND,
         Values(
             f"output and gradients as of the whole weight, a chain of layers, {STEPS} steps; 1, 2, 3 and 4 ranks",
             scratch=True,

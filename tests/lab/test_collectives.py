@@ -5,8 +5,7 @@ import torch
 import torch.distributed as dist
 from lab.mini import exercise
 
-from tinydist.lab.author import Bytes, Case, Collectives, Wrong
-from tinydist.lab.collectives import collectives, waited
+from tinydist.lab.author import Bytes, Case, Collectives, Waits, Wrong
 from tinydist.lab.worlds import Trial
 
 N = 16  # bytes
@@ -30,27 +29,29 @@ def both(tensor):
     dist.broadcast(tensor, 0)
 
 
-def test_collectives_are_in_the_order_of_their_calls():
-    for rank in (0, 3):
-        assert [call.name for call in collectives(trial(both), rank)] == ["all_reduce", "broadcast"]
-
-
-def test_what_is_not_waited_for():
-    def twice(tensor, wait):
-        works = [dist.all_reduce(tensor, async_op=True) for _ in range(2)]
-        for work in works[: 2 if dist.get_rank() == 0 else wait]:
-            work.wait()
-
-    waited(trial(both))
-    waited(trial(lambda tensor: twice(tensor, 2)))
-    assert "rank 1 does not wait for 1 collective: call wait()" in told(waited, trial(lambda tensor: twice(tensor, 1)))
-    assert "rank 1 does not wait for 2 collectives" in told(waited, trial(lambda tensor: twice(tensor, 0)))
-
-
 def held(target, answer, reference, ranks=4):
     case = Case(ranks, lambda rank: (torch.ones(4),))
     made = exercise(reference, [case], target)
     target.judge(made, made.trial(answer, case), made.right(case))
+
+
+def test_collectives_are_in_the_order_of_their_calls():
+    assert Collectives("").seen(trial(both)) == [[("all_reduce", N), ("broadcast", N)]] * 4
+
+
+def test_what_is_not_waited_for():
+    def twice(wait):
+        def answer(tensor):
+            works = [dist.all_reduce(tensor, async_op=True) for _ in range(2)]
+            for work in works[: 2 if dist.get_rank() == 0 else wait]:
+                work.wait()
+
+        return answer
+
+    held(Waits(""), both, both)
+    held(Waits(""), twice(2), both)
+    assert "rank 1 does not wait for 1 collective: call wait()" in told(held, Waits(""), twice(1), both)
+    assert "rank 1 does not wait for 2 collectives" in told(held, Waits(""), twice(0), both)
 
 
 def test_no_others():

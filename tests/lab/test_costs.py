@@ -7,7 +7,7 @@ from lab.mini import exercise
 
 from tinydist.hardware.costs import message_seconds
 from tinydist.lab.author import Case, Memory, Seconds, Wrong
-from tinydist.lab.seconds import CLUSTER
+from tinydist.lab.costs import CLUSTER
 
 CASE = Case(2, lambda rank: (torch.ones(64, 64),), measured=True)
 NBYTES = 64 * 64 * 4

@@ -1,4 +1,4 @@
-"""A loop without end is stopped by the count of its instructions, also one that catches everything."""
+"""A loop without end is stopped by the count of its lines, also one that catches everything."""
 
 import contextlib
 import sys
@@ -11,7 +11,7 @@ from tinydist.lab.limit import Limit, TooLong
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(limit_module, "INSTRUCTIONS", 2000)
+    monkeypatch.setattr(limit_module, "LINES", 500)
 
 
 def limited(answer):
@@ -115,14 +115,14 @@ def test_what_comes_to_its_end_is_left_alone():
     assert limited(lambda: [each for each in range(1000)]).passed
 
 
-def test_instructions_of_libraries_do_not_count():
+def test_lines_of_libraries_do_not_count():
     import textwrap
 
     def answer():
         return textwrap.fill("a few words " * 1000)
 
     limit = limited(answer)
-    assert 0 < limit_module.INSTRUCTIONS - limit.left < 20
+    assert 0 < limit_module.LINES - limit.left < 20
 
 
 def test_who_traced_before_does_so_after():

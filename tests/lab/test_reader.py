@@ -9,7 +9,7 @@ from lab.mini import Stated, course_of
 from tinydist import waiting
 from tinydist.lab import check, hint, progress
 from tinydist.lab.errors import Wrong
-from tinydist.lab.verdict import Property, judge
+from tinydist.lab.verdict import judge
 from tinydist.shell import command
 from tinydist.simulator.stuck import StuckError
 
@@ -35,7 +35,7 @@ def properties(answer):
         if answer(2) != 4:
             raise Wrong(f"2 gives {answer(2)}", picture)
 
-    yield Property("two", "2 gives 4", judge)
+    yield "two", "2 gives 4", judge
 
 
 def picture():

@@ -8,7 +8,7 @@ import torch
 from lab.mini import Stated, course_of
 
 from tinydist.lab.errors import Unjudged, Wrong
-from tinydist.lab.verdict import Property, judge
+from tinydist.lab.verdict import judge
 from tinydist.simulator.stuck import StuckError
 
 
@@ -24,9 +24,9 @@ def doubling(monkeypatch):
 
 
 def properties(answer):
-    yield Property("zero", "0 gives 0", lambda: gives(answer, 0, 0))
-    yield Property("two", "2 gives 4", lambda: gives(answer, 2, 4))
-    yield Property("three", "3 gives 6", lambda: gives(answer, 3, 6))
+    yield "zero", "0 gives 0", lambda: gives(answer, 0, 0)
+    yield "two", "2 gives 4", lambda: gives(answer, 2, 4)
+    yield "three", "3 gives 6", lambda: gives(answer, 3, 6)
 
 
 def gives(answer, x, right):

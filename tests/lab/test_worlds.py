@@ -84,7 +84,7 @@ def test_sys_exit_is_no_end():
 
 
 def test_a_loop_without_end(monkeypatch):
-    monkeypatch.setattr(limit, "INSTRUCTIONS", 2000)
+    monkeypatch.setattr(limit, "LINES", 500)
 
     def answer(tensor):
         while True:
@@ -94,7 +94,7 @@ def test_a_loop_without_end(monkeypatch):
 
 
 def test_a_loop_that_catches_what_stops_it(monkeypatch):
-    monkeypatch.setattr(limit, "INSTRUCTIONS", 2000)
+    monkeypatch.setattr(limit, "LINES", 500)
     runs = []
 
     def answer(tensor):
@@ -110,7 +110,7 @@ def test_a_loop_that_catches_what_stops_it(monkeypatch):
 
 
 def test_a_loop_that_catches_it_again_and_again(monkeypatch):
-    monkeypatch.setattr(limit, "INSTRUCTIONS", 2000)
+    monkeypatch.setattr(limit, "LINES", 500)
 
     def answer(tensor):
         while True:

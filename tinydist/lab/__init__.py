@@ -15,8 +15,8 @@ tools.py        what the lab measures with is out of an answer's reach
 judging.py      worlds one after another, as few as it takes
 target.py       what must hold, and which mistake it is if it does not
 results.py      the first axis: values; leaves.py: what is in them; differences.py, values.py, sums.py: how they differ
-sent.py         the second: what was sent, to whom; messages.py and collectives.py: in the record of the run
-costs.py        the third: bytes held, and FLOPs and seconds; memory.py and seconds.py: their pictures
+sent.py         the second: what was sent, to whom; collectives.py: what was called; messages.py: as it is recorded
+costs.py        the third: bytes held, and FLOPs and seconds; pictures.py: of these and of what was sent
 verdict.py      properties judged in order; errors.py: what was raised, on which rank, at which line
 untouched.py    has the learner begun?
 

@@ -1,11 +1,13 @@
 """What the file of an exercise is written with."""
 
+from .collectives import Collectives, Waits
 from .costs import Flops, Memory, Seconds
 from .errors import Wrong
 from .exercise import also, exercise, mistake
-from .messages import draw_traffic, many
+from .messages import many
+from .pictures import draw_traffic
 from .results import Values
-from .sent import Bytes, Collectives, Messages, Own, Received, Waits
+from .sent import Bytes, Messages, Own, Received
 from .sums import contributions, multiple, unchanged
 from .sums import misplaced as another_part
 from .target import Malformed, Target

@@ -1,12 +1,14 @@
 """What an answer costs beside the reference: bytes held at their peak, FLOPs of matrix products, virtual time."""
 
+from ..hardware.presets import A100_NODE
 from ..simulator.record import Issue, Operator, Wait
 from .errors import Wrong
-from .memory import draw_memory
-from .seconds import CLUSTER, EXACT, draw_timeline
+from .pictures import draw_memory, draw_timeline
 from .target import Malformed, Target
 from .worlds import outside_of_tensors
 
+CLUSTER = A100_NODE.communication_alone  # where only messages take time: the longest chain of them
+EXACT = 1 + 1e-6  # sums of floating point numbers
 NOISE = 4 * 1024  # bytes a rank: of Python's own, which differ from one right answer to another
 LARGE = 4 * NOISE  # bytes of tensors a rank: what is kept of so much outside of tensors stands out
 OUTSIDE = (

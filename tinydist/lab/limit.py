@@ -1,14 +1,17 @@
-"""No answer runs for ever: a rank that has run too many instructions of the learner's code gets ``TooLong``, there.
+"""No answer runs for ever: a rank that has run too many lines of the learner's code gets ``TooLong``, there.
 
 A loop without end is no deadlock, and a clock cannot tell it from hard work on a busy machine; a count can, and it is
 the same everywhere. What libraries run does not count: a loop of the learner's runs something of that in each round.
 """
 
+import dis
 import sys
+from functools import cache
 
 from ..simulator.call_sites import of_library
 
-INSTRUCTIONS = 2_000_000  # Python's own, some 200,000 lines: ten times what a solution takes that searches
+LINES = 200_000  # ten times what a solution takes that searches
+LAST = 10  # lines more, in which it may tidy up
 
 
 class TooLong(BaseException):
@@ -16,15 +19,11 @@ class TooLong(BaseException):
 
 
 class Limit:
-    """For one rank, in one run: ``with limit:``. Whoever swallows ``TooLong`` gets it again at the next instruction;
+    """For one rank, in one run: ``with limit:``. Whoever swallows ``TooLong`` gets it again at the next line;
     ``passed`` remembers."""
 
     def __init__(self):
-        self.left = INSTRUCTIONS
-
-    @property
-    def passed(self):
-        return self.left < 0
+        self.left, self.passed = LINES, False
 
     def __enter__(self):
         self.before = sys.gettrace()
@@ -36,16 +35,24 @@ class Limit:
     def function_begins(self, frame, event, argument):
         if of_library(frame.f_code):
             return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False  # `while True: pass` is one instruction of one line
-        return self.instruction
+        frame.f_trace_opcodes = of_one_instruction(frame.f_code)
+        return self.goes_on
 
-    def instruction(self, frame, event, argument):
-        if event == "opcode":
+    def goes_on(self, frame, event, argument):
+        if event in ("line", "opcode"):
             self.left -= 1
             if self.left < 0:
+                if not self.passed:
+                    self.left, self.passed = LAST, True
                 frame.f_trace = TracedAgain(self, frame)
                 raise TooLong
-        return self.instruction
+        return self.goes_on
+
+
+@cache
+def of_one_instruction(code):
+    """Is there a loop that comes to no new line, as ``while True: pass``?"""
+    return any(each.opname.startswith("JUMP") and each.argval == each.offset for each in dis.get_instructions(code))
 
 
 class TracedAgain:
@@ -56,4 +63,4 @@ class TracedAgain:
 
     def __del__(self):
         sys.settrace(self.limit.function_begins)
-        self.frame.f_trace = self.limit.instruction
+        self.frame.f_trace = self.limit.goes_on

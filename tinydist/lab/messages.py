@@ -9,6 +9,7 @@ from statistics import median
 from ..simulator.matching import ranks_in_words
 from ..simulator.record import Issue, Wait
 from .errors import Wrong
+from .pictures import draw_traffic
 
 MESSAGES = "send, recv, isend, irecv, batch_isend_irecv"
 SOLVED = {"tinydist.collectives": "tinydist.collectives"}
@@ -138,10 +139,5 @@ def many(count, thing):
     return f"{count} {thing}{'s' * (count != 1)}"
 
 
-def draw_traffic(trial):
-    def draw():
-        from ..visuals import traffic  # only now: matplotlib takes its time
-
-        return traffic(trial.run)
-
-    return draw
+def are(count):
+    return f"{count} {'is' if count == 1 else 'are'}"

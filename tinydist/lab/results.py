@@ -14,9 +14,6 @@ from .messages import left_open
 from .target import Malformed, Target
 from .values import kind, shares_memory, slightly_off
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)
-ATOL = 1e-5
-
 
 class Values(Target):
     """``names``: of the things that a tuple holds. ``scratch``: the answer may overwrite its arguments.

@@ -1,13 +1,11 @@
-"""What was called and sent: the finished functions that an answer should not call; messages, collectives, bytes."""
+"""What was called and sent: the finished functions that an answer should not call; messages, bytes."""
 
 from collections import Counter
-from itertools import dropwhile
 
 from ..simulator.record import Operator
-from .collectives import collectives, waited
 from .errors import Wrong
 from .messages import (
-    draw_traffic,
+    are,
     left_open,
     many,
     messages,
@@ -18,6 +16,7 @@ from .messages import (
     smaller_numbers,
     transfers,
 )
+from .pictures import draw_traffic
 from .target import Target
 from .watch import within
 
@@ -68,15 +67,6 @@ class Received(Target):
         left = left_open(trial)
         if left:
             raise Wrong(left)
-
-
-class Waits(Target):
-    """Of collectives."""
-
-    name = "waits"
-
-    def judge(self, exercise, trial, right):
-        waited(trial)
 
 
 class Bytes(Target):
@@ -181,53 +171,6 @@ class Messages(Target):
         return f"rank {source} sends {sent} to rank {destination}, where {are(count)} right"
 
 
-def are(count):
-    return f"{count} {'is' if count == 1 else 'are'}"
-
-
 def by(end, counter, trial):
     """Messages that a rank sends (0) or receives (1), by rank."""
     return [sum(n for pair, n in counter.items() if pair[end] == rank) for rank in range(trial.case.ranks)]
-
-
-class Collectives(Target):
-    """On each rank those of the reference, in its order, and as large. ``things``: what each is for, in words.
-    ``first``: names of others that may come before them."""
-
-    name = "collectives"
-
-    def __init__(self, holds, things="calls", advice="", name="collectives", first=()):
-        super().__init__(holds)
-        self.things, self.advice, self.name, self.first = things, advice, name, first
-
-    def seen(self, trial):
-        if trial.error is not None:
-            return None
-        return [self.of_rank(trial, rank) for rank in range(trial.case.ranks)]
-
-    def general(self, trial, right):
-        return smaller_numbers(trial, right)
-
-    def of_rank(self, trial, rank):
-        calls = dropwhile(lambda call: call.name in self.first, collectives(trial, rank))
-        return [(call.name, call.nbytes) for call in calls]
-
-    def judge(self, exercise, trial, right):
-        for rank, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):
-            names = sorted({name for name, _ in its})
-            others = sorted({name for name, _ in mine} - set(names))
-            if others:
-                raise Wrong(
-                    f"you call {' and '.join(others)}, where {' and '.join(names)} is enough", draw_traffic(trial)
-                )
-            if len(mine) != len(its):
-                name = names[0].replace("_", "-") if len(names) == 1 else "collective"
-                raise Wrong(
-                    f"rank {rank} makes {many(len(mine), name)}, where {are(len(its))} right: {self.things}",
-                    draw_traffic(trial),
-                )
-            for place, ((name, have), (_, want)) in enumerate(zip(mine, its)):
-                if have != want:
-                    which = f"{name.replace('_', '-')} {place} of rank {rank}"
-                    text = f"{which} has {have:,} bytes, where {want:,} are right. {self.advice}"
-                    raise Wrong(text.rstrip(), draw_traffic(trial))

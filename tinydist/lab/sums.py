@@ -9,7 +9,7 @@ everywhere, so that the digits of the result, to base 64, count how often each r
 import torch
 
 from ..simulator.matching import ranks_in_words
-from .messages import left_open, sent_by_rank
+from .messages import sent_by_rank
 from .values import close
 
 BASE = 64
@@ -136,6 +136,3 @@ def say(rank, part, numbers, whole):
     if double:
         words.append(f"the numbers of {ranks_in_words(double)} are counted {max(digits)} times")
     return f"{where}, {', and '.join(words)}"
-
-
-SUMS = (left_open, multiple, unchanged, misplaced, contributions)

@@ -1,8 +1,4 @@
-"""The first axis: the values. Floating point sums may differ in their order, and so in their last digits.
-
-``in_place(trial)`` and ``returned(trial)`` compare what each rank has with ``case.expected``. Each of ``explain``
-looks at a whole wrong result, and gives the reason if it knows it: ``explain(trial, got, expected, pick) -> text``.
-"""
+"""Of two values: are they close, off by a little, in the same memory? And what a value is, in words."""
 
 import torch
 

@@ -1,13 +1,13 @@
 """What a check finds: the properties of an answer, judged in order, up to the first that does not hold.
 
-A property's ``judge()`` returns if it holds, and raises ``Wrong`` with the reason, in the words of the field, if not.
-An answer that has not been begun is told "not yet": the untouched stub, and any that reaches a bare
-``raise NotImplementedError``. One that sleeps for longer than a run waits is "not judged".
+A property is a name, what holds if the answer is right, and a function that returns if it does, and else raises
+``Wrong`` with the reason, in the words of the field. An answer that has not been begun is told "not yet": the untouched
+stub, and any that reaches a bare ``raise NotImplementedError``. One that sleeps for longer than a run waits is "not
+judged".
 """
 
 import contextlib
 import warnings
-from collections.abc import Callable
 from html import escape
 from typing import NamedTuple
 
@@ -22,12 +22,6 @@ from .untouched import untouched
 
 HANGING = "padding-left: 21ch; text-indent: -21ch"  # below what holds
 STANDS_OUT = "font-weight: bold; color: var(--jp-error-color1, #d32f2f)"
-
-
-class Property(NamedTuple):
-    name: str
-    holds: str  # what holds if the answer is right
-    judge: Callable  # () -> None, or it raises
 
 
 class Line(NamedTuple):

@@ -10,6 +10,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 
 from torch.overrides import TorchFunctionMode
 
+from ..simulator.call_sites import of_library
 from ..simulator.torch_internals import dispatch_is_seen
 from .limit import Limit
 
@@ -28,6 +29,7 @@ class Watch(Limit):
     def __init__(self, listen=""):
         super().__init__()
         self.codes, self.torchs, self.unseen = {}, set(), False
+        self.libraries = set()  # ids of codes that are noted, and whose lines do not count
         self.listener = listen and Listener(listen, self.torchs)
 
     @property
@@ -46,16 +48,24 @@ class Watch(Limit):
 
     def function_begins(self, frame, event, argument):
         code = frame.f_code
+        if id(code) in self.libraries:  # most are
+            return None
         if id(code) not in self.codes and begins(frame):  # a code takes long to hash
             self.codes[id(code)] = code, f"{frame.f_globals.get('__name__')}.{code.co_qualname}"
-        if code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("namedtuple_"):
-            return None  # Python's own, of no file: tinydist makes some while it counts
+            if of_library(code) or of_a_named_tuple(frame):
+                self.libraries.add(id(code))
+                return None
         return super().function_begins(frame, event, argument)
 
-    def instruction(self, frame, event, argument):
-        if self.left % 4 == 0 and not dispatch_is_seen():  # asking takes longer than an instruction
+    def goes_on(self, frame, event, argument):
+        if not dispatch_is_seen():
             self.unseen = True
-        return super().instruction(frame, event, argument)
+        return super().goes_on(frame, event, argument)
+
+
+def of_a_named_tuple(frame):
+    """Python's own, of no file: tinydist makes some while it counts."""
+    return frame.f_code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("namedtuple_")
 
 
 def begins(frame):

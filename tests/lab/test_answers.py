@@ -1,0 +1,138 @@
+"""Right answers pass, however they are written. No wrong answer does, and each is told what is meant for it; so is each
+mistake that a check knows, an edit of the solution."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from tinydist.lab import judge, limit
+from tinydist.lab.find import chapters, course, of_chapter
+
+
+@pytest.fixture(autouse=True)
+def endless_ones_are_stopped_soon(monkeypatch):
+    monkeypatch.setattr(limit, "LINES", 50_000)
+
+
+class Answers:
+    """A class for each chapter: tests of different classes run side by side, and those of one share what solutions and
+    their mistakes give."""
+
+    def test_right_answer(self, answer):
+        verdict = judge(answer)
+        assert verdict.passed, verdict
+
+    def test_wrong_answer(self, answer, rejected_by, told):
+        verdict = judge(answer)
+        assert verdict.state == "wrong"
+        assert [line.name for line in verdict.lines if line.state == "wrong"] == [rejected_by], verdict.wrong
+        assert told in str(verdict.wrong)
+
+    def test_each_mistake_is_told_its_own_words(self, exercise, mistake):
+        verdict = judge(exercise.variant(mistake))
+        assert verdict.state == "wrong" and mistake.words in str(verdict.wrong), verdict
+
+    def test_of_several_bugs_that_are_left_one_is_told(self, exercise):
+        given = [each.words for each in exercise.mistakes if each.given]
+        for several in exercise.suspects[len(exercise.mistakes) :]:
+            verdict = judge(exercise.variant(several))
+            assert verdict.state == "wrong" and any(words in str(verdict.wrong) for words in given), verdict
+
+    def test_other_right_ways_pass(self, exercise):
+        assert all(judge(exercise.variant(way)).passed for way in exercise.ways)
+
+
+class TestStartHere(Answers):
+    chapter = "start_here"
+
+
+class TestRanksAndGroups(Answers):
+    chapter = "ranks_and_groups"
+
+
+class TestCollectives(Answers):
+    chapter = "collectives"
+
+
+class TestHardwareAndCost(Answers):
+    chapter = "hardware_and_cost"
+
+
+class TestCollectivesOnClusters(Answers):
+    chapter = "collectives_on_clusters"
+
+
+class TestMixedPrecision(Answers):
+    chapter = "mixed_precision"
+
+
+class TestDataParallel(Answers):
+    chapter = "data_parallel"
+
+
+class TestZero(Answers):
+    chapter = "zero"
+
+
+class TestPipelineParallel(Answers):
+    chapter = "pipeline_parallel"
+
+
+class TestAttentionHeads(Answers):
+    chapter = "attention_heads"
+
+
+class TestFlashAttention(Answers):
+    chapter = "flash_attention"
+
+
+def answers(kind, chapter):
+    """Of the file for a chapter: (label, answer, ...)."""
+    return getattr(importlib.import_module(f"lab.{kind}_answers.{chapter}"), f"{kind.upper()}_ANSWERS")
+
+
+def exercises(chapter):
+    (full,) = (each for each in chapters() if each.partition("_")[2] == chapter)
+    return of_chapter(full)
+
+
+def pytest_generate_tests(metafunc):
+    if not metafunc.cls:
+        return
+    wanted, chapter = metafunc.fixturenames, metafunc.cls.chapter
+    if "rejected_by" in wanted:
+        cases = {label: case for label, *case in answers("wrong", chapter)}
+        metafunc.parametrize("answer, rejected_by, told", cases.values(), ids=cases)
+    elif "answer" in wanted:
+        cases = dict(answers("right", chapter))
+        metafunc.parametrize("answer", cases.values(), ids=cases)
+    elif "mistake" in wanted:
+        cases = [(exercise, mistake) for exercise in exercises(chapter) for mistake in exercise.mistakes]
+        ids = [f"{exercise.name}-{mistake.words[:40]}" for exercise, mistake in cases]
+        metafunc.parametrize("exercise, mistake", cases, ids=ids)
+    else:
+        metafunc.parametrize("exercise", exercises(chapter), ids=lambda exercise: exercise.name)
+
+
+CHAPTERS = [each.chapter for each in Answers.__subclasses__()]
+WRONG_ANSWERS = [each for chapter in CHAPTERS for each in answers("wrong", chapter)]
+
+
+@pytest.mark.parametrize("kind", ["right", "wrong"])
+def test_every_chapter_is_judged(kind):
+    files = {path.stem for path in Path(__file__).with_name(f"{kind}_answers").glob("*.py")}
+    assert files == set(CHAPTERS) == {chapter.partition("_")[2] for chapter in chapters()}
+    assert all(len({label for label, *_ in answers(kind, each)}) == len(answers(kind, each)) for each in CHAPTERS)
+
+
+def test_every_exercise_has_four_wrong_answers():
+    names = [answer.__name__ for _, answer, *_ in WRONG_ANSWERS]
+    assert {each.name for each in course() if names.count(each.name) < 4} == set()
+
+
+def test_every_property_rejects_an_answer():
+    """A target that no wrong answer fails, in any exercise, might be one that cannot fail."""
+    rejecting = {rejected_by for *_, rejected_by, _ in WRONG_ANSWERS}
+    judged = {name for exercise in course() for name, *_ in exercise.check(lambda *_: None)}
+    assert judged - rejecting == set()

@@ -1,0 +1,101 @@
+"""Processes that need not load torch: they are forked from one that has loaded it, in which nothing else happens.
+
+Each knows as little of the others as one that starts anew, and costs a hundredth. Kernels of Jupyter and workers of
+``tinydist.processes`` are made so; those that a kernel starts are not.
+"""
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import sys
+import threading
+from multiprocessing import forkserver
+from pathlib import Path
+from unittest.mock import patch
+
+from jupyter_client.provisioning import LocalProvisioner
+
+LOADED = "ipykernel.kernelapp IPython ipywidgets torch._dynamo tinydist.lab tinydist.processes.worker tinydist.visuals"
+FIGURES = "module://matplotlib_inline.backend_inline"  # a kernel says so before it loads matplotlib
+TESTS = str(Path(__file__).parent)
+
+warm = multiprocessing.get_context("forkserver")
+warm.set_forkserver_preload(LOADED.split())
+
+
+class Warm:
+    """A process that lives as ``life(*arguments)``; to its owner what subprocess.Popen would be."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, environment, life, *arguments):
+        with patch.dict(os.environ, MPLBACKEND=FIGURES):
+            forkserver.ensure_running()  # the process from which all are forked
+        self.process = warm.Process(target=live, args=(environment, life, *arguments), daemon=True)
+        self.process.start()
+        self.pid, self.kill, self.terminate = self.process.pid, self.process.kill, self.process.terminate
+
+    def poll(self):
+        return self.process.exitcode
+
+    returncode = property(poll)
+
+    def wait(self):
+        self.process.join()
+        return self.returncode
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+
+def live(environment, life, *arguments):
+    multiprocessing.current_process().daemon = False  # it may have children
+    os.setsid()
+    os.environ.clear(), os.environ.update(environment)
+    try:
+        life(*arguments)
+    finally:
+        atexit._run_exitfuncs()
+
+
+def worker(stdin, stdout):
+    from tinydist.processes.worker import work
+
+    for number, end in enumerate((stdin, stdout)):
+        os.dup2(end.fileno(), number)
+        end.close()
+    work()
+
+
+def start_worker():
+    (its_in, stdin), (stdout, its_out) = warm.Pipe(duplex=False), warm.Pipe(duplex=False)
+    process = Warm(os.environ | {"TINYDIST_QUIET": "1"}, worker, its_in, its_out)
+    process.stdin, process.stdout = os.fdopen(os.dup(stdin.fileno()), "wb"), os.fdopen(os.dup(stdout.fileno()), "rb")
+    for end in (its_in, stdin, stdout, its_out):
+        end.close()
+    return process
+
+
+def kernel(command, folder):
+    os.chdir(folder)
+    asked = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    sys.path[:] = asked + [each for each in sys.path if each != TESTS]
+    silence = os.open(os.devnull, os.O_RDWR)
+    for stream in (1, 2):
+        os.dup2(silence, stream)
+    threading.Thread(target=end_with, args=[multiprocessing.parent_process()], daemon=True).start()
+    _, _, module, *sys.argv[1:] = command
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def end_with(parent):
+    parent.join()
+    os._exit(1)
+
+
+class WarmKernel(LocalProvisioner):
+    async def launch_kernel(self, cmd, env, cwd=None, **_):
+        self.process = Warm(env, kernel, cmd, cwd or os.getcwd())
+        self.pid = self.process.pid
+        return self.connection_info
