@@ -1,4 +1,6 @@
-"""Bytes held, by the ledger: 4 + 12/p, 2 + 14/p, 16/p a parameter and the stated padding; and the peaks."""
+"""Bytes held, by the ledger: of 16-bit parameters 4 + 12/p, 2 + 14/p, 16/p each, and the stated padding (with gradients
+in fp32 6 + 12/p, 2 + 16/p, 18/p); and the peaks.
+"""
 
 import pytest
 import torch
@@ -17,20 +19,21 @@ def held_at_last(run, rank=0):
     return list(run.memory[rank].over_time())[-1][1]
 
 
-def end_of_backward(stage, dtype):
+def end_of_backward(stage, dtype, reduce_dtype):
     """Two steps up to the end of the second backward, where all model states are there and no activation is."""
     torch.set_default_dtype(dtype)
-    zero = stage(GPT(TINY))
+    zero = stage(GPT(TINY), reduce_dtype=reduce_dtype)
     tokens = torch.zeros(1, TINY.context, dtype=torch.long)
     zero.module.loss(tokens, tokens).backward()
     zero.step()
     zero.zero_grad()
     zero.module.loss(tokens, tokens).backward()
-    n = sum(torch.Size(shape).numel() for flat in zero.flats for shape in flat.shapes)
-    return n, sum(flat.padding for flat in zero.flats), len(zero.flats), zero
+    n = sum(torch.Size(shape).numel() for bucket in zero.buckets for shape in bucket.shapes)
+    return n, sum(bucket.layout.padding for bucket in zero.buckets), len(zero.buckets), zero
 
 
 @on_all_stages
+@pytest.mark.parametrize("reduce_dtype", [torch.float32, None], ids=str)
 @pytest.mark.parametrize(
     "ranks, dtype, fake",
     [
@@ -42,14 +45,15 @@ def end_of_backward(stage, dtype):
     ],
     ids=str,
 )
-def test_model_states_to_the_byte(stage, ranks, dtype, fake):
-    run = tinydist.launch(end_of_backward, ranks, stage, dtype, fake=fake, only=[0] if fake else None)
+def test_model_states_to_the_byte(stage, ranks, dtype, fake, reduce_dtype):
+    run = tinydist.launch(end_of_backward, ranks, stage, dtype, reduce_dtype, fake=fake, only=[0] if fake else None)
     n, padding, rows, _ = run.results[0]
     size, own = dtype.itemsize, (n + padding) // ranks
     held = held_at_last(run)
     assert n == sum(p.numel() for p in GPT(TINY).parameters()) and padding <= rows * (ranks - 1)
     assert held["parameters"] == size * (own if stage is stage_3 else n + padding)
-    assert held["gradients"] == size * (n if stage is stage_1 else own)
+    in_bits = (reduce_dtype or dtype).itemsize
+    assert held["gradients"] == in_bits * (n + padding if stage is stage_1 else own)
     assert held["optimizer states"] == (8 if size == 4 else 12) * own + 4 * rows  # Adam counts each row's steps
     assert held["communication"] == 0
     assert held["activations"] + held["other"] < 500  # tokens, and numbers

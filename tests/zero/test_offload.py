@@ -67,7 +67,7 @@ def deep(stage, home, steps):
     torch.set_default_dtype(torch.bfloat16)
     module = nn.Sequential(*(nn.Linear(W, W, bias=False) for _ in range(LAYERS)))
     how = {"units": linear, "prefetch": False} if stage is Infinity else {"bucket_bytes": LAYER}
-    zero = stage(module, home=home, **how)
+    zero = stage(module, home=home, reduce_dtype=None, **how)
     start = dict(zero.home.moved)
     for _ in range(steps):
         module(torch.ones(1, W)).sum().backward()
@@ -166,7 +166,7 @@ def disk_is_full(zero):
 
 
 def shard_of_rank_1(zero):
-    return zero.home.files[zero.flats[-1].master].path
+    return zero.home.files[zero.buckets[-1].master].path
 
 
 def file_is_gone(zero):

@@ -88,6 +88,37 @@ def test_schedules_of_the_learning_rate(stage):
 
 
 @on_all_stages
+def test_the_optimizer_steps_once_on_all_shards(stage):
+    """So that those of torch that work on many tensors at once have them."""
+    seen = []
+
+    class Watched(torch.optim.SGD):
+        def step(self):
+            seen.append([p.grad is not None for group in self.param_groups for p in group["params"]])
+            super().step()
+
+    def program():
+        zero = stage(tiny_mlp(), Watched, lr=0.1, foreach=True)
+        train(zero, mine, steps=1)
+        return len(zero.buckets)
+
+    (buckets,) = tinydist.launch(program, 1, observe=False).results
+    assert seen == [[True] * buckets] and buckets >= 3
+
+
+@on_all_stages
+def test_who_looks_at_a_rank_alone_waits_for_nobody(stage):
+    def program():
+        zero = stage(tiny_mlp())
+        zero.module(torch.ones(1, 8)).sum().backward()
+        if dist.get_rank() == 1:
+            (group,) = zero.param_groups
+            return [tensor.grad.numel() for tensor in group["params"]] == [b.layout.own for b in zero.buckets]
+
+    assert tinydist.launch(program, 2).results == [None, True]
+
+
+@on_all_stages
 def test_a_parameter_that_takes_no_part_has_a_gradient_of_zeros(stage):
     """Without weight decay, it stays as it was."""
     how = {"optimizer": torch.optim.Adam, "make": lambda: Awkward(unused=True)}

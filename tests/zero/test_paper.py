@@ -45,7 +45,7 @@ def a_step_and_a_backward(rung):
     rung.step()
     rung.zero_grad()
     module.loss(tokens, tokens).backward()
-    padding = sum(flat.padding for flat in getattr(rung, "flats", ()))
+    padding = sum(bucket.layout.padding for bucket in getattr(rung, "buckets", ()))
     return rung, dist.get_world_size(), padding
 
 

@@ -56,7 +56,9 @@ class Ledger:
         """Count the storage of a tensor that an operator has returned."""
         storage = tensor.untyped_storage()
         address = storage._cdata
-        if address not in self.alive:
+        if address in self.alive:
+            self.resized(storage)
+        elif not tensor.is_meta:
             nbytes = storage.nbytes()
             purpose = self.asked or ("activations" if torch.is_grad_enabled() else "other")
             self.seen += 1
@@ -64,13 +66,15 @@ class Ledger:
             holding = Holding(watched, nbytes, purpose, self.seen, len(self.program), where)
             self.alive[address] = holding
             self._change(holding, nbytes)
-        else:
-            self.resized(storage)
 
     def holding_of(self, tensor):
         return self.alive.get(tensor.untyped_storage()._cdata)
 
     # What they are for.
+
+    def is_for(self, purpose, tensor):
+        holdings = map(self.holding_of, stored(tensor))
+        return any(holding and holding.purpose == purpose for holding in holdings)
 
     def mark(self, tensor, purpose, like=None):
         """Now it is known what ``tensor`` is for, and has been from the start; and that ``like`` is its parameter."""
@@ -219,7 +223,8 @@ def purposes_known(record, ledger):
 
     def before_step(optimizer, args, kwargs):
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            ledger().mark(parameter, "parameters", parameter)
+            if not ledger().is_for("optimizer states", parameter):  # as master weights are
+                ledger().mark(parameter, "parameters", parameter)
             ledger().mark(parameter.grad, "gradients", parameter)
 
     def after_step(optimizer, args, kwargs):

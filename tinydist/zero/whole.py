@@ -31,7 +31,7 @@ class Replicated:
     def gathered(self, vector):
         return [vector.detach().clone().view(self.shapes[0])]
 
-    def fill(self, weight):
+    def load(self, weight):
         self.parameters[0].copy_(weight.view(self.shapes[0]))
 
 
