@@ -42,6 +42,8 @@ class Whole:
     optimizer has a parameter that the module has not.
     """
 
+    replicas = None  # all that have the same are in the group
+
     def __init__(self, module, optimizer, group=None):
         self.module, self.optimizer, self.group = module, optimizer, group
         self.inner = getattr(optimizer, "optimizer", optimizer)  # MasterWeights steps by another one
