@@ -2,6 +2,8 @@
 in fp32 6 + 12/p, 2 + 16/p, 18/p); and the peaks.
 """
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -102,6 +104,27 @@ def test_stage_2_frees_gradients_in_backward():
     """A row that fills, one in flight, a gradient that has just come, and the shards."""
     peak = peaks(Gradients)["gradients"]
     assert peak <= 3 * LAYER + LAYERS * LAYER // RANKS < LAYERS * LAYER
+
+
+@pytest.mark.parametrize("stage", [Gradients, Parameters])
+def test_without_sync_gradients_stay_whole_until_they_are_reduced(stage):
+    """All of them, and one that has just come; then the one that is reduced, and its shard."""
+
+    def program(quiet):
+        zero = layerwise(stage, nn.Sequential(*(nn.Linear(W, W, bias=False) for _ in range(LAYERS))))
+        for left in (2, 1, 0):
+            with zero.no_sync() if quiet and left else nullcontext():
+                zero.module(torch.ones(1, W)).sum().backward()
+
+    runs = [tinydist.launch(program, RANKS, quiet) for quiet in (True, False)]
+    quiet, each = (run.memory[0].peak_between(purpose="gradients") for run in runs)
+    assert LAYERS * LAYER < quiet <= (LAYERS + 1) * LAYER + 2 * LAYER // RANKS
+    assert each <= 3 * LAYER + LAYERS * LAYER // RANKS
+    names = [[event.name for event in run.trace.of(0)] for run in runs]
+    assert [name.count("reduce_scatter") for name in names] == [LAYERS, 3 * LAYERS]
+    gathers = 2 * 3 * LAYERS if stage is Parameters else 0
+    assert [name.count("all_gather") for name in names] == [names[0].count("all_gather")] * 2
+    assert names[0].count("all_gather") - gathers <= 2  # those of the start
 
 
 @pytest.mark.parametrize("prefetch, whole", [(True, 2), (False, 1)])

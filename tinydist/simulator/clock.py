@@ -146,6 +146,8 @@ class Clock:
 
     def legs_of(self, transfer):
         """Programs repeat their collectives, and each is put on the cluster once."""
+        if transfer.seconds is not None:
+            return [Leg(transfer.seconds, {}, {})]
         nbytes = transfer.nbytes
         alike = transfer.name, transfer.ranks, transfer.root, tuple(nbytes.items()) if type(nbytes) is dict else nbytes
         if alike not in self.legs:

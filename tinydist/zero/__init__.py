@@ -3,6 +3,7 @@
 shards.py              whose is what: two layouts
 buckets.py             what travels together; sharded, gathering, whole
 reduction.py           gradients are reduced while backward goes on
+stepper.py             the step, on the own shards
 optimizer_states.py    stage 1: the optimizer's states
 gradients.py           stage 2: the gradients
 parameters.py          stage 3: the parameters (FSDP)
@@ -16,6 +17,7 @@ whole.py               a plain model and its optimizer, saved and loaded in the 
 unanimous.py           all ranks, or none
 homes.py               the host's memory: where what is offloaded is kept
 disk.py                files, the same
+step_at_home.py        the step, there
 offload.py             stages 2 and 3 with another home (ZeRO-Offload, ZeRO-Infinity)
 estimators.py          what model states need, before anything is run
 """

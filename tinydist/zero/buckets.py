@@ -104,11 +104,17 @@ class Bucket:
     def gather(self):
         """To its end."""
         self.start_gather()
+        self.finish_gather()
+
+    def finish_gather(self):
         if self.state is State.GATHERING:
             self._arrive()
             self.layout.by_parameter(self.row, self.whole)
             self.row, self.state = None, State.WHOLE
             self.show()
+
+    def fetch(self):
+        """From where it is (offload.py), the own part that will be gathered soon."""
 
     def own_part(self):
         """What this rank has for the others."""
@@ -194,11 +200,6 @@ class Bucket:
     def saved(self):
         """What this rank saves of each parameter: all that it owns."""
         return self.segments
-
-    def load(self, weight):
-        """Of frozen parameters, which have no master."""
-        self.free()
-        self.mine.copy_(weight)
 
     def gathered(self, vector):
         """Of a vector [k] of which each rank has its part: all of it, as the parameters are shaped."""

@@ -21,20 +21,16 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from ..rules import each_of, function, must, rate, several, stated, takes
+from ..rules import function, rate, several, takes
 from ..simulator.names import region
 from .buckets import Bucket
-from .reduction import Reduction
-from .shards import InARow, Layout, as_precise, split_by_bytes
-from .start import all_alike, as_rank_0, bring_to_life, in_name_only
+from .reduction import Reduction, a_dtype
+from .shards import InARow, Layout, split_by_bytes
+from .start import all_alike, as_rank_0, bring_to_life, trained_groups
+from .stepper import Stepper
 from .whole import Replicated
 
 MIB = 2**20
-
-a_dtype = stated(
-    "a dtype of floating-point numbers, or None",
-    lambda given: given is None or (isinstance(given, torch.dtype) and given.is_floating_point),
-)
 
 
 @takes(
@@ -89,21 +85,21 @@ class OptimizerStates:
         self.module, self.group, self.replicas, self.bucket_bytes = module, group, replicas, bucket_bytes
         self.how = {"layout": layout, "group": group, "replicas": replicas, "reduce_dtype": reduce_dtype}
         all_alike(self.name, module, group, replicas)
-        spread = partial(as_rank_0, group=group, replicas=replicas)
-        given, new = trained_groups(self.name, module, param_groups), in_name_only(self.name, module)
-        groups = [{**each, "params": [new.get(p, p) for p in each["params"]]} for each in given]
-        if not new:
-            spread([*module.parameters(), *module.buffers()])
+        groups, is_meta = trained_groups(self.name, module, param_groups)
+        if not is_meta:
+            as_rank_0([*module.parameters(), *module.buffers()], group, replicas)
         in_buckets = [self._in_buckets(each["params"]) for each in groups]
         self.group_of = {bucket: number for number, buckets in enumerate(in_buckets) for bucket in buckets}
         self.buckets = self._as_backward_comes(self.group_of)
         self.frozen = self._in_buckets(self._frozen_and_sharded())
-        if new:
+        if is_meta:
+            spread = partial(as_rank_0, group=group, replicas=replicas)
             bring_to_life(self.name, module, self.all_buckets, initialize, spread)
         on_shards = [{**each, "params": [b.master for b in buckets]} for each, buckets in zip(groups, in_buckets)]
         self.reduction = Reduction(self.buckets, filled=self._is_full, reduced=self._is_reduced)
         self.no_sync = self.reduction.no_sync
         self.optimizer = optimizer_class(on_shards, **options)
+        self.stepper = self._stepper()
         self.gradient_factor = 1.0  # what gradients are multiplied by before the step: a scaler's doing
         self.steps = 0
 
@@ -129,6 +125,9 @@ class OptimizerStates:
     def _bucket(self, parameters):
         return Bucket(parameters, resharded=self.resharded, **self.how)
 
+    def _stepper(self):
+        return Stepper(self.optimizer, self.buckets)
+
     def _as_backward_comes(self, buckets):
         """One is full when the earliest of its parameters has its gradient. The same order on all ranks."""
         order = {parameter: number for number, parameter in enumerate(self.module.parameters())}
@@ -146,8 +145,8 @@ class OptimizerStates:
 
     @property
     def param_groups(self):
-        """Tensors that have the gradients of this rank's shards, for who looks at those, as a loss scaler does."""
-        return [{"params": [with_gradient(bucket.grad) for bucket in self.buckets if bucket.grad is not None]}]
+        """For who looks at gradients, as a loss scaler does."""
+        return [{"params": self.stepper.with_gradients()}]
 
     @takes(max_norm=rate)
     @torch.no_grad()
@@ -157,50 +156,32 @@ class OptimizerStates:
         One all-reduce of one number: the squares add up over the ranks. Padding is zero, and each number of the model
         is in one shard, so nothing counts twice.
         """
-        self._check_gradients()
-        square = self._square_of_the_own_norm()
+        self.reduction.check_done(self.name)
+        square = self.stepper.square_of_norm()
         dist.all_reduce(square, group=self.group)
         norm = square.sqrt() * self.gradient_factor
-        self._multiply((float(max_norm) / (norm + 1e-6)).clamp(max=1.0))  # as torch
+        self.stepper.multiply((float(max_norm) / (norm + 1e-6)).clamp(max=1.0))  # as torch
         return norm
-
-    def _square_of_the_own_norm(self):
-        norms = [torch.linalg.vector_norm(as_precise(bucket.grad)) for bucket in self.buckets]
-        return torch.stack(norms).square().sum()
-
-    def _multiply(self, factor):
-        torch._foreach_mul_([bucket.grad for bucket in self.buckets], factor)
-
-    def _check_gradients(self):
-        if any(bucket.grad is None or bucket.pending for bucket in self.buckets):
-            raise RuntimeError(
-                f"{self.name}: gradients to step on are missing. Call backward first, and the last one before a step "
-                f"outside of no_sync (rank {dist.get_rank()})"
-            )
 
     @torch.no_grad()
     def step(self):
         """Once, on all shards; then the new parameters are gathered."""
-        self._check_gradients()
+        self.reduction.check_done(self.name)
         with region(f"Optimizer.step#{self.name}.step"):  # as torch names its own
-            self._step_on(self.buckets)
-            for bucket in self.buckets:
-                bucket.renew()
-            for bucket in self.buckets:
-                if not bucket.resharded:
-                    bucket.gather()
-        self.gradient_factor = 1.0
+            if self.gradient_factor != 1.0:
+                self.stepper.multiply(self.gradient_factor)
+                self.gradient_factor = 1.0
+            self.stepper.step()
+            self._renew()
         self.steps += 1
 
-    def _step_on(self, buckets):
-        if self.gradient_factor != 1.0:
-            self._multiply(self.gradient_factor)
-            self.gradient_factor = 1.0
-        for bucket in buckets:
-            bucket.master.grad = as_precise(bucket.grad)
-        self.optimizer.step()
-        for bucket in buckets:
-            bucket.master.grad = None
+    def _renew(self):
+        """Parameters follow their masters. While one bucket is gathered, the next one begins."""
+        for bucket, before in zip([*self.buckets, None], [None, *self.buckets]):
+            if bucket:
+                bucket.renew()
+            if before:
+                before.finish_gather()
 
     def zero_grad(self):
         for bucket in self.buckets:
@@ -224,54 +205,14 @@ class OptimizerStates:
         return type(self.optimizer).__name__
 
     def kept(self, row):
-        """What is kept of a row: this rank's part of the master weight and of the optimizer's states; and numbers."""
-        if row not in self.group_of:  # frozen
-            return {"weight": row.mine}, {}
-        state = self.optimizer.state.get(row.master, {})
-        vectors = {key: value for key, value in state.items() if value.shape == row.master.shape}
-        return {"weight": row.master} | vectors, {key: state[key] for key in state.keys() - vectors.keys()}
+        return self.stepper.kept(row) if row in self.all_buckets else ({"weight": row.mine}, {})
 
     @torch.no_grad()
     def restore(self, loaded):
-        """The reverse, of all rows: row -> (vectors, scalars). All ranks call it, and get the weights."""
-        for row, (vectors, scalars) in loaded.items():
-            if row in self.group_of:
-                self._restore(row, vectors, scalars)
-                row.renew()
-            else:
-                row.load(vectors["weight"])
-        for bucket in self.buckets:
-            if not bucket.resharded:
-                bucket.gather()
-
-    def _restore(self, bucket, vectors, scalars):
-        bucket.master.copy_(vectors["weight"])
-        self.optimizer.state[bucket.master] = states_of(vectors, bucket.master.dtype) | scalars
-
-
-def with_gradient(grad):
-    tensor = grad.detach()
-    tensor.grad = grad
-    return tensor
-
-
-def states_of(vectors, dtype):
-    """The optimizer's: all but the weight. In its dtype, as torch's ``load_state_dict`` has it."""
-    states = {key: vector for key, vector in vectors.items() if key != "weight"}
-    return {key: vector.to(dtype) if vector.is_floating_point() else vector for key, vector in states.items()}
-
-
-def trained_groups(name, module, param_groups=None):
-    """Parameter groups as optimizers take them, with a list of what is trained in each."""
-    given = list(module.parameters() if param_groups is None else param_groups)
-    must(name, "param_groups", each_of(torch.Tensor | dict, 0), given)
-    groups = given if given and isinstance(given[0], dict) else [{"params": given}]
-    groups = [{**each, "params": [p for p in each["params"] if p.requires_grad]} for each in groups]
-    known = set(module.parameters())
-    foreign = [p for each in groups for p in each["params"] if p not in known]
-    if foreign:
-        shapes = ", ".join(str(list(p.shape)) for p in foreign)
-        raise ValueError(f"{name}: param_groups has parameters that are none of the module's: {shapes}")
-    if not any(each["params"] for each in groups):
-        raise ValueError(f"{name}: there is nothing to train, no parameter of the module requires a gradient")
-    return groups
+        """Of all rows: row -> (vectors, scalars). All ranks call it, and get the weights."""
+        for bucket in self.frozen:
+            bucket.free()
+        self.stepper.restore({row: kept for row, kept in loaded.items() if row in self.all_buckets})
+        for row in loaded.keys() - set(self.all_buckets):
+            row.load(loaded[row][0]["weight"])
+        self._renew()

@@ -105,10 +105,12 @@ class Parameters(Gradients):
         for bucket in self.buckets_of[unit]:
             bucket.gather()
 
-    def _prefetch(self, unit):
-        for bucket in self.buckets_of[unit] if unit and self.prefetch else ():
-            if bucket.missing:  # in backward: its gradients are still to come
-                bucket.start_gather()
+    def _prefetch(self, units):
+        """The first of them; what it takes to gather the second one is fetched."""
+        for unit, prepare in zip(units if self.prefetch else (), ("start_gather", "fetch")):
+            for bucket in self.buckets_of[unit]:
+                if bucket.missing:  # in backward: its gradients are still to come
+                    getattr(bucket, prepare)()
 
     # Backward.
 

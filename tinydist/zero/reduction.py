@@ -13,7 +13,16 @@ a reduce-scatter inside of a node, and an all-reduce of 1/p of it across.
 
 from contextlib import contextmanager
 
+import torch
+import torch.distributed as dist
+
+from ..rules import stated
 from ..simulator.torch_internals import before_backward_ends
+
+a_dtype = stated(
+    "a dtype of floating-point numbers, or None",
+    lambda given: given is None or (isinstance(given, torch.dtype) and given.is_floating_point),
+)
 
 
 class Reduction:
@@ -92,3 +101,11 @@ class Reduction:
             self.reset()
             for end in self.ending:
                 end()
+
+    def check_done(self, name):
+        """Is all there to step on?"""
+        if any(bucket.grad is None or bucket.pending for bucket in self.buckets):
+            raise RuntimeError(
+                f"{name}: gradients to step on are missing. Call backward first, and the last one before a step "
+                f"outside of no_sync (rank {dist.get_rank()})"
+            )

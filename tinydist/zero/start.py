@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from ..collectives.agreement import broadcast_all, check_same_parameters
+from ..rules import each_of, must
 from .memory import room_for
 
 
@@ -33,6 +34,25 @@ def as_rank_0(tensors, group=None, replicas=None):
 def around(group, replicas):
     """From one of each node to the others: first across, then inside."""
     return [replicas, group] if replicas else [group]
+
+
+def trained_groups(name, module, param_groups=None):
+    """Parameter groups as optimizers take them, with a list of what is trained in each; and whether that has no numbers
+    yet. Parameters on the meta device have become others then.
+    """
+    given = list(module.parameters() if param_groups is None else param_groups)
+    must(name, "param_groups", each_of(torch.Tensor | dict, 0), given)
+    groups = given if given and isinstance(given[0], dict) else [{"params": given}]
+    groups = [{**each, "params": [p for p in each["params"] if p.requires_grad]} for each in groups]
+    known = set(module.parameters())
+    foreign = [p for each in groups for p in each["params"] if p not in known]
+    if foreign:
+        shapes = ", ".join(str(list(p.shape)) for p in foreign)
+        raise ValueError(f"{name}: param_groups has parameters that are none of the module's: {shapes}")
+    if not any(each["params"] for each in groups):
+        raise ValueError(f"{name}: there is nothing to train, no parameter of the module requires a gradient")
+    new = in_name_only(name, module)
+    return [{**each, "params": [new.get(p, p) for p in each["params"]]} for each in groups], bool(new)
 
 
 # From the meta device.

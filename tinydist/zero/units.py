@@ -19,26 +19,25 @@ class Order:
         self.expected, self.begun, self.ended = self.begun or self.expected, [], []
 
     def begins(self, unit):
-        """The one that is expected after it; None if nobody knows."""
+        """The two that are expected after it; nobody, if another was expected."""
         place = len(self.begun)
         self.begun.append(unit)
-        now, following = self.expected[place : place + 1], self.expected[place + 1 :]
-        return following[0] if now == [unit] and following else None
-
-    def first(self):
-        return self.expected[0] if self.expected else None
+        return self.expected[place + 1 : place + 3] if self.expected[place : place + 1] == [unit] else []
 
     def ends(self, unit):
         self.ended.append(unit)
 
     def comes_back_to(self, unit):
-        """Backward does. The one to which it comes next."""
+        """Backward does. The two to which it comes next."""
         while unit in self.ended and self.ended.pop() is not unit:
             pass
         return self.last()
 
+    def first(self):
+        return self.expected[:2]
+
     def last(self):
-        return self.ended[-1] if self.ended else None
+        return self.ended[:-3:-1]
 
 
 def in_order(name, module, units):
