@@ -19,7 +19,7 @@ from functools import cached_property
 import torch
 import torch.distributed as dist
 
-from .memory import own_memory, whole_memory
+from .memory import own_memory, to_travel, whole_memory
 from .shards import InARow, as_precise
 
 
@@ -97,7 +97,7 @@ class Bucket:
     def start_gather(self):
         if self.state is State.SHARDED:
             self.whole.untyped_storage().resize_(self.nbytes)
-            self.row = self.layout.row_for(self.whole)
+            self.row = to_travel(self.layout.row_for, self.whole)
             self.arriving = dist.all_gather_single(self.row, self.own_part(), group=self.group, async_op=True)
             self.state = State.GATHERING
 
@@ -175,7 +175,7 @@ class Bucket:
         """The mean over all ranks, in parts: whoever calls ``next`` lets the next one begin, and goes on meanwhile."""
         self._make_room()
         self.pending = False
-        row = self.layout.by_rank(self.gradients)
+        row = to_travel(self.layout.by_rank, self.gradients)
         row /= self.everybody  # before the sum, which else might overflow where the mean does not
         mean = row.chunk(self.ranks)[self.rank]  # in its place
         if not self.layout.in_place:

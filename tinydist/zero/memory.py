@@ -36,6 +36,12 @@ def own_memory(bucket, use, dtype):
     return own
 
 
+def to_travel(laid_out, whole):
+    """A row that is sent, or arrives: by ``row_for`` or ``by_rank`` of a layout. In a row, it is ``whole`` itself."""
+    with purpose("communication"):
+        return laid_out(whole)
+
+
 def room_for(parameter, shape):
     """All of a parameter, for as long as it is being initialized."""
     with purpose("parameters"):

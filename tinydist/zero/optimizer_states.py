@@ -56,7 +56,8 @@ class OptimizerStates:
     ``param_groups``: parameters, or groups of them with options, as optimizers take them; by default all of the
     module's. ``optimizer_class`` must treat each number by itself (shards.py). Schedules of the learning rate take
     ``zero.optimizer``, whose parameters are the shards. A parameter that takes no part in the loss has a gradient of
-    zeros. Buffers are not synchronized after the start.
+    zeros. Buffers are not synchronized after the start. Each rank sees the gradients of its shards alone, so a loss
+    scaler must ask all: ``LossScaler``, or torch's ``ShardedGradScaler``.
 
     ``bucket_bytes``: how much travels together. ``replicas``: ranks that have the same shard, in other groups (HSDP).
     ``reduce_dtype``: in which gradients are added up; None: in the parameters' own. ``layout``: ``InARow`` or
