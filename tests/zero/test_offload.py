@@ -140,6 +140,20 @@ def test_copies_go_on_while_backward_computes(stage, direction):
     assert len(charged) == LAYERS and all(event.end > event.start for event in charged)
 
 
+def test_ranks_may_be_given_one_home():
+    """Each waits for its own copies."""
+
+    def seconds(make):
+        cluster = Cluster("laptop CPU", 2, Link("any", 0.0, 1e9))
+        run = tinydist.launch(lambda: deep(Offload, make(), 1), 2, cluster=cluster)
+        return run.seconds, [len(run.trace.of(rank, f"{rank} to host")) for rank in range(2)]
+
+    slow = Link("PCIe", 0.0, 1e6)
+    home = Host(slow)
+    shared, own = seconds(lambda: home), seconds(lambda: Host(slow))
+    assert shared == own and shared[1] == [2 * LAYERS] * 2  # masters at the start, and gradients
+
+
 def test_the_step_waits_for_the_last_gradient():
     """So on a link that is slow enough, a step takes what crosses it: gradients one way, and then weights the other."""
     slow, fast = (crossings(Offload, "to host", bandwidth)[2].seconds for bandwidth in (1e6, 1e12))

@@ -12,14 +12,16 @@ from zero.ladder import STAGES, Alone, everything, mine, stage_1, stage_3, train
 
 import tinydist
 from tinydist.precision import LossScaler, MasterWeights
-from tinydist.zero import OptimizerStates
+from tinydist.zero import ByParameter, OptimizerStates
 
 on_all_stages = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 
 
 def test_on_processes():
     def program():
-        return [trained(stage, clip=0.01, microbatches=2) for stage in STAGES]
+        how = {"clip": 0.01, "microbatches": 2}
+        by_parameter = {"lr": 0.01, "layout": ByParameter}
+        return [trained(stage, options=options, **how) for stage in STAGES for options in (None, by_parameter)]
 
     expected = trained_alone(clip=0.01, microbatches=2)
     for results in zip(*tinydist.launch(program, 2, backend="gloo", timeout=60).results):

@@ -16,3 +16,9 @@ def begin_copy(name, tensor, nbytes, seconds):
     holding = ledger.holding_of(tensor)
     ledger.program.append(Issue(transfer, names.now(), ((holding, *span(tensor)),) if holding else ()))
     return lambda: ledger.program.append(Wait(transfer, names.now()))
+
+
+def under_way():
+    """Of this rank: a list for what waits for the ends of copies, if that is to be done later."""
+    ledger = getattr(of_thread, "ledger", None)
+    return [] if ledger is None else ledger.copies

@@ -51,6 +51,7 @@ class Ledger:
         self.rising = False  # the peak is now, and at_peak not written yet
         self.asked = None  # the purpose that the program gave
         self.closed = False
+        self.copies = []  # what waits for those under way (copies.py)
 
     def see(self, tensor, where):
         """Count the storage of a tensor that an operator has returned."""

@@ -23,7 +23,7 @@ from torch._subclasses import FakeTensor
 from ..hardware import Link
 from ..hardware.costs import message_seconds
 from ..hardware.links import PCIE_4
-from ..simulator.copies import begin_copy
+from ..simulator.copies import begin_copy, under_way
 from ..simulator.memory import of_thread
 from ..simulator.record import Operator
 from ..simulator.torch_internals import unobserved
@@ -41,7 +41,7 @@ class Host:
     def __init__(self, link=PCIE_4, memory=DDR4):
         self.link, self.memory = link, memory
         self.moved = Counter()  # "to host", "to device", "from disk", "to disk" -> bytes
-        self.stream, self.coming = None, []  # what waits for copies under way to the host
+        self.stream = None  # of a GPU, for copies
 
     def _charge(self, name, nbytes, link):
         """The device waits for it."""
@@ -62,16 +62,16 @@ class Host:
 
     def keep(self, tensor):
         """A copy in the host's memory: once it has ``arrived``."""
-        self.coming.append(self._begin("to host", tensor))
+        under_way().append(self._begin("to host", tensor))
         with unobserved():
             kept = self.room_like(tensor)
             return kept if kept.is_meta else self._beside(kept, tensor.detach())
 
     def arrived(self):
         """Whatever was on its way to the host."""
-        for end in self.coming:
+        for end in under_way():
             end()
-        self.coming.clear()
+        under_way().clear()
         if self.stream:
             self.stream.synchronize()
 

@@ -65,7 +65,7 @@ def in_name_only(name, module):
     if len(on_meta) == 2:
         raise ValueError(f"{name}: a module is on the meta device with all its parameters, or with none")
     for owner in module.modules() if True in on_meta else ():
-        for own_name, meta in list(owner.named_parameters(recurse=False)):
+        for own_name, meta in list(owner.named_parameters(recurse=False, remove_duplicate=False)):
             if meta not in known:
                 number = torch.empty((), dtype=meta.dtype, device=torch.get_default_device())
                 known[meta] = nn.Parameter(number.expand(meta.shape), meta.requires_grad)
