@@ -13,6 +13,9 @@ A unit is a module that is gathered and freed at once: a block, say. While it ru
 Bytes sent: 3 (p-1)/p of the parameters: two all-gathers and a reduce-scatter. With ``reshard_after_forward=False``
 parameters stay from forward to backward: 2 (p-1)/p, and at the peak all of them are whole. k microbatches of which all
 but the last run in ``no_sync``: 2k all-gathers and one reduce-scatter; all gradients are whole meanwhile.
+
+With ``replicas``, parts are those of the ranks of a node, and every node has them all (HSDP): all of this stays inside
+of nodes, and across them go only the gradients of shards, all-reduced: 2 (r-1)/r of 1/p of the parameters, for r nodes.
 Sources: Rajbhandari et al., ZeRO, 2019, sections 5.3 and 7.2.2; Zhao et al., PyTorch FSDP, 2023.
 """
 
