@@ -35,15 +35,15 @@ def end_of_backward(stage, dtype, reduce_dtype):
 
 
 @on_all_stages
-@pytest.mark.parametrize("reduce_dtype", [torch.float32, None], ids=str)
 @pytest.mark.parametrize(
-    "ranks, dtype, fake",
+    "ranks, dtype, fake, reduce_dtype",
     [
-        (1, torch.bfloat16, False),
-        (2, torch.float32, False),
-        (3, torch.float32, True),
-        (3, torch.float16, False),
-        (8, torch.bfloat16, True),
+        (1, torch.bfloat16, False, None),
+        (2, torch.float32, False, torch.float32),
+        (3, torch.float32, True, None),
+        (3, torch.float16, False, torch.float32),
+        (8, torch.bfloat16, True, None),
+        (8, torch.bfloat16, True, torch.float32),
     ],
     ids=str,
 )
