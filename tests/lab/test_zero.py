@@ -1,7 +1,7 @@
 """The exercises on ZeRO: their solutions are what one process gets, and hold and send what their texts say."""
 
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -175,19 +175,23 @@ class Replicated:
         self.optimizer.step()
 
 
-def by_layers(module):
-    return Parameters(module, units=list(module), prefetch=False)
+IN_16_BITS = {"reduce_dtype": torch.bfloat16}
 
 
-RUNGS = (Replicated, OptimizerStates, Gradients, by_layers)
+def by_layers(module, **options):
+    return Parameters(module, units=list(module), prefetch=False, **options)
+
+
+RUNGS = (Replicated, *(partial(stage, **IN_16_BITS) for stage in (OptimizerStates, Gradients, by_layers)))
 
 
 def train(stage, microbatches, steps):
     torch.set_default_dtype(torch.bfloat16)
     rung = RUNGS[stage](nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS))))
     for _ in range(steps):
-        for _ in range(microbatches):
-            rung.module(torch.ones(1, WIDTH)).sum().backward()
+        for left in reversed(range(microbatches)):
+            with rung.no_sync() if stage == 1 and left else nullcontext():  # its gradients are whole anyway
+                rung.module(torch.ones(1, WIDTH)).sum().backward()
         rung.step()
         rung.zero_grad()
     return rung
@@ -197,7 +201,7 @@ def backward_after_a_step(stage):
     """It ends with all model states there."""
     rung = train(stage, 1, 1)
     rung.module(torch.ones(1, WIDTH)).sum().backward()
-    return rung, len(getattr(rung, "flats", [*rung.module.parameters()]))
+    return rung, len(getattr(rung, "buckets", [*rung.module.parameters()]))
 
 
 @cache

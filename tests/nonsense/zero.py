@@ -4,7 +4,7 @@ import torch
 from nonsense.calls import Call
 from torch import nn
 
-from tinydist.zero import Gradients, OptimizerStates, Parameters, estimators
+from tinydist.zero import ByParameter, Gradients, OptimizerStates, Parameters, estimators
 
 
 def model():
@@ -35,6 +35,10 @@ def stage(function, **more):
             group=None,
             bucket_bytes=2**20,
             max_norm=1.0,
+            replicas=None,
+            reduce_dtype=torch.float32,
+            layout=ByParameter,
+            initialize=None,
             lr=0.1,
         ) | {name: value() for name, value in more.items()}
 
@@ -70,6 +74,7 @@ CALLS = {
 REASONS = {
     **dict.fromkeys(["Host", "Disk"], "places, which are given links alone"),
     **dict.fromkeys(["Offload", "Infinity", "Whole"], "stages 2 and 3, with one option more, and none at all"),
+    **dict.fromkeys(["InARow", "ByParameter"], "layouts, which stages make"),
     "OffloadError": "an error",
     "estimators.Needs": "what the estimators give",
     **dict.fromkeys(

@@ -364,3 +364,27 @@ def test_the_course_of_memory_knows_at_the_peak_what_the_peak_was_made_of():
     at_peak = next(held for _, held in memory.over_time() if sum(held.values()) == memory.peak)
     assert {purpose: nbytes for purpose, nbytes in at_peak.items() if nbytes} == memory.at_peak
     assert at_peak["optimizer states"] > 0
+
+
+def test_a_tensor_on_the_meta_device_holds_nothing():
+    def program():
+        return torch.nn.Linear(64, 64, device="meta"), torch.ones(2, device="meta") + 1
+
+    for fake in (False, True):
+        assert tinydist.launch(program, 1, fake=fake).memory[0].peak == 0
+
+
+def test_what_is_made_for_an_optimizers_states_is_none_of_its_parameters():
+    """As master weights are, on which it steps."""
+
+    def program():
+        with tinydist.purpose("optimizer states"):
+            master = torch.ones(8)
+        optimizer = torch.optim.SGD([master], lr=0.1)
+        master.grad = torch.ones(8)
+        optimizer.step()
+        tinydist.mark("end")
+        return master, optimizer
+
+    held = tinydist.launch(program, 1).memory[0].at("end")
+    assert held["optimizer states"] == 32 and "parameters" not in held

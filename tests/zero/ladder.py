@@ -1,5 +1,7 @@
 """The rungs of the ladder, a model that makes them hard, and its training: the same loop on each rung."""
 
+from contextlib import nullcontext
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -69,13 +71,14 @@ class Alone:
         return nn.utils.clip_grad_norm_([p for p in self.module.parameters() if p.grad is not None], max_norm)
 
 
-def train(rung, share, steps=STEPS, clip=None, microbatches=1):
-    """The norms before clipping, by step."""
+def train(rung, share, steps=STEPS, clip=None, microbatches=1, quiet=False, dtype=None):
+    """The norms before clipping, by step. ``quiet``: all microbatches but the last run in ``no_sync``."""
     norms = []
     for step in range(steps):
-        inputs, targets = share(step)
-        for x, y in zip(inputs.chunk(microbatches), targets.chunk(microbatches)):
-            (F.mse_loss(rung.module(x), y) / microbatches).backward()
+        inputs, targets = (tensor.to(dtype) for tensor in share(step))
+        for left, x, y in zip(reversed(range(microbatches)), inputs.chunk(microbatches), targets.chunk(microbatches)):
+            with rung.no_sync() if quiet and left else nullcontext():
+                (F.mse_loss(rung.module(x), y) / microbatches).backward()
         if clip:
             norms.append(rung.clip_grad_norm_(clip).detach())
         rung.step()
@@ -93,8 +96,8 @@ def everything(step):
 
 def whole_weights(rung):
     """Of a rung whose parameters may be sharded: gathered."""
-    for flat in getattr(rung, "all_flats", ()):
-        flat.gather()
+    for bucket in getattr(rung, "all_buckets", ()):
+        bucket.gather()
     return weights(rung.module)
 
 

@@ -224,7 +224,7 @@ def index_does_not_reach_the_disk(path):
 
 def weight_is_nan(zero):
     if torch.distributed.get_rank() == 1:
-        zero.flats[0].master[0] = float("nan")
+        zero.buckets[0].master[0] = float("nan")
 
 
 def fails_to_save(folder, harm):

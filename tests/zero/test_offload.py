@@ -62,12 +62,12 @@ LAYER = 2 * W * W  # bytes, in 16 bits
 OWN = LAYERS * LAYER // RANKS
 
 
-def deep(stage, home, steps):
-    """16-bit layers, one unit or row each; its activations are small."""
+def deep(stage, home, steps, prefetch=False):
+    """16-bit layers, one unit or bucket each; its activations are small."""
     torch.set_default_dtype(torch.bfloat16)
     module = nn.Sequential(*(nn.Linear(W, W, bias=False) for _ in range(LAYERS)))
-    how = {"units": linear, "prefetch": False} if stage is Infinity else {"bucket_bytes": LAYER}
-    zero = stage(module, home=home, **how)
+    how = {"units": linear, "prefetch": prefetch} if stage is Infinity else {"bucket_bytes": LAYER}
+    zero = stage(module, home=home, reduce_dtype=None, **how)
     start = dict(zero.home.moved)
     for _ in range(steps):
         module(torch.ones(1, W)).sum().backward()
@@ -120,19 +120,46 @@ def test_infinity_holds_on_the_device_what_the_estimator_says():
     assert peak["gradients"] <= 3 * LAYER + LAYER // RANKS
 
 
-def test_crossing_takes_time_on_the_link():
-    """On one rank, where nothing else is waited for, and no launch is hidden meanwhile. Half the bandwidth: twice the
-    time."""
+def crossings(stage, direction, bandwidth=1e9):
+    """Of a step on one rank, where nothing else is waited for: the copies, the matrix products, the run."""
+    run = tinydist.launch(
+        lambda: deep(stage, Host(Link("PCIe", 0.0, bandwidth)), 1, prefetch=True), 1, cluster=Cluster("laptop CPU", 1)
+    )
+    products = [event for event in run.trace.of(0, "compute") if event.name == "mm" and event.during == "backward"]
+    return run.trace.of(0, f"0 {direction}"), products, run
 
-    def seconds(link):
-        return tinydist.launch(lambda: deep(Offload, Host(link), 1), 1, cluster=Cluster("laptop CPU", 1))
 
-    fast, slow = (seconds(Link("PCIe", 0.0, bandwidth)) for bandwidth in (10e9, 5e9))
-    crossed = sum(slow.results[0][1].home.moved[name] for name in ("to host", "to device"))
-    assert crossed == 3 * LAYERS * LAYER  # the weights at the start, gradients, new weights
-    assert slow.seconds - fast.seconds == pytest.approx(crossed / 10e9, rel=1e-6)
-    charged = [event for event in slow.trace.of(0, "compute") if event.name == "host step"]
+@pytest.mark.parametrize("stage, direction", [(Offload, "to host"), (Infinity, "to host"), (Infinity, "to device")])
+def test_copies_go_on_while_backward_computes(stage, direction):
+    copies, products, run = crossings(stage, direction)
+    crossed = run.results[0][1].home.moved[direction]
+    assert sum(copy.end - copy.start for copy in copies) == pytest.approx(crossed / 1e9, rel=1e-6)
+    beside = [copy for copy in copies if any(copy.start < p.end and p.start < copy.end for p in products)]
+    assert len(beside) >= LAYERS - 2
+    charged = [event for event in run.trace.of(0, "compute") if event.name == "host step"]
     assert len(charged) == LAYERS and all(event.end > event.start for event in charged)
+
+
+def test_ranks_may_be_given_one_home():
+    """Each waits for its own copies."""
+
+    def seconds(make):
+        cluster = Cluster("laptop CPU", 2, Link("any", 0.0, 1e9))
+        run = tinydist.launch(lambda: deep(Offload, make(), 1), 2, cluster=cluster)
+        return run.seconds, [len(run.trace.of(rank, f"{rank} to host")) for rank in range(2)]
+
+    slow = Link("PCIe", 0.0, 1e6)
+    home = Host(slow)
+    shared, own = seconds(lambda: home), seconds(lambda: Host(slow))
+    assert shared == own and shared[1] == [2 * LAYERS] * 2  # masters at the start, and gradients
+
+
+def test_the_step_waits_for_the_last_gradient():
+    """So on a link that is slow enough, a step takes what crosses it: gradients one way, and then weights the other."""
+    slow, fast = (crossings(Offload, "to host", bandwidth)[2].seconds for bandwidth in (1e6, 1e12))
+    crossed = 3 * LAYERS * LAYER  # the weights at the start, gradients, new weights
+    assert crossed / 1e6 > 100 * fast
+    assert slow == pytest.approx(crossed / 1e6, rel=0.01)
 
 
 # Failures: a clear error, and the state of before.
@@ -166,7 +193,7 @@ def disk_is_full(zero):
 
 
 def shard_of_rank_1(zero):
-    return zero.home.files[zero.flats[-1].master].path
+    return zero.home.files[zero.buckets[-1].master].path
 
 
 def file_is_gone(zero):

@@ -12,14 +12,16 @@ from zero.ladder import STAGES, Alone, everything, mine, stage_1, stage_3, train
 
 import tinydist
 from tinydist.precision import LossScaler, MasterWeights
-from tinydist.zero import OptimizerStates
+from tinydist.zero import ByParameter, OptimizerStates
 
 on_all_stages = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 
 
 def test_on_processes():
     def program():
-        return [trained(stage, clip=0.01, microbatches=2) for stage in STAGES]
+        how = {"clip": 0.01, "microbatches": 2}
+        by_parameter = {"lr": 0.01, "layout": ByParameter}
+        return [trained(stage, options=options, **how) for stage in STAGES for options in (None, by_parameter)]
 
     expected = trained_alone(clip=0.01, microbatches=2)
     for results in zip(*tinydist.launch(program, 2, backend="gloo", timeout=60).results):
@@ -85,6 +87,37 @@ def test_schedules_of_the_learning_rate(stage):
     expected = scheduled(Alone(tiny_mlp(), torch.optim.SGD, lr=0.5), everything)
     run = tinydist.launch(lambda: scheduled(stage(tiny_mlp(), torch.optim.SGD, lr=0.5), mine), 3)
     assert_every_rank_has(expected, run.results)
+
+
+@on_all_stages
+def test_the_optimizer_steps_once_on_all_shards(stage):
+    """So that those of torch that work on many tensors at once have them."""
+    seen = []
+
+    class Watched(torch.optim.SGD):
+        def step(self):
+            seen.append([p.grad is not None for group in self.param_groups for p in group["params"]])
+            super().step()
+
+    def program():
+        zero = stage(tiny_mlp(), Watched, lr=0.1, foreach=True)
+        train(zero, mine, steps=1)
+        return len(zero.buckets)
+
+    (buckets,) = tinydist.launch(program, 1, observe=False).results
+    assert seen == [[True] * buckets] and buckets >= 3
+
+
+@on_all_stages
+def test_who_looks_at_a_rank_alone_waits_for_nobody(stage):
+    def program():
+        zero = stage(tiny_mlp())
+        zero.module(torch.ones(1, 8)).sum().backward()
+        if dist.get_rank() == 1:
+            (group,) = zero.param_groups
+            return [tensor.grad.numel() for tensor in group["params"]] == [b.layout.own for b in zero.buckets]
+
+    assert tinydist.launch(program, 2).results == [None, True]
 
 
 @on_all_stages

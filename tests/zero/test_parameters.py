@@ -17,6 +17,7 @@ from zero.ladder import Alone, everything, linear, mine, stage_3, train, trained
 
 import tinydist
 from tinydist.zero import Parameters
+from tinydist.zero.buckets import State
 
 
 def uneven():
@@ -25,9 +26,9 @@ def uneven():
     return nn.Sequential(nn.Linear(8, 5), nn.LayerNorm(5), nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 8))
 
 
-def fully_sharded(module, dtype=None):
+def fully_sharded(module, **policy):
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)} if dtype else {}
+    policy = {"mp_policy": MixedPrecisionPolicy(**policy)} if policy else {}
     for layer in filter(linear, module):
         fully_shard(layer, mesh=mesh, **policy)
     return Alone(fully_shard(module, mesh=mesh, **policy), torch.optim.AdamW, lr=0.01)
@@ -61,16 +62,17 @@ def test_equals_fully_shard_step_by_step(ranks, reshard, make):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_16_bits_with_an_fp32_master_equal_fully_shards_mixed_precision(ranks):
+@pytest.mark.parametrize("reduce", [torch.float32, torch.bfloat16], ids=str)
+def test_16_bits_with_an_fp32_master_equal_fully_shards_mixed_precision(ranks, reduce):
     """There the parameters are fp32, and rounded to compute: what we call the master."""
 
     def ours():
-        zero = stage_3(tiny_mlp().bfloat16(), lr=0.01)
+        zero = stage_3(tiny_mlp().bfloat16(), lr=0.01, reduce_dtype=reduce)
         train(zero, lambda step: [tensor.bfloat16() for tensor in mine(step)])
         return whole_weights(zero)
 
     def theirs():
-        rung = fully_sharded(tiny_mlp().bfloat16().float(), torch.bfloat16)
+        rung = fully_sharded(tiny_mlp().bfloat16().float(), param_dtype=torch.bfloat16, reduce_dtype=reduce)
         train(rung, lambda step: [tensor.bfloat16() for tensor in mine(step)])
         return {name: weight.bfloat16() for name, weight in weights(rung.module).items()}
 
@@ -107,7 +109,8 @@ def test_parameters_are_shards_between_steps():
 
 
 def whole_layers(zero):
-    return [number for number, layer in enumerate(filter(linear, zero.module)) if zero.flats_of[layer][0].is_whole]
+    buckets = [zero.buckets_of[layer][0] for layer in filter(linear, zero.module)]
+    return [number for number, bucket in enumerate(buckets) if bucket.state is not State.SHARDED]
 
 
 @pytest.mark.parametrize(
@@ -135,6 +138,44 @@ def test_what_is_whole_when(options, forward, backward):
         return *seen, whole_layers(zero)
 
     assert tinydist.launch(program, 2).results == [(forward, backward, [])] * 2
+
+
+class Backwards(nn.Module):
+    """Its layers run from the last one defined to the first, the middle one twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        for number in (2, 1, 1, 0):
+            x = self.layers[number](x)
+        return x
+
+
+def test_the_next_unit_is_gathered_in_the_order_in_which_they_ran():
+    """From the second step on: each gather but the first begins one layer ahead."""
+
+    def program():
+        zero, seen = Parameters(Backwards(), units=linear), []
+        buckets = [zero.buckets_of[layer][0] for layer in zero.module.layers]
+
+        def note(number):
+            seen.append((number, [place for place, b in enumerate(buckets) if b.state is not State.SHARDED]))
+
+        for number, layer in enumerate(zero.module.layers):
+            layer.register_forward_pre_hook(lambda *_, number=number: note(number))
+            layer.register_forward_hook(
+                lambda layer, inputs, output, number=number: output.register_hook(lambda _: note(number)) and None
+            )
+        for _ in range(2):
+            del seen[:]
+            zero.module(torch.ones(1, 8, requires_grad=True)).sum().backward()
+        return seen
+
+    forward = [(2, [1, 2]), (1, [1]), (1, [0, 1]), (0, [0])]
+    backward = [(0, [0, 1]), (1, [1]), (1, [1, 2]), (2, [2])]
+    assert tinydist.launch(program, 2).results == [forward + backward] * 2
 
 
 @pytest.mark.parametrize("units", [linear, "by hand", ()], ids=["rule", "by hand", "one unit"])

@@ -42,10 +42,21 @@ def test_prefetching_sends_nothing_more(prefetch):
     assert step_of(lambda module: stage_3(module, prefetch=prefetch)) == volume(3)
 
 
-@pytest.mark.parametrize("stage, times", [(stage_1, 2), (stage_2, 4), (stage_3, 9)])
-def test_three_microbatches(stage, times):
-    """Stage 1 reduces once a step; stage 2 after each backward; stage 3 also gathers twice for each."""
+@pytest.mark.parametrize("stage, times, quiet", [(stage_1, 4, 2), (stage_2, 4, 2), (stage_3, 9, 7)])
+def test_three_microbatches(stage, times, quiet):
+    """Each reduces; stage 3 also gathers twice for each. All but the last in ``no_sync``: one reduction."""
     assert step_of(stage, microbatches=3) == volume(times)
+    assert step_of(stage, microbatches=3, quiet=True) == volume(quiet)
+
+
+def in_16_bits(reduce_dtype):
+    return lambda module: stage_2(module.bfloat16(), reduce_dtype=reduce_dtype)
+
+
+@pytest.mark.parametrize("reduce_dtype, times", [(torch.bfloat16, 1), (None, 1), (torch.float32, 1.5)], ids=str)
+def test_reduced_in_fp32_16_bit_gradients_are_twice_as_many_bytes(reduce_dtype, times):
+    """A gather in 16 bits, and a reduction in 32: 3 instead of 2."""
+    assert step_of(in_16_bits(reduce_dtype), dtype=torch.bfloat16) == volume(times)
 
 
 def test_clipping_sends_one_number():

@@ -39,13 +39,14 @@ class Ledger:
         self.alive = {}  # address of a storage -> Holding
         self.asked = None  # the purpose that the program gave
         self.closed = False
+        self.copies = []  # what waits for those under way (copies.py)
 
     def see(self, tensor, where):
         """Count the storage of a tensor that an operator has returned."""
         storage = tensor.untyped_storage()
         if storage._cdata in self.alive:
             self.resized(storage)
-        else:
+        elif not tensor.is_meta:
             self._hold(storage, self.asked or ("activations" if torch.is_grad_enabled() else "other"), where)
 
     def holding_of(self, tensor):
@@ -60,6 +61,10 @@ class Ledger:
         return held
 
     # What they are for.
+
+    def is_for(self, purpose, tensor):
+        holdings = map(self.holding_of, stored(tensor))
+        return any(holding and holding.purpose == purpose for holding in holdings)
 
     def mark(self, tensor, purpose, like=None):
         """Now it is known what ``tensor`` is for, and has been from the start; and that ``like`` is its parameter."""

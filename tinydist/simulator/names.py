@@ -31,6 +31,7 @@ class OfThread(threading.local):
     """What is kept of the rank that runs in this thread, if it is observed."""
 
     names = ledger = None
+    tf32 = False  # are products rounded to it?
 
 
 of_thread = OfThread()

@@ -76,7 +76,7 @@ def _look_at(func):
 @contextmanager
 def products_in_tf32():
     """For this thread, which is a rank."""
-    before, of_thread.tf32 = getattr(of_thread, "tf32", False), True
+    before, of_thread.tf32 = of_thread.tf32, True
     try:
         yield
     finally:
@@ -91,7 +91,7 @@ def computed_in(operands):
     """
     dtype = operands[0].dtype
     if dtype == torch.float32:
-        rounded = getattr(of_thread, "tf32", False) or torch.backends.cuda.matmul.fp32_precision == "tf32"
+        rounded = of_thread.tf32 or torch.backends.cuda.matmul.fp32_precision == "tf32"
         return "tf32" if rounded else dtype
     return "mxfp8" if any(each.dtype == torch.float8_e8m0fnu for each in operands) else dtype
 

@@ -35,7 +35,8 @@ def purposes_known(record, ledger):
 
     def before_step(optimizer, args, kwargs):
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            ledger().mark(parameter, "parameters", parameter)
+            if not ledger().is_for("optimizer states", parameter):  # as master weights are
+                ledger().mark(parameter, "parameters", parameter)
             ledger().mark(parameter.grad, "gradients", parameter)
 
     def after_step(optimizer, args, kwargs):

@@ -40,12 +40,14 @@ class Transfer:
     """A collective, or a message: then ``ranks`` are its source and its destination.
 
     ``stream`` names what runs one after another: the collectives of a group, the messages from one rank to another.
-    ``nbytes`` is what routes.py wants for ``name``; ``awaited``, how many calls make it start.
+    ``nbytes`` is what routes.py wants for ``name``; ``awaited``, how many calls make it start. ``seconds``: what it
+    takes, if it is on no link of the cluster (copies.py).
     """
 
-    __slots__ = ("awaited", "name", "nbytes", "ranks", "root", "stream")
+    __slots__ = ("awaited", "name", "nbytes", "ranks", "root", "seconds", "stream")
 
     def __init__(self, name):
+        self.seconds = None
         self.name, self.ranks, self.stream, self.root, self.nbytes, self.awaited = name, (), "", None, 0, None
 
 

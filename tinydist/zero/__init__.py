@@ -1,9 +1,15 @@
 """ZeRO: one ladder from DDP to fully sharded. Each stage keeps one thing more of its own shard alone.
 
-shards.py              parameters in one row; what each rank owns of it
+shards.py              whose is what: two layouts
+buckets.py             what travels together; sharded, gathering, whole
+reduction.py           gradients are reduced while backward goes on
+stepper.py             the step, on the own shards
 optimizer_states.py    stage 1: the optimizer's states
 gradients.py           stage 2: the gradients
 parameters.py          stage 3: the parameters (FSDP)
+units.py               what is gathered at once, and in which order
+start.py               all ranks begin alike; from the meta device, no rank has the whole model
+memory.py              what the meter is told
 checkpoint.py          whole, or by shards; loaded by any number of ranks
 checkpoint_rules.py    what may be loaded: of one save, complete, fitting, finite
 checkpoint_files.py    as files: all of a save, or the one before
@@ -11,6 +17,7 @@ whole.py               a plain model and its optimizer, saved and loaded in the 
 unanimous.py           all ranks, or none
 homes.py               the host's memory: where what is offloaded is kept
 disk.py                files, the same
+step_at_home.py        the step, there
 offload.py             stages 2 and 3 with another home (ZeRO-Offload, ZeRO-Infinity)
 estimators.py          what model states need, before anything is run
 """
@@ -22,12 +29,15 @@ from .homes import Host, OffloadError
 from .offload import Infinity, Offload
 from .optimizer_states import OptimizerStates
 from .parameters import Parameters
+from .shards import ByParameter, InARow
 from .whole import Whole
 
 __all__ = [
+    "ByParameter",
     "Disk",
     "Gradients",
     "Host",
+    "InARow",
     "Infinity",
     "Offload",
     "OffloadError",

@@ -20,13 +20,14 @@ it reads only that.
 """
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import torch
 
 from ..collectives.agreement import broadcast_all
 from . import checkpoint_files as files
 from .checkpoint_rules import COMMON, CheckpointError, check, check_buffers, require, sound
+from .start import around
 from .unanimous import place_in, unanimous
 
 
@@ -57,6 +58,15 @@ def save(zero, folder):
     Raises ``CheckpointError`` on all ranks if one of them fails (a full disk, NaN); then the folder is as before.
     """
     nothing = "save: nothing has been saved"
+    if zero.replicas:  # the first of those that have the same shard saves it, and the others wait
+        with unanimous(nothing, zero.replicas, CheckpointError):
+            if place_in(zero.replicas)[0] == 0:
+                _save(zero, folder, nothing)
+    else:
+        _save(zero, folder, nothing)
+
+
+def _save(zero, folder, nothing):
     rank, _ = place_in(zero.group)
     with ExitStack() as stack:
         with unanimous(nothing, zero.group, CheckpointError) as said:
@@ -79,18 +89,27 @@ def load(zero, *saved):
     ``ValueError``, with the reason and the rank; ``OffloadError``, if a home has no room for it. Then nothing has been
     loaded on any of them.
     """
-    nothing = "load: nothing has been loaded"
-    with unanimous(nothing, zero.group, CheckpointError) as said:
+    with _by_all(zero) as words:
         states, shards, options = _prepared(zero, saved)
-        said.mine = files.fingerprint([states[0].get(key) for key in ("save", *COMMON)])
-    with unanimous(nothing, zero.group, CheckpointError):
-        require(said.mine == said.all[0], "what it is given is another checkpoint than rank 0's")
+        for said in words:
+            said.mine = files.fingerprint([states[0].get(key) for key in ("save", *COMMON)])
+    with _by_all(zero):
+        for said in words:
+            require(said.mine == said.all[0], "what it is given is another checkpoint than rank 0's")
     zero.restore(shards)
     for name, buffer in zero.module.named_buffers():
         buffer.copy_(states[0]["buffers"][name])
     for group, loaded in zip(zero.optimizer.param_groups, options):
         group.update(loaded)
     zero.steps = states[0]["step"]
+
+
+@contextmanager
+def _by_all(zero):
+    """By those that share a model, and by those that have the same shard."""
+    with ExitStack() as stack:
+        groups = around(zero.group, zero.replicas)
+        yield [stack.enter_context(unanimous("load: nothing has been loaded", g, CheckpointError)) for g in groups]
 
 
 # What is saved.

@@ -75,6 +75,7 @@ class Disk(Host):
                 for tensor in tensors() if changed else ():
                     self._keep(tensor)
             finally:
+                self.arrived()  # whatever is copied from there
                 for tensor in tensors():
                     _empty(tensor)
 

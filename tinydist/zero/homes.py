@@ -2,10 +2,16 @@
 
     device  <-- link -->  host  <-- disk link -->  files
 
+    backward    layer 3 | layer 2 | layer 1 |           step on the host
+    to host               gradient 3 | 2 | 1 |                           | weights 1, 2, 3 to the device
+
+Copies go on while the device computes: on GPUs on a stream of their own, from and to pinned memory; in virtual time on
+one for each direction. They are waited for when what they bring is needed.
+
 On processors "device" and "host" are the same memory. Here they differ in what is observed: work on tensors of the
 host is none of the device's, so ledger and clock do not see it. What crosses a link is counted (``home.moved``), and
-charged to the virtual time of the rank, as operators that compute waits for: bytes / bandwidth + latency. So is the
-optimizer's step, by the bytes that it reads and writes in the host's memory. Nothing of it overlaps with compute.
+takes bytes / bandwidth + latency. So does the optimizer's step, by the bytes that it reads and writes in the host's
+memory, and whatever a disk does: for those the device waits.
 """
 
 from collections import Counter
@@ -17,6 +23,7 @@ from torch._subclasses import FakeTensor
 from ..hardware import Link
 from ..hardware.costs import message_seconds
 from ..hardware.links import PCIE_4
+from ..simulator.copies import begin_copy, under_way
 from ..simulator.names import of_thread
 from ..simulator.record import Operator
 from ..simulator.torch_internals import unobserved
@@ -34,27 +41,67 @@ class Host:
     def __init__(self, link=PCIE_4, memory=DDR4):
         self.link, self.memory = link, memory
         self.moved = Counter()  # "to host", "to device", "from disk", "to disk" -> bytes
+        self.stream = None  # of a GPU, for copies
 
     def _charge(self, name, nbytes, link):
+        """The device waits for it."""
         self.moved[name] += nbytes
         ledger = of_thread.ledger
         if ledger:
             ledger.program.append(Operator(name, 0, nbytes, torch.uint8, message_seconds(nbytes, link)))
 
+    def _begin(self, name, tensor):
+        self.moved[name] += tensor.nbytes
+        return begin_copy(name, tensor, tensor.nbytes, message_seconds(tensor.nbytes, self.link))
+
+    def room_like(self, tensor):
+        """In the host's memory; pinned, for a GPU. (A fake tensor has no data: its room has none either.)"""
+        if isinstance(tensor, FakeTensor):
+            return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda)
+
     def keep(self, tensor):
-        """A copy in the host's memory. (A fake tensor has no data: one of the same shape.)"""
-        self._charge("to host", tensor.nbytes, self.link)
+        """A copy in the host's memory: once it has ``arrived``."""
+        under_way().append(self._begin("to host", tensor))
         with unobserved():
-            if isinstance(tensor, FakeTensor):
-                return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-            return tensor.detach().to("cpu", copy=True)
+            kept = self.room_like(tensor)
+            return kept if kept.is_meta else self._beside(kept, tensor.detach())
+
+    def arrived(self):
+        """Whatever was on its way to the host."""
+        for end in under_way():
+            end()
+        under_way().clear()
+        if self.stream:
+            self.stream.synchronize()
 
     def bring(self, tensor, kept):
-        """Copy what is kept to the device's ``tensor``; 16-bit ones are rounded before they travel."""
-        self._charge("to device", tensor.nbytes, self.link)
+        """Copy what is kept to the device's ``tensor``; 16-bit ones are rounded before they travel. Starts it, and
+        returns what waits for its end.
+        """
+        end = self._begin("to device", tensor)
         if not isinstance(tensor, FakeTensor):
             with unobserved():
-                tensor.copy_(kept.to(tensor.dtype))
+                self._beside(tensor, kept.to(tensor.dtype))
+
+        def wait():
+            end()
+            if self.stream:
+                torch.cuda.current_stream().wait_stream(self.stream)
+
+        return wait
+
+    def _beside(self, tensor, source):
+        """``tensor`` from ``source``, while compute goes on."""
+        on_device = [each for each in (tensor, source) if each.is_cuda]
+        if not on_device:
+            return tensor.copy_(source)
+        self.stream = self.stream or torch.cuda.Stream()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            tensor.copy_(source, non_blocking=True)
+        on_device[0].record_stream(self.stream)  # its memory is not given to others before
+        return tensor
 
     @contextmanager
     def at_work(self, tensors, changed=True):

@@ -6,30 +6,42 @@
 
 An all-reduce is a reduce-scatter and an all-gather. Between the two, each rank has the mean gradient of its shard: all
 that it needs to step there. So the step moves in between, and costs no byte more: 2 (p-1)/p of the parameters a rank.
+As in DDP, gradients are reduced while backward goes on (reduction.py).
 
     bytes a parameter, 16 bits and Adam:   2 weight | 2 gradient | (4 master weight + 4 + 4 moments)/p
     in fp32:                               4 weight | 4 gradient | 8/p                      (the weight is its master)
 
-and 4 bytes for each row, where Adam counts its steps. Source: Rajbhandari et al., ZeRO, 2019, sections 5.1 and 7.2.1.
+and 4 bytes for each bucket, where Adam counts its steps. Gradients are added up and reduced in fp32, unless
+``reduce_dtype`` says otherwise: that is 4 bytes a gradient, held and sent, for 2.
+Source: Rajbhandari et al., ZeRO, 2019, sections 5.1 and 7.2.1.
 """
 
-from contextlib import contextmanager
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
-from ..collectives.agreement import broadcast_all, check_same_parameters
-from ..rules import each_of, must, rate, several, takes
+from ..rules import function, rate, several, takes
 from ..simulator.names import region
-from .shards import FlatParameters, as_precise, split_by_bytes
+from .buckets import Bucket
+from .reduction import Reduction, a_dtype
+from .shards import InARow, Layout, split_by_bytes
+from .start import all_alike, as_rank_0, bring_to_life, trained_groups
+from .stepper import Stepper
 from .whole import Replicated
 
 MIB = 2**20
-UNSCALED = 1.0
 
 
 @takes(
-    module=torch.nn.Module, optimizer_class=type[torch.optim.Optimizer], param_groups=several, group=dist.ProcessGroup
+    module=torch.nn.Module,
+    optimizer_class=type[torch.optim.Optimizer],
+    param_groups=several,
+    group=dist.ProcessGroup,
+    replicas=dist.ProcessGroup,
+    reduce_dtype=a_dtype,
+    layout=type[Layout],
+    initialize=function,
 )
 class OptimizerStates:
     """Trains ``module`` on all ranks of ``group`` as one process would on all their batches:
@@ -38,18 +50,23 @@ class OptimizerStates:
         loss(module(x)).backward();  zero.clip_grad_norm_(1.0);  zero.step();  zero.zero_grad()
 
     start       all take rank 0's parameters and buffers
-    backward    as without it: gradients are in ``parameter.grad``
-    step        reduce-scatter them; step in fp32 on the own shard; all-gather the parameters
+    backward    gradients move to buckets as they come; full ones are reduced
+    step        in fp32 on the own shard; all-gather the parameters
 
     ``param_groups``: parameters, or groups of them with options, as optimizers take them; by default all of the
     module's. ``optimizer_class`` must treat each number by itself (shards.py). Schedules of the learning rate take
     ``zero.optimizer``, whose parameters are the shards. A parameter that takes no part in the loss has a gradient of
-    zeros. Buffers are not synchronized after the start. ``bucket_bytes``: how much travels together.
+    zeros. Buffers are not synchronized after the start. Each rank sees the gradients of its shards alone, so a loss
+    scaler must ask all: ``LossScaler``, or torch's ``ShardedGradScaler``.
+
+    ``bucket_bytes``: how much travels together. ``replicas``: ranks that have the same shard, in other groups (HSDP).
+    ``reduce_dtype``: in which gradients are added up; None: in the parameters' own. ``layout``: ``InARow`` or
+    ``ByParameter``. ``initialize``: gives a layer its numbers, if the module comes from the meta device (start.py).
 
     Raises ``ValueError`` if the ranks bring different modules, or a group has a parameter that the module has not.
     """
 
-    flat_parameters = FlatParameters
+    resharded = False  # are parameters whole only while they are needed?
 
     def __init__(
         self,
@@ -58,24 +75,34 @@ class OptimizerStates:
         param_groups=None,
         group=None,
         bucket_bytes=25 * MIB,
+        replicas=None,
+        reduce_dtype=torch.float32,
+        layout=InARow,
+        initialize=None,
         **options,
     ):
         if not rate(bucket_bytes):
             raise ValueError(f"{self.name}: buckets must have more than 0 bytes, got {bucket_bytes}")
-        self.module, self.group, self.bucket_bytes = module, group, bucket_bytes
-        check_same_parameters(self.name, module, group)
-        broadcast_all([*module.parameters(), *module.buffers()], group=group)
-        groups = trained_groups(self.name, module, param_groups)
-        self.group_of, on_shards = {}, []  # flat -> number of its parameter group
-        for number, each in enumerate(groups):
-            flats = [self.flat_parameters(row, group) for row in self._rows(each["params"])]
-            on_shards.append({**each, "params": [flat.master for flat in flats]})
-            self.group_of |= dict.fromkeys(flats, number)
-        self.flats = list(self.group_of)
-        self._sort_as_backward_comes()
+        self.module, self.group, self.replicas, self.bucket_bytes = module, group, replicas, bucket_bytes
+        self.how = {"layout": layout, "group": group, "replicas": replicas, "reduce_dtype": reduce_dtype}
+        all_alike(self.name, module, group, replicas)
+        groups, is_meta = trained_groups(self.name, module, param_groups)
+        if not is_meta:
+            as_rank_0([*module.parameters(), *module.buffers()], group, replicas)
+        in_buckets = [self._in_buckets(each["params"]) for each in groups]
+        self.group_of = {bucket: number for number, buckets in enumerate(in_buckets) for bucket in buckets}
+        self.buckets = self._as_backward_comes(self.group_of)
+        self.frozen = self._in_buckets(self._frozen_and_sharded())
+        if is_meta:
+            spread = partial(as_rank_0, group=group, replicas=replicas)
+            bring_to_life(self.name, module, self.all_buckets, initialize, spread)
+        on_shards = [{**each, "params": [b.master for b in buckets]} for each, buckets in zip(groups, in_buckets)]
+        self.reduction = Reduction(self.buckets, filled=self._is_full, reduced=self._is_reduced)
+        self.no_sync = self.reduction.no_sync
         self.optimizer = optimizer_class(on_shards, **options)
-        self.gradient_factor = UNSCALED  # what gradients are multiplied by once they are fp32
-        self.collected, self.synchronize, self.steps = False, True, 0
+        self.stepper = self._stepper()
+        self.gradient_factor = 1.0  # what gradients are multiplied by before the step: a scaler's doing
+        self.steps = 0
 
     @property
     def name(self):
@@ -86,38 +113,41 @@ class OptimizerStates:
 
     # Start.
 
-    def _rows(self, parameters):
+    def _in_buckets(self, parameters):
+        return [self._bucket(each) for each in self._lists(parameters)]
+
+    def _frozen_and_sharded(self):
+        """Parameters. In this stage, those that are frozen are in no bucket."""
+        return []
+
+    def _lists(self, parameters):
         return split_by_bytes(parameters, self.bucket_bytes)
 
-    def _sort_as_backward_comes(self):
-        """A row is full when the earliest of its parameters has its gradient. The same order on all ranks."""
+    def _bucket(self, parameters):
+        return Bucket(parameters, resharded=self.resharded, **self.how)
+
+    def _stepper(self):
+        return Stepper(self.optimizer, self.buckets)
+
+    def _as_backward_comes(self, buckets):
+        """One is full when the earliest of its parameters has its gradient. The same order on all ranks."""
         order = {parameter: number for number, parameter in enumerate(self.module.parameters())}
-        self.flats.sort(key=lambda flat: -min(order[parameter] for parameter in flat.parameters))
+        return sorted(buckets, key=lambda bucket: -min(order[parameter] for parameter in bucket.parameters))
 
     # Backward.
 
-    @contextmanager
-    def no_sync(self):
-        """Backward in here sends nothing (nor does it outside, in this stage): for all but a step's last microbatch."""
-        before, self.synchronize = self.synchronize, False
-        try:
-            yield
-        finally:
-            self.synchronize = before
+    def _is_full(self, bucket):
+        """All its gradients have come."""
+
+    def _is_reduced(self, bucket):
+        """Its mean is there. All gradients stay."""
 
     # A step.
 
-    def _collect(self):
-        """The mean gradients of the own shard. Here they are still in ``parameter.grad``."""
-        for flat in self.flats:
-            for parameter in flat.parameters:
-                flat.take(parameter)
-            flat.reduce()()
-
-    def _collect_once(self):
-        if not self.collected or any(p.grad is not None for flat in self.flats for p in flat.parameters):
-            self._collect()
-            self.collected = True
+    @property
+    def param_groups(self):
+        """For who looks at gradients, as a loss scaler does."""
+        return [{"params": self.stepper.with_gradients()}]
 
     @takes(max_norm=rate)
     @torch.no_grad()
@@ -127,113 +157,63 @@ class OptimizerStates:
         One all-reduce of one number: the squares add up over the ranks. Padding is zero, and each number of the model
         is in one shard, so nothing counts twice.
         """
-        self._collect_once()
-        square = self._square_of_the_own_norm()
+        self.reduction.check_done(self.name)
+        square = self.stepper.square_of_norm()
         dist.all_reduce(square, group=self.group)
         norm = square.sqrt() * self.gradient_factor
-        self.gradient_factor = self.gradient_factor * (float(max_norm) / (norm + 1e-6)).clamp(max=1.0)  # as torch
+        self.stepper.multiply((float(max_norm) / (norm + 1e-6)).clamp(max=1.0))  # as torch
         return norm
-
-    @property
-    def param_groups(self):
-        """The shards with their gradients, for who looks at gradients, as a loss scaler does."""
-        self._collect_once()
-        return [{"params": self.flats}]
-
-    def _square_of_the_own_norm(self):
-        return torch.stack([torch.linalg.vector_norm(as_precise(flat.grad)) for flat in self.flats]).square().sum()
 
     @torch.no_grad()
     def step(self):
-        """One row after another, so that only one has its gradient in fp32."""
+        """Once, on all shards; then the new parameters are gathered."""
+        self.reduction.check_done(self.name)
         with region(f"Optimizer.step#{self.name}.step"):  # as torch names its own
-            self._collect_once()
-            ends = []
-            for flat in self.flats:
-                self._step_on(flat)
-                ends.append(self._publish(flat))
-            for end, flat in zip(ends, self.flats):
-                end()
-                flat.remember_purpose()
-            self._has_stepped()
-
-    def _has_stepped(self):
-        self.gradient_factor, self.collected = UNSCALED, False
+            if self.gradient_factor != 1.0:
+                self.stepper.multiply(self.gradient_factor)
+                self.gradient_factor = 1.0
+            self.stepper.step()
+            self._renew()
         self.steps += 1
 
-    def _step_on(self, flat):
-        gradient = as_precise(flat.grad)
-        flat.master.grad = gradient if self.gradient_factor is UNSCALED else gradient * self.gradient_factor
-        self.optimizer.step()  # on this shard alone, as no other has a gradient
-        flat.master.grad = None
-
-    def _publish(self, flat):
-        """All ranks get the new weights: starts it, and returns what ends it."""
-        flat.round()
-        return flat.gather()
+    def _renew(self):
+        """Parameters follow their masters. While one bucket is gathered, the next one begins."""
+        for bucket, before in zip([*self.buckets, None], [None, *self.buckets]):
+            if bucket:
+                bucket.renew()
+            if before:
+                before.finish_gather()
 
     def zero_grad(self):
-        for flat in self.flats:
-            flat.drop_gradients()
-        self.collected = False
+        for bucket in self.buckets:
+            bucket.drop_gradients()
+        self.reduction.reset()
 
     # What is saved and loaded (checkpoint.py).
 
     @property
-    def all_flats(self):
-        """In this stage, frozen parameters are in no flat row."""
-        return self.flats
+    def all_buckets(self):
+        return [*self.buckets, *self.frozen]
 
     @property
     def rows(self):
-        """All parameters, in rows or whole."""
-        inside = {parameter for flat in self.all_flats for parameter in flat.parameters}
-        return [*self.all_flats, *(Replicated(p, self.group) for p in self.module.parameters() if p not in inside)]
+        """All parameters, in buckets or whole."""
+        inside = {parameter for bucket in self.all_buckets for parameter in bucket.parameters}
+        return [*self.all_buckets, *(Replicated(p, self.group) for p in self.module.parameters() if p not in inside)]
 
     @property
     def optimizer_name(self):
         return type(self.optimizer).__name__
 
     def kept(self, row):
-        """What is kept of a row: this rank's part of the master weight and of the optimizer's states; and numbers."""
-        if row not in self.group_of:  # frozen
-            return {"weight": row.mine}, {}
-        state = self.optimizer.state.get(row.master, {})
-        vectors = {key: value for key, value in state.items() if value.shape == row.master.shape}
-        return {"weight": row.master} | vectors, {key: state[key] for key in state.keys() - vectors.keys()}
+        return self.stepper.kept(row) if row in self.all_buckets else ({"weight": row.mine}, {})
 
     @torch.no_grad()
     def restore(self, loaded):
-        """The reverse, of all rows: row -> (vectors, scalars). All ranks call it, and get the weights."""
-        for row, (vectors, scalars) in loaded.items():
-            if row in self.group_of:
-                self._restore(row, vectors, scalars)
-                self._publish(row)()
-            else:
-                row.fill(vectors["weight"])
-
-    def _restore(self, flat, vectors, scalars):
-        flat.master.copy_(vectors["weight"])
-        self.optimizer.state[flat.master] = states_of(vectors, flat.master.dtype) | scalars
-
-
-def states_of(vectors, dtype):
-    """The optimizer's: all but the weight. In its dtype, as torch's ``load_state_dict`` has it."""
-    states = {key: vector for key, vector in vectors.items() if key != "weight"}
-    return {key: vector.to(dtype) if vector.is_floating_point() else vector for key, vector in states.items()}
-
-
-def trained_groups(name, module, param_groups=None):
-    """Parameter groups as optimizers take them, with a list of what is trained in each."""
-    given = list(module.parameters() if param_groups is None else param_groups)
-    must(name, "param_groups", each_of(torch.Tensor | dict, 0), given)
-    groups = given if given and isinstance(given[0], dict) else [{"params": given}]
-    groups = [{**each, "params": [p for p in each["params"] if p.requires_grad]} for each in groups]
-    known = set(module.parameters())
-    foreign = [p for each in groups for p in each["params"] if p not in known]
-    if foreign:
-        shapes = ", ".join(str(list(p.shape)) for p in foreign)
-        raise ValueError(f"{name}: param_groups has parameters that are none of the module's: {shapes}")
-    if not any(each["params"] for each in groups):
-        raise ValueError(f"{name}: there is nothing to train, no parameter of the module requires a gradient")
-    return groups
+        """Of all rows: row -> (vectors, scalars). All ranks call it, and get the weights."""
+        for bucket in self.frozen:
+            bucket.free()
+        self.stepper.restore({row: kept for row, kept in loaded.items() if row in self.all_buckets})
+        for row in loaded.keys() - set(self.all_buckets):
+            row.load(loaded[row][0]["weight"])
+        self._renew()

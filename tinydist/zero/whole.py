@@ -31,7 +31,7 @@ class Replicated:
     def gathered(self, vector):
         return [vector.detach().clone().view(self.shapes[0])]
 
-    def fill(self, weight):
+    def load(self, weight):
         self.parameters[0].copy_(weight.view(self.shapes[0]))
 
 
@@ -41,6 +41,8 @@ class Whole:
     ``group``: the ranks that have the same. A process without a process group is alone. Raises ``ValueError`` if the
     optimizer has a parameter that the module has not.
     """
+
+    replicas = None  # all that have the same are in the group
 
     def __init__(self, module, optimizer, group=None):
         self.module, self.optimizer, self.group = module, optimizer, group

@@ -1,14 +1,14 @@
-"""Stage 2: when rows are reduced, microbatches without communication, and what goes wrong."""
+"""When gradients are reduced, microbatches without communication, and what goes wrong."""
 
 import pytest
 import torch
 import torch.distributed as dist
 from tiny_training import assert_every_rank_has, tiny_mlp
-from zero.ladder import STAGES, Alone, everything, mine, stage_2, stage_3, train, trained_alone, whole_weights
+from zero.ladder import STAGES, Alone, everything, mine, stage_2, train, trained_alone, whole_weights
 
 import tinydist
 
-in_backward = pytest.mark.parametrize("stage", [stage_2, stage_3], ids=lambda stage: stage.__name__)
+on_all_stages = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 
 
 def halves(share, step):
@@ -27,11 +27,11 @@ def accumulated(rung, share, quiet):
     return whole_weights(rung)
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
+@on_all_stages
 def test_no_sync_reduces_once_a_step(stage):
     def program():
         zero = stage(tiny_mlp(), torch.optim.SGD, lr=0.2)
-        return len(zero.flats), accumulated(zero, mine, zero.no_sync)
+        return len(zero.buckets), accumulated(zero, mine, zero.no_sync)
 
     run = tinydist.launch(program, 2)
     rows, found = zip(*run.results)
@@ -41,11 +41,12 @@ def test_no_sync_reduces_once_a_step(stage):
     assert_every_rank_has(whole_weights(alone), found)
 
 
-def test_rows_are_reduced_while_backward_goes_on():
+@on_all_stages
+def test_gradients_are_reduced_while_backward_goes_on(stage):
     """The first reduce-scatter begins before the last matrix product of backward."""
 
     def program():
-        stage_2(tiny_mlp()).module(torch.ones(4, 8)).sum().backward()
+        stage(tiny_mlp()).module(torch.ones(4, 8)).sum().backward()
 
     trace = tinydist.launch(program, 2).trace
     first = next(event for event in trace.of(0) if event.name == "reduce_scatter")
@@ -53,7 +54,7 @@ def test_rows_are_reduced_while_backward_goes_on():
 
 
 def test_ranks_may_use_different_parts():
-    """One uses the first layer, the other the last: all rows are reduced in one order, and nothing hangs."""
+    """One uses the first layer, the other the last: all are reduced in one order, and nothing hangs."""
 
     def program():
         zero = stage_2(tiny_mlp(), torch.optim.SGD, lr=1.0)
@@ -70,7 +71,7 @@ def test_ranks_may_use_different_parts():
             torch.testing.assert_close(change[name], torch.full_like(change[name], expected))
 
 
-@in_backward
+@on_all_stages
 @pytest.mark.parametrize("when", ["no backward", "no_sync at last"])
 def test_a_step_without_gradients(stage, when):
     def program():
@@ -85,7 +86,7 @@ def test_a_step_without_gradients(stage, when):
         tinydist.launch(program, 2)
 
 
-@in_backward
+@on_all_stages
 def test_after_an_error_in_backward_training_goes_on(stage):
     """``zero_grad`` forgets what the backward that failed has left."""
 

@@ -1,0 +1,76 @@
+"""Units: modules that are gathered and freed at once; which parameters are whose, and which one runs next.
+
+defined     embedding, block 1, block 2, head
+recorded    what ran in the last forward, in that order: the next one is gathered meanwhile
+backward    what ended in this forward, from the last on
+"""
+
+import torch
+from torch import nn
+
+
+class Order:
+    """In which units run: as defined until a forward has been recorded. (The outermost is around all of them.)"""
+
+    def __init__(self, units):
+        self.expected, self.begun, self.ended = list(units), [], []
+
+    def forward_begins(self):
+        self.expected, self.begun, self.ended = self.begun or self.expected, [], []
+
+    def begins(self, unit):
+        """The two that are expected after it; nobody, if another was expected."""
+        place = len(self.begun)
+        self.begun.append(unit)
+        return self.expected[place + 1 : place + 3] if self.expected[place : place + 1] == [unit] else []
+
+    def ends(self, unit):
+        self.ended.append(unit)
+
+    def comes_back_to(self, unit):
+        """Backward does. The two to which it comes next."""
+        while unit in self.ended and self.ended.pop() is not unit:
+            pass
+        return self.last()
+
+    def first(self):
+        return self.expected[:2]
+
+    def last(self):
+        return self.ended[:-3:-1]
+
+
+def in_order(name, module, units):
+    """``units``, modules or a rule, as a list in the module's order; the outermost is the first."""
+    inside = list(module.modules())
+    chosen = [each for each in inside if units(each)] if callable(units) else list(units)
+    foreign = [type(unit).__name__ for unit in chosen if unit not in inside]
+    if foreign:
+        raise ValueError(f"{name}: units must be modules of the module, got {', '.join(foreign)}")
+    lists = [type(unit).__name__ for unit in chosen if isinstance(unit, nn.ModuleList | nn.ModuleDict)]
+    if lists:
+        raise ValueError(f"{name}: units are gathered when they are called, and nobody calls a {lists[0]}")
+    return [each for each in inside if each is module or each in chosen]
+
+
+def owners(module, units):
+    """Parameter -> the innermost of ``units`` that is around all modules which have it."""
+    paths = {}
+
+    def visit(inside, path):
+        path = (*path, inside) if inside in units else path
+        for parameter in inside.parameters(recurse=False):
+            known = paths.get(parameter, path)
+            paths[parameter] = tuple(a for a, b in zip(known, path) if a is b)
+        for child in inside.children():
+            visit(child, path)
+
+    visit(module, ())
+    return {parameter: path[-1] for parameter, path in paths.items()}
+
+
+def tensors_in(output):
+    if isinstance(output, torch.Tensor):
+        return [output]
+    inside = output.values() if isinstance(output, dict) else output if isinstance(output, list | tuple) else ()
+    return [tensor for each in inside for tensor in tensors_in(each)]
