@@ -420,8 +420,14 @@ def test_timeout_covers_a_worker_that_reads_nothing():
     assert rank_on_all() == [0, 1]
 
 
-def test_timeout_covers_the_start():
+def never_ready():
+    says_nothing = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    return subprocess.Popen(says_nothing, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def test_timeout_covers_the_start(monkeypatch):
     pool.stop()
+    monkeypatch.setattr("tinydist.processes.pool.start_worker", never_ready)
     with pytest.raises(TimeoutError) as caught:
         run(rank_on_all, 2, timeout=0)
     assert str(caught.value) == "launch: 2 of 2 ranks did not start in 0 s\n  ranks 0-1: starting"
