@@ -54,8 +54,8 @@ def problem_of(placement, microbatches, costs, most_activations, halves):
     most = max(Counter(placement).values())
     if len(placement) * microbatches > MOST_PASSES:
         raise ValueError(
-            f"find_schedule: {len(placement)} stages x {microbatches} microbatches are more than the {MOST_PASSES} passes "
-            "that can be written down"
+            f"find_schedule: {len(placement)} stages x {microbatches} microbatches are more than the {MOST_PASSES} "
+            "passes that can be written down"
         )
     room = most * microbatches if most_activations is None else most_activations
     if room < most:
