@@ -4,6 +4,9 @@ stages.py       where to cut a model
 actions.py      what a rank does next: 2F0, 2B0, 2SEND_F0
 schedule.py     a schedule: for each rank, its actions
 schedules.py    naive, GPipe, 1F1B, interleaved, breadth-first, zero bubble, DualPipeV
+placement.py    which rank has which stage: one each, in a loop, in a V
+list_scheduler.py   which pass next: one rule, from which a schedule follows
+found.py        the best schedule for a placement, costs and memory
 messages.py     sends and receives, added
 verifier.py     is it right? The rules, and where one is broken
 pairing.py      do sends and receives pair up?
@@ -20,7 +23,9 @@ tied.py         a parameter of two stages
 from .actions import Action, Overlap, parse
 from .analysis import Analysis, analyze
 from .backward import SplitBackward
+from .found import find_schedule
 from .messages import with_messages
+from .placement import in_a_loop, in_a_v, one_each
 from .replay import Costs
 from .schedule import Schedule
 from .schedules import SCHEDULES, make_schedule
@@ -43,10 +48,14 @@ __all__ = [
     "balanced",
     "cut",
     "evenly",
+    "find_schedule",
     "forward_flops",
+    "in_a_loop",
+    "in_a_v",
     "layers_of",
     "make_schedule",
     "measured_seconds",
+    "one_each",
     "parameter_counts",
     "parse",
     "sum_tied_gradients",

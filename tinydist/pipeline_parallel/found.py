@@ -1,0 +1,179 @@
+"""A schedule that is found: list scheduling under several policies, which are improved step by step, the best first.
+
+How far a stage may be ahead is what the published schedules differ in. The time that a microbatch is away, from the end
+of its forward until its gradient can be back, counted in microbatches of the slowest rank, keeps a rank busy if nobody
+waits; more makes up for those who do. So some ``LEADS`` of that are tried, and then one more or less of each stage.
+
+Of many microbatches only some are scheduled: once the ranks are in step each does the same over and over, and that is
+repeated. So all takes time in proportion to P M, most of it for writing the actions down.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from math import ceil, inf
+
+from ..rules import amount, count, each_of, flag, takes, whole
+from .actions import BACKWARD, FORWARD
+from .analysis import analyze
+from .list_scheduler import ListScheduler, Policy, Problem
+from .replay import Costs, Stuck
+from .schedule import Schedule
+from .schedules import MOST_PASSES, numbered
+
+LEADS, FIRST, PATIENCE = (2.0, 1.5, 1.0, 4.0), (BACKWARD, FORWARD), (0.0, 0.5, 1.0)
+EFFORT, MOST_TRIES = 150_000, 500  # passes that are scheduled in search of a policy, and policies
+ROUNDS = 3  # of P microbatches, or a little more, that are scheduled; the others repeat what is done in the middle
+
+
+@takes(placement=each_of(whole), microbatches=count, costs=Costs, most_activations=amount, halves=flag, skewed=flag)
+def find_schedule(placement, microbatches, costs=None, *, most_activations=None, halves=True, skewed=False) -> Schedule:
+    """The shortest schedule that is found, for stages on the ranks of ``placement`` (placement.py).
+
+    most_activations: what each rank may hold, in microbatches of one stage (None: all of them).
+    halves:           backward as I and W; or else whole, as torch.autograd does it.
+    skewed:           each rank begins its next step when it is done with this one, as where the optimizer's step is
+                      validated afterwards (Qi et al., Zero Bubble Pipeline Parallelism, 2024, section 4). Then the
+                      longest time of a rank counts, from its first pass to its last.
+
+    Raises ``ValueError`` where there is no such schedule.
+    """
+    problem = problem_of(tuple(placement), microbatches, costs or Costs(), most_activations, halves)
+    some = few(problem)
+    runs = Search(some, skewed).runs()
+    more = microbatches - some.microbatches
+    programs = repeated(runs[:3], more) if more else runs[0].programs
+    return written(programs or ListScheduler(problem, runs[0].policy).programs, problem.placement, microbatches)
+
+
+def problem_of(placement, microbatches, costs, most_activations, halves):
+    ranks = max(placement) + 1
+    if sorted(set(placement)) != list(range(ranks)):
+        raise ValueError(f"find_schedule: placement must name each rank from 0 on, got {placement}")
+    most = max(Counter(placement).values())
+    if len(placement) * microbatches > MOST_PASSES:
+        raise ValueError(
+            f"find_schedule: {len(placement)} stages x {microbatches} microbatches are more than the {MOST_PASSES} "
+            "passes that can be written down"
+        )
+    room = most * microbatches if most_activations is None else most_activations
+    if room < most:
+        raise ValueError(
+            f"find_schedule: a rank with {most} stages holds {most} activations at least, "
+            f"but most_activations is {room}"
+        )
+    return Problem(placement, microbatches, costs, [room] * ranks, halves)
+
+
+def few(problem):
+    """The same with fewer microbatches, if there are many: a number of rounds fewer."""
+    round = 2 * problem.ranks
+    most = max(ROUNDS * problem.ranks, 24)
+    return replace(problem, microbatches=min(problem.microbatches, most + (problem.microbatches - most) % round))
+
+
+def repeated(runs, more):
+    """Programs with ``more`` microbatches: what ranks do in the middle of a run, again and again. None if there is no
+    such part that is as fast as the run."""
+    seconds, number, part = min(
+        (pace(run, part, 2 * run.problem.ranks), number, part) for number, run in enumerate(runs) for part in (0.4, 0.6)
+    )
+    run = runs[number]
+    return lengthened(run, part, more) if seconds <= run.makespan / run.problem.microbatches else None
+
+
+def pace(run, part, more):
+    """Seconds of each of ``more`` microbatches."""
+    problem, programs = run.problem, lengthened(run, part, more)
+    if programs is None:
+        return inf
+    try:
+        longer = analyze(written(programs, problem.placement, problem.microbatches + more), problem.costs)
+    except Stuck:
+        return inf
+    return (longer.makespan - run.makespan) / more
+
+
+def lengthened(run, part, more):
+    """``part`` of the run's time is gone when the repeated part begins."""
+    programs = []
+    for program, begins in zip(run.programs, run.begins):
+        first = bisect_left(begins, part * run.makespan)
+        lasts = [last for size, last in rounds(program, first) if more % size == 0]
+        if not lasts:
+            return None
+        size = (lasts[0] - first) // len(set(program))
+        programs.append(program[:first] + program[first : lasts[0]] * (1 + more // size) + program[lasts[0] :])
+    return programs
+
+
+def written(programs, placement, microbatches):
+    actions = tuple(tuple(numbered(program, microbatches)) for program in programs)
+    return Schedule("found", actions, len(placement), microbatches)
+
+
+def rounds(program, first):
+    """(n, where a part ends that begins at ``first`` and has n passes of each kind)"""
+    kinds, done = set(program), Counter()
+    for last in range(first, len(program) - 1):
+        done[program[last]] += 1
+        if len(done) == len(kinds) and len(set(done.values())) == 1:
+            yield done[program[last]], last + 1
+
+
+class Search:
+    """As many policies as ``EFFORT`` allows."""
+
+    def __init__(self, problem, skewed):
+        self.problem, self.skewed = problem, skewed
+        self.stages = range(len(problem.placement))
+        passes = len(self.stages) * problem.microbatches * (3 if problem.halves else 2)
+        self.tries = min(max(1, EFFORT // passes), MOST_TRIES)
+
+    def runs(self):
+        """The best first, improved as far as the effort goes."""
+        options = product(LEADS, PATIENCE, FIRST)
+        policies = (Policy(first, patience, self._ahead(lead)) for lead, patience, first in options)
+        found = {}
+        for run in filter(None, map(self._run, policies)):
+            found.setdefault(self._score(run), run)
+        return sorted([self._improved(found[score]) for score in sorted(found)], key=self._score)
+
+    def _run(self, policy):
+        """None if the effort is spent."""
+        self.tries -= 1
+        return ListScheduler(self.problem, policy) if self.tries >= 0 else None
+
+    def _score(self, run):
+        """What counts, and then what all ranks take together: less of it leaves room to improve. Rounded: it does not
+        depend on the order of sums."""
+        seconds = run.spans if self.skewed else run.free
+        return round(max(seconds), 9), round(sum(seconds), 9)
+
+    def _ahead(self, lead):
+        """Of each stage: the microbatches of the slowest rank in the time that one is away, ``lead`` times."""
+        F, B = self.problem.seconds[FORWARD], self.problem.seconds[self.problem.backward]
+        work = Counter()
+        for stage, rank in enumerate(self.problem.placement):
+            work[rank] += F[stage] + self.problem.seconds[BACKWARD][stage]
+        slowest, away, ahead = max(work.values()), 0.0, []
+        for stage in reversed(self.stages):
+            ahead.append(1 + ceil(lead * away / slowest - 1e-9) if slowest else 1)
+            moved = stage > 0 and self.problem.placement[stage - 1] != self.problem.placement[stage]
+            away += F[stage] + B[stage] + 2 * self.problem.costs.message * moved
+        return tuple(reversed(ahead))
+
+    def _improved(self, best):
+        """One or two more or less ahead, stage by stage, as long as that helps."""
+        tried, before = {best.policy.ahead}, None
+        while before is not best:
+            before = best
+            for stage, step in product(self.stages, (-1, 1, -2, 2)):
+                ahead = list(best.policy.ahead)
+                ahead[stage] = max(1, ahead[stage] + step)
+                run = tuple(ahead) not in tried and self._run(best.policy._replace(ahead=tuple(ahead)))
+                tried.add(tuple(ahead))
+                if run and self._score(run) < self._score(best):
+                    best = run
+        return best

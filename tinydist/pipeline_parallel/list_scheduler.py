@@ -1,0 +1,151 @@
+"""List scheduling: whenever a rank is free, which of the passes that are ready does it begin?
+
+One rule, and a schedule follows from the placement, the seconds of each pass, and the memory that there is:
+
+    1. the gradient of an input, which other ranks wait for, or a forward, which gives them work (``first`` says which)
+    2. the gradients of weights, which nobody waits for, only while nothing else is ready, nor soon will be
+    3. a forward only if there is room for what it keeps, and its stage is not too far ``ahead``
+
+With memory for P microbatches a rank this is ZB-H1, with 2P - 1 ZB-H2; with whole backwards 1F1B; on a V ZB-V.
+
+Room is not only a free place. On a rank with several stages, microbatches that have passed the first may fill the
+memory and wait for one another: none gets through the second. So before it begins a forward, a rank makes sure that the
+oldest microbatch that it holds can still enter all its stages, then the next one with what that frees, and so on: the
+banker's algorithm (Dijkstra, EWD 623). As the oldest can always go on, on every rank, there is no deadlock.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, COMPUTE, FORWARD
+from .replay import Costs
+
+
+@dataclass(frozen=True)
+class Problem:
+    placement: tuple[int, ...]  # stage -> rank
+    microbatches: int
+    costs: Costs
+    room: list[float]  # of each rank, in activations of one stage
+    halves: bool  # backward as I and W
+
+    @property
+    def backward(self):
+        return BACKWARD_INPUT if self.halves else BACKWARD
+
+    @property
+    def ranks(self):
+        return len(self.room)
+
+    @cached_property
+    def seconds(self):
+        """Kind -> of each stage."""
+        return dict(zip(COMPUTE, self.costs.by_stage(len(self.placement)).tolist()))
+
+
+class Policy(NamedTuple):
+    first: str  # FORWARD or BACKWARD: which is begun where both are ready
+    patience: float  # W is not begun if another pass is ready within so many times its seconds
+    ahead: tuple[int, ...]  # of each stage, the most microbatches between their forward and their backward
+
+
+class ListScheduler:
+    """``programs[rank]``: its passes, (stage, kind), and ``begins[rank]``, when. Each kind of pass of a stage takes the
+    microbatches in turn."""
+
+    def __init__(self, problem, policy):
+        self.problem, self.policy = problem, policy
+        ranks, stages = range(problem.ranks), range(len(problem.placement))
+        self.stages_of = [[stage for stage in stages if problem.placement[stage] == rank] for rank in ranks]
+        self.programs = [[] for _ in ranks]
+        self.begins = [[] for _ in ranks]
+        self.free = [0.0 for _ in ranks]  # when the rank is done with what it does
+        self.room = list(problem.room)
+        self.forwards, self.backwards, self.weights = ([0 for _ in stages] for _ in range(3))  # begun, of each stage
+        self.released = self.weights if problem.halves else self.backwards
+        self.inputs, self.gradients = (
+            [[] for _ in stages],
+            [[] for _ in stages],
+        )  # when they are there, of each microbatch
+        self.inputs[0] = [0.0] * problem.microbatches
+        self.moments = [(0.0, rank) for rank in ranks]  # when a rank may find something to do
+        while self.moments:
+            now, rank = heappop(self.moments)
+            if now >= self.free[rank]:
+                self._go_on(rank, now)
+
+    @property
+    def makespan(self):
+        return max(self.free)
+
+    @property
+    def spans(self):
+        """Seconds of each rank from the beginning of its first pass to the end of its last."""
+        return [end - begins[0] for begins, end in zip(self.begins, self.free)]
+
+    def _go_on(self, rank, now):
+        ready, soon = [], inf
+        for moment, *each in self._forwards_and_backwards(rank):
+            if moment <= now:
+                ready.append(each)
+            elif moment < soon:
+                soon = moment
+        if ready:
+            _, stage, kind = min(ready)
+            self._begin(rank, -stage, kind, now)
+            return
+        for stage in self.stages_of[rank] if self.problem.halves else ():
+            if self.weights[stage] < self.backwards[stage]:
+                if soon - now >= self.policy.patience * self.problem.seconds[BACKWARD_WEIGHT][stage]:
+                    self._begin(rank, stage, BACKWARD_WEIGHT, now)
+                return
+
+    def _forwards_and_backwards(self, rank):
+        """(when it is ready, its turn, minus its stage: the last goes first, kind)"""
+        for stage in self.stages_of[rank]:
+            forwards, backwards = self.forwards[stage], self.backwards[stage]
+            if backwards < len(self.gradients[stage]):
+                yield self.gradients[stage][backwards], self.policy.first != BACKWARD, -stage, self.problem.backward
+            near = forwards - backwards < self.policy.ahead[stage]
+            if near and forwards < len(self.inputs[stage]) and self._has_room(rank, stage):
+                yield self.inputs[stage][forwards], self.policy.first != FORWARD, -stage, FORWARD
+
+    def _has_room(self, rank, stage):
+        room, stages = self.room[rank] - 1 + 1e-9, self.stages_of[rank]
+        if room < 0 or room >= len(stages) - 1:
+            return room >= 0
+        begun = {each: self.forwards[each] + (each == stage) for each in stages}
+        for microbatch in range(min(self.released[each] for each in stages), max(begun.values())):
+            if sum(begun[each] <= microbatch for each in stages) > room:
+                return False
+            room += sum(self.released[each] <= microbatch < begun[each] for each in stages)
+        return True
+
+    def _begin(self, rank, stage, kind, now):
+        end = now + self.problem.seconds[kind][stage]
+        self.programs[rank].append((stage, kind))
+        self.begins[rank].append(now)
+        self.free[rank] = end
+        heappush(self.moments, (end, rank))
+        if kind == FORWARD:
+            self.forwards[stage] += 1
+            self.room[rank] -= 1
+            last = stage == len(self.inputs) - 1
+            self._hand_on(rank, end, stage if last else stage + 1, self.gradients if last else self.inputs)
+        elif kind == BACKWARD_WEIGHT:
+            self.weights[stage] += 1
+            self.room[rank] += self.problem.costs.kept_for_weights
+        else:
+            self.backwards[stage] += 1
+            self.room[rank] += 1 - self.problem.costs.kept_for_weights if self.problem.halves else 1
+            if stage > 0:
+                self._hand_on(rank, end, stage - 1, self.gradients)
+
+    def _hand_on(self, rank, end, stage, results):
+        there = self.problem.placement[stage]
+        moment = end + self.problem.costs.message * (there != rank)
+        results[stage].append(moment)
+        heappush(self.moments, (moment, there))
