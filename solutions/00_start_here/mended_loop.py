@@ -72,8 +72,8 @@ def worlds():
             "inputs, targets",
         ),
         mistake(
-            "The learning rate is divided in place of the gradients, so what is clipped is still their sum: divide the "
-            "gradients",
+            "What is clipped is still the sum, p times as long as the gradient that the limit is for: divide the "
+            "gradients before",
             "lr=0.1",
             "lr=0.1 / p",
             "            parameter.grad /= p\n",

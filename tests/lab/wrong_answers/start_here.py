@@ -222,7 +222,7 @@ def all_samples_on_every_rank(inputs, targets, steps):
     return model.weight.detach()
 
 
-@wrong("mended_loop", "values", "what is clipped is still their sum")
+@wrong("mended_loop", "values", "What is clipped is still the sum")
 def divides_the_learning_rate(inputs, targets, steps):
     rank, p = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
