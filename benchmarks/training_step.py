@@ -21,7 +21,7 @@ from tinydist.zero import OptimizerStates, Parameters
 
 ROUNDS, STEPS = 15, 4
 CONFIG = GPTConfig(layers=4, heads=4, dim=128)
-TARGET = 1.1
+TARGET, TARGETS = 1.1, {"DDP": 1.05}
 
 
 class WithLoss(torch.nn.Module):
@@ -46,6 +46,14 @@ def ddp():
 
 def distributed_data_parallel():
     return with_adam(DistributedDataParallel(WithLoss()))
+
+
+def ddp_that_looks_for_the_unused():
+    return with_adam(DDP(WithLoss(), find_unused=True))
+
+
+def its_find_unused_parameters():
+    return with_adam(DistributedDataParallel(WithLoss(), find_unused_parameters=True))
 
 
 def stage_1():
@@ -76,6 +84,7 @@ def torchs_fully_shard():
 
 PAIRS = {
     "DDP": (ddp, distributed_data_parallel),
+    "DDP, find_unused": (ddp_that_looks_for_the_unused, its_find_unused_parameters),
     "stage 1": (stage_1, zero_redundancy_optimizer),
     "stage 3": (stage_3, torchs_fully_shard),
 }
@@ -109,10 +118,10 @@ def main():
     for stage, pair in PAIRS.items():
         ours, theirs = tinydist.launch(measure, 2, pair, backend="gloo").results[0]
         ratios = [a / b for a, b in zip(ours[1:], theirs[1:])]  # the first warms up
-        name = pair[1].__name__.replace("_", " ")
+        name, target = pair[1].__name__.replace("_", " "), TARGETS.get(stage, TARGET)
         print(f"  {stage:28} {1e3 * statistics.median(ours[1:]):6.1f} ms")
         print(f"  {name:28} {1e3 * statistics.median(theirs[1:]):6.1f} ms")
-        print(f"  ratio                        {statistics.median(ratios):6.2f}     (at most {TARGET})")
+        print(f"  ratio                        {statistics.median(ratios):6.2f}     (at most {target})")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tinydist.model import GPT, GPTConfig
 from tinydist.pipeline_parallel import Worker, make_schedule
 from tinydist.pipeline_parallel.stages import cut, evenly, layers_of
 from tinydist.pipeline_parallel.tied import sum_tied_gradients
-from tinydist.precision import LossScaler, MasterWeights
+from tinydist.precision import Kahan, LossScaler, MasterWeights
 from tinydist.simulator.process_group import SimulatedProcessGroup
 from tinydist.simulator.self_test import before_first_launch
 from tinydist.zero import Gradients, OptimizerStates, Parameters
@@ -76,9 +76,9 @@ def zero(stage, **options):
     sharded(sharded_optimizer)
 
 
-def in_half_precision():
+def in_half_precision(kind):
     gpt = model().to(torch.bfloat16)
-    optimizer = MasterWeights(gpt.parameters(), torch.optim.AdamW, foreach=False)
+    optimizer = kind(gpt.parameters(), torch.optim.AdamW, foreach=False)
     gpt.loss(tokens(), tokens()).backward()
     average_flat(gpt.parameters())
     optimizer.clip_grad_norm_(1.0)
@@ -129,7 +129,8 @@ PROGRAMS = {
     "ZeRO 1": partial(zero, OptimizerStates),
     "ZeRO 2": partial(zero, Gradients),
     "ZeRO 3": partial(zero, Parameters, units=lambda module: type(module).__name__ == "Block"),
-    "master weights": in_half_precision,
+    "master weights": partial(in_half_precision, MasterWeights),
+    "Kahan summation": partial(in_half_precision, Kahan),
     "GPipe": partial(pipelined, "GPipe"),
     "1F1B": partial(pipelined, "1F1B"),
     "ZB-H1": partial(pipelined, "ZB-H1"),

@@ -11,7 +11,7 @@ The library in reading order:
     options.py        what launch takes: one rule for each option
     launch.py         the front door: run one function on N ranks of any world
     collectives/      what ranks say together, built from messages between two of them
-    precision/        compute in 16 bits, add up in 32: formats, autocast, loss scaling, master weights
+    precision/        compute in 16 bits or 8, add up in 32: formats, autocast, loss scaling, six ways to keep weights
     data_parallel/    every rank has the model, and a part of the batch: DP, DDP
     zero/             optimizer states, gradients, parameters: each rank keeps its shard alone (ZeRO, FSDP)
     pipeline_parallel/  every rank has some of the layers: schedules, verified, timed, executed

@@ -14,8 +14,8 @@ from . import processes
 from .hardware import default_cluster, find_cluster
 from .options import check_program, check_room, checked
 from .simulator.call_sites import learners_traceback
-from .simulator.clock import replay
 from .simulator.record import Record
+from .simulator.replay import replay
 from .simulator.self_test import before_first_launch
 from .simulator.simulation import Simulation
 from .simulator.torch_internals import excepthook_unchanged

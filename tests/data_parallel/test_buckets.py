@@ -28,9 +28,19 @@ def test_the_first_is_smaller():
     assert numbers_in(in_buckets(parameters(1, 1, 1, 1, 1, 1), size=12, first=4)) == [[1], [1, 1, 1], [1, 1]]
 
 
-def test_one_dtype_in_a_bucket():
+def test_one_dtype_in_a_bucket_however_they_alternate():
     mixed = [*parameters(1, 2), *parameters(3, dtype=torch.float64), *parameters(4)]
-    assert numbers_in(in_buckets(mixed)) == [[4], [3], [2, 1]]
+    assert numbers_in(in_buckets(mixed)) == [[3], [4, 2, 1]], "the one that is full first comes first"
+    norms_between = [each for _ in range(9) for each in (*parameters(4, dtype=torch.bfloat16), *parameters(1))]
+    assert numbers_in(in_buckets(norms_between, size=24)) == [[4] * 3, [1] * 6, [4] * 3, [4] * 3, [1] * 3]
+
+
+def test_a_gradient_takes_the_bytes_of_its_own_dtype():
+    first, second = parameters(2, 3, dtype=torch.bfloat16)
+    assert numbers_in(in_buckets([first, second], size=8)) == [[3, 2]]
+    first.grad_dtype = second.grad_dtype = torch.float32
+    one, _ = in_buckets([first, second], size=8)
+    assert one.flat.dtype == torch.float32 and one.flat.nbytes == 12
 
 
 @given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 400), st.integers(1, 400))

@@ -21,7 +21,7 @@ STEADY = replace(A100_80GB, launch_overhead=0.0)  # else what waits for a messag
 
 
 class Step(NamedTuple):
-    """The second of two steps: the first one's all-reduces must not count, nor what comes before it."""
+    """The last of three steps: in the first, buckets fill as they may, and the second begins by making them anew."""
 
     seconds: float
     starts: list  # of its all-reduces, since its own start
@@ -37,14 +37,14 @@ def steps(count, layers_in_a_bucket):
             average_each(model.parameters())
 
 
-def second_step(layers_in_a_bucket, *links):
+def third_step(layers_in_a_bucket, *links):
     """On each of the links."""
-    one, two = (tinydist.launch(steps, RANKS, count, layers_in_a_bucket) for count in (1, 2))
+    two, three = (tinydist.launch(steps, RANKS, count, layers_in_a_bucket) for count in (2, 3))
     for link in links:
         cluster = Cluster(STEADY, RANKS, link)
-        begins, trace = one.on(cluster).seconds, two.on(cluster).trace
+        begins, trace = two.on(cluster).seconds, three.on(cluster).trace
         calls = [event for event in trace.of(0) if event.name == "all_reduce"]
-        calls = calls[len(calls) // 2 :]
+        calls = calls[len(calls) * 2 // 3 :]
         starts, sizes = [event.start - begins for event in calls], [event.transfer.nbytes for event in calls]
         yield Step(trace.seconds - begins, starts, sizes)
 
@@ -57,7 +57,7 @@ def test_step_time_is_the_longer_of_both_and_a_tail(layers, link):
     Elsewhere, either backward is the longer, and the last bucket's all-reduce remains; or the all-reduces are, and
     follow one another. (The first bucket is small: it has one layer.)
     """
-    step, free = second_step(layers, link, FREE)
+    step, free = third_step(layers, link, FREE)
     assert sum(step.sizes) == LAYERS * LAYER and len(step.sizes) == 1 + math.ceil((LAYERS - 1) / layers)
     seconds = [costs.ring_all_reduce(nbytes, RANKS, link) for nbytes in step.sizes]
     ready = free.starts[0]
@@ -71,12 +71,12 @@ def test_both_sides_of_the_maximum_are_met():
         LAYERS * costs.ring_all_reduce(LAYER, RANKS, SLOW),
         LAYERS * costs.ring_all_reduce(LAYER, RANKS, FAST),
     )
-    (free,) = second_step(1, FREE)
+    (free,) = third_step(1, FREE)
     assert communication[1] < free.seconds - free.starts[0] < communication[0]
 
 
 def test_overlap_hides_communication():
-    (overlapped, free), (naive,) = second_step(1, SLOW, FREE), second_step(0, SLOW)
+    (overlapped, free), (naive,) = third_step(1, SLOW, FREE), third_step(0, SLOW)
     communication = LAYERS * costs.ring_all_reduce(LAYER, RANKS, SLOW)
     hidden = free.seconds - free.starts[0]  # all of backward after the first bucket
     assert naive.seconds - overlapped.seconds == pytest.approx(hidden, rel=0.1)

@@ -62,7 +62,13 @@ CALLS = {
     "DDP": on_ranks(
         trained,
         lambda: dict(
-            module=model(), group=None, bucket_bytes=2**20, find_unused=False, static_graph=True, hook=hooks.all_reduce
+            module=model(),
+            group=None,
+            bucket_bytes=2**20,
+            find_unused=False,
+            static_graph=True,
+            hook=hooks.all_reduce,
+            grad_dtype=torch.float32,
         ),
     ),
     "DataParallel": on_ranks(replicated, lambda: dict(module=model(), root=0, group=None)),
@@ -70,6 +76,12 @@ CALLS = {
     "Bucket": Call(Bucket, lambda: dict(parameters=parameters())),
     "in_buckets": Call(
         data_parallel.in_buckets, lambda: dict(parameters=parameters(), size=100, first=10), signed=True
+    ),
+    "unused": Call(
+        data_parallel.unused,
+        lambda: dict(parameters=parameters(), output=torch.ones(2)),
+        signed=True,
+        fits=("output",),
     ),
     "Sampler": on_ranks(sampled, lambda: dict(samples=7, epoch=1, group=None, shuffle=True, seed=3, drop_last=False)),
     "share": on_ranks(data_parallel.share, lambda: dict(batch=[torch.ones(4, 2), torch.ones(4)], group=None)),

@@ -18,7 +18,13 @@ CALLS = {
     "Cluster": Call(
         Cluster,
         lambda: dict(
-            device="H100", devices_per_node=4, inside="PCIe 4", nodes=2, between="Ethernet 100", cards_per_node=2
+            device="H100",
+            devices_per_node=4,
+            inside="PCIe 4",
+            nodes=2,
+            between="Ethernet 100",
+            cards_per_node=2,
+            contention=0.1,
         ),
     ),
     "Cluster.check_ranks": Call(CLUSTER.check_ranks, lambda: dict(ranks=3)),
@@ -63,7 +69,7 @@ CALLS = {
     "costs.kernel_seconds": Call(
         costs.kernel_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
     ),
-    "Cluster.at": Call(CLUSTER.at, lambda: dict(matmul=0.8, memory=0.9, wire=0.7)),
+    "Cluster.at": Call(CLUSTER.at, lambda: dict(matmul=0.8, memory=0.9, wire=0.7, contention=0.1)),
     "Device.at": Call(DEVICE.at, lambda: dict(matmul=0.8, memory=0.9)),
     "nccl.Communicator": Call(
         hardware.nccl.Communicator,

@@ -5,7 +5,18 @@ from nonsense.calls import Call
 from torch import nn
 
 from tinydist import precision
-from tinydist.precision import Dynamic, Format, Hysteresis, LossScaler, MasterWeights, Static, autocast
+from tinydist.precision import (
+    Dynamic,
+    Format,
+    FP32Steps,
+    Hysteresis,
+    Kahan,
+    LossScaler,
+    MasterWeights,
+    Static,
+    StochasticRounding,
+    autocast,
+)
 
 
 def model():
@@ -29,6 +40,10 @@ def masters():
     net = model().bfloat16()
     net(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
     return MasterWeights(net.parameters(), torch.optim.SGD, lr=0.1)
+
+
+def eight_bits():
+    return precision.fp8.quantize(torch.ones(3, 4))
 
 
 def scaler():
@@ -79,9 +94,17 @@ CALLS = {
         lambda: dict(optimizer=torch.optim.SGD(model().parameters(), lr=0.1)),
     ),
     "LossScaler.load_state_dict": Call(LossScaler().load_state_dict, lambda: dict(state=LossScaler().state_dict())),
-    "MasterWeights": Call(
-        MasterWeights,
-        lambda: dict(params=list(model().parameters()), optimizer_class=torch.optim.SGD, lr=0.1),
+    **{
+        kind.__name__: Call(
+            kind,
+            lambda: dict(params=list(model().parameters()), optimizer_class=torch.optim.SGD, lr=0.1),
+            kept=("lr",),
+        )
+        for kind in (FP32Steps, MasterWeights, Kahan)
+    },
+    "StochasticRounding": Call(
+        StochasticRounding,
+        lambda: dict(params=list(model().parameters()), optimizer_class=torch.optim.SGD, seed=3, lr=0.1),
         kept=("lr",),
     ),
     "MasterWeights.step": Call(lambda closure: masters().step(closure), lambda: dict(closure=lambda: torch.ones(()))),
@@ -95,5 +118,29 @@ CALLS = {
     "MasterWeights.load_state_dict": Call(
         lambda state_dict: masters().load_state_dict(state_dict), lambda: dict(state_dict=masters().state_dict())
     ),
+    "fp8.quantize": Call(precision.fp8.quantize, lambda: dict(x=torch.ones(4), format="fp8 e5m2")),
+    "mxfp8.quantize": Call(
+        precision.mxfp8.quantize, lambda: dict(x=torch.ones(32), format="fp8 e4m3", rounding="down")
+    ),
+    "fp8_linear.matmul": Call(
+        precision.fp8_linear.matmul, lambda: dict(a=eight_bits(), b=eight_bits(), dtype=torch.float32)
+    ),
+    "fp8_linear.linear": Call(
+        precision.fp8_linear.linear,
+        lambda: dict(
+            x=torch.ones(2, 4), weight=torch.ones(3, 4), quantize=precision.fp8.quantize, gradients="fp8 e5m2"
+        ),
+        kept=("gradients",),
+    ),
+    "tf32": Call(precision.tf32, dict),
 }
-REASONS = {"FORMATS": "data", "Bits": "what bits_of gives"}
+WITHIN = "is called by what is offered"
+REASONS = {
+    "FORMATS": "data",
+    "Bits": "what bits_of gives",
+    "fp8.Scaled": "what quantize gives",
+    "fp8.widened": WITHIN,
+    "fp8.eight_bits": WITHIN,
+    "mxfp8.power_of_two": WITHIN,
+    "fp8_linear.Linear": WITHIN,
+}

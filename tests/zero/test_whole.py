@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from zero.ladder import stage_0
 
+from tinydist.precision import Kahan, MasterWeights, StochasticRounding
 from tinydist.zero import Whole, checkpoint
 
 
@@ -43,3 +44,23 @@ def test_what_has_another_shape_is_kept_as_it_is(optimizer):
     found, expected = two.optimizer.state_dict(), one.optimizer.state_dict()
     torch.testing.assert_close(found["state"], expected["state"], rtol=0, atol=0)
     assert found["param_groups"] == expected["param_groups"]
+
+
+@pytest.mark.parametrize("kind", [MasterWeights, Kahan, StochasticRounding])
+def test_weights_of_16_bits_and_what_is_kept_beside_them(kind):
+    """And an fp32 one among them."""
+
+    def made():
+        module = nn.Sequential(nn.Linear(3, 2, dtype=torch.bfloat16), nn.Linear(2, 2))
+        return Whole(module, kind(module.parameters(), torch.optim.AdamW, lr=1e-3))
+
+    one, two = made(), made()
+    for _ in range(3):
+        for parameter in one.module.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        one.optimizer.step()
+    checkpoint.load(two, checkpoint.gathered(one))
+    for mine, its in zip(one.module.parameters(), two.module.parameters()):
+        assert torch.equal(mine, its) and torch.equal(one.optimizer.wide(mine), two.optimizer.wide(its))
+    found, expected = (each.optimizer.optimizer.state_dict()["state"] for each in (two, one))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)

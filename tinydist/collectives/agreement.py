@@ -30,3 +30,10 @@ def broadcast_all(tensors, root=0, group=None):
     """All ranks get the tensors of the group's rank ``root``."""
     for tensor in tensors:
         dist.broadcast(tensor, group=group, group_src=root)
+
+
+def numbers_of_root(numbers, device, group=None):
+    """As many whole numbers as each rank brings: those of the group's rank 0. Fake ranks bring the same."""
+    tensor = torch.tensor(numbers, dtype=torch.int32, device=device)
+    dist.broadcast(tensor, group=group, group_src=0)
+    return numbers if isinstance(tensor, FakeTensor) else tensor.tolist()

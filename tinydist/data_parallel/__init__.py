@@ -6,6 +6,7 @@ averaging.py           every rank holds the model; gradients are averaged after 
 buckets.py             gradients that travel together
 hooks.py               what becomes of a full bucket
 ddp.py                 DDP: buckets are averaged while backward goes on
+unused.py              which parameters take no part in the loss
 join.py                ranks with fewer batches than others
 batches.py             which samples a rank sees, and how much its loss counts
 """
@@ -17,6 +18,7 @@ from .buckets import Bucket, in_buckets
 from .ddp import DDP
 from .join import join
 from .replicate import DataParallel
+from .unused import unused
 
 __all__ = [
     "DDP",
@@ -29,5 +31,6 @@ __all__ = [
     "in_buckets",
     "join",
     "share",
+    "unused",
     "weight",
 ]

@@ -5,10 +5,9 @@
     buckets          [   2   ] [    1    ] [  0  ]        filled, and sent, from the last parameter on
 
 Small buckets start early and pay a latency each; large ones start late. PyTorch's are 25 MiB, the first one 1 MiB.
+A gradient has the dtype of its parameter, or what ``parameter.grad_dtype`` says.
 Source: Li et al., PyTorch Distributed, 2020, section 3.2.3 and 4.2.
 """
-
-from itertools import groupby
 
 import torch
 
@@ -25,9 +24,7 @@ class Bucket:
     def __init__(self, parameters):
         self.parameters = parameters
         with purpose("gradients"):
-            self.flat = torch.zeros(
-                sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=parameters[0].device
-            )
+            self.flat = torch.zeros(sum(p.numel() for p in parameters), **kind_of(parameters[0]))
         parts = self.flat.split([p.numel() for p in parameters])
         self.views = {p: part.view_as(p) for p, part in zip(parameters, parts)}
         self.missing = set(parameters)
@@ -50,21 +47,23 @@ class Bucket:
 def in_buckets(parameters, size=25 * MIB, first=MIB):
     """Buckets for ``parameters``, in the reverse of their order. Each takes them until it has ``size`` bytes.
 
-    The first one, which waits for nothing, takes ``first`` if that is less. Only one dtype and device in a bucket.
+    The first one, which waits for nothing, takes ``first`` if that is less. Gradients in a bucket have one dtype and
+    device: where parameters of several kinds alternate, each kind fills buckets of its own.
     """
     if not rate(size):
         raise ValueError(f"buckets: their size must be above 0 bytes, got {size}")
     parameters = must("in_buckets", "parameters", each_of(torch.Tensor, 0), list(parameters))
-    limit, held, buckets = min(first, size), 0, [[]]
-    alike = groupby(reversed(parameters), key=lambda parameter: (parameter.dtype, parameter.device))
-    for number, (_, group) in enumerate(alike):
-        if number and buckets[-1]:
-            buckets.append([])
-            held = 0
-        for parameter in group:
-            if held >= limit:
-                buckets.append([])
-                limit, held = size, 0
-            buckets[-1].append(parameter)
-            held += parameter.nbytes
-    return [Bucket(parameters) for parameters in buckets if parameters]
+    full, filling = [], {}  # kind -> parameters; the kind that has got the last one is last
+    for parameter in reversed(parameters):
+        kind = tuple(kind_of(parameter).values())
+        bucket = filling.pop(kind, []) + [parameter]
+        if sum(p.numel() * kind[0].itemsize for p in bucket) >= (size if full else min(first, size)):
+            full.append(bucket)
+        else:
+            filling[kind] = bucket
+    return [Bucket(bucket) for bucket in [*full, *filling.values()]]
+
+
+def kind_of(parameter):
+    """What its gradient is made with."""
+    return {"dtype": parameter.grad_dtype or parameter.dtype, "device": parameter.device}

@@ -4,10 +4,13 @@
     forward     rank 0's buffers go to all; then the module, on this rank's part of the batch
     backward    as soon as the last gradient of a bucket is there, its all-reduce starts, and backward goes on
     its end     wait for the all-reduces: every rank has the same mean gradients, and takes the same step
+    2nd step    buckets are made anew, in the order in which rank 0's gradients came in the first
 
 Bytes a rank and step: 2(p-1)/p of the gradients. Bytes held: all parameters, gradients and optimizer states on every
-rank. Time of backward: about max(compute, communication) + what the last bucket takes.
-Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, 2020, section 3.2.
+rank. Time of backward: about max(compute, communication) + what the last bucket takes; more in the first step of a
+module that does not use its parameters in the order of their definition, which is all that is known until then.
+Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, 2020, section 3.2; its
+Reducer (which sends all gradients in one bucket in the first step).
 """
 
 from contextlib import contextmanager
@@ -16,22 +19,28 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..collectives.agreement import broadcast_all, check_same_parameters
+from ..collectives.agreement import broadcast_all, check_same_parameters, numbers_of_root
 from ..rules import flag, function, takes
 from ..simulator.names import region
 from ..simulator.torch_internals import before_backward_ends
 from . import hooks
 from .buckets import MIB, in_buckets
+from .unused import unused
 
 
 @takes(module=nn.Module, group=dist.ProcessGroup, find_unused=flag, static_graph=flag, hook=function)
+@takes(grad_dtype=torch.dtype)
 class DDP(nn.Module):
     """``module``, trained on all ranks of ``group`` as if on one that sees all their batches.
 
     bucket_bytes:   how much travels together.
-    find_unused:    a parameter may take no part in the loss: the ranks ask one another which did (one all-reduce more).
+    find_unused:    a parameter may take no part in the loss: a walk over the graph tells this rank which (unused.py),
+                    and the ranks ask one another (one all-reduce more). Buckets stay as they are.
     static_graph:   whatever takes part in the first step does so in all: they ask once.
     hook:           what happens to a full bucket (hooks.py).
+    grad_dtype:     gradients are added up, sent and left in it: torch.float32 for parameters of 16 bits, as Megatron's
+                    main_grad, for 2 bytes a parameter more. Each backward's own gradient still comes in 16 bits. None:
+                    as ``parameter.grad_dtype`` says.
 
     Raises ``ValueError`` if the ranks bring different modules; ``RuntimeError`` if the module has changed since, or a
     parameter gets no gradient and ``find_unused`` is False.
@@ -45,6 +54,7 @@ class DDP(nn.Module):
         find_unused=False,
         static_graph=False,
         hook=hooks.all_reduce,
+        grad_dtype=None,
     ):
         super().__init__()
         self.module, self.group, self.hook = module, group, hook
@@ -52,14 +62,18 @@ class DDP(nn.Module):
         self.signature = self._signature()
         check_same_parameters("DDP", module, group)
         broadcast_all([*module.parameters(), *module.buffers()], group=group)
-        self.buckets = in_buckets(self._trained(), bucket_bytes)
-        self.bucket_of = {parameter: bucket for bucket in self.buckets for parameter in bucket.parameters}
+        for parameter in self._trained() if grad_dtype else ():
+            parameter.grad_dtype = grad_dtype
+        self.bucket_bytes = bucket_bytes
         self.share = 1 / dist.get_world_size(group)  # of a rank in the mean
         self.require_backward_grad_sync = True
         self.reducing = False  # does the backward to come average?
-        self.idle = None  # what takes no part in a static graph, once it is known
+        self.idle = None  # what takes no part: in a static graph, once it is known
         self.joined = None  # join.py
-        self._reset()
+        self._fill(self._trained())
+        self.order = []  # of gradients, until buckets are made by it
+        self.learning = len(self.buckets) > 1 and (static_graph or not find_unused)
+        self.rebuild_due = False
         for parameter in self.bucket_of:
             parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
 
@@ -71,6 +85,12 @@ class DDP(nn.Module):
     def _signature(self):
         return {name: (id(p), p.requires_grad) for name, p in self.module.named_parameters()}
 
+    def _fill(self, parameters):
+        self.buckets, self.bucket_of = [], {}  # those before are gone first
+        self.buckets = in_buckets(parameters, self.bucket_bytes)
+        self.bucket_of = {parameter: bucket for bucket in self.buckets for parameter in bucket.parameters}
+        self._reset()
+
     # Forward.
 
     def forward(self, *inputs, **options):
@@ -78,9 +98,24 @@ class DDP(nn.Module):
         self.reducing = self.require_backward_grad_sync and torch.is_grad_enabled()
         if self.joined and self.reducing:
             self.share = self.joined.share_of_those_left(1)
+        if self.reducing:
+            self.rebuild()
         if self.require_backward_grad_sync and self.training:
             broadcast_all(self.module.buffers(), group=self.group)
-        return self.module(*inputs, **options)
+        output = self.module(*inputs, **options)
+        if self.reducing and self.find_unused and not self.static_graph:
+            self.idle = unused(list(self.bucket_of), output)
+        return output
+
+    def rebuild(self):
+        """Once, after the first step: the order of rank 0's gradients goes to all, one number for each parameter."""
+        if self.rebuild_due:
+            parameters = self._trained()
+            number = {parameter: number for number, parameter in enumerate(parameters)}
+            seen = dict.fromkeys(self.order + parameters)  # what took no part comes last
+            order = numbers_of_root([number[parameter] for parameter in seen], parameters[0].device, self.group)
+            self._fill([parameters[number] for number in reversed(order)])
+            self.order, self.learning, self.rebuild_due = [], False, False
 
     def _check_unchanged(self):
         now = self._signature()
@@ -116,12 +151,18 @@ class DDP(nn.Module):
             for idle in self.idle or ():
                 self.bucket_of[idle].take(idle)
         if parameter not in self.bucket_of[parameter].missing:
-            raise RuntimeError(
-                f"DDP: static_graph is True, but {self._names([parameter])} takes part in the loss now and did not in "
-                f"the first step (rank {dist.get_rank()})"
-            )
+            raise RuntimeError(f"DDP: {self._why_late(self._names([parameter]))} (rank {dist.get_rank()})")
+        if self.learning:
+            self.order.append(parameter)
         self.bucket_of[parameter].take(parameter)
         self._start_full_buckets()
+
+    def _why_late(self, name):
+        if self.static_graph:
+            return f"static_graph is True, but {name} takes part in the loss now and did not in the first step"
+        if self.find_unused:
+            return f"nothing that forward returned last leads to {name}, but it gets a gradient: its bucket has gone"
+        return f"{name} gets a gradient twice in one backward, and the first may be on its way"
 
     def _start_full_buckets(self):
         """In their order, which is the same on all ranks."""
@@ -146,6 +187,7 @@ class DDP(nn.Module):
                 finish()
             if self._may_be_unused:
                 self._give_to_the_idle()
+            self.rebuild_due = self.learning
         finally:
             self._reset()
 

@@ -48,10 +48,12 @@ class Joined:
     def answer_the_others(self):
         ddp = self.ddp
         while share := self.share_of_those_left(0):
+            ddp.rebuild()
             if ddp.training:
                 broadcast_all(ddp.module.buffers(), group=ddp.group)
             for bucket in ddp.buckets:
                 ddp.hook(bucket.flat.zero_(), share, ddp.group)()
+            ddp.rebuild_due = ddp.learning
         self._take_the_last_model()
 
     def _take_the_last_model(self):

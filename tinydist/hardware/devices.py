@@ -49,9 +49,10 @@ class Device:
         return self.name
 
     def peak_of(self, dtype) -> float:
-        """FLOP/s in ``dtype``: a name such as 'bfloat16', or the dtype of torch itself."""
+        """FLOP/s in ``dtype``: a name such as 'bfloat16', or torch's dtype. Who has no 'tf32' computes in float32."""
         name = str(dtype).removeprefix("torch.")
         name = "float8" if name.startswith("float8") else name  # e4m3 and e5m2 run alike
+        name = "float32" if name == "tf32" and name not in self.peak else name
         if name not in self.peak:
             raise ValueError(f"{self.name} has no rate for {name}: it computes in {', '.join(self.peak)}")
         return self.peak[name]
@@ -115,9 +116,13 @@ H100 = gpu("H100", 80, 3.35, {"bfloat16": 794.5, "float8": 1402.6}, **HOPPER_RAT
 H800_SHEET = "H100, recalled: the same but for NVLink, of 200 GB/s per direction"
 H800 = gpu("H800", 80, 3.35, source=H800_SHEET, **HOPPER_RATES)
 H200 = gpu("H200", 141, 4.8, {"bfloat16": 794.5, "float8": 1453.4}, **HOPPER_RATES)
-BLACKWELL_RATES = dict(float64=40, float32=80, tf32=1125, bfloat16=2250, float16=2250, float8=4500, int8=4500)
+# Its tensor cores take scales of blocks (Mishra et al. 2025, Recipes for Pre-training LLMs with MXFP8, section 1; data
+# sheets give one rate for FP8 and FP6, which there is only with such scales).
+BLACKWELL_RATES = dict(
+    float64=40, float32=80, tf32=1125, bfloat16=2250, float16=2250, float8=4500, mxfp8=4500, int8=4500
+)
 B200 = gpu("B200", 180, 8.0, {"bfloat16": 1745, "float8": 3432.5}, **BLACKWELL_RATES)
-GB200_RATES = dict(float32=80, tf32=1250, bfloat16=2500, float16=2500, float8=5000, int8=5000)
+GB200_RATES = dict(float32=80, tf32=1250, bfloat16=2500, float16=2500, float8=5000, mxfp8=5000, int8=5000)
 GB200 = gpu("GB200", 186, 8.0, {"bfloat16": 1822, "float8": 3615.6}, **GB200_RATES)
 
 # 8 cores at 3 GHz, each with two 8-wide fused multiply-adds (AVX2): 8 * 3e9 * 2 * 8 * 2. Narrow floats are computed
@@ -133,7 +138,7 @@ LAPTOP_CPU = Device(
 )
 
 # No such thing: on it only messages take time.
-FREE = dict.fromkeys(["float64", "float32", "bfloat16", "float16", "float8", "int8"], math.inf)
+FREE = dict.fromkeys(["float64", "float32", "bfloat16", "float16", "float8", "mxfp8", "int8"], math.inf)
 INSTANT = Device("instant", FREE, math.inf, math.inf, source="a thought experiment")
 
 DEVICES = {each.name: each for each in (V100, A100_40GB, A100_80GB, H100, H800, H200, B200, GB200, LAPTOP_CPU)}

@@ -9,11 +9,16 @@ With gradient accumulation, ``scale`` each microbatch's share of the loss, and d
 what is added up must have one scale. Clip after ``unscale_``, before ``step``. bf16 has the range of fp32, and needs
 none of this.
 
-Costs a pass over the gradients; on several ranks an all_reduce of one number, since a rank that steps while another
-does not has other weights from then on. Sources: Micikevicius et al. 2017, Mixed Precision Training, section 3.2;
-torch.amp.GradScaler; DeepSpeed, runtime/fp16/loss_scaler.py.
+Costs a pass over the gradients, a kernel or two for all of them, which divides and looks at once; on several ranks an
+all_reduce of one number, since a rank that steps while another does not has other weights from then on. (Where DDP has
+averaged the gradients, one rank's inf is in those of all, and they agree anyway: torch's GradScaler asks nobody. Where
+each rank has a shard of them, only its rank sees it.)
+
+Sources: Micikevicius et al. 2017, Mixed Precision Training, section 3.2; torch.amp.GradScaler; DeepSpeed,
+runtime/fp16/loss_scaler.py.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -21,6 +26,7 @@ import torch
 import torch.distributed as dist
 
 from ..rules import stated, takes
+from ..simulator.torch_internals import multiply_and_check
 from .scale_rules import Dynamic
 
 scale_rule = stated("a rule, with scale and update", lambda rule: hasattr(rule, "scale") and hasattr(rule, "update"))
@@ -64,15 +70,11 @@ class LossScaler:
             )
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         divide_later = hasattr(optimizer, "gradient_factor")  # master weights: when they are fp32
-        if not divide_later:
-            _check_none_is_fp16(parameters)
-        self._overflow[optimizer] = self._any_overflows(parameters)
         if divide_later:
             optimizer.gradient_factor = 1 / self.rule.scale
-            return
-        for parameter in parameters:
-            if parameter.grad is not None:
-                parameter.grad.mul_(1 / self.rule.scale)
+        else:
+            _check_none_is_fp16(parameters)
+        self._overflow[optimizer] = self._multiply(parameters, 1.0 if divide_later else 1 / self.rule.scale)
 
     @takes(optimizer=optimizers)
     def step(self, optimizer):
@@ -113,13 +115,16 @@ class LossScaler:
         if optimizer in self._stepped:
             raise RuntimeError(f"{operation}: this optimizer has stepped already; call update() first")
 
-    def _any_overflows(self, parameters):
-        """The same answer on every rank: the largest of 0 (no) and 1 (yes)."""
-        overflow = torch.zeros((), dtype=torch.float32, device=parameters[0].device)
-        for parameter in parameters:
-            if parameter.grad is not None:
-                finite = parameter.grad.isfinite().all()
-                overflow = torch.maximum(overflow, (~finite).to(overflow))
+    def _multiply(self, parameters, factor):
+        """The gradients by ``factor``, all of a kind at once. Whether one of them has an inf or NaN, on any rank."""
+        kinds = defaultdict(list)
+        for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
+            kinds[gradient.device, gradient.dtype].append(gradient)
+        overflow = torch.zeros((), device=parameters[0].device)
+        for (device, _), gradients in kinds.items():
+            found = torch.zeros((), device=device)
+            multiply_and_check(gradients, found, torch.full((), factor, device=device))
+            overflow += found.to(overflow.device)
         if dist.is_available() and dist.is_initialized():
             dist.all_reduce(overflow, dist.ReduceOp.MAX, group=self.group)
         return bool(overflow)

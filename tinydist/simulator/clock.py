@@ -13,29 +13,14 @@ Events are taken in the order of virtual time, so the result depends on the reco
 import heapq
 from collections import Counter, defaultdict, deque
 from itertools import count
-from typing import NamedTuple
 
 from ..hardware.costs import kernel_seconds
 from .chronicle import Chronicle, Spelled
 from .held import RankMemory
 from .memory import Memory
 from .record import Issue, Operator, Wait
-from .routes import route
+from .routes import leg, route
 from .trace import Event, Trace
-
-
-def replay(record, cluster):
-    """The Trace of a recorded run, on ``cluster``."""
-    cluster.check_ranks(len(record.programs))
-    return Clock(record.programs, cluster).run(record.ledgers)
-
-
-class Leg(NamedTuple):
-    """A phase of a transfer, put on the cluster."""
-
-    latency: float  # seconds before its bytes pass
-    load: dict  # resource -> seconds that its bytes take on it alone
-    edges: dict  # (source, destination) -> bytes
 
 
 class Flow:
@@ -101,6 +86,8 @@ class Clock:
             entry = program[place]
             if isinstance(entry, Operator):
                 end, where = self.end_of(entry, rank, now), self.spelled[entry.where]
+                if end is None:  # nobody knows yet: contention.py
+                    break
                 self.events.append(Event(rank, "compute", entry.name, now, end, None, where, "", now, place))
                 now = end
             elif isinstance(entry, Memory):
@@ -126,12 +113,19 @@ class Clock:
         """Of an operator, if those before it end now."""
         if operator.seconds is not None:
             return now + operator.seconds
+        return self.start_of(rank, now) + self.kernel(operator, self.cluster.device)
+
+    def start_of(self, rank, now):
+        """When the operator that the CPU launches next can start."""
         device = self.cluster.device
-        # Devices have no rates for products of whole or complex numbers: only their bytes count.
-        flops = operator.flops if operator.dtype.is_floating_point else 0
         cpu = self.launched[rank] if device.runs_ahead else now
         self.launched[rank] = cpu + device.launch_overhead
-        return max(now, self.launched[rank]) + kernel_seconds(device, flops, operator.nbytes, operator.dtype)
+        return max(now, self.launched[rank])
+
+    def kernel(self, operator, device):
+        # Devices have no rates for products of whole or complex numbers: only their bytes count.
+        flops = operator.flops if getattr(operator.dtype, "is_floating_point", True) else 0
+        return kernel_seconds(device, flops, operator.nbytes, operator.dtype)
 
     # A transfer.
 
@@ -150,20 +144,8 @@ class Clock:
         alike = transfer.name, transfer.ranks, transfer.root, tuple(nbytes.items()) if type(nbytes) is dict else nbytes
         if alike not in self.legs:
             phases = route(transfer, self.cluster.node_of)
-            self.legs[alike] = [self.leg(phase, transfer.ranks) for phase in phases]
+            self.legs[alike] = [leg(phase, transfer.ranks, self.cluster) for phase in phases]
         return self.legs[alike]
-
-    def leg(self, phase, ranks):
-        latency, load = 0.0, defaultdict(float)
-        for (source, destination), nbytes in phase.edges.items():
-            if source != destination:
-                link = self.cluster.link(source, destination)
-                latency = max(latency, link.latency)
-                for resource in self.cluster.resources(source, destination):
-                    load[resource] += nbytes / link.bandwidth
-        if phase.steps and not phase.edges:
-            latency = self.cluster.ring_link(ranks).latency
-        return Leg(phase.steps * latency, dict(load), phase.edges)
 
     def start(self, now, flow):
         flow.start = now

@@ -1,6 +1,7 @@
 """Every operator of a rank passes here: its FLOPs and bytes for the clock, what it makes for the ledger, and where."""
 
 import time
+from contextlib import contextmanager
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -50,7 +51,8 @@ class Watcher(TorchDispatchMode):
             if touched:
                 flops = formula(*shapes(args), out_shape=result.shape if single else shapes(result)) if formula else 0
                 nbytes = sum([tensor.nbytes for tensor in touched])
-                self.program.append(Operator(name, flops, nbytes, (made or touched)[0].dtype, seconds, where))
+                dtype = computed_in(touched) if flops else (made or touched)[0].dtype
+                self.program.append(Operator(name, flops, nbytes, dtype, seconds, where))
         elif func is REGION_BEGINS:
             self.names.begin(args[0])
         elif func is REGION_ENDS:
@@ -70,6 +72,29 @@ def _look_at(func):
     idle = func.is_view or name in IDLE or func.namespace in SPEAKING
     _known[func] = None if idle else name, formula
     return _known[func]
+
+
+@contextmanager
+def products_in_tf32():
+    """For this thread, which is a rank."""
+    before, of_thread.tf32 = getattr(of_thread, "tf32", False), True
+    try:
+        yield
+    finally:
+        of_thread.tf32 = before
+
+
+def computed_in(operands):
+    """At what rate a product goes: by the dtype of what is multiplied, and
+
+    - "tf32" for float32, where torch's switch or precision.tf32 says so;
+    - "mxfp8" for fp8 with scales of e8m0, of blocks.
+    """
+    dtype = operands[0].dtype
+    if dtype == torch.float32:
+        rounded = getattr(of_thread, "tf32", False) or torch.backends.cuda.matmul.fp32_precision == "tf32"
+        return "tf32" if rounded else dtype
+    return "mxfp8" if any(each.dtype == torch.float8_e8m0fnu for each in operands) else dtype
 
 
 def shapes(values):

@@ -57,6 +57,7 @@ class KernelState(State):
         self.threads, self.drawn = torch.get_num_threads(), random.getstate()
         self.folder, self.path = os.getcwd(), list(sys.path)
         self.determinism = torch.get_deterministic_debug_mode()
+        self.products = precision_of_products()
 
     def restore(self, ranks):
         """``ranks``: the states of those that ran."""
@@ -69,6 +70,9 @@ class KernelState(State):
         sys.path[:] = self.path
         if torch.get_deterministic_debug_mode() != self.determinism:
             torch.set_deterministic_debug_mode(self.determinism)
+        if precision_of_products() != self.products:
+            torch.set_float32_matmul_precision(self.products[0] or "highest")
+            torch.backends.cuda.matmul.fp32_precision = self.products[1]
 
     def _restore_native_environment(self, ranks):
         """What a program sets or deletes in os.environ goes to the process's own environment, too. Native code and new
@@ -77,6 +81,15 @@ class KernelState(State):
             os.unsetenv(name)
         for name, value in self.environment.items():
             os.putenv(name, value)
+
+
+def precision_of_products():
+    """What ``set_float32_matmul_precision`` sets, by its older name and by its newer one."""
+    newer = torch.backends.cuda.matmul.fp32_precision
+    try:
+        return torch.get_float32_matmul_precision(), newer
+    except RuntimeError:  # somebody has set the newer one, and torch does not want both to be used
+        return None, newer
 
 
 class RankState(State):

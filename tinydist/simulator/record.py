@@ -19,7 +19,7 @@ class Operator(NamedTuple):
     name: str
     flops: float
     nbytes: float  # read and written
-    dtype: object
+    dtype: object  # torch's, or "tf32", "mxfp8"
     seconds: float | None = None  # if it was measured
     where: Where = Where()
 

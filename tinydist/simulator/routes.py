@@ -13,12 +13,34 @@ from each source to each destination while it lasts:
 Costs and sources: hardware/costs.py.
 """
 
+from collections import defaultdict
 from typing import NamedTuple
 
 
 class Phase(NamedTuple):
     steps: int
     edges: dict  # (source, destination) -> bytes
+
+
+class Leg(NamedTuple):
+    """A phase of a transfer, put on a cluster."""
+
+    latency: float  # seconds before its bytes pass
+    load: dict  # resource -> seconds that its bytes take on it alone
+    edges: dict  # (source, destination) -> bytes
+
+
+def leg(phase, ranks, cluster):
+    latency, load = 0.0, defaultdict(float)
+    for (source, destination), nbytes in phase.edges.items():
+        if source != destination:
+            link = cluster.link(source, destination)
+            latency = max(latency, link.latency)
+            for resource in cluster.resources(source, destination):
+                load[resource] += nbytes / link.bandwidth
+    if phase.steps and not phase.edges:
+        latency = cluster.ring_link(ranks).latency
+    return Leg(phase.steps * latency, dict(load), phase.edges)
 
 
 def route(transfer, node_of):

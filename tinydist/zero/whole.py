@@ -70,7 +70,8 @@ class Whole:
         state = self.inner.state.get(master, {})
         counts = set() if parameter.dim() else self._counts()
         shaped = {key: value for key, value in state.items() if value.shape == parameter.shape and key not in counts}
-        vectors = {key: vector.detach().reshape(-1) for key, vector in ({"weight": master} | shaped).items()}
+        weight = self.optimizer.wide(parameter) if parameter in self.masters else parameter
+        vectors = {key: vector.detach().reshape(-1) for key, vector in ({"weight": weight} | shaped).items()}
         return vectors, {key: state[key] for key in state.keys() - shaped.keys()}
 
     def _counts(self):

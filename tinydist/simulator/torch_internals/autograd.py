@@ -13,6 +13,7 @@ from torch import nn
 from .profiling import profiled
 
 copy_all = torch._foreach_copy_  # (destinations, sources)
+multiply_and_check = torch._amp_foreach_non_finite_check_and_unscale_  # (tensors, found, factor): found 1 if inf or NaN
 graph_task = torch._C._current_graph_task_id  # of the backward under way in this thread; -1 if there is none
 node_running = torch._C._current_autograd_node  # in it; None before the first and after the last
 nodes_made = torch._C._autograd._get_sequence_nr  # by this thread: the number of the next one

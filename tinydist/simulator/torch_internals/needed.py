@@ -22,7 +22,7 @@ NEEDED = (
     (torch._C, ("_dispatch_tls_is_dispatch_key_excluded", "_len_torch_dispatch_stack")),
     (torch._C._autograd, ("_get_sequence_nr",)),
     (torch.autograd.graph.Node, ("_sequence_nr",)),
-    (torch, ("_foreach_copy_",)),
+    (torch, ("_foreach_copy_", "_amp_foreach_non_finite_check_and_unscale_")),
     (nn.Module, ("_apply",)),
     (FakeTensorMode, ("_cached_dispatch_impl", "_dispatch_impl")),
     (torch.ops._c10d_functional.all_reduce.default, ("_op_dk",)),

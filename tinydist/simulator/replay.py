@@ -1,0 +1,11 @@
+"""A recorded run, put on a cluster."""
+
+from . import contention
+from .clock import Clock
+
+
+def replay(record, cluster):
+    """Its Trace: what happened when."""
+    cluster.check_ranks(len(record.programs))
+    clock = contention.Clock if cluster.contention else Clock
+    return clock(record.programs, cluster).run(record.ledgers)
