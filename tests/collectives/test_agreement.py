@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 import tinydist
-from tinydist.collectives.agreement import broadcast_all, check_same_parameters
+from tinydist.collectives.agreement import broadcast_all, check_same_parameters, numbers_of_root
 
 
 def differing(change):
@@ -57,3 +57,12 @@ def test_all_start_as_the_root():
         return torch.cat(tensors).tolist()
 
     assert tinydist.launch(program, 3).results == [[1.0] * 6] * 3
+
+
+def test_the_numbers_of_a_groups_first_rank():
+    def program():
+        group = [dist.new_group([0]), dist.new_group([1, 2])][dist.get_rank() > 0]
+        return numbers_of_root([dist.get_rank(), 7], "cpu", group)
+
+    assert tinydist.launch(program, 3).results == [[0, 7], [1, 7], [1, 7]]
+    assert tinydist.launch(program, 3, fake=True).results == [[rank, 7] for rank in range(3)], "taken to be alike"

@@ -132,15 +132,19 @@ CALLS = {
         ),
         kept=("gradients",),
     ),
-    "tf32": Call(precision.tf32, dict),
+    "in_fp8": Call(
+        precision.in_fp8, lambda: dict(quantize=precision.fp8.quantize, gradients="fp8 e5m2"), kept=("gradients",)
+    ),
 }
 WITHIN = "is called by what is offered"
 REASONS = {
     "FORMATS": "data",
     "Bits": "what bits_of gives",
+    "tf32": "takes nothing",
     "fp8.Scaled": "what quantize gives",
     "fp8.widened": WITHIN,
     "fp8.eight_bits": WITHIN,
     "mxfp8.power_of_two": WITHIN,
     "fp8_linear.Linear": WITHIN,
+    "fp8_linear.in_fp8": "offered as in_fp8",
 }

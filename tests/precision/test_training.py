@@ -10,7 +10,17 @@ import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from tinydist.model import GPT, GPTConfig, batch
-from tinydist.precision import Dynamic, LossScaler, MasterWeights, autocast
+from tinydist.precision import (
+    Dynamic,
+    FP32Steps,
+    Kahan,
+    LossScaler,
+    MasterWeights,
+    StochasticRounding,
+    autocast,
+    in_fp8,
+    mxfp8,
+)
 
 SMALL = GPTConfig(context=32, layers=1, heads=2, dim=32)
 
@@ -33,7 +43,7 @@ def train(
     dtype=torch.float32,
     context=nullcontext,
     scaler=None,
-    masters=False,
+    masters=None,  # what keeps weights of 16 bits
     kind=torch.optim.AdamW,
     lr=1e-3,
     steps=80,
@@ -44,7 +54,7 @@ def train(
     """Losses by step; the fp32 weights after it; the fraction of the gradients that were zero."""
     model = model_of(start).to(dtype)
     weights = list(model.parameters())
-    optimizer = MasterWeights(weights, kind, lr=lr * parts) if masters else kind(weights, lr=lr * parts)
+    optimizer = masters(weights, kind, lr=lr * parts) if masters else kind(weights, lr=lr * parts)
     losses, zeros = [], 0
     for step in range(steps):
         with context():
@@ -58,7 +68,7 @@ def train(
         else:
             optimizer.step()
         losses.append(loss.item())
-    return losses, [optimizer.masters[p] if masters else p.detach().float() for p in weights], zeros
+    return losses, [optimizer.wide(p) if masters else p.detach().float() for p in weights], zeros
 
 
 def model_of(weights=None):
@@ -98,10 +108,14 @@ def test_adam_in_pure_fp16_is_nan_after_one_step():
 BAND = 0.05  # nats, of the mean of the last 10 losses: 1.5 %
 
 MIXED = {
-    "fp16, master weights, scaler": {"dtype": torch.float16, "masters": True, "scaler": True},
+    "fp16, master weights, scaler": {"dtype": torch.float16, "masters": MasterWeights, "scaler": True},
     "fp16 by autocast, scaler": {"context": lambda: autocast(dtype=torch.float16), "scaler": True},
-    "bf16, master weights": {"dtype": torch.bfloat16, "masters": True},
+    "bf16, master weights": {"dtype": torch.bfloat16, "masters": MasterWeights},
+    "bf16, Kahan summation": {"dtype": torch.bfloat16, "masters": Kahan},
+    "bf16, stochastic rounding": {"dtype": torch.bfloat16, "masters": StochasticRounding},
     "bf16 by autocast": {"context": autocast},
+    "fp8, a scale for each tensor": {"context": in_fp8},
+    "fp8, a scale for each block": {"context": lambda: in_fp8(mxfp8.quantize, "fp8 e4m3")},
 }
 
 
@@ -138,10 +152,20 @@ def progress(start, lr, **options):
 )
 def test_without_master_weights_small_updates_vanish(trained, dtype, lr, at_most):
     full = progress(trained, lr)
-    pure, mixed = progress(trained, lr, dtype=dtype), progress(trained, lr, dtype=dtype, masters=True)
+    pure, mixed = progress(trained, lr, dtype=dtype), progress(trained, lr, dtype=dtype, masters=MasterWeights)
     assert full > 0.0005
     assert pure < at_most * full
     assert 0.95 * full < mixed < 1.05 * full
+
+
+def test_kahan_summation_and_chance_keep_them_too(trained):
+    full = progress(trained, 1e-4)
+    nearest, kahan, chance = (
+        progress(trained, 1e-4, dtype=torch.bfloat16, masters=kind) for kind in (FP32Steps, Kahan, StochasticRounding)
+    )
+    assert nearest < 0.1 * full
+    assert 0.95 * full < kahan < 1.05 * full
+    assert 0.5 * full < chance < 1.5 * full, "on average"
 
 
 # Gradients that vanish: the loss is the mean of so many microbatches that each one's share is small.
@@ -166,13 +190,15 @@ def test_the_share_of_a_microbatch_makes_no_difference_in_fp32(by_sgd):
 
 
 def test_without_a_scale_most_gradients_vanish_in_fp16_and_the_model_does_not_follow(by_sgd):
-    losses, _, zeros = train(torch.float16, masters=True, **SGD)
+    losses, _, zeros = train(torch.float16, masters=MasterWeights, **SGD)
     assert zeros > 0.5
     assert late(losses) > late(by_sgd[0]) + 5 * BAND
 
 
 def test_with_a_scale_they_do_not_and_it_does(by_sgd):
-    losses, _, zeros = train(torch.float16, masters=True, scaler=LossScaler(Dynamic(growth_interval=50)), **SGD)
+    losses, _, zeros = train(
+        torch.float16, masters=MasterWeights, scaler=LossScaler(Dynamic(growth_interval=50)), **SGD
+    )
     assert zeros < 0.05
     assert abs(late(losses) - late(by_sgd[0])) < BAND / 5
 

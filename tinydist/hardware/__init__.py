@@ -11,7 +11,8 @@
     catalogue.py        finding a thing by its name
 
 Peaks and bandwidths are those of data sheets, of dense numbers and per direction. Real programs get about 80 %
-of either: ``link.at(0.8)``, ``device.best_matmul``, ``cluster.at(matmul=0.8, wire=0.8)``.
+of either: ``link.at(0.8)``, ``device.best_matmul``, ``cluster.at(matmul=0.8, wire=0.8)``; and less of the first while
+they communicate: ``cluster.at(contention=0.16)``.
 """
 
 from . import costs, nccl, published

@@ -59,7 +59,6 @@ class Cluster:
                 f"a node of {self.devices_per_node} devices has 1 to {self.devices_per_node} network cards, "
                 f"got {self.cards}: a device sends through one card"
             )
-
         if not (part(self.contention) and self.contention < 1):
             raise ValueError(f"contention takes a part of a device's speed, from 0 to below 1, got {self.contention}")
 

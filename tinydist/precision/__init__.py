@@ -29,6 +29,7 @@ Where torch has the same, it is the reference: bit for bit in rounding, step for
 from . import fp8, fp8_linear, mxfp8
 from .autocast import autocast, rule_of
 from .formats import FORMATS, Bits, Format, bits_of, find_format, number_of
+from .fp8_linear import in_fp8
 from .fp32_steps import FP32Steps
 from .kahan import Kahan
 from .loss_scaler import LossScaler
@@ -55,6 +56,7 @@ __all__ = [
     "find_format",
     "fp8",
     "fp8_linear",
+    "in_fp8",
     "mxfp8",
     "number_of",
     "round_to",

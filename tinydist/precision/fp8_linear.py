@@ -13,6 +13,8 @@ Not emulated: Hopper's tensor cores keep about 14 bits of what they add up (Deep
 """
 
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import register_flop_formula
 
 from ..rules import floats, function, takes
@@ -53,7 +55,28 @@ def linear(x, weight, quantize=fp8.quantize, gradients="fp8 e5m2"):
     quantize:   ``fp8.quantize``, or ``mxfp8.quantize`` for scales of blocks: then all dims must be multiples of 32.
     gradients:  the format of what comes backward; with mxfp8, "fp8 e4m3" will do.
     """
-    return Linear.apply(x.flatten(0, -2), weight, quantize, gradients).unflatten(0, x.shape[:-1])
+    rows = x.flatten(0, -2) if x.ndim > 1 else x.unsqueeze(0)
+    y = Linear.apply(rows, weight, quantize, gradients)
+    return y.view(*x.shape[:-1], *y.shape[-1:])
+
+
+@takes(quantize=function)
+class in_fp8(TorchFunctionMode):
+    """``with in_fp8():`` the linear layers inside are computed in fp8, forward and backward. The rest stays as it is.
+
+    Around ``autocast``, which then casts what is not. ``quantize`` and ``gradients``: those of ``linear``.
+    """
+
+    def __init__(self, quantize=fp8.quantize, gradients="fp8 e5m2"):
+        super().__init__()
+        self.quantize, self.gradients = quantize, gradients
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return (self.linear if func is F.linear else func)(*args, **(kwargs or {}))
+
+    def linear(self, input, weight, bias=None):
+        y = linear(input, weight, self.quantize, self.gradients)
+        return y if bias is None else y + bias
 
 
 class Linear(torch.autograd.Function):

@@ -6,7 +6,7 @@
     weight = wide, rounded;  rest = wide - weight, rounded
 
 Weight and rest are a master weight in two halves: 8 bits and 8 more in bf16, which has 16 of fp32's 24 then. An update
-is lost when it is below 2^-17 of a weight, not below 2^-9.
+to a weight of 1 is lost when it is below 2^-17, not below 2^-8.
 
 Sources: Kahan 1965, Further remarks on reducing truncation errors; Zamirai et al. 2020, Revisiting BFloat16 Training
 (for weights).

@@ -14,7 +14,7 @@ so a matrix that is used both ways, as all are in training, is quantized twice, 
 Blackwell's tensor cores multiply such blocks; older ones do not. On 1,856 B200s, Llama 3 70B trained 1.22 to 1.28 times
 as fast as in bf16 (PyTorch blog, Accelerating 2K scale pre-training up to 1.28x with TorchAO, MXFP8 and TorchTitan).
 
-Sources: OCP Microscaling Formats (MX) Specification v1.0, 2023, sections 5.2 and 6.3; Mishra et al. 2025, Recipes for
+Sources: OCP Microscaling Formats (MX) Specification v1.0, 2023, sections 5.4.1 and 6.3; Mishra et al. 2025, Recipes for
 Pre-training LLMs with MXFP8 (up; e4m3 for gradients, too).
 """
 

@@ -39,9 +39,9 @@ class tf32(TorchDispatchMode):
         self.rate.__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        places = FACTORS.get(func.overloadpacket, ())
-        with unobserved():  # it is the tensor core that rounds, in no time
-            args = [rounded(each) if place in places else each for place, each in enumerate(args)]
+        if places := FACTORS.get(func.overloadpacket):
+            with unobserved():  # it is the tensor core that rounds, in no time
+                args = [rounded(each) if place in places else each for place, each in enumerate(args)]
         return func(*args, **(kwargs or {}))
 
 
