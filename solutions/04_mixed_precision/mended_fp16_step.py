@@ -28,6 +28,7 @@ PLANS = {
     "overflow on rank 2, then a good step": Plan(3, steps=2, scale=256.0, overflows=((0, 2),)),
     "gradients of 2^-26, scale 2^16": Plan(2, scale=2.0**16, size=2.0**-14, lr=2.0**26),
     "many small steps": Plan(2, steps=MANY, scale=256.0, lr=2.0**-17),
+    "gradients that fit into fp16 on each rank, and their sum does not": Plan(3, scale=3584.0),
     "training": Plan(3, 2, steps=10, scale=256.0, lr=0.1, max_norm=1.0, overflows=((3, 1), (6, 0))),
     "4 microbatches": Plan(1, 4),
     "overflow, then a good step": Plan(1, steps=2, scale=256.0, overflows=((0, 0),)),
@@ -313,9 +314,10 @@ AS_ONE = """\
 def mended_fp16_step(model, masters, microbatches, scale, lr, max_norm):
     """Mend this step of training in fp16: it has four bugs.
 
-    Every rank has its own ``microbatches`` of (x, y). The step is one of SGD, by the gradient of the mean loss over all
-    microbatches of all ranks, clipped to a norm of ``max_norm``. ``masters`` are fp32 copies of the model's weights,
-    which are fp16. If the gradients of any rank overflow, no rank steps. Return whether the step was made.
+    Every rank has its own ``microbatches`` of (x, y), as many as the others. The step is one of SGD, by the gradient of
+    the mean loss over all microbatches of all ranks, clipped to a norm of ``max_norm``. ``masters`` are fp32 copies of
+    the model's weights, which are fp16. If the gradients of any rank overflow, no rank steps. Return whether the step
+    was made.
     """
     weights = list(model.parameters())
     model.zero_grad()

@@ -23,6 +23,7 @@ class Plan:
     good_steps: int = 0  # before the first
     max_norm: float = 4.0  # of one rank's gradients it is about 3.6
     again: tuple = ()  # (rank, step): what it says then, it says in the last step again
+    idle: int = -1  # this rank's parameters have no gradients
 
 
 def by_turns(ranks):
@@ -38,10 +39,12 @@ def train(answer, plan):
     if plan.again and rank == plan.again[0]:
         say_again(plan.again[1] + 1, plan.steps, history)
     parameters = parameters_of(rank)
-    optimizer, scale, good_steps = torch.optim.SGD(parameters, lr=0.1, momentum=0.9), plan.scale, plan.good_steps
+    groups = [{"params": parameters[:1]}, {"params": parameters[1:]}]
+    optimizer, scale, good_steps = torch.optim.SGD(groups, lr=0.1, momentum=0.9), plan.scale, plan.good_steps
     history.append((flat(parameters), scale, good_steps))
     for step in range(plan.steps):
-        plant(parameters, rank, step, scale, plan.planted.get(step, {}))
+        if rank != plan.idle:
+            plant(parameters, rank, step, scale, plan.planted.get(step, {}))
         scale, good_steps = pair(answer(optimizer, scale, good_steps, plan.window, plan.max_norm), scale, rank, step)
         history.append((flat(parameters), scale, good_steps))
     return history[:-1] if plan.again and rank == plan.again[0] else history  # what it makes of it is its own affair

@@ -30,6 +30,7 @@ def worlds():
         ("no overflow, 2 good steps before the first", Plan(2, good_steps=2)),
         ("gradients shorter than max_norm", Plan(3, by_turns(3), max_norm=100.0)),
         ("what rank 1 tells the others changed on the way in step 18", Plan(3, by_turns(3), steps=18, again=(1, 16))),
+        ("overflows, and a rank whose parameters have no gradients", Plan(3, by_turns(2), steps=6, idle=2)),
         ("overflows", Plan(1, by_turns(1))),
     ]
     for about, plan in plans:
@@ -205,6 +206,24 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
             f"Rank 0 decides here, and clips all by its own norm. Both are all ranks' in common: {ANY}",
             SHARE,
             "dist.broadcast(squares, 0)",
+        ),
+        mistake(
+            "The ranks are asked once for each parameter, and some have more of them than others: once for all is "
+            "enough",
+            f"        {SQUARE}\n",
+            f"        {SQUARE}\n        {SHARE}\n",
+            f"    {SHARE}\n    if not",
+            "    if not",
+        ),
+        mistake(
+            "A rank without gradients has to say so, too: the others wait for its call",
+            "    squares = torch.zeros(1)\n",
+            "    squares = torch.zeros(1)\n    if not parameters:\n        return scale, good_steps + 1\n",
+        ),
+        mistake(
+            "The parameters of the first group alone are looked at: an optimizer may have several",
+            'for group in optimizer.param_groups for p in group["params"]',
+            'for p in optimizer.param_groups[0]["params"]',
         ),
         mistake(
             "All ranks must make the call that shares the number, whatever they have found: one that returns before it "

@@ -80,7 +80,8 @@ def test_the_reference_does_what_torchs_scaler_does(case):
     for step in range(plan.steps):
         scale = scaler.scale(torch.ones(())).item()
         for rank, mine in enumerate(parts):
-            part.plant(mine, rank, step, scale, plan.planted.get(step, {}))
+            if rank != plan.idle:
+                part.plant(mine, rank, step, scale, plan.planted.get(step, {}))
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_([p for mine in parts for p in mine], plan.max_norm)
         scaler.step(optimizer)

@@ -98,7 +98,7 @@ def scaler(optimizer, scale, good_steps, window, max_norm, squares_of_all):
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     for g in gradients:
         g /= scale
-    norm = math.sqrt(squares_of_all(sum(g.square().sum() for g in gradients)))
+    norm = math.sqrt(squares_of_all(sum((g.square().sum() for g in gradients), torch.zeros(()))))
     if not math.isfinite(norm):
         return scale / 2, 0
     for g in gradients:

@@ -449,7 +449,7 @@ def gradients(optimizer):
 
 
 def squares_of(tensors):
-    return sum(each.square().sum() for each in tensors).reshape(1)
+    return sum((each.square().sum() for each in tensors), torch.zeros(1))
 
 
 def added(squares):
@@ -1053,3 +1053,47 @@ def scales_of_one_moment(recipe, n):
 def ends_at_two_billion(recipe, n):
     """As an int32 would."""
     return budget(recipe, min(n, 2**31))
+
+
+@wrong("scaled_step", "runs", "A rank without gradients has to say so, too")
+def an_idle_rank_stays_away(optimizer, scale, good_steps, *others):
+    if not gradients(optimizer):
+        return scale, good_steps + 1
+    return scaler(optimizer, scale, good_steps, *others)
+
+
+@wrong("scaled_step", "runs", "The ranks are asked once for each parameter")
+def asks_for_each_parameter(optimizer, *others):
+    def share(squares):
+        for _ in gradients(optimizer)[1:]:
+            dist.all_reduce(torch.zeros(1))
+        return added(squares)
+
+    return scaler(optimizer, *others, share=share)
+
+
+@wrong(
+    "mended_fp16_step",
+    "runs",
+    "gradients that fit into fp16 on each rank, and their sum does not: in step 1 nothing overflows",
+)
+def averages_in_fp16(model, masters, microbatches, scale, lr, max_norm):
+    weights = list(model.parameters())
+    model.zero_grad()
+    for x, y in microbatches:
+        loss = F.mse_loss(model(x).float(), y) / len(microbatches)
+        (scale * loss).backward()
+    for p in weights:
+        dist.all_reduce(p.grad)
+    gradients = [p.grad.float() / dist.get_world_size() for p in weights]
+    overflow = not all(g.isfinite().all() for g in gradients)
+    for g in gradients:
+        g /= scale
+    norm = torch.linalg.vector_norm(torch.cat([g.flatten() for g in gradients]))
+    for g in gradients:
+        g *= min(1, max_norm / norm)
+    if not overflow:
+        for p, master, g in zip(weights, masters, gradients):
+            master -= lr * g
+            p.data.copy_(master)
+    return not overflow
