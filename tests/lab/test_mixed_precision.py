@@ -174,7 +174,7 @@ def test_the_bugs_of_the_given_step_do_not_keep_the_loss_from_falling():
 
 # The budget.
 
-# name -> bytes a parameter, by the papers (ZeRO, section 3.1) and Megatron-LM's table; 8 bits with a scale for each 256
+# name -> bytes per parameter, by the papers (ZeRO, section 3.1) and by Megatron-LM; 8 bits with a scale for each 256
 KNOWN = {
     "fp32, SGD": 8,
     "fp32, SGD with momentum": 12,

@@ -1009,12 +1009,12 @@ def copies_always(recipe, n):
     return budget(recipe, n, master=True)
 
 
-@wrong("training_bytes", "states", "SGD remembers nothing, momentum one number a parameter, and Adam two.")
+@wrong("training_bytes", "states", "SGD remembers nothing, momentum one number per parameter, and Adam two.")
 def hard_coded_for_adam(recipe, n):
     return budget(recipe, n, moments=2)
 
 
-@wrong("training_bytes", "states", "Adam remembers two numbers a parameter, one for each of its moments.")
+@wrong("training_bytes", "states", "Adam remembers two numbers per parameter, one for each of its moments.")
 def one_moment(recipe, n):
     return budget(recipe, n, moments=min(1, MOMENTS[recipe.optimizer]))
 
@@ -1049,7 +1049,7 @@ def scales_of_one_moment(recipe, n):
     return budget(recipe, n, scales=4 / 256 if recipe.moments == "8 bit" else 0)
 
 
-@wrong("training_bytes", "parameters", "have 1.1453 bytes a parameter, which are too few: recipe.weights is")
+@wrong("training_bytes", "parameters", "have 1.1453 bytes per parameter, which are too few: recipe.weights is")
 def ends_at_two_billion(recipe, n):
     """As an int32 would."""
     return budget(recipe, min(n, 2**31))
