@@ -11,8 +11,8 @@ INTRODUCTION = """\
 # Exercises: mixed precision
 
 [Notebook 04](../notebooks/04_mixed_precision.ipynb) goes before these. You round by hand, predict where updates \
-vanish, write a loss scaler that all ranks follow, mend a step of training in fp16, and predict what training holds \
-in memory. Five exercises, about 100 minutes.
+vanish, let all ranks skip and clip together by a single number, mend a step of training in fp16, and predict what \
+training holds in memory. Five exercises, about two hours.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained.

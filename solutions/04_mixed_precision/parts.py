@@ -21,6 +21,7 @@ class Plan:
     window: int = 3
     scale: float = 2.0**10
     good_steps: int = 0  # before the first
+    max_norm: float = 4.0  # of one rank's gradients it is about 3.6
     again: tuple = ()  # (rank, step): what it says then, it says in the last step again
     idle: int = -1  # this rank's parameters have no gradients
 
@@ -44,7 +45,7 @@ def train(answer, plan):
     for step in range(plan.steps):
         if rank != plan.idle:
             plant(parameters, rank, step, scale, plan.planted.get(step, {}))
-        scale, good_steps = pair(answer(optimizer, scale, good_steps, plan.window), scale, rank, step)
+        scale, good_steps = pair(answer(optimizer, scale, good_steps, plan.window, plan.max_norm), scale, rank, step)
         history.append((flat(parameters), scale, good_steps))
     return history[:-1] if plan.again and rank == plan.again[0] else history  # what it makes of it is its own affair
 

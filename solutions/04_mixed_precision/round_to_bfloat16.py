@@ -84,7 +84,7 @@ BY_ITSELF = "The carry leads to inf by itself: let it"
 
 @exercise(
     title="Round to bf16 by hand",
-    minutes=5,
+    minutes=20,
     difficulty=1,
     worlds=worlds,
     program=rounded,

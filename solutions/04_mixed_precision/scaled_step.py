@@ -1,7 +1,10 @@
-"""A dynamic loss scaler, and its decision, which all ranks share.
+"""A step of fp16 training whose decision and whose clipping all ranks share, by one number.
 
 Each rank has a part of the model here, as in ZeRO, tensor and pipeline parallelism: one rank's inf is in no other's
-gradients.
+gradients, and the norm is that of all of them.
+
+    sum of squares    not finite: somebody has an inf or NaN, nobody steps
+                      finite:     its root is the norm
 """
 
 from functools import partial
@@ -25,6 +28,7 @@ def worlds():
         ("overflows, window 1", Plan(3, by_turns(3), window=1)),
         ("overflows, scale 1.0, window 5", Plan(2, by_turns(2), window=5, scale=1.0)),
         ("no overflow, 2 good steps before the first", Plan(2, good_steps=2)),
+        ("gradients shorter than max_norm", Plan(3, by_turns(3), max_norm=100.0)),
         ("what rank 1 tells the others changed on the way in step 18", Plan(3, by_turns(3), steps=18, again=(1, 16))),
         ("overflows, and a rank whose parameters have no gradients", Plan(3, by_turns(2), steps=6, idle=2)),
         ("overflows", Plan(1, by_turns(1))),
@@ -82,8 +86,8 @@ def weights(plan, step, ranks, mine, its):
         return f"in step {step} nothing is inf or NaN on any rank, and rank {rank} makes no step"
     ratio = ((got - old) / (want - start)).median().item()
     return (
-        f"in step {step} rank {rank}'s weights are not those of a step with unscaled gradients: they move {ratio:.6g} "
-        "times as far"
+        f"in step {step} rank {rank}'s weights are not those of a step with unscaled and clipped gradients: they move "
+        f"{ratio:.6g} times as far"
     )
 
 
@@ -127,15 +131,14 @@ class OneNumber(Target):
             if len(calls) > plan.steps:
                 raise Wrong(
                     f"rank {rank} makes {many(len(calls), 'call')} of torch.distributed in {plan.steps} steps, where "
-                    "one a step is enough: whether there is an overflow in any gradient of any rank",
+                    "one a step is enough: a sum of squares says both whether to step and how much to clip",
                     draw_traffic(trial),
                 )
             largest = max(map(size, calls), default=0)
             if largest > NBYTES:
                 raise Wrong(
                     f"rank {rank} puts {largest:,} bytes into one {calls[0].name}, where one number of at most "
-                    f"{NBYTES} is enough: what is inf or NaN each rank sees for itself; only whether there is any must "
-                    "be shared",
+                    f"{NBYTES} is enough: a sum over all gradients of this rank",
                     draw_traffic(trial),
                 )
 
@@ -147,26 +150,29 @@ def size(transfer):
     return sum(transfer.nbytes.values()) if isinstance(transfer.nbytes, dict) else transfer.nbytes
 
 
-SKIP = "    if overflow:\n        return scale / 2, 0\n"
-SHARE = "dist.all_reduce(overflow, dist.ReduceOp.MAX)  # every rank asks, whatever it has found"
 UNSCALE = "parameter.grad /= scale"
+SQUARE = "squares += parameter.grad.square().sum()"
+SHARE = "dist.all_reduce(squares)  # every rank takes part, whatever it has found"
+SKIP = "    if not squares.isfinite():\n        return scale / 2, 0\n"
+CLIP = "parameter.grad *= factor"
+FACTOR = "min(1.0, max_norm / squares.sqrt().item())"
 GROW = "    if good_steps + 1 == window:\n        return scale * 2, 0\n"
 ANY = "if any has an inf or NaN none steps: a model of which one part has made a step, and another has not, is none"
 
 
 @exercise(
-    title="A loss scaler for all ranks",
-    minutes=10,
+    title="Skip together, clip together: one number",
+    minutes=20,
     difficulty=3,
     worlds=worlds,
     program=train,
-    follows=False,  # a flag says the same, whatever it is multiplied by: what is said again takes its place
+    follows=False,  # of what is said only the sum is known: what is said again takes its place
     targets=[
         Own("neither torch's scaler nor the library's", HERE, SOLVED),
         Each(
             "steps",
-            "an inf or NaN on one rank of 1, 2, 3 or 4: no rank steps; all other steps are taken, with unscaled "
-            "gradients",
+            "an inf or NaN on one rank of 1, 2, 3 or 4: no rank steps; all other steps are taken, with gradients "
+            "unscaled, and clipped by the norm of all ranks' gradients together",
             0,
             weights,
         ),
@@ -178,30 +184,41 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
             draw,
         ),
         Each("good steps", "its count, too, also from 2 on", 2, partial(number, "the count")),
-        OneNumber("one number (at most 8 bytes) a step, in one call, which says whether this rank has an overflow"),
+        OneNumber("one number (at most 8 bytes) a step, in one call, for the decision and for the norm"),
     ],
     mistakes=[
-        mistake(f"Each rank decides for itself here. The decision is all ranks' in common: {ANY}", SHARE, "pass"),
         mistake(
-            f"All ranks must have an inf or NaN here. The decision is all ranks' in common: {ANY}",
-            "dist.ReduceOp.MAX",
-            "dist.ReduceOp.MIN",
+            f"Each rank decides and clips for itself here, by its own gradients. Both are all ranks' in common: {ANY}",
+            SHARE,
+            "pass",
         ),
         mistake(
-            f"Rank 0 decides here. The decision is all ranks' in common: {ANY}", SHARE, "dist.broadcast(overflow, 0)"
+            "The squares of all ranks must be added up: this is the norm of the rank that has the largest",
+            "dist.all_reduce(squares)",
+            "dist.all_reduce(squares, dist.ReduceOp.MAX)",
+        ),
+        mistake(
+            "The squares must be added up, not averaged: the ranks have parts of one gradient",
+            SHARE,
+            "dist.all_reduce(squares)\n    squares /= dist.get_world_size()",
+        ),
+        mistake(
+            f"Rank 0 decides here, and clips all by its own norm. Both are all ranks' in common: {ANY}",
+            SHARE,
+            "dist.broadcast(squares, 0)",
         ),
         mistake(
             "The ranks are asked once for each parameter, and some have more of them than others: once for all is "
             "enough",
-            "            overflow.fill_(1)\n",
-            f"            overflow.fill_(1)\n        {SHARE}\n",
-            f"    {SHARE}\n    if overflow",
-            "    if overflow",
+            f"        {SQUARE}\n",
+            f"        {SQUARE}\n        {SHARE}\n",
+            f"    {SHARE}\n    if not",
+            "    if not",
         ),
         mistake(
             "A rank without gradients has to say so, too: the others wait for its call",
-            "    overflow = torch.zeros(1)\n",
-            "    overflow = torch.zeros(1)\n    if not parameters:\n        return scale, good_steps + 1\n",
+            "    squares = torch.zeros(1)\n",
+            "    squares = torch.zeros(1)\n    if not parameters:\n        return scale, good_steps + 1\n",
         ),
         mistake(
             "The parameters of the first group alone are looked at: an optimizer may have several",
@@ -209,20 +226,36 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
             'for p in optimizer.param_groups[0]["params"]',
         ),
         mistake(
-            "All ranks must make the call that shares the decision, whatever they have found: one that returns before "
-            "it leaves the others waiting",
-            "overflow.fill_(1)",
-            "return scale / 2, 0",
+            "All ranks must make the call that shares the number, whatever they have found: one that returns before it "
+            "leaves the others waiting",
+            SQUARE,
+            f"{SQUARE}\n        if not squares.isfinite():\n            return scale / 2, 0",
+        ),
+        mistake("Nothing is clipped: a gradient longer than max_norm is made as short as that", CLIP, "pass"),
+        mistake(
+            "What is added up are squares: the norm is the root of their sum",
+            FACTOR,
+            "min(1.0, max_norm / squares.item())",
+        ),
+        mistake(
+            "Gradients shorter than max_norm come out with just that norm. Either they were not unscaled before they "
+            "were clipped, or max_norm / norm is used where it is above 1, too",
+            FACTOR,
+            "max_norm / squares.sqrt().item()",
+        ),
+        mistake(
+            "Gradients are clipped before they are unscaled: the norm is `scale` times too large, and steps too short",
+            FACTOR,
+            "min(1.0, max_norm / (scale * squares.sqrt().item()))",
         ),
         mistake("A step with inf or NaN is made: now weights are inf or NaN, and will stay so", SKIP, ""),
         mistake(
             "Gradients are made zero, and the step is made: momentum moves the weights also with gradients of zero. Do "
             "not call optimizer.step() at all",
             SKIP,
-            "    if overflow:\n        optimizer.zero_grad(set_to_none=False)\n        optimizer.step()\n"
+            "    if not squares.isfinite():\n        optimizer.zero_grad(set_to_none=False)\n        optimizer.step()\n"
             "        return scale / 2, 0\n",
         ),
-        mistake("The gradients are not unscaled: they are `scale` times too large", UNSCALE, "pass"),
         mistake("The gradients are divided by the scale twice", UNSCALE, f"{UNSCALE}**2"),
         mistake(
             "That is the precision of 16 bits. Unscale in fp32",
@@ -248,36 +281,39 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
         ),
     ],
     hints=[
-        "Three things happen in each step: gradients are divided by the scale; all ranks agree whether there is an "
-        "inf or NaN; then either the step is taken, or not. The scale is changed last.",
-        "gradient.isfinite().all() says it for one gradient. Put 0 or 1 into a tensor, and let all ranks have the "
-        "largest: dist.all_reduce(overflow, dist.ReduceOp.MAX). Every rank must make this call, whatever it has "
-        "found.",
-        "On overflow: return scale / 2, 0. Do not zero the gradients and step: momentum and Adam move weights also "
-        "then.",
-        "Else: step, and good_steps + 1. If that is the window, return scale * 2, 0; else scale, good_steps + 1.",
+        "Clipping needs the norm of all gradients of all ranks: the root of a sum of squares. What becomes of such a "
+        "sum when one of the squares is inf or NaN?",
+        "Add up gradient.square().sum() over this rank's gradients, after they are unscaled, and all_reduce the sum. "
+        "Every rank must make this call, whatever it has found.",
+        "If the sum is not finite: return scale / 2, 0. Do not zero the gradients and step: momentum and Adam move "
+        "weights also then. Else multiply all gradients by max_norm / norm, if that is less than 1.",
+        "Then step, and count: good_steps + 1. If that is the window, return scale * 2, 0; else scale, good_steps + 1.",
     ],
-    why="This is torch.amp.GradScaler, and what DeepSpeed and Megatron-LM add to it: the decision of all ranks. In a "
-    "run of weeks some steps overflow, by design: the scale is tried upwards until one does.",
+    why="The norm had to be shared anyway, and it brings the decision along for nothing. A sum is not finite as soon "
+    "as one of its parts is not: that is also why DDP, which averages gradients, needs no shared decision.",
 )
-def scaled_step(optimizer, scale, good_steps, window):
+def scaled_step(optimizer, scale, good_steps, window, max_norm):
     """Make a step with gradients that are ``scale`` times too large, or skip it; return the next (scale, good_steps).
 
     Each rank has a part of the model. If any gradient of any rank is inf or NaN, no rank steps, and the scale is
-    halved. After ``window`` good steps in a row it is doubled; ``good_steps`` counts them, since it last changed.
+    halved. Otherwise the gradients of all ranks together are clipped to a norm of ``max_norm`` at most, and all ranks
+    step. After ``window`` good steps in a row the scale is doubled; ``good_steps`` counts them, since it last changed.
+    Each rank may send a single number in each step.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    overflow = torch.zeros(1)
+    squares = torch.zeros(1)
     for parameter in parameters:
-        # ? Unscale the gradient. Is there an inf or NaN in it?
+        # ? Unscale the gradient. What does this rank have to tell the others of it?
         parameter.grad /= scale
-        if not parameter.grad.isfinite().all():
-            overflow.fill_(1)
-    # ? What do the other ranks say?
-    dist.all_reduce(overflow, dist.ReduceOp.MAX)  # every rank asks, whatever it has found
-    # ? Step, or skip; and what is the scale of the next step?
-    if overflow:
+        squares += parameter.grad.square().sum()
+    # ? What have all ranks together? It says whether to skip, and how much to clip.
+    dist.all_reduce(squares)  # every rank takes part, whatever it has found
+    # ? Skip, or clip and step; and what is the scale of the next step?
+    if not squares.isfinite():
         return scale / 2, 0
+    factor = min(1.0, max_norm / squares.sqrt().item())
+    for parameter in parameters:
+        parameter.grad *= factor
     optimizer.step()
     if good_steps + 1 == window:
         return scale * 2, 0

@@ -42,7 +42,7 @@ def worlds():
 
 
 def predicted(answer, n):
-    """For each recipe: purpose -> bytes a parameter."""
+    """For each recipe: purpose -> bytes per parameter."""
     return [checked(answer(recipe, n), n) for recipe in RECIPES]
 
 
@@ -78,7 +78,7 @@ class Held(Target):
             if not same(mine, its):
                 attributes = ", ".join(f"recipe.{each} is {getattr(recipe, each)!r}" for each in self.attributes)
                 raise Wrong(
-                    f"your {self.purpose} of {recipe.name!r} have {mine:.5g} bytes a parameter, which are too "
+                    f"your {self.purpose} of {recipe.name!r} have {mine:.5g} bytes per parameter, which are too "
                     f"{'few' if mine < its else 'many'}: {attributes}"
                 )
 
@@ -105,7 +105,7 @@ def same(a, b):
             "states",
             "optimizer moments master",
             "copies, moments, scales: SGD, momentum, Adam, and in 8 bits; as the ledger counts them. Fp32 with Adam "
-            "holds 16 bytes a parameter in all, and mixed precision, too: 120 GB for 7.5 billion",
+            "holds 16 bytes per parameter in all, and mixed precision, too: 120 GB for 7.5 billion",
             "optimizer states",
         ),
     ],
@@ -154,11 +154,11 @@ def same(a, b):
             "if True:",
         ),
         mistake(
-            "SGD remembers nothing, momentum one number a parameter, and Adam two",
+            "SGD remembers nothing, momentum one number per parameter, and Adam two",
             '{"SGD": 0, "momentum": 1, "Adam": 2}[recipe.optimizer]',
             "2",
         ),
-        mistake("Adam remembers two numbers a parameter, one for each of its moments", '"Adam": 2', '"Adam": 1'),
+        mistake("Adam remembers two numbers per parameter, one for each of its moments", '"Adam": 2', '"Adam": 1'),
         mistake(
             f"Numbers of 8 bits have a scale, 4 bytes for each {BLOCK} of them",
             'if recipe.moments == "8 bit":',
@@ -174,13 +174,13 @@ def same(a, b):
     hints=[
         "Parameters and gradients: how many bytes does each format have, and how often are they held?",
         "Optimizer states: fp32 copies of the weights, if recipe.master; then the moments. SGD remembers nothing, "
-        "momentum one number a parameter, Adam two.",
+        "momentum one number per parameter, Adam two.",
         "Moments in 8 bits are a byte each, and each of the moments has an fp32 scale for every 256 numbers: 4/256 "
         "bytes more.",
         "optimizer states = n (4 if recipe.master) + n moments (size of one, and 4/256 more in 8 bits), where "
         "moments is 0, 1 or 2.",
     ],
-    why="Mixed precision halves the weights and the gradients and not the sum: 16 bytes a parameter before and "
+    why="Mixed precision halves the weights and the gradients and not the sum: 16 bytes per parameter before and "
     "after, three quarters of it the optimizer's. So whoever wants to save memory starts there: 8-bit Adam, or ZeRO, "
     "which shards it.",
 )

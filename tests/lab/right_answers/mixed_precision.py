@@ -94,62 +94,63 @@ def in_whole_spacings(weights, updates, format):
 # scaled_step
 
 
-def scaler(optimizer, scale, good_steps, window, are_fine):
+def scaler(optimizer, scale, good_steps, window, max_norm, squares_of_all):
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    if not are_fine(all(g.isfinite().all() for g in gradients)):
-        return scale / 2, 0
     for g in gradients:
         g /= scale
+    norm = math.sqrt(squares_of_all(sum((g.square().sum() for g in gradients), torch.zeros(()))))
+    if not math.isfinite(norm):
+        return scale / 2, 0
+    for g in gradients:
+        g *= min(1, max_norm / (norm + 1e-6))  # as torch
     optimizer.step()
     return (scale * 2, 0) if good_steps + 1 == window else (scale, good_steps + 1)
 
 
 @right("scaled_step")
-def how_many_are_fine(optimizer, scale, good_steps, window):
-    """As a whole number."""
+def gathered(optimizer, scale, good_steps, window, max_norm):
+    def squares_of_all(mine):
+        each = [torch.empty(()) for _ in range(dist.get_world_size())]
+        dist.all_gather(each, mine)
+        return float(sum(each))
 
-    def are_fine(mine):
-        count = torch.tensor(int(mine))
-        dist.all_reduce(count)
-        return count == dist.get_world_size()
-
-    return scaler(optimizer, scale, good_steps, window, are_fine)
+    return scaler(optimizer, scale, good_steps, window, max_norm, squares_of_all)
 
 
 @right("scaled_step")
-def gathered(optimizer, scale, good_steps, window):
-    def are_fine(mine):
-        flags = [torch.empty(1) for _ in range(dist.get_world_size())]
-        dist.all_gather(flags, torch.tensor([float(mine)]))
-        return all(flags)
+def in_float64(optimizer, scale, good_steps, window, max_norm):
+    def squares_of_all(mine):
+        total = mine.double()
+        dist.all_reduce(total, async_op=True).wait()
+        return total.item()
 
-    return scaler(optimizer, scale, good_steps, window, are_fine)
-
-
-@right("scaled_step")
-def its_own_and_the_others(optimizer, scale, good_steps, window):
-    """What it has found itself it need not hear from the others."""
-
-    def are_fine(mine):
-        flag = torch.tensor(0 if mine else 1, dtype=torch.uint8)
-        dist.all_reduce(flag, dist.ReduceOp.MAX, async_op=True).wait()
-        return mine and not flag
-
-    return scaler(optimizer, scale, good_steps, window, are_fine)
+    return scaler(optimizer, scale, good_steps, window, max_norm, squares_of_all)
 
 
 @right("scaled_step")
-def new_gradients_and_tensors(optimizer, scale, good_steps, window):
-    """The sum of a gradient is NaN or inf where one of its numbers is; scale and count come back as tensors."""
-    total = torch.zeros(1)
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            if p.grad is not None:
-                p.grad = p.grad.mul(1 / scale)
-                total += p.grad.sum() * 0
+def norms_of_norms(optimizer, scale, good_steps, window, max_norm):
+    """Norms, not squares: the norm of norms is that of all."""
+
+    def squares_of_all(mine):
+        norms = [torch.empty(()) for _ in range(dist.get_world_size())]
+        dist.all_gather(norms, mine.sqrt())
+        return torch.linalg.vector_norm(torch.stack(norms)).item() ** 2
+
+    return scaler(optimizer, scale, good_steps, window, max_norm, squares_of_all)
+
+
+@right("scaled_step")
+def new_gradients_and_tensors(optimizer, scale, good_steps, window, max_norm):
+    """Squares before they are unscaled, in float64; scale and count come back as tensors."""
+    total = torch.zeros((), dtype=torch.float64)
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    for p in parameters:
+        total += (p.grad.double() / scale).square().sum()
     dist.all_reduce(total)
-    calm = bool(total == 0)
+    calm = bool(total.isfinite())
     if calm:
+        for p in parameters:
+            p.grad = p.grad * (min(1.0, max_norm / total.item() ** 0.5) / scale)
         optimizer.step()
     good_steps = (good_steps + 1) * calm
     full = good_steps == window

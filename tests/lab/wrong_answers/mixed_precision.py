@@ -448,13 +448,13 @@ def gradients(optimizer):
     return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
 
 
-def found(tensors):
-    return torch.tensor([float(not all(each.isfinite().all() for each in tensors))])
+def squares_of(tensors):
+    return sum((each.square().sum() for each in tensors), torch.zeros(1))
 
 
-def agreed(overflow):
-    dist.all_reduce(overflow, dist.ReduceOp.MAX)
-    return bool(overflow)
+def added(squares):
+    dist.all_reduce(squares)
+    return squares
 
 
 def unscaled(optimizer, scale):
@@ -462,34 +462,45 @@ def unscaled(optimizer, scale):
         gradient /= scale
 
 
+def factor_of(squares, max_norm, scale):
+    return min(1.0, max_norm / squares.sqrt().item())
+
+
+def halved(scale, good_steps):
+    return scale / 2, 0
+
+
 def scaler(
-    optimizer, scale, good_steps, window, decide=agreed, unscale=unscaled, back=lambda scale, good_steps: (scale / 2, 0)
+    optimizer, scale, good_steps, window, max_norm, share=added, unscale=unscaled, factor=factor_of, back=halved
 ):
     """A right one."""
     unscale(optimizer, scale)
-    if decide(found(gradients(optimizer))):
+    squares = share(squares_of(gradients(optimizer)))
+    if not squares.isfinite().all():
         return back(scale, good_steps)
+    for gradient in gradients(optimizer):
+        gradient *= factor(squares, max_norm, scale)
     optimizer.step()
     return (scale * 2, 0) if good_steps + 1 == window else (scale, good_steps + 1)
 
 
 @wrong("scaled_step", "runs", "in step 1 rank 0 returned nothing (None), where a pair is right: scale, good_steps")
-def steps_not(optimizer, scale, good_steps, window):
+def steps_not(optimizer, scale, good_steps, window, max_norm):
     pass
 
 
 @wrong("scaled_step", "steps", "nothing is inf or NaN on any rank, and rank 0 makes no step")
-def returns_what_it_was_given(optimizer, scale, good_steps, window):
+def returns_what_it_was_given(optimizer, scale, good_steps, window, max_norm):
     return scale, good_steps
 
 
 @wrong("scaled_step", "runs", "returned (None, 0), where two numbers are right")
-def a_pair_of_no_numbers(optimizer, scale, good_steps, window):
+def a_pair_of_no_numbers(optimizer, scale, good_steps, window, max_norm):
     return None, 0
 
 
 @wrong("scaled_step", "own work", "you call tinydist.precision")
-def librarys_scaler(optimizer, scale, good_steps, window):
+def librarys_scaler(optimizer, scale, good_steps, window, max_norm):
     scaler = precision.LossScaler(precision.Dynamic(scale, growth_interval=window, good_steps=good_steps))
     scaler.scale(torch.ones(()))
     scaler.step(optimizer)
@@ -498,7 +509,7 @@ def librarys_scaler(optimizer, scale, good_steps, window):
 
 
 @wrong("scaled_step", "own work", "you call torch's GradScaler, where this is solved")
-def torchs_scaler(optimizer, scale, good_steps, window):
+def torchs_scaler(optimizer, scale, good_steps, window, max_norm):
     scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=window)
     scaler.scale(torch.ones(()))
     scaler.step(optimizer)
@@ -506,18 +517,57 @@ def torchs_scaler(optimizer, scale, good_steps, window):
     return scaler.get_scale(), good_steps + 1
 
 
-@wrong(
-    "scaled_step",
-    "steps",
-    "Each rank decides for itself here. The decision is all ranks' in common: if any has an inf or",
-)
-def each_for_itself(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, decide=bool)
+@wrong("scaled_step", "steps", "Each rank decides and clips for itself here, by its own gradients.")
+def each_for_itself(*arguments):
+    return scaler(*arguments, share=lambda squares: squares)
+
+
+@wrong("scaled_step", "steps", "Nothing is clipped: a gradient longer than max_norm is made as short as that.")
+def the_notebooks_scaler(*arguments):
+    return scaler(*arguments, factor=lambda *_: 1.0)
+
+
+@wrong("scaled_step", "steps", "this is the norm of the rank that has the largest.")
+def the_largest_alone(*arguments):
+    def share(squares):
+        dist.all_reduce(squares, dist.ReduceOp.MAX)
+        return squares
+
+    return scaler(*arguments, share=share)
+
+
+@wrong("scaled_step", "steps", "The squares must be added up, not averaged: the ranks have parts of one gradient.")
+def averages(*arguments):
+    return scaler(*arguments, share=lambda squares: added(squares) / dist.get_world_size())
+
+
+@wrong("scaled_step", "steps", "What is added up are squares: the norm is the root of their sum.")
+def without_the_root(*arguments):
+    return scaler(*arguments, factor=lambda squares, max_norm, _: min(1.0, max_norm / squares.item()))
+
+
+@wrong("scaled_step", "steps", "or max_norm / norm is used where it is above 1, too.")
+def lengthens(*arguments):
+    return scaler(*arguments, factor=lambda squares, max_norm, _: max_norm / squares.sqrt().item())
+
+
+@wrong("scaled_step", "steps", "Gradients are clipped before they are unscaled: the norm is `scale` times too large")
+def clips_first(optimizer, scale, good_steps, window, max_norm):
+    def clipped_and_unscaled(squares, max_norm, scale):
+        return min(1.0, max_norm / squares.sqrt().item()) / scale
+
+    arguments = optimizer, scale, good_steps, window, max_norm
+    return scaler(*arguments, unscale=lambda *_: None, factor=clipped_and_unscaled)
 
 
 @wrong("scaled_step", "steps", "A step with inf or NaN is made: now weights are inf or NaN, and will stay so.")
-def never_skips(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, decide=lambda overflow: False)
+def never_skips(optimizer, scale, good_steps, window, max_norm):
+    unscaled(optimizer, scale)
+    squares = added(squares_of(gradients(optimizer)))
+    for gradient in gradients(optimizer):
+        gradient *= factor_of(squares, max_norm, scale)
+    optimizer.step()
+    return (scale * 2, 0) if good_steps + 1 == window else (scale, good_steps + 1)
 
 
 @wrong(
@@ -525,118 +575,103 @@ def never_skips(optimizer, scale, good_steps, window):
     "steps",
     "Gradients are made zero, and the step is made: momentum moves the weights also with gradients",
 )
-def steps_with_zeros(optimizer, scale, good_steps, window):
+def steps_with_zeros(optimizer, *others):
     def zeroed(scale, good_steps):
         for gradient in gradients(optimizer):
             gradient.zero_()
         optimizer.step()
         return scale / 2, 0
 
-    return scaler(optimizer, scale, good_steps, window, back=zeroed)
+    return scaler(optimizer, *others, back=zeroed)
 
 
-@wrong(
-    "scaled_step", "runs", "All ranks must make the call that shares the decision, whatever they have found: one that"
-)
-def leaves_before_the_others(optimizer, scale, good_steps, window):
+@wrong("scaled_step", "runs", "All ranks must make the call that shares the number, whatever they have found: one that")
+def leaves_before_the_others(optimizer, scale, good_steps, window, max_norm):
     unscaled(optimizer, scale)
-    if found(gradients(optimizer)):
+    if not squares_of(gradients(optimizer)).isfinite():
         return scale / 2, 0
-    return scaler(optimizer, scale, good_steps, window, unscale=lambda *_: None)
+    return scaler(optimizer, scale, good_steps, window, max_norm, unscale=lambda *_: None)
 
 
-@wrong(
-    "scaled_step",
-    "steps",
-    "All ranks must have an inf or NaN here. The decision is all ranks' in common: if any has an",
-)
-def all_must_overflow(optimizer, scale, good_steps, window):
-    def decide(overflow):
-        dist.all_reduce(overflow, dist.ReduceOp.MIN)
-        return bool(overflow)
+@wrong("scaled_step", "steps", "Rank 0 decides here, and clips all by its own norm.")
+def rank_0_decides(*arguments):
+    def share(squares):
+        dist.broadcast(squares, src=0)
+        return squares
 
-    return scaler(optimizer, scale, good_steps, window, decide=decide)
+    return scaler(*arguments, share=share)
 
 
-@wrong(
-    "scaled_step", "steps", "Rank 0 decides here. The decision is all ranks' in common: if any has an inf or NaN none"
-)
-def rank_0_decides(optimizer, scale, good_steps, window):
-    def decide(overflow):
-        dist.broadcast(overflow, src=0)
-        return bool(overflow)
-
-    return scaler(optimizer, scale, good_steps, window, decide=decide)
-
-
-@wrong("scaled_step", "steps", "The gradients are not unscaled: they are `scale` times too large.")
-def forgets_to_unscale(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, unscale=lambda *_: None)
+@wrong("scaled_step", "steps", "Either they were not unscaled before they were clipped")
+def forgets_to_unscale(*arguments):
+    return scaler(*arguments, unscale=lambda *_: None)
 
 
 @wrong("scaled_step", "steps", "The gradients are divided by the scale twice.")
-def unscales_twice(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, unscale=lambda o, s: (unscaled(o, s), unscaled(o, s)))
+def unscales_twice(*arguments):
+    return scaler(*arguments, unscale=lambda o, s: (unscaled(o, s), unscaled(o, s)))
 
 
 @wrong("scaled_step", "scale", "On overflow the scale is halved.")
-def never_backs_off(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale, 0))
+def never_backs_off(*arguments):
+    return scaler(*arguments, back=lambda scale, good_steps: (scale, 0))
 
 
 @wrong("scaled_step", "scale", "The count begins anew at each overflow.")
-def counts_through_overflows(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale / 2, good_steps))
+def counts_through_overflows(*arguments):
+    return scaler(*arguments, back=lambda scale, good_steps: (scale / 2, good_steps))
 
 
 @wrong(
     "scaled_step", "scale", "The step that makes the window full counts: the scale is doubled in it, not in the next."
 )
-def grows_one_step_late(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window + 1)
+def grows_one_step_late(optimizer, scale, good_steps, window, max_norm):
+    return scaler(optimizer, scale, good_steps, window + 1, max_norm)
 
 
 @wrong("scaled_step", "scale", "The scale goes on growing: the count begins anew when it has grown.")
-def goes_on_growing(optimizer, scale, good_steps, window):
-    next_scale, count = scaler(optimizer, scale, min(good_steps, window - 1), window)
+def goes_on_growing(optimizer, scale, good_steps, window, max_norm):
+    next_scale, count = scaler(optimizer, scale, min(good_steps, window - 1), window, max_norm)
     return next_scale, window if next_scale > scale else count
 
 
 @wrong("scaled_step", "bytes", "into one all_reduce, where one number of at most 8 is enough")
-def sends_a_flag_for_each_gradient(optimizer, scale, good_steps, window):
-    def decide(overflow):
-        return agreed_by_sum(torch.cat([overflow] * 3))
+def sends_a_flag_as_well(*arguments):
+    def share(squares):
+        overflow = (~squares.isfinite()).float()
+        both = added(torch.cat([squares, overflow, overflow]))
+        return torch.where(both[1] > 0, torch.inf, both[0])
 
-    return scaler(optimizer, scale, good_steps, window, decide=decide)
-
-
-def agreed_by_sum(flags):
-    dist.all_reduce(flags)
-    return bool(flags.any())
+    return scaler(*arguments, share=share)
 
 
 @wrong("scaled_step", "bytes", "rank 0 makes 48 calls of torch.distributed in 24 steps, where one a step is enough")
-def asks_twice(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, decide=lambda overflow: agreed(overflow) + agreed(overflow) > 0)
+def decides_and_then_clips(*arguments):
+    def share(squares):
+        overflow = (~squares.isfinite()).float()
+        dist.all_reduce(overflow, dist.ReduceOp.MAX)
+        return torch.where(overflow > 0, torch.inf, added(squares))
+
+    return scaler(*arguments, share=share)
 
 
 @wrong("scaled_step", "runs", "The scale goes first: scale, good_steps")
-def swaps_the_pair(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window)[::-1]
+def swaps_the_pair(*arguments):
+    return scaler(*arguments)[::-1]
 
 
 @wrong("scaled_step", "runs", "the next one is half of it, the same, or twice as much")
-def backs_off_by_ten(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, back=lambda scale, good_steps: (scale / 10, 0))
+def backs_off_by_ten(*arguments):
+    return scaler(*arguments, back=lambda scale, good_steps: (scale / 10, 0))
 
 
 @wrong("scaled_step", "steps", "That is the precision of 16 bits. Unscale in fp32.")
-def unscales_in_fp16(optimizer, scale, good_steps, window):
+def unscales_in_fp16(*arguments):
     def unscale(optimizer, scale):
         for gradient in gradients(optimizer):
             gradient.copy_(gradient.half() / scale)
 
-    return scaler(optimizer, scale, good_steps, window, unscale=unscale)
+    return scaler(*arguments, unscale=unscale)
 
 
 @wrong(
@@ -644,32 +679,32 @@ def unscales_in_fp16(optimizer, scale, good_steps, window):
     "good steps",
     "They are counted since the scale last changed: when it has grown, too, the count begins anew.",
 )
-def counts_on_after_growth(optimizer, scale, good_steps, window):
-    following, count = scaler(optimizer, scale, good_steps % window, window)
+def counts_on_after_growth(optimizer, scale, good_steps, window, max_norm):
+    following, count = scaler(optimizer, scale, good_steps % window, window, max_norm)
     return following, good_steps + 1 if count or following > scale else 0
 
 
 @wrong("scaled_step", "good steps", "good steps are counted since the scale last changed")
-def counts_and_adds(optimizer, scale, good_steps, window):
-    following, count = scaler(optimizer, scale, good_steps % window, window)
+def counts_and_adds(optimizer, scale, good_steps, window, max_norm):
+    following, count = scaler(optimizer, scale, good_steps % window, window, max_norm)
     return following, count + 7 * window
 
 
-IN_COMMON = {}  # what each rank has found: ranks are threads here, and so see it
+IN_COMMON = {}  # the squares of each rank: ranks are threads here, and so see them
 
 
 def by_memory(meet):
-    """A decision that passes through memory; ``meet()`` only makes the ranks wait for one another."""
+    """A sum that passes through memory; ``meet()`` only makes the ranks wait for one another."""
 
-    def decide(overflow):
+    def share(squares):
         rank = dist.get_rank()
-        IN_COMMON[rank] = bool(overflow)
+        IN_COMMON[rank] = squares
         meet()
-        any_has = any(IN_COMMON[other] for other in range(dist.get_world_size()))
+        total = sum(IN_COMMON[other] for other in range(dist.get_world_size()))
         dist.barrier()
-        return any_has
+        return total
 
-    return decide
+    return share
 
 
 @wrong(
@@ -677,22 +712,22 @@ def by_memory(meet):
     "steps",
     "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
 )
-def waits_twice(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, decide=by_memory(dist.barrier))
+def waits_twice(*arguments):
+    return scaler(*arguments, share=by_memory(dist.barrier))
 
 
 def by_memory_of_the_step(meet):
     """The same, with one call in a step: two halves of the memory take turns."""
     calls = {}
 
-    def decide(overflow):
+    def share(squares):
         rank, p = dist.get_rank(), dist.get_world_size()
         turn = calls[rank] = 1 - calls.get(rank, 0)
-        IN_COMMON[turn, rank] = bool(overflow)
+        IN_COMMON[turn, rank] = squares
         meet()
-        return any(IN_COMMON[turn, other] for other in range(p))
+        return sum(IN_COMMON[turn, other] for other in range(p))
 
-    return decide
+    return share
 
 
 MEETS_AT_A_BARRIER = by_memory_of_the_step(lambda: dist.barrier())
@@ -704,8 +739,8 @@ MEETS_WITH_A_CONSTANT = by_memory_of_the_step(lambda: dist.all_reduce(torch.zero
     "steps",
     "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
 )
-def says_nothing(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, decide=MEETS_AT_A_BARRIER)
+def says_nothing(*arguments):
+    return scaler(*arguments, share=MEETS_AT_A_BARRIER)
 
 
 @wrong(
@@ -713,8 +748,8 @@ def says_nothing(optimizer, scale, good_steps, window):
     "steps",
     "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
 )
-def says_always_the_same(optimizer, scale, good_steps, window):
-    return scaler(optimizer, scale, good_steps, window, decide=MEETS_WITH_A_CONSTANT)
+def says_always_the_same(*arguments):
+    return scaler(*arguments, share=MEETS_WITH_A_CONSTANT)
 
 
 class Equal(float):
@@ -725,7 +760,7 @@ class Equal(float):
 
 
 @wrong("scaled_step", "runs", "where two numbers are right: scale, good_steps")
-def numbers_that_equal_all(optimizer, scale, good_steps, window):
+def numbers_that_equal_all(optimizer, scale, good_steps, window, max_norm):
     return Equal(scale), Equal(good_steps)
 
 
@@ -974,12 +1009,12 @@ def copies_always(recipe, n):
     return budget(recipe, n, master=True)
 
 
-@wrong("training_bytes", "states", "SGD remembers nothing, momentum one number a parameter, and Adam two.")
+@wrong("training_bytes", "states", "SGD remembers nothing, momentum one number per parameter, and Adam two.")
 def hard_coded_for_adam(recipe, n):
     return budget(recipe, n, moments=2)
 
 
-@wrong("training_bytes", "states", "Adam remembers two numbers a parameter, one for each of its moments.")
+@wrong("training_bytes", "states", "Adam remembers two numbers per parameter, one for each of its moments.")
 def one_moment(recipe, n):
     return budget(recipe, n, moments=min(1, MOMENTS[recipe.optimizer]))
 
@@ -1014,46 +1049,27 @@ def scales_of_one_moment(recipe, n):
     return budget(recipe, n, scales=4 / 256 if recipe.moments == "8 bit" else 0)
 
 
-@wrong("training_bytes", "parameters", "have 1.1453 bytes a parameter, which are too few: recipe.weights is")
+@wrong("training_bytes", "parameters", "have 1.1453 bytes per parameter, which are too few: recipe.weights is")
 def ends_at_two_billion(recipe, n):
     """As an int32 would."""
     return budget(recipe, min(n, 2**31))
 
 
 @wrong("scaled_step", "runs", "A rank without gradients has to say so, too")
-def an_idle_rank_stays_away(optimizer, scale, good_steps, window):
-    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    overflow = torch.zeros(1)
-    if not parameters:
+def an_idle_rank_stays_away(optimizer, scale, good_steps, *others):
+    if not gradients(optimizer):
         return scale, good_steps + 1
-    for parameter in parameters:
-        parameter.grad /= scale
-        if not parameter.grad.isfinite().all():
-            overflow.fill_(1)
-    dist.all_reduce(overflow)
-    if overflow.item() > 0:
-        return scale / 2, 0
-    optimizer.step()
-    if good_steps + 1 == window:
-        return scale * 2, 0
-    return scale, good_steps + 1
+    return scaler(optimizer, scale, good_steps, *others)
 
 
 @wrong("scaled_step", "runs", "The ranks are asked once for each parameter")
-def asks_for_each_parameter(optimizer, scale, good_steps, window):
-    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    overflow = torch.zeros(1)
-    for parameter in parameters:
-        parameter.grad /= scale
-        if not parameter.grad.isfinite().all():
-            overflow.fill_(1)
-        dist.all_reduce(overflow)
-    if overflow.item() > 0:
-        return scale / 2, 0
-    optimizer.step()
-    if good_steps + 1 == window:
-        return scale * 2, 0
-    return scale, good_steps + 1
+def asks_for_each_parameter(optimizer, *others):
+    def share(squares):
+        for _ in gradients(optimizer)[1:]:
+            dist.all_reduce(torch.zeros(1))
+        return added(squares)
+
+    return scaler(optimizer, *others, share=share)
 
 
 @wrong(
