@@ -91,11 +91,18 @@ CALLS = {
     "balanced": Call(pipeline_parallel.balanced, lambda: dict(costs=[1, 2, 3], stages=2)),
     "cut": Call(pipeline_parallel.cut, lambda: dict(layers=layers(), sizes=[1, 2])),
     "evenly": Call(pipeline_parallel.evenly, lambda: dict(layers=[1] * 7, stages=3)),
+    "find_schedule": Call(
+        pipeline_parallel.find_schedule,
+        lambda: dict(placement=(0, 1), microbatches=2, costs=Costs(), most_activations=2, halves=True, skewed=False),
+    ),
     "forward_flops": Call(pipeline_parallel.forward_flops, lambda: dict(layers=layers(), inputs=torch.ones(1, 2))),
+    "in_a_loop": Call(pipeline_parallel.in_a_loop, lambda: dict(ranks=2, stages_per_rank=2)),
+    "in_a_v": Call(pipeline_parallel.in_a_v, lambda: dict(ranks=2)),
     "layers_of": Call(pipeline_parallel.layers_of, lambda: dict(gpt=GPT(GPTConfig(layers=1, dim=8, heads=2)))),
     "make_schedule": Call(
         make_schedule, lambda: dict(name="interleaved 1F1B", ranks=2, microbatches=4, stages_per_rank=2)
     ),
+    "one_each": Call(pipeline_parallel.one_each, lambda: dict(ranks=2)),
     "measured_seconds": Call(
         pipeline_parallel.measured_seconds, lambda: dict(layers=layers(), inputs=torch.ones(1, 2), repeats=2)
     ),

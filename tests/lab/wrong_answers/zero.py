@@ -626,9 +626,9 @@ def gathers_and_goes_on(x, shard, rows):
 
 @wrong("sharded_linear", "own work", "you call tinydist.zero, where this is solved")
 def librarys_stage_3(x, shard, rows):
-    from tinydist.zero.shards import flatten
+    from tinydist.zero.shards import as_precise
 
-    flatten([shard], 1)
+    as_precise(shard)
     return linear(x, shard, rows)
 
 
@@ -812,9 +812,9 @@ def a_norm_that_nobody_waits_for(checkpoint, batches, max_norm):
 
 @wrong("mended_fsdp", "own work", "you call tinydist.zero, where this is solved")
 def librarys_shards(checkpoint, batches, max_norm):
-    from tinydist.zero.shards import flatten
+    from tinydist.zero.shards import as_precise
 
-    return fsdp(checkpoint, batches, max_norm, cut=lambda whole, r: view(flatten([whole], 1), r).clone())
+    return fsdp(checkpoint, batches, max_norm, cut=lambda whole, r: view(as_precise(whole), r).clone())
 
 
 # cheapest_stage
