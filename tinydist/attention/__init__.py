@@ -6,6 +6,7 @@
     rotary.py           a position is an angle
     heads.py            MHA, GQA and MQA: one module; a multi-head checkpoint pooled to a grouped one
     kv_cache.py         keys and values of the past, for sequences of different lengths
+    latent.py           MLA: the past as one latent a token, from which each head makes keys and values, or need not
     decoder.py          a small Llama that writes, with the cache and without
     online_softmax.py   attention over keys that come piece by piece
     flash.py            flash attention, forward and backward: exact, tile by tile, in O(N) memory
@@ -20,6 +21,7 @@ from .decoder import Decoder, DecoderConfig, generate, generate_without_cache
 from .flash import flash_attention
 from .heads import GroupedQueryAttention, mean_pool
 from .kv_cache import PUBLISHED, KVCache, bytes_a_token
+from .latent import LatentAttention, LatentCache, latent_bytes_a_token
 from .naive import attention, safe_softmax
 from .rotary import rotate
 from .slow_memory import SlowMemory
@@ -31,12 +33,15 @@ __all__ = [
     "DecoderConfig",
     "GroupedQueryAttention",
     "KVCache",
+    "LatentAttention",
+    "LatentCache",
     "SlowMemory",
     "attention",
     "bytes_a_token",
     "flash_attention",
     "generate",
     "generate_without_cache",
+    "latent_bytes_a_token",
     "mean_pool",
     "rotate",
     "safe_softmax",

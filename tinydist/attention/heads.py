@@ -66,7 +66,7 @@ class GroupedQueryAttention(nn.Module):
             mixed = self.attend(q, k, v, **options)  # [B, H, T, d]
         else:
             past = cache.lengths
-            mixed = attend_behind(past, self.attend, q, *cache.keep(k, v, counts))
+            mixed = attend_behind(past, self.attend, q, *cache.keep(k, v, counts=counts))
         return self.out(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
 
     def _split(self, x):  # [B, T, H d] to [B, H, T, d]

@@ -47,9 +47,9 @@ class Slots:
     lengths:  the tokens in use, of each sequence.
     """
 
-    def __init__(self, *tensors):
-        self.tensors = tensors
-        self.lengths = [0] * len(tensors[0])
+    def __init__(self, **tensors):
+        self.names, self.tensors = tuple(tensors), tuple(tensors.values())
+        self.lengths = [0] * len(self.tensors[0])
 
     @property
     def nbytes(self):
@@ -67,6 +67,7 @@ class Slots:
 
         Returns views [B, G, S, d] up to the longest sequence. Raises ``ValueError`` where there is no room.
         """
+        self._check_shapes(rows)
         T = rows[0].shape[2]
         counts = [T] * len(self.lengths) if counts is None else counts
         self._check_room(T, counts)
@@ -76,6 +77,12 @@ class Slots:
             tensor[sequences, :, positions] = new.transpose(1, 2)
         self.lengths = [length + count for length, count in zip(self.lengths, counts)]
         return [tensor[:, :, :S] for tensor in self.tensors]
+
+    def _check_shapes(self, rows):
+        B, G, _, d = self.tensors[0].shape
+        if any(each.ndim != 4 or each.shape != (B, G, rows[0].shape[2], d) for each in rows):
+            got = ", ".join(f"{name} {list(each.shape)}" for name, each in zip(self.names, rows))
+            raise ValueError(f"{type(self).__name__}: holds [{B}, {G}, tokens, {d}], got {got}")
 
     def _check_room(self, T, counts):
         name, (B, _, capacity, _) = type(self).__name__, self.tensors[0].shape
@@ -95,7 +102,7 @@ class KVCache(Slots):
     def __init__(self, batch, kv_heads, capacity, head_dim, dtype=None, device=None):
         shape = batch, kv_heads, capacity, head_dim
         self.keys, self.values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
-        super().__init__(self.keys, self.values)
+        super().__init__(keys=self.keys, values=self.values)
 
     @takes(k=torch.Tensor, v=torch.Tensor, counts=each_of(whole))
     def append(self, k, v, counts=None):
@@ -103,24 +110,17 @@ class KVCache(Slots):
 
         Returns keys and values [B, G, S, d], and a bool [B, 1, T, S]: a token sees itself, and its sequence before it.
         """
-        positions = self.positions(k.shape[2] if k.ndim == 4 else 0)
+        past = torch.tensor(self.lengths, device=k.device)[:, None, None, None]
         keys, values = self.keep(k, v, counts=counts)
-        return keys, values, torch.arange(keys.shape[2], device=k.device) <= positions[:, None, :, None]
-
-    def keep(self, k, v, counts=None):
-        B, G, _, d = self.keys.shape
-        if k.shape != v.shape or k.ndim != 4 or k.shape != (B, G, k.shape[2], d):
-            raise ValueError(
-                f"KVCache: holds [{B}, {G}, tokens, {d}], got keys {list(k.shape)}, values {list(v.shape)}"
-            )
-        return super().keep(k, v, counts=counts)
+        distance = torch.arange(keys.shape[2], device=k.device) - torch.arange(k.shape[2], device=k.device)[:, None]
+        return keys, values, distance <= past
 
 
 def attend_behind(past, attend, q, k, v, **options):
     """Queries [B, H, T, d] that follow ``past[b]`` tokens of sequence b: each sees itself and all before it.
 
     k, v:     as ``keep`` returns them, [B, G, S, d] with S = T + the largest of past.
-    options:  go to ``attend``, as does ``causal=True``: T x S scores or a mask are held only where it holds them.
+    options:  go to ``attend``, beside ``causal=True``. No mask of T x S is made.
 
     Sequences that are equally long go together, others one by one: they share no key.
     """
