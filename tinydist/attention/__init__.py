@@ -10,6 +10,7 @@
     decoder.py          a small Llama that writes, with the cache and without
     online_softmax.py   attention over keys that come piece by piece
     flash.py            flash attention, forward and backward: exact, tile by tile, in O(N) memory
+    packed.py           sequences end to end in one row, without padding: each sees itself alone
     slow_memory.py      the bytes that move: naive, FlashAttention's order, FlashAttention-2's
     flash_triton.py     flash attention as Triton kernels; needs Triton, and is imported by its name alone
 
@@ -23,6 +24,7 @@ from .heads import GroupedQueryAttention, mean_pool
 from .kv_cache import PUBLISHED, KVCache, bytes_a_token
 from .latent import LatentAttention, LatentCache, latent_bytes_a_token
 from .naive import attention, safe_softmax
+from .packed import packed_attention, packed_flash_attention
 from .rotary import rotate
 from .slow_memory import SlowMemory
 
@@ -43,6 +45,8 @@ __all__ = [
     "generate_without_cache",
     "latent_bytes_a_token",
     "mean_pool",
+    "packed_attention",
+    "packed_flash_attention",
     "rotate",
     "safe_softmax",
 ]

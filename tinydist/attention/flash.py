@@ -46,9 +46,13 @@ def flash_attention(q, k, v, *, causal=False, window=None, scale=None, tile=(128
     It can be differentiated once.
     """
     check_shapes("flash_attention", q, k, v)
+    return flash_over("flash_attention", Band(q.shape[2], k.shape[2], causal, window), q, k, v, scale, tile)
+
+
+def flash_over(name, band, q, k, v, scale, tile):
+    """The same for any band; ``name`` is whose errors they are."""
     if not isinstance(tile, tuple) or len(tile) != 2 or not each_of(count)(tile):
-        raise ValueError(f"flash_attention: tile must be (queries, keys), both from 1, got {tile!r}")
-    band = Band(q.shape[2], k.shape[2], causal, window)
+        raise ValueError(f"{name}: tile must be (queries, keys), both from 1, got {tile!r}")
     return Flash.apply(q, k, v, band, 1 / math.sqrt(q.shape[3]) if scale is None else float(scale), tile)
 
 

@@ -1,7 +1,7 @@
-"""Multi-head latent attention (MLA): what the past leaves is one latent, from which each head makes keys and values.
+r"""Multi-head latent attention (MLA): what the past leaves is one latent, from which each head makes keys and values.
 
     x [B, T, D] --down--> latent [B, T, c] ----up, for each head----> keys [B, H, T, d], values [B, H, T, e]
-        |    \\---------> rotary key [B, T, r], turned; all heads share it
+        |    \---------> rotary key  [B, T, r], turned; all heads share it
         '--query-------> [B, H, T, d + r], the last r turned           out of the cache: c + r numbers a token
 
 A position cannot pass through the latent: the turn would stand between the two matrices below. So r numbers more carry
