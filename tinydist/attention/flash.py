@@ -76,14 +76,14 @@ class Flash(torch.autograd.Function):
 
 def flash_forward(q, k, v, band, scale, tile):
     """The output [B, H, T, e], and the log-sum-exp of each query's scores [B, H, T, 1]; -inf where it sees nothing."""
-    H, G, wide = q.shape[1], k.shape[1], _wide(q)
+    H, G, wide = q.shape[1], k.shape[1], wide_of(q)
     out = q.new_empty(*q.shape[:3], v.shape[3])
     lse = q.new_empty(*q.shape[:3], 1, dtype=wide)
     for rows in tiles(slice(0, band.queries), tile[0]):
         queries = fold(q[:, :, rows].to(wide) * scale, G)  # [B, G, (H/G) t, d]
         state = nothing(queries, v.shape[3])
         for columns in tiles(band.keys_of(rows), tile[1]):
-            scores = _scores(queries, k[:, :, columns].to(wide), band, rows, columns)
+            scores = tile_scores(queries, k[:, :, columns].to(wide), band, rows, columns)
             state = merge(state, part(scores, v[:, :, columns].to(wide)))
         out[:, :, rows], lse[:, :, rows] = (unfold(each, H) for each in finish(state))
     return out, lse
@@ -91,7 +91,7 @@ def flash_forward(q, k, v, band, scale, tile):
 
 def flash_backward(q, k, v, out, lse, dout, band, scale, tile):
     """The gradients of q, k, v. Each tile of keys stays while its queries come, and leaves with its sums."""
-    H, G, wide = q.shape[1], k.shape[1], _wide(q)
+    H, G, wide = q.shape[1], k.shape[1], wide_of(q)
     delta = (dout.to(wide) * out).sum(-1, keepdim=True)  # [B, H, T, 1]
     lse = lse.clamp(min=torch.finfo(wide).min)
     dq = torch.zeros_like(q, dtype=wide)  # all tiles of keys add to it
@@ -102,7 +102,7 @@ def flash_backward(q, k, v, out, lse, dout, band, scale, tile):
         for rows in tiles(band.queries_of(columns), tile[0]):
             queries = fold(q[:, :, rows].to(wide) * scale, G)
             douts = fold(dout[:, :, rows].to(wide), G)
-            weights = (_scores(queries, keys, band, rows, columns) - fold(lse[:, :, rows], G)).exp()
+            weights = (tile_scores(queries, keys, band, rows, columns) - fold(lse[:, :, rows], G)).exp()
             dscores = weights * (douts @ values.mT - fold(delta[:, :, rows], G))
             dvalues += weights.mT @ douts
             dkeys += dscores.mT @ queries
@@ -111,7 +111,7 @@ def flash_backward(q, k, v, out, lse, dout, band, scale, tile):
     return dq.to(q.dtype), dk, dv
 
 
-def _scores(queries, keys, band, rows, columns):
+def tile_scores(queries, keys, band, rows, columns):
     """Of one tile, [B, G, (H/G) t, s]; -inf for keys that are not seen."""
     scores, visible = queries @ keys.mT, band.visible(rows, columns, queries.device)
     if visible is not None:
@@ -119,6 +119,6 @@ def _scores(queries, keys, band, rows, columns):
     return scores
 
 
-def _wide(x):
+def wide_of(x):
     """The dtype in which tiles add up."""
     return torch.promote_types(x.dtype, torch.float32)
