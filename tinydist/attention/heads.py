@@ -9,7 +9,8 @@
                 --value--> [B, G, T, d] --'
 
 Fewer key heads save few parameters and FLOPs. They are for decoding: each new token reads all keys and values once,
-2 G d numbers a layer for each token of the past, and does little with them. The cache is H / G times smaller.
+2 G d numbers a layer for each token of the past, and does little with them. The cache is H / G times smaller. A fourth
+kind keeps neither keys nor values: see ``latent`` (MLA).
 
 A multi-head checkpoint becomes a grouped one by mean-pooling the key and value heads of a group, and some training.
 
