@@ -16,7 +16,7 @@ The library in reading order:
     data_parallel/    every rank has the model, and a part of the batch: DP, DDP
     zero/             optimizer states, gradients, parameters: each rank keeps its shard alone (ZeRO, FSDP)
     pipeline_parallel/  every rank has some of the layers: schedules, verified, timed, executed
-    attention/        MHA, GQA, MQA; the KV cache; flash attention, from online softmax upwards
+    attention/        MHA, GQA, MQA, MLA; the KV cache; flash attention, from online softmax upwards
     model/            one plain GPT that knows nothing of parallelism, and text for it
     visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
     lab/              exercises: the check on three axes, hints, progress

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import tinydist
-from tinydist.attention import PUBLISHED, GroupedQueryAttention, KVCache, bytes_a_token
+from tinydist.attention import PUBLISHED, GroupedQueryAttention, KVCache, attention, bytes_a_token, flash_attention
+from tinydist.attention.kv_cache import attend_behind
 
 DOUBLE = dict(rtol=0, atol=1e-12)
 GiB = 2**30
@@ -46,6 +47,35 @@ def test_sequences_of_different_lengths():
         real = torch.cat([first[row, :count], second[row], third[row]])
         alone.append(layer(real[None], causal=True)[0, -3:])
     torch.testing.assert_close(found, torch.stack(alone), **DOUBLE)
+
+
+@pytest.mark.parametrize("past", [[0, 0, 0], [3, 3, 3], [4, 0, 2]])
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_behind_a_past_is_what_the_mask_says(past, tokens):
+    cache, q, new = new_cache(3), random(3, 6, tokens, 4), random(2, 3, 2, tokens, 4)
+    cache.append(*random(2, 3, 2, 4, 4), counts=past)
+    for attend in (attention, flash_attention):
+        cache.lengths = past
+        k, v, visible = cache.append(*new)
+        expected = attention(q, k, v, mask=visible)
+        torch.testing.assert_close(attend_behind(past, attend, q, k, v), expected, **DOUBLE)
+
+
+def test_a_prompt_passes_through_the_cache_as_attend_computes():
+    """In tiles, not even a mask of N x N is held."""
+    N = 512
+
+    def prefill(attend):
+        layer = GroupedQueryAttention(8, 2, attend=attend)
+        with torch.no_grad():
+            layer(torch.ones(1, N, 8), cache=KVCache(1, 2, N, 4))
+
+    def in_tiles(*qkv, **options):
+        return flash_attention(*qkv, tile=(64, 64), **options)
+
+    in_tiles, naive = (tinydist.launch(prefill, 1, each).memory[0].peak for each in (in_tiles, attention))
+    scores = 2 * N * N * 4
+    assert in_tiles < N * N < scores < naive
 
 
 def test_what_padding_says_is_never_read():

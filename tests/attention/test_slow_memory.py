@@ -114,3 +114,61 @@ def test_tiles_by_the_papers_rule():
     assert slow_memory.tile_sizes(192 * 1024, 64, 2) == (384, 64)
     assert slow_memory.tile_sizes(16 * 1024, 64, 2) == (32, 32)
     assert slow_memory.tile_sizes(16 * 1024 + 2, 64, 2) == (33, 33)
+
+
+# A capacity that refuses.
+
+
+def on_meta(T, S, d):
+    return [torch.empty(n, d, dtype=torch.float16, device="meta") for n in (T, S, S)]
+
+
+@some
+@given(st.sampled_from([1, 2, 3, 8, 16]), st.integers(1, 50), st.sampled_from([flash_1, flash_2]))
+def test_the_papers_tiles_fit_with_their_scores_where_m_is_large(d, stays, program):
+    """Four tiles of M / 4d rows are M already; from M = 8 d^2 + 8 d on those that pass are small, and leave room."""
+    passes, M = min(stays, d), 4 * stays * d
+    rows = passes if program is flash_1 else stays  # of queries, which have two numbers more
+    memory = SlowMemory()
+    program(memory, *on_meta(stays, stays, d), M * 2)
+    assert memory.peak == 2 * (2 * stays * d + 2 * passes * d + stays * passes + 2 * rows)
+    assert (memory.peak <= M * 2) == (8 * d**2 + 8 * d <= M if program is flash_1 else stays * (d - 2) >= 2 * d**2)
+
+
+@some
+@given(lengths, lengths, st.integers(4, 100), st.sampled_from([flash_1, flash_2]))
+def test_what_it_holds_fits_to_the_byte(T, S, rows, program):
+    free, tensors = SlowMemory(), inputs(T, S, 8)
+    expected = program(free, *tensors, rows * 8 * DOUBLE)
+    exact = SlowMemory(free.peak)
+    assert torch.equal(program(exact, *tensors, rows * 8 * DOUBLE), expected)
+    assert (exact.moved, exact.visited) == (free.moved, free.visited)
+    with pytest.raises(ValueError, match=r"^fast memory: .* bytes do not fit "):
+        program(SlowMemory(free.peak - 1), *tensors, rows * 8 * DOUBLE)
+
+
+def test_the_sizes_of_the_paper_fit_an_a100():
+    fast = 192 * 1024
+    for program, peak in ((flash_1, 163_840 + 256), (flash_2, 163_840 + 1536)):
+        memory = SlowMemory(fast)
+        program(memory, *on_meta(1024, 1024, 64), fast)
+        assert memory.peak == peak < fast
+
+
+def test_a_refusal_says_which_tiles_and_how_many_bytes():
+    refusal = (
+        r"^fast memory: 41,216 bytes do not fit 32,768: queries 64 x 64 \(8,192\), keys 64 x 64 \(8,192\), "
+        r"values 64 x 64 \(8,192\), scores 64 x 64 \(8,192\), maximum 64 x 1 \(128\), total 64 x 1 \(128\), "
+        r"output 64 x 64 \(8,192\)$"
+    )
+    memory = SlowMemory(32 * 1024)
+    with pytest.raises(ValueError, match=refusal):
+        flash_2(memory, *on_meta(128, 128, 64), 32 * 1024)
+    assert memory.stored == 0
+
+
+def test_capacities_and_tiles_that_are_none():
+    with pytest.raises(ValueError, match=r"^SlowMemory: capacity must be a whole number from 1 or None, got 0$"):
+        SlowMemory(0)
+    with pytest.raises(TypeError, match=r"^hold: scores must be a Tensor, got 3$"):
+        SlowMemory().hold(scores=3)

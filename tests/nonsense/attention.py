@@ -4,7 +4,16 @@ import torch
 from nonsense.calls import Call
 
 from tinydist import attention
-from tinydist.attention import Band, Decoder, DecoderConfig, GroupedQueryAttention, KVCache, SlowMemory
+from tinydist.attention import (
+    Band,
+    Decoder,
+    DecoderConfig,
+    GroupedQueryAttention,
+    KVCache,
+    LatentAttention,
+    LatentCache,
+    SlowMemory,
+)
 
 B, H, G, T, S, D = 1, 4, 2, 3, 5, 4
 
@@ -29,6 +38,22 @@ def written(function):
 def heads():
     torch.manual_seed(0)
     return GroupedQueryAttention(8, 4, 2)
+
+
+def latent():
+    torch.manual_seed(0)
+    return LatentAttention(8, 2, latent=4, rotary_dim=2, head_dim=4)
+
+
+def packed(function, **options):
+    bounds = dict(cu_seqlens=[0, 2, 3], cu_seqlens_k=[0, 1, 5])
+    return signed(function, lambda: dict(tensors(), **bounds, causal=True, window=3, scale=0.5, **options))
+
+
+def held(capacity, tile):
+    memory = SlowMemory(capacity)
+    memory.hold(tile=tile)
+    return memory.peak
 
 
 def kept():
@@ -83,6 +108,32 @@ CALLS = {
         lambda: dict(k=torch.ones(2, 1, 3, 2), v=torch.ones(2, 1, 3, 2), counts=[3, 1]),
     ),
     "KVCache.positions": Call(kept().positions, lambda: dict(tokens=2)),
+    "LatentAttention": signed(
+        lambda **given: LatentAttention(**given)(torch.ones(1, 3, 8)),
+        lambda: dict(
+            dim=8,
+            heads=2,
+            latent=4,
+            rotary_dim=2,
+            head_dim=4,
+            value_dim=3,
+            query_latent=5,
+            rotary=100.0,
+            eps=1e-6,
+            attend=attention.attention,
+        ),
+    ),
+    "LatentAttention.forward": signed(
+        lambda **given: latent()(**given),
+        lambda: dict(x=torch.ones(1, 3, 8), cache=LatentCache(1, 4, 4, 2), counts=[3], absorbed=True),
+    ),
+    "LatentCache": Call(
+        LatentCache, lambda: dict(batch=2, capacity=4, latent=4, rotary_dim=2, dtype=torch.float16, device="cpu")
+    ),
+    "LatentCache.keep": signed(
+        lambda **given: LatentCache(1, 4, 4, 2).keep(torch.ones(1, 1, 3, 6), **given), lambda: dict(counts=[2])
+    ),
+    "SlowMemory": Call(held, lambda: dict(capacity=8, tile=torch.ones(2))),
     "SlowMemory.load": Call(loaded, lambda: dict(tensor=torch.ones(2))),
     "SlowMemory.store": Call(stored, lambda: dict(place=torch.ones(2), tensor=torch.ones(2))),
     "attention": signed(
@@ -92,6 +143,14 @@ CALLS = {
     "flash_attention": signed(
         attention.flash_attention, lambda: dict(tensors(), causal=True, window=3, scale=0.5, tile=(2, 2))
     ),
+    "flash_decoding": signed(
+        attention.flash_decoding, lambda: dict(tensors(), causal=True, window=3, scale=0.5, splits=2)
+    ),
+    "packed_attention": packed(attention.packed_attention),
+    "packed_flash_attention": packed(attention.packed_flash_attention, tile=(2, 2)),
+    "latent_bytes_a_token": Call(
+        attention.latent_bytes_a_token, lambda: dict(layers=2, latent=4, rotary_dim=2, dtype=torch.float16)
+    ),
     "bytes_a_token": Call(attention.bytes_a_token, lambda: dict(layers=2, kv_heads=2, head_dim=4, dtype=torch.float16)),
     "generate": written(attention.generate),
     "generate_without_cache": written(attention.generate_without_cache),
@@ -99,4 +158,4 @@ CALLS = {
     "rotate": signed(attention.rotate, lambda: dict(x=torch.ones(1, 2, 3, 4), positions=torch.arange(3), base=100.0)),
     "safe_softmax": signed(attention.safe_softmax, lambda: dict(scores=torch.ones(2, 3))),
 }
-REASONS = {"PUBLISHED": "data", "SlowMemory": "it takes nothing"}
+REASONS = {"PUBLISHED": "data"}

@@ -6,9 +6,12 @@
     rotary.py           a position is an angle
     heads.py            MHA, GQA and MQA: one module; a multi-head checkpoint pooled to a grouped one
     kv_cache.py         keys and values of the past, for sequences of different lengths
+    latent.py           MLA: the past as one latent a token, from which each head makes keys and values, or need not
     decoder.py          a small Llama that writes, with the cache and without
     online_softmax.py   attention over keys that come piece by piece
     flash.py            flash attention, forward and backward: exact, tile by tile, in O(N) memory
+    flash_decoding.py   one query, many keys: split between processors, then merged
+    packed.py           sequences end to end in one row, without padding: each sees itself alone
     slow_memory.py      the bytes that move: naive, FlashAttention's order, FlashAttention-2's
     flash_triton.py     flash attention as Triton kernels; needs Triton, and is imported by its name alone
 
@@ -18,9 +21,12 @@ In reading order. Torch's ``scaled_dot_product_attention`` and ``nn.MultiheadAtt
 from .band import Band
 from .decoder import Decoder, DecoderConfig, generate, generate_without_cache
 from .flash import flash_attention
+from .flash_decoding import flash_decoding
 from .heads import GroupedQueryAttention, mean_pool
 from .kv_cache import PUBLISHED, KVCache, bytes_a_token
+from .latent import LatentAttention, LatentCache, latent_bytes_a_token
 from .naive import attention, safe_softmax
+from .packed import packed_attention, packed_flash_attention
 from .rotary import rotate
 from .slow_memory import SlowMemory
 
@@ -31,13 +37,19 @@ __all__ = [
     "DecoderConfig",
     "GroupedQueryAttention",
     "KVCache",
+    "LatentAttention",
+    "LatentCache",
     "SlowMemory",
     "attention",
     "bytes_a_token",
     "flash_attention",
+    "flash_decoding",
     "generate",
     "generate_without_cache",
+    "latent_bytes_a_token",
     "mean_pool",
+    "packed_attention",
+    "packed_flash_attention",
     "rotate",
     "safe_softmax",
 ]

@@ -46,9 +46,13 @@ def flash_attention(q, k, v, *, causal=False, window=None, scale=None, tile=(128
     It can be differentiated once.
     """
     check_shapes("flash_attention", q, k, v)
+    return flash_over("flash_attention", Band(q.shape[2], k.shape[2], causal, window), q, k, v, scale, tile)
+
+
+def flash_over(name, band, q, k, v, scale, tile):
+    """The same for any band; ``name`` is whose errors they are."""
     if not isinstance(tile, tuple) or len(tile) != 2 or not each_of(count)(tile):
-        raise ValueError(f"flash_attention: tile must be (queries, keys), both from 1, got {tile!r}")
-    band = Band(q.shape[2], k.shape[2], causal, window)
+        raise ValueError(f"{name}: tile must be (queries, keys), both from 1, got {tile!r}")
     return Flash.apply(q, k, v, band, 1 / math.sqrt(q.shape[3]) if scale is None else float(scale), tile)
 
 
@@ -72,14 +76,14 @@ class Flash(torch.autograd.Function):
 
 def flash_forward(q, k, v, band, scale, tile):
     """The output [B, H, T, e], and the log-sum-exp of each query's scores [B, H, T, 1]; -inf where it sees nothing."""
-    H, G, wide = q.shape[1], k.shape[1], _wide(q)
+    H, G, wide = q.shape[1], k.shape[1], wide_of(q)
     out = q.new_empty(*q.shape[:3], v.shape[3])
     lse = q.new_empty(*q.shape[:3], 1, dtype=wide)
     for rows in tiles(slice(0, band.queries), tile[0]):
         queries = fold(q[:, :, rows].to(wide) * scale, G)  # [B, G, (H/G) t, d]
         state = nothing(queries, v.shape[3])
         for columns in tiles(band.keys_of(rows), tile[1]):
-            scores = _scores(queries, k[:, :, columns].to(wide), band, rows, columns)
+            scores = tile_scores(queries, k[:, :, columns].to(wide), band, rows, columns)
             state = merge(state, part(scores, v[:, :, columns].to(wide)))
         out[:, :, rows], lse[:, :, rows] = (unfold(each, H) for each in finish(state))
     return out, lse
@@ -87,7 +91,7 @@ def flash_forward(q, k, v, band, scale, tile):
 
 def flash_backward(q, k, v, out, lse, dout, band, scale, tile):
     """The gradients of q, k, v. Each tile of keys stays while its queries come, and leaves with its sums."""
-    H, G, wide = q.shape[1], k.shape[1], _wide(q)
+    H, G, wide = q.shape[1], k.shape[1], wide_of(q)
     delta = (dout.to(wide) * out).sum(-1, keepdim=True)  # [B, H, T, 1]
     lse = lse.clamp(min=torch.finfo(wide).min)
     dq = torch.zeros_like(q, dtype=wide)  # all tiles of keys add to it
@@ -98,7 +102,7 @@ def flash_backward(q, k, v, out, lse, dout, band, scale, tile):
         for rows in tiles(band.queries_of(columns), tile[0]):
             queries = fold(q[:, :, rows].to(wide) * scale, G)
             douts = fold(dout[:, :, rows].to(wide), G)
-            weights = (_scores(queries, keys, band, rows, columns) - fold(lse[:, :, rows], G)).exp()
+            weights = (tile_scores(queries, keys, band, rows, columns) - fold(lse[:, :, rows], G)).exp()
             dscores = weights * (douts @ values.mT - fold(delta[:, :, rows], G))
             dvalues += weights.mT @ douts
             dkeys += dscores.mT @ queries
@@ -107,7 +111,7 @@ def flash_backward(q, k, v, out, lse, dout, band, scale, tile):
     return dq.to(q.dtype), dk, dv
 
 
-def _scores(queries, keys, band, rows, columns):
+def tile_scores(queries, keys, band, rows, columns):
     """Of one tile, [B, G, (H/G) t, s]; -inf for keys that are not seen."""
     scores, visible = queries @ keys.mT, band.visible(rows, columns, queries.device)
     if visible is not None:
@@ -115,6 +119,6 @@ def _scores(queries, keys, band, rows, columns):
     return scores
 
 
-def _wide(x):
+def wide_of(x):
     """The dtype in which tiles add up."""
     return torch.promote_types(x.dtype, torch.float32)

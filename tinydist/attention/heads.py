@@ -9,7 +9,8 @@
                 --value--> [B, G, T, d] --'
 
 Fewer key heads save few parameters and FLOPs. They are for decoding: each new token reads all keys and values once,
-2 G d numbers a layer for each token of the past, and does little with them. The cache is H / G times smaller.
+2 G d numbers a layer for each token of the past, and does little with them. The cache is H / G times smaller. A fourth
+kind keeps neither keys nor values: see ``latent`` (MLA).
 
 A multi-head checkpoint becomes a grouped one by mean-pooling the key and value heads of a group, and some training.
 
@@ -22,7 +23,7 @@ from torch import nn
 
 from ..rules import count, each_of, flag, function, positive, takes, whole
 from .groups import check_heads
-from .kv_cache import KVCache
+from .kv_cache import KVCache, attend_behind
 from .naive import attention
 from .rotary import rotate
 
@@ -34,7 +35,7 @@ class GroupedQueryAttention(nn.Module):
     heads:     query heads, of dim / heads numbers each.
     kv_heads:  heads of keys and values; None: as many as heads.
     rotary:    turn queries and keys to their positions; the base of the angles, or None: not.
-    attend:    what computes attention where there is no cache: ``attention``, ``flash_attention``, one of their kind.
+    attend:    what computes attention, with a cache and without: ``attention``, ``flash_attention``, one of their kind.
     """
 
     def __init__(self, dim, heads, kv_heads=None, *, bias=False, rotary=None, attend=attention):
@@ -43,13 +44,8 @@ class GroupedQueryAttention(nn.Module):
         check_heads("GroupedQueryAttention", heads, kv_heads)
         if dim % heads:
             raise ValueError(f"GroupedQueryAttention: dim must divide into heads, but {dim} / {heads} is not whole")
-        self.heads, self.kv_heads, self.head_dim, self.rotary, self.attend = (
-            heads,
-            kv_heads,
-            dim // heads,
-            rotary,
-            attend,
-        )
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, dim // heads
+        self.rotary, self.attend = rotary, attend
         self.query = nn.Linear(dim, dim, bias)
         self.key = nn.Linear(dim, kv_heads * self.head_dim, bias)
         self.value = nn.Linear(dim, kv_heads * self.head_dim, bias)
@@ -70,8 +66,8 @@ class GroupedQueryAttention(nn.Module):
         if cache is None:
             mixed = self.attend(q, k, v, **options)  # [B, H, T, d]
         else:
-            k, v, mask = cache.append(k, v, counts)
-            mixed = attention(q, k, v, mask=mask)
+            past = cache.lengths
+            mixed = attend_behind(past, self.attend, q, *cache.keep(k, v, counts=counts))
         return self.out(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
 
     def _split(self, x):  # [B, T, H d] to [B, H, T, d]

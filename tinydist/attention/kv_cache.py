@@ -7,7 +7,7 @@
     row 0     a  b  c  d  g  i              lengths 4 -> 5 -> 6
     row 1     e  f  h  j                            2 -> 3 -> 4        the padding after f is written over
 
-Sequences of different lengths share a batch: each row writes behind its own last token, and the mask hides the rest.
+Sequences of different lengths share a batch: each row writes behind its own last token, and nobody sees what is behind.
 Without the cache, n tokens after a prompt of T cost n forward passes of T to T + n tokens each.
 
     bytes a token = 2 layers kv_heads head_dim (bytes a number)        Llama 2 7B: 512 KiB. 4096 tokens: 2 GiB
@@ -41,57 +41,91 @@ def bytes_a_token(layers, kv_heads, head_dim, dtype=torch.float16):
     return 2 * layers * kv_heads * head_dim * dtype.itemsize
 
 
-@takes(batch=count, kv_heads=count, capacity=whole, head_dim=count, dtype=torch.dtype)
-class KVCache:
-    """Of one layer: room for ``capacity`` tokens in each of ``batch`` sequences. ``lengths`` are those in use."""
+class Slots:
+    """Room for ``capacity`` tokens in each of ``batch`` sequences: tensors [batch, G, capacity, d], a row for a token.
 
-    def __init__(self, batch, kv_heads, capacity, head_dim, dtype=None, device=None):
-        shape = batch, kv_heads, capacity, head_dim
-        self.keys, self.values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
-        self.lengths = [0] * batch
+    lengths:  the tokens in use, of each sequence.
+    """
+
+    def __init__(self, **tensors):
+        self.names, self.tensors = tuple(tensors), tuple(tensors.values())
+        self.lengths = [0] * len(self.tensors[0])
 
     @property
     def nbytes(self):
-        return self.keys.nbytes + self.values.nbytes
+        return sum(each.nbytes for each in self.tensors)
 
     @takes(tokens=within(0, 2**20))
     def positions(self, tokens):
         """Where the next ``tokens`` of each sequence stand: [B, tokens]."""
-        starts = torch.tensor(self.lengths, device=self.keys.device)
-        return starts[:, None] + torch.arange(tokens, device=self.keys.device)
+        device = self.tensors[0].device
+        return torch.tensor(self.lengths, device=device)[:, None] + torch.arange(tokens, device=device)
 
-    @takes(k=torch.Tensor, v=torch.Tensor, counts=each_of(whole))
-    def append(self, k, v, counts=None):
-        """Keep k and v [B, G, T, d] behind what is there. Of row b only the first ``counts[b]`` are real; None: all.
+    @takes(counts=each_of(whole))
+    def keep(self, *rows, counts=None):
+        """Write rows [B, G, T, d] behind what is there. Of sequence b only the first ``counts[b]`` are real; None: all.
 
-        Returns keys and values [B, G, S, d], views up to the longest sequence, and who sees whom, bool [B, 1, T, S].
-        Raises ``ValueError`` where there is no room.
+        Returns views [B, G, S, d] up to the longest sequence. Raises ``ValueError`` where there is no room.
         """
-        self._check_shapes(k, v)
-        T = k.shape[2]
+        self._check_shapes(rows)
+        T = rows[0].shape[2]
         counts = [T] * len(self.lengths) if counts is None else counts
         self._check_room(T, counts)
         S, positions = max(self.lengths) + T, self.positions(T)
-        rows = torch.arange(len(positions), device=k.device)[:, None]
-        self.keys[rows, :, positions] = k.transpose(1, 2)
-        self.values[rows, :, positions] = v.transpose(1, 2)
+        sequences = torch.arange(len(positions), device=positions.device)[:, None]
+        for tensor, new in zip(self.tensors, rows):
+            tensor[sequences, :, positions] = new.transpose(1, 2)
         self.lengths = [length + count for length, count in zip(self.lengths, counts)]
-        visible = torch.arange(S, device=k.device) <= positions[:, None, :, None]
-        return self.keys[:, :, :S], self.values[:, :, :S], visible
+        return [tensor[:, :, :S] for tensor in self.tensors]
 
-    def _check_shapes(self, k, v):
-        B, G, _, d = self.keys.shape
-        if k.shape != v.shape or k.ndim != 4 or k.shape != (B, G, k.shape[2], d):
-            raise ValueError(
-                f"KVCache: holds [{B}, {G}, tokens, {d}], got keys {list(k.shape)}, values {list(v.shape)}"
-            )
+    def _check_shapes(self, rows):
+        B, G, _, d = self.tensors[0].shape
+        if any(each.ndim != 4 or each.shape != (B, G, rows[0].shape[2], d) for each in rows):
+            got = ", ".join(f"{name} {list(each.shape)}" for name, each in zip(self.names, rows))
+            raise ValueError(f"{type(self).__name__}: holds [{B}, {G}, tokens, {d}], got {got}")
 
     def _check_room(self, T, counts):
-        B, _, capacity, _ = self.keys.shape
+        name, (B, _, capacity, _) = type(self).__name__, self.tensors[0].shape
         if len(counts) != B or max(counts) > T:
-            raise ValueError(f"KVCache: counts must be {B} numbers from 0 to {T}, got {list(counts)}")
+            raise ValueError(f"{name}: counts must be {B} numbers from 0 to {T}, got {list(counts)}")
         if max(self.lengths) + T > capacity:
             row = self.lengths.index(max(self.lengths))
             raise ValueError(
-                f"KVCache: sequence {row} has {self.lengths[row]} tokens, and {T} more do not fit {capacity}"
+                f"{name}: sequence {row} has {self.lengths[row]} tokens, and {T} more do not fit {capacity}"
             )
+
+
+@takes(batch=count, kv_heads=count, capacity=whole, head_dim=count, dtype=torch.dtype)
+class KVCache(Slots):
+    """Of one layer: keys and values [batch, kv_heads, capacity, head_dim]."""
+
+    def __init__(self, batch, kv_heads, capacity, head_dim, dtype=None, device=None):
+        shape = batch, kv_heads, capacity, head_dim
+        self.keys, self.values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
+        super().__init__(keys=self.keys, values=self.values)
+
+    @takes(k=torch.Tensor, v=torch.Tensor, counts=each_of(whole))
+    def append(self, k, v, counts=None):
+        """``keep`` k and v [B, G, T, d], and say who sees whom.
+
+        Returns keys and values [B, G, S, d], and a bool [B, 1, T, S]: a token sees itself, and its sequence before it.
+        """
+        past = torch.tensor(self.lengths, device=k.device)[:, None, None, None]
+        keys, values = self.keep(k, v, counts=counts)
+        distance = torch.arange(keys.shape[2], device=k.device) - torch.arange(k.shape[2], device=k.device)[:, None]
+        return keys, values, distance <= past
+
+
+def attend_behind(past, attend, q, k, v, **options):
+    """Queries [B, H, T, d] that follow ``past[b]`` tokens of sequence b: each sees itself and all before it.
+
+    k, v:     as ``keep`` returns them, [B, G, S, d] with S = T + the largest of past.
+    options:  go to ``attend``, beside ``causal=True``. No mask of T x S is made.
+
+    Sequences that are equally long go together, others one by one: they share no key.
+    """
+    if len(set(past)) == 1:
+        return attend(q, k, v, causal=True, **options)
+    ends = [length + q.shape[2] for length in past]
+    alone = [[q[b : b + 1], k[b : b + 1, :, :end], v[b : b + 1, :, :end]] for b, end in enumerate(ends)]
+    return torch.cat([attend(*each, causal=True, **options) for each in alone])

@@ -12,10 +12,12 @@ room for M numbers in fast memory:
     flash 1   for each tile of keys, all queries pass                      2 N d + C (3 N d + 4 N)    C = N / (M/4d)
     flash 2   for each tile of queries, all keys pass                      2 N d + N + R 2 N d        R = N / (M/4d)
 
-with C and R rounded up. M makes room for four tiles, of q, k, v and out; their scores are not counted. Both flash
-orders are O(N^2 d^2 / M). In the first, the output and its two statistics go back and forth with every tile of keys. In
-the second they never leave, and different tiles of queries need nothing of each other, so different processors may
-have them.
+with C and R rounded up. M makes room for four tiles, of q, k, v and out. Scores and statistics are not counted: with
+them flash 1 fits M numbers where M >= 8 d^2 + 8 d, and ``SlowMemory`` with a capacity refuses it below.
+
+Both flash orders are O(N^2 d^2 / M), as theorem 2 states of the first. In the first, the output and its two statistics
+go back and forth with every tile of keys. In the second they never leave, and different tiles of queries need nothing
+of each other, so different processors may have them.
 
 Sources: Dao et al. 2022, FlashAttention, algorithms 0 and 1, theorem 2, figure 1 (the sizes and speeds); Dao 2023,
 FlashAttention-2, section 3.1 and algorithm 1. The second paper chooses tiles by trial; here its order gets the rule of
@@ -26,20 +28,24 @@ import math
 
 import torch
 
-from ..rules import takes
+from ..rules import count, must, takes
 from .band import tiles
 from .naive import safe_softmax
 from .online_softmax import Part, finish, merge, nothing, part
 
 
+@takes(capacity=count)
 class SlowMemory:
     """Counts the bytes that are ``loaded`` to fast memory and ``stored`` from it.
 
-    visited:  (rows, columns) of the tiles of scores that were computed, in order.
+    capacity:  bytes of the fast memory, which refuses what does not fit; None: whatever comes fits.
+    visited:   (rows, columns) of the tiles of scores that were computed, in order.
+    peak:      the most bytes of tiles that were in fast memory at once, by what ``hold`` was told.
     """
 
-    def __init__(self):
-        self.loaded = self.stored = 0
+    def __init__(self, capacity=None):
+        self.capacity = capacity
+        self.loaded = self.stored = self.peak = 0
         self.visited = []
 
     @property
@@ -58,6 +64,16 @@ class SlowMemory:
         self.stored += tensor.nbytes
         place.copy_(tensor)
 
+    def hold(self, **tiles):
+        """Say that these tensors are in fast memory at once. Raises ``ValueError`` where they do not fit."""
+        for name, tile in tiles.items():
+            must("hold", name, torch.Tensor, tile)
+        nbytes = sum(tile.nbytes for tile in tiles.values())
+        if self.capacity is not None and nbytes > self.capacity:
+            sizes = [f"{name} {' x '.join(map(str, tile.shape))} ({tile.nbytes:,})" for name, tile in tiles.items()]
+            raise ValueError(f"fast memory: {nbytes:,} bytes do not fit {self.capacity:,}: {', '.join(sizes)}")
+        self.peak = max(self.peak, nbytes)
+
 
 def tile_sizes(fast_bytes, d, itemsize):
     """Rows of the tile that stays, and of the one that passes: ceil(M / 4d), and at most d (algorithm 1, line 1)."""
@@ -68,7 +84,10 @@ def tile_sizes(fast_bytes, d, itemsize):
 
 
 def naive(memory, q, k, v):
-    """Attention of one head, q [T, d], k and v [S, d], with scores and weights in slow memory."""
+    """Attention of one head, q [T, d], k and v [S, d], with scores and weights in slow memory.
+
+    Each of its three steps passes in tiles as small as you like, so that no capacity refuses it.
+    """
     scores, weights, out = (q.new_empty(len(q), size) for size in (len(k), len(k), v.shape[1]))
     memory.store(scores, memory.load(q) @ memory.load(k).mT / math.sqrt(q.shape[1]))
     memory.store(weights, safe_softmax(memory.load(scores)))
@@ -86,7 +105,9 @@ def flash_1(memory, q, k, v, fast_bytes):
             memory.visited.append((rows, columns))
             queries, maximum, total, out = (memory.load(each[rows]) for each in (q, *known))
             scores = queries @ keys.mT / math.sqrt(q.shape[1])
-            state = merge(Part(maximum, total, out * total), part(scores, values))
+            state = Part(maximum, total, out * total)
+            memory.hold(queries=queries, keys=keys, values=values, scores=scores, **state._asdict())
+            state = merge(state, part(scores, values))
             for place, each in zip(known, (state.maximum, state.total, finish(state)[0])):
                 memory.store(place[rows], each)
     return known[2]
@@ -102,7 +123,9 @@ def flash_2(memory, q, k, v, fast_bytes):
         for columns in tiles(slice(0, len(k)), passes):
             memory.visited.append((rows, columns))
             keys, values = memory.load(k[columns]), memory.load(v[columns])
-            state = merge(state, part(queries @ keys.mT / math.sqrt(q.shape[1]), values))
+            scores = queries @ keys.mT / math.sqrt(q.shape[1])
+            memory.hold(queries=queries, keys=keys, values=values, scores=scores, **state._asdict())
+            state = merge(state, part(scores, values))
         for place, each in zip((out, lse), finish(state)):
             memory.store(place[rows], each)
     return out

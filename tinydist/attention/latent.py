@@ -1,0 +1,141 @@
+r"""Multi-head latent attention (MLA): what the past leaves is one latent, from which each head makes keys and values.
+
+    x [B, T, D] --down--> latent [B, T, c] ----up, for each head----> keys [B, H, T, d], values [B, H, T, e]
+        |    \---------> rotary key  [B, T, r], turned; all heads share it
+        '--query-------> [B, H, T, d + r], the last r turned           out of the cache: c + r numbers a token
+
+A position cannot pass through the latent: the turn would stand between the two matrices below. So r numbers more carry
+it. A score is (query . key + rotary query . rotary key) / sqrt(d + r).
+
+Absorbed, no key is made. query . (U latent) = (U^T query) . latent: the queries pass through the keys' matrix, and what
+they gather are latents, which then pass through the values'. That is multi-query attention over the cache as it lies.
+
+    FLOPs / 2H, T queries, S keys       plain: T S (d + r + e) + S c (d + e)     absorbed: T S (2c + r) + T c (d + e)
+
+Decoding absorbs (T = 1, and S keys need not be made), training and prefill do not (T = S): of the two the cheaper is
+taken. DeepSeek-V3, with d = e = 128, c = 512, r = 64: from 171 queries on it does not pay, however long the past.
+
+    bytes a token = layers (c + r) (bytes a number)        DeepSeek-V3, 61 layers, bf16: 70,272
+
+Sources: DeepSeek-AI 2024, DeepSeek-V2, section 2.1, and DeepSeek-V3, section 2.1.1; their published inference code (the
+norms of both latents, the absorbed decode). Not here: the YaRN scaling of its long contexts.
+"""
+
+import math
+from functools import partial
+
+import torch
+from torch import nn
+
+from ..rules import count, each_of, flag, function, positive, takes, whole
+from .kv_cache import Slots, attend_behind
+from .naive import attention
+from .rotary import rotate
+
+
+@takes(layers=count, latent=count, rotary_dim=count, dtype=torch.dtype)
+def latent_bytes_a_token(layers, latent=512, rotary_dim=64, dtype=torch.bfloat16):
+    """What the cache of a model holds for each token: a latent and a rotary key for each layer, whatever its heads."""
+    return layers * (latent + rotary_dim) * dtype.itemsize
+
+
+@takes(batch=count, capacity=whole, latent=count, rotary_dim=count, dtype=torch.dtype)
+class LatentCache(Slots):
+    """Of one layer: latents and rotary keys beside one another, [batch, 1, capacity, latent + rotary_dim]."""
+
+    def __init__(self, batch, capacity, latent=512, rotary_dim=64, dtype=None, device=None):
+        super().__init__(latents=torch.zeros(batch, 1, capacity, latent + rotary_dim, dtype=dtype, device=device))
+
+
+@takes(dim=count, heads=count, latent=count, head_dim=count, value_dim=count, query_latent=count)
+@takes(rotary=positive, eps=positive, attend=function)
+class LatentAttention(nn.Module):
+    """``attention(x)`` gives [B, T, D] for x [B, T, D]: each token gathers from those that it sees.
+
+    latent, rotary_dim:  numbers that a token leaves, c and r.
+    head_dim, value_dim: of a head's keys without their rotary part, d, and values, e; None: d.
+    query_latent:        queries pass through so many numbers, too, which saves memory in training; None: they do not.
+    rotary, eps:         the base of the angles; what the norms of the latents add to the mean square.
+    attend:              what computes attention: ``attention``, ``flash_attention``, one of their kind.
+    """
+
+    def __init__(
+        self, dim, heads, *, latent=512, rotary_dim=64, head_dim=128, value_dim=None, query_latent=None,
+        rotary=10_000.0, eps=1e-6, attend=attention,
+    ):  # fmt: skip
+        super().__init__()
+        if not count(rotary_dim) or rotary_dim % 2:
+            raise ValueError(f"LatentAttention: rotary_dim must be even, for pairs are turned, got {rotary_dim!r}")
+        value_dim = head_dim if value_dim is None else value_dim
+        self.heads, self.rotary, self.attend = heads, rotary, attend
+        self.latent, self.rotary_dim, self.head_dim, self.value_dim = latent, rotary_dim, head_dim, value_dim
+        self.query = _projection(dim, heads * (head_dim + rotary_dim), query_latent, eps)
+        self.down = nn.Linear(dim, latent + rotary_dim, bias=False)
+        self.norm = nn.RMSNorm(latent, eps)
+        self.up = nn.Linear(latent, heads * (head_dim + value_dim), bias=False)  # of each head: its keys, its values
+        self.out = nn.Linear(heads * value_dim, dim, bias=False)
+
+    @takes(x=torch.Tensor, cache=LatentCache, counts=each_of(whole), absorbed=flag)
+    def forward(self, x, *, cache=None, counts=None, absorbed=None, **options):
+        """x [B, T, D] to the same. Options (causal, window) go to ``attend``.
+
+        cache:     x follows what is in it, and each token sees itself and all before it; no options.
+        counts:    with a cache, how many tokens of each sequence of x are real; None: all.
+        absorbed:  make no keys and values; None: where that costs fewer FLOPs.
+        """
+        self._check(x, cache, counts, options)
+        positions = torch.arange(x.shape[1], device=x.device) if cache is None else cache.positions(x.shape[1])
+        queries, rows = self._queries(x, positions), self._rows(x, positions)
+        attend = partial(self.attend, **options)
+        if cache is not None:
+            attend = partial(attend_behind, cache.lengths, self.attend)
+            (rows,) = cache.keep(rows, counts=counts)
+        if absorbed is None:
+            absorbed = self.absorbing_pays(x.shape[1], rows.shape[2])
+        mix = self._absorbed if absorbed else self._plain
+        mixed = mix(partial(attend, scale=1 / math.sqrt(self.head_dim + self.rotary_dim)), queries, rows)
+        return self.out(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
+
+    def absorbing_pays(self, queries, keys):
+        """Whether it costs fewer FLOPs, see above."""
+        more = queries * keys * (2 * self.latent - self.head_dim - self.value_dim)
+        return more < (keys - queries) * self.latent * (self.head_dim + self.value_dim)
+
+    def _queries(self, x, positions):  # [B, H, T, d + r]
+        split = self.query(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
+        contents, turning = split.split([self.head_dim, self.rotary_dim], dim=-1)
+        return torch.cat([contents, rotate(turning, positions, self.rotary)], dim=-1)
+
+    def _rows(self, x, positions):  # [B, 1, T, c + r], what a token leaves
+        latents, turning = self.down(x)[:, None].split([self.latent, self.rotary_dim], dim=-1)
+        return torch.cat([self.norm(latents), rotate(turning, positions, self.rotary)], dim=-1)
+
+    def _plain(self, attend, queries, rows):  # [B, H, T, e]
+        latents, turned = rows.split([self.latent, self.rotary_dim], dim=-1)
+        made = self.up(latents[:, 0]).unflatten(2, (self.heads, -1)).transpose(1, 2)  # [B, H, S, d + e]
+        keys, values = made.split([self.head_dim, self.value_dim], dim=-1)
+        keys = torch.cat([keys, turned.expand(-1, self.heads, -1, -1)], dim=-1)
+        return attend(queries, keys, values)
+
+    def _absorbed(self, attend, queries, rows):  # the same
+        of_keys, of_values = self.up.weight.unflatten(0, (self.heads, -1)).split([self.head_dim, self.value_dim], dim=1)
+        contents, turned = queries.split([self.head_dim, self.rotary_dim], dim=-1)
+        queries = torch.cat([contents @ of_keys, turned], dim=-1)  # [B, H, T, c + r]
+        return attend(queries, rows, rows[..., : self.latent]) @ of_values.mT
+
+    def _check(self, x, cache, counts, options):
+        dim = self.down.in_features
+        if x.ndim != 3 or x.shape[2] != dim:
+            raise ValueError(f"LatentAttention: takes [batch, tokens, {dim}], got {list(x.shape)}")
+        if cache is not None and options:
+            raise ValueError(f"LatentAttention: a cache says itself who sees whom, got {', '.join(options)} too")
+        if cache is None and counts is not None:
+            raise ValueError("LatentAttention: counts go with a cache, got none")
+
+
+def _projection(inputs, outputs, middle, eps):
+    if middle is None:
+        return nn.Linear(inputs, outputs, bias=False)
+    return nn.Sequential(
+        nn.Linear(inputs, middle, bias=False), nn.RMSNorm(middle, eps), nn.Linear(middle, outputs, bias=False)
+    )
