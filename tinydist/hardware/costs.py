@@ -16,8 +16,7 @@ Each follows from the algorithm's steps, which nobody can shorten: how many mess
 bytes. What each rank sends meanwhile is counted beside the algorithms, in collectives, where parts may be uneven.
 
 n is what NCCL's benchmarks call the size: the whole tensor of a rank; of an all-gather the whole output, of a
-reduce-scatter the whole input, of a gather or scatter all that the root has. A group of one rank pays nothing.
-Adding numbers up costs nothing here.
+reduce-scatter the whole input, of a gather or scatter all that the root has. One rank alone pays nothing, nor sums.
 
 Sources: Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Operations in MPICH, 2005 (trees,
 halving and doubling, pairwise); Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
