@@ -68,9 +68,8 @@ def problem_of(placement, microbatches, costs, most_activations, halves):
 
 def few(problem):
     """The same with fewer microbatches, if there are many: a number of rounds fewer."""
-    round = 2 * problem.ranks
-    most = max(ROUNDS * problem.ranks, 24)
-    return replace(problem, microbatches=min(problem.microbatches, most + (problem.microbatches - most) % round))
+    rounds, most = 2 * problem.ranks, max(ROUNDS * problem.ranks, 24)
+    return replace(problem, microbatches=min(problem.microbatches, most + (problem.microbatches - most) % rounds))
 
 
 def repeated(runs, more):
