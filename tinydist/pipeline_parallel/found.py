@@ -22,7 +22,7 @@ from .replay import Costs, Stuck
 from .schedule import Schedule
 from .schedules import MOST_PASSES, numbered
 
-LEADS, FIRST, PATIENCE = (2.0, 1.5, 1.0, 4.0), (BACKWARD, FORWARD), (0.0, 0.5, 1.0)
+LEADS, FIRST, PATIENCE = (2.0, 1.25, 3.0, 1.0), (BACKWARD, FORWARD), (0.0, 0.5, 1.0)
 EFFORT, MOST_TRIES = 150_000, 500  # passes that are scheduled in search of a policy, and policies
 ROUNDS = 3  # of P microbatches, or a little more, that are scheduled; the others repeat what is done in the middle
 
