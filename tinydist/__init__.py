@@ -15,7 +15,7 @@ The library in reading order:
     precision/        compute in 16 bits or 8, add up in 32: formats, autocast, loss scaling, six ways to keep weights
     data_parallel/    every rank has the model, and a part of the batch: DP, DDP
     zero/             optimizer states, gradients, parameters: each rank keeps its shard alone (ZeRO, FSDP)
-    pipeline_parallel/  every rank has some of the layers: schedules, verified, timed, executed
+    pipeline_parallel/  every rank has some of the layers: schedules, written or found, verified, executed
     attention/        MHA, GQA, MQA, MLA; the KV cache; flash attention, from online softmax upwards
     model/            one plain GPT that knows nothing of parallelism, and text for it
     visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders

@@ -6,7 +6,7 @@ One rule, and a schedule follows from the placement, the seconds of each pass, a
     2. the gradients of weights, which nobody waits for, only while nothing else is ready, nor soon will be
     3. a forward only if there is room for what it keeps, and its stage is not too far ``ahead``
 
-With memory for P microbatches a rank this is ZB-H1, with 2P - 1 ZB-H2; with whole backwards 1F1B; on a V ZB-V.
+With memory for P microbatches a rank this takes as long as ZB-H1, with 2P - 1 as ZB-H2; with whole backwards as 1F1B.
 
 Room is not only a free place. On a rank with several stages, microbatches that have passed the first may fill the
 memory and wait for one another: none gets through the second. So before it begins a forward, a rank makes sure that the
