@@ -38,7 +38,7 @@ def test_it_can_be_read(name):
     assert_can_be_read(visuals.timeline_over_memory(named_run(name), lines={"a limit": 3e6}))
 
 
-def test_the_table_explains_the_peak(capsys):
+def test_the_table_explains_the_peak(said):
     run = named_run("fsdp")
     figure, held = visuals.memory(run), states(run)
     size, unit = unit_for(total(held.peak), BYTES)
@@ -49,7 +49,7 @@ def test_the_table_explains_the_peak(capsys):
     expected = [digits(held.peak[purpose] / size) if held.peak[purpose] else "–" for purpose in shown]
     assert numbers == [*expected, digits(total(held.peak) / size)]
     assert {*shown, "in all"} <= set(written(figure))
-    line = capsys.readouterr().out
+    line = said()
     assert all(f"{part} {bytes_text(nbytes)}" in line for part, nbytes in held.peak.items() if nbytes)
 
 
@@ -132,12 +132,12 @@ def tops(figure):
     return [max(path.vertices[:, 1].max() for part in axes.collections for path in part.get_paths()) for axes in areas]
 
 
-def test_each_rises_to_its_peak(capsys):
+def test_each_rises_to_its_peak(said):
     figure = visuals.memories(RUNS)
     peaks = [run.memory[0].peak for run, _ in RUNS.values()]
     assert tops(figure) == peaks
     assert len({axes.get_ylim() for axes in figure.axes if axes.get_ylabel()}) == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = said().splitlines()
     for name, peak, line in zip(RUNS, peaks, lines, strict=True):
         assert line.startswith(f"rank 0, {name}: ") and line.endswith(f"{bytes_text(peak)} at the peak")
     assert_can_be_read(figure)

@@ -103,14 +103,14 @@ def test_kinds_differ_in_grey_for_all_stages_of_a_rank():
         assert max(darker) + 0.05 < min(lighter)
 
 
-def test_the_line(capsys):
+def test_the_line(said):
     visuals.schedule(analyze(make_schedule("1F1B", 4, 8)))
-    assert capsys.readouterr().out == (
+    assert said() == (
         "1F1B, 4 ranks, 8 microbatches: 33 s, 27 % of it idle; a rank holds at most 1 to 4 activations; 48 messages\n"
     )
 
 
-def test_several_in_one_scale_of_time(capsys):
+def test_several_in_one_scale_of_time(said):
     found = {name: analyze(make_schedule(name, 3, 4)) for name in ("GPipe", "ZB-H1")}
     figure = visuals.schedules({"mine": found["GPipe"], "other": found["ZB-H1"]})
     assert [axes.get_title(loc="left").split(":")[0] for axes in figure.axes] == ["mine", "other"]
@@ -118,7 +118,7 @@ def test_several_in_one_scale_of_time(capsys):
     assert [len(bars(axes)) for axes in figure.axes] == [3 * 4 * 2, 3 * 4 * 3]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["forward", "backward or backward for inputs", "backward for weights", "bubble"]
-    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == ["mine", "other"]
+    assert [line.split(",")[0] for line in said().splitlines()] == ["mine", "other"]
 
 
 def test_more_passes_than_can_be_told_apart_have_no_lines_between_them():

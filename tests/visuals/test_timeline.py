@@ -90,36 +90,36 @@ def test_many_operators_are_few_bars():
     assert sum(map(len, (bars(visuals.timeline(run), look) for look in (palette.FORWARD, palette.BACKWARD)))) < 100
 
 
-def test_the_line_has_the_numbers_of_the_trace(capsys):
+def test_the_line_has_the_numbers_of_the_trace(said):
     run = run_of("star")
     visuals.timeline(run)
     whole = 4 * run.seconds
     waiting = sum(event.end - event.start for event in run.trace.events if event.name == "wait")
-    line = capsys.readouterr().out
+    line = said()
     assert line.startswith(f"4 ranks, {run.seconds * 1e6:.0f} us: compute ")
     assert f"waiting {100 * waiting / whole:.0f} %, communication" in line
     assert line.endswith("(0 % of it behind compute)\n")
 
 
-def test_overlap_is_what_was_not_waited_for(capsys):
+def test_overlap_is_what_was_not_waited_for(said):
     run = run_of("overlap")
     visuals.timeline(run)
     transfers = sum(event.end - event.start for event in run.trace.of(0) if event.stream != "compute")
     waits = sum(event.end - event.start for event in run.trace.of(0, "compute") if event.name == "wait")
-    assert f"({100 * (1 - waits / transfers):.0f} % of it behind compute)" in capsys.readouterr().out
+    assert f"({100 * (1 - waits / transfers):.0f} % of it behind compute)" in said()
 
 
-def test_some_ranks_and_a_part_of_the_time(capsys):
+def test_some_ranks_and_a_part_of_the_time(said):
     figure = visuals.timeline(run_of("ring"), ranks=[1, 5], since=50e-6, until=100e-6)
     assert [text for text in written(figure) if text.startswith("rank")] == ["rank 1", "rank 5"]
     assert figure.axes[0].get_xlim() == (0, pytest.approx(50e-6))
-    assert capsys.readouterr().out.startswith("2 of 8 ranks, 50.0 us: ")
+    assert said().startswith("2 of 8 ranks, 50.0 us: ")
 
 
-def test_sixteen_ranks_at_most(capsys):
+def test_sixteen_ranks_at_most(said):
     figure = visuals.timeline(run_of("many ranks"))
     assert sum(text.startswith("rank ") for text in written(figure)) == 16
-    assert capsys.readouterr().out.startswith("16 of 20 ranks, ")
+    assert said().startswith("16 of 20 ranks, ")
     assert_can_be_read(figure)
 
 
@@ -144,11 +144,11 @@ def test_bad_arguments_are_named(options, message):
         visuals.timeline(run_of("star"), **options)
 
 
-def test_a_run_shows_its_timeline_in_a_notebook(capsys):
+def test_a_run_shows_its_timeline_in_a_notebook(said):
     run = launched("star")
     data, _ = run._repr_mimebundle_()
     assert data["image/png"]
-    assert capsys.readouterr().out.startswith("4 ranks, ")
+    assert said().startswith("4 ranks, ")
     assert plt.get_fignums() == []
 
 
@@ -187,11 +187,11 @@ def test_runs_of_one_length_have_no_bracket():
     assert not figure.axes[0].lines
 
 
-def test_the_lines_have_each_runs_own_share(capsys):
+def test_the_lines_have_each_runs_own_share(said):
     overlap = run_of("overlap")
     visuals.timelines({"all": overlap, "half": (overlap, overlap.seconds / 2)})
     visuals.timeline(overlap, ranks=[0], since=overlap.seconds / 2)
-    whole, half, alone = capsys.readouterr().out.splitlines()
+    whole, half, alone = said().splitlines()
     assert whole.startswith("all, ") and half.startswith("half, ")
     assert half.split(": ")[1] == alone.split(": ")[1] != whole.split(": ")[1]
 

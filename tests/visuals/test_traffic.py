@@ -79,6 +79,6 @@ def test_its_words():
         ("ring", "8 ranks sent 56.0 MB in all: each sent 7.00 MB and received as much\n"),
     ],
 )
-def test_the_busiest_rank_is_named(name, line, capsys):
+def test_the_busiest_rank_is_named(name, line, said):
     visuals.traffic(run_of(name))
-    assert capsys.readouterr().out == line
+    assert said() == line

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tinydist.visuals.words import bytes_text, counted, digits, number_text, ranks_text, seconds_text
+from tinydist.visuals.words import bytes_text, counted, digits, number_text, ranks_text, seconds_text, tell
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,14 @@ def test_numbers(number, text):
 
 def test_a_tenth_is_not_rounded_to_nothing():
     assert digits(0.004) == "0.004"
+
+
+def test_a_line_too_long_for_the_page_ends_between_two_parts(capsys):
+    part = "rank 0: parameters 1.50 GB"
+    tell("; ".join([part] * 4))
+    assert capsys.readouterr().out == f"{part}; {part};\n  {part}; {part}\n"
+
+
+def test_a_part_too_long_for_the_page_ends_between_two_words(capsys):
+    tell(" ".join(["word"] * 20) + "; end")
+    assert capsys.readouterr().out == " ".join(["word"] * 15) + "\n  " + " ".join(["word"] * 5) + ";\n  end\n"

@@ -6,7 +6,7 @@ from ..rules import finite, flag, named, stated, takes
 from .canvas import canvas, inside, legend_above, named_number, picture
 from .palette import INK, LINE, MEMORY, PAPER, SERIES
 from .style import SMALL
-from .words import number_text
+from .words import number_text, tell
 
 THICK = 0.66  # a bar; from one to the next is 1
 
@@ -27,7 +27,7 @@ def bars(values, unit, limit=None, log=False):
     """
     parts = {name: value if isinstance(value, dict) else {"": value} for name, value in values.items()}
     totals = {name: sum(each.values()) for name, each in parts.items()}
-    print("; ".join(f"{name}: {in_words(parts[name])}" for name in parts), f"[{unit}]")
+    tell("; ".join(f"{name}: {in_words(parts[name])}" for name in parts) + f" [{unit}]")
     colors = colors_of(dict.fromkeys(part for each in parts.values() for part in each))
     figure, axes = canvas(alt_text(totals, unit, limit), 0.8 + 0.32 * len(parts) + 0.2 * bool(limit))
     for place, each in enumerate(parts.values()):

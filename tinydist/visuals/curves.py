@@ -8,7 +8,7 @@ from ..rules import each_of, finite, flag, named, number, stated, takes
 from .canvas import apart, canvas, named_number, picture
 from .palette import INK, SERIES
 from .style import SMALL
-from .words import BYTES, number_text, unit_for
+from .words import BYTES, number_text, tell, unit_for
 
 LOOKS = list(zip(SERIES, "os^Dv", ("-", "--", "-.", (0, (1, 1)), (0, (6, 2)))))
 MOST_TICKS, MOST_MARKERS = 8, 25
@@ -33,7 +33,7 @@ def curves(points, values, x, y, limit=None, log=False, zero=False):
             raise ValueError(f"curves: {len(points)} points need as many numbers, but {name!r} has {len(numbers)}")
     if len(values) > len(LOOKS):
         raise ValueError(f"curves: it has looks for {len(LOOKS)} lines, got {len(values)}")
-    print("; ".join(f"{name}: {grows(numbers)}" for name, numbers in values.items()), f"[{y}]")
+    tell("; ".join(f"{name}: {grows(numbers)}" for name, numbers in values.items()) + f" [{y}]")
     figure, axes = canvas(alt_text(points, values, x, y))
     if log:
         use_powers(axes, points, log, in_bytes=x == "bytes")

@@ -25,7 +25,7 @@ from .scene import MOST_RANKS, Scene, a_moment, is_name, name_of
 from .states import States, total
 from .strips import Sheet, inches_of
 from .style import HEADING, SMALL, WIDTH
-from .words import check_rank, seconds_text
+from .words import check_rank, seconds_text, tell
 
 TITLE, STEM, AREA, LEFT = 0.24, 0.28, 1.35, 0.85  # inches
 NARROWEST, WIDEST, HIGH, APART = 0.1, 0.2, 0.36, 0.12  # inches: of a cell; between two frames
@@ -47,7 +47,7 @@ def film(run, purpose="parameters", moments=None, rank=0, labels=None, since=Non
     if not total(states.peak):
         raise ValueError(f"film: rank {rank} held no {purpose}, or was not run")
     levels = levels_of(states)
-    print(summary(scene, purpose, levels))
+    tell(summary(scene, purpose, levels))
     return draw(scene, cells, states, levels, purpose, moments)
 
 

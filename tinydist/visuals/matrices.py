@@ -6,7 +6,7 @@ from ..rules import amount, each_of, flag, many, must, named, stated, takes
 from .canvas import canvas, picture
 from .palette import GREY, LINE, NUMBERS
 from .style import WIDTH
-from .words import counted
+from .words import counted, tell
 
 MOST_NAMES = 16  # rows, with more of which their numbers do not fit
 LARGEST_CELL, TALLEST = 0.34, 3.4  # inches: a cell, and all of them
@@ -22,7 +22,7 @@ cells = stated("a number from 0, or True or False", lambda cell: amount(cell) or
 def matrices(tables, rows, columns):
     """Draw ``tables``, title -> [R, C] of numbers from 0 or of bool; ``rows`` and ``columns`` say what they count."""
     tables = {title: numbers(table) for title, table in tables.items()}
-    print("; ".join(f"{title}: {filled(table)}" for title, table in tables.items()))
+    tell("; ".join(f"{title}: {filled(table)}" for title, table in tables.items()))
     cell, tallest = cell_size(tables.values()), max(map(len, tables.values()))
     widths = [max(len(table[0]), len(title) * LETTER / cell) for title, table in tables.items()]  # in cells
     options = {"ncols": len(tables), "squeeze": False, "width_ratios": widths}

@@ -14,7 +14,7 @@ from .states import States, total
 from .strips import GAP, Sheet, inches_of
 from .style import SMALL
 from .timeline import axis_of, first_rows, marked, some_marks
-from .words import BYTES, bytes_text, check_rank, digits, seconds_text, unit_for
+from .words import BYTES, bytes_text, check_rank, digits, seconds_text, tell, unit_for
 
 LEFT, AREA = 0.85, 1.9  # inches: room for the axis; the bytes
 TITLE, LOW, BESIDE, ABOVE = 0.24, 0.8, 0.75, 0.05  # of several runs: a title; the bytes; the axis; a timeline's edge
@@ -64,7 +64,7 @@ def peak_time(held):
 
 
 def draw(scene, held, rows, names, lines):
-    print(summary(scene, held))
+    tell(summary(scene, held))
     levels, heights = levels_of(held) | lines, [rows.height, AREA] if rows else [AREA]
     legend = handles(rows.rows, any(rows.lanes), GREYS) if rows else []
     sides = {"left": LEFT, "right": room_for(levels), "below": 3 * LINE}
@@ -148,7 +148,7 @@ def memories(runs, rank=0, purposes=None):
     if not any(total(states.peak) for states in held.values()):
         raise ValueError(f"memories: in none of the runs did rank {rank} hold anything, or it was not run")
     for name, states in held.items():
-        print(f"rank {rank}, {name}: {told(levels_of(states))}")
+        tell(f"rank {rank}, {name}: {told(levels_of(states))}")
     rows = [Rows([row], lanes=False, looks=GREYS) for row in first_rows(scenes)]
     legend = [Patch(label=kind, facecolor=MEMORY[kind]["facecolor"]) for kind in kinds_in(held)]
     heights = [height for row in rows for height in (TITLE, LOW, ABOVE + row.height)]

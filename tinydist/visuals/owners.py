@@ -27,7 +27,7 @@ from .scene import MOST_RANKS, Scene, a_moment, name_of
 from .states import States
 from .strips import GAP, RIGHT, TOP, draw_legend, inches_of, legend_height
 from .style import HEADING, SMALL, TEXT, WIDTH
-from .words import bytes_text, ranks_text
+from .words import bytes_text, ranks_text, tell
 
 APART, CELL, TITLE = 0.4, 0.44, 0.26  # inches: between two panels; a cell, at most
 
@@ -54,7 +54,7 @@ def owners(run, moment=None, purposes=None, labels=None, ranks=None):
     if not purposes:
         grids = {purpose: grid for purpose, grid in grids.items() if any(map(any, grid))} or grids
     first = when[states.rank] if moment is None else when
-    print(summary(states, grids, first))
+    tell(summary(states, grids, first))
     columns = f"{cells.word} {', '.join(cells.names)}".strip()
     who = f"What each of {ranks_text(len(scene.ranks))} holds"
     return draw(cells, grids, f"{who} of {columns}, by owner: {', '.join(grids)}.")

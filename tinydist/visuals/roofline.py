@@ -7,7 +7,7 @@ from ..rules import named, positive, stated, takes
 from .canvas import canvas, picture
 from .palette import BLUE, GREY, LIGHT, RED, SOFT
 from .style import SMALL
-from .words import number_text
+from .words import number_text, tell
 
 TERA = 1e12
 MARGIN = 4  # how many times as far as the points the axes go
@@ -26,7 +26,7 @@ def roofline(device, intensities, dtype="bfloat16"):
     ridge = peak / bandwidth
     bound = [name for name, intensity in intensities.items() if intensity < ridge]
     said = f"memory-bound: {', '.join(bound) or 'none'}"
-    print(f"{device}, ridge at {ridge:.0f} FLOPs per byte; {said}")
+    tell(f"{device}, ridge at {ridge:.0f} FLOPs per byte; {said}")
     figure, axes = canvas(f"Roofline of {device} with its ridge at {ridge:.0f} FLOPs per byte; {said}.", height=3)
     low, high = min(*intensities.values(), ridge) / MARGIN, max(*intensities.values(), ridge) * MARGIN
     corners = np.array([low, ridge, high])

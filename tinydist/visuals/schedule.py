@@ -14,7 +14,7 @@ from ..pipeline_parallel import Analysis
 from ..rules import named, takes
 from .canvas import blocks, canvas, inside, legend_above, picture
 from .palette import BACKWARD, FORWARD, GREY, INK, PAPER, RED, WEIGHTS, tint
-from .words import counted, number_text, percent, ranks_text
+from .words import counted, number_text, percent, ranks_text, tell
 
 KINDS = {  # kind -> what it is called, and its look
     "F": ("forward", FORWARD),
@@ -32,7 +32,7 @@ HIGH = 0.84  # a bar; between rows is 1
 @picture
 def schedule(analysis):
     """Draw what ``pipeline_parallel.analyze`` returns. Seconds are those of its costs."""
-    print(summary(analysis))
+    tell(summary(analysis))
     return draw_all({"": analysis}, row=min(0.4, 3.4 / analysis.schedule.ranks))
 
 
@@ -41,7 +41,7 @@ def schedule(analysis):
 def schedules(analyses):
     """Draw several, title -> analysis, below one another, in one scale of time."""
     for title, each in analyses.items():
-        print(summary(each, title))
+        tell(summary(each, title))
     return draw_all(analyses, row=0.26)
 
 

@@ -22,7 +22,7 @@ from .explorer import Explorer, drawn
 from .frames import film, frame_numbers, frames_of
 from .palette import GREY, INK, PAPER, RANKS, SOFT, tint
 from .style import WIDTH
-from .words import counted, ranks_text
+from .words import counted, ranks_text, tell
 
 MOST_FRAMES, IN_A_ROW = 12, 4
 ROOM, BETWEEN = WIDTH - 0.45, 0.05  # inches: for all frames of a row; between them
@@ -46,7 +46,7 @@ def steps(run, titles=None, only=None):
         raise ValueError(
             f"steps: it has room for 1 to {MOST_FRAMES} frames, got {len(only)}: choose some with only=[...]"
         )
-    print(summary([tables[number] for number in only]))
+    tell(summary([tables[number] for number in only]))
     moved = [arrivals(tables[number], tables[max(0, number - 1)], sent[number]) for number in only]
     size = measures(tables[0], moved)
     figure, grid = grid_for(alt_text(tables, titles, only), tables[0], len(only), size)

@@ -11,7 +11,7 @@ from .canvas import picture
 from .rows import Rows, handles
 from .scene import Scene, a_moment, a_run, scenes_of
 from .strips import Axis, Sheet
-from .words import percent, ranks_text, seconds_text
+from .words import percent, ranks_text, seconds_text, tell
 
 NOTHING = 1e-3  # of the longest: cannot be seen
 
@@ -35,7 +35,7 @@ def timeline(run, ranks=None, since=None, until=None, mark=None):
            block, as "AR1"; or two moments.
     """
     scene = Scene("timeline", run.trace, ranks, since, until)
-    print(summary(scene))
+    tell(summary(scene))
     rows = Rows(scene.rows, marked(scene, mark))
     return draw(alt(scene), rows, [f"rank {rank}" for rank in scene.ranks], scene)
 
@@ -50,7 +50,7 @@ def timelines(runs, rank=0, until=None):
     scenes = scenes_of("timelines", runs, rank, until)
     axis = axis_of(scenes)
     for name, scene in scenes.items():
-        print(f"{name}, {seconds_text(scene.seconds)}: {shares(scene.rows, scene.seconds)}")
+        tell(f"{name}, {seconds_text(scene.seconds)}: {shares(scene.rows, scene.seconds)}")
     took = ", ".join(f"{name} {seconds_text(scene.seconds)}" for name, scene in scenes.items())
     said = f"What rank {rank} did in {len(scenes)} runs, in virtual time: {took}."
     return draw(said, Rows(first_rows(scenes), differences(scenes, axis.seconds)), list(scenes), axis)

@@ -15,7 +15,7 @@ from ..rules import takes
 from .canvas import canvas, inside, picture
 from .palette import DARK, GREY, INK, LIGHT, ORANGE, PAPER, RED, SOFT, ink_on
 from .style import SMALL
-from .words import bytes_text, counted, percent, seconds_text
+from .words import bytes_text, counted, percent, seconds_text, tell
 
 MOST_DEVICES = 16  # more cannot be told apart
 SWITCH, DEVICE, CARD, NETWORK = 3.5, 2.2, 1.1, 0.0  # how high each stands
@@ -32,7 +32,7 @@ def cluster(run_or_cluster):
     run = None if where is run_or_cluster else run_or_cluster
     load = loads(run) if run else Counter()
     text = in_words(where) + (busiest(where, load, run.seconds) if load else "")
-    print(text)
+    tell(text)
     drawn = min(where.nodes, max(1, MOST_DEVICES // where.devices_per_node))
     figure, axes = canvas(f"A drawing of {text}.", 3.0 if where.nodes > 1 else 2.0)
     Drawing(axes, where, load, len(run.traffic) if run else where.size, drawn).draw()

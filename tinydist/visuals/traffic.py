@@ -13,7 +13,7 @@ from ..simulator.trace import Trace
 from .canvas import blocks, canvas, inside, picture
 from .palette import GREY, INK, ORANGE, PAPER, RED, tint
 from .style import HEADING, SMALL, TEXT
-from .words import BYTES, bytes_text, digits, percent, ranks_text, unit_for
+from .words import BYTES, bytes_text, digits, percent, ranks_text, tell, unit_for
 
 MOST_NAMES = 16  # ranks, of more of which every fourth is named
 MOST_ABOVE = 10  # bars side by side, of more of which the numbers would touch
@@ -27,7 +27,7 @@ def traffic(run, title=None):
     matrix = np.rint(np.array([list(row) for row in run.traffic]))
     nodes = np.array([run.cluster.node_of(rank) for rank in range(len(matrix))])
     away = matrix * (nodes[:, None] != nodes)
-    print(summary(matrix, away, nodes))
+    tell(summary(matrix, away, nodes))
     side = min(CELL * len(matrix), TABLE)
     ratios = {"width_ratios": [side, BARS], "height_ratios": [0.5, side]}
     size = {"height": side + 1.6 + 0.3 * bool(title), "width": side + BARS + 1.1}

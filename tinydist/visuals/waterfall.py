@@ -3,7 +3,7 @@
 from ..rules import named, positive, stated, takes
 from .canvas import canvas, named_number, picture
 from .palette import DARK, GREY, RED, SERIES
-from .words import SECONDS, number_text, unit_for
+from .words import SECONDS, number_text, tell, unit_for
 
 HIGH = 0.7  # of a bar, in rows
 
@@ -21,7 +21,7 @@ def waterfall(groups, unit, total=None):
         size, unit = unit_for(max(end for _, _, end, _ in bars), SECONDS)
         bars = [(name, start / size, end / size, color) for name, start, end, color in bars]
     sums = [f"{name} {number_text(end)} {unit}" for name, start, end, color in bars if color == DARK]
-    print("; ".join(sums))
+    tell("; ".join(sums))
     figure, axes = canvas(f"A sum of {len(bars) - len(sums)} parts: {', '.join(sums)}.", height=0.5 + 0.25 * len(bars))
     for row, (_, start, end, color) in enumerate(bars):
         axes.barh(row, end - start, HIGH, start, color=color)

@@ -1,5 +1,7 @@
-"""Seconds and bytes, as they are written: three digits and a unit of thousands."""
+"""Seconds and bytes, as they are written: three digits and a unit of thousands; and the lines below a picture."""
 
+import re
+import textwrap
 from math import isfinite
 
 from ..rules import whole
@@ -7,6 +9,17 @@ from ..rules import whole
 SECONDS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")]
 PLURALS = [("ch", "ches"), ("ix", "ices")]
 BYTES = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")]
+LINE = 76  # letters that fit into a page 1100 pixels wide
+
+
+def tell(text):
+    """Print what a picture says: lines end between two of its parts, where there are parts."""
+    first, *rest = re.split("(?<=;) ", text)
+    lines = [first]
+    for part in rest:
+        longer = f"{lines[-1]} {part}"
+        lines[-1:] = [longer] if len(longer) <= LINE else [lines[-1], "  " + part]
+    print("\n".join(textwrap.fill(line, LINE, subsequent_indent="  ") for line in lines))
 
 
 def unit_for(largest, units):
