@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import tinydist
-from tinydist.attention import PUBLISHED, KVCache, LatentAttention, attention, rotate
+from tinydist.attention import PUBLISHED, KVCache, LatentAttention, LatentCache, attention, rotate
 from tinydist.lab.find import find
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
@@ -83,7 +83,10 @@ def test_what_is_predicted_is_what_the_ledger_counts(case):
     head_dim = model.hidden // model.heads
 
     def program():
-        return [KVCache(1, model.kv_heads, tokens, head_dim, DTYPES[model.dtype]) for _ in range(model.layers)]
+        dtype = DTYPES[model.dtype]
+        if model.latent:
+            return [LatentCache(1, tokens, model.latent, model.rotary, dtype) for _ in range(model.layers)]
+        return [KVCache(1, model.kv_heads, tokens, head_dim, dtype) for _ in range(model.layers)]
 
     held = tinydist.launch(program, 1, backend="simulated", fake=True).memory[0].peak
     assert (got["bytes a token"] * tokens, got["GiB a sequence"] * 2**30) == (held, held)
@@ -94,9 +97,9 @@ def test_what_is_predicted_is_what_the_ledger_counts(case):
 # The worlds are what they are meant to be.
 
 
-def test_llamas_are_as_published():
+def test_models_are_as_published():
     """In GiB for the tokens that are asked for, and no sequence of the longest fits."""
-    found = {case.arguments(0)[0].name: right("plan_cache", case)[1] for case in find("plan_cache").cases[5:]}
+    found = {case.arguments(0)[0].name: right("plan_cache", case)[1] for case in find("plan_cache").cases[6:]}
     assert {name: plan["GiB a sequence"] for name, plan in found.items()} == {
         "Llama 2 7B": 2,
         "Llama 2 70B": 1.25,
@@ -104,6 +107,7 @@ def test_llamas_are_as_published():
         "Llama 3 70B": 2.5,
         "Llama 3.1 405B": 63,
         "OPT 13B": 1.5625,
+        "DeepSeek-V3": 70_272 * 131_072 / 2**30,
     }
     assert [name for name, plan in found.items() if plan["batch"] == 0] == ["Llama 3.1 405B"]
 

@@ -47,7 +47,8 @@ def written_by_scatter_and_mixed_by_einsum(q, k, v, cache):
 
 @right("plan_cache")
 def from_bytes_by_bits(model, tokens, gigabytes):
-    bits = int(model.dtype[2:]) * 2 * model.kv_heads * model.layers * model.hidden / model.heads
+    kept = model.latent + model.rotary or 2 * model.kv_heads * model.hidden / model.heads
+    bits = int(model.dtype[2:]) * model.layers * kept
     gib = bits / 8 * tokens / 1024**3
     return {"bytes a token": bits / 8, "GiB a sequence": gib, "batch": math.floor(gigabytes * 1e9 / (gib * 1024**3))}
 
@@ -55,7 +56,8 @@ def from_bytes_by_bits(model, tokens, gigabytes):
 @right("plan_cache")
 def with_fractions(model, tokens, gigabytes):
     size = {"fp32": 4, "fp16": 2}.get(model.dtype, 1)
-    token = Fraction(model.hidden * model.kv_heads, model.heads) * model.layers * size * 2
+    of_heads = 0 if model.latent else 2 * Fraction(model.hidden * model.kv_heads, model.heads)
+    token = (of_heads + model.latent + model.rotary) * model.layers * size
     batch = Fraction(gigabytes) * 10**9 / (token * tokens)
     return {"batch": int(batch), "GiB a sequence": float(token * tokens / 2**30), "bytes a token": int(token)}
 
@@ -63,6 +65,8 @@ def with_fractions(model, tokens, gigabytes):
 @right("plan_cache")
 def counted_one_by_one(model, tokens, gigabytes):
     shape = 2, model.layers, model.kv_heads, model.hidden // model.heads
+    if model.latent:
+        shape = model.layers, model.latent + model.rotary
     token = torch.empty(
         shape, dtype=getattr(torch, {"fp32": "float32", "fp16": "half"}.get(model.dtype, "int8"))
     ).nbytes

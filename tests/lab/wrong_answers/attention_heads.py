@@ -284,10 +284,17 @@ def copies_into_an_array(q, k, v, cache):
 # plan_cache
 
 
-def plan(model, tokens, gigabytes, heads=None, both=2, size=None, layers=None, unit=2**30, GB=10**9, whole=math.floor):
+def plan(
+    model, tokens, gigabytes, heads=None, bits=1, size=None, layers=None, unit=2**30, GB=10**9, whole=math.floor,
+    latent=None,
+):  # fmt: skip
+    """A right one, with options that are not; ``latent``: the numbers that a layer keeps of a token."""
     heads = model.kv_heads if heads is None else heads
     size = {"fp32": 4, "fp16": 2, "fp8": 1}[model.dtype] if size is None else size
-    token = both * (layers or model.layers) * heads * (model.hidden // model.heads) * size
+    numbers = 2 * heads * (model.hidden // model.heads)
+    if model.latent:
+        numbers = model.latent + model.rotary if latent is None else latent(model)
+    token = bits * (layers or model.layers) * numbers * size
     batch = whole(gigabytes * GB / (tokens * token))
     return {"bytes a token": token, "GiB a sequence": tokens * token / unit, "batch": batch}
 
@@ -315,7 +322,7 @@ def query_heads(model, tokens, gigabytes):
 
 @wrong("plan_cache", "token", "These are bits, and a byte has 8")
 def bits(model, tokens, gigabytes):
-    return plan(model, tokens, gigabytes, both=16)
+    return plan(model, tokens, gigabytes, bits=8)
 
 
 @wrong("plan_cache", "token", "Each layer keeps keys and values of its own")
@@ -366,6 +373,26 @@ def one_at_least(model, tokens, gigabytes):
 @wrong("plan_cache", "token", "K and V have only model.kv_heads heads, of hidden / heads numbers each")
 def the_width_by_heads_of_keys(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, heads=model.kv_heads * model.heads / model.kv_heads)
+
+
+@wrong("plan_cache", "token", "As many numbers are counted as keys and values would have. With model.latent")
+def keys_and_values_of_all(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, latent=lambda model: 2 * model.hidden)
+
+
+@wrong("plan_cache", "token", "The rotary key is kept as well, beside the latent")
+def latents_alone(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, latent=lambda model: model.latent)
+
+
+@wrong("plan_cache", "token", "There is one latent for the key and the value, and one rotary key")
+def two_of_all(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, latent=lambda model: 2 * (model.latent + model.rotary))
+
+
+@wrong("plan_cache", "token", "All heads share the latent and the rotary key")
+def latents_of_each_head(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, latent=lambda model: model.kv_heads * (model.latent + model.rotary))
 
 
 # mended_cache
