@@ -34,6 +34,7 @@ def loud(q, rows):
 
 
 def worlds():
+    yield case(1, 1, 1, 4, 5, 3, 3, 2)
     yield case(1, 1, 4, 4, 5, 3, 3, 2)
     yield case(2, 3, 5, 5, 6, 4, 3, 2)
     yield case(1, 2, 1, 9, 6, 4, 4, 2)
@@ -42,7 +43,8 @@ def worlds():
     yield case(2, 2, 3, 20, 8, 6, 5, 4)
     yield case(1, 2, 3, 3, 5, 4, 2, 2, f", a score of {LOW:.0e}", low)
     yield case(1, 2, 5, 5, 6, 4, 4, 2, ", scores of several hundred", loud, torch.float64)
-    yield case(2, 2, 12, 16, 16, 4, 4, 2)
+    yield case(2, 2, 12, 30, 16, 4, 4, 2)
+    yield case(1, 2, 4, 6, 6, 6, 5, 2)
     yield case(1, 8, 1, 256, 32, 16, 16, 8)
 
 
@@ -102,8 +104,8 @@ SEEN = "torch.ones(T, S, dtype=torch.bool).tril(S - T)"
             "True",
         ),
         mistake(
-            "Whether there is a past does not decide it alone: with many queries behind a short one, making the keys "
-            "is cheaper. Count the FLOPs of both",
+            "Whether there is a past does not decide it alone: with many queries behind it, making the keys is "
+            "cheaper. Count the FLOPs of both",
             CHOICE,
             "S > T",
         ),
@@ -122,6 +124,22 @@ SEEN = "torch.ones(T, S, dtype=torch.bool).tril(S - T)"
             "The position is missing: a score has a second part, the query's last r numbers with the rotary key",
             ROTARY,
             "",
+        ),
+        mistake(
+            "The position is missing. A score has a second part, the query's last r numbers with the rotary key, and "
+            "the sum of both is divided by sqrt(d + r)",
+            ROTARY,
+            "",
+            ROOT,
+            "math.sqrt(d)",
+        ),
+        mistake(
+            "The rotary part stands last, in q and in rows: the first d numbers of a query and the first c of a row "
+            "are the others",
+            "contents, turned = q.split([d, r], dim=-1)",
+            "turned, contents = q.split([r, d], dim=-1)",
+            "latents, rotary = rows[:, None].split([c, r], dim=-1)",
+            "rotary, latents = rows[:, None].split([r, c], dim=-1)",
         ),
         mistake(UNSCALED, f" / {ROOT}", ""),
         mistake(

@@ -465,12 +465,12 @@ def leaves_is_causal(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, mask="first")
 
 
-@wrong("mended_cache", "values", "The last query stands beside the longest row's last key, in all rows: in a shorter")
+@wrong("mended_cache", "values", "A query sees up to the longest row's last key, in all rows: in a shorter one that is")
 def mask_beside_the_longest(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, mask="last")
 
 
-@wrong("mended_cache", "values", "The mask is missing: a query sees all slots, also those of tokens after itself.")
+@wrong("mended_cache", "values", "A query sees tokens after itself, which came with it")
 def drops_is_causal(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, mask="all")
 
@@ -506,7 +506,7 @@ def over_latents(q, rows, up, r, absorbs=None, scale=None, seen=causal, dim=-1, 
     return weights @ latents @ of_values.mT if absorbs else weights @ (latents @ of_values.mT)
 
 
-@wrong("latent_attention", "values", "the result is nothing (None), where a tensor of shape [1, 1, 4, 3] is right")
+@wrong("latent_attention", "values", "the result is nothing (None), where a tensor of shape [1, 1, 1, 3] is right")
 def attends_to_nothing(q, rows, up, r):
     pass
 
@@ -570,6 +570,21 @@ def products_and_sums(q, rows, up, r):
     scores = (product(contents, made.mT) + product(turned, keys.mT)) / q.shape[-1] ** 0.5
     weights = scores.masked_fill(~causal(q.shape[2], rows.shape[1]), -math.inf).softmax(-1)
     return product(weights, values)
+
+
+@wrong("latent_attention", "values", "The position is missing. A score has a second part")
+def without_positions_in_the_scale(q, rows, up, r):
+    return over_latents(q, rows, up, r, rotary=False, scale=(q.shape[-1] - r) ** -0.5)
+
+
+@wrong("latent_attention", "values", "The rotary part stands last, in q and in rows")
+def rotary_part_first(q, rows, up, r):
+    return over_latents(q.roll(-r, -1), rows.roll(-r, -1), up, r)
+
+
+@wrong("latent_attention", "FLOPs", "Whether there is a past does not decide it alone: with many queries behind it")
+def absorbed_where_the_past_is_long(q, rows, up, r):
+    return over_latents(q, rows, up, r, absorbs=q.shape[2] < rows.shape[1] // 2)
 
 
 @wrong("latent_attention", "values", "The position is missing: a score has a second part")
@@ -637,3 +652,23 @@ def latents_in_float32(q, rows, up, r):
 def scales_its_queries_in_place(q, rows, up, r):
     q /= q.shape[-1] ** 0.5
     return over_latents(q, rows, up, r, scale=1)
+
+
+@wrong("mended_cache", "values", "A query sees up to the longest row's last key, in all rows")
+def no_mask_for_one_token(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts, mask="all" if q.shape[2] == 1 else "own")
+
+
+@wrong("mended_cache", "values", "A query sees tokens after itself, which came with it")
+def all_that_the_row_has(q, k, v, cache, counts):
+    """Of the same call, too."""
+    n, T = cache.lengths.clone(), q.shape[2]
+    own = n[:, None] + torch.arange(T)
+    rows = torch.arange(len(q))[:, None]
+    cache.keys[rows, :, own] = rotate(k, own).transpose(1, 2)
+    cache.values[rows, :, own] = v.transpose(1, 2)
+    cache.lengths += counts
+    S = int(n.max()) + T
+    seen = (torch.arange(S) < cache.lengths[:, None]).view(len(q), 1, 1, S)
+    keys, values = cache.keys[:, :, :S], cache.values[:, :, :S]
+    return F.scaled_dot_product_attention(rotate(q, own), keys, values, attn_mask=seen, enable_gqa=True)
