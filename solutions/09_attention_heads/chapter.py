@@ -2,27 +2,27 @@
 
 from tinydist.lab.author import Memory, Own, Values, mistake
 
-ORDER = ["grouped_attention", "decode_step", "plan_cache", "mended_cache"]
+ORDER = ["plan_cache", "decode_step", "mended_cache", "latent_attention"]
 INTRODUCTION = """\
 # Exercises: attention heads and the cache
 
-[Notebook 09](../notebooks/09_attention_heads.ipynb) goes before these. You let groups of query heads read the same \
-keys and values without a copy, write a step of decoding with a cache for sequences of different lengths, predict \
-what a cache takes, and mend attention with a cache. Four exercises, about 90 minutes.
+[Notebook 09](../notebooks/09_attention_heads.ipynb) goes before these. You predict what a cache takes, write a step \
+of decoding with a cache for sequences of different lengths, mend attention with a cache, and attend over latents in \
+the cheaper of two ways. Four exercises, about 105 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained. What an answer holds is counted by the ledger: the bytes of\
  all tensors that are alive, at their peak.
 
-**Hint.** `hint(grouped_attention)` gives one hint each time, from general to specific.
+**Hint.** `hint(plan_cache)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check grouped_attention` checks,\
- `hint grouped_attention` gives a hint, and `reset grouped_attention` puts the stub back.
+ tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check plan_cache` checks,\
+ `hint plan_cache` gives a hint, and `reset plan_cache` puts the stub back.
 
 B is the batch, H the query heads, G the heads of keys and values, T the queries, S the keys, d the dim of a head. \
 Build from products and a softmax: of `tinydist.attention` only `rotate` may help, and torch's \
-`scaled_dot_product_attention` and `nn.MultiheadAttention` may not, but in exercise 4, where torch's is given."""
+`scaled_dot_product_attention` and `nn.MultiheadAttention` may not, but in exercise 3, where torch's is given."""
 
 IMPORTS = """\
 import math

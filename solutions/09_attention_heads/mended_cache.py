@@ -116,12 +116,13 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
             "rotate(q, torch.arange(S - T, S))",
         ),
         mistake(
-            "The last query stands beside the longest row's last key, in all rows: in a shorter one it sees padding",
+            "A query sees up to the longest row's last key, in all rows: in a shorter one that is padding. It sees the "
+            "slots up to its own",
             SEEN,
             "    seen = torch.ones(T, S, dtype=torch.bool).tril(S - T)\n",
         ),
         mistake(
-            "The mask is missing: a query sees all slots, also those of tokens after itself",
+            "A query sees tokens after itself, which came with it: it sees the slots up to its own, and no others",
             SEEN,
             "    seen = None\n",
         ),

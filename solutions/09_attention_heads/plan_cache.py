@@ -14,6 +14,8 @@ class Model(NamedTuple):
     heads: int  # of queries
     kv_heads: int  # of keys and values
     dtype: str = "fp16"  # of what is kept
+    latent: int = 0  # numbers of a latent, in place of keys and values; 0: there is none
+    rotary: int = 0  # of the rotary key beside it
 
 
 # model, tokens, gigabytes. The first are in 16 bits: what is wrong with others is their format.
@@ -23,8 +25,10 @@ SMALL = [
     (Model("7 layers, 11 heads, each with its own K and V", 7, 110, 11, 11), 190, 0.02),
     (Model("the first in fp32", 6, 105, 15, 3, "fp32"), 130, 0.01),
     (Model("the first in fp8", 6, 105, 15, 3, "fp8"), 130, 0.01),
+    (Model("latents of 40 and rotary keys of 6", 6, 120, 15, 15, "fp16", 40, 6), 130, 0.01),
 ]
-# Published configurations: Touvron et al. 2023, Llama 2; Grattafiori et al. 2024, The Llama 3 Herd; Zhang et al. 2022.
+# Published configurations: Touvron et al. 2023, Llama 2; Grattafiori et al. 2024, The Llama 3 Herd; Zhang et al. 2022;
+# DeepSeek-AI 2024, DeepSeek-V3, section 4.2: 128 heads of 128 numbers.
 LLAMA = [
     (Model("Llama 2 7B", 32, 4096, 32, 32), 4096, 60.0),
     (Model("Llama 2 70B", 80, 8192, 64, 8), 4096, 500.0),
@@ -32,6 +36,7 @@ LLAMA = [
     (Model("Llama 3 70B", 80, 8192, 64, 8), 8192, 20.0),
     (Model("Llama 3.1 405B", 126, 16384, 128, 8), 131072, 60.0),
     (Model("OPT 13B", 40, 5120, 40, 40), 2048, 30.0),
+    (Model("DeepSeek-V3", 61, 16384, 128, 128, "fp16", 512, 64), 131072, 60.0),
 ]
 
 
@@ -71,8 +76,8 @@ BATCH = "int(gigabytes * 10**9 // sequence)"
         Predicted(
             "token",
             "bytes a token",
-            "for MHA, GQA and MQA, in 32, 16 and 8 bits. Llama 2 7B: 512 KiB; Llama 3 8B: a quarter of that, with as "
-            "many layers and the same width",
+            "for MHA, GQA, MQA and MLA, in 32, 16 and 8 bits. Llama 2 7B: 512 KiB; Llama 3 8B: a quarter of that, with "
+            "as many layers and the same width",
         ),
         Predicted("sequence", "GiB a sequence", "as the ledger counts them. Llama 2 7B: 2 GiB for 4096 tokens"),
         Predicted("batch", "batch", "the largest number of whole sequences that fit"),
@@ -92,7 +97,38 @@ BATCH = "int(gigabytes * 10**9 // sequence)"
         mistake(
             "A token leaves a key and a value, and each of their numbers has 2 bytes in fp16", "2 * model", "model"
         ),
-        mistake("These are bits, and a byte has 8", "2 * model", "16 * model"),
+        mistake(
+            "As many numbers are counted as keys and values would have. With model.latent they are not kept: they are "
+            "made from a latent of so many numbers, and beside it stands a rotary key",
+            "if model.latent:",
+            "if False:",
+        ),
+        mistake(
+            "The rotary key is kept as well, beside the latent: model.rotary numbers",
+            "model.latent + model.rotary",
+            "model.latent",
+        ),
+        mistake(
+            "There is one latent for the key and the value, and one rotary key, so nothing is kept twice",
+            "model.latent + model.rotary",
+            "2 * (model.latent + model.rotary)",
+        ),
+        mistake(
+            "Each value has no rotary part, and keys and values are made from one latent: it is kept once",
+            "model.latent + model.rotary",
+            "2 * model.latent + model.rotary",
+        ),
+        mistake(
+            "All heads share the latent and the rotary key: they are kept once in a layer, not for each head",
+            "model.latent + model.rotary",
+            "model.heads * (model.latent + model.rotary)",
+        ),
+        mistake(
+            "All heads share the rotary key, too: it is kept once in a layer",
+            "model.latent + model.rotary",
+            "model.latent + model.heads * model.rotary",
+        ),
+        mistake("These are bits, and a byte has 8", "size[model.dtype]", "8 * size[model.dtype]"),
         mistake("Each layer keeps keys and values of its own", "model.layers * ", ""),
         mistake("Each head of keys and values keeps its own", "model.kv_heads * ", ""),
         mistake(
@@ -117,12 +153,13 @@ BATCH = "int(gigabytes * 10**9 // sequence)"
         "A key and a value for each head that has keys: not for each head of queries. How many numbers has one key?",
         "hidden / heads numbers; 2 bytes each in fp16. A GiB is 2^30 bytes, a GB 10^9: work with bytes, and convert at "
         "the end.",
-        "Bytes a token is a product of five: the two of K and V, the layers, and which three more? Times tokens, it is "
-        "what a sequence takes; how often does that fit into gigabytes * 10^9?",
+        "Bytes a token is a product of five: the two of K and V, the layers, and which three more? With a latent, its "
+        "numbers and those of the rotary key take the place of 2, heads and head dim. Times tokens, it is what a "
+        "sequence takes; how often does that fit into gigabytes * 10^9?",
     ],
     why="The batch is what decoding is paid by: the weights are read once for all sequences of it, and the cache's "
-    "bytes decide how many fit. Grouped heads made that eight times as many for Llama 2 70B, before anyone "
-    "had to page or quantize.",
+    "bytes decide how many fit. Grouped heads made that eight times as many for Llama 2 70B, and latents 57 times as "
+    "many for DeepSeek-V3, before anyone had to page or quantize.",
 )
 def plan_cache(model, tokens, gigabytes):
     """Predict the KV cache of ``model`` for sequences of ``tokens``, and the batch for which ``gigabytes`` are enough.
@@ -133,11 +170,16 @@ def plan_cache(model, tokens, gigabytes):
 
     A model has attributes: ``model.layers``, ``model.hidden`` (the width, of all query heads together),
     ``model.heads`` (of queries), ``model.kv_heads`` (of keys and values), ``model.dtype`` ("fp32", "fp16" or "fp8").
+    Where ``model.latent`` is not 0, a layer keeps no keys and values but, as in MLA, latents of ``model.latent``
+    numbers, with rotary keys of ``model.rotary`` numbers beside them.
     """
     size = {"fp32": 4, "fp16": 2, "fp8": 1}  # bytes of a number
     # ? what does a token leave behind, in each layer?
     # ? of a sequence, in GiB; and how many sequences fit, in bytes?
     head_dim = model.hidden // model.heads
-    token = 2 * model.layers * model.kv_heads * head_dim * size[model.dtype]  # 2: a key and a value
+    numbers = 2 * model.kv_heads * head_dim  # a key and a value
+    if model.latent:
+        numbers = model.latent + model.rotary
+    token = model.layers * numbers * size[model.dtype]
     sequence = tokens * token
     return {"bytes a token": token, "GiB a sequence": sequence / 2**30, "batch": int(gigabytes * 10**9 // sequence)}

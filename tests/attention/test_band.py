@@ -1,5 +1,7 @@
 """The band: who sees whom, tile by tile, against the rule written out for every pair."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -39,6 +41,49 @@ def test_the_rule(queries, keys, causal, window):
 @pytest.mark.parametrize("queries, keys", [(4, 4), (2, 5)])
 def test_causal_is_torchs_lower_right_diagonal(queries, keys):
     assert torch.equal(whole(Band(queries, keys, causal=True)), causal_lower_right(queries, keys)._materialize())
+
+
+ragged = st.builds(
+    lambda queries, causal, window, past: Band(queries, queries + max(past) + 2, causal, window, past),
+    st.integers(1, 9),
+    st.booleans(),
+    st.none() | st.integers(1, 15),
+    st.lists(st.integers(0, 12), min_size=1, max_size=4),
+)
+
+
+def of_each(band, visible):
+    """bool [sequences, rows, columns]."""
+    if visible is None:
+        return torch.ones(1, 1, 1, dtype=torch.bool)
+    return visible.view(-1, *visible.shape[-2:])  # one for all, or one for each
+
+
+@some
+@given(ragged, sizes, sizes)
+def test_sequences_of_different_pasts_have_each_its_own_band(band, height, width):
+    """What their tiles of rows see, and their tiles of columns, is what the band of each alone sees."""
+    causal, window = band.nearest == 0, None if band.farthest == math.inf else band.farthest + 1
+    expected = []
+    for past in band.offsets:
+        alone = Band(band.queries, past + band.queries, causal, window)
+        more = Band(band.queries, band.keys, causal, window, [past])
+        seen = whole(more)
+        assert torch.equal(seen[:, : alone.keys], whole(alone))
+        expected.append(seen)
+    by_rows, by_columns = (torch.zeros(len(expected), band.queries, band.keys, dtype=torch.bool) for _ in range(2))
+    for rows in tiles(slice(0, band.queries), height):
+        for columns in tiles(band.keys_of(rows), width):
+            by_rows[:, rows, columns] = of_each(band, band.visible(rows, columns))
+    for columns in tiles(slice(0, band.keys), width):
+        for rows in tiles(band.queries_of(columns), height):
+            by_columns[:, rows, columns] = of_each(band, band.visible(rows, columns))
+    assert torch.equal(by_rows, torch.stack(expected)) and torch.equal(by_columns, torch.stack(expected))
+
+
+def test_a_past_that_does_not_fit():
+    with pytest.raises(ValueError, match=r"^attention: 3 queries that follow 4 keys do not fit 6 keys$"):
+        Band(3, 6, past=[1, 4])
 
 
 @some

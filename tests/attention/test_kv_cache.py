@@ -1,10 +1,20 @@
 """The KV cache: what it holds, where, and its bytes: the formula, the ledger's, and the published figures."""
 
+from functools import partial
+
 import pytest
 import torch
 
 import tinydist
-from tinydist.attention import PUBLISHED, GroupedQueryAttention, KVCache, attention, bytes_a_token, flash_attention
+from tinydist.attention import (
+    PUBLISHED,
+    GroupedQueryAttention,
+    KVCache,
+    attention,
+    bytes_a_token,
+    flash_attention,
+    flash_decoding,
+)
 from tinydist.attention.kv_cache import attend_behind
 
 DOUBLE = dict(rtol=0, atol=1e-12)
@@ -54,11 +64,29 @@ def test_sequences_of_different_lengths():
 def test_behind_a_past_is_what_the_mask_says(past, tokens):
     cache, q, new = new_cache(3), random(3, 6, tokens, 4), random(2, 3, 2, tokens, 4)
     cache.append(*random(2, 3, 2, 4, 4), counts=past)
-    for attend in (attention, flash_attention):
+    for attend in (attention, partial(flash_attention, tile=(2, 3)), flash_decoding):
         cache.lengths = past
         k, v, visible = cache.append(*new)
         expected = attention(q, k, v, mask=visible)
         torch.testing.assert_close(attend_behind(past, attend, q, k, v), expected, **DOUBLE)
+
+
+def test_sequences_of_different_lengths_cost_as_many_calls_as_equal_ones():
+    """Each sequence alone would be as many calls as there are sequences."""
+    calls, layer = [], module()
+    layer.attend = lambda *qkv, **options: calls.append(options) or attention(*qkv, **options)
+    for lengths in ([3] * 5, [3, 1, 2, 0, 4]):
+        cache = new_cache(5)
+        cache.lengths = lengths
+        layer(random(5, 1, 24), cache=cache)
+    assert calls == [dict(causal=True), dict(causal=True, past=[3, 1, 2, 0, 4])]
+
+
+def test_a_past_is_of_each_sequence():
+    q, k = random(2, 1, 3, 4), random(2, 1, 5, 4)
+    for attend in (attention, flash_attention, flash_decoding):
+        with pytest.raises(ValueError, match=rf"^{attend.__name__}: past must be of 2 sequences, got \[1\]$"):
+            attend(q, k, k, past=[1])
 
 
 def test_a_prompt_passes_through_the_cache_as_attend_computes():

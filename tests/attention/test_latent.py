@@ -12,6 +12,7 @@ import tinydist
 from tinydist.attention import (
     LatentAttention,
     LatentCache,
+    Yarn,
     attention,
     flash_attention,
     latent_bytes_a_token,
@@ -141,16 +142,22 @@ def test_an_absorbed_step_makes_no_keys():
 # Of others.
 
 
-@pytest.mark.parametrize("query_latent", [None, 24])
-def test_transformers_deepseek_v3(query_latent):
+@pytest.mark.parametrize("query_latent, yarn", [(None, None), (24, None), (24, Yarn(40, 16))])
+def test_transformers_deepseek_v3(query_latent, yarn):
     """With the same weights, to float32: it norms and turns in no other."""
-    theirs = pytest.importorskip("transformers.models.deepseek_v3.modeling_deepseek_v3")
+    name = "transformers.models.deepseek_v3.modeling_deepseek_v3"
+    theirs = pytest.importorskip(name, reason="transformers is not installed")
+    turning = None if yarn is None else dict(
+        rope_type="yarn", factor=40, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0
+    )  # fmt: skip
     config = theirs.DeepseekV3Config(
         hidden_size=32, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=query_latent, kv_lora_rank=20,
         qk_rope_head_dim=8, qk_nope_head_dim=12, v_head_dim=10, rope_interleave=True, attn_implementation="eager",
+        rope_parameters=turning,
     )  # fmt: skip
     attend, x = theirs.DeepseekV3Attention(config, layer_idx=0), random(2, 9, 32).float()
-    ours = LatentAttention(32, 4, latent=20, rotary_dim=8, head_dim=12, value_dim=10, query_latent=query_latent)
+    sizes = dict(latent=20, rotary_dim=8, head_dim=12, value_dim=10, query_latent=query_latent)
+    ours = LatentAttention(32, 4, **sizes, rotary=yarn or 10_000.0)
     queries = ["q_proj"] if query_latent is None else ["q_a_proj", "q_a_layernorm", "q_b_proj"]
     names = [*queries, "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"]
     weights = [torch.randn_like(each) for each in ours.state_dict().values()]

@@ -13,6 +13,7 @@ from tinydist.attention import (
     LatentAttention,
     LatentCache,
     SlowMemory,
+    Yarn,
 )
 
 B, H, G, T, S, D = 1, 4, 2, 3, 5, 4
@@ -79,7 +80,7 @@ def stored(place, tensor):
 CALLS = {
     "Band": signed(
         lambda **given: Band(**given).visible(slice(0, 3), slice(0, 5)),
-        lambda: dict(queries=3, keys=5, causal=True, window=2),
+        lambda: dict(queries=3, keys=5, causal=True, window=2, past=[2]),
     ),
     "Decoder": signed(lambda config: Decoder(config)(torch.tensor([[1]])), lambda: dict(config=small().config)),
     "Decoder.forward": signed(
@@ -89,7 +90,7 @@ CALLS = {
     "Decoder.caches": Call(small().caches, lambda: dict(batch=2, capacity=4)),
     "DecoderConfig": signed(
         lambda **given: Decoder(DecoderConfig(**given))(torch.tensor([[1]])),
-        lambda: dict(vocab_size=16, layers=1, heads=2, kv_heads=1, dim=8, rotary=100.0),
+        lambda: dict(vocab_size=16, layers=1, heads=2, kv_heads=1, dim=8, rotary=100.0, latent=4, rotary_dim=2),
     ),
     "GroupedQueryAttention": signed(
         lambda **given: GroupedQueryAttention(**given)(torch.ones(1, 3, 8)),
@@ -136,15 +137,20 @@ CALLS = {
     "SlowMemory": Call(held, lambda: dict(capacity=8, tile=torch.ones(2))),
     "SlowMemory.load": Call(loaded, lambda: dict(tensor=torch.ones(2))),
     "SlowMemory.store": Call(stored, lambda: dict(place=torch.ones(2), tensor=torch.ones(2))),
+    "Yarn": Call(
+        lambda **given: Yarn(**given).slowed(torch.ones(4)).tolist(),
+        lambda: dict(factor=4.0, context=64, base=100.0, fast=8.0, slow=2.0),
+    ),
+    "Yarn.slowed": Call(lambda **given: Yarn(4).slowed(**given), lambda: dict(frequencies=torch.ones(4))),
     "attention": signed(
         attention.attention,
-        lambda: dict(tensors(), causal=True, window=3, mask=torch.ones(T, S, dtype=torch.bool), scale=0.5),
+        lambda: dict(tensors(), causal=True, window=3, past=[1], mask=torch.ones(T, S, dtype=torch.bool), scale=0.5),
     ),
     "flash_attention": signed(
-        attention.flash_attention, lambda: dict(tensors(), causal=True, window=3, scale=0.5, tile=(2, 2))
+        attention.flash_attention, lambda: dict(tensors(), causal=True, window=3, past=[1], scale=0.5, tile=(2, 2))
     ),
     "flash_decoding": signed(
-        attention.flash_decoding, lambda: dict(tensors(), causal=True, window=3, scale=0.5, splits=2)
+        attention.flash_decoding, lambda: dict(tensors(), causal=True, window=3, past=[1], scale=0.5, splits=2)
     ),
     "packed_attention": packed(attention.packed_attention),
     "packed_flash_attention": packed(attention.packed_flash_attention, tile=(2, 2)),

@@ -3,7 +3,7 @@
     band.py             which keys a query sees: causal, a window, queries that follow a cache
     groups.py           several query heads read the same keys and values, without a copy
     naive.py            attention as it is defined, with a safe softmax
-    rotary.py           a position is an angle
+    rotary.py           a position is an angle; YaRN, for longer texts than those of training
     heads.py            MHA, GQA and MQA: one module; a multi-head checkpoint pooled to a grouped one
     kv_cache.py         keys and values of the past, for sequences of different lengths
     latent.py           MLA: the past as one latent a token, from which each head makes keys and values, or need not
@@ -27,7 +27,7 @@ from .kv_cache import PUBLISHED, KVCache, bytes_a_token
 from .latent import LatentAttention, LatentCache, latent_bytes_a_token
 from .naive import attention, safe_softmax
 from .packed import packed_attention, packed_flash_attention
-from .rotary import rotate
+from .rotary import Yarn, rotate
 from .slow_memory import SlowMemory
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "SlowMemory",
+    "Yarn",
     "attention",
     "bytes_a_token",
     "flash_attention",

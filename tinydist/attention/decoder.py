@@ -1,4 +1,4 @@
-"""A decoder that writes: blocks of grouped-query attention, after a prompt, with a cache or without.
+"""A decoder that writes: blocks of attention, grouped or latent, after a prompt, with a cache or without.
 
     tokens [B, T] -> embedding -> blocks (attention + MLP) -> norm -> logits [B, T, V]
 
@@ -17,13 +17,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from .. import rules
-from ..rules import each_of, function, listed, must, positive, takes, whole
+from ..rules import each_of, function, listed, must, takes, whole
 from .heads import GroupedQueryAttention
-from .kv_cache import KVCache
+from .kv_cache import Slots
+from .latent import LatentAttention
+from .rotary import angles
 
 
 @takes(vocab_size=rules.count, layers=rules.within(1, 1000), heads=rules.count, kv_heads=rules.count, dim=rules.count)
-@takes(rotary=positive)
+@takes(rotary=angles, latent=rules.count, rotary_dim=rules.count)
 @dataclass(frozen=True)
 class DecoderConfig:
     vocab_size: int = 256
@@ -31,14 +33,16 @@ class DecoderConfig:
     heads: int = 4
     kv_heads: int = 2
     dim: int = 64
-    rotary: float = 10_000.0  # base of the angles
+    rotary: float = 10_000.0  # base of the angles, or a Yarn
+    latent: int | None = None  # numbers of a latent: then all heads share it, and kv_heads counts for nothing
+    rotary_dim: int = 8  # with a latent, the numbers beside it that carry the position
 
 
 class Block(nn.Module):
     def __init__(self, config):
         super().__init__()
         D = config.dim
-        self.attention = GroupedQueryAttention(D, config.heads, config.kv_heads, rotary=config.rotary)
+        self.attention = attention_of(config)
         self.attention_norm, self.mlp_norm = nn.RMSNorm(D), nn.RMSNorm(D)
         self.gate, self.up, self.down = (nn.Linear(a, b, bias=False) for a, b in ((D, 4 * D), (D, 4 * D), (4 * D, D)))
 
@@ -46,6 +50,14 @@ class Block(nn.Module):
         x = x + self.attention(self.attention_norm(x), **options)
         h = self.mlp_norm(x)
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+def attention_of(config):
+    """The module that a configuration asks for: grouped, or latent."""
+    if config.latent is None:
+        return GroupedQueryAttention(config.dim, config.heads, config.kv_heads, rotary=config.rotary)
+    sizes = dict(latent=config.latent, rotary_dim=config.rotary_dim, head_dim=config.dim // config.heads)
+    return LatentAttention(config.dim, config.heads, **sizes, rotary=config.rotary)
 
 
 @takes(config=DecoderConfig)
@@ -60,7 +72,7 @@ class Decoder(nn.Module):
         self.norm = nn.RMSNorm(config.dim)
         self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
 
-    @takes(tokens=torch.Tensor, caches=each_of(KVCache), counts=each_of(whole))
+    @takes(tokens=torch.Tensor, caches=each_of(Slots), counts=each_of(whole))
     def forward(self, tokens, caches=None, counts=None):  # [B, T]
         if caches is not None and len(caches) != len(self.blocks):
             raise ValueError(f"Decoder: {len(self.blocks)} blocks need as many caches, got {len(caches)}")
@@ -71,10 +83,8 @@ class Decoder(nn.Module):
         return self.head(self.norm(x))  # [B, T, V]
 
     def caches(self, batch, capacity):
-        """An empty ``KVCache`` for each block."""
-        config, weight = self.config, self.embedding.weight
-        shape = batch, config.kv_heads, capacity, config.dim // config.heads
-        return [KVCache(*shape, dtype=weight.dtype, device=weight.device) for _ in self.blocks]
+        """An empty ``KVCache``, or ``LatentCache``, for each block."""
+        return [block.attention.new_cache(batch, capacity) for block in self.blocks]
 
 
 @takes(model=function, prompts=each_of(torch.Tensor, 0))

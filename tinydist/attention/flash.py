@@ -30,23 +30,24 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ..rules import count, each_of, finite, takes
-from .band import Band, tiles
+from .band import band_of, tiles
 from .groups import check_shapes, fold, unfold
 from .online_softmax import finish, merge, nothing, part
 
 
 @takes(scale=finite)
-def flash_attention(q, k, v, *, causal=False, window=None, scale=None, tile=(128, 128)):
+def flash_attention(q, k, v, *, causal=False, window=None, past=None, scale=None, tile=(128, 128)):
     """What ``attention(q, k, v)`` gives, without its scores in memory: [B, H, T, e].
 
-    q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]; causal, window, scale: as in ``attention``.
+    q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]; causal, window, past, scale: as in ``attention``.
     tile:  queries and keys of a tile. Products of 16-bit tiles add up in float32.
 
     A query that sees nothing gets zeros. Raises ``ValueError`` and ``TypeError`` for shapes and dtypes that do not fit.
     It can be differentiated once.
     """
     check_shapes("flash_attention", q, k, v)
-    return flash_over("flash_attention", Band(q.shape[2], k.shape[2], causal, window), q, k, v, scale, tile)
+    band = band_of("flash_attention", q, k, causal, window, past)
+    return flash_over("flash_attention", band, q, k, v, scale, tile)
 
 
 def flash_over(name, band, q, k, v, scale, tile):
@@ -115,7 +116,8 @@ def tile_scores(queries, keys, band, rows, columns):
     """Of one tile, [B, G, (H/G) t, s]; -inf for keys that are not seen."""
     scores, visible = queries @ keys.mT, band.visible(rows, columns, queries.device)
     if visible is not None:
-        scores.unflatten(2, (-1, len(visible))).masked_fill_(~visible, -math.inf)
+        rows_of_heads = scores.unflatten(2, (-1, visible.shape[-2]))  # [B, G, H/G, t, s]
+        rows_of_heads.masked_fill_(~visible[..., None, :, :], -math.inf)
     return scores
 
 

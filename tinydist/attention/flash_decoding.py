@@ -15,7 +15,8 @@ lie on different ranks.
 
 Costs, a head: the FLOPs and bytes of decoding, and p (2 + e) numbers a query to write, read and merge.
 
-Source: Dao, Haziza, Massa & Sizov 2023, Flash-Decoding for long-context inference (a text of PyTorch's blog).
+Source: Dao, Haziza, Massa & Sizov, Flash-Decoding for long-context inference, PyTorch's blog, October 2023
+(pytorch.org/blog/flash-decoding).
 """
 
 import math
@@ -25,22 +26,22 @@ from itertools import pairwise
 import torch
 
 from ..rules import count, finite, takes
-from .band import Band
+from .band import band_of
 from .flash import tile_scores, wide_of
 from .groups import check_shapes, fold, unfold
 from .online_softmax import finish, merge, nothing, part
 
 
 @takes(scale=finite, splits=count)
-def flash_decoding(q, k, v, *, causal=False, window=None, scale=None, splits=8):
+def flash_decoding(q, k, v, *, causal=False, window=None, past=None, scale=None, splits=8):
     """What ``attention(q, k, v)`` gives: [B, H, T, e]. For few queries: all scores of a split are held at once.
 
-    q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]; causal, window, scale: as in ``attention``.
+    q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]; causal, window, past, scale: as in ``attention``.
     splits:  of the keys that are seen, as equal as can be; fewer where there are fewer keys.
     """
     check_shapes("flash_decoding", q, k, v)
     H, G, wide = q.shape[1], k.shape[1], wide_of(q)
-    rows, band = slice(0, q.shape[2]), Band(q.shape[2], k.shape[2], causal, window)
+    rows, band = slice(0, q.shape[2]), band_of("flash_decoding", q, k, causal, window, past)
     with torch.autocast(q.device.type, enabled=False):  # it would round the parts
         queries = fold(q.to(wide) * (1 / math.sqrt(q.shape[3]) if scale is None else float(scale)), G)
         parts = [nothing(queries, v.shape[3])]

@@ -18,24 +18,27 @@ Sources: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, Fast Transformer Deco
 section 2 and, for what is lost and won, table 1.
 """
 
+from functools import partial
+
 import torch
 from torch import nn
 
-from ..rules import count, each_of, flag, function, positive, takes, whole
+from ..rules import count, each_of, flag, function, takes, whole
 from .groups import check_heads
 from .kv_cache import KVCache, attend_behind
 from .naive import attention
-from .rotary import rotate
+from .rotary import Yarn, angles, rotate, score_scale
 
 
-@takes(dim=count, bias=flag, rotary=positive, attend=function)
+@takes(dim=count, bias=flag, rotary=angles, attend=function)
 class GroupedQueryAttention(nn.Module):
     """``attention(x)`` gives [B, T, D] for x [B, T, D]: each token gathers from those that it sees.
 
     heads:     query heads, of dim / heads numbers each.
     kv_heads:  heads of keys and values; None: as many as heads.
-    rotary:    turn queries and keys to their positions; the base of the angles, or None: not.
+    rotary:    turn queries and keys to their positions; the base of the angles, a ``Yarn``, or None: not.
     attend:    what computes attention, with a cache and without: ``attention``, ``flash_attention``, one of their kind.
+               Where a cache has sequences of different lengths it is given ``past``.
     """
 
     def __init__(self, dim, heads, kv_heads=None, *, bias=False, rotary=None, attend=attention):
@@ -63,12 +66,18 @@ class GroupedQueryAttention(nn.Module):
         positions = torch.arange(x.shape[1], device=x.device) if cache is None else cache.positions(x.shape[1])
         if self.rotary is not None:
             q, k = rotate(q, positions, self.rotary), rotate(k, positions, self.rotary)
-        if cache is None:
-            mixed = self.attend(q, k, v, **options)  # [B, H, T, d]
-        else:
-            past = cache.lengths
-            mixed = attend_behind(past, self.attend, q, *cache.keep(k, v, counts=counts))
+        attend = self.attend if cache is None else partial(attend_behind, cache.lengths, self.attend)
+        if cache is not None:
+            k, v = cache.keep(k, v, counts=counts)
+        if isinstance(self.rotary, Yarn):
+            options.setdefault("scale", score_scale(self.head_dim, self.rotary))
+        mixed = attend(q, k, v, **options)  # [B, H, T, d]
         return self.out(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
+
+    def new_cache(self, batch, capacity):
+        """An empty one, of the dtype and on the device of the weights."""
+        weight = self.key.weight
+        return KVCache(batch, self.kv_heads, capacity, self.head_dim, dtype=weight.dtype, device=weight.device)
 
     def _split(self, x):  # [B, T, H d] to [B, H, T, d]
         return x.unflatten(2, (-1, self.head_dim)).transpose(1, 2)

@@ -120,12 +120,8 @@ def attend_behind(past, attend, q, k, v, **options):
     """Queries [B, H, T, d] that follow ``past[b]`` tokens of sequence b: each sees itself and all before it.
 
     k, v:     as ``keep`` returns them, [B, G, S, d] with S = T + the largest of past.
-    options:  go to ``attend``, beside ``causal=True``. No mask of T x S is made.
-
-    Sequences that are equally long go together, others one by one: they share no key.
+    options:  go to ``attend``, beside ``causal=True`` and, where sequences are not equally long, ``past``.
     """
-    if len(set(past)) == 1:
-        return attend(q, k, v, causal=True, **options)
-    ends = [length + q.shape[2] for length in past]
-    alone = [[q[b : b + 1], k[b : b + 1, :, :end], v[b : b + 1, :, :end]] for b, end in enumerate(ends)]
-    return torch.cat([attend(*each, causal=True, **options) for each in alone])
+    if len(set(past)) > 1:
+        options["past"] = past
+    return attend(q, k, v, causal=True, **options)

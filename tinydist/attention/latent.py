@@ -16,12 +16,15 @@ Decoding absorbs (T = 1, and S keys need not be made), training and prefill do n
 taken. DeepSeek-V3, with d = e = 128, c = 512, r = 64: from 171 queries on it does not pay, however long the past.
 
     bytes a token = layers (c + r) (bytes a number)        DeepSeek-V3, 61 layers, bf16: 70,272
+    as many as grouped-query attention would hold with (c + r) / 2d heads of keys: 2.25
 
-Sources: DeepSeek-AI 2024, DeepSeek-V2, section 2.1, and DeepSeek-V3, section 2.1.1; their published inference code (the
-norms of both latents, the absorbed decode). Not here: the YaRN scaling of its long contexts.
+Its long contexts are ``rotary=Yarn(40)``: the r numbers turn more slowly, and all of a score is sharpened.
+
+Sources: DeepSeek-AI 2024, DeepSeek-V2, sections 2.1.2 (latents, absorbing), 2.1.3 (the rotary key), 2.1.4 (bytes) and
+appendix C (all formulas); DeepSeek-V3, sections 2.1.1 and 4.3 (its YaRN); the published inference code (the norms of
+both latents, the absorbed decode, what is sharpened).
 """
 
-import math
 from functools import partial
 
 import torch
@@ -30,7 +33,7 @@ from torch import nn
 from ..rules import count, each_of, flag, function, positive, takes, whole
 from .kv_cache import Slots, attend_behind
 from .naive import attention
-from .rotary import rotate
+from .rotary import angles, rotate, score_scale
 
 
 @takes(layers=count, latent=count, rotary_dim=count, dtype=torch.dtype)
@@ -48,14 +51,14 @@ class LatentCache(Slots):
 
 
 @takes(dim=count, heads=count, latent=count, head_dim=count, value_dim=count, query_latent=count)
-@takes(rotary=positive, eps=positive, attend=function)
+@takes(rotary=angles, eps=positive, attend=function)
 class LatentAttention(nn.Module):
     """``attention(x)`` gives [B, T, D] for x [B, T, D]: each token gathers from those that it sees.
 
     latent, rotary_dim:  numbers that a token leaves, c and r.
     head_dim, value_dim: of a head's keys without their rotary part, d, and values, e; None: d.
     query_latent:        queries pass through so many numbers, too, which saves memory in training; None: they do not.
-    rotary, eps:         the base of the angles; what the norms of the latents add to the mean square.
+    rotary, eps:         the base of the angles, or a ``Yarn``; what the norms of the latents add to the mean square.
     attend:              what computes attention: ``attention``, ``flash_attention``, one of their kind.
     """
 
@@ -93,13 +96,19 @@ class LatentAttention(nn.Module):
         if absorbed is None:
             absorbed = self.absorbing_pays(x.shape[1], rows.shape[2])
         mix = self._absorbed if absorbed else self._plain
-        mixed = mix(partial(attend, scale=1 / math.sqrt(self.head_dim + self.rotary_dim)), queries, rows)
+        scale = score_scale(self.head_dim + self.rotary_dim, self.rotary)
+        mixed = mix(partial(attend, scale=scale), queries, rows)
         return self.out(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
 
     def absorbing_pays(self, queries, keys):
         """Whether it costs fewer FLOPs, see above."""
         more = queries * keys * (2 * self.latent - self.head_dim - self.value_dim)
         return more < (keys - queries) * self.latent * (self.head_dim + self.value_dim)
+
+    def new_cache(self, batch, capacity):
+        """An empty one, of the dtype and on the device of the weights."""
+        weight = self.down.weight
+        return LatentCache(batch, capacity, self.latent, self.rotary_dim, dtype=weight.dtype, device=weight.device)
 
     def _queries(self, x, positions):  # [B, H, T, d + r]
         split = self.query(x).unflatten(2, (self.heads, -1)).transpose(1, 2)

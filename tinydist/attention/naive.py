@@ -19,24 +19,24 @@ import math
 import torch
 
 from ..rules import finite, floats, takes
-from .band import Band
+from .band import band_of
 from .groups import check_shapes, fold, unfold
 
 
 @takes(mask=torch.Tensor, scale=finite)
-def attention(q, k, v, *, causal=False, window=None, mask=None, scale=None):
+def attention(q, k, v, *, causal=False, window=None, past=None, mask=None, scale=None):
     """A mean of the values for each query: [B, H, T, e].
 
     q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]: query head h reads head h // (H/G) of keys and values.
-    causal, window:  who sees whom, see ``Band``.
-    mask:            bool, to be broadcast to [B, H, T, S]; True: this query sees this key. Added to the former.
-    scale:           of the scores; None: 1/sqrt(d).
+    causal, window, past:  who sees whom, see ``Band``.
+    mask:                  bool, to be broadcast to [B, H, T, S]; True: this query sees this key. Added to the former.
+    scale:                 of the scores; None: 1/sqrt(d).
 
     A query that sees nothing gets zeros. Raises ``ValueError`` and ``TypeError`` for shapes and dtypes that do not fit.
     """
     check_shapes("attention", q, k, v)
     (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
-    visible = Band(T, S, causal, window).visible(slice(0, T), slice(0, S), q.device)
+    visible = band_of("attention", q, k, causal, window, past).visible(slice(0, T), slice(0, S), q.device)
     if mask is not None:
         _check_mask(mask, (B, H, T, S))
         visible = mask if visible is None else mask & visible

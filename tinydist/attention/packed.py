@@ -16,8 +16,8 @@ many queries as keys in each, or, with bounds of their own for the keys, queries
 Costs, a head and forward, lengths n in a row of N:        naive 4 N^2 d FLOPs,        flash 4 d (sum of n^2), and what
 is masked in the tiles that reach over a bound. Padded to the longest, it would be 4 d (sequences) (longest)^2.
 
-Source: Krell et al. 2021, Efficient Sequence Packing without Cross-contamination; ``torch.nn.attention.varlen`` has the
-same on CUDA, and calls the bounds cu_seq_q and cu_seq_k.
+Source: Krell, Kosec, Perez & Fitzgibbon 2021, Efficient Sequence Packing without Cross-contamination (arXiv
+2107.02027); ``torch.nn.attention.varlen`` has the same on CUDA, and calls the bounds cu_seq_q and cu_seq_k.
 """
 
 from bisect import bisect_left, bisect_right

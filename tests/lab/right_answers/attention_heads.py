@@ -6,42 +6,11 @@ from fractions import Fraction
 import torch
 import torch.nn.functional as F
 from lab.registered import others
-from lab.wrong_answers.attention_heads import causal, continued, decode, filled, one_by_one
+from lab.wrong_answers.attention_heads import causal, continued, decode, one_by_one, over_latents, parts_of
 
 from tinydist.attention import rotate
 
 RIGHT_ANSWERS, right = others()
-
-
-@right("grouped_attention")
-def head_by_head(q, k, v):
-    return one_by_one(q, k, v)
-
-
-@right("grouped_attention")
-def by_einsum(q, k, v):
-    (H, T, d), (G, S) = q.shape[1:], k.shape[1:3]
-    groups = q.unflatten(1, (G, H // G)) / math.sqrt(d)
-    scores = torch.einsum("bgrtd,bgsd->bgrts", groups, k)
-    unseen = torch.arange(S) > torch.arange(T)[:, None] + S - T
-    weights = torch.softmax(scores.masked_fill(unseen, float("-inf")), -1)
-    return torch.einsum("bgrts,bgsd->bgrtd", weights, v).flatten(1, 2)
-
-
-@right("grouped_attention")
-def a_mask_is_added_and_the_softmax_built(q, k, v):
-    (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
-    rows = q.reshape(B, G, -1, d) * d**-0.5
-    scores = torch.matmul(rows, k.transpose(-1, -2)).unflatten(2, (H // G, T))
-    scores += torch.full((T, S), -math.inf).triu(S - T + 1)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp()
-    mixed = weights.flatten(2, 3) @ v / weights.flatten(2, 3).sum(-1, keepdim=True)
-    return mixed.reshape(q.shape)
-
-
-@right("grouped_attention")
-def the_least_number_there_is(q, k, v):
-    return filled(q, k, v, torch.finfo(q.dtype).min)
 
 
 @right("decode_step")
@@ -78,7 +47,8 @@ def written_by_scatter_and_mixed_by_einsum(q, k, v, cache):
 
 @right("plan_cache")
 def from_bytes_by_bits(model, tokens, gigabytes):
-    bits = int(model.dtype[2:]) * 2 * model.kv_heads * model.layers * model.hidden / model.heads
+    kept = model.latent + model.rotary or 2 * model.kv_heads * model.hidden / model.heads
+    bits = int(model.dtype[2:]) * model.layers * kept
     gib = bits / 8 * tokens / 1024**3
     return {"bytes a token": bits / 8, "GiB a sequence": gib, "batch": math.floor(gigabytes * 1e9 / (gib * 1024**3))}
 
@@ -86,7 +56,8 @@ def from_bytes_by_bits(model, tokens, gigabytes):
 @right("plan_cache")
 def with_fractions(model, tokens, gigabytes):
     size = {"fp32": 4, "fp16": 2}.get(model.dtype, 1)
-    token = Fraction(model.hidden * model.kv_heads, model.heads) * model.layers * size * 2
+    of_heads = 0 if model.latent else 2 * Fraction(model.hidden * model.kv_heads, model.heads)
+    token = (of_heads + model.latent + model.rotary) * model.layers * size
     batch = Fraction(gigabytes) * 10**9 / (token * tokens)
     return {"batch": int(batch), "GiB a sequence": float(token * tokens / 2**30), "bytes a token": int(token)}
 
@@ -94,6 +65,8 @@ def with_fractions(model, tokens, gigabytes):
 @right("plan_cache")
 def counted_one_by_one(model, tokens, gigabytes):
     shape = 2, model.layers, model.kv_heads, model.hidden // model.heads
+    if model.latent:
+        shape = model.layers, model.latent + model.rotary
     token = torch.empty(
         shape, dtype=getattr(torch, {"fp32": "float32", "fp16": "half"}.get(model.dtype, "int8"))
     ).nbytes
@@ -137,3 +110,34 @@ def with_a_softmax_of_ones_own(q, k, v, cache, counts):
     seen = causal(S, S)[at].unsqueeze(1)  # [B, 1, T, S]
     assert seen.shape[2] == T
     return one_by_one(rotate(q, at), cache.keys[:, :, :S], cache.values[:, :, :S], seen)
+
+
+@right("latent_attention")
+def by_the_flops_of_both(q, rows, up, r):
+    """All products are counted, the rotary part as well."""
+    (H, T, _), S, (_, more, c) = q.shape[1:], rows.shape[1], up.shape
+    made = H * (S * c * more + T * S * (more + r))
+    absorbed = H * (T * c * more + T * S * (2 * c + r))
+    return over_latents(q, rows, up, r, absorbs=absorbed < made)
+
+
+@right("latent_attention")
+def head_after_head(q, rows, up, r):
+    heads = zip(q.split(1, dim=1), up.split(1))
+    return torch.cat([over_latents(query, rows, matrix, r) for query, matrix in heads], 1)
+
+
+@right("latent_attention")
+def by_einsum_over_whole_rows(q, rows, up, r):
+    """Absorbed it is multi-query attention: the rows as they lie are the keys."""
+    T, S, (_, more, c) = q.shape[2], rows.shape[1], up.shape
+    hidden = torch.zeros(T, S, dtype=q.dtype).masked_fill(~causal(T, S), -math.inf)
+    contents, turned, _, keys, of_keys, of_values = parts_of(q, rows, up, r)
+    if T / S + T * (2 / more - 1 / c) < 1:
+        short = torch.cat([torch.einsum("bhtd,hdc->bhtc", contents, of_keys), turned], -1)
+        weights = (torch.einsum("bhtc,bsc->bhts", short, rows) / q.shape[-1] ** 0.5 + hidden).softmax(-1)
+        return torch.einsum("bhtc,hec->bhte", torch.einsum("bhts,bsc->bhtc", weights, rows[..., :c]), of_values)
+    made = torch.einsum("bsc,hdc->bhsd", rows[..., :c], of_keys)
+    made = torch.cat([made, keys.expand(-1, len(up), -1, -1)], -1)
+    weights = (torch.einsum("bhtd,bhsd->bhts", q, made) / q.shape[-1] ** 0.5 + hidden).softmax(-1)
+    return weights @ torch.einsum("bsc,hec->bhse", rows[..., :c], of_values)

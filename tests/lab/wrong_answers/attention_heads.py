@@ -30,206 +30,12 @@ def one_by_one(q, k, v, seen=causal, group=in_groups, scale=None, dim=-1):
     return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(groups)], 1)
 
 
-# grouped_attention
-
-
-@wrong("grouped_attention", "values", "the result is nothing (None), where a tensor of shape [2, 3, 5, 7] is right")
-def does_nothing(q, k, v):
-    pass
-
-
-@wrong("grouped_attention", "values", "q came back as it was")
-def returns_its_queries(q, k, v):
-    return q.clone()
-
-
-@wrong("grouped_attention", "own work", "you call torch's scaled_dot_product_attention, where this is solved")
-def torchs(q, k, v):
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=causal(q.shape[2], k.shape[2]), enable_gqa=True)
-
-
-@wrong("grouped_attention", "own work", "you call tinydist.attention, where this is solved")
-def the_librarys_that_hides(q, k, v):
-    return importlib.import_module("tinydist.attention").flash_attention(q, k, v, causal=True)
-
-
-@wrong("grouped_attention", "values", "q has changed: it belongs to the caller, who may need it again. Make new")
-def scales_in_place(q, k, v):
-    q *= q.shape[-1] ** -0.5
-    return one_by_one(q, k, v, scale=1)
-
-
-@wrong("grouped_attention", "values", "the result has shape [2, 5, 3, 7], where [2, 3, 5, 7] is right")
-def heads_beside_tokens(q, k, v):
-    return one_by_one(q, k, v).transpose(1, 2)
-
-
-@wrong("grouped_attention", "values", "The mask is missing: a query sees keys after itself.")
-def no_mask(q, k, v):
-    return one_by_one(q, k, v, seen=torch.tensor(True))
-
-
-@wrong("grouped_attention", "values", "The mask is transposed: a query sees itself and the keys after it, where it")
-def mask_transposed(q, k, v):
-    return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).triu(S - T))
-
-
-@wrong("grouped_attention", "values", "What is masked gets a score of 0, and exp(0) is 1, not nothing: -inf is.")
-def mask_multiplied(q, k, v):
-    scores = q @ k[:, in_groups(q.shape[1], k.shape[1])].mT / math.sqrt(q.shape[-1])
-    return (scores * causal(q.shape[2], k.shape[2])).softmax(-1) @ v[:, in_groups(q.shape[1], v.shape[1])]
-
-
-@wrong("grouped_attention", "values", "The weights are masked after the softmax, and no longer sum to 1: mask the")
-def mask_after_the_softmax(q, k, v):
-    scores = q @ k[:, in_groups(q.shape[1], k.shape[1])].mT / math.sqrt(q.shape[-1])
-    return (scores.softmax(-1) * causal(q.shape[2], k.shape[2])) @ v[:, in_groups(q.shape[1], v.shape[1])]
-
-
-@wrong("grouped_attention", "values", "The scores are not scaled: a product over the head dim d grows with sqrt(d),")
-def not_scaled(q, k, v):
-    return one_by_one(q, k, v, scale=1)
-
-
-@wrong("grouped_attention", "values", "The scores are divided by sqrt(H d), the width of the model: each is a")
-def scaled_by_the_width(q, k, v):
-    return one_by_one(q, k, v, scale=(q.shape[1] * q.shape[3]) ** -0.5)
-
-
-@wrong("grouped_attention", "values", "are they computed in a smaller dtype?")
-def in_bf16(q, k, v):
-    return one_by_one(q.bfloat16(), k.bfloat16(), v.bfloat16()).float()
-
-
-@wrong("grouped_attention", "values", "Softmax runs over the queries: the weights of one query are to sum to 1, so")
-def softmax_over_queries(q, k, v):
-    return one_by_one(q, k, v, dim=-2)
-
-
-@wrong("grouped_attention", "values", "the numbers are right, but in wrong places.")
-def heads_the_other_way_round(q, k, v):
-    return one_by_one(q, k, v).flip(1)
-
-
-@wrong("grouped_attention", "values", "Query head h reads head h % G of K and V, as with repeat; neighbors share one:")
-def folded_the_wrong_way(q, k, v):
-    (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
-    rows = (q / math.sqrt(d)).view(B, H // G, G, T, d).transpose(1, 2).reshape(B, G, -1, d)
-    scores = (rows @ k.mT).view(B, G, H // G, T, S).masked_fill(~causal(T, S), -math.inf)
-    mixed = scores.softmax(-1).view(B, G, -1, S) @ v
-    return mixed.view(B, G, H // G, T, d).transpose(1, 2).reshape(B, H, T, d)
-
-
-@wrong("grouped_attention", "values", "All query heads read head 0 of K and V.")
-def first_head_for_all(q, k, v):
-    return one_by_one(q, k, v, group=lambda H, G: in_groups(H, G) if H == G else torch.zeros(H, dtype=torch.long))
-
-
-@wrong("grouped_attention", "runs", "must match the size")
-def for_as_many_heads_only(q, k, v):
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    return scores.masked_fill(~causal(q.shape[2], k.shape[2]), -math.inf).softmax(-1) @ v
-
-
-@wrong("grouped_attention", "values", "The first query stands beside the first key. But with fewer queries than keys")
-def beside_the_first_key(q, k, v):
-    return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).tril())
-
-
-@wrong("grouped_attention", "values", "Exp of all that is above 89 overflows float32, and of all that is below -104")
-def unsafe_softmax(q, k, v):
-    scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(in_groups(q.shape[1], k.shape[1]).tolist())], 1)
-    weights = (scores / math.sqrt(q.shape[-1])).exp() * causal(q.shape[2], k.shape[2])
-    weights = weights / weights.sum(-1, keepdim=True)
-    return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(in_groups(q.shape[1], k.shape[1]).tolist())], 1)
-
-
-@wrong("grouped_attention", "memory", "There is no room for a copy of the keys. repeat_interleave, indexing by a")
-def keys_and_values_copied(q, k, v):
-    r = q.shape[1] // k.shape[1]
-    return one_by_one(q, k.repeat_interleave(r, 1), v.repeat_interleave(r, 1), group=lambda H, G: torch.arange(H))
-
-
-@wrong("grouped_attention", "memory", "arithmetic on K or V")
-def scales_the_keys(q, k, v):
-    return one_by_one(q, k / math.sqrt(q.shape[-1]), v, scale=1)
-
-
-@wrong("grouped_attention", "own work", "you call torch's _scaled_dot_product_flash_attention_for_cpu, where this is")
-def torchs_operator_in_a_loop(q, k, v):
-    (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
-    operator, mask = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, causal(T, S).float().log()
-    heads = [[each[:, h : h + 1] for each, h in ((q, h), (k, h * G // H), (v, h * G // H))] for h in range(H)]
-    with torch._C.DisableTorchFunction():
-        return torch.cat([operator(*head, attn_mask=mask)[0] for head in heads], 1)
-
-
-def folded(q, k, v, seen, order=lambda x: x):
-    """The queries of a group are rows; ``order`` of them [B, G, H / G, T, d] on the way in."""
-    (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
-    rows = order(q.view(B, G, H // G, T, d)).reshape(B, G, H // G * T, d) / math.sqrt(d)
-    scores = (rows @ k.mT).view(B, H, T, S) if seen is causal else rows @ k.mT
-    weights = scores.masked_fill(~seen(scores.shape[2], S), -math.inf).softmax(-1)
-    return (weights.reshape(B, G, H // G * T, S) @ v).view(B, H, T, d)
-
-
-@wrong("grouped_attention", "values", "The rows come back in another order than the heads of q. A view leaves rows")
-def tokens_before_heads(q, k, v):
-    return folded(q, k, v, causal, order=lambda x: x.transpose(2, 3))
-
-
-@wrong("grouped_attention", "values", "The mask is [T, S], for each head")
-def one_mask_for_the_folded_rows(q, k, v):
-    return folded(q, k, v, lambda rows, S: torch.ones(rows, S, dtype=torch.bool).tril(S - q.shape[2]))
-
-
-@wrong("grouped_attention", "values", "A query does not see itself: its own key is among those that it sees.")
-def strict_and_no_nan(q, k, v):
-    scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(in_groups(q.shape[1], k.shape[1]).tolist())], 1)
-    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2] - 1)
-    weights = (scores / math.sqrt(q.shape[-1])).masked_fill(~seen, -1e9).softmax(-1)
-    return weights @ v[:, in_groups(q.shape[1], v.shape[1])]
-
-
 def filled(q, k, v, fill, seen=None):
     groups = in_groups(q.shape[1], k.shape[1]).tolist()
     scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(groups)], 1) / math.sqrt(q.shape[-1])
     seen = causal(q.shape[2], k.shape[2]) if seen is None else seen
     weights = scores.masked_fill(~seen, fill).softmax(-1)
     return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(groups)], 1)
-
-
-@wrong("grouped_attention", "values", "What is masked gets a score that is not -inf, and is not small beside scores")
-def filled_with_100(q, k, v):
-    return filled(q, k, v, -100.0)
-
-
-@wrong("grouped_attention", "values", "What is masked gets a score that is not -inf, and is not small beside scores")
-def filled_with_20(q, k, v):
-    return filled(q, k, v, -20.0)
-
-
-@wrong("grouped_attention", "values", "no finite number is small beside all scores")
-def filled_with_a_billion(q, k, v):
-    return filled(q, k, v, -1e9)
-
-
-@wrong("grouped_attention", "values", "no finite number is small beside all scores")
-def a_finite_mask_is_added(q, k, v):
-    groups = in_groups(q.shape[1], k.shape[1]).tolist()
-    scores = torch.stack([q[:, h] @ k[:, g].mT for h, g in enumerate(groups)], 1) / math.sqrt(q.shape[-1])
-    weights = (scores + (1 - causal(q.shape[2], k.shape[2]).to(q.dtype)) * -10_000).softmax(-1)
-    return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(groups)], 1)
-
-
-@wrong("grouped_attention", "values", "the first one sees none, which gives NaN")
-def strict(q, k, v):
-    return one_by_one(q, k, v, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).tril(S - T - 1))
-
-
-@wrong("grouped_attention", "values", "the result has dtype float32, where float64 is right")
-def always_in_float32(q, k, v):
-    return one_by_one(q.float(), k.float(), v.float())
 
 
 # decode_step
@@ -478,10 +284,17 @@ def copies_into_an_array(q, k, v, cache):
 # plan_cache
 
 
-def plan(model, tokens, gigabytes, heads=None, both=2, size=None, layers=None, unit=2**30, GB=10**9, whole=math.floor):
+def plan(
+    model, tokens, gigabytes, heads=None, bits=1, size=None, layers=None, unit=2**30, GB=10**9, whole=math.floor,
+    latent=None,
+):  # fmt: skip
+    """A right one, with options that are not; ``latent``: the numbers that a layer keeps of a token."""
     heads = model.kv_heads if heads is None else heads
     size = {"fp32": 4, "fp16": 2, "fp8": 1}[model.dtype] if size is None else size
-    token = both * (layers or model.layers) * heads * (model.hidden // model.heads) * size
+    numbers = 2 * heads * (model.hidden // model.heads)
+    if model.latent:
+        numbers = model.latent + model.rotary if latent is None else latent(model)
+    token = bits * (layers or model.layers) * numbers * size
     batch = whole(gigabytes * GB / (tokens * token))
     return {"bytes a token": token, "GiB a sequence": tokens * token / unit, "batch": batch}
 
@@ -509,7 +322,7 @@ def query_heads(model, tokens, gigabytes):
 
 @wrong("plan_cache", "token", "These are bits, and a byte has 8")
 def bits(model, tokens, gigabytes):
-    return plan(model, tokens, gigabytes, both=16)
+    return plan(model, tokens, gigabytes, bits=8)
 
 
 @wrong("plan_cache", "token", "Each layer keeps keys and values of its own")
@@ -560,6 +373,26 @@ def one_at_least(model, tokens, gigabytes):
 @wrong("plan_cache", "token", "K and V have only model.kv_heads heads, of hidden / heads numbers each")
 def the_width_by_heads_of_keys(model, tokens, gigabytes):
     return plan(model, tokens, gigabytes, heads=model.kv_heads * model.heads / model.kv_heads)
+
+
+@wrong("plan_cache", "token", "As many numbers are counted as keys and values would have. With model.latent")
+def keys_and_values_of_all(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, latent=lambda model: 2 * model.hidden)
+
+
+@wrong("plan_cache", "token", "The rotary key is kept as well, beside the latent")
+def latents_alone(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, latent=lambda model: model.latent)
+
+
+@wrong("plan_cache", "token", "There is one latent for the key and the value, and one rotary key")
+def two_of_all(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, latent=lambda model: 2 * (model.latent + model.rotary))
+
+
+@wrong("plan_cache", "token", "All heads share the latent and the rotary key")
+def latents_of_each_head(model, tokens, gigabytes):
+    return plan(model, tokens, gigabytes, latent=lambda model: model.kv_heads * (model.latent + model.rotary))
 
 
 # mended_cache
@@ -632,12 +465,12 @@ def leaves_is_causal(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, mask="first")
 
 
-@wrong("mended_cache", "values", "The last query stands beside the longest row's last key, in all rows: in a shorter")
+@wrong("mended_cache", "values", "A query sees up to the longest row's last key, in all rows: in a shorter one that is")
 def mask_beside_the_longest(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, mask="last")
 
 
-@wrong("mended_cache", "values", "The mask is missing: a query sees all slots, also those of tokens after itself.")
+@wrong("mended_cache", "values", "A query sees tokens after itself, which came with it")
 def drops_is_causal(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts, mask="all")
 
@@ -651,11 +484,191 @@ def a_token_at_least(q, k, v, cache, counts):
     return continued(q, k, v, cache, counts.clamp(min=1))
 
 
-@wrong("grouped_attention", "runs", "view size is not compatible")
-def takes_all_for_contiguous(q, k, v):
-    (B, H, T, d), (G, S) = q.shape, k.shape[1:3]
-    together = q.view(B, G, H // G * T, d)
-    scores = (together @ k.transpose(2, 3) / math.sqrt(d)).view(B, H, T, S)
-    hidden = torch.arange(S) > torch.arange(S - T, S)[:, None]
-    weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
-    return (weights.view(B, G, H // G * T, S) @ v).view(B, H, T, -1)
+# latent_attention
+
+
+def parts_of(q, rows, up, r):
+    """Queries and their rotary part; latents and rotary keys; of each head, what makes keys and values."""
+    d = q.shape[-1] - r
+    return q[..., :d], q[..., d:], rows[:, None, :, :-r], rows[:, None, :, -r:], up[:, :d], up[:, d:]
+
+
+def over_latents(q, rows, up, r, absorbs=None, scale=None, seen=causal, dim=-1, hidden=-math.inf, rotary=True):
+    """A right one; ``absorbs``: always or never, in place of what is cheaper."""
+    T, S, (_, more, c) = q.shape[2], rows.shape[1], up.shape
+    if absorbs is None:
+        absorbs = T * S * (2 * c - more) < (S - T) * c * more
+    contents, turned, latents, keys, of_keys, of_values = parts_of(q, rows, up, r)
+    scores = (contents @ of_keys) @ latents.mT if absorbs else contents @ (latents @ of_keys.mT).mT
+    scores = scores + turned @ keys.mT if rotary else scores
+    scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
+    weights = scores.masked_fill(~seen(T, S), hidden).softmax(dim)
+    return weights @ latents @ of_values.mT if absorbs else weights @ (latents @ of_values.mT)
+
+
+@wrong("latent_attention", "values", "the result is nothing (None), where a tensor of shape [1, 1, 1, 3] is right")
+def attends_to_nothing(q, rows, up, r):
+    pass
+
+
+@wrong("latent_attention", "own work", "you call torch's scaled_dot_product_attention, where this is solved")
+def makes_all_and_calls_torch(q, rows, up, r):
+    _, _, latents, keys, of_keys, of_values = parts_of(q, rows, up, r)
+    made, heads = latents @ of_keys.mT, up.shape[0]
+    made = torch.cat([made, keys.expand(-1, heads, -1, -1)], -1)
+    mask = causal(q.shape[2], rows.shape[1])
+    return F.scaled_dot_product_attention(q, made, latents @ of_values.mT, attn_mask=mask)
+
+
+@wrong("latent_attention", "own work", "you call tinydist.attention, where this is solved")
+def by_the_librarys_attention(q, rows, up, r):
+    contents, turned, latents, _, of_keys, of_values = parts_of(q, rows, up, r)
+    short = torch.cat([contents @ of_keys, turned], -1)
+    theirs = importlib.import_module("tinydist.attention").attention
+    mixed = theirs(short, rows[:, None], latents, causal=True, scale=q.shape[-1] ** -0.5)
+    return mixed @ of_values.mT
+
+
+@wrong("latent_attention", "FLOPs", "All keys and values of the past are made, for few queries.")
+def always_made(q, rows, up, r):
+    return over_latents(q, rows, up, r, absorbs=False)
+
+
+@wrong("latent_attention", "FLOPs", "The queries absorb the matrix where there are about as many as keys.")
+def always_absorbed(q, rows, up, r):
+    return over_latents(q, rows, up, r, absorbs=True)
+
+
+@wrong("latent_attention", "FLOPs", "Whether there is a past does not decide it alone")
+def absorbed_behind_any_past(q, rows, up, r):
+    return over_latents(q, rows, up, r, absorbs=q.shape[2] < rows.shape[1])
+
+
+@wrong("latent_attention", "FLOPs", "Queries absorb the matrix only where there is one of them.")
+def absorbed_by_one_query_alone(q, rows, up, r):
+    return over_latents(q, rows, up, r, absorbs=q.shape[2] == 1 and rows.shape[1] > 1)
+
+
+@wrong("latent_attention", "FLOPs", "Keys are absorbed, and values are made")
+def values_are_made(q, rows, up, r):
+    contents, turned, latents, keys, of_keys, of_values = parts_of(q, rows, up, r)
+    T, S, (_, more, c) = q.shape[2], rows.shape[1], up.shape
+    if T * S * (2 * c - more) >= (S - T) * c * more:
+        return over_latents(q, rows, up, r)
+    scores = ((contents @ of_keys) @ latents.mT + turned @ keys.mT) / q.shape[-1] ** 0.5
+    return scores.masked_fill(~causal(T, S), -math.inf).softmax(-1) @ (latents @ of_values.mT)
+
+
+@wrong("latent_attention", "FLOPs", "multiply matrices of torch, with @ or einsum, where they can be counted")
+def products_and_sums(q, rows, up, r):
+    contents, turned, latents, keys, of_keys, of_values = parts_of(q, rows, up, r)
+
+    def product(a, b):
+        return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2)
+
+    made, values = product(latents, of_keys.mT), product(latents, of_values.mT)
+    scores = (product(contents, made.mT) + product(turned, keys.mT)) / q.shape[-1] ** 0.5
+    weights = scores.masked_fill(~causal(q.shape[2], rows.shape[1]), -math.inf).softmax(-1)
+    return product(weights, values)
+
+
+@wrong("latent_attention", "values", "The position is missing. A score has a second part")
+def without_positions_in_the_scale(q, rows, up, r):
+    return over_latents(q, rows, up, r, rotary=False, scale=(q.shape[-1] - r) ** -0.5)
+
+
+@wrong("latent_attention", "values", "The rotary part stands last, in q and in rows")
+def rotary_part_first(q, rows, up, r):
+    return over_latents(q.roll(-r, -1), rows.roll(-r, -1), up, r)
+
+
+@wrong("latent_attention", "FLOPs", "Whether there is a past does not decide it alone: with many queries behind it")
+def absorbed_where_the_past_is_long(q, rows, up, r):
+    return over_latents(q, rows, up, r, absorbs=q.shape[2] < rows.shape[1] // 2)
+
+
+@wrong("latent_attention", "values", "The position is missing: a score has a second part")
+def without_positions(q, rows, up, r):
+    return over_latents(q, rows, up, r, rotary=False)
+
+
+@wrong("latent_attention", "values", "The scores are divided by sqrt(d). A key has d + r numbers")
+def scaled_by_the_contents(q, rows, up, r):
+    return over_latents(q, rows, up, r, scale=(q.shape[-1] - r) ** -0.5)
+
+
+@wrong("latent_attention", "values", "The scores are divided by sqrt(c + r), the length of what is multiplied")
+def scaled_by_the_row(q, rows, up, r):
+    return over_latents(q, rows, up, r, scale=rows.shape[-1] ** -0.5)
+
+
+@wrong("latent_attention", "values", "The scores are not scaled")
+def latents_not_scaled(q, rows, up, r):
+    return over_latents(q, rows, up, r, scale=1)
+
+
+@wrong("latent_attention", "values", "Of a head's matrix the first d rows make its key and the others its value")
+def values_before_keys(q, rows, up, r):
+    d = q.shape[-1] - r
+    return over_latents(q, rows, torch.cat([up[:, -d:], up[:, :-d]], 1), r)
+
+
+@wrong("latent_attention", "values", "All heads use the matrix of head 0")
+def one_matrix_for_all(q, rows, up, r):
+    return over_latents(q, rows, up[:1].expand_as(up), r)
+
+
+@wrong("latent_attention", "values", "The mask is missing: a query sees keys after itself.")
+def latents_unmasked(q, rows, up, r):
+    return over_latents(q, rows, up, r, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool))
+
+
+@wrong("latent_attention", "values", "The first query stands beside the first key. But with fewer queries than keys")
+def beside_the_first_latent(q, rows, up, r):
+    return over_latents(q, rows, up, r, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).tril())
+
+
+@wrong("latent_attention", "values", "Softmax runs over the queries: the weights of one query are to sum to 1")
+def softmax_down_the_queries(q, rows, up, r):
+    return over_latents(q, rows, up, r, dim=-2)
+
+
+@wrong("latent_attention", "values", "no finite number is small beside all scores")
+def hidden_by_a_billion(q, rows, up, r):
+    return over_latents(q, rows, up, r, hidden=-1e9)
+
+
+@wrong("latent_attention", "values", "What is masked gets a score of 0, and exp(0) is 1, not nothing: -inf is.")
+def hidden_by_zero(q, rows, up, r):
+    return over_latents(q, rows, up, r, hidden=0.0)
+
+
+@wrong("latent_attention", "values", "the result has dtype float32, where float64 is right")
+def latents_in_float32(q, rows, up, r):
+    return over_latents(q.float(), rows.float(), up.float(), r)
+
+
+@wrong("latent_attention", "values", "q has changed: it belongs to the caller")
+def scales_its_queries_in_place(q, rows, up, r):
+    q /= q.shape[-1] ** 0.5
+    return over_latents(q, rows, up, r, scale=1)
+
+
+@wrong("mended_cache", "values", "A query sees up to the longest row's last key, in all rows")
+def no_mask_for_one_token(q, k, v, cache, counts):
+    return continued(q, k, v, cache, counts, mask="all" if q.shape[2] == 1 else "own")
+
+
+@wrong("mended_cache", "values", "A query sees tokens after itself, which came with it")
+def all_that_the_row_has(q, k, v, cache, counts):
+    """Of the same call, too."""
+    n, T = cache.lengths.clone(), q.shape[2]
+    own = n[:, None] + torch.arange(T)
+    rows = torch.arange(len(q))[:, None]
+    cache.keys[rows, :, own] = rotate(k, own).transpose(1, 2)
+    cache.values[rows, :, own] = v.transpose(1, 2)
+    cache.lengths += counts
+    S = int(n.max()) + T
+    seen = (torch.arange(S) < cache.lengths[:, None]).view(len(q), 1, 1, S)
+    keys, values = cache.keys[:, :, :S], cache.values[:, :, :S]
+    return F.scaled_dot_product_attention(rotate(q, own), keys, values, attn_mask=seen, enable_gqa=True)
