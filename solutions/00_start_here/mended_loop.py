@@ -10,6 +10,16 @@ from tinydist.lab.author import Case, Collectives, Own, Values, also, exercise, 
 from .chapter import numbers
 
 SAMPLES = 12
+AVERAGE = """\
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= p
+"""
+AT_ONCE = """\
+        row = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+        dist.all_reduce(row)
+        model.weight.grad, model.bias.grad = (row[:-1] / p).view(1, -1), row[-1:] / p
+"""
 
 
 def world(ranks, steps):
@@ -33,8 +43,9 @@ def worlds():
         Own("no wrapper of torch", "average the gradients yourself", ["torch.nn.parallel.distributed"]),
         Collectives(
             "each gradient is averaged once in each step",
-            "one for each parameter and step",
+            "every gradient once in each step",
             first=["broadcast"],  # of the weights to start with
+            together=True,
         ),
     ],
     mistakes=[
@@ -112,7 +123,10 @@ def worlds():
             "torch.manual_seed(1)",
         ),
     ],
-    ways=[also("inputs.chunk(p)[rank], targets.chunk(p)[rank]", "inputs[rank::p], targets[rank::p]")],
+    ways=[
+        also("inputs.chunk(p)[rank], targets.chunk(p)[rank]", "inputs[rank::p], targets[rank::p]"),
+        also(AVERAGE, AT_ONCE),
+    ],
     hints=[
         "Compare with one rank, step by step. Before the first step: do all ranks hold the same weights?",
         "Which samples does rank 1 see, and which does rank 2 see?",

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Received, Seconds, Values, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Seconds, Values, Waits, exercise, mistake
 
 from .chapter import BY_HAND, LARGE, SOLVED, largest_part, numbers
 
@@ -65,7 +65,7 @@ def which_part(trial, got, want, pick):
             explain=(which_part,),
         ),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
-        Received("each message is received and waited for"),
+        Waits("each message is received and waited for"),
         Bytes("each rank sends n - the part that it returns: (p-1)/p n if the parts are even"),
         Messages("p-1 of each rank, to its left neighbor only"),
         Memory(

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tinydist.hardware import Cluster, Device, Link
-from tinydist.lab.author import Case, Memory, Messages, Own, Received, Seconds, Values, Wrong, exercise, kind, mistake
+from tinydist.lab.author import Case, Memory, Messages, Own, Seconds, Values, Waits, Wrong, exercise, kind, mistake
 
 SIZES = [(2, 5), (3, 4), (4, 2), (1, 3)]  # ranks, microbatches
 WIDTH, ROWS, LAYERS = 8, 16, 8
@@ -122,7 +122,7 @@ BLOCKING = (
             "mend the worker that is given",
             ("tinydist.pipeline_parallel.worker", "torch.distributed.pipelining"),
         ),
-        Received("each message is received and waited for"),
+        Waits("each message is received and waited for"),
         Messages("M outputs down and M gradients back between neighbors"),
         Values(
             "backward of each microbatch begins with its own gradient; the gradients and the loss are those of the "

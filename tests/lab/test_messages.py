@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from lab.mini import exercise
 
-from tinydist.lab.author import Case, Messages, Received, Wrong
+from tinydist.lab.author import Case, Messages, Waits, Wrong
 from tinydist.lab.messages import messages, sends_bytes, sent_by_rank
 from tinydist.lab.worlds import Trial
 
@@ -61,7 +61,7 @@ def test_counts():
 
 
 def test_right_ones_pass():
-    held(Received(""), shift)
+    held(Waits(""), shift)
     held(Messages(""), shift)
     held(Messages("", most=True), shift)
     sends_bytes(trial(shift), [N] * 4, "n")
@@ -73,7 +73,7 @@ def test_a_message_that_nobody_receives():
         if dist.get_rank() == 2:
             dist.isend(tensor, 0)
 
-    assert "rank 2 posted 1 message whose other side nobody posted" in told(held, Received(""), answer)
+    assert "rank 2 posted 1 message whose other side nobody posted" in told(held, Waits(""), answer)
 
 
 def test_a_message_that_is_not_waited_for():
@@ -82,7 +82,7 @@ def test_a_message_that_is_not_waited_for():
         dist.isend(tensor, (rank + 1) % p)
         dist.recv(tensor, (rank - 1) % p)
 
-    assert "rank 0 does not wait for 1 message: call wait()" in told(held, Received(""), answer)
+    assert "rank 0 does not wait for 1 message: call wait()" in told(held, Waits(""), answer)
 
 
 def test_how_many_and_to_whom():

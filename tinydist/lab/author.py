@@ -1,13 +1,13 @@
 """What the file of an exercise is written with."""
 
-from .collectives import Collectives, Waits
+from .collectives import Collectives
 from .costs import Flops, Memory, Seconds
 from .errors import Wrong
 from .exercise import also, exercise, mistake
 from .messages import many
 from .pictures import draw_traffic
 from .results import Values
-from .sent import Bytes, Messages, Own, Received
+from .sent import Bytes, Messages, Own, Waits
 from .sums import contributions, multiple, unchanged
 from .sums import misplaced as another_part
 from .target import Malformed, Target
@@ -25,7 +25,6 @@ __all__ = [
     "Memory",
     "Messages",
     "Own",
-    "Received",
     "Seconds",
     "Target",
     "Values",

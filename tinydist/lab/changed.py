@@ -1,7 +1,8 @@
 """Do the numbers come from what is sent? Ranks of a check are threads, and could as well read a global variable.
 
 So in one world what one rank sends is changed on the way, each number by a factor of its own, for the answer and for
-the reference alike: results must follow. Numbers that are whole (counts, sizes) stay what they are.
+the reference alike: results must follow. Whole numbers stay what they are, and so do a few that are whole, whatever
+their dtype: they are counts, sizes or flags, and answers may send them as they like.
 """
 
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import torch.distributed as dist
 
 from ..simulator.torch_internals import unobserved
 
+FEW = 8  # numbers
 IN_PLACE = ("all_reduce", "broadcast", "reduce")  # these write where they read
 
 
@@ -45,8 +47,8 @@ def deeply(inputs, alike):
 
 def changed(tensor, alike):
     """A copy. The factors, from 1/2 to 2, go by the place in the tensor: the same in each that is sent."""
-    if not tensor.is_floating_point():
-        return tensor
     with unobserved():
+        if not tensor.is_floating_point() or (tensor.numel() <= FEW and bool((tensor == tensor.round()).all())):
+            return tensor
         factors = 2 ** (2 * torch.rand(tensor.numel(), generator=torch.Generator().manual_seed(1)) - 1)
         return (tensor.detach() * (factors[:1] if alike else factors.view(tensor.shape))).to(tensor.dtype)

@@ -109,9 +109,9 @@ def whose(trial, got, want, pick):
 def times(trial, got, want, pick):
     p = trial.case.ranks
     if p > 1 and all(close(mine * p, right) for mine, right in zip(got, want)):
-        return f"the result is {p} times too small, the number of ranks: is it divided once too often?"
+        return f"the result is {p} times too small, and there are as many ranks: is it divided once too often?"
     if p > 1 and all(close(mine, right * p) for mine, right in zip(got, want)):
-        return f"the result is {p} times too large, the number of ranks: is this a sum, where a mean is right?"
+        return f"the result is {p} times too large, and there are as many ranks: is this a sum, where a mean is right?"
     if p > 1 and not any(map(any, trial.run.traffic)):
         return f"nobody sent anything. {SHARED}"
     return None

@@ -14,6 +14,10 @@ from .pictures import draw_traffic
 MESSAGES = "send, recv, isend, irecv, batch_isend_irecv"
 SOLVED = {"tinydist.collectives": "tinydist.collectives"}
 BY_HAND = f"build it yourself, from messages: {MESSAGES}"
+RETURNING = {  # something to wait for
+    "message": "isend, irecv and batch_isend_irecv return",
+    "collective": "a call with async_op=True returns",
+}
 SHARED = "Ranks of a real cluster share no memory: whatever one knows of another has to come in a message"
 
 
@@ -30,6 +34,11 @@ def of(program, kind):
     return [entry for entry in program if isinstance(entry, kind)]
 
 
+def started(run, rank):
+    """The transfers of a rank, in the order in which it started them."""
+    return [entry.transfer for entry in of(run.record.programs[rank], Issue)]
+
+
 def sent_by_rank(run):
     """(bytes, messages), each by rank."""
     nbytes, count = Counter(), Counter()
@@ -40,13 +49,13 @@ def sent_by_rank(run):
     return [nbytes[rank] for rank in ranks], [count[rank] for rank in ranks]
 
 
-# By hand: nothing but messages, and none left over.
+# None left over.
 
 
 def left_open(trial, *_):
-    """Of a rank that leaves a message alone, or does not wait for one. Wrong values may come of it: values.py."""
+    """Of a rank that leaves a message alone, or does not wait for what it has started. Wrong values may come of it."""
     for rank, program in enumerate(trial.run.record.programs):
-        issued = [entry.transfer for entry in of(program, Issue)]
+        issued = started(trial.run, rank)
         alone = [each for each in issued if not each.awaited]
         if alone:
             return (
@@ -54,11 +63,12 @@ def left_open(trial, *_):
                 f"a send that is not received, or a receive that nothing is sent for"
             )
         waited = {entry.transfer for entry in of(program, Wait)}
-        forgotten = [each for each in issued if each not in waited]
+        forgotten = [each.name for each in issued if each not in waited]
         if forgotten:
+            kind = "message" if set(forgotten) == {"message"} else "collective"
             return (
-                f"rank {rank} does not wait for {many(len(forgotten), 'message')}: call wait() on what isend, irecv "
-                "and batch_isend_irecv return, else nobody knows whether the numbers have arrived"
+                f"rank {rank} does not wait for {many(len(forgotten), kind)}: call wait() on what {RETURNING[kind]}, "
+                "else nobody knows whether the numbers have arrived"
             )
     return None
 
@@ -114,7 +124,7 @@ def whole_tensors(trial, counts, right, whole, formula):
         p = len(counts)
         return (
             f"every message carries the whole tensor, {whole:,} bytes: with {counts[0]} of them a rank sends "
-            f"{counts[0] * whole:,} bytes. Pass parts: a rank then sends {right / p:,.0f} bytes, {formula}"
+            f"{counts[0] * whole:,} bytes. Pass parts: a rank then sends {right / p:,.0f} bytes: {formula}"
         )
 
 

@@ -58,10 +58,14 @@ class Own(Target):
         return {name for name in ran if self.torchs in name}
 
 
-class Received(Target):
-    """Of messages: each meets its other side, and is waited for."""
+class Waits(Target):
+    """Each message meets its other side, and whatever is started is waited for: so it is in every exercise in which
+    ranks talk."""
 
     name = "waits"
+
+    def __init__(self, holds="whatever is started is waited for"):
+        super().__init__(holds)
 
     def judge(self, exercise, trial, right):
         left = left_open(trial)
@@ -162,7 +166,7 @@ class Messages(Target):
                     back = all(b == (a - 1) % p for a, b in mine)
                     way = "your ring turns the other way" if back else "this is no ring"
                     return f"{what}, but its right neighbor is rank {(source + 1) % p}: {way}"
-                return f"{what}, where {f'rank {partners[0]} is' if partners else 'nobody is'} right"
+                return f"{what}, {f'where rank {partners[0]} is right' if partners else 'and should send to nobody'}"
             if count > its[source, destination]:
                 enough = are(its[source, destination])
                 return f"rank {source} sends {many(count, 'message')} to rank {destination}, where {enough} enough"

@@ -4,10 +4,13 @@ import linecache
 import os
 import sys
 import sysconfig
-from importlib.util import find_spec
 from types import TracebackType
 
-TORCH, TINYDIST = (os.path.dirname(find_spec(name).origin) + os.sep for name in ("torch", "tinydist"))
+import torch
+
+import tinydist
+
+TORCH, TINYDIST = (os.path.dirname(module.__file__) + os.sep for module in (torch, tinydist))
 STARTERS = tuple(TINYDIST + name for name in ("launch.py", "torchrun.py", "processes" + os.sep, "simulator" + os.sep))
 INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
 LIBRARIES = (TORCH, TINYDIST, *INSTALLED, "<frozen")

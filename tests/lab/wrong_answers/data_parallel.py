@@ -110,7 +110,7 @@ def times_the_world_size(parameters, samples):
 
 
 @wrong(
-    "average_gradients", "values", "the result is 2 times too small, the number of ranks: is it divided once too often?"
+    "average_gradients", "values", "the result is 2 times too small, and there are as many ranks: is it divided once"
 )
 def divided_by_both(parameters, samples):
     gradients, count = summed(parameters, samples, samples)

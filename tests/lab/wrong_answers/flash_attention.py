@@ -49,7 +49,7 @@ def does_nothing(a, b):
     pass
 
 
-@wrong("merge_states", "values", "It is that of a, as if b had seen nothing")
+@wrong("merge_states", "values", "This is what a has, as if b had seen nothing")
 def returns_a(a, b):
     return a
 
@@ -61,12 +61,12 @@ def librarys_own(a, b):
     return out, lse.squeeze(1)
 
 
-@wrong("merge_states", "values", "It is the sum of both, as they are")
+@wrong("merge_states", "values", "This is the sum of both outputs, as they are")
 def adds(a, b):
     return merged(a, b, one, one)
 
 
-@wrong("merge_states", "values", "It is scaled by exp(its lse), from which the common one was not subtracted")
+@wrong("merge_states", "values", "Each output is scaled by exp(its lse), from which the common one was not subtracted")
 def without_the_common_lse(a, b):
     return merged(a, b, lambda c, a, b: a.exp(), lambda c, a, b: b.exp())
 
@@ -77,7 +77,7 @@ def from_the_larger(a, b):
     return out, torch.logaddexp(a[1], b[1])
 
 
-@wrong("merge_states", "values", "It is the larger one: exp of both are sums that add up")
+@wrong("merge_states", "values", "This is the larger lse: exp of both are sums that add up")
 def the_larger_lse(a, b):
     return merged(a, b)[0], torch.maximum(a[1], b[1])
 
