@@ -74,7 +74,7 @@ class Each(Values):
         Each(
             "each tensor of the list becomes the sum, in itself and in its shape, on 1, 2, 3, 4 and 8 ranks; some are "
             "smaller than p",
-            explain=of_sums[:2],
+            explain=of_sums[:1],
         ),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Waits("each message is received and waited for"),

@@ -38,7 +38,7 @@ def worlds():
         yield case(ranks, 1, LARGE, measured=True)
 
 
-def which_part(trial, got, want, pick):
+def which_part(trial, got, want, own, pick):
     """A part of the sum, and not the one that is asked for; or no sum at all."""
     p, shift = trial.case.ranks, trial.case.facts
     for rank, mine in enumerate(got):

@@ -140,7 +140,8 @@ def test_switched_off_dispatch(toy):
 
 def test_dispatch_that_is_switched_off_within_a_line(toy):
     def average(tensor):
-        with torch._C._DisableTorchDispatch(): total = tensor.clone()  # noqa: E701
+        with torch._C._DisableTorchDispatch():
+            total = tensor.clone()
         dist.all_reduce(total)
         total /= dist.get_world_size()
         return total  # fmt: skip

@@ -105,7 +105,7 @@ def test_bytes_are_explained():
     assert "nobody sent anything" in told(sends_bytes, trial(silent), [N] * 4, "n")
     assert "rank 0 sends 3 times what the others send" in told(sends_bytes, trial(star), [N] * 4, "n")
     text = told(sends_bytes, trial(shift), [N // 4] * 4, "n/p", whole=N)
-    assert "every message carries the whole tensor, 12 bytes" in text and "a rank then sends 3 bytes, n/p" in text
+    assert "every message carries the whole tensor, 12 bytes" in text and "a rank then sends 3 bytes: n/p" in text
     assert told(sends_bytes, trial(shift), [N + 1] * 4, "n + 1") == "rank 0 sends 12 bytes, where 13 are right: n + 1"
     assert told(sends_bytes, trial(shift), 40, "f") == "the ranks send 48 bytes in all, where 40 are right: f"
 

@@ -4,17 +4,16 @@ from .collectives import Collectives
 from .costs import Flops, Memory, Seconds
 from .errors import Wrong
 from .exercise import also, exercise, mistake
+from .leaves import kind
 from .messages import many
 from .pictures import draw_traffic
 from .results import Values
 from .sent import Bytes, Messages, Own, Waits
-from .sums import contributions, multiple, unchanged
-from .sums import misplaced as another_part
+from .sums import contributions, unchanged
 from .target import Malformed, Target
-from .values import kind
 from .worlds import Case, alone, turned
 
-of_sums = (unchanged, multiple, another_part, contributions)
+of_sums = (unchanged, contributions)
 
 __all__ = [
     "Bytes",
