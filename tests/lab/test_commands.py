@@ -176,13 +176,6 @@ def test_a_damaged_notebook_is_told_and_reset_makes_a_new_one(capsys, reader, te
     assert (reader.parent / "02_collectives.ipynb.damaged").read_text(encoding="latin-1") == text
 
 
-def test_a_damaged_notebook_without_solutions(capsys, reader):
-    reader.write_text("{")
-    status, said = run(capsys, "reset", NAME)
-    assert status == 1 and "solutions/02_collectives.ipynb is not there: take a fresh copy" in said
-    assert reader.read_text() == "{"
-
-
 def test_a_notebook_that_cannot_be_written(capsys, monkeypatch, reader):
     monkeypatch.setattr(os, "replace", no_space)
     before = sorted(reader.parent.iterdir())

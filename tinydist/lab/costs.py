@@ -41,7 +41,7 @@ class Memory(Target):
                 )
             if mine < its * self.least:
                 raise Malformed(f"{on(trial, rank)}holds {mine:,} bytes {self.what}, of {its:,}: {OUTSIDE}")
-        if trial.case is self.weighed(exercise):
+        if trial.watches and trial.case is self.weighed(exercise):  # no mistake of the exercise's is of this kind
             enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
             if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
                 raise Malformed(OUTSIDE)
