@@ -101,6 +101,17 @@ def worlds():
             "torch.manual_seed(rank)\n    model = nn.Linear(3, 1)\n    dist.broadcast(model.weight.data, 0)\n",
         ),
         mistake(
+            "Only the gradient of the weight is averaged: the bias is a parameter, too, and drifts apart",
+            AVERAGE,
+            "        dist.all_reduce(model.weight.grad)\n        model.weight.grad /= p\n",
+        ),
+        mistake(
+            "The loss is averaged, and the gradients are not: backward of a rank knows nothing of the others' losses",
+            AVERAGE,
+            "        dist.all_reduce(loss.detach())\n        for parameter in model.parameters():\n"
+            "            parameter.grad /= p\n",
+        ),
+        mistake(
             "The gradients of all steps add up: optimizer.zero_grad() belongs before each backward",
             "        optimizer.zero_grad()\n",
             "",

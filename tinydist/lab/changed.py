@@ -17,21 +17,21 @@ IN_PLACE = ("all_reduce", "broadcast", "reduce")  # these write where they read
 
 
 @contextmanager
-def changed_on_the_way(alike=False):
-    """While this lasts, what this rank sends. ``alike``: by the same factor all."""
+def changed_on_the_way():
+    """While this lasts, what this rank sends."""
     group = dist.group.WORLD  # this rank's own handle
     post, meet = group._post, group._meet
 
     def post_changed(name, tensors, *others):
-        return post(name, [changed(each, alike) for each in tensors] if name == "send" else tensors, *others)
+        return post(name, deeply(tensors) if name == "send" else tensors, *others)
 
     def meet_changed(name, move, alike_everywhere, inputs, *others, **how):
         if name in IN_PLACE:
             for tensor in inputs:
                 with unobserved():
-                    tensor.data.copy_(changed(tensor, alike))
+                    tensor.data.copy_(changed(tensor))
         else:
-            inputs = [deeply(each, alike) for each in inputs]
+            inputs = deeply(inputs)
         return meet(name, move, alike_everywhere, inputs, *others, **how)
 
     group._post, group._meet = post_changed, meet_changed
@@ -41,14 +41,14 @@ def changed_on_the_way(alike=False):
         del group._post, group._meet
 
 
-def deeply(inputs, alike):
-    return changed(inputs, alike) if isinstance(inputs, torch.Tensor) else [deeply(each, alike) for each in inputs]
+def deeply(inputs):
+    return changed(inputs) if isinstance(inputs, torch.Tensor) else [deeply(each) for each in inputs]
 
 
-def changed(tensor, alike):
+def changed(tensor):
     """A copy. The factors, from 1/2 to 2, go by the place in the tensor: the same in each that is sent."""
     with unobserved():
         if not tensor.is_floating_point() or (tensor.numel() <= FEW and bool((tensor == tensor.round()).all())):
             return tensor
         factors = 2 ** (2 * torch.rand(tensor.numel(), generator=torch.Generator().manual_seed(1)) - 1)
-        return (tensor.detach() * (factors[:1] if alike else factors.view(tensor.shape))).to(tensor.dtype)
+        return (tensor.detach() * factors.view(tensor.shape)).to(tensor.dtype)

@@ -659,3 +659,16 @@ def takes_all_for_contiguous(q, k, v):
     hidden = torch.arange(S) > torch.arange(S - T, S)[:, None]
     weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
     return (weights.view(B, G, H // G * T, S) @ v).view(B, H, T, -1)
+
+
+@wrong("decode_step", "values", "n is cache.lengths itself, and grows with it before the mask is made")
+def lengths_that_grow_too_early(q, k, v, cache):
+    (B, H, _, d), G, n = q.shape, k.shape[1], cache.lengths
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    rows = torch.arange(B)
+    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
+    n += 1
+    S = int(n.max())
+    scores = (q.view(B, G, H // G, d) / math.sqrt(d) @ cache.keys[:, :, :S].mT).view(B, H, 1, S)
+    weights = scores.masked_fill(torch.arange(S) > n[:, None, None, None], -math.inf).softmax(-1)
+    return (weights.view(B, G, H // G, S) @ cache.values[:, :, :S]).view(B, H, 1, d)

@@ -60,7 +60,7 @@ def renames(gradient, sequences):
     dist.all_reduce(gradient)
 
 
-@wrong("average_uneven", "bytes", "the ranks send 160 bytes, where 112 are right")
+@wrong("average_uneven", "bytes", "the ranks send 160 bytes in all, where 112 are right")
 def all_gathers_whole_gradients(gradient, sequences):
     total = torch.tensor(float(sequences))
     dist.all_reduce(total)
@@ -267,3 +267,18 @@ def divides_by_the_ranks_that_have_some(gradient, sequences):
     dist.all_reduce(ranks)
     gradient /= ranks
     dist.all_reduce(gradient)
+
+
+@wrong("mended_loop", "values", "Only the gradient of the weight is averaged: the bias is a parameter, too")
+def forgets_the_bias(inputs, targets, steps):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs.chunk(p)[rank]), targets.chunk(p)[rank]).backward()
+        dist.all_reduce(model.weight.grad, op=dist.ReduceOp.AVG)
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.weight.detach()

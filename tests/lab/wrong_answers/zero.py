@@ -1107,3 +1107,31 @@ def whole_weights_in_numpy(checkpoint, batches, max_norm):
             momentum.mul_(0.9).add_(gradient * clamped(max_norm, square.sqrt()))
             shard.sub_(momentum, alpha=0.1)
     return shards
+
+
+@wrong("shard_gradients", "runs", "'NoneType' object has no attribute")
+def a_hook_that_knows_the_last_layer_alone(layers):
+    mine = {}
+
+    def ready(parameter):
+        mine[parameter] = average(parameter.grad)
+        parameter.grad = None
+
+    for layer in layers:
+        layer.register_post_accumulate_grad_hook(lambda _: ready(layer))
+    return lambda: [mine.pop(layer) for layer in layers]
+
+
+@wrong("sharded_adam", "bytes", "where 1,440 are right")
+def fills_up_what_is_full(weights, adam):
+    p, rank = dist.get_world_size(), dist.get_rank()
+    padding = p - len(weights) % p
+    shard = F.pad(weights, (0, padding)).chunk(p)[rank].clone()
+    optimizer = adam([shard])
+
+    def step(gradient):
+        shard.grad = average(F.pad(gradient, (0, padding)))
+        optimizer.step()
+        weights.copy_(gathered(shard)[: len(weights)])
+
+    return step
