@@ -10,6 +10,16 @@ from tinydist.lab.author import Case, Collectives, Own, Values, also, exercise, 
 from .chapter import numbers
 
 SAMPLES = 12
+AVERAGE = """\
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= p
+"""
+AT_ONCE = """\
+        row = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+        dist.all_reduce(row)
+        model.weight.grad, model.bias.grad = (row[:-1] / p).view(1, -1), row[-1:] / p
+"""
 
 
 def world(ranks, steps):
@@ -33,8 +43,9 @@ def worlds():
         Own("no wrapper of torch", "average the gradients yourself", ["torch.nn.parallel.distributed"]),
         Collectives(
             "each gradient is averaged once in each step",
-            "one for each parameter and step",
+            "every gradient once in each step",
             first=["broadcast"],  # of the weights to start with
+            together=True,
         ),
     ],
     mistakes=[
@@ -90,6 +101,17 @@ def worlds():
             "torch.manual_seed(rank)\n    model = nn.Linear(3, 1)\n    dist.broadcast(model.weight.data, 0)\n",
         ),
         mistake(
+            "Only the gradient of the weight is averaged: the bias is a parameter, too, and drifts apart",
+            AVERAGE,
+            "        dist.all_reduce(model.weight.grad)\n        model.weight.grad /= p\n",
+        ),
+        mistake(
+            "The loss is averaged, and the gradients are not: backward of a rank knows nothing of the others' losses",
+            AVERAGE,
+            "        dist.all_reduce(loss.detach())\n        for parameter in model.parameters():\n"
+            "            parameter.grad /= p\n",
+        ),
+        mistake(
             "The gradients of all steps add up: optimizer.zero_grad() belongs before each backward",
             "        optimizer.zero_grad()\n",
             "",
@@ -112,7 +134,10 @@ def worlds():
             "torch.manual_seed(1)",
         ),
     ],
-    ways=[also("inputs.chunk(p)[rank], targets.chunk(p)[rank]", "inputs[rank::p], targets[rank::p]")],
+    ways=[
+        also("inputs.chunk(p)[rank], targets.chunk(p)[rank]", "inputs[rank::p], targets[rank::p]"),
+        also(AVERAGE, AT_ONCE),
+    ],
     hints=[
         "Compare with one rank, step by step. Before the first step: do all ranks hold the same weights?",
         "Which samples does rank 1 see, and which does rank 2 see?",

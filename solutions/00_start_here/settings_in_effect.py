@@ -26,7 +26,11 @@ def worlds():
     difficulty=2,
     worlds=worlds,
     targets=[
-        Values("for SGD, Adam and AdamW, on 1 to 2,048 ranks", ["learning rate", "clip", "weight decay"], tell=False)
+        Values(
+            "for SGD, Adam and AdamW, on 1 to 2,048 ranks",
+            ["the learning rate", "the clip", "the weight decay"],
+            tell=False,
+        )
     ],
     mistakes=[
         mistake(

@@ -8,7 +8,8 @@ METRIC = ["all_reduce on line 40"]
 
 def recorded(ranks, odd, calls, about, others=STEP * 2):
     """All ranks have made two steps, but for one."""
-    return alone(lambda: ([list(calls if rank == odd else others) for rank in range(ranks)],), f"rank {odd} {about}")
+    records = [calls if rank == odd else others for rank in range(ranks)]
+    return alone(lambda: (list(map(list, records)),), f"records in which rank {odd} {about}")
 
 
 def worlds():

@@ -1,14 +1,19 @@
 """A training step that hangs at two places, to be mended."""
 
+import re
+
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Received, Seconds, Values, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Seconds, Target, Values, Waits, Wrong, exercise, mistake
+from tinydist.simulator.matching import ranks_in_words
+
+ROUNDED = 0.051  # a mean may be printed with one digit behind the point
 
 
 def world(ranks, measured=False):
     def arguments(rank):
-        return torch.arange(1000.0) + 1000 * rank, torch.tensor(float(rank))
+        return torch.arange(1000.0) + 1000 * rank, torch.tensor(rank + 0.25)
 
     return Case(ranks, arguments, "1,000 numbers and a loss each", measured)
 
@@ -17,6 +22,25 @@ def worlds():
     for ranks in (2, 3, 4, 1):
         yield world(ranks)
     yield world(5, measured=True)
+
+
+class Printed(Target):
+    """By rank 0 alone; in which words, is free."""
+
+    name = "printed"
+
+    def judge(self, exercise, trial, right):
+        mean = right.returned[0][1].item()
+        lines = [re.match(r"(?:\[rank (\d+)\] )?(.*)", line).groups() for line in trial.printed]
+        told = [int(rank or 0) for rank, text in lines if any(abs(each - mean) < ROUNDED for each in numbers_in(text))]
+        if 0 not in told:
+            raise Wrong(f"rank 0 does not print the mean loss, {mean:g}")
+        if any(told):
+            raise Wrong(f"{ranks_in_words(sorted(set(told)))} print the mean loss: once is enough, by rank 0")
+
+
+def numbers_in(text):
+    return map(float, re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text))
 
 
 @exercise(
@@ -30,13 +54,14 @@ def worlds():
             ["the neighbor's numbers", "the mean loss"],
             scratch=True,
         ),
-        Received("each message is received and waited for"),
+        Waits("each message is received and waited for"),
         Bytes("one message from each rank, and one all-reduce of a number"),
         Seconds(
             "one message, and the all-reduce: all messages travel at the same time",
             "The messages go one after the other: let each rank post both of its messages, and then wait",
             room=1.05,
         ),
+        Printed("rank 0 prints the mean, and no other rank"),
     ],
     mistakes=[
         mistake(

@@ -22,7 +22,7 @@ def worlds():
     minutes=5,
     difficulty=1,
     worlds=worlds,
-    targets=[Values("for each rank, on nodes of equal and of different sizes", ["node", "local rank"])],
+    targets=[Values("for each rank, on nodes of equal and of different sizes", ["the node", "the local rank"])],
     mistakes=[
         mistake(
             "The nodes differ in size: one division by the size of the first is right only where all are alike",

@@ -9,9 +9,9 @@ from tinydist.lab.author import (
     Memory,
     Messages,
     Own,
-    Received,
     Seconds,
     Values,
+    Waits,
     also,
     exercise,
     mistake,
@@ -74,10 +74,10 @@ class Each(Values):
         Each(
             "each tensor of the list becomes the sum, in itself and in its shape, on 1, 2, 3, 4 and 8 ranks; some are "
             "smaller than p",
-            explain=of_sums[:2],
+            explain=of_sums[:1],
         ),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
-        Received("each message is received and waited for"),
+        Waits("each message is received and waited for"),
         Bytes(
             "each rank sends 2(p-1)/p of all tensors together; if the parts are uneven, 2(p-1) times them in all",
             together=uneven,
@@ -187,8 +187,8 @@ class Each(Values):
 def all_reduce_many(tensors):
     """Replace each tensor of the list by the sum of all ranks' tensors in that place, in place.
 
-    Send no more messages than for one tensor: 2(p-1) of each rank, on a ring to the right. All tensors of the list have
-    the same dtype, and the lists of all ranks the same shapes.
+    Send no more messages than for one tensor: 2(p-1) of each rank, on a ring to the right. All tensors of the list are
+    contiguous and have the same dtype, and the lists of all ranks the same shapes.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % p, (rank - 1) % p

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Received, Seconds, Values, Wrong, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Seconds, Values, Waits, Wrong, exercise, mistake
 
 from .chapter import BY_HAND, SOLVED, numbers
 
@@ -14,22 +14,23 @@ WIDE = 1 << 13  # numbers in a row, where time is judged: an exchange of rows ta
 
 def plan(ranks, kind):
     """rows[source][destination]."""
-    if kind == "even":
+    if kind == "even rows":
         return [[2] * ranks for _ in range(ranks)]
-    if kind == "none":
+    if kind == "no rows":
         return [[0] * ranks for _ in range(ranks)]
-    if kind == "all to the last":
+    if kind == "rows for the last rank alone":
         return [[0] * (ranks - 1) + [source + 1] for source in range(ranks)]
-    scale = LARGE if kind == "many" else 1
+    scale = LARGE if kind == "many rows" else 1
     return [[scale * ((3 * a + 2 * b + a * b) % 5) for b in range(ranks)] for a in range(ranks)]
 
 
-def case(ranks, kind, width=3, dtype=torch.float32, measured=False, **how):
+def case(ranks, kind, row=(3,), dtype=torch.float32, measured=False, **how):
     rows = plan(ranks, kind)
-    about = f"rows {'in another order of events' if how else kind}, {width} numbers each"
+    each = f"{' x '.join(map(str, row))} numbers each" if row else "a number each"
+    about = f"{kind}, {each}{', in another order of events' if how else ''}"
     return Case(
         ranks,
-        lambda rank: (numbers(rank, (sum(rows[rank]), width), dtype), list(rows[rank])),
+        lambda rank: (numbers(rank, (sum(rows[rank]), *row), dtype), list(rows[rank])),
         about,
         measured,
         facts=rows,
@@ -39,21 +40,23 @@ def case(ranks, kind, width=3, dtype=torch.float32, measured=False, **how):
 
 def worlds():
     for ranks, kind in [
-        (2, "uneven"),
-        (2, "even"),
-        (3, "uneven"),
-        (3, "all to the last"),
-        (4, "uneven"),
-        (8, "uneven"),
+        (2, "uneven rows"),
+        (2, "even rows"),
+        (3, "uneven rows"),
+        (3, "rows for the last rank alone"),
+        (4, "uneven rows"),
+        (8, "uneven rows"),
     ]:
         yield case(ranks, kind)
-    yield case(3, "none")
-    yield case(1, "even")
-    yield case(1, "none")
-    yield case(3, "uneven", 5, torch.int64)
-    yield case(4, "uneven", schedule="shuffle", seed=1)
-    yield case(4, "many", measured=True)
-    yield case(4, "even", WIDE, measured=True)
+    yield case(3, "no rows")
+    yield case(1, "even rows")
+    yield case(1, "no rows")
+    yield case(3, "uneven rows", (5,), torch.int64)
+    for row in ((), (2, 3)):
+        yield case(3, "uneven rows", row)
+    yield case(4, "uneven rows", schedule="shuffle", seed=1)
+    yield case(4, "many rows", measured=True)
+    yield case(4, "even rows", (WIDE,), measured=True)
 
 
 class Rows(Values):
@@ -70,7 +73,7 @@ class Rows(Values):
         rank, (mine, its) = next((rank, pair) for rank, pair in pairs if not torch.equal(*pair))
         if torch.equal(mine, trial.case.arguments(rank)[0]):
             return f"rank {rank} returned the rows that it was given: nothing has changed places"
-        if torch.equal(*(rows[rows[:, 0].argsort()] for rows in (mine, its))):
+        if torch.equal(*(rows[rows.unsqueeze(-1).flatten(1)[:, 0].argsort()] for rows in (mine, its))):
             return f"rank {rank} returned the right rows in the wrong order: those of rank 0 come first"
         return super().general(trial, right)
 
@@ -89,8 +92,8 @@ def missing(trial, rank, mine):
 
 def returned(case):
     """Bytes, of the rank that gets the most rows."""
-    tensor, _ = case.arguments(0)
-    return max(map(sum, zip(*case.facts))) * tensor.shape[1] * tensor.itemsize
+    tensor, rows = case.arguments(0)
+    return max(map(sum, zip(*case.facts))) * tensor.nbytes // sum(rows)
 
 
 @exercise(
@@ -101,7 +104,7 @@ def returned(case):
     targets=[
         Rows("the rows for this rank, those of rank 0 first, on 1, 2, 3, 4 and 8 ranks; some pieces are empty"),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
-        Received("each message is received and waited for"),
+        Waits("each message is received and waited for"),
         Bytes("each rank sends the rows for others, and one int64 (8 bytes) to each other rank"),
         Messages(
             "to each other rank one count, then its rows (none, or an empty one, for 0 rows); none to itself",
@@ -147,8 +150,8 @@ def returned(case):
 def all_to_all_uneven(tensor, rows):
     """Send the first rows[0] rows of ``tensor`` to rank 0, the next rows[1] to rank 1, and so on; keep your own.
 
-    Return the rows that came, in the order of the ranks. A rank knows only its own ``rows``: let the counts travel
-    first, one int64 for each other rank.
+    Return the rows that came, in the order of the ranks. A row is a tensor of any shape, or a number. A rank knows only
+    its own ``rows``: let the counts travel first, one int64 for each other rank.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     others = [other for other in range(p) if other != rank]

@@ -6,7 +6,7 @@ Source: Thakur, Rabenseifner and Gropp 2005, section 4.2, who follow van de Geij
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Received, Seconds, Values, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Seconds, Values, Waits, exercise, mistake
 
 from .chapter import BY_HAND, LARGE, SOLVED, largest_part, numbers
 
@@ -51,7 +51,7 @@ def worlds():
     targets=[
         Values("all ranks have the numbers of src, in the tensor itself, on 1 to 8 ranks, whatever src is"),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
-        Received("each message is received and waited for"),
+        Waits("each message is received and waited for"),
         Bytes("(p-1) n in all: each rank receives every number once, and src none", together=True),
         Messages("from src one to each rank, then p-1 of each rank to its right neighbor, but for src"),
         Memory("nothing besides the tensor: receive into its parts", slack=lambda case: largest_part(case) // 2),

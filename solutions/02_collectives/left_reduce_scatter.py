@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Received, Seconds, Values, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Seconds, Values, Waits, exercise, mistake
 
 from .chapter import BY_HAND, LARGE, SOLVED, largest_part, numbers
 
@@ -38,7 +38,7 @@ def worlds():
         yield case(ranks, 1, LARGE, measured=True)
 
 
-def which_part(trial, got, want, pick):
+def which_part(trial, got, want, own, pick):
     """A part of the sum, and not the one that is asked for; or no sum at all."""
     p, shift = trial.case.ranks, trial.case.facts
     for rank, mine in enumerate(got):
@@ -65,7 +65,7 @@ def which_part(trial, got, want, pick):
             explain=(which_part,),
         ),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
-        Received("each message is received and waited for"),
+        Waits("each message is received and waited for"),
         Bytes("each rank sends n - the part that it returns: (p-1)/p n if the parts are even"),
         Messages("p-1 of each rank, to its left neighbor only"),
         Memory(

@@ -17,10 +17,10 @@ def case(about, layers, batch, sequence, width, heads, gpus, parameters, room):
 
 def worlds():
     yield case("the model of the notebook", 48, 4, 2048, 6144, 64, 8, 22.07e9, 80 * GB)
-    yield case("the same on larger GPUs", 48, 4, 2048, 6144, 64, 8, 22.07e9, 141 * GB)
-    yield case("the same with longer sequences", 48, 1, 8192, 6144, 64, 8, 22.07e9, 80 * GB)
-    yield case("the same on a little less memory", 48, 4, 2048, 6144, 64, 8, 22.07e9, 76 * GB)
-    yield case("the same on four GPUs", 48, 4, 2048, 6144, 64, 4, 22.07e9, 80 * GB)
+    yield case("the same model on larger GPUs", 48, 4, 2048, 6144, 64, 8, 22.07e9, 141 * GB)
+    yield case("the same model with longer sequences", 48, 1, 8192, 6144, 64, 8, 22.07e9, 80 * GB)
+    yield case("the same model on a little less memory", 48, 4, 2048, 6144, 64, 8, 22.07e9, 76 * GB)
+    yield case("the same model on four GPUs", 48, 4, 2048, 6144, 64, 4, 22.07e9, 80 * GB)
     yield case("a small model", 12, 8, 1024, 768, 12, 1, 0.124e9, 16 * GB)
     yield case("a small model, a large batch", 12, 48, 1024, 768, 12, 1, 0.124e9, 16 * GB)
     yield case("a model that fills the room to the byte", 4, 1, 2048, 4096, 32, 8, 8e9, 16_520_093_696)
@@ -48,7 +48,7 @@ class Choice(Target):
     worlds=worlds,
     targets=[
         Own("your own arithmetic", BY_HAND, SOLVED),
-        Values("the way and its bytes; where nothing fits ('nothing', 0)", names=("way", "bytes")),
+        Values("the way and its bytes; where nothing fits ('nothing', 0)", names=("the way", "the number of bytes")),
         Choice("it fits, and no way that costs less time does"),
     ],
     mistakes=[

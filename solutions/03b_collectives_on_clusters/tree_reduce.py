@@ -5,7 +5,7 @@ from collections import Counter
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Received, Seconds, Values, Wrong, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Seconds, Values, Waits, Wrong, exercise, mistake
 
 from .chapter import BY_HAND, FLOAT, LARGE, SOLVED, numbers
 
@@ -78,7 +78,7 @@ def ends(pairs, end):
     difficulty=3,
     worlds=worlds,
     targets=[
-        Received("each message is received and waited for"),
+        Waits("each message is received and waited for"),
         OnDst("on 1 to 9 ranks, whatever dst is, rank dst has the sum, in the tensor itself"),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Bytes("(p-1) n in all", together=True),

@@ -17,19 +17,20 @@ from tinydist.simulator.matching import ranks_in_words
 from tinydist.simulator.record import SIZE_IS_OF_ALL, Issue
 
 from .chapter import HERE, SOLVED
-from .parts import Plan, by_turns, train
+from .parts import INF, Plan, by_turns, train
 
 NBYTES = 8  # one number
+SIZES = [(2, 24), (3, 18), (4, 12)]  # ranks, steps
 
 
 def worlds():
-    plans = [("overflows on single ranks", Plan(ranks, by_turns(ranks))) for ranks in (2, 3, 4)]
+    plans = [("overflows on single ranks", Plan(ranks, by_turns(ranks), steps)) for ranks, steps in SIZES]
     plans += [
-        ("overflows, window 1", Plan(3, by_turns(3), window=1)),
+        ("overflows, window 1", Plan(2, by_turns(2), steps=12, window=1)),
         ("overflows, scale 1.0, window 5", Plan(2, by_turns(2), window=5, scale=1.0)),
-        ("no overflow, 2 good steps before the first", Plan(2, good_steps=2)),
-        ("gradients shorter than max_norm", Plan(3, by_turns(3), max_norm=100.0)),
-        ("what rank 1 tells the others changed on the way in step 18", Plan(3, by_turns(3), steps=18, again=(1, 16))),
+        ("no overflow, 2 good steps before the first", Plan(2, steps=8, good_steps=2)),
+        ("gradients shorter than max_norm", Plan(3, by_turns(3), steps=6, max_norm=100.0)),
+        ("what rank 1 tells the others changed on the way in step 5", Plan(3, {2: {1: INF}}, steps=5, again=(1, 2))),
         ("overflows, and a rank whose parameters have no gradients", Plan(3, by_turns(2), steps=6, idle=2)),
         ("overflows", Plan(1, by_turns(1))),
     ]
@@ -258,7 +259,7 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
         ),
         mistake("The gradients are divided by the scale twice", UNSCALE, f"{UNSCALE}**2"),
         mistake(
-            "That is the precision of 16 bits. Unscale in fp32",
+            "The steps have the precision of 16 bits: unscale in fp32",
             UNSCALE,
             "parameter.grad.copy_(parameter.grad.half() / scale)",
         ),
@@ -275,7 +276,7 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
             "    if good_steps + 1 >= window:\n        return scale * 2, window\n",
         ),
         mistake(
-            "They are counted since the scale last changed: when it has grown, too, the count begins anew",
+            "Good steps are counted since the scale last changed: when it has grown, too, the count begins anew",
             GROW,
             "    if (good_steps + 1) % window == 0:\n        return scale * 2, good_steps + 1\n",
         ),

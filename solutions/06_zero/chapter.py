@@ -16,7 +16,7 @@ INTRODUCTION = """\
 [Notebook 06](../notebooks/06_zero.ipynb) goes before these. You climb the ladder by hand: an own shard of Adam, \
 gradients freed while backward runs, a layer gathered and freed; then you find bugs in an FSDP training loop, and \
 plan which stage to take. Use the collectives of `torch.distributed`, but neither `tinydist.zero` nor torch's FSDP or\
- `ZeroRedundancyOptimizer`; and keep numbers in tensors, since memory of numpy is not counted. Five exercises, about \
+ `ZeroRedundancyOptimizer`; and keep numbers in tensors: memory of numpy counts, too. Five exercises, about \
 120 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \

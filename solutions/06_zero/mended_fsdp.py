@@ -56,8 +56,9 @@ def case(ranks, moving, max_norm, layers=4, width=24, steps=2, rows=1):
 
 
 def worlds():
-    for ranks, moving, max_norm in [(3, False, inf), (3, True, inf), (2, True, UNCLIPPED)]:
-        yield case(ranks, moving, max_norm)
+    for moving in (False, True):
+        yield case(3, moving, inf)
+    yield case(2, True, UNCLIPPED, width=48)  # so large that weights outside of tensors stand out
     for ranks in (3, 1):
         yield case(ranks, True, CLIPPED)
     yield case(4, True, CLIPPED, layers=3, width=12, steps=3, rows=3)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tinydist.hardware import Cluster, Device, Link
-from tinydist.lab.author import Case, Memory, Messages, Own, Received, Seconds, Values, Wrong, exercise, kind, mistake
+from tinydist.lab.author import Case, Memory, Messages, Own, Seconds, Values, Waits, Wrong, exercise, kind, mistake
 
 SIZES = [(2, 5), (3, 4), (4, 2), (1, 3)]  # ranks, microbatches
 WIDTH, ROWS, LAYERS = 8, 16, 8
@@ -75,7 +75,7 @@ def step(answer, stage, microbatches):
     return {**arrived, **gradients, "what is returned": returned}
 
 
-def by_what(trial, got, want, pick):
+def by_what(trial, got, want, own, pick):
     """Is it the right gradient but for a factor, the same on all ranks?"""
     ratio = float(got[0].norm() / want[0].norm())
     if all(torch.allclose(mine, ratio * right, rtol=1e-3, atol=1e-6) for mine, right in zip(got, want)):
@@ -122,7 +122,7 @@ BLOCKING = (
             "mend the worker that is given",
             ("tinydist.pipeline_parallel.worker", "torch.distributed.pipelining"),
         ),
-        Received("each message is received and waited for"),
+        Waits("each message is received and waited for"),
         Messages("M outputs down and M gradients back between neighbors"),
         Values(
             "backward of each microbatch begins with its own gradient; the gradients and the loss are those of the "

@@ -69,6 +69,11 @@ RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
     ],
     mistakes=[
         mistake(
+            "n is cache.lengths itself, and grows with it before the mask is made: keep a copy of the old lengths",
+            "n = cache.lengths.clone()",
+            "n = cache.lengths",
+        ),
+        mistake(
             "The next step writes over this one's token: make cache.lengths one longer",
             "    cache.lengths += 1\n",
             "",

@@ -23,8 +23,8 @@ SMALL = [
     (Model("6 layers, 15 query heads, 3 of K and V", 6, 105, 15, 3), 130, 0.01),
     (Model("5 layers, 6 query heads, 1 of K and V", 5, 78, 6, 1), 77, 0.01),
     (Model("7 layers, 11 heads, each with its own K and V", 7, 110, 11, 11), 190, 0.02),
-    (Model("the first in fp32", 6, 105, 15, 3, "fp32"), 130, 0.01),
-    (Model("the first in fp8", 6, 105, 15, 3, "fp8"), 130, 0.01),
+    (Model("6 layers in fp32", 6, 105, 15, 3, "fp32"), 130, 0.01),
+    (Model("6 layers in fp8", 6, 105, 15, 3, "fp8"), 130, 0.01),
     (Model("latents of 40 and rotary keys of 6", 6, 120, 15, 15, "fp16", 40, 6), 130, 0.01),
 ]
 # Published configurations: Touvron et al. 2023, Llama 2; Grattafiori et al. 2024, The Llama 3 Herd; Zhang et al. 2022;
@@ -60,7 +60,7 @@ class Predicted(Part):
             return f"Its caches take {taken:.7g} GB, and there are {gigabytes:g}" if mine > its else "More fit"
         if mine <= 0:
             return "It is more than nothing"
-        return f"{max(mine / its, its / mine):.4g} times too {'many' if mine > its else 'few'}"
+        return f"This is {max(mine / its, its / mine):.4g} times too {'many' if mine > its else 'few'}"
 
 
 BATCH = "int(gigabytes * 10**9 // sequence)"

@@ -88,25 +88,26 @@ PARTS = "(a_lse - finite).exp(), (b_lse - finite).exp()"
     ],
     mistakes=[
         mistake(
-            "It is the sum of both, as they are: each was divided by its own total. Scale them by their parts of the "
-            "common one first, exp(its lse - the common one)",
+            "This is the sum of both outputs, as they are: each was divided by its own total. Scale them by their "
+            "parts of the common one first, exp(its lse - the common one)",
             PARTS,
             "torch.ones_like(lse), torch.ones_like(lse)",
         ),
         mistake(
-            "It is the mean of both, as if both had seen as much: weigh them by exp(its lse - the common one)",
+            "This is the mean of both outputs, as if both had seen as much: weigh them by exp(its "
+            "lse - the common one)",
             PARTS,
             "torch.ones_like(lse) / 2, torch.ones_like(lse) / 2",
         ),
         mistake(
-            "It is that of a, as if b had seen nothing",
+            "This is what a has, as if b had seen nothing",
             PARTS,
             "torch.ones_like(lse), torch.zeros_like(lse)",
             "out, lse",
             "out, a_lse",
         ),
         mistake(
-            "It is scaled by exp(its lse), from which the common one was not subtracted",
+            "Each output is scaled by exp(its lse), from which the common one was not subtracted",
             PARTS,
             "a_lse.exp(), b_lse.exp()",
         ),
@@ -117,14 +118,14 @@ PARTS = "(a_lse - finite).exp(), (b_lse - finite).exp()"
         ),
         mistake("Each is scaled by the factor of the other", PARTS, "(b_lse - finite).exp(), (a_lse - finite).exp()"),
         mistake(
-            "It is the larger one: exp of both are sums that add up", "out, lse", "out, torch.maximum(a_lse, b_lse)"
+            "This is the larger lse: exp of both are sums that add up", "out, lse", "out, torch.maximum(a_lse, b_lse)"
         ),
         mistake(
-            "It is the sum of two logarithms, which is that of the product: take exp, add, take the logarithm",
+            "This is the sum of two logarithms, which is that of the product: take exp, add, take the logarithm",
             "out, lse",
             "out, a_lse + b_lse",
         ),
-        mistake("It is the sum of exponentials: take its logarithm", "out, lse", "out, lse.exp()"),
+        mistake("This is the sum of exponentials: take its logarithm", "out, lse", "out, lse.exp()"),
         mistake(
             "The larger lse was subtracted before exp, and is not added again",
             "out, lse",

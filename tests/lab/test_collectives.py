@@ -78,4 +78,4 @@ def test_bytes_of_each_rank():
     text = told(held, Bytes("2(p-1)/p n"), lambda tensor: dist.all_reduce(tensor[:2]), dist.all_reduce)
     assert text == "rank 0 sends 12 bytes, where 24 are right: 2(p-1)/p n"
     text = told(held, Bytes("f", together=True), lambda tensor: dist.all_reduce(tensor[:2]), dist.all_reduce)
-    assert text == "the ranks send 48 bytes, where 96 are right: f"
+    assert text == "the ranks send 48 bytes in all, where 96 are right: f"

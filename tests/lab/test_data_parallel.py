@@ -9,8 +9,8 @@ from tinydist.data_parallel import DDP, DataParallel
 from tinydist.hardware import Cluster
 from tinydist.hardware.costs import ring_all_reduce
 from tinydist.lab import judge
-from tinydist.lab.collectives import started
 from tinydist.lab.find import find, of_chapter
+from tinydist.lab.messages import started
 
 
 def beside(name):
@@ -91,7 +91,7 @@ def test_mended_training_leaves_half_of_the_room():
     model, loader, epochs = right.arguments[0]
     whole = sum(tensor.nbytes for tensor in model.state_dict().values())
     steps = epochs * len(loader) * sum(parameter.nbytes for parameter in model.parameters())
-    assert sum(call.nbytes for call in started(right, 0)) - steps - whole == 4 <= whole / 2
+    assert sum(call.nbytes for call in started(right.run, 0)) - steps - whole == 4 <= whole / 2
 
 
 def test_mended_training_is_that_of_one_process():

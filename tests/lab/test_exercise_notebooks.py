@@ -50,7 +50,8 @@ def test_the_task_says_what_is_checked(begun):
     )
     assert text.endswith("| checked | target |\n|---|---|\n| values | the mean of all ranks' tensors, in a new one |\n"
                          "| own work | all_reduce alone |\n| bytes | 2 (p-1)/p n |\n"
-                         "| memory | one tensor besides the argument |")  # fmt: skip
+                         "| memory | one tensor besides the argument |\n"
+                         "| waits | whatever is started is waited for |")  # fmt: skip
 
 
 def test_an_answer_stays(begun, capsys):

@@ -14,7 +14,9 @@ from tinydist.collectives import doubling, halving, ring
 from tinydist.hardware import DEVICES, Cluster, costs
 from tinydist.lab import judge
 from tinydist.lab.costs import CLUSTER
+from tinydist.lab.differences import close
 from tinydist.lab.find import course, find, of_chapter
+from tinydist.lab.leaves import leaves
 from tinydist.lab.notebook import answer_in
 
 CHAPTERS = sorted({exercise.chapter for exercise in course()})
@@ -72,6 +74,18 @@ def test_what_is_sent_counts(name):
     exercise = find(name)
     sends = any(any(map(any, exercise.right(case).run.traffic)) for case in exercise.cases if case.ranks > 1)
     assert not sends or exercise.hidden or not exercise.follows
+
+
+@EACH
+def test_what_is_changed_on_the_way_changes_the_results(name):
+    """Else all that is sent in that world would be counts, which stay what they are."""
+    exercise = find(name)
+    if exercise.hidden:
+        plain, changed = (
+            exercise.right(replace(exercise.hidden, changed=who)) for who in (None, exercise.hidden.changed)
+        )
+        pairs = zip(*(leaves([*trial.returned, *trial.arguments]).values() for trial in (plain, changed)), strict=True)
+        assert any(isinstance(a, torch.Tensor | float) and not close(a, b) for a, b in pairs)
 
 
 @EACH

@@ -138,6 +138,17 @@ def test_switched_off_dispatch(toy):
     assert "it switches torch's dispatch off" in reason(average)
 
 
+def test_dispatch_that_is_switched_off_within_a_line(toy):
+    def average(tensor):
+        with torch._C._DisableTorchDispatch():
+            total = tensor.clone()
+        dist.all_reduce(total)
+        total /= dist.get_world_size()
+        return total  # fmt: skip
+
+    assert "it switches torch's dispatch off" in reason(average)
+
+
 def test_functions_of_torch_count_where_building_is_the_task(toy):
     def average(tensor):
         parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]

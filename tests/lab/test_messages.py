@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 from lab.mini import exercise
 
-from tinydist.lab.author import Case, Messages, Received, Wrong
-from tinydist.lab.messages import messages, sends_bytes, sent_by_rank
+from tinydist.lab.author import Bytes, Case, Messages, Waits, Wrong
+from tinydist.lab.messages import messages
 from tinydist.lab.worlds import Trial
 
 N = 12  # bytes
@@ -55,17 +55,16 @@ def silent(tensor):
 
 
 def test_counts():
-    assert sent_by_rank(trial(shift).run) == ([N] * 4, [1] * 4)
-    assert sent_by_rank(trial(star).run) == ([3 * N, N, N, N], [3, 1, 1, 1])
+    assert [message.ranks[0] for message in messages(trial(star).run)].count(0) == 3
     assert [message.ranks for message in messages(trial(shift, ranks=2).run)] == [(0, 1), (1, 0)]
 
 
 def test_right_ones_pass():
-    held(Received(""), shift)
+    held(Waits(""), shift)
     held(Messages(""), shift)
     held(Messages("", most=True), shift)
-    sends_bytes(trial(shift), [N] * 4, "n")
-    sends_bytes(trial(shift), 4 * N, "p n")
+    held(Bytes("n"), shift)
+    held(Bytes("p n", together=True), shift)
 
 
 def test_a_message_that_nobody_receives():
@@ -73,7 +72,7 @@ def test_a_message_that_nobody_receives():
         if dist.get_rank() == 2:
             dist.isend(tensor, 0)
 
-    assert "rank 2 posted 1 message whose other side nobody posted" in told(held, Received(""), answer)
+    assert "rank 2 posted 1 message whose other side nobody posted" in told(held, Waits(""), answer)
 
 
 def test_a_message_that_is_not_waited_for():
@@ -82,7 +81,7 @@ def test_a_message_that_is_not_waited_for():
         dist.isend(tensor, (rank + 1) % p)
         dist.recv(tensor, (rank - 1) % p)
 
-    assert "rank 0 does not wait for 1 message: call wait()" in told(held, Received(""), answer)
+    assert "rank 0 does not wait for 1 message: call wait()" in told(held, Waits(""), answer)
 
 
 def test_how_many_and_to_whom():
@@ -102,12 +101,23 @@ def test_empty_messages_need_not_be_sent():
 
 
 def test_bytes_are_explained():
-    assert "nobody sent anything" in told(sends_bytes, trial(silent), [N] * 4, "n")
-    assert "rank 0 sends 3 times what the others send" in told(sends_bytes, trial(star), [N] * 4, "n")
-    text = told(sends_bytes, trial(shift), [N // 4] * 4, "n/p", whole=N)
-    assert "every message carries the whole tensor, 12 bytes" in text and "a rank then sends 3 bytes, n/p" in text
-    assert told(sends_bytes, trial(shift), [N + 1] * 4, "n + 1") == "rank 0 sends 12 bytes, where 13 are right: n + 1"
-    assert told(sends_bytes, trial(shift), 40, "f") == "the ranks send 48 bytes in all, where 40 are right: f"
+    assert told(held, Bytes("n"), silent).startswith("nobody sent anything")
+    assert "rank 0 sends 3 times what the others send" in told(held, Bytes("n"), star)
+    assert told(held, Bytes("n"), shift_twice) == "rank 0 sends 24 bytes, where 12 are right: n"
+    assert told(held, Bytes("f", together=True), star) == "the ranks send 72 bytes in all, where 48 are right: f"
+
+
+def shift_twice(tensor):
+    shift(tensor)
+    shift(tensor)
+
+
+def test_whole_tensors_where_parts_are_right():
+    case = Case(4, lambda rank: (torch.ones(3),))
+    made = exercise(lambda tensor: shift(tensor[:1]), [case])
+    text = told(Bytes("n/p").judge, made, made.trial(shift, case), made.right(case))
+    assert text.startswith("every message carries the whole tensor, 12 bytes: with 1 of them a rank sends 12 bytes.")
+    assert text.endswith("a rank then sends 4 bytes: n/p")
 
 
 def test_one_silent_rank():
@@ -118,5 +128,4 @@ def test_one_silent_rank():
             dist.recv(tensor, 0)
             dist.recv(tensor, 1)
 
-    assert "ranks 2-3 sent nothing, where 12 bytes are right" in told(sends_bytes, trial(answer), [N] * 4, "n")
-    assert "the ranks send" in told(sends_bytes, trial(shift, ranks=2), 1, "f")
+    assert told(held, Bytes("n"), answer) == "rank 2 sends 0 bytes, where 12 are right: n"

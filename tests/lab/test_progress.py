@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from lab.mini import note
 
 from tinydist.lab import progress, whole_files
 
@@ -20,9 +21,9 @@ def nobody(monkeypatch, tmp_path):
 
 def test_kept_in_the_folder_of_the_exercises(tmp_path, monkeypatch):
     (tmp_path / "exercises").mkdir()
-    progress.note("ring", tries=1)
+    note("ring", tries=1)
     monkeypatch.chdir("exercises")
-    progress.note("ring", passed=True)
+    note("ring", passed=True)
     kept = json.loads((tmp_path / "exercises" / "progress.json").read_text())
     assert kept == {"ring": {"passed": True, "tries": 1, "hints": 0}}
     assert [path.name for path in (tmp_path / "exercises").iterdir()] == ["progress.json"]
@@ -31,21 +32,21 @@ def test_kept_in_the_folder_of_the_exercises(tmp_path, monkeypatch):
 def test_the_variable_names_another_file(tmp_path, monkeypatch):
     (tmp_path / "exercises").mkdir()
     monkeypatch.setenv("TINYDIST_PROGRESS", str(tmp_path / "other.json"))
-    progress.note("ring", hints=2)
-    assert progress.of("ring")["hints"] == 2 and (tmp_path / "other.json").exists()
+    note("ring", hints=2)
+    assert progress.load()["ring"]["hints"] == 2 and (tmp_path / "other.json").exists()
     assert list((tmp_path / "exercises").iterdir()) == []
 
 
 def test_elsewhere_it_lasts_as_long_as_the_process(tmp_path):
-    progress.note("ring", hints=1)
-    assert progress.of("ring") == {"passed": False, "tries": 0, "hints": 1}
+    note("ring", hints=1)
+    assert progress.load()["ring"] == {"passed": False, "tries": 0, "hints": 1}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_forgotten(tmp_path):
     (tmp_path / "exercises").mkdir()
-    progress.note("ring", tries=1)
-    progress.note("tree", tries=2)
+    note("ring", tries=1)
+    note("tree", tries=2)
     progress.forget("ring")
     progress.forget("never there")
     assert list(progress.load()) == ["tree"]
@@ -59,12 +60,12 @@ def test_a_damaged_file_says_what_to_do_and_is_set_aside(tmp_path, monkeypatch, 
     with pytest.raises(
         progress.DamagedProgress, match=r"progress.json cannot be read .* -m tinydist reset NAME, which"
     ):
-        progress.note("ring", tries=1)
+        note("ring", tries=1)
     assert path.read_text(encoding="utf-8") == text
     aside = progress.forget("ring")
     assert aside.read_text(encoding="utf-8") == text and aside.name == "progress.json.damaged"
-    progress.note("ring", tries=1)
-    assert progress.of("ring")["tries"] == 1 and progress.forget("ring") is None
+    note("ring", tries=1)
+    assert progress.load()["ring"]["tries"] == 1 and progress.forget("ring") is None
 
 
 @pytest.mark.parametrize("fails", ["chmod", "replace"])
@@ -74,7 +75,7 @@ def test_written_whole_or_not_at_all(tmp_path, monkeypatch, fails):
     monkeypatch.setenv("TINYDIST_PROGRESS", str(path))
     monkeypatch.setattr(whole_files.os, fails, no_space)
     with pytest.raises(progress.ProgressError, match=r"progress.json cannot be written \(No space left on device\)"):
-        progress.note("ring", tries=1)
+        note("ring", tries=1)
     assert path.read_text() == "{}" and list(tmp_path.iterdir()) == [path]
 
 
@@ -85,10 +86,10 @@ def no_space(*_, **__):
 def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("TINYDIST_PROGRESS", str(tmp_path / "not there" / "progress.json"))
     with pytest.raises(progress.ProgressError, match=r"progress.json cannot be written \(No such file or directory\)"):
-        progress.note("ring", tries=1)
+        note("ring", tries=1)
     monkeypatch.setenv("TINYDIST_PROGRESS", str(tmp_path))
     with pytest.raises(progress.ProgressError, match=r"cannot be read \(Is a directory\)"):
-        progress.of("ring")
+        progress.load()["ring"]
 
 
 def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path, monkeypatch):
@@ -100,7 +101,7 @@ def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("TINYDIST_PROGRESS", str(path))
     monkeypatch.setattr(progress, "load", dict)
     with pytest.raises(progress.ProgressError, match=r"progress.json cannot be written \(Permission denied\)"):
-        progress.note("ring", tries=1)
+        note("ring", tries=1)
     assert list(tmp_path.iterdir()) == [path]
 
 

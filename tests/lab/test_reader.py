@@ -58,13 +58,13 @@ def test_passed(capsys):
     assert capsys.readouterr().out == (
         "double: passed\n  two         ok     2 gives 4\n\nBecause.\nNext: triple (5 minutes)\n"
     )
-    assert progress.of("double") == {"passed": True, "tries": 1, "hints": 0}
+    assert progress.load()["double"] == {"passed": True, "tries": 1, "hints": 0}
 
 
 def test_wrong_counts_as_a_try_and_takes_nothing_back(capsys):
     check(right)
     check(wrong)
-    assert progress.of("double") == {"passed": True, "tries": 2, "hints": 0}
+    assert progress.load()["double"] == {"passed": True, "tries": 2, "hints": 0}
     assert capsys.readouterr().out.endswith("2 gives 2\n\nA hint: hint(double)\n")  # outside of a notebook no picture
 
 
@@ -113,7 +113,7 @@ def test_hints_come_one_at_a_time(course, capsys):
         hint(asked)
     last = "Hint 2 of 2: specific\nThis is the last hint. A solution: solutions/99.ipynb\n"
     assert capsys.readouterr().out == "Hint 1 of 2: general\n" + last + last
-    assert progress.of("double")["hints"] == 2
+    assert progress.load()["double"]["hints"] == 2
 
 
 def test_a_damaged_progress_is_no_traceback(capsys, tmp_path):

@@ -7,10 +7,9 @@ import torch
 from lab.mini import exercise
 
 from tinydist.lab.author import Case, Malformed, Memory, Values, Wrong, alone
-from tinydist.lab.differences import untouched
+from tinydist.lab.differences import slightly_off, untouched
 from tinydist.lab.leaves import kind_of, leaves
 from tinydist.lab.target import because
-from tinydist.lab.values import slightly_off
 from tinydist.lab.worlds import Trial
 
 

@@ -14,7 +14,7 @@ changed.py      a world where what one rank sends is changed on the way
 tools.py        what the lab measures with is out of an answer's reach
 judging.py      worlds one after another, as few as it takes
 target.py       what must hold, and which mistake it is if it does not
-results.py      the first axis: values; leaves.py: what is in them; differences.py, values.py, sums.py: how they differ
+results.py      the first axis: values; leaves.py: what is in them; differences.py, sums.py: how they differ
 sent.py         the second: what was sent, to whom; collectives.py: what was called; messages.py: as it is recorded
 costs.py        the third: bytes held, and FLOPs and seconds; pictures.py: of these and of what was sent
 verdict.py      properties judged in order; errors.py: what was raised, on which rank, at which line

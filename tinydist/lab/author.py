@@ -1,20 +1,19 @@
 """What the file of an exercise is written with."""
 
-from .collectives import Collectives, Waits
+from .collectives import Collectives
 from .costs import Flops, Memory, Seconds
 from .errors import Wrong
 from .exercise import also, exercise, mistake
+from .leaves import kind
 from .messages import many
 from .pictures import draw_traffic
 from .results import Values
-from .sent import Bytes, Messages, Own, Received
-from .sums import contributions, multiple, unchanged
-from .sums import misplaced as another_part
+from .sent import Bytes, Messages, Own, Waits
+from .sums import contributions, unchanged
 from .target import Malformed, Target
-from .values import kind
 from .worlds import Case, alone, turned
 
-of_sums = (unchanged, multiple, another_part, contributions)
+of_sums = (unchanged, contributions)
 
 __all__ = [
     "Bytes",
@@ -25,7 +24,6 @@ __all__ = [
     "Memory",
     "Messages",
     "Own",
-    "Received",
     "Seconds",
     "Target",
     "Values",

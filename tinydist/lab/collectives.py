@@ -1,39 +1,24 @@
-"""The second axis, where collectives are called: which, how many bytes each rank sends by them, and who waits."""
+"""The second axis, where collectives are called: which, and how many bytes each rank sends by them."""
 
+from collections import Counter
 from itertools import dropwhile
 
-from ..simulator.record import Issue, Wait
 from .errors import Wrong
-from .messages import are, many, of, smaller_numbers
+from .messages import are, many, smaller_numbers, started
 from .pictures import draw_traffic
 from .target import Target
 
 
-class Waits(Target):
-    """Each collective is waited for."""
-
-    name = "waits"
-
-    def judge(self, exercise, trial, right):
-        for rank, program in enumerate(trial.run.record.programs):
-            forgotten = set(started(trial, rank)) - {entry.transfer for entry in of(program, Wait)}
-            if forgotten:
-                raise Wrong(
-                    f"rank {rank} does not wait for {many(len(forgotten), 'collective')}: call wait() on what a call "
-                    "with async_op=True returns, before you read the result. Else nobody knows whether the numbers "
-                    "are there"
-                )
-
-
 class Collectives(Target):
     """On each rank those of the reference, in its order, and as large. ``things``: what each is for, in words.
-    ``first``: names of others that may come before them."""
+    ``first``: names of others that may come before them. ``together``: only all bytes count, in as many calls as you
+    like."""
 
     name = "collectives"
 
-    def __init__(self, holds, things="calls", advice="", name="collectives", first=()):
+    def __init__(self, holds, things="calls", advice="", name="collectives", first=(), together=False):
         super().__init__(holds)
-        self.things, self.advice, self.name, self.first = things, advice, name, first
+        self.things, self.advice, self.name, self.first, self.together = things, advice, name, first, together
 
     def seen(self, trial):
         if trial.error is not None:
@@ -44,8 +29,13 @@ class Collectives(Target):
         return smaller_numbers(trial, right)
 
     def of_rank(self, trial, rank):
-        calls = dropwhile(lambda call: call.name in self.first, started(trial, rank))
-        return [(call.name, call.nbytes) for call in calls]
+        calls = dropwhile(lambda call: call.name in self.first, started(trial.run, rank))
+        if not self.together:
+            return [(call.name, call.nbytes) for call in calls]
+        sums = Counter()
+        for call in calls:
+            sums[call.name] += call.nbytes
+        return list(sums.items())
 
     def judge(self, exercise, trial, right):
         for rank, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):
@@ -55,8 +45,15 @@ class Collectives(Target):
                 raise Wrong(
                     f"you call {' and '.join(others)}, where {' and '.join(names)} is enough", draw_traffic(trial)
                 )
+            name = names[0].replace("_", "-") if len(names) == 1 else "collective"
+            if self.together and mine != its:
+                have, want = (sum(nbytes for _, nbytes in calls) for calls in (mine, its))
+                what = f"{name}s of {have:,} bytes in all" if have else f"no {name}"
+                raise Wrong(
+                    f"rank {rank} makes {what}, where {want:,} bytes are right: {self.things}",
+                    draw_traffic(trial),
+                )
             if len(mine) != len(its):
-                name = names[0].replace("_", "-") if len(names) == 1 else "collective"
                 raise Wrong(
                     f"rank {rank} makes {many(len(mine), name)}, where {are(len(its))} right: {self.things}",
                     draw_traffic(trial),
@@ -66,8 +63,3 @@ class Collectives(Target):
                     which = f"{name.replace('_', '-')} {place} of rank {rank}"
                     text = f"{which} has {have:,} bytes, where {want:,} are right. {self.advice}"
                     raise Wrong(text.rstrip(), draw_traffic(trial))
-
-
-def started(trial, rank):
-    """The transfers of a rank, in the order in which it started them."""
-    return [entry.transfer for entry in of(trial.run.record.programs[rank], Issue)]

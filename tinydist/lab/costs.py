@@ -41,11 +41,18 @@ class Memory(Target):
                 )
             if mine < its * self.least:
                 raise Malformed(f"{on(trial, rank)}holds {mine:,} bytes {self.what}, of {its:,}: {OUTSIDE}")
-        if trial.given[0] < LARGE or self.of:
-            return
-        enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
-        if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
-            raise Malformed(OUTSIDE)
+        if trial.watches and trial.case is self.weighed(exercise):  # no mistake of the exercise's is of this kind
+            enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
+            if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
+                raise Malformed(OUTSIDE)
+
+    def weighed(self, exercise):
+        """The case in which the reference holds most: there, what is kept outside of tensors is counted, too. None: it
+        would not stand out."""
+        rights = [exercise.right(case) for case in exercise.cases]
+        peaks = {right.case: right.run.memory[0].peak for right in rights if self.concerns(right, exercise)}
+        heaviest = max(peaks, key=peaks.get)
+        return heaviest if peaks[heaviest] >= LARGE and not self.of else None
 
     def seen(self, trial):
         if trial.error is not None:

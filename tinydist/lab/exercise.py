@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from . import marks
 from .judging import properties
+from .sent import Waits
 from .worlds import Trial, outside_of_tensors
 
 
@@ -68,6 +69,9 @@ class Exercise:
 
     def __post_init__(self):
         self.module = sys.modules[self.reference.__module__]  # kept, as its chapter may be loaded once more
+        waits = any(isinstance(target, Waits) for target in self.targets)
+        if not waits and any(case.ranks > 1 for case in self.worlds()):
+            self.targets = [*self.targets, Waits()]
 
     @property
     def name(self):

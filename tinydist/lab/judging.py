@@ -11,7 +11,7 @@ from ..waiting import waiting_for
 from .errors import Unjudged, Wrong, indented
 from .messages import SHARED
 from .sent import Own
-from .target import Ends
+from .target import Ends, Malformed
 from .worlds import Alone
 
 SHOWN = 12  # lines of what the ranks printed
@@ -85,8 +85,8 @@ class Worlds:
                 target.compare(self.exercise, trial, [each.case for each in self.trials[: self.trials.index(trial)]])
                 self.right[target].add(trial.case.ranks)
             except Wrong as wrong:
-                others = self.right[target] - {1, trial.case.ranks}
-                self.wrong[target] = Wrong(told(str(wrong), trial, sorted(others)), wrong.picture)
+                others = () if isinstance(wrong, Malformed) else sorted(self.right[target] - {1, trial.case.ranks})
+                self.wrong[target] = Wrong(told(str(wrong), trial, others), wrong.picture)
         return target in self.wrong
 
     def follow(self):

@@ -4,8 +4,6 @@ from dataclasses import is_dataclass
 
 import torch
 
-from .values import kind
-
 
 def leaves(thing, names=(), path=""):
     """path -> what is there, of lists, dicts and dataclasses in one another."""
@@ -41,6 +39,16 @@ def written(trial):
 def tensors_of(arguments):
     found = [each for each in arguments if isinstance(each, torch.Tensor)]
     return found[0] if len(found) == 1 else found
+
+
+def shares_memory(a, b):
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() != 0
+
+
+def kind(value):
+    if value is None:
+        return "nothing (None)"
+    return "a tensor" if type(value) is torch.Tensor else f"an object of type {type(value).__name__}"
 
 
 def kind_of(thing):

@@ -35,7 +35,7 @@ class Limit:
     def function_begins(self, frame, event, argument):
         if of_library(frame.f_code):
             return None
-        frame.f_trace_opcodes = of_one_instruction(frame.f_code)
+        frame.f_trace_opcodes = of_one_instruction(frame.f_code) or switches_off(frame.f_code)
         return self.goes_on
 
     def goes_on(self, frame, event, argument):
@@ -53,6 +53,11 @@ class Limit:
 def of_one_instruction(code):
     """Is there a loop that comes to no new line, as ``while True: pass``?"""
     return any(each.opname.startswith("JUMP") and each.argval == each.offset for each in dis.get_instructions(code))
+
+
+def switches_off(code):
+    """Torch's dispatch, perhaps for a part of a line."""
+    return any("Disable" in name or "_disable" in name for name in code.co_names)
 
 
 class TracedAgain:

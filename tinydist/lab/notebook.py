@@ -12,7 +12,7 @@ import nbformat
 from ..shell import command
 from . import progress
 from .errors import line_of
-from .find import of_chapter
+from .notebooks import made
 from .whole_files import locked, set_aside, write_whole
 
 CALLS = ("check", "hint")  # what the notebook asks of the lab is not asked again here
@@ -128,16 +128,7 @@ def put(exercise, notebook):
 
 
 def made_anew(path):
-    """From the solutions, which are the same but for the blanks."""
-    solutions = path.parent.parent / "solutions" / path.name
-    if not solutions.exists():
-        raise NotebookError(f"{title(path)} is no notebook, and {solutions} is not there: take a fresh copy of it")
-    notebook = read(solutions)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    for exercise in of_chapter(path.stem):
-        put(exercise, notebook)
+    new = nbformat.writes(made(path.stem, solved=False)) + "\n"
     aside = set_aside(path)
-    write_whole(path, nbformat.writes(notebook) + "\n")
+    write_whole(path, new)
     return f"The notebook was damaged: all of it is new, and the old file is {title(aside)}"

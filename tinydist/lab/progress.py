@@ -67,10 +67,6 @@ def damaged(path, why):
     )
 
 
-def of(name):
-    return {**NEW, **load().get(name, {})}
-
-
 @contextmanager
 def changing():
     """The progress of all exercises, to be changed: whoever else wants to waits meanwhile."""
@@ -98,11 +94,6 @@ def entry(name):
     """The same of one exercise."""
     with changing() as progress:
         yield progress.setdefault(name, dict(NEW))
-
-
-def note(name, **changes):
-    with entry(name) as mine:
-        mine.update(changes)
 
 
 def forget(name):

@@ -4,15 +4,15 @@ Floating point sums may differ in their order, and so in their last digits.
 """
 
 import inspect
+from types import SimpleNamespace
 
 import torch
 
-from .differences import close, difference, misplaced, same_form, times, untouched, whose, words_of
+from .differences import close, difference, misplaced, same_form, slightly_off, times, untouched, whose, words_of
 from .errors import Wrong
-from .leaves import in_place, kind_of, leaves, shape_of, written
+from .leaves import in_place, kind, kind_of, leaves, shape_of, shares_memory, tensors_of, written
 from .messages import left_open
 from .target import Malformed, Target
-from .values import kind, shares_memory, slightly_off
 
 
 class Values(Target):
@@ -109,7 +109,9 @@ class Values(Target):
             return ""
 
         def pick(trial):
-            return [self.seen(trial)[rank, path] for rank in range(trial.case.ranks)]
+            return [self.seen(trial).get((rank, path)) for rank in range(trial.case.ranks)]
 
-        looks = (look(trial, got, want, pick) for look in (left_open, whose, *self.explain, times, misplaced))
+        given = [trial.case.arguments(rank) for rank in range(trial.case.ranks)]
+        own = pick(SimpleNamespace(case=trial.case, error=None, arguments=given, returned=list(map(tensors_of, given))))
+        looks = (look(trial, got, want, own, pick) for look in (left_open, whose, *self.explain, times, misplaced))
         return next(filter(None, looks), "")

@@ -9,12 +9,13 @@ from .messages import (
     left_open,
     many,
     messages,
+    nobody,
     of,
     only_hub,
-    sends_bytes,
-    sent_by_rank,
     smaller_numbers,
+    star,
     transfers,
+    whole_tensors,
 )
 from .pictures import draw_traffic
 from .target import Target
@@ -58,10 +59,14 @@ class Own(Target):
         return {name for name in ran if self.torchs in name}
 
 
-class Received(Target):
-    """Of messages: each meets its other side, and is waited for."""
+class Waits(Target):
+    """Each message meets its other side, and whatever is started is waited for: so it is in every exercise in which
+    ranks talk."""
 
     name = "waits"
+
+    def __init__(self, holds="whatever is started is waited for"):
+        super().__init__(holds)
 
     def judge(self, exercise, trial, right):
         left = left_open(trial)
@@ -80,33 +85,31 @@ class Bytes(Target):
         self.formula, self.together, self.room = formula or holds, together, room
 
     def judge(self, exercise, trial, right):
-        want = self.seen(right)
-        if not all(each.name == "message" for each in transfers(trial.run)):
-            self.traffic(trial, want)
-        else:
-            sends_bytes(trial, want, self.formula, in_parts(right))
+        mine, its = map(self.seen, (trial, right))
+        for rank, (have, want) in enumerate(zip(mine, its)):
+            if not want - 0.5 <= have <= want * self.room + 0.5:
+                everybody = self.all_of(trial.case)
+                who, in_all = ("the ranks send", " in all") if everybody else (f"rank {rank} sends", "")
+                reason = (
+                    nobody(mine)
+                    or (not everybody and star(mine))
+                    or whole_tensors(trial.run, sum(its), in_parts(right))
+                    or f"{who} {have:,.0f} bytes{in_all}, where {want:,.0f} are right"
+                )
+                raise Wrong(f"{reason}: {self.formula}", draw_traffic(trial))
 
     def seen(self, trial):
+        """By rank; or a list of one number, of all ranks."""
         if trial.error is not None:
             return None
-        if all(each.name == "message" for each in transfers(trial.run)):
-            sent = sent_by_rank(trial.run)[0]
-        else:
-            sent = [round(sum(row), 3) for row in trial.run.traffic]
-        return sum(sent) if self.all_of(trial.case) else sent
+        by_rank = [round(sum(row), 3) for row in trial.run.traffic]
+        return [sum(by_rank)] if self.all_of(trial.case) else by_rank
 
     def general(self, trial, right):
         return smaller_numbers(trial, right)
 
     def all_of(self, case):
         return self.together(case) if callable(self.together) else self.together
-
-    def traffic(self, trial, want):
-        have = self.seen(trial)
-        for rank, (mine, its) in enumerate([(have, want)] if self.all_of(trial.case) else zip(have, want)):
-            if not its - 0.5 <= mine <= its * self.room + 0.5:
-                who = "the ranks send" if self.all_of(trial.case) else f"rank {rank} sends"
-                raise Wrong(f"{who} {mine:,.0f} bytes, where {its:,.0f} are right: {self.formula}", draw_traffic(trial))
 
 
 def in_parts(right):
@@ -162,7 +165,7 @@ class Messages(Target):
                     back = all(b == (a - 1) % p for a, b in mine)
                     way = "your ring turns the other way" if back else "this is no ring"
                     return f"{what}, but its right neighbor is rank {(source + 1) % p}: {way}"
-                return f"{what}, where {f'rank {partners[0]} is' if partners else 'nobody is'} right"
+                return f"{what}, {f'where rank {partners[0]} is right' if partners else 'and should send to nobody'}"
             if count > its[source, destination]:
                 enough = are(its[source, destination])
                 return f"rank {source} sends {many(count, 'message')} to rank {destination}, where {enough} enough"

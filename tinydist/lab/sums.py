@@ -1,138 +1,62 @@
 """What went wrong with a sum over the ranks, told from the result.
 
-Which ranks' numbers are in a wrong sum is found by running it once more on numbers that tell: rank r holds 64**r
-everywhere, so that the digits of the result, to base 64, count how often each rank was added.
-
-    2 + 0*64 + 1*64**2      rank 0 twice, rank 1 never, rank 2 once
+Whose numbers are in a wrong one is found by running it once for each rank: that one has its numbers, all others zeros.
 """
 
 import torch
 
 from ..simulator.matching import ranks_in_words
-from .messages import sent_by_rank
-from .values import close
+from .differences import close
+from .messages import messages
 
-BASE = 64
 NOT_ADDED = "the last hop is missing, or what arrived was not added (or added before wait)"
-ELSEWHERE = ", or the sum stands in another part: on which rank does each part end?"
-OVERWRITTEN = ", or the second half has written over it"
+MOVED = -1  # in place of a count: a number of that rank, from another position
 
 
-def unchanged(trial, got, expected, pick):
+def unchanged(trial, got, want, own, pick):
     """Ranks that have what they had."""
-    p = trial.case.ranks
-    inputs = [trial.case.arguments(rank)[0] for rank in range(p)]
-    wrong = [rank for rank in range(p) if not close(got[rank], expected[rank])]
-    still = [
-        rank for rank in wrong if close(got[rank], inputs[rank]) or close(got[rank], inputs[rank].tensor_split(p)[rank])
-    ]
-    if still != wrong:
+    wrong = [rank for rank, mine in enumerate(got) if not close(mine, want[rank])]
+    if not all(close(got[rank], own[rank]) for rank in wrong):
         return None
-    if len(still) == p:
-        who = "every rank still has its"
-    else:
-        who = f"{ranks_in_words(still)} still {'has its' if len(still) == 1 else 'have their'}"
-    sent = sent_by_rank(trial.run)[0]
-    elsewhere = "" if got[0].shape == inputs[0].shape else ELSEWHERE
-    why = f" although messages are sent: {NOT_ADDED}{elsewhere}" if any(sent) else ""
-    return f"{who} own numbers: nothing was added{why}"
+    some = f"{ranks_in_words(wrong)} still {'has its' if len(wrong) == 1 else 'have their'}"
+    why = f" although messages are sent: {NOT_ADDED}" if messages(trial.run) else ""
+    return f"{some if len(wrong) < len(got) else 'every rank still has its'} own numbers: nothing was added{why}"
 
 
-def multiple(trial, got, expected, pick):
-    p = trial.case.ranks
-    if all(close(mine.double() * p, right) for mine, right in zip(got, expected)):
-        return f"the result is {p} times too small, the number of ranks: this is the mean, and the sum is asked for"
-    if all(close(mine, right.double() * p) for mine, right in zip(got, expected)):
-        return f"the result is {p} times too large, the number of ranks: something is added {p} times"
-    return None
+def contributions(trial, got, want, own, pick):
+    """Which ranks' numbers are missing, counted twice, or from another place, where the first number is wrong."""
+    rank = next(rank for rank, mine in enumerate(got) if not close(mine, want[rank]))
+    if own[rank] is None or got[rank].shape != own[rank].shape:
+        return None
+    wrong = ~torch.isclose(got[rank].double(), want[rank].double(), rtol=1e-4, atol=1e-5)
+    place = tuple(wrong.nonzero()[0].tolist())
+    counts = [count(trial, source, pick, rank, place) for source in range(len(got))]
+    if None in counts or set(counts) == {1}:
+        return None
+    where = f"on rank {rank}, at position {', '.join(map(str, place))},"
+    if sorted(counts) == [0] * (len(got) - 1) + [1]:
+        return f"{where} there are only the numbers of rank {counts.index(1)}: {NOT_ADDED}"
+    told = {
+        0: "missing: a hop that was not made or not added",
+        MOVED: "those of another position: are the parts the same on all ranks?",
+        **{times: f"counted {times} times" for times in counts if times > 1},
+    }
+    found = [([r for r, each in enumerate(counts) if each == times], what) for times, what in told.items()]
+    return f"{where} {', and '.join(f'the numbers of {ranks_in_words(who)} are {what}' for who, what in found if who)}"
 
 
-def misplaced(trial, got, expected, pick):
-    """The right parts, in the wrong place."""
-    p = trial.case.ranks
-    all_have_all = got[0].shape == trial.case.arguments(0)[0].shape
-    parts = expected[0].tensor_split(p) if all_have_all else expected
-    for rank, tensor in enumerate(got):
-        for place, part in enumerate(tensor.tensor_split(p)) if all_have_all else [(rank, tensor)]:
-            same = [other for other in range(p) if len(part) and close(part, parts[other])]
-            if same and place not in same:
-                return f"on rank {rank}, what should be part {place} of the sum is part {same[0]}"
-    return None
+def count(trial, source, pick, rank, place):
+    """How often the number of ``source`` is in the result there; None: it cannot be told."""
 
+    def arguments(other):
+        first, *others = trial.case.arguments(other)
+        return (first if other == source else torch.zeros_like(first), *others)
 
-def contributions(trial, got, expected, pick):
-    """Which ranks' numbers are missing, or counted twice, and where."""
-    p = trial.case.ranks
-    shape = trial.case.arguments(0)[0].shape
-    again = trial.again(arguments=lambda rank: (torch.full(shape, float(BASE) ** rank, dtype=torch.float64),))
+    again = trial.again(arguments=arguments)
     if again.error is not None:
         return None
-    marked = pick(again)
-    whole = got[0].shape == shape and p > 1
-    tally = list(tally_of(marked, p, whole))
-    second_half = half_way(tally) if whole else None
-    found = list(filter(None, (say(*place, whole) for place in tally)))
-    if second_half or not found:
-        return second_half
-    more = len(found) - 1
-    return found[0] + (f". So it is with {more} more part{'s' * (more > 1)} of the results" if more else "")
-
-
-def tally_of(marked, p, whole):
-    """(rank, part, and for each number of it how often each rank's is in it), of the parts that are not empty."""
-    for rank, tensor in enumerate(marked):
-        for part, numbers in enumerate(tensor.tensor_split(p) if whole else [tensor]):
-            if numbers.numel():
-                yield rank, part if whole else rank, [counts(number, p) for number in numbers.flatten().tolist()]
-
-
-def counts(number, p):
-    """How often each rank's numbers are in this one; None if they were not added."""
-    if number != number or number != int(number) or not 0 <= number < BASE**p:
-        return None
-    return [int(number) // BASE**rank % BASE for rank in range(p)]
-
-
-def unfinished(tally):
-    """Of the numbers of a part, those that are not the sum."""
-    return [each for each in tally if each is None or set(each) != {1}]
-
-
-def half_way(tally):
-    """Of an all-reduce: every part is finished, but not on all ranks. Then the reduce-scatter is right."""
-    finished = {}  # part -> a rank that has it
-    for rank, part, numbers in tally:
-        if not unfinished(numbers):
-            finished.setdefault(part, rank)
-    wrong = [(rank, part, unfinished(numbers)) for rank, part, numbers in tally if unfinished(numbers)]
-    if not wrong or len(finished) < len({part for _, part, _ in tally}):
-        return None
-    rank, part, wrong = wrong[0]
-    times = max(wrong[0] or [0])
-    what = "it did not arrive, or was overwritten"
-    if times > 1:
-        what = f"numbers are counted {times} times: it was added to what stood there, and should be copied"
-    return (
-        f"the first half is right, and rank {finished[part]} has the finished part {part} of the sum. But on rank "
-        f"{rank} {what}. Look at the second half"
-    )
-
-
-def say(rank, part, numbers, whole):
-    wrong = unfinished(numbers)
-    if not wrong or wrong[0] is None:
-        return None
-    digits, where = wrong[0], f"on rank {rank}, in part {part} of the sum"
-    if len(wrong) < len(numbers):
-        where += f" (in {len(wrong)} of its {len(numbers)} numbers: are the parts those of tensor_split?)"
-    missing = [source for source, count in enumerate(digits) if count == 0]
-    double = [source for source, count in enumerate(digits) if count > 1]
-    if len(missing) == len(digits) - 1 and not double:
-        (only,) = [source for source in range(len(digits)) if source not in missing]
-        return f"{where}, there are only the numbers of rank {only}: {NOT_ADDED}{OVERWRITTEN if whole else ELSEWHERE}"
-    words = []
-    if missing:
-        words.append(f"the numbers of {ranks_in_words(missing)} are missing: a hop that was not made or not added")
-    if double:
-        words.append(f"the numbers of {ranks_in_words(double)} are counted {max(digits)} times")
-    return f"{where}, {', and '.join(words)}"
+    found, numbers = pick(again)[rank][place], arguments(source)[0]
+    times = (found / numbers[place]).round().nan_to_num(MOVED, MOVED, MOVED)
+    if times >= 0 and close(found, times * numbers[place]):
+        return int(times)
+    return MOVED if any(close(found, number) for number in numbers.flatten()) else None

@@ -99,7 +99,7 @@ def because(reason, facts):
     if not reason:
         return facts
     facts = facts.partition(GUESS)[0]
-    return f"{reason}{'' if reason[-1] in '.?' else '.'}\n{facts[0].upper()}{facts[1:]}"
+    return f"{reason}{'' if reason.endswith(('.', '?', '.)')) else '.'}\n{facts[0].upper()}{facts[1:]}"
 
 
 class Ends(Target):

@@ -85,7 +85,7 @@ def nothing_for_empty_pieces(tensor, rows):
     for work in works:
         work.wait()
     counts = counts.tolist()
-    result = tensor.new_empty(sum(counts), tensor.shape[1])
+    result = tensor.new_empty(sum(counts), *tensor.shape[1:])
     going, coming = tensor.split(rows), result.split(counts)
     coming[rank][:] = going[rank]
     works = [dist.isend(going[other], other) for other in others if rows[other]]
@@ -105,7 +105,7 @@ def put_together_at_the_end(tensor, rows):
         works += [dist.irecv(incoming[other], other), dist.isend(counts[other], other)]
     for work in works:
         work.wait()
-    arrived = [torch.empty(int(n), tensor.size(1), dtype=tensor.dtype) for n in incoming]
+    arrived = [torch.empty(int(n), *tensor.shape[1:], dtype=tensor.dtype) for n in incoming]
     arrived[rank], works = pieces[rank], []
     for other in set(range(p)) - {rank}:
         works += [dist.irecv(arrived[other], other), dist.isend(pieces[other], other)]
@@ -292,3 +292,22 @@ def with_functions_for_both_halves(tensor, src):
 
     scatter()
     all_gather()
+
+
+@right("all_reduce_many")
+def views_of_what_is_contiguous(tensors):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % p, (rank - 1) % p
+    row = torch.cat([tensor.view(-1) for tensor in tensors])
+    parts = row.tensor_split(p)
+    arrived = torch.empty_like(parts[0])
+    for step in range(2 * (p - 1)):
+        grows, leaves = parts[(rank - 1 - step) % p], parts[(rank - step) % p]
+        into = arrived[: len(grows)] if step < p - 1 else grows
+        coming, going = dist.irecv(into, left), dist.isend(leaves, right)
+        coming.wait()
+        going.wait()
+        if step < p - 1:
+            grows += into
+    for tensor, numbers in zip(tensors, row.split([tensor.numel() for tensor in tensors])):
+        tensor.view(-1).copy_(numbers)

@@ -312,3 +312,13 @@ def one_rank_apart(parameters, ranks, inputs, outputs):
     received = ranks * parameters - parameters + outputs - outputs / ranks
     ring = (2 * ranks - 2) * (parameters / ranks)
     return {"DDP": (ring, ring), "DP": (received + inputs - inputs / ranks, received)}
+
+
+@right("accumulate")
+def the_first_is_kept_for_the_end(ddp, microbatches):
+    rows = sum(len(inputs) for inputs, _ in microbatches)
+    first, *others = microbatches
+    with ddp.no_sync():
+        for inputs, targets in others:
+            (F.mse_loss(ddp(inputs), targets) * len(inputs) / rows).backward()
+    (F.mse_loss(ddp(first[0]), first[1]) * len(first[0]) / rows).backward()

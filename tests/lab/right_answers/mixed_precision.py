@@ -279,3 +279,47 @@ def by_torch(recipe, n):
         "gradients": sum(n * size[each] for each in recipe.gradients),
         "optimizer states": states,
     }
+
+
+@right("mended_fp16_step")
+def counts_are_sent_beside_the_gradients(model, masters, microbatches, scale, lr, max_norm):
+    """Of gradients that overflow, and of microbatches."""
+    weights = list(model.parameters())
+    model.zero_grad()
+    for x, y in microbatches:
+        (scale * F.mse_loss(model(x).float(), y) / len(microbatches)).backward()
+    gradients = [p.grad.float() for p in weights]
+    overflows = sum(int((~g.isfinite()).sum()) for g in gradients)
+    counts = torch.tensor([float(overflows), float(len(microbatches))])
+    dist.all_reduce(counts)
+    for g in gradients:
+        g *= len(microbatches) / counts[1]
+        dist.all_reduce(g)
+        g /= scale
+    norm = torch.linalg.vector_norm(torch.cat([g.flatten() for g in gradients]))
+    if counts[0]:
+        return False
+    for p, master, g in zip(weights, masters, gradients):
+        master -= lr * g * min(1, max_norm / norm)
+        p.data.copy_(master)
+    return True
+
+
+@right("mended_fp16_step")
+def counts_the_overflows_first(model, masters, microbatches, scale, lr, max_norm):
+    weights = list(model.parameters())
+    model.zero_grad()
+    for x, y in microbatches:
+        (scale * F.mse_loss(model(x).float(), y) / len(microbatches)).backward()
+    gradients = [p.grad.float() / scale for p in weights]
+    count = torch.tensor(float(sum((~g.isfinite()).sum() for g in gradients)))
+    dist.all_reduce(count)
+    if count > 0:
+        return False
+    row = torch.cat([g.flatten() for g in gradients]) / dist.get_world_size()
+    dist.all_reduce(row)
+    row *= min(1, max_norm / row.norm())
+    for p, master, g in zip(weights, masters, row.split([p.numel() for p in weights])):
+        master -= lr * g.view_as(master)
+        p.data.copy_(master)
+    return True

@@ -109,6 +109,8 @@ def receives_first(numbers, loss):
         dist.send(numbers, right)
         coming.wait()
     dist.all_reduce(loss)
+    if dist.get_rank() == 0:
+        print(f"{p} ranks: {loss.item() / p:.2f}")
     return arrived, loss / p
 
 
@@ -117,6 +119,7 @@ def the_loss_first(numbers, loss):
     p, right, left = neighbors()
     loss = loss / p
     dist.all_reduce(loss)
+    print(f"the mean loss is {loss:.1f}" if dist.get_rank() == 0 else "I am another rank")
     if p == 1:
         return numbers, loss
     arrived = torch.zeros_like(numbers)

@@ -672,3 +672,16 @@ def all_that_the_row_has(q, k, v, cache, counts):
     seen = (torch.arange(S) < cache.lengths[:, None]).view(len(q), 1, 1, S)
     keys, values = cache.keys[:, :, :S], cache.values[:, :, :S]
     return F.scaled_dot_product_attention(rotate(q, own), keys, values, attn_mask=seen, enable_gqa=True)
+
+
+@wrong("decode_step", "values", "n is cache.lengths itself, and grows with it before the mask is made")
+def lengths_that_grow_too_early(q, k, v, cache):
+    (B, H, _, d), G, n = q.shape, k.shape[1], cache.lengths
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    rows = torch.arange(B)
+    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
+    n += 1
+    S = int(n.max())
+    scores = (q.view(B, G, H // G, d) / math.sqrt(d) @ cache.keys[:, :, :S].mT).view(B, H, 1, S)
+    weights = scores.masked_fill(torch.arange(S) > n[:, None, None, None], -math.inf).softmax(-1)
+    return (weights.view(B, G, H // G, S) @ cache.values[:, :, :S]).view(B, H, 1, d)

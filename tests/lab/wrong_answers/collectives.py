@@ -383,7 +383,7 @@ def through_a_copy(tensor, src):
     tensor.copy_(copy)
 
 
-@wrong("broadcast_in_parts", "messages", "rank 0 sends to rank 3, where nobody is right")
+@wrong("broadcast_in_parts", "messages", "rank 0 sends to rank 3, and should send to nobody")
 def gathers_the_other_way_round(tensor, src):
     pass_on(scatter_parts(tensor, src), src, way=-1)
 
@@ -1005,3 +1005,8 @@ def arrives_as_float32(tensor, rows):
     for work in works:
         work.wait()
     return torch.cat(arrived)
+
+
+@wrong("all_to_all_uneven", "runs", "With 3 ranks, uneven rows, a number each: IndexError: t")
+def rows_have_two_dims(tensor, rows):
+    return pairwise(tensor, rows)[:, : tensor.shape[1]]

@@ -317,7 +317,7 @@ def two_in_each_node(tensor, per_node):
     hierarchy(tensor, 2)
 
 
-@wrong("mended_hierarchy", "values", "this is the mean, and the sum is asked for")
+@wrong("mended_hierarchy", "values", "and there are as many ranks: a mean, where a sum is right?")
 def averages(tensor, per_node):
     hierarchy(tensor, per_node)
     tensor /= dist.get_world_size()
@@ -367,7 +367,7 @@ def of_the_notebook(tensor):
     halve_and_double(tensor, dist.get_rank(), range(1 << (dist.get_world_size() - 1).bit_length()))
 
 
-@wrong("halving_doubling_any", "values", "in part 0 of the sum, the numbers of rank 2 are missing")
+@wrong("halving_doubling_any", "values", "at position 0, the numbers of rank 2 are missing")
 def leaves_out_the_left_over(tensor):
     rank, p = dist.get_rank(), dist.get_world_size()
     power = 2 ** (p.bit_length() - 1)

@@ -109,9 +109,7 @@ def times_the_world_size(parameters, samples):
     write_back(parameters, gradients / count * dist.get_world_size())
 
 
-@wrong(
-    "average_gradients", "values", "the result is 2 times too small, the number of ranks: is it divided once too often?"
-)
+@wrong("average_gradients", "values", "the result is 2 times too small, and there are as many ranks: a mean, where")
 def divided_by_both(parameters, samples):
     gradients, count = summed(parameters, samples, samples)
     write_back(parameters, gradients / count / dist.get_world_size())

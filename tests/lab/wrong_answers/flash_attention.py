@@ -49,7 +49,7 @@ def does_nothing(a, b):
     pass
 
 
-@wrong("merge_states", "values", "It is that of a, as if b had seen nothing")
+@wrong("merge_states", "values", "This is what a has, as if b had seen nothing")
 def returns_a(a, b):
     return a
 
@@ -61,12 +61,12 @@ def librarys_own(a, b):
     return out, lse.squeeze(1)
 
 
-@wrong("merge_states", "values", "It is the sum of both, as they are")
+@wrong("merge_states", "values", "This is the sum of both outputs, as they are")
 def adds(a, b):
     return merged(a, b, one, one)
 
 
-@wrong("merge_states", "values", "It is scaled by exp(its lse), from which the common one was not subtracted")
+@wrong("merge_states", "values", "Each output is scaled by exp(its lse), from which the common one was not subtracted")
 def without_the_common_lse(a, b):
     return merged(a, b, lambda c, a, b: a.exp(), lambda c, a, b: b.exp())
 
@@ -77,12 +77,12 @@ def from_the_larger(a, b):
     return out, torch.logaddexp(a[1], b[1])
 
 
-@wrong("merge_states", "values", "It is the larger one: exp of both are sums that add up")
+@wrong("merge_states", "values", "This is the larger lse: exp of both are sums that add up")
 def the_larger_lse(a, b):
     return merged(a, b)[0], torch.maximum(a[1], b[1])
 
 
-@wrong("merge_states", "values", "It is the sum of two logarithms")
+@wrong("merge_states", "values", "This is the sum of two logarithms")
 def adds_logarithms(a, b):
     return merged(a, b)[0], a[1] + b[1]
 
@@ -112,7 +112,7 @@ def lse_from_minus_100_on(a, b):
 @wrong(
     "merge_states",
     "values",
-    "lse near -300 (exp of less than -104 is 0: subtract the common number itself): It is scaled by",
+    "lse near -300 (exp of less than -104 is 0: subtract the common number itself): Each output is scaled by",
 )
 def factors_from_0_on(a, b):
     return merged(a, b, finite=lambda lse: lse.clamp(min=0))
@@ -176,7 +176,7 @@ def finished(maximum, total, output):
     return output / total, (maximum + total.log()).squeeze(1)
 
 
-@wrong("flash_row", "values", "it returned an object of type Tensor, where 2 tensors are right")
+@wrong("flash_row", "values", "it returned a tensor, where 2 tensors are right")
 def without_lse(q, k, v, start, tile):
     return finished(*walk(q, k, v, start, tile))[0]
 

@@ -158,13 +158,13 @@ def always_all(*arguments):
     return "all", 1e9
 
 
-@wrong("what_to_keep", "values", "sequences of 2,048: way is 'inputs only'")
+@wrong("what_to_keep", "values", "sequences of 2,048: the way is 'inputs only'")
 def a_way_without_its_bytes(*arguments):
     """Nothing says which mistake led to it: three ways are too few for that."""
     return "inputs only", 1
 
 
-@wrong("what_to_keep", "values", "where 2 things are right: way, bytes")
+@wrong("what_to_keep", "values", "where 2 things are right: the way, the number of bytes")
 def the_way_alone(*arguments):
     return chosen(*arguments)[0]
 

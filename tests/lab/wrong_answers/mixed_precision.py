@@ -665,7 +665,7 @@ def backs_off_by_ten(*arguments):
     return scaler(*arguments, back=lambda scale, good_steps: (scale / 10, 0))
 
 
-@wrong("scaled_step", "steps", "That is the precision of 16 bits. Unscale in fp32.")
+@wrong("scaled_step", "steps", "The steps have the precision of 16 bits: unscale in fp32.")
 def unscales_in_fp16(*arguments):
     def unscale(optimizer, scale):
         for gradient in gradients(optimizer):
@@ -677,7 +677,7 @@ def unscales_in_fp16(*arguments):
 @wrong(
     "scaled_step",
     "good steps",
-    "They are counted since the scale last changed: when it has grown, too, the count begins anew.",
+    "Good steps are counted since the scale last changed: when it has grown, too, the count begins anew.",
 )
 def counts_on_after_growth(optimizer, scale, good_steps, window, max_norm):
     following, count = scaler(optimizer, scale, good_steps % window, window, max_norm)
@@ -710,7 +710,7 @@ def by_memory(meet):
 @wrong(
     "scaled_step",
     "steps",
-    "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
+    "what it did in step 3, when it had an inf or NaN, and ranks 0, 2 change the weights",
 )
 def waits_twice(*arguments):
     return scaler(*arguments, share=by_memory(dist.barrier))
@@ -737,7 +737,7 @@ MEETS_WITH_A_CONSTANT = by_memory_of_the_step(lambda: dist.all_reduce(torch.zero
 @wrong(
     "scaled_step",
     "steps",
-    "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
+    "what it did in step 3, when it had an inf or NaN, and ranks 0, 2 change the weights",
 )
 def says_nothing(*arguments):
     return scaler(*arguments, share=MEETS_AT_A_BARRIER)
@@ -746,7 +746,7 @@ def says_nothing(*arguments):
 @wrong(
     "scaled_step",
     "steps",
-    "what it did in step 17, when it had an inf or NaN, and ranks 0, 2 change the weights",
+    "what it did in step 3, when it had an inf or NaN, and ranks 0, 2 change the weights",
 )
 def says_always_the_same(*arguments):
     return scaler(*arguments, share=MEETS_WITH_A_CONSTANT)

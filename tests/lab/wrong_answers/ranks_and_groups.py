@@ -33,12 +33,12 @@ def one_too_many(rank, devices_of_node):
     return node, rank
 
 
-@wrong("place", "values", "With rank 5 on nodes of 4, 4 devices: node is 0, where 1 is right")
+@wrong("place", "values", "With rank 5 on nodes of 4, 4 devices: the node is 0, where 1 is right")
 def always_the_first(rank, devices_of_node):
     return 0, rank
 
 
-@wrong("place", "values", "2 things are right: node, local rank")
+@wrong("place", "values", "2 things are right: the node, the local rank")
 def one_number(rank, devices_of_node):
     return rank
 
@@ -184,7 +184,7 @@ def no_collective(numbers, loss):
     return passed_on(numbers), loss
 
 
-@wrong("mended_step", "values", "on rank 0 the mean loss is 1.5, where 1 is right")
+@wrong("mended_step", "values", "on rank 0 the mean loss is 1.875, where 1.25 is right")
 def halves(numbers, loss):
     arrived = passed_on(numbers)
     dist.all_reduce(loss)
@@ -287,13 +287,13 @@ def eats_the_list(rank, devices_of_node):
     return node, rank
 
 
-@wrong("place", "values", "With rank 3 on nodes of 4, 2, 3 devices: node is 1, where 0 is right")
+@wrong("place", "values", "With rank 3 on nodes of 4, 2, 3 devices: the node is 1, where 0 is right")
 def nodes_of_the_mean_size(rank, devices_of_node):
     size = sum(devices_of_node) // len(devices_of_node)
     return rank // size, rank % size
 
 
-@wrong("first_difference", "values", "With rank 1 stops in a loop of the same call: ")
+@wrong("first_difference", "values", "With records in which rank 1 stops in a loop of the same call: ")
 def the_last_call_again(records):
     longest = max(len(record) for record in records)
     for number in range(longest):
@@ -311,3 +311,39 @@ def up_to_the_shortest(records):
                 return number, rank
     shortest = min(records, key=len)
     return len(shortest), records.index(shortest)
+
+
+def step_said_by(say, numbers, loss):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    arrived = numbers.clone()
+    if p > 1:
+        coming = dist.irecv(arrived, (rank - 1) % p)
+        dist.send(numbers, (rank + 1) % p)
+        coming.wait()
+    dist.all_reduce(loss)
+    say(rank, loss, loss / p)
+    return arrived, loss / p
+
+
+@wrong("mended_step", "printed", "rank 0 does not print the mean loss, 0.75")
+def prints_nothing(numbers, loss):
+    return step_said_by(lambda rank, total, mean: None, numbers, loss)
+
+
+@wrong("mended_step", "printed", "rank 0 does not print the mean loss, 0.75")
+def prints_the_sum(numbers, loss):
+    return step_said_by(lambda rank, total, mean: rank or print("mean loss", total.item()), numbers, loss)
+
+
+@wrong("mended_step", "printed", "ranks 0-1 print the mean loss: once is enough, by rank 0")
+def all_print(numbers, loss):
+    return step_said_by(lambda rank, total, mean: print("mean loss", mean.item()), numbers, loss)
+
+
+@wrong("mesh_sums", "waits", "rank 0 does not wait for 3 collectives")
+def sums_that_are_not_waited_for(x, shape):
+    sums = []
+    for lists in lists_of(shape):
+        sums.append(x.clone())
+        dist.all_reduce(sums[-1], group=groups(lists), async_op=True)
+    return sums

@@ -60,7 +60,7 @@ def renames(gradient, sequences):
     dist.all_reduce(gradient)
 
 
-@wrong("average_uneven", "bytes", "the ranks send 160 bytes, where 112 are right")
+@wrong("average_uneven", "bytes", "the ranks send 160 bytes in all, where 112 are right")
 def all_gathers_whole_gradients(gradient, sequences):
     total = torch.tensor(float(sequences))
     dist.all_reduce(total)
@@ -125,7 +125,7 @@ def one_waits_at_a_barrier(inputs, targets, steps):
     return training(inputs, targets, steps)
 
 
-@wrong("mended_loop", "collectives", "rank 0 makes")
+@wrong("mended_loop", "collectives", "rank 0 makes all-reduces of 32 bytes in all, where 16 bytes are right")
 def averages_twice(inputs, targets, steps):
     return training(inputs, targets, steps, calls=2)
 
@@ -137,7 +137,11 @@ def broadcasts_the_result(inputs, targets, steps):
     return weights
 
 
-@wrong("mended_loop", "collectives", "rank 0 makes 0 all-reduces, where 2 are right")
+@wrong(
+    "mended_loop",
+    "collectives",
+    "rank 0 makes no all-reduce, where 16 bytes are right: every",
+)
 def trains_on_everything_everywhere(inputs, targets, steps):
     return training(inputs, targets, steps, calls=0, whole=True)
 
@@ -172,7 +176,7 @@ def all_stays(optimizer, ranks, learning_rate, clip, weight_decay):
     return learning_rate * (ranks if optimizer == "SGD" else 1), clip / ranks, weight_decay
 
 
-@wrong("settings_in_effect", "values", "Learning rate is 0.1, and that is not right")
+@wrong("settings_in_effect", "values", "The learning rate is 0.1, and that is not right")
 def nothing_changes(optimizer, ranks, learning_rate, clip, weight_decay):
     return learning_rate, clip, weight_decay
 
@@ -192,7 +196,7 @@ def as_sgd(optimizer, ranks, learning_rate, clip, weight_decay):
     return learning_rate * ranks, clip / ranks, weight_decay if optimizer == "AdamW" else weight_decay / ranks
 
 
-@wrong("settings_in_effect", "values", "3 things are right: learning rate, clip, weight decay")
+@wrong("settings_in_effect", "values", "3 things are right: the learning rate, the clip, the weight")
 def one_number(optimizer, ranks, learning_rate, clip, weight_decay):
     return clip / ranks
 
@@ -247,3 +251,34 @@ def nobody_counts_as_one(gradient, sequences):
     dist.all_reduce(gradient)
     dist.all_reduce(count)
     gradient /= count
+
+
+@wrong("average_uneven", "waits", "rank 0 does not wait for 1 collective: call wait() on what a call with")
+def goes_on_while_the_sum_travels(gradient, sequences):
+    total = torch.tensor(float(sequences))
+    dist.all_reduce(total)
+    gradient *= sequences / total
+    dist.all_reduce(gradient, async_op=True)
+
+
+@wrong("average_uneven", "values", "This is the mean of the means: a sequence of a short share counts more")
+def divides_by_the_ranks_that_have_some(gradient, sequences):
+    ranks = torch.tensor(float(sequences > 0))
+    dist.all_reduce(ranks)
+    gradient /= ranks
+    dist.all_reduce(gradient)
+
+
+@wrong("mended_loop", "values", "Only the gradient of the weight is averaged: the bias is a parameter, too")
+def forgets_the_bias(inputs, targets, steps):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs.chunk(p)[rank]), targets.chunk(p)[rank]).backward()
+        dist.all_reduce(model.weight.grad, op=dist.ReduceOp.AVG)
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.weight.detach()
