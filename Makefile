@@ -48,7 +48,8 @@ tests: .venv/made
 	$(call step,tests,Running the tests,$(PYTEST) tests)
 
 exhaustive: .venv/made
-	$(call step,exhaustive,Running the tests that take long,$(PYTEST) -m exhaustive tests)
+	$(call step,exhaustive,Running the tests that take long,$(PYTEST) -m "exhaustive or hypothesis" \
+	--hypothesis-profile exhaustive tests)
 
 notebooks: .venv/made
 	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) $(NOTEBOOKS))

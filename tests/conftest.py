@@ -18,8 +18,10 @@ def pytest_collection_finish():
 # Python ignores the interrupts that tests send if it was started in the background of a script.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("tinydist", deadline=None, derandomize=True, database=None)
-settings.load_profile("tinydist")
+same = settings(deadline=None, derandomize=True, database=None)
+settings.register_profile("every time", same, max_examples=25)
+settings.register_profile("exhaustive", same, max_examples=100)
+settings.load_profile("every time")
 
 
 @pytest.fixture(scope="session", autouse=sys.platform == "linux")  # elsewhere a fork may not use all that is loaded
