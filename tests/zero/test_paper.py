@@ -125,7 +125,7 @@ slow = partial(pytest.param, marks=pytest.mark.exhaustive)
     ],
 )
 def test_what_7_billion_parameters_need_on_each_of_64_ranks(rung, layers, rest, step, start):
-    """36 blocks, or 2 of them: GB at rest, at the peak of a step, and at that of construction. Stage 3's peak is its outermost unit:
-    the embedding, which the head shares, whole in 16 bits, and its gradient in 16 bits and in 32.
+    """36 blocks, or 2: GB at rest, at the peak of a step, and at that of construction. Stage 3's peak is its outermost
+    unit: the embedding, which the head shares, whole in 16 bits, and its gradient in 16 bits and in 32.
     """
     assert gigabytes(rung, layers) == pytest.approx([rest, step, start], rel=0.005)
