@@ -17,7 +17,7 @@ INF, NAN = math.inf, math.nan
 class Plan:
     ranks: int
     planted: dict = field(default_factory=dict)  # step -> {rank: what one of its gradients has}
-    steps: int = 18
+    steps: int = 24
     window: int = 3
     scale: float = 2.0**10
     good_steps: int = 0  # before the first

@@ -123,6 +123,7 @@ def test_colors_are_purposes_and_nothing_else():
 
 # Of several runs: in one scale, above the names of what was computed.
 
+
 def tops(figure):
     """The highest point of each run."""
     areas = [axes for axes in figure.axes if axes.get_ylabel()]
