@@ -52,7 +52,7 @@ def third_step(layers_in_a_bucket, *links):
 @pytest.mark.parametrize("link", [SLOW, FAST], ids=str)
 @pytest.mark.parametrize("layers", [1, 8, *(pytest.param(layers, marks=pytest.mark.exhaustive) for layers in (2, 4))])
 def test_step_time_is_the_longer_of_both_and_a_tail(layers, link):
-    """Where messages take no time, it is seen when each bucket is full. Its all-reduce waits for the one before, so from
+    """Where messages take no time, it is seen when each bucket is full. It waits for the one before, and from
     some bucket on they follow one another: the last, where backward is longer; the first, where they are. (The first
     bucket is small: it has one layer.)
     """
