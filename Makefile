@@ -11,7 +11,8 @@ PYTHON ?= python3
 OPTIONS ?=
 
 VENV = .venv
-IN_VENV = PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+# With the bytecode of what is imported kept, whatever is set outside: each process would compile it anew
+IN_VENV = PYTHONDONTWRITEBYTECODE= PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A worker for each core, so one thread for each: more would wait for one another
 PYTEST = OMP_NUM_THREADS=1 $(IN_VENV) pytest -q --tb=short --color=no -n auto --maxprocesses 4 \
 	--dist loadscope --no-loadscope-reorder
@@ -47,7 +48,8 @@ tests: .venv/made
 	$(call step,tests,Running the tests,$(PYTEST) tests)
 
 exhaustive: .venv/made
-	$(call step,exhaustive,Running the tests that take long,$(PYTEST) -m exhaustive tests)
+	$(call step,exhaustive,Running the tests that take long,$(PYTEST) -m "exhaustive or hypothesis" \
+	--hypothesis-profile exhaustive tests)
 
 notebooks: .venv/made
 	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) $(NOTEBOOKS))

@@ -1,19 +1,31 @@
 """What holds for all tests: no verdict from a clock or by luck, and interrupts that arrive."""
 
+import gc
 import signal
 import sys
 
+import pytest
 from hypothesis import settings
 
-from tinydist.processes import pool
+gc.disable()  # all that is loaded stays: garbage is looked for, in what tests leave, from the first of them on
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
+
 
 # Python ignores the interrupts that tests send if it was started in the background of a script.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("tinydist", deadline=None, derandomize=True, database=None)
-settings.load_profile("tinydist")
+same = settings(deadline=None, derandomize=True, database=None)
+settings.register_profile("every time", same, max_examples=25)
+settings.register_profile("exhaustive", same, max_examples=100)
+settings.load_profile("every time")
 
-if sys.platform == "linux":  # elsewhere a fork may not use all that is loaded
+
+@pytest.fixture(scope="session", autouse=sys.platform == "linux")  # elsewhere a fork may not use all that is loaded
+def workers_share_one_process_in_which_torch_is_loaded():
     import warm
 
-    pool.start_worker = warm.start_worker  # workers share one process in which torch is loaded
+    warm.start_workers_so()

@@ -1,16 +1,17 @@
 """Processes that need not load torch: they are forked from one that has loaded it, in which nothing else happens.
 
 Each knows as little of the others as one that starts anew, and costs a hundredth. Kernels of Jupyter and workers of
-``tinydist.processes`` are made so; those that a kernel starts are not.
+``tinydist.processes`` are made so, also those that a kernel starts.
 """
 
 import atexit
+import gc
 import multiprocessing
 import os
 import runpy
 import sys
 import threading
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from unittest.mock import patch
 
@@ -30,10 +31,10 @@ class Warm:
     stdin = stdout = stderr = None
 
     def __init__(self, environment, life, *arguments):
-        with patch.dict(os.environ, MPLBACKEND=FIGURES):
-            forkserver.ensure_running()  # the process from which all are forked
         self.process = warm.Process(target=live, args=(environment, life, *arguments), daemon=True)
-        self.process.start()
+        # For the process from which all are forked, and so that this one can find this file
+        with patch.dict(os.environ, MPLBACKEND=FIGURES), patch.object(sys, "path", [*sys.path, TESTS]):
+            self.process.start()
         self.pid, self.kill, self.terminate = self.process.pid, self.process.kill, self.process.terminate
 
     def poll(self):
@@ -50,13 +51,21 @@ class Warm:
 
 
 def live(environment, life, *arguments):
-    multiprocessing.current_process().daemon = False  # it may have children
+    multiprocessing.current_process().daemon = False  # it may have children,
+    forkserver._forkserver.ensure_running = resource_tracker.ensure_running  # from the process that it comes from
+    gc.freeze()  # what is loaded stays
     os.setsid()
     os.environ.clear(), os.environ.update(environment)
     try:
         life(*arguments)
     finally:
         atexit._run_exitfuncs()
+
+
+def start_workers_so():
+    from tinydist.processes import pool
+
+    pool.start_worker = start_worker
 
 
 def worker(stdin, stdout):
@@ -85,6 +94,7 @@ def kernel(command, folder):
     for stream in (1, 2):
         os.dup2(silence, stream)
     threading.Thread(target=end_with, args=[multiprocessing.parent_process()], daemon=True).start()
+    start_workers_so()
     _, _, module, *sys.argv[1:] = command
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention.bias import causal_lower_right
 
@@ -12,7 +12,6 @@ from tinydist.attention.band import Band, tiles
 
 bands = st.builds(Band, st.integers(1, 20), st.integers(1, 20), st.booleans(), st.none() | st.integers(1, 25))
 sizes = st.integers(1, 8)
-some = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 def by_the_rule(queries, keys, causal, window):
@@ -59,7 +58,6 @@ def of_each(band, visible):
     return visible.view(-1, *visible.shape[-2:])  # one for all, or one for each
 
 
-@some
 @given(ragged, sizes, sizes)
 def test_sequences_of_different_pasts_have_each_its_own_band(band, height, width):
     """What their tiles of rows see, and their tiles of columns, is what the band of each alone sees."""
@@ -86,7 +84,6 @@ def test_a_past_that_does_not_fit():
         Band(3, 6, past=[1, 4])
 
 
-@some
 @given(bands, sizes, sizes)
 def test_tiles_of_rows_see_what_the_whole_sees(band, height, width):
     seen = torch.zeros(band.queries, band.keys, dtype=torch.bool)
@@ -97,7 +94,6 @@ def test_tiles_of_rows_see_what_the_whole_sees(band, height, width):
     assert torch.equal(seen, whole(band))
 
 
-@some
 @given(bands, sizes, sizes)
 def test_tiles_of_columns_are_seen_by_the_same(band, height, width):
     seen = torch.zeros(band.queries, band.keys, dtype=torch.bool)
@@ -108,7 +104,6 @@ def test_tiles_of_columns_are_seen_by_the_same(band, height, width):
     assert torch.equal(seen, whole(band))
 
 
-@some
 @given(bands, sizes, sizes)
 def test_a_tile_needs_no_mask_exactly_where_all_is_seen(band, height, width):
     for rows in tiles(slice(0, band.queries), height):
@@ -128,7 +123,6 @@ def test_a_window_visits_as_many_tiles_however_long_the_sequence():
     assert visited == [1] + [2] * 63
 
 
-@some
 @given(st.integers(0, 30), st.integers(0, 60), sizes)
 def test_tiles_cover_a_span_once(start, stop, size):
     covered = [i for each in tiles(slice(start, stop), size) for i in range(each.start, each.stop)]

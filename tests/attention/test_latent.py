@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -20,7 +20,6 @@ from tinydist.attention import (
 )
 
 DOUBLE = dict(rtol=0, atol=1e-12)
-some = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 
 
 def module(dim=24, heads=3, latent=10, rotary_dim=4, head_dim=6, value_dim=5, query_latent=7, **options):
@@ -97,7 +96,6 @@ def flops(layer, tokens, past, absorbed):
     return counter.get_total_flops()
 
 
-@some
 @given(st.integers(1, 20), st.integers(0, 40), st.integers(1, 12), st.integers(1, 6), st.integers(1, 6))
 def test_the_cheaper_way_is_taken(tokens, past, latent, head_dim, value_dim):
     layer = LatentAttention(8, 2, latent=latent, rotary_dim=2, head_dim=head_dim, value_dim=value_dim)

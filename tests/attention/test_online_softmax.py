@@ -3,14 +3,13 @@
 import math
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tinydist.attention.online_softmax import finish, merge, nothing, part
 
 DOUBLE = dict(rtol=1e-12, atol=1e-12)
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=6)
-some = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 def random_parts(sizes, seed, masked=0.3, scale=30):
@@ -30,7 +29,6 @@ def merged(parts):
     return state
 
 
-@some
 @given(sizes, st.integers(0, 10**6))
 def test_pieces_give_softmax_over_all(sizes, seed):
     scores, values, parts = random_parts(sizes, seed)
@@ -40,7 +38,6 @@ def test_pieces_give_softmax_over_all(sizes, seed):
     torch.testing.assert_close(lse, scores.logsumexp(-1, keepdim=True), **DOUBLE)
 
 
-@some
 @given(sizes, st.randoms(use_true_random=False), st.integers(0, 10**6))
 def test_the_order_does_not_matter(sizes, random, seed):
     _, _, parts = random_parts(sizes, seed)
@@ -49,14 +46,12 @@ def test_the_order_does_not_matter(sizes, random, seed):
     torch.testing.assert_close(finish(merged(parts)), expected, **DOUBLE)
 
 
-@some
 @given(st.integers(0, 10**6))
 def test_halves_of_halves(seed):
     _, _, (a, b, c, d) = random_parts([2, 1, 3, 2], seed)
     torch.testing.assert_close(merge(merge(a, b), merge(c, d)), merge(a, merge(b, merge(c, d))), **DOUBLE)
 
 
-@some
 @given(st.integers(0, 10**6))
 def test_nothing_changes_nothing(seed):
     _, values, (state,) = random_parts([3], seed)

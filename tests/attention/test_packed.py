@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -21,7 +21,6 @@ from tinydist.attention import (
 DOUBLE = dict(rtol=0, atol=1e-12)
 lengths, sizes = st.integers(0, 9), st.integers(1, 12)
 windows = st.none() | st.integers(1, 10)
-some = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
 def random(*shape, seed=1):
@@ -45,7 +44,6 @@ def one_by_one(attend, q, k, v, lengths_q, lengths_k, **options):
     return torch.cat([attend(*each, **options) for each in sequences], dim=2)
 
 
-@some
 @given(st.lists(st.tuples(lengths, lengths), min_size=1, max_size=6), st.booleans(), windows, st.tuples(sizes, sizes))
 def test_each_sequence_as_if_alone(pairs, causal, window, tile):
     lengths_q, lengths_k = (list(each) for each in zip(*pairs))

@@ -4,14 +4,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tinydist.attention import GroupedQueryAttention, KVCache, Yarn, attention, rotate
 from tinydist.attention.rotary import frequencies, score_scale
 
 positions = st.integers(0, 10_000)
-some = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
 def random(*shape, seed=0):
@@ -32,7 +31,6 @@ def test_pairs_are_complex_numbers_that_turn():
     torch.testing.assert_close(rotate(x, torch.arange(5)), expected, rtol=0, atol=1e-12)
 
 
-@some
 @given(positions, positions, positions)
 def test_products_depend_on_the_distance(p, j, shift):
     q, k = random(8, seed=1), random(8, seed=2)
@@ -40,7 +38,6 @@ def test_products_depend_on_the_distance(p, j, shift):
     torch.testing.assert_close(here, there, rtol=0, atol=1e-9)
 
 
-@some
 @given(positions)
 def test_lengths_stay(p):
     x = random(8)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tinydist.attention import attention, slow_memory
@@ -13,7 +13,6 @@ from tinydist.attention.slow_memory import SlowMemory, flash_1, flash_2, naive
 lengths = st.integers(1, 100)
 dims = st.sampled_from([1, 3, 8, 16])
 DOUBLE = 8  # bytes
-some = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 
 
 def inputs(T, S, d, dtype=torch.float64):
@@ -29,13 +28,11 @@ def moved(program, T, S, d, *fast):
     return memory.loaded / DOUBLE, memory.stored / DOUBLE
 
 
-@some
 @given(lengths, lengths, dims)
 def test_naive_as_in_algorithm_0(T, S, d):
     assert moved(naive, T, S, d) == (T * d + 2 * S * d + 2 * T * S, 2 * T * S + T * d)
 
 
-@some
 @given(lengths, lengths, dims, st.integers(4, 100))
 def test_flash_1_as_in_algorithm_1(T, S, d, rows):
     C = math.ceil(S / math.ceil(rows / 4))  # tiles of keys, where `rows` rows fit the fast memory
@@ -44,7 +41,6 @@ def test_flash_1_as_in_algorithm_1(T, S, d, rows):
     assert stored == C * (T * d + 2 * T)
 
 
-@some
 @given(lengths, lengths, dims, st.integers(4, 100))
 def test_flash_2_stores_its_output_once(T, S, d, rows):
     R = math.ceil(T / math.ceil(rows / 4))  # tiles of queries
@@ -123,7 +119,6 @@ def on_meta(T, S, d):
     return [torch.empty(n, d, dtype=torch.float16, device="meta") for n in (T, S, S)]
 
 
-@some
 @given(st.sampled_from([1, 2, 3, 8, 16]), st.integers(1, 50), st.sampled_from([flash_1, flash_2]))
 def test_the_papers_tiles_fit_with_their_scores_where_m_is_large(d, stays, program):
     """Four tiles of M / 4d rows are M already; from M = 8 d^2 + 8 d on those that pass are small, and leave room."""
@@ -135,7 +130,6 @@ def test_the_papers_tiles_fit_with_their_scores_where_m_is_large(d, stays, progr
     assert (memory.peak <= M * 2) == (8 * d**2 + 8 * d <= M if program is flash_1 else stays * (d - 2) >= 2 * d**2)
 
 
-@some
 @given(lengths, lengths, st.integers(4, 100), st.sampled_from([flash_1, flash_2]))
 def test_what_it_holds_fits_to_the_byte(T, S, rows, program):
     free, tensors = SlowMemory(), inputs(T, S, 8)

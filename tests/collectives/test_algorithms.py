@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from collectives.every_algorithm import ALGORITHMS, REDUCES, Case
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.distributed import ReduceOp
 
@@ -15,7 +15,6 @@ from tinydist.collectives import hierarchical, ring, tree
 
 each_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 worlds = st.sampled_from([*range(1, 10), 16])
-some = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 @st.composite
@@ -38,7 +37,7 @@ def assert_same(results, case):
 
 
 @each_algorithm
-@some
+@example((3, Case(1, op=ReduceOp.AVG, dtype=torch.complex64)))  # a third is rounded once
 @given(cases())
 def test_equals_torchs_own(name, drawn):
     p, case = drawn

@@ -5,17 +5,14 @@ import re
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data.distributed import DistributedSampler
 
 import tinydist
 from tinydist.data_parallel import Sampler, average_each, share, weight
 
-some = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 
-
-@some
 @given(st.integers(1, 5), st.integers(0, 40), st.booleans(), st.booleans(), st.integers(0, 9), st.integers(0, 3))
 def test_order_is_that_of_torchs_own(ranks, more, shuffle, drop_last, seed, epoch):
     samples = ranks + more
@@ -78,7 +75,6 @@ def gradient(weighted, counts):
     return w.grad.item()
 
 
-@some
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=5).filter(any))
 def test_weighted_means_are_the_mean_of_all(counts):
     mean = (sum(counts) - 1) / 2

@@ -52,16 +52,14 @@ def third_step(layers_in_a_bucket, *links):
 @pytest.mark.parametrize("link", [SLOW, FAST], ids=str)
 @pytest.mark.parametrize("layers", [1, 8, *(pytest.param(layers, marks=pytest.mark.exhaustive) for layers in (2, 4))])
 def test_step_time_is_the_longer_of_both_and_a_tail(layers, link):
-    """Where messages take no time, the first bucket is full at ``ready``, and backward ends with the step.
-
-    Elsewhere, either backward is the longer, and the last bucket's all-reduce remains; or the all-reduces are, and
-    follow one another. (The first bucket is small: it has one layer.)
+    """Where messages take no time, it is seen when each bucket is full. It waits for the one before, and from
+    some bucket on they follow one another: the last, where backward is longer; the first, where they are. (The first
+    bucket is small: it has one layer.)
     """
     step, free = third_step(layers, link, FREE)
     assert sum(step.sizes) == LAYERS * LAYER and len(step.sizes) == 1 + math.ceil((LAYERS - 1) / layers)
     seconds = [costs.ring_all_reduce(nbytes, RANKS, link) for nbytes in step.sizes]
-    ready = free.starts[0]
-    expected = max(free.seconds, ready + sum(seconds[:-1])) + seconds[-1]
+    expected = max(full + sum(seconds[place:]) for place, full in enumerate(free.starts))
     assert step.seconds == pytest.approx(expected, rel=0.02)
 
 

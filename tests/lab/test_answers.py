@@ -12,7 +12,7 @@ from tinydist.lab.find import chapters, course, of_chapter
 
 @pytest.fixture(autouse=True)
 def endless_ones_are_stopped_soon(monkeypatch):
-    monkeypatch.setattr(limit, "LINES", 50_000)
+    monkeypatch.setattr(limit, "LINES", 25_000)
 
 
 class Answers:

@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from visuals.drawn import written
 
@@ -64,7 +64,6 @@ def any_schedule(data, ranks, microbatches, budget):
     return verify(Schedule("any", tuple(map(tuple, programs)), ranks, microbatches), budget)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_nor_does_one_that_is_drawn(data):
     ranks, microbatches = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
@@ -96,7 +95,6 @@ def test_the_solution_leaves_nothing_better(size):
     assert first_worse(schedule, analyze(schedule), size[-1]) == ""
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_a_bubble_has_a_reason(data):
     """What is above the lower bound could have done another pass, somewhere."""

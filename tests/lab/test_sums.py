@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lab.mini import exercise
 
@@ -38,7 +38,6 @@ def with_weights(weights):
     return answer
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=P, max_size=P).filter(lambda weights: len(set(weights)) > 1))
 def test_missing_and_double_numbers_are_named(weights):
     text = told(with_weights(weights))

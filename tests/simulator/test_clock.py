@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from random_programs import RANKS, compute_of, programs, run_steps
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -524,7 +524,6 @@ def test_the_same_times_in_every_process_and_every_schedule():
 # What holds for every program.
 
 
-@settings(max_examples=40, deadline=None)
 @given(programs)
 def test_laws_of_virtual_time(steps):
     cluster = Cluster(SLOW, 2, WIRE, nodes=2, between=NETWORK, cards_per_node=1)
@@ -549,7 +548,6 @@ def test_laws_of_virtual_time(steps):
     assert shuffled.traffic == run.traffic
 
 
-@settings(max_examples=40, deadline=None)
 @given(programs)
 def test_half_the_bandwidth_is_never_faster(steps):
     run = tinydist.launch(run_steps, RANKS, steps, cluster=node(RANKS, SLOW))

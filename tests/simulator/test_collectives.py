@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional as with_gradients
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.distributed_c10d import _coalescing_manager
 from torch_names import funcol
@@ -34,8 +34,6 @@ REDUCES = {
     "BOR": (*INTEGERS, torch.bool),
     "BXOR": (*INTEGERS, torch.bool),
 }
-
-few = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 
 @pytest.fixture(autouse=True)
@@ -302,7 +300,6 @@ def assert_same(actual, wanted):
 
 @BOTH_WAYS
 @pytest.mark.parametrize("name", OPERATIONS)
-@few
 @given(case=cases())
 def test_collective(name, asynchronous, case):
     xs = case.tensors(OPERATIONS[name][2](case))
@@ -678,7 +675,6 @@ def exchanges(draw):
     return posts, waits, draw(st.sampled_from(DTYPES)), draw(st.booleans())
 
 
-@few
 @given(exchange=exchanges())
 def test_messages_with_the_same_peers_and_tag_arrive_in_order(exchange):
     posts, waits, dtype, strided = exchange

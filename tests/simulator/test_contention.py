@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -140,7 +140,6 @@ def run_steps(steps):
             works = []
 
 
-@settings(max_examples=40, deadline=None)
 @given(PROGRAMS)
 def test_with_nothing_to_lose_it_is_the_plain_clock(steps):
     """Though it learns when a product ends only when it has."""

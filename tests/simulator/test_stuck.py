@@ -4,11 +4,14 @@ import gc
 import threading
 import time
 import weakref
+from collections import deque
+from operator import call
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
+from clock_by_hand import ClockByHand
 from torch.distributed import _functional_collectives as functional
 
 import tinydist
@@ -21,12 +24,37 @@ def rank_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
 
+class Native:
+    """A call of native code that waits: from one lock to the other no line of Python is run. On its clock, which stands
+    in for the module ``time``, seconds pass from then on.
+    """
+
+    def __init__(self):
+        self.outside, self.closed, self.now = threading.Lock(), threading.Lock(), 0.0
+        self.outside.acquire(), self.closed.acquire()
+
+    def wait(self):
+        deque(map(call, (self.outside.release, self.closed.acquire)), maxlen=0)
+
+    def set(self):
+        self.closed.release()
+
+    def monotonic(self):
+        self.now += not self.outside.locked()
+        return self.now
+
+    def process_time(self):
+        return 0.0
+
+
 @pytest.fixture
-def native():
+def native(monkeypatch):
     """What native code waits for; in the end it comes, and no rank is left."""
-    event = threading.Event()
-    yield event
-    event.set()
+    native = Native()
+    monkeypatch.setattr(stuck, "time", native)
+    yield native
+    if native.closed.locked():
+        native.set()
     for thread in rank_threads():
         thread.join(60.0)
     assert rank_threads() == []
@@ -74,8 +102,13 @@ def test_a_rank_that_native_code_lets_go_late_leaves_the_kernels_groups_alone(na
         dist.destroy_process_group()
 
 
-def test_with_a_small_timeout_all_ranks_are_stopped():
+def test_with_a_small_timeout_all_ranks_are_stopped(monkeypatch):
+    clock = ClockByHand()
+    monkeypatch.setattr(stuck, "time", clock)
+
     def program():
+        if dist.get_rank() == 2:
+            clock.go_on()
         while dist.get_rank() == 2:
             time.sleep(0.01)
         dist.barrier()
@@ -86,7 +119,9 @@ def test_with_a_small_timeout_all_ranks_are_stopped():
 
 
 @pytest.mark.parametrize("prints", [False, True])
-def test_a_loop_that_never_ends_is_reported_with_its_line(prints, capsys):
+def test_a_loop_that_never_ends_is_reported_with_its_line(prints, capsys, monkeypatch):
+    monkeypatch.setattr(stuck, "time", SimpleNamespace(monotonic=time.process_time, process_time=time.process_time))
+
     def program():
         while dist.get_rank() == 1:
             if prints:

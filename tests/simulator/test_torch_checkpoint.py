@@ -58,12 +58,19 @@ def load_and_train_on(folder, shape):
     return weights(model), train(model, optimizer)
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """By four ranks: where, and their weights."""
+    folder = tmp_path_factory.mktemp("saved")
+    return folder, tinydist.launch(save_after_training, 4, folder, (4,)).results[0]
+
+
 @pytest.mark.parametrize("after", [(4,), (2,), (1,), (8,), (2, 2)], ids=str)
-def test_a_run_of_four_ranks_goes_on_with_any_number(tmp_path, after):
+def test_a_run_of_four_ranks_goes_on_with_any_number(saved, after):
     """Weights and optimizer states, resharded: as if one process had trained twice as long."""
-    before = tinydist.launch(save_after_training, 4, tmp_path, (4,))
-    loaded, trained = zip(*tinydist.launch(load_and_train_on, torch.Size(after).numel(), tmp_path, after).results)
-    assert_every_rank_has(before.results[0], loaded, atol=0)
+    folder, before = saved
+    loaded, trained = zip(*tinydist.launch(load_and_train_on, torch.Size(after).numel(), folder, after).results)
+    assert_every_rank_has(before, loaded, atol=0)
 
     model = tiny_mlp()
     optimizer = adam(model.parameters())
@@ -72,17 +79,16 @@ def test_a_run_of_four_ranks_goes_on_with_any_number(tmp_path, after):
     assert_every_rank_has(expected, trained)
 
 
-def test_each_rank_writes_its_own_file(tmp_path):
-    tinydist.launch(save_after_training, 4, tmp_path, (4,))
-    written = sorted(path.name for path in tmp_path.iterdir())
+def test_each_rank_writes_its_own_file(saved):
+    written = sorted(path.name for path in saved[0].iterdir())
     assert written == [".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp", "__3_0.distcp"]
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")  # so it shall be
-def test_one_process_reads_what_four_ranks_wrote(tmp_path):
-    expected = tinydist.launch(save_after_training, 4, tmp_path, (4,)).results[0]
+def test_one_process_reads_what_four_ranks_wrote(saved):
+    folder, expected = saved
     found = {"model": {name: torch.zeros_like(weight) for name, weight in expected.items()}}
-    dcp.load(found, checkpoint_id=tmp_path, no_dist=True)
+    dcp.load(found, checkpoint_id=folder, no_dist=True)
     assert_every_rank_has(expected, [found["model"]], atol=0)
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from random_programs import RANKS, programs, run_steps
 
 import tinydist
@@ -150,7 +150,6 @@ def test_messages_that_take_no_time_have_no_arrow(path):
     check(saved(tinydist.launch(exchange, 2, cluster=cluster), path))
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps=programs)
 def test_the_file_of_any_program(path, steps):
     run = tinydist.launch(run_steps, RANKS, steps)
@@ -158,7 +157,6 @@ def test_the_file_of_any_program(path, steps):
     check(saved(run.on("PCIe box"), path))
 
 
-@settings(max_examples=40, deadline=None)
 @given(programs)
 def test_events_are_in_order_and_waits_end_with_what_they_wait_for(steps):
     trace = tinydist.launch(run_steps, RANKS, steps).trace

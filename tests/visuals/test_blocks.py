@@ -54,8 +54,9 @@ def test_pieces_of_a_block_are_found_as_a_whole():
     assert [(block.start, block.end) for block in row.named("forward")] == [(0, 6)]
 
 
-@pytest.mark.parametrize("run", [run_of("star"), run_of("training"), named_run("fsdp")])
-def test_all_seconds_of_the_events_are_in_the_blocks(run):
+@pytest.mark.parametrize("runs, name", [(run_of, "star"), (run_of, "training"), (named_run, "fsdp")])
+def test_all_seconds_of_the_events_are_in_the_blocks(runs, name):
+    run = runs(name)
     (row,) = Scene("test", run.trace, [0], since=0.0).rows
     events = run.trace.of(0, "compute")
     waits = sum(event.end - event.start for event in events if event.name == "wait")

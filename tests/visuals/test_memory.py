@@ -123,8 +123,6 @@ def test_colors_are_purposes_and_nothing_else():
 
 # Of several runs: in one scale, above the names of what was computed.
 
-RUNS = {"alone": (run_of("alone"), 0.0), "two ranks": (run_of("training"), 0.0)}
-
 
 def tops(figure):
     """The highest point of each run."""
@@ -133,12 +131,13 @@ def tops(figure):
 
 
 def test_each_rises_to_its_peak(said):
-    figure = visuals.memories(RUNS)
-    peaks = [run.memory[0].peak for run, _ in RUNS.values()]
+    runs = {"alone": (run_of("alone"), 0.0), "two ranks": (run_of("training"), 0.0)}
+    figure = visuals.memories(runs)
+    peaks = [run.memory[0].peak for run, _ in runs.values()]
     assert tops(figure) == peaks
     assert len({axes.get_ylim() for axes in figure.axes if axes.get_ylabel()}) == 1
     lines = said().splitlines()
-    for name, peak, line in zip(RUNS, peaks, lines, strict=True):
+    for name, peak, line in zip(runs, peaks, lines, strict=True):
         assert line.startswith(f"rank 0, {name}: ") and line.endswith(f"{bytes_text(peak)} at the peak")
     assert_can_be_read(figure)
 

@@ -7,7 +7,7 @@ from io import BytesIO
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch
@@ -68,7 +68,6 @@ def way(arrow):
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8).filter(any), st.integers(1, 9))
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
 def test_a_number_names_the_ranks_that_are_in_it(there, part):
     number = sum(part * 10**rank for rank, each in enumerate(there) if each)
     expected = "".join("ABCDEFGH"[rank] for rank, each in enumerate(there) if each) + str(part)
@@ -136,7 +135,6 @@ def some_arrows(draw):
 
 
 @given(some_arrows())
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 def test_arrows_that_would_meet_have_lanes_of_their_own(some):
     lanes = lanes_of([arrow for arrow in some if arrow[0] != arrow[1]])
     far = [arrow for arrow, lane in lanes.items() if lane is not None]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_training import tiny_mlp
 from torch import nn
@@ -14,11 +14,8 @@ from zero.test_shards import on_both_layouts, shapes
 import tinydist
 from tinydist.zero.buckets import Bucket, State
 
-some = settings(max_examples=25, deadline=None, derandomize=True, database=None)
-
 
 @on_both_layouts
-@some
 @given(shapes.filter(lambda shapes: sum(map(math.prod, shapes))), st.integers(1, 5))
 def test_all_own_everything_once(layout, shapes, ranks):
     """Each rank's segments, put at their places in the parameters, are the parameters."""

@@ -24,7 +24,7 @@ ranks = some.sampled_from([1, 2, 3, 4, 8])
 rungs = some.sampled_from(RUNGS)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ranks, rungs, ranks, rungs, some.sampled_from(list(OPTIMIZERS)), some.booleans(), some.booleans())
 def test_what_p_ranks_save_q_ranks_load(tmp_path, p, a, q, b, optimizer, groups, observe):
     """In any stages: nothing is lost, and nothing changed, to the last bit."""
@@ -152,7 +152,6 @@ def assert_all_refuse(folder, rung, ranks):
     assert "nothing has been loaded, on any rank. Refused by rank" in said[0]
 
 
-@settings(max_examples=25, deadline=None)
 @given(some.data(), some.sampled_from([1, 2, 3, 4]), rungs)
 def test_any_byte_that_is_another_is_an_error_on_all_ranks(saved, data, ranks, rung):
     path = data.draw(some.sampled_from(files_of(saved)))

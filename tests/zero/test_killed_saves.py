@@ -19,7 +19,7 @@ def killed(times, seed, folder):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("times", [4, pytest.param(100, marks=pytest.mark.exhaustive)])
 def test_a_save_that_is_killed_leaves_a_checkpoint(times, tmp_path):
     *kills, end = killed(times, 0, tmp_path)
     assert len(kills) == times

@@ -11,6 +11,7 @@ from .names import of_thread
 from .record import Operator
 from .stored import PLAIN, tensors_in
 from .torch_internals import REGION_BEGINS, REGION_ENDS
+from .untraced import untraced
 
 IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}  # start no kernel
 SPEAKING = {"prim", "profiler"}  # operators that ask a tensor for its device, say, or name a region
@@ -38,7 +39,11 @@ class Watcher(TorchDispatchMode):
             return NotImplemented  # a DTensor, say: what it does with plain tensors comes here again
         began = self.measured and time.thread_time()
         result = func(*args, **kwargs) if kwargs else func(*args)
-        seconds = time.thread_time() - began if self.measured else None
+        self._note(func, args, result, time.thread_time() - began if self.measured else None)
+        return result
+
+    @untraced
+    def _note(self, func, args, result, seconds):
         name, formula = _known.get(func) or _look_at(func)
         single = isinstance(result, torch.Tensor)
         made = [result] if single and result.layout is torch.strided else tensors_in((result,))
@@ -56,7 +61,6 @@ class Watcher(TorchDispatchMode):
             self.names.begin(args[0])
         elif func is REGION_ENDS:
             self.names.end()
-        return result
 
 
 def _look_at(func):

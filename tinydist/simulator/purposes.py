@@ -11,6 +11,7 @@ from torch.nn.modules.module import (
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .torch_internals import conversions_told
+from .untraced import untraced
 
 
 @contextmanager
@@ -18,6 +19,7 @@ def purposes_known(record, ledger):
     """While this lasts, parameters, gradients and optimizer states are marked as such, and as whose they are, in
     ``ledger()``, that of the rank which runs."""
 
+    @untraced
     def registered(module, name, tensor):
         if tensor is not None:
             record.parts.own(module, name, tensor)
@@ -30,15 +32,18 @@ def purposes_known(record, ledger):
             ledger().mark(tensor, "parameters", tensor)
             ledger().mark(tensor.grad, "gradients", tensor)
 
+    @untraced
     def accumulated(tensor):
         ledger().mark(tensor.grad, "gradients", tensor)
 
+    @untraced
     def before_step(optimizer, args, kwargs):
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if not ledger().is_for("optimizer states", parameter):  # as master weights are
                 ledger().mark(parameter, "parameters", parameter)
             ledger().mark(parameter.grad, "gradients", parameter)
 
+    @untraced
     def after_step(optimizer, args, kwargs):
         for parameter, state in optimizer.state.items():
             for value in state.values():

@@ -24,8 +24,9 @@ NAMES = {int(getattr(ReduceOp, name)): name for name in COMBINE}
 def finish(total, reduction, ranks):
     """The tensors of all ranks are in ``total``: a mean is divided now, whole numbers towards zero."""
     if reduction == "AVG":
-        exact = total.is_floating_point() or total.is_complex()
-        total.div_(ranks, rounding_mode=None if exact else "trunc")
+        # As torch does; a complex number divided by a complex one is rounded more than once
+        for part in (total.real, total.imag) if total.is_complex() else (total,):
+            part.div_(ranks, rounding_mode=None if part.is_floating_point() else "trunc")
     return total
 
 
