@@ -1,12 +1,13 @@
-"""Backward: a program for each tile of keys and key head, which goes over all queries that see it.
+"""Backward: a program for each tile of keys and query head, which goes over the queries that see it.
 
-    s^T = k q^T     w^T = 2^(s^T scale log2 e - lse)     dv += w^T dout
-    dw^T = v dout^T     ds^T = w^T (dw^T - delta)        dk += ds^T q        dq += ds k, in memory
+    s^T = k q^T         w^T = 2^(s^T scale log2 e - lse)       dv += w^T dout
+    dw^T = v dout^T     ds^T = w^T (dw^T - delta)              dk += ds^T q          dq += ds k, in memory
 
-Five products a tile, as in ``flash_backward``. Scores are computed as keys x queries, so that both sums of the program take
-them as they are. All tiles of keys add to dq: atomically, hence in any order, and in float32.
+Five products a tile, as in ``flash_backward``. Scores are computed keys by queries: so the program's own sums take them as
+they are. To dq all tiles of keys add, atomically: in any order, in float32. As in forward, only tiles at an edge of the
+band are masked.
 
-delta, the sum of dout out, has a kernel of its own, for both are read once.
+delta, the sum of dout out, has a kernel of its own.
 
 Source: Dao 2023, FlashAttention-2, algorithm 2.
 """
@@ -14,7 +15,7 @@ Source: Dao 2023, FlashAttention-2, algorithm 2.
 import triton
 import triton.language as tl
 
-from .tiles import add_tile, load_tile, place_of, product, seen, store_tile
+from .tiles import add_tile, load_tile, place_of, product, store_tile
 
 
 @triton.jit
@@ -31,60 +32,62 @@ def backward_kernel(q, k, v, dout, lse, delta, dq, dk, dv, bounds_q, bounds_k, s
                     scale2, nearest, farthest, d: tl.constexpr, e: tl.constexpr, R: tl.constexpr,
                     right: tl.constexpr, left: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr,
                     N: tl.constexpr):  # fmt: skip
-    lse_length, tiles = T, tl.cdiv(longest, N)
-    tile, g, b, first_q, first_k, T, S = place_of(tiles, H, bounds_q, bounds_k, sequences, T, S)
+    """As ``forward_kernel``. Each query head has gradients of its keys, dk [B, H, S, d], dv [B, H, S, e].
+
+    Pointers to lse, delta [B, H, T] and dq [B, H, T, d]: it is zero, and not scaled here; None: it is not wanted.
+    """
+    all_queries = T
+    tile, h, b, first_q, first_k, T, S = place_of(tl.cdiv(longest, N), H, bounds_q, bounds_k, sequences, T, S)
     top = tile * N
     if top < S:
-        begin, bare, edge, end = 0, 0, T, T
+        columns, shift = top + tl.arange(0, N), T - S
+        first = tl.where(columns < S, 0, T)  # the queries from first to last see a key
+        begin, bare, end, last = 0, tl.where(top + N > S, T, 0), T, None
         if right:
-            begin = tl.maximum(0, top + nearest + T - S) // M * M
-            bare = tl.cdiv(tl.maximum(0, top + N - 1 + nearest + T - S), M) * M
-        if left:
-            end = tl.maximum(0, tl.minimum(T, top + N + farthest + T - S))
-            edge = tl.maximum(0, tl.minimum(T, top + 1 + farthest + T - S)) // M * M
-        if top + N > S:
+            first = tl.maximum(first, columns + shift + nearest)
+            begin = tl.maximum(0, top + shift + nearest) // M * M
+            bare = tl.maximum(bare, tl.cdiv(tl.maximum(0, top + shift + nearest + N - 1), M) * M)
+        bare = tl.minimum(bare, T)
+        if left:  # all tiles are masked: a third loop would spill registers
+            last = columns + shift + farthest
+            end = tl.maximum(0, tl.minimum(T, top + shift + farthest + N))
             bare = end
-        bare = tl.minimum(bare, end)
-        edge = tl.maximum(edge, bare)
 
-        columns = top + tl.arange(0, N)
-        at_k = b, g, first_k
+        at_q, at_k = (b, h, first_q), (b, h // R, first_k)
+        numbers = (b.to(tl.int64) * H + h) * all_queries + first_q
+        given = q, dout, lse + numbers, delta + numbers, None if dq is None else dq + numbers * d
         keys, values = load_tile(k, at_k, top, S, N, d, D), load_tile(v, at_k, top, S, N, e, E)
         state = tl.zeros([N, D], tl.float32), tl.zeros([N, E], tl.float32)
-        for h in range(g * R, (g + 1) * R):
-            at_q = b, h, first_q
-            of_head = (b.to(tl.int64) * H * R + h) * lse_length + first_q
-            state = sweep(state, keys, values, q, dout, lse + of_head, delta + of_head, dq, at_q, begin, bare,
-                          T, columns + T - S, S + T - S, scale2, nearest, farthest, d, e, right, left, D, E, M, True)
-            state = sweep(state, keys, values, q, dout, lse + of_head, delta + of_head, dq, at_q, bare, edge,
-                          T, columns + T - S, S + T - S, scale2, nearest, farthest, d, e, right, left, D, E, M, False)
-            if left:
-                state = sweep(state, keys, values, q, dout, lse + of_head, delta + of_head, dq, at_q, edge, end,
-                              T, columns + T - S, S + T - S, scale2, nearest, farthest, d, e, right, left, D, E, M, True)
+        state = sweep(state, keys, values, given, at_q, begin, bare, T, first, last, scale2, d, e, D, E, M)
+        if not left:
+            state = sweep(state, keys, values, given, at_q, bare, end, T, None, None, scale2, d, e, D, E, M)
         dkeys, dvalues = state
-        store_tile(dk, at_k, top, S, N, d, D, dkeys * scale)
-        store_tile(dv, at_k, top, S, N, e, E, dvalues)
+        store_tile(dk, (b, h, first_k), top, S, N, d, D, dkeys * scale)
+        store_tile(dv, (b, h, first_k), top, S, N, e, E, dvalues)
 
 
 @triton.jit
-def sweep(state, keys, values, q, dout, lse, delta, dq, at, begin, end, T, columns, S, scale2, nearest, farthest,
-          d: tl.constexpr, e: tl.constexpr, right: tl.constexpr, left: tl.constexpr, D: tl.constexpr,
-          E: tl.constexpr, M: tl.constexpr, masked: tl.constexpr):  # fmt: skip
+def sweep(state, keys, values, given, at, begin, end, T, first, last, scale2, d: tl.constexpr, e: tl.constexpr,
+          D: tl.constexpr, E: tl.constexpr, M: tl.constexpr):  # fmt: skip
+    """The queries from ``begin`` to ``end``, masked where there is a ``first``."""
     dkeys, dvalues = state
+    q, dout, lse, delta, dq = given
     for start in range(begin, end, M):
         rows = start + tl.arange(0, M)
-        queries = load_tile(q, at, start, T, M, d, D)
+        queries, douts = load_tile(q, at, start, T, M, d, D), load_tile(dout, at, start, T, M, e, E)
         scores = product(keys, queries.T)
-        if masked:
-            visible = seen(rows[None, :] - columns[:, None], columns[:, None], S, nearest, farthest, right, left)
-            scores = tl.where(visible, scores, float("-inf"))
-        infinite = tl.load(lse + rows, mask=rows < T, other=float("inf"))  # no weight beyond the last query
-        weights = tl.exp2(tl.fma(scores, scale2, -infinite[None, :]))
-        douts = load_tile(dout, at, start, T, M, e, E)
+        if first is not None:
+            seen = rows[None, :] >= first[:, None]
+            if last is not None:
+                seen &= rows[None, :] <= last[:, None]
+            scores = tl.where(seen, scores, float("-inf"))
+        negative = -tl.load(lse + rows, mask=rows < T, other=float("inf"))  # beyond the last query, no weight
+        weights = tl.exp2(tl.fma(scores, scale2, negative[None, :]))
         dvalues = product(weights.to(douts.dtype), douts, dvalues)
         dweights = product(values, douts.T)
         dscores = weights * (dweights - tl.load(delta + rows, mask=rows < T, other=0.0)[None, :])
         dscores = dscores.to(queries.dtype)
         dkeys = product(dscores, queries, dkeys)
-        add_tile(dq, at, start, T, M, d, D, product(dscores.T, keys))
+        if dq is not None:
+            add_tile(dq, start, T, M, d, D, product(dscores.T, keys))
     return dkeys, dvalues

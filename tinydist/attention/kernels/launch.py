@@ -1,4 +1,4 @@
-"""Launches: what a kernel is given, how many programs there are, and with which tiles."""
+"""Launches: what a kernel is given, how many programs there are, and with which tiles they run."""
 
 import functools
 import math
@@ -6,20 +6,25 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
+from triton.runtime import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .backward import backward_kernel, delta_kernel
-from .configs import configs
+from .configs import WIDEST_DESCRIBED, configs
 from .forward import forward_kernel
+from .queries import queries_kernel
 from .tiles import INTERPRETED, View
+
+KERNELS = {"forward": forward_kernel, "backward": backward_kernel, "queries": queries_kernel}
 
 
 class Task(NamedTuple):
-    """What the kernels are asked for, besides the tensors: see ``Band``, and ``PackedBand``.
+    """What the kernels are asked for, besides the tensors.
 
-    bounds_q, bounds_k:  int32 tensors, of packed sequences; None: each row of the batch is one.
+    nearest, farthest:   the edges of the ``Band``.
     longest_q, _k:       tokens of the longest sequence.
-    tile:                (queries, keys), or None: what was the fastest of those in configs.py.
+    bounds_q, _k:        int32 tensors, of packed sequences; None: each row of the batch is one.
+    tile:                (queries, keys), or None: the fastest of configs.py.
     """
 
     scale: float
@@ -37,57 +42,64 @@ def forward(task, q, k, v):
     B, H, T, _ = q.shape
     out = q.new_empty(B, T, H, v.shape[3]).transpose(1, 2)
     lse = q.new_empty(B, H, T, dtype=torch.float32)
-    more = dict(out=view(out), lse=lse, H=H, longest=task.longest_q)
-    _launch(forward_kernel, task, dict(q=q, k=k, v=v), more, "M")
+    run("forward", task, dict(q=q, k=k, v=v), out=view(out), lse=lse)
     return out, lse
 
 
 def backward(task, q, k, v, out, lse, dout):
     """The gradients of q, k, v."""
-    (B, H, T, e), delta = dout.shape, torch.empty_like(lse)
+    (B, H, T, e), delta, tensors = dout.shape, torch.empty_like(lse), dict(q=q, k=k, v=v, dout=dout)
     with torch.cuda.device_of(q):
         delta_kernel[(triton.cdiv(T, 64) * H * B,)](view(out), view(dout), delta, H, T, e=e, E=padded(e), M=64)
-    dq, dk, dv = torch.empty_like(q, dtype=torch.float32), torch.empty_like(k), torch.empty_like(v)
-    more = dict(lse=lse, delta=delta, dq=view(dq), dk=view(dk), dv=view(dv))
-    more |= dict(H=k.shape[1], longest=task.longest_k, scale=task.scale)
-    _launch(backward_kernel, task, dict(q=q, k=k, v=v, dout=dout), more, "N")
-    return torch.mul(dq, task.scale, out=torch.empty_like(q)), dk, dv
+    dq, dk, dv = (torch.empty_like(each) for each in (q, k, v))
+    of_heads = [x.new_empty(B, H, *x.shape[2:], dtype=torch.float32) for x in (k, v)] if H > k.shape[1] else [dk, dv]
+    known = dict(lse=lse, delta=delta, scale=task.scale)
+    of_keys = known | dict(zip(("dk", "dv"), map(view, of_heads)))
+    if torch.are_deterministic_algorithms_enabled():
+        run("backward", task, tensors, dq=None, **of_keys)
+        run("queries", task, tensors, dq=view(dq), **known)
+    else:
+        total = q.new_empty(q.shape, dtype=torch.float32)
+        run("backward", task, tensors, dq=total, **of_keys)
+        torch.mul(total, task.scale, out=dq)
+    if H > k.shape[1]:
+        for total, gradient in zip(of_heads, (dk, dv)):
+            gradient.copy_(total.unflatten(1, (k.shape[1], -1)).sum(2))
+    return dq, dk, dv
 
 
-def _launch(kernel, task, tensors, more, side):
-    arguments = arguments_of(task, tensors) | more
-
-    def grid(meta):
-        return (programs(meta["longest"], meta[side], meta["H"], tensors["k"].shape[0], meta["sequences"]),)
-
-    q, tma = tensors["q"], isinstance(arguments["q"], TensorDescriptor)
+def run(kind, task, tensors, **more):
+    q, k, v = (tensors[name] for name in "qkv")
     with torch.cuda.device_of(q):  # kernels start on the current device
-        chosen = choices(kernel, architecture(q.device), arguments["D"], arguments["E"], q.dtype, tma, task.tile)
+        arguments = arguments_of(kind, task, tensors) | more
+        chosen = tuple(choices(kind, arguments, q.dtype, task.tile))
+        kernel, grid = KERNELS[kind], functools.partial(grid_of, kind, len(q))
         if INTERPRETED.value or len(chosen) == 1:
             arguments |= chosen[0].all_kwargs()
             prepare(arguments)
             kernel[grid](**arguments)
         else:
             edges = arguments["right"], arguments["left"]
-            autotuned(kernel, q.dtype, arguments["d"], arguments["e"], *edges, tuple(chosen))[grid](**arguments)
+            autotuned(kernel, q.dtype, q.shape[3], v.shape[3], *edges, chosen)[grid](**arguments)
 
 
-def programs(longest, tile, heads, batch, sequences):
-    """One for each tile and head, on one axis of the grid: the others end at 65,535."""
-    return triton.cdiv(longest, tile) * heads * batch * sequences
+def grid_of(kind, batch, arguments):
+    """A program for each tile and head, on one axis: the others end at 65,535."""
+    tile = arguments["N" if kind == "backward" else "M"]
+    return (triton.cdiv(arguments["longest"], tile) * arguments["H"] * arguments["sequences"] * batch,)
 
 
-def arguments_of(task, tensors):
+def arguments_of(kind, task, tensors):
     """What all kernels take."""
     (_, H, T, d), (_, G, S, e) = tensors["q"].shape, tensors["v"].shape
-    tma = all(map(describable, tensors.values()))
+    tma = max(d, e) <= WIDEST_DESCRIBED[kind] and all(map(describable, tensors.values()))
     right, left = task.nearest > -math.inf, task.farthest < math.inf
     band = dict(nearest=task.nearest if right else 0, farthest=task.farthest if left else 0, right=right, left=left)
-    bounds = dict(bounds_q=task.bounds_q, bounds_k=task.bounds_k)
     sequences = 1 if task.bounds_q is None else len(task.bounds_q) - 1
-    sizes = dict(T=T, S=S, R=H // G, d=d, e=e, D=padded(d), E=padded(e), sequences=sequences)
-    where = {name: descriptor(x) if tma else view(x) for name, x in tensors.items()}
-    return where | band | bounds | sizes | dict(scale2=task.scale * math.log2(math.e))
+    packed = dict(bounds_q=task.bounds_q, bounds_k=task.bounds_k, sequences=sequences)
+    sizes = dict(T=T, S=S, R=H // G, d=d, e=e, D=padded(d), E=padded(e), H=H)
+    sizes |= dict(longest=task.longest_k if kind == "backward" else task.longest_q, scale2=task.scale * math.log2(math.e))
+    return {name: (descriptor if tma else view)(x) for name, x in tensors.items()} | band | packed | sizes
 
 
 def padded(dim):
@@ -103,33 +115,30 @@ def descriptor(x):
 
 
 def describable(x):
-    """The copy engine of Hopper wants places that are multiples of 16 bytes."""
+    """The copy engine of a Hopper GPU wants all that begins to begin at a multiple of 16 bytes."""
     places = [x.data_ptr(), *(stride * x.itemsize for stride in x.stride()[:3])]
-    return architecture(x.device) >= 90 and all(places) and not any(place % 16 for place in places)
+    return architecture() >= 90 and all(places) and not any(place % 16 for place in places)
 
 
-@functools.cache
-def architecture(device):
-    """90 of an H100. The interpreter can do what that does."""
-    return 90 if INTERPRETED.value else 10 * torch.cuda.get_device_capability(device)[0] + torch.cuda.get_device_capability(device)[1]
+def architecture():
+    """Of the current device: 90 is an H100. The interpreter can do what that does."""
+    return 90 if INTERPRETED.value else driver.active.get_current_target().arch
 
 
 def prepare(arguments):
-    """Before each launch: descriptors learn the size of a tile, and dq, to which programs add, is zero."""
+    """Before each launch: descriptors learn the tile, and where programs add, there is zero."""
     for name, tokens, dim in (("q", "M", "D"), ("k", "N", "D"), ("v", "N", "E"), ("dout", "M", "E")):
         if isinstance(arguments.get(name), TensorDescriptor):
             arguments[name].block_shape = [1, 1, arguments[tokens], arguments[dim]]
-    if "dq" in arguments:
-        arguments["dq"].pointer.zero_()
+    if isinstance(arguments.get("dq"), torch.Tensor):
+        arguments["dq"].zero_()
 
 
-def choices(kernel, capability, D, E, dtype, tma, tile):
-    """What is tried: all of it fits, and nothing spills (tests compile it)."""
-    tiles = [(*tile, 4, 2)] if tile else configs(kernel.__name__, capability, max(D, E), dtype.itemsize, tma)
-    return [
-        triton.Config(dict(M=M, N=N), num_warps=warps, num_stages=stages, pre_hook=prepare)
-        for M, N, warps, stages in tiles
-    ]
+def choices(kind, arguments, dtype, tile=None):
+    tma = isinstance(arguments["q"], TensorDescriptor)
+    dim = max(arguments["D"], arguments["E"])
+    for M, N, warps, stages in configs(kind, architecture(), dim, dtype.itemsize, tma) if tile is None else [(*tile, 4, 1)]:
+        yield triton.Config(dict(M=M, N=N, enable_fp_fusion=True), num_warps=warps, num_stages=stages, pre_hook=prepare)
 
 
 @functools.cache

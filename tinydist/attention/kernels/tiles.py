@@ -34,6 +34,29 @@ def place_of(tiles, heads, bounds_q, bounds_k, sequences, T, S):
 
 
 @triton.jit
+def keys_of(top, M: tl.constexpr, N: tl.constexpr, T, S, nearest, farthest, right: tl.constexpr, left: tl.constexpr):
+    """Which keys the queries from ``top`` on see: each from first to last (None: from 0); and together
+
+        begin       bare                         edge       end
+          |  masked   |  each query sees each key  |  masked  |
+
+    in tiles of N. Masked are those that an edge of the band cuts, or the last key. Of long sequences that is little.
+    """
+    positions = top + S - T + tl.arange(0, M)
+    begin, bare, edge, end, first, last = 0, 0, S // N * N, S, None, tl.full([M], S - 1, tl.int32)
+    if right:
+        last = tl.minimum(last, positions - nearest)
+        edge = tl.maximum(0, tl.minimum(S, top + S - T - nearest + 1)) // N * N
+        end = tl.maximum(0, tl.minimum(S, top + S - T - nearest + M))
+    if left:
+        first = positions - farthest
+        begin = tl.maximum(0, top + S - T - farthest) // N * N
+        bare = tl.minimum(end, tl.cdiv(tl.maximum(0, top + S - T - farthest + M - 1), N) * N)
+        edge = tl.maximum(edge, bare)
+    return begin, bare, edge, end, first, last
+
+
+@triton.jit
 def load_tile(x, at, start, stop, N: tl.constexpr, d: tl.constexpr, D: tl.constexpr):
     """[N, D], from token ``start`` of a sequence on. Zeros from token ``stop`` on (None: there are as many), and from d.
 
@@ -54,9 +77,10 @@ def store_tile(x, at, start, stop, N: tl.constexpr, d: tl.constexpr, D: tl.const
 
 
 @triton.jit
-def add_tile(x, at, start, stop, N: tl.constexpr, d: tl.constexpr, D: tl.constexpr, values):
-    """Programs that add to one place do so in any order."""
-    tl.atomic_add(_pointers(x, at, start, N, D), values, mask=_inside(start, stop, N, d, D), sem="relaxed")
+def add_tile(pointer, start, stop, N: tl.constexpr, d: tl.constexpr, D: tl.constexpr, values):
+    """To rows [stop, d] that lie one after the other. Programs that add to the same ones do so in any order."""
+    rows = _wide(start) * d + tl.arange(0, N)[:, None] * d
+    tl.atomic_add(pointer + rows + tl.arange(0, D)[None, :], values, mask=_inside(start, stop, N, d, D), sem="relaxed")
 
 
 @triton.jit
@@ -79,17 +103,6 @@ def _inside(start, stop, N: tl.constexpr, d: tl.constexpr, D: tl.constexpr):
     if stop is not None:
         inside &= (start + tl.arange(0, N) < stop)[:, None]
     return inside
-
-
-@triton.jit
-def seen(distance, columns, S, nearest, farthest, right: tl.constexpr, left: tl.constexpr):
-    """Who sees whom of a tile: ``Band``, for rows that stand ``distance`` = p - j after these columns."""
-    visible = columns < S
-    if right:
-        visible &= distance >= nearest
-    if left:
-        visible &= distance <= farthest
-    return visible
 
 
 @triton.jit
