@@ -1,11 +1,16 @@
 """What holds for all tests: no verdict from a clock or by luck, and interrupts that arrive."""
 
+import os
 import signal
 import sys
 
+import torch
 from hypothesis import settings
 
-from tinydist.processes import pool
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported: tinydist does that, by way of torch
+
+from tinydist.processes import pool  # noqa: E402
 
 # Python ignores the interrupts that tests send if it was started in the background of a script.
 signal.signal(signal.SIGINT, signal.default_int_handler)

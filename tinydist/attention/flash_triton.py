@@ -1,14 +1,14 @@
 r"""Flash attention as a Triton kernel: what ``flash`` says in torch, written for one processor of a GPU.
 
-Here is the forward as it is read first: a program for each tile of queries and head, which loops over the keys and writes
-its output and lse once. Each program is a round of the outer loop of ``flash``; all run at once. Powers are of 2, which is
-what the hardware has: exp(x) = 2^(x log2 e), and lse is a logarithm to base 2.
+Here is the forward as it is read first: a program for each tile of queries and head, which loops over the keys and
+writes its output and lse once. Each program is a round of the outer loop of ``flash``; all run at once. Powers are of
+2, which is what the hardware has: exp(x) = 2^(x log2 e), and lse is a logarithm to base 2.
 
-What is to be called is ``flash_attention_triton`` and ``packed_flash_attention_triton``, of kernels/: the same loop, but
+Those to be called, ``flash_attention_triton`` and ``packed_flash_attention_triton``, are in kernels/: the same loop,
 masked only where something is hidden, with tiles for each GPU, any head dim, windows, and backward.
 
 On a GPU kernels are compiled. On a CPU they run in Triton's interpreter, slowly: set the environment variable
-TRITON_INTERPRET=1 before this module is imported. Triton is not among the requirements of tinydist: ``make kernels``.
+TRITON_INTERPRET=1 before Python starts. Triton is not among the requirements of tinydist: ``make kernels``.
 
 Sources: Dao 2023, FlashAttention-2, algorithm 1; Tillet et al. 2019, Triton.
 """

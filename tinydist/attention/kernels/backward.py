@@ -3,9 +3,9 @@
     s^T = k q^T         w^T = 2^(s^T scale log2 e - lse)       dv += w^T dout
     dw^T = v dout^T     ds^T = w^T (dw^T - delta)              dk += ds^T q          dq += ds k, in memory
 
-Five products a tile, as in ``flash_backward``. Scores are computed keys by queries: so the program's own sums take them as
-they are. To dq all tiles of keys add, atomically: in any order, in float32. As in forward, only tiles at an edge of the
-band are masked.
+Five products a tile, as in ``flash_backward``. Scores are computed keys by queries: so the program's own sums take them
+as they are. To dq all tiles of keys add, atomically: in any order, in float32. Only tiles at the edge of a causal band,
+or with the last key, are masked; under a window all are.
 
 delta, the sum of dout out, has a kernel of its own.
 
@@ -15,12 +15,12 @@ Source: Dao 2023, FlashAttention-2, algorithm 2.
 import triton
 import triton.language as tl
 
-from .tiles import add_tile, load_tile, place_of, product, store_tile
+from .tiles import add_tile, divided_up, load_tile, place_of, product, store_tile
 
 
 @triton.jit
 def delta_kernel(out, dout, delta, H, T, e: tl.constexpr, E: tl.constexpr, M: tl.constexpr):
-    tile, h, b, _, _, _, _ = place_of(tl.cdiv(T, M), H, None, None, 1, T, T)
+    tile, h, b, _, _, _, _ = place_of(divided_up(T, M), H, None, None, 1, T, T)
     rows = tile * M + tl.arange(0, M)
     outs, douts = load_tile(out, (b, h, 0), tile * M, T, M, e, E), load_tile(dout, (b, h, 0), tile * M, T, M, e, E)
     sums = tl.sum(outs.to(tl.float32) * douts.to(tl.float32), 1)
@@ -37,7 +37,7 @@ def backward_kernel(q, k, v, dout, lse, delta, dq, dk, dv, bounds_q, bounds_k, s
     Pointers to lse, delta [B, H, T] and dq [B, H, T, d]: it is zero, and not scaled here; None: it is not wanted.
     """
     all_queries = T
-    tile, h, b, first_q, first_k, T, S = place_of(tl.cdiv(longest, N), H, bounds_q, bounds_k, sequences, T, S)
+    tile, h, b, first_q, first_k, T, S = place_of(divided_up(longest, N), H, bounds_q, bounds_k, sequences, T, S)
     top = tile * N
     if top < S:
         columns, shift = top + tl.arange(0, N), T - S
@@ -46,7 +46,7 @@ def backward_kernel(q, k, v, dout, lse, delta, dq, dk, dv, bounds_q, bounds_k, s
         if right:
             first = tl.maximum(first, columns + shift + nearest)
             begin = tl.maximum(0, top + shift + nearest) // M * M
-            bare = tl.maximum(bare, tl.cdiv(tl.maximum(0, top + shift + nearest + N - 1), M) * M)
+            bare = tl.maximum(bare, divided_up(tl.maximum(0, top + shift + nearest + N - 1), M) * M)
         bare = tl.minimum(bare, T)
         if left:  # all tiles are masked: a third loop would spill registers
             last = columns + shift + farthest

@@ -1,7 +1,7 @@
 """Flash attention on a GPU: what is called, and its gradients.
 
-On a CPU the kernels run in Triton's interpreter, slowly: set the environment variable TRITON_INTERPRET=1 before this is
-imported.
+On a CPU the kernels run in Triton's interpreter, slowly: set the environment variable TRITON_INTERPRET=1 before Python
+starts.
 """
 
 import math
@@ -14,19 +14,19 @@ from ...rules import count, each_of, finite, takes
 from ..band import Band
 from ..groups import check_shapes
 from ..packed import packed_band
+from .configs import WIDEST
 from .launch import Task, backward, forward
 from .tiles import INTERPRETED
-
-WIDEST = 256
 
 
 @takes(scale=finite)
 def flash_attention_triton(q, k, v, *, causal=False, window=None, scale=None, tile=None):
     """What ``flash_attention(q, k, v)`` gives, from one kernel: [B, H, T, e].
 
-    q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]; d and e up to 256; float16, bfloat16 or float32, wherever they lie.
+    q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]; float16, bfloat16 or float32, wherever they lie.
+    d and e up to 256, of float32 up to 128.
     causal, window, scale:  as in ``attention``.
-    tile:  queries and keys of a tile, powers of 2 from 16; None: the fastest of those that fit, found by the first call.
+    tile:  queries and keys of a tile, powers of 2 from 16; None: the fastest that fits, which the first call finds.
 
     A query that sees nothing gets zeros. Raises ``ValueError`` and ``TypeError`` for what does not fit. It can be
     differentiated once; parts of q's gradient are added in any order.
@@ -91,10 +91,11 @@ def _side_by_side(x):
 def _check(name, q, v, tile):
     if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise TypeError(f"{name}: takes float16, bfloat16 or float32, got {q.dtype}")
-    if not 0 < max(q.shape[3], v.shape[3]) <= WIDEST:
-        raise ValueError(f"{name}: head dims go up to {WIDEST}, got {q.shape[3]} of q and k, {v.shape[3]} of v")
+    widest, dims = WIDEST[q.itemsize], f"got {q.shape[3]} of q and k, {v.shape[3]} of v"
+    if not 0 < v.shape[3] <= widest >= q.shape[3]:
+        raise ValueError(f"{name}: head dims of {q.dtype} go from 1 to {widest}, {dims}")
     sizes = isinstance(tile, tuple) and len(tile) == 2 and each_of(count)(tile)
     if tile is not None and not (sizes and all(size >= 16 and size & (size - 1) == 0 for size in tile)):
         raise ValueError(f"{name}: tile must be two powers of 2 from 16, or None, got {tile!r}")
     if not q.is_cuda and not INTERPRETED.value:
-        raise ValueError(f"{name}: tensors on a CPU need TRITON_INTERPRET=1, set before the import")
+        raise ValueError(f"{name}: tensors on a CPU need TRITON_INTERPRET=1, set before Python starts")

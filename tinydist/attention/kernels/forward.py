@@ -3,7 +3,7 @@
 Powers are of 2, which is what the hardware has, and the scale goes into them: of each score
 2^(score scale log2 e - maximum) takes one fused multiplication and addition, and one power.
 
-``lse`` is a logarithm to base 2. Of queries that see nothing it is infinite, so that their weights in backward are zeros.
+``lse`` is a logarithm to base 2. Of queries that see nothing it is infinite: their weights in backward are zeros.
 
 Source: Dao 2023, FlashAttention-2, algorithm 1 and section 3.
 """
@@ -11,7 +11,7 @@ Source: Dao 2023, FlashAttention-2, algorithm 1 and section 3.
 import triton
 import triton.language as tl
 
-from .tiles import keys_of, load_tile, place_of, product, store_tile
+from .tiles import divided_up, keys_of, load_tile, place_of, product, store_tile
 
 LOWEST = tl.constexpr(-3.4e38)  # so that -inf is not subtracted from -inf
 
@@ -25,7 +25,7 @@ def forward_kernel(q, k, v, out, lse, bounds_q, bounds_k, sequences, H, T, S, lo
     right, left:  the band has such an edge, of which ``nearest`` and ``farthest`` tell where (see ``Band``).
     D, E:         d and e, padded.
     """
-    all_queries, tiles = T, tl.cdiv(longest, M)
+    all_queries, tiles = T, divided_up(longest, M)
     tile, h, b, first_q, first_k, T, S = place_of(tiles, H, bounds_q, bounds_k, sequences, T, S)
     if right:
         tile = tiles - 1 - tile  # who has the most keys begins

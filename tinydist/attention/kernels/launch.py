@@ -69,7 +69,7 @@ def backward(task, q, k, v, out, lse, dout):
 
 
 def run(kind, task, tensors, **more):
-    q, k, v = (tensors[name] for name in "qkv")
+    q, v = tensors["q"], tensors["v"]
     with torch.cuda.device_of(q):  # kernels start on the current device
         arguments = arguments_of(kind, task, tensors) | more
         chosen = tuple(choices(kind, arguments, q.dtype, task.tile))
@@ -98,7 +98,9 @@ def arguments_of(kind, task, tensors):
     sequences = 1 if task.bounds_q is None else len(task.bounds_q) - 1
     packed = dict(bounds_q=task.bounds_q, bounds_k=task.bounds_k, sequences=sequences)
     sizes = dict(T=T, S=S, R=H // G, d=d, e=e, D=padded(d), E=padded(e), H=H)
-    sizes |= dict(longest=task.longest_k if kind == "backward" else task.longest_q, scale2=task.scale * math.log2(math.e))
+    sizes |= dict(
+        longest=task.longest_k if kind == "backward" else task.longest_q, scale2=task.scale * math.log2(math.e)
+    )
     return {name: (descriptor if tma else view)(x) for name, x in tensors.items()} | band | packed | sizes
 
 
@@ -137,7 +139,9 @@ def prepare(arguments):
 def choices(kind, arguments, dtype, tile=None):
     tma = isinstance(arguments["q"], TensorDescriptor)
     dim = max(arguments["D"], arguments["E"])
-    for M, N, warps, stages in configs(kind, architecture(), dim, dtype.itemsize, tma) if tile is None else [(*tile, 4, 1)]:
+    for M, N, warps, stages in (
+        configs(kind, architecture(), dim, dtype.itemsize, tma) if tile is None else [(*tile, 4, 1)]
+    ):
         yield triton.Config(dict(M=M, N=N, enable_fp_fusion=True), num_warps=warps, num_stages=stages, pre_hook=prepare)
 
 

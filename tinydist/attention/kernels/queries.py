@@ -1,20 +1,20 @@
 """Backward of the queries alone: a program for each tile of them, which goes over its keys as forward does.
 
-With it, and ``backward_kernel`` without dq, no two programs add to one place: seven products instead of five, but the same
-result in each run (``torch.use_deterministic_algorithms``).
+With it, and ``backward_kernel`` without dq, no two programs add to one place: seven products instead of five, but the
+same result in each run (``torch.use_deterministic_algorithms``).
 """
 
 import triton
 import triton.language as tl
 
-from .tiles import keys_of, load_tile, place_of, product, store_tile
+from .tiles import divided_up, keys_of, load_tile, place_of, product, store_tile
 
 
 @triton.jit
 def queries_kernel(q, k, v, dout, lse, delta, dq, bounds_q, bounds_k, sequences, H, T, S, longest, scale, scale2,
                    nearest, farthest, d: tl.constexpr, e: tl.constexpr, R: tl.constexpr, right: tl.constexpr,
                    left: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr):  # fmt: skip
-    all_queries, tiles = T, tl.cdiv(longest, M)
+    all_queries, tiles = T, divided_up(longest, M)
     tile, h, b, first_q, first_k, T, S = place_of(tiles, H, bounds_q, bounds_k, sequences, T, S)
     if right:
         tile = tiles - 1 - tile

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+# Triton's own functions too: they are if it was asked for before they were imported
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret and not isinstance(tl.zeros, triton.JITFunction))
 
 
 class View(NamedTuple):
@@ -15,6 +16,11 @@ class View(NamedTuple):
     of_batch: int
     of_head: int
     of_token: int
+
+
+@triton.jit
+def divided_up(length, size):
+    return (length + size - 1) // size
 
 
 @triton.jit
@@ -51,14 +57,14 @@ def keys_of(top, M: tl.constexpr, N: tl.constexpr, T, S, nearest, farthest, righ
     if left:
         first = positions - farthest
         begin = tl.maximum(0, top + S - T - farthest) // N * N
-        bare = tl.minimum(end, tl.cdiv(tl.maximum(0, top + S - T - farthest + M - 1), N) * N)
+        bare = tl.minimum(end, divided_up(tl.maximum(0, top + S - T - farthest + M - 1), N) * N)
         edge = tl.maximum(edge, bare)
     return begin, bare, edge, end, first, last
 
 
 @triton.jit
 def load_tile(x, at, start, stop, N: tl.constexpr, d: tl.constexpr, D: tl.constexpr):
-    """[N, D], from token ``start`` of a sequence on. Zeros from token ``stop`` on (None: there are as many), and from d.
+    """[N, D], from token ``start`` of a sequence on. Zeros from ``stop`` on (None: there are as many tokens), and from d.
 
     x:   a view; or a descriptor of it, with which a Hopper GPU's copy engine (TMA) needs one instruction for a tile.
     at:  row of the batch, head, first token of the sequence.
