@@ -10,7 +10,7 @@ from hypothesis import settings
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported: tinydist does that, by way of torch
 
-from tinydist.processes import pool  # noqa: E402
+from tinydist.processes import pool
 
 # Python ignores the interrupts that tests send if it was started in the background of a script.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from benchmarks import flash_gpu
 
 

@@ -25,9 +25,9 @@ def assert_fits(rows):
         assert row["dtype"] == "float32" or row["stack"] == 0, row
 
 
-def test_a_dozen_kernels_fit_and_spill_nothing():
+def test_the_first_choices_fit_and_spill_nothing():
     rows = compiled("--quick")
-    assert len(rows) >= 12 and {row["architecture"] for row in rows} == {80, 86, 90}
+    assert {row["architecture"] for row in rows} == {80, 86, 90}
     assert_fits(rows)
     forward = {row["architecture"]: row["slots"][0] for row in rows if row["kind"] == "forward"}
     assert (

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-pytest.importorskip("triton", reason="Triton is not installed: make kernels")
+triton = pytest.importorskip("triton", reason="Triton is not installed: make kernels")
 
 from tinydist.attention import attention, packed_attention  # noqa: E402
 from tinydist.attention.flash_triton import (  # noqa: E402
@@ -14,7 +14,7 @@ from tinydist.attention.flash_triton import (  # noqa: E402
     flash_forward_triton,
     packed_flash_attention_triton,
 )
-from tinydist.attention.kernels.launch import grid_of, padded  # noqa: E402
+from tinydist.attention.kernels import launch  # noqa: E402
 
 TILE = (32, 16)
 
@@ -148,6 +148,24 @@ def test_deterministic_gradients_are_the_same_ones(options, monkeypatch):
     assert_same(flash_attention_triton(*tensors, tile=TILE, **options), attention(*tensors, **options), tensors)
 
 
+def test_all_choices_are_tried_once_and_leave_no_trace(monkeypatch):
+    """Programs add to q's gradient: each trial must find zeros."""
+    tried = []
+
+    def instant(tuner, call, quantiles):
+        call()
+        tried.append(call)
+        return [1.0] * 3
+
+    monkeypatch.setattr(triton.runtime.autotuner.Autotuner, "do_bench", instant)
+    monkeypatch.setattr(launch, "choices", lambda *_: ((32, 16, 4, 1), (16, 32, 4, 1)))
+    launch.autotuned.cache_clear()
+    tensors = inputs(20, 20, 1)
+    for _ in range(2):
+        assert_same(flash_attention_triton(*tensors), attention(*tensors), tensors)
+    assert len(tried) == 4  # two tiles of two kernels
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_plain_kernel_gives_the_same_output(causal):
     q, k, v = (each.detach() for each in inputs(20, 37))
@@ -163,11 +181,11 @@ def test_the_plain_kernel_gives_the_same_output(causal):
 def test_programs_are_on_one_axis_of_the_grid(kind, tile):
     """The first may have 2^31 - 1, the others 65,535: fewer than the heads of some batches."""
     arguments = dict(longest=1000, H=64, sequences=3, M=128, N=64)
-    assert grid_of(kind, 2048, arguments) == (math.ceil(1000 / tile) * 64 * 3 * 2048,)
+    assert launch.grid_of(kind, 2048, arguments) == (math.ceil(1000 / tile) * 64 * 3 * 2048,)
 
 
 def test_head_dims_are_padded_to_powers_of_2():
-    assert [padded(dim) for dim in (1, 16, 17, 80, 128, 192)] == [16, 16, 32, 128, 128, 256]
+    assert [launch.padded(dim) for dim in (1, 16, 17, 80, 128, 192)] == [16, 16, 32, 128, 128, 256]
 
 
 def test_errors():

@@ -50,9 +50,10 @@ def backward(task, q, k, v, out, lse, dout):
     """The gradients of q, k, v."""
     (B, H, T, e), delta, tensors = dout.shape, torch.empty_like(lse), dict(q=q, k=k, v=v, dout=dout)
     with torch.cuda.device_of(q):
-        delta_kernel[(triton.cdiv(T, 64) * H * B,)](view(out), view(dout), delta, H, T, e=e, E=padded(e), M=64)
+        sizes = dict(e=e, E=padded(e), M=64, enable_fp_fusion=True)
+        delta_kernel[(triton.cdiv(T, 64) * H * B,)](view(out), view(dout), delta, H, T, **sizes)
     dq, dk, dv = (torch.empty_like(each) for each in (q, k, v))
-    of_heads = [x.new_empty(B, H, *x.shape[2:], dtype=torch.float32) for x in (k, v)] if H > k.shape[1] else [dk, dv]
+    of_heads = [x.new_empty(B, H, *x.shape[2:], dtype=torch.float32) for x in (k, v)] if k.shape[1] < H else [dk, dv]
     known = dict(lse=lse, delta=delta, scale=task.scale)
     of_keys = known | dict(zip(("dk", "dv"), map(view, of_heads)))
     if torch.are_deterministic_algorithms_enabled():
@@ -62,25 +63,19 @@ def backward(task, q, k, v, out, lse, dout):
         total = q.new_empty(q.shape, dtype=torch.float32)
         run("backward", task, tensors, dq=total, **of_keys)
         torch.mul(total, task.scale, out=dq)
-    if H > k.shape[1]:
+    if k.shape[1] < H:
         for total, gradient in zip(of_heads, (dk, dv)):
             gradient.copy_(total.unflatten(1, (k.shape[1], -1)).sum(2))
     return dq, dk, dv
 
 
 def run(kind, task, tensors, **more):
-    q, v = tensors["q"], tensors["v"]
+    q = tensors["q"]
     with torch.cuda.device_of(q):  # kernels start on the current device
         arguments = arguments_of(kind, task, tensors) | more
-        chosen = tuple(choices(kind, arguments, q.dtype, task.tile))
-        kernel, grid = KERNELS[kind], functools.partial(grid_of, kind, len(q))
-        if INTERPRETED.value or len(chosen) == 1:
-            arguments |= chosen[0].all_kwargs()
-            prepare(arguments)
-            kernel[grid](**arguments)
-        else:
-            edges = arguments["right"], arguments["left"]
-            autotuned(kernel, q.dtype, q.shape[3], v.shape[3], *edges, chosen)[grid](**arguments)
+        key = tuple(arguments[name] for name in ("d", "e", "right", "left"))
+        kernel = autotuned(kind, q.dtype, key, choices(kind, arguments, q.dtype, task.tile))
+        kernel[functools.partial(grid_of, kind, len(q))](**arguments)
 
 
 def grid_of(kind, batch, arguments):
@@ -137,15 +132,17 @@ def prepare(arguments):
 
 
 def choices(kind, arguments, dtype, tile=None):
-    tma = isinstance(arguments["q"], TensorDescriptor)
-    dim = max(arguments["D"], arguments["E"])
-    for M, N, warps, stages in (
-        configs(kind, architecture(), dim, dtype.itemsize, tma) if tile is None else [(*tile, 4, 1)]
-    ):
-        yield triton.Config(dict(M=M, N=N, enable_fp_fusion=True), num_warps=warps, num_stages=stages, pre_hook=prepare)
+    """What is tried: in the interpreter, only the first."""
+    tma, dim = isinstance(arguments["q"], TensorDescriptor), max(arguments["D"], arguments["E"])
+    tiles = configs(kind, architecture(), dim, dtype.itemsize, tma) if tile is None else [(*tile, 4, 1)]
+    return tuple(tiles[:1] if INTERPRETED.value else tiles)
 
 
 @functools.cache
-def autotuned(kernel, dtype, d, e, right, left, chosen):
-    """The kernel that tries what was chosen, once for each of these."""
-    return triton.autotune(list(chosen), key=[])(kernel)
+def autotuned(kind, dtype, key, tiles):
+    """The kernel that tries the tiles once, the first time that it is called with this key."""
+    chosen = [
+        triton.Config(dict(M=M, N=N, enable_fp_fusion=True), num_warps=warps, num_stages=stages, pre_hook=prepare)
+        for M, N, warps, stages in tiles
+    ]
+    return triton.autotune(chosen, key=[])(KERNELS[kind])

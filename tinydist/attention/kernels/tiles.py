@@ -64,7 +64,7 @@ def keys_of(top, M: tl.constexpr, N: tl.constexpr, T, S, nearest, farthest, righ
 
 @triton.jit
 def load_tile(x, at, start, stop, N: tl.constexpr, d: tl.constexpr, D: tl.constexpr):
-    """[N, D], from token ``start`` of a sequence on. Zeros from ``stop`` on (None: there are as many tokens), and from d.
+    """[N, D], from token ``start`` of a sequence on. Zeros from ``stop`` on (None: so many are there), and from d.
 
     x:   a view; or a descriptor of it, with which a Hopper GPU's copy engine (TMA) needs one instruction for a tile.
     at:  row of the batch, head, first token of the sequence.
