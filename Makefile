@@ -40,7 +40,7 @@ lab: .venv/made
 # Notebooks take longest, so they come first
 test: lint imports .venv/made $(KERNELS)
 	$(call step,tests,Running the notebooks and the tests,$(PYTEST) $(NOTEBOOKS) tests)
-	@$(IN_VENV) python -c 'import triton' 2>/dev/null || echo 'Its kernels were not tested: no Triton (make kernels)'
+	@$(IN_VENV) python -c 'import triton' 2>/dev/null || echo 'Triton is not here: its kernels were not tested (make kernels)'
 
 lint: .venv/made
 	$(call step,lint,Reading the code with ruff,$(IN_VENV) ruff check && $(IN_VENV) ruff format --check)
