@@ -2,6 +2,7 @@
 # make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
 # make exercises writes the notebooks of exercises and solutions anew, from the files in solutions/
 # make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
+# make kernels  adds Triton, 1 GB, so that its kernels are tested too; make test KERNELS=kernels does both
 # make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
 # make gpu     runs what needs GPUs, on those of this machine, and writes a report
 
@@ -9,6 +10,9 @@
 PYTHON ?= python3
 # What JupyterLab is told besides: make lab OPTIONS="--no-browser --port 9999"
 OPTIONS ?=
+
+# What make test installs first: nothing, or kernels
+KERNELS ?=
 
 VENV = .venv
 # With the bytecode of what is imported kept, whatever is set outside: each process would compile it anew
@@ -28,15 +32,16 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab test exercises exhaustive lint imports tests notebooks compatibility gpu
+.PHONY: lab test exercises exhaustive lint imports tests notebooks compatibility kernels gpu
 
 lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
 	@$(IN_VENV) jupyter lab --config=jupyter_lab_config.py $(AS_ROOT) $(OPTIONS)
 
 # Notebooks take longest, so they come first
-test: lint imports .venv/made
+test: lint imports .venv/made $(KERNELS)
 	$(call step,tests,Running the notebooks and the tests,$(PYTEST) $(NOTEBOOKS) tests)
+	@$(IN_VENV) python -c 'import triton' 2>/dev/null || echo 'Triton is not here: its kernels were not tested (make kernels)'
 
 lint: .venv/made
 	$(call step,lint,Reading the code with ruff,$(IN_VENV) ruff check && $(IN_VENV) ruff format --check)
@@ -67,6 +72,12 @@ gpu: .venv/made
 	$(call step,install,Making the environment in .venv,$(PYTHON) -m venv .venv && \
 	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[test]" && echo done)
 	@touch $@
+
+# The Triton that the installed torch asks for; its builds without CUDA ask for none
+TRITON = $(shell $(IN_VENV) python -c 'from importlib.metadata import requires; \
+	print(*[each.split(";")[0] for each in requires("torch") if each.startswith("triton")] or ["triton"])')
+kernels: .venv/made
+	$(call step,kernels,Adding Triton,$(IN_VENV) pip install --progress-bar off "$(TRITON)" && echo done)
 
 compatibility: VENV = .venv-torch-$(TORCH)
 compatibility:

@@ -43,7 +43,7 @@ def forward_and_backward(attention, tensors, device):
 
 def compare(machine):
     if machine.device == "cuda" and not find_spec("triton"):
-        raise NoTriton("Triton is not installed: pip install triton")
+        raise NoTriton("Triton is not installed: make kernels")
     kernels = {"SDPA": sdpa, "flash, plain torch": plain} | ({"Triton": triton} if machine.device == "cuda" else {})
     dtype = torch.bfloat16 if machine.device == "cuda" else torch.float32
     torch.manual_seed(0)

@@ -1,11 +1,18 @@
 """What holds for all tests: no verdict from a clock or by luck, and interrupts that arrive."""
 
 import gc
+import os
+import shutil
 import signal
 import sys
 
 import pytest
 from hypothesis import settings
+
+if not shutil.which("nvidia-smi"):
+    os.environ.setdefault(
+        "TRITON_INTERPRET", "1"
+    )  # Triton reads it when it is imported: tinydist does that, by way of torch
 
 gc.disable()  # all that is loaded stays: garbage is looked for, in what tests leave, from the first of them on
 

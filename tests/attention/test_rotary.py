@@ -84,7 +84,6 @@ def test_yarn_is_transformers_own(dim, factor, context, base):
     assert yarn.sharpening == pytest.approx(of_each**2)
 
 
-@some
 @given(st.sampled_from([16, 64, 128]), st.integers(2, 64), st.sampled_from([512, 4096, 8192]))
 def test_yarn_keeps_fast_pairs_and_slows_the_others_as_the_paper_says(dim, factor, context):
     plain, found = (frequencies(dim, base, torch.float64) for base in (10_000.0, Yarn(factor, context)))

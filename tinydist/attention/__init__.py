@@ -13,7 +13,8 @@
     flash_decoding.py   one query, many keys: split between processors, then merged
     packed.py           sequences end to end in one row, without padding: each sees itself alone
     slow_memory.py      the bytes that move: naive, FlashAttention's order, FlashAttention-2's
-    flash_triton.py     flash attention as Triton kernels; needs Triton, and is imported by its name alone
+    flash_triton.py     flash attention as a Triton kernel; needs Triton, and is imported by its name alone
+    kernels/            the same for real GPUs, forward and backward
 
 In reading order. Torch's ``scaled_dot_product_attention`` and ``nn.MultiheadAttention`` are the references.
 """

@@ -43,7 +43,7 @@ def packed_attention(q, k, v, cu_seqlens, *, cu_seqlens_k=None, causal=False, wi
 
     Raises ``ValueError`` for bounds, and as ``attention`` for what else does not fit.
     """
-    band = _band("packed_attention", q, k, v, cu_seqlens, cu_seqlens_k, causal, window)
+    band = packed_band("packed_attention", q, k, v, cu_seqlens, cu_seqlens_k, causal, window)
     mask = band.visible(slice(0, band.queries), slice(0, band.keys), q.device)
     return attention(q, k, v, mask=mask, scale=scale)
 
@@ -53,7 +53,7 @@ def packed_flash_attention(
     q, k, v, cu_seqlens, *, cu_seqlens_k=None, causal=False, window=None, scale=None, tile=(128, 128)
 ):
     """The same tile by tile, as ``flash_attention``."""
-    band = _band("packed_flash_attention", q, k, v, cu_seqlens, cu_seqlens_k, causal, window)
+    band = packed_band("packed_flash_attention", q, k, v, cu_seqlens, cu_seqlens_k, causal, window)
     return flash_over("packed_flash_attention", band, q, k, v, scale, tile)
 
 
@@ -112,7 +112,8 @@ def _moved(span, by):
     return slice(span.start + by, span.stop + by)
 
 
-def _band(name, q, k, v, cu_seqlens, cu_seqlens_k, causal, window):
+def packed_band(name, q, k, v, cu_seqlens, cu_seqlens_k, causal, window):
+    """What the bounds say, checked; ``name`` is whose errors they are."""
     check_shapes(name, q, k, v)
     bounds_q = _bounds(name, "cu_seqlens", cu_seqlens, q.shape[2])
     bounds_k = _bounds(name, "cu_seqlens_k", cu_seqlens if cu_seqlens_k is None else cu_seqlens_k, k.shape[2])

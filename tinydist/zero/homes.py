@@ -87,7 +87,7 @@ class Host:
         def wait():
             end()
             if self.stream:
-                torch.cuda.current_stream().wait_stream(self.stream)
+                torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
         return wait
 
@@ -96,8 +96,9 @@ class Host:
         on_device = [each for each in (tensor, source) if each.is_cuda]
         if not on_device:
             return tensor.copy_(source)
-        self.stream = self.stream or torch.cuda.Stream()
-        self.stream.wait_stream(torch.cuda.current_stream())
+        device = on_device[0].device  # not always the current one
+        self.stream = self.stream or torch.cuda.Stream(device)
+        self.stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(self.stream):
             tensor.copy_(source, non_blocking=True)
         on_device[0].record_stream(self.stream)  # its memory is not given to others before
