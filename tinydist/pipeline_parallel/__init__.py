@@ -26,10 +26,12 @@ from .backward import SplitBackward
 from .found import find_schedule
 from .messages import with_messages
 from .placement import in_a_loop, in_a_v, one_each
+from .recompute import with_recomputation
 from .replay import Costs
 from .schedule import Schedule
 from .schedules import SCHEDULES, make_schedule
 from .stages import balanced, cut, evenly, forward_flops, layers_of, measured_seconds, parameter_counts
+from .steps import with_steps
 from .tied import sum_tied_gradients
 from .verifier import ScheduleError, verify
 from .worker import Worker
@@ -61,4 +63,6 @@ __all__ = [
     "sum_tied_gradients",
     "verify",
     "with_messages",
+    "with_recomputation",
+    "with_steps",
 ]
