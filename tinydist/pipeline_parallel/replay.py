@@ -98,10 +98,10 @@ class Costs:
             raise ValueError(f"Costs: {name} must be {rule}, got {seconds}")
         return np.broadcast_to(np.asarray(seconds, dtype=float), stages)
 
-    def held(self):
+    def held(self, recompute):
         """By kind, what is taken when a pass begins and given back when it ends, in microbatches of one stage."""
-        again = 1.0 - self.kept_inputs if self.recompute else 0.0
-        inside = again * (self.recompute == INSIDE)
+        again = 1.0 - self.kept_inputs if recompute else 0.0
+        inside = again * (recompute == INSIDE)
         taken = {FORWARD: 1.0 - again, RECOMPUTE: again, BACKWARD: inside, BACKWARD_INPUT: inside}
         given = {BACKWARD: 1.0, BACKWARD_INPUT: 1.0 - self.kept_for_weights, BACKWARD_WEIGHT: self.kept_for_weights}
         return [np.array([change.get(kind, 0.0) for kind in WAYS]) for change in (taken, given)]
@@ -221,5 +221,6 @@ class Walk:
 
     def live(self):
         """What a pass takes is held from its beginning, what it gives back until its end."""
-        taken, given = (self.of_actions(change[self.kind], np.add) for change in self.costs.held())
+        recompute = BEFORE if NUMBER[RECOMPUTE] in self.kind else self.costs.recompute
+        taken, given = (self.of_actions(change[self.kind], np.add) for change in self.costs.held(recompute))
         return np.cumsum(taken - given) + given
