@@ -25,6 +25,7 @@ from tinydist.pipeline_parallel import (
     with_recomputation,
     with_steps,
 )
+from tinydist.simulator.torch_internals import pipeline_kinds
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -36,22 +37,16 @@ def test_saved_and_loaded(name, tmp_path):
 
 def test_as_torch_writes_it(tmp_path):
     path = tmp_path / "mine.csv"
-    path.write_text(
-        "0F0,0UNSHARD,0F1,0WAIT_SEND_F0,,0B0,0B1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n,1F0,1B0,1F1,1B1,,1REDUCE_GRAD\n"
-    )
-    reduced = [
-        [each for each in program if each.kind not in ("WAIT_REDUCE_GRAD", "STEP")]
-        for program in with_steps(make_schedule("1F1B", 2, 2)).programs
-    ]
-    assert list(map(list, verify(torch_csv.load(path)).programs)) == reduced
+    path.write_text("0F0,0UNSHARD,0F1,0WAIT_SEND_F0,,0B0,0B1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n,1F0,1B0,1F1,1B1,,\n")
+    assert str(verify(torch_csv.load(path))) == str(make_schedule("1F1B", 2, 2))
 
 
-@pytest.mark.parametrize("checked", ["before", "after"])
-def test_of_what_ends_a_step_torch_knows_the_reduction(checked, tmp_path):
-    schedule = with_recomputation(with_steps(make_schedule("ZB-V", 2, 4), checked=checked))
-    torch_csv.save(with_messages(schedule), tmp_path / "ended.csv")
-    kinds = {part.kind for _, _, part in torch_csv.load(tmp_path / "ended.csv").all_parts()}
-    assert kinds == {"F", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE_GRAD"}
+def test_of_what_ends_a_step_torch_is_given_the_reduction(tmp_path):
+    schedule = with_recomputation(with_steps(make_schedule("1F1B", 2, 1), checked="before"))
+    torch_csv.save(schedule, tmp_path / "ended.csv")
+    kinds = {"WAIT_REDUCE_GRAD"} & pipeline_kinds()  # which not all versions have
+    first, _ = (tmp_path / "ended.csv").read_text().splitlines()
+    assert first.split(",") == ["0F0", "0B0", "0REDUCE_GRAD0", *[f"0{kind}0" for kind in kinds]]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ placement.py    which rank has which stage: one each, in a loop, in a V
 list_scheduler.py   which pass next: one rule, from which a schedule follows
 found.py        the best schedule for a placement, costs and memory
 messages.py     sends and receives, added
+steps.py        what ends a training step, added: reduction, norm, optimizer; and the next step
 verifier.py     is it right? The rules, and where one is broken
 pairing.py      do sends and receives pair up?
 replay.py       followed through time
@@ -17,6 +18,7 @@ neighbors.py    the ranks of the stages before and after
 worker.py       does what a schedule says, with real tensors
 backward.py     backward in two halves: input, weights
 recompute.py    forward once more, instead of holding what it made
+ending.py       the end of a training step, with real gradients; a step that was wrong is undone
 tied.py         a parameter of two stages
 """
 

@@ -92,7 +92,7 @@ def analyze(schedule, costs=None) -> Analysis:
     if costs.recompute == BEFORE:
         schedule = with_recomputation(schedule)
     walks = [Walk(schedule, rank, costs) for rank in range(schedule.ranks)]
-    aside = [Walk(schedule, rank, costs, aside=True) for rank in range(schedule.ranks)]
+    aside = [Walk(schedule, walk.rank, costs, walk.reductions) for walk in walks]
     follow(walks + aside)
     ends = [walk.of_actions(np.array(walk.ends)) for walk in walks]
     starts = [end - walk.seconds_of_actions() for end, walk in zip(ends, walks)]

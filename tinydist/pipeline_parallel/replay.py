@@ -28,6 +28,7 @@ from .actions import (
     STEP,
     UP,
     WAIT_REDUCE,
+    Action,
     Overlap,
 )
 
@@ -125,7 +126,7 @@ def follow(walks):
         before = sum([len(walk.ends) for walk in walks])
         going = {walk: run for walk, run in going.items() if next(run, "done") != "done"}
         if going and sum([len(walk.ends) for walk in walks]) == before:
-            raise Stuck({walk.rank: walk.step for walk in going if not walk.aside})
+            raise Stuck({walk.rank: walk.step for walk in going if walk.aside is None})
 
 
 def column(rows, field):
@@ -135,15 +136,13 @@ def column(rows, field):
 class Walk:
     """A rank's way through its program, as columns of numbers: a schedule may have a million actions.
 
-    An action is one row, an overlap three: wait for what backward needs, do both, and backward is done, too. With
-    ``aside`` it is not the rank's way, but that of the reductions which it begins.
+    An action is one row, an overlap three: wait for what backward needs, do both, and backward is done, too. The
+    reductions that a rank begins have a way of their own, ``aside``.
     """
 
-    def __init__(self, schedule, rank, costs, aside=False):
+    def __init__(self, schedule, rank, costs, aside=None):
         self.schedule, self.rank, self.costs, self.aside, self.ends = schedule, rank, costs, aside, []
-        self.program = schedule.programs[rank]
-        if aside:
-            self.program = [each._replace(kind=REDUCED) for each in self.program if each.parts[0].kind == REDUCE]
+        self.program = schedule.programs[rank] if aside is None else aside
         self.overlaps = Overlap in set(map(type, self.program))
         rows = self._rows()
         self.stage, self.microbatch = column(rows, 0), column(rows, 2)
@@ -176,9 +175,8 @@ class Walk:
         for own, need, posted, late, seconds in zip(*self._columns()):
             while (ready := done[need]) is None:
                 yield "waits"
-            if done[posted] > ready:
-                ready = done[posted]
-            ready += late
+            if late:
+                ready = max(ready, done[posted]) + late
             now = (ready if ready > now else now) + seconds
             done[own] = now
             ends.append(now)
@@ -199,6 +197,11 @@ class Walk:
 
     def _number(self, place, stage):
         return (place * self.schedule.stages + stage) * self.schedule.microbatches + self.microbatch
+
+    @property
+    def reductions(self):
+        (places,) = np.nonzero(self.kind == NUMBER[REDUCE])
+        return [Action(int(self.stage[place]), REDUCED, int(self.microbatch[place])) for place in places]
 
     # From rows back to actions.
 

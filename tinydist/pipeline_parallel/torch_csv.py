@@ -4,9 +4,9 @@
     ,1F0,1B0,1F1,1B1
 
 ``_PipelineScheduleRuntime(stages, M, loss_fn)._load_csv(path)`` runs what ``save`` writes; ``load`` reads what its
-``_dump_csv`` writes, with messages or without. Of UNSHARD and RESHARD, which are FSDP's, nothing is kept, nor of the
-waits of torch 2.15; ``save`` ends a line with those for its sends. It leaves out what torch has no action for: R, NORM,
-CHECK, STEP. Where messages are given, torch's gradients are a mean over microbatches only with REDUCE_GRAD.
+``_dump_csv`` writes, with messages or without. Of UNSHARD, RESHARD and REDUCE_GRAD, which are FSDP's, nothing is
+kept, nor of the waits of torch 2.15; ``save`` ends a line with those for its sends. It writes REDUCE_GRAD, without
+which torch's gradients are no mean where messages are given, but not R, NORM, CHECK, STEP, which torch has not.
 """
 
 import csv
@@ -18,8 +18,7 @@ from ..simulator.torch_internals import pipeline_kinds
 from .actions import OVERLAP, Overlap, parse
 from .schedule import Schedule
 
-NOT_KEPT = re.compile(r"\d+(UNSHARD|RESHARD|WAIT_REDUCE_GRAD|WAIT_SEND_[FB])\d*")
-OF_STAGE = re.compile(r"\d+REDUCE_GRAD")  # torch does not number the step
+NOT_KEPT = re.compile(r"\d+(UNSHARD|RESHARD|(WAIT_)?REDUCE_GRAD|WAIT_SEND_[FB])\d*")
 
 
 def save(schedule, path):
@@ -61,6 +60,6 @@ def from_rows(rows, name) -> Schedule:
 
 def at(rank, step, cell):
     try:
-        return parse(cell + "0" if OF_STAGE.fullmatch(cell) else cell)
+        return parse(cell)
     except ValueError as error:
         raise ValueError(f"rank {rank}, step {step}: {error}") from None
