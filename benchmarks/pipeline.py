@@ -10,7 +10,7 @@ from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 from torch.distributed.pipelining.schedules import _simulate_comms_compute
 
 from tinydist.pipeline_parallel import analyze, make_schedule, verify
-from tinydist.pipeline_parallel.torch_csv import OF_FSDP, from_rows
+from tinydist.pipeline_parallel.torch_csv import NOT_KEPT, from_rows
 
 ROUNDS, TARGET = 5, 1.0
 LARGE, SMALL = (64, 4096, 2), (8, 64, 2)  # ranks, microbatches, stages a rank
@@ -33,7 +33,7 @@ def main():
     print(f"  analyzed     {seconds(lambda: analyze(large)):6.2f} s     (at most {TARGET})")
 
     rows = get_schedule_ops("Interleaved1F1B", *SMALL, with_comms=True)
-    rows = [[each for each in row if not OF_FSDP.fullmatch(str(each))] for row in rows]
+    rows = [[each for each in row if not NOT_KEPT.fullmatch(str(each))] for row in rows]
     small = verify(from_rows(rows, "torch's"))
     theirs = seconds(lambda: _simulate_comms_compute(dict(enumerate(rows)), small.rank_of.__getitem__, small.stages))
     print(f"{SMALL[0]} ranks, {SMALL[1]} microbatches, with messages: {sum(map(len, small.programs)):,} actions")

@@ -9,10 +9,8 @@ import sys
 import pytest
 from hypothesis import settings
 
-if not shutil.which("nvidia-smi"):
-    os.environ.setdefault(
-        "TRITON_INTERPRET", "1"
-    )  # Triton reads it when it is imported: tinydist does that, by way of torch
+if not shutil.which("nvidia-smi"):  # Triton reads it when it is imported, which tinydist does by way of torch
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 gc.disable()  # all that is loaded stays: garbage is looked for, in what tests leave, from the first of them on
 

@@ -112,7 +112,9 @@ CALLS = {
         tied, lambda: dict(parameter=nn.Parameter(torch.ones(2)), ranks=[0, 1], group=None), ranks=2
     ),
     "verify": Call(pipeline_parallel.verify, lambda: dict(schedule=schedule(), most_activations=3)),
-    "with_messages": Call(pipeline_parallel.with_messages, lambda: dict(schedule=schedule())),
+    "with_messages": Call(pipeline_parallel.with_messages, lambda: dict(schedule=schedule(), blocking=True)),
+    "with_recomputation": Call(pipeline_parallel.with_recomputation, lambda: dict(schedule=schedule())),
+    "with_steps": Call(pipeline_parallel.with_steps, lambda: dict(schedule=schedule(), steps=2, checked="after")),
     "torch_csv.from_rows": Call(torch_csv.from_rows, lambda: dict(rows=[["0F0", "0B0"]], name="mine")),
 }
 REASONS = {

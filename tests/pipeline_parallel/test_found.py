@@ -9,7 +9,7 @@ import pytest
 from pipeline_parallel.every_order import shortest
 
 from tinydist.pipeline_parallel import Costs, analyze, find_schedule, make_schedule, verify, with_messages
-from tinydist.pipeline_parallel.found import few, problem_of
+from tinydist.pipeline_parallel.found import problem_of, repeatable
 from tinydist.pipeline_parallel.list_scheduler import ListScheduler, Policy
 from tinydist.pipeline_parallel.placement import in_a_loop, in_a_v, one_each
 
@@ -130,13 +130,12 @@ def test_no_larger_bubble_than_in_the_paper(row):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("row", TABLE5, ids=lambda row: f"{row['model']}-{row['m']}")
 def test_a_bubble_close_to_the_papers_in_all_rows(row):
-    """With more ranks the effort allows fewer policies: at 32 up to 4.6 % of the time is lost, where the paper's loses
-    0.3."""
+    """With more ranks the effort allows fewer policies."""
     one, two = bubbles(row)
-    assert one <= float(row["paper_ZB_1p"]) + 0.003 and two <= float(row["paper_ZB_2p"]) + 0.045
+    assert one <= float(row["paper_ZB_1p"]) + 1e-4 and two <= float(row["paper_ZB_2p"]) + 0.002
 
 
-@pytest.mark.parametrize("P, M, most, half", [(4, 8, 6, 53), (4, 8, 4, 60), (8, 16, 8, 123)])
+@pytest.mark.parametrize("P, M, most, half", [(4, 8, 6, 53), (4, 8, 4, 59), (8, 16, 8, 123)])
 def test_half_and_a_third_of_the_memory_on_a_v(P, M, most, half):
     """V-Half and V-Min of Qi et al., Pipeline Parallelism with Controllable Memory, 2024. The makespans of their
     scheduler (sail-sg/zero-bubble-pipeline-parallelism@39f2c186) are 53, 59, 113 and 123."""
@@ -156,8 +155,8 @@ def test_many_microbatches_repeat_what_few_do(place, most, costs):
 
 
 def test_few_are_scheduled_and_their_number_differs_by_rounds():
-    problem = problem_of(one_each(4), 1001, Costs(), None, True)
-    assert (1001 - few(problem).microbatches) % 8 == 0 and few(problem).microbatches < 40
+    few = repeatable(problem_of(one_each(4), 1001, Costs(), None, True)).microbatches
+    assert (1001 - few) % 8 == 0 and few < 40
 
 
 def test_a_policy_by_hand():

@@ -1,16 +1,21 @@
 """A message for each result that another rank needs, received in the order of sends."""
 
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 
-from tinydist.pipeline_parallel import SCHEDULES, analyze, make_schedule, verify, with_messages
+from tinydist.pipeline_parallel import SCHEDULES, Costs, analyze, make_schedule, verify, with_messages
 
 
 def test_one_f_one_b_by_hand():
     assert str(with_messages(make_schedule("1F1B", 2, 2))).splitlines() == [
         "rank 0   0F0      0SEND_F0 0RECV_B0 0F1      0SEND_F1 0RECV_B1 0B0      0B1",
         "rank 1   1RECV_F0 1F0      1RECV_F1 1B0      1SEND_B0 1F1      1B1      1SEND_B1",
+    ]
+    assert str(with_messages(make_schedule("1F1B", 2, 2), blocking=True)).splitlines() == [
+        "rank 0   0F0      0SEND_F0 0F1      0SEND_F1 0RECV_B0 0B0      0RECV_B1 0B1",
+        "rank 1   1RECV_F0 1F0      1B0      1SEND_B0 1RECV_F1 1F1      1B1      1SEND_B1",
     ]
 
 
@@ -45,3 +50,19 @@ def test_receives_of_what_was_overtaken_are_posted_early():
                 overtaken = max(overtaken, waiting)
                 assert waiting >= 0
     assert overtaken > 2
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_blocking_each_receive_stands_right_before_the_pass_that_needs_it(name):
+    """Or before another that must come first; and it costs what a message takes, as it is begun no earlier."""
+    schedule = make_schedule(name, 4, 8)
+    whole = verify(with_messages(schedule, blocking=True))
+    for program in whole.programs:
+        for each, following in pairwise(program):
+            assert not (str(each).count("RECV") and str(following).count("SEND"))
+    assert analyze(whole).makespan == analyze(schedule).makespan
+    late = Costs(message=0.25)
+    assert analyze(with_messages(schedule), late).makespan == analyze(schedule, late).makespan
+    assert (analyze(whole, late).makespan > analyze(schedule, late).makespan) == (
+        name != "naive"
+    )  # nobody is late there

@@ -1,5 +1,8 @@
 """Forward once more: the same numbers, less held, a third more compute."""
 
+from dataclasses import replace
+from math import inf
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -8,13 +11,53 @@ from pipeline_parallel.tiny_pipeline import assert_equals_one_process
 from torch import nn
 
 import tinydist
-from tinydist.pipeline_parallel import Worker, make_schedule
+from tinydist.hardware import Cluster, Device, Link
+from tinydist.pipeline_parallel import (
+    Costs,
+    ScheduleError,
+    Worker,
+    analyze,
+    make_schedule,
+    verify,
+    with_recomputation,
+)
 from tinydist.pipeline_parallel.recompute import Again
 
+each_way = pytest.mark.parametrize("recompute", ["before", "inside"])
 
-@pytest.mark.parametrize("name", ["GPipe", "1F1B", "ZB-V"])
-def test_equals_one_process(name):
-    assert_equals_one_process(make_schedule(name, 2, 4), recompute=True)
+
+@each_way
+@pytest.mark.parametrize("name", ["GPipe", "1F1B", "ZB-V", "DualPipeV"])
+def test_equals_one_process(name, recompute):
+    assert_equals_one_process(make_schedule(name, 2, 4), recompute=recompute)
+
+
+def test_before_it_is_an_action_of_the_schedule():
+    schedule = verify(with_recomputation(make_schedule("ZB-H1", 2, 2)))
+    assert [str(each) for each in schedule.programs[1]] == ["1F0", "1R0", "1I0", "1F1", "1R1", "1I1", "1W0", "1W1"]
+    assert with_recomputation(schedule) == schedule
+    overlapped = with_recomputation(make_schedule("DualPipeV", 2, 4))
+    assert sum(part.kind == "R" for _, _, part in overlapped.all_parts()) == 4 * 4
+    first, (F0, R0, I0, *others) = schedule.programs
+    late = replace(schedule, programs=(first, (F0, I0, R0, *others)))
+    with pytest.raises(ScheduleError, match="1I0 needs 1R0, which comes only at step 2"):
+        verify(late)
+    assert_equals_one_process(schedule)  # and the worker does as it says
+    assert analyze(schedule, Costs(kept_inputs=0.5)).peak == [1.5, 2]
+
+
+@pytest.mark.parametrize("P, M", [(1, 3), (2, 4), (4, 8), (4, 3), (8, 16)])
+@pytest.mark.parametrize("F, I, W", [(1, 1, 1), (4, 3.5, 3)])
+@pytest.mark.parametrize("name", ["GPipe", "1F1B"])
+def test_the_bubble_of_each(name, P, M, F, I, W):  # noqa: E741
+    """Before, ranks recompute while they wait; inside, the way up is as much longer."""
+    schedule, kept = make_schedule(name, P, M), 0.25
+    for recompute, way in (("before", F + I + W), ("inside", 2 * F + I + W)):
+        found = analyze(schedule, Costs(F, I, W, recompute=recompute, kept_inputs=kept))
+        assert found.busy == pytest.approx([M * (2 * F + I + W)] * P)
+        assert found.idle == pytest.approx([(P - 1) * way] * P)
+        ahead = [M if name == "GPipe" else min(P - rank, M) for rank in range(P)]
+        assert found.peak == [1 + kept * (most - 1) for most in ahead]
 
 
 def test_dropout_drops_the_same():
@@ -29,25 +72,46 @@ def test_dropout_drops_the_same():
     assert torch.equal(torch.get_rng_state(), state) and len(after) == 3
 
 
-def held(recompute):
-    """Bytes of activations at most, on the last of 2 ranks, and FLOPs of all."""
-    schedule, rows, width = make_schedule("GPipe", 2, 8), 64, 64
+LAYERS, WIDTH, ROWS = 4, 64, 64
+PRODUCT = 2 * ROWS * WIDTH * WIDTH / 1e9
+DEVICE = Device("products alone", {"float32": 1e9}, inf, inf)
 
+
+def execute(schedule, recompute=False):
     def program():
-        stage = nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(4)])
-        worker = Worker(
-            schedule, {dist.get_rank(): stage}, torch.empty(rows, width, device="meta"), F.mse_loss, recompute=recompute
-        )
-        worker.step(*[torch.zeros(1, width).expand(8 * rows, width)] * 2)
+        stage = nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), nn.Tanh()) for _ in range(LAYERS)])
+        between = torch.empty(ROWS, WIDTH, device="meta")
+        worker = Worker(schedule, {dist.get_rank(): stage}, between, F.mse_loss, recompute=recompute)
+        worker.step(*[torch.zeros(1, WIDTH).expand(ROWS * schedule.microbatches, WIDTH)] * 2)
 
-    run = tinydist.launch(program, 2)
-    flops = sum(getattr(entry, "flops", 0) for program in run.record.programs for entry in program)
-    most = max(purposes["activations"] for _, purposes in run.memory[1].over_time())
-    return most / (rows * width * 4), flops
+    wires = Link("wires", 0.0, inf, "mesh")
+    return tinydist.launch(program, schedule.ranks, cluster=Cluster(DEVICE, schedule.ranks, wires))
+
+
+def held(run, rank):
+    """The most, in what passes between two layers."""
+    most = max(purposes["activations"] for _, purposes in run.memory[rank].over_time())
+    return most / (ROWS * WIDTH * 4)
+
+
+@each_way
+@pytest.mark.parametrize("name", ["GPipe", "1F1B", "ZB-H2"])
+def test_executed_as_analyzed(name, recompute):
+    """Time to the last digit; memory but for the few tensors of a pass and of messages."""
+    schedule, P = make_schedule(name, 3, 6), 3
+    inputs = [PRODUCT * (LAYERS - 1), *[PRODUCT * LAYERS] * (P - 1)]  # the first layer of all has no input gradient
+    weights = [PRODUCT * LAYERS] * P
+    if name == "ZB-H2":  # there all the first stage's backward is W
+        inputs[0], weights[0] = 0.0, PRODUCT * (2 * LAYERS - 1)
+    costs = Costs(PRODUCT * LAYERS, inputs, weights, recompute=recompute, kept_inputs=1 / LAYERS)
+    run, analysis = execute(schedule, recompute), analyze(schedule, costs)
+    assert run.seconds == pytest.approx(analysis.makespan, rel=1e-9)
+    for rank in range(1, P):
+        assert LAYERS * analysis.peak[rank] <= held(run, rank) <= LAYERS * analysis.peak[rank] + 5
 
 
 def test_inputs_alone_are_held():
     """Of 8 microbatches: 5 tensors each (input, 4 outputs of tanh), or 1 each and one graph."""
-    (all_of_it, flops), (inputs, more) = held(False), held(True)
+    schedule = make_schedule("GPipe", 2, 8)
+    all_of_it, inputs = (held(execute(schedule, recompute), rank=1) for recompute in (False, True))
     assert 8 * 5 <= all_of_it <= 8 * 5 + 3 and 8 <= inputs <= 8 + 4 + 3
-    assert more / flops == pytest.approx(4 / 3, rel=0.1)  # the first layer of all has no input gradient

@@ -8,6 +8,7 @@ placement.py    which rank has which stage: one each, in a loop, in a V
 list_scheduler.py   which pass next: one rule, from which a schedule follows
 found.py        the best schedule for a placement, costs and memory
 messages.py     sends and receives, added
+steps.py        what ends a training step, added: reduction, norm, optimizer; and the next step
 verifier.py     is it right? The rules, and where one is broken
 pairing.py      do sends and receives pair up?
 replay.py       followed through time
@@ -17,6 +18,7 @@ neighbors.py    the ranks of the stages before and after
 worker.py       does what a schedule says, with real tensors
 backward.py     backward in two halves: input, weights
 recompute.py    forward once more, instead of holding what it made
+ending.py       the end of a training step, with real gradients; a step that was wrong is undone
 tied.py         a parameter of two stages
 """
 
@@ -26,10 +28,12 @@ from .backward import SplitBackward
 from .found import find_schedule
 from .messages import with_messages
 from .placement import in_a_loop, in_a_v, one_each
+from .recompute import with_recomputation
 from .replay import Costs
 from .schedule import Schedule
 from .schedules import SCHEDULES, make_schedule
 from .stages import balanced, cut, evenly, forward_flops, layers_of, measured_seconds, parameter_counts
+from .steps import with_steps
 from .tied import sum_tied_gradients
 from .verifier import ScheduleError, verify
 from .worker import Worker
@@ -61,4 +65,6 @@ __all__ = [
     "sum_tied_gradients",
     "verify",
     "with_messages",
+    "with_recomputation",
+    "with_steps",
 ]

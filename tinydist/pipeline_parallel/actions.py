@@ -1,4 +1,4 @@
-"""What a rank of a pipeline does next: one pass of one stage over one microbatch, or a message.
+"""What a rank of a pipeline does next: one pass of one stage over one microbatch, a message, or what ends a step.
 
     2F0         stage 2, forward, microbatch 0
     2B0         its backward; or in two halves
@@ -6,9 +6,11 @@
     2SEND_F0    its output goes to stage 3, which receives it as 3RECV_F0
     2SEND_B0    the gradient of its input goes to stage 1, which receives it as 1RECV_B0
     (0F3;3B1)OVERLAP_F_B    a forward and a backward at once, of two stages of one rank
+    2R0         forward once more, of which only the input was held, before its backward (recompute.py)
+    2REDUCE_GRAD0  2WAIT_REDUCE_GRAD0  2NORM0  2CHECK0  2STEP0    of training step 0, once it has gradients (steps.py)
 
-The letters are those of torch.distributed.pipelining; the halves of backward are those of Qi et al., Zero Bubble
-Pipeline Parallelism, 2024, section 2 (they call the first B).
+The letters are those of torch.distributed.pipelining, but for R, NORM, CHECK, STEP, which it has not; the halves of
+backward are those of Qi et al., Zero Bubble Pipeline Parallelism, 2024, section 2 (they call the first B).
 """
 
 import re
@@ -17,16 +19,22 @@ from typing import NamedTuple
 from ..rules import takes
 
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = COMPUTE = ("F", "B", "I", "W")
-SEND_F, RECV_F, SEND_B, RECV_B = MESSAGES = ("SEND_F", "RECV_F", "SEND_B", "RECV_B")
+RECOMPUTE = "R"
+REDUCE, WAIT_REDUCE, NORM, CHECK, STEP = ENDING = ("REDUCE_GRAD", "WAIT_REDUCE_GRAD", "NORM", "CHECK", "STEP")
+DOWN, UP = (FORWARD, NORM), (BACKWARD, CHECK)  # results that go to the next stage, or to the one before
+MESSAGES = tuple(f"{way}_{kind}" for kind in DOWN + UP for way in ("SEND", "RECV"))
+SEND_F, RECV_F = MESSAGES[:2]
 
-GRAMMAR = re.compile(rf"(\d+)({'|'.join(MESSAGES + COMPUTE)})(\d+)")
-OVERLAP_GRAMMAR = re.compile(r"\(([^;]+);([^;]+)\)OVERLAP_F_B")
+OVERLAP = "OVERLAP_F_B"
+
+GRAMMAR = re.compile(rf"(\d+)({'|'.join((*MESSAGES, *COMPUTE, RECOMPUTE, *ENDING))})(\d+)")
+OVERLAP_GRAMMAR = re.compile(rf"\(([^;]+);([^;]+)\){OVERLAP}")
 
 
 class Action(NamedTuple):
     stage: int
-    kind: str  # of COMPUTE or MESSAGES
-    microbatch: int
+    kind: str  # of COMPUTE, MESSAGES or ENDING, or RECOMPUTE
+    microbatch: int  # or, of what ends a training step, the step
 
     def __str__(self):
         return f"{self.stage}{self.kind}{self.microbatch}"
@@ -43,7 +51,7 @@ class Overlap(NamedTuple):
     backward: Action
 
     def __str__(self):
-        return f"({self.forward};{self.backward})OVERLAP_F_B"
+        return f"({self.forward};{self.backward}){OVERLAP}"
 
     @property
     def parts(self):
@@ -66,21 +74,22 @@ def result_of(action) -> Action:
     return action._replace(kind=BACKWARD) if action.kind == BACKWARD_INPUT else action
 
 
-def needs(action, stages) -> Action | None:
-    """What a pass works on: the result of the stage before in forward, of the one after in backward, or of its own."""
-    stage, kind, microbatch = action
-    if kind == FORWARD:
-        return Action(stage - 1, FORWARD, microbatch) if stage else None
+def needs(action, stages, ranks) -> Action | None:
+    """What a pass works on: the result of the stage before in forward, of the one after in backward, or of its own. The
+    norm of gradients passes down the first stage of each rank as forward does, and comes back as backward does."""
+    stage, kind, number = action
+    if kind in DOWN:
+        return Action(stage - 1, kind, number) if stage else None
     if kind == BACKWARD_WEIGHT:
-        return Action(stage, BACKWARD, microbatch)
-    if stage == stages - 1:
-        return Action(stage, FORWARD, microbatch)
-    return Action(stage + 1, BACKWARD, microbatch)
+        return Action(stage, BACKWARD, number)
+    if kind not in (BACKWARD, BACKWARD_INPUT, CHECK):
+        return None
+    down, back, turn = (NORM, CHECK, ranks) if kind == CHECK else (FORWARD, BACKWARD, stages)
+    return Action(stage, down, number) if stage == turn - 1 else Action(stage + 1, back, number)
 
 
 def message_of(result) -> tuple[Action, Action]:
     """The send and the receive that bring a result to the stage that needs it."""
-    stage, kind, microbatch = result
-    if kind == FORWARD:
-        return Action(stage, SEND_F, microbatch), Action(stage + 1, RECV_F, microbatch)
-    return Action(stage, SEND_B, microbatch), Action(stage - 1, RECV_B, microbatch)
+    stage, kind, number = result
+    to = stage + 1 if kind in DOWN else stage - 1
+    return Action(stage, f"SEND_{kind}", number), Action(to, f"RECV_{kind}", number)

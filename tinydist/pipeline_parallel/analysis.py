@@ -19,19 +19,23 @@ from functools import cached_property
 import numpy as np
 
 from ..rules import takes
-from .replay import Costs, Walk, follow
+from .actions import REDUCE, Action
+from .recompute import with_recomputation
+from .replay import BEFORE, Costs, Walk, follow
 from .schedule import Schedule
 
 
 @dataclass(frozen=True)
 class Analysis:
     """``start[rank]``, ``end[rank]``, ``live[rank]``: of each action of the rank's program, when it begins and ends, in
-    seconds, and the activations held meanwhile, in microbatches of one stage."""
+    seconds, and the activations held meanwhile, in microbatches of one stage. ``reductions``: REDUCE_GRAD -> from when
+    to when gradients are under way."""
 
     schedule: Schedule
     start: list[np.ndarray]
     end: list[np.ndarray]
     live: list[np.ndarray]
+    reductions: dict[Action, tuple[float, float]]
 
     @cached_property
     def makespan(self) -> float:
@@ -71,7 +75,7 @@ class Analysis:
 
     @property
     def messages(self) -> list[list[int]]:
-        """Messages of a step, [source][destination]."""
+        """Messages of activations and their gradients, [source][destination]."""
         rank_of, ranks = self.schedule.rank_of, self.schedule.ranks
         count = [[0] * ranks for _ in range(ranks)]
         for stage in range(self.schedule.stages - 1):
@@ -85,8 +89,16 @@ class Analysis:
 def analyze(schedule, costs=None) -> Analysis:
     """Follow a verified schedule through time. Raises ``Stuck`` if its ranks wait in a circle."""
     costs = costs or Costs()
+    if costs.recompute == BEFORE:
+        schedule = with_recomputation(schedule)
     walks = [Walk(schedule, rank, costs) for rank in range(schedule.ranks)]
-    follow(walks)
+    aside = [Walk(schedule, walk.rank, costs, walk.reductions) for walk in walks]
+    follow(walks + aside)
     ends = [walk.of_actions(np.array(walk.ends)) for walk in walks]
     starts = [end - walk.seconds_of_actions() for end, walk in zip(ends, walks)]
-    return Analysis(schedule, starts, ends, [walk.live(costs.kept_for_weights) for walk in walks])
+    reductions = {
+        each._replace(kind=REDUCE): (end - seconds, end)
+        for walk in aside
+        for each, end, seconds in zip(walk.program, walk.ends, walk.seconds.tolist())
+    }
+    return Analysis(schedule, starts, ends, [walk.live() for walk in walks], reductions)

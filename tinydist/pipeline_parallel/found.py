@@ -2,10 +2,12 @@
 
 How far a stage may be ahead is what the published schedules differ in. The time that a microbatch is away, from the end
 of its forward until its gradient can be back, counted in microbatches of the slowest rank, keeps a rank busy if nobody
-waits; more makes up for those who do. So some ``LEADS`` of that are tried, and then one more or less of each stage.
+waits; more makes up for those who do. So some ``LEADS`` of that are tried, one and two for each stage that follows, as
+far as there is memory, and then one more or less of each stage.
 
-Of many microbatches only some are scheduled: once the ranks are in step each does the same over and over, and that is
-repeated. So all takes time in proportion to P M, most of it for writing the actions down.
+Policies are tried on few microbatches, and the best on all. Of very many only some are scheduled: once the ranks are in
+step each does the same over and over, and that is repeated. So all takes time in proportion to P M, most of it for
+writing the actions down.
 """
 
 from bisect import bisect_left
@@ -22,9 +24,10 @@ from .replay import Costs, Stuck
 from .schedule import Schedule
 from .schedules import MOST_PASSES, numbered
 
-LEADS, FIRST, PATIENCE = (2.0, 1.25, 3.0, 1.0), (BACKWARD, FORWARD), (0.0, 0.5, 1.0)
-EFFORT, MOST_TRIES = 150_000, 500  # passes that are scheduled in search of a policy, and policies
-ROUNDS = 3  # of P microbatches, or a little more, that are scheduled; the others repeat what is done in the middle
+LEADS, FIRST, PATIENCE, STILL = (2.0, 1.25, 3.0, 1.0), (BACKWARD, FORWARD), (0.0, 0.5, 1.0), (1.0, 0.0)
+EFFORT, MOST_TRIES = 400_000, 500  # passes that are scheduled in search of a policy, and policies
+SEARCHED, REPEATED = 4, 6  # rounds of P microbatches, of which policies are tried, and the middle is repeated
+BEST, WHOLE = 3, 30  # policies of which the middle is looked at, or all
 
 
 @takes(placement=each_of(whole), microbatches=count, costs=Costs, most_activations=amount, halves=flag, skewed=flag)
@@ -40,11 +43,16 @@ def find_schedule(placement, microbatches, costs=None, *, most_activations=None,
     Raises ``ValueError`` where there is no such schedule.
     """
     problem = problem_of(tuple(placement), microbatches, costs or Costs(), most_activations, halves)
-    some = few(problem)
-    runs = Search(some, skewed).runs()
-    more = microbatches - some.microbatches
-    programs = repeated(runs[:3], more) if more else runs[0].programs
-    return written(programs or ListScheduler(problem, runs[0].policy).programs, problem.placement, microbatches)
+    few = replace(problem, microbatches=min(microbatches, max(SEARCHED * problem.ranks, 24)))
+    policies = Search(few, skewed).policies()
+    affordable = EFFORT // problem.passes
+    if affordable or microbatches <= REPEATED * problem.ranks:
+        best = policies[: min(max(1, affordable), WHOLE)]
+        run = min((ListScheduler(problem, each) for each in best), key=score(skewed))
+        return written(run.programs, problem.placement, microbatches)
+    runs = [ListScheduler(repeatable(problem), each) for each in policies[:BEST]]
+    programs = repeated(sorted(runs, key=score(skewed)), microbatches)
+    return written(programs or ListScheduler(problem, policies[0]).programs, problem.placement, microbatches)
 
 
 def problem_of(placement, microbatches, costs, most_activations, halves):
@@ -66,20 +74,31 @@ def problem_of(placement, microbatches, costs, most_activations, halves):
     return Problem(placement, microbatches, costs, [room] * ranks, halves)
 
 
-def few(problem):
-    """The same with fewer microbatches, if there are many: a number of rounds fewer."""
-    rounds, most = 2 * problem.ranks, max(ROUNDS * problem.ranks, 24)
-    return replace(problem, microbatches=min(problem.microbatches, most + (problem.microbatches - most) % rounds))
+def repeatable(problem):
+    """The same with fewer microbatches: the others are rounds."""
+    least = REPEATED * problem.ranks
+    return replace(problem, microbatches=least + (problem.microbatches - least) % (2 * problem.ranks))
 
 
-def repeated(runs, more):
-    """Programs with ``more`` microbatches: what ranks do in the middle of a run, again and again. None if there is no
-    such part that is as fast as the run."""
-    seconds, number, part = min(
-        (pace(run, part, 2 * run.problem.ranks), number, part) for number, run in enumerate(runs) for part in (0.4, 0.6)
-    )
-    run = runs[number]
-    return lengthened(run, part, more) if seconds <= run.makespan / run.problem.microbatches else None
+def score(skewed):
+    """What counts, and then what all ranks take together: less of it leaves room to improve. Rounded: it does not
+    depend on the order of sums."""
+
+    def of(run):
+        seconds = run.spans if skewed else run.free
+        return round(max(seconds), 9), round(sum(seconds), 9)
+
+    return of
+
+
+def repeated(runs, microbatches):
+    """Programs for so many: what ranks do in the middle of a run, again and again. None if no run has such a part, that
+    takes no longer than the slowest rank's work."""
+    for run, part in product(runs, (0.4, 0.6)):
+        more = microbatches - run.problem.microbatches
+        if pace(run, part, 2 * run.problem.ranks) <= run.makespan / run.problem.microbatches:
+            return lengthened(run, part, more)
+    return None
 
 
 def pace(run, part, more):
@@ -125,30 +144,40 @@ class Search:
     """As many policies as ``EFFORT`` allows."""
 
     def __init__(self, problem, skewed):
-        self.problem, self.skewed = problem, skewed
+        self.problem, self.score = problem, score(skewed)
         self.stages = range(len(problem.placement))
-        passes = len(self.stages) * problem.microbatches * (3 if problem.halves else 2)
-        self.tries = min(max(1, EFFORT // passes), MOST_TRIES)
+        self.tries = min(max(1, EFFORT // problem.passes), MOST_TRIES)
+        self.found = {}  # (score, number of the try) -> run
+        self.tried = {}  # policy -> run
 
-    def runs(self):
+    def policies(self):
         """The best first, improved as far as the effort goes."""
-        options = product(LEADS, PATIENCE, FIRST)
-        policies = (Policy(first, patience, self._ahead(lead)) for lead, patience, first in options)
-        found = {}
-        for run in filter(None, map(self._run, policies)):
-            found.setdefault(self._score(run), run)
-        return sorted([self._improved(found[score]) for score in sorted(found)], key=self._score)
+        choices = {"ahead": self._aheads(), "patience": PATIENCE, "still": STILL, "first": FIRST}
+        policy = Policy(**{name: values[0] for name, values in choices.items()})
+        for names in (("ahead", "first"), ("patience",), ("still",)):  # one after another, then all together
+            for values in product(*[choices[name] for name in names]):
+                self._run(policy._replace(**dict(zip(names, values))))
+            policy = self.found[min(self.found)].policy
+        for each in product(*choices.values()):
+            self._run(Policy(**dict(zip(choices, each))))
+        for each in sorted(self.found):
+            self._improve(self.found[each])
+        return [self.found[each].policy for each in sorted(self.found)]
 
     def _run(self, policy):
         """None if the effort is spent."""
-        self.tries -= 1
-        return ListScheduler(self.problem, policy) if self.tries >= 0 else None
+        if policy not in self.tried and self.tries > 0:
+            self.tries -= 1
+            run = self.tried[policy] = ListScheduler(self.problem, policy)
+            self.found[*self.score(run), len(self.tried)] = run
+        return self.tried.get(policy)
 
-    def _score(self, run):
-        """What counts, and then what all ranks take together: less of it leaves room to improve. Rounded: it does not
-        depend on the order of sums."""
-        seconds = run.spans if self.skewed else run.free
-        return round(max(seconds), 9), round(sum(seconds), 9)
+    def _aheads(self):
+        """One or two microbatches for each stage that follows; by time; as far as there is memory."""
+        last, far = len(self.stages) - 1, SEARCHED * self.problem.ranks
+        one, two = (tuple(1 + each * (last - stage) for stage in self.stages) for each in (1, 2))
+        long, *others = map(self._ahead, LEADS)
+        return [long, one, two, (far,) * len(self.stages), *others]
 
     def _ahead(self, lead):
         """Of each stage: the microbatches of the slowest rank in the time that one is away, ``lead`` times."""
@@ -163,16 +192,14 @@ class Search:
             away += F[stage] + B[stage] + 2 * self.problem.costs.message * moved
         return tuple(reversed(ahead))
 
-    def _improved(self, best):
+    def _improve(self, best):
         """One or two more or less ahead, stage by stage, as long as that helps."""
-        tried, before = {best.policy.ahead}, None
+        before = None
         while before is not best:
             before = best
             for stage, step in product(self.stages, (-1, 1, -2, 2)):
                 ahead = list(best.policy.ahead)
                 ahead[stage] = max(1, ahead[stage] + step)
-                run = tuple(ahead) not in tried and self._run(best.policy._replace(ahead=tuple(ahead)))
-                tried.add(tuple(ahead))
-                if run and self._score(run) < self._score(best):
+                run = self._run(best.policy._replace(ahead=tuple(ahead)))
+                if run and self.score(run) < self.score(best):
                     best = run
-        return best

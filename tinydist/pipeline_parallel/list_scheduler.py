@@ -4,7 +4,8 @@ One rule, and a schedule follows from the placement, the seconds of each pass, a
 
     1. the gradient of an input, which other ranks wait for, or a forward, which gives them work (``first`` says which)
     2. the gradients of weights, which nobody waits for, only while nothing else is ready, nor soon will be
-    3. a forward only if there is room for what it keeps, and its stage is not too far ``ahead``
+    3. a forward only if there is room for what it keeps, and its stage is not too far ``ahead``; nor if a rank's first
+       backward would have to wait for it, and so those of all ranks before (``still``)
 
 With memory for P microbatches a rank this takes as long as ZB-H1, with 2P - 1 as ZB-H2; with whole backwards as 1F1B.
 
@@ -40,6 +41,10 @@ class Problem:
     def ranks(self):
         return len(self.room)
 
+    @property
+    def passes(self):
+        return len(self.placement) * self.microbatches * (3 if self.halves else 2)
+
     @cached_property
     def seconds(self):
         """Kind -> of each stage."""
@@ -50,6 +55,7 @@ class Policy(NamedTuple):
     first: str  # FORWARD or BACKWARD: which is begun where both are ready
     patience: float  # W is not begun if another pass is ready within so many times its seconds
     ahead: tuple[int, ...]  # of each stage, the most microbatches between their forward and their backward
+    still: float = 0.0  # a rank's first backward is waited for, if it is ready within so many times a forward's seconds
 
 
 class ListScheduler:
@@ -95,6 +101,8 @@ class ListScheduler:
                 soon = moment
         if ready:
             _, stage, kind = min(ready)
+            if kind == FORWARD and self._waits(rank, stage, soon - now):
+                return
             self._begin(rank, -stage, kind, now)
             return
         for stage in self.stages_of[rank] if self.problem.halves else ():
@@ -149,3 +157,8 @@ class ListScheduler:
         moment = end + self.problem.costs.message * (there != rank)
         results[stage].append(moment)
         heappush(self.moments, (moment, there))
+
+    def _waits(self, rank, stage, seconds):
+        """For the first backward, that is ready in so many seconds."""
+        first = not any(self.backwards[each] for each in self.stages_of[rank])
+        return first and seconds < self.policy.still * self.problem.seconds[FORWARD][-stage]

@@ -16,29 +16,33 @@ v stages each, 4 M (P - 1) in a V, each of one microbatch of what passes between
 from collections import defaultdict, deque
 from dataclasses import replace
 
-from ..rules import takes
-from .actions import BACKWARD_WEIGHT, FORWARD, message_of, needs, result_of
+from ..rules import flag, takes
+from .actions import CHECK, DOWN, NORM, UP, message_of, needs, result_of
 from .schedule import Schedule
 
 
-@takes(schedule=Schedule)
-def with_messages(schedule):
-    """A verified schedule with a send and a receive for each result that is needed on another rank."""
+@takes(schedule=Schedule, blocking=flag)
+def with_messages(schedule, blocking=False):
+    """A verified schedule with a send and a receive for each result that is needed on another rank.
+
+    blocking: each receive stands right before the pass that needs it, or before the receive of what was sent later: so
+              it may wait where it stands, as in torch's dry run, and no rank waits for more than the pass would.
+    """
     if schedule.has_messages:
         return schedule
     under_way = defaultdict(deque)  # (source, destination) -> receives, in the order of sends
     programs = [list(sending(schedule, rank, under_way)) for rank in range(schedule.ranks)]
-    programs = [tuple(receiving(schedule, rank, program, under_way)) for rank, program in enumerate(programs)]
+    programs = [tuple(receiving(schedule, rank, program, under_way, blocking)) for rank, program in enumerate(programs)]
     return replace(schedule, programs=tuple(programs))
 
 
 def destination(schedule, result):
     """The rank that a pass's result must be sent to, or None."""
-    if result.kind == BACKWARD_WEIGHT:
+    stage, kind, _ = result
+    if kind not in DOWN + UP or (kind == NORM and stage == schedule.ranks - 1):
         return None
-    to = result.stage + (1 if result.kind == FORWARD else -1)
-    there = schedule.rank_of.get(to)
-    return None if there == schedule.rank_of[result.stage] else there
+    there = schedule.rank_of.get(stage + 1 if kind in DOWN else stage - 1)
+    return None if there == schedule.rank_of[stage] else there
 
 
 def sending(schedule, rank, under_way):
@@ -54,20 +58,20 @@ def sending(schedule, rank, under_way):
         yield each, sends
 
 
-def receiving(schedule, rank, program, under_way):
-    """The program of a rank, with its receives."""
+def receiving(schedule, rank, program, under_way, blocking):
+    """The program of a rank, with its receives. None is posted ahead of CHECK, which may undo all since STEP."""
     posted = set()
     first, *following = [each for each, _ in program] or [None]
     yield from receives_of(schedule, rank, first, under_way, posted)
     for (each, sends), ahead in zip(program, [*following, None]):
-        yield from receives_of(schedule, rank, ahead, under_way, posted)
-        yield each
-        yield from sends
+        receives = list(receives_of(schedule, rank, ahead, under_way, posted))
+        late = blocking or each.parts[0].kind == CHECK
+        yield from [each, *sends, *receives] if late else [*receives, each, *sends]
 
 
 def receives_of(schedule, rank, each, under_way, posted):
     """What must be posted for this pass, and all that was sent before it."""
-    for result in [needs(part, schedule.stages) for part in each.parts] if each else ():
+    for result in [needs(part, schedule.stages, schedule.ranks) for part in each.parts] if each else ():
         source = None if result is None else schedule.rank_of[result.stage]
         if source in (None, rank):
             continue

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 from ..simulator.torch_internals import device_of_group
+from .actions import CHECK, FORWARD, NORM
 
 
 class Neighbors:
@@ -44,6 +45,12 @@ class Neighbors:
         there = self.rank_of[stage]
         group = self.group if there < self.rank else self.upward_group
         return dist.irecv(buffer, group=group, group_src=there)
+
+    def buffer(self, kind, stage, device):
+        """For what a stage receives: squares of the norm, or what passes between it and the one before, or after."""
+        if kind in (NORM, CHECK):
+            return torch.empty((), device=device)
+        return torch.empty_like(self.between[stage if kind == FORWARD else stage + 1], device=device)
 
     def check_output(self, output, stage):
         like = self.between[stage + 1]

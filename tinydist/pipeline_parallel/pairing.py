@@ -7,7 +7,7 @@ before it is needed; and nothing else is sent or received.
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from .actions import COMPUTE, Action, message_of, needs
+from .actions import MESSAGES, Action, message_of, needs
 
 
 class Expected(NamedTuple):
@@ -28,8 +28,8 @@ class Pairing:
     def _expected(self):
         """Send or receive -> Expected."""
         home = self.facts.home
-        for part in [part for part in self.facts.steps if part.kind in COMPUTE]:
-            result = needs(part, self.schedule.stages)
+        for part in [part for part in self.facts.steps if part.kind not in MESSAGES]:
+            result = needs(part, self.schedule.stages, self.schedule.ranks)
             if result and home[result.stage] != home[part.stage]:
                 send, receive = message_of(result)
                 ends = home[result.stage], home[part.stage]
@@ -39,7 +39,7 @@ class Pairing:
     def check(self):
         sent, received, done = defaultdict(list), defaultdict(list), Counter()  # ends -> receives, in order
         for rank, step, part in self.schedule.all_parts():
-            if part.kind in COMPUTE:
+            if part.kind not in MESSAGES:
                 continue
             done[part] += 1
             if part not in self.expected or done[part] > 1:

@@ -1,9 +1,11 @@
 """A schedule followed through time, action by action: when each ends.
 
 A pass begins when its rank is done with the one before, and the result that it needs is there: that of another rank
-after the time of a message. Of an overlap, both passes begin when both can, and both results are there when it ends.
-So every time follows from the order of actions and what each takes, in one walk over them; if no rank can go on, they
-wait for one another in a circle. Sends and receives take no time of a rank.
+after the time of a message, which begins once it is sent and, if messages are written down, its receive posted. Of an
+overlap, both passes begin when both can, and both results are there when it ends.
+Sends and receives take no time of a rank; nor does the reduction of gradients, one after another while the rank goes
+on. So every time follows from the order of actions and what each takes, in one walk over them; if no rank can go on,
+they wait for one another in a circle.
 """
 
 from collections.abc import Sequence
@@ -12,25 +14,63 @@ from operator import itemgetter
 
 import numpy as np
 
-from ..rules import amount, each_of, part, takes
-from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECV_B, RECV_F, SEND_B, SEND_F, Overlap
+from ..rules import amount, each_of, one_of, part, takes
+from .actions import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    CHECK,
+    DOWN,
+    FORWARD,
+    NORM,
+    RECOMPUTE,
+    REDUCE,
+    STEP,
+    UP,
+    WAIT_REDUCE,
+    Action,
+    Overlap,
+)
 
 Seconds = float | Sequence[float]  # of all stages, or one for each
 
+BEFORE, INSIDE = RECOMPUTED = ("before", "inside")  # backward
 WAIT = "wait"  # of an overlap, for what its backward needs
-KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, SEND_F, SEND_B, RECV_F, RECV_B, WAIT)
-NUMBER = {kind: number for number, kind in enumerate(KINDS)}
-# By kind: where its result is noted (B and I make the same one), where what it needs is, and of which neighbor.
-MADE = np.array([0, 1, 1, 2, 3, 4, 5, 5, 5])
-NEEDED = np.array([0, 1, 1, 1, -1, -1, -1, -1, 1])
-NEIGHBOR = np.array([-1, 1, 1, 0, 0, 0, 0, 0, 1])
-SENT, RESULTS, NOTHING = 3, 6, -1  # a send is noted 3 places after what it sends
+REDUCED = "reduced"  # what REDUCE has begun is done
+PASSED_ON = DOWN + UP
+RESULTS = (*PASSED_ON, "begun", "mean", "nothing")
+FOUND = (*RESULTS, *[f"{end} {kind}" for end in ("sent", "posted") for kind in PASSED_ON])
+SENT, POSTED = FOUND.index("sent F"), FOUND.index("posted F")  # places from a result to both ends of its message
+# Kind -> what it makes (B and I the same), what it needs, and of which neighbor: the stage before, itself, or after.
+WAYS = {
+    FORWARD: ("F", "F", -1),
+    BACKWARD: ("B", "B", 1),
+    BACKWARD_INPUT: ("B", "B", 1),
+    BACKWARD_WEIGHT: ("nothing", "B", 0),
+    WAIT: ("nothing", "B", 1),
+    RECOMPUTE: ("nothing", "F", 0),
+    NORM: ("NORM", "NORM", -1),
+    CHECK: ("CHECK", "CHECK", 1),
+    REDUCE: ("begun", "nothing", 0),
+    REDUCED: ("mean", "begun", 0),
+    WAIT_REDUCE: ("nothing", "mean", 0),
+    STEP: ("nothing", "nothing", 0),
+    **{f"SEND_{kind}": (f"sent {kind}", "nothing", 0) for kind in PASSED_ON},
+    **{f"RECV_{kind}": (f"posted {kind}", "nothing", 0) for kind in PASSED_ON},
+}
+NUMBER = {kind: number for number, kind in enumerate(WAYS)}
+MADE, NEEDED = (np.array([FOUND.index(way[which]) for way in WAYS.values()]) for which in (0, 1))
+NEIGHBOR = np.array([neighbor for _, _, neighbor in WAYS.values()])
+NONE = FOUND.index("nothing")
+NOTHING = -1  # is always there
+TURN = np.array([FOUND.index({"B": "F", "CHECK": "NORM"}.get(found, found)) for found in FOUND])  # at the last stage
 
 
-@takes(message=amount, overlap=amount, kept_for_weights=part)
+@takes(message=amount, overlap=amount, kept_for_weights=part, recompute=one_of(RECOMPUTED), kept_inputs=part)
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of the passes of a stage over one microbatch, and of a message."""
+    """Seconds of the passes of a stage over one microbatch, of a message, and of what ends a training step: the mean of
+    a stage's gradients over its replicas, the optimizer's step of a stage."""
 
     forward: Seconds = 1.0
     backward_input: Seconds = 1.0
@@ -38,11 +78,19 @@ class Costs:
     message: float = 0.0
     overlap: float | None = None  # of a forward and a backward at once; None: as long as one after the other
     kept_for_weights: float = 1.0
+    reduce: Seconds = 0.0
+    step: Seconds = 0.0
+    recompute: str | None = None  # recompute.py
+    kept_inputs: float = 0.0  # of a stage's activations, those which recomputation begins with
 
     def by_stage(self, stages):
         """Seconds, [kind][stage]."""
-        F, I, W = (self._each(name, stages) for name in ("forward", "backward_input", "backward_weight"))  # noqa: E741
-        return np.stack([F, I + W, I, W] + [np.zeros(stages)] * (len(KINDS) - 4))
+        names = ("forward", "backward_input", "backward_weight", "reduce", "step")
+        F, I, W, reduce, step = (self._each(name, stages) for name in names)  # noqa: E741
+        inside = F * (self.recompute == INSIDE)
+        seconds = {FORWARD: F, BACKWARD: inside + I + W, BACKWARD_INPUT: inside + I, BACKWARD_WEIGHT: W}
+        seconds |= {RECOMPUTE: F, REDUCED: reduce, STEP: step}
+        return np.stack([seconds.get(kind, np.zeros(stages)) for kind in WAYS])
 
     def _each(self, name, stages):
         seconds = getattr(self, name)
@@ -50,6 +98,14 @@ class Costs:
             rule = f"0 or more seconds, of all stages or of each of {stages}"
             raise ValueError(f"Costs: {name} must be {rule}, got {seconds}")
         return np.broadcast_to(np.asarray(seconds, dtype=float), stages)
+
+    def held(self, recompute):
+        """By kind, what is taken when a pass begins and given back when it ends, in microbatches of one stage."""
+        again = 1.0 - self.kept_inputs if recompute else 0.0
+        inside = again * (recompute == INSIDE)
+        taken = {FORWARD: 1.0 - again, RECOMPUTE: again, BACKWARD: inside, BACKWARD_INPUT: inside}
+        given = {BACKWARD: 1.0, BACKWARD_INPUT: 1.0 - self.kept_for_weights, BACKWARD_WEIGHT: self.kept_for_weights}
+        return [np.array([change.get(kind, 0.0) for kind in WAYS]) for change in (taken, given)]
 
 
 class Stuck(Exception):
@@ -63,13 +119,14 @@ class Stuck(Exception):
 def follow(walks):
     """Let each rank go as far as it can, in turn, until all are done."""
     schedule = walks[0].schedule
-    done = [None] * (RESULTS * schedule.stages * schedule.microbatches) + [0.0]  # when each result was there; NOTHING
-    going = {walk.rank: walk.run(done) for walk in walks}
+    kinds = len(FOUND if schedule.has_messages else RESULTS)
+    done = [None] * (kinds * schedule.stages * schedule.microbatches) + [0.0]  # when a result was there; NOTHING
+    going = {walk: walk.run(done) for walk in walks}
     while going:
         before = sum([len(walk.ends) for walk in walks])
-        going = {rank: run for rank, run in going.items() if next(run, "done") != "done"}
+        going = {walk: run for walk, run in going.items() if next(run, "done") != "done"}
         if going and sum([len(walk.ends) for walk in walks]) == before:
-            raise Stuck({rank: walks[rank].step for rank in going})
+            raise Stuck({walk.rank: walk.step for walk in going if walk.aside is None})
 
 
 def column(rows, field):
@@ -79,17 +136,20 @@ def column(rows, field):
 class Walk:
     """A rank's way through its program, as columns of numbers: a schedule may have a million actions.
 
-    An action is one row, an overlap three: wait for what backward needs, do both, and backward is done, too.
+    An action is one row, an overlap three: wait for what backward needs, do both, and backward is done, too. The
+    reductions that a rank begins have a way of their own, ``aside``.
     """
 
-    def __init__(self, schedule, rank, costs):
-        self.schedule, self.rank, self.message, self.ends = schedule, rank, costs.message, []
-        self.program = schedule.programs[rank]
+    def __init__(self, schedule, rank, costs, aside=None):
+        self.schedule, self.rank, self.costs, self.aside, self.ends = schedule, rank, costs, aside, []
+        self.program = schedule.programs[rank] if aside is None else aside
         self.overlaps = Overlap in set(map(type, self.program))
         rows = self._rows()
         self.stage, self.microbatch = column(rows, 0), column(rows, 2)
         self.kind = np.array([NUMBER[kind] for _, kind, _ in rows], dtype=np.int64)
-        self.seconds = costs.by_stage(schedule.stages)[self.kind, self.stage]
+        seconds = costs.by_stage(schedule.stages)
+        seconds[NUMBER[STEP]] = seconds[NUMBER[STEP], schedule.stages_of(rank)].sum()
+        self.seconds = seconds[self.kind, self.stage]
         if self.overlaps:
             self._overlap(costs)
 
@@ -112,28 +172,36 @@ class Walk:
     def run(self, done):
         """Note in ``done`` when each result is there. Yields while the next row has to wait."""
         now, ends = 0.0, self.ends
-        for own, need, late, seconds in zip(*self._columns()):
+        for own, need, posted, late, seconds in zip(*self._columns()):
             while (ready := done[need]) is None:
                 yield "waits"
-            ready += late
+            if late:
+                ready = max(ready, done[posted]) + late
             now = (ready if ready > now else now) + seconds
             done[own] = now
             ends.append(now)
 
     def _columns(self):
-        """By row: the number of its result, of what it needs, how long that is on its way, seconds."""
-        stages, stage = self.schedule.stages, self.stage + NEIGHBOR[self.kind]
+        """By row: the number of its result, of what it needs, of its receive, how long that is on its way, seconds."""
+        stages, ranks, stage = self.schedule.stages, self.schedule.ranks, self.stage + NEIGHBOR[self.kind]
         mine = [self.schedule.rank_of.get(each, self.rank) == self.rank for each in range(-1, stages + 1)]
-        away = ~np.array(mine)[stage + 1]
-        place = NEEDED[self.kind] + SENT * (away & self.schedule.has_messages)
-        turns = stage == stages  # the last stage's backward needs its own forward
-        need = np.where(turns, self._number(0, self.stage), self._number(place, stage))
-        need[(NEEDED[self.kind] < 0) | (stage < 0)] = NOTHING
-        own, late = self._number(MADE[self.kind], self.stage), np.where(away, self.message, 0.0)
-        return own.tolist(), need.tolist(), late.tolist(), self.seconds.tolist()
+        turns = stage == np.where(self.kind == NUMBER[CHECK], ranks, stages)  # there the way back begins
+        away = ~np.array(mine)[stage + 1] & ~turns
+        needed, messages = NEEDED[self.kind], away & self.schedule.has_messages
+        need = np.where(turns, self._number(TURN[needed], self.stage), self._number(needed + SENT * messages, stage))
+        nothing = (needed == NONE) | (stage < 0)
+        need[nothing] = NOTHING
+        posted = np.where(messages & ~nothing, self._number(needed + POSTED, self.stage), NOTHING)
+        own, late = self._number(MADE[self.kind], self.stage), np.where(away, self.costs.message, 0.0)
+        return own.tolist(), need.tolist(), posted.tolist(), late.tolist(), self.seconds.tolist()
 
     def _number(self, place, stage):
         return (place * self.schedule.stages + stage) * self.schedule.microbatches + self.microbatch
+
+    @property
+    def reductions(self):
+        (places,) = np.nonzero(self.kind == NUMBER[REDUCE])
+        return [Action(int(self.stage[place]), REDUCED, int(self.microbatch[place])) for place in places]
 
     # From rows back to actions.
 
@@ -154,9 +222,8 @@ class Walk:
         rows = [3 if isinstance(each, Overlap) else 1 for each in self.program]
         return int(np.searchsorted(np.cumsum(rows), len(self.ends), side="right"))
 
-    def live(self, kept):
-        """What a forward takes is held from its beginning, what a backward gives back until its end."""
-        change = np.array([1.0, -1.0, kept - 1.0, -kept] + [0.0] * (len(KINDS) - 4))[self.kind]
-        taken = self.of_actions(np.maximum(change, 0.0), np.add)
-        given = self.of_actions(np.minimum(change, 0.0), np.add)
-        return np.cumsum(taken + given) - given
+    def live(self):
+        """What a pass takes is held from its beginning, what it gives back until its end."""
+        recompute = BEFORE if NUMBER[RECOMPUTE] in self.kind else self.costs.recompute
+        taken, given = (self.of_actions(change[self.kind], np.add) for change in self.costs.held(recompute))
+        return np.cumsum(taken - given) + given

@@ -14,13 +14,14 @@ from ..rules import each_of, integer, listed, takes, whole
 from .actions import MESSAGES, Action, Overlap
 
 
-@takes(name=str, programs=each_of(tuple | list), stages=listed, microbatches=listed)
+@takes(name=str, programs=each_of(tuple | list), stages=listed, microbatches=listed, steps=listed)
 @dataclass(frozen=True)
 class Schedule:
     name: str
     programs: tuple[tuple[Action | Overlap, ...], ...]  # by rank
     stages: int
-    microbatches: int
+    microbatches: int  # of all its training steps
+    steps: int = 1
 
     def __repr__(self):
         size = f"{len(self.programs)} ranks, {self.stages} stages, {self.microbatches} microbatches"
@@ -57,6 +58,10 @@ class Schedule:
     def stages_of(self, rank) -> list[int]:
         self.check_rank(rank)
         return sorted(stage for stage, there in self.rank_of.items() if there == rank)
+
+    def step_of(self, microbatch):
+        """The training step that it is of."""
+        return microbatch * self.steps // self.microbatches
 
     @cached_property
     def has_messages(self):

@@ -4,8 +4,9 @@
     ,1F0,1B0,1F1,1B1
 
 ``_PipelineScheduleRuntime(stages, M, loss_fn)._load_csv(path)`` runs what ``save`` writes; ``load`` reads what its
-``_dump_csv`` writes, with messages or without. Of UNSHARD, RESHARD and REDUCE_GRAD, which are FSDP's, nothing is kept,
-nor of the waits of torch 2.15; ``save`` ends a line with those for its sends.
+``_dump_csv`` writes, with messages or without. Of UNSHARD, RESHARD and REDUCE_GRAD, which are FSDP's, nothing is
+kept, nor of the waits of torch 2.15; ``save`` ends a line with those for its sends. It writes REDUCE_GRAD, without
+which torch's gradients are no mean where messages are given, but not R, NORM, CHECK, STEP, which torch has not.
 """
 
 import csv
@@ -13,22 +14,28 @@ import re
 from pathlib import Path
 
 from ..rules import each_of, many, must, several, takes
-from ..simulator.torch_internals import pipelines_wait_for_sends
-from .actions import parse
+from ..simulator.torch_internals import pipeline_kinds
+from .actions import OVERLAP, Overlap, parse
 from .schedule import Schedule
 
 NOT_KEPT = re.compile(r"\d+(UNSHARD|RESHARD|(WAIT_)?REDUCE_GRAD|WAIT_SEND_[FB])\d*")
 
 
 def save(schedule, path):
+    torchs = pipeline_kinds()
     with open(path, "w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(program + waits(program) for program in schedule.programs)
+        programs = [[each for each in program if kind_of(each) in torchs] for program in schedule.programs]
+        csv.writer(file, lineterminator="\n").writerows(program + waits(program) for program in programs)
+
+
+def kind_of(each):
+    return OVERLAP if isinstance(each, Overlap) else each.kind
 
 
 def waits(program):
     """For each send of a rank, as torch's runtime wants it."""
-    sends = [str(each) for each in program if "SEND" in str(each)] if pipelines_wait_for_sends() else []
-    return tuple(send.replace("SEND", "WAIT_SEND") for send in sends)
+    sends = [str(each) for each in program if "SEND" in str(each)] if "WAIT_SEND_F" in pipeline_kinds() else []
+    return [send.replace("SEND", "WAIT_SEND") for send in sends]
 
 
 def load(path, name=None) -> Schedule:

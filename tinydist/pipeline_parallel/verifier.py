@@ -1,8 +1,10 @@
 """Is a schedule right? Each rule by its name; the first that is broken is shown with its place in the table of steps.
 
     place       each stage is on one rank, each rank has one, and stages and microbatches are those that there are
-    once        each stage does each microbatch's F once, and its B, or its I and its W, once
-    order       on a rank, a pass comes after those it needs, a send after what it sends, a receive before what needs it
+    once        each stage does each microbatch's F once, and its B, or its I and its W, once; and its R once at most;
+                what ends a step is there for each step, of each stage or of each rank, or not at all
+    order       on a rank, a pass comes after those it needs, a send after what it sends, a receive before that,
+                R between F and backward, STEP between the last gradients of its step and the next step's F
     messages    each result that another rank needs is sent once and received once, and nothing else is; between two
                 ranks, in one direction, messages are received in the order in which they are sent
     deadlock    no ranks wait for one another in a circle
@@ -16,8 +18,11 @@ from .actions import (
     BACKWARD,
     BACKWARD_INPUT,
     COMPUTE,
+    ENDING,
     FORWARD,
     MESSAGES,
+    NORM,
+    RECOMPUTE,
     Action,
     Overlap,
     message_of,
@@ -28,6 +33,7 @@ from .analysis import analyze
 from .pairing import Pairing
 from .replay import Stuck
 from .schedule import Schedule
+from .steps import comes_after, expected
 
 NEAR = 4  # steps shown on either side of the place
 
@@ -67,12 +73,15 @@ class Check:
         self.schedule = schedule
         self.home = {}  # stage -> rank
         self.steps = {}  # action -> (rank, step), of the first such
+        self.ends = False  # is there what ends a training step?
 
     def fail(self, rule, text, rank, step=None):
         raise ScheduleError(self.schedule, rule, text, rank, step)
 
     def place(self):
-        S, M = self.schedule.stages, self.schedule.microbatches
+        S, M, K = self.schedule.stages, self.schedule.microbatches, self.schedule.steps
+        if M % K:
+            self.fail("place", f"{M} microbatches do not divide into {K} training steps", 0)
         for rank, program in enumerate(self.schedule.programs):
             if not program:
                 self.fail("place", "it has no stage", rank)
@@ -83,10 +92,11 @@ class Check:
                 if len(each.parts) == 2 and (each.forward.kind != FORWARD or each.backward.kind not in "BI"):
                     self.fail("place", f"{each} is not a forward with a backward", rank, step)
         for rank, step, (stage, kind, microbatch) in self.schedule.all_parts():
-            if kind not in COMPUTE + MESSAGES:
+            if kind not in (*COMPUTE, *MESSAGES, *ENDING, RECOMPUTE):
                 self.fail("place", f"{Action(stage, kind, microbatch)} is no kind of action", rank, step)
-            if not (0 <= stage < S and 0 <= microbatch < M):
-                there = f"stages 0 to {S - 1} and microbatches 0 to {M - 1}"
+            ends = kind.removeprefix("SEND_").removeprefix("RECV_") in ENDING
+            if not (0 <= stage < S and 0 <= microbatch < (K if ends else M)):
+                there = f"stages 0 to {S - 1} and " + (f"steps 0 to {K - 1}" if ends else f"microbatches 0 to {M - 1}")
                 self.fail("place", f"{Action(stage, kind, microbatch)}, but there are {there}", rank, step)
             if self.home.setdefault(stage, rank) != rank:
                 text = f"stage {stage} is on rank {self.home[stage]}, and cannot be here as well"
@@ -100,13 +110,27 @@ class Check:
             same = result_of(part)
             before = self.steps.setdefault(part, (rank, step))
             twin = Action(part.stage, BACKWARD_INPUT if part.kind == BACKWARD else BACKWARD, part.microbatch)
-            if part.kind in COMPUTE and before != (rank, step):
+            if part.kind not in MESSAGES and before != (rank, step):
                 self.fail("once", f"{part} is done already, at step {before[1]}", rank, step)
             if same.kind == BACKWARD and twin in self.steps:
                 self.fail("once", f"{twin}, at step {self.steps[twin][1]}, has done what {part} does", rank, step)
         for stage, rank in sorted(self.home.items()):
             for microbatch in range(self.schedule.microbatches):
                 self._complete(stage, microbatch, rank)
+        self._ended()
+
+    def _ended(self):
+        ending = {part for part in self.steps if part.kind in ENDING}
+        wanted = expected(self.schedule) if ending else set()
+        for part in sorted(wanted - ending):
+            self.fail("once", f"{part} is missing", self.home[part.stage])
+        for part in sorted(ending - wanted):
+            self.fail("place", f"{part} is not of a rank's first stage", *self.steps[part])
+        for part in sorted(part for part in ending if part.kind == NORM):
+            if part.stage >= self.schedule.ranks:
+                text = f"{part}: the norm passes down stages 0 to {self.schedule.ranks - 1}, which must be of all ranks"
+                self.fail("place", text, *self.steps[part])
+        self.ends = bool(ending)
 
     def _complete(self, stage, microbatch, rank):
         F, B, I, W = (Action(stage, kind, microbatch) for kind in COMPUTE)  # noqa: E741
@@ -121,7 +145,7 @@ class Check:
 
     def order(self):
         for part, (rank, step) in self.steps.items():
-            for before in self._needed_here(part) if part.kind in COMPUTE else ():
+            for before in self._needed_here(part) if part.kind not in MESSAGES else ():
                 at = self.steps[before][1]
                 if at > step:
                     self.fail("order", f"{part} needs {before}, which comes only at step {at}", rank, step)
@@ -130,9 +154,13 @@ class Check:
 
     def _needed_here(self, part):
         """The passes of its own rank that must come before."""
-        if part.kind in (BACKWARD, BACKWARD_INPUT):
+        if part.kind in (BACKWARD, BACKWARD_INPUT, RECOMPUTE):
             yield part._replace(kind=FORWARD)
-        result = needs(part, self.schedule.stages)
+            if (again := part._replace(kind=RECOMPUTE)) in self.steps and again != part:
+                yield again
+        if self.ends:
+            yield from filter(self.steps.__contains__, comes_after(part, self.schedule))
+        result = needs(part, self.schedule.stages, self.schedule.ranks)
         if result and self.home[result.stage] == self.home[part.stage]:
             yield self.maker(result)
 
@@ -166,7 +194,7 @@ class Check:
         }
         for rank, step in steps.items():
             for part in self.schedule.programs[rank][step].parts:
-                result = needs(part, self.schedule.stages)
+                result = needs(part, self.schedule.stages, self.schedule.ranks)
                 if result and self.home[result.stage] != rank:
                     awaited = message_of(result)[0] if self.schedule.has_messages else self.maker(result)
                     if awaited not in reached:

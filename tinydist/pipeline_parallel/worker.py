@@ -7,9 +7,9 @@
     B        wait for it; the gradients of weights and input       or I: that of the input, and W: those of the weights
     SEND_B   post a send of the gradient of the input
 
-Every microbatch's loss is a mean over its rows, and counts 1/M, so a step equals one on the whole batch. A rank holds
-the input and the graph of each microbatch that is between F and B; with ``recompute`` only the input, and runs forward
-once more in B or I (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016): a third more compute.
+and what ends a training step, ending.py. Every microbatch's loss is a mean over its rows, and counts 1/M, so a step
+equals one on the whole batch. A rank holds the input and the graph of each microbatch that is between F and B; with
+``recompute`` only the input, and runs forward once more in R, or in B or I (recompute.py).
 
 Bytes a step: messages.py counts the messages, each of one microbatch of what passes between two stages.
 """
@@ -20,21 +20,40 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from ..rules import flag, function, named, takes
+from ..rules import function, named, rate, stated, takes
 from ..simulator.memory import purpose
 from ..simulator.modules import own_stages
 from ..simulator.names import region
-from .actions import BACKWARD, FORWARD, Action, result_of
+from .actions import (
+    BACKWARD,
+    CHECK,
+    DOWN,
+    ENDING,
+    FORWARD,
+    MESSAGES,
+    RECOMPUTE,
+    REDUCE,
+    STEP,
+    Action,
+    needs,
+    result_of,
+)
 from .backward import SplitBackward, edge_of
+from .ending import Ending
 from .messages import with_messages
 from .neighbors import Neighbors
-from .recompute import Again
+from .recompute import Again, with_recomputation
+from .replay import BEFORE, RECOMPUTED
 from .schedule import Schedule
+from .steps import place_of_step, under_way
 from .verifier import verify
+
+how = stated(f"{', '.join(RECOMPUTED)}, True (before) or False", lambda given: given in (*RECOMPUTED, True, False))
 
 
 @takes(schedule=Schedule, stages=named(torch.nn.Module), between=torch.Tensor | dict, loss=function)
-@takes(group=dist.ProcessGroup, upward_group=dist.ProcessGroup, recompute=flag)
+@takes(group=dist.ProcessGroup, upward_group=dist.ProcessGroup, recompute=how)
+@takes(replicas=dist.ProcessGroup, optimizer=torch.optim.Optimizer, max_norm=rate)
 class Worker:
     """
     schedule:      a Schedule, of as many ranks as the group has. It is verified.
@@ -45,14 +64,34 @@ class Worker:
     group:         whose ranks are the schedule's. None: all.
     upward_group:  for messages to lower ranks, the same as ``group`` if None. NCCL runs the messages of two ranks in a
                    group one after another, and sends that cross can block there: give it a second group.
-    recompute:     hold inputs only, and run forward again in backward.
+    recompute:     hold inputs only, and run forward again "before" backward (or True), or "inside" of it.
+    replicas:      the ranks that have the same stages, in other pipelines. Their gradients become the mean of all in
+                   REDUCE_GRAD.
+    optimizer:     of the parameters of this rank's stages, for STEP, which sets gradients to zero once it is certain.
+    max_norm:      of the gradients of all ranks, where the schedule checks it. A parameter of two stages counts twice.
     """
 
-    def __init__(self, schedule, stages, between, loss=None, group=None, upward_group=None, recompute=False):
+    def __init__(
+        self,
+        schedule,
+        stages,
+        between,
+        loss=None,
+        group=None,
+        upward_group=None,
+        recompute=False,
+        replicas=None,
+        optimizer=None,
+        max_norm=None,
+    ):
         self.rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+        schedule = with_recomputation(schedule) if recompute in (True, BEFORE) else schedule
         self.schedule = with_messages(verify(schedule))
-        self.stages, self.loss, self.recompute = dict(stages), loss, recompute
+        self.stages, self.loss = dict(stages), loss
+        self.there = {part.kind for _, _, part in self.schedule.all_parts()}
+        self.recompute = bool(recompute) or RECOMPUTE in self.there
         self.neighbors = Neighbors(schedule, between, group, upward_group or group)
+        self.ending = Ending(self.stages, replicas, optimizer, max_norm)
         self._check(ranks)
         own_stages(self, self.stages)
         self.neighbors.connect()
@@ -69,6 +108,11 @@ class Worker:
             raise ValueError(f"Worker: rank {self.rank} must know by `between` what stages {sorted(missing)} receive")
         if self.last in self.stages and self.loss is None:
             raise ValueError(f"Worker: rank {self.rank} has the last stage, {self.last}, and needs a loss")
+        if STEP in self.there and self.ending.optimizer is None:
+            raise ValueError(f"Worker: {self.schedule.name} has STEP, and needs an optimizer (rank {self.rank})")
+        if self.ending.replicas and REDUCE not in self.there:
+            text = "has no REDUCE_GRAD for the gradients of replicas: with_steps adds it"
+            raise ValueError(f"Worker: {self.schedule.name} {text} (rank {self.rank})")
 
     @property
     def last(self):
@@ -79,20 +123,30 @@ class Worker:
         """Forward and backward of a batch. Gradients are added to those that are there.
 
         ``inputs`` for the rank of the first stage, ``targets`` for that of the last; their rows divide by M. Returns
-        the mean loss on the rank of the last stage, None elsewhere.
+        the mean loss on the rank of the last stage (of each training step, if there are several), None elsewhere.
         """
         self.inputs = self._microbatches("inputs", inputs, 0)
         self.targets = self._microbatches("targets", targets, self.last)
         self.results = {}  # a pass's result -> the tensor, or (work, tensor) while it is received
         self.held = {}  # (stage, microbatch) -> the input, and what says where backward begins; then a SplitBackward
-        self.losses, self.sends = [], deque()
-        for each in self.schedule.programs[self.rank]:
-            for action in each.parts:
+        self.losses, self.sends = {}, deque()
+        program, self.place = self.schedule.programs[self.rank], 0
+        while self.place < len(program):
+            self.place += 1
+            for action in program[self.place - 1].parts:
                 with region(str(action)):
                     DO[action.kind](self, action)
         for work in self.sends:
             work.wait()
-        return torch.stack(self.losses).sum() if self.losses else None
+        for stage in list(self.ending.reducing):
+            self.ending.wait(stage)
+        return self._loss()
+
+    def _loss(self):
+        if not self.losses:
+            return None
+        losses = torch.stack([self.losses[microbatch] for microbatch in range(self.schedule.microbatches)])
+        return losses.sum() if self.schedule.steps == 1 else losses.view(self.schedule.steps, -1).sum(1)
 
     def _microbatches(self, what, rows, stage):
         if stage not in self.stages:
@@ -114,7 +168,7 @@ class Worker:
         again = Again(run, input) if self.recompute else None
         output = again.output if again else run(input)
         if stage == self.last:
-            self.losses.append(output.detach())
+            self.losses[microbatch] = output.detach()
         else:
             self.results[action] = output.detach()
         edge = None if again else edge_of(output)
@@ -130,32 +184,34 @@ class Worker:
         output = self.stages[action.stage](input)
         if action.stage != self.last:
             return output
-        return self.loss(output, self.targets[action.microbatch]) / self.schedule.microbatches
+        return self.loss(output, self.targets[action.microbatch]) * self.schedule.steps / self.schedule.microbatches
 
-    def _held(self, action):
-        """The input, and where backward begins."""
+    def recompute_forward(self, action):
+        input, run = self.held[action.stage, action.microbatch]
+        edge = run()
+        self.held[action.stage, action.microbatch] = input, lambda: edge
+
+    def _arrived(self, action):
+        """The input, where backward begins, and the gradient that it begins with; the loss needs none."""
+        last = action.stage == self.last
+        gradient = None if last else self._take(Action(action.stage + 1, BACKWARD, action.microbatch))
         input, edge = self.held.pop((action.stage, action.microbatch))
-        return input, edge()
+        return input, edge(), gradient
 
     def backward(self, action):
-        input, edge = self._held(action)
-        gradient = self._gradient(action)
+        input, edge, gradient = self._arrived(action)
         if edge:
             torch.autograd.backward(edge, gradient)
         self._pass_back(action, input.grad)
         input.grad = None
 
     def backward_input(self, action):
-        input, edge = self._held(action)
-        split = self.held[action.stage, action.microbatch] = SplitBackward(edge, self._gradient(action), input)
+        input, edge, gradient = self._arrived(action)
+        split = self.held[action.stage, action.microbatch] = SplitBackward(edge, gradient, input)
         self._pass_back(action, split.input_gradient())
 
     def backward_weight(self, action):
         self.held.pop((action.stage, action.microbatch)).accumulate_weights()
-
-    def _gradient(self, action):
-        """Of the stage's output; the loss needs none."""
-        return None if action.stage == self.last else self._take(Action(action.stage + 1, BACKWARD, action.microbatch))
 
     def _pass_back(self, action, gradient):
         if action.stage > 0:
@@ -165,6 +221,44 @@ class Worker:
                     f"Worker: {what}, so it has no gradient for stage {action.stage - 1} (rank {self.rank})"
                 )
             self.results[result_of(action)] = gradient
+
+    # The end of a training step.
+
+    def reduce(self, action):
+        self.ending.reduce(action.stage)
+
+    def wait_reduce(self, action):
+        self.ending.wait(action.stage)
+
+    def add_norm(self, action):
+        before = needs(action, self.schedule.stages, self.schedule.ranks)
+        self.ending.add_norm(self._take(before) if before else torch.zeros((), device=self.device))
+        if action.stage < self.schedule.ranks - 1:
+            self.results[action] = self.ending.squares
+
+    def check(self, action):
+        if action.stage < self.schedule.ranks - 1:
+            squares = self._take(needs(action, self.schedule.stages, self.schedule.ranks))
+        else:
+            squares = self.ending.squares
+        self.results[action] = squares
+        if self.ending.check(squares):
+            self._go_back(action)
+
+    def optimizer_step(self, action):
+        self.ending.step()
+
+    def _go_back(self, check):
+        """To where the step was wrong. All ranks do; what is on its way was made with wrong weights."""
+        if check.stage > 0:
+            self.send(check._replace(kind=f"SEND_{CHECK}"))
+        for receive in under_way(self.schedule, self.rank, check):
+            self.receive(receive)
+        for result in [result for result, found in self.results.items() if isinstance(found, tuple)]:
+            self._take(result)
+        self.results.clear()
+        self.held.clear()
+        self.place = place_of_step(self.schedule.programs[self.rank], check)
 
     # Messages.
 
@@ -176,35 +270,29 @@ class Worker:
             work.wait()
         return found
 
-    def _send(self, tensor, to):
+    def send(self, action):
+        stage, kind, number = action
+        kind = kind.removeprefix("SEND_")
         with purpose("communication"):
-            tensor = tensor.contiguous()
-        self.sends.append(self.neighbors.send(tensor, to))
+            tensor = self.results.pop(Action(stage, kind, number)).contiguous()
+        if kind == FORWARD:
+            self.neighbors.check_output(tensor, stage)
+        self.sends.append(self.neighbors.send(tensor, stage + 1 if kind in DOWN else stage - 1))
         while self.sends and self.sends[0].is_completed():
             self.sends.popleft()  # and with it the tensor; gloo tells only who waits, and keeps it until the end
 
-    def _receive(self, later, source):
-        """(work, tensor): what passes between stage ``later`` and the one before it, or its gradient."""
-        device = next((tensor.device for stage in self.stages.values() for tensor in stage.parameters()), None)
-        buffer = torch.empty_like(self.neighbors.between[later], device=device)
-        return self.neighbors.receive(buffer, source), buffer
+    def receive(self, action):
+        """(work, tensor), of what the stage before has made, or the one after."""
+        stage, kind, number = action
+        kind = kind.removeprefix("RECV_")
+        source = stage - 1 if kind in DOWN else stage + 1
+        with purpose("activations" if kind == FORWARD else "communication"):
+            buffer = self.neighbors.buffer(kind, stage, self.device)
+        self.results[Action(source, kind, number)] = self.neighbors.receive(buffer, source), buffer
 
-    def send_forward(self, action):
-        output = self.results.pop(Action(action.stage, FORWARD, action.microbatch))
-        self.neighbors.check_output(output, action.stage)
-        self._send(output, action.stage + 1)
-
-    def receive_forward(self, action):
-        result = Action(action.stage - 1, FORWARD, action.microbatch)
-        self.results[result] = self._receive(action.stage, action.stage - 1)
-
-    def send_backward(self, action):
-        self._send(self.results.pop(Action(action.stage, BACKWARD, action.microbatch)), action.stage - 1)
-
-    def receive_backward(self, action):
-        result = Action(action.stage + 1, BACKWARD, action.microbatch)
-        with purpose("communication"):
-            self.results[result] = self._receive(action.stage + 1, action.stage + 1)
+    @property
+    def device(self):
+        return next((tensor.device for stage in self.stages.values() for tensor in stage.parameters()), None)
 
 
 DO = {
@@ -212,8 +300,7 @@ DO = {
     "B": Worker.backward,
     "I": Worker.backward_input,
     "W": Worker.backward_weight,
-    "SEND_F": Worker.send_forward,
-    "RECV_F": Worker.receive_forward,
-    "SEND_B": Worker.send_backward,
-    "RECV_B": Worker.receive_backward,
+    "R": Worker.recompute_forward,
+    **dict(zip(ENDING, [Worker.reduce, Worker.wait_reduce, Worker.add_norm, Worker.check, Worker.optimizer_step])),
+    **{kind: Worker.send if kind.startswith("SEND") else Worker.receive for kind in MESSAGES},
 }

@@ -2,7 +2,8 @@
 
 Each rank has a row, each pass a bar with the number of its microbatch, in all bars or in none; where ranks have several
 stages, which are whose is drawn before it, and later ones are paler. What is outlined is the bubble. Of an overlap,
-forward is above and backward below. More passes than can be told apart have no lines between them.
+forward is above and backward below. Reductions of gradients go on beside passes: along the lower edge of the row. More
+passes than can be told apart have no lines between them.
 """
 
 from collections import defaultdict
@@ -11,9 +12,10 @@ from functools import cache
 from matplotlib.patches import Patch
 
 from ..pipeline_parallel import Analysis
+from ..pipeline_parallel.actions import STEP
 from ..rules import named, takes
 from .canvas import blocks, canvas, inside, legend_above, picture
-from .palette import BACKWARD, FORWARD, GREY, INK, PAPER, RED, WEIGHTS, tint
+from .palette import BACKWARD, COMMUNICATION, FORWARD, GREY, INK, OPTIMIZER, PAPER, RED, WEIGHTS, tint
 from .words import counted, number_text, percent, ranks_text, tell
 
 KINDS = {  # kind -> what it is called, and its look
@@ -21,11 +23,14 @@ KINDS = {  # kind -> what it is called, and its look
     "B": ("backward", BACKWARD),
     "I": ("backward for inputs", BACKWARD),
     "W": ("backward for weights", WEIGHTS),
+    "R": ("forward again", {"facecolor": tint(FORWARD["facecolor"], 0.5)}),
+    STEP: ("optimizer's step", OPTIMIZER),
 }
+REDUCTION = {"facecolor": COMMUNICATION["facecolor"]}
 BUBBLE = {"facecolor": tint(RED, 0.93), "edgecolor": RED}
 PALEST = 0.3  # the last of a rank's stages: backward is still darker than forward, and that than weights
 MOST_PASSES = 1200  # more cannot be told apart
-HIGH = 0.84  # a bar; between rows is 1
+HIGH, LOW = 0.84, 0.12  # a bar, and that of a reduction; between rows is 1
 
 
 @takes(analysis=Analysis)
@@ -100,12 +105,19 @@ def draw_schedule(axes, analysis, longest):
                 height = HIGH / len(parts)
                 boxes.append((start, rank - HIGH / 2 + place * height, end - start, height))
                 faces.append(color_of(part.kind, stages.index(part.stage) / max(1, len(stages) - 1)))
-                numbers.append(part.microbatch)
+                numbers.append(part.microbatch if part.kind != STEP else None)
     lines = 0.5 if len(boxes) <= MOST_PASSES else 0
     for box, number, face in zip(boxes, numbers, faces) if lines else ():
-        inside(axes, box, number, face, together=axes)
+        if number is not None:
+            inside(axes, box, number, face, together=axes)
     blocks(axes, boxes, facecolors=faces, edgecolors=PAPER, linewidths=lines)
     blocks(axes, bubble, **BUBBLE, linewidths=lines, clip_on=False)
+    under_way = [
+        (start, made.rank_of[each.stage] + HIGH / 2 - LOW, end - start, LOW)
+        for each, (start, end) in analysis.reductions.items()
+        if end > start
+    ]
+    blocks(axes, under_way, **REDUCTION, linewidths=0)
     axes.set_xlim(0, longest)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -154,4 +166,6 @@ def legend(figure, *analyses):
         name, look = KINDS[kind]
         names[look["facecolor"]].append(name)
     handles = [Patch(label=" or ".join(each), facecolor=color) for color, each in names.items()]
+    if any(start < end for analysis in analyses for start, end in analysis.reductions.values()):
+        handles.append(Patch(label="reduction of gradients", **REDUCTION))
     legend_above(figure, [*handles, Patch(label="bubble", **BUBBLE)])

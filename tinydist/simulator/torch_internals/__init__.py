@@ -43,7 +43,7 @@ from .groups import (
     replaced,
     set_world,
 )
-from .pipelines import pipeline_passes_told, pipelines_wait_for_sends
+from .pipelines import pipeline_kinds, pipeline_passes_told
 from .profiling import (
     REGION_BEGINS,
     REGION_ENDS,
@@ -86,8 +86,8 @@ __all__ = [
     "nodes_made",
     "number_of",
     "own_parameters",
+    "pipeline_kinds",
     "pipeline_passes_told",
-    "pipelines_wait_for_sends",
     "profiled_by",
     "profiler_is_on",
     "replaced",

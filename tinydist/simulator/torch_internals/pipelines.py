@@ -1,4 +1,4 @@
-"""torch's pipelines: what their stages run, and which messages their schedules wait for."""
+"""torch's pipelines: what their stages run, and what their schedules can say."""
 
 import sys
 from contextlib import contextmanager
@@ -7,10 +7,11 @@ from functools import wraps
 PASSES = {"forward_one_chunk": "F", "backward_one_chunk": "B", "backward_weight_one_chunk": "W"}
 
 
-def pipelines_wait_for_sends():
-    from torch.distributed.pipelining import schedules  # takes its time
+def pipeline_kinds():
+    """Of the actions that its schedules have."""
+    from torch.distributed.pipelining.schedules import _ComputationType  # takes its time
 
-    return hasattr(schedules, "WAIT_SEND_F")
+    return {kind.value for kind in _ComputationType}
 
 
 @contextmanager
