@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 
 from ..collectives.autograd import Conjugates, along
 from ..rules import takes, whole
+from ..simulator.memory import purpose
 
 
 class Layout:
@@ -109,7 +110,8 @@ class Enter(Function):
     @staticmethod
     def forward(ctx, x, layout):
         ctx.layout = layout
-        return layout.gather(x)()
+        with purpose("activations"):
+            return layout.gather(x)()
 
     @staticmethod
     @once_differentiable
@@ -123,7 +125,8 @@ class Leave(Function):
         ctx.layout = layout
         if not layout.cuts_tokens:
             ctx.mark_dirty(x)
-        return layout.add_up(x)()
+        with purpose("activations"):
+            return layout.add_up(x)()
 
     @staticmethod
     @once_differentiable

@@ -28,6 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from ..collectives.autograd import Conjugates
 from ..rules import count, flag, takes
+from ..simulator.memory import purpose
 from .cuts import Cut
 from .layouts import Layout, Whole
 
@@ -37,10 +38,12 @@ class ColumnProduct(Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, layout, again):
-        entered = layout.gather(x)()
+        with purpose("activations"):
+            entered = layout.gather(x)()
+            y = F.linear(entered, weight, bias)
         ctx.save_for_backward(x if again else entered, weight)
         ctx.layout, ctx.again = layout, again
-        return F.linear(entered, weight, bias)
+        return y
 
     @staticmethod
     @once_differentiable
