@@ -42,6 +42,11 @@ class Cut:
         begin = sum(self.sizes[: self.part])
         return range(begin, begin + self.sizes[self.part])
 
+    @property
+    def holders(self):
+        """Ranks of the group that have this rank's part."""
+        return range(self.part * self.copies, (self.part + 1) * self.copies)
+
     def parameter(self, whole):
         """This rank's part of a parameter, as one that knows its cut."""
         parameter = nn.Parameter(self.own(whole.detach()), whole.requires_grad)

@@ -9,27 +9,15 @@ copies stay the same. Source: Shoeybi et al., Megatron-LM, 2019, section 3; Ains
 """
 
 from .cuts import Cut
-from .linear import ColumnParallelLinear
 
 
-def cut_heads(layout, heads, head_dim, blocks=1, copied=False):
-    """The cut of a weight of so many heads in each of its blocks. ``copied``: there may be fewer of them than ranks."""
-    t, size = layout.ranks, blocks * heads * head_dim
+def cut_heads(layout, linear, head_dim, blocks=1, copied=False):
+    """The cut of what gives heads of ``head_dim`` channels. ``copied``: there may be fewer of them than ranks."""
+    t, size = layout.ranks, linear.out_features
+    heads = size // blocks // head_dim
     if heads % t == 0:
         return Cut.among(layout, 0, size, blocks)
     if copied and t % heads == 0:
         return Cut(0, size, layout.rank * heads // t, heads, t // heads, blocks)
     what, rule = ("key heads", "neither divides the other") if copied else ("heads", "ranks have as many each")
     raise ValueError(f"shard: {heads} {what} on {t} ranks: {rule} (rank {layout.rank})")
-
-
-def column_parallel_heads(linear, layout, head_dim, blocks=1, copied=False, **options):
-    """``linear`` gives heads of ``head_dim`` channels: a ColumnParallelLinear of whole ones."""
-    cut = cut_heads(layout, linear.out_features // blocks // head_dim, head_dim, blocks, copied)
-    sharded = ColumnParallelLinear(linear, layout, blocks=blocks, cut=cut, **options)
-    if cut.copies > 1:
-        first = layout.rank // cut.copies * cut.copies
-        sharing = layout.among(range(first, first + cut.copies))
-        for parameter in sharded.parameters():
-            sharing.add_up_gradient(parameter)
-    return sharded

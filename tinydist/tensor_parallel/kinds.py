@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from .dropout import OwnDropout, Tracker
 from .embedding import VocabularyParallelEmbedding
-from .heads import column_parallel_heads
+from .heads import cut_heads
 from .layouts import Layout
 from .linear import ColumnParallelLinear, RowParallelLinear
 
@@ -15,7 +15,6 @@ class To:
 
     layout: Layout
     tracker: Tracker
-    again: bool  # are tokens gathered again in backward?
     gather_logits: bool
 
 
@@ -49,20 +48,19 @@ def dropout(module, to, begins=False):
 def mlp(module, to, up, down):
     """By columns, then by rows. ``up``: of several, all take what the norm before them has entered."""
     for name in up:
-        linear = ColumnParallelLinear(getattr(module, name), to.layout, again=to.again, entered=len(up) > 1)
-        setattr(module, name, linear)
+        setattr(module, name, ColumnParallelLinear(getattr(module, name), to.layout, entered=len(up) > 1))
     setattr(module, down, RowParallelLinear(getattr(module, down), to.layout))
 
 
 def attention(module, to, out, fused=None, queries=None, keys=(), dropout=None):
     """By columns, a head as a whole, then by rows. Queries, keys and values come of one layer, or of one each."""
     if fused:
-        linear = getattr(module, fused)
-        setattr(module, fused, column_parallel_heads(linear, to.layout, module.head_dim, blocks=3, again=to.again))
+        cut = cut_heads(to.layout, getattr(module, fused), module.head_dim, blocks=3)
+        setattr(module, fused, ColumnParallelLinear(getattr(module, fused), to.layout, cut=cut))
     else:
         for name in (queries, *keys):
-            options = {"entered": True, "copied": name in keys}  # of keys there may be fewer than ranks
-            setattr(module, name, column_parallel_heads(getattr(module, name), to.layout, module.head_dim, **options))
+            cut = cut_heads(to.layout, getattr(module, name), module.head_dim, copied=name in keys)
+            setattr(module, name, ColumnParallelLinear(getattr(module, name), to.layout, cut=cut, entered=True))
         cut = getattr(module, keys[0]).weight.cut
         fewer = {"heads": to.layout.ranks, "kv_heads": cut.parts, "num_key_value_groups": cut.copies}
         for name in fewer.keys() & vars(module).keys():  # what it knows of their number
@@ -74,4 +72,4 @@ def attention(module, to, out, fused=None, queries=None, keys=(), dropout=None):
 
 def logits(linear, to):
     """Each rank's are those of its part of the vocabulary."""
-    return ColumnParallelLinear(linear, to.layout, again=to.again, gather_output=to.gather_logits)
+    return ColumnParallelLinear(linear, to.layout, gather_output=to.gather_logits)

@@ -24,13 +24,20 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ..collectives.autograd import Conjugates, along
-from ..rules import takes, whole
+from ..rules import flag, one_of, takes, whole
 from ..simulator.memory import purpose
 
+WAYS = ("kept", "again", "ring")  # of tokens that are gathered for a product
 
+
+@takes(group=dist.ProcessGroup, overlap=flag)
 class Layout:
-    def __init__(self, group=None):
-        self.group = group
+    """``overlap``: what backward sends is on its way while gradients of weights are computed."""
+
+    cuts_tokens, way = False, "kept"
+
+    def __init__(self, group=None, overlap=True):
+        self.group, self.overlap = group, overlap
         self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
         self.smaller = {}
 
@@ -57,8 +64,6 @@ class Layout:
 class Whole(Layout):
     """``x`` [B, T, D] is the same on all ranks."""
 
-    cuts_tokens = False
-
     def gather(self, x):
         return lambda: x
 
@@ -69,14 +74,18 @@ class Whole(Layout):
 
 
 class Tokens(Layout):
-    """``x`` [B, T/t, D] is this rank's part along ``dim``."""
+    """``x`` [B, T/t, D] is this rank's part along ``dim``.
+
+    way:  what is gathered for a product is "kept" for backward, or gathered "again"; or passed on in a "ring", while
+          others are multiplied, and kept.
+    """
 
     cuts_tokens = True
 
-    @takes(dim=whole)
-    def __init__(self, group=None, dim=1):
-        super().__init__(group)
-        self.dim = dim
+    @takes(dim=whole, way=one_of(WAYS))
+    def __init__(self, group=None, overlap=True, *, dim=1, way="kept"):
+        super().__init__(group, overlap)
+        self.dim, self.way = dim, way
 
     def gather(self, x):
         parts = x.new_empty(self.ranks, *x.shape)
@@ -85,7 +94,7 @@ class Tokens(Layout):
         return lambda: (work.wait(), parts.movedim(0, self.dim).flatten(self.dim, self.dim + 1))[1]
 
     def add_up(self, x):
-        parts = self._parts(x).contiguous()
+        parts = self.parts(x).contiguous()
         mine = torch.empty_like(parts[0])
         work = dist.reduce_scatter_single(mine, parts, group=self.group, async_op=True)
         return lambda: (work.wait(), mine)[1]
@@ -93,10 +102,10 @@ class Tokens(Layout):
     @takes(x=torch.Tensor)
     def own(self, x):
         """From all tokens to this rank's. In backward they come together again."""
-        there = lambda x: self._parts(x)[self.rank].contiguous()  # noqa: E731
+        there = lambda x: self.parts(x)[self.rank].contiguous()  # noqa: E731
         return Conjugates.apply(x, there, lambda gradient: self.gather(gradient)())
 
-    def _parts(self, x):  # [t, B, T/t, D]
+    def parts(self, x):  # [t, B, T/t, D]
         tokens = x.shape[along(x, self.dim)]
         if tokens % self.ranks:
             raise ValueError(

@@ -27,35 +27,43 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from ..collectives.autograd import Conjugates
-from ..rules import count, flag, takes
+from ..rules import flag, takes
 from ..simulator.memory import purpose
 from .cuts import Cut
 from .layouts import Layout, Whole
+from .ring import ColumnRing, RowRing
 
 
 class ColumnProduct(Function):
     """x W^T + b for this rank's rows of W and b; x enters by ``layout``."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias, layout, again):
+    def forward(ctx, x, weight, bias, layout):
         with purpose("activations"):
             entered = layout.gather(x)()
             y = F.linear(entered, weight, bias)
-        ctx.save_for_backward(x if again else entered, weight)
-        ctx.layout, ctx.again = layout, again
+        ctx.save_for_backward(x if layout.way == "again" else entered, weight)
+        ctx.layout = layout
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):  # [B, T, V/t]
-        kept, weight = ctx.saved_tensors
-        for_x, for_weight, for_bias, *_ = ctx.needs_input_grad
-        entered = ctx.layout.gather(kept) if ctx.again and for_weight else lambda: kept
-        dx = ctx.layout.add_up(gradient @ weight) if for_x else lambda: None
+        (kept, weight), layout = ctx.saved_tensors, ctx.layout
+        for_x, for_weight, for_bias, _ = ctx.needs_input_grad
+        meanwhile = (lambda started: started) if layout.overlap else at_once
+        entered = meanwhile(layout.gather(kept)) if for_weight and layout.way == "again" else lambda: kept
+        dx = meanwhile(layout.add_up(gradient @ weight)) if for_x else lambda: None
         rows = gradient.flatten(0, -2)
         dw = rows.mT @ entered().flatten(0, -2) if for_weight else None
         db = rows.sum(0) if for_bias else None
-        return dx(), dw, db, None, None
+        return dx(), dw, db, None
+
+
+def at_once(started):
+    """It is ended now."""
+    ended = started()
+    return lambda: ended
 
 
 class ParallelLinear(nn.Module):
@@ -70,28 +78,32 @@ class ParallelLinear(nn.Module):
         return f"{self.in_features} -> {self.out_features}, of which {list(self.weight.shape)}"
 
 
-@takes(linear=nn.Linear, layout=Layout, again=flag, blocks=count, entered=flag, gather_output=flag, cut=Cut)
+@takes(linear=nn.Linear, layout=Layout, entered=flag, gather_output=flag, cut=Cut)
 class ColumnParallelLinear(ParallelLinear):
     """x [B, T, D] to this rank's channels [B, T, V/t].
 
-    blocks:   parts of the output, each of which is cut: 3 for queries, keys and values.
-    again:    tokens are gathered again in backward.
-    entered:  x has entered already, for several layers at once.
+    entered:        x has entered already, for several layers at once.
     gather_output:  all ranks get all channels.
+    cut:            which rows of the weight: of whole heads (heads.py), say. None: as many on each rank.
     """
 
-    def __init__(self, linear, layout=None, *, blocks=1, again=False, entered=False, gather_output=False, cut=None):
+    def __init__(self, linear, layout=None, *, entered=False, gather_output=False, cut=None):
         super().__init__(linear, layout)
-        self.again, self.entered, self.gather_output = again, entered, gather_output
-        cut = cut or Cut.among(self.layout, 0, linear.out_features, blocks)
+        self.entered, self.gather_output = entered, gather_output
+        cut = cut or Cut.among(self.layout, 0, linear.out_features)
         self.weight = cut.parameter(linear.weight)
         self.bias = None if linear.bias is None else cut.parameter(linear.bias)
+        if cut.copies > 1:
+            sharing = self.layout.among(cut.holders)
+            for parameter in self.parameters():
+                sharing.add_up_gradient(parameter)
 
     def forward(self, x):
         if self.entered:
             y = F.linear(x, self.weight, self.bias)
         else:
-            y = ColumnProduct.apply(*in_autocast(x, self.weight, self.bias), self.layout, self.again)
+            product = ColumnRing if self.layout.way == "ring" else ColumnProduct
+            y = product.apply(*in_autocast(x, self.weight, self.bias), self.layout)
         if self.gather_output:
             cut = replace(self.weight.cut, dim=y.ndim - 1)
             y = Conjugates.apply(y, partial(cut.whole, group=self.layout.group), cut.own)
@@ -110,7 +122,10 @@ class RowParallelLinear(ParallelLinear):
             self.layout.add_up_gradient(self.bias)  # each rank adds it to its own tokens
 
     def forward(self, x):
-        out = self.layout.leave(F.linear(x, self.weight))
+        if self.layout.way == "ring":
+            out = RowRing.apply(*in_autocast(x, self.weight), self.layout)
+        else:
+            out = self.layout.leave(F.linear(x, self.weight))
         return out if self.bias is None else out + self.bias.to(out.dtype)
 
 

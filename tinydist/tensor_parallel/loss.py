@@ -35,7 +35,7 @@ def cross_entropy(logits, targets, vocab_size, group=None, *, ignore_index=-100,
     cut = Cut.among(Whole(group), 0, vocab_size)
     if logits.ndim != 2 or targets.shape != logits.shape[:1] or logits.shape[1] != len(cut.places):
         raise ValueError(
-            f"cross_entropy: takes targets [N] and logits [N, {len(cut.places)}], a part of {vocab_size} on {cut.parts} "
+            f"cross_entropy: takes targets [N] and logits [N, {len(cut.places)}], of {vocab_size} on {cut.parts} "
             f"ranks, got {list(targets.shape)} and {list(logits.shape)} (rank {cut.part})"
         )
     counts = targets != ignore_index

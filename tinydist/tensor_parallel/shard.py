@@ -18,7 +18,7 @@ from ..simulator.labels import label
 from .cuts import cut_of
 from .dropout import Tracker
 from .kinds import To, attention, begin, dropout, logits, mlp, norm, vocabulary
-from .layouts import Tokens, Whole
+from .layouts import WAYS, Tokens, Whole
 from .loss import cross_entropy
 
 GPT = {  # tinydist.model
@@ -53,16 +53,17 @@ LLAMA = {  # transformers.LlamaForCausalLM, and those that are built like it
     "lm_head": logits,
 }
 TABLES = {"GPT": GPT, "DECODER": DECODER, "LLAMA": LLAMA}
-SEQUENCE = {None: Whole, "kept": Tokens, "again": Tokens}
 
 
 @takes(model=nn.Module, group=dist.ProcessGroup, gather_logits=flag, table=named(function))
-@takes(sequence=one_of([each for each in SEQUENCE if each]))
-def shard(model, group=None, *, sequence=None, gather_logits=False, table=None):
+@takes(sequence=one_of(WAYS), overlap=flag)
+def shard(model, group=None, *, sequence=None, overlap=True, gather_logits=False, table=None):
     """``model``, in place: each rank of ``group`` keeps its part of it. All ranks bring the same, and get rank 0's.
 
-    sequence:       sequence parallelism, in training. What a layer gathers is ``"kept"`` for backward, or gathered
-                    ``"again"`` (where one layer takes it; several that share it keep it).
+    sequence:       sequence parallelism, in training. What is gathered for a product is ``"kept"`` for backward, or
+                    gathered ``"again"``, or passed on in a ``"ring"`` while others are multiplied (ring.py). Where
+                    several layers share it, as a gate and its value do, it is kept.
+    overlap:        what backward sends is on its way while gradients of weights are computed.
     gather_logits:  the model gives all logits, for decoding. Else each rank's are of its part of the vocabulary, and a
                     GPT's ``loss`` knows; for other models there is ``cross_entropy``.
     table:          name of a module, with * for any one name -> what becomes of it.
@@ -78,7 +79,8 @@ def shard(model, group=None, *, sequence=None, gather_logits=False, table=None):
     check_same_parameters("shard", model, group)
     broadcast_all([*model.parameters(), *model.buffers()], group=group)
     tied = together(model)
-    to = To(SEQUENCE[sequence](group), Tracker(group), sequence == "again", gather_logits)
+    layout = Tokens(group, overlap, way=sequence) if sequence else Whole(group, overlap)
+    to = To(layout, Tracker(group), gather_logits)
     for pattern, kind in table.items():
         for name in matching(model, pattern):
             changed = kind(model.get_submodule(name), to)
