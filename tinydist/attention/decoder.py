@@ -72,9 +72,9 @@ class Decoder(nn.Module):
 
     def caches(self, batch, capacity):
         """An empty ``KVCache`` for each block."""
-        config, weight = self.config, self.embedding.weight
-        shape = batch, config.kv_heads, capacity, config.dim // config.heads
-        return [KVCache(*shape, dtype=weight.dtype, device=weight.device) for _ in self.blocks]
+        like = {"dtype": self.embedding.weight.dtype, "device": self.embedding.weight.device}
+        heads = [block.attention for block in self.blocks]
+        return [KVCache(batch, each.kv_heads, capacity, each.head_dim, **like) for each in heads]
 
 
 @takes(model=function, prompts=each_of(torch.Tensor, 0))

@@ -19,8 +19,9 @@ from .cuts import copies_of, cut_of
 def clip_grad_norm_(model, max_norm, group=None):
     """Let the gradients of a sharded model have a norm of ``max_norm`` at most. Returns the norm before."""
     trained = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    squares = [each.grad.float().square().sum() / copies_of(each, group) for each in trained]
-    square = torch.stack(squares).sum()
+    wide = torch.promote_types(trained[0].dtype, torch.float32)
+    norms = [torch.linalg.vector_norm(each.grad, dtype=wide) for each in trained]
+    square = torch.stack([norm**2 / copies_of(each, group) for norm, each in zip(norms, trained)]).sum()
     dist.all_reduce(square, group=group)
     norm = square.sqrt()
     torch._foreach_mul_([each.grad for each in trained], (max_norm / (norm + 1e-6)).clamp(max=1.0))  # as torch
