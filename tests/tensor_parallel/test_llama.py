@@ -45,7 +45,13 @@ def sharded(sequence):
 
 @pytest.mark.parametrize(
     "ranks, sequence, backend",
-    [(1, None, "simulated"), (2, None, "simulated"), (4, "kept", "simulated"), (8, None, "simulated"), (2, None, "gloo")],
+    [
+        (1, None, "simulated"),
+        (2, None, "simulated"),
+        (4, "kept", "simulated"),
+        (8, None, "simulated"),
+        (2, None, "gloo"),
+    ],
 )
 def test_it_trains_to_the_losses_of_one_process(ranks, sequence, backend):
     expected = train(llama(), torch.nn.functional.cross_entropy)

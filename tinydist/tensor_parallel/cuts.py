@@ -25,6 +25,12 @@ class Cut:
     copies: int  # ranks that have this part
     blocks: int = 1
 
+    def __post_init__(self):
+        if self.size // self.blocks < self.parts:
+            raise ValueError(
+                f"cut: a part for each of {self.parts} ranks, but there are {self.size // self.blocks} rows"
+            )
+
     @classmethod
     def among(cls, layout, dim, size, blocks=1):
         """One part for each rank of a layout's group."""

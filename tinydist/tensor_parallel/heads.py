@@ -20,4 +20,4 @@ def cut_heads(layout, linear, head_dim, blocks=1, copied=False):
     if copied and t % heads == 0:
         return Cut(0, size, layout.rank * heads // t, heads, t // heads, blocks)
     what, rule = ("key heads", "neither divides the other") if copied else ("heads", "ranks have as many each")
-    raise ValueError(f"shard: {heads} {what} on {t} ranks: {rule} (rank {layout.rank})")
+    raise ValueError(f"shard: {heads} {what} on {t} ranks: {rule}")

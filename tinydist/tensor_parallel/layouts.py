@@ -108,10 +108,8 @@ class Tokens(Layout):
     def parts(self, x):  # [t, B, T/t, D]
         tokens = x.shape[along(x, self.dim)]
         if tokens % self.ranks:
-            raise ValueError(
-                f"sequence parallelism: ranks have as many tokens each, but {tokens} / {self.ranks} is not whole "
-                f"(rank {self.rank})"
-            )
+            rule = f"ranks have as many tokens each, but {tokens} / {self.ranks} is not whole"
+            raise ValueError(f"sequence parallelism: {rule}")
         return x.unflatten(self.dim, (self.ranks, -1)).movedim(self.dim, 0)
 
 

@@ -36,7 +36,7 @@ def cross_entropy(logits, targets, vocab_size, group=None, *, ignore_index=-100,
     if logits.ndim != 2 or targets.shape != logits.shape[:1] or logits.shape[1] != len(cut.places):
         raise ValueError(
             f"cross_entropy: takes targets [N] and logits [N, {len(cut.places)}], of {vocab_size} on {cut.parts} "
-            f"ranks, got {list(targets.shape)} and {list(logits.shape)} (rank {cut.part})"
+            f"ranks, got {list(targets.shape)} and {list(logits.shape)}"
         )
     counts = targets != ignore_index
     losses = Losses.apply(logits, targets.masked_fill(~counts, 0), cut, group, float(label_smoothing))
