@@ -64,7 +64,11 @@ def test_a_block_holds_what_the_formula_says(sequence, recomputed, ranks):
 @pytest.mark.parametrize("sequence", [None, "kept", "again"])
 def test_real_tensors_hold_the_same(sequence):
     sizes = GPTConfig(context=T, layers=1, heads=H, dim=D, dropout=0.1)
-    statistics_are_wider = NORMS if torch.native_layer_norm(torch.ones(1, 2).bfloat16(), [2], None, None, 1e-5)[1].dtype == torch.float32 else 0
+    statistics_are_wider = (
+        NORMS
+        if torch.native_layer_norm(torch.ones(1, 2).bfloat16(), [2], None, None, 1e-5)[1].dtype == torch.float32
+        else 0
+    )
     expected = FORMULAS[sequence, None](2) + statistics_are_wider / (2 if sequence else 1)
     assert units(2, sequence, None, False, sizes) == pytest.approx(expected, rel=1e-12)
 
