@@ -3,6 +3,7 @@
 layouts.py      where activations are between layers: whole, or each rank's own tokens (sequence parallelism)
 cuts.py         which part of a parameter a rank has
 linear.py       a product by columns, then one by rows: what one gives, the other takes
+ring.py         tokens are passed on in a ring, while those that are here are multiplied
 heads.py        attention by heads; of keys there may be fewer than ranks
 embedding.py    a part of the vocabulary each
 loss.py         cross-entropy without all logits
