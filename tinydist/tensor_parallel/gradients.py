@@ -24,7 +24,7 @@ def clip_grad_norm_(model, max_norm, group=None):
     square = torch.stack([norm**2 / copies_of(each, group) for norm, each in zip(norms, trained)]).sum()
     dist.all_reduce(square, group=group)
     norm = square.sqrt()
-    torch._foreach_mul_([each.grad for each in trained], (max_norm / (norm + 1e-6)).clamp(max=1.0))  # as torch
+    torch._foreach_mul_([each.grad for each in trained], (float(max_norm) / (norm + 1e-6)).clamp(max=1.0))  # as torch
     return norm
 
 

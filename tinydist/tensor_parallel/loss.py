@@ -18,13 +18,15 @@ import torch.distributed as dist
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..rules import count, floats, integer, one_of, part, takes
+from ..rules import floats, integer, one_of, part, stated, takes, within
 from .cuts import Cut
 from .embedding import local
 from .layouts import Whole
 
+token = stated("a whole number of 64 bits", lambda value: integer(value) and -(2**63) <= value < 2**63)
 
-@takes(logits=floats, targets=torch.Tensor, vocab_size=count, group=dist.ProcessGroup, ignore_index=integer)
+
+@takes(logits=floats, targets=torch.Tensor, vocab_size=within(1, 2**31), group=dist.ProcessGroup, ignore_index=token)
 @takes(label_smoothing=part, reduction=one_of(["mean", "sum", "none"]))
 def cross_entropy(logits, targets, vocab_size, group=None, *, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
     """What ``F.cross_entropy`` gives for the logits of all ``vocab_size`` tokens, on every rank.
