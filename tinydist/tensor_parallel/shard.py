@@ -95,7 +95,7 @@ def shard(model, group=None, *, sequence=None, overlap=True, gather_logits=False
     for name, parameter in model.named_parameters():
         cut = cut_of(parameter)
         if cut:
-            label(parameter, name, shard=dist.get_rank(group), dim=cut.dim)
+            label(parameter, name, shard=dist.get_rank(), dim=cut.dim)
     return model
 
 
