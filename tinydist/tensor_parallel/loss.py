@@ -59,8 +59,8 @@ class Losses(Function):
         largest = wide.amax(-1)
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
         target = wide.gather(1, rows[:, None])[:, 0].masked_fill(elsewhere, 0)
-        sums = [(wide - largest[:, None]).exp().sum(-1), target, *([wide.sum(-1)] if smoothing else [])]
-        sums = torch.stack(sums)
+        exponentials = (wide - largest[:, None]).exp_()
+        sums = torch.stack([exponentials.sum(-1), target, *([wide.sum(-1)] if smoothing else [])])
         dist.all_reduce(sums, group=group)
         log_sum = sums[0].log() + largest
         loss = log_sum - (1 - smoothing) * sums[1]
@@ -72,9 +72,9 @@ class Losses(Function):
     @once_differentiable
     def backward(ctx, gradient):
         logits, log_sum, rows, elsewhere = ctx.saved_tensors
-        chances = (logits - log_sum[:, None]).exp()  # [N, V/t]
+        chances = (logits - log_sum[:, None]).exp_()  # [N, V/t]
         if ctx.smoothing:
             chances -= ctx.smoothing / ctx.size
         here = (~elsewhere).to(chances.dtype) * (1 - ctx.smoothing)
         chances.scatter_add_(1, rows[:, None], -here[:, None])
-        return (chances * gradient[:, None]).to(logits.dtype), None, None, None, None
+        return chances.mul_(gradient[:, None]).to(logits.dtype), None, None, None, None
