@@ -89,14 +89,14 @@ class Tokens(Layout):
 
     def gather(self, x):
         parts = x.new_empty(self.ranks, *x.shape)
-        work = dist.all_gather_single(parts, x.contiguous(), group=self.group, async_op=True)
+        work = dist.all_gather_single(parts.flatten(0, 1), x.contiguous(), group=self.group, async_op=True)
         # One tensor, without a copy if there is nothing before the tokens, or one sequence.
         return lambda: (work.wait(), parts.movedim(0, self.dim).flatten(self.dim, self.dim + 1))[1]
 
     def add_up(self, x):
         parts = self.parts(x).contiguous()
         mine = torch.empty_like(parts[0])
-        work = dist.reduce_scatter_single(mine, parts, group=self.group, async_op=True)
+        work = dist.reduce_scatter_single(mine, parts.flatten(0, 1), group=self.group, async_op=True)
         return lambda: (work.wait(), mine)[1]
 
     @takes(x=torch.Tensor)
