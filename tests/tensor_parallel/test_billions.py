@@ -25,7 +25,7 @@ def parameters(config, t):
     return (V * D + L * (12 * D * D + 7 * D)) / t + T * D + L * 6 * D + 2 * D
 
 
-def activations(config, t, sequence):
+def activations(config, B, t, sequence):
     """What Korthikanti et al. 2022 add up in sections 4.2 and 4.3, but logits are held in 16 bits."""
     V, L, D, H = config.vocab_size, config.layers, config.dim, config.heads
     scores = 5 * H * T / (D * t)
@@ -34,7 +34,7 @@ def activations(config, t, sequence):
     return B * T * (D * (layer * L + ends) + 2 * V / t)
 
 
-def training(config, sequence):
+def training(config, B, sequence):
     torch.set_default_dtype(torch.bfloat16)
     model = shard(GPT(config), sequence=sequence)
     optimizer = MasterWeights(model.parameters())
@@ -51,14 +51,14 @@ exhaustive = pytest.mark.exhaustive
 
 
 @pytest.mark.parametrize(
-    "config, sequence",
-    [(WIDE, None), pytest.param(DEEP, None, marks=exhaustive), pytest.param(DEEP, "again", marks=exhaustive)],
+    "config, B, sequence",
+    [(WIDE, 2, None), pytest.param(DEEP, 1, None, marks=exhaustive), pytest.param(DEEP, 1, "again", marks=exhaustive)],
     ids=["wide", "deep", "deep, tokens cut"],
 )
-def test_bytes_at_rest_and_at_the_peak_are_those_of_the_formula(config, sequence):
+def test_bytes_at_rest_and_at_the_peak_are_those_of_the_formula(config, B, sequence):
     assert 7.4e9 < parameters(config, 1) < 7.7e9
-    memory = tinydist.launch(training, RANKS, config, sequence, fake=True, only=[0]).memory[0]
+    memory = tinydist.launch(training, RANKS, config, B, sequence, fake=True, only=[0]).memory[0]
     own = parameters(config, RANKS)
     assert sum(memory.at("backward 1 is over").values()) == pytest.approx(ALL * own, rel=0.01)
-    peak = (ALL - WEIGHTS) * own + activations(config, RANKS, sequence)
+    peak = (ALL - WEIGHTS) * own + activations(config, B, RANKS, sequence)
     assert memory.peak_between("step 1", "backward 1 is over") == pytest.approx(peak, rel=0.01)

@@ -54,13 +54,13 @@ class Losses(Function):
 
     @staticmethod
     def forward(ctx, logits, targets, cut, group, smoothing):
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        wide = torch.promote_types(logits.dtype, torch.float32)
         rows, elsewhere = local(targets, cut)
-        largest = wide.amax(-1)
+        largest = logits.amax(-1).to(wide)
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
-        target = wide.gather(1, rows[:, None])[:, 0].masked_fill(elsewhere, 0)
-        exponentials = (wide - largest[:, None]).exp_()
-        sums = torch.stack([exponentials.sum(-1), target, *([wide.sum(-1)] if smoothing else [])])
+        exponentials = (logits - largest[:, None]).exp_()  # [N, V/t], the only one in fp32
+        target = logits.gather(1, rows[:, None])[:, 0].to(wide).masked_fill(elsewhere, 0)
+        sums = torch.stack([exponentials.sum(-1), target, *([logits.sum(-1, dtype=wide)] if smoothing else [])])
         dist.all_reduce(sums, group=group)
         log_sum = sums[0].log() + largest
         loss = log_sum - (1 - smoothing) * sums[1]
