@@ -109,10 +109,13 @@ def test_recomputed_masks_are_the_same(which, sequence):
 
 def test_on_processes_it_is_the_same():
     def program():
-        model = shard(GPT(CONFIG), sequence="again")
-        loss = model.loss(TOKENS, TOKENS)
-        loss.backward()
-        return loss.detach(), gathered(model, of=gradient)
+        found = []
+        for sequence in ("again", "ring"):
+            model = shard(GPT(CONFIG), sequence=sequence)
+            found += [model.loss(TOKENS, TOKENS)]
+            found[-1].backward()
+            found += gathered(model, of=gradient).values()
+        return [tensor.detach() for tensor in found]
 
     expected = tinydist.launch(program, 2, observe=False).results[0]
     assert_every_rank_has(expected, tinydist.launch(program, 2, backend="gloo").results)

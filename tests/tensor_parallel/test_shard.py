@@ -140,6 +140,32 @@ def test_parts_of_a_rank():
         assert first[name] == tuple(whole().get_parameter(name).shape)
 
 
+@pytest.mark.parametrize("sequence", [None, "kept", "ring"])
+def test_what_is_frozen_stays_frozen(sequence):
+    frozen = ("blocks.0.mlp_norm.weight", "blocks.0.attention.qkv.weight", "blocks.1.mlp.down.bias", "norm.bias")
+
+    def program():
+        model = whole()
+        for name in frozen:
+            model.get_parameter(name).requires_grad_(False)
+        shard(model, sequence=sequence).loss(*text()).backward()
+        return [name for name, parameter in model.named_parameters() if parameter.grad is None]
+
+    assert [sorted(names) for names in tinydist.launch(program, 2, observe=False).results] == [sorted(frozen)] * 2
+
+
+def test_parts_have_the_names_of_their_ranks():
+    def program():
+        model = shard(whole())
+        tinydist.mark("sharded")
+        return model
+
+    memory = tinydist.launch(program, 2).memory
+    for rank in (0, 1):
+        held = memory[rank].at("sharded", by="shard", purpose="parameters", label="blocks.0.mlp.up")
+        assert held == {rank: 4 * (144 * 72 + 144)}
+
+
 def test_a_table_of_ones_own():
     def program():
         model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))

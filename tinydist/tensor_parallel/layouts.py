@@ -58,7 +58,8 @@ class Layout:
 
     def add_up_gradient(self, parameter):
         """Each rank's is of its own part of the work; before it is accumulated, all are added up."""
-        parameter.register_hook(lambda gradient: Whole.add_up(self, gradient.clone())())
+        if parameter.requires_grad:
+            parameter.register_hook(lambda gradient: Whole.add_up(self, gradient.clone())())
 
 
 class Whole(Layout):
@@ -102,8 +103,7 @@ class Tokens(Layout):
     @takes(x=torch.Tensor)
     def own(self, x):
         """From all tokens to this rank's. In backward they come together again."""
-        there = lambda x: self.parts(x)[self.rank].contiguous()  # noqa: E731
-        return Conjugates.apply(x, there, lambda gradient: self.gather(gradient)())
+        return Conjugates.apply(x, lambda x: self.parts(x)[self.rank].contiguous(), lambda x: self.gather(x)())
 
     def parts(self, x):  # [t, B, T/t, D]
         tokens = x.shape[along(x, self.dim)]

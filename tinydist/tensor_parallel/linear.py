@@ -17,6 +17,7 @@ With tokens of its own on each rank (layouts.Tokens), x is gathered before the p
 Source: Shoeybi et al., Megatron-LM, 2019, section 3; Korthikanti et al. 2022, section 4.2.2.
 """
 
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -117,7 +118,7 @@ class RowParallelLinear(ParallelLinear):
     def __init__(self, linear, layout=None):
         super().__init__(linear, layout)
         self.weight = Cut.among(self.layout, 1, linear.in_features).parameter(linear.weight)
-        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone())
+        self.bias = deepcopy(linear.bias)
         if self.layout.cuts_tokens and self.bias is not None:
             self.layout.add_up_gradient(self.bias)  # each rank adds it to its own tokens
 
