@@ -8,19 +8,19 @@ Sources: Narayanan et al., Megatron-LM, 2021, section 2.2 (loop); Qi et al., Pip
 Memory, 2024, section 4 (V).
 """
 
-from ..rules import count, takes
+from ..rules import listed, takes
 
 
-@takes(ranks=count)
+@takes(ranks=listed)
 def one_each(ranks):
     return tuple(range(ranks))
 
 
-@takes(ranks=count, stages_per_rank=count)
+@takes(ranks=listed, stages_per_rank=listed)
 def in_a_loop(ranks, stages_per_rank=2):
     return tuple(range(ranks)) * stages_per_rank
 
 
-@takes(ranks=count)
+@takes(ranks=listed)
 def in_a_v(ranks):
     return (*range(ranks), *reversed(range(ranks)))

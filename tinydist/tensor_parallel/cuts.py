@@ -75,6 +75,11 @@ class Cut:
         return whole.movedim(0, self.dim + 1).flatten(self.dim, self.dim + 1)
 
 
+def copied(parameter):
+    """All of it."""
+    return nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+
+
 def cut_of(parameter) -> Cut | None:
     return getattr(parameter, "cut", None)
 

@@ -17,7 +17,6 @@ With tokens of its own on each rank (layouts.Tokens), x is gathered before the p
 Source: Shoeybi et al., Megatron-LM, 2019, section 3; Korthikanti et al. 2022, section 4.2.2.
 """
 
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -30,7 +29,7 @@ from torch.autograd.function import once_differentiable
 from ..collectives.autograd import Conjugates
 from ..rules import flag, takes
 from ..simulator.memory import purpose
-from .cuts import Cut
+from .cuts import Cut, copied
 from .layouts import Layout, Whole
 from .ring import ColumnRing, RowRing
 
@@ -118,7 +117,7 @@ class RowParallelLinear(ParallelLinear):
     def __init__(self, linear, layout=None):
         super().__init__(linear, layout)
         self.weight = Cut.among(self.layout, 1, linear.in_features).parameter(linear.weight)
-        self.bias = deepcopy(linear.bias)
+        self.bias = None if linear.bias is None else copied(linear.bias)
         if self.layout.cuts_tokens and self.bias is not None:
             self.layout.add_up_gradient(self.bias)  # each rank adds it to its own tokens
 
