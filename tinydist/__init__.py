@@ -12,9 +12,11 @@ The library in reading order:
     torchrun.py       this process as a rank of a job that has begun
     launch.py         the front door: run one function on N ranks of any world
     collectives/      what ranks say together, built from messages between two of them
+    recompute.py      forward once more in backward, so that less is held between
     precision/        compute in 16 bits or 8, add up in 32: formats, autocast, loss scaling, six ways to keep weights
     data_parallel/    every rank has the model, and a part of the batch: DP, DDP
     zero/             optimizer states, gradients, parameters: each rank keeps its shard alone (ZeRO, FSDP)
+    tensor_parallel/  every rank has a part of each matrix, and works on each token: Megatron's f and g, cut tokens
     pipeline_parallel/  every rank has some of the layers: schedules, written or found, verified, executed
     attention/        MHA, GQA, MQA, MLA; the KV cache; flash attention, from online softmax upwards
     model/            one plain GPT that knows nothing of parallelism, and text for it

@@ -1,10 +1,12 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from tinydist.model import GPT, GPTConfig, batch
+from tinydist.model.gpt import Dropout
 
 CONFIG = GPTConfig(vocab_size=11, context=8, layers=2, heads=2, dim=12)
 
@@ -60,8 +62,25 @@ def test_loss_is_the_mean_over_all_tokens(model):
     torch.testing.assert_close(model.loss(tokens, targets), expected)
 
 
+def test_with_dropout_but_in_evaluation_it_is_the_same_model(model):
+    """Attention is then computed in plain products."""
+    dropping = GPT(replace(CONFIG, dropout=0.5)).double().eval()
+    dropping.load_state_dict(model.state_dict())
+    tokens = torch.arange(8)[None]
+    torch.testing.assert_close(dropping(tokens), model(tokens), rtol=0, atol=1e-12)
+
+
+def test_dropout_keeps_the_mean_and_a_mask_of_one_byte_a_number():
+    x = torch.ones(10_000, dtype=torch.bfloat16, requires_grad=True)
+    y = Dropout(0.2)(x)
+    assert set(y.tolist()) == {0.0, 1.25} and 0.78 < y.count_nonzero() / 10_000 < 0.82
+    assert y.grad_fn._saved_result1.dtype == torch.bool
+
+
 def test_errors_show_the_numbers(model):
     with pytest.raises(ValueError, match="a sequence of 9 tokens, but the context is 8"):
         model(torch.zeros(1, 9, dtype=torch.long))
     with pytest.raises(ValueError, match="dim must divide into heads, but 10 / 4 is not whole"):
         GPTConfig(dim=10, heads=4)
+    with pytest.raises(ValueError, match="GPTConfig: dropout must be a number from 0 to 1, got 2"):
+        GPTConfig(dropout=2)

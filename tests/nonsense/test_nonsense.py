@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from nonsense.calls import KINDS, NONSENSE, is_ruled, is_sane
 
 FOLDERS = (
-    "hardware", "collectives", "precision", "data_parallel", "zero", "pipeline_parallel", "attention", "visuals",
+    "hardware", "collectives", "precision", "data_parallel", "zero", "tensor_parallel", "pipeline_parallel",
+    "attention", "visuals",
 )  # fmt: skip
 TABLES = {folder: import_module(f"nonsense.{folder}") for folder in FOLDERS}
 CALLS = {f"{folder}: {name}": call for folder, table in TABLES.items() for name, call in table.CALLS.items()}

@@ -100,6 +100,7 @@ LAYERS = {
     "22B": LayerTime(**MODEL_22B, forward=7.7e-3, backward=11.9e-3),
     "22B, sequence parallel": LayerTime(**MODEL_22B, forward=7.2e-3, backward=11.8e-3),
     "22B, selective recomputation": LayerTime(**MODEL_22B, forward=7.7e-3, backward=13.2e-3),
+    "22B, selective recomputation, sequence parallel": LayerTime(**MODEL_22B, forward=7.2e-3, backward=13.1e-3),
     "22B, full recomputation": LayerTime(**MODEL_22B, forward=7.7e-3, backward=19.5e-3),
 }
 

@@ -7,10 +7,14 @@ and tied embeddings as in GPT-2 (Radford et al. 2019, section 2.3). It knows not
 from outside.
 """
 
+import math
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import nn
+
+from ..rules import must, part
 
 
 @dataclass(frozen=True)
@@ -20,10 +24,19 @@ class GPTConfig:
     layers: int = 2
     heads: int = 4
     dim: int = 64
+    dropout: float = 0.0  # of what is embedded, of attention's weights, of what is added to the residual stream
 
     def __post_init__(self):
         if self.dim % self.heads:
             raise ValueError(f"GPTConfig: dim must divide into heads, but {self.dim} / {self.heads} is not whole")
+        must("GPTConfig", "dropout", part, self.dropout)
+
+
+class Dropout(nn.Dropout):
+    """nn.Dropout; the mask that backward needs has one byte a number, as on GPUs (on CPUs torch keeps one of x's)."""
+
+    def forward(self, x):
+        return torch.native_dropout(x, self.p, True)[0] if self.training and self.p else x
 
 
 class Attention(nn.Module):
@@ -31,15 +44,24 @@ class Attention(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.heads = config.heads
+        self.head_dim = config.dim // config.heads
         self.qkv = nn.Linear(config.dim, 3 * config.dim)
         self.out = nn.Linear(config.dim, config.dim)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x):  # [B, T, D]
-        B, T, D = x.shape
-        q, k, v = self.qkv(x).view(B, T, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)  # [B, H, T, D/H]
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # [B, H, T, D/H]
-        return self.out(mixed.transpose(1, 2).reshape(B, T, D))  # [B, T, D]
+        q, k, v = self.qkv(x).unflatten(2, (3, -1, self.head_dim)).permute(2, 0, 3, 1, 4)  # [B, H, T, D/H]
+        mixed = self.mix(q, k, v)  # [B, H, T, D/H]
+        return self.out(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
+
+    def mix(self, q, k, v):
+        """With dropout all weights are written down, [B, H, T, T], and some of them dropped."""
+        if not self.dropout.p:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        unseen = torch.full((q.shape[2], q.shape[2]), -math.inf, dtype=q.dtype, device=q.device).triu(1)
+        q, k, v, heads = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), q.shape[:2]
+        scores = torch.baddbmm(unseen, q, k.mT, alpha=1 / math.sqrt(self.head_dim))  # scaled, masked in one kernel
+        return (self.dropout(scores.softmax(-1)) @ v).unflatten(0, heads)
 
 
 class MLP(nn.Module):
@@ -59,20 +81,24 @@ class Block(nn.Module):
         super().__init__()
         self.attention_norm, self.attention = nn.LayerNorm(config.dim), Attention(config)
         self.mlp_norm, self.mlp = nn.LayerNorm(config.dim), MLP(config)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x):  # [B, T, D]
-        x = x + self.attention(self.attention_norm(x))
-        return x + self.mlp(self.mlp_norm(x))
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
 
 class GPT(nn.Module):
     """``model(tokens)`` gives logits; ``model.loss(tokens, targets)`` the mean cross-entropy, in nats a token."""
+
+    cross_entropy = staticmethod(F.cross_entropy)
 
     def __init__(self, config=None):
         super().__init__()
         self.config = config = config or GPTConfig()
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.position = nn.Embedding(config.context, config.dim)
+        self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.dim)
         self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
@@ -93,10 +119,10 @@ class GPT(nn.Module):
         T = tokens.shape[1]
         if self.config.context < T:
             raise ValueError(f"GPT: a sequence of {T} tokens, but the context is {self.config.context}")
-        x = self.embedding(tokens) + self.position.weight[:T]  # [B, T, D]
+        x = self.dropout(self.embedding(tokens) + self.position.weight[:T])  # [B, T, D]
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))  # [B, T, V]
 
     def loss(self, tokens, targets):
-        return F.cross_entropy(self(tokens).flatten(0, 1), targets.flatten())
+        return self.cross_entropy(self(tokens).flatten(0, 1), targets.flatten())

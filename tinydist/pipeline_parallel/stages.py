@@ -148,10 +148,10 @@ class Embed(nn.Module):
 
     def __init__(self, gpt):
         super().__init__()
-        self.embedding, self.position = gpt.embedding, gpt.position
+        self.embedding, self.position, self.dropout = gpt.embedding, gpt.position, gpt.dropout
 
     def forward(self, tokens):
-        return self.embedding(tokens) + self.position.weight[: tokens.shape[1]]
+        return self.dropout(self.embedding(tokens) + self.position.weight[: tokens.shape[1]])
 
 
 class Head(nn.Module):
@@ -165,7 +165,7 @@ class Head(nn.Module):
         return self.head(self.norm(x))
 
 
-parts_of_a_gpt = ("embedding", "position", "blocks", "norm", "head")
+parts_of_a_gpt = ("embedding", "position", "dropout", "blocks", "norm", "head")
 gpts = stated(f"a GPT, with {', '.join(parts_of_a_gpt)}", lambda given: all(hasattr(given, p) for p in parts_of_a_gpt))
 
 

@@ -19,8 +19,8 @@ MOST_RANKS = 16  # more rows cannot be told apart
 
 
 def is_name(value):
-    pair = isinstance(value, tuple) and len(value) == 2
-    return isinstance(value, str) or (pair and isinstance(value[0], str) and integer(value[1]))
+    name, number = value if isinstance(value, tuple) and len(value) == 2 else (value, 0)
+    return isinstance(name, str) and name != "" and integer(number)
 
 
 a_moment = stated("seconds, a name, or (name, which of them)", lambda value: amount(value) or is_name(value))
