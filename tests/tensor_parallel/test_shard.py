@@ -22,7 +22,7 @@ from tiny_training import assert_every_rank_has
 from torch import nn
 
 import tinydist
-from tinydist.attention import Decoder
+from tinydist.attention import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
 from tinydist.tensor_parallel import ColumnParallelLinear, RowParallelLinear, gathered, shard
 
@@ -184,6 +184,10 @@ def five_heads(**sizes):
     return GPT(GPTConfig(heads=5, dim=20, **{"vocab_size": 257} | sizes))
 
 
+def latent():
+    return Decoder(DecoderConfig(latent=16))
+
+
 @pytest.mark.parametrize(
     "make, how, error",
     [
@@ -191,7 +195,8 @@ def five_heads(**sizes):
         (whole, {}, "shard: 24 heads on 5 ranks: ranks have as many each"),
         (lambda: five_heads(vocab_size=4), {}, "a part for each of 5 ranks, but there are 4"),
         (lambda: Decoder(), {}, "shard: 4 heads on 5 ranks"),
-        (lambda: nn.Linear(2, 2), {}, "the model has no embedding, dropout, blocks"),
+        (lambda: nn.Linear(2, 2), {}, "the model has no embedding, "),
+        (latent, {}, r"the model has no blocks\.\*\.attention\.key, blocks\.\*\.attention\.value\. Pass a table"),
         (whole, {"table": {"nothing": print}}, "the model has no nothing. Pass a table"),
         (whole, {"sequence": "twice"}, "shard: sequence must be one of kept, again, ring or None, got 'twice'"),
     ],

@@ -70,11 +70,10 @@ def shard(model, group=None, *, sequence=None, overlap=True, gather_logits=False
 
     Raises ``ValueError`` where heads do not divide, or no table fits.
     """
-    table = table or next((table for table in TABLES.values() if not missing(model, table)), None)
-    if not table or missing(model, table):
-        lacks = ", ".join(missing(model, table or GPT))
+    table = table or min(TABLES.values(), key=lambda table: len(missing(model, table)))
+    if lacks := missing(model, table):
         raise ValueError(
-            f"shard: the model has no {lacks}. Pass a table that says which of its modules is of which kind"
+            f"shard: the model has no {', '.join(lacks)}. Pass a table that says which of its modules is of which kind"
         )
     check_same_parameters("shard", model, group)
     broadcast_all([*model.parameters(), *model.buffers()], group=group)
@@ -105,7 +104,16 @@ def matching(model, pattern):
 
 
 def missing(model, table):
-    return [pattern for pattern in table if not matching(model, pattern)]
+    return [pattern for pattern in looked_for(table) if not matching(model, pattern)]
+
+
+def looked_for(table):
+    """Modules: of each row, and those inside of it that its kind asks for by name."""
+    for pattern, kind in table.items():
+        yield pattern
+        for asked in getattr(kind, "keywords", {}).values():
+            names = [asked] if isinstance(asked, str) else asked if isinstance(asked, list) else []
+            yield from (f"{pattern}.{name}" for name in names)
 
 
 def together(model):
