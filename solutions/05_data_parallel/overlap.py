@@ -144,7 +144,7 @@ def train(answer, model, steps):
         ),
         mistake(
             "After the first step every bucket counts as full: at its end finish must make the sets of missing "
-            "parameters anew. (A gradient that is there says nothing: it may be an old one, made zero in place.)",
+            "parameters anew: that a gradient is there says nothing, as it may be an old one, made zero in place",
             "        missing[:] = [set(bucket) for bucket in buckets]\n",
             "",
         ),
