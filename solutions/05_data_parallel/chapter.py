@@ -12,9 +12,10 @@ INTRODUCTION = """\
 # Exercises: data parallel
 
 [Notebook 05](../notebooks/05_data_parallel.ipynb) goes before these. You average gradients, send them while backward\
- runs, reduce once for several microbatches, mend a training loop, and predict what DP and DDP send. Use any \
+ runs though some are missing, reduce once for several microbatches, mend a training loop, and predict what DP and DDP \
+send. Use any \
 collective of `torch.distributed`, but neither `tinydist.data_parallel` nor torch's `DistributedDataParallel`. Five \
-exercises, about 95 minutes.
+exercises, about 100 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on the values, on what is sent, on what is held, and on the virtual \
@@ -71,6 +72,21 @@ class FirstIsLast(Chain):
     def __init__(self, counts, rank):
         super().__init__(counts, rank)
         self.buckets.reverse()
+
+
+class Skips(Chain):
+    """Leaves a layer out in each step: ``left_out`` has its number, or None."""
+
+    def __init__(self, counts, left_out):
+        super().__init__(counts, None)
+        self.left_out = list(left_out)
+
+    def forward(self, x):
+        left_out = self.left_out.pop(0)
+        for number, layer in enumerate(self):
+            if number != left_out:
+                x = layer(x)
+        return x
 
 
 class Branches(nn.Module):

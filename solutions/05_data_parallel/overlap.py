@@ -1,4 +1,4 @@
-"""Buckets whose all-reduces run while backward goes on."""
+"""Buckets whose all-reduces run while backward goes on, although a gradient may never come."""
 
 import math
 
@@ -8,9 +8,20 @@ import torch.distributed as dist
 from tinydist.hardware import Cluster, Device, Link
 from tinydist.lab.author import Case, Collectives, Memory, Own, Seconds, Values, Waits, Wrong, exercise, mistake
 
-from .chapter import LAYER, ROWS, SOLVED, WIDTH, Branches, Chain, FirstIsLast, backward, build, gradients
+from .chapter import LAYER, ROWS, SOLVED, WIDTH, Branches, Chain, FirstIsLast, Skips, backward, build, gradients
 
 SAME_ORDER = "All ranks must start the buckets in their order, each once it is full and those before it have started"
+IN_ORDER = """        while len(started) < len(buckets) and not missing[len(started)]:  # in their order, on every rank
+            start(buckets[len(started)])"""
+AS_THEY_FILL = """        for number, bucket in enumerate(buckets):
+            if parameter in set(bucket) and not missing[number]:
+                start(bucket)"""
+REST = """        for bucket in buckets[len(started) :]:
+            for each in bucket:
+                if each.grad is None:
+                    each.grad = torch.zeros_like(each)
+            start(bucket)
+"""
 FEW, MORE = 2, 4  # steps
 PRODUCT = 10e-6  # seconds: only matrix products and messages take time
 PRODUCTS = Device("products", {"float32": 2 * ROWS * WIDTH * WIDTH / PRODUCT}, math.inf, math.inf)
@@ -34,13 +45,26 @@ def branches(ranks, steps=2):
     return Case(ranks, lambda rank: (build(Branches, (), rank), steps), about, facts=steps)
 
 
+def skips(ranks, counts, *left_out, measured=False):
+    """``left_out``: of each step, the layer that each rank leaves out."""
+    about = f"buckets of {', '.join(map(str, counts))} layers, of which ranks leave some out, {len(left_out)} steps"
+
+    def arguments(rank):
+        return build(Skips, counts, [step[rank] for step in left_out]), len(left_out)
+
+    return Case(ranks, arguments, about, measured, facts=len(left_out))
+
+
 def worlds():
     yield from (case(ranks, (1, 2, 3), FEW) for ranks in (2, 3, 1))
     yield from (branches(ranks) for ranks in (2, 3))
     yield first_is_last(2, (2, 1, 3))
     yield case(2, (1, 2, 1), FEW, dtype=torch.float64)
+    yield skips(2, (1, 2, 1), (None, 2), (0, 3))
+    yield skips(3, (1, 2, 3), (1, 1, 1), (None, 4, 0))
     for ranks, counts in [(2, (1, 2, 3)), (4, (3, 1, 3)), (2, (1, 1, 1, 1))]:
         yield case(ranks, counts, measured=True)
+    yield skips(2, (1, 2, 1), (None, 0), (0, None), measured=True)
     yield case(2, (1, 2, 3), MORE, measured=True)
 
 
@@ -60,8 +84,8 @@ def train(answer, model, steps):
 
 
 @exercise(
-    title="Overlap communication with backward",
-    minutes=30,
+    title="Overlap, though a gradient may be missing",
+    minutes=35,
     difficulty=4,
     worlds=worlds,
     program=train,
@@ -74,7 +98,9 @@ def train(answer, model, steps):
         ),
         Waits("every all-reduce is waited for"),
         Values(
-            "the mean over the ranks in every gradient, after each of several steps; 1, 2, 3 and 4 ranks", scratch=True
+            "the mean over the ranks in every gradient, after each of several steps, zeros where a rank has none; "
+            "1, 2, 3 and 4 ranks",
+            scratch=True,
         ),
         Seconds(
             "max(backward, communication) + a tail: an all-reduce starts when its bucket is full, or when the one "
@@ -93,13 +119,10 @@ def train(answer, model, steps):
         ),
         mistake(
             f"The gradients of one branch are mixed with those of the other. {SAME_ORDER}",
-            """        while len(started) < len(buckets) and not missing[len(started)]:  # in their order, on every rank
-            flat = torch.cat([each.grad.flatten() for each in buckets[len(started)]])
-            started.append((flat, dist.all_reduce(flat, async_op=True)))""",
-            """        for number, bucket in enumerate(buckets):
-            if parameter in set(bucket) and not missing[number]:
-                flat = torch.cat([each.grad.flatten() for each in bucket])
-                started.append((bucket, flat, dist.all_reduce(flat, async_op=True)))""",
+            IN_ORDER,
+            AS_THEY_FILL,
+            "started.append((flat,",
+            "started.append((bucket, flat,",
             "for bucket, (flat, work) in zip(buckets, started):",
             "for bucket, flat, work in started:",
         ),
@@ -121,7 +144,7 @@ def train(answer, model, steps):
         ),
         mistake(
             "After the first step every bucket counts as full: at its end finish must make the sets of missing "
-            "parameters anew. (A gradient that is there says nothing: it may be an old one, made zero in place.)",
+            "parameters anew: that a gradient is there says nothing, as it may be an old one, made zero in place",
             "        missing[:] = [set(bucket) for bucket in buckets]\n",
             "",
         ),
@@ -139,6 +162,28 @@ def train(answer, model, steps):
             "Several buckets may be ready to start at once: as long as the next one in line is full, start it",
             "while len(started)",
             "if len(started)",
+            REST,
+            "",
+        ),
+        mistake(
+            "A bucket in which a gradient is missing never starts, and the other ranks wait for it. When backward has "
+            "ended nothing comes any more: finish must start what has not started",
+            REST,
+            "",
+        ),
+        mistake(
+            "A parameter that this rank has left out keeps its own gradient, or none. The other ranks step with the "
+            "mean of all, and from now on the weights differ: it needs that mean, too",
+            "                each.grad.copy_(mean.view_as(each))",
+            "                if each not in set().union(*missing):\n"
+            "                    each.grad.copy_(mean.view_as(each))",
+        ),
+        mistake(
+            "A gradient that is missing is a hole in the bucket: the numbers after it are added to those of other "
+            "parameters. Put zeros in its place",
+            "            for each in bucket:\n                if each.grad is None:\n                    each.grad = "
+            "torch.zeros_like(each)\n            start(bucket)",
+            "            start([each for each in bucket if each.grad is not None])",
         ),
         mistake(
             "A bucket starts when the next one is full",
@@ -158,35 +203,48 @@ def train(answer, model, steps):
         "bucket with an empty set is full.",
         "Two ranks may fill their buckets in different orders, but collectives meet in the order in which they are "
         "called. So start bucket i only after bucket i-1: while the next bucket in line is full, start it.",
-        "Start: flat = torch.cat of the bucket's flattened gradients, and keep (flat, dist.all_reduce(flat, "
-        "async_op=True)). In finish: wait, divide by p, split, copy into the gradients; then make the sets anew and "
-        "forget what was started.",
+        "No hook tells you that a gradient will not come. When do you know it for certain? Which buckets have not "
+        "started by then, and in which order must they go?",
+        "In finish, first give each parameter without a gradient zeros, and start the buckets that are left, in their "
+        "order. Then wait, divide by p, split, and copy into all gradients, also those that were missing here.",
     ],
-    why="This is what DistributedDataParallel does, and why it scales: the gradients of the last layers travel while "
-    "those of the first are computed, and where links are fast enough only the last bucket costs time. Its buckets "
-    "of 25 MB are a choice between latency and an early start.",
+    why="This is what DistributedDataParallel does, and why it scales. With find_unused_parameters=True it does better "
+    "by one thing: it walks over the graph before backward and knows what will be missing, so that a bucket need not "
+    "wait for the end. Without that flag PyTorch raises an error where you have sent zeros.",
 )
 def overlap(buckets):
-    """Average gradients while backward runs: start a bucket's all-reduce as soon as its last gradient is there.
+    """Average gradients while backward runs, although a rank's loss may leave some parameters out.
 
     ``buckets`` are lists of parameters, the same on every rank. Register a hook on each parameter, and return a
     function ``finish()``: it is called after each backward, and leaves the mean over the ranks in every
-    ``parameter.grad``. All ranks must start the buckets in their order, even where a later one is full first.
+    ``parameter.grad``. A bucket's all-reduce starts as soon as its last gradient is there; all ranks start the buckets
+    in their order. A parameter that a rank has left out counts as zeros there, and nobody knows before the end of
+    backward which one that is: its hook never runs, and its gradient may be None.
     """
     p = dist.get_world_size()
     missing = [set(bucket) for bucket in buckets]  # whose gradients are not there yet
     started = []  # for each bucket that travels: what finish needs
 
+    # -
+    def start(bucket):
+        flat = torch.cat([each.grad.flatten() for each in bucket])
+        started.append((flat, dist.all_reduce(flat, async_op=True)))
+
+    # .
     def ready(parameter):
         # ? Its gradient is there now. Which buckets can start?
         for parameters in missing:
             parameters.discard(parameter)
         while len(started) < len(buckets) and not missing[len(started)]:  # in their order, on every rank
-            flat = torch.cat([each.grad.flatten() for each in buckets[len(started)]])
-            started.append((flat, dist.all_reduce(flat, async_op=True)))
+            start(buckets[len(started)])
 
     def finish():
-        # ? Wait for each bucket and write its means back. The next backward begins anew.
+        # ? Backward has ended: what has not started? Wait for each bucket and write its means back. Begin anew.
+        for bucket in buckets[len(started) :]:
+            for each in bucket:
+                if each.grad is None:
+                    each.grad = torch.zeros_like(each)
+            start(bucket)
         for bucket, (flat, work) in zip(buckets, started):
             work.wait()
             for each, mean in zip(bucket, (flat / p).split([each.numel() for each in bucket])):

@@ -73,7 +73,7 @@ SENT, RECEIVED, RING = (
         mistake("The parameters are missing: the replicas of a step are made anew", SENT, "inputs / p + outputs / p"),
         mistake("The parameters are counted too often: " + REPLICAS, "sent = others *", "sent = parameters + others *"),
         mistake(
-            "The parameters are counted too seldom: " + REPLICAS,
+            "The parameters are counted too seldom (in a chain they would leave the root once): " + REPLICAS,
             f"sent = others * ({SENT})",
             "sent = (p > 1) * parameters + others * (inputs / p + outputs / p)",
         ),
@@ -133,16 +133,16 @@ SENT, RECEIVED, RING = (
         "DDP: an all-reduce on a ring of as many bytes as the parameters have. Each rank sends 2(p-1) parts of 1/p, "
         "and receives as many. Batch and outputs stay where they are.",
     ],
-    why="The root of DP sends and receives p-1 models in each step, all through one link: that grows with the ranks, "
-    "while a rank of DDP never passes two models, on 8 ranks or on 8,000. It is why PyTorch recommends DDP even on "
-    "one machine.",
+    why="As a star, the root of DP sends and receives p-1 models in each step, all through one link: that grows with "
+    "the ranks. PyTorch's chain sends the model once each way, and a rank of DDP never passes two models, on 8 ranks "
+    "or on 8,000. But DDP's bytes travel while backward runs, and DP's do not.",
 )
 def predict_traffic(parameters, ranks, inputs, outputs):
     """Predict the bytes that the busiest rank sends and receives in one training step, under DP and under DDP.
 
     ``parameters``, ``inputs`` and ``outputs`` are bytes: of the model, of the batch of all ranks together, of what the
-    model returns for it. DP is that of the notebook: rank 0 has model, batch and loss, the others get replicas and
-    rows. Under DDP each rank reads its own rows, and gradients are averaged on a ring.
+    model returns for it. DP is the star of the notebook: rank 0 has model, batch and loss, and sends to each of the
+    others a replica of the model and rows. Under DDP each rank reads its own rows, and a ring averages gradients.
     """
     p = ranks
     # -

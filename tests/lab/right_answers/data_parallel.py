@@ -80,23 +80,34 @@ def with_the_vectors_of_torch(parameters, samples):
 # overlap
 
 
+def zeros_if_none(parameter):
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
 @right("overlap")
 def by_counting(buckets):
     """How many gradients of each bucket are still to come; hooks that know their bucket."""
     left, works, flats, following = [len(bucket) for bucket in buckets], [], [], [0]
 
+    def start_the_full():
+        while following[0] < len(buckets) and left[following[0]] == 0:
+            flat = torch.nn.utils.parameters_to_vector([p.grad for p in buckets[following[0]]])
+            flats.append(flat)
+            works.append(dist.all_reduce(flat, async_op=True))
+            following[0] += 1
+
     def hook_of(number):
         def hook(parameter):
             left[number] -= 1
-            while following[0] < len(buckets) and left[following[0]] == 0:
-                flat = torch.nn.utils.parameters_to_vector([p.grad for p in buckets[following[0]]])
-                flats.append(flat)
-                works.append(dist.all_reduce(flat, async_op=True))
-                following[0] += 1
+            start_the_full()
 
         return hook
 
     def finish():
+        for bucket in buckets:
+            new_gradients(bucket, torch.cat([zeros_if_none(p).flatten() for p in bucket]))
+        left[:] = [0] * len(buckets)
+        start_the_full()
         for bucket, flat, work in zip(buckets, flats, works):
             work.wait()
             flat /= dist.get_world_size()
@@ -114,20 +125,21 @@ def by_counting(buckets):
 def divided_before_it_travels(buckets):
     p, there, travelling = dist.get_world_size(), set(), []
 
-    def ready(parameter):
-        there.add(parameter)
+    def ready(*arrived):
+        there.update(arrived)
         for bucket in buckets[len(travelling) :]:
             if not there.issuperset(bucket):
                 return
-            flat = torch.cat([each.grad.reshape(-1) for each in bucket]).div_(p)
+            flat = torch.cat([zeros_if_none(each).reshape(-1) for each in bucket]).div_(p)
             travelling.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
 
     def finish():
+        ready(*itertools.chain(*buckets))
         for bucket, flat, work in travelling:
             work.wait()
             at = 0
             for each in bucket:
-                each.grad[:] = flat[at : at + each.numel()].reshape(each.shape)
+                each.grad = flat[at : at + each.numel()].reshape(each.shape).clone()
                 at += each.numel()
         travelling.clear(), there.clear()
 
@@ -152,14 +164,15 @@ def by_the_mean_of_the_all_reduce(buckets):
                 if id(parameter) in each:
                     each.remove(id(parameter))
             while len(self.works) < len(buckets) and not self.waiting[len(self.works)]:
-                self.flats.append(torch.hstack([each.grad.ravel() for each in buckets[len(self.works)]]))
+                self.flats.append(torch.hstack([zeros_if_none(each).ravel() for each in buckets[len(self.works)]]))
                 self.works.append(dist.all_reduce(self.flats[-1], op=dist.ReduceOp.AVG, async_op=True))
 
         def finish(self):
+            for each in [parameter for bucket in buckets for parameter in bucket]:
+                self.ready(each)
             for bucket, flat, work in zip(buckets, self.flats, self.works):
                 work.wait()
-                for each, mean in zip(bucket, flat.split([each.numel() for each in bucket])):
-                    each.grad.copy_(mean.view_as(each))
+                new_gradients(bucket, flat.clone())
             self.begin_anew()
 
     return Overlapped().finish

@@ -274,6 +274,10 @@ def in_buckets(buckets, start, finish_bucket, in_order=True):
                     break
 
     def finish():
+        for number, bucket in enumerate(buckets):
+            if number not in started:
+                started[number] = start(bucket)
+                order.append(number)
         for number in order:
             finish_bucket(buckets[number], started[number])
         missing[:] = [set(bucket) for bucket in buckets]
@@ -286,6 +290,7 @@ def in_buckets(buckets, start, finish_bucket, in_order=True):
 
 
 def flat_of(bucket):
+    zeros_where_none(bucket)
     return torch.cat([parameter.grad.flatten() for parameter in bucket])
 
 
@@ -532,6 +537,54 @@ def one_for_each_hook(buckets):
     for parameter in [parameter for bucket in buckets for parameter in bucket]:
         parameter.register_post_accumulate_grad_hook(ready)
     return finish
+
+
+@wrong("overlap", "runs", "A bucket in which a gradient is missing never starts, and the other ranks wait for it.")
+def as_in_the_notebook(buckets):
+    return without_a_new_beginning(buckets, forgets="nothing")
+
+
+def in_buckets_and_then(buckets, rest, end=end):
+    """What has not started when backward has ended starts by ``rest(bucket)``, in the order that it gives."""
+    missing, started = [set(bucket) for bucket in buckets], []
+
+    def ready(parameter):
+        for parameters in missing:
+            parameters.discard(parameter)
+        while len(started) < len(buckets) and not missing[len(started)]:
+            started.append(begin(buckets[len(started)]))
+
+    def finish():
+        for bucket in buckets[len(started) :]:
+            started.append(rest(bucket))
+        for bucket, begun in zip(buckets, started):
+            end(bucket, begun, set().union(*missing))
+        started.clear()
+        missing[:] = [set(bucket) for bucket in buckets]
+
+    for parameter in [parameter for bucket in buckets for parameter in bucket]:
+        parameter.register_post_accumulate_grad_hook(ready)
+    return finish
+
+
+@wrong("overlap", "values", "A parameter that this rank has left out keeps its own gradient, or none.")
+def what_is_missing_stays_as_it_is(buckets):
+    def end_of_those_that_came(bucket, begun, missing):
+        flat, work = begun
+        work.wait()
+        for parameter, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+            if parameter not in missing:
+                parameter.grad = part.view_as(parameter) / dist.get_world_size()
+
+    return in_buckets_and_then(buckets, begin, end_of_those_that_came)
+
+
+@wrong("overlap", "runs", "A gradient that is missing is a hole in the bucket")
+def without_those_that_are_missing(buckets):
+    def rest(bucket):
+        return begin([parameter for parameter in bucket if parameter.grad is not None])
+
+    return in_buckets_and_then(buckets, rest, lambda bucket, begun, missing: end(bucket, begun))
 
 
 @wrong("overlap", "own work", "you call torch's DistributedDataParallel, where this is solved")
@@ -982,7 +1035,7 @@ def a_replica_for_the_root_too(parameters, ranks, inputs, outputs):
 
 
 @wrong(
-    "predict_traffic", "DP", "The parameters are counted too seldom: to how many replicas does the root send the whole"
+    "predict_traffic", "DP", "The parameters are counted too seldom (in a chain they would leave the root once): to how"
 )
 def right_on_two_ranks(parameters, ranks, inputs, outputs):
     sent = (parameters + inputs / 2 + outputs / 2) * (ranks > 1)
