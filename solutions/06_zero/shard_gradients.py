@@ -82,8 +82,8 @@ def complete(parts, count, rank, step):
     targets=[
         *BY_HAND,
         Values(
-            f"this rank's part of each layer's gradient, flat, in fp32: the mean over ranks, the sum over microbatches, in "
-            f"each of {STEPS} steps; weights in 32 and in 16 bits; 1, 2, 3 and 4 ranks",
+            "this rank's part of each layer's gradient, flat, in fp32: the mean over ranks, the sum over microbatches, "
+            f"in each of {STEPS} steps; weights in 32 and in 16 bits; 1, 2, 3 and 4 ranks",
             scratch=True,
         ),
         Held(
@@ -127,8 +127,8 @@ def complete(parts, count, rank, step):
             "        part.copy_(low)",
         ),
         mistake(
-            "The microbatches are added up in 16 bits, where a small gradient is swallowed by the sum: keep the own part in "
-            "fp32",
+            "The microbatches are added up in 16 bits, where a small gradient is swallowed by the sum: keep the own "
+            "part in fp32",
             ADDED,
             ADDED + ".to(parameter.dtype).float()",
         ),
@@ -149,8 +149,8 @@ def complete(parts, count, rank, step):
             "[mine.pop(parameter) for parameter in layers[::-1]]",
         ),
         mistake(
-            "The shards that collect has handed out are still there: forget them, with mine.clear() or mine.pop(), instead of "
-            "setting them to zero",
+            "The shards that collect has handed out are still there: forget them, with mine.clear() or mine.pop(), "
+            "instead of setting them to zero",
             f"        return {HANDED_OUT}",
             "        found = [mine[parameter].clone() for parameter in layers]\n"
             "        for part in mine.values():\n            part.zero_()\n        return found",
@@ -171,14 +171,14 @@ def complete(parts, count, rank, step):
     hints=[
         "The hook runs when its layer's gradient is there, and the gradients of the layers before it are not yet. "
         "What does this rank need of it? All else can go at once.",
-        "Make the gradient fp32 and flat, reduce-scatter it into an empty part of numel/p numbers, and divide that by p. In "
+        "Make the gradient fp32 and flat, reduce-scatter it into an empty part of numel/p numbers, divide that by p. In "
         "fp32 it is added to what the microbatches before it have left; then parameter.grad = None.",
         "collect returns the parts in the order of layers, and backward makes them in the other: keep them in a dict, "
         "parameter -> part. It hands them out and forgets them: clear the dict.",
     ],
-    why="Whole gradients of all layers are never needed at the same time, so stage 2 holds 2 + 16/p bytes per parameter "
-    "with sums in fp32. But each microbatch reduces anew: k + 1 passes over the model in a step, where stage 1, which "
-    "keeps whole sums, sends 2. What would change if the ranks summed k microbatches on their own, and reduced once?",
+    why="Whole gradients of all layers are never needed at the same time, so stage 2 holds 2 + 16/p bytes per "
+    "parameter with sums in fp32. But each microbatch reduces anew: k + 1 passes over the model in a step, where stage "
+    "1, which keeps whole sums, sends 2. What would change if the ranks summed k microbatches on their own, and reduced once?",
 )
 def shard_gradients(layers):
     """Keep of each layer's gradient this rank's part alone, in fp32, and free the rest while backward runs.

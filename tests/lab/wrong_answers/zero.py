@@ -458,7 +458,7 @@ def reduces_in_16_bits(layers):
     return freeing(layers, dtype=layers[0].dtype)
 
 
-@wrong("shard_gradients", "values", "The microbatches are added up in 16 bits, where a small gradient is swallowed by the")
+@wrong("shard_gradients", "values", "are they sent, or added, in a smaller dtype?")
 def adds_microbatches_in_16_bits(layers):
     return freeing(layers, add=lambda before, part: (before + part).to(layers[0].dtype).float())
 
