@@ -171,14 +171,14 @@ def complete(parts, count, rank, step):
     hints=[
         "The hook runs when its layer's gradient is there, and the gradients of the layers before it are not yet. "
         "What does this rank need of it? All else can go at once.",
-        "Make the gradient fp32 and flat, reduce-scatter it into an empty part of numel/p numbers, divide that by p. In "
+        "Make the gradient fp32 and flat, reduce-scatter it into an empty part of numel/p numbers, and divide by p. In "
         "fp32 it is added to what the microbatches before it have left; then parameter.grad = None.",
         "collect returns the parts in the order of layers, and backward makes them in the other: keep them in a dict, "
         "parameter -> part. It hands them out and forgets them: clear the dict.",
     ],
     why="Whole gradients of all layers are never needed at the same time, so stage 2 holds 2 + 16/p bytes per "
-    "parameter with sums in fp32. But each microbatch reduces anew: k + 1 passes over the model in a step, where stage "
-    "1, which keeps whole sums, sends 2. What would change if the ranks summed k microbatches on their own, and reduced once?",
+    "parameter with sums in fp32. But each microbatch reduces anew: k + 1 passes over the model in a step, where "
+    "stage 1, which keeps whole sums, sends 2. What if the ranks summed k microbatches on their own, and reduced once?",
 )
 def shard_gradients(layers):
     """Keep of each layer's gradient this rank's part alone, in fp32, and free the rest while backward runs.
