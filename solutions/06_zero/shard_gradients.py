@@ -1,4 +1,4 @@
-"""Stage 2: gradients freed while backward runs."""
+"""Stage 2: gradients freed while backward runs, and added up in fp32 over microbatches."""
 
 from collections import defaultdict
 
@@ -13,36 +13,39 @@ STEPS, MANY = 2, 8  # layers
 OBLONG = [(64, 36), (36, 64)]
 LAYER = 64 * 36 * 4  # bytes
 SLACK = 64  # bytes: a number or two
-REDUCED = "dist.reduce_scatter_single(part, parameter.grad.flatten())"
+REDUCED = "dist.reduce_scatter_single(part, parameter.grad.float().flatten())"
+ADDED = ".add_(mine.get(parameter, 0))"
 HOOKED = "        parameter.register_post_accumulate_grad_hook(ready)"
 HANDED_OUT = "[mine.pop(parameter) for parameter in layers]"
 
 
-def case(ranks, shapes, rows=1, dtype=torch.float32, measured=False):
+def case(ranks, shapes, rows=1, microbatches=2, dtype=torch.float32, measured=False):
     def arguments(rank):
-        return *(torch.nn.Parameter(weight) for weight in weights(shapes, dtype)), rows, defaultdict(list)
+        return *(torch.nn.Parameter(weight) for weight in weights(shapes, dtype)), rows, microbatches, defaultdict(list)
 
-    about = f"{len(shapes)} layers{of(dtype)}, {rows} row{'s' * (rows > 1)} in a batch, {STEPS} steps"
+    several = f"{microbatches} microbatch{'es' * (microbatches > 1)}"
+    about = f"{len(shapes)} layers{of(dtype)}, {rows} row{'s' * (rows > 1)} in a batch, {STEPS} steps of {several}"
     return Case(ranks, arguments, about, measured)
 
 
 def worlds():
     alike, unlike = [(10, 6), (6, 10), (10, 6)], [(10, 6), (6, 10), (8, 6), (9, 8)]
-    yield case(2, alike)
+    yield case(2, alike, microbatches=1)
     for ranks in (2, 3, 4, 1):
         yield case(ranks, unlike, rows=ranks)
-    yield case(2, unlike, dtype=torch.float64)
+    yield case(2, unlike, microbatches=5, dtype=torch.bfloat16)
     yield case(3, MANY // 2 * OBLONG, measured=True)
 
 
 def train(answer, *given):
     """This rank's parts of the gradients, after each step; bytes are noted that it holds more than before the first."""
-    *layers, rows, held = given
+    *layers, rows, microbatches, held = given
     rank, found, before = dist.get_rank(), {}, held_now()
     collect = function(answer(list(layers)), "collect")
     for step in range(STEPS):
-        backward(layers, rows, rank, step)
-        held["grad"].append(sum(layer.grad.nbytes for layer in layers if layer.grad is not None))
+        for number in range(microbatches):
+            backward(layers, rows, seed=1000 * number + 100 * step + rank)
+            held["grad"].append(sum(layer.grad.nbytes for layer in layers if layer.grad is not None))
         parts = collect()
         complete(parts, len(layers), rank, step)
         found |= {f"the gradient of layer {number} in step {step}": noted(part) for number, part in enumerate(parts)}
@@ -51,8 +54,8 @@ def train(answer, *given):
     return found
 
 
-def backward(layers, rows, rank, step):
-    x = numbers(rows, layers[0].shape[1], seed=100 * step + rank, dtype=layers[0].dtype)
+def backward(layers, rows, seed):
+    x = numbers(rows, layers[0].shape[1], seed=seed, dtype=layers[0].dtype)
     for layer in layers:
         x = torch.tanh(x @ layer.T)
     x.pow(2).sum().backward()
@@ -79,12 +82,13 @@ def complete(parts, count, rank, step):
     targets=[
         *BY_HAND,
         Values(
-            f"this rank's part of the mean gradient of each layer, flat, in each of {STEPS} steps; 1, 2, 3 and 4 ranks",
+            "this rank's part of each layer's gradient, flat, in fp32: the mean over ranks, the sum over microbatches, "
+            f"in each of {STEPS} steps; weights in 32 and in 16 bits; 1, 2, 3 and 4 ranks",
             scratch=True,
         ),
         Held(
             "freed",
-            "after backward no .grad is left",
+            "after each backward no .grad is left",
             noted="grad",
             what="in .grad when backward has ended",
             advice="Set it to None in the hook, once the own part of the mean is there (or on its way, from a copy)",
@@ -104,21 +108,40 @@ def complete(parts, count, rank, step):
             advice=f"What is whole must go in the hook that reduces it. {VIEW}. A collective that is not waited for "
             "keeps its input: wait in the hook, or for the one before",
         ),
-        Sent("(p-1)/p of the gradients: one reduce-scatter a layer"),
+        Sent("(p-1)/p of the gradients, 4 bytes a number: one reduce-scatter per layer and microbatch"),
     ],
     mistakes=[
         mistake("This is the sum over the ranks, and not the mean", "part.div_(p)", "part"),
         mistake("The gradients are divided by the number of ranks twice", "div_(p)", "div_(p * p)"),
         mistake(
-            "These are the gradients of all steps so far: old ones are still there when backward adds. Where is .grad "
-            "set to None, or the own part begun anew?",
+            "These are the gradients of the last microbatch alone: add the own parts up until collect takes them",
+            ADDED,
+            "",
+        ),
+        mistake(
+            "The ranks' gradients are added up in the 16 bits in which backward has made them: make them fp32 before "
+            "they travel",
+            REDUCED,
+            "low = parameter.grad.new_empty(len(part))\n"
+            "        dist.reduce_scatter_single(low, parameter.grad.flatten())\n"
+            "        part.copy_(low)",
+        ),
+        mistake(
+            "The microbatches are added up in 16 bits, where a small gradient is swallowed by the sum: keep the own "
+            "part in fp32",
+            ADDED,
+            ADDED + ".to(parameter.dtype).float()",
+        ),
+        mistake(
+            "These are the gradients of all passes so far: old ones are still there when backward adds. Where is .grad "
+            "set to None, and the own part begun anew?",
             "        parameter.grad = None",
             "",
         ),
         mistake(
             "A rank has the mean gradient of another rank's shard, and not of its own",
-            "parameter.grad.flatten())",
-            "parameter.grad.flatten().roll(-part.numel()))",
+            "grad.float().flatten())",
+            "grad.float().flatten().roll(-part.numel()))",
         ),
         mistake(
             "The gradients are those of the layers in the order of backward: sort them as layers are",
@@ -126,9 +149,11 @@ def complete(parts, count, rank, step):
             "[mine.pop(parameter) for parameter in layers[::-1]]",
         ),
         mistake(
-            "The shards that collect has handed out are still there: forget them, with mine.clear() or mine.pop()",
-            HANDED_OUT,
-            "[mine[parameter] for parameter in layers]",
+            "The shards that collect has handed out are still there: forget them, with mine.clear() or mine.pop(), "
+            "instead of setting them to zero",
+            f"        return {HANDED_OUT}",
+            "        found = [mine[parameter].clone() for parameter in layers]\n"
+            "        for part in mine.values():\n            part.zero_()\n        return found",
         ),
         mistake(
             "All layers still have their .grad when backward has ended: reduce it and set it to None in the hook",
@@ -139,37 +164,39 @@ def complete(parts, count, rank, step):
         ),
         mistake(
             "The shards are views (chunk, split) and keep the whole gradients: clone them",
-            "part = parameter.grad.new_empty(parameter.numel() // p)",
-            "part = parameter.grad.new_empty(parameter.numel()).chunk(p)[dist.get_rank()]",
+            "part = torch.empty(parameter.numel() // p)",
+            "part = torch.empty(parameter.numel()).chunk(p)[dist.get_rank()]",
         ),
     ],
     hints=[
         "The hook runs when its layer's gradient is there, and the gradients of the layers before it are not yet. "
         "What does this rank need of it? All else can go at once.",
-        "dist.reduce_scatter_single(mine, parameter.grad.flatten()) with an empty `mine` of numel/p numbers; divide "
-        "mine by p; keep it; parameter.grad = None.",
+        "Make the gradient fp32 and flat, reduce-scatter it into an empty part of numel/p numbers, and divide by p. In "
+        "fp32 it is added to what the microbatches before it have left; then parameter.grad = None.",
         "collect returns the parts in the order of layers, and backward makes them in the other: keep them in a dict, "
         "parameter -> part. It hands them out and forgets them: clear the dict.",
     ],
-    why="Whole gradients of all layers are never needed at the same time, and so stage 2 holds 2 + 14/p bytes a "
-    "parameter at no cost in bytes sent. If a step has many microbatches, though, each of them reduces anew, unless "
-    "one keeps the whole sum: then stage 1 sends less.",
+    why="Whole gradients of all layers are never needed at the same time, so stage 2 holds 2 + 16/p bytes per "
+    "parameter with sums in fp32. But each microbatch reduces anew: k + 1 passes over the model in a step, where "
+    "stage 1, which keeps whole sums, sends 2. What if the ranks summed k microbatches on their own, and reduced once?",
 )
 def shard_gradients(layers):
-    """Keep of each layer's gradient this rank's part of the mean alone, and free the rest while backward runs.
+    """Keep of each layer's gradient this rank's part alone, in fp32, and free the rest while backward runs.
 
-    ``layers`` are parameters, one a layer; p divides the numbers of each. Register a hook on each, and return a
-    function ``collect()``: it is called after each backward, returns a list with this rank's part of the mean gradient
-    of each layer, flat, in the order of ``layers``, and keeps none of it. The hook may wait for its collective.
+    ``layers`` are parameters of 32 or 16 bits, one per layer; p divides the numbers of each. A step has several
+    microbatches, and a backward for each. Register a hook on each layer, which adds this rank's part of the mean
+    gradient over the ranks to what the microbatches before have left: all sums in fp32. Return a function
+    ``collect()``: it is called after the last backward of a step, returns a list with this rank's part of each layer,
+    flat, in the order of ``layers``, and keeps none of it. The hook may wait for its collective.
     """
     p = dist.get_world_size()
-    mine = {}  # parameter -> this rank's part
+    mine = {}  # parameter -> this rank's part, so far
 
     def ready(parameter):
-        # ? parameter.grad is there, whole. What is kept of the mean, and what is freed?
-        part = parameter.grad.new_empty(parameter.numel() // p)
-        dist.reduce_scatter_single(part, parameter.grad.flatten())
-        mine[parameter] = part.div_(p)
+        # ? parameter.grad is there, whole. What is kept of it, in which dtype, and what is freed?
+        part = torch.empty(parameter.numel() // p)
+        dist.reduce_scatter_single(part, parameter.grad.float().flatten())
+        mine[parameter] = part.div_(p).add_(mine.get(parameter, 0))
         parameter.grad = None
 
     def collect():

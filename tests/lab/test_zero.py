@@ -46,12 +46,13 @@ def test_sharded_adam_is_adam_on_the_mean_gradient(case):
 @pytest.mark.parametrize("case", cases("shard_gradients", 3))
 def test_shards_of_gradients_are_those_of_the_mean(case):
     one = find("shard_gradients")
-    *layers, rows, _ = case.arguments(0)
+    *layers, rows, microbatches, _ = case.arguments(0)
     for step in range(one.module.STEPS):
         for layer in layers:
             layer.grad = None
         for rank in range(case.ranks):
-            one.module.backward(layers, rows, rank, step)
+            for number in range(microbatches):
+                one.module.backward(layers, rows, seed=1000 * number + 100 * step + rank)
         for number, layer in enumerate(layers):
             found = of_all_ranks(one.right(case), f"the gradient of layer {number} in step {step}")
             assert found.allclose(layer.grad.flatten() / case.ranks, atol=1e-6)
@@ -134,8 +135,9 @@ def test_stage_2_holds_and_sends_what_its_text_says():
     (case,) = [case for case in one.cases if case.measured]
     trial, layer, p = one.right(case), one.module.LAYER, case.ranks
     most = one.module.MANY * layer / p + 2 * layer  # with half of the room that is granted
+    *_, microbatches, _ = case.arguments(0)
     assert max(one.targets[-2].seen(trial)) <= most
-    assert sent(trial) == one.module.STEPS * one.module.MANY * (p - 1) * layer / p
+    assert sent(trial) == one.module.STEPS * microbatches * one.module.MANY * (p - 1) * layer / p
 
 
 def test_stage_3_holds_and_sends_what_its_text_says():

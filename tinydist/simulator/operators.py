@@ -14,7 +14,8 @@ from .torch_internals import REGION_BEGINS, REGION_ENDS
 from .untraced import untraced
 
 IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}  # start no kernel
-SPEAKING = {"prim", "profiler"}  # operators that ask a tensor for its device, say, or name a region
+SPEAKING = {"prim", "profiler"}  # operators that ask a tensor something, or name a region
+ASKS_DEVICE = torch.ops.prim.device.default  # of a fake tensor: three times as often as anything is computed
 ATTENTION = "_scaled_dot_product_flash_attention"  # has formulas; what processors use in its place has not
 _known = {}  # operator -> (its name, or None if it computes nothing; its FLOP formula)
 
@@ -35,6 +36,8 @@ class Watcher(TorchDispatchMode):
         self.ledger.close()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is ASKS_DEVICE:
+            return args[0].device
         if not PLAIN.issuperset(types):
             return NotImplemented  # a DTensor, say: what it does with plain tensors comes here again
         began = self.measured and time.thread_time()

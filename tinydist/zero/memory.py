@@ -19,10 +19,11 @@ def whole_memory(bucket, use, dtype):
         for parameter, view in zip(bucket.parameters, views):
             label(view, parameter)
         return whole
+    flat = [view.view(-1) for view in views]
     for rank, owner in enumerate(dist.get_process_group_ranks(bucket.group)):
-        for parameter, view, (start, _, size) in zip(bucket.parameters, views, bucket.layout.segments(rank)):
+        for parameter, numbers, (start, _, size) in zip(bucket.parameters, flat, bucket.layout.segments(rank)):
             if size:
-                label(view.view(-1)[start : start + size], parameter, shard=owner)
+                label(numbers[start : start + size], parameter, shard=owner)
     return whole
 
 

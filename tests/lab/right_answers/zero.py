@@ -84,9 +84,10 @@ def with_lists_of_chunks(layers):
 
     def hook(number):
         def ready(parameter):
-            pieces = [piece.contiguous() for piece in parameter.grad.flatten().chunk(p)]
-            parts[number] = torch.empty_like(pieces[0])
-            dist.reduce_scatter(parts[number], pieces)
+            pieces = [piece.float() for piece in parameter.grad.flatten().chunk(p)]
+            part = torch.empty_like(pieces[0])
+            dist.reduce_scatter(part, pieces)
+            parts[number] = parts.get(number, 0) + part
             parameter.grad = None
 
         return ready
@@ -108,15 +109,17 @@ def waits_for_the_layer_before(layers):
 
     def arrive():
         while travelling:
-            travelling.pop()[1].wait()
+            parameter, part, work, _ = travelling.pop()
+            work.wait()
+            parts[parameter] = part if parameter not in parts else parts[parameter] + part
 
     def ready(parameter):
         arrive()
-        flat = parameter.grad.view(-1)
+        flat = parameter.grad.view(-1).float()
         flat /= p
         parameter.grad = None
-        parts[parameter] = flat.new_empty(len(flat) // p)
-        travelling.append((flat, dist.reduce_scatter_tensor(parts[parameter], flat, async_op=True)))
+        part = flat.new_empty(len(flat) // p)
+        travelling.append((parameter, part, dist.reduce_scatter_tensor(part, flat, async_op=True), flat))
 
     def collect():
         arrive()
@@ -133,10 +136,11 @@ def all_parts_are_exchanged(layers):
     p, parts = dist.get_world_size(), [None] * len(layers)
 
     def ready(parameter):
-        arrived = torch.empty_like(parameter.grad)
-        dist.all_to_all_single(arrived.view(-1), parameter.grad.view(-1))
+        arrived = torch.empty(parameter.numel())
+        dist.all_to_all_single(arrived, parameter.grad.float().view(-1))
         number = next(i for i, each in enumerate(layers) if each is parameter)
-        parts[number] = arrived.view(p, -1).sum(0) / p
+        part = arrived.view(p, -1).sum(0) / p
+        parts[number] = part if parts[number] is None else parts[number] + part
         parameter.grad = None
 
     def collect():

@@ -2,6 +2,7 @@
 
 import importlib
 from collections import defaultdict
+from operator import add
 
 import torch
 import torch.distributed as dist
@@ -251,12 +252,13 @@ def asks_and_goes_on(weights, adam):
 # shard_gradients
 
 
-def freeing(layers, mean=average, free=True, forget=True, order=1, late=False):
+def freeing(layers, mean=average, free=True, forget=True, order=1, late=False, dtype=torch.float32, add=add):
     """The solution, in parts."""
     mine = {}
 
     def take(parameter):
-        mine[parameter] = mean(parameter.grad)
+        part = mean(parameter.grad.to(dtype)).float()
+        mine[parameter] = add(mine[parameter], part) if parameter in mine else part
         if free:
             parameter.grad = None
 
@@ -287,7 +289,7 @@ def whole_gradients(layers):
 
 @wrong(
     "shard_gradients",
-    "freed",
+    "values",
     "All layers still have their .grad when backward has ended: reduce it and set it to None in the",
 )
 def all_after_backward(layers):
@@ -297,7 +299,7 @@ def all_after_backward(layers):
 @wrong(
     "shard_gradients",
     "values",
-    "These are the gradients of all steps so far: old ones are still there when backward adds.",
+    "These are the gradients of all passes so far: old ones are still there when backward adds.",
 )
 def never_freed(layers):
     return freeing(layers, free=False)
@@ -359,8 +361,8 @@ def in_the_order_of_backward(layers):
 
 @wrong(
     "shard_gradients",
-    "kept",
-    "The shards that collect has handed out are still there: forget them, with mine.clear() or",
+    "values",
+    "old ones are still there when backward adds. Where is .grad set to None, and the own part begun anew?",
 )
 def never_clears(layers):
     return freeing(layers, forget=False)
@@ -373,15 +375,21 @@ def never_clears(layers):
 )
 def buffers_made_once(layers):
     p = dist.get_world_size()
-    mine = {parameter: parameter.data.new_empty(parameter.numel() // p) for parameter in layers}
+    mine = {parameter: torch.zeros(parameter.numel() // p) for parameter in layers}
 
     def take(parameter):
-        dist.reduce_scatter_single(mine[parameter], parameter.grad.flatten())
+        mine[parameter] += average(parameter.grad.float())
         parameter.grad = None
+
+    def collect():
+        found = [mine[parameter].clone() for parameter in layers]
+        for part in mine.values():
+            part.zero_()
+        return found
 
     for parameter in layers:
         parameter.register_post_accumulate_grad_hook(take)
-    return lambda: [mine[parameter] / p for parameter in layers]
+    return collect
 
 
 @wrong("shard_gradients", "values", "on rank 0 the gradient of layer 0 in step 0 has shape [5, 6], where [30] is right")
@@ -398,7 +406,7 @@ def whole_gradients_in_numpy(layers):
     kept = {}
 
     def take(parameter):
-        kept[parameter] = parameter.grad.numpy().copy()
+        kept[parameter] = kept.get(parameter, 0) + parameter.grad.float().numpy()
         parameter.grad = None
 
     for parameter in layers:
@@ -411,16 +419,19 @@ def waits_in_collect(layers):
     p, mine = dist.get_world_size(), {}
 
     def take(parameter):
-        part = parameter.grad.new_empty(parameter.numel() // p)
-        mine[parameter] = part, dist.reduce_scatter_single(part, parameter.grad.flatten(), async_op=True)
+        part = torch.empty(parameter.numel() // p)
+        work = dist.reduce_scatter_single(part, parameter.grad.float().flatten(), async_op=True)
+        mine.setdefault(parameter, []).append((part, work))
         parameter.grad = None
 
     def collect():
         found = []
         for parameter in layers:
-            part, work = mine.pop(parameter)
-            work.wait()
-            found.append(part / p)
+            parts = []
+            for part, work in mine.pop(parameter):
+                work.wait()
+                parts.append(part / p)
+            found.append(sum(parts))
         return found
 
     for parameter in layers:
@@ -435,6 +446,38 @@ def waits_in_collect(layers):
 )
 def gradients_through_a_global_variable(layers):
     return freeing(layers, total_told)
+
+
+@wrong("shard_gradients", "values", "These are the gradients of the last microbatch alone: add the own parts up until")
+def last_microbatch_alone(layers):
+    return freeing(layers, add=lambda before, part: part)
+
+
+@wrong("shard_gradients", "values", "The ranks' gradients are added up in the 16 bits in which backward has made them")
+def reduces_in_16_bits(layers):
+    return freeing(layers, dtype=layers[0].dtype)
+
+
+@wrong("shard_gradients", "values", "are they sent, or added, in a smaller dtype?")
+def adds_microbatches_in_16_bits(layers):
+    return freeing(layers, add=lambda before, part: (before + part).to(layers[0].dtype).float())
+
+
+@wrong("shard_gradients", "values", "These are the gradients of the last microbatch alone: add the own parts up until")
+def as_in_the_notebook(layers):
+    """Its hook, pasted: 16 bits stay 16 bits, and each microbatch takes the place of the one before."""
+    mine = {}
+
+    def gradient_is_there(parameter):
+        parameter.grad /= dist.get_world_size()
+        mean = parameter.grad.new_empty(parameter.numel() // dist.get_world_size())
+        dist.reduce_scatter_single(mean, parameter.grad.flatten())
+        mine[parameter] = mean
+        parameter.grad = None
+
+    for parameter in layers:
+        parameter.register_post_accumulate_grad_hook(gradient_is_there)
+    return lambda: [mine.pop(parameter) for parameter in layers]
 
 
 @wrong("shard_gradients", "waits", "does not wait for 1 collective")
