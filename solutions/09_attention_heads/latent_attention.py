@@ -141,6 +141,11 @@ SEEN = "torch.ones(T, S, dtype=torch.bool).tril(S - T)"
             "latents, rotary = rows[:, None].split([c, r], dim=-1)",
             "rotary, latents = rows[:, None].split([r, c], dim=-1)",
         ),
+        mistake(
+            "One part of a score is divided by sqrt(d + r), and the other is not: the sum of both is",
+            f"(products{ROTARY}) / {ROOT}",
+            f"products / {ROOT}{ROTARY}",
+        ),
         mistake(UNSCALED, f" / {ROOT}", ""),
         mistake(
             "The scores are divided by sqrt(d). A key has d + r numbers, with its rotary part: each score is a sum of "
@@ -165,6 +170,9 @@ SEEN = "torch.ones(T, S, dtype=torch.bool).tril(S - T)"
             f"up = up[:1].expand_as(up)\n    {PARTS}",
         ),
         mistake("The mask is missing: a query sees keys after itself", ".tril(S - T)", ""),
+        mistake(
+            "A query does not see its own token: it sees itself and all before it", "tril(S - T)", "tril(S - T - 1)"
+        ),
         mistake(
             "The first query stands beside the first key. But with fewer queries than keys the first keys are the "
             "past: the last query stands beside the last key",

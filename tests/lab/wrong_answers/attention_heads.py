@@ -602,6 +602,12 @@ def scaled_by_the_row(q, rows, up, r):
     return over_latents(q, rows, up, r, scale=rows.shape[-1] ** -0.5)
 
 
+@wrong("latent_attention", "values", "One part of a score is divided by sqrt(d + r), and the other is not")
+def rotary_part_not_scaled(q, rows, up, r):
+    d = q.shape[-1] - r
+    return over_latents(torch.cat([q[..., :d], q[..., d:] * q.shape[-1] ** 0.5], -1), rows, up, r)
+
+
 @wrong("latent_attention", "values", "The scores are not scaled")
 def latents_not_scaled(q, rows, up, r):
     return over_latents(q, rows, up, r, scale=1)
@@ -621,6 +627,11 @@ def one_matrix_for_all(q, rows, up, r):
 @wrong("latent_attention", "values", "The mask is missing: a query sees keys after itself.")
 def latents_unmasked(q, rows, up, r):
     return over_latents(q, rows, up, r, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool))
+
+
+@wrong("latent_attention", "values", "A query does not see its own token")
+def own_latent_not_seen(q, rows, up, r):
+    return over_latents(q, rows, up, r, seen=lambda T, S: torch.ones(T, S, dtype=torch.bool).tril(S - T - 1))
 
 
 @wrong("latent_attention", "values", "The first query stands beside the first key. But with fewer queries than keys")
