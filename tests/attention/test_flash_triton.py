@@ -211,6 +211,13 @@ def test_programs_are_on_one_axis_of_the_grid(kind, tile):
     assert launch.grid_of(kind, 2048, arguments) == (math.ceil(1000 / tile) * 64 * 3 * 2048,)
 
 
+@pytest.mark.parametrize("bounds, first", [(None, (128, 64, 8, 2)), ([0, 1], (128, 32, 8, 3))])
+def test_packed_sequences_get_tiles_that_leave_registers_for_their_bounds(bounds, first, monkeypatch):
+    monkeypatch.setattr(launch, "architecture", lambda: 80)
+    arguments = dict(q=None, D=128, E=128, bounds_q=bounds)
+    assert launch.choices("forward", arguments, torch.bfloat16)[0] == first
+
+
 def test_head_dims_are_padded_to_powers_of_2():
     assert [launch.padded(dim) for dim in (1, 16, 17, 80, 128, 192)] == [16, 16, 32, 128, 128, 256]
 

@@ -66,12 +66,12 @@ class Compiled(NamedTuple):
     slots: list  # of the loops with products, in order: issue slots for 64 x 64 scores and one scheduler
 
 
-def cases(architectures, kinds, dims, edges, dtypes=("bfloat16",)):
+def cases(architectures, kinds, dims, edges, dtypes=("bfloat16",), packed=False):
     """All that is offered there, the first choice first."""
     for architecture, kind, d, dtype in itertools.product(architectures, kinds, dims, dtypes):
         for tma in sorted({False, architecture == 90 and d <= WIDEST_DESCRIBED[kind]}, reverse=True):
-            for tile in configs(kind, architecture, d, getattr(torch, dtype).itemsize, tma):
-                yield from (Case(architecture, kind, tile, d, dtype, each, tma) for each in edges)
+            for tile in configs(kind, architecture, d, getattr(torch, dtype).itemsize, tma, packed):
+                yield from (Case(architecture, kind, tile, d, dtype, each, tma, packed) for each in edges)
 
 
 def compiled(case):
@@ -139,7 +139,8 @@ if __name__ == "__main__":
     else:
         asked = [*cases(SHARED, KERNELS, (64, 128, 256), ("none", "causal", "window"))]
         causal = [case for case in asked if case.edges == "causal"]
-        asked += [case._replace(**each) for each in (dict(packed=True), dict(past=True)) for case in causal]
+        asked += cases(SHARED, KERNELS, (64, 128, 256), ("causal",), packed=True)
+        asked += [case._replace(past=True) for case in causal]
         asked += [case._replace(tokens=1) for case in causal if case.d == 64]  # sizes of 1 are constants
         asked += [*cases(SHARED, KERNELS, (64, 128, 256), ("causal",), ("float16",))]
         asked += [*cases(SHARED, KERNELS, (64, 128), ("window",), ("float32",))]

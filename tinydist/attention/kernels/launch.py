@@ -136,7 +136,8 @@ def prepare(arguments):
 def choices(kind, arguments, dtype, tile=None):
     """What is tried: in the interpreter, only the first."""
     tma, dim = isinstance(arguments["q"], TensorDescriptor), max(arguments["D"], arguments["E"])
-    tiles = configs(kind, architecture(), dim, dtype.itemsize, tma) if tile is None else [(*tile, 4, 1)]
+    packed = arguments["bounds_q"] is not None
+    tiles = configs(kind, architecture(), dim, dtype.itemsize, tma, packed) if tile is None else [(*tile, 4, 1)]
     return tuple(tiles[:1] if INTERPRETED.value else tiles)
 
 
