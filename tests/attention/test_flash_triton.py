@@ -8,7 +8,7 @@ import torch
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 triton = pytest.importorskip("triton", reason="Triton is not installed: make kernels")
 
-from tinydist.attention import attention, packed_attention  # noqa: E402
+from tinydist.attention import GroupedQueryAttention, KVCache, attention, packed_attention  # noqa: E402
 from tinydist.attention.flash_triton import (  # noqa: E402
     flash_attention_triton,
     flash_forward_triton,
@@ -61,6 +61,33 @@ def test_packed_sequences_equal_naive(bounds, bounds_k, options):
     options = dict(cu_seqlens_k=bounds_k, **options)
     ours = packed_flash_attention_triton(*tensors, bounds, tile=TILE, **options)
     assert_same(ours, packed_attention(*tensors, bounds, **options), tensors)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize(
+    "T, options",
+    [
+        (1, dict(past=[39, 0, 17], causal=True)),
+        (20, dict(past=[20, 0, 7], causal=True)),
+        (20, dict(past=[20, 0, 7], causal=True, window=9)),
+        (20, dict(past=[20, 0, 7], window=9)),
+    ],
+)
+def test_each_sequence_behind_a_past_of_its_own_equals_naive(T, options, deterministic, monkeypatch):
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
+    tensors = inputs(T, 40, 2, 1, batch=3)
+    assert_same(flash_attention_triton(*tensors, tile=(16, 16), **options), attention(*tensors, **options), tensors)
+
+
+def test_a_layer_attends_so_behind_a_cache_of_sequences_of_different_lengths():
+    def decoded(attend):
+        torch.manual_seed(0)
+        layer, cache = GroupedQueryAttention(32, 2, 1, attend=attend).to(DEVICE), KVCache(3, 1, 8, 16, device=DEVICE)
+        x = torch.randn(3, 6, 32, device=DEVICE)
+        with torch.no_grad():
+            return layer(x[:, :5], cache=cache, counts=[5, 0, 2]), layer(x[:, 5:], cache=cache)
+
+    torch.testing.assert_close(decoded(flash_attention_triton), decoded(attention), rtol=0, atol=3e-6)
 
 
 def test_packed_sequences_see_nothing_of_one_another():
@@ -184,6 +211,13 @@ def test_programs_are_on_one_axis_of_the_grid(kind, tile):
     assert launch.grid_of(kind, 2048, arguments) == (math.ceil(1000 / tile) * 64 * 3 * 2048,)
 
 
+@pytest.mark.parametrize("bounds, first", [(None, (128, 64, 8, 2)), ([0, 1], (128, 32, 8, 3))])
+def test_packed_sequences_get_tiles_that_leave_registers_for_their_bounds(bounds, first, monkeypatch):
+    monkeypatch.setattr(launch, "architecture", lambda: 80)
+    arguments = dict(q=None, D=128, E=128, bounds_q=bounds)
+    assert launch.choices("forward", arguments, torch.bfloat16)[0] == first
+
+
 def test_head_dims_are_padded_to_powers_of_2():
     assert [launch.padded(dim) for dim in (1, 16, 17, 80, 128, 192)] == [16, 16, 32, 128, 128, 256]
 
@@ -200,6 +234,8 @@ def test_errors():
             flash_attention_triton(q, k, v, tile=tile)
     with pytest.raises(TypeError, match=name + "takes float16, bfloat16 or float32, got torch.float64"):
         flash_attention_triton(q.double(), k.double(), v.double())
+    with pytest.raises(ValueError, match=name + r"past must be of 1 sequences, got \[0, 0\]$"):
+        flash_attention_triton(q, k, v, past=[0, 0])
     with pytest.raises(ValueError, match=name + "groups must divide the heads: 2 query heads / 3 key"):
         flash_attention_triton(q, *(torch.ones(1, 3, 4, 16, device=DEVICE),) * 2)
     with pytest.raises(

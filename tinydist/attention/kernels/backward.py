@@ -20,7 +20,7 @@ from .tiles import add_tile, divided_up, load_tile, place_of, product, store_til
 
 @triton.jit
 def delta_kernel(out, dout, delta, H, T, e: tl.constexpr, E: tl.constexpr, M: tl.constexpr):
-    tile, h, b, _, _, _, _ = place_of(divided_up(T, M), H, None, None, 1, T, T)
+    tile, h, b, _, _, _, _, _ = place_of(divided_up(T, M), H, None, None, 1, None, T, T)
     rows = tile * M + tl.arange(0, M)
     outs, douts = load_tile(out, (b, h, 0), tile * M, T, M, e, E), load_tile(dout, (b, h, 0), tile * M, T, M, e, E)
     sums = tl.sum(outs.to(tl.float32) * douts.to(tl.float32), 1)
@@ -28,8 +28,8 @@ def delta_kernel(out, dout, delta, H, T, e: tl.constexpr, E: tl.constexpr, M: tl
 
 
 @triton.jit
-def backward_kernel(q, k, v, dout, lse, delta, dq, dk, dv, bounds_q, bounds_k, sequences, H, T, S, longest, scale,
-                    scale2, nearest, farthest, d: tl.constexpr, e: tl.constexpr, R: tl.constexpr,
+def backward_kernel(q, k, v, dout, lse, delta, dq, dk, dv, bounds_q, bounds_k, sequences, past, H, T, S, longest,
+                    scale, scale2, nearest, farthest, d: tl.constexpr, e: tl.constexpr, R: tl.constexpr,
                     right: tl.constexpr, left: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr,
                     N: tl.constexpr):  # fmt: skip
     """As ``forward_kernel``. Each query head has gradients of its keys, dk [B, H, S, d], dv [B, H, S, e].
@@ -37,20 +37,21 @@ def backward_kernel(q, k, v, dout, lse, delta, dq, dk, dv, bounds_q, bounds_k, s
     Pointers to lse, delta [B, H, T] and dq [B, H, T, d]: it is zero, and not scaled here; None: it is not wanted.
     """
     all_queries = T
-    tile, h, b, first_q, first_k, T, S = place_of(divided_up(longest, N), H, bounds_q, bounds_k, sequences, T, S)
+    tiles = divided_up(longest, N)
+    tile, h, b, first_q, first_k, T, S, offset = place_of(tiles, H, bounds_q, bounds_k, sequences, past, T, S)
     top = tile * N
     if top < S:
-        columns, shift = top + tl.arange(0, N), T - S
+        columns = top + tl.arange(0, N)
         first = tl.where(columns < S, 0, T)  # the queries from first to last see a key
         begin, bare, end, last = 0, tl.where(top + N > S, T, 0), T, None
         if right:
-            first = tl.maximum(first, columns + shift + nearest)
-            begin = tl.maximum(0, top + shift + nearest) // M * M
-            bare = tl.maximum(bare, divided_up(tl.maximum(0, top + shift + nearest + N - 1), M) * M)
+            first = tl.maximum(first, columns - offset + nearest)
+            begin = tl.maximum(0, top - offset + nearest) // M * M
+            bare = tl.maximum(bare, divided_up(tl.maximum(0, top - offset + nearest + N - 1), M) * M)
         bare = tl.minimum(bare, T)
         if left:  # all tiles are masked: a third loop would spill registers
-            last = columns + shift + farthest
-            end = tl.maximum(0, tl.minimum(T, top + shift + farthest + N))
+            last = columns - offset + farthest
+            end = tl.maximum(0, tl.minimum(T, top - offset + farthest + N))
             bare = end
 
         at_q, at_k = (b, h, first_q), (b, h // R, first_k)

@@ -13,6 +13,7 @@ import json
 import re
 import subprocess
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +55,7 @@ class Case(NamedTuple):
     edges: str = "causal"
     tma: bool = False
     packed: bool = False
+    past: bool = False
     tokens: int = 512
 
 
@@ -64,12 +66,12 @@ class Compiled(NamedTuple):
     slots: list  # of the loops with products, in order: issue slots for 64 x 64 scores and one scheduler
 
 
-def cases(architectures, kinds, dims, edges, dtypes=("bfloat16",)):
-    """All that is offered there."""
+def cases(architectures, kinds, dims, edges, dtypes=("bfloat16",), packed=False):
+    """All that is offered there, the first choice first."""
     for architecture, kind, d, dtype in itertools.product(architectures, kinds, dims, dtypes):
-        for tma in {False, architecture == 90 and d <= WIDEST_DESCRIBED[kind]}:
-            for tile in configs(kind, architecture, d, getattr(torch, dtype).itemsize, tma):
-                yield from (Case(architecture, kind, tile, d, dtype, each, tma) for each in edges)
+        for tma in sorted({False, architecture == 90 and d <= WIDEST_DESCRIBED[kind]}, reverse=True):
+            for tile in configs(kind, architecture, d, getattr(torch, dtype).itemsize, tma, packed):
+                yield from (Case(architecture, kind, tile, d, dtype, each, tma, packed) for each in edges)
 
 
 def compiled(case):
@@ -79,8 +81,8 @@ def compiled(case):
     arguments |= dict(M=M, N=N, num_warps=warps, num_stages=stages, enable_fp_fusion=True)
     prepare(arguments)
     kernel = KERNELS[case.kind].warmup(**arguments, grid=(1,))
-    resources, code = disassembled(kernel.asm["cubin"])
-    registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", resources).groups())
+    code = disassembled(kernel.asm["cubin"])
+    registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", code).groups())
     scores = M * N / 64**2
     return Compiled(registers, stack, kernel.metadata.shared, [round(n * warps / 4 / scores) for n in loops(code)])
 
@@ -95,8 +97,8 @@ def arguments_for(case):
         if name != "dout" or kind != "forward"
     }
     edges = dict(nearest=-infinite if case.edges == "none" else 0, farthest=100 if case.edges == "window" else infinite)
-    bounds = torch.zeros(9, dtype=torch.int32) if case.packed else None
-    task = Task(scale=0.125, longest_q=tokens, longest_k=tokens, bounds_q=bounds, bounds_k=bounds, **edges)
+    bounds, past = (torch.zeros(9, dtype=torch.int32) if wanted else None for wanted in (case.packed, case.past))
+    task = Task(scale=0.125, longest_q=tokens, longest_k=tokens, bounds_q=bounds, bounds_k=bounds, past=past, **edges)
     numbers, gradient = torch.empty(1, 8, tokens), view(torch.empty_like(tensors["q"]))
     total = torch.empty(1, 8, tokens, case.d)
     more = {
@@ -109,12 +111,11 @@ def arguments_for(case):
 
 
 def disassembled(cubin):
-    """What it needs, and its instructions."""
+    """In words: what it needs, and its instructions."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(cubin)
-        told = (subprocess.run([PROGRAM, each, file.name], capture_output=True, text=True, check=True).stdout
-                for each in ("--dump-resource-usage", "--dump-sass"))  # fmt: skip
-        return tuple(told)
+        command = [PROGRAM, "--dump-resource-usage", "--dump-sass", file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def loops(code):
@@ -131,14 +132,18 @@ def loops(code):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a few only")
+    parser.add_argument("--quick", action="store_true", help="only the first choices: a dozen")
     if parser.parse_args().quick:
-        asked = [*cases(SHARED, ("forward", "backward"), (64,), ("causal",))]
-        asked = [case for case in asked if case.tile == next(each.tile for each in asked if each[:2] == case[:2])]
+        every = itertools.product(SHARED, ("forward", "backward"), (64, 128))
+        asked = [next(cases([architecture], [kind], [d], ["causal"])) for architecture, kind, d in every]
     else:
         asked = [*cases(SHARED, KERNELS, (64, 128, 256), ("none", "causal", "window"))]
+        causal = [case for case in asked if case.edges == "causal"]
+        asked += cases(SHARED, KERNELS, (64, 128, 256), ("causal",), packed=True)
+        asked += [case._replace(past=True) for case in causal]
+        asked += [case._replace(tokens=1) for case in causal if case.d == 64]  # sizes of 1 are constants
+        asked += [*cases(SHARED, KERNELS, (64, 128, 256), ("causal",), ("float16",))]
         asked += [*cases(SHARED, KERNELS, (64, 128), ("window",), ("float32",))]
-        small = [case._replace(tokens=1) for case in asked if case.d == 64]  # sizes of 1 are constants
-        asked += [*small, *(case._replace(packed=True) for case in small)]
-    for case in asked:
-        print(json.dumps(case._asdict() | compiled(case)._asdict() | dict(limit=SHARED[case.architecture])), flush=True)
+    with ProcessPoolExecutor() as pool:
+        for case, found in zip(asked, pool.map(compiled, asked)):
+            print(json.dumps(case._asdict() | found._asdict() | dict(limit=SHARED[case.architecture])), flush=True)

@@ -11,7 +11,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ...rules import count, each_of, finite, takes
-from ..band import Band
+from ..band import Band, band_of
 from ..groups import check_shapes
 from ..packed import packed_band
 from .configs import WIDEST
@@ -20,12 +20,12 @@ from .tiles import INTERPRETED
 
 
 @takes(scale=finite)
-def flash_attention_triton(q, k, v, *, causal=False, window=None, scale=None, tile=None):
+def flash_attention_triton(q, k, v, *, causal=False, window=None, past=None, scale=None, tile=None):
     """What ``flash_attention(q, k, v)`` gives, from one kernel: [B, H, T, e].
 
     q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]; float16, bfloat16 or float32, wherever they lie.
     d and e up to 256, of float32 up to 128.
-    causal, window, scale:  as in ``attention``.
+    causal, window, past, scale:  as in ``attention``.
     tile:  queries and keys of a tile, powers of 2 from 16; None: the fastest that fits, which the first call finds.
 
     A query that sees nothing gets zeros. Raises ``ValueError`` and ``TypeError`` for what does not fit. It can be
@@ -33,9 +33,11 @@ def flash_attention_triton(q, k, v, *, causal=False, window=None, scale=None, ti
     """
     name = "flash_attention_triton"
     check_shapes(name, q, k, v)
-    band = Band(q.shape[2], k.shape[2], causal, window)
+    band = band_of(name, q, k, causal, window, past)
+    if past is not None:
+        past = torch.tensor(past, dtype=torch.int32, device=q.device)
     task = dict(nearest=band.nearest, farthest=band.farthest, longest_q=band.queries, longest_k=band.keys)
-    return _flash(name, q, k, v, scale, tile, task)
+    return _flash(name, q, k, v, scale, tile, task | dict(past=past))
 
 
 @takes(scale=finite)

@@ -17,21 +17,22 @@ LOWEST = tl.constexpr(-3.4e38)  # so that -inf is not subtracted from -inf
 
 
 @triton.jit
-def forward_kernel(q, k, v, out, lse, bounds_q, bounds_k, sequences, H, T, S, longest, scale2, nearest, farthest,
-                   d: tl.constexpr, e: tl.constexpr, R: tl.constexpr, right: tl.constexpr, left: tl.constexpr,
-                   D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr):  # fmt: skip
+def forward_kernel(q, k, v, out, lse, bounds_q, bounds_k, sequences, past, H, T, S, longest, scale2, nearest,
+                   farthest, d: tl.constexpr, e: tl.constexpr, R: tl.constexpr, right: tl.constexpr,
+                   left: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr,
+                   N: tl.constexpr):  # fmt: skip
     """Views or descriptors q [B, H, T, d], k, v [B, H / R, S, e], out; a pointer to lse [B, H, T].
 
     right, left:  the band has such an edge, of which ``nearest`` and ``farthest`` tell where (see ``Band``).
     D, E:         d and e, padded.
     """
     all_queries, tiles = T, divided_up(longest, M)
-    tile, h, b, first_q, first_k, T, S = place_of(tiles, H, bounds_q, bounds_k, sequences, T, S)
+    tile, h, b, first_q, first_k, T, S, offset = place_of(tiles, H, bounds_q, bounds_k, sequences, past, T, S)
     if right:
         tile = tiles - 1 - tile  # who has the most keys begins
     top = tile * M
     if top < T:
-        begin, bare, edge, end, first, last = keys_of(top, M, N, T, S, nearest, farthest, right, left)
+        begin, bare, edge, end, first, last = keys_of(top, M, N, S, offset, nearest, farthest, right, left)
         at_q, at_k = (b, h, first_q), (b, h // R, first_k)
         queries = load_tile(q, at_q, top, T, M, d, D)
         state = tl.full([M], float("-inf"), tl.float32), tl.zeros([M], tl.float32), tl.zeros([M, E], tl.float32)

@@ -24,6 +24,7 @@ class Task(NamedTuple):
     nearest, farthest:   the edges of the ``Band``.
     longest_q, _k:       tokens of the longest sequence.
     bounds_q, _k:        int32 tensors, of packed sequences; None: each row of the batch is one.
+    past:                int32 tensor, of each row of the batch the keys before its first query; None: as in ``Band``.
     tile:                (queries, keys), or None: the fastest of configs.py.
     """
 
@@ -34,6 +35,7 @@ class Task(NamedTuple):
     longest_k: int
     bounds_q: Any = None
     bounds_k: Any = None
+    past: Any = None
     tile: tuple | None = None
 
 
@@ -91,7 +93,7 @@ def arguments_of(kind, task, tensors):
     right, left = task.nearest > -math.inf, task.farthest < math.inf
     band = dict(nearest=task.nearest if right else 0, farthest=task.farthest if left else 0, right=right, left=left)
     sequences = 1 if task.bounds_q is None else len(task.bounds_q) - 1
-    packed = dict(bounds_q=task.bounds_q, bounds_k=task.bounds_k, sequences=sequences)
+    packed = dict(bounds_q=task.bounds_q, bounds_k=task.bounds_k, sequences=sequences, past=task.past)
     sizes = dict(T=T, S=S, R=H // G, d=d, e=e, D=padded(d), E=padded(e), H=H)
     sizes |= dict(
         longest=task.longest_k if kind == "backward" else task.longest_q, scale2=task.scale * math.log2(math.e)
@@ -134,7 +136,8 @@ def prepare(arguments):
 def choices(kind, arguments, dtype, tile=None):
     """What is tried: in the interpreter, only the first."""
     tma, dim = isinstance(arguments["q"], TensorDescriptor), max(arguments["D"], arguments["E"])
-    tiles = configs(kind, architecture(), dim, dtype.itemsize, tma) if tile is None else [(*tile, 4, 1)]
+    packed = arguments["bounds_q"] is not None
+    tiles = configs(kind, architecture(), dim, dtype.itemsize, tma, packed) if tile is None else [(*tile, 4, 1)]
     return tuple(tiles[:1] if INTERPRETED.value else tiles)
 
 

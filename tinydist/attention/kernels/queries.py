@@ -11,16 +11,16 @@ from .tiles import divided_up, keys_of, load_tile, place_of, product, store_tile
 
 
 @triton.jit
-def queries_kernel(q, k, v, dout, lse, delta, dq, bounds_q, bounds_k, sequences, H, T, S, longest, scale, scale2,
-                   nearest, farthest, d: tl.constexpr, e: tl.constexpr, R: tl.constexpr, right: tl.constexpr,
+def queries_kernel(q, k, v, dout, lse, delta, dq, bounds_q, bounds_k, sequences, past, H, T, S, longest, scale,
+                   scale2, nearest, farthest, d: tl.constexpr, e: tl.constexpr, R: tl.constexpr, right: tl.constexpr,
                    left: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr):  # fmt: skip
     all_queries, tiles = T, divided_up(longest, M)
-    tile, h, b, first_q, first_k, T, S = place_of(tiles, H, bounds_q, bounds_k, sequences, T, S)
+    tile, h, b, first_q, first_k, T, S, offset = place_of(tiles, H, bounds_q, bounds_k, sequences, past, T, S)
     if right:
         tile = tiles - 1 - tile
     top = tile * M
     if top < T:
-        begin, bare, edge, end, first, last = keys_of(top, M, N, T, S, nearest, farthest, right, left)
+        begin, bare, edge, end, first, last = keys_of(top, M, N, S, offset, nearest, farthest, right, left)
         at_q, at_k = (b, h, first_q), (b, h // R, first_k)
         rows = top + tl.arange(0, M)
         numbers = (b.to(tl.int64) * H + h) * all_queries + first_q + rows

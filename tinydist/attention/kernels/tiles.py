@@ -24,8 +24,9 @@ def divided_up(length, size):
 
 
 @triton.jit
-def place_of(tiles, heads, bounds_q, bounds_k, sequences, T, S):
-    """Of this program: its tile, head, and row of the batch; where its sequence begins, and what it has of both.
+def place_of(tiles, heads, bounds_q, bounds_k, sequences, past, T, S):
+    """Of this program: its tile, head, and row of the batch; where its sequence begins in queries and in keys, how many
+    it has of both, and the key beside which its first query stands.
 
     Tiles come fastest: what runs at the same time reads the same keys, from the cache.
     """
@@ -36,11 +37,13 @@ def place_of(tiles, heads, bounds_q, bounds_k, sequences, T, S):
         bounds_q, bounds_k, b = bounds_q + b % sequences, bounds_k + b % sequences, b // sequences
         first_q, first_k = tl.load(bounds_q), tl.load(bounds_k)
         T, S = tl.load(bounds_q + 1) - first_q, tl.load(bounds_k + 1) - first_k
-    return tile, head, b, first_q, first_k, T, S
+    offset = S - T if past is None else tl.load(past + b)
+    return tile, head, b, first_q, first_k, T, S, offset
 
 
 @triton.jit
-def keys_of(top, M: tl.constexpr, N: tl.constexpr, T, S, nearest, farthest, right: tl.constexpr, left: tl.constexpr):
+def keys_of(top, M: tl.constexpr, N: tl.constexpr, S, offset, nearest, farthest, right: tl.constexpr,
+            left: tl.constexpr):  # fmt: skip
     """Which keys the queries from ``top`` on see: each from first to last (None: from 0); and together
 
         begin       bare                         edge       end
@@ -48,16 +51,16 @@ def keys_of(top, M: tl.constexpr, N: tl.constexpr, T, S, nearest, farthest, righ
 
     in tiles of N. Masked are those that an edge of the band cuts, or the last key. Of long sequences that is little.
     """
-    positions = top + S - T + tl.arange(0, M)
+    positions = top + offset + tl.arange(0, M)
     begin, bare, edge, end, first, last = 0, 0, S // N * N, S, None, tl.full([M], S - 1, tl.int32)
     if right:
         last = tl.minimum(last, positions - nearest)
-        edge = tl.maximum(0, tl.minimum(S, top + S - T - nearest + 1)) // N * N
-        end = tl.maximum(0, tl.minimum(S, top + S - T - nearest + M))
+        edge = tl.maximum(0, tl.minimum(S, top + offset - nearest + 1)) // N * N
+        end = tl.maximum(0, tl.minimum(S, top + offset - nearest + M))
     if left:
         first = positions - farthest
-        begin = tl.maximum(0, top + S - T - farthest) // N * N
-        bare = tl.minimum(end, divided_up(tl.maximum(0, top + S - T - farthest + M - 1), N) * N)
+        begin = tl.maximum(0, top + offset - farthest) // N * N
+        bare = tl.minimum(end, divided_up(tl.maximum(0, top + offset - farthest + M - 1), N) * N)
         edge = tl.maximum(edge, bare)
     return begin, bare, edge, end, first, last
 
