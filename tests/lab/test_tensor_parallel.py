@@ -1,0 +1,43 @@
+"""The exercises on tensor parallelism: their solutions are the whole layers, and the library's."""
+
+import pytest
+import torch
+from torch import nn
+
+from tinydist import launch
+from tinydist.lab.find import find
+from tinydist.tensor_parallel import RowParallelLinear, Whole
+
+
+@pytest.mark.parametrize("case", find("f_and_g").cases, ids=str)
+def test_between_f_and_g_a_layer_in_parts_is_a_whole_one(case):
+    one = find("f_and_g")
+    size, dtype = case.arguments(0)
+    whole = launch(one.module.train, case.ranks // size, lambda group: (same, same), 1, dtype).results
+    for rank, found in enumerate(one.right(case).returned):
+        for name in ("what leaves layer 1", "the gradient of x", "the gradient of layer 0's scale"):
+            torch.testing.assert_close(found[name], whole[rank // size][name], rtol=1e-4, atol=1e-5)
+
+
+def same(x):
+    return x.view_as(x)
+
+
+@pytest.mark.parametrize("case", find("row_linear").cases, ids=str)
+def test_a_row_linear_is_the_librarys(case):
+    one = find("row_linear")
+    tokens, inputs, outputs, dtype = case.arguments(0)
+
+    def program():
+        linear = nn.Linear(inputs, outputs, dtype=dtype)
+        linear.weight.data = one.module.numbers(outputs, inputs, seed=1, dtype=dtype)
+        linear.bias.data = one.module.numbers(outputs, seed=2, dtype=dtype)
+        layer = RowParallelLinear(linear, Whole())
+        x = one.module.numbers(tokens, inputs, seed=10, dtype=dtype)
+        y = layer(layer.weight.cut.own(x))
+        y.pow(2).sum().backward()
+        return y.detach(), layer.weight.grad, layer.bias.grad
+
+    names = ("y of step 0", "the gradient of weight in step 0", "the gradient of bias in step 0")
+    for found, theirs in zip(one.right(case).returned, launch(program, case.ranks).results):
+        torch.testing.assert_close(tuple(found[name] for name in names), theirs, rtol=1e-4, atol=1e-5)

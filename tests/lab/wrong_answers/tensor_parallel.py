@@ -1,0 +1,148 @@
+"""Wrong answers to the exercises of 07_tensor_parallel: each with the property that rejects it, and what it is told."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from lab.registered import collection
+
+from tinydist.collectives import autograd
+
+WRONG_ANSWERS, wrong = collection()
+
+
+class Two(torch.autograd.Function):
+    """``there(x)`` forward, ``back(gradient)`` backward."""
+
+    @staticmethod
+    def forward(ctx, x, there, back):
+        ctx.back = back
+        return there(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.back(gradient), None, None
+
+
+def same(x):
+    return x.view_as(x)
+
+
+def total(x, group=None):
+    x = x.clone()
+    dist.all_reduce(x, group=group)
+    return x
+
+
+def ends(f, g):
+    """Of pairs (forward, backward), functions."""
+    return lambda x: Two.apply(x, *f), lambda x: Two.apply(x, *g)
+
+
+# f_and_g
+
+
+@wrong("f_and_g", "values", "nobody sent anything")
+def does_nothing(group):
+    return ends((same, same), (same, same))
+
+
+@wrong("f_and_g", "runs", "where it should return the functions f, g")
+def returns_one_function(group):
+    return Two.apply
+
+
+@wrong("f_and_g", "own work", "tinydist.collectives.autograd")
+def with_the_conjugates_of_chapter_02(group):
+    return same, lambda x: autograd.all_reduce(x, group)
+
+
+@wrong("f_and_g", "values", "is a summand: add up over the group")
+def without_f(group):
+    return same, lambda x: Two.apply(x, lambda x: total(x, group), same)
+
+
+@wrong("f_and_g", "values", "The backward of g must not add up")
+def sums_both_ways(group):
+    def sums(x):
+        return total(x, group)
+
+    return ends((same, sums), (sums, sums))
+
+
+@wrong("f_and_g", "values", "f and g have changed places")
+def the_other_way_round(group):
+    def sums(x):
+        return total(x, group)
+
+    return ends((sums, same), (same, sums))
+
+
+@wrong("f_and_g", "values", "You add up over all ranks")
+def over_all_ranks(group):
+    return ends((same, total), (total, same))
+
+
+@wrong("f_and_g", "runs", "has no backward")
+def without_a_graph(group):
+    return same, lambda x: total(x.detach(), group)
+
+
+@wrong("f_and_g", "bytes", "rank 0 sends 384 bytes, where 192 are right")
+def sends_twice(group):
+    def sums(x):
+        total(x, group)
+        return total(x, group)
+
+    return ends((same, sums), (sums, same))
+
+
+# row_linear
+
+
+def added(x, weight, bias=None):
+    return Two.apply(F.linear(x, weight, bias), total, same)
+
+
+@wrong("row_linear", "values", "nobody sent anything")
+def a_plain_product(x, weight, bias):
+    return F.linear(x, weight, bias)
+
+
+@wrong("row_linear", "values", "y has the bias once for each rank")
+def bias_in_each_summand(x, weight, bias):
+    return added(x, weight, bias)
+
+
+@wrong("row_linear", "values", "a share of the bias was added")
+def a_share_of_the_bias(x, weight, bias):
+    return added(x, weight, bias / dist.get_world_size())
+
+
+@wrong("row_linear", "values", "The copies of the bias will drift apart")
+def bias_on_rank_0(x, weight, bias):
+    return added(x, weight, bias if dist.get_rank() == 0 else bias * 0)
+
+
+@wrong("row_linear", "runs", "bias has no gradient")
+def bias_without_a_graph(x, weight, bias):
+    return added(x, weight) + bias.detach()
+
+
+@wrong("row_linear", "values", "The backward of the sum must not add up")
+def sums_in_backward(x, weight, bias):
+    return Two.apply(F.linear(x, weight), total, total) + bias
+
+
+@wrong("row_linear", "bytes", "rank 0 sends 128 bytes, where 120 are right")
+def gathers_the_inputs(x, weight, bias):
+    """The whole product on every rank."""
+
+    def gathered(x):
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x.contiguous())
+        return torch.cat(parts, 1)
+
+    def mine(gradient):
+        return gradient.chunk(dist.get_world_size(), 1)[dist.get_rank()]
+
+    return F.linear(Two.apply(x, gathered, mine), Two.apply(weight, gathered, mine), bias)
