@@ -6,19 +6,19 @@ import torch.distributed as dist
 from tinydist.lab.author import Own, Waits, Wrong
 from tinydist.simulator.torch_internals import unobserved
 
-ORDER = ["f_and_g", "row_linear"]
+ORDER = ["f_and_g", "row_linear", "vocabulary_loss"]
 
 INTRODUCTION = """\
 # Exercises: tensor parallel
 
 [Notebook 07](../notebooks/07_tensor_parallel.ipynb) goes before these. You write what every tensor parallel layer \
-stands on: the two operators at its ends, for a group of ranks, and a product by rows whose bias is added once. Use \
-the collectives of `torch.distributed`, but neither `tinydist.tensor_parallel` nor collectives that have a backward \
-of their own. Two exercises, about 40 minutes.
+stands on: the two operators at its ends, for a group of ranks, a product by rows whose bias is added once, and a loss \
+of logits that no rank has all of. Use the collectives of `torch.distributed`, but neither `tinydist.tensor_parallel` \
+nor collectives that have a backward of their own. Three exercises, about 70 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
-ranks, in worlds of several sizes, and is judged on the values, on all gradients, and on the bytes sent. The first \
-property that does not hold is explained.
+ranks, in worlds of several sizes, and is judged on the values, on all gradients, and on the bytes sent and held. The \
+first property that does not hold is explained.
 
 **Hint.** `hint(f_and_g)` gives one hint each time, from general to specific.
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from tinydist import launch
 from tinydist.lab.find import find
@@ -41,3 +42,22 @@ def test_a_row_linear_is_the_librarys(case):
     names = ("y of step 0", "the gradient of weight in step 0", "the gradient of bias in step 0")
     for found, theirs in zip(one.right(case).returned, launch(program, case.ranks).results):
         torch.testing.assert_close(tuple(found[name] for name in names), theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", find("vocabulary_loss").cases, ids=str)
+def test_the_loss_is_that_of_all_logits(case):
+    one = find("vocabulary_loss")
+    parts = [case.arguments(rank)[0].detach() for rank in range(case.ranks)]
+    logits, targets = torch.cat(parts, 1).requires_grad_(), case.arguments(0)[1]
+    loss = cross_entropy(logits, targets)
+    (one.module.SCALE * loss).backward()
+    for found, gradient in zip(one.right(case).returned, logits.grad.chunk(case.ranks, 1)):
+        torch.testing.assert_close(found["the loss"], loss.detach(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found["the gradient of logits"], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_three_numbers_a_token_are_sent():
+    one = find("vocabulary_loss")
+    (case,) = [case for case in one.cases if case.measured]
+    sent = {sum(row) for row in one.right(case).run.traffic}
+    assert sent == {2 * (case.ranks - 1) / case.ranks * 3 * one.module.TOKENS * 4}

@@ -106,3 +106,96 @@ def in_place(x, weight, bias):
 
     y = Sum.apply(F.linear(x, weight))
     return y.add(bias)
+
+
+# vocabulary_loss
+
+
+def own(logits, targets):
+    """Rows of this rank's part, and which of them are here."""
+    rows = targets - dist.get_rank() * logits.shape[1]
+    return rows, (rows >= 0) & (rows < logits.shape[1])
+
+
+@right("vocabulary_loss")
+def softmax_is_kept(logits, targets):
+    """In place of the logits: as many bytes, and nothing to compute again."""
+
+    class Loss(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, logits):
+            largest = logits.amax(1, keepdim=True)
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+            rows, here = own(logits, targets)
+            target = logits.new_zeros(len(targets))
+            target[here] = logits[here, rows[here]]
+            softmax = (logits - largest).exp_()
+            of_all = softmax.sum(1)
+            dist.all_reduce(of_all)
+            dist.all_reduce(target)
+            softmax /= of_all[:, None]
+            softmax[here, rows[here]] -= 1
+            ctx.save_for_backward(softmax)
+            return (of_all.log() + largest[:, 0] - target).mean()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (softmax,) = ctx.saved_tensors
+            return softmax * (gradient / len(softmax))
+
+    return Loss.apply(logits)
+
+
+@right("vocabulary_loss")
+def with_log_sum_exp(logits, targets):
+    """The sums of exponentials of the ranks, each in its logarithm."""
+
+    class Loss(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, logits):
+            largest = logits.amax(1)
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+            rows, here = own(logits, targets)
+            mine = logits.logsumexp(1)
+            target = torch.zeros_like(mine)
+            target[here] = logits[here, rows[here]]
+            both = torch.cat([(mine - largest).exp(), target])
+            dist.all_reduce(both)
+            of_all, target = both.chunk(2)
+            log_sum = of_all.log() + largest
+            ctx.save_for_backward(logits, log_sum)
+            return (log_sum - target).sum() / len(targets)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            logits, log_sum = ctx.saved_tensors
+            rows, here = own(logits, targets)
+            of_logits = logits.sub(log_sum[:, None]).exp_()
+            of_logits[here, rows[here]] -= 1
+            return of_logits.mul_(gradient).div_(len(targets))
+
+    return Loss.apply(logits)
+
+
+@right("vocabulary_loss")
+def the_gradient_in_forward(logits, targets):
+    """A loss of which the gradient is known at once: a sum of products with constants has it."""
+    with torch.no_grad():
+        largest = logits.amax(1)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        rows, here = own(logits, targets)
+        of_logits = (logits - largest[:, None]).exp_()
+        target = logits.new_zeros(len(targets))
+        target[here] = logits[here, rows[here]]
+        sums = torch.stack([of_logits.sum(1), target])
+        dist.all_reduce(sums)
+        loss = (sums[0].log() + largest - sums[1]).mean()
+        of_logits /= sums[0][:, None]
+        of_logits[here, rows[here]] -= 1
+        of_logits /= len(targets)
+
+    class Known(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, logits: loss.clone())
+        backward = staticmethod(lambda ctx, gradient: of_logits * gradient)
+
+    return Known.apply(logits)

@@ -146,3 +146,79 @@ def gathers_the_inputs(x, weight, bias):
         return gradient.chunk(dist.get_world_size(), 1)[dist.get_rank()]
 
     return F.linear(Two.apply(x, gathered, mine), Two.apply(weight, gathered, mine), bias)
+
+
+# vocabulary_loss
+
+
+def in_parts(logits, targets, largest, offset=None, group_sum=total):
+    """With autograd: (log sum of exp, the target's logit), a token."""
+    size = logits.shape[1]
+    rows = targets - (dist.get_rank() * size if offset is None else offset)
+    here = (rows >= 0) & (rows < size)
+    found = torch.where(here, logits.gather(1, rows.clamp(0, size - 1)[:, None])[:, 0], 0)
+    exps = (logits - largest[:, None]).exp().sum(1)
+    sums = Two.apply(torch.stack([exps, found]), group_sum, same)
+    return sums[0].log() + largest, sums[1]
+
+
+def largest_of_all(logits):
+    largest = logits.detach().amax(1)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return largest
+
+
+@wrong("vocabulary_loss", "memory", "Autograd keeps what each operator needs")
+def as_in_the_notebook(logits, targets):
+    log_sum, target = in_parts(logits, targets, largest_of_all(logits))
+    return (log_sum - target).mean()
+
+
+@wrong("vocabulary_loss", "bytes", "three numbers a token")
+def gathers_all_logits(logits, targets):
+    def gathered(x):
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x)
+        return torch.cat(parts, 1)
+
+    def mine(gradient):
+        return gradient.chunk(dist.get_world_size(), 1)[dist.get_rank()]
+
+    return F.cross_entropy(Two.apply(logits, gathered, mine), targets)
+
+
+@wrong("vocabulary_loss", "values", "nobody sent anything")
+def of_the_own_part(logits, targets):
+    return F.cross_entropy(logits, targets % logits.shape[1])
+
+
+@wrong("vocabulary_loss", "values", "Take the largest of all ranks")
+def each_its_own_largest(logits, targets):
+    log_sum, target = in_parts(logits, targets, logits.detach().amax(1))
+    largest_of_all(logits)
+    return (log_sum - target).mean()
+
+
+@wrong("vocabulary_loss", "values", "Targets are tokens of the whole vocabulary")
+def rows_of_rank_0(logits, targets):
+    log_sum, target = in_parts(logits, targets, largest_of_all(logits), offset=0)
+    return (log_sum - target).mean()
+
+
+@wrong("vocabulary_loss", "values", "the loss is 13.2529, where 2.65058 is right")
+def a_sum_over_tokens(logits, targets):
+    log_sum, target = in_parts(logits, targets, largest_of_all(logits))
+    return (log_sum - target).sum()
+
+
+@wrong("vocabulary_loss", "values", "exp overflows")
+def without_the_largest(logits, targets):
+    """exp overflows where logits are large."""
+    log_sum, target = in_parts(logits, targets, largest_of_all(logits) * 0)
+    return (log_sum - target).mean()
+
+
+@wrong("vocabulary_loss", "runs", "has no backward")
+def detached(logits, targets):
+    log_sum, target = in_parts(logits.detach(), targets, largest_of_all(logits))
+    return (log_sum - target).mean()
