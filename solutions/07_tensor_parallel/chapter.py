@@ -6,7 +6,7 @@ import torch.distributed as dist
 from tinydist.lab.author import Own, Waits, Wrong
 from tinydist.simulator.torch_internals import unobserved
 
-ORDER = ["f_and_g", "row_linear", "vocabulary_loss"]
+ORDER = ["f_and_g", "row_linear", "vocabulary_loss", "mended_copies"]
 
 INTRODUCTION = """\
 # Exercises: tensor parallel
@@ -14,7 +14,8 @@ INTRODUCTION = """\
 [Notebook 07](../notebooks/07_tensor_parallel.ipynb) goes before these. You write what every tensor parallel layer \
 stands on: the two operators at its ends, for a group of ranks, a product by rows whose bias is added once, and a loss \
 of logits that no rank has all of. Use the collectives of `torch.distributed`, but neither `tinydist.tensor_parallel` \
-nor collectives that have a backward of their own. Three exercises, about 70 minutes.
+nor collectives that have a backward of their own. In the last exercise you find \
+bugs in a training step. Four exercises, about 90 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on the values, on all gradients, and on the bytes sent and held. The \

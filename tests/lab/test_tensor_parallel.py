@@ -61,3 +61,21 @@ def test_three_numbers_a_token_are_sent():
     (case,) = [case for case in one.cases if case.measured]
     sent = {sum(row) for row in one.right(case).run.traffic}
     assert sent == {2 * (case.ranks - 1) / case.ranks * 3 * one.module.TOKENS * 4}
+
+
+@pytest.mark.parametrize("case", find("mended_copies").cases, ids=str)
+def test_the_mended_step_is_that_of_one_process(case):
+    one, (tokens, max_norm, dtype), t = find("mended_copies"), case.arguments(0), case.ranks
+    numbers, width, hidden = one.module.numbers, one.module.WIDTH, one.module.HIDDEN
+    scale = (1 + numbers(width, seed=1, dtype=dtype) / 10).requires_grad_()
+    up = numbers(width, hidden, seed=2, dtype=dtype).requires_grad_()
+    down = (numbers(hidden, width, seed=3, dtype=dtype) / 2).requires_grad_()
+    x, targets = (torch.cat([numbers(tokens, width, seed=s + r, dtype=dtype) for r in range(t)]) for s in (10, 20))
+    inner = torch.tanh(x / x.square().mean(-1, keepdim=True).sqrt() * scale @ up)
+    masks = [one.module.mask(part, one.module.SEED + rank) for rank, part in enumerate(inner.chunk(t, 1))]
+    (x + inner * torch.cat(masks, 1) @ down - targets).square().sum().backward()
+    norm = nn.utils.clip_grad_norm_([scale, up, down], max_norm)
+    for rank, found in enumerate(one.right(case).returned):
+        parts = scale.grad, up.grad.chunk(t, 1)[rank], down.grad.chunk(t, 0)[rank], norm
+        names = ("the gradient of scale", "the gradient of up", "the gradient of down", "the norm")
+        torch.testing.assert_close([found[name] for name in names], list(parts), rtol=1e-4, atol=1e-5)

@@ -199,3 +199,56 @@ def the_gradient_in_forward(logits, targets):
         backward = staticmethod(lambda ctx, gradient: of_logits * gradient)
 
     return Known.apply(logits)
+
+
+# mended_copies
+
+
+def backward(scale, up, down, x, targets, mask, seed, enter, leave):
+    hidden = torch.tanh(enter(F.rms_norm(x, x.shape[-1:], eps=0.0) * scale) @ up)
+    y = x + leave((mask(hidden, seed + dist.get_rank()) * hidden) @ down)
+    F.mse_loss(y, targets, reduction="sum").backward()
+
+
+def clip(parameters, norm, max_norm):
+    if norm > max_norm:
+        for parameter in parameters:
+            parameter.grad.mul_(max_norm / norm)
+
+
+@right("mended_copies")
+def rank_0_counts_the_copies(scale, up, down, *rest):
+    """As in Megatron-LM."""
+    *given, max_norm = rest
+    backward(scale, up, down, *given)
+    dist.all_reduce(scale.grad)
+    counted = [scale, up, down] if dist.get_rank() == 0 else [up, down]
+    square = sum(parameter.grad.square().sum() for parameter in counted)
+    dist.all_reduce(square)
+    norm = square.sqrt()
+    clip((scale, up, down), norm, max_norm)
+    return norm
+
+
+@right("mended_copies")
+def copies_are_added_behind_the_sum(scale, up, down, *rest):
+    *given, max_norm = rest
+    backward(scale, up, down, *given)
+    dist.all_reduce(scale.grad)
+    parts = torch.cat([up.grad.flatten(), down.grad.flatten()]).norm() ** 2
+    dist.all_reduce(parts)
+    norm = (parts + scale.grad.norm() ** 2).sqrt()
+    clip((scale, up, down), norm, max_norm)
+    return norm
+
+
+@right("mended_copies")
+def a_hook_adds_up(scale, up, down, *rest):
+    *given, max_norm = rest
+    scale.register_hook(total)
+    backward(scale, up, down, *given)
+    t = dist.get_world_size()
+    square = sum(p.grad.pow(2).sum() / copies for p, copies in ((scale, t), (up, 1), (down, 1)))
+    square = total(square)
+    clip((scale, up, down), square.sqrt(), max_norm)
+    return square.sqrt()

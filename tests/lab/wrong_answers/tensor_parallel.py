@@ -222,3 +222,58 @@ def without_the_largest(logits, targets):
 def detached(logits, targets):
     log_sum, target = in_parts(logits.detach(), targets, largest_of_all(logits))
     return (log_sum - target).mean()
+
+
+# mended_copies
+
+
+def a_step(own_masks=True, sums=True, shares=True, clips=True, returns="norm"):
+    """The solution, with switches."""
+
+    def step(scale, up, down, x, targets, mask, seed, enter, leave, max_norm):
+        rank, t = dist.get_rank(), dist.get_world_size()
+        hidden = torch.tanh(enter(x * x.square().mean(-1, keepdim=True).rsqrt() * scale) @ up)
+        y = x + leave(hidden * mask(hidden, seed + rank * own_masks) @ down)
+        (y - targets).square().sum().backward()
+        if sums:
+            dist.all_reduce(scale.grad)
+        squares = [each.grad.square().sum() for each in (scale, up, down)]
+        square = squares[0] / (t if shares else 1) + squares[1] + squares[2]
+        dist.all_reduce(square)
+        norm = square.sqrt()
+        if clips:
+            for each in (scale, up, down):
+                each.grad *= (max_norm / norm).clamp(max=1.0)
+        return norm if returns == "norm" else square
+
+    return step
+
+
+@wrong("mended_copies", "values", "so its mask is drawn with seed + rank")
+def the_same_mask(*arguments):
+    return a_step(own_masks=False)(*arguments)
+
+
+@wrong("mended_copies", "values", "without it the copies drift apart")
+def no_sum(*arguments):
+    return a_step(sums=False)(*arguments)
+
+
+@wrong("mended_copies", "values", "each of t copies counts 1/t")
+def copies_count_t_times(*arguments):
+    return a_step(shares=False)(*arguments)
+
+
+@wrong("mended_copies", "values", "Nothing was clipped")
+def nothing_is_clipped(*arguments):
+    return a_step(clips=False)(*arguments)
+
+
+@wrong("mended_copies", "values", "the norm is 16771.3, where 129.504 is right")
+def the_square_of_the_norm(*arguments):
+    return a_step(returns="square")(*arguments)
+
+
+@wrong("mended_copies", "runs", "scale has no gradient")
+def nothing_at_all(scale, *others):
+    return scale.sum()
