@@ -75,6 +75,10 @@ class TestZero(Answers):
     chapter = "zero"
 
 
+class TestTensorParallel(Answers):
+    chapter = "tensor_parallel"
+
+
 class TestPipelineParallel(Answers):
     chapter = "pipeline_parallel"
 

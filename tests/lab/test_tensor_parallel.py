@@ -1,0 +1,81 @@
+"""The exercises on tensor parallelism: their solutions are the whole layers, and the library's."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tinydist import launch
+from tinydist.lab.find import find
+from tinydist.tensor_parallel import RowParallelLinear, Whole
+
+
+@pytest.mark.parametrize("case", find("f_and_g").cases, ids=str)
+def test_between_f_and_g_a_layer_in_parts_is_a_whole_one(case):
+    one = find("f_and_g")
+    size, dtype = case.arguments(0)
+    whole = launch(one.module.train, case.ranks // size, lambda group: (same, same), 1, dtype).results
+    for rank, found in enumerate(one.right(case).returned):
+        for name in ("what leaves layer 1", "the gradient of x", "the gradient of layer 0's scale"):
+            torch.testing.assert_close(found[name], whole[rank // size][name], rtol=1e-4, atol=1e-5)
+
+
+def same(x):
+    return x.view_as(x)
+
+
+@pytest.mark.parametrize("case", find("row_linear").cases, ids=str)
+def test_a_row_linear_is_the_librarys(case):
+    one = find("row_linear")
+    tokens, inputs, outputs, dtype = case.arguments(0)
+
+    def program():
+        linear = nn.Linear(inputs, outputs, dtype=dtype)
+        linear.weight.data = one.module.numbers(outputs, inputs, seed=1, dtype=dtype)
+        linear.bias.data = one.module.numbers(outputs, seed=2, dtype=dtype)
+        layer = RowParallelLinear(linear, Whole())
+        x = one.module.numbers(tokens, inputs, seed=10, dtype=dtype)
+        y = layer(layer.weight.cut.own(x))
+        y.pow(2).sum().backward()
+        return y.detach(), layer.weight.grad, layer.bias.grad
+
+    names = ("y of step 0", "the gradient of weight in step 0", "the gradient of bias in step 0")
+    for found, theirs in zip(one.right(case).returned, launch(program, case.ranks).results):
+        torch.testing.assert_close(tuple(found[name] for name in names), theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", find("vocabulary_loss").cases, ids=str)
+def test_the_loss_is_that_of_all_logits(case):
+    one = find("vocabulary_loss")
+    parts = [case.arguments(rank)[0].detach() for rank in range(case.ranks)]
+    logits, targets = torch.cat(parts, 1).requires_grad_(), case.arguments(0)[1]
+    loss = cross_entropy(logits, targets)
+    (one.module.SCALE * loss).backward()
+    for found, gradient in zip(one.right(case).returned, logits.grad.chunk(case.ranks, 1)):
+        torch.testing.assert_close(found["the loss"], loss.detach(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found["the gradient of logits"], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_three_numbers_a_token_are_sent():
+    one = find("vocabulary_loss")
+    (case,) = [case for case in one.cases if case.measured]
+    sent = {sum(row) for row in one.right(case).run.traffic}
+    assert sent == {2 * (case.ranks - 1) / case.ranks * 3 * one.module.TOKENS * 4}
+
+
+@pytest.mark.parametrize("case", find("mended_copies").cases, ids=str)
+def test_the_mended_step_is_that_of_one_process(case):
+    one, (tokens, max_norm, dtype), t = find("mended_copies"), case.arguments(0), case.ranks
+    numbers, width, hidden = one.module.numbers, one.module.WIDTH, one.module.HIDDEN
+    scale = (1 + numbers(width, seed=1, dtype=dtype) / 10).requires_grad_()
+    up = numbers(width, hidden, seed=2, dtype=dtype).requires_grad_()
+    down = (numbers(hidden, width, seed=3, dtype=dtype) / 2).requires_grad_()
+    x, targets = (torch.cat([numbers(tokens, width, seed=s + r, dtype=dtype) for r in range(t)]) for s in (10, 20))
+    inner = torch.tanh(x / x.square().mean(-1, keepdim=True).sqrt() * scale @ up)
+    masks = [one.module.mask(part, one.module.SEED + rank) for rank, part in enumerate(inner.chunk(t, 1))]
+    (x + inner * torch.cat(masks, 1) @ down - targets).square().sum().backward()
+    norm = nn.utils.clip_grad_norm_([scale, up, down], max_norm)
+    for rank, found in enumerate(one.right(case).returned):
+        parts = scale.grad, up.grad.chunk(t, 1)[rank], down.grad.chunk(t, 0)[rank], norm
+        names = ("the gradient of scale", "the gradient of up", "the gradient of down", "the norm")
+        torch.testing.assert_close([found[name] for name in names], list(parts), rtol=1e-4, atol=1e-5)
