@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from pipeline_parallel.every_order import shortest
 
-from tinydist.pipeline_parallel import Costs, analyze, find_schedule, make_schedule, verify, with_messages
+from tinydist.pipeline_parallel import Costs, analyze, find_schedule, found, make_schedule, verify, with_messages
 from tinydist.pipeline_parallel.found import problem_of, repeatable
 from tinydist.pipeline_parallel.list_scheduler import ListScheduler, Policy
 from tinydist.pipeline_parallel.placement import in_a_loop, in_a_v, one_each
@@ -143,11 +143,24 @@ def test_half_and_a_third_of_the_memory_on_a_v(P, M, most, half):
     assert analyze(found).makespan <= half
 
 
-@pytest.mark.parametrize("place, most, costs", [(one_each, 4, Costs()), (in_a_v, 8, Costs(1, 1.3, 0.6, message=0.2))])
-def test_many_microbatches_repeat_what_few_do(place, most, costs):
+@pytest.mark.parametrize(
+    "place, most, costs",
+    [(one_each, 4, Costs()), (one_each, None, Costs()), (in_a_v, 8, Costs(1, 1.3, 0.6, message=0.2))],
+)
+def test_many_microbatches_repeat_what_few_do(place, most, costs, monkeypatch):
     """Each further one takes little more than the work of the slowest rank, and no more memory."""
     placement, P, M = place(4), 4, 24
+    scheduled = set()
+
+    class Noted(ListScheduler):
+        def __init__(self, problem, policy):
+            scheduled.add(problem.microbatches)
+            super().__init__(problem, policy)
+
+    monkeypatch.setattr(found, "EFFORT", 10_000)  # not enough for all
+    monkeypatch.setattr(found, "ListScheduler", Noted)
     few_, many = (find_schedule(placement, m, costs, most_activations=most) for m in (M, M + 80 * 2 * P))
+    assert max(scheduled) < 2 * M
     verify(many, most)
     work = (costs.forward + costs.backward_input + costs.backward_weight) * len(placement) / P
     more = analyze(many, costs).makespan - analyze(few_, costs).makespan

@@ -72,9 +72,7 @@ class ListScheduler:
         self.room = list(problem.room)
         self.forwards, self.backwards, self.weights = ([0 for _ in stages] for _ in range(3))  # begun, of each stage
         self.released = self.weights if problem.halves else self.backwards
-        self.inputs, self.gradients = (
-            [[] for _ in stages] for _ in range(2)
-        )  # when they are there, of each microbatch
+        self.inputs, self.gradients = ([[] for _ in stages] for _ in range(2))  # when they are there, in turn
         self.inputs[0] = [0.0] * problem.microbatches
         self.moments = [(0.0, rank) for rank in ranks]  # when a rank may find something to do
         while self.moments:
