@@ -7,7 +7,7 @@ far as there is memory, and then one more or less of each stage.
 
 Policies are tried on few microbatches, and the best on all. Of very many only some are scheduled: once the ranks are in
 step each does the same over and over, and that is repeated. So all takes time in proportion to P M, most of it for
-writing the actions down.
+writing the actions down. Of few passes, every order is tried (branch_and_bound.py).
 """
 
 from bisect import bisect_left
@@ -20,6 +20,7 @@ from math import ceil, inf
 from ..rules import amount, count, each_of, flag, takes, whole
 from .actions import BACKWARD, FORWARD, Action
 from .analysis import analyze
+from .branch_and_bound import BranchAndBound
 from .list_scheduler import ListScheduler, Policy, Problem
 from .replay import Costs, Stuck
 from .schedule import Schedule
@@ -29,6 +30,7 @@ LEADS, FIRST, PATIENCE, STILL = (2.0, 1.25, 3.0, 1.0), (BACKWARD, FORWARD), (0.0
 EFFORT, MOST_TRIES = 400_000, 500  # passes that are scheduled in search of a policy, and policies
 SEARCHED, REPEATED = 4, 6  # rounds of P microbatches, of which policies are tried, and the middle is repeated
 BEST, WHOLE = 3, 30  # policies of which the middle is looked at, or all
+FEW, ORDERS = 48, 3000  # passes of which every order is tried, but no more steps than that
 
 
 @takes(placement=each_of(whole), microbatches=count, costs=Costs, most_activations=amount, halves=flag, skewed=flag)
@@ -50,7 +52,8 @@ def find_schedule(placement, microbatches, costs=None, *, most_activations=None,
     if affordable or microbatches <= REPEATED * problem.ranks:
         best = policies[: min(max(1, affordable), WHOLE)]
         run = min((ListScheduler(problem, each) for each in best), key=score(skewed))
-        return written(run.programs, problem.placement, microbatches)
+        exact = problem.passes <= FEW and not skewed and BranchAndBound(problem, run.makespan, ORDERS).programs
+        return written(exact or run.programs, problem.placement, microbatches)
     runs = (ListScheduler(repeatable(problem), each) for each in policies[:BEST])
     programs = repeated(runs, microbatches)
     return written(programs or ListScheduler(problem, policies[0]).programs, problem.placement, microbatches)
