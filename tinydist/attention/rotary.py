@@ -43,6 +43,7 @@ class Yarn:
         if self.fast <= self.slow:
             raise ValueError(f"Yarn: fast pairs must turn more often than slow ones, got {self.fast} and {self.slow}")
 
+    @takes(frequencies=floats)
     def slowed(self, frequencies):
         """Of pairs, [d/2]."""
         start = max(math.floor(self._pair_that_turns(self.fast, len(frequencies))), 0)

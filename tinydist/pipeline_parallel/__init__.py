@@ -6,6 +6,7 @@ schedule.py     a schedule: for each rank, its actions
 schedules.py    naive, GPipe, 1F1B, interleaved, breadth-first, zero bubble, DualPipeV
 placement.py    which rank has which stage: one each, in a loop, in a V
 list_scheduler.py   which pass next: one rule, from which a schedule follows
+branch_and_bound.py  every order of few passes
 found.py        the best schedule for a placement, costs and memory
 messages.py     sends and receives, added
 steps.py        what ends a training step, added: reduction, norm, optimizer; and the next step

@@ -7,27 +7,30 @@ far as there is memory, and then one more or less of each stage.
 
 Policies are tried on few microbatches, and the best on all. Of very many only some are scheduled: once the ranks are in
 step each does the same over and over, and that is repeated. So all takes time in proportion to P M, most of it for
-writing the actions down.
+writing the actions down. Of few passes, every order is tried (branch_and_bound.py).
 """
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
+from itertools import count as count_up
 from itertools import product
 from math import ceil, inf
 
 from ..rules import amount, count, each_of, flag, takes, whole
-from .actions import BACKWARD, FORWARD
+from .actions import BACKWARD, FORWARD, Action
 from .analysis import analyze
+from .branch_and_bound import BranchAndBound
 from .list_scheduler import ListScheduler, Policy, Problem
 from .replay import Costs, Stuck
 from .schedule import Schedule
-from .schedules import MOST_PASSES, numbered
+from .schedules import MOST_PASSES
 
 LEADS, FIRST, PATIENCE, STILL = (2.0, 1.25, 3.0, 1.0), (BACKWARD, FORWARD), (0.0, 0.5, 1.0), (1.0, 0.0)
 EFFORT, MOST_TRIES = 400_000, 500  # passes that are scheduled in search of a policy, and policies
 SEARCHED, REPEATED = 4, 6  # rounds of P microbatches, of which policies are tried, and the middle is repeated
 BEST, WHOLE = 3, 30  # policies of which the middle is looked at, or all
+FEW, ORDERS = 48, 3000  # passes of which every order is tried, but no more steps than that
 
 
 @takes(placement=each_of(whole), microbatches=count, costs=Costs, most_activations=amount, halves=flag, skewed=flag)
@@ -49,9 +52,10 @@ def find_schedule(placement, microbatches, costs=None, *, most_activations=None,
     if affordable or microbatches <= REPEATED * problem.ranks:
         best = policies[: min(max(1, affordable), WHOLE)]
         run = min((ListScheduler(problem, each) for each in best), key=score(skewed))
-        return written(run.programs, problem.placement, microbatches)
-    runs = [ListScheduler(repeatable(problem), each) for each in policies[:BEST]]
-    programs = repeated(sorted(runs, key=score(skewed)), microbatches)
+        exact = problem.passes <= FEW and not skewed and BranchAndBound(problem, run.makespan, ORDERS).programs
+        return written(exact or run.programs, problem.placement, microbatches)
+    runs = (ListScheduler(repeatable(problem), each) for each in policies[:BEST])
+    programs = repeated(runs, microbatches)
     return written(programs or ListScheduler(problem, policies[0]).programs, problem.placement, microbatches)
 
 
@@ -75,9 +79,11 @@ def problem_of(placement, microbatches, costs, most_activations, halves):
 
 
 def repeatable(problem):
-    """The same with fewer microbatches: the others are rounds."""
+    """The same with fewer microbatches: the others are rounds. And with memory for half of them at most, or ranks would
+    put gradients of weights off to the end, and never be in step."""
     least = REPEATED * problem.ranks
-    return replace(problem, microbatches=least + (problem.microbatches - least) % (2 * problem.ranks))
+    room = [min(each, REPEATED / 2 * len(problem.placement)) for each in problem.room]
+    return replace(problem, microbatches=least + (problem.microbatches - least) % (2 * problem.ranks), room=room)
 
 
 def score(skewed):
@@ -94,10 +100,10 @@ def score(skewed):
 def repeated(runs, microbatches):
     """Programs for so many: what ranks do in the middle of a run, again and again. None if no run has such a part, that
     takes no longer than the slowest rank's work."""
-    for run, part in product(runs, (0.4, 0.6)):
-        more = microbatches - run.problem.microbatches
-        if pace(run, part, 2 * run.problem.ranks) <= run.makespan / run.problem.microbatches:
-            return lengthened(run, part, more)
+    for run in runs:
+        for part in (0.4, 0.6):
+            if pace(run, part, 2 * run.problem.ranks) <= run.makespan / run.problem.microbatches:
+                return lengthened(run, part, microbatches - run.problem.microbatches)
     return None
 
 
@@ -127,8 +133,9 @@ def lengthened(run, part, more):
 
 
 def written(programs, placement, microbatches):
-    actions = tuple(tuple(numbered(program, microbatches)) for program in programs)
-    return Schedule("found", actions, len(placement), microbatches)
+    turns = defaultdict(count_up)  # (stage, kind) -> microbatches
+    actions = [tuple([Action(*each, next(turns[each])) for each in program]) for program in programs]
+    return Schedule("found", tuple(actions), len(placement), microbatches)
 
 
 def rounds(program, first):

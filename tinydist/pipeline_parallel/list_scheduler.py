@@ -72,10 +72,7 @@ class ListScheduler:
         self.room = list(problem.room)
         self.forwards, self.backwards, self.weights = ([0 for _ in stages] for _ in range(3))  # begun, of each stage
         self.released = self.weights if problem.halves else self.backwards
-        self.inputs, self.gradients = (
-            [[] for _ in stages],
-            [[] for _ in stages],
-        )  # when they are there, of each microbatch
+        self.inputs, self.gradients = ([[] for _ in stages] for _ in range(2))  # when they are there, in turn
         self.inputs[0] = [0.0] * problem.microbatches
         self.moments = [(0.0, rank) for rank in ranks]  # when a rank may find something to do
         while self.moments:
@@ -93,17 +90,16 @@ class ListScheduler:
         return [end - begins[0] for begins, end in zip(self.begins, self.free)]
 
     def _go_on(self, rank, now):
-        ready, soon = [], inf
-        for moment, *each in self._forwards_and_backwards(rank):
-            if moment <= now:
-                ready.append(each)
-            elif moment < soon:
-                soon = moment
+        ready, soon = (), inf
+        for moment, turn in self._forwards_and_backwards(rank):
+            if moment > now:
+                soon = min(soon, moment)
+            elif not ready or turn < ready:
+                ready = turn
         if ready:
-            _, stage, kind = min(ready)
-            if kind == FORWARD and self._waits(rank, stage, soon - now):
-                return
-            self._begin(rank, -stage, kind, now)
+            _, stage, kind = ready
+            if kind != FORWARD or not self._waits(rank, -stage, soon - now):
+                self._begin(rank, -stage, kind, now)
             return
         for stage in self.stages_of[rank] if self.problem.halves else ():
             if self.weights[stage] < self.backwards[stage]:
@@ -112,24 +108,24 @@ class ListScheduler:
                 return
 
     def _forwards_and_backwards(self, rank):
-        """(when it is ready, its turn, minus its stage: the last goes first, kind)"""
+        """(when it is ready, its turn: what is first, then the last stage)"""
         for stage in self.stages_of[rank]:
             forwards, backwards = self.forwards[stage], self.backwards[stage]
             if backwards < len(self.gradients[stage]):
-                yield self.gradients[stage][backwards], self.policy.first != BACKWARD, -stage, self.problem.backward
+                yield self.gradients[stage][backwards], (self.policy.first != BACKWARD, -stage, self.problem.backward)
             near = forwards - backwards < self.policy.ahead[stage]
             if near and forwards < len(self.inputs[stage]) and self._has_room(rank, stage):
-                yield self.inputs[stage][forwards], self.policy.first != FORWARD, -stage, FORWARD
+                yield self.inputs[stage][forwards], (self.policy.first != FORWARD, -stage, FORWARD)
 
     def _has_room(self, rank, stage):
         room, stages = self.room[rank] - 1 + 1e-9, self.stages_of[rank]
         if room < 0 or room >= len(stages) - 1:
             return room >= 0
         begun = {each: self.forwards[each] + (each == stage) for each in stages}
-        for microbatch in range(min(self.released[each] for each in stages), max(begun.values())):
-            if sum(begun[each] <= microbatch for each in stages) > room:
+        for microbatch in {*begun.values()} - {max(begun.values())}:  # the oldest that has to enter one stage more
+            older = sum(max(0, min(begun[each], microbatch) - self.released[each]) for each in stages)
+            if sum(begun[each] <= microbatch for each in stages) > room + older:
                 return False
-            room += sum(self.released[each] <= microbatch < begun[each] for each in stages)
         return True
 
     def _begin(self, rank, stage, kind, now):
@@ -156,9 +152,10 @@ class ListScheduler:
         there = self.problem.placement[stage]
         moment = end + self.problem.costs.message * (there != rank)
         results[stage].append(moment)
-        heappush(self.moments, (moment, there))
+        if self.free[there] <= moment:  # or it looks when it is
+            heappush(self.moments, (moment, there))
 
     def _waits(self, rank, stage, seconds):
         """For the first backward, that is ready in so many seconds."""
-        first = not any(self.backwards[each] for each in self.stages_of[rank])
-        return first and seconds < self.policy.still * self.problem.seconds[FORWARD][-stage]
+        soon = seconds < self.policy.still * self.problem.seconds[FORWARD][stage]
+        return soon and not any(self.backwards[each] for each in self.stages_of[rank])
