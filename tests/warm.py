@@ -18,7 +18,8 @@ from unittest.mock import patch
 from jupyter_client.provisioning import LocalProvisioner
 
 LOADED = "ipykernel.kernelapp IPython ipywidgets torch._dynamo tinydist.lab tinydist.processes.worker tinydist.visuals"
-FIGURES = "module://matplotlib_inline.backend_inline"  # a kernel says so before it loads matplotlib
+# A kernel says so before it loads matplotlib; notebooks, before they load Triton, that kernels are interpreted
+TOLD = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "TRITON_INTERPRET": "1"}
 TESTS = str(Path(__file__).parent)
 
 warm = multiprocessing.get_context("forkserver")
@@ -33,7 +34,7 @@ class Warm:
     def __init__(self, environment, life, *arguments):
         self.process = warm.Process(target=live, args=(environment, life, *arguments), daemon=True)
         # For the process from which all are forked, and so that this one can find this file
-        with patch.dict(os.environ, MPLBACKEND=FIGURES), patch.object(sys, "path", [*sys.path, TESTS]):
+        with patch.dict(os.environ, TOLD), patch.object(sys, "path", [*sys.path, TESTS]):
             self.process.start()
         self.pid, self.kill, self.terminate = self.process.pid, self.process.kill, self.process.terminate
 

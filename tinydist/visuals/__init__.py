@@ -16,6 +16,7 @@ curves.py       numbers that grow
 waterfall.py    a sum, part by part, and what is missing to it
 roofline.py     which operators wait for memory
 explorer.py     sliders above a picture
+stored.py       cells that need a package which not everybody has
 summary.py      what a notebook shows for a run
 palette.py      what each color means; style.py: how every picture looks
 canvas.py       what is drawn on: texts that fit, axes with units

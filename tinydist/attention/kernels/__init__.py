@@ -6,6 +6,7 @@
     backward.py     a program for each tile of keys: five products
     launch.py       what a kernel is given, how many programs there are
     configs.py      which tiles are tried, on which GPU
+    loads.py        what a kernel loads, seen by the interpreter
     compiled.py     registers, spills, shared memory and instructions of a kernel, without a GPU
 
 It needs Triton, which is not among the requirements of tinydist: ``make kernels`` installs it.
