@@ -35,8 +35,7 @@ SCREEN, CONTROL, LINE = (
 )  # pixels: what JupyterLab has for cells on a screen of 1400 x 900; what widgets take
 LARGEST = 600_000  # bytes: more is slow to open, and does not show on the web
 WIDEST = 88  # characters: a longer line of code is broken where a page is narrow
-WRITTEN_FOR_IT = ("00", "01", "02", "03", "04", "05", "06", "07", "09", "10")
-NARROW = [path for path in NOTEBOOKS if path.parent.name == "notebooks" and path.stem.startswith(WRITTEN_FOR_IT)]
+NARROW = [path for path in NOTEBOOKS if path.parent.name == "notebooks" and path.stem[0].isdigit()]
 # Two parts at least, with nothing before: not `bytes/s`, not `https://…`. Temporary paths are conftest.py's.
 ABSOLUTE_PATH = re.compile(r"(?<![\w/.:<+])/(?!tmp/|var/folders/)[\w.-]+/[\w./-]+|\b[A-Z]:\\\w+")
 
