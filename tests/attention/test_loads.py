@@ -5,9 +5,9 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed: make kernels")
 
-from tinydist.attention.flash_triton import flash_forward_triton  # noqa: E402
-from tinydist.attention.kernels.loads import loads_of  # noqa: E402
-from tinydist.attention.kernels.tiles import INTERPRETED  # noqa: E402
+from tinydist.attention.flash_triton import flash_forward_triton
+from tinydist.attention.kernels.loads import loads_of
+from tinydist.attention.kernels.tiles import INTERPRETED
 
 pytestmark = pytest.mark.skipif(not INTERPRETED.value, reason="kernels are compiled")
 
