@@ -30,16 +30,10 @@ def cells_that_need(package, notebook):
 
 
 def show_stored(package, source, notebook):
-    """On stderr is said that it was not run: there nothing is compared."""
+    """It is said on stderr that the cell was not run: there nothing is compared."""
+    print(f"Not run, since {package} is not installed. What the notebook has stored for it follows.", file=sys.stderr)
     stored = nbformat.read(Path(notebook), as_version=4).cells
-    found = [cell for cell in stored if cell.source.rstrip() == source.rstrip()]
-    if not found:
-        print(f"Not run: {package} is not installed, and the notebook's file has no such cell", file=sys.stderr)
-        return
-    print(
-        f"Not run: {package} is not installed. What follows is the output that the notebook has stored", file=sys.stderr
-    )
-    for output in found[0].outputs:
+    for output in next((cell.outputs for cell in stored if cell.source.rstrip() == source.rstrip()), []):
         if output.output_type == "stream" and output.name == "stdout":
             print(output.text, end="")
         elif "data" in output:
