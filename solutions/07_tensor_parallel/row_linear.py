@@ -20,6 +20,7 @@ def case(ranks, tokens, inputs, outputs, dtype=torch.float32):
 def worlds():
     yield case(2, 3, 4, 5)
     yield case(3, 1, 6, 2)
+    yield case(2, 4, 6, 1)
     yield case(4, 5, 8, 3, torch.float64)
     yield case(1, 2, 3, 4)
 

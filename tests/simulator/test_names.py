@@ -323,8 +323,8 @@ def test_what_the_kernel_has_computed_before_is_no_pass_of_a_rank():
     assert {event.during for event in trace.events} == {""}
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-def test_the_passes_of_our_pipelines_are_regions(recompute):
+@pytest.mark.parametrize("recompute, where", [(False, ""), ("before", "R"), ("inside", "I")])
+def test_the_passes_of_our_pipelines_are_regions(recompute, where):
     def program():
         rank, x = dist.get_rank(), torch.ones(4, 4)
         schedule = make_schedule("ZB-H1", 2, 2)
@@ -333,7 +333,7 @@ def test_the_passes_of_our_pipelines_are_regions(recompute):
 
     trace = tinydist.launch(program, 2).trace
     found = {(e.regions[0], e.during) for e in trace.of(1, "compute") if e.name in ("addmm", "mm")}
-    passes = {("F", "forward"), ("I", "backward"), ("W", "backward")} | ({("I", "recompute")} if recompute else set())
+    passes = {("F", "forward"), ("I", "backward"), ("W", "backward")} | ({(where, "recompute")} if recompute else set())
     assert found == {(f"1{letter}{n}", during) for letter, during in passes for n in (0, 1)}
     messages = [event for event in trace.of(1) if event.name == "message"]
     assert {event.what for event in messages} == {f"1{kind}{n}" for kind in ("RECV_F", "SEND_B") for n in (0, 1)}
