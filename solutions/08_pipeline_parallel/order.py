@@ -3,13 +3,15 @@
 from itertools import groupby, takewhile
 
 from tinydist.lab.author import many
-from tinydist.pipeline_parallel.actions import BACKWARD, FORWARD
+from tinydist.pipeline_parallel.actions import BACKWARD, FORWARD, RECOMPUTE
 
 KINDS = ((FORWARD, "forwards"), (BACKWARD, "backwards"))
 
 
 def odd(mine, its):
-    """Programs, by rank. Empty, if they have other passes, or backward in halves."""
+    """Programs, by rank. Empty, if they have other passes, or backward in halves. Where forwards are run again is not
+    looked at."""
+    mine, its = ([[each for each in program if each.kind != RECOMPUTE] for program in all_] for all_ in (mine, its))
     whole = all(action.kind in (FORWARD, BACKWARD) for program in its for action in program)
     if not whole or [sorted(each) for each in mine] != [sorted(each) for each in its]:
         return ""

@@ -64,7 +64,7 @@ def except_last():
     """GPipe, backwards from the last microbatch, whose forward has just been: that one is not run again."""
     gpipe = make_schedule("GPipe", 2, 3)
     programs = []
-    for rank, program in enumerate(gpipe.programs):
+    for program in gpipe.programs:
         F, B = program[:3], program[3:]
         programs.append((*F, B[2], B[1]._replace(kind="R"), B[1], B[0]._replace(kind="R"), B[0]))
     return verify(replace(gpipe, programs=tuple(programs)))
