@@ -171,9 +171,9 @@ def gpipe(rank, ranks, microbatches):
     """Write GPipe with recomputation: yield what ``rank`` does, one action after another.
 
     An action is text, "2F0": stage 2, forward, microbatch 0; "2B0" is its backward. Rank r has stage r. Every rank does
-    all its forwards before its first backward. "2R0" runs forward of microbatch 0 once more, before "2B0": of a
-    microbatch that has an R, F keeps only the input, and all that backward needs is held from R to B. Of one that has
-    none it is held from F to B. No rank may hold more than one microbatch whole, and no R may be there in vain.
+    all its forwards before its first backward. "2R0" runs the forward once more, and comes before "2B0". A microbatch
+    that has an R is held whole from R to B, and before that only its input is; one that has none is held whole from F
+    to B. No rank may hold more than one microbatch whole, and no forward may be run again without need.
     """
     # ? All forwards. Then which backwards, in which order, and before which of them is an R?
     for microbatch in range(microbatches):

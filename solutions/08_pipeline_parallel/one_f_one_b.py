@@ -35,13 +35,12 @@ WARM_UP = "warm_up = min((ranks - 1 - rank) * step, microbatches)"
         OWN,
         Verified(f"every rule of the verifier, for (P, M, message) = {', '.join(map(str, SIZES))}"),
         Held(
-            "a rank holds no more microbatches than that takes: 7, 5, 3 and 1 with messages of 0.5 s, on 4 ranks",
+            "a rank holds no more microbatches than that takes: on 4 ranks 7, 5, 3 and 1, with messages of 0.5 s",
             "where {:g} are enough",
         ),
         Shortest(
             "time",
-            "(P-1)(F+B+2 message) + M (F+B) seconds: nobody waits for a message but the first that comes down, and the "
-            "last that comes up",
+            "(P-1)(F+B+2 message) + M (F+B) seconds: the first one's way down and the last one's way up, and all work",
             advice=": (P-1)(F+B+2 message) + M (F+B)",
         ),
     ],
@@ -129,11 +128,12 @@ WARM_UP = "warm_up = min((ranks - 1 - rank) * step, microbatches)"
     "interleaved 1F1B. So slow links cost memory, before they cost time.",
 )
 def one_f_one_b(rank, ranks, microbatches, message):
-    """Write 1F1B for messages that take time: as short as if only the first one down and the last one up did.
+    """Write 1F1B for messages that take time, so that they cost none: a rank has something else to do meanwhile.
 
-    A forward takes 1 s, a backward 2 s, and what one rank sends to the next, or back, is there ``message`` seconds
-    later. A rank can work meanwhile, if it has enough microbatches; it holds each from its forward to its backward, and
-    should hold no more than it takes. There may be few microbatches.
+    A forward takes 1 s, a backward 2 s, and what a rank sends to the next one, or back, is there ``message`` seconds
+    later. Only the first microbatch's way down and the last one's way up should take longer than without messages. A
+    rank holds a microbatch from its forward to its backward, and should hold no more of them than that takes. There may
+    be fewer microbatches than you would like.
     """
     # ? 1. The warm-up: how many forwards, so that there is something to do while messages are on their way?
     # ? 2. One forward, one backward, in turn.
