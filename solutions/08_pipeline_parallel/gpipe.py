@@ -79,7 +79,7 @@ LOOP = f"    for microbatch in reversed(range(microbatches)):\n{AGAIN}{BACKWARD}
         OWN,
         Verified(f"every rule of the verifier, for (P, M) = {', '.join(map(str, SIZES))} and one more"),
         Flush("on every rank, all M forwards come before the first R or B"),
-        Held("no rank holds more than one microbatch whole; of the others their inputs", "where {:g} is the most"),
+        Held("no rank holds more than one microbatch whole; of the others their inputs"),
         Executed(
             "executed",
             "with real tensors, the loss and gradients of one process; in (M+P-1)(F+B) + (M-1) F of virtual time",

@@ -34,10 +34,7 @@ WARM_UP = "warm_up = min((ranks - 1 - rank) * step, microbatches)"
     targets=[
         OWN,
         Verified(f"every rule of the verifier, for (P, M, message) = {', '.join(map(str, SIZES))}"),
-        Held(
-            "a rank holds no more microbatches than that takes: on 4 ranks 7, 5, 3 and 1, with messages of 0.5 s",
-            "where {:g} are enough",
-        ),
+        Held("a rank holds no more microbatches than that takes: on 4 ranks 7, 5, 3 and 1, with messages of 0.5 s"),
         Shortest(
             "time",
             "(P-1)(F+B+2 message) + M (F+B) seconds: the first one's way down and the last one's way up, and all work",

@@ -15,7 +15,11 @@ def odd(mine, its):
     whole = all(action.kind in (FORWARD, BACKWARD) for program in its for action in program)
     if not whole or [sorted(each) for each in mine] != [sorted(each) for each in its]:
         return ""
-    looks = (look(rank, mine, its) for look in (turns, microbatches, ahead, one_by_one) for rank in range(len(mine)))
+    looks = (
+        look(rank, mine, its)
+        for look in (turns, microbatches, too_far, not_far, one_by_one)
+        for rank in range(len(mine))
+    )
     return next(filter(None, looks), "")
 
 
@@ -47,11 +51,22 @@ def microbatches(rank, mine, its):
             )
 
 
-def ahead(rank, mine, its):
-    count, right = (len(warm_up(each[rank])) for each in (mine, its))
-    if count and count != right:
-        why = "the first backward could begin sooner" if count > right else "it waits, where it could do another"
-        return f"Rank {rank} does {many(count, 'forward')} before its first backward: {why}"
+def too_far(rank, mine, its):
+    count, right = ahead(rank, mine), ahead(rank, its)
+    if count > right:
+        return f"Rank {rank} does {many(count, 'forward')} before its first backward, which could begin sooner"
+
+
+def not_far(rank, mine, its):
+    count, right = ahead(rank, mine), ahead(rank, its)
+    if 0 < count < right:
+        return (
+            f"Rank {rank} does {many(count, 'forward')} before its first backward: it waits, where it could do another"
+        )
+
+
+def ahead(rank, programs):
+    return len(warm_up(programs[rank]))
 
 
 def warm_up(program):
