@@ -7,8 +7,9 @@ INTRODUCTION = """\
 
 [Notebook 08](../notebooks/08_pipeline_parallel.ipynb) goes before these. You write schedules as what each rank does:\
  GPipe with recomputation, 1F1B where messages take time, and interleaved 1F1B; mend a worker that executes one; and \
-design the one with the least bubble in a given memory. Neither `tinydist.pipeline_parallel`'s own schedules nor \
-`torch.distributed.pipelining` are allowed; `verify` and `analyze` are. Five exercises, about 130 minutes.
+design the one with the least bubble in a given memory. Neither `tinydist.pipeline_parallel`'s own schedules, nor its \
+`find_schedule`, nor `torch.distributed.pipelining` are allowed; `verify` and `analyze` are. Five exercises, about 130 \
+minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is asked for the \
 actions of every rank, for pipelines of several sizes. They are verified, and judged on the makespan, the bubble and \

@@ -11,7 +11,7 @@ KINDS = ((FORWARD, "forwards"), (BACKWARD, "backwards"))
 def odd(mine, its):
     """Programs, by rank. Empty, if they have other passes, or backward in halves. Where forwards are run again is not
     looked at."""
-    mine, its = ([[each for each in program if each.kind != RECOMPUTE] for program in all_] for all_ in (mine, its))
+    mine, its = ([without_recomputation(program) for program in programs] for programs in (mine, its))
     whole = all(action.kind in (FORWARD, BACKWARD) for program in its for action in program)
     if not whole or [sorted(each) for each in mine] != [sorted(each) for each in its]:
         return ""
@@ -21,6 +21,10 @@ def odd(mine, its):
         for rank in range(len(mine))
     )
     return next(filter(None, looks), "")
+
+
+def without_recomputation(program):
+    return [action for action in program if action.kind != RECOMPUTE]
 
 
 def turns(rank, mine, its):

@@ -20,6 +20,8 @@ OWN = Own(
     "write the order of passes yourself",
     {
         "tinydist.pipeline_parallel.schedules": "the library's schedules",
+        "tinydist.pipeline_parallel.found": "the library's search",
+        "tinydist.pipeline_parallel.list_scheduler": "the library's scheduler",
         "tinydist.pipeline_parallel.torch_csv": "torch's schedules",
         "torch.distributed.pipelining": "torch.distributed.pipelining",
     },
@@ -154,7 +156,7 @@ class Makespan(OfSchedule):
         self.name, self.costs, self.advice = name, costs, advice
 
     def look(self, mine, its, *size):
-        for costs in self.of(*size):
+        for costs in self.costs_of(*size):
             took, right = (analyze(each, costs).makespan for each in (mine, its))
             if took > right + 1e-6:
                 message = f" and {costs.message:g} s for a message" * (costs.message > 0)
@@ -164,7 +166,7 @@ class Makespan(OfSchedule):
                     drawn(mine, costs),
                 )
 
-    def of(self, *size):
+    def costs_of(self, *size):
         """The costs for a pipeline of this size."""
         return self.costs
 

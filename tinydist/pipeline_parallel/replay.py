@@ -224,9 +224,9 @@ class Walk:
 
     def live(self):
         """What a pass takes is held from its beginning, what it gives back until its end."""
-        kept, again = self.costs.held(self.costs.recompute), self.costs.held(BEFORE)
-        rows = [np.where(self.again, there[self.kind], here[self.kind]) for here, there in zip(kept, again)]
-        taken, given = (self.of_actions(change, np.add) for change in rows)
+        again, ways = self.again, zip(self.costs.held(BEFORE), self.costs.held(self.costs.recompute))
+        changes = [np.where(again, before[self.kind], else_[self.kind]) for before, else_ in ways]
+        taken, given = (self.of_actions(change, np.add) for change in changes)
         return np.cumsum(taken - given) + given
 
     @property
