@@ -60,7 +60,6 @@ def pair(returned):
     difficulty=2,
     worlds=worlds,
     program=train,
-    follows=False,  # ranks talk in groups of their own: what is sent there is not changed
     targets=[
         *BY_HAND,
         Values(f"{LAYERS} layers: what enters, what leaves, all gradients; groups of 1, 2, 3, 4", scratch=True),
