@@ -242,5 +242,4 @@ def copied_heads(weight, kv_heads):
         return gradient
 
     part.register_hook(add_up)
-    # .
     return part
