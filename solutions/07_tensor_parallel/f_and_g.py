@@ -87,6 +87,11 @@ def pair(returned):
             "group=None",
         ),
         mistake(
+            "In backward f adds up over all ranks. Other groups have other tokens: pass group=group there, too",
+            BACKWARD_OF_F,
+            BACKWARD_OF_F.replace("group=group", "group=None"),
+        ),
+        mistake(
             "Summands are added up, and not averaged, forward in g",
             FORWARD_OF_G,
             FORWARD_OF_G + "\n            summed /= dist.get_world_size(group)",
