@@ -64,9 +64,9 @@ def test_a_plan_gives_the_curve_of_one_process(each):
 
 @pytest.mark.parametrize("each", sampled(SAMPLED[1:3]))
 def test_in_bf16_it_is_at_most_twice_as_far_from_fp32_as_one_process_is(each):
-    """The largest difference of a loss, and of a norm, over the steps."""
+    """The largest difference of a loss, and of a norm, over 6 steps: in the first few it is a matter of luck."""
     make = model_for(ALL[each])
-    expected, one = alone(make), alone(make, torch.bfloat16)
-    found = on_ranks(replace(ALL[each], precision="bf16"), make)
+    expected, one = alone(make, steps=6), alone(make, torch.bfloat16, steps=6)
+    found = on_ranks(replace(ALL[each], precision="bf16"), make, steps=6)
     for far, at_most in zip(distance(found, expected), distance(one, expected)):
         assert far <= 2 * at_most
