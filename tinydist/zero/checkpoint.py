@@ -115,6 +115,10 @@ class Saving:
                     common = {key: self.state[key] for key in COMMON} | {"layout": one_layout(layouts)}
                     files.publish(self.folder, self.new, common, ranks)
 
+    def give_up(self):
+        """The folder is as before. (Of rank 0, on which the others need not wait.)"""
+        self.under_way.close()
+
     def _unanimous(self):
         return unanimous(NOTHING_SAVED, self.group, CheckpointError)
 

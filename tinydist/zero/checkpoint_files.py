@@ -112,9 +112,12 @@ def _remove_unnamed(folder):
 def read(folder, rank, ranks):
     """The states of all ranks that saved; their vectors are read when they are asked for.
 
-    Rank ``rank`` of ``ranks`` looks at each file's length, and checks its share of the checksums.
+    Rank ``rank`` of ``ranks`` looks at each file's length, and checks its share of the checksums. ``folder`` may be a
+    file, with the weights of a plain model.
     """
     folder = Path(folder)
+    if folder.is_file():
+        return [plain(folder)]
     index = read_index(folder)
     states = []
     for number, about in enumerate(index["ranks"]):
@@ -157,6 +160,20 @@ def _contents(path, places, layout):
 def _all_under(prefix, file):
     names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
     return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+
+
+def plain(path):
+    """Whole weights, as a state. Which of them are buffers, who loads them knows."""
+    with unobserved(), safe_open(path, "pt") as file:
+        tensors = _all_under("", file)
+    nothing = {"step": 0, "rank": 0, "world": 1, "optimizer": None, "run": {}, "random": {}, "buffers": tensors}
+    layout = {
+        name: {"shape": list(tensor.shape), "options": None, "vectors": {"weight": str(tensor.dtype)}, "scalars": []}
+        for name, tensor in tensors.items()
+    }
+    whole = {"part": None, "start": 0, "scalars": {}}
+    parameters = {name: {**whole, "vectors": {"weight": tensor}} for name, tensor in tensors.items()}
+    return {**nothing, "layout": layout, "parameters": parameters}
 
 
 class Vector:
