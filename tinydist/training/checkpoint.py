@@ -64,10 +64,14 @@ class Run(Trained):
     group, buffers = None, {}
 
     def __init__(self, engine, step=None, extra=None):
-        self.engine, self.names = engine, engine.names
-        self.steps, self.extra = engine.steps if step is None else step, extra
+        self.engine, self.extra = engine, extra
+        self.steps = engine.steps if step is None else step
         self.zero_of = {row: zero for zero in engine.zero.values() for row in zero.rows}
         self.rows = list(self.zero_of)
+
+    @property
+    def names(self):
+        return self.engine.names
 
     # What is saved.
 

@@ -5,9 +5,9 @@
     rank 1    copy | step | step | step | all written?         | step
     thread         -- writes -->
 
-Training waits for the copy alone: for Adam 12 bytes of each of a rank's N/(pp tp shard) parameters, to the memory of the
-host, which holds them until they are written. The thread communicates with nobody. Whether all have written is asked
-once a step, by an all-reduce of one number, as long as something is being written.
+Training waits for the copy alone: 12 bytes of each of a rank's N/(pp tp shard) parameters, for Adam, which the host's
+memory holds until they are written. The thread communicates with nobody. Whether all have written is asked once a step,
+by an all-reduce of one number, as long as something is being written.
 
 Simulated ranks save at once: their threads may not run beside one another.
 """
