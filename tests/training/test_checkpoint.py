@@ -206,11 +206,11 @@ def wider():
 LARGEST = 4 * 24 * 4 * 24  # bytes: an MLP's
 
 
-@pytest.mark.parametrize("saving, loading", [(Plan(tp=2), Plan(2, 2)), (Plan(dp=2, zero=1), Plan(tp=2, dp=2, zero=3))])
-def test_a_rank_reads_and_holds_what_it_owns(saving, loading, tmp_path, monkeypatch):
+def test_a_rank_reads_and_holds_what_it_owns(tmp_path, monkeypatch):
     """By the ledger: 12 bytes of each of its numbers while it loads, and not a parameter more; in the files it looks at
     no other number.
     """
+    saving, loading = Plan(dp=2, zero=1), Plan(tp=2, dp=2, zero=3)
     numbers = defaultdict(list)
     view = pieces.Box.view
 
