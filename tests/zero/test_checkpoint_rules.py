@@ -9,8 +9,10 @@ from torch import nn
 from zero.ladder import STAGES, all_of, assert_same, everything, stage_0, stage_1, stage_2, stage_3, train, two_groups
 
 import tinydist
+from tinydist.tensor_parallel.cuts import Cut
 from tinydist.zero import OptimizerStates, checkpoint
-from tinydist.zero.checkpoint_rules import CheckpointError
+from tinydist.zero.checkpoint_rules import CheckpointError, complete, one_layout
+from tinydist.zero.pieces import Part
 
 RUNGS = [stage_0, *STAGES]
 
@@ -114,7 +116,7 @@ def half_frozen():
         (larger, tiny_mlp, "the module here has no 5.bias, 5.weight, which was saved"),
         (tiny_mlp, larger, " is not in the state that is loaded"),
         (tiny_mlp, wider, "4.bias has shape [1], but [8] was saved"),
-        (tiny_mlp, half_frozen, "is frozen here, but was trained in parameter group 0 when saved"),
+        (tiny_mlp, half_frozen, "is frozen here, but was trained when saved"),
     ],
 )
 def test_the_states_of_another_module(saving, loading, reason, rung):
@@ -122,13 +124,24 @@ def test_the_states_of_another_module(saving, loading, reason, rung):
     assert reason in refused(lambda rank: states, rung, loading)
 
 
-def test_other_parameter_groups(good):
+def test_parameters_of_one_group_that_were_saved_with_other_options(good):
+    """Groups may be others; but one group has one learning rate."""
     states = saved_states(stage=lambda module: stage_2(module, param_groups=two_groups(module)))
     said = refused(lambda rank: states)
-    assert "it was saved with 2 parameter groups, but the optimizer here has 1" in said
-    states = saved_states(stage=lambda module: stage_2(module, param_groups=two_groups(module)[::-1]))
-    said = refused(lambda rank: states, lambda module: stage_1(module, param_groups=two_groups(module)))
-    assert "is trained in parameter group 1 here, but was trained in parameter group 0 when saved" in said
+    assert "4.bias and 4.weight share a parameter group here, but were saved with weight_decay: 0.0 and 0.01" in said
+
+
+def test_groups_in_another_order():
+    def grouped(order):
+        return lambda module: stage_2(module, param_groups=two_groups(module)[::order])
+
+    def load():
+        zero = grouped(-1)(tiny_mlp())
+        checkpoint.load(zero, *states)
+        return [(group["lr"], group["weight_decay"]) for group in zero.optimizer.param_groups]
+
+    states = saved_states(stage=grouped(1))
+    assert tinydist.launch(load, 2).results == [[(0.02, 0.01), (0.001, 0.0)]] * 2
 
 
 def test_other_buffers():
@@ -142,7 +155,9 @@ def test_other_buffers():
 
     states = saved_states(make=with_buffer(2))
     assert "the buffer scale has shape [3], but [2] was saved" in refused(lambda rank: states, make=with_buffer(3))
-    assert "has the buffers [], but ['scale'] were saved" in refused(lambda rank: states)
+    assert "the module here has no scale, which was saved" in refused(lambda rank: states)
+    states = saved_states()
+    assert "the buffer scale is not in the state that is loaded" in refused(lambda rank: states, make=with_buffer(3))
 
 
 NAN = float("nan")
@@ -160,15 +175,17 @@ NAN = float("nan")
             lambda s: entry(s)["scalars"].clear(),
             "0.weight must come with the scalars ['step'], but in the state of rank 1",
         ),
-        (lambda s: s["parameters"].pop("2.bias"), "layout and parameters differ in the state of rank 1: 2.bias"),
+        (lambda s: s["parameters"].pop("0.weight"), "weight of 0.weight has 128 numbers"),
+        (lambda s: s["parameters"].update(other={}), "the layout knows no other of the state of rank 1"),
+        (lambda s: entry(s).update(part=(8, 0, 16)), "0.weight is whole in the state of rank 2, but a part in another"),
         (lambda s: vectors(s)["exp_avg"].fill_(NAN), "exp_avg of 0.weight has numbers that are not finite"),
         (lambda s: vectors(s)["weight"][-1:].fill_(-torch.inf), "weight of 0.weight has numbers that are not finite"),
         (lambda s: entry(s)["scalars"]["step"].fill_(7), "step of 0.weight is not the same in all states"),
         (lambda s: entry(s).update(start=entry(s)["start"] + 1), "of 0.weight has 128 numbers; the first"),
         (lambda s: longer(s, "exp_avg_sq"), "exp_avg_sq of 0.weight has 128 numbers"),
         (lambda s: vectors(s).update(weight=vectors(s)["weight"].half()), "weight of 0.weight must be torch.float32"),
-        (lambda s: s.pop("step"), "a state must say its step, world, optimizer, options, layout, rank"),
-        (lambda s: s["options"][0].update(lr=0.5), "those of ranks 0 and 1 are of different saves: options"),
+        (lambda s: s.pop("step"), "a state must say its step, world, optimizer, run, layout, rank"),
+        (lambda s: s["run"].update(plan=3), "those of ranks 0 and 1 are of different saves: run"),
         (lambda s: s["layout"]["0.weight"].update(shape=[8, 16]), "are of different saves: layout"),
         (lambda s: s.update(parameters=None), "AttributeError"),
     ],
@@ -204,3 +221,55 @@ def test_a_row_has_one_count_of_steps():
     states = tinydist.launch(partly, 1).results
     said = refused(lambda rank: states, OptimizerStates)
     assert "share a row here, but were saved with other vectors" in said
+
+
+# Parameters that are cut.
+
+PLANNED = {"shape": [4, 6], "vectors": {"weight": "torch.float32"}, "scalars": []}
+
+
+@pytest.mark.parametrize(
+    "given, reason",
+    [
+        ([((4, 0, 3), 12)], "a line of w has 6 columns, but the states have 3 of them"),
+        ([((4, 0, 3), 12), ((4, 2, 4), 16)], "the first 3 are given, and rank 1 goes on with columns 2 to 5"),
+        ([((4, 0, 3), 12), ((4, 3, 3), 6)], "weight of w has 12 numbers, but the states have 6 of them"),
+        ([((4, 0, 3), 12), ((2, 6, 6), 12)], "the 24 numbers of w are cut into lines of different lengths"),
+        ([((5, 0, 5), 25)], "the 24 numbers of w are cut into lines of different lengths"),
+    ],
+)
+def test_parts_lie_side_by_side(given, reason):
+    entries = {
+        rank: {"part": Part(*part), "start": 0, "vectors": {"weight": torch.ones(size)}, "scalars": {}}
+        for rank, (part, size) in enumerate(given)
+    }
+    with pytest.raises(CheckpointError) as caught:
+        complete("w", PLANNED, entries)
+    assert reason in str(caught.value)
+
+
+def test_ranks_that_know_one_parameter_save_the_same_of_it():
+    other = {**PLANNED, "shape": [6, 4]}
+    assert one_layout([{"w": PLANNED}, {"w": PLANNED, "b": other}]) == {"w": PLANNED, "b": other}
+    with pytest.raises(CheckpointError, match=r"w is not the same on all ranks: .*4, 6.* and .*6, 4"):
+        one_layout([{"w": PLANNED}, {"w": other}])
+
+
+def part_of_a_layer(dim=None, part=0):
+    """One of two parts; or all of it."""
+    torch.manual_seed(0)
+    module = nn.Linear(6, 4)
+    if dim is not None:
+        cut = Cut(dim, module.weight.shape[dim], part, 2, 1)
+        module.weight, module.bias = cut.parameter(module.weight), None
+    return stage_0(module, torch.optim.SGD, lr=0.1)
+
+
+def test_a_parameter_that_is_cut_otherwise_than_it_was():
+    states = [checkpoint.sharded(part_of_a_layer(0, part)) | {"rank": part, "world": 2} for part in (0, 1)]
+    again = part_of_a_layer(0, 1)
+    again.module.weight.data.zero_()
+    checkpoint.load(again, *states)
+    assert torch.equal(again.module.weight, part_of_a_layer().module.weight[2:])
+    with pytest.raises(CheckpointError, match="weight is cut along another dim, or in other blocks, than when it was"):
+        checkpoint.load(part_of_a_layer(1), *states)

@@ -5,6 +5,7 @@ mesh.py         ranks in four axes, and which link an axis lies on
 parallelize.py  a model, by a plan, in one visible order
 together.py     the stages of a rank step as one: one norm, one decision
 engine.py       a training step, in halves or whole; evaluation
+checkpoint.py   the whole state of a run, for any other mesh; saver.py: written while training goes on
 """
 
 from .engine import Engine, Step
