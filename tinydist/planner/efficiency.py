@@ -1,60 +1,64 @@
 """How much programs get of a device and of its wires: every constant of the planner, with its source and its reason.
 
-None was chosen by a training run: each was measured on products, copies and collectives alone, and one on a single
-layer. How well whole steps are predicted is measured by benchmarks/planner.py.
+None was chosen by a training run: products, copies and collectives were measured alone, two constants on one layer. How
+well whole steps are predicted from them is measured by benchmarks/planner.py.
 
-A product [M, K] x [K, N] is cut in tiles of the output, one for each multiprocessor at a time. All tiles of a wave take
-as long as a whole one, be they cut off or the wave not full, and then write what they have while nothing is computed:
+A product [M, K] x [K, N] is cut into tiles of its output, one for each multiprocessor at a time. A wave takes as long
+as if it were full and none of its tiles cut off; then the tiles are written, while nothing is computed:
 
-    waves          ceil(ceil(M/256) ceil(N/128) / multiprocessors), or the other way round, whichever is faster
-    seconds        waves (2 256 128 K / rate of a multiprocessor + bytes of its tile / its part of the bandwidth)
+    waves      ceil(ceil(M/256) ceil(N/128) / multiprocessors), or with 128 and 256, if they are fewer
+    seconds    waves (2 256 128 K multiprocessors / rate + bytes of its tiles / bandwidth)
 
-So small, odd and thin products are slower, and there is one number to be known of a device: its best rate, at the shape
+So small, odd and thin products are slower, and one number has to be known of a device: its best rate, with the shape
 for which it was measured. (NVIDIA, Matrix Multiplication Background, 2023, sections 2.3 and 3: tiles, and waves.)
 """
 
-TILE = 256, 128  # the largest of cuBLAS, and "the most efficient" (NVIDIA, as above, section 2.3)
+from dataclasses import dataclass
 
-# Fastest product in bfloat16 that anybody measured, FLOP/s, and its M, N, K: ml-engineering@744d01e1, MAMF tables (read).
-# Multiprocessors: data sheets (108: NVIDIA, as above; 132: FlashAttention-3, 2024; 148: recalled).
-BEST = {
-    "A100": (271.2e12, (1024, 10240, 5120), 108),
-    "H100": (794.5e12, (2048, 2048, 13312), 132),
-    "H200": (794.5e12, (2048, 2048, 13312), 132),
-    "B200": (1745e12, (1792, 16128, 3072), 148),
-    "GB200": (1822e12, (4096, 9728, 2048), 148),
-}
+TILE = 256, 128  # the largest of cuBLAS, which reuses most of what it reads (NVIDIA, as above, section 2.3)
 
-# What a copy gets of the bandwidth of a data sheet: 1732 of 2000 GB/s on an A100 (gpu-benches@1c36d509, gpu-stream/
-# a100_80.txt, read). No other device was measured, so all have that part.
-MEMORY = 1732 / 2000
 
-# Of NVLink, by all-reduces of 32 KiB to 16 GiB in one node of 8 (allreduce measurements of ml-engineering, and the line
-# through them, t = alpha + 2(n-1)/n S/beta): seconds of a ring's step, alpha/14, and beta as a part of the data sheet.
-INSIDE = {"A100": (4.90e-6, 225.5 / 300), "H200": (2.82e-6, 458.1 / 450), "B200": (3.48e-6, 718.8 / 900)}
-INSIDE |= {"H100": INSIDE["H200"], "GB200": INSIDE["B200"]}  # the same NVLink
-# Of network cards: the same for four nodes of 8 B200s, each with eight cards of 50 GB/s. Other networks: the same part.
-BETWEEN = 6.64e-6, 381.8 / 400
+@dataclass(frozen=True)
+class Efficiency:
+    matmul: float  # FLOP/s of the best product
+    shape: tuple[int, int, int]  # its M, N, K
+    processors: int
+    flash: float  # part of the peak that one kernel for attention gets
+    step: float  # seconds of a step of a ring in a node
+    wire: float  # part of the links' bandwidth there
+    memory: float = 1732 / 2000
+    far_step: float = 6.64e-6  # over nodes
+    far_wire: float = 381.8 / 400
+    hidden: float = 0.0
+    in_a_layer: float = 1.018
 
-# What a layer's own products hide in backward, of a sum that is under way meanwhile: nothing. Megatron-LM's layer of 22
-# billion parameters takes as long as if it had waited: 11.9, 11.8, 13.2, 13.1 ms are published (Korthikanti et al. 2022,
-# table 4), 12.1, 12.0, 13.2, 13.1 predicted if it waits, 10.4, 10.3, 11.5, 11.4 if the product hides it.
-HIDDEN = 0.0
 
-# Forward and backward together, all five layers of that table take a little longer than what is counted here, by 1.2 to
-# 2.4 %: the geometric mean. It stands for gaps between kernels and for clocks that fall, of which nothing else is known.
-IN_A_LAYER = 1.018
+# matmul, shape: the fastest in bfloat16 that anybody measured (ml-engineering@744d01e1, MAMF tables, read).
+# processors: 108 (NVIDIA, as above), 132 (FlashAttention-3, 2024, read), 148 (recalled).
+# flash: the middle of 50 to 73 % on an A100 (FlashAttention-2, 2023, secondary), and on an H100 of 35 % for the second
+# and 75 % for the third (FlashAttention-3, 2024, read), of the half that a causal mask leaves. B200: as on an H100.
+# step, wire: the line t = alpha + 2(n-1)/n S/beta through all-reduces of 32 KiB to 16 GiB in a node of 8 (measured:
+# ml-engineering@744d01e1; hardware/published.py has them). A step is alpha/14; the wire is beta over the data sheet's.
+A100 = Efficiency(271.2e12, (1024, 10240, 5120), 108, 0.615, 4.90e-6, 225.5 / 300)
+H100 = Efficiency(794.5e12, (2048, 2048, 13312), 132, 0.55, 2.82e-6, 458.1 / 450)
+B200 = Efficiency(1745e12, (1792, 16128, 3072), 148, 0.55, 3.48e-6, 718.8 / 900)
+GB200 = Efficiency(1822e12, (4096, 9728, 2048), 148, 0.55, 3.48e-6, 718.8 / 900)
+DEVICES = {"A100": A100, "H100": H100, "H200": H100, "B200": B200, "GB200": GB200}
+
+# memory: what a copy gets on an A100 (gpu-benches@1c36d509, gpu-stream/a100_80.txt, read); no other device was measured.
+# far_step, far_wire: the same line through all-reduces of four nodes of 8 B200s, each with eight cards of 50 GB/s. Of
+# other networks there is no measurement whose hardware is known.
+
+# hidden: what a layer's own products hide in backward, of a sum that is under way meanwhile: nothing. Megatron-LM's
+# layer of 22 billion parameters takes as long as if it had waited: 11.9, 11.8, 13.2, 13.1 ms are published (Korthikanti
+# et al. 2022, table 4), 12.1, 12.0, 13.2, 13.1 are predicted if it waits, 10.4, 10.3, 11.5, 11.4 if it does not.
+# in_a_layer: forward and backward together, the five layers of that table take a little longer than what is counted, by
+# 1.2 to 2.4 %: the geometric mean. It stands for gaps between kernels, and clocks that fall.
 
 # Bytes that the end of a step reads and writes for each parameter of a rank. Megatron-LM@2755bcb8 (June 2022),
 # optimizer/optimizer.py and clip_grads.py (read): gradients to fp32 (2 + 4), unscaled (8), their norm (4), clipped (8),
-# Adam (16 read, 12 written), weights to 16 bits (4 + 2), gradients zeroed (2). With bfloat16 gradients are fp32 already,
-# and not scaled: 4 + 8 + 28 + 6, and 4.
+# Adam (16 read, 12 written), weights to 16 bits (4 + 2), gradients to zero (2). With bfloat16, gradients are in fp32
+# already, and not scaled: 4 + 8 + 28 + 6, and 4.
 STEP = {"fp16": 62, "bf16": 50}
-# And for each microbatch, where a gradient is added to those before: two are read, one written, in 16 bits or in 32.
+# And in each microbatch, where a gradient is added to those before: two are read, one written, in 16 bits or in 32.
 ACCUMULATED = {"fp16": 6, "bf16": 10}
-
-
-# Of the peak, what one kernel for attention gets: the middle of the 50 to 73 % that FlashAttention-2 reaches on an A100,
-# of 35 % of FlashAttention-2 and 75 % of 3 on an H100 (FlashAttention-2, 2023, secondary; FlashAttention-3, 2024, read).
-# It leaves out what a causal mask does.
-FLASH = {"A100": 0.615, "H100": 0.55}

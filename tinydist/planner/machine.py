@@ -1,7 +1,9 @@
 """Seconds for what operators.py lists, on a cluster: as programs get it, or as the simulated clock has it.
 
-Measured(cluster)     products by tiles and waves, memory and wires at the parts that were measured (efficiency.py)
-Clock(cluster)        rooflines and rings, by hardware.costs: what a run on simulated ranks takes on that cluster
+    Measured(cluster)     products by tiles and waves, memory and wires at the parts that were measured (efficiency.py)
+    Clock(cluster)        rooflines and rings, by hardware.costs: what a run on simulated ranks takes on that cluster
+
+Both know links and devices by hardware.
 """
 
 from dataclasses import dataclass
@@ -9,9 +11,10 @@ from functools import cached_property, singledispatchmethod
 from math import ceil
 
 from ..hardware import Cluster
+from ..hardware.catalogue import look_up
 from ..hardware.costs import ring_all_gather, ring_reduce_scatter
 from ..rules import takes
-from . import efficiency
+from .efficiency import DEVICES, TILE, Efficiency
 from .operators import Flash, Meanwhile, Memory, Product, Sent
 
 
@@ -69,69 +72,78 @@ class Machine:
         return self.half(what, nbytes, group) if group.ranks > 1 else 0.0
 
 
+@dataclass(frozen=True)
 class Measured(Machine):
-    hidden = efficiency.HIDDEN
+    efficiency: Efficiency | None = None  # None: the device's
+
+    def __post_init__(self):
+        name = self.cluster.device.name.split()[0]
+        object.__setattr__(self, "efficiency", self.efficiency or look_up("efficiency", DEVICES, name))
 
     @property
-    def name(self):
-        return self.cluster.device.name.split()[0]
+    def hidden(self):
+        return self.efficiency.hidden
+
+    @property
+    def in_a_layer(self):
+        return self.efficiency.in_a_layer
 
     @cached_property
     def bandwidth(self):
-        return efficiency.MEMORY * self.cluster.device.memory_bandwidth
+        return self.efficiency.memory * self.cluster.device.memory_bandwidth
 
     @cached_property
     def rate(self):
-        """FLOP/s of all multiprocessors within their tiles: that with which the best product takes what was measured."""
-        best, (M, N, K), _ = efficiency.BEST[self.name]
+        """FLOP/s of all multiprocessors within their tiles, so that the best product takes what was measured."""
+        M, N, K = self.efficiency.shape
         waves = self.waves(1, M, N)
-        return waves * self.wave_flops(K) / (2 * M * N * K / best - waves * self.wave_bytes / self.bandwidth)
+        writing = waves * self.wave_bytes / self.bandwidth
+        return waves * self.wave_flops * K / (2 * M * N * K / self.efficiency.matmul - writing)
 
     def waves(self, batch, rows, columns):
-        tiles = min(ceil(rows / m) * ceil(columns / n) for m, n in (efficiency.TILE, efficiency.TILE[::-1]))
-        return ceil(batch * tiles / efficiency.BEST[self.name][2])
-
-    def wave_flops(self, inner):
-        m, n = efficiency.TILE
-        return 2 * m * n * inner * efficiency.BEST[self.name][2]
+        tiles = min(ceil(rows / m) * ceil(columns / n) for m, n in (TILE, TILE[::-1]))
+        return ceil(batch * tiles / self.efficiency.processors)
 
     @cached_property
     def wave_bytes(self):
-        m, n = efficiency.TILE
-        return 2 * m * n * efficiency.BEST[self.name][2]
+        return 2 * TILE[0] * TILE[1] * self.efficiency.processors
+
+    @property
+    def wave_flops(self):
+        """Of one number of K: as many as bytes are written in 16 bits."""
+        return self.wave_bytes
 
     def product(self, batch, rows, columns, inner):
         """By tiles; or as long as its operands take to be read and written."""
-        waves = self.waves(batch, rows, columns)
-        tiles = waves * (self.wave_flops(inner) / self.rate + self.wave_bytes / self.bandwidth)
+        wave = self.wave_flops * inner / self.rate + self.wave_bytes / self.bandwidth
         touched = 2 * batch * (rows * inner + inner * columns + rows * columns)
-        return max(tiles, touched / self.bandwidth)
+        return max(self.waves(batch, rows, columns) * wave, touched / self.bandwidth)
 
     def memory(self, nbytes):
         return nbytes / self.bandwidth
 
     def flash(self, operator):
-        return operator.flops / 2 / (efficiency.FLASH[self.name] * self.cluster.device.peak_of(self.dtype))
+        return operator.flops / 2 / (self.efficiency.flash * self.cluster.device.peak_of(self.dtype))
 
     def half(self, what, nbytes, group):
-        """A ring through all ranks, whose pace is that of its slowest wire: those of one node share its cards."""
-        (step, part), (far_step, far_part) = efficiency.INSIDE[self.name], efficiency.BETWEEN
-        pace = part * self.cluster.inside.bandwidth
+        """A ring through all ranks, at the pace of its slowest wire: the ranks of a node share its cards."""
+        step, pace = self.efficiency.step, self.efficiency.wire * self.cluster.inside.bandwidth
         if group.nodes > 1:
             cards = self.cluster.cards * group.per_node / self.cluster.devices_per_node
-            step, pace = far_step, min(pace, cards * far_part * self.cluster.between.bandwidth)
+            step = self.efficiency.far_step
+            pace = min(pace, cards * self.efficiency.far_wire * self.cluster.between.bandwidth)
         return (group.ranks - 1) * (step + nbytes / group.ranks / pace)
 
     def message(self, nbytes, across):
-        """From a stage to the next: with the other ranks of its node at once."""
-        (step, part), (far_step, far_part) = efficiency.INSIDE[self.name], efficiency.BETWEEN
+        """From a stage to the next, as all ranks of the node send at once."""
+        e = self.efficiency
         if across:
-            return far_step + nbytes / (far_part * self.cluster.between_all.bandwidth)
-        return step + nbytes / (part * self.cluster.inside.bandwidth)
+            return e.far_step + nbytes / (e.far_wire * self.cluster.between_all.bandwidth)
+        return e.step + nbytes / (e.wire * self.cluster.inside.bandwidth)
 
 
 class Clock(Machine):
-    hidden = 1.0
+    hidden, in_a_layer = 1.0, 1.0
 
     def product(self, batch, rows, columns, inner):
         touched = 2 * batch * (rows * inner + inner * columns + rows * columns)

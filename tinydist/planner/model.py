@@ -8,9 +8,9 @@ With width D, H heads of E numbers, G heads of keys and values, F numbers inside
     MLP           2 D F, gated 3 D F               biases F + D
     norms         D each, with a shift 2 D
 
-and FLOPs of a token forward are 2 for each parameter of a product, and 4 T H E for scores and what they weigh: all T x T
-are counted, as FlopCounterMode does and the papers do, though a causal kernel leaves out half of them. Backward computes
-twice as many. For a GPT that is 72 B T L D^2 (1 + T/6D + V/12LD) a step (Korthikanti et al. 2022, appendix A).
+and FLOPs of a token forward are 2 for each parameter of a product, and 4 T H E for scores and what they weigh: all T x
+T are counted, as FlopCounterMode does and the papers do, though a causal kernel leaves out half of them. Backward
+computes twice as many. For a GPT: 72 B T L D^2 (1 + T/6D + V/12LD) a step (Korthikanti et al. 2022, appendix A).
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ POSITIONS, NORMS = ("learned", "rotary", "alibi"), ("layer", "rms")
 @takes(total=count, active=count, inner=count, shared=whole, dense_layers=whole, balanced=flag)
 @dataclass(frozen=True)
 class Experts:
-    """A mixture: of ``total`` gated MLPs with ``inner`` numbers each token takes ``active``, and all ``shared`` ones."""
+    """Of ``total`` gated MLPs with ``inner`` numbers each token takes ``active``, and all ``shared`` ones."""
 
     total: int
     active: int
@@ -37,8 +37,8 @@ class Experts:
 @takes(queries=count, keys=count, rotary=count, plain=count, values=count)
 @dataclass(frozen=True)
 class Latent:
-    """Multi-head latent attention (DeepSeek-V2, 2024): numbers of the latents of queries, and of keys and values; and of
-    a head's query: those that are rotated, those that are not; and of its value."""
+    """Multi-head latent attention (DeepSeek-V2, 2024): numbers of the latents of queries, and of keys and values; and
+    of a head's query: those that are rotated, those that are not; and of its value."""
 
     queries: int
     keys: int

@@ -1,4 +1,4 @@
-"""What one rank computes and sends for a block, and for both ends of the model: lists of operators, forward and backward.
+"""What one rank computes and sends for a block, and for both ends of the model: operators, forward and backward.
 
     Product(batch, rows, columns, inner)     ``batch`` products [rows, inner] x [inner, columns]
     Flash(batch, T, E, products)             attention in one kernel

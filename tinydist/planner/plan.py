@@ -22,7 +22,7 @@ offloaded = stated("optimizer, parameters or None", lambda given: given in OFFLO
 @takes(pp=count, dp=count, tp=count, cp=count, ep=count, zero=within(0, 3), replicate=count)
 @takes(microbatches=count, microbatch=count, chunks=count, schedule=one_of(SCHEDULES), sequence=way)
 @takes(recompute=one_of(RECOMPUTE), precision=one_of(PRECISIONS), optimizer=one_of(OPTIMIZERS), offload=offloaded)
-@takes(flash=flag, fused=flag)
+@takes(overlap=flag, flash=flag, fused=flag)
 @dataclass(frozen=True)
 class Plan:
     pp: int = 1
@@ -41,6 +41,7 @@ class Plan:
     cp: int = 1
     ep: int = 1
     offload: str | None = None
+    overlap: bool = True  # gradients are reduced, and parameters gathered, while the rank computes
     flash: bool = True  # attention never writes its weights down
     fused: bool = True  # kernels as Megatron-LM's, else as tinydist.model's
 
@@ -89,12 +90,18 @@ class Plan:
     def stages(self):
         return self.pp * self.chunks
 
+    def layers(self, model):
+        """Of each pipeline rank: all its stages. The first stages have one more where they do not divide."""
+        each, more = divmod(model.layers, self.stages)
+        stages = [each + (stage < more) for stage in range(self.stages)]
+        return [sum(stages[rank :: self.pp]) for rank in range(self.pp)]
+
     def with_batch(self, batch):
         """The same plan with as many microbatches as the batch has."""
         share = self.dp * self.microbatch
         if batch % share:
             raise ValueError(
-                f"plan: batch = dp x microbatch x microbatches, but {batch} / ({self.dp} x {self.microbatch}) is not whole"
+                f"plan: batch = dp x microbatch x microbatches, but {batch} / ({self.dp} x {self.microbatch}) is no whole"
             )
         return replace(self, microbatches=batch // share)
 
@@ -122,7 +129,7 @@ def wrong(plan, model, ranks=None):
     if T % plan.cp:
         yield f"a sequence divides by cp, but {T} / {plan.cp} is not whole"
     if plan.stages > model.layers:
-        yield f"a stage has a layer or more, but pp({pp}) x chunks({plan.chunks}) = {plan.stages} > {model.layers} layers"
+        yield f"a stage has 1 or more layers, but pp({pp}) x chunks({plan.chunks}) = {plan.stages} > {model.layers}"
     if plan.schedule == "interleaved" and plan.microbatches % (plan.microbatches // pp or 1):
         yield f"interleaved microbatches make whole rounds of pp, but {plan.microbatches} / {pp} does not"
     for what, given in (("cp", plan.cp > 1), ("ep", plan.ep > 1), ("fp8", plan.precision == "fp8")):
