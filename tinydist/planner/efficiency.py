@@ -1,6 +1,6 @@
 """How much programs get of a device and of its wires: every constant of the planner, with its source and its reason.
 
-None was chosen by a training run: products, copies and collectives were measured alone, two constants on one layer. How
+None was chosen by a training step: products, copies and collectives were measured alone, two constants on passes. How
 well whole steps are predicted from them is measured by benchmarks/planner.py.
 
 A product [M, K] x [K, N] is cut into tiles of its output, one for each multiprocessor at a time. A wave takes as long
@@ -29,8 +29,9 @@ class Efficiency:
     memory: float = 1732 / 2000
     far_step: float = 6.64e-6  # over nodes
     far_wire: float = 381.8 / 400
-    hidden: float = 0.0
-    in_a_layer: float = 1.018
+    contention: float = 0.16
+    beside: float = 1.023
+    gap: float = 29e-6
 
 
 # matmul, shape: the fastest in bfloat16 that anybody measured (ml-engineering@744d01e1, MAMF tables, read).
@@ -49,11 +50,12 @@ DEVICES = {"A100": A100, "H100": H100, "H200": H100, "B200": B200, "GB200": GB20
 # far_step, far_wire: the same line through all-reduces of four nodes of 8 B200s, each with eight cards of 50 GB/s. Of
 # other networks there is no measurement whose hardware is known.
 
-# hidden: what a layer's own products hide in backward, of a sum that is under way meanwhile: nothing. Megatron-LM's
-# layer of 22 billion parameters takes as long as if it had waited: 11.9, 11.8, 13.2, 13.1 ms are published (Korthikanti
-# et al. 2022, table 4), 12.1, 12.0, 13.2, 13.1 are predicted if it waits, 10.4, 10.3, 11.5, 11.4 if it does not.
-# in_a_layer: forward and backward together, the five layers of that table take a little longer than what is counted, by
-# 1.2 to 2.4 %: the geometric mean. It stands for gaps between kernels, and clocks that fall.
+# contention: while a collective runs, a product loses this part of its speed (Lee et al. 2025; hardware/cluster.py).
+# beside: how much longer products take within a program than alone. Zero Bubble's backward passes of weights alone, which
+# are nothing but products, in stages of four models on A100s, take 0 to 6 % longer than alone: the geometric mean
+# (Qi et al. 2024, table 6).
+# gap: seconds between two operators, where small kernels run that are not counted, and nothing. With it, the five layers
+# that Korthikanti et al. 2022 measured (table 4) fit best, forward and backward: ten times, none off by more than 2.6 %.
 
 # Bytes that the end of a step reads and writes for each parameter of a rank. Megatron-LM@2755bcb8 (June 2022),
 # optimizer/optimizer.py and clip_grads.py (read): gradients to fp32 (2 + 4), unscaled (8), their norm (4), clipped (8),

@@ -63,8 +63,13 @@ class Machine:
 
     @seconds.register
     def _(self, operator: Meanwhile, group):
+        """Meanwhile the product is slower."""
         sent, product = self.seconds(operator.sent, group), self.seconds(operator.product, group)
-        return product + max(0.0, sent - self.hidden * product)
+        return max(sent, product + self.contention * sent)
+
+    def in_turns(self, operator, group):
+        """Of what could be meanwhile, if the program waits."""
+        return self.seconds(operator.sent, group) + self.seconds(operator.product, group)
 
     def collective(self, what, nbytes, group):
         if what == "all-reduce":
@@ -81,12 +86,12 @@ class Measured(Machine):
         object.__setattr__(self, "efficiency", self.efficiency or look_up("efficiency", DEVICES, name))
 
     @property
-    def hidden(self):
-        return self.efficiency.hidden
+    def contention(self):
+        return self.efficiency.contention
 
     @property
-    def in_a_layer(self):
-        return self.efficiency.in_a_layer
+    def gap(self):
+        return self.efficiency.gap
 
     @cached_property
     def bandwidth(self):
@@ -117,7 +122,8 @@ class Measured(Machine):
         """By tiles; or as long as its operands take to be read and written."""
         wave = self.wave_flops * inner / self.rate + self.wave_bytes / self.bandwidth
         touched = 2 * batch * (rows * inner + inner * columns + rows * columns)
-        return max(self.waves(batch, rows, columns) * wave, touched / self.bandwidth)
+        alone = max(self.waves(batch, rows, columns) * wave, touched / self.bandwidth)
+        return self.efficiency.beside * alone
 
     def memory(self, nbytes):
         return nbytes / self.bandwidth
@@ -143,7 +149,7 @@ class Measured(Machine):
 
 
 class Clock(Machine):
-    hidden, in_a_layer = 1.0, 1.0
+    contention = gap = 0.0
 
     def product(self, batch, rows, columns, inner):
         touched = 2 * batch * (rows * inner + inner * columns + rows * columns)

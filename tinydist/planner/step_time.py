@@ -7,7 +7,7 @@
     data parallelism   what is not hidden behind backward (and, of ZeRO 3, forward)
     the end            the optimizer's step, and what two stages that share a weight tell each other
 
-The pipeline's formula is that of chapter 08's schedules (pipeline_parallel/schedules.py); tests hold it to its analysis.
+The pipeline's formula is that of chapter 08's schedules (pipeline_parallel/schedules.py); tests hold it to that.
 """
 
 from dataclasses import dataclass
@@ -37,17 +37,19 @@ class Pass(NamedTuple):
         return Pass(*[each * times for each in self])
 
 
-def timed(operators, machine, group):
+def timed(operators, machine, group, overlap):
     """A Pass, of a list of operators."""
     found = dict.fromkeys(Pass._fields, 0.0)
     for each in operators:
         if isinstance(each, Meanwhile):
             found["products"] += (alone := machine.seconds(each.product, group))
-            found["sent"] += machine.seconds(each, group) - alone
+            both = machine.seconds if overlap else machine.in_turns
+            found["sent"] += both(each, group) - alone
         else:
             kind = {Memory: "memory", Sent: "sent"}.get(type(each), "products")
             found[kind] += machine.seconds(each, group)
-    return Pass(**found) * machine.in_a_layer
+        found["memory"] += machine.gap
+    return Pass(**found)
 
 
 class Times(NamedTuple):
@@ -61,14 +63,14 @@ class Times(NamedTuple):
 
 
 @lru_cache(4096)
-def times(model, machine, tp, microbatch, sequence, recompute, flash, fused):
+def times(model, machine, tp, microbatch, sequence, recompute, flash, fused, overlap):
     operators = Operators(model, tp, microbatch, sequence, flash, fused)
     group = Group.along(tp, 1, machine.cluster)
     parts = [
         operators.forward(), operators.backward(), operators.recomputed(recompute),
         operators.embedding() + operators.embedding_backward(), operators.loss() + operators.loss_backward(),
     ]  # fmt: skip
-    return Times(*[timed(part, machine, group) for part in parts])
+    return Times(*[timed(part, machine, group, overlap) for part in parts])
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class Step:
 def step_time(model, plan, cluster, machine=None) -> Step:
     """``machine``: Measured(cluster), or Clock(cluster)."""
     machine = machine or Measured(cluster)
-    found = times(model, machine, plan.tp, plan.microbatch, plan.sequence, plan.recompute, plan.flash, plan.fused)
+    how = plan.sequence, plan.recompute, plan.flash, plan.fused, plan.overlap
+    found = times(model, machine, plan.tp, plan.microbatch, *how)
     block = found.forward + found.backward + found.recomputed
     layers, ends = plan.layers(model), [Pass()] * plan.pp
     ends[0] += found.first
@@ -126,7 +129,7 @@ def step_time(model, plan, cluster, machine=None) -> Step:
 def pipeline(each, plan):
     """Makespan, of ranks that take these seconds for a microbatch."""
     M, slowest, whole = plan.microbatches, max(each), sum(each)
-    if M < plan.pp:
+    if plan.pp > M:
         return whole + (M - 1) * slowest / plan.chunks
     return M * slowest + (whole - slowest) / plan.chunks
 
