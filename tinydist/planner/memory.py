@@ -1,0 +1,177 @@
+"""How many bytes a rank holds at the peak of a step, by what they are for.
+
+    states         of each parameter the weight, 2, its gradient in fp32, 4, and Adam's, 12; in shards as ZeRO has them
+    activations    what blocks keep for backward, of all microbatches under way (Korthikanti et al. 2022, table 2)
+    working        what is made and soon dropped: logits, a block's own backward, a bucket's whole gradients, a step's
+
+Few moments of a step can be its peak, and each is added up: backward begins, at the loss; it is in the first block that
+it meets; it ends, with the gradient of the embedding; the optimizer steps. What the allocator adds, and the framework,
+stands apart: no ledger has them.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+BUCKET = 25 * 2**20  # bytes of parameters that travel together (zero/optimizer_states.py)
+ITEM = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes of a weight, and of an activation
+GRADIENT, MOMENTS, MASK, STATISTIC = 4, 8, 1, 4
+
+# A part of what PyTorch's allocator reserves has no tensor; and the context, kernels, NCCL's buffers. Rules of thumb.
+FRAGMENTS, FRAMEWORK = 0.04, 1.5e9
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes at the peak. ``moment``: when that is."""
+
+    moment: str
+    terms: dict
+
+    @property
+    def held(self):
+        """By tensors: what the ledger of a run has."""
+        return sum(self.terms.values())
+
+    @property
+    def overhead(self):
+        return {"allocator": FRAGMENTS * self.held, "framework": FRAMEWORK}
+
+    @property
+    def total(self):
+        return self.held + sum(self.overhead.values())
+
+
+# Parameters.
+
+
+def block_sizes(model, t):
+    """Of each parameter of a block, on a rank of the tensor group: matrices and their biases in parts, norms whole."""
+    D, E, F = model.width, model.head_dim, model.inner // t
+    heads, keys = model.heads // t * E, max(1, model.kv_heads // t) * E
+    norm = [D] * (2 if model.norm == "layer" else 1)
+    up = [F * D] * (1 + model.gated)
+    qkv, b = heads + 2 * keys, model.biases
+    attention = [qkv * D, *[qkv] * b, D * heads, *[D] * b]
+    return [*norm, *attention, *norm, *up, *[F] * b, D * F, *[D] * b]
+
+
+def table(model, t):
+    return -(-model.vocabulary // t) * model.width
+
+
+@lru_cache(4096)
+def units(model, t, layers, first, last, tied):
+    """Sizes of parameters of a stage, in lists that are gathered together."""
+    D = model.width
+    begin = [table(model, t), *[model.tokens * D] * (model.positions == "learned")] if first else []
+    norm = [D] * (2 if model.norm == "layer" else 1)
+    end = [*norm, *[table(model, t)] * (not (first and tied))] if last else []
+    return tuple(map(tuple, [begin, *[block_sizes(model, t)] * layers, end]))
+
+
+@lru_cache(4096)
+def buckets(lists):
+    """Numbers of each, as ``zero`` fills them: from the last parameter on, until one has enough bytes."""
+    found = [[]]
+    for size in reversed([size for each in lists for size in each]):
+        if sum(found[-1]) * 2 >= BUCKET:
+            found.append([])
+        found[-1].append(size)
+    return tuple(map(sum, found))
+
+
+# Activations.
+
+
+class Shapes(NamedTuple):
+    """Bytes of one microbatch, on a rank of the tensor group."""
+
+    own: float  # between blocks, of this rank's tokens
+    block: float  # kept by a block, its input among it
+    again: float  # more, where it is recomputed
+    working: float  # more, while its backward runs
+    end: float  # kept by the last norm and the head
+    loss: float  # made there
+    dropped: float  # the mask of what is embedded
+
+
+@lru_cache(4096)
+def shapes(model, t, b, sequence, recompute, flash, precision):
+    i, tokens, drops = ITEM[precision], b * model.tokens, model.dropout > 0
+    x = tokens * model.width * i
+    own = x / t if sequence else x
+    entered = own if sequence == "again" else x
+    mixed = tokens * model.heads // t * model.head_dim * i
+    keys = tokens * max(1, model.kv_heads // t) * model.head_dim * i
+    inside = tokens * model.inner // t * i
+    weights = b * model.heads // t * model.tokens**2 * ((2 * i + MASK) if drops else i)
+    core = tokens * model.heads // t * STATISTIC if flash else weights
+    masks = 2 * own / i * MASK * drops
+    linear = 2 * own + 2 * entered + mixed + 2 * keys + mixed + inside * (3 if model.gated else 2) + masks
+    kept = {"none": linear + core, "selective": linear, "full": own}[recompute]
+    again = {"none": 0, "selective": core, "full": linear + core - own}[recompute]
+    logits = tokens * -(-model.vocabulary // t)
+    loss = logits * (4 + 4 + (i if i < 4 else 0))
+    return Shapes(own, kept, again, own + inside + x * bool(sequence), own + entered, loss, own / i * MASK * drops)
+
+
+def in_flight(plan, rank):
+    """Microbatches of which a rank has activations at once, of all its stages."""
+    P, M, v = plan.pp, plan.microbatches, plan.chunks
+    if plan.schedule == "gpipe":
+        return M
+    if v == 1:
+        return min(P - rank, M)
+    return min((v - 1) * P + 2 * (P - 1 - rank) + 1, M * v) / v
+
+
+# All of it.
+
+
+def memory(model, plan, rank=0) -> Memory:
+    """Of rank ``rank`` of a pipeline."""
+    found = [Memory(moment, terms) for moment, terms in moments(model, plan, rank)]
+    peak = max(found, key=lambda each: each.held)
+    return Memory(peak.moment, {what: nbytes for what, nbytes in peak.terms.items() if nbytes})
+
+
+def moments(model, plan, rank):
+    first, last = rank == 0, rank == plan.pp - 1
+    layers, i, s = plan.layers(model)[rank], ITEM[plan.precision], plan.shard
+    lists = units(model, plan.tp, layers, first, last, model.tied)
+    full = buckets(lists)
+    numbers, words = sum(full), table(model, plan.tp)
+    both = first and last and model.tied  # then the head's gradient waits for the embedding's
+    a = shapes(model, plan.tp, plan.microbatch, plan.sequence, plan.recompute, plan.flash, plan.precision)
+    kept = layers * a.block + last * a.end + first * a.dropped
+    states = {
+        "parameters": i * numbers / (s if plan.zero == 3 else 1),
+        "optimizer states": (MOMENTS + (4 if i < 4 else 0)) * numbers / (s if plan.zero else 1),
+    }
+    whole = GRADIENT * numbers / (s if plan.zero > 1 else 1)
+    unit = sum(lists[1]) if plan.zero == 3 else max(full[:-1], default=0)  # what is reduced at once
+    gathered = (i * unit * min(layers, 2) + i * words * both) if plan.zero == 3 else 0
+    waits = i * words * both
+    flying = in_flight(plan, rank)
+
+    def moment(activations, gradients, working):
+        return states | {"activations": activations, "gradients": gradients, "working": working}
+
+    for before in {0, min(1, plan.microbatches - 1)}:  # backwards of other microbatches that are done
+        live, gradients = min(flying, plan.microbatches - before) * kept, whole * before
+        if last:
+            yield "loss", moment(live, gradients, a.loss)
+            yield "head", moment(live, gradients, a.loss / 2 + a.own + i * words * (2 if plan.zero == 3 else 1))
+        for done in range(min(layers, 3)):
+            passing = GRADIENT * unit * (done + 1) if plan.zero > 1 else 0
+            working = a.again + a.working + gathered + waits + passing
+            yield "block", moment(live - done * a.block, gradients, working)
+        left = live - kept + (a.own if first else a.block)
+        if first:
+            working = i * words * (3 if both else 1) + (GRADIENT + i * (plan.zero == 3)) * full[-1] * (plan.zero > 1)
+        else:
+            working = a.again + a.working + gathered
+        yield "end", moment(left, whole, working)
+    share, previous = (s if plan.zero else 1), full[-2] if len(full) > 1 else 0
+    yield "step", moment(0, whole, GRADIENT * (2 * full[-1] + previous) / share)
