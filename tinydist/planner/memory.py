@@ -61,24 +61,25 @@ def table(model, t):
 
 
 @lru_cache(4096)
-def units(model, t, layers, first, last, tied):
-    """Sizes of parameters of a stage, in lists that are gathered together."""
+def buckets(model, t, layers, first, last, item):
+    """Numbers of each, as zero fills them on a rank of so many layers: from the last one on, until it has enough bytes."""
     D = model.width
     begin = [table(model, t), *[model.tokens * D] * (model.positions == "learned")] if first else []
     norm = [D] * (2 if model.norm == "layer" else 1)
-    end = [*norm, *[table(model, t)] * (not (first and tied))] if last else []
-    return tuple(map(tuple, [begin, *[block_sizes(model, t)] * layers, end]))
+    end = [*norm, *[table(model, t)] * (not (first and model.tied))] if last else []
+    found = [0]
+    for size in reversed([*begin, *block_sizes(model, t) * layers, *end]):
+        if found[-1] * item >= BUCKET:
+            found.append(0)
+        found[-1] += size
+    return tuple(found)
 
 
 @lru_cache(4096)
-def buckets(lists):
-    """Numbers of each, as ``zero`` fills them: from the last parameter on, until one has enough bytes."""
-    found = [[]]
-    for size in reversed([size for each in lists for size in each]):
-        if sum(found[-1]) * 2 >= BUCKET:
-            found.append([])
-        found[-1].append(size)
-    return tuple(map(sum, found))
+def block_of(model, t):
+    """Numbers of a block, and of its largest matrix."""
+    sizes = block_sizes(model, t)
+    return sum(sizes), max(sizes)
 
 
 # Activations.
@@ -89,10 +90,9 @@ class Shapes(NamedTuple):
 
     own: float  # between blocks, of this rank's tokens
     block: float  # kept by a block, its input among it
-    again: float  # more, where it is recomputed
-    working: float  # more, while its backward runs
+    backward: float  # more, while its backward runs
     end: float  # kept by the last norm and the head
-    loss: float  # made there
+    logits: float  # kept by the loss, in fp32
     dropped: float  # the mask of what is embedded
 
 
@@ -107,13 +107,16 @@ def shapes(model, t, b, sequence, recompute, flash, precision):
     inside = tokens * model.inner // t * i
     weights = b * model.heads // t * model.tokens**2 * ((2 * i + MASK) if drops else i)
     core = tokens * model.heads // t * STATISTIC if flash else weights
-    masks = 2 * own / i * MASK * drops
-    linear = 2 * own + 2 * entered + mixed + 2 * keys + mixed + inside * (3 if model.gated else 2) + masks
-    kept = {"none": linear + core, "selective": linear, "full": own}[recompute]
-    again = {"none": 0, "selective": core, "full": linear + core - own}[recompute]
-    logits = tokens * -(-model.vocabulary // t)
-    loss = logits * (4 + 4 + (i if i < 4 else 0))
-    return Shapes(own, kept, again, own + inside + x * bool(sequence), own + entered, loss, own / i * MASK * drops)
+    mask = own / i * MASK * drops
+    mlp = own + entered + inside * (3 if model.gated else 2) + mask
+    kept = own + entered + mixed + 2 * keys + mixed + mask + mlp
+    again = {"none": 0, "selective": core, "full": kept + core - own}[recompute]
+    heads = weights * i // (2 * i + MASK * drops) if drops else weights
+    in_mlp = inside + x * bool(sequence)
+    in_core = 0 if flash else heads - mlp + mask + mixed * (4 if recompute == "selective" else 1)
+    backward = max(in_mlp, again + in_core) if recompute == "selective" else again + max(in_mlp, in_core)
+    kept = {"none": kept + core, "selective": kept, "full": own}[recompute]
+    return Shapes(own, kept, backward, own + entered, 4 * tokens * -(-model.vocabulary // t), mask)
 
 
 def in_flight(plan, rank):
@@ -131,16 +134,26 @@ def in_flight(plan, rank):
 
 def memory(model, plan, rank=0) -> Memory:
     """Of rank ``rank`` of a pipeline."""
-    found = [Memory(moment, terms) for moment, terms in moments(model, plan, rank)]
-    peak = max(found, key=lambda each: each.held)
-    return Memory(peak.moment, {what: nbytes for what, nbytes in peak.terms.items() if nbytes})
+    states, found = moments(model, plan, rank)
+    moment, *more = max(found, key=lambda each: each[1] + each[2] + each[3])
+    return Memory(moment, states | dict(zip(("activations", "gradients", "working"), more)))
+
+
+def reached(full, numbers):
+    """Numbers in buckets that have gradients, once so many have theirs, and the next one."""
+    total = 0
+    for bucket in full:
+        total += bucket
+        if total > numbers:
+            break
+    return total
 
 
 def moments(model, plan, rank):
+    """What is held always; and for each moment its name, and bytes of activations, gradients, and what works."""
     first, last = rank == 0, rank == plan.pp - 1
     layers, i, s = plan.layers(model)[rank], ITEM[plan.precision], plan.shard
-    lists = units(model, plan.tp, layers, first, last, model.tied)
-    full = buckets(lists)
+    full, (block, matrix) = buckets(model, plan.tp, layers, first, last, i), block_of(model, plan.tp)
     numbers, words = sum(full), table(model, plan.tp)
     both = first and last and model.tied  # then the head's gradient waits for the embedding's
     a = shapes(model, plan.tp, plan.microbatch, plan.sequence, plan.recompute, plan.flash, plan.precision)
@@ -150,28 +163,31 @@ def moments(model, plan, rank):
         "optimizer states": (MOMENTS + (4 if i < 4 else 0)) * numbers / (s if plan.zero else 1),
     }
     whole = GRADIENT * numbers / (s if plan.zero > 1 else 1)
-    unit = sum(lists[1]) if plan.zero == 3 else max(full[:-1], default=0)  # what is reduced at once
+    unit = block if plan.zero == 3 else max(full[:-1], default=0)  # what is reduced at once
     gathered = (i * unit * min(layers, 2) + i * words * both) if plan.zero == 3 else 0
-    waits = i * words * both
+    waits, largest = i * words * both, i * matrix
+    messages = 2 * a.own * (plan.pp > 1)
     flying = in_flight(plan, rank)
 
-    def moment(activations, gradients, working):
-        return states | {"activations": activations, "gradients": gradients, "working": working}
-
+    found = []
     for before in {0, min(1, plan.microbatches - 1)}:  # backwards of other microbatches that are done
-        live, gradients = min(flying, plan.microbatches - before) * kept, whole * before
+        number = min(flying, plan.microbatches - before)
+        live, gradients = number * kept + last * (number - 1) * a.logits, whole * before
         if last:
-            yield "loss", moment(live, gradients, a.loss)
-            yield "head", moment(live, gradients, a.loss / 2 + a.own + i * words * (2 if plan.zero == 3 else 1))
+            narrow = a.logits * i / 4 * (i < 4)
+            found.append(("loss", live, gradients, 2 * a.logits + narrow))
+            found.append(("head", live, gradients, 2 * narrow + a.own + i * words * (2 if plan.zero == 3 else 1)))
         for done in range(min(layers, 3)):
-            passing = GRADIENT * unit * (done + 1) if plan.zero > 1 else 0
-            working = a.again + a.working + gathered + waits + passing
-            yield "block", moment(live - done * a.block, gradients, working)
+            passing = GRADIENT * min(unit * (done + 1), numbers) if plan.zero > 1 else 0
+            begun = GRADIENT * reached(full, done * block) if plan.zero < 2 and not before else 0
+            working = a.backward + messages + largest + gathered + waits + passing
+            found.append(("block", live - done * a.block, gradients + begun, working))
         left = live - kept + (a.own if first else a.block)
         if first:
             working = i * words * (3 if both else 1) + (GRADIENT + i * (plan.zero == 3)) * full[-1] * (plan.zero > 1)
         else:
-            working = a.again + a.working + gathered
-        yield "end", moment(left, whole, working)
+            working = a.backward + messages + largest + gathered
+        found.append(("end", left, whole, working))
     share, previous = (s if plan.zero else 1), full[-2] if len(full) > 1 else 0
-    yield "step", moment(0, whole, GRADIENT * (2 * full[-1] + previous) / share)
+    found.append(("step", 0, whole, GRADIENT * (2 * full[-1] + previous) / share))
+    return states, found

@@ -143,7 +143,7 @@ class Model:
 
     # FLOPs.
 
-    @property
+    @cached_property
     def attention_flops(self) -> int:
         """Of a token forward, in a block: scores, and what they weigh."""
         width = self.head_dim
@@ -151,7 +151,7 @@ class Model:
             width = (self.latent.plain + self.latent.rotary + self.latent.values) / 2
         return int(4 * self.tokens * self.heads * width)
 
-    @property
+    @cached_property
     def layer_flops(self) -> float:
         """Of a token forward: products of a block, and its attention; the mean of all blocks."""
         products = self._layers(self.experts and self.experts.active) / self.layers - self.small

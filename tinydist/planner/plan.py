@@ -5,6 +5,7 @@ batch = dp x microbatches x microbatch      sequences of a step
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ..rules import count, flag, one_of, stated, takes, within
 
@@ -19,10 +20,17 @@ way = stated("kept, again, ring or None", lambda given: given in SEQUENCES)
 offloaded = stated("optimizer, parameters or None", lambda given: given in OFFLOADED)
 
 
-@takes(pp=count, dp=count, tp=count, cp=count, ep=count, zero=within(0, 3), replicate=count)
-@takes(microbatches=count, microbatch=count, chunks=count, schedule=one_of(SCHEDULES), sequence=way)
-@takes(recompute=one_of(RECOMPUTE), precision=one_of(PRECISIONS), optimizer=one_of(OPTIMIZERS), offload=offloaded)
-@takes(overlap=flag, flash=flag, fused=flag)
+@takes(
+    **dict.fromkeys(["pp", "dp", "tp", "cp", "ep", "replicate", "microbatches", "microbatch", "chunks"], count),
+    **dict.fromkeys(["overlap", "flash", "fused"], flag),
+    zero=within(0, 3),
+    schedule=one_of(SCHEDULES),
+    sequence=way,
+    recompute=one_of(RECOMPUTE),
+    precision=one_of(PRECISIONS),
+    optimizer=one_of(OPTIMIZERS),
+    offload=offloaded,
+)
 @dataclass(frozen=True)
 class Plan:
     pp: int = 1
@@ -92,9 +100,7 @@ class Plan:
 
     def layers(self, model):
         """Of each pipeline rank: all its stages. The first stages have one more where they do not divide."""
-        each, more = divmod(model.layers, self.stages)
-        stages = [each + (stage < more) for stage in range(self.stages)]
-        return [sum(stages[rank :: self.pp]) for rank in range(self.pp)]
+        return dealt_out(model.layers, self.pp, self.chunks)
 
     def with_batch(self, batch):
         """The same plan with as many microbatches as the batch has."""
@@ -104,6 +110,13 @@ class Plan:
                 f"plan: batch = dp x microbatch x microbatches, but {batch} / ({self.dp} x {self.microbatch}) is no whole"
             )
         return replace(self, microbatches=batch // share)
+
+
+@lru_cache(4096)
+def dealt_out(layers, pp, chunks):
+    each, more = divmod(layers, pp * chunks)
+    stages = [each + (stage < more) for stage in range(pp * chunks)]
+    return tuple(sum(stages[rank::pp]) for rank in range(pp))
 
 
 def check(plan, model, ranks=None):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from . import efficiency
 from .machine import Group, Measured
+from .memory import block_of
 from .operators import NUMBER, Meanwhile, Memory, Operators, Sent
 
 
@@ -29,12 +30,6 @@ class Pass(NamedTuple):
     @property
     def seconds(self):
         return sum(self)
-
-    def __add__(self, other):
-        return Pass(*map(sum, zip(self, other)))
-
-    def __mul__(self, times):
-        return Pass(*[each * times for each in self])
 
 
 def timed(operators, machine, group, overlap):
@@ -60,6 +55,10 @@ class Times(NamedTuple):
     recomputed: Pass
     first: Pass
     last: Pass
+
+    @property
+    def block(self):
+        return self.forward.seconds + self.backward.seconds + self.recomputed.seconds
 
 
 @lru_cache(4096)
@@ -100,26 +99,27 @@ def step_time(model, plan, cluster, machine=None) -> Step:
     machine = machine or Measured(cluster)
     how = plan.sequence, plan.recompute, plan.flash, plan.fused, plan.overlap
     found = times(model, machine, plan.tp, plan.microbatch, *how)
-    block = found.forward + found.backward + found.recomputed
-    layers, ends = plan.layers(model), [Pass()] * plan.pp
-    ends[0] += found.first
-    ends[-1] += found.last
-    added = [machine.memory(efficiency.ACCUMULATED[plan.precision] * each) for each in parameters(model, plan)]
+    layers, numbers, M = plan.layers(model), parameters(model, plan), plan.microbatches
+    added = machine.memory(efficiency.ACCUMULATED[plan.precision])
     waiting = 2 * plan.chunks * message(model, plan, machine)
-    ranks = [block * count + end + Pass(memory=add) for count, end, add in zip(layers, ends, added)]
-    each = [rank.seconds + waiting for rank in ranks]
+    each = [found.block * count + added * number + waiting for count, number in zip(layers, numbers)]
+    each[0] += found.first.seconds
+    each[-1] += found.last.seconds
     slowest = max(range(plan.pp), key=each.__getitem__)
-    M, work = plan.microbatches, ranks[slowest]
+    parts = [found.forward, found.backward, found.recomputed]
+    work = [sum(kind) * layers[slowest] for kind in zip(*parts)]
+    for end, at in ((found.first, 0), (found.last, plan.pp - 1)):
+        work = [a + b * (at == slowest) for a, b in zip(work, end)]
     terms = {
-        "products": M * (block.products * layers[slowest] + ends[slowest].products),
-        "memory": M * (work.memory - added[slowest]),
-        "tensor group": M * work.sent,
-        "gradients added": M * added[slowest],
+        "products": M * work[0],
+        "memory": M * work[1],
+        "tensor group": M * work[2],
+        "gradients added": M * added * numbers[slowest],
         "pipeline messages": M * waiting,
         "bubble": pipeline(each, plan) - M * each[slowest],
-        "data parallelism": exposed(model, plan, machine, work, found, layers[slowest]),
+        "data parallelism": exposed(model, plan, machine, found, layers[slowest], max(numbers)),
         "tied embedding": tied(model, plan, machine),
-        "optimizer": optimizer(model, plan, machine),
+        "optimizer": machine.memory(efficiency.STEP[plan.precision] * max(numbers)) / (plan.shard if plan.zero else 1),
     }
     flops = model.flops(plan.batch)
     again = model.flops(plan.batch, plan.recompute)
@@ -146,10 +146,7 @@ def message(model, plan, machine):
 
 def parameters(model, plan):
     """On each rank of a pipeline."""
-    t = plan.tp
-    matrices = model.attention_matrices + model.mlp_matrices()
-    layer = matrices / t + model.small
-    table = model.vocabulary * model.width / t
+    layer, table = block_of(model, plan.tp)[0], model.vocabulary * model.width / plan.tp
     ranks = [count * layer for count in plan.layers(model)]
     ranks[0] += table + model.tokens * model.width * (model.positions == "learned")
     if plan.pp > 1 or not model.tied:
@@ -158,22 +155,24 @@ def parameters(model, plan):
     return ranks
 
 
-def exposed(model, plan, machine, work, found, layers):
+def exposed(model, plan, machine, found, layers, largest):
+    """What data parallelism sends, and nothing hides."""
     if plan.dp == 1:
         return 0.0
-    cluster, largest = machine.cluster, max(parameters(model, plan))
+    cluster = machine.cluster
     shards = Group.along(plan.shard, plan.tp * plan.cp, cluster)
     copies = Group.along(plan.replicate, plan.tp * plan.cp * plan.shard, cluster)
     gradients = largest * GRADIENT[plan.precision]
     reduced = machine.collective("reduce-scatter", gradients, shards)
     reduced += machine.collective("all-reduce", gradients / plan.shard, copies)
     gathered = machine.collective("all-gather", largest * NUMBER, shards)
-    forward, backward = (part * layers for part in (found.forward, found.backward + found.recomputed))
+    forward = found.forward.seconds * layers
+    backward = found.block * layers - forward
     if plan.zero == 3:
-        passes = [(gathered, forward.seconds), (gathered + reduced, backward.seconds)]
+        passes = [(gathered, forward), (gathered + reduced, backward)]
         return plan.microbatches * sum(max(0.0, sent - meanwhile * plan.overlap) for sent, meanwhile in passes)
     times = plan.microbatches if plan.zero == 2 else 1
-    hidden = backward.seconds if plan.overlap else 0.0
+    hidden = backward if plan.overlap else 0.0
     after = gathered if plan.zero else 0.0
     return times * max(0.0, reduced - hidden) + after
 
@@ -187,8 +186,3 @@ def tied(model, plan, machine):
         return 0.0
     table = model.vocabulary * model.width / plan.tp * GRADIENT[plan.precision]
     return machine.collective("all-reduce", table, Group(2, 1))
-
-
-def optimizer(model, plan, machine):
-    sharded = plan.shard if plan.zero else 1
-    return machine.memory(efficiency.STEP[plan.precision] * max(parameters(model, plan)) / sharded)
