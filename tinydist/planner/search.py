@@ -1,8 +1,8 @@
 """All plans that a model can have on a cluster: which fit, which is the fastest, and what it would take to be another.
 
-    found = search(model, cluster, batch=1024)
-    found.best, found.front          the fastest that fits; those than which none is both faster and smaller
-    explain(found.best)              where each second and each byte goes
+found = search(model, cluster, batch=1024)
+found.best, found.front          the fastest that fits; those than which none is both faster and smaller
+explain(found.best)              where each second and each byte goes
 """
 
 from dataclasses import dataclass
