@@ -101,9 +101,8 @@ def print_runs():
         run, model = RUNS[name], find_model(name)
         ranks = best.plan.ranks if name == best.model.name else bloom().plan.ranks
         hours = run.tokens / model.tokens * seconds * ranks / 3600
-        print(
-            f"{name}: {hours:,.0f} GPU hours of steps; published {run.gpu_hours:,.0f}: goodput {hours / run.gpu_hours:.0%}"
-        )
+        published = f"published {run.gpu_hours:,.0f}: goodput {hours / run.gpu_hours:.0%}"
+        print(f"{name}: {hours:,.0f} GPU hours of steps; {published}")
 
 
 def print_speed():

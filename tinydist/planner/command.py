@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist plan --model llama-3-70b --cluster "H100 pod" --devices 512 --tokens 15e12``."""
+"""``python -m tinydist plan --model llama-3-70b --cluster "H100 pod" --devices 512 --tokens 15e12``."""
 
 import math
 

@@ -46,16 +46,16 @@ B200 = Efficiency(1745e12, (1792, 16128, 3072), 148, 0.55, 3.48e-6, 718.8 / 900)
 GB200 = Efficiency(1822e12, (4096, 9728, 2048), 148, 0.55, 3.48e-6, 718.8 / 900)
 DEVICES = {"A100": A100, "H100": H100, "H200": H100, "B200": B200, "GB200": GB200}
 
-# memory: what a copy gets on an A100 (gpu-benches@1c36d509, gpu-stream/a100_80.txt, read); no other device was measured.
+# memory: what a copy gets on an A100 (gpu-benches@1c36d509, gpu-stream/a100_80.txt, read). No other was measured.
 # far_step, far_wire: the same line through all-reduces of four nodes of 8 B200s, each with eight cards of 50 GB/s. Of
 # other networks there is no measurement whose hardware is known.
 
 # contention: while a collective runs, a product loses this part of its speed (Lee et al. 2025; hardware/cluster.py).
-# beside: how much longer products take within a program than alone. Zero Bubble's backward passes of weights alone, which
-# are nothing but products, in stages of four models on A100s, take 0 to 6 % longer than alone: the geometric mean
-# (Qi et al. 2024, table 6).
-# gap: seconds between two operators, where small kernels run that are not counted, and nothing. With it, the five layers
-# that Korthikanti et al. 2022 measured (table 4) fit best, forward and backward: ten times, none off by more than 2.6 %.
+# beside: how much longer products take in a program than alone. Zero Bubble's backward passes of weights are nothing
+# but products: in stages of four models on A100s they take 0 to 6 % longer than alone. The geometric mean (Qi et al.
+# 2024, table 6).
+# gap: seconds between two operators, where small kernels run that are not counted, and nothing. It is the one that fits
+# the five layers of Korthikanti et al. 2022, table 4, best, forward and backward: of ten times none is off by 3 %.
 
 # Bytes that the end of a step reads and writes for each parameter of a rank. Megatron-LM@2755bcb8 (June 2022),
 # optimizer/optimizer.py and clip_grads.py (read): gradients to fp32 (2 + 4), unscaled (8), their norm (4), clipped (8),

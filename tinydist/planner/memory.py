@@ -62,7 +62,7 @@ def table(model, t):
 
 @lru_cache(4096)
 def buckets(model, t, layers, first, last, item):
-    """Numbers of each, as zero fills them on a rank of so many layers: from the last one on, until it has enough bytes."""
+    """Numbers of each, as zero fills them: from the last parameter on, until there are enough bytes."""
     D = model.width
     begin = [table(model, t), *[model.tokens * D] * (model.positions == "learned")] if first else []
     norm = [D] * (2 if model.norm == "layer" else 1)

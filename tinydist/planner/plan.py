@@ -106,9 +106,8 @@ class Plan:
         """The same plan with as many microbatches as the batch has."""
         share = self.dp * self.microbatch
         if batch % share:
-            raise ValueError(
-                f"plan: batch = dp x microbatch x microbatches, but {batch} / ({self.dp} x {self.microbatch}) is no whole"
-            )
+            product = f"({self.dp} x {self.microbatch})"
+            raise ValueError(f"plan: batch = dp x microbatch x microbatches, but {batch} / {product} is not whole")
         return replace(self, microbatches=batch // share)
 
 

@@ -58,7 +58,8 @@ MODELS = {
         llama_3("Llama 3 70B", 80, 8192, 64, inner=28672),
         llama_3("Llama 3 405B", 126, 16384, 128, inner=53248),
         like_llama(
-            "Mixtral 8x7B", 32, 4096, 32, 32000, 32768, kv_heads=8, inner=14336, experts=Experts(8, 2, 14336), source=MIXTRAL
+            "Mixtral 8x7B", 32, 4096, 32, 32000, 32768, kv_heads=8, inner=14336,
+            experts=Experts(8, 2, 14336), source=MIXTRAL,
         ),
         like_llama(
             "DeepSeek-V3", 61, 7168, 128, 129280, 4096, head_dim=128, inner=18432,

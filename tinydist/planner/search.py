@@ -84,15 +84,15 @@ def search(model, cluster, batch, devices=None, **fixed) -> Found:
     """
     devices = devices or cluster.size
     cluster.check_ranks(devices)
-    machine, found, refused = Measured(cluster), [], 0
+    machine, found, refused, why = Measured(cluster), [], 0, "none divides the devices and the batch"
     for plan in plans(model, cluster, devices, batch, fixed):
-        if plan is None or any(True for _ in wrong(plan, model)):
-            refused += 1
+        broken = next(wrong(plan, model), None) if plan else why
+        if broken:
+            refused, why = refused + 1, broken
         else:
             found.append(evaluate(model, plan, cluster, machine))
     if not found:
-        sizes = f"{devices} devices, {model.heads} heads, {model.layers} layers, {batch} sequences"
-        raise ValueError(f"search: no plan for {model} fits the numbers: {sizes}")
+        raise ValueError(f"search: there is no plan for {model} on {devices} devices with {batch} sequences: {why}")
     return Found(sorted(found, key=lambda each: each.seconds), refused)
 
 

@@ -57,7 +57,8 @@ def parallelize(model, plan, optimizer_class=torch.optim.AdamW, param_groups=Non
     names |= {copy: names[original] for _, original, _, copy in tied}
     mine = {number: stages[number] for number in plan.make_schedule().stages_of(mesh.get_local_rank("pp"))}
 
-    both = {parameter for _, original, _, copy in tied for parameter in (original, copy)}
+    own = {parameter for stage in mine.values() for parameter in stage.parameters()}
+    both = own & {parameter for _, original, _, copy in tied for parameter in (original, copy)}
     how = dict(group=shards, replicas=replicas, apart=lambda parameter: (copies_of(parameter, tp), parameter in both))
     zero = {}
     for number, stage in mine.items():
