@@ -122,7 +122,9 @@ def test_a_block_sends_the_bytes_of_the_formula(sequence, numbers):
 # The pipeline.
 
 
-@pytest.mark.parametrize("P, M, chunks", [(4, 8, 1), (4, 4, 1), (4, 2, 1), (8, 32, 1), (4, 8, 2), (4, 16, 4), (8, 8, 3)])
+@pytest.mark.parametrize(
+    "P, M, chunks", [(4, 8, 1), (4, 4, 1), (4, 2, 1), (8, 32, 1), (4, 8, 2), (4, 16, 4), (8, 8, 3)]
+)
 def test_the_makespan_is_that_of_the_analysis(P, M, chunks):
     name = "interleaved 1F1B" if chunks > 1 else "1F1B"
     costs = Costs(forward=1 / chunks, backward_input=1 / chunks, backward_weight=1 / chunks)
