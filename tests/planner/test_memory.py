@@ -17,10 +17,10 @@ FEW = [
     (SMALL, 8, dict(tp=2, sequence="again")),
 ]
 MODELS = [  # dense GPTs, with dropout and without; of Llama's width and depth, in small
-    GPTConfig(vocab_size=8192, context=256, layers=4, heads=8, dim=512),
-    GPTConfig(vocab_size=8192, context=256, layers=4, heads=8, dim=512, dropout=0.1),
-    GPTConfig(vocab_size=4096, context=512, layers=8, heads=8, dim=512),
-    GPTConfig(vocab_size=16384, context=128, layers=4, heads=16, dim=1024),
+    GPTConfig(vocab_size=50304, context=1024, layers=6, heads=16, dim=2048),
+    GPTConfig(vocab_size=50304, context=1024, layers=6, heads=16, dim=2048, dropout=0.1),
+    GPTConfig(vocab_size=32000, context=2048, layers=4, heads=32, dim=4096),
+    GPTConfig(vocab_size=128256, context=4096, layers=4, heads=32, dim=4096),
 ]
 
 
@@ -35,7 +35,7 @@ def many(number=30, seed=0):
         choices |= dict(microbatches=draw.choice([1, 2, 4]), recompute=draw.choice(["none", "selective", "full"]))
         choices |= dict(sequence=draw.choice([None, "kept", "again"]) if tp > 1 else None)
         choices |= dict(precision=draw.choice(["bf16", "bf16", "fp32"]))
-        yield draw.choice(MODELS), draw.choice([2, 4, 8]), choices
+        yield draw.choice(MODELS), draw.choice([1, 2, 4]), choices
 
 
 def check(config, b, choices):

@@ -63,16 +63,17 @@ def table(model, t):
 @lru_cache(4096)
 def buckets(model, t, layers, first, last, item):
     """Numbers of each, as zero fills them: from the last parameter on, until there are enough bytes."""
-    D = model.width
-    begin = [table(model, t), *[model.tokens * D] * (model.positions == "learned")] if first else []
+    D, words = model.width, [table(model, t)]
+    apart = model.tied and first != last  # a table that another rank has, too, has a bucket of its own
+    begin = [*words * (not apart), *[model.tokens * D] * (model.positions == "learned")] if first else []
     norm = [D] * (2 if model.norm == "layer" else 1)
-    end = [*norm, *[table(model, t)] * (not (first and model.tied))] if last else []
+    end = [*norm, *words * (not model.tied)] if last else []
     found = [0]
     for size in reversed([*begin, *block_sizes(model, t) * layers, *end]):
         if found[-1] * item >= BUCKET:
             found.append(0)
         found[-1] += size
-    return tuple(found)
+    return (*words * (apart and last), *found, *words * (apart and first))
 
 
 @lru_cache(4096)
@@ -92,6 +93,7 @@ class Shapes(NamedTuple):
     block: float  # kept by a block, its input among it
     backward: float  # more, while its backward runs
     end: float  # kept by the last norm and the head
+    entering: float  # gradients of what enters the head
     logits: float  # kept by the loss, in fp32
     dropped: float  # the mask of what is embedded
 
@@ -116,7 +118,8 @@ def shapes(model, t, b, sequence, recompute, flash, precision):
     in_core = 0 if flash else heads - mlp + mask + mixed * (4 if recompute == "selective" else 1)
     backward = max(in_mlp, again + in_core) if recompute == "selective" else again + max(in_mlp, in_core)
     kept = {"none": kept + core, "selective": kept, "full": own}[recompute]
-    return Shapes(own, kept, backward, own + entered, 4 * tokens * -(-model.vocabulary // t), mask)
+    entering = 3 * x + 2 * own if sequence else own
+    return Shapes(own, kept, backward, own + entered, entering, 4 * tokens * -(-model.vocabulary // t), mask)
 
 
 def in_flight(plan, rank):
@@ -164,7 +167,6 @@ def moments(model, plan, rank):
     }
     whole = GRADIENT * numbers / (s if plan.zero > 1 else 1)
     unit = block if plan.zero == 3 else max(full[:-1], default=0)  # what is reduced at once
-    gathered = (i * unit * min(layers, 2) + i * words * both) if plan.zero == 3 else 0
     waits, largest = i * words * both, i * matrix
     messages = 2 * a.own * (plan.pp > 1)
     flying = in_flight(plan, rank)
@@ -176,18 +178,29 @@ def moments(model, plan, rank):
         if last:
             narrow = a.logits * i / 4 * (i < 4)
             found.append(("loss", live, gradients, 2 * a.logits + narrow))
-            found.append(("head", live, gradients, 2 * narrow + a.own + i * words * (2 if plan.zero == 3 else 1)))
-        for done in range(min(layers, 3)):
+            gathered = i * (words + unit) if plan.zero == 3 else 0
+            found.append(("head", live, gradients, (2 * narrow or a.logits) + a.entering + i * words + gathered))
+            begun = 0 if both else GRADIENT * (words if plan.zero == 3 else full[0] if plan.zero or not before else 0)
+            found.append(("head", live, gradients + begun, a.entering + i * words + gathered))
+        for done in {*range(min(layers, 3)), layers - 1}:
+            follows = words * first if done == layers - 1 else unit
+            gathered = i * (unit + follows) if plan.zero == 3 else 0
             passing = GRADIENT * min(unit * (done + 1), numbers) if plan.zero > 1 else 0
-            begun = GRADIENT * reached(full, done * block) if plan.zero < 2 and not before else 0
+            begun = (
+                GRADIENT * reached(full, done * block + (0 if plan.flash else block // 2))
+                if plan.zero < 2 and not before
+                else 0
+            )
             working = a.backward + messages + largest + gathered + waits + passing
             found.append(("block", live - done * a.block, gradients + begun, working))
         left = live - kept + (a.own if first else a.block)
         if first:
-            working = i * words * (3 if both else 1) + (GRADIENT + i * (plan.zero == 3)) * full[-1] * (plan.zero > 1)
+            sharded = GRADIENT * (1 - (not before) / s) + i * (plan.zero == 3)
+            working = i * words * (3 if both else 1) + sharded * full[-1] * (plan.zero > 1)
         else:
             working = a.backward + messages + largest + gathered
         found.append(("end", left, whole, working))
-    share, previous = (s if plan.zero else 1), full[-2] if len(full) > 1 else 0
-    found.append(("step", 0, whole, GRADIENT * (2 * full[-1] + previous) / share))
+    longest, share = full.index(max(full)), s if plan.zero else 1
+    previous = full[longest - 1] if longest and (both or not first) else 0
+    found.append(("step", 0, whole, GRADIENT * (2 * full[longest] + previous) / share))
     return states, found

@@ -82,11 +82,18 @@ class Operators:
         return [*self.enter(self.up), activation, *self.leave(self.down)]
 
     def enter(self, matrix):
-        gather = [Sent("all-gather", self.x)] if self.sequence else []
-        return [Memory(2 * self.own), *gather, self.product(matrix)]
+        return [Memory(2 * self.own), *self.gathered(), self.product(matrix)]
+
+    def gathered(self):
+        """All tokens. torch's operators put them in order once more."""
+        return [Sent("all-gather", self.x), *[Memory(2 * self.x)] * (not self.fused)] if self.sequence else []
 
     def leave(self, matrix):
-        return [self.product(matrix), Sent(self.summed, self.x), *self.residual()]
+        return [self.product(matrix), *self.parts(), Sent(self.summed, self.x), *self.residual()]
+
+    def parts(self):
+        """By rank, as torch's operators put them in order before they are scattered."""
+        return [Memory(2 * self.x)] * (self.sequence is not None and not self.fused)
 
     @property
     def summed(self):
@@ -124,8 +131,7 @@ class Operators:
     def leave_backward(self, matrix):
         x, mask = self.own, self.own / NUMBER * MASK
         dropout = [Memory(2 * x + mask)] * self.drops + [Memory(x)] * self.model.biases
-        gather = [Sent("all-gather", self.x)] if self.sequence else []
-        return [*dropout, *gather, self.of_input(matrix), self.of_weight(matrix)]
+        return [*dropout, *self.gathered(), self.of_input(matrix), self.of_weight(matrix)]
 
     def enter_backward(self, matrix):
         bias = [Memory(self.tokens * matrix[0] * NUMBER)] * self.model.biases
@@ -133,18 +139,26 @@ class Operators:
         if self.sequence == "again":
             of_input = Meanwhile(Sent("all-gather", self.x), of_input)
         of_weight = Meanwhile(Sent(self.summed, self.x), self.of_weight(matrix))
-        return [of_input, of_weight, *bias, Memory(3 * self.own), Memory(3 * self.own)]  # norm, and the residual's
+        return [
+            of_input,
+            *self.parts(),
+            of_weight,
+            *bias,
+            Memory(3 * self.own),
+            Memory(3 * self.own),
+        ]  # norm, and the residual's
 
     def core_backward(self):
         T, E = self.model.tokens, self.model.head_dim
+        together = [Memory(2 * self.channels["qkv"])] * (1 if self.fused else 2)  # gradients of queries, keys, values
         if self.flash:
-            return [Flash(self.heads, T, E, 5), *self.rotation()]
+            return [Flash(self.heads, T, E, 5), *(together if not self.fused else []), *self.rotation()]
         scores, mixed = Product(self.heads, T, T, E), Product(self.heads, T, E, T)
         weights = self.heads * T * T * NUMBER
         dropout = [Memory(2 * weights + weights / NUMBER * MASK)] * self.drops
         return [
             Memory(2 * self.channels["heads"]), scores, mixed, *dropout, Memory(3 * weights), mixed, mixed,
-            Memory(2 * self.channels["qkv"]), *self.rotation(),
+            *together, *self.rotation(),
         ]  # fmt: skip
 
     def recomputed(self, recompute):
@@ -179,10 +193,16 @@ class Operators:
         return -(-self.model.vocabulary // self.t), self.model.width
 
     def loss(self):
-        """To fp32, its maximum, less that, the exponentials, their sum, divided by it."""
+        """To fp32, its maximum, less that, the exponentials, their sum, divided by it (looked up, if not fused)."""
         logits = self.tokens * self.head[0]
-        return [*self.enter(self.head), *[Memory(logits * each) for each in (NUMBER + WIDE, 4, 8, 8, 4, 8)]]
+        each = [NUMBER + WIDE, 4, 8, 8, 4, 8 if self.fused else 4]
+        return [*self.enter(self.head), *[Memory(logits * nbytes) for nbytes in each]]
 
     def loss_backward(self):
         logits = self.tokens * self.head[0]
-        return [Memory(8 * logits), Memory((NUMBER + WIDE) * logits), *self.enter_backward(self.head)]
+        each = [8, *([] if self.fused else [8, 8, 8]), NUMBER + WIDE]
+        return [
+            *[Memory(logits * nbytes) for nbytes in each],
+            *self.enter_backward(self.head)[:-2],
+            Memory(3 * self.own),
+        ]

@@ -100,7 +100,8 @@ def step_time(model, plan, cluster, machine=None) -> Step:
     how = plan.sequence, plan.recompute, plan.flash, plan.fused, plan.overlap
     found = times(model, machine, plan.tp, plan.microbatch, *how)
     layers, numbers, M = plan.layers(model), parameters(model, plan), plan.microbatches
-    added = machine.memory(efficiency.ACCUMULATED[plan.precision])
+    accumulated = efficiency.ACCUMULATED if plan.fused else efficiency.TORCH_ACCUMULATED
+    added = machine.memory(accumulated[plan.precision])
     waiting = 2 * plan.chunks * message(model, plan, machine)
     each = [found.block * count + added * number + waiting for count, number in zip(layers, numbers)]
     each[0] += found.first.seconds
@@ -119,11 +120,19 @@ def step_time(model, plan, cluster, machine=None) -> Step:
         "bubble": pipeline(each, plan) - M * each[slowest],
         "data parallelism": exposed(model, plan, machine, found, layers[slowest], max(numbers)),
         "tied embedding": tied(model, plan, machine),
-        "optimizer": machine.memory(efficiency.STEP[plan.precision] * max(numbers)) / (plan.shard if plan.zero else 1),
+        "optimizer": machine.memory(max(numbers) * bytes_of_step(plan)),
     }
     flops = model.flops(plan.batch)
     again = model.flops(plan.batch, plan.recompute)
     return Step(terms, flops, again, plan.ranks * cluster.device.peak_of(machine.dtype))
+
+
+def bytes_of_step(plan):
+    """For each parameter of a rank."""
+    shards = plan.shard if plan.zero else 1
+    if plan.fused:
+        return efficiency.STEP[plan.precision] / shards
+    return efficiency.TORCH_WHOLE + efficiency.TORCH_OWN[plan.precision] / shards
 
 
 def pipeline(each, plan):
