@@ -118,7 +118,7 @@ def shapes(model, t, b, sequence, recompute, flash, precision):
     in_core = 0 if flash else heads - mlp + mask + mixed * (4 if recompute == "selective" else 1)
     backward = max(in_mlp, again + in_core) if recompute == "selective" else again + max(in_mlp, in_core)
     kept = {"none": kept + core, "selective": kept, "full": own}[recompute]
-    entering = 3 * x + 2 * own if sequence else own
+    entering = own + {None: 0, "again": 3}.get(sequence, 2) * x + own * bool(sequence)
     return Shapes(own, kept, backward, own + entered, entering, 4 * tokens * -(-model.vocabulary // t), mask)
 
 
@@ -200,7 +200,7 @@ def moments(model, plan, rank):
         else:
             working = a.backward + messages + largest + gathered
         found.append(("end", left, whole, working))
-    longest, share = full.index(max(full)), s if plan.zero else 1
+    longest, share = full.index(max(full)), (s if plan.zero else 1)
     previous = full[longest - 1] if longest and (both or not first) else 0
     found.append(("step", 0, whole, GRADIENT * (2 * full[longest] + previous) / share))
     return states, found
