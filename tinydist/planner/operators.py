@@ -131,13 +131,20 @@ class Operators:
     def leave_backward(self, matrix):
         x, mask = self.own, self.own / NUMBER * MASK
         dropout = [Memory(2 * x + mask)] * self.drops + [Memory(x)] * self.model.biases
-        return [*dropout, *self.gathered(), self.of_input(matrix), self.of_weight(matrix)]
+        added = self.added_up(int(self.model.biases))
+        return [*dropout, *added, *self.gathered(), self.of_input(matrix), self.of_weight(matrix)]
+
+    def added_up(self, parameters):
+        """Gradients of what sees a rank's own tokens alone, one by one."""
+        apart = parameters * (self.sequence is not None and not self.fused)
+        return [Sent("all-reduce", self.model.width * NUMBER)] * apart
 
     def enter_backward(self, matrix):
         bias = [Memory(self.tokens * matrix[0] * NUMBER)] * self.model.biases
         of_input = self.of_input(matrix)
         if self.sequence == "again":
             of_input = Meanwhile(Sent("all-gather", self.x), of_input)
+        bias = [*bias, *self.added_up(2 if self.model.norm == "layer" else 1)]
         of_weight = Meanwhile(Sent(self.summed, self.x), self.of_weight(matrix))
         return [
             of_input,

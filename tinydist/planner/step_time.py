@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from . import efficiency
 from .machine import Group, Measured
-from .memory import block_of
+from .memory import block_of, buckets
 from .operators import NUMBER, Meanwhile, Memory, Operators, Sent
 
 
@@ -183,7 +183,9 @@ def exposed(model, plan, machine, found, layers, largest):
     times = plan.microbatches if plan.zero == 2 else 1
     hidden = backward if plan.overlap else 0.0
     after = gathered if plan.zero else 0.0
-    return times * max(0.0, reduced - hidden) + after
+    full = buckets(model, plan.tp, layers, True, plan.pp == 1, NUMBER)
+    last = reduced * full[-1] / sum(full)  # when it is full, backward is over
+    return times * max(last, reduced - hidden) + after
 
 
 GRADIENT = {"fp16": 2, "bf16": 4, "fp32": 4}
