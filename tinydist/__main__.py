@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist`` lists the exercises; check, hint and reset one; ask the doctor."""
+"""The command line: ``python -m tinydist`` lists the exercises; check, hint and reset one; plan; ask the doctor."""
 
 import argparse
 import os
@@ -30,6 +30,16 @@ def main(arguments=None):
     add_exercise_command(commands, "hint", in_the_lab, "show_hint", "the next hint, from general to specific")
     add_exercise_command(commands, "reset", in_the_lab, "reset", "put the stub back, and forget the progress")
 
+    plans = commands.add_parser("plan", help="which parallel plan fits a model on a cluster, and what a run costs")
+    plans.add_argument("--model", required=True, help="its name, such as llama-3-70b")
+    plans.add_argument("--cluster", default="H100 pod", help="whose nodes: 'A100 node', 'H100 pod'")
+    plans.add_argument("--devices", type=int, help="how many; all of the cluster's if left out")
+    plans.add_argument("--batch", type=int, help="sequences of a step; about 4 million tokens if left out")
+    plans.add_argument("--tokens", type=float, help="of the whole run")
+    plans.add_argument("--price", type=float, default=0.0, help="of a device and hour")
+    plans.add_argument("--watts", type=float, default=0.0, help="of a device, with its share of all else")
+    plans.set_defaults(run=plan)
+
     chosen = parser.parse_args(arguments)
     return while_somebody_reads(chosen.run, chosen)
 
@@ -38,6 +48,12 @@ def add_exercise_command(commands, name, where, does, help):
     adds = commands.add_parser(name, help=help)
     adds.add_argument("exercise", help="its name, such as all_reduce_many")
     adds.set_defaults(run=lambda chosen: where(does, chosen.exercise))
+
+
+def plan(chosen):
+    from tinydist.planner.command import plan  # only now, as below
+
+    return plan(chosen)
 
 
 def in_the_lab(does, *names):

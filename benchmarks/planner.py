@@ -1,0 +1,123 @@
+"""Training steps that others measured, predicted: beside the best model of one constant, and how each constant counts.
+
+    python benchmarks/planner.py
+
+No constant of tinydist/planner/efficiency.py was taken from these rows. The one constant, a part of the peak that all
+FLOPs of a step run at, is fitted to them: for each table the one with the least mean error.
+"""
+
+import time
+from dataclasses import replace
+
+from tinydist.hardware import find_cluster
+from tinydist.hardware.published import RUNS
+from tinydist.planner import MODELS, Measured, explain, find_model, search, step_time
+from tinydist.planner.published import bloom, table_1, table_5
+
+CONSTANTS = {  # and what each is called at the head of its column
+    "matmul": "product", "beside": "beside", "memory": "memory", "gap": "gap", "wire": "NVLink", "step": "latency",
+    "far_wire": "network", "contention": "contend",
+}  # fmt: skip
+
+
+def predicted(row, **changed):
+    """A Step."""
+    machine = Measured(row.cluster)
+    return step_time(
+        row.model, row.plan, row.cluster, replace(machine, efficiency=replace(machine.efficiency, **changed))
+    )
+
+
+def error(found, row):
+    return found / row.seconds - 1
+
+
+def sensitivity(row, constant):
+    """Percent that a step takes longer if the constant is 10 % larger."""
+    value = getattr(Measured(row.cluster).efficiency, constant)
+    return 100 * (predicted(row, **{constant: 1.1 * value}).seconds / predicted(row).seconds - 1)
+
+
+def at_one_constant(rows):
+    """Seconds of each, all FLOPs at the same part of the peak: that of the least mean error."""
+    ideal = [row.model.flops(row.plan.batch, row.plan.recompute) / predicted(row).peak for row in rows]
+
+    def mean_error(part):
+        return sum(abs(error(seconds / part, row)) for seconds, row in zip(ideal, rows))
+
+    best = min((seconds / row.seconds for seconds, row in zip(ideal, rows)), key=mean_error)
+    return [seconds / best for seconds in ideal]
+
+
+def summary(errors):
+    return f"mean {100 * sum(map(abs, errors)) / len(errors):.1f} %, worst {100 * max(map(abs, errors)):.1f} %"
+
+
+def pairs(each):
+    return zip(each[::2], each[1::2])
+
+
+def gains(rows):
+    """(published, predicted, by one constant): percent more throughput without recomputing all, of each model."""
+    ones = at_one_constant(rows)
+    for (full, new), (a, b) in zip(pairs(rows), pairs(ones)):
+        found = predicted(full).seconds / predicted(new).seconds
+        yield tuple(100 * (ratio - 1) for ratio in (full.seconds / new.seconds, found, a / b))
+
+
+def print_table(title, rows):
+    print(f"\n{title}")
+    heads = "".join(f"{head:>9}" for head in CONSTANTS.values())
+    print(f"{'':32}{'published':>10}{'predicted':>10}{'error':>8}{'one const.':>11}{'error':>8} {heads}")
+    ones, errors = at_one_constant(rows), ([], [])
+    for row, one in zip(rows, ones):
+        found = predicted(row).seconds
+        for kept, seconds in zip(errors, (found, one)):
+            kept.append(error(seconds, row))
+        counts = "".join(f"{sensitivity(row, constant):9.2f}" for constant in CONSTANTS)
+        both = f"{found:10.2f}{100 * errors[0][-1]:+7.1f}% {one:10.2f}{100 * errors[1][-1]:+7.1f}%"
+        print(f"{row.name:32}{row.seconds:10.2f}{both} {counts}")
+    print(f"    predicted: {summary(errors[0])};  one constant: {summary(errors[1])}")
+
+
+def print_gains(rows):
+    print("\ngain of selective recomputation with sequence parallelism over full recomputation, %")
+    for (full, _), (published, found, one) in zip(pairs(rows), gains(rows)):
+        print(f"{full.name.split(',')[0]:32}{published:10.1f}{found:10.1f}{one:29.1f}")
+
+
+def llama_65b():
+    """Its plan is not published: the fastest that fits 2048 A100s, with 4 million tokens a step."""
+    model, cluster = find_model("LLaMA 65B"), find_cluster("A100 node").pod(256)
+    return search(model, cluster, batch=2048).best
+
+
+def print_runs():
+    """GPU hours, if all of the time were steps; and the part of the published hours that is."""
+    best = llama_65b()
+    print(f"\nLLaMA 65B, 380 tokens a second and GPU: {best.tokens_per_second:.0f} by {best.plan}")
+    steps = {"LLaMA 65B": best.seconds / best.plan.batch, "BLOOM 176B": predicted(bloom()).seconds / bloom().plan.batch}
+    for name, seconds in steps.items():
+        run, model = RUNS[name], find_model(name)
+        ranks = best.plan.ranks if name == best.model.name else bloom().plan.ranks
+        hours = run.tokens / model.tokens * seconds * ranks / 3600
+        published = f"published {run.gpu_hours:,.0f}: goodput {hours / run.gpu_hours:.0%}"
+        print(f"{name}: {hours:,.0f} GPU hours of steps; {published}")
+
+
+def print_speed():
+    model, cluster = MODELS["Llama 3 70B"], find_cluster("H100 node").pod(64)
+    begin = time.process_time()
+    found = search(model, cluster, batch=2048)
+    seconds = time.process_time() - begin
+    print(f"\n{len(found.candidates) / seconds:,.0f} plans a second of CPU ({len(found.candidates):,} plans)")
+    print(explain(found.best, *found.fitting[1:2]))
+
+
+if __name__ == "__main__":
+    print_table("Korthikanti et al. 2022, table 5: seconds of a step", [*table_5()])
+    print_gains([*table_5()])
+    print_table("Narayanan et al. 2021 (SC'21), table 1", [*table_1()])
+    print_table("BLOOM 176B", [bloom()])
+    print_runs()
+    print_speed()

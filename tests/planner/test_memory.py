@@ -1,0 +1,93 @@
+"""Bytes at the peak, by the planner and by the ledger of a fake run of the same plan."""
+
+import random
+
+import pytest
+from planner.fake_runs import DROPPED, SMALL, held, model_of, planned, run
+
+from tinydist.hardware import find_cluster
+from tinydist.model import GPTConfig
+from tinydist.planner import Plan, evaluate, find_model, memory
+
+FEW = [
+    (SMALL, 8, dict(microbatches=2)),
+    (DROPPED, 8, dict(recompute="selective")),
+    (SMALL, 8, dict(dp=2, zero=1, recompute="full")),
+    (DROPPED, 8, dict(dp=4, zero=2, microbatches=2)),
+    (SMALL, 8, dict(tp=2, sequence="again")),
+]
+MODELS = [  # dense GPTs, with dropout and without; of Llama's width and depth, in small
+    GPTConfig(vocab_size=50304, context=1024, layers=6, heads=16, dim=2048),
+    GPTConfig(vocab_size=50304, context=1024, layers=6, heads=16, dim=2048, dropout=0.1),
+    GPTConfig(vocab_size=32000, context=2048, layers=4, heads=32, dim=4096),
+    GPTConfig(vocab_size=128256, context=4096, layers=4, heads=32, dim=4096),
+]
+
+
+def many(number=30, seed=0):
+    """Plans of up to 8 ranks."""
+    draw = random.Random(seed)
+    for _ in range(number):
+        pp, tp, dp = draw.choice(
+            [(1, 1, 1), (1, 2, 1), (1, 1, 4), (1, 2, 2), (2, 1, 1), (2, 2, 1), (2, 1, 2), (4, 1, 1)]
+        )
+        choices = dict(pp=pp, tp=tp, dp=dp, zero=draw.choice([0, 1, 2, 3]) if dp > 1 else 0)
+        choices |= dict(microbatches=draw.choice([1, 2, 4]), recompute=draw.choice(["none", "selective", "full"]))
+        choices |= dict(sequence=draw.choice([None, "kept", "again"]) if tp > 1 else None)
+        choices |= dict(precision=draw.choice(["bf16", "bf16", "fp32"]))
+        yield draw.choice(MODELS), draw.choice([1, 2, 4]), choices
+
+
+def check(config, b, choices):
+    plan = planned(config, b, **choices)
+    found = run(config, plan)
+    for rank in sorted({0, plan.pp - 1}):
+        expected = held(found, plan, rank)
+        assert memory(model_of(config), plan, rank).held == pytest.approx(expected, rel=0.01), (plan, rank)
+
+
+@pytest.mark.parametrize("config, b, choices", FEW)
+def test_a_rank_holds_what_the_ledger_has(config, b, choices):
+    check(config, b, choices)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("config, b, choices", [*many()])
+def test_a_rank_holds_what_the_ledger_has_in_many_plans(config, b, choices):
+    check(config, b, choices)
+
+
+# Laws.
+
+MODEL = find_model("Llama 3 8B")
+BASE = Plan(pp=2, dp=8, tp=4, zero=1, microbatches=8)
+
+
+def of(**changes):
+    return memory(MODEL, Plan(**(vars(BASE) | {"replicate": None} | changes))).held
+
+
+def test_what_is_sharded_or_computed_again_is_not_held():
+    assert of(zero=0) > of() > of(zero=2) > of(zero=3)
+    assert of() > of(sequence="kept") > of(sequence="again") > of(sequence="again", recompute="full")
+    assert of(flash=False) > of(flash=False, recompute="selective") > of(flash=False, recompute="full")
+    assert of(microbatch=4) > of(microbatch=2) > of()
+
+
+def test_the_first_rank_of_a_pipeline_holds_most_activations():
+    plan = Plan(pp=8, microbatches=16, tp=4)
+    held = [memory(MODEL, plan, rank).terms["activations"] for rank in range(7)]
+    assert held == sorted(held, reverse=True) and held[0] >= 4 * held[-1]
+
+
+def test_states_are_16_bytes_a_parameter_and_2_more_in_fp32_gradients():
+    model = find_model("Megatron 7.5B")
+    found = memory(model, Plan(microbatches=2, recompute="full"))
+    states = sum(found.terms[what] for what in ("parameters", "gradients", "optimizer states"))
+    assert states == pytest.approx(18 * model.parameters, rel=1e-9)
+
+
+def test_the_allocator_and_the_framework_stand_apart():
+    found = evaluate(MODEL, BASE, find_cluster("H100 node").pod(8)).memory
+    assert found.total == pytest.approx(found.held + sum(found.overhead.values()))
+    assert set(found.overhead) == {"allocator", "framework"}

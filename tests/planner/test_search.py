@@ -1,0 +1,83 @@
+"""All plans of a cluster: what is found is the best of what fits, and says why."""
+
+from itertools import pairwise
+
+import pytest
+
+from tinydist.__main__ import main
+from tinydist.hardware import find_cluster
+from tinydist.planner import Plan, evaluate, explain, find_model, search
+
+MODEL, CLUSTER = find_model("Llama 3 8B"), find_cluster("H100 pod").pod(2)
+FOUND = search(MODEL, CLUSTER, batch=128)
+
+
+def test_every_plan_has_all_devices_and_the_whole_batch():
+    assert len(FOUND.candidates) > 500
+    assert {each.plan.ranks for each in FOUND.candidates} == {16}
+    assert {each.plan.batch for each in FOUND.candidates} == {128}
+    assert len({each.plan for each in FOUND.candidates}) == len(FOUND.candidates)
+
+
+def test_the_best_is_the_fastest_that_fits():
+    assert FOUND.best.fits
+    assert FOUND.best.seconds == min(each.seconds for each in FOUND.candidates if each.fits)
+
+
+def test_no_plan_is_both_faster_and_smaller_than_one_of_the_front():
+    assert len(FOUND.front) > 3
+    for a, b in pairwise(FOUND.front):
+        assert a.seconds <= b.seconds and a.memory.total > b.memory.total
+    for each in FOUND.candidates:
+        assert any(a.seconds <= each.seconds and a.memory.total <= each.memory.total for a in FOUND.front)
+
+
+def test_what_is_fixed_is_so_in_all_plans():
+    found = search(MODEL, CLUSTER, batch=128, tp=4, recompute="full", flash=False)
+    assert {(each.plan.tp, each.plan.recompute, each.plan.flash) for each in found.candidates} == {(4, "full", False)}
+
+
+def test_an_explanation_adds_up():
+    best, second = FOUND.fitting[:2]
+    text = explain(best, second)
+    assert f"{best.seconds:.3f} s a step" in text and f"{second.seconds - best.seconds:.3f} s slower" in text
+    shares = [float(line.split()[-1].removesuffix("%")) for line in text.splitlines() if line.endswith("%")]
+    assert sum(shares) == pytest.approx(200, abs=1.5)  # of the seconds, and of the bytes
+
+
+def test_where_nothing_fits_the_smallest_is_named():
+    found = search(find_model("Llama 3 405B"), find_cluster("H100 node"), batch=8)
+    with pytest.raises(ValueError, match=r"none of \d+ plans fits: the smallest needs [\d.]+ GB on each device, which"):
+        _ = found.best
+
+
+def test_where_there_is_no_plan_the_equation_is_named():
+    with pytest.raises(
+        ValueError, match="there is no plan for DeepSeek-V3 on 8 devices with 64 sequences: DeepSeek-V3"
+    ):
+        search(find_model("DeepSeek-V3"), find_cluster("H100 node"), batch=64)
+
+
+def test_more_devices_than_the_cluster_has():
+    with pytest.raises(ValueError, match="2 nodes x 8 devices = 16, but 64 ranks were asked for"):
+        search(MODEL, CLUSTER, batch=128, devices=64)
+
+
+def test_a_plan_that_is_chosen_by_hand_is_evaluated_alike():
+    best = FOUND.best
+    again = evaluate(MODEL, Plan(**vars(best.plan)), CLUSTER)
+    assert (again.seconds, again.memory) == (best.seconds, best.memory)
+
+
+def test_the_command_shows_five_plans_the_reasons_and_the_cost(capsys):
+    asked = ["plan", "--model", "llama-3-8b", "--cluster", "H100 pod", "--devices", "16", "--batch", "128"]
+    assert main([*asked, "--tokens", "1e12", "--price", "2"]) == 0
+    text = capsys.readouterr().out
+    assert str(FOUND.best.plan) in text and "GB at the peak" in text
+    assert "1e+12 tokens: " in text and " GPU hours, " in text and " at 2.0 an hour" in text
+    assert sum(line.endswith("sequences") and line.split()[0][0].isdigit() for line in text.splitlines()) == 5
+
+
+def test_the_command_says_what_is_wrong(capsys):
+    assert main(["plan", "--model", "llama-9"]) == 1
+    assert "unknown model 'llama-9'" in capsys.readouterr().out

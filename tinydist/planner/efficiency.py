@@ -1,0 +1,69 @@
+"""How much programs get of a device and of its wires: every constant of the planner, with its source and its reason.
+
+None was chosen by a training step: products, copies and collectives were measured alone, two constants on passes. How
+well whole steps are predicted from them is measured by benchmarks/planner.py.
+
+A product [M, K] x [K, N] is cut into tiles of its output, one for each multiprocessor at a time. A wave takes as long
+as if it were full and none of its tiles cut off; then the tiles are written, while nothing is computed:
+
+    waves      ceil(ceil(M/256) ceil(N/128) / multiprocessors), or with 128 and 256, if they are fewer
+    seconds    waves (2 256 128 K multiprocessors / rate + bytes of its tiles / bandwidth)
+
+So small, odd and thin products are slower, and one number has to be known of a device: its best rate, with the shape
+for which it was measured. (NVIDIA, Matrix Multiplication Background, 2023, sections 2.3 and 3: tiles, and waves.)
+"""
+
+from dataclasses import dataclass
+
+TILE = 256, 128  # the largest of cuBLAS, which reuses most of what it reads (NVIDIA, as above, section 2.3)
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    matmul: float  # FLOP/s of the best product
+    shape: tuple[int, int, int]  # its M, N, K
+    processors: int
+    flash: float  # part of the peak that one kernel for attention gets
+    step: float  # seconds of a step of a ring in a node
+    wire: float  # part of the links' bandwidth there
+    memory: float = 1732 / 2000
+    far_step: float = 6.64e-6  # over nodes
+    far_wire: float = 381.8 / 400
+    contention: float = 0.16
+    beside: float = 1.023
+    gap: float = 29e-6
+
+
+# matmul, shape: the fastest in bfloat16 that anybody measured (ml-engineering@744d01e1, MAMF tables, read).
+# processors: 108 (NVIDIA, as above), 132 (FlashAttention-3, 2024, read), 148 (recalled).
+# flash: the middle of 50 to 73 % on an A100 (FlashAttention-2, 2023, secondary), and on an H100 of 35 % for the second
+# and 75 % for the third (FlashAttention-3, 2024, read), of the half that a causal mask leaves. B200: as on an H100.
+# step, wire: the line t = alpha + 2(n-1)/n S/beta through all-reduces of 32 KiB to 16 GiB in a node of 8 (measured:
+# ml-engineering@744d01e1; hardware/published.py has them). A step is alpha/14; the wire is beta over the data sheet's.
+A100 = Efficiency(271.2e12, (1024, 10240, 5120), 108, 0.615, 4.90e-6, 225.5 / 300)
+H100 = Efficiency(794.5e12, (2048, 2048, 13312), 132, 0.55, 2.82e-6, 458.1 / 450)
+B200 = Efficiency(1745e12, (1792, 16128, 3072), 148, 0.55, 3.48e-6, 718.8 / 900)
+GB200 = Efficiency(1822e12, (4096, 9728, 2048), 148, 0.55, 3.48e-6, 718.8 / 900)
+DEVICES = {"A100": A100, "H100": H100, "H200": H100, "B200": B200, "GB200": GB200}
+
+# memory: what a copy gets on an A100 (gpu-benches@1c36d509, gpu-stream/a100_80.txt, read). No other was measured.
+# far_step, far_wire: the same line through all-reduces of four nodes of 8 B200s, each with eight cards of 50 GB/s. Of
+# other networks there is no measurement whose hardware is known.
+
+# contention: while a collective runs, a product loses this part of its speed (Lee et al. 2025; hardware/cluster.py).
+# beside: how much longer products take in a program than alone. Zero Bubble's backward passes of weights are nothing
+# but products: in stages of four models on A100s they take 0 to 6 % longer than alone. The geometric mean (Qi et al.
+# 2024, table 6).
+# gap: seconds between two operators, where small kernels run that are not counted, and nothing. It is the one that fits
+# the five layers of Korthikanti et al. 2022, table 4, best, forward and backward: of ten times none is off by 3 %.
+
+# Bytes that the end of a step reads and writes for each parameter of a rank. Megatron-LM@2755bcb8 (June 2022),
+# optimizer/optimizer.py and clip_grads.py (read): gradients to fp32 (2 + 4), unscaled (8), their norm (4), clipped (8),
+# Adam (16 read, 12 written), weights to 16 bits (4 + 2), gradients to zero (2). With bfloat16, gradients are in fp32
+# already, and not scaled: 4 + 8 + 28 + 6, and 4.
+STEP = {"fp16": 62, "bf16": 50}
+# The same of torch's operators one by one, as they count on the simulated clock: buckets are made and divided, for all
+# numbers that a rank has gradients of; then AdamW, and weights in 16 bits, for those of its own shard.
+TORCH_WHOLE, TORCH_OWN = 4 + 8, {"fp32": 84, "bf16": 92, "fp16": 92}
+# And in each microbatch, where a gradient is added to those before: two are read, one written, in 16 bits or in 32.
+ACCUMULATED, TORCH_ACCUMULATED = {"fp16": 6, "bf16": 10}, {"fp32": 12, "fp16": 10, "bf16": 10}

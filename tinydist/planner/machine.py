@@ -1,0 +1,171 @@
+"""Seconds for what operators.py lists, on a cluster: as programs get it, or as the simulated clock has it.
+
+    Measured(cluster)     products by tiles and waves, memory and wires at the parts that were measured (efficiency.py)
+    Clock(cluster)        rooflines and rings, by hardware.costs: what a run on simulated ranks takes on that cluster
+
+Both know links and devices by hardware.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, singledispatchmethod
+from math import ceil
+
+from ..hardware import Cluster
+from ..hardware.catalogue import look_up
+from ..hardware.costs import ring_all_gather, ring_reduce_scatter
+from ..rules import takes
+from .efficiency import DEVICES, TILE, Efficiency
+from .operators import Flash, Meanwhile, Memory, Product, Sent
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that communicate, and how many of them are in one node."""
+
+    ranks: int
+    per_node: int
+
+    @classmethod
+    def along(cls, axis, stride, cluster):
+        """Of an axis whose neighbors are ``stride`` ranks apart."""
+        return cls(axis, max(1, min(axis, cluster.devices_per_node // stride)))
+
+    @property
+    def nodes(self):
+        return -(-self.ranks // self.per_node)
+
+
+@takes(cluster=Cluster, dtype=str)
+@dataclass(frozen=True)
+class Machine:
+    cluster: Cluster
+    dtype: str = "bfloat16"
+
+    @singledispatchmethod
+    def seconds(self, operator, group):
+        """Of one operator on a rank of the tensor group."""
+
+    @seconds.register
+    def _(self, operator: Product, group):
+        return self.product(*operator)
+
+    @seconds.register
+    def _(self, operator: Memory, group):
+        return self.memory(operator.nbytes)
+
+    @seconds.register
+    def _(self, operator: Flash, group):
+        return self.flash(operator)
+
+    @seconds.register
+    def _(self, operator: Sent, group):
+        return self.collective(operator.what, operator.nbytes, group)
+
+    @seconds.register
+    def _(self, operator: Meanwhile, group):
+        """Meanwhile the product is slower."""
+        sent, product = self.seconds(operator.sent, group), self.seconds(operator.product, group)
+        return max(sent, product + self.contention * sent)
+
+    def in_turns(self, operator, group):
+        """Of what could be meanwhile, if the program waits."""
+        return self.seconds(operator.sent, group) + self.seconds(operator.product, group)
+
+    def collective(self, what, nbytes, group):
+        if what == "all-reduce":
+            return self.collective("reduce-scatter", nbytes, group) + self.collective("all-gather", nbytes, group)
+        return self.half(what, nbytes, group) if group.ranks > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Measured(Machine):
+    efficiency: Efficiency | None = None  # None: the device's
+
+    def __post_init__(self):
+        name = self.cluster.device.name.split()[0]
+        object.__setattr__(self, "efficiency", self.efficiency or look_up("efficiency", DEVICES, name))
+
+    @property
+    def contention(self):
+        return self.efficiency.contention
+
+    @property
+    def gap(self):
+        return self.efficiency.gap
+
+    @cached_property
+    def bandwidth(self):
+        return self.efficiency.memory * self.cluster.device.memory_bandwidth
+
+    @cached_property
+    def rate(self):
+        """FLOP/s of all multiprocessors within their tiles, so that the best product takes what was measured."""
+        M, N, K = self.efficiency.shape
+        waves = self.waves(1, M, N)
+        writing = waves * self.wave_bytes / self.bandwidth
+        return waves * self.wave_flops * K / (2 * M * N * K / self.efficiency.matmul - writing)
+
+    def waves(self, batch, rows, columns):
+        tiles = min(ceil(rows / m) * ceil(columns / n) for m, n in (TILE, TILE[::-1]))
+        return ceil(batch * tiles / self.efficiency.processors)
+
+    @cached_property
+    def wave_bytes(self):
+        return 2 * TILE[0] * TILE[1] * self.efficiency.processors
+
+    @property
+    def wave_flops(self):
+        """Of one number of K: as many as bytes are written in 16 bits."""
+        return self.wave_bytes
+
+    def product(self, batch, rows, columns, inner):
+        """By tiles; or as long as its operands take to be read and written."""
+        wave = self.wave_flops * inner / self.rate + self.wave_bytes / self.bandwidth
+        touched = 2 * batch * (rows * inner + inner * columns + rows * columns)
+        alone = max(self.waves(batch, rows, columns) * wave, touched / self.bandwidth)
+        return self.efficiency.beside * alone
+
+    def memory(self, nbytes):
+        return nbytes / self.bandwidth
+
+    def flash(self, operator):
+        return operator.flops / 2 / (self.efficiency.flash * self.cluster.device.peak_of(self.dtype))
+
+    def half(self, what, nbytes, group):
+        """A ring through all ranks, at the pace of its slowest wire: the ranks of a node share its cards."""
+        step, pace = self.efficiency.step, self.efficiency.wire * self.cluster.inside.bandwidth
+        if group.nodes > 1:
+            cards = self.cluster.cards * group.per_node / self.cluster.devices_per_node
+            step = self.efficiency.far_step
+            pace = min(pace, cards * self.efficiency.far_wire * self.cluster.between.bandwidth)
+        return (group.ranks - 1) * (step + nbytes / group.ranks / pace)
+
+    def message(self, nbytes, across):
+        """From a stage to the next, as all ranks of the node send at once."""
+        e = self.efficiency
+        if across:
+            return e.far_step + nbytes / (e.far_wire * self.cluster.between_all.bandwidth)
+        return e.step + nbytes / (e.wire * self.cluster.inside.bandwidth)
+
+
+class Clock(Machine):
+    contention = gap = 0.0
+
+    def product(self, batch, rows, columns, inner):
+        touched = 2 * batch * (rows * inner + inner * columns + rows * columns)
+        flops = 2 * batch * rows * columns * inner
+        return max(flops / self.cluster.device.peak_of(self.dtype), self.memory(touched))
+
+    def memory(self, nbytes):
+        return nbytes / self.cluster.device.memory_bandwidth
+
+    def flash(self, operator):
+        return operator.flops / self.cluster.device.peak_of(self.dtype)
+
+    def half(self, what, nbytes, group):
+        near = ring_all_gather(nbytes, group.per_node, self.cluster.inside)
+        return near + ring_reduce_scatter(nbytes / group.per_node, group.nodes, self.cluster.between)
+
+    def message(self, nbytes, across):
+        link = self.cluster.between if across else self.cluster.inside
+        return link.latency + nbytes / link.bandwidth

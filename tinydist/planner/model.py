@@ -1,0 +1,171 @@
+"""What a transformer is to a planner: its sizes, and what follows from them. Arithmetic, no tensors.
+
+    tokens [B, T] -> embedding -> L blocks (attention + MLP) -> norm -> logits [B, T, V]
+
+With width D, H heads of E numbers, G heads of keys and values, F numbers inside the MLP, parameters of a block are
+
+    attention     D (H + 2 G) E + H E D            biases (H + 2 G) E + D
+    MLP           2 D F, gated 3 D F               biases F + D
+    norms         D each, with a shift 2 D
+
+and FLOPs of a token forward are 2 for each parameter of a product, and 4 T H E for scores and what they weigh: all T x
+T are counted, as FlopCounterMode does and the papers do, though a causal kernel leaves out half of them. Backward
+computes twice as many. For a GPT: 72 B T L D^2 (1 + T/6D + V/12LD) a step (Korthikanti et al. 2022, appendix A).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..rules import count, flag, one_of, part, takes, whole
+
+POSITIONS, NORMS = ("learned", "rotary", "alibi"), ("layer", "rms")
+
+
+@takes(total=count, active=count, inner=count, shared=whole, dense_layers=whole, balanced=flag)
+@dataclass(frozen=True)
+class Experts:
+    """Of ``total`` gated MLPs with ``inner`` numbers each token takes ``active``, and all ``shared`` ones."""
+
+    total: int
+    active: int
+    inner: int
+    shared: int = 0
+    dense_layers: int = 0  # the first ones have a plain MLP
+    balanced: bool = False  # the router has a bias for each expert
+
+
+@takes(queries=count, keys=count, rotary=count, plain=count, values=count)
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention (DeepSeek-V2, 2024): numbers of the latents of queries, and of keys and values; and
+    of a head's query: those that are rotated, those that are not; and of its value."""
+
+    queries: int
+    keys: int
+    rotary: int
+    plain: int
+    values: int
+
+
+@takes(name=str, layers=count, width=count, heads=count, vocabulary=count, tokens=count, kv_heads=count, head_dim=count)
+@takes(inner=count, gated=flag, biases=flag, tied=flag, positions=one_of(POSITIONS), norm=one_of(NORMS), dropout=part)
+@takes(normed_embedding=flag, experts=Experts, latent=Latent, source=str)
+@dataclass(frozen=True)
+class Model:
+    name: str
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    tokens: int  # of a sequence
+    kv_heads: int | None = None  # None: as many as heads
+    head_dim: int | None = None  # None: width / heads
+    inner: int | None = None  # of the MLP; None: 4 width
+    gated: bool = False
+    biases: bool = True
+    tied: bool = True
+    positions: str = "learned"
+    norm: str = "layer"
+    dropout: float = 0.0
+    normed_embedding: bool = False
+    experts: Experts | None = None
+    latent: Latent | None = None
+    source: str = ""
+
+    def __post_init__(self):
+        if self.head_dim is None and self.width % self.heads:
+            raise ValueError(
+                f"model {self.name!r}: width must divide into heads, but {self.width} / {self.heads} is not"
+            )
+        given = {"kv_heads": self.heads, "head_dim": self.width // self.heads, "inner": 4 * self.width}
+        for name, natural in given.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, natural)
+        if self.heads % self.kv_heads:
+            raise ValueError(f"model {self.name!r}: {self.heads} heads do not divide into {self.kv_heads} of keys")
+
+    def __str__(self):
+        return self.name
+
+    # Parameters.
+
+    @property
+    def attention_matrices(self) -> int:
+        D, H, E = self.width, self.heads, self.head_dim
+        if self.latent is None:
+            return D * (H + 2 * self.kv_heads) * E + H * E * D
+        q, k, rotary, plain, values = vars(self.latent).values()
+        down = D * (q + k + rotary)
+        return down + q * H * (plain + rotary) + k * H * (plain + values) + H * values * D
+
+    def mlp_matrices(self, inner=None) -> int:
+        return (3 if self.gated else 2) * self.width * (inner or self.inner)
+
+    @property
+    def norm_size(self) -> int:
+        return self.width * (2 if self.norm == "layer" else 1)
+
+    @property
+    def small(self) -> int:
+        """Of a block: biases and norms."""
+        biases = (self.heads + 2 * self.kv_heads) * self.head_dim + self.width + self.inner + self.width
+        latents = self.latent.queries + self.latent.keys if self.latent else 0
+        return biases * self.biases + 2 * self.norm_size + latents
+
+    @property
+    def dense_layer(self) -> int:
+        return self.attention_matrices + self.mlp_matrices() + self.small
+
+    def _layers(self, experts, shared=True):
+        """Of all blocks, with so many experts in each that has some."""
+        if self.experts is None:
+            return self.layers * self.dense_layer
+        mixture = self.experts
+        router = mixture.total * (self.width + mixture.balanced)
+        mlps = (experts + mixture.shared) * self.mlp_matrices(mixture.inner) + router
+        mixed = self.attention_matrices + self.small + mlps
+        return mixture.dense_layers * self.dense_layer + (self.layers - mixture.dense_layers) * mixed
+
+    @property
+    def ends(self) -> int:
+        """Embeddings, the last norm and the head."""
+        tables = self.vocabulary * (1 if self.tied else 2) + self.tokens * (self.positions == "learned")
+        return tables * self.width + self.norm_size * (2 if self.normed_embedding else 1)
+
+    @cached_property
+    def parameters(self) -> int:
+        return self._layers(self.experts and self.experts.total) + self.ends
+
+    @cached_property
+    def active(self) -> int:
+        """Those that a token meets."""
+        return self._layers(self.experts and self.experts.active) + self.ends
+
+    # FLOPs.
+
+    @cached_property
+    def attention_flops(self) -> int:
+        """Of a token forward, in a block: scores, and what they weigh."""
+        width = self.head_dim
+        if self.latent:
+            width = (self.latent.plain + self.latent.rotary + self.latent.values) / 2
+        return int(4 * self.tokens * self.heads * width)
+
+    @cached_property
+    def layer_flops(self) -> float:
+        """Of a token forward: products of a block, and its attention; the mean of all blocks."""
+        products = self._layers(self.experts and self.experts.active) / self.layers - self.small
+        if self.experts and self.experts.balanced:
+            products -= self.experts.total * (1 - self.experts.dense_layers / self.layers)
+        return 2 * products + self.attention_flops
+
+    @property
+    def head_flops(self) -> int:
+        """Of a token forward."""
+        return 2 * self.width * self.vocabulary
+
+    def flops(self, sequences, recompute="none") -> float:
+        """Of a step: forward and twice that backward; and what is recomputed."""
+        again = {"none": 0, "selective": self.attention_flops, "full": self.layer_flops}[recompute]
+        a_token = self.layers * (3 * self.layer_flops + again) + 3 * self.head_flops
+        return sequences * self.tokens * a_token

@@ -1,0 +1,153 @@
+"""A plan: how a model is dealt out over ranks. Each rule with its failing equation and its numbers.
+
+ranks = pp x dp x cp x tp      dp = replicate x shard; tp varies fastest, pp slowest, as Megatron-LM lays ranks out
+batch = dp x microbatches x microbatch      sequences of a step
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from ..rules import count, flag, one_of, stated, takes, within
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved")
+SEQUENCES = (None, "kept", "again", "ring")
+RECOMPUTE = ("none", "selective", "full")
+PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
+OPTIMIZERS = ("adam", "sgd")
+OFFLOADED = (None, "optimizer", "parameters")
+
+way = stated("kept, again, ring or None", lambda given: given in SEQUENCES)
+offloaded = stated("optimizer, parameters or None", lambda given: given in OFFLOADED)
+
+
+@takes(
+    **dict.fromkeys(["pp", "dp", "tp", "cp", "ep", "replicate", "microbatches", "microbatch", "chunks"], count),
+    **dict.fromkeys(["overlap", "flash", "fused"], flag),
+    zero=within(0, 3),
+    schedule=one_of(SCHEDULES),
+    sequence=way,
+    recompute=one_of(RECOMPUTE),
+    precision=one_of(PRECISIONS),
+    optimizer=one_of(OPTIMIZERS),
+    offload=offloaded,
+)
+@dataclass(frozen=True)
+class Plan:
+    pp: int = 1
+    dp: int = 1
+    tp: int = 1
+    zero: int = 0  # 0: every data-parallel rank has all; 1 states, 2 gradients, 3 parameters are sharded
+    replicate: int | None = None  # copies of the shards (HSDP). None: dp for ZeRO 0, else 1
+    microbatches: int = 1  # of one data-parallel rank, in one step
+    microbatch: int = 1  # sequences of each
+    schedule: str = "1f1b"
+    chunks: int = 1  # stages of a rank
+    sequence: str | None = None  # sequence parallelism: what is gathered for a product is "kept" or gathered "again"
+    recompute: str = "none"
+    precision: str = "bf16"
+    optimizer: str = "adam"
+    cp: int = 1
+    ep: int = 1
+    offload: str | None = None
+    overlap: bool = True  # gradients are reduced, and parameters gathered, while the rank computes
+    flash: bool = True  # attention never writes its weights down
+    fused: bool = True  # kernels as Megatron-LM's, else as tinydist.model's
+
+    def __post_init__(self):
+        if self.replicate is None:
+            object.__setattr__(self, "replicate", self.dp if self.zero == 0 else 1)
+        if self.dp % self.replicate:
+            raise ValueError(f"plan: dp = replicate x shard, but {self.dp} / {self.replicate} is not whole")
+        if self.zero == 0 and self.replicate != self.dp:
+            raise ValueError(f"plan: ZeRO 0 shards nothing, so replicate = dp, but {self.replicate} is not {self.dp}")
+        if (self.chunks > 1) != (self.schedule == "interleaved"):
+            raise ValueError(
+                f"plan: {self.schedule} with {self.chunks} stages a rank: interleaved has 2 or more, others 1"
+            )
+        if self.sequence and self.tp == 1:
+            raise ValueError("plan: sequence parallelism cuts tokens over the ranks of a tensor group, but tp = 1")
+
+    def __str__(self):
+        axes = [f"{name} {size}" for name, size in self.axes.items() if size > 1]
+        zero = f"ZeRO {self.zero}" if self.zero else ""
+        hybrid = f"replicate {self.replicate}" if self.zero and self.replicate > 1 else ""
+        schedule = self.schedule + f" {self.chunks}" * (self.chunks > 1) if self.pp > 1 else ""
+        cut = f"sequence {self.sequence}" if self.sequence else ""
+        again = f"{self.recompute} recomputation" if self.recompute != "none" else ""
+        rows = f"{self.microbatches} x {self.microbatch} sequences"
+        return ", ".join(filter(None, [*axes, zero, hybrid, schedule, cut, again, rows])) or "one rank"
+
+    @property
+    def axes(self):
+        return {"pp": self.pp, "dp": self.dp, "cp": self.cp, "tp": self.tp}
+
+    @property
+    def shard(self):
+        return self.dp // self.replicate
+
+    @property
+    def ranks(self):
+        return self.pp * self.dp * self.cp * self.tp
+
+    @property
+    def batch(self):
+        """Sequences of a step."""
+        return self.dp * self.microbatches * self.microbatch
+
+    @property
+    def stages(self):
+        return self.pp * self.chunks
+
+    def layers(self, model):
+        """Of each pipeline rank: all its stages. The first stages have one more where they do not divide."""
+        return dealt_out(model.layers, self.pp, self.chunks)
+
+    def with_batch(self, batch):
+        """The same plan with as many microbatches as the batch has."""
+        share = self.dp * self.microbatch
+        if batch % share:
+            product = f"({self.dp} x {self.microbatch})"
+            raise ValueError(f"plan: batch = dp x microbatch x microbatches, but {batch} / {product} is not whole")
+        return replace(self, microbatches=batch // share)
+
+
+@lru_cache(4096)
+def dealt_out(layers, pp, chunks):
+    each, more = divmod(layers, pp * chunks)
+    stages = [each + (stage < more) for stage in range(pp * chunks)]
+    return tuple(sum(stages[rank::pp]) for rank in range(pp))
+
+
+def check(plan, model, ranks=None):
+    """Raises ``ValueError`` where the model cannot be dealt out so. ``ranks``: how many there are."""
+    for broken in wrong(plan, model, ranks):
+        raise ValueError(f"plan: {broken}")
+
+
+def wrong(plan, model, ranks=None):
+    """What does not fit, as equations."""
+    tp, pp, T = plan.tp, plan.pp, model.tokens
+    if ranks is not None and plan.ranks != ranks:
+        axes = " x ".join(f"{name}({size})" for name, size in plan.axes.items() if name != "cp" or size > 1)
+        yield f"{axes} = {plan.ranks} ranks, but there are {ranks}"
+    if model.heads % tp:
+        yield f"heads divide by tp, but {model.heads} / {tp} is not whole"
+    if model.kv_heads % tp and tp % model.kv_heads:
+        yield f"{model.kv_heads} heads of keys on tp = {tp} ranks: neither divides the other"
+    if model.inner % tp:
+        yield f"the MLP's width divides by tp, but {model.inner} / {tp} is not whole"
+    if plan.sequence and T % tp:
+        yield f"a sequence divides by tp, but {T} / {tp} is not whole"
+    if T % plan.cp:
+        yield f"a sequence divides by cp, but {T} / {plan.cp} is not whole"
+    if plan.stages > model.layers:
+        yield f"a stage has 1 or more layers, but pp({pp}) x chunks({plan.chunks}) = {plan.stages} > {model.layers}"
+    if plan.schedule == "interleaved" and plan.microbatches % (plan.microbatches // pp or 1):
+        yield f"interleaved microbatches make whole rounds of pp, but {plan.microbatches} / {pp} does not"
+    for what, given in (("cp", plan.cp > 1), ("ep", plan.ep > 1), ("fp8", plan.precision == "fp8")):
+        if given:
+            yield f"{what} is not planned yet: parameters are counted, time and memory are not"
+    if plan.offload:
+        yield "offload is not planned yet"
+    if model.latent or model.experts:
+        yield f"{model} has {'latent attention' if model.latent else 'experts'}: parameters are counted, time is not"

@@ -1,0 +1,84 @@
+"""Training steps as others measured them, each with the plan that it ran by. Predictions are held against them.
+
+No constant of efficiency.py was taken from here.
+"""
+
+from dataclasses import dataclass, replace
+
+from ..hardware import Cluster, Link
+from ..hardware.presets import A100_NODE
+from .model import Model
+from .plan import Plan
+from .presets import find_model
+
+
+@dataclass(frozen=True)
+class PublishedStep:
+    name: str
+    model: Model
+    plan: Plan
+    cluster: Cluster
+    seconds: float
+    source: str
+
+
+# Jean Zay: 8 A100s a node, which share four cards of Omni-Path, 100 Gbit/s each (bigscience@9e64edec, read).
+JEAN_ZAY = replace(A100_NODE, between=Link("Omni-Path 100", 14e-6, 100e9 / 8), cards_per_node=4)
+
+# Megatron-LM of May 2022, in fp16. Model, pp, microbatches, sequences of each, stages a rank; seconds with all layers
+# recomputed, and with attention alone and sequence parallelism.
+KORTHIKANTI = "Korthikanti et al. 2022, arXiv 2205.05198, tables 3 and 5 (read)"
+TABLE_5 = [
+    ("Megatron 22B", 1, 1, 4, 1, 1.42, 1.10),
+    ("GPT-3 175B", 8, 64, 1, 3, 18.13, 13.75),
+    ("Megatron 529.6B", 35, 280, 1, 3, 49.05, 37.83),
+    ("Megatron 1008B", 64, 512, 1, 1, 94.42, 71.49),
+]
+
+# Megatron-LM of April 2021, in fp16: nothing that is sent hides. Model, tp, pp, dp, sequences of a microbatch and of a
+# step, stages a rank; FLOP/s of a GPU, in which all layers are recomputed (microbatches: examples/sc21/run_table_1.sh).
+SC_21 = "Narayanan et al. 2021, arXiv 2104.04473, table 1 (read)"
+TABLE_1 = [
+    ("1.7B", 1, 1, 32, 16, 512, 1, 137),
+    ("3.6B", 2, 1, 32, 16, 512, 1, 138),
+    ("7.5B", 4, 1, 32, 16, 512, 1, 142),
+    ("18.4B", 8, 1, 32, 8, 1024, 1, 135),
+    ("39.1B", 8, 2, 32, 4, 1536, 1, 138),
+    ("76.1B", 8, 4, 32, 2, 1792, 3, 140),
+    ("145.6B", 8, 8, 24, 2, 2304, 2, 148),
+    ("310.1B", 8, 16, 15, 1, 2160, 2, 155),
+    ("529.6B", 8, 35, 9, 1, 2520, 3, 163),
+    ("1008B", 8, 64, 6, 1, 3072, 1, 163),
+]
+
+BLOOM = "BigScience 2022, bigscience@9e64edec train/tr11-176B-ml (read): TP 4, PP 12, DP 8, 105 s"
+LLAMA = (
+    "Touvron et al. 2023, arXiv 2302.13971, section 2.4 (read): 380 tokens a second and GPU; its plan is not published"
+)
+
+
+def megatron(pp, chunks, **options):
+    schedule = "interleaved" if chunks > 1 else "1f1b"
+    return Plan(pp=pp, chunks=chunks, schedule=schedule, precision="fp16", flash=False, **options)
+
+
+def table_5():
+    for name, pp, M, b, chunks, *both in TABLE_5:
+        ways = {"all recomputed": dict(recompute="full"), "selective": dict(recompute="selective", sequence="again")}
+        for (way, how), seconds in zip(ways.items(), both):
+            plan = megatron(pp, chunks, tp=8, microbatches=M, microbatch=b, **how)
+            yield PublishedStep(f"{name}, {way}", find_model(name), plan, A100_NODE.pod(pp), seconds, KORTHIKANTI)
+
+
+def table_1():
+    for name, tp, pp, dp, b, batch, chunks, teraflops in TABLE_1:
+        model, how = find_model(f"Megatron {name}"), dict(tp=tp, dp=dp, microbatch=b, microbatches=batch // (dp * b))
+        plan = megatron(pp, chunks, recompute="full", overlap=False, **how)
+        seconds = model.flops(batch, "full") / (plan.ranks * teraflops * 1e12)
+        yield PublishedStep(f"SC'21 {name}", model, plan, A100_NODE.pod(plan.ranks // 8), seconds, SC_21)
+
+
+def bloom():
+    how = dict(tp=4, dp=8, zero=1, microbatch=2, microbatches=128, recompute="full", precision="bf16")
+    plan = Plan(pp=12, flash=False, overlap=False, **how)
+    return PublishedStep("BLOOM 176B", find_model("BLOOM 176B"), plan, JEAN_ZAY.pod(48), 105.0, BLOOM)

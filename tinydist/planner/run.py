@@ -1,0 +1,85 @@
+"""What a whole run costs: GPU hours, days, money, energy; and what failures cost.
+
+    steps      tokens / (batch x tokens of a sequence)            GPU hours    seconds x devices / 3600
+
+Failures. Each loses the work since the last checkpoint, and the time to start again. With C seconds for a checkpoint, M
+between failures, R for a start, a checkpoint every t seconds costs C/t + t/(2M) + R/M of the time. The least is at
+
+    t = sqrt(2 C M)                       Young 1974
+    t = sqrt(2 C M) (1 + sqrt(C/18M) + C/18M) - C      Daly 2006, better where C is no longer small
+
+Goodput is the part of the time that ends up in the model.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+
+from ..rules import amount, positive, takes
+from .search import Candidate
+
+HOUR, DAY = 3600, 86400
+
+
+@takes(checkpoint=positive, between_failures=positive)
+def young(checkpoint, between_failures):
+    """Seconds from one checkpoint to the next."""
+    return sqrt(2 * checkpoint * between_failures)
+
+
+@takes(checkpoint=positive, between_failures=positive)
+def daly(checkpoint, between_failures):
+    """The same, to a higher order; where a checkpoint takes longer than half the time between failures, that."""
+    ratio = checkpoint / (2 * between_failures)
+    if ratio >= 1:
+        return between_failures
+    return young(checkpoint, between_failures) * (1 + sqrt(ratio) / 3 + ratio / 9) - checkpoint
+
+
+@takes(checkpoint=amount, between_failures=positive, restart=amount, interval=positive)
+def goodput(checkpoint, between_failures, restart=0.0, interval=None):
+    """The part of the time that is not lost to checkpoints, to work done twice, and to starts."""
+    interval = interval or daly(checkpoint, between_failures)
+    lost = checkpoint / interval + (interval / 2 + restart) / between_failures
+    return max(0.0, 1 / (1 + lost))
+
+
+@takes(candidate=Candidate, tokens=positive, price=amount, watts=amount, goodput=positive)
+@dataclass(frozen=True)
+class Run:
+    """``price``: of a device and hour, in the reader's currency. ``watts``: of a device with its share of the rest."""
+
+    candidate: Candidate
+    tokens: float
+    goodput: float = 1.0
+    price: float = 0.0
+    watts: float = 0.0
+
+    @property
+    def steps(self):
+        return self.tokens / (self.candidate.plan.batch * self.candidate.model.tokens)
+
+    @property
+    def seconds(self):
+        return self.steps * self.candidate.seconds / self.goodput
+
+    @property
+    def days(self):
+        return self.seconds / DAY
+
+    @property
+    def gpu_hours(self):
+        return self.seconds * self.candidate.plan.ranks / HOUR
+
+    @property
+    def cost(self):
+        return self.gpu_hours * self.price
+
+    @property
+    def energy(self):
+        """Joules."""
+        return self.gpu_hours * HOUR * self.watts
+
+    def __str__(self):
+        text = f"{self.tokens:.3g} tokens: {self.days:.1f} days, {self.gpu_hours:,.0f} GPU hours"
+        text += f", {self.cost:,.0f} at {self.price} an hour" if self.price else ""
+        return text + (f", {self.energy / 3.6e9:,.0f} MWh" if self.watts else "")

@@ -1,0 +1,165 @@
+"""All plans that a model can have on a cluster: which fit, which is the fastest, and what it would take to be another.
+
+found = search(model, cluster, batch=1024)
+found.best, found.front          the fastest that fits; those than which none is both faster and smaller
+explain(found.best)              where each second and each byte goes
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from ..hardware import Cluster
+from ..rules import count, rate, takes
+from .machine import Measured
+from .memory import Memory, memory
+from .model import Model
+from .plan import Plan, wrong
+from .step_time import Step, step_time
+
+
+@dataclass(frozen=True)
+class Candidate:
+    model: Model
+    plan: Plan
+    cluster: Cluster
+    step: Step
+    memory: Memory
+
+    @property
+    def seconds(self):
+        return self.step.seconds
+
+    @property
+    def tokens_per_second(self):
+        """Of a device."""
+        return self.plan.batch * self.model.tokens / self.seconds / self.plan.ranks
+
+    @property
+    def fits(self):
+        return self.memory.total <= self.cluster.device.memory
+
+
+@dataclass(frozen=True)
+class Found:
+    candidates: list  # of Candidate, all of them, the fastest first
+    refused: int  # plans that make no sense
+
+    @cached_property
+    def fitting(self):
+        return [each for each in self.candidates if each.fits]
+
+    @property
+    def best(self):
+        if not self.fitting:
+            least = min(self.candidates, key=lambda each: each.memory.total)
+            have = least.cluster.device.memory
+            raise ValueError(
+                f"search: none of {len(self.candidates)} plans fits: the smallest needs "
+                f"{least.memory.total / 1e9:.1f} GB on each device, which has {have / 1e9:.0f}: {least.plan}"
+            )
+        return self.fitting[0]
+
+    @cached_property
+    def front(self):
+        """From the fastest to the smallest: each is the fastest of those that need no more."""
+        front = []
+        for each in self.candidates:
+            if not front or each.memory.total < front[-1].memory.total:
+                front.append(each)
+        return front
+
+
+def evaluate(model, plan, cluster, machine=None) -> Candidate:
+    """Of the rank of the pipeline that holds most: the first or the last."""
+    held = max((memory(model, plan, rank) for rank in {0, plan.pp - 1}), key=lambda each: each.held)
+    return Candidate(model, plan, cluster, step_time(model, plan, cluster, machine), held)
+
+
+@takes(model=Model, cluster=Cluster, batch=count, devices=count, efficiency=rate)
+def search(model, cluster, batch, devices=None, **fixed) -> Found:
+    """``batch``: sequences of a step. ``fixed``: what all plans have, ``precision="bf16"`` or ``pp=8`` say.
+
+    Raises ``ValueError`` if there is no plan at all.
+    """
+    devices = devices or cluster.size
+    cluster.check_ranks(devices)
+    machine, found, refused, why = Measured(cluster), [], 0, "none divides the devices and the batch"
+    for plan in plans(model, cluster, devices, batch, fixed):
+        broken = next(wrong(plan, model), None) if plan else why
+        if broken:
+            refused, why = refused + 1, broken
+        else:
+            found.append(evaluate(model, plan, cluster, machine))
+    if not found:
+        raise ValueError(f"search: there is no plan for {model} on {devices} devices with {batch} sequences: {why}")
+    return Found(sorted(found, key=lambda each: each.seconds), refused)
+
+
+CHOICES = {
+    "zero": (0, 1, 2, 3),
+    "microbatch": (1, 2, 4, 8),
+    "sequence": (None, "again"),
+    "recompute": ("none", "selective", "full"),
+    "chunks": (1, 2, 4),
+}
+
+
+def plans(model, cluster, devices, batch, fixed):
+    """Each combination; None where it makes no sense."""
+    given = {name: (fixed.pop(name),) for name in [*fixed] if name in (*CHOICES, "tp", "pp")}
+    sizes = [size for size in divisors(devices) if size <= cluster.devices_per_node and model.heads % size == 0]
+    for tp, pp in product(given.pop("tp", sizes), given.pop("pp", divisors(devices))):
+        dp, rest = divmod(devices, tp * pp)
+        if rest or pp > model.layers:
+            continue
+        for chosen in product(*(CHOICES | given).values()):
+            yield plan_of(batch, dict(zip(CHOICES, chosen)) | {"tp": tp, "pp": pp, "dp": dp} | fixed)
+
+
+def plan_of(batch, sizes):
+    share, chunks = sizes["dp"] * sizes["microbatch"], sizes["chunks"]
+    looped = chunks > 1
+    if batch % share or (looped and sizes["pp"] == 1) or (sizes["sequence"] and sizes["tp"] == 1):
+        return None
+    if sizes["zero"] and sizes["dp"] == 1:
+        return None
+    return Plan(**sizes, schedule="interleaved" if looped else "1f1b", microbatches=batch // share)
+
+
+def divisors(number):
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+# Why.
+
+
+def explain(candidate, than=None) -> str:
+    """Where each second and each byte goes. ``than``: another candidate; what would have to change for it to win."""
+    step, held, plan = candidate.step, candidate.memory, candidate.plan
+    lines = [f"{candidate.model} on {plan.ranks} x {candidate.cluster.device}: {plan}"]
+    lines.append(f"{step.seconds:.3f} s a step, {step.mfu:.1%} of the peak for the model's FLOPs")
+    for what, seconds in sorted(step.terms.items(), key=lambda term: -term[1]):
+        if seconds > 0.0005 * step.seconds:
+            lines.append(f"    {what:18} {seconds:9.3f} s  {seconds / step.seconds:6.1%}")
+    room = candidate.cluster.device.memory
+    lines.append(f"{held.total / 1e9:.1f} GB at the peak ({held.moment}), of {room / 1e9:.0f}")
+    for what, nbytes in (held.terms | held.overhead).items():
+        lines.append(f"    {what:18} {nbytes / 1e9:9.2f} GB {nbytes / held.total:6.1%}")
+    return "\n".join(lines + ([*against(candidate, than)] if than else []))
+
+
+def against(candidate, other):
+    """By how much, and of what, another loses."""
+    if not other.fits:
+        over = other.memory.total - other.cluster.device.memory
+        yield f"{other.plan}: would need {over / 1e9:.1f} GB more than there are"
+    behind = other.seconds - candidate.seconds
+    if behind <= 0:
+        yield f"{other.plan}: {-behind:.3f} s faster"
+        return
+    more = {what: other.step.terms[what] - seconds for what, seconds in candidate.step.terms.items()}
+    most = max(more, key=more.get)
+    needed = 1 - behind / other.step.terms[most]
+    how = f"; it wins if its {most} took {needed:.0%} of that" if 0 < needed < 1 else ""
+    yield f"{other.plan}: {behind:.3f} s slower, {more[most]:+.3f} s by {most}{how}"
