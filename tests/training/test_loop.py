@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from toy_engine import ToyEngine
+from training.toy_engine import ToyEngine
 
 from tinydist import launch
 from tinydist.training import Batches, train
@@ -57,12 +57,13 @@ def test_held_out_windows_are_asked_now_and_then_and_after_the_last_step():
     validation = Batches(TOKENS[:100], 4, 5)  # 19 windows: 4 batches
     ((history, toy),) = run(steps=5, validation=validation, evaluate_every=2)
     assert [state.held_out for state in history] == [None, 2.5, None, 6.5, 10.5]  # means of 1 to 4, 5 to 8, 9 to 12
-    assert [torch.equal(tokens, validation[number % 4][0]) for number, tokens in enumerate(toy.evaluated)] == [True] * 12
+    assert len(toy.evaluated) == 12
+    assert all(torch.equal(tokens, validation[number % 4][0]) for number, tokens in enumerate(toy.evaluated))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_loss_that_is_no_number_is_an_error_with_the_step_and_the_rank(ranks):
-    said = r"^train: the loss of step 2 is nan \(rank 0\), the norm of its gradients 1\.0, the learning rate 0\.5$"
+    said = r"^train: the loss of step 2 is nan \(rank 0\), the norm of its gradients 1\.0, the learning rate 0\.5"
     with pytest.raises(FloatingPointError, match=said):
         run(ranks, engine={"nan_at": 2, "dp": ranks}, rate=lambda step: 0.5)
 
@@ -110,6 +111,6 @@ def test_an_interrupt_ends_the_bar_and_is_passed_on():
         if state.step == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(RuntimeError) as caught:  # so launch says it
+    with pytest.raises(RuntimeError, match="rank 0 raised KeyboardInterrupt"):
         run(on_step=interrupt, stream=terminal)
-    assert isinstance(caught.value.__cause__, KeyboardInterrupt) and terminal.getvalue().endswith("\n")
+    assert terminal.getvalue().endswith("\n")

@@ -5,6 +5,7 @@ torchrun --nproc-per-node 8 -m tinydist train --mesh dp=2,pp=2,tp=2             
 """
 
 import argparse
+import io
 import os
 import statistics
 import sys
@@ -83,11 +84,16 @@ def is_first():
     return os.environ.get("RANK", "0") == "0"
 
 
-def on_ranks(job, observe=False):
+def on_ranks(job):
     """Simulated ranks write to this process's terminal; others have their own."""
-    chosen, out, err = job.chosen, sys.stdout, sys.stderr
-    if not job.simulated:
-        return launch(partial(on_rank, chosen), job.plan.ranks, backend=chosen.backend, seed=chosen.seed)
+    chosen = job.chosen
+    if job.simulated:
+        return simulate(job, sys.stdout, sys.stderr, observe=False)
+    return launch(partial(on_rank, chosen), job.plan.ranks, backend=chosen.backend, seed=chosen.seed)
+
+
+def simulate(job, out, err, observe):
+    chosen = job.chosen
     how = dict(backend="simulated", cluster=chosen.cluster, seed=chosen.seed, observe=observe)
     return launch(partial(on_rank, chosen, out, err), job.plan.ranks, **how)
 
@@ -100,7 +106,8 @@ def conclude(job, run):
     print(in_a_line(history, [peak for _, peak, _ in run.results]) if history else "all steps were taken before")
     if chosen.report and job.simulated:
         short = Job(argparse.Namespace(**vars(chosen) | SHORT))
-        step = report.write_simulated(on_ranks(short, observe=True), chosen.report)
+        run = simulate(short, io.StringIO(), io.StringIO(), observe=True)
+        step = report.write_simulated(run, chosen.report)
         print(report.summary(step, job.plan, job.batches, flops))
     if chosen.report:
         print(f"the report is in {chosen.report}")
@@ -114,5 +121,5 @@ def in_a_line(history, peaks):
         said += f", on held-out text {last.held_out:.4f}"
     if all(peaks):
         most = max(peaks, key=lambda peak: peak.nbytes)
-        said += f", at most {most.nbytes / 1e9:.3g} GB on a rank ({most.of})"
+        said += f", at most {most} on a rank ({most.of})"
     return said

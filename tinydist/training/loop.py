@@ -51,7 +51,7 @@ class State(NamedTuple):
         if self.mfu is not None:
             said["MFU"] = f"{self.mfu:.1%}"
         if self.memory:
-            said[f"peak of the {self.memory.of}"] = f"{self.memory.nbytes / 1e9:.3g} GB"
+            said[f"peak of the {self.memory.of}"] = str(self.memory)
         if self.held_out is not None:
             said["held out"] = f"{self.held_out:.4f}"
         return said

@@ -52,6 +52,9 @@ class Peak(NamedTuple):
     nbytes: int
     of: str  # who says so
 
+    def __str__(self):
+        return f"{self.nbytes / 1e9:,.3g} GB" if self.nbytes >= 1e9 else f"{self.nbytes / 1e6:,.3g} MB"
+
 
 def peak_memory():
     """The most that this rank has held: tensors, on simulated ranks that are observed and on GPUs; else its process."""

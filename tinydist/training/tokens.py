@@ -3,8 +3,8 @@
     books.tokens        the tokens, one after another: uint8, uint16 or uint32, the smallest that holds the vocabulary
     books.tokens.json   count, dtype, vocabulary, tokenizer, and a checksum (CRC-32); written last
 
-A token is a byte of the text, or what a tokenizer makes of it, of the package `tokenizers`. Both files are written under
-other names, and renamed when they are whole.
+A token is a byte of the text, or what a tokenizer of the package `tokenizers` makes of it. Both files are written
+under other names, and renamed when they are whole.
 """
 
 import json
