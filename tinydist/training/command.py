@@ -13,6 +13,7 @@ from functools import partial
 
 from ..launch import launch
 from ..shell import command
+from ..zero.checkpoint_rules import CheckpointError
 from . import report
 from .job import Job, Refused, on_rank
 from .rates import RATES
@@ -23,7 +24,7 @@ SHORT = dict(steps=2, warmup=0, folder=None, save_every=None, validate_every=Non
 
 class Options(argparse.ArgumentParser):
     def error(self, message):
-        raise Refused(message)
+        raise Refused(f"train: {message}")
 
 
 def options():
@@ -65,17 +66,17 @@ def main(words):
         folder, job = chosen.folder, Job(chosen)
         conclude(job, on_ranks(job))
         return 0
-    except Refused as error:
+    except (Refused, CheckpointError) as error:
         return ended(error, 2)
     except FloatingPointError as error:
         return ended(error, 1)
     except KeyboardInterrupt:
-        return ended("interrupted" + (f"; the checkpoint in {folder} is whole" if folder else ""), 130)
+        return ended("train: interrupted" + (f"; what is in {folder} is whole" if folder else ""), 130)
 
 
 def ended(why, status):
     if is_first():
-        print(f"{command('train')}: {why}", file=sys.stderr)
+        print(why, file=sys.stderr)
     return status
 
 
@@ -116,7 +117,7 @@ def conclude(job, run):
 def in_a_line(history, peaks):
     first, last = history[0], history[-1]
     rate = statistics.median(state.tokens_per_second for state in history)
-    said = f"{len(history)} steps: loss {first.loss:.4f} -> {last.loss:.4f}, {rate:,.0f} tokens/s"
+    said = f"steps {first.step + 1} to {last.step + 1}: loss {first.loss:.4f} to {last.loss:.4f}, {rate:,.0f} tokens/s"
     if last.held_out is not None:
         said += f", on held-out text {last.held_out:.4f}"
     if all(peaks):

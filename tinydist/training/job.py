@@ -15,8 +15,8 @@ import torch.distributed as dist
 
 from ..hardware import find_cluster
 from ..model import GPT, GPTConfig, load_text
-from ..options import RULES
-from ..rules import must, one_of
+from ..options import RULES, optional
+from ..rules import count, must, one_of
 from ..simulator.torch_internals import device_of_group
 from ..torchrun import under_torchrun
 from . import report
@@ -29,6 +29,14 @@ from .rates import RATES
 from .tokens import TokenFile, hold_out, path_of_header
 
 CHOICES = ("zero", "replicate", "microbatches", "schedule", "chunks", "sequence", "recompute", "precision", "max_norm")
+OF_THEIR_OWN = {
+    "rate": one_of(RATES),
+    "backend": optional(RULES["backend"]),
+    "cluster": RULES["cluster"],
+    "seed": RULES["seed"],
+    "save_every": optional(count),
+    "validate_every": optional(count),
+}
 HELD_OUT = 0.1  # of the data
 LINES = 20  # printed in a run, where no terminal shows a bar
 
@@ -41,8 +49,10 @@ class Refused(ValueError):
 def refusing():
     try:
         yield
-    except (ValueError, OSError, ModuleNotFoundError) as error:
+    except ValueError as error:
         raise Refused(str(error)) from error
+    except OSError as error:
+        raise Refused(f"train: {error.filename}: {error.strerror}") from error
 
 
 class Job:
@@ -51,9 +61,8 @@ class Job:
     def __init__(self, chosen):
         self.chosen = chosen
         with refusing():
-            for name in ("backend", "cluster", "seed"):
-                value = getattr(chosen, name)
-                value is None or must("train", f"--{name}", RULES[name], value)
+            for name, rule in OF_THEIR_OWN.items():
+                must("train", f"--{name.replace('_', '-')}", rule, getattr(chosen, name))
             self.plan = Plan.parse(chosen.mesh, **{name: getattr(chosen, name) for name in CHOICES})
             tokens, vocabulary = open_tokens(chosen.data)
             self.config = GPTConfig(vocab_size=vocabulary, **sizes_of(chosen.model))
@@ -61,12 +70,12 @@ class Job:
             batches = partial(Batches, batch=chosen.batch, context=self.config.context, seed=chosen.seed)
             self.batches = batches(training)
             self.validation = batches(held_out) if chosen.validate_every else None
-            course = RATES[must("train", "--rate", one_of(RATES), chosen.rate)]
-            self.rate = course(chosen.lr, chosen.steps, chosen.warmup)
+            self.rate = RATES[chosen.rate](chosen.lr, chosen.steps, chosen.warmup)
             self.plan.sizes(self.config.layers)
             for holds, words in self.rules():
                 if not holds:
                     raise ValueError(f"train: {words}")
+            make_room(chosen)
 
     @property
     def simulated(self):
@@ -87,6 +96,14 @@ class Job:
         yield self.simulated or not chosen.cluster, "--cluster is for simulated ranks"
         if self.simulated and chosen.cluster:
             find_cluster(chosen.cluster).check_ranks(plan.ranks)
+
+
+def make_room(chosen):
+    """What will be written can be written."""
+    for folder in filter(None, (chosen.folder, chosen.report)):
+        os.makedirs(folder, exist_ok=True)
+    if chosen.log:
+        open(chosen.log, "a").close()
 
 
 def sizes_of(text):
