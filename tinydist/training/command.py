@@ -19,7 +19,7 @@ from .job import Job, Refused, on_rank
 from .rates import RATES
 
 # What a report is made of: two steps, of which it shows the second, and nothing is kept.
-SHORT = dict(steps=2, warmup=0, folder=None, save_every=None, validate_every=None, log=None, report=None)
+SHORT = dict(steps=2, warmup=0, folder=None, save_every=None, validate_every=None, history=None, report=None)
 
 
 class Options(argparse.ArgumentParser):
@@ -51,7 +51,7 @@ def options():
     add("--folder", help="for checkpoints; training goes on from the one that is there")
     add("--save-every", type=int, metavar="STEPS", help="a checkpoint after so many steps; one is saved in the end")
     add("--validate-every", type=int, metavar="STEPS", help="the loss on a tenth of the data, which is held out")
-    add("--log", metavar="FILE", help="a line of JSON for each step")
+    add("--history", metavar="FILE", help="a line of JSON for each step")
     add("--report", metavar="FOLDER", help="the timeline, memory and traffic of a step, as files")
     add("--cluster", help="on which simulated ranks are timed: 'H100 pod'")
     add("--backend", metavar="simulated|gloo|nccl", help="where ranks live")

@@ -102,8 +102,8 @@ def make_room(chosen):
     """What will be written can be written."""
     for folder in filter(None, (chosen.folder, chosen.report)):
         os.makedirs(folder, exist_ok=True)
-    if chosen.log:
-        open(chosen.log, "a").close()
+    if chosen.history:
+        open(chosen.history, "a").close()
 
 
 def sizes_of(text):
@@ -155,8 +155,8 @@ def on_rank(chosen, out=None, err=None):
 
 
 def tell(chosen, out, err, state):
-    if chosen.log:
-        with open(chosen.log, "a") as file:
+    if chosen.history:
+        with open(chosen.history, "a") as file:
             file.write(json.dumps(state._asdict()) + "\n")
     if not err.isatty() and (state.step + 1) % max(1, chosen.steps // LINES) == 0:
         words = ", ".join(f"{name} {value}" for name, value in state.in_words().items())
