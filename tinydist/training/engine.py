@@ -50,6 +50,7 @@ class Engine:
         self.plan, self.mesh, self.stages, self.zero, self.scaler = plan, mesh, stages, zero, scaler
         mine = [parameter for stage in stages.values() for parameter in stage.parameters()]
         self.names = {parameter: names[parameter] for parameter in mine}
+        self.copies = {copy for *_, copy in tied}
         self.cross_entropy, self.width = cross_entropy, width
         self.device, self.dtype = mine[0].device, mine[0].dtype
         self.schedule, self.together = plan.make_schedule(), Together(zero.values())
