@@ -1,7 +1,9 @@
 """``python -m tinydist train``: a GPT on any mesh, from one line.
 
-python -m tinydist train --mesh dp=2,pp=2,tp=2                                       simulated ranks
-torchrun --nproc-per-node 8 -m tinydist train --mesh dp=2,pp=2,tp=2                  processes, with a GPU each
+    python -m tinydist train --mesh dp=2,pp=2,tp=2                          on simulated ranks
+    torchrun --nproc-per-node 8 -m tinydist train --mesh dp=2,pp=2,tp=2     on processes, with a GPU each if there are
+
+Ctrl-C ends it; with --folder, the same line again goes on from the last checkpoint, on any mesh.
 """
 
 import argparse
@@ -64,6 +66,7 @@ def main(words):
     try:
         chosen = options().parse_args(words)
         folder, job = chosen.folder, Job(chosen)
+        job.check()
         conclude(job, on_ranks(job))
         return 0
     except (Refused, CheckpointError) as error:
@@ -104,7 +107,10 @@ def conclude(job, run):
     if not is_first():
         return
     chosen = job.chosen
-    print(in_a_line(history, [peak for _, peak, _ in run.results]) if history else "all steps were taken before")
+    if history:
+        print(in_a_line(history, [peak for _, peak, _ in run.results]))
+    else:
+        print(f"all {chosen.steps} steps were taken before")
     if chosen.report and job.simulated:
         short = Job(argparse.Namespace(**vars(chosen) | SHORT))
         run = simulate(short, io.StringIO(), io.StringIO(), observe=True)

@@ -56,7 +56,7 @@ def refusing():
 
 
 class Job:
-    """Made before there are ranks, too: so what is wrong is said at once. Raises ``Refused``."""
+    """Made before there are ranks, too: what is wrong is said at once. Raises ``Refused``."""
 
     def __init__(self, chosen):
         self.chosen = chosen
@@ -71,11 +71,15 @@ class Job:
             self.batches = batches(training)
             self.validation = batches(held_out) if chosen.validate_every else None
             self.rate = RATES[chosen.rate](chosen.lr, chosen.steps, chosen.warmup)
+
+    def check(self):
+        """Before there are ranks: can they train, and write what they are to write?"""
+        with refusing():
             self.plan.sizes(self.config.layers)
             for holds, words in self.rules():
                 if not holds:
                     raise ValueError(f"train: {words}")
-            make_room(chosen)
+            make_room(self.chosen)
 
     @property
     def simulated(self):
