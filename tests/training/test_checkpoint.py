@@ -60,16 +60,14 @@ def plans(draw, tp):
 
 
 MODELS = [(gpt, (1, 2, 3)), (decoder, (1, 2, 4))]
-models_and_meshes = some.sampled_from(MODELS).flatmap(
-    lambda each: some.tuples(some.just(each[0]), *[plans(each[1])] * 2)
-)
+pairs = some.sampled_from(MODELS).flatmap(lambda each: some.tuples(some.just(each[0]), plans(each[1]), plans(each[1])))
 
 
 @settings(
     max_examples=settings.default.max_examples**2 // 150,  # few every time, many where there is time
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(models_and_meshes)
+@given(pairs)
 def test_what_one_mesh_saves_another_loads(tmp_path, drawn):
     make, a, b = drawn
     launched(saved_by, a.ranks, a, tmp_path / "a", make)
