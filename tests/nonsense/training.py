@@ -95,6 +95,7 @@ CALLS = {
             **a_batch(),
         ),
         ranks=2,
+        kept=("lr",),  # a large one is no nonsense, and its losses are NaN
     ),
     "Batches": Call(rows, lambda: dict(tokens=tokens(), batch=2, context=4, seed=1, step=3, rank=0, ranks=1)),
     "hold_out": Call(training.hold_out, lambda: dict(tokens=tokens(), share=0.2)),
