@@ -1,14 +1,13 @@
-"""7.5 billion parameters on 32 ranks, by the ledger and the clock, with fake tensors: what a rank holds at the peak of a
-step, and how long that takes.
-"""
+"""7.5 billion parameters on 32 ranks, with fake tensors: what a rank holds, by the ledger; how long a step takes."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 
 import tinydist
-from tinydist.hardware import find_cluster
+from tinydist.hardware.presets import H100_POD
 from tinydist.model import GPT, GPTConfig
 from tinydist.training import Plan, parallelize
 
@@ -63,4 +62,24 @@ def test_at_rest_a_rank_holds_its_part_of_a_stage_in_the_bytes_of_zero(config, z
     assert run.results[0] == pytest.approx(N, rel=1e-3)
     memory = run.memory[0]
     assert sum(memory.at("gradients 1").values()) == pytest.approx(states(plan.shard) * N, rel=0.02)
-    assert memory.peak_between(("step", 1)) < 80e9
+
+
+def test_a_rank_keeps_nothing_of_other_stages():
+    """Of 4 stages, the largest part of the model is somebody else's; the table is on two of them."""
+    table, positions = WIDE.vocab_size * WIDE.dim / PLAN.tp, WIDE.context * WIDE.dim
+    last = numbers(WIDE, PLAN) - positions
+    run = launched(WIDE, replace(PLAN, microbatches=1), only=[8, 24])
+    for rank, N in ((8, last - table), (24, last)):
+        assert run.memory[rank].at("gradients 1")["parameters"] == pytest.approx(2 * N, rel=0.02)
+
+
+@exhaustive
+def test_more_microbatches_make_a_step_faster_as_the_bubble_is_smaller():
+    """Of P - 1 microbatches' time: with 4 stages, (4 + 3) / 4 of what it would take without, with 8 (8 + 3) / 8."""
+
+    def seconds(microbatches):
+        run = launched(WIDE, replace(PLAN, microbatches=microbatches), only=[0, 8, 16, 24])
+        return run.between(("step", 1)).seconds
+
+    computing = 6 * 7.5e9 * SEQUENCES * WIDE.context / WORLD / H100_POD.device.peak_of("bfloat16")
+    assert computing < seconds(8) < seconds(4)

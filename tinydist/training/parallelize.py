@@ -44,7 +44,7 @@ def parallelize(model, plan, optimizer_class=torch.optim.AdamW, param_groups=Non
     mesh = make_mesh(plan) if mesh is None else check_mesh(plan, mesh)
     pp, replicas, shards, tp = map(mesh.get_group, AXES)
     sizes, width = plan.sizes(len(model.blocks)), model.config.dim
-    grouped = by_name(model, param_groups)
+    groups = by_name(model, param_groups)
 
     check_same_parameters("parallelize", model, pp)
     broadcast_all([*model.parameters(), *model.buffers()], group=pp)
@@ -57,13 +57,11 @@ def parallelize(model, plan, optimizer_class=torch.optim.AdamW, param_groups=Non
     names |= {copy: names[original] for _, original, _, copy in tied}
     mine = {number: stages[number] for number in plan.make_schedule().stages_of(mesh.get_local_rank("pp"))}
 
-    both = {parameter for _, original, _, copy in tied for parameter in (original, copy)}
-    how = dict(group=shards, replicas=replicas, apart=lambda parameter: (copies_of(parameter, tp), parameter in both))
-    zero = {}
+    shared, zero = {names[parameter] for _, parameter, _, _ in tied}, {}
     for number, stage in mine.items():
-        units = {"units": list(stage)} if plan.zero == 3 else {}
-        groups = [{**each, "params": those(stage, names, each["params"])} for each in grouped]
-        zero[number] = ZERO[plan.zero](stage, optimizer_class, groups, **how, **units, **options)
+        copies = {each: (copies_of(each, tp), names[each] in shared) for each in stage.parameters()}
+        how = dict(group=shards, replicas=replicas, apart=copies.get, **options)
+        zero[number] = around(stage, plan, optimizer_class, of_stage(stage, names, groups), **how)
         for bucket in zero[number].buckets:
             bucket.counts = 1 / (copies_of(bucket.parameters[0], tp) * plan.replicas)
     draw_apart(plan, mesh)
@@ -83,8 +81,15 @@ def by_name(model, param_groups):
     return [{**each, "params": {names[parameter] for parameter in each["params"]}} for each in groups]
 
 
-def those(stage, names, wanted):
-    return [parameter for parameter in stage.parameters() if names[parameter] in wanted]
+def of_stage(stage, names, groups):
+    """The same groups, as far as their parameters are there."""
+    return [{**each, "params": [p for p in stage.parameters() if names[p] in each["params"]]} for each in groups]
+
+
+def around(stage, plan, *given, **how):
+    """ZeRO, in the plan's stage. In stage 3 a layer is a unit."""
+    units = {"units": list(stage)} if plan.zero == 3 else {}
+    return ZERO[plan.zero](stage, *given, **how, **units)
 
 
 def recomputed(model, how):
