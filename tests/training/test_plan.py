@@ -43,7 +43,7 @@ def test_a_plan_that_cannot_be(choices, words):
 def refused(plan, ranks=None, make=lambda: GPT(GPT_4), rows=4, length=8):
     def program():
         engine = parallelize(make(), plan)
-        tokens = torch.zeros(rows, length, dtype=torch.long)
+        tokens = rows and torch.zeros(rows, length, dtype=torch.long)
         engine.step(tokens, tokens)
 
     with pytest.raises(ValueError) as caught:
@@ -63,7 +63,9 @@ def grouped_by_3():
         (Plan(pp=2, layers=(1, 2)), {}, "layers 1 + 2 = 3, but the model has 4 blocks"),
         (Plan(tp=8), {}, "4 heads on 8 ranks: ranks have as many each"),
         (Plan(tp=2), dict(make=grouped_by_3), "3 key heads on 2 ranks: neither divides the other"),
-        (Plan(microbatches=3), {}, "takes tokens [B/dp, T], B/dp rows in 3 microbatches, got [4, 8]"),
+        (Plan(microbatches=3), {}, "takes tokens or targets [B/dp, T], B/dp rows in 3 microbatches, got [4, 8]"),
+        (Plan(), dict(rows=None), "takes tokens or targets [B/dp, T], B/dp rows in 1 microbatches, got None"),
+        (Plan(), dict(make=lambda: torch.nn.Linear(2, 2)), "model must be a GPT, with embedding, blocks, norm, head"),
         (Plan(tp=2, sequence="kept"), dict(length=7), "tp ranks share a sequence, but T(7) / tp(2) is not whole"),
     ],
     ids=str,

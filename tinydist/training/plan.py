@@ -118,9 +118,9 @@ class Plan:
 
     def microbatch(self, shape):
         """[rows, tokens] of what passes between stages, of a data rank's batch [rows, tokens]."""
-        if len(shape) != 2 or shape[0] % self.microbatches:
-            rule = f"B/dp rows in {self.microbatches} microbatches"
-            raise ValueError(f"step: takes tokens [B/dp, T], {rule}, got {list(shape)}")
+        if shape is None or len(shape) != 2 or shape[0] % self.microbatches:
+            rule, got = f"B/dp rows in {self.microbatches} microbatches", shape and list(shape)
+            raise ValueError(f"step: takes tokens or targets [B/dp, T], {rule}, got {got}")
         if self.sequence and shape[1] % self.tp:
             raise ValueError(f"step: tp ranks share a sequence, but T({shape[1]}) / tp({self.tp}) is not whole")
         return shape[0] // self.microbatches, shape[1] // (self.tp if self.sequence else 1)
