@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist`` lists the exercises; check, hint and reset one; plan; ask the doctor."""
+"""The command line: ``python -m tinydist`` lists the exercises; check, hint and reset one; plan; train; the doctor."""
 
 import argparse
 import os
@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from tinydist import doctor
@@ -30,17 +31,14 @@ def main(arguments=None):
     add_exercise_command(commands, "hint", in_the_lab, "show_hint", "the next hint, from general to specific")
     add_exercise_command(commands, "reset", in_the_lab, "reset", "put the stub back, and forget the progress")
 
-    plans = commands.add_parser("plan", help="which parallel plan fits a model on a cluster, and what a run costs")
-    plans.add_argument("--model", required=True, help="its name, such as llama-3-70b")
-    plans.add_argument("--cluster", default="H100 pod", help="whose nodes: 'A100 node', 'H100 pod'")
-    plans.add_argument("--devices", type=int, help="how many; all of the cluster's if left out")
-    plans.add_argument("--batch", type=int, help="sequences of a step; about 4 million tokens if left out")
-    plans.add_argument("--tokens", type=float, help="of the whole run")
-    plans.add_argument("--price", type=float, default=0.0, help="of a device and hour")
-    plans.add_argument("--watts", type=float, default=0.0, help="of a device, with its share of all else")
-    plans.set_defaults(run=plan)
+    plans = "which parallel plan fits a model on a cluster, and what a run costs (plan --help)"
+    add_program(commands, "plan", "tinydist.planner.command", plans)
+    add_program(commands, "train", "tinydist.training.command", "train a GPT on a mesh of ranks (train --help)")
 
-    chosen = parser.parse_args(arguments)
+    chosen, options = parser.parse_known_args(arguments)
+    if options and "program" not in chosen:
+        parser.error(f"unrecognized arguments: {' '.join(options)}")
+    chosen.options = options
     return while_somebody_reads(chosen.run, chosen)
 
 
@@ -50,19 +48,29 @@ def add_exercise_command(commands, name, where, does, help):
     adds.set_defaults(run=lambda chosen: where(does, chosen.exercise))
 
 
-def plan(chosen):
-    from tinydist.planner.command import plan  # only now, as below
+def add_program(commands, name, module, help):
+    """A command that reads its own options."""
+    adds = commands.add_parser(name, help=help, add_help=False)
+    adds.set_defaults(run=in_its_own_words, program=module)
 
-    return plan(chosen)
+
+def in_its_own_words(chosen):
+    program = imported(chosen.program)
+    return program.main(chosen.options) if program else 1
 
 
 def in_the_lab(does, *names):
+    commands = imported("tinydist.lab.commands")
+    return commands.carry_out(getattr(commands, does), *names) if commands else 1
+
+
+def imported(name):
+    """Only when it is needed: the doctor must start without torch."""
     try:
-        from tinydist.lab import commands  # only now: the doctor must start without torch
+        return import_module(name)
     except ModuleNotFoundError as missing:
         print(f"{sys.executable} has no {missing.name.split('.')[0]}, which tinydist needs. {another_python()}")
-        return 1
-    return commands.carry_out(getattr(commands, does), *names)
+        return None
 
 
 def another_python():

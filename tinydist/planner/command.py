@@ -1,8 +1,10 @@
 """``python -m tinydist plan --model llama-3-70b --cluster "H100 pod" --devices 512 --tokens 15e12``."""
 
+import argparse
 import math
 
 from ..hardware import find_cluster
+from ..shell import command
 from .presets import find_model
 from .run import Run
 from .search import explain, search
@@ -10,8 +12,22 @@ from .search import explain, search
 SHOWN = 5
 
 
-def plan(chosen):
+def options():
+    adds = argparse.ArgumentParser(prog=command("plan"), description="Which plan fits, and what a run costs.")
+    add = adds.add_argument
+    add("--model", required=True, help="its name, such as llama-3-70b")
+    add("--cluster", default="H100 pod", help="whose nodes: 'A100 node', 'H100 pod'")
+    add("--devices", type=int, help="how many; all of the cluster's if left out")
+    add("--batch", type=int, help="sequences of a step; about 4 million tokens if left out")
+    add("--tokens", type=float, help="of the whole run")
+    add("--price", type=float, default=0.0, help="of a device and hour")
+    add("--watts", type=float, default=0.0, help="of a device, with its share of all else")
+    return adds
+
+
+def main(words):
     """The five fastest plans that fit, and the reasons of the first. The exit status."""
+    chosen = options().parse_args(words)
     try:
         model, cluster = find_model(chosen.model), find_cluster(chosen.cluster)
         devices = chosen.devices or cluster.size

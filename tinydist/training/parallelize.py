@@ -20,7 +20,7 @@ from ..pipeline_parallel.stages import gpts
 from ..pipeline_parallel.tied import untied
 from ..precision import LossScaler
 from ..recompute import recompute
-from ..rules import several, takes
+from ..rules import several, shown, takes
 from ..simulator.torch_internals import device_of_group
 from ..tensor_parallel import shard
 from ..tensor_parallel.cuts import copies_of
@@ -76,8 +76,8 @@ def by_name(model, param_groups):
     groups = given if given and isinstance(given[0], dict) else [{"params": given}]
     foreign = [parameter for each in groups for parameter in each["params"] if parameter not in names]
     if foreign:
-        shapes = ", ".join(str(list(parameter.shape)) for parameter in foreign)
-        raise ValueError(f"parallelize: param_groups has parameters that are none of the model's: {shapes}")
+        found = ", ".join(map(shown, foreign))
+        raise ValueError(f"parallelize: param_groups has parameters that are none of the model's: {found}")
     return [{**each, "params": {names[parameter] for parameter in each["params"]}} for each in groups]
 
 
