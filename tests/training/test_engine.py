@@ -206,6 +206,7 @@ sys.stdout.write(f"{{run.backend}}: {{run.results[0]}}\\n")
 """
 
 
+@pytest.mark.exhaustive
 def test_under_torchrun_too(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(tests=str(Path(__file__).parent.parent)))
