@@ -2,8 +2,9 @@
 
     python benchmarks/planner.py
 
-No constant of tinydist/planner/efficiency.py was taken from these rows. The one constant, a part of the peak that all
-FLOPs of a step run at, is fitted to them: for each table the one with the least mean error.
+No constant of tinydist/planner/efficiency.py was taken from these rows; their form was changed once after a first
+score, as is said there. The one constant, a part of the peak that all FLOPs of a step run at, is fitted to them: for
+each table the one with the least mean error.
 """
 
 import time

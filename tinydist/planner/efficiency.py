@@ -1,7 +1,8 @@
 """How much programs get of a device and of its wires: every constant of the planner, with its source and its reason.
 
-None was chosen by a training step: products, copies and collectives were measured alone, two constants on passes. How
-well whole steps are predicted from them is measured by benchmarks/planner.py.
+None was fitted to a training step: products, copies and collectives were measured alone, two constants on passes. But
+their form was changed once after a first score on whole steps, which had shown what the passes say as well: a factor on
+all products became ``contention``, ``beside`` and ``gap``. So the score (benchmarks/planner.py) is a little too kind.
 
 A product [M, K] x [K, N] is cut into tiles of its output, one for each multiprocessor at a time. A wave takes as long
 as if it were full and none of its tiles cut off; then the tiles are written, while nothing is computed:
