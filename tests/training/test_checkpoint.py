@@ -56,7 +56,7 @@ pairs = some.sampled_from(MODELS).flatmap(lambda each: some.tuples(some.just(eac
 
 
 @settings(
-    max_examples=settings.default.max_examples**2 // 150,  # few every time, many where there is time
+    max_examples=max(4, settings.default.max_examples**2 // 150),  # few every time, many where there is time
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(pairs)
