@@ -161,3 +161,17 @@ def test_ranks_that_held_nothing():
 
     with pytest.raises(ValueError, match="in none of the runs did rank 0 hold anything"):
         visuals.memories({"idle": tinydist.launch(idle, 1)}, purposes=["gradients"])
+
+
+def test_a_table_of_all_purposes_fits_beside_them():
+    def program():
+        for purpose in MEMORY:
+            with tinydist.purpose(purpose):
+                kept.append(torch.ones(1000))
+            tinydist.mark(purpose)
+
+    kept = []
+    figure = visuals.memory(tinydist.launch(program, 1))
+    texts = {text.get_text(): text for axes in figure.axes for text in axes.texts}
+    assert set(MEMORY) < texts.keys()
+    assert texts["in all"].get_window_extent().x1 <= figure.bbox.x1

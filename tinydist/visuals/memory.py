@@ -12,7 +12,7 @@ from .rows import GREYS, Rows, handles
 from .scene import Scene, a_moment, a_run, scenes_of
 from .states import States, total
 from .strips import GAP, Sheet, inches_of
-from .style import SMALL
+from .style import SMALL, WIDTH
 from .timeline import axis_of, first_rows, marked, some_marks
 from .words import BYTES, bytes_text, check_rank, digits, seconds_text, tell, unit_for
 
@@ -115,14 +115,16 @@ def draw_table(sheet, held):
     axes = sheet.beneath(3 * LINE)
     size, unit = unit_for(total(held.peak), BYTES)
     shown = [purpose for purpose in held.kinds if any(state[purpose] for _, _, state in held.states)]
-    left, places = sheet.left, {}
-    for purpose in [*shown, "in all"]:
+    titles, left, places = [*shown, "in all"], sheet.left, {}
+    taken = sum(MARK + inches_of(title) for title in titles)
+    apart = min(COLUMN, (WIDTH - GAP - left - taken) / (len(titles) - 1))
+    for purpose in titles:
         places[purpose] = left + MARK
         axes.text(left + MARK, 0.5 * LINE, purpose, va="center", fontsize=SMALL)
         if purpose in MEMORY:
             color = MEMORY[purpose]["facecolor"]
             axes.add_patch(Rectangle((left, 0.5 * LINE - 0.05), 0.1, 0.1, facecolor=color))
-        left += MARK + inches_of(purpose) + COLUMN
+        left += MARK + inches_of(purpose) + apart
     for line, name in enumerate(levels_of(held), 1):
         state = held.peak if name == "peak" else held.rest
         look = {"va": "center", "fontsize": SMALL, "color": RED if name == "peak" else INK}
