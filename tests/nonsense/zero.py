@@ -78,6 +78,7 @@ REASONS = {
     "OffloadError": "an error",
     "estimators.Needs": "what the estimators give",
     **dict.fromkeys(
-        [f"checkpoint.{name}" for name in ("gathered", "load", "save", "sharded")], "of a stage that is made"
+        [f"checkpoint.{name}" for name in ("Saving", "gathered", "load", "load_weights", "save", "sharded")],
+        "of a stage that is made",
     ),
 }

@@ -1,14 +1,6 @@
 """Checkpoints of a run: what one mesh saves any other loads, number for number; what is not whole nobody does."""
 
-import json
-import os
-import pickle
-import shutil
-import sys
-import zlib
 from collections import defaultdict
-from functools import partial
-from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -16,25 +8,25 @@ import torch
 import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
-from training.small_runs import TOKENS, decoder, differences, everything_in, gpt, losses, made, shake
+from training.small_runs import (
+    decoder,
+    differences,
+    everything_in,
+    gpt,
+    groups_of,
+    half_frozen,
+    launched,
+    losses,
+    made,
+    saved_by,
+    wider,
+)
 
 import tinydist
-from tinydist.model import GPT, GPTConfig
 from tinydist.training import Plan
 from tinydist.training.checkpoint import Run, load, load_weights, save
-from tinydist.zero import pieces
+from tinydist.zero import OptimizerStates, checkpoint, pieces
 from tinydist.zero.checkpoint_rules import CheckpointError
-
-
-def launched(program, ranks, *arguments):
-    return tinydist.launch(program, ranks, *arguments, observe=False).results
-
-
-def saved_by(plan, folder, make=gpt, **how):
-    engine = made(plan, make, **how)
-    shake(engine)
-    save(engine, folder, step=7, extra={"of": "a test"})
-    return engine.steps
 
 
 def loaded_by(plan, folder, whole, make=gpt, again=None, **how):
@@ -59,7 +51,7 @@ def plans(draw, tp):
     return Plan(pp, dp, tp, zero, replicate, microbatches=pp, **how)
 
 
-MODELS = [(gpt, (1, 2, 3)), (decoder, (1, 2, 4))]
+MODELS = [(gpt, (1, 2, 3)), (decoder, (1, 2, 4)), (half_frozen, (1, 2, 3))]
 pairs = some.sampled_from(MODELS).flatmap(lambda each: some.tuples(some.just(each[0]), plans(each[1]), plans(each[1])))
 
 
@@ -195,22 +187,41 @@ def test_an_engine_takes_those_of_a_plain_models_safetensors(tmp_path):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
+def test_a_stage_of_zero_takes_what_an_engine_has_saved_and_the_reverse(tmp_path):
+    """There is one format. Of what ZeRO saves an engine takes the weights: there is no position in the data."""
+
+    def loads():
+        model = gpt()
+        zero = OptimizerStates(model, torch.optim.AdamW, groups_of(model), lr=0.5)
+        checkpoint.load(zero, tmp_path / "engine")
+        checkpoint.save(zero, tmp_path / "zero")
+
+    def takes(folder):
+        engine = made(Plan(2, tp=2))
+        with pytest.raises(CheckpointError, match="not saved by an engine"):
+            load(engine, folder)
+        load_weights(engine, folder)
+        return list(differences(engine, weights))
+
+    launched(saved_by, 8, PLANS[0], tmp_path / "engine")
+    launched(loads, 3)
+    whole, again = (everything_in(tmp_path / name) for name in ("engine", "zero"))
+    assert again.keys() == whole.keys() and all(torch.equal(again[key], whole[key]) for key in whole)
+    weights = {key: value for key, value in whole.items() if key[1] == "weight"}
+    assert launched(takes, 4, tmp_path / "zero") == [[]] * 4
+
+
 # What a rank reads, and holds.
-
-
-def wider():
-    torch.manual_seed(5)
-    return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=4, heads=6, dim=24))
 
 
 LARGEST = 4 * 24 * 4 * 24  # bytes: an MLP's
 
 
-@pytest.mark.parametrize("saving, loading", [(Plan(tp=2), Plan(2, 2)), (Plan(dp=2, zero=1), Plan(tp=2, dp=2, zero=3))])
-def test_a_rank_reads_and_holds_what_it_owns(saving, loading, tmp_path, monkeypatch):
+def test_a_rank_reads_and_holds_what_it_owns(tmp_path, monkeypatch):
     """By the ledger: 12 bytes of each of its numbers while it loads, and not a parameter more; in the files it looks at
     no other number.
     """
+    saving, loading = Plan(dp=2, zero=1), Plan(tp=2, dp=2, zero=3)
     numbers = defaultdict(list)
     view = pieces.Box.view
 
@@ -234,129 +245,3 @@ def test_a_rank_reads_and_holds_what_it_owns(saving, loading, tmp_path, monkeypa
         start, before = len(base), sum(base[-1][1].values())
         most = max(sum(held.values()) for _, held in list(loaded.memory[rank].over_time())[start:])
         assert 12 * own <= most - before < 12 * own + LARGEST, "with what ranks say to one another"
-
-
-# What is not whole, or does not fit.
-
-
-def tries(plan, folder, make=gpt, **how):
-    """What loading says. Nothing has changed."""
-    engine = made(plan, make, **how)
-    shake(engine)
-    before = [[v.clone() for v in Run(engine).kept(row)[0].values()] for row in Run(engine).rows]
-    drawn = torch.get_rng_state()
-    with pytest.raises(CheckpointError) as caught:
-        load(engine, folder)
-    after = [list(Run(engine).kept(row)[0].values()) for row in Run(engine).rows]
-    assert all(torch.equal(a, b) for x, y in zip(before, after) for a, b in zip(x, y))
-    assert torch.equal(torch.get_rng_state(), drawn) and engine.steps == 1
-    return str(caught.value)
-
-
-def assert_all_refuse(folder, reason, make=gpt, **how):
-    said = launched(partial(tries, make=make, **how), 4, Plan(2, 2, zero=1), folder)
-    assert said == [said[0]] * 4, "each rank raises, with the same reason"
-    assert "load: nothing has been loaded, on any rank. Refused by rank" in said[0] and reason in said[0]
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved")
-    for name in ("one", "two"):
-        launched(saved_by, 4, Plan(tp=2, dp=2, zero=2), folder / name)
-    return folder
-
-
-def change_a_byte(path, other):
-    content = bytearray(path.read_bytes())
-    content[-9] ^= 1
-    path.write_bytes(content)
-
-
-DAMAGE = {
-    "is not what was written: its checksum differs": change_a_byte,
-    "52311 bytes, but 52312 were written": lambda path, other: path.write_bytes(path.read_bytes()[:-1]),
-    "is missing": lambda path, other: path.unlink(),
-    "": lambda path, other: path.write_bytes(other.read_bytes()),  # by its checksum, if not by its length
-}
-
-
-@pytest.mark.parametrize("reason", DAMAGE)
-def test_files_that_are_damaged_or_of_another_save(saved, reason, tmp_path):
-    folder = shutil.copytree(saved / "one", tmp_path / "copy")
-    one, two = (sorted(each.glob("*/*.safetensors"))[2] for each in (folder, saved / "two"))
-    two.write_bytes(two.read_bytes()[:-1] + b"x") if not reason else None
-    DAMAGE[reason](one, two)
-    assert_all_refuse(folder, reason or "is not what was written: its checksum differs")
-
-
-def longer():
-    torch.manual_seed(5)
-    return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=5, heads=6, dim=12))
-
-
-def test_another_model_or_optimizer(saved):
-    assert_all_refuse(saved / "one", "is not in the state that is loaded", make=longer)
-    assert_all_refuse(saved / "one", "has shape [37, 24], but [37, 12] was saved", make=wider)
-    assert_all_refuse(saved / "one", "saved with AdamW, but the optimizer here is SGD", optimizer=torch.optim.SGD)
-
-
-def test_a_larger_model_was_saved(tmp_path):
-    """Each rank finds all of its own; together they miss some."""
-    launched(saved_by, 1, Plan(), tmp_path, longer)
-    assert_all_refuse(tmp_path, "the module here has no blocks.4.attention.out.bias")
-
-
-def test_a_part_that_nobody_has_saved(saved, tmp_path):
-    """Whoever writes an index without it, with the right checksum."""
-    folder = shutil.copytree(saved / "one", tmp_path / "copy")
-    forge(folder, lambda index: index["ranks"][1]["places"].pop("blocks.1.mlp.down.weight"))
-    assert_all_refuse(folder, "blocks.1.mlp.down.weight")
-
-
-def forge(folder, change):
-    path = folder / "checkpoint.json"
-    index = json.loads(path.read_bytes()[:-10])
-    change(index)
-    text = json.dumps(index).encode()
-    path.write_bytes(text + b"\n%08x\n" % zlib.crc32(text))
-
-
-def test_loading_runs_no_code(saved, tmp_path):
-    """A pickle in the place of numbers, with the right checksum, is no pickle to us; one beside them is not opened."""
-    folder = shutil.copytree(saved / "one", tmp_path / "copy")
-    program = pickle.dumps(Program(str(tmp_path / "it ran")))
-    for path in [*folder.glob("*/*.safetensors")][:1]:
-        (path.parent / "optimizer.pt").write_bytes(program)
-        (folder / "checkpoint.pt").write_bytes(program)
-    opened = []
-    tinydist.launch(lambda: load(made(Plan()), watched(folder, opened)), 1)
-    assert opened and {Path(path).suffix for path in opened} <= {".json", ".safetensors"}
-
-    path = sorted(folder.glob("*/*.safetensors"))[0]
-    path.write_bytes(program)
-    about = {"bytes": len(program), "checksum": zlib.crc32(program)}
-    forge(folder, lambda index: index["ranks"][0].update(about))
-    assert_all_refuse(folder, "SafetensorError")
-    assert not (tmp_path / "it ran").exists()
-    pickle.loads(program)
-    assert (tmp_path / "it ran").exists(), "so it would have been seen"
-
-
-class Program:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
-def watched(folder, opened):
-    """From now on, the files in it that Python opens."""
-
-    def hook(event, arguments):
-        if event == "open" and str(arguments[0]).startswith(f"{folder}{os.sep}"):
-            opened.append(str(arguments[0]))
-
-    sys.addaudithook(hook)  # for ever; other tests have other folders
-    return folder

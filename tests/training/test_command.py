@@ -108,7 +108,7 @@ REFUSED = {
     "--validate-every 0": "train: --validate-every must be a whole number from 1, or None, got 0",
     "--data /nowhere/text": "train: /nowhere/text: No such file or directory",
     "--history /nowhere/history": "train: /nowhere/history: No such file or directory",
-    "--model context=9000000": "Batches: a window has context + 1 = 9,000,001 tokens, but there are ",
+    "--model context=900000": "Batches: a window has context + 1 = 900,001 tokens, but there are ",
     "--backend gloo --cluster laptop": "train: --cluster is for simulated ranks",
     "--mesh dp=16 --cluster laptop": "the cluster has 1 node x 8 devices = 8, but 16 ranks were asked for",
 }

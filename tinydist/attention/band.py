@@ -73,9 +73,10 @@ class Band:
 
 def band_of(name, q, k, causal, window, past):
     """The band of queries [B, H, T, d] and keys [B, G, S, d]."""
+    band = Band(q.shape[2], k.shape[2], causal, window, past)
     if past is not None and len(past) != len(q):
         raise ValueError(f"{name}: past must be of {len(q)} sequences, got {past!r}")
-    return Band(q.shape[2], k.shape[2], causal, window, past)
+    return band
 
 
 def tiles(span, size):

@@ -67,7 +67,7 @@ def load_weights(model, source):
 class Run(Trained):
     """An engine, as checkpoints see it: the rows of all its stages, by names in the whole model."""
 
-    group, buffers = None, {}
+    group, buffers = None, {}  # a GPT has no buffers, nor has a Decoder
 
     def __init__(self, engine, step=None, extra=None):
         self.engine, self.extra = engine, extra
@@ -116,6 +116,7 @@ class Run(Trained):
     # What is loaded.
 
     def accept(self, states):
+        require(states[0]["run"], "it was not saved by an engine: load_weights takes the weights alone")
         mine, saved = (each and each["rule"] for each in (self.run["scaler"], states[0]["run"]["scaler"]))
         require(not mine or not saved or mine == saved, f"the scaler's rule is {mine}, but {saved} was saved")
 

@@ -21,14 +21,15 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..rules import count, function, takes, whole
+from ..rules import count, function, listed, takes, whole, within
 from ..simulator.torch_internals import device_of_group
+from .tokens import some_tokens
 
 ROUNDS, BLOCK = 6, 4096
 HEADER = 4096  # bytes of the message that says what comes
 
 
-@takes(batch=count, context=count, seed=whole)
+@takes(tokens=some_tokens, batch=listed, context=listed, seed=whole)
 class Batches:
     """``batches[step]``: tokens and targets of a global batch, int64 [B, T] each.
 
@@ -47,7 +48,7 @@ class Batches:
     def __getitem__(self, step):
         return self.rows(step, 0, 1)
 
-    @takes(step=whole, rank=whole, ranks=count)
+    @takes(step=within(0, 2**40), rank=whole, ranks=count)
     def rows(self, step, rank, ranks):
         """Those of data rank ``rank`` of ``ranks``: int64 [B / ranks, T] each."""
         if self.batch % ranks or rank >= ranks:

@@ -207,7 +207,7 @@ KEYS = {
     "seq_parallel_communication_data_type": Key(text, idle="there is no Ulysses here"),
     "prescale_gradients": Key(flag, idle="gradients travel in fp32"),
     "gradient_predivide_factor": Key(positive, idle="gradients travel in fp32"),
-    "dataloader_drop_last": Key(flag, idle="every batch is whole"),
+    "dataloader_drop_last": Key(flag, False),
     "disable_allgather": Key(flag, idle=CUTS),
     "zero_force_ds_cpu_optimizer": Key(flag, idle=KERNELS),
     "vocabulary_size": Key(integer, idle=SAYS),
@@ -287,3 +287,8 @@ OPTIMIZERS = {
     ),
 }
 ELSEWHERE = ("lamb", "lion", "muon", "muadam", "muadamw", "musgd", "onebitadam", "onebitlamb", "zerooneadam")
+
+
+def is_tested(optimizer_class):
+    """By DeepSpeed, with ZeRO."""
+    return optimizer_class in {torch.optim.Adam, *(each.made for each in OPTIMIZERS.values() if each.tested)}

@@ -91,7 +91,7 @@ class Engine:
     def optimizer_step(self, lr=None):
         """Of all that forward_backward has brought: a ``Step``. Then there are no gradients."""
         if lr is not None:
-            self.set_lr(lr)
+            self.set_lr(float(lr))
         for bucket, other in self.tied:
             add_that_of(other, bucket.grad, self.pipeline)
         if self.scaler:

@@ -12,6 +12,7 @@ import math
 import sys
 import time
 from contextlib import ExitStack
+from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ import torch.distributed as dist
 from tqdm import tqdm
 
 from ..collectives.agreement import numbers_of_root
-from ..rules import count, function, takes, whole
+from ..rules import count, function, positive, takes, whole
 from ..simulator.names import region
 from ..simulator.torch_internals import device_of_group
 from ..zero.checkpoint_files import INDEX
@@ -66,7 +67,7 @@ class History(list):
 
 
 @takes(batches=Batches, steps=whole, rate=function, validation=Batches, evaluate_every=count, evaluations=count)
-@takes(save_every=count, on_step=function)
+@takes(folder=str | PathLike, save_every=count, flops=positive, on_step=function)
 def train(
     engine,
     batches,

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ..hardware import DEVICES
+from ..model import GPT
 from ..rules import count, takes
 from ..simulator.names import of_thread
 
@@ -24,7 +25,7 @@ BESIDE = {"PCIe", "NVL"}  # cards of the same name that are slower
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
-@takes(context=count)
+@takes(model=GPT, context=count)
 def flops_per_token(model, context=None):
     """Of a ``GPT``, on sequences of ``context`` tokens (None: its longest)."""
     config = model.config

@@ -20,7 +20,7 @@ from ..pipeline_parallel import cut, layers_of
 from ..pipeline_parallel.tied import untied
 from ..precision import LossScaler
 from ..recompute import recompute
-from ..rules import several, takes
+from ..rules import several, shown, takes
 from ..simulator.torch_internals import device_of_group
 from ..tensor_parallel import shard
 from ..tensor_parallel.cuts import copies_of
@@ -47,7 +47,7 @@ def parallelize(
     mesh = make_mesh(plan) if mesh is None else check_mesh(plan, mesh)
     pp, replicas, shards, tp = map(mesh.get_group, AXES)
     sizes, width = plan.sizes(len(model.blocks)), model.config.dim
-    grouped = by_name(model, param_groups)
+    groups = by_name(model, param_groups)
 
     check_same_parameters("parallelize", model, pp)
     broadcast_all([*model.parameters(), *model.buffers()], group=pp)
@@ -60,13 +60,11 @@ def parallelize(
     names |= {copy: names[original] for _, original, _, copy in tied}
     mine = {number: stages[number] for number in plan.make_schedule().stages_of(mesh.get_local_rank("pp"))}
 
-    both = {parameter for _, original, _, copy in tied for parameter in (original, copy)}
-    how = dict(group=shards, replicas=replicas, apart=lambda parameter: (copies_of(parameter, tp), parameter in both))
-    zero, kinds = {}, AT_HOME if plan.offload else ZERO
+    shared, zero = {names[parameter] for _, parameter, _, _ in tied}, {}
     for number, stage in mine.items():
-        units = {"units": list(stage)} if plan.zero == 3 else {}
-        groups = [{**each, "params": those(stage, names, each["params"])} for each in grouped]
-        zero[number] = kinds[plan.zero](stage, optimizer_class, groups, **how, **units, **options)
+        copies = {each: (copies_of(each, tp), names[each] in shared) for each in stage.parameters()}
+        how = dict(group=shards, replicas=replicas, apart=copies.get, **options)
+        zero[number] = around(stage, plan, list(stage), optimizer_class, of_stage(stage, names, groups), **how)
         for bucket in zero[number].buckets:
             bucket.counts = 1 / (copies_of(bucket.parameters[0], tp) * plan.replicas)
     draw_apart(plan, mesh)
@@ -81,13 +79,20 @@ def by_name(model, param_groups):
     groups = given if given and isinstance(given[0], dict) else [{"params": given}]
     foreign = [parameter for each in groups for parameter in each["params"] if parameter not in names]
     if foreign:
-        shapes = ", ".join(str(list(parameter.shape)) for parameter in foreign)
-        raise ValueError(f"parallelize: param_groups has parameters that are none of the model's: {shapes}")
+        found = ", ".join(map(shown, foreign))
+        raise ValueError(f"parallelize: param_groups has parameters that are none of the model's: {found}")
     return [{**each, "params": {names[parameter] for parameter in each["params"]}} for each in groups]
 
 
-def those(stage, names, wanted):
-    return [parameter for parameter in stage.parameters() if names[parameter] in wanted]
+def of_stage(stage, names, groups):
+    """The same groups, as far as their parameters are there."""
+    return [{**each, "params": [p for p in stage.parameters() if names[p] in each["params"]]} for each in groups]
+
+
+def around(module, plan, layers, *given, **how):
+    """ZeRO, in the plan's stage, and at its home. In stage 3 a layer is a unit."""
+    kind = (AT_HOME if plan.offload else ZERO)[plan.zero]
+    return kind(module, *given, **how, **({"units": layers} if plan.zero == 3 else {}))
 
 
 def recomputed(model, how):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..rules import part, takes
+from ..rules import part, stated, takes
 
 FORMAT, MIB = "tinydist tokens 1", 2**20
 
@@ -114,7 +114,15 @@ def checksum_of(path):
     return checksum
 
 
-@takes(share=part)
+some_tokens = stated(
+    "a TokenFile, or whole numbers [N] of NumPy",
+    lambda given: (
+        isinstance(given, TokenFile) or (isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iu")
+    ),
+)
+
+
+@takes(tokens=some_tokens, share=part)
 def hold_out(tokens, share=0.1):
     """The tokens to train on, and the last ``share`` of them, for ``evaluate``."""
     cut = round(len(tokens) * (1 - share))
