@@ -15,10 +15,10 @@ import torch
 
 from ..precision import Hysteresis, Static
 from ..rules import holds, shown, words_of
-from .ds_file import key_of, leaves, nearest, read, require, unknown
+from .ds_file import key_of, leaves, read, require, unknown
 from .ds_keys import AUTO, ELSEWHERE, KEYS, OPTIMIZERS, Key
 from .ds_schedules import PARAMETERS, SCHEDULES, Course
-from .plan import Plan
+from .plan import DTYPES, Plan
 
 BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 
@@ -59,7 +59,7 @@ class Config:
 
     def _fill(self, auto, given):
         for path, value in self.said.items():
-            if value == "auto" and not path.endswith((".type", ".partition")):
+            if value == "auto" and (path in AUTO or key_of(path)):  # others are unknown
                 require(path in AUTO, f'{path} is "auto", which no option fills: write a value')
                 words = f'{path} is "auto", which a command line fills, but there is none: write a value'
                 require(auto is not None, words)
@@ -103,7 +103,7 @@ class Config:
         require(
             known not in ELSEWHERE, f"{path}: {name} is DeepSpeed's own, and is not here; here are {', '.join(table)}"
         )
-        require(known in table, f"{path} must be one of {', '.join(table)}, got {shown(name)}{nearest(name, table)}")
+        require(known in table, f"{path} must be one of {', '.join(table)}, got {shown(name)}")
         return table[known]
 
     # Rules between keys.
@@ -191,6 +191,12 @@ class Config:
             not missing, f"scheduler.params.{missing[0] if missing else ''} must be given for {self['scheduler.type']}"
         )
         return schedule(lr, **params)
+
+    @property
+    def numbers(self):
+        """What ``parallelize`` takes besides: how a loss is scaled, and in which dtype gradients are added and sent."""
+        dtype = self["communication_data_type"] or self["data_types.grad_accum_dtype"]
+        return {"scaler_rule": self.scaler_rule, "reduce_dtype": DTYPES.get(dtype)}
 
     @property
     def scaler_rule(self):

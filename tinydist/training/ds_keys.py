@@ -35,6 +35,9 @@ true = stated("true", lambda value: value is True)
 false = stated("false: there is none of it here", lambda value: value is False)
 
 
+a_dtype = stated("fp16, bf16, fp32 or null", lambda value: value is None or one_of(("fp16", "bf16", "fp32"))(value))
+
+
 def _two(value):
     return isinstance(value, list | tuple) and len(value) == 2
 
@@ -189,7 +192,6 @@ KEYS = {
             "comms_logger",
             "compile",
             "csv_monitor",
-            "data_types",
             "flops_profiler",
             "tensorboard",
             "timers",
@@ -200,13 +202,15 @@ KEYS = {
     **{name: Key(flag, idle=SAYS) for name in ("dump_state", "memory_breakdown", "wall_clock_breakdown")},
     "steps_per_print": Key(amount, idle=SAYS),
     "log_level": Key(text, idle=SAYS),
-    "communication_data_type": Key(
-        stated("fp16, bf16, fp32 or null", lambda value: value in ("fp16", "bf16", "fp32", None)),
-        idle="gradients travel in fp32",
-    ),
+    "communication_data_type": Key(a_dtype),  # null: that of the parameters
+    "data_types": {
+        "grad_accum_dtype": Key(a_dtype),
+        "param_dtype": Key(a_dtype, idle="it is that of fp16 and bf16"),
+        "buffer_dtype": Key(a_dtype, idle="buffers have that of parameters"),
+    },
     "seq_parallel_communication_data_type": Key(text, idle="there is no Ulysses here"),
-    "prescale_gradients": Key(flag, idle="gradients travel in fp32"),
-    "gradient_predivide_factor": Key(positive, idle="gradients travel in fp32"),
+    "prescale_gradients": Key(flag, idle="a mean is taken as it is"),
+    "gradient_predivide_factor": Key(positive, idle="a mean is taken as it is"),
     "dataloader_drop_last": Key(flag, False),
     "disable_allgather": Key(flag, idle=CUTS),
     "zero_force_ds_cpu_optimizer": Key(flag, idle=KERNELS),

@@ -83,16 +83,18 @@ def made(model, config, optimizer_class, groups, options):
     plan = config.plan
     model.to(device_of_group())
     if plan.pp * plan.tp > 1:
-        return parallelize(model, plan, optimizer_class, groups, scaler_rule=config.scaler_rule, **options)
+        return parallelize(model, plan, optimizer_class, groups, **options, **config.numbers)
     mesh = make_mesh(plan)
     names = {parameter: name for name, parameter in model.named_parameters()}
     blocks = [each for found in model.modules() if isinstance(found, nn.ModuleList) for each in found]
-    how = dict(group=mesh.get_group("shard"), replicas=mesh.get_group("replicate"))
-    zero = around(model.to(plan.dtype), plan, blocks, optimizer_class, groups, **how, **options)
+    groups_of = dict(group=mesh.get_group("shard"), replicas=mesh.get_group("replicate"))
+    rule, dtype = config.numbers.values()
+    how = dict(**groups_of, reduce_dtype=dtype, **options)
+    zero = around(model.to(plan.dtype), plan, blocks, optimizer_class, groups, **how)
     for bucket in zero.buckets:
         bucket.counts = 1 / plan.replicas
     draw_apart(plan, mesh)
-    scaler = LossScaler(config.scaler_rule) if config.scaler_rule else None
+    scaler = LossScaler(rule) if rule else None
     return Engine(plan, mesh, {0: model}, {0: zero}, [], names, None, None, scaler)
 
 

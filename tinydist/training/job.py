@@ -90,18 +90,18 @@ class Job:
             batches = partial(Batches, batch=chosen.batch, context=self.config.context, seed=chosen.seed)
             self.batches = batches(training)
             self.validation = batches(held_out) if chosen.validate_every else None
-            self.rate = RATES[chosen.rate](chosen.lr, chosen.steps, chosen.warmup)
+            self.scheduled = self.file and self.file["scheduler.type"] is not None
+            self.rate = None if self.scheduled else RATES[chosen.rate](chosen.lr, chosen.steps, chosen.warmup)
 
     def optimizer(self):
         """What ``parallelize`` makes it of."""
         if not self.file:
             return {"lr": self.chosen.lr}
-        made = dict(optimizer_class=self.file.optimizer_class, scaler_rule=self.file.scaler_rule)
-        return made | self.file.options
+        return {"optimizer_class": self.file.optimizer_class, **self.file.options, **self.file.numbers}
 
     def rates(self, engine):
         """step -> learning rate. DeepSpeed's schedulers do not count steps that overflow, and move betas, too."""
-        if not self.file or self.file["scheduler.type"] is None:
+        if not self.scheduled:
             return self.rate
 
         def rate(step):
