@@ -41,7 +41,7 @@ def read(source):
 def once(pairs):
     keys = [key for key, _ in pairs]
     twice = [key for key in keys if keys.count(key) > 1]
-    require(not twice, f"{twice[0] if twice else ''} is there twice, and only one of them can hold")
+    require(not twice, f"{written(''.join(twice[:1]))} is there twice, and only one of them can hold")
     return dict(pairs)
 
 
@@ -77,9 +77,13 @@ def paths(table=KEYS, inside=""):
 
 def unknown(path, name, known=None):
     """``known``: params, if it is one."""
-    return ConfigError(
-        f"{path} is no key of DeepSpeed's{nearest(path, paths()) if known is None else nearest(name, known)}"
-    )
+    near = nearest(path, paths()) if known is None else nearest(name, known)
+    return ConfigError(f"{written(path)} is no key of DeepSpeed's{near}")
+
+
+def written(path):
+    """On one line, whatever the file has for a key."""
+    return path if path.isprintable() and path else repr(path)
 
 
 def nearest(name, known):
