@@ -5,11 +5,13 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as some
 from training.trained import distance
 
 import tinydist
 from tinydist.model import GPT, GPTConfig
-from tinydist.training.megatron_args import num_microbatches, parse, ramped_up, rate_of
+from tinydist.training.megatron_args import STYLES, num_microbatches, parse, ramped_up, rate_of
 from tinydist.training.megatron_data import build_train_valid_test_datasets
 from tinydist.training.pretrain import get_args, get_ltor_masks_and_position_ids
 
@@ -248,3 +250,50 @@ def test_rates_rise_and_fall_as_megatrons(style, rates):
         return [rate_of(args, step) for step in (0, 1, 2, 3, 6, 7)]
 
     assert tinydist.launch(program, 1, observe=False).results[0] == pytest.approx(rates)
+
+
+# Megatron-core itself, where it is installed.
+
+
+@given(
+    some.integers(0, 3), some.lists(some.integers(0, 2), min_size=1, max_size=9), some.tuples(*[some.booleans()] * 3)
+)
+def test_masks_and_positions_are_those_of_megatron_core(eod, row, asked):
+    theirs = pytest.importorskip("megatron.core.datasets.gpt_dataset")._get_ltor_masks_and_position_ids
+    row = torch.tensor(row)
+    unseen, mask, positions = theirs(row, eod, *asked, True)
+    ours = get_ltor_masks_and_position_ids(row[None], eod, *asked)
+    assert all(torch.equal(a, b) for a, b in zip(ours, (unseen[None], mask[None], positions[None])))
+
+
+@given(
+    some.integers(1, 5),
+    some.integers(1, 3),
+    some.integers(1, 3),
+    some.integers(0, 5),
+    some.integers(1, 99),
+    some.data(),
+)
+def test_numbers_of_microbatches_are_those_of_megatron_core(micro, dp, increments, start, samples, data):
+    theirs = pytest.importorskip("megatron.core.num_microbatches_calculator")
+    unit = micro * dp
+    first, last = unit * (start + 1), unit * (start + 1 + increments)
+    calculator = theirs.RampupBatchsizeNumMicroBatchesCalculator(last, micro, dp, False, 1, first, unit, samples)
+    consumed = data.draw(some.integers(0, 120))
+    calculator.update(consumed, True)
+    batch = ramped_up(first, unit, samples, last, consumed)
+    assert batch == calculator.get_current_global_batch_size()
+    assert num_microbatches(batch, micro, dp) == calculator.get()
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_rates_are_those_of_megatron_core(style):
+    theirs = pytest.importorskip("megatron.core.optimizer_param_scheduler").OptimizerParamScheduler
+    more = f"{WORDS} --min-lr 0.001 --lr-warmup-iters 3 --lr-decay-iters 11 --lr-decay-style {style}".split()
+    args = tinydist.launch(lambda: parse(words=more), 1, observe=False).results[0]
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    decay = (0.0, 0.0, 88, "constant", False)
+    scheduler = theirs(optimizer, 0.0, 0.01, 0.001, 24, 88, style, *decay)
+    for step in range(15):
+        assert optimizer.param_groups[0]["lr"] == rate_of(args, step)
+        scheduler.step(8)
