@@ -16,6 +16,7 @@ report.py       a step as files
 
 config.py       DeepSpeed's ds_config.json: a plan, an optimizer, rates (ds_file.py, ds_keys.py, ds_schedules.py)
 initialize.py   loops as DeepSpeed's tutorials write them
+pretrain.py     programs as Megatron-LM's pretrain_gpt.py (megatron_args.py, megatron_data.py)
 """
 
 from .checkpoint import load, load_weights, save
