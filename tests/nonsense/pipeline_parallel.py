@@ -56,6 +56,7 @@ def options():
         group=None,
         upward_group=None,
         recompute=True,
+        no_sync=None,
     )
 
 

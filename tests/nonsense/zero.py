@@ -39,6 +39,7 @@ def stage(function, **more):
             reduce_dtype=torch.float32,
             layout=ByParameter,
             initialize=None,
+            apart=None,
             lr=0.1,
         ) | {name: value() for name, value in more.items()}
 

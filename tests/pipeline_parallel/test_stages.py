@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tinydist.attention.decoder import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
 from tinydist.pipeline_parallel import (
     balanced,
@@ -96,6 +97,17 @@ def test_a_gpt_in_stages():
         x = stage(x)
     assert torch.equal(x, gpt(tokens))
     assert {id(p) for stage in stages for p in stage.parameters()} == {id(p) for p in gpt.parameters()}
+
+
+def test_a_decoder_in_stages():
+    torch.manual_seed(0)
+    decoder, tokens = Decoder(DecoderConfig(layers=3)), torch.arange(10).view(2, 5)
+    x = tokens
+    for stage in cut(layers_of(decoder), [2, 1, 2]):
+        x = stage(x)
+    assert torch.equal(x, decoder(tokens))
+    loss = torch.nn.functional.cross_entropy(x.flatten(0, 1), tokens.flatten())
+    assert torch.equal(decoder.loss(tokens, tokens), loss)
 
 
 def test_flops():

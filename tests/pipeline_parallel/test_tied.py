@@ -9,6 +9,7 @@ from tiny_training import assert_every_rank_has
 import tinydist
 from tinydist.model import GPT, GPTConfig, batch
 from tinydist.pipeline_parallel import Worker, cut, evenly, layers_of, make_schedule, sum_tied_gradients
+from tinydist.pipeline_parallel.tied import untied
 
 CONFIG = GPTConfig(layers=4, dim=16, heads=2, context=8, vocab_size=256)
 
@@ -70,3 +71,13 @@ def test_bytes():
 def test_between_two_ranks_only():
     with pytest.raises(ValueError, match=r"tied between two ranks, got \[0, 1, 2\] \(rank 0\)"):
         tinydist.launch(lambda: sum_tied_gradients(torch.nn.Parameter(torch.zeros(2)), (0, 1, 2)), 3)
+
+
+def test_untied_stages_have_a_parameter_each_that_knows_as_much():
+    gpt = model()
+    gpt.embedding.weight.cut = "some cut"
+    stages = cut(layers_of(gpt), [2, 3, 1])
+    ((first, parameter, last, copy),) = untied(stages)
+    assert (first, last) == (0, 2) and parameter is gpt.embedding.weight and copy is gpt.head.weight is not parameter
+    assert torch.equal(parameter, copy) and copy.cut == "some cut"
+    assert untied(stages) == [] and untied(cut(layers_of(model()), [6])) == []

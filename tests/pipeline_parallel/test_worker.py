@@ -1,6 +1,8 @@
 """Every schedule, executed: the loss and gradients of one process."""
 
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -220,3 +222,48 @@ def test_ranks_whose_first_message_waits_for_both_sides_meet_before_the_first_st
     joined.clear()
     with pytest.raises(tinydist.DeadlockError):
         tinydist.launch(program, ranks, "gloo", init=False)
+
+
+# What a stage's backwards run in, and forward alone.
+
+
+@pytest.mark.parametrize("name", ["1F1B", "ZB-H1", "interleaved 1F1B", "DualPipeV"])
+def test_all_backwards_of_a_stage_but_the_last_run_in_its_context(name):
+    schedule = make_schedule(name, 2, 4)
+
+    def program():
+        quiet, seen = [], {}
+
+        @contextmanager
+        def no_sync(stage):
+            quiet.append(stage)
+            yield
+            quiet.pop()
+
+        everything = blocks(schedule.stages)
+        mine = {stage: everything[stage] for stage in schedule.stages_of(dist.get_rank())}
+        for stage, block in mine.items():
+            weight, seen[stage] = block[0].weight, []
+            weight.register_post_accumulate_grad_hook(lambda _, stage=stage: seen[stage].append([*quiet]))
+        contexts = {stage: partial(no_sync, stage) for stage in mine}
+        Worker(schedule, mine, torch.empty(ROWS, WIDTH, device="meta"), F.mse_loss, no_sync=contexts).step(*batch(4))
+        return seen
+
+    for seen in tinydist.launch(program, 2).results:
+        assert seen == {stage: [[stage]] * 3 + [[]] for stage in seen}
+
+
+@each_schedule
+def test_evaluation_has_the_loss_of_a_step_and_no_gradients(name):
+    schedule = make_schedule(name, 2, 4)
+
+    def program():
+        everything = blocks(schedule.stages)
+        mine = {stage: everything[stage] for stage in schedule.stages_of(dist.get_rank())}
+        worker = Worker(schedule, mine, torch.empty(ROWS, WIDTH, device="meta"), F.mse_loss)
+        loss = worker.evaluate(*batch(4))
+        assert not worker.held and all(grad is None for grads in gradients(mine).values() for grad in grads)
+        return loss, worker.step(*batch(4))
+
+    for found, expected in tinydist.launch(program, 2, observe=False).results:
+        assert (found is None and expected is None) or torch.equal(found, expected)

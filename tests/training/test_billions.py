@@ -47,7 +47,7 @@ PLAN = Plan(4, 2, 4, microbatches=8, precision="bf16", max_norm=1.0)
 @pytest.mark.parametrize(
     "config, zero, states",
     [
-        (WIDE, 1, lambda s: 2 + 4 + 12 / s),
+        pytest.param(WIDE, 1, lambda s: 2 + 4 + 12 / s, marks=exhaustive),
         pytest.param(WIDE, 2, lambda s: 2 + 16 / s, marks=exhaustive),
         (WIDE, 3, lambda s: 18 / s),
         pytest.param(DEEP, 1, lambda s: 2 + 4 + 12 / s, marks=exhaustive),

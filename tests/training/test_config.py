@@ -237,9 +237,17 @@ def file(tmp_path):
     return tmp_path / "ds_config.json"
 
 
-@pytest.mark.parametrize("option", ["--config", "--deepspeed", "--deepspeed --local_rank=0 --deepspeed_config"])
-def test_the_command_takes_it_as_launchers_pass_it_and_lists_what_is_idle(file, capsys, option):
-    assert train(f"{option} {file} --mesh dp=2 --warmup 2") == 0
+@pytest.mark.parametrize(
+    "option, after",
+    [
+        ("--config", ""),
+        ("--deepspeed", ""),
+        ("--local_rank=0 --deepspeed --deepspeed_config", ""),
+        ("--deepspeed_config", "--deepspeed"),
+    ],
+)
+def test_the_command_takes_it_as_launchers_pass_it_and_lists_what_is_idle(file, capsys, option, after):
+    assert train(f"{option} {file} --mesh dp=2 --warmup 2 {after}") == 0
     first, *lines = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{file}: accepted, and nothing comes of it here: zero_optimization.offload_optimizer.pin")
     assert lines[-1].startswith("steps 1 to 2: ")

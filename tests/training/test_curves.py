@@ -65,7 +65,7 @@ def test_a_plan_gives_the_curve_of_one_process(each):
 ORDERED = [each for each, plan in ALL.items() if plan.schedule in ("1f1b", "interleaved") and plan.replicate is None]
 
 
-@pytest.mark.parametrize("each", sampled(SAMPLED[1:3], ORDERED))
+@pytest.mark.parametrize("each", sampled(SAMPLED[1:2], ORDERED))
 def test_in_bf16_it_is_at_most_twice_as_far_from_fp32_as_one_process_is(each):
     """The largest difference of a loss, and of a norm, over 6 steps: in the first few it is a matter of luck."""
     make = model_for(ALL[each])

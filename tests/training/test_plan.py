@@ -43,7 +43,7 @@ def test_a_plan_that_cannot_be(choices, words):
 def refused(plan, ranks=None, make=lambda: GPT(GPT_4), rows=4, length=8):
     def program():
         engine = parallelize(make(), plan)
-        tokens = torch.zeros(rows, length, dtype=torch.long)
+        tokens = rows and torch.zeros(rows, length, dtype=torch.long)
         engine.step(tokens, tokens)
 
     with pytest.raises(ValueError) as caught:
@@ -63,10 +63,12 @@ def grouped_by_3():
         (Plan(pp=2, layers=(1, 2)), {}, "layers 1 + 2 = 3, but the model has 4 blocks"),
         (Plan(tp=8), {}, "4 heads on 8 ranks: ranks have as many each"),
         (Plan(tp=2), dict(make=grouped_by_3), "3 key heads on 2 ranks: neither divides the other"),
-        (Plan(microbatches=3), {}, "takes tokens [B/dp, T], B/dp rows in 3 microbatches, got [4, 8]"),
+        (Plan(microbatches=3), {}, "takes tokens or targets [B/dp, T], B/dp rows in 3 microbatches, got [4, 8]"),
+        (Plan(), dict(rows=None), "takes tokens or targets [B/dp, T], B/dp rows in 1 microbatches, got None"),
+        (Plan(), dict(make=lambda: torch.nn.Linear(2, 2)), "model must be a GPT, with embedding, blocks, norm, head"),
         (Plan(tp=2, sequence="kept"), dict(length=7), "tp ranks share a sequence, but T(7) / tp(2) is not whole"),
     ],
-    ids=str,
+    ids=lambda each: "" if isinstance(each, dict) else str(each),  # functions in it have addresses
 )
 def test_a_plan_that_does_not_suit_the_world_the_model_or_the_batch(plan, how, words):
     assert words in refused(plan, **how)
@@ -96,3 +98,15 @@ def test_what_follows_from_a_plan():
     assert (replace(plan, replicate=None).shard, Plan(dp=4).shard, Plan(dp=4).replicas) == (4, 1, 4)
     assert [Plan(zero=zero).reduces_each for zero in range(4)] == [False, False, True, True]
     assert Plan(pp=3).sizes(7) == [4, 2, 3] and Plan(pp=2, layers=(1, 3)).sizes(4) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    "chosen, words",
+    [
+        (dict(dp=2), r"offload moves shards, of which ZeRO 0 has none: zero must be 1, 2 or 3"),
+        (dict(pp=2, zero=1), r"offload takes gradients from where stages add up tied ones, so pp\(2\) must be 1"),
+    ],
+)
+def test_offload_has_its_rules(chosen, words):
+    with pytest.raises(ValueError, match=rf"^Plan: {words}"):
+        Plan(offload=True, **chosen)

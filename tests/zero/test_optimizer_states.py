@@ -200,3 +200,25 @@ def test_a_group_with_another_modules_parameters():
 
 def test_buckets_that_hold_nothing():
     fails(lambda: OptimizerStates(tiny_mlp(), bucket_bytes=0), ValueError, "more than 0 bytes, got 0")
+
+
+@on_all_stages
+def test_parameters_that_are_to_be_apart_share_no_bucket_and_a_bucket_counts_in_the_norm_as_much_as_is_said(stage):
+    """Of two kinds, one does not count: the norm is that of the other."""
+
+    def program():
+        module = tiny_mlp()
+        biases = {parameter for parameter in module.parameters() if parameter.dim() < 2}
+        zero = stage(module, torch.optim.SGD, apart=biases.__contains__, lr=0.1)
+        inputs, targets = mine(0)
+        F.mse_loss(module(inputs), targets).backward()
+        kinds = [{parameter in biases for parameter in bucket.parameters} for bucket in zero.buckets]
+        assert {True} in kinds and {False} in kinds and {True, False} not in kinds
+        for bucket, (bias,) in zip(zero.buckets, kinds):
+            bucket.counts = 0.0 if bias else 1.0
+        return zero.clip_grad_norm_(1e9)
+
+    module = tiny_mlp()
+    F.mse_loss(module(everything(0)[0]), everything(0)[1]).backward()
+    expected = torch.stack([p.grad.square().sum() for p in module.parameters() if p.dim() == 2]).sum().sqrt()
+    assert_every_rank_has(expected, tinydist.launch(program, 2, observe=False).results)

@@ -24,7 +24,7 @@ import math
 
 import torch
 
-from ..rules import count, each_of, flag, takes, whole, within
+from ..rules import count, each_of, flag, many, takes, whole, within
 
 
 @takes(queries=within(0, 2**31), keys=within(0, 2**31), causal=flag, past=each_of(whole))
@@ -73,10 +73,9 @@ class Band:
 
 def band_of(name, q, k, causal, window, past):
     """The band of queries [B, H, T, d] and keys [B, G, S, d]."""
-    band = Band(q.shape[2], k.shape[2], causal, window, past)
-    if past is not None and len(past) != len(q):
+    if past is not None and not (many(past) and len(past) == len(q)):
         raise ValueError(f"{name}: past must be of {len(q)} sequences, got {past!r}")
-    return band
+    return Band(q.shape[2], k.shape[2], causal, window, past)
 
 
 def tiles(span, size):

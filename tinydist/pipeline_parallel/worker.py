@@ -140,8 +140,8 @@ class Worker:
     @torch.no_grad()
     def evaluate(self, inputs=None, targets=None):
         """What ``step`` returns, of forward passes alone."""
-        program = self.schedule.programs[self.rank]
-        loss = self._follow([each for each in program if each.parts[0].kind in FORWARDS], inputs, targets)
+        program = [each for each in self.schedule.passes(self.rank) if each.kind in FORWARDS]
+        loss = self._follow(program, inputs, targets)
         self.held.clear()
         return loss
 
@@ -237,11 +237,8 @@ class Worker:
             self.held.pop((action.stage, action.microbatch)).accumulate_weights()
 
     def _quiet(self, backward):
-        """In which all but the last of a stage and a step run."""
-        following = backward.microbatch + 1
-        last = following == self.schedule.microbatches or self.schedule.step_of(following) > self.schedule.step_of(
-            backward.microbatch
-        )
+        """In which all but the last of a stage and a step run. They take the microbatches in turn."""
+        last = (backward.microbatch + 1) % (self.schedule.microbatches // self.schedule.steps) == 0
         return nullcontext() if last or backward.stage not in self.no_sync else self.no_sync[backward.stage]()
 
     def _pass_back(self, action, gradient):

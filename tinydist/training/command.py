@@ -64,16 +64,9 @@ def options():
     add("--folder", help="for checkpoints; training goes on from the one that is there")
     add("--save-every", type=int, metavar="STEPS", help="a checkpoint after so many steps; one is saved in the end")
     add("--validate-every", type=int, metavar="STEPS", help="the loss on a tenth of the data, which is held out")
-    config = dict(dest="config", metavar="FILE")
-    add("--config", "--deepspeed_config", **config, help='DeepSpeed\'s ds_config.json; options fill its "auto"')
-    add(
-        "--deepspeed",
-        **config,
-        nargs="?",
-        const=None,
-        default=argparse.SUPPRESS,
-        help="the same, as transformers has it",
-    )
+    says = "DeepSpeed's ds_config.json; options fill each auto in it"
+    add("--config", "--deepspeed_config", metavar="FILE", help=says)
+    add("--deepspeed", metavar="FILE", nargs="?", const="", help="the same, as transformers has it; or nothing")
     add("--zero-in-pipelines", action="store_true", help="allow ZeRO 2 and 3 there, which DeepSpeed refuses")
     add("--local_rank", help=argparse.SUPPRESS)  # from launchers; ranks know theirs
     add("--history", metavar="FILE", help="a line of JSON for each step")
@@ -88,6 +81,7 @@ def main(words):
     folder = None
     try:
         chosen = options().parse_args(words)
+        chosen.config = chosen.config or chosen.deepspeed
         folder, job = chosen.folder, Job(chosen)
         job.check()
         if job.file and job.file.ignored and is_first():

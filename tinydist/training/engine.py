@@ -156,7 +156,7 @@ class Engine:
     # The pipeline.
 
     def _worker(self, tokens, targets):
-        shape = tuple((targets if tokens is None else tokens).shape)
+        shape = getattr(targets if tokens is None else tokens, "shape", None)
         if shape not in self.workers:
             self.workers[shape] = self._new_worker(*self.plan.microbatch(shape), self.width)
         return self.workers[shape]

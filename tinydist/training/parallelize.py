@@ -13,10 +13,10 @@ Adam: 4 psi/(pp tp) + 12 psi/(pp tp shard) for ZeRO 1 with gradients in 16 bits,
 """
 
 import torch
-from torch import nn
 
 from ..collectives.agreement import broadcast_all, check_same_parameters, numbers_of_root
 from ..pipeline_parallel import cut, layers_of
+from ..pipeline_parallel.stages import gpts
 from ..pipeline_parallel.tied import untied
 from ..precision import LossScaler
 from ..recompute import recompute
@@ -33,7 +33,7 @@ ZERO = (OptimizerStates, OptimizerStates, Gradients, Parameters)  # 0 is 1 with 
 AT_HOME = (None, Offload, Offload, Infinity)  # in the host's memory
 
 
-@takes(model=nn.Module, plan=Plan, optimizer_class=type[torch.optim.Optimizer], param_groups=several)
+@takes(model=gpts, plan=Plan, optimizer_class=type[torch.optim.Optimizer], param_groups=several)
 def parallelize(
     model, plan, optimizer_class=torch.optim.AdamW, param_groups=None, mesh=None, scaler_rule=None, **options
 ):

@@ -67,10 +67,9 @@ class Plan:
         pp, dp, chunks, copies, name = self.pp, self.dp, self.chunks, self.replicas, self.schedule
         yield dp % copies == 0, f"dp = replicate x shard, but dp({dp}) / replicate({copies}) is not whole"
         yield self.zero > 0 or copies == dp, f"ZeRO 0 has no shards, so replicate({copies}) = dp({dp}) must hold"
-        yield (
-            self.zero > 0 or not self.offload,
-            "offload moves shards, of which ZeRO 0 has none: zero must be 1, 2 or 3",
-        )
+        home = not self.offload
+        yield home or self.zero > 0, "offload moves shards, of which ZeRO 0 has none: zero must be 1, 2 or 3"
+        yield home or pp == 1, f"offload takes gradients from where stages add up tied ones, so pp({pp}) must be 1"
         looped = name in IN_A_LOOP
         yield looped or chunks == 1, f"{name} has one stage a rank, but chunks({chunks}): that is for {IN_A_LOOP[0]}"
         yield not looped or pp > 1, f"{name} goes around in a loop of 2 or more ranks, but pp({pp}) = 1"
@@ -123,9 +122,9 @@ class Plan:
 
     def microbatch(self, shape):
         """[rows, tokens] of what passes between stages, of a data rank's batch [rows, tokens]."""
-        if len(shape) != 2 or shape[0] % self.microbatches:
-            rule = f"B/dp rows in {self.microbatches} microbatches"
-            raise ValueError(f"step: takes tokens [B/dp, T], {rule}, got {list(shape)}")
+        if shape is None or len(shape) != 2 or shape[0] % self.microbatches:
+            rule, got = f"B/dp rows in {self.microbatches} microbatches", shape and list(shape)
+            raise ValueError(f"step: takes tokens or targets [B/dp, T], {rule}, got {got}")
         if self.sequence and shape[1] % self.tp:
             raise ValueError(f"step: tp ranks share a sequence, but T({shape[1]}) / tp({self.tp}) is not whole")
         return shape[0] // self.microbatches, shape[1] // (self.tp if self.sequence else 1)
