@@ -77,6 +77,7 @@ CALLS = {
             precision="fp32",
             max_norm=1.0,
             reduce_each=True,
+            offload=False,
         ),
     ),
     "members": of_a_plan(training.members, axis="tp", rank=0),
@@ -130,10 +131,16 @@ CALLS = {
         fits=("on_step",),
     ),
 }
-REASONS = {
-    "AXES": "names",
-    "Engine": "what parallelize makes",
-    "History": "what train returns",
-    "State": "what train returns",
-    "Step": "what an engine returns",
-} | dict.fromkeys(["Saver", "load", "load_weights", "save"], "of an engine that is made")
+REASONS = (
+    {
+        "AXES": "names",
+        "Config": "of a file, of which tests/training/test_config.py changes all that can be",
+        "Engine": "what parallelize makes",
+        "ModelEngine": "what initialize makes",
+        "History": "what train returns",
+        "State": "what train returns",
+        "Step": "what an engine returns",
+    }
+    | dict.fromkeys(["add_config_arguments", "init_distributed", "initialize"], "of DeepSpeed's shape")
+    | dict.fromkeys(["Saver", "load", "load_weights", "save"], "of an engine that is made")
+)

@@ -129,3 +129,8 @@ def test_every_parameter_keeps_its_name_and_its_group():
 def test_groups_of_other_parameters_are_refused():
     with pytest.raises(ValueError, match=r"param_groups has parameters that are none of the model's: a tensor \[3\]"):
         tinydist.launch(lambda: parallelize(model(), Plan(), param_groups=[torch.ones(3, requires_grad=True)]), 1)
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_offload_changes_no_loss(zero):
+    assert_equals_one_process(Plan(dp=2, zero=zero, microbatches=2, max_norm=MAX_NORM, offload=True))

@@ -98,3 +98,15 @@ def test_what_follows_from_a_plan():
     assert (replace(plan, replicate=None).shard, Plan(dp=4).shard, Plan(dp=4).replicas) == (4, 1, 4)
     assert [Plan(zero=zero).reduces_each for zero in range(4)] == [False, False, True, True]
     assert Plan(pp=3).sizes(7) == [4, 2, 3] and Plan(pp=2, layers=(1, 3)).sizes(4) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    "chosen, words",
+    [
+        (dict(dp=2), r"offload moves shards, of which ZeRO 0 has none: zero must be 1, 2 or 3"),
+        (dict(pp=2, zero=1), r"offload takes gradients from where stages add up tied ones, so pp\(2\) must be 1"),
+    ],
+)
+def test_offload_has_its_rules(chosen, words):
+    with pytest.raises(ValueError, match=rf"^Plan: {words}"):
+        Plan(offload=True, **chosen)

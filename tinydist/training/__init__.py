@@ -13,11 +13,17 @@ meters.py       FLOPs, MFU, peak memory
 loop.py         one loop for every configuration
 job.py          what the options of a command say, and what each rank does; command.py: python -m tinydist train
 report.py       a step as files
+
+config.py       DeepSpeed's ds_config.json: a plan, an optimizer, rates (ds_file.py, ds_keys.py, ds_schedules.py)
+initialize.py   loops as DeepSpeed's tutorials write them
+pretrain.py     programs as Megatron-LM's pretrain_gpt.py (megatron_args.py, megatron_data.py)
 """
 
 from .checkpoint import load, load_weights, save
+from .config import Config
 from .data import Batches, broadcast_data
 from .engine import Engine, Step
+from .initialize import ModelEngine, add_config_arguments, init_distributed, initialize
 from .loop import History, State, train
 from .mesh import AXES, link_of, make_mesh, members, place_of
 from .meters import flops_per_token
@@ -29,17 +35,22 @@ from .tokens import TokenFile, encode, hold_out
 __all__ = [
     "AXES",
     "Batches",
+    "Config",
     "Engine",
     "History",
+    "ModelEngine",
     "Plan",
     "Saver",
     "State",
     "Step",
     "TokenFile",
+    "add_config_arguments",
     "broadcast_data",
     "encode",
     "flops_per_token",
     "hold_out",
+    "init_distributed",
+    "initialize",
     "link_of",
     "load",
     "load_weights",

@@ -3,6 +3,8 @@
     python -m tinydist train --mesh dp=2,pp=2,tp=2                          on simulated ranks
     torchrun --nproc-per-node 8 -m tinydist train --mesh dp=2,pp=2,tp=2     on processes, with a GPU each if there are
 
+    ... --config ds_config.json                                             as DeepSpeed's configuration says
+
 Ctrl-C ends it; with --folder, the same line again goes on from the last checkpoint, on any mesh.
 """
 
@@ -21,10 +23,19 @@ from .job import Job, Refused, on_rank
 from .rates import RATES
 
 # What a report is made of: two steps, of which it shows the second, and nothing is kept.
-SHORT = dict(steps=2, warmup=0, folder=None, save_every=None, validate_every=None, history=None, report=None)
+SHORT = dict(steps=2, warmup=0, given=(), folder=None, save_every=None, validate_every=None, history=None, report=None)
 
 
 class Options(argparse.ArgumentParser):
+    """``given``: the names of what was typed, also if it is as by default."""
+
+    def parse_args(self, words):
+        unset = object()
+        blank = argparse.Namespace(**{action.dest: unset for action in self._actions})
+        found = vars(super().parse_args(words, blank))
+        given = [name for name, value in found.items() if value is not unset]
+        return super().parse_args(words, argparse.Namespace(given=given))
+
     def error(self, message):
         raise Refused(f"train: {message}")
 
@@ -53,6 +64,11 @@ def options():
     add("--folder", help="for checkpoints; training goes on from the one that is there")
     add("--save-every", type=int, metavar="STEPS", help="a checkpoint after so many steps; one is saved in the end")
     add("--validate-every", type=int, metavar="STEPS", help="the loss on a tenth of the data, which is held out")
+    says = "DeepSpeed's ds_config.json; options fill each auto in it"
+    add("--config", "--deepspeed_config", metavar="FILE", help=says)
+    add("--deepspeed", metavar="FILE", nargs="?", const="", help="the same, as transformers has it; or nothing")
+    add("--zero-in-pipelines", action="store_true", help="allow ZeRO 2 and 3 there, which DeepSpeed refuses")
+    add("--local_rank", help=argparse.SUPPRESS)  # from launchers; ranks know theirs
     add("--history", metavar="FILE", help="a line of JSON for each step")
     add("--report", metavar="FOLDER", help="the timeline, memory and traffic of a step, as files")
     add("--cluster", help="on which simulated ranks are timed: 'H100 pod'")
@@ -65,8 +81,11 @@ def main(words):
     folder = None
     try:
         chosen = options().parse_args(words)
+        chosen.config = chosen.config or chosen.deepspeed
         folder, job = chosen.folder, Job(chosen)
         job.check()
+        if job.file and job.file.ignored and is_first():
+            print(f"{chosen.config}: accepted, and nothing comes of it here: {', '.join(job.file.ignored)}")
         conclude(job, on_ranks(job))
         return 0
     except (Refused, CheckpointError) as error:

@@ -124,7 +124,11 @@ class Engine:
         return taken
 
     def set_lr(self, lr):
-        self.together.set_lr(lr)
+        self.set_options(lr=lr)
+
+    def set_options(self, **options):
+        """Of the optimizer: ``betas=(0.8, 0.99)``."""
+        self.together.set_options(**options)
 
     @takes(tokens=torch.Tensor, targets=torch.Tensor)
     @torch.no_grad()

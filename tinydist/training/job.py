@@ -6,6 +6,7 @@ The options are all that ranks are told. Each makes of them the same plan, model
 import json
 import os
 import sys
+from argparse import Namespace
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache, partial
@@ -20,6 +21,7 @@ from ..rules import count, must, one_of
 from ..simulator.torch_internals import device_of_group
 from ..torchrun import under_torchrun
 from . import report
+from .config import Config
 from .data import Batches
 from .loop import rows_of, train
 from .meters import flops_per_token, peak_memory
@@ -37,6 +39,7 @@ OF_THEIR_OWN = {
     "save_every": optional(count),
     "validate_every": optional(count),
 }
+BESIDE_A_FILE = ("replicate", "schedule", "chunks", "sequence", "recompute")  # no key of ds_config.json says them
 HELD_OUT = 0.1  # of the data
 LINES = 20  # printed in a run, where no terminal shows a bar
 
@@ -55,6 +58,18 @@ def refusing():
         raise Refused(f"train: {error.filename}: {error.strerror}") from error
 
 
+def those(names, chosen):
+    return {name: getattr(chosen, name) for name in names}
+
+
+def file_of(chosen, dim):
+    """A ds_config.json; the command line fills its "auto"."""
+    sizes = Plan.parse(chosen.mesh)
+    auto = Namespace(**vars(chosen), dp=sizes.dp, pp=sizes.pp, dim=dim)
+    beside = those(BESIDE_A_FILE, chosen)
+    return Config(chosen.config, chosen.mesh, auto, chosen.given, chosen.zero_in_pipelines, **beside)
+
+
 class Job:
     """Made before there are ranks, too: what is wrong is said at once. Raises ``Refused``."""
 
@@ -63,14 +78,38 @@ class Job:
         with refusing():
             for name, rule in OF_THEIR_OWN.items():
                 must("train", f"--{name.replace('_', '-')}", rule, getattr(chosen, name))
-            self.plan = Plan.parse(chosen.mesh, **{name: getattr(chosen, name) for name in CHOICES})
             tokens, vocabulary = open_tokens(chosen.data)
             self.config = GPTConfig(vocab_size=vocabulary, **sizes_of(chosen.model))
+            self.file = file_of(chosen, self.config.dim) if chosen.config else None
+            if self.file:
+                self.chosen = chosen = Namespace(
+                    **vars(chosen) | {"batch": self.file.batch, "lr": self.file.options["lr"]}
+                )
+            self.plan = self.file.plan if self.file else Plan.parse(chosen.mesh, **those(CHOICES, chosen))
             training, held_out = hold_out(tokens, HELD_OUT if chosen.validate_every else 0.0)
             batches = partial(Batches, batch=chosen.batch, context=self.config.context, seed=chosen.seed)
             self.batches = batches(training)
             self.validation = batches(held_out) if chosen.validate_every else None
-            self.rate = RATES[chosen.rate](chosen.lr, chosen.steps, chosen.warmup)
+            self.scheduled = self.file and self.file["scheduler.type"] is not None
+            self.rate = None if self.scheduled else RATES[chosen.rate](chosen.lr, chosen.steps, chosen.warmup)
+
+    def optimizer(self):
+        """What ``parallelize`` makes it of."""
+        if not self.file:
+            return {"lr": self.chosen.lr}
+        return {"optimizer_class": self.file.optimizer_class, **self.file.options, **self.file.numbers}
+
+    def rates(self, engine):
+        """step -> learning rate. DeepSpeed's schedulers do not count steps that overflow, and move betas, too."""
+        if not self.scheduled:
+            return self.rate
+
+        def rate(step):
+            options = self.file.options_at(engine.steps)
+            engine.set_options(**options)
+            return options["lr"]
+
+        return rate
 
     def check(self):
         """Before there are ranks: can they train, and write what they are to write?"""
@@ -139,12 +178,12 @@ def on_rank(chosen, out=None, err=None):
     with refusing():
         model = GPT(job.config).to(device_of_group())
         flops = flops_per_token(model)
-        engine = parallelize(model, job.plan, lr=chosen.lr)
+        engine = parallelize(model, job.plan, **job.optimizer())
     history = train(
         engine,
         job.batches,
         chosen.steps,
-        job.rate,
+        job.rates(engine),
         validation=job.validation,
         evaluate_every=chosen.validate_every,
         folder=chosen.folder,

@@ -24,20 +24,23 @@ from ..rules import several, shown, takes
 from ..simulator.torch_internals import device_of_group
 from ..tensor_parallel import shard
 from ..tensor_parallel.cuts import copies_of
-from ..zero import Gradients, OptimizerStates, Parameters
+from ..zero import Gradients, Infinity, Offload, OptimizerStates, Parameters
 from .engine import Engine
 from .mesh import AXES, check_mesh, make_mesh, place_in
 from .plan import Plan
 
 ZERO = (OptimizerStates, OptimizerStates, Gradients, Parameters)  # 0 is 1 with a shard group of one rank
+AT_HOME = (None, Offload, Offload, Infinity)  # in the host's memory
 
 
 @takes(model=gpts, plan=Plan, optimizer_class=type[torch.optim.Optimizer], param_groups=several)
-def parallelize(model, plan, optimizer_class=torch.optim.AdamW, param_groups=None, mesh=None, **options):
+def parallelize(
+    model, plan, optimizer_class=torch.optim.AdamW, param_groups=None, mesh=None, scaler_rule=None, **options
+):
     """This rank's ``Engine``. All ranks bring the same model, a GPT or a Decoder, which is used up; they get rank 0's.
 
     ``param_groups``: of the model's parameters, as optimizers take them. ``mesh``: a ``DeviceMesh`` with the axes of
-    mesh.py in another order, to lay ranks out otherwise. ``options``: the optimizer's.
+    mesh.py in another order, to lay ranks out otherwise. ``scaler_rule``: for fp16. ``options``: the optimizer's.
 
     Raises ``ValueError`` for a plan that the model, or the number of ranks, does not suit.
     """
@@ -61,11 +64,11 @@ def parallelize(model, plan, optimizer_class=torch.optim.AdamW, param_groups=Non
     for number, stage in mine.items():
         copies = {each: (copies_of(each, tp), names[each] in shared) for each in stage.parameters()}
         how = dict(group=shards, replicas=replicas, apart=copies.get, **options)
-        zero[number] = around(stage, plan, optimizer_class, of_stage(stage, names, groups), **how)
+        zero[number] = around(stage, plan, list(stage), optimizer_class, of_stage(stage, names, groups), **how)
         for bucket in zero[number].buckets:
             bucket.counts = 1 / (copies_of(bucket.parameters[0], tp) * plan.replicas)
     draw_apart(plan, mesh)
-    scaler = LossScaler() if plan.precision == "fp16" else None
+    scaler = LossScaler(scaler_rule) if plan.precision == "fp16" else None
     return Engine(plan, mesh, mine, zero, tied, names, model.cross_entropy, width, scaler)
 
 
@@ -86,10 +89,10 @@ def of_stage(stage, names, groups):
     return [{**each, "params": [p for p in stage.parameters() if names[p] in each["params"]]} for each in groups]
 
 
-def around(stage, plan, *given, **how):
-    """ZeRO, in the plan's stage. In stage 3 a layer is a unit."""
-    units = {"units": list(stage)} if plan.zero == 3 else {}
-    return ZERO[plan.zero](stage, *given, **how, **units)
+def around(module, plan, layers, *given, **how):
+    """ZeRO, in the plan's stage, and at its home. In stage 3 a layer is a unit."""
+    kind = (AT_HOME if plan.offload else ZERO)[plan.zero]
+    return kind(module, *given, **how, **({"units": layers} if plan.zero == 3 else {}))
 
 
 def recomputed(model, how):

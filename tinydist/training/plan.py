@@ -29,7 +29,7 @@ SIZES = ("pp", "dp", "tp", "replicate")
 
 @takes(pp=count, dp=count, tp=count, zero=within(0, 3), replicate=count, microbatches=count, schedule=one_of(SCHEDULES))
 @takes(chunks=count, layers=each_of(count), sequence=one_of(WAYS), recompute=one_of(RECOMPUTED))
-@takes(precision=one_of(DTYPES), max_norm=rate, reduce_each=flag)
+@takes(precision=one_of(DTYPES), max_norm=rate, reduce_each=flag, offload=flag)
 @dataclass(frozen=True, repr=False)
 class Plan:
     """Raises ``ValueError`` for what cannot be, with the equation that does not hold."""
@@ -48,6 +48,7 @@ class Plan:
     precision: str = "fp32"  # of parameters and what is computed with them; masters are in fp32
     max_norm: float | None = None  # of all gradients; inf: it is measured, and nothing is clipped
     reduce_each: bool | None = None  # are gradients reduced in every microbatch? None: from ZeRO 2 on
+    offload: bool = False  # are shards in the host's memory, and the optimizer steps there?
 
     def __post_init__(self):
         for holds, words in self.rules():
@@ -66,6 +67,9 @@ class Plan:
         pp, dp, chunks, copies, name = self.pp, self.dp, self.chunks, self.replicas, self.schedule
         yield dp % copies == 0, f"dp = replicate x shard, but dp({dp}) / replicate({copies}) is not whole"
         yield self.zero > 0 or copies == dp, f"ZeRO 0 has no shards, so replicate({copies}) = dp({dp}) must hold"
+        home = not self.offload
+        yield home or self.zero > 0, "offload moves shards, of which ZeRO 0 has none: zero must be 1, 2 or 3"
+        yield home or pp == 1, f"offload takes gradients from where stages add up tied ones, so pp({pp}) must be 1"
         looped = name in IN_A_LOOP
         yield looped or chunks == 1, f"{name} has one stage a rank, but chunks({chunks}): that is for {IN_A_LOOP[0]}"
         yield not looped or pp > 1, f"{name} goes around in a loop of 2 or more ranks, but pp({pp}) = 1"

@@ -49,7 +49,8 @@ class Together:
         for zero in self.zeros:
             zero.zero_grad()
 
-    def set_lr(self, lr):
+    def set_options(self, **options):
+        """Of the optimizer, in all groups."""
         for zero in self.zeros:
             for group in zero.optimizer.param_groups:
-                group["lr"] = lr
+                group |= options
