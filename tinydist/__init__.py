@@ -20,6 +20,7 @@ The library in reading order:
     pipeline_parallel/  every rank has some of the layers: schedules, written or found, verified, executed
     attention/        MHA, GQA, MQA, MLA; the KV cache; flash attention, from online softmax upwards
     model/            one plain GPT that knows nothing of parallelism, and text for it
+    training/         data, tensor and pipeline parallel together: a plan, and an engine that trains by it
     visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
     lab/              exercises: the check on three axes, hints, progress
     doctor.py         is everything here that tinydist needs?

@@ -62,7 +62,11 @@ def attention_of(config):
 
 @takes(config=DecoderConfig)
 class Decoder(nn.Module):
-    """``model(tokens)`` gives logits for each next token; with a cache, tokens follow what is in it."""
+    """``model(tokens)`` gives logits for each next token; with a cache, tokens follow what is in it.
+    ``model.loss(tokens, targets)``: the mean cross-entropy, in nats a token.
+    """
+
+    cross_entropy = staticmethod(F.cross_entropy)
 
     def __init__(self, config=None):
         super().__init__()
@@ -81,6 +85,9 @@ class Decoder(nn.Module):
             options = {"causal": True} if caches is None else {"cache": caches[i], "counts": counts}
             x = block(x, **options)
         return self.head(self.norm(x))  # [B, T, V]
+
+    def loss(self, tokens, targets):
+        return self.cross_entropy(self(tokens).flatten(0, 1), targets.flatten())
 
     def caches(self, batch, capacity):
         """An empty ``KVCache``, or ``LatentCache``, for each block."""

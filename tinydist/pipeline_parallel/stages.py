@@ -140,7 +140,7 @@ def finish(tensor):
         torch.accelerator.synchronize(tensor.device)
 
 
-# A GPT (model/gpt.py, or one with the same parts) as layers.
+# A GPT (model/gpt.py, or one with the same parts) as layers; or a decoder, whose positions are rotary (attention/).
 
 
 class Embed(nn.Module):
@@ -165,11 +165,24 @@ class Head(nn.Module):
         return self.head(self.norm(x))
 
 
-parts_of_a_gpt = ("embedding", "position", "dropout", "blocks", "norm", "head")
+class Causal(nn.Module):
+    """A block that is told, in each call, who sees whom."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x):
+        return self.block(x, causal=True)
+
+
+parts_of_a_gpt = ("embedding", "blocks", "norm", "head")
 gpts = stated(f"a GPT, with {', '.join(parts_of_a_gpt)}", lambda given: all(hasattr(given, p) for p in parts_of_a_gpt))
 
 
 @takes(gpt=gpts)
 def layers_of(gpt) -> list[nn.Module]:
     """Embedding, blocks, head: one after another they are the model, and have its parameters."""
-    return [Embed(gpt), *gpt.blocks, Head(gpt)]
+    if hasattr(gpt, "position"):
+        return [Embed(gpt), *gpt.blocks, Head(gpt)]
+    return [gpt.embedding, *map(Causal, gpt.blocks), Head(gpt)]

@@ -11,6 +11,7 @@ Source: Shoeybi et al., Megatron-LM, 2019; Narayanan et al. 2021.
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from ..collectives.messages import exchange
 from ..rules import each_of, takes, whole
@@ -27,6 +28,36 @@ def sum_tied_gradients(parameter, ranks, group=None):
     (other,) = here - {me}
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
-    theirs = torch.empty_like(parameter.grad)
-    exchange(parameter.grad.contiguous(), other, theirs, other, group)
-    parameter.grad += theirs
+    add_that_of(other, parameter.grad, group)
+
+
+def add_that_of(other, tensor, group=None):
+    """To ``tensor``, in place. Both ranks call it."""
+    theirs = torch.empty_like(tensor)
+    exchange(tensor.contiguous(), other, theirs, other, group)
+    tensor += theirs
+
+
+def untied(stages):
+    """From now on, a parameter of two stages is one of each: (first stage, its parameter, last stage, its copy) of all.
+
+    The copy has the attributes of the first, so it knows its cut.
+    """
+    homes, found = {}, []
+    for number, stage in enumerate(stages):
+        copies = {}
+        for name, parameter in list(stage.named_parameters(remove_duplicate=False)):
+            home = homes.setdefault(parameter, number)
+            if home != number:
+                if parameter not in copies:
+                    copies[parameter] = copy_of(parameter)
+                    found.append((home, parameter, number, copies[parameter]))
+                owner, _, own = name.rpartition(".")
+                setattr(stage.get_submodule(owner), own, copies[parameter])
+    return found
+
+
+def copy_of(parameter):
+    copy = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+    copy.__dict__.update(parameter.__dict__)
+    return copy

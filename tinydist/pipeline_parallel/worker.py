@@ -15,6 +15,7 @@ Bytes a step: messages.py counts the messages, each of one microbatch of what pa
 """
 
 from collections import deque
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -32,7 +33,9 @@ from .actions import (
     FORWARD,
     MESSAGES,
     RECOMPUTE,
+    RECV_F,
     REDUCE,
+    SEND_F,
     STEP,
     Action,
     needs,
@@ -48,12 +51,14 @@ from .schedule import Schedule
 from .steps import place_of_step, under_way
 from .verifier import verify
 
+FORWARDS = (FORWARD, RECV_F, SEND_F)
+
 how = stated(f"{', '.join(RECOMPUTED)}, True (before) or False", lambda given: given in (*RECOMPUTED, True, False))
 
 
 @takes(schedule=Schedule, stages=named(torch.nn.Module), between=torch.Tensor | dict, loss=function)
 @takes(group=dist.ProcessGroup, upward_group=dist.ProcessGroup, recompute=how)
-@takes(replicas=dist.ProcessGroup, optimizer=torch.optim.Optimizer, max_norm=rate)
+@takes(replicas=dist.ProcessGroup, optimizer=torch.optim.Optimizer, max_norm=rate, no_sync=named(function))
 class Worker:
     """
     schedule:      a Schedule, of as many ranks as the group has. It is verified.
@@ -69,6 +74,8 @@ class Worker:
                    REDUCE_GRAD.
     optimizer:     of the parameters of this rank's stages, for STEP, which sets gradients to zero once it is certain.
     max_norm:      of the gradients of all ranks, where the schedule checks it. A parameter of two stages counts twice.
+    no_sync:       stage -> a context in which all its backwards run but the last of a step: that of who reduces
+                   gradients in backward, so that it does it once.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class Worker:
         replicas=None,
         optimizer=None,
         max_norm=None,
+        no_sync=None,
     ):
         self.rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         schedule = with_recomputation(schedule) if recompute in (True, BEFORE) else schedule
@@ -92,6 +100,7 @@ class Worker:
         self.recompute = bool(recompute) or RECOMPUTE in self.there
         self.neighbors = Neighbors(schedule, between, group, upward_group or group)
         self.ending = Ending(self.stages, replicas, optimizer, max_norm)
+        self.no_sync = no_sync or {}
         self._check(ranks)
         own_stages(self, self.stages)
         self.neighbors.connect()
@@ -125,12 +134,24 @@ class Worker:
         ``inputs`` for the rank of the first stage, ``targets`` for that of the last; their rows divide by M. Returns
         the mean loss on the rank of the last stage (of each training step, if there are several), None elsewhere.
         """
+        return self._follow(self.schedule.programs[self.rank], inputs, targets)
+
+    @takes(inputs=torch.Tensor, targets=torch.Tensor)
+    @torch.no_grad()
+    def evaluate(self, inputs=None, targets=None):
+        """What ``step`` returns, of forward passes alone."""
+        program = self.schedule.programs[self.rank]
+        loss = self._follow([each for each in program if each.parts[0].kind in FORWARDS], inputs, targets)
+        self.held.clear()
+        return loss
+
+    def _follow(self, program, inputs, targets):
         self.inputs = self._microbatches("inputs", inputs, 0)
         self.targets = self._microbatches("targets", targets, self.last)
         self.results = {}  # a pass's result -> the tensor, or (work, tensor) while it is received
         self.held = {}  # (stage, microbatch) -> the input, and what says where backward begins; then a SplitBackward
         self.losses, self.sends = {}, deque()
-        program, self.place = self.schedule.programs[self.rank], 0
+        self.place = 0
         while self.place < len(program):
             self.place += 1
             for action in program[self.place - 1].parts:
@@ -201,7 +222,8 @@ class Worker:
     def backward(self, action):
         input, edge, gradient = self._arrived(action)
         if edge:
-            torch.autograd.backward(edge, gradient)
+            with self._quiet(action):
+                torch.autograd.backward(edge, gradient)
         self._pass_back(action, input.grad)
         input.grad = None
 
@@ -211,7 +233,16 @@ class Worker:
         self._pass_back(action, split.input_gradient())
 
     def backward_weight(self, action):
-        self.held.pop((action.stage, action.microbatch)).accumulate_weights()
+        with self._quiet(action):
+            self.held.pop((action.stage, action.microbatch)).accumulate_weights()
+
+    def _quiet(self, backward):
+        """In which all but the last of a stage and a step run."""
+        following = backward.microbatch + 1
+        last = following == self.schedule.microbatches or self.schedule.step_of(following) > self.schedule.step_of(
+            backward.microbatch
+        )
+        return nullcontext() if last or backward.stage not in self.no_sync else self.no_sync[backward.stage]()
 
     def _pass_back(self, action, gradient):
         if action.stage > 0:

@@ -51,6 +51,7 @@ class Bucket:
         self.everybody = self.ranks * (dist.get_world_size(replicas) if replicas else 1)
         self.layout = layout(self.shapes, self.ranks)
         self.dtype, self.device = parameters[0].dtype, parameters[0].device
+        self.counts = 1.0  # each number of it, in the norm of all: 1/c if it is on c ranks, elsewhere
         self.reduce_dtype = self.dtype if reduce_dtype is None or self.dtype is torch.float64 else reduce_dtype
         self.segments = dict(zip(parameters, self.layout.segments(self.rank)))
         self.whole = whole_memory(self, "parameters", self.dtype)

@@ -25,7 +25,7 @@ from ..rules import function, rate, several, takes
 from ..simulator.names import region
 from .buckets import Bucket
 from .reduction import Reduction, a_dtype
-from .shards import InARow, Layout, split_by_bytes
+from .shards import InARow, Layout, sorted_by, split_by_bytes
 from .start import all_alike, as_rank_0, bring_to_life, trained_groups
 from .stepper import Stepper
 from .whole import Replicated
@@ -42,6 +42,7 @@ MIB = 2**20
     reduce_dtype=a_dtype,
     layout=type[Layout],
     initialize=function,
+    apart=function,
 )
 class OptimizerStates:
     """Trains ``module`` on all ranks of ``group`` as one process would on all their batches:
@@ -62,6 +63,7 @@ class OptimizerStates:
     ``bucket_bytes``: how much travels together. ``replicas``: ranks that have the same shard, in other groups (HSDP).
     ``reduce_dtype``: in which gradients are added up; None: in the parameters' own. ``layout``: ``InARow`` or
     ``ByParameter``. ``initialize``: gives a layer its numbers, if the module comes from the meta device (start.py).
+    ``apart``: parameters of which this function says different things share no bucket.
 
     Raises ``ValueError`` if the ranks bring different modules, or a group has a parameter that the module has not.
     """
@@ -79,11 +81,13 @@ class OptimizerStates:
         reduce_dtype=torch.float32,
         layout=InARow,
         initialize=None,
+        apart=None,
         **options,
     ):
         if not rate(bucket_bytes):
             raise ValueError(f"{self.name}: buckets must have more than 0 bytes, got {bucket_bytes}")
         self.module, self.group, self.replicas, self.bucket_bytes = module, group, replicas, bucket_bytes
+        self.apart = apart or (lambda parameter: None)
         self.how = {"layout": layout, "group": group, "replicas": replicas, "reduce_dtype": reduce_dtype}
         all_alike(self.name, module, group, replicas)
         groups, is_meta = trained_groups(self.name, module, param_groups)
@@ -121,7 +125,8 @@ class OptimizerStates:
         return []
 
     def _lists(self, parameters):
-        return split_by_bytes(parameters, self.bucket_bytes)
+        alike = sorted_by(self.apart, parameters)
+        return [each for some in alike for each in split_by_bytes(some, self.bucket_bytes)]
 
     def _bucket(self, parameters):
         return Bucket(parameters, resharded=self.resharded, **self.how)
@@ -157,12 +162,16 @@ class OptimizerStates:
         One all-reduce of one number: the squares add up over the ranks. Padding is zero, and each number of the model
         is in one shard, so nothing counts twice.
         """
-        self.reduction.check_done(self.name)
-        square = self.stepper.square_of_norm()
+        square = self.square_of_norm()
         dist.all_reduce(square, group=self.group)
         norm = square.sqrt() * self.gradient_factor
         self.stepper.multiply((float(max_norm) / (norm + 1e-6)).clamp(max=1.0))  # as torch
         return norm
+
+    def square_of_norm(self):
+        """This rank's summand of it, of gradients as they are."""
+        self.reduction.check_done(self.name)
+        return self.stepper.square_of_norm()
 
     @torch.no_grad()
     def step(self):

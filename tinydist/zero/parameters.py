@@ -25,6 +25,7 @@ from torch import nn
 
 from ..rules import each_of, flag, stated, takes
 from .gradients import Gradients
+from .shards import sorted_by
 from .units import Order, in_order, owners, tensors_in
 
 a_choice = stated(
@@ -76,10 +77,7 @@ class Parameters(Gradients):
 
     def _lists(self, parameters):
         """A bucket has the parameters of one unit, and one dtype."""
-        lists = {}
-        for parameter in parameters:
-            lists.setdefault((self.owner[parameter], parameter.dtype), []).append(parameter)
-        return list(lists.values())
+        return sorted_by(lambda each: (self.owner[each], each.dtype, self.apart(each)), parameters)
 
     # Forward. (In backward, it is that of a checkpoint: nothing is freed, and nothing recorded.)
 

@@ -118,6 +118,14 @@ class ByParameter(Layout):
             yield grid[:, place : place + part], whole[start : start + self.ranks * part].view(self.ranks, part)
 
 
+def sorted_by(kind, parameters):
+    """Lists of parameters of which ``kind`` says the same."""
+    lists = {}
+    for parameter in parameters:
+        lists.setdefault(kind(parameter), []).append(parameter)
+    return list(lists.values())
+
+
 def split_by_bytes(parameters, size):
     """Lists of parameters, from the last on: each takes them until it has ``size`` bytes. One dtype in a list."""
     lists, held = [], size

@@ -21,7 +21,7 @@ class Stepper:
     def square_of_norm(self):
         """Of this rank's gradients."""
         norms = [torch.linalg.vector_norm(as_precise(bucket.grad)) for bucket in self.buckets]
-        return torch.stack(norms).square().sum()
+        return sum(bucket.counts * norm.square() for bucket, norm in zip(self.buckets, norms))
 
     def multiply(self, factor):
         torch._foreach_mul_([bucket.grad for bucket in self.buckets], factor)

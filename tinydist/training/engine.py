@@ -1,0 +1,175 @@
+"""A training step of a model that has been parallelized, whatever the plan.
+
+    forward_backward   all microbatches pass the pipeline; gradients are reduced in backward, by ZeRO of each stage
+    optimizer_step     tied gradients | one all-reduce: loss, norm | clip | is all finite? | step on the own shards
+
+Bytes that a rank sends in a step, of its N parameters of e bytes, with gradients in fp32; d = replicate, s = shard,
+t = tp; M microbatches of b rows, T tokens, D numbers each; R = M if gradients are reduced in every microbatch, else 1:
+
+    tp          in a layer 2 all-reduces of b T D e forward, 2 backward, for each microbatch: 2 (t-1)/t of each
+    pp          M b T D e down, and M up; with sequence parallelism 1/t of it; tied: 4 bytes of each number of a shard
+    shard       4 N (s-1)/s R       reduce-scatter, of fp32
+                e N (s-1)/s         all-gather after the step; in ZeRO 3, two in every microbatch instead
+    replicate   4 N 2 (d-1)/d R/s   all-reduce of gradients, of fp32
+
+Sources: Narayanan et al., Megatron-LM, 2021, section 3; Rajbhandari et al., ZeRO, 2019, section 7.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch._subclasses import FakeTensor
+
+from ..pipeline_parallel import Worker
+from ..pipeline_parallel.tied import add_that_of
+from ..rules import amount, takes
+from .together import Together
+
+
+class Step(NamedTuple):
+    """The same on all ranks. (NaN where tensors are fake.)"""
+
+    loss: float  # the mean over the global batch
+    norm: float | None  # of all gradients, before they were clipped; None if the plan has no max_norm
+    taken: bool  # False: a gradient overflowed on some rank, and no rank stepped
+
+
+class Engine:
+    """What ``parallelize`` makes of a model. ``step`` is all that a loop needs.
+
+    plan, mesh     the ``Plan``, and the ``DeviceMesh`` with its axes
+    stages         number -> module, of this rank
+    zero           number -> what has its parameters, gradients and optimizer states
+    names          parameter of this rank -> its name in the whole model. A tied copy has that of the original
+    scaler         a ``LossScaler``, for fp16
+    steps          taken so far
+    """
+
+    def __init__(self, plan, mesh, stages, zero, tied, names, cross_entropy, width, scaler):
+        self.plan, self.mesh, self.stages, self.zero, self.scaler = plan, mesh, stages, zero, scaler
+        mine = [parameter for stage in stages.values() for parameter in stage.parameters()]
+        self.names = {parameter: names[parameter] for parameter in mine}
+        self.cross_entropy, self.width = cross_entropy, width
+        self.device, self.dtype = mine[0].device, mine[0].dtype
+        self.schedule, self.together = plan.make_schedule(), Together(zero.values())
+        self.pipeline = mesh.get_group("pp")
+        self.upward = dist.new_group(dist.get_process_group_ranks(self.pipeline), use_local_synchronization=True)
+        self.tied = list(self._tied(tied))
+        self.workers, self.steps = {}, 0  # shape of a batch -> a Worker
+        self._begin()
+
+    def _tied(self, tied):
+        """(bucket, the rank of the pipeline that has the other one), of this rank."""
+        for first, parameter, last, copy in tied:
+            for stage, own, other in ((first, parameter, last), (last, copy, first)):
+                if stage in self.stages and own.requires_grad:
+                    bucket = self.zero[stage].reduction.bucket_of[own]
+                    bucket.counts *= own is parameter  # the numbers of the copy are counted there
+                    yield bucket, self.schedule.rank_of[other]
+
+    def _begin(self):
+        self.loss = torch.zeros((), device=self.device)  # this rank's summand
+        one = torch.ones((), device=self.device)
+        self.scale = self.scaler.scale(one) if self.scaler else one
+
+    # A step.
+
+    def step(self, tokens=None, targets=None, lr=None):
+        """Of this data rank's rows, [B/dp, T]: all ranks of a pipeline and of a tensor group pass the same.
+
+        Only the first stage reads tokens, only the last targets: elsewhere one may be None, the other says the shape.
+        """
+        self.forward_backward(tokens, targets)
+        return self.optimizer_step(lr)
+
+    @takes(tokens=torch.Tensor, targets=torch.Tensor)
+    def forward_backward(self, tokens=None, targets=None):
+        """Gradients are added to those that are there. Takes what ``step`` does."""
+        loss = self._worker(tokens, targets).step(tokens, targets)
+        self.loss += self._summand(loss)
+
+    @takes(lr=amount)
+    @torch.no_grad()
+    def optimizer_step(self, lr=None):
+        """Of all that forward_backward has brought: a ``Step``. Then there are no gradients."""
+        if lr is not None:
+            self.set_lr(lr)
+        for bucket, other in self.tied:
+            add_that_of(other, bucket.grad, self.pipeline)
+        if self.scaler:
+            self.scaler.unscale_(self.together)
+        loss, norm = self._of_all_ranks()
+        taken = self._step()
+        self.together.zero_grad()
+        self._begin()
+        self.steps += taken
+        return Step(loss, norm, taken)
+
+    def _of_all_ranks(self):
+        """The mean loss, and the norm of all gradients, which are clipped."""
+        limit = self.plan.max_norm
+        square = torch.zeros_like(self.loss) if limit is None else self.together.square_of_norm()
+        total = torch.stack([self.loss, square])
+        dist.all_reduce(total)
+        norm = total[1].sqrt() * self.together.gradient_factor
+        if limit is not None:
+            self.together.clip(norm, limit)
+        return known(total[0]), None if limit is None else known(norm)
+
+    def _step(self):
+        """Was it taken?"""
+        if self.scaler is None:
+            self.together.step()
+            return True
+        taken = self.scaler.step(self.together)
+        self.scaler.update()
+        return taken
+
+    def set_lr(self, lr):
+        self.together.set_lr(lr)
+
+    @takes(tokens=torch.Tensor, targets=torch.Tensor)
+    @torch.no_grad()
+    def evaluate(self, tokens=None, targets=None):
+        """The mean loss over all data ranks, without dropout and without gradients."""
+        for stage in self.stages.values():
+            stage.eval()
+        loss = self._summand(self._worker(tokens, targets).evaluate(tokens, targets))
+        for stage in self.stages.values():
+            stage.train()
+        dist.all_reduce(loss)
+        return known(loss)
+
+    def _summand(self, loss):
+        """Of the mean over all data ranks, of which each has its loss on all ranks of a tensor group; 0 elsewhere."""
+        if loss is None:
+            return torch.zeros_like(self.loss)
+        return loss.detach() / (self.scale * self.plan.dp * self.plan.tp)
+
+    def _loss(self, logits, targets):
+        """In fp32, as a mean over many tokens needs."""
+        return self.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()) * self.scale
+
+    # The pipeline.
+
+    def _worker(self, tokens, targets):
+        shape = tuple((targets if tokens is None else tokens).shape)
+        if shape not in self.workers:
+            self.workers[shape] = self._new_worker(*self.plan.microbatch(shape), self.width)
+        return self.workers[shape]
+
+    def _new_worker(self, *between):
+        return Worker(
+            self.schedule,
+            self.stages,
+            torch.empty(between, dtype=self.dtype, device="meta"),
+            self._loss,
+            group=self.pipeline,
+            upward_group=self.upward,
+            no_sync=None if self.plan.reduces_each else {number: zero.no_sync for number, zero in self.zero.items()},
+        )
+
+
+def known(number):
+    return float("nan") if isinstance(number, FakeTensor) else number.item()

@@ -1,0 +1,103 @@
+"""A model becomes that of a plan, in one visible order; each line is a part of the library.
+
+    start        all ranks of a pipeline have the first one's model; those of the other axes follow, as they are made
+    precision    parameters in 16 bits, if the plan says so
+    tensor       each rank keeps its part of each matrix, and of the tokens between (tensor_parallel)
+    recompute    forward once more in backward (recompute)
+    pipeline     the layers are cut into stages, and a rank keeps its own (pipeline_parallel)
+    data         around each stage ZeRO: 0 to 3, over the shards, and their replicas (zero)
+
+Tensor comes first, as names of layers are those of the whole model; ZeRO last, as it shards what is left. So do
+Megatron-LM and torchtitan (Liang et al. 2024, section 2.1). Bytes that a rank holds, of psi parameters in 16 bits with
+Adam: 4 psi/(pp tp) + 12 psi/(pp tp shard) for ZeRO 1 with gradients in 16 bits, 2 psi/(pp tp) more in fp32.
+"""
+
+import torch
+from torch import nn
+
+from ..collectives.agreement import broadcast_all, check_same_parameters, numbers_of_root
+from ..pipeline_parallel import cut, layers_of
+from ..pipeline_parallel.tied import untied
+from ..precision import LossScaler
+from ..recompute import recompute
+from ..rules import several, takes
+from ..simulator.torch_internals import device_of_group
+from ..tensor_parallel import shard
+from ..tensor_parallel.cuts import copies_of
+from ..zero import Gradients, OptimizerStates, Parameters
+from .engine import Engine
+from .mesh import AXES, check_mesh, make_mesh
+from .plan import Plan
+
+ZERO = (OptimizerStates, OptimizerStates, Gradients, Parameters)  # 0 is 1 with a shard group of one rank
+
+
+@takes(model=nn.Module, plan=Plan, optimizer_class=type[torch.optim.Optimizer], param_groups=several)
+def parallelize(model, plan, optimizer_class=torch.optim.AdamW, param_groups=None, mesh=None, **options):
+    """This rank's ``Engine``. All ranks bring the same model, a GPT or a Decoder, which is used up; they get rank 0's.
+
+    ``param_groups``: of the model's parameters, as optimizers take them. ``mesh``: a ``DeviceMesh`` with the axes of
+    mesh.py, for another order of ranks. ``options``: the optimizer's.
+
+    Raises ``ValueError`` for a plan that the model, or the number of ranks, does not suit.
+    """
+    mesh = make_mesh(plan) if mesh is None else check_mesh(plan, mesh)
+    pp, replicas, shards, tp = map(mesh.get_group, AXES)
+    sizes, width = plan.sizes(len(model.blocks)), model.config.dim
+    grouped = by_name(model, param_groups)
+
+    check_same_parameters("parallelize", model, pp)
+    broadcast_all([*model.parameters(), *model.buffers()], group=pp)
+    model.to(plan.dtype)
+    shard(model, tp, sequence=plan.sequence)
+    recomputed(model, plan.recompute)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    stages = cut(layers_of(model), sizes)
+    tied = untied(stages)
+    names |= {copy: names[original] for _, original, _, copy in tied}
+    mine = {number: stages[number] for number in plan.make_schedule().stages_of(mesh.get_local_rank("pp"))}
+
+    both = {parameter for _, original, _, copy in tied for parameter in (original, copy)}
+    how = dict(group=shards, replicas=replicas, apart=lambda parameter: (copies_of(parameter, tp), parameter in both))
+    zero = {}
+    for number, stage in mine.items():
+        units = {"units": list(stage)} if plan.zero == 3 else {}
+        groups = [{**each, "params": those(stage, names, each["params"])} for each in grouped]
+        zero[number] = ZERO[plan.zero](stage, optimizer_class, groups, **how, **units, **options)
+        for bucket in zero[number].buckets:
+            bucket.counts = 1 / (copies_of(bucket.parameters[0], tp) * plan.replicas)
+    draw_apart(plan, mesh)
+    scaler = LossScaler() if plan.precision == "fp16" else None
+    return Engine(plan, mesh, mine, zero, tied, names, model.cross_entropy, width, scaler)
+
+
+def by_name(model, param_groups):
+    """Parameter groups, each with the names of its parameters: they will be others."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    given = list(model.parameters() if param_groups is None else param_groups)
+    groups = given if given and isinstance(given[0], dict) else [{"params": given}]
+    foreign = [parameter for each in groups for parameter in each["params"] if parameter not in names]
+    if foreign:
+        shapes = ", ".join(str(list(parameter.shape)) for parameter in foreign)
+        raise ValueError(f"parallelize: param_groups has parameters that are none of the model's: {shapes}")
+    return [{**each, "params": {names[parameter] for parameter in each["params"]}} for each in groups]
+
+
+def those(stage, names, wanted):
+    return [parameter for parameter in stage.parameters() if names[parameter] in wanted]
+
+
+def recomputed(model, how):
+    if how == "full":
+        recompute(model.blocks)
+    if how == "selective":  # what attention does with queries, keys and values
+        attentions = [block.attention for block in model.blocks]
+        recompute(attentions, "mix" if hasattr(attentions[0], "mix") else "attend")
+
+
+def draw_apart(plan, mesh):
+    """From now on a rank's random numbers are those of its tensor group: other data, and other layers, draw others."""
+    device = device_of_group(None)
+    (seed,) = numbers_of_root([torch.initial_seed() % 2**31], device)
+    pp, replicate, shard, _ = mesh.get_coordinate()
+    torch.manual_seed(seed + (pp * plan.replicas + replicate) * plan.shard + shard)
