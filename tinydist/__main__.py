@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist`` lists the exercises; check, hint and reset one; ask the doctor."""
+"""The command line: ``python -m tinydist`` lists the exercises; check, hint and reset one; train; ask the doctor."""
 
 import argparse
 import os
@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from tinydist import doctor
@@ -30,7 +31,13 @@ def main(arguments=None):
     add_exercise_command(commands, "hint", in_the_lab, "show_hint", "the next hint, from general to specific")
     add_exercise_command(commands, "reset", in_the_lab, "reset", "put the stub back, and forget the progress")
 
-    chosen = parser.parse_args(arguments)
+    trains = commands.add_parser("train", help="train a GPT on a mesh of ranks (train --help)", add_help=False)
+    trains.set_defaults(run=lambda chosen: in_training(chosen.options))
+
+    chosen, options = parser.parse_known_args(arguments)
+    if options and chosen.run is not trains.get_default("run"):
+        parser.error(f"unrecognized arguments: {' '.join(options)}")
+    chosen.options = options
     return while_somebody_reads(chosen.run, chosen)
 
 
@@ -41,12 +48,22 @@ def add_exercise_command(commands, name, where, does, help):
 
 
 def in_the_lab(does, *names):
+    commands = imported("tinydist.lab.commands")
+    return commands.carry_out(getattr(commands, does), *names) if commands else 1
+
+
+def in_training(options):
+    training = imported("tinydist.training.command")
+    return training.main(options) if training else 1
+
+
+def imported(name):
+    """Only when it is needed: the doctor must start without torch."""
     try:
-        from tinydist.lab import commands  # only now: the doctor must start without torch
+        return import_module(name)
     except ModuleNotFoundError as missing:
         print(f"{sys.executable} has no {missing.name.split('.')[0]}, which tinydist needs. {another_python()}")
-        return 1
-    return commands.carry_out(getattr(commands, does), *names)
+        return None
 
 
 def another_python():

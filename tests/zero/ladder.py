@@ -104,7 +104,8 @@ def whole_weights(rung):
 def all_of(zero):
     """What a checkpoint of ``zero`` has, whole: the same for the same training state in any stage, on any ranks."""
     state = checkpoint.gathered(zero)
-    return [state[key] for key in ("step", "optimizer", "options")], [state["parameters"], state["buffers"]]
+    options = {name: planned["options"] for name, planned in state["layout"].items()}
+    return [state["step"], state["optimizer"], options], [state["parameters"], state["buffers"]]
 
 
 def assert_same(found, expected, atol=0):

@@ -114,7 +114,7 @@ def half_frozen():
         (larger, tiny_mlp, "the module here has no 5.bias, 5.weight, which was saved"),
         (tiny_mlp, larger, " is not in the state that is loaded"),
         (tiny_mlp, wider, "4.bias has shape [1], but [8] was saved"),
-        (tiny_mlp, half_frozen, "is frozen here, but was trained in parameter group 0 when saved"),
+        (tiny_mlp, half_frozen, "is frozen here, but was trained when saved"),
     ],
 )
 def test_the_states_of_another_module(saving, loading, reason, rung):
@@ -122,13 +122,24 @@ def test_the_states_of_another_module(saving, loading, reason, rung):
     assert reason in refused(lambda rank: states, rung, loading)
 
 
-def test_other_parameter_groups(good):
+def test_parameters_of_one_group_that_were_saved_with_other_options(good):
+    """Groups may be others; but one group has one learning rate."""
     states = saved_states(stage=lambda module: stage_2(module, param_groups=two_groups(module)))
     said = refused(lambda rank: states)
-    assert "it was saved with 2 parameter groups, but the optimizer here has 1" in said
-    states = saved_states(stage=lambda module: stage_2(module, param_groups=two_groups(module)[::-1]))
-    said = refused(lambda rank: states, lambda module: stage_1(module, param_groups=two_groups(module)))
-    assert "is trained in parameter group 1 here, but was trained in parameter group 0 when saved" in said
+    assert "4.bias and 4.weight share a parameter group here, but were saved with weight_decay: 0.0 and 0.01" in said
+
+
+def test_groups_in_another_order():
+    def grouped(order):
+        return lambda module: stage_2(module, param_groups=two_groups(module)[::order])
+
+    def load():
+        zero = grouped(-1)(tiny_mlp())
+        checkpoint.load(zero, *states)
+        return [(group["lr"], group["weight_decay"]) for group in zero.optimizer.param_groups]
+
+    states = saved_states(stage=grouped(1))
+    assert tinydist.launch(load, 2).results == [[(0.02, 0.01), (0.001, 0.0)]] * 2
 
 
 def test_other_buffers():
@@ -142,7 +153,9 @@ def test_other_buffers():
 
     states = saved_states(make=with_buffer(2))
     assert "the buffer scale has shape [3], but [2] was saved" in refused(lambda rank: states, make=with_buffer(3))
-    assert "has the buffers [], but ['scale'] were saved" in refused(lambda rank: states)
+    assert "the module here has no scale, which was saved" in refused(lambda rank: states)
+    states = saved_states()
+    assert "the buffer scale is not in the state that is loaded" in refused(lambda rank: states, make=with_buffer(3))
 
 
 NAN = float("nan")
@@ -160,15 +173,17 @@ NAN = float("nan")
             lambda s: entry(s)["scalars"].clear(),
             "0.weight must come with the scalars ['step'], but in the state of rank 1",
         ),
-        (lambda s: s["parameters"].pop("2.bias"), "layout and parameters differ in the state of rank 1: 2.bias"),
+        (lambda s: s["parameters"].pop("0.weight"), "weight of 0.weight has 128 numbers"),
+        (lambda s: s["parameters"].update(other={}), "the layout knows no other of the state of rank 1"),
+        (lambda s: entry(s).update(part=(8, 0, 16)), "0.weight is whole in the state of rank 2, but a part in another"),
         (lambda s: vectors(s)["exp_avg"].fill_(NAN), "exp_avg of 0.weight has numbers that are not finite"),
         (lambda s: vectors(s)["weight"][-1:].fill_(-torch.inf), "weight of 0.weight has numbers that are not finite"),
         (lambda s: entry(s)["scalars"]["step"].fill_(7), "step of 0.weight is not the same in all states"),
         (lambda s: entry(s).update(start=entry(s)["start"] + 1), "of 0.weight has 128 numbers; the first"),
         (lambda s: longer(s, "exp_avg_sq"), "exp_avg_sq of 0.weight has 128 numbers"),
         (lambda s: vectors(s).update(weight=vectors(s)["weight"].half()), "weight of 0.weight must be torch.float32"),
-        (lambda s: s.pop("step"), "a state must say its step, world, optimizer, options, layout, rank"),
-        (lambda s: s["options"][0].update(lr=0.5), "those of ranks 0 and 1 are of different saves: options"),
+        (lambda s: s.pop("step"), "a state must say its step, world, optimizer, run, layout, rank"),
+        (lambda s: s["run"].update(plan=3), "those of ranks 0 and 1 are of different saves: run"),
         (lambda s: s["layout"]["0.weight"].update(shape=[8, 16]), "are of different saves: layout"),
         (lambda s: s.update(parameters=None), "AttributeError"),
     ],

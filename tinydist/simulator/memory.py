@@ -37,6 +37,7 @@ class Ledger:
     def __init__(self, rank, program, parts):
         self.rank, self.program, self.parts = rank, program, parts
         self.alive = {}  # address of a storage -> Holding
+        self.nbytes = self.peak = 0  # of all that is alive, now and at most
         self.asked = None  # the purpose that the program gave
         self.closed = False
         self.copies = []  # what waits for those under way (copies.py)
@@ -145,6 +146,8 @@ class Ledger:
             self._note(holding, before, nbytes)
 
     def _note(self, holding, before, after):
+        self.nbytes += after - before
+        self.peak = max(self.peak, self.nbytes)
         if not self.closed:
             self.program.append(Memory(holding, before, after))
 

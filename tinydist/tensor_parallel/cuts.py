@@ -10,6 +10,7 @@ the same, and the same gradient.
 """
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 import torch.distributed as dist
@@ -52,6 +53,15 @@ class Cut:
     def holders(self):
         """Ranks of the group that have this rank's part."""
         return range(self.part * self.copies, (self.part + 1) * self.copies)
+
+    def whole_shape(self, shape):
+        """Of a part of ``shape``, that of all of it."""
+        return (*shape[: self.dim], self.size, *shape[self.dim + 1 :])
+
+    def columns(self, shape):
+        """(lines, first, columns): a part of ``shape`` is the same columns of each line of a matrix."""
+        after = prod(shape[self.dim + 1 :])
+        return prod(shape[: self.dim]) * self.blocks, self.places.start * after, len(self.places) * after
 
     def parameter(self, whole):
         """This rank's part of a parameter, as one that knows its cut."""

@@ -1,15 +1,52 @@
-"""Training: data, tensor and pipeline parallelism, composed of the library's own parts.
+"""Training: data, tensor and pipeline parallelism, composed of the library's own parts, and a loop that uses them.
 
 plan.py         the size of each axis and what is chosen besides; every rule, with the equation that fails
 mesh.py         ranks in four axes, and which link an axis lies on
 parallelize.py  a model, by a plan, in one visible order
 together.py     the stages of a rank step as one: one norm, one decision
 engine.py       a training step, in halves or whole; evaluation
+checkpoint.py   the whole state of a run, for any other mesh; saver.py: written while training goes on
+rates.py        learning rates as functions of the step
+tokens.py       text as files of tokens, mapped into memory
+data.py         which of them a step trains on; one rank reads for its tensor group
+meters.py       FLOPs, MFU, peak memory
+loop.py         one loop for every configuration
+job.py          what the options of a command say, and what each rank does; command.py: python -m tinydist train
+report.py       a step as files
 """
 
+from .checkpoint import load, load_weights, save
+from .data import Batches, broadcast_data
 from .engine import Engine, Step
+from .loop import History, State, train
 from .mesh import AXES, link_of, make_mesh, members, place_of
+from .meters import flops_per_token
 from .parallelize import parallelize
 from .plan import Plan
+from .saver import Saver
+from .tokens import TokenFile, encode, hold_out
 
-__all__ = ["AXES", "Engine", "Plan", "Step", "link_of", "make_mesh", "members", "parallelize", "place_of"]
+__all__ = [
+    "AXES",
+    "Batches",
+    "Engine",
+    "History",
+    "Plan",
+    "Saver",
+    "State",
+    "Step",
+    "TokenFile",
+    "broadcast_data",
+    "encode",
+    "flops_per_token",
+    "hold_out",
+    "link_of",
+    "load",
+    "load_weights",
+    "make_mesh",
+    "members",
+    "parallelize",
+    "place_of",
+    "save",
+    "train",
+]

@@ -2,21 +2,21 @@
 
     save(zero, folder)    to files, one a rank, in the place of what was saved there before (checkpoint_files.py)
     gathered(zero)        a state: every parameter's master weight and optimizer states, the same on every rank
-    sharded(zero)         a state: of each parameter this rank's segment, and where it starts: nothing is sent
+    sharded(zero)         a state: of each parameter this rank's piece, and where it lies: nothing is sent
     load(zero, folder)    or load(zero, *states): a gathered one, or those of all ranks that saved, in any order
 
 Saved is what belongs to a parameter, not how rows were laid out: so 8 ranks save, and 3 load. A rank takes what
-overlaps with the segments that it owns now.
+overlaps with the pieces that it owns now (pieces.py).
 
-    state["parameters"][name] = {"start", "vectors": {"weight", "exp_avg" ...}, "scalars": {"step"}}
-    state["layout"], "step", "world", "optimizer", "options"     the same on all ranks: what belongs together
+    state["parameters"][name] = {"part", "start", "vectors": {"weight", "exp_avg" ...}, "scalars": {"step"}}
+    state["layout"], "step", "world", "optimizer", "run"     the same on all ranks: what belongs together
 
 Ranks load all or nothing. Each checks what it is given (checkpoint_rules.py) and puts its own new shard together; the
 first parameter changes when all ranks have said that they are ready, and load the same.
 
 ``gathered`` sends (p-1)/p of 12 bytes a parameter (master weight and two moments), and each rank then holds all of
-them; ``sharded`` copies its 12/p, and so does ``save``. ``load`` holds 12/p more until it has changed over; of a folder
-it reads only that.
+them; ``sharded`` copies its 12/p to the host, and so does ``save``. ``load`` holds 12/p more until it has changed over;
+of a folder it reads only that.
 """
 
 import os
@@ -26,15 +26,29 @@ import torch
 
 from ..collectives.agreement import broadcast_all
 from . import checkpoint_files as files
-from .checkpoint_rules import COMMON, CheckpointError, check, check_buffers, require, sound
+from .checkpoint_rules import (
+    COMMON,
+    CheckpointError,
+    buffers_of,
+    check,
+    entries_of,
+    nothing_else,
+    one_layout,
+    require,
+    sound,
+    weights_of,
+)
+from .pieces import Piece, copy_common, part_of
 from .start import around
 from .unanimous import place_in, unanimous
+
+NOTHING_SAVED = "save: nothing has been saved"
 
 
 @torch.no_grad()
 def gathered(zero):
     """Whole tensors, as one rank would have saved them. All ranks call it, and all get the same."""
-    state = _state(zero, lambda row, vector: row.gathered(vector), rank=0, world=1)
+    state = _state(zero, lambda row, vector: dict(zip(row.parameters, row.gathered(vector))), zero.buffers, 0, 1)
     if place_in(zero.group)[1] > 1:
         broadcast_all(state["buffers"].values(), group=zero.group)
     return state
@@ -42,13 +56,12 @@ def gathered(zero):
 
 @torch.no_grad()
 def sharded(zero):
-    """This rank's segments, as flat tensors. Rank 0's has the buffers, too."""
+    """This rank's pieces, as flat tensors in the host's memory. Rank 0's has the buffers, too."""
 
-    def segments(row, vector):
-        return [vector[s.place : s.place + s.size].detach().clone() for s in row.saved.values()]
+    def pieces(row, vector):
+        return {p: vector[s.place : s.place + s.size].detach().to("cpu", copy=True) for p, s in zero.saved(row).items()}
 
-    rank, world = place_in(zero.group)
-    return _state(zero, segments, rank, world)
+    return _state(zero, pieces, zero.saved_buffers, *place_in(zero.group))
 
 
 @torch.no_grad()
@@ -57,28 +70,57 @@ def save(zero, folder):
 
     Raises ``CheckpointError`` on all ranks if one of them fails (a full disk, NaN); then the folder is as before.
     """
-    nothing = "save: nothing has been saved"
     if zero.replicas:  # the first of those that have the same shard saves it, and the others wait
-        with unanimous(nothing, zero.replicas, CheckpointError):
+        with unanimous(NOTHING_SAVED, zero.replicas, CheckpointError):
             if place_in(zero.replicas)[0] == 0:
-                _save(zero, folder, nothing)
+                _save(zero, folder)
     else:
-        _save(zero, folder, nothing)
+        _save(zero, folder)
 
 
-def _save(zero, folder, nothing):
-    rank, _ = place_in(zero.group)
-    with ExitStack() as stack:
-        with unanimous(nothing, zero.group, CheckpointError) as said:
-            said.mine = stack.enter_context(files.new_save(folder)) if rank == 0 else None
-        new = said.all[0]
-        with unanimous(nothing, zero.group, CheckpointError) as said:
-            state = sharded(zero)
-            _check_finite(state)
-            said.mine = files.write(folder, new, state)
-        with unanimous(nothing, zero.group, CheckpointError):
-            if rank == 0:
-                files.publish(folder, new, {key: state[key] for key in COMMON}, said.all)
+def _save(zero, folder):
+    saving = Saving(zero, folder)
+    saving.end(saving.write)
+
+
+class Saving:
+    """Begins with a copy of what is saved: from then on training may go on. All ranks call all of it but ``write``.
+
+    write   this rank's file, in any thread. What it returns is for ``end``
+    end     all have written: it is the checkpoint
+    """
+
+    def __init__(self, zero, folder):
+        self.folder, self.group, self.rank = folder, zero.group, place_in(zero.group)[0]
+        with ExitStack() as stack:
+            with self._unanimous() as said:
+                said.mine = stack.enter_context(files.new_save(folder)) if self.rank == 0 else None
+            self.new = said.all[0]
+            with self._unanimous():
+                self.state = sharded(zero)
+                _check_finite(self.state)
+            self.under_way = stack.pop_all()
+
+    def write(self):
+        return files.write(self.folder, self.new, self.state)
+
+    def end(self, written):
+        """``written()`` gives what ``write`` has returned, or raises what it has raised."""
+        with self.under_way:
+            with self._unanimous() as said:
+                said.mine = written(), self.state["layout"]
+            with self._unanimous():
+                if self.rank == 0:
+                    ranks, layouts = zip(*said.all)
+                    common = {key: self.state[key] for key in COMMON} | {"layout": one_layout(layouts)}
+                    files.publish(self.folder, self.new, common, ranks)
+
+    def give_up(self):
+        """The folder is as before. (Of rank 0, on which the others need not wait.)"""
+        self.under_way.close()
+
+    def _unanimous(self):
+        return unanimous(NOTHING_SAVED, self.group, CheckpointError)
 
 
 @torch.no_grad()
@@ -87,50 +129,45 @@ def load(zero, *saved):
 
     ``saved``: a folder, or states. If one rank must refuse what it is given, all raise ``CheckpointError``, a
     ``ValueError``, with the reason and the rank; ``OffloadError``, if a home has no room for it. Then nothing has been
-    loaded on any of them.
+    loaded on any of them. Returns the states.
     """
-    with _by_all(zero) as words:
-        states, shards, options = _prepared(zero, saved)
-        for said in words:
-            said.mine = files.fingerprint([states[0].get(key) for key in ("save", *COMMON)])
-    with _by_all(zero):
-        for said in words:
-            require(said.mine == said.all[0], "what it is given is another checkpoint than rank 0's")
-    zero.restore(shards)
-    for name, buffer in zero.module.named_buffers():
-        buffer.copy_(states[0]["buffers"][name])
-    for group, loaded in zip(zero.optimizer.param_groups, options):
-        group.update(loaded)
+    states = _load(zero, saved)
+    for row in zero.rows:
+        if group := zero.param_group(row):
+            options = states[0]["layout"][zero.names[row.parameters[0]]]["options"]
+            group.update({key: _like(group.get(key), value) for key, value in options.items()})
     zero.steps = states[0]["step"]
+    return states
 
 
-@contextmanager
-def _by_all(zero):
-    """By those that share a model, and by those that have the same shard."""
-    with ExitStack() as stack:
-        groups = around(zero.group, zero.replicas)
-        yield [stack.enter_context(unanimous("load: nothing has been loaded", g, CheckpointError)) for g in groups]
+@torch.no_grad()
+def load_weights(zero, *saved):
+    """Weights and buffers alone, into whatever trains or does not. Optimizer states begin anew."""
+    _load(zero, saved, training=False)
 
 
 # What is saved.
 
 
-def _state(zero, parts_of, rank, world):
-    """``parts_of(row, vector)`` is what is saved of a row's vector, for each of its parameters."""
-    names, layout, parameters = _names(zero), {}, {}
+def _state(zero, pieces_of, buffers, rank, world):
+    """``pieces_of(row, vector)``: parameter -> what is saved of it, of a row's vector."""
+    layout, parameters, names = {}, {}, zero.names
     for row in zero.rows:
         vectors, scalars = zero.kept(row)
-        parts = {key: parts_of(row, vector) for key, vector in vectors.items()}
-        for number, (parameter, segment) in enumerate(row.saved.items()):
+        pieces = {key: pieces_of(row, vector) for key, vector in vectors.items()}
+        shapes = dict(zip(row.parameters, row.shapes))
+        for parameter in pieces["weight"]:
+            shape, part = part_of(parameter, shapes[parameter])
             layout[names[parameter]] = {
-                "shape": list(row.shapes[number]),
-                "group": zero.group_of.get(row),
+                "shape": list(shape),
+                "options": _plain(zero.param_group(row)),
                 "vectors": {key: str(vector.dtype) for key, vector in vectors.items()},
                 "scalars": sorted(scalars),
             }
             parameters[names[parameter]] = {
-                "start": segment.start if world > 1 else 0,
-                "vectors": {key: parts[key][number] for key in vectors},
+                "part": part,
+                "start": row.saved[parameter].start if world > 1 else 0,
+                "vectors": {key: each[parameter] for key, each in pieces.items()},
                 "scalars": {key: value.clone() for key, value in scalars.items()},
             }
     return {
@@ -138,19 +175,18 @@ def _state(zero, parts_of, rank, world):
         "rank": rank,
         "world": world,
         "optimizer": zero.optimizer_name,
-        "options": [_plain(group) for group in zero.optimizer.param_groups],
+        "run": dict(zero.run),
         "layout": layout,
         "parameters": parameters,
-        "buffers": {name: buffer.clone() for name, buffer in zero.module.named_buffers()} if rank == 0 else {},
+        "buffers": {name: buffer.clone() for name, buffer in buffers.items()},
+        "random": zero.random,
     }
 
 
-def _names(zero):
-    return {parameter: name for name, parameter in zero.module.named_parameters()}
-
-
 def _plain(group):
-    """Its options as numbers: a learning rate may be a tensor."""
+    """Its options as numbers: a learning rate may be a tensor. None, for what is frozen."""
+    if group is None:
+        return None
     options = {key: value for key, value in group.items() if key != "params"}
     return {key: value.item() if isinstance(value, torch.Tensor) else value for key, value in options.items()}
 
@@ -164,43 +200,59 @@ def _check_finite(state):
 # What is loaded.
 
 
-def _prepared(zero, saved):
-    """The states, checked and by rank; for each row what this rank will own; the options of each parameter group."""
+def _load(zero, saved, training=True):
+    """The states, by rank: loaded once all are ready, and load the same."""
+    with _by_all(zero) as words:
+        states, shards = _prepared(zero, saved, training)
+        of_all = files.fingerprint([states[0].get(key) for key in ("save", *COMMON)])
+        for said in words:
+            said.mine = of_all, [*zero.names.values(), *zero.buffers]
+    with _by_all(zero):
+        for said in words:
+            require(said.mine[0] == said.all[0][0], "what it is given is another checkpoint than rank 0's")
+        nothing_else(states, {name for said in words for _, names in said.all for name in names})
+    zero.restore(shards)
+    saved_buffers = buffers_of(states)
+    for name, buffer in zero.buffers.items():
+        buffer.copy_(saved_buffers[name])
+    return states
+
+
+@contextmanager
+def _by_all(zero):
+    """By those that share a model, and by those that have the same shard."""
+    with ExitStack() as stack:
+        groups = around(zero.group, zero.replicas)
+        yield [stack.enter_context(unanimous("load: nothing has been loaded", g, CheckpointError)) for g in groups]
+
+
+def _prepared(zero, saved, training):
     from_files = len(saved) == 1 and isinstance(saved[0], str | os.PathLike)
     states = files.read(saved[0], *place_in(zero.group)) if from_files else list(saved)
-    names = _names(zero)
-    check(states, zero, names)
+    states = states if training else [weights_of(state) for state in states]
+    check(states, zero, training)
     states.sort(key=lambda state: state["rank"])
-    check_buffers(states[0]["buffers"], zero.module)
-    shards = {row: _shard(row, [names[p] for p in row.parameters], states) for row in zero.rows}
-    options = [
-        {key: _like(group.get(key), value) for key, value in saved.items()}
-        for group, saved in zip(zero.optimizer.param_groups, states[0]["options"])
-    ]
-    return states, shards, options
+    return states, {row: _shard(row, zero.names, states) for row in zero.rows}
 
 
 def _shard(row, names, states):
-    """(vectors, scalars) of what this rank owns in a row, from all saved segments that overlap with it."""
-    layout, entries = states[0]["layout"][names[0]], states[0]["parameters"][names[0]]
+    """(vectors, scalars) of what this rank owns in a row, from all saved pieces that overlap with it."""
+    first = next(entries_of(names[row.parameters[0]], states))
     vectors = {}
-    for key in layout["vectors"]:
-        example = entries["vectors"][key]
-        shard = vectors[key] = torch.zeros(row.mine.numel(), dtype=example.dtype, device=row.device)
-        for name, segment in zip(names, row.segments.values()):
-            own = shard[segment.place : segment.place + segment.size]
-            _fill(own, segment.start, [state["parameters"][name] for state in states], key)
-            sound(f"{key} of {name}", own)
-    return vectors, {key: value.clone() for key, value in entries["scalars"].items()}
+    for key, vector in first["vectors"].items():
+        shard = vectors[key] = torch.zeros(row.mine.numel(), dtype=vector.dtype, device=row.device)
+        for (parameter, (start, place, size)), shape in zip(row.segments.items(), row.shapes):
+            own = shard[place : place + size]
+            _fill(own, *part_of(parameter, shape), start, entries_of(names[parameter], states), key)
+            sound(f"{key} of {names[parameter]}", own)
+    return vectors, {key: value.clone() for key, value in first["scalars"].items()}
 
 
-def _fill(own, start, entries, key):
-    """``own`` begins at ``start`` of the parameter; saved segments are anywhere in it."""
+def _fill(own, shape, part, start, entries, key):
+    mine = Piece(part, start, len(own))
     for entry in entries:
-        saved, ahead = entry["vectors"][key], entry["start"] - start
-        first, last = max(ahead, 0), min(ahead + saved.numel(), len(own))
-        if first < last:
-            own[first:last] = saved.flatten()[first - ahead : last - ahead]
+        saved = entry["vectors"][key]
+        copy_common(shape, mine, own, Piece(entry["part"], entry["start"], saved.numel()), saved.flatten())
 
 
 def _like(current, value):

@@ -1,9 +1,9 @@
 """A checkpoint as files: numbers in safetensors, one file a rank; what they are in one JSON file, written last.
 
     folder/
-      checkpoint.json                 which save is the one to load; step, world, optimizer, options, layout;
-                                      of each file its bytes, its checksum, and where its segments start
-      save-k3v9x2/rank-0.safetensors  parameters/<name>/<key>, flat; buffers/<name>, with rank 0
+      checkpoint.json                 which save is the one to load; step, world, optimizer, run, layout;
+                                      of each file its bytes, its checksum, and where its pieces lie
+      save-k3v9x2/rank-0.safetensors  parameters/<name>/<key>, flat; random/<generator>; buffers/<name>, with rank 0
       save-k3v9x2/rank-1.safetensors  ...
 
 A save writes to a new folder, and becomes the checkpoint when its JSON file, complete and on the disk, is renamed into
@@ -31,6 +31,7 @@ from safetensors.torch import save_file
 
 from ..simulator.torch_internals import unobserved
 from .checkpoint_rules import COMMON, CheckpointError, require
+from .pieces import Part
 
 INDEX, PREFIX, MIB = "checkpoint.json", "save-", 2**20
 
@@ -63,8 +64,8 @@ def write(folder, save, state):
     path = Path(folder, save, f"rank-{state['rank']}.safetensors")
     save_file(_flat(state), path)
     _sync(path)
-    starts = {name: entry["start"] for name, entry in state["parameters"].items()}
-    return {"bytes": path.stat().st_size, "checksum": checksum(path), "starts": starts}
+    places = {name: [entry["part"], entry["start"]] for name, entry in state["parameters"].items()}
+    return {"bytes": path.stat().st_size, "checksum": checksum(path), "places": places}
 
 
 def publish(folder, save, common, ranks):
@@ -79,7 +80,7 @@ def publish(folder, save, common, ranks):
 
 
 def _flat(state):
-    tensors = {f"buffers/{name}": buffer.contiguous() for name, buffer in state["buffers"].items()}
+    tensors = {f"{key}/{name}": each.contiguous() for key in ("buffers", "random") for name, each in state[key].items()}
     for name, entry in state["parameters"].items():
         for key, tensor in (entry["vectors"] | entry["scalars"]).items():
             tensors[f"parameters/{name}/{key}"] = tensor.contiguous()
@@ -111,9 +112,12 @@ def _remove_unnamed(folder):
 def read(folder, rank, ranks):
     """The states of all ranks that saved; their vectors are read when they are asked for.
 
-    Rank ``rank`` of ``ranks`` looks at each file's length, and checks its share of the checksums.
+    Rank ``rank`` of ``ranks`` looks at each file's length, and checks its share of the checksums. ``folder`` may be a
+    file, with the weights of a plain model.
     """
     folder = Path(folder)
+    if folder.is_file():
+        return [plain(folder)]
     index = read_index(folder)
     states = []
     for number, about in enumerate(index["ranks"]):
@@ -124,7 +128,7 @@ def read(folder, rank, ranks):
         if number % ranks == rank:
             require(checksum(path) == about["checksum"], f"{path} is not what was written: its checksum differs")
         common = {key: index[key] for key in (*COMMON, "save")}
-        states.append({**common, "rank": number, **_contents(path, about["starts"], index["layout"])})
+        states.append({**common, "rank": number, **_contents(path, about["places"], index["layout"])})
     return states
 
 
@@ -136,18 +140,40 @@ def read_index(folder):
     return json.loads(text)
 
 
-def _contents(path, starts, layout):
+def _contents(path, places, layout):
     with unobserved():
         file = safe_open(path, "pt")
-        buffers = [name for name in file.keys() if name.startswith("buffers/")]  # noqa: SIM118
         parameters = {}
-        for name, start in starts.items():
+        for name, (part, start) in places.items():
             at = f"parameters/{name}/"
             vectors = {key: Vector(file, at + key) for key in layout[name]["vectors"]}
             scalars = {key: file.get_tensor(at + key) for key in layout[name]["scalars"]}
-            parameters[name] = {"start": start, "vectors": vectors, "scalars": scalars}
-        named = {name.removeprefix("buffers/"): file.get_tensor(name) for name in buffers}
-        return {"parameters": parameters, "buffers": named}
+            part = part and Part(*part)
+            parameters[name] = {"part": part, "start": start, "vectors": vectors, "scalars": scalars}
+        return {
+            "parameters": parameters,
+            "buffers": _all_under("buffers/", file),
+            "random": _all_under("random/", file),
+        }
+
+
+def _all_under(prefix, file):
+    names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+    return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+
+
+def plain(path):
+    """Whole weights, as a state. Which of them are buffers, who loads them knows."""
+    with unobserved(), safe_open(path, "pt") as file:
+        tensors = _all_under("", file)
+    nothing = {"step": 0, "rank": 0, "world": 1, "optimizer": None, "run": {}, "random": {}, "buffers": tensors}
+    layout = {
+        name: {"shape": list(tensor.shape), "options": None, "vectors": {"weight": str(tensor.dtype)}, "scalars": []}
+        for name, tensor in tensors.items()
+    }
+    whole = {"part": None, "start": 0, "scalars": {}}
+    parameters = {name: {**whole, "vectors": {"weight": tensor}} for name, tensor in tensors.items()}
+    return {**nothing, "layout": layout, "parameters": parameters}
 
 
 class Vector:

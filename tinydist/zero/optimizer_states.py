@@ -28,6 +28,7 @@ from .reduction import Reduction, a_dtype
 from .shards import InARow, Layout, sorted_by, split_by_bytes
 from .start import all_alike, as_rank_0, bring_to_life, trained_groups
 from .stepper import Stepper
+from .trained import Trained
 from .whole import Replicated
 
 MIB = 2**20
@@ -44,7 +45,7 @@ MIB = 2**20
     initialize=function,
     apart=function,
 )
-class OptimizerStates:
+class OptimizerStates(Trained):
     """Trains ``module`` on all ranks of ``group`` as one process would on all their batches:
 
         zero = OptimizerStates(module, torch.optim.AdamW, lr=1e-3)
@@ -209,10 +210,6 @@ class OptimizerStates:
         """All parameters, in buckets or whole."""
         inside = {parameter for bucket in self.all_buckets for parameter in bucket.parameters}
         return [*self.all_buckets, *(Replicated(p, self.group) for p in self.module.parameters() if p not in inside)]
-
-    @property
-    def optimizer_name(self):
-        return type(self.optimizer).__name__
 
     def kept(self, row):
         return self.stepper.kept(row) if row in self.all_buckets else ({"weight": row.mine}, {})

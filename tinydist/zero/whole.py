@@ -9,6 +9,7 @@ are what is saved, as they are of ZeRO's stages.
 import torch
 
 from .shards import Segment
+from .trained import Trained
 from .unanimous import place_in
 
 
@@ -35,14 +36,12 @@ class Replicated:
         self.parameters[0].copy_(weight.view(self.shapes[0]))
 
 
-class Whole:
+class Whole(Trained):
     """``steps`` counts from here, or from what is loaded: make it before training begins.
 
     ``group``: the ranks that have the same. A process without a process group is alone. Raises ``ValueError`` if the
     optimizer has a parameter that the module has not.
     """
-
-    replicas = None  # all that have the same are in the group
 
     def __init__(self, module, optimizer, group=None):
         self.module, self.optimizer, self.group = module, optimizer, group

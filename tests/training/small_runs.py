@@ -1,0 +1,98 @@
+"""Engines that are awkward to save, small enough to be saved often; and all that a checkpoint has, put together."""
+
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from tinydist.attention import Decoder, DecoderConfig
+from tinydist.model import GPT, GPTConfig
+from tinydist.tensor_parallel.cuts import cut_of
+from tinydist.training import Plan, parallelize
+from tinydist.training.checkpoint import Run
+from tinydist.zero import checkpoint_files as files
+
+TOKENS, ROWS = 37, 24  # a vocabulary that no number of ranks divides; rows that 1, 2, 3, 4 and 8 do
+
+
+def gpt(dropout=0.0):
+    """Tied embeddings, and three blocks of rows in each weight of queries, keys and values."""
+    torch.manual_seed(5)
+    return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=4, heads=6, dim=12, dropout=dropout))
+
+
+def decoder():
+    """Fewer heads of keys than of queries: on 4 ranks there are copies."""
+    torch.manual_seed(5)
+    return Decoder(DecoderConfig(vocab_size=TOKENS, layers=4, heads=4, kv_heads=2, dim=16))
+
+
+def groups_of(model):
+    """No decay of what is no matrix."""
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    return [{"params": matrices}, {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+
+
+def made(plan, make=gpt, optimizer=torch.optim.AdamW, lr=0.01, **options):
+    model = make()
+    return parallelize(model, plan, optimizer, groups_of(model), lr=lr, **options)
+
+
+def shake(engine):
+    """Other numbers on every rank, also where they ought to be the same: what is saved is those of one of them."""
+    generator = torch.Generator().manual_seed(100 + dist.get_rank())
+    for zero in engine.zero.values():
+        for bucket in zero.buckets:
+            bucket.grad = torch.randn(bucket.master.shape, generator=generator)
+        zero.stepper.step()
+        zero._renew()
+        zero.zero_grad()
+    engine.steps += 1
+
+
+def rows(engine, step):
+    """Tokens and targets of this data rank."""
+    text = torch.randint(TOKENS, (ROWS, 9), generator=torch.Generator().manual_seed(step))
+    mesh, plan = engine.mesh, engine.plan
+    mine = text.chunk(plan.dp)[mesh.get_local_rank("replicate") * plan.shard + mesh.get_local_rank("shard")]
+    return mine[:, :-1].contiguous(), mine[:, 1:].contiguous()
+
+
+def losses(engine, steps):
+    return [engine.step(*rows(engine, step)).loss for step in steps]
+
+
+def everything_in(folder):
+    """Name -> key -> the whole tensor: number by number, and each is there once."""
+    whole, seen = {}, {}
+    for state in files.read(Path(folder), 0, 1):
+        for name, entry in state["parameters"].items():
+            shape = state["layout"][name]["shape"]
+            numbers = torch.arange(torch.Size(shape).numel())
+            if entry["part"]:
+                lines, first, columns = entry["part"]
+                numbers = numbers.view(lines, -1)[:, first : first + columns].flatten()
+            for key, vector in entry["vectors"].items():
+                here = numbers[entry["start"] : entry["start"] + vector.numel()]
+                flat, times = (each.setdefault((name, key), torch.zeros(shape)).view(-1) for each in (whole, seen))
+                flat[here] = vector[0 : vector.numel()].to(flat)
+                times[here] += 1
+    assert all((times == 1).all() for times in seen.values())
+    return whole
+
+
+def differences(engine, whole):
+    """Names of what this rank has, and ought to have otherwise: by a checkpoint's ``whole`` numbers."""
+    run = Run(engine)
+    for row in run.rows:
+        vectors, _ = run.kept(row)
+        for parameter, (start, place, size) in row.segments.items():
+            cut, name = cut_of(parameter), engine.names[parameter]
+            for key, vector in vectors.items():
+                own = whole[name, key]
+                own = (cut.own(own) if cut else own).flatten()[start : start + size]
+                if not torch.equal(vector[place : place + size], own):
+                    yield name, key
+                if key == "weight" and engine.plan.zero < 3:
+                    if not torch.equal(parameter.detach().flatten()[start : start + size], own.to(parameter.dtype)):
+                        yield name, "parameter"

@@ -1,0 +1,150 @@
+"""Checkpoints of a run: saved on one mesh, loaded on another, or by a plain model. The format is that of zero/.
+
+    save(engine, folder)              all of its state: masters, optimizer, scaler, random numbers, step, plan
+    load(engine, folder)              the same, whatever the mesh that saved it
+    load_weights(model, folder)       the weights alone: of an engine, or of a plain model in one process;
+    load_weights(model, file)         of a checkpoint, or of a plain model's safetensors
+
+What is saved is known by a parameter's name in the whole model, and its place in it: which part tensor parallelism has
+left, and which shard of that. Each number is written once, by the first of the ranks that have it:
+
+    replicate    copies of a shard                   the first one
+    tp           copies of a norm, of key heads      the first one
+    pp           the copy of a tied parameter        not at all: the stage of the original does
+
+A rank reads what overlaps with what it owns, and while it loads holds no more than that: 12 bytes of each of its N/(pp
+tp shard) parameters, for Adam. Nothing has been loaded on any rank before all know that they can.
+
+On the same mesh random numbers go on where they were, and so does dropout, to the last bit; on another one they are
+drawn anew, of this step.
+"""
+
+from dataclasses import asdict
+
+import torch
+
+from ..tensor_parallel.cuts import cut_of
+from ..zero import checkpoint
+from ..zero.checkpoint_rules import require
+from ..zero.trained import Trained
+from ..zero.whole import Replicated
+from .engine import Engine
+
+
+def save(engine, folder, step=None, extra=None):
+    """All ranks call it. ``step``: the position in the data, if it is not that of the engine. ``extra``: for JSON.
+
+    What was saved in ``folder`` is replaced once all is written. Raises ``CheckpointError`` on all ranks if one of them
+    fails; then the folder is as before.
+    """
+    checkpoint.save(Run(engine, step, extra), folder)
+
+
+def load(engine, folder):
+    """All ranks call it. Returns the step, and what was ``extra``.
+
+    Raises ``CheckpointError`` on all ranks, with the reason, if what is there is damaged, or another model's: then
+    nothing has been loaded on any of them.
+    """
+    run = Run(engine)
+    return run.go_on(checkpoint.load(run, folder))
+
+
+def load_weights(model, source):
+    """Into a plain ``model`` in one process, or an engine on all ranks, whose optimizer begins anew.
+
+    ``source``: the folder of a checkpoint, or a file of safetensors with the parameters of a plain model.
+    """
+    checkpoint.load_weights(Run(model) if isinstance(model, Engine) else Plain(model), source)
+
+
+class Run(Trained):
+    """An engine, as checkpoints see it: the rows of all its stages, by names in the whole model."""
+
+    group, buffers = None, {}
+
+    def __init__(self, engine, step=None, extra=None):
+        self.engine, self.extra = engine, extra
+        self.steps = engine.steps if step is None else step
+        self.zero_of = {row: zero for zero in engine.zero.values() for row in zero.rows}
+        self.rows = list(self.zero_of)
+
+    @property
+    def names(self):
+        return self.engine.names
+
+    # What is saved.
+
+    @property
+    def run(self):
+        engine = self.engine
+        scaler = engine.scaler and engine.scaler.state_dict()
+        plan, mesh = asdict(engine.plan), engine.mesh.mesh.tolist()
+        return {"plan": plan, "mesh": mesh, "steps": engine.steps, "scaler": scaler, "extra": self.extra}
+
+    @property
+    def random(self):
+        own = {"cpu": torch.get_rng_state()}
+        return own | {"cuda": torch.cuda.get_rng_state()} if self.engine.device.type == "cuda" else own
+
+    @property
+    def optimizer_name(self):
+        return next(iter(self.zero_of.values())).optimizer_name
+
+    def kept(self, row):
+        return self.zero_of[row].kept(row)
+
+    def param_group(self, row):
+        return self.zero_of[row].param_group(row)
+
+    def saved(self, row):
+        if self.engine.mesh.get_local_rank("replicate"):
+            return {}
+        return {parameter: segment for parameter, segment in row.saved.items() if self._is_first(parameter)}
+
+    def _is_first(self, parameter):
+        """Of the stages, and of the tensor ranks, that have it."""
+        cut, rank = cut_of(parameter), self.engine.mesh.get_local_rank("tp")
+        return parameter not in self.engine.copies and rank == (cut.holders[0] if cut else 0)
+
+    # What is loaded.
+
+    def accept(self, states):
+        mine, saved = (each and each["rule"] for each in (self.run["scaler"], states[0]["run"]["scaler"]))
+        require(not mine or not saved or mine == saved, f"the scaler's rule is {mine}, but {saved} was saved")
+
+    def restore(self, loaded):
+        for zero in self.engine.zero.values():
+            zero.restore({row: kept for row, kept in loaded.items() if self.zero_of[row] is zero})
+
+    def go_on(self, states):
+        engine, run = self.engine, states[0]["run"]
+        engine.steps = run["steps"]
+        for zero in engine.zero.values():
+            zero.steps = engine.steps
+        if engine.scaler and run["scaler"]:
+            engine.scaler.load_state_dict(run["scaler"])
+        self._draw_on(states, run["mesh"])
+        return self.steps, run["extra"]
+
+    def _draw_on(self, states, mesh):
+        if mesh == self.engine.mesh.mesh.tolist():
+            own = states[torch.distributed.get_rank()]["random"]
+            torch.set_rng_state(own["cpu"])
+            if "cuda" in own:
+                torch.cuda.set_rng_state(own["cuda"])
+        else:
+            torch.manual_seed(torch.initial_seed() + self.engine.plan.ranks * self.steps)
+
+
+class Plain(Trained):
+    """A model whose weights are loaded, and that is all."""
+
+    group = None
+
+    def __init__(self, module):
+        self.module, self.rows = module, [Replicated(parameter) for parameter in module.parameters()]
+
+    def restore(self, loaded):
+        for row, (vectors, _) in loaded.items():
+            row.load(vectors["weight"])

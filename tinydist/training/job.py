@@ -1,0 +1,163 @@
+"""What the options of ``train`` say, and what each rank does about it.
+
+The options are all that ranks are told. Each makes of them the same plan, model, data and rates, and takes its part.
+"""
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import cache, partial
+
+import numpy as np
+import torch.distributed as dist
+
+from ..hardware import find_cluster
+from ..model import GPT, GPTConfig, load_text
+from ..options import RULES, optional
+from ..rules import count, must, one_of
+from ..simulator.torch_internals import device_of_group
+from ..torchrun import under_torchrun
+from . import report
+from .data import Batches
+from .loop import rows_of, train
+from .meters import flops_per_token, peak_memory
+from .parallelize import parallelize
+from .plan import Plan
+from .rates import RATES
+from .tokens import TokenFile, hold_out, path_of_header
+
+CHOICES = ("zero", "replicate", "microbatches", "schedule", "chunks", "sequence", "recompute", "precision", "max_norm")
+OF_THEIR_OWN = {
+    "rate": one_of(RATES),
+    "backend": optional(RULES["backend"]),
+    "cluster": RULES["cluster"],
+    "seed": RULES["seed"],
+    "save_every": optional(count),
+    "validate_every": optional(count),
+}
+HELD_OUT = 0.1  # of the data
+LINES = 20  # printed in a run, where no terminal shows a bar
+
+
+class Refused(ValueError):
+    """Options of which no training can be made."""
+
+
+@contextmanager
+def refusing():
+    try:
+        yield
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    except OSError as error:
+        raise Refused(f"train: {error.filename}: {error.strerror}") from error
+
+
+class Job:
+    """Made before there are ranks, too: so what is wrong is said at once. Raises ``Refused``."""
+
+    def __init__(self, chosen):
+        self.chosen = chosen
+        with refusing():
+            for name, rule in OF_THEIR_OWN.items():
+                must("train", f"--{name.replace('_', '-')}", rule, getattr(chosen, name))
+            self.plan = Plan.parse(chosen.mesh, **{name: getattr(chosen, name) for name in CHOICES})
+            tokens, vocabulary = open_tokens(chosen.data)
+            self.config = GPTConfig(vocab_size=vocabulary, **sizes_of(chosen.model))
+            training, held_out = hold_out(tokens, HELD_OUT if chosen.validate_every else 0.0)
+            batches = partial(Batches, batch=chosen.batch, context=self.config.context, seed=chosen.seed)
+            self.batches = batches(training)
+            self.validation = batches(held_out) if chosen.validate_every else None
+            self.rate = RATES[chosen.rate](chosen.lr, chosen.steps, chosen.warmup)
+            self.plan.sizes(self.config.layers)
+            for holds, words in self.rules():
+                if not holds:
+                    raise ValueError(f"train: {words}")
+            make_room(chosen)
+
+    @property
+    def simulated(self):
+        backend = self.chosen.backend or os.environ.get("TINYDIST_BACKEND", "simulated")
+        return backend == "simulated" and not under_torchrun()
+
+    def rules(self):
+        plan, chosen, config = self.plan, self.chosen, self.config
+        world = int(os.environ["WORLD_SIZE"]) if under_torchrun() else plan.ranks
+        mesh = f"pp({plan.pp}) x dp({plan.dp}) x tp({plan.tp})"
+        yield plan.ranks == world, f"{mesh} = {plan.ranks} ranks, but torchrun started {world}"
+        parts = f"dp({plan.dp}) / microbatches({plan.microbatches})"
+        yield chosen.batch % (plan.dp * plan.microbatches) == 0, f"batch({chosen.batch}) / {parts} must be whole"
+        yield config.heads % plan.tp == 0, f"heads({config.heads}) / tp({plan.tp}) must be whole"
+        tokens = config.context if plan.sequence else plan.tp
+        yield tokens % plan.tp == 0, f"context({config.context}) / tp({plan.tp}) must be whole"
+        yield chosen.folder or not chosen.save_every, "--save-every needs a --folder"
+        yield self.simulated or not chosen.cluster, "--cluster is for simulated ranks"
+        if self.simulated and chosen.cluster:
+            find_cluster(chosen.cluster).check_ranks(plan.ranks)
+
+
+def make_room(chosen):
+    """What will be written can be written."""
+    for folder in filter(None, (chosen.folder, chosen.report)):
+        os.makedirs(folder, exist_ok=True)
+    if chosen.log:
+        open(chosen.log, "a").close()
+
+
+def sizes_of(text):
+    """Of a GPT: ``layers=2,dim=64``."""
+    names = [field.name for field in fields(GPTConfig) if field.name not in ("vocab_size", "dropout")]
+    sizes = {}
+    for each in filter(None, text.replace(" ", "").split(",")):
+        name, _, size = each.partition("=")
+        if name not in names or name in sizes or not size.isdecimal() or int(size) == 0:
+            raise ValueError(f"train: a model is written layers=2,dim=64, of {', '.join(names)}, got {text!r}")
+        sizes[name] = int(size)
+    return sizes
+
+
+@cache
+def open_tokens(path):
+    """And the size of their vocabulary."""
+    if path is None:
+        return load_text().numpy(), 256
+    if path_of_header(path).exists():
+        tokens = TokenFile(path)
+        return tokens, tokens.vocabulary
+    return np.memmap(path, np.uint8, "r"), 256  # a text
+
+
+def on_rank(chosen, out=None, err=None):
+    """Train. Returns the History, on rank 0; what this rank held at most; the FLOPs of a token."""
+    job = Job(chosen)
+    with refusing():
+        model = GPT(job.config).to(device_of_group())
+        flops = flops_per_token(model)
+        engine = parallelize(model, job.plan, lr=chosen.lr)
+    history = train(
+        engine,
+        job.batches,
+        chosen.steps,
+        job.rate,
+        validation=job.validation,
+        evaluate_every=chosen.validate_every,
+        folder=chosen.folder,
+        save_every=chosen.save_every,
+        flops=flops,
+        on_step=partial(tell, chosen, out or sys.stdout, err or sys.stderr) if dist.get_rank() == 0 else None,
+        stream=err,
+    )
+    if chosen.report and dist.get_backend() != "simulated":
+        report.profiled(chosen.report, lambda: engine.step(*rows_of(engine, job.batches, chosen.steps)))
+    return history if dist.get_rank() == 0 else None, peak_memory(), flops
+
+
+def tell(chosen, out, err, state):
+    if chosen.log:
+        with open(chosen.log, "a") as file:
+            file.write(json.dumps(state._asdict()) + "\n")
+    if not err.isatty() and (state.step + 1) % max(1, chosen.steps // LINES) == 0:
+        words = ", ".join(f"{name} {value}" for name, value in state.in_words().items())
+        print(f"step {state.step + 1} of {chosen.steps}: {words}", file=out, flush=True)

@@ -1,0 +1,181 @@
+"""One loop for every configuration: the engine knows the plan, the loop knows the steps.
+
+    a step      this data rank's rows -> engine.step, at the rate of the step -> a State
+    now and then   the loss on held-out windows; a checkpoint
+    always      a progress bar on rank 0: loss, tokens/s, MFU, peak memory
+
+It knows no more of the past than its step: rates (rates.py) and data (data.py) are functions of that. So it goes on
+from the checkpoint in ``folder``, on whatever mesh.
+"""
+
+import math
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from tqdm import tqdm
+
+from ..collectives.agreement import numbers_of_root
+from ..rules import count, function, takes, whole
+from ..simulator.names import region
+from ..simulator.torch_internals import device_of_group
+from ..zero.checkpoint_files import INDEX
+from .checkpoint import load
+from .data import Batches, broadcast_data
+from .meters import peak_flops, peak_memory
+from .saver import Saver
+
+NAMES = "tokens", "targets"
+
+
+class State(NamedTuple):
+    """What is known after a step; the same on every rank, but for seconds, what follows from them, and memory."""
+
+    step: int  # from 0
+    loss: float  # nats a token, the mean over the global batch
+    norm: float | None  # of all gradients, before they are clipped
+    rate: float | None
+    taken: bool  # False: skipped, for an overflow in fp16
+    seconds: float
+    tokens_per_second: float  # of all ranks
+    mfu: float | None
+    memory: tuple | None  # the most bytes so far, and of what: Peak
+    held_out: float | None = None  # the loss on held-out windows, where it was asked
+
+    def in_words(self):
+        said = {"loss": f"{self.loss:.4f}", "tokens/s": f"{self.tokens_per_second:,.0f}"}
+        if self.mfu is not None:
+            said["MFU"] = f"{self.mfu:.1%}"
+        if self.memory:
+            said[f"peak of the {self.memory.of}"] = str(self.memory)
+        if self.held_out is not None:
+            said["held out"] = f"{self.held_out:.4f}"
+        return said
+
+
+class History(list):
+    """A ``State`` for each step."""
+
+    @property
+    def losses(self):
+        return [state.loss for state in self]
+
+
+@takes(batches=Batches, steps=whole, rate=function, validation=Batches, evaluate_every=count, evaluations=count)
+@takes(save_every=count, on_step=function)
+def train(
+    engine,
+    batches,
+    steps,
+    rate=None,
+    validation=None,
+    evaluate_every=None,
+    evaluations=8,
+    folder=None,
+    save_every=None,
+    flops=None,
+    on_step=None,
+    stream=None,
+):
+    """Train until ``steps`` steps are taken, those before the checkpoint in ``folder`` among them. Returns a History.
+
+    rate:         step -> learning rate (rates.py); None: as the optimizer was made.
+    validation:   Batches of held-out tokens, of whose first ``evaluations`` the loss is the mean: every
+                  ``evaluate_every`` steps, and after the last.
+    folder:       where checkpoints are: every ``save_every`` steps, and after the last.
+    flops:        of a token, for MFU (``flops_per_token``).
+    on_step:      is called with each State.
+    stream:       of the progress bar, which a terminal shows. None: stderr.
+
+    Raises ``FloatingPointError`` on every rank if the loss of a step is no finite number. However it ends, a checkpoint
+    is whole or not there.
+    """
+    history = History()
+    with ExitStack() as until_the_end:
+        begin = resume(engine, folder)
+        saver = folder and until_the_end.enter_context(Saver(engine, folder))
+        bar = until_the_end.enter_context(progress_bar(steps, begin, stream))
+        meter = Meter(engine.plan, batches, flops)
+        for step in range(begin, steps):
+            last = step + 1 == steps
+            with region("step"):
+                state = take(engine, batches, step, rate and rate(step), meter)
+            if validation and (last or is_due(step, evaluate_every)):
+                state = state._replace(held_out=held_out_loss(engine, validation, evaluations))
+            history.append(state)
+            bar.set_postfix(state.in_words(), refresh=False)
+            bar.update()
+            if on_step:
+                on_step(state)
+            if saver:
+                saver.poll()
+            if saver and (last or is_due(step, save_every)):
+                saver.save(step + 1)
+            meter.begin()
+    return history
+
+
+def resume(engine, folder):
+    """The step to go on with: rank 0 sees whether there is a checkpoint."""
+    there = [folder is not None and Path(folder, INDEX).exists()]
+    return load(engine, folder)[0] if numbers_of_root(there, device_of_group())[0] else 0
+
+
+def is_due(step, every):
+    return every is not None and (step + 1) % every == 0
+
+
+def progress_bar(steps, begin, stream):
+    """On rank 0, where somebody looks."""
+    mine = dist.get_rank() == 0 and (stream or sys.stderr).isatty()
+    return tqdm(total=steps, initial=begin, unit="step", file=stream, dynamic_ncols=True, disable=not mine)
+
+
+def take(engine, batches, step, rate, meter):
+    tokens, targets = rows_of(engine, batches, step)
+    done = engine.step(tokens, targets, lr=rate)
+    if done.taken and not math.isfinite(done.loss):
+        raise FloatingPointError(
+            f"train: the loss of step {step} is {done.loss} (rank {dist.get_rank()}), the norm of its gradients "
+            f"{done.norm}, the learning rate {rate}"
+        )
+    return State(step, done.loss, done.norm, rate, done.taken, *meter.read())
+
+
+def held_out_loss(engine, validation, most):
+    """The mean over the first batches of ``validation``, each window once."""
+    number = max(1, min(most, validation.windows // validation.batch))
+    return sum(engine.evaluate(*rows_of(engine, validation, step)) for step in range(number)) / number
+
+
+def rows_of(engine, batches, step):
+    """Tokens and targets of this data rank. Between the first and the last stage only their shape counts."""
+    plan, mesh = engine.plan, engine.mesh
+    if not engine.stages.keys() & {0, plan.stages - 1}:
+        return torch.empty(batches.batch // plan.dp, batches.context, dtype=torch.int64, device="meta"), None
+    rank = mesh.get_local_rank("replicate") * plan.shard + mesh.get_local_rank("shard")
+    found = broadcast_data(lambda: dict(zip(NAMES, batches.rows(step, rank, plan.dp))), mesh.get_group("tp"))
+    return [found[name].to(device_of_group()) for name in NAMES]
+
+
+class Meter:
+    """Of the time from one ``begin`` to the next: evaluation and checkpoints are not in it."""
+
+    def __init__(self, plan, batches, flops):
+        self.tokens = batches.batch * batches.context
+        peak = flops and peak_flops(plan.precision)
+        self.mfu_of_rate = flops / (plan.ranks * peak) if peak else None
+        self.begin()
+
+    def begin(self):
+        self.begun = time.perf_counter()
+
+    def read(self):
+        """seconds, tokens a second, MFU, memory"""
+        seconds = time.perf_counter() - self.begun
+        rate = self.tokens / seconds
+        return seconds, rate, self.mfu_of_rate and rate * self.mfu_of_rate, peak_memory()

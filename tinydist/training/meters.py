@@ -1,0 +1,72 @@
+"""What is measured of a step: the FLOPs that the model wants, the part of the devices' peak that they are, memory.
+
+    FLOPs of a token = 6 N + 12 L D T        forward and backward
+    MFU              = tokens/s x FLOPs of a token / (ranks x peak of a device)
+
+N are the numbers of matrices that tokens pass through: the head among them, though it shares the embedding's, looking
+up a row not. L layers, whose queries have D numbers, each score T tokens; the causal half is not taken off. What is
+recomputed does not count. Source: Chowdhery et al. 2022, PaLM, appendix B; Narayanan et al. 2021, Efficient Large-Scale
+Language Model Training, appendix, has the same sum by matrix.
+"""
+
+import re
+import sys
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from ..hardware import DEVICES
+from ..rules import count, takes
+from ..simulator.names import of_thread
+
+BESIDE = {"PCIe", "NVL"}  # cards of the same name that are slower
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+@takes(context=count)
+def flops_per_token(model, context=None):
+    """Of a ``GPT``, on sequences of ``context`` tokens (None: its longest)."""
+    config = model.config
+    matrices = sum(each.weight.numel() for each in model.modules() if isinstance(each, torch.nn.Linear))
+    return 6 * matrices + 12 * config.layers * config.dim * (context or config.context)
+
+
+def peak_flops(precision="fp32"):
+    """FLOP/s of this rank's GPU; None if it has none, or one that is not in hardware/devices.py."""
+    if not on_gpu():
+        return None
+    device = device_named(torch.cuda.get_device_name())
+    tf32 = precision == "fp32" and torch.get_float32_matmul_precision() != "highest"
+    return device and device.peak_of("tf32" if tf32 else DTYPES[precision])
+
+
+def device_named(name):
+    """The ``Device`` that CUDA calls so: "NVIDIA A100-SXM4-80GB"; None if it is not known."""
+    words = set(re.split(r"[\s-]+", name))
+    known = [device for device in DEVICES.values() if set(device.name.split()) <= words]
+    return known[0] if known and not words & BESIDE else None
+
+
+class Peak(NamedTuple):
+    nbytes: int
+    of: str  # who says so
+
+    def __str__(self):
+        return f"{self.nbytes / 1e9:,.3g} GB" if self.nbytes >= 1e9 else f"{self.nbytes / 1e6:,.3g} MB"
+
+
+def peak_memory():
+    """The most that this rank has held: tensors, on simulated ranks that are observed and on GPUs; else its process."""
+    if dist.get_backend() == "simulated":
+        return of_thread.ledger and Peak(of_thread.ledger.peak, "ledger")
+    if on_gpu():
+        return Peak(torch.cuda.max_memory_allocated(), "GPU")
+    import resource  # which Windows has not
+
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes there, KiB on Linux
+    return Peak(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "process")
+
+
+def on_gpu():
+    return "nccl" in dist.get_backend()
