@@ -101,8 +101,8 @@ def place_axes(sizes, sent):
     first one counts fastest. If all groups of an axis lie inside of nodes its bytes pass at 300e9 bytes per second,
     else at 25e9. An axis of one rank sends nothing. Nothing overlaps, so seconds add up.
     """
+    found = []  # (seconds, leaving) of each order
     # ? For each order: which axes leave their node, and what does a step spend on sending?
-    found = []
     for order in permutations(sizes):
         leaving, stride = [], 1
         for axis in order:

@@ -45,6 +45,12 @@ def test_the_words_say_which_groups_leave_their_node(said):
     assert said() == "both: 3 groups of 2 or 3, 1 of them across nodes\n"
 
 
+def test_ranks_alone_have_no_color(said):
+    [axes] = visuals.groups({"pp": [[rank] for rank in range(32)], "tp": GROUPS["tp"]}).axes
+    assert len({tuple(each.get_facecolor()[0]) for each in axes.collections[:32]}) == 1
+    assert said() == "pp: each rank alone; tp: 8 groups of 4, each inside a node\n"
+
+
 @pytest.mark.parametrize(
     "groups, error",
     [
@@ -52,7 +58,7 @@ def test_the_words_say_which_groups_leave_their_node(said):
             {"tp": [[0, 1], [2, 3]], "dp": [[0, 2]]},
             r"groups: those of dp must have each of 4 ranks once, got \[0, 2\]",
         ),
-        ({"tp": [[rank] for rank in range(17)]}, "groups: at most 16 can be told apart, but tp has 17"),
+        ({"tp": [[rank, 17 + rank] for rank in range(17)]}, "groups: at most 16 can be told apart, but tp has 17"),
     ],
 )
 def test_groups_that_are_none(groups, error):

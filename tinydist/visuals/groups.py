@@ -5,7 +5,7 @@ from matplotlib.patches import Rectangle
 from ..hardware import Cluster, default_cluster
 from ..rules import each_of, named, takes, whole
 from .canvas import blocks, canvas, inside, picture
-from .palette import INK, PAPER, RANKS, tint
+from .palette import INK, LIGHT, PAPER, RANKS, tint
 from .style import SMALL
 from .words import counted, tell
 
@@ -45,11 +45,14 @@ def check(axis, of_axis, ranks):
     there = sorted(each for group in of_axis for each in group)
     if there != ranks:
         raise ValueError(f"groups: those of {axis} must have each of {counted(len(ranks), 'rank')} once, got {there}")
-    if len(of_axis) > MOST_GROUPS:
-        raise ValueError(f"groups: at most {MOST_GROUPS} can be told apart, but {axis} has {len(of_axis)}")
+    several = [group for group in of_axis if len(group) > 1]
+    if len(several) > MOST_GROUPS:
+        raise ValueError(f"groups: at most {MOST_GROUPS} can be told apart, but {axis} has {len(several)}")
 
 
 def in_words(of_axis, cluster):
+    if all(len(group) == 1 for group in of_axis):
+        return "each rank alone"
     across = sum(len({cluster.node_of(each) for each in group}) > 1 for group in of_axis)
     where = {0: "each inside a node", len(of_axis): "each across nodes"}.get(across, f"{across} of them across nodes")
     sizes = sorted({len(group) for group in of_axis})
@@ -64,7 +67,7 @@ def color_of(number):
 def draw_row(axes, axis, of_axis, bottom, left, rank):
     axes.text(-0.4, bottom + ROW / 2, axis, ha="right", va="center", fontweight="bold")
     for number, group in enumerate(of_axis):
-        color = color_of(number)
+        color = color_of(number) if len(group) > 1 else LIGHT
         boxes = [(left[each], bottom, 1, ROW) for each in group]
         blocks(axes, boxes, facecolors=color, edgecolors=PAPER, linewidths=0.5)
         for each, box in zip(group, boxes):
