@@ -5,10 +5,11 @@ ORDER = ["gpipe", "one_f_one_b", "interleaved", "mended_pipeline", "least_bubble
 INTRODUCTION = """\
 # Exercises: pipeline parallel
 
-[Notebook 08](../notebooks/08_pipeline_parallel.ipynb) goes before these. You write schedules as what each rank does,\
- GPipe, 1F1B and interleaved 1F1B; mend a worker that executes one; and design the one with the least bubble in a \
-given memory. Neither `tinydist.pipeline_parallel`'s own schedules nor `torch.distributed.pipelining` are allowed; \
-`verify` and `analyze` are. Five exercises, about 115 minutes.
+[Notebook 08](../notebooks/08_pipeline_parallel.ipynb) goes before these. You write schedules as what each rank does:\
+ GPipe with recomputation, 1F1B where messages take time, and interleaved 1F1B; mend a worker that executes one; and \
+design the one with the least bubble in a given memory. Neither `tinydist.pipeline_parallel`'s own schedules, nor its \
+`find_schedule`, nor `torch.distributed.pipelining` are allowed; `verify` and `analyze` are. Five exercises, about 130 \
+minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is asked for the \
 actions of every rank, for pipelines of several sizes. They are verified, and judged on the makespan, the bubble and \
@@ -24,6 +25,8 @@ P is the number of ranks, M that of microbatches, v that of stages a rank; F and
 forward and backward of a microbatch. An action is text: `2F0` is stage 2, forward, microbatch 0."""
 
 IMPORTS = """\
+from math import ceil
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""GPipe, written as what each rank does: all forwards, then all backwards."""
+"""GPipe as its authors have it: all forwards, then all backwards, and most forwards are run once more in between."""
 
 import torch
 import torch.distributed as dist
@@ -10,9 +10,9 @@ from tinydist.launch import launch
 from tinydist.pipeline_parallel import Costs, Worker
 
 from .order import warm_up
-from .schedules import OWN, Makespan, OfSchedule, Verified, asked, drawn, setting
+from .schedules import OWN, Held, Makespan, OfSchedule, Verified, asked, drawn, setting
 
-SIZES = [(3, 4), (2, 3), (4, 2), (2, 7), (4, 6), (1, 3)]  # ranks, microbatches
+SIZES = [(3, 4), (2, 3), (4, 2), (2, 7), (3, 1), (1, 3)]  # ranks, microbatches
 ANOTHER = (5, 3)  # of which the task says nothing
 WIDTH, ROWS = 4, 2
 
@@ -63,55 +63,92 @@ class Executed(Makespan):
 
 
 FORWARDS = '    for microbatch in range(microbatches):\n        yield f"{rank}F{microbatch}"\n'
-BACKWARDS = '    for microbatch in range(microbatches):\n        yield f"{rank}B{microbatch}"'
+EXCEPT = "        if microbatch < microbatches - 1:  # the last forward has just been: what it made is still there\n"
+AGAIN = f'{EXCEPT}            yield f"{{rank}}R{{microbatch}}"\n'
+BACKWARD = '        yield f"{rank}B{microbatch}"'
+LOOP = f"    for microbatch in reversed(range(microbatches)):\n{AGAIN}{BACKWARD}"
 
 
 @exercise(
-    title="GPipe, as a generator of actions",
-    minutes=10,
-    difficulty=1,
+    title="GPipe, in the memory of one microbatch",
+    minutes=15,
+    difficulty=2,
     worlds=worlds,
-    program=asked(),
+    program=asked("FRB"),
     targets=[
         OWN,
         Verified(f"every rule of the verifier, for (P, M) = {', '.join(map(str, SIZES))} and one more"),
-        Flush("on every rank, all M forwards come before the first backward"),
+        Flush("on every rank, all M forwards come before the first R or B"),
+        Held("no rank holds more than one microbatch whole; of the others their inputs"),
         Executed(
             "executed",
-            "with real tensors, the loss and gradients of one process; in (M+P-1)(F+B) of virtual time",
+            "with real tensors, the loss and gradients of one process; in (M+P-1)(F+B) + (M-1) F of virtual time",
             Costs(1, 1, 1),
-            advice=": (M+P-1)(F+B)",
+            advice=": (M+P-1)(F+B) + (M-1) F",
         ),
     ],
     mistakes=[
+        mistake("No forward is run again: so all M microbatches are held whole, from F to B", AGAIN, ""),
+        mistake(
+            "This is GPipe without recomputation, as in the notebook: all M microbatches are held whole, from F to B",
+            LOOP,
+            f"    for microbatch in range(microbatches):\n{BACKWARD}",
+        ),
+        mistake(
+            "Every forward is run again. One need not be: when the backwards begin, what the forward just before has "
+            "made is still there",
+            EXCEPT,
+            "        if True:\n",
+        ),
+        mistake(
+            "A microbatch without R is held whole from F to B, while others are run again: so its backward comes first",
+            "reversed(range(microbatches))",
+            "range(microbatches)",
+        ),
+        mistake(
+            "All R come before the first B: so all M microbatches are held whole once more",
+            LOOP,
+            "    for microbatch in reversed(range(microbatches - 1)):\n"
+            '        yield f"{rank}R{microbatch}"\n'
+            "    for microbatch in reversed(range(microbatches)):\n"
+            f"{BACKWARD}",
+        ),
+        mistake(
+            "R of the next microbatch comes before B of this one: so two are held whole",
+            AGAIN,
+            '        if microbatch:\n            yield f"{rank}R{microbatch - 1}"\n',
+        ),
+        mistake(
+            "R makes what B needs: it comes before",
+            f"{AGAIN}{BACKWARD}",
+            f"{BACKWARD}\n{AGAIN}",
+        ),
+        mistake(
+            "R comes right after F, and what F made is held at once: it is for later, right before B",
+            FORWARDS,
+            f'{FORWARDS}        yield from [f"{{rank}}R{{microbatch}}"] * (microbatch < microbatches - 1)\n',
+            AGAIN,
+            "",
+        ),
         mistake(
             "One microbatch goes down and back before the next begins: this is the naive schedule",
-            FORWARDS,
-            "",
-            BACKWARDS,
-            FORWARDS + '        yield f"{rank}B{microbatch}"',
+            f"{FORWARDS}{LOOP}",
+            f"{FORWARDS}{BACKWARD}",
         ),
         mistake(
-            "This is 1F1B, the next exercise: it has the same bubble, and holds less",
-            FORWARDS,
+            "This is 1F1B: here all forwards come first",
+            f"{FORWARDS}{LOOP}",
             "    ahead = min(ranks - 1 - rank, microbatches)\n"
-            '    yield from [f"{rank}F{each}" for each in range(ahead)]\n',
-            BACKWARDS,
+            '    yield from [f"{rank}F{each}" for each in range(ahead)]\n'
             "    for microbatch in range(ahead, microbatches + ahead):\n"
             '        yield from [f"{rank}F{microbatch}"] * (microbatch < microbatches)\n'
+            '        yield from [f"{rank}R{microbatch - ahead}"] * (ahead > 0)\n'
             '        yield f"{rank}B{microbatch - ahead}"',
         ),
-        mistake("A rank has one stage, that of its number", '"{rank}F', '"{0}F', '"{rank}B', '"{0}B'),
         mistake(
-            "A backward needs what its forward made, so it comes after",
-            '"{rank}F',
-            '"{rank}?',
-            '"{rank}B',
-            '"{rank}F',
-            '"{rank}?',
-            '"{rank}B',
+            "A rank has one stage, that of its number", '"{rank}F', '"{0}F', '"{rank}R', '"{0}R', '"{rank}B', '"{0}B'
         ),
-        mistake("Every forward has a backward, on every rank", BACKWARDS, ""),
+        mistake("Every forward has a backward, on every rank", BACKWARD, "        pass"),
         mistake(
             "The last microbatch is missing: range(microbatches) goes up to it",
             "range(microbatches)",
@@ -119,24 +156,29 @@ BACKWARDS = '    for microbatch in range(microbatches):\n        yield f"{rank}B
         ),
     ],
     hints=[
-        "There is one stage on each rank, of the same number. A rank does not send or receive here, and does not wait: "
-        "its program only says what comes after what.",
-        "Two loops, one after the other: over the forwards of all microbatches, then over their backwards.",
-        "All ranks take the microbatches in the same order, forwards and backwards. Else one waits for a microbatch "
-        "that its neighbor does last.",
-        'A forward is f"{rank}F{microbatch}". The backward of the same microbatch has a B in its place.',
+        "A rank does not send, receive or wait here: its program only says what comes after what. All forwards come "
+        "first. What is held after them, if each of these microbatches has an R later?",
+        "A microbatch without R is held whole from F to B; one with R from R to B. At most one of them at any time: so "
+        "R and B of the same microbatch stand side by side.",
+        "One forward need not be run again. Of which microbatch has nothing else been done between F and B?",
+        "Backwards go from the last microbatch to the first, on all ranks. Before each but one of them is its R.",
     ],
-    why="A few lines of order decide how long P machines are idle: (P-1)/(M+P-1) of the step, whatever the model. The "
-    "worker that executes them need not know the schedule's name, as in torch.distributed.pipelining.",
+    why="GPipe's memory for M microbatches becomes memory for one, and M inputs. And R stands before B, not inside of "
+    "it: so a rank runs forward again while the gradient is still on its way. torchgpipe does it like this: its "
+    "default, checkpoint='except_last', leaves out the last microbatch, whose forward has just been.",
 )
 def gpipe(rank, ranks, microbatches):
-    """Write GPipe: yield what ``rank`` does, one action after another.
+    """Write GPipe with recomputation: yield what ``rank`` does, one action after another.
 
     An action is text, "2F0": stage 2, forward, microbatch 0; "2B0" is its backward. Rank r has stage r. Every rank does
-    all its forwards before its first backward. Sends and receives are added to what you write.
+    all its forwards before its first backward. "2R0" runs the forward once more, and comes before "2B0". A microbatch
+    that has an R is held whole from R to B, and before that only its input is; one that has none is held whole from F
+    to B. No rank may hold more than one microbatch whole, and no forward may be run again without need.
     """
-    # ? Which actions, in which order? yield f"{rank}F{microbatch}" is a forward.
+    # ? All forwards. Then which backwards, in which order, and before which of them is an R?
     for microbatch in range(microbatches):
         yield f"{rank}F{microbatch}"
-    for microbatch in range(microbatches):
+    for microbatch in reversed(range(microbatches)):
+        if microbatch < microbatches - 1:  # the last forward has just been: what it made is still there
+            yield f"{rank}R{microbatch}"
         yield f"{rank}B{microbatch}"

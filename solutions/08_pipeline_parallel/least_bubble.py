@@ -7,7 +7,7 @@ from tinydist.pipeline_parallel.actions import BACKWARD
 from .choices import first_worse
 from .schedules import OWN, Held, OfSchedule, Verified, asked, drawn, setting
 
-AMPLE = [(3, 6, 3), (2, 6, 2), (4, 8, 4), (5, 7, 6), (1, 3, 1), (6, 12, 6)]  # ranks, microbatches, budget
+AMPLE = [(3, 6, 3), (2, 6, 2), (4, 8, 4), (5, 7, 6), (1, 3, 1), (5, 11, 5)]  # ranks, microbatches, budget
 TIGHT = [(4, 12, 2), (4, 8, 1), (3, 12, 2)]
 ROOM = 1.25  # times the lower bound, where the budget is tight
 COSTS = Costs(1, 1, 1)

@@ -1,64 +1,103 @@
-"""1F1B: as soon as a backward can be done it is done, so that less is held. The bubble stays."""
+"""1F1B where messages take time: how far ahead must a rank be, so that nobody waits for a message but the first?"""
+
+from math import ceil
 
 from tinydist.lab.author import exercise, mistake
 from tinydist.pipeline_parallel import Costs
 
 from .schedules import OWN, Held, Makespan, Verified, asked, setting
 
-SIZES = [(3, 5), (2, 4), (4, 2), (2, 7), (4, 8), (5, 5), (1, 3)]  # ranks, microbatches
+# ranks, microbatches, seconds of a message
+SIZES = [(3, 6, 0.0), (3, 9, 1.5), (4, 12, 0.5), (2, 8, 3.0), (4, 14, 2.0), (3, 2, 1.0), (1, 3, 1.0)]
 
 
 def worlds():
-    for size in SIZES:
-        yield setting(*size)
+    for ranks, microbatches, message in SIZES:
+        yield setting(ranks, microbatches, message=message)
 
 
-WARM_UP = "warm_up = min(ranks - 1 - rank, microbatches)"
+class Shortest(Makespan):
+    def costs_of(self, ranks, microbatches, message):
+        return [Costs(1, 1, 1, message=message)]
+
+
+STEP = "step = 1 + ceil(2 * message / 3)"
+WARM_UP = "warm_up = min((ranks - 1 - rank) * step, microbatches)"
 
 
 @exercise(
-    title="1F1B under a memory bound",
-    minutes=15,
-    difficulty=2,
+    title="1F1B, where messages take time",
+    minutes=25,
+    difficulty=3,
     worlds=worlds,
     program=asked(),
     targets=[
         OWN,
-        Verified(f"every rule of the verifier, for (P, M) = {', '.join(map(str, SIZES))}"),
-        Held(
-            "rank r holds the activations of at most min(P - r, M) microbatches at once",
-            "of min(P - rank, M) = {:g} at most",
-        ),
-        Makespan(
-            "bubble",
-            "the step takes no longer than GPipe's (M+P-1)(F+B), for B = 2F and for B = F",
-            Costs(1, 1, 1),
-            Costs(2, 1, 1),
-            advice=": (M+P-1)(F+B), as GPipe",
+        Verified(f"every rule of the verifier, for (P, M, message) = {', '.join(map(str, SIZES))}"),
+        Held("a rank holds no more microbatches than that takes: on 4 ranks 7, 5, 3 and 1, with messages of 0.5 s"),
+        Shortest(
+            "time",
+            "(P-1)(F+B+2 message) + M (F+B) seconds: the first one's way down and the last one's way up, and all work",
+            advice=": (P-1)(F+B+2 message) + M (F+B)",
         ),
     ],
     mistakes=[
+        mistake(
+            "The two messages are rounded down to whole microbatches: for a part of one, one more has to be there",
+            STEP,
+            "step = 1 + int(2 * message / 3)",
+        ),
+        mistake(
+            "This is 1F1B for messages that take no time: here a rank waits for each gradient while it is on its way, "
+            "and could do another forward meanwhile",
+            STEP,
+            "step = 1",
+        ),
+        mistake(
+            "The message down is counted, and not the one back up: in both, a microbatch is with no rank",
+            STEP,
+            "step = 1 + ceil(message / 3)",
+        ),
+        mistake(
+            "Two forwards more for each rank that follows, whatever a message takes: that is the 2 of Megatron-LM's "
+            "interleaved schedule. Messages of no time need one, and long ones more",
+            STEP,
+            "step = 2",
+        ),
+        mistake(
+            "A message is counted in forwards, 1 s each. But for each microbatch a rank does a forward and a backward, "
+            "3 s: so many seconds of messages are hidden by one more",
+            STEP,
+            "step = 1 + ceil(2 * message)",
+        ),
+        mistake(
+            "It is rounded up once for the whole way. But between each two neighbors a whole number of microbatches is "
+            "on the way: round up for these, then multiply",
+            WARM_UP,
+            "warm_up = min(ceil((ranks - 1 - rank) * (1 + 2 * message / 3)), microbatches)",
+        ),
+        mistake(
+            "Two messages are counted in all. There are two between each two neighbors, down to the last rank",
+            WARM_UP,
+            "warm_up = min((ranks - 1 - rank) + ceil(2 * message / 3) * (rank < ranks - 1), microbatches)",
+        ),
+        mistake(
+            "The last rank has nobody to wait for: P - 1 - rank ranks follow",
+            WARM_UP,
+            "warm_up = min((ranks - rank) * step, microbatches)",
+        ),
         mistake("Every rank does all forwards first: that is GPipe", WARM_UP, "warm_up = microbatches"),
-        mistake(
-            "Every rank does the same number of forwards before its first backward. But the later a rank, the sooner "
-            "the first microbatch is back from the last",
-            WARM_UP,
-            "warm_up = min(ranks - 1, microbatches)",
-        ),
-        mistake(
-            "The warm-up has one forward too many: after it comes another forward, and then the first backward",
-            WARM_UP,
-            "warm_up = min(ranks - rank, microbatches)",
-        ),
-        mistake(
-            "The warm-up has one forward too few: a rank waits for its first backward, where it could do another",
-            WARM_UP,
-            "warm_up = min(max(0, ranks - 2 - rank), microbatches)",
-        ),
         mistake(
             "There is no warm-up: a rank waits for each backward, where it could do another forward",
             WARM_UP,
             "warm_up = 0",
+        ),
+        mistake(
+            "There may be fewer microbatches than that: the warm-up has never more than M forwards",
+            WARM_UP,
+            "warm_up = (ranks - 1 - rank) * step",
+            "range(microbatches - warm_up, microbatches)",
+            "range(max(0, microbatches - warm_up), microbatches)",
         ),
         mistake(
             "As many backwards are still to come as there were forwards ahead of them: the cooldown",
@@ -66,52 +105,39 @@ WARM_UP = "warm_up = min(ranks - 1 - rank, microbatches)"
             "",
         ),
         mistake(
-            "There may be fewer microbatches than ranks: the warm-up has never more than M forwards",
-            WARM_UP,
-            "warm_up = ranks - 1 - rank",
-            "range(microbatches - warm_up, microbatches)",
-            "range(max(0, microbatches - warm_up), microbatches)",
-        ),
-        mistake(
-            "In each turn the forward comes first: the backward needs what it made",
+            "In each turn the forward comes first, as it is what others wait for",
             '        yield f"{rank}F{warm_up + microbatch}"\n        yield f"{rank}B{microbatch}"',
             '        yield f"{rank}B{microbatch}"\n        yield f"{rank}F{warm_up + microbatch}"',
         ),
-        mistake(
-            "As many forwards as fit are followed by as many backwards, and the pipeline is drained each time: after "
-            "the warm-up, a forward and a backward take turns",
-            WARM_UP,
-            "most = min(ranks - rank, microbatches)\n"
-            "    for first in range(0, microbatches, most):\n"
-            '        for kind in "FB":\n'
-            "            for each in range(first, min(first + most, microbatches)):\n"
-            '                yield f"{rank}{kind}{each}"\n'
-            "    return\n"
-            "    warm_up = 0",
-        ),
     ],
     hints=[
-        "A microbatch is held from its forward to its backward. The last rank can do the backward right after the "
-        "forward. How many more forwards can rank r do before its first backward can begin?",
-        "Three parts: a warm-up of forwards alone; then a forward and a backward in turn; then the backwards that are "
-        "left, as many as there were forwards in the warm-up.",
-        "The warm-up of rank r has P - 1 - r forwards, but never more than M.",
-        "With w forwards in the warm-up, forward w+i and backward i are a pair in the turns. Which backwards are left "
-        "after M-w of them?",
+        "Only the warm-up is another than in the notebook. Why has rank r P - 1 - r forwards there? Because each rank "
+        "that follows has one microbatch in work, when the first comes back.",
+        "Look at two neighbors alone, the last rank and the one before. The last does a forward and a backward of a "
+        "microbatch in a row. How long after it has sent an output is the gradient here? What has it to do meanwhile?",
+        "From the end of its forward until its gradient is there, message + F + B + message go by. A rank works F + B "
+        "for each microbatch. How many are begun in that time, if it never waits?",
+        "Each rank that follows adds as many to the warm-up as the last one does: the one that it has in work, and so "
+        "many as hide two messages, rounded up.",
     ],
-    why="Most people expect a smaller bubble of 1F1B, and it has the same. What it changes is memory, P microbatches "
-    "instead of M: so M can grow, and it is a larger M that makes the bubble small.",
+    why="How many are under way is how long each is away, over how often one starts (Little's law). It gives P - r for "
+    "1F1B, and 2 for each rank that follows where 2 messages take up to F + B: that is the 2 in the warm-up of "
+    "interleaved 1F1B. So slow links cost memory, before they cost time.",
 )
-def one_f_one_b(rank, ranks, microbatches):
-    """Write 1F1B: yield what ``rank`` does, holding few microbatches, in no more time than GPipe.
+def one_f_one_b(rank, ranks, microbatches, message):
+    """Write 1F1B for messages that take time, so that they cost none: a rank has something else to do meanwhile.
 
-    A rank holds a microbatch from its forward, f"{rank}F{microbatch}", to its backward, f"{rank}B{microbatch}": at most
-    min(ranks - rank, microbatches) of them at once. There may be fewer microbatches than ranks.
+    A forward takes 1 s, a backward 2 s, and what a rank sends to the next one, or back, is there ``message`` seconds
+    later. Only the first microbatch's way down and the last one's way up should take longer than without messages. A
+    rank holds a microbatch from its forward to its backward, and should hold no more of them than that takes. There may
+    be fewer microbatches than you would like.
     """
-    # ? 1. The warm-up: how many forwards, before the first backward can begin?
+    # ? 1. The warm-up: how many forwards, so that there is something to do while messages are on their way?
     # ? 2. One forward, one backward, in turn.
     # ? 3. The backwards that are left.
-    warm_up = min(ranks - 1 - rank, microbatches)
+    # For each rank that follows: what it has in work, and as many as hide a message down and one up.
+    step = 1 + ceil(2 * message / 3)
+    warm_up = min((ranks - 1 - rank) * step, microbatches)
     for microbatch in range(warm_up):
         yield f"{rank}F{microbatch}"
     for microbatch in range(microbatches - warm_up):

@@ -3,18 +3,28 @@
 from itertools import groupby, takewhile
 
 from tinydist.lab.author import many
-from tinydist.pipeline_parallel.actions import BACKWARD, FORWARD
+from tinydist.pipeline_parallel.actions import BACKWARD, FORWARD, RECOMPUTE
 
 KINDS = ((FORWARD, "forwards"), (BACKWARD, "backwards"))
 
 
 def odd(mine, its):
-    """Programs, by rank. Empty, if they have other passes, or backward in halves."""
+    """Programs, by rank. Empty, if they have other passes, or backward in halves. Where forwards are run again is not
+    looked at."""
+    mine, its = ([without_recomputation(program) for program in programs] for programs in (mine, its))
     whole = all(action.kind in (FORWARD, BACKWARD) for program in its for action in program)
     if not whole or [sorted(each) for each in mine] != [sorted(each) for each in its]:
         return ""
-    looks = (look(rank, mine, its) for look in (turns, microbatches, ahead, one_by_one) for rank in range(len(mine)))
+    looks = (
+        look(rank, mine, its)
+        for look in (turns, microbatches, too_far, not_far, one_by_one)
+        for rank in range(len(mine))
+    )
     return next(filter(None, looks), "")
+
+
+def without_recomputation(program):
+    return [action for action in program if action.kind != RECOMPUTE]
 
 
 def turns(rank, mine, its):
@@ -45,11 +55,22 @@ def microbatches(rank, mine, its):
             )
 
 
-def ahead(rank, mine, its):
-    count, right = (len(warm_up(each[rank])) for each in (mine, its))
-    if count and count != right:
-        why = "the first backward could begin sooner" if count > right else "it waits, where it could do another"
-        return f"Rank {rank} does {many(count, 'forward')} before its first backward: {why}"
+def too_far(rank, mine, its):
+    count, right = ahead(rank, mine), ahead(rank, its)
+    if count > right:
+        return f"Rank {rank} does {many(count, 'forward')} before its first backward, which could begin sooner"
+
+
+def not_far(rank, mine, its):
+    count, right = ahead(rank, mine), ahead(rank, its)
+    if 0 < count < right:
+        return (
+            f"Rank {rank} does {many(count, 'forward')} before its first backward: it waits, where it could do another"
+        )
+
+
+def ahead(rank, programs):
+    return len(warm_up(programs[rank]))
 
 
 def warm_up(program):

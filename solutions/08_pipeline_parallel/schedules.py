@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 from itertools import islice
+from math import ceil
 
 from tinydist.lab.author import Own, Target, Wrong, alone, kind, many
 from tinydist.pipeline_parallel import Action, Costs, Schedule, ScheduleError, analyze, parse, verify
@@ -19,6 +20,8 @@ OWN = Own(
     "write the order of passes yourself",
     {
         "tinydist.pipeline_parallel.schedules": "the library's schedules",
+        "tinydist.pipeline_parallel.found": "the library's search",
+        "tinydist.pipeline_parallel.list_scheduler": "the library's scheduler",
         "tinydist.pipeline_parallel.torch_csv": "torch's schedules",
         "torch.distributed.pipelining": "torch.distributed.pipelining",
     },
@@ -37,7 +40,7 @@ def asked(kinds="FB"):
     """A program: the answer gives the actions of all ranks, each of one of ``kinds``."""
 
     def ask(answer, ranks, microbatches, *more):
-        most = MANY * microbatches * max([1, *more])
+        most = MANY * microbatches * max([1, *map(ceil, more)])
         return [actions_of(answer, rank, kinds, most, ranks, microbatches, *more) for rank in range(ranks)]
 
     return ask
@@ -153,7 +156,7 @@ class Makespan(OfSchedule):
         self.name, self.costs, self.advice = name, costs, advice
 
     def look(self, mine, its, *size):
-        for costs in self.costs:
+        for costs in self.costs_of(*size):
             took, right = (analyze(each, costs).makespan for each in (mine, its))
             if took > right + 1e-6:
                 message = f" and {costs.message:g} s for a message" * (costs.message > 0)
@@ -162,6 +165,10 @@ class Makespan(OfSchedule):
                     f"stage{message} it takes {took:g} s, where {right:g} s are enough{self.advice}",
                     drawn(mine, costs),
                 )
+
+    def costs_of(self, *size):
+        """The costs for a pipeline of this size."""
+        return self.costs
 
 
 def drawn(schedule, costs=None):

@@ -1,6 +1,7 @@
 """The exercises on pipeline parallel: what they are judged by is right, and other right answers pass."""
 
 import copy
+import math
 from functools import partial
 from itertools import product
 
@@ -120,15 +121,38 @@ def test_interleaved_takes_what_is_said(P, M, v):
     assert analyze(asked, Costs(1, 1, 1, message=0.25)).makespan == 3 * (M * v + P - 1) + one_way
 
 
-# 1F1B: GPipe's time, and P microbatches.
+# 1F1B, where messages take time.
 
 
-@pytest.mark.parametrize("P, M", of("one_f_one_b").SIZES)
-def test_1f1b_takes_what_is_said(P, M):
-    asked = schedule_of("one_f_one_b", P, M)
-    assert analyze(asked).peak == [min(P - rank, M) for rank in range(P)]
-    for costs in (Costs(1, 1, 1), Costs(2, 1, 1)):
-        assert analyze(asked, costs).makespan == analyze(make_schedule("GPipe", P, M), costs).makespan
+def late(warm_ups, microbatches, message):
+    """Its seconds, with so many forwards ahead on each rank."""
+    programs = []
+    for rank, ahead in enumerate(min(each, microbatches) for each in warm_ups):
+        forwards, backwards = ([parse(f"{rank}{kind}{each}") for each in range(microbatches)] for kind in "FB")
+        turns = [each for pair in zip(forwards[ahead:], backwards) for each in pair]
+        programs.append((*forwards[:ahead], *turns, *backwards[microbatches - ahead :]))
+    schedule = Schedule("late", tuple(programs), len(warm_ups), microbatches)
+    return analyze(verify(schedule), Costs(message=message)).makespan
+
+
+@pytest.mark.parametrize("P, M, message", of("one_f_one_b").SIZES)
+def test_1f1b_takes_what_is_said(P, M, message):
+    asked = schedule_of("one_f_one_b", P, M, message)
+    step = 1 + math.ceil(2 * message / 3)
+    assert analyze(asked).peak == [min((P - 1 - rank) * step + 1, M) for rank in range(P)]
+    assert analyze(asked, Costs(message=message)).makespan == (P - 1) * (3 + 2 * message) + 3 * M
+
+
+@pytest.mark.parametrize("P", [2, 3, 5])
+@pytest.mark.parametrize("message", [0, 0.1, 1, 1.5, 1.6, 3, 4])
+def test_one_forward_less_on_any_rank_takes_longer(P, message):
+    step, M = 1 + math.ceil(2 * message / 3), 160
+    enough = [(P - 1 - rank) * step for rank in range(P)]
+    shortest = late(enough, M, message)
+    assert shortest == pytest.approx((P - 1) * (3 + 2 * message) + 3 * M)
+    for rank in range(P - 1):
+        less = [*enough[:rank], *[min(each, enough[rank] - 1) for each in enough[rank:]]]
+        assert late(less, M, message) > shortest + 0.1
 
 
 # GPipe, executed.
@@ -149,7 +173,8 @@ def test_executed_is_a_plain_model(P, M):
     for stage, (*gradients, _) in zip(model, results):
         torch.testing.assert_close(gradients, [each.grad for each in stage.parameters()])
     torch.testing.assert_close(results[-1][-1], loss.detach())
-    assert analyze(asked, Costs(1, 1, 1)).makespan == 3 * (M + P - 1)
+    assert analyze(asked, Costs(1, 1, 1)).makespan == 3 * (M + P - 1) + M - 1
+    assert analyze(asked).peak == [1] * P
 
 
 # The worker.

@@ -60,6 +60,25 @@ def test_the_bubble_of_each(name, P, M, F, I, W):  # noqa: E741
         assert found.peak == [1 + kept * (most - 1) for most in ahead]
 
 
+def except_last():
+    """GPipe, backwards from the last microbatch, whose forward has just been: that one is not run again."""
+    gpipe = make_schedule("GPipe", 2, 3)
+    programs = []
+    for program in gpipe.programs:
+        F, B = program[:3], program[3:]
+        programs.append((*F, B[2], B[1]._replace(kind="R"), B[1], B[0]._replace(kind="R"), B[0]))
+    return verify(replace(gpipe, programs=tuple(programs)))
+
+
+def test_what_is_not_run_again_is_held():
+    schedule = except_last()
+    assert [live.tolist() for live in analyze(schedule).live] == [[0, 0, 1, 1, 1, 1, 1, 1]] * 2
+    kept = analyze(schedule, Costs(kept_inputs=0.25))
+    assert kept.peak == [1.5, 1.5]
+    assert kept.makespan == 3 * 3 + (2 - 1) * 3 + 2  # each rank runs two forwards again
+    assert_equals_one_process(schedule)
+
+
 def test_dropout_drops_the_same():
     x, dropout = torch.ones(100, requires_grad=True), nn.Dropout()
     again = Again(dropout, x)
@@ -115,3 +134,8 @@ def test_inputs_alone_are_held():
     schedule = make_schedule("GPipe", 2, 8)
     all_of_it, inputs = (held(execute(schedule, recompute), rank=1) for recompute in (False, True))
     assert 8 * 5 <= all_of_it <= 8 * 5 + 3 and 8 <= inputs <= 8 + 4 + 3
+
+
+def test_the_worker_holds_what_is_not_run_again():
+    """Of 3 microbatches: one whole, and the inputs of two."""
+    assert 5 + 2 <= held(execute(except_last()), rank=1) <= 5 + 2 + 3

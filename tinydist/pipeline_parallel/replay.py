@@ -224,6 +224,13 @@ class Walk:
 
     def live(self):
         """What a pass takes is held from its beginning, what it gives back until its end."""
-        recompute = BEFORE if NUMBER[RECOMPUTE] in self.kind else self.costs.recompute
-        taken, given = (self.of_actions(change[self.kind], np.add) for change in self.costs.held(recompute))
+        again, ways = self.again, zip(self.costs.held(BEFORE), self.costs.held(self.costs.recompute))
+        changes = [np.where(again, before[self.kind], else_[self.kind]) for before, else_ in ways]
+        taken, given = (self.of_actions(change, np.add) for change in changes)
         return np.cumsum(taken - given) + given
+
+    @property
+    def again(self):
+        """Of each row: is forward of its microbatch run once more, in R?"""
+        which = self._number(0, self.stage)
+        return np.isin(which, which[self.kind == NUMBER[RECOMPUTE]])

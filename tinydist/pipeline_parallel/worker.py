@@ -8,8 +8,8 @@
     SEND_B   post a send of the gradient of the input
 
 and what ends a training step, ending.py. Every microbatch's loss is a mean over its rows, and counts 1/M, so a step
-equals one on the whole batch. A rank holds the input and the graph of each microbatch that is between F and B; with
-``recompute`` only the input, and runs forward once more in R, or in B or I (recompute.py).
+equals one on the whole batch. A rank holds the input and the graph of each microbatch that is between F and B; where
+forward is run once more, in R, or with ``recompute`` in B or I, only the input (recompute.py).
 
 Bytes a step: messages.py counts the messages, each of one microbatch of what passes between two stages.
 """
@@ -97,7 +97,7 @@ class Worker:
         self.schedule = with_messages(verify(schedule))
         self.stages, self.loss = dict(stages), loss
         self.there = {part.kind for _, _, part in self.schedule.all_parts()}
-        self.recompute = bool(recompute) or RECOMPUTE in self.there
+        self.recompute = bool(recompute)
         self.neighbors = Neighbors(schedule, between, group, upward_group or group)
         self.ending = Ending(self.stages, replicas, optimizer, max_norm)
         self.no_sync = no_sync or {}
@@ -152,6 +152,7 @@ class Worker:
         self.held = {}  # (stage, microbatch) -> the input, and what says where backward begins; then a SplitBackward
         self.losses, self.sends = {}, deque()
         self.place = 0
+        self.again = {part for each in program for part in each.parts if part.kind == RECOMPUTE}
         while self.place < len(program):
             self.place += 1
             for action in program[self.place - 1].parts:
@@ -186,7 +187,7 @@ class Worker:
     def forward(self, action):
         stage, _, microbatch = action
         input, run = self._input(action), partial(self._run, action)
-        again = Again(run, input) if self.recompute else None
+        again = Again(run, input) if self.recompute or action._replace(kind=RECOMPUTE) in self.again else None
         output = again.output if again else run(input)
         if stage == self.last:
             self.losses[microbatch] = output.detach()

@@ -1,6 +1,7 @@
 """Other right answers to the exercises of 08_pipeline_parallel: they must pass."""
 
 from collections import deque
+from math import ceil
 
 import torch
 import torch.distributed as dist
@@ -16,30 +17,39 @@ RIGHT_ANSWERS, right = others()
 
 
 @right("gpipe")
-def a_list_of_texts(rank, ranks, microbatches):
-    return [f"{rank}{kind}{microbatch}" for kind in "FB" for microbatch in range(microbatches)]
-
-
-@right("gpipe")
-def backwards_from_the_last_on_all_ranks(rank, ranks, microbatches):
+def the_first_one_stays(rank, ranks, microbatches):
+    """Whole, while all others go by; so its backward is first."""
     yield from (f"{rank}F{microbatch}" for microbatch in range(microbatches))
-    yield from (f"{rank}B{microbatch}" for microbatch in reversed(range(microbatches)))
+    yield f"{rank}B0"
+    for microbatch in range(1, microbatches):
+        yield from (f"{rank}R{microbatch}", f"{rank}B{microbatch}")
 
 
 @right("gpipe")
-def actions_of_the_library(rank, ranks, microbatches):
-    forwards = [Action(rank, "F", microbatch) for microbatch in range(microbatches)]
-    return (*forwards, *(each._replace(kind="B") for each in forwards))
+def a_list_without_the_first_r(rank, ranks, microbatches):
+    backwards = [f"{rank}{kind}{each}" for each in range(microbatches)[::-1] for kind in "RB"]
+    return [f"{rank}F{each}" for each in range(microbatches)] + backwards[1:]
+
+
+@right("gpipe")
+def the_last_rank_alone_saves_one(rank, ranks, microbatches):
+    """The others run forward again while they wait: that takes no time."""
+    yield from (Action(rank, "F", microbatch) for microbatch in range(microbatches))
+    for microbatch in reversed(range(microbatches)):
+        if (rank, microbatch) != (ranks - 1, microbatches - 1):
+            yield Action(rank, "R", microbatch)
+        yield Action(rank, "B", microbatch)
 
 
 # one_f_one_b
 
 
 @right("one_f_one_b")
-def forward_while_there_is_room(rank, ranks, microbatches):
+def forward_while_there_is_room(rank, ranks, microbatches, message):
+    room = 1 + (ranks - 1 - rank) * (1 + ceil(2 * message / 3))
     forwards = backwards = 0
     while backwards < microbatches:
-        if forwards < microbatches and forwards - backwards < ranks - rank:
+        if forwards < microbatches and forwards - backwards < room:
             yield f"{rank}F{forwards}"
             forwards += 1
         else:
@@ -48,21 +58,29 @@ def forward_while_there_is_room(rank, ranks, microbatches):
 
 
 @right("one_f_one_b")
-def two_rows_shifted(rank, ranks, microbatches):
-    ahead = min(ranks - rank - 1, microbatches)
+def two_rows_shifted(rank, ranks, microbatches, message):
+    on_the_way = 0
+    while 3 * on_the_way < 2 * message:
+        on_the_way += 1
+    ahead = min(ranks - rank - 1 + on_the_way * (ranks - rank - 1), microbatches)
     forwards = [f"{rank}F{each}" for each in range(microbatches)] + [None] * ahead
     backwards = [None] * ahead + [f"{rank}B{each}" for each in range(microbatches)]
     return [each for pair in zip(forwards, backwards) for each in pair if each]
 
 
 @right("one_f_one_b")
-def sorted_by_the_second(rank, ranks, microbatches):
-    """Forward m begins at slot rank + 2 m (or right away, in the warm-up), backward m at 2 P - 1 - rank + 2 m."""
-    ahead = ranks - rank
-    slots = {f"{rank}F{m}": 2 * m + rank if m >= ahead else m - microbatches - ranks for m in range(microbatches)} | {
-        f"{rank}B{m}": 2 * ranks - 1 - rank + 2 * m for m in range(microbatches)
-    }
-    return sorted(slots, key=slots.get)
+def from_the_last_rank_upwards(rank, ranks, microbatches, message):
+    """Of each rank when it begins backward of microbatch 0, while it begins another forward every 3 s."""
+    held = 1
+    for _ in range(rank, ranks - 1):
+        away = message + 3 + message  # from the end of a forward until its gradient is there
+        held += -int(-away // 3)
+    actions = [Action(rank, "F", each) for each in range(min(held, microbatches))]
+    for each in range(microbatches):
+        actions.append(Action(rank, "B", each))
+        if each + held < microbatches:
+            actions.append(Action(rank, "F", each + held))
+    return actions
 
 
 # interleaved

@@ -2,13 +2,15 @@
 
 import importlib
 from itertools import count
+from math import ceil
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from lab.registered import collection
 
-from tinydist.pipeline_parallel import Action, Schedule, Worker, make_schedule
+from tinydist.pipeline_parallel import Action, Costs, Schedule, Worker, find_schedule, make_schedule, one_each
+from tinydist.pipeline_parallel.list_scheduler import ListScheduler, Policy, Problem
 
 WRONG_ANSWERS, wrong = collection()
 
@@ -30,6 +32,14 @@ def forwards_then(rank, microbatches, backwards):
 
 
 # gpipe
+
+
+def again(rank, order, kept=None):
+    """R and B of each, but for what is kept: B alone."""
+    for microbatch in order:
+        if microbatch != kept:
+            yield f"{rank}R{microbatch}"
+        yield f"{rank}B{microbatch}"
 
 
 @wrong("gpipe", "runs", "for rank 0 it returned nothing (None), where actions are right: yield '0F0'")
@@ -72,24 +82,53 @@ def librarys_own(rank, ranks, microbatches):
     )
 
 
-@wrong("gpipe", "verified", "A backward needs what its forward made, so it comes after.")
-def backwards_first(rank, ranks, microbatches):
-    yield from (f"{rank}{kind}{microbatch}" for kind in "BF" for microbatch in range(microbatches))
+@wrong("gpipe", "memory", "This is GPipe without recomputation, as in the notebook: all M microbatches are held")
+def as_in_the_notebook(rank, P, M):
+    forwards = [Action(rank, "F", microbatch) for microbatch in range(M)]
+    backwards = [Action(rank, "B", microbatch) for microbatch in range(M)]
+    return forwards + backwards
 
 
-@wrong("gpipe", "verified", "The last microbatch is missing: range(microbatches) goes up to it.")
-def forgets_the_last_microbatch(rank, ranks, microbatches):
-    return in_turn(rank, microbatches - 1, microbatches - 1)
+@wrong("gpipe", "memory", "No forward is run again: so all M microbatches are held whole, from F to B.")
+def from_the_last_and_nothing_again(rank, ranks, microbatches):
+    return forwards_then(rank, microbatches, [f"{rank}B{each}" for each in reversed(range(microbatches))])
 
 
-@wrong("gpipe", "verified", "Every forward has a backward, on every rank.")
-def forwards_alone(rank, ranks, microbatches):
-    return forwards_then(rank, microbatches, [])
+@wrong("gpipe", "executed", "Every forward is run again. One need not be: when the backwards begin, what the forward")
+def every_forward_again(rank, ranks, microbatches):
+    return forwards_then(rank, microbatches, again(rank, reversed(range(microbatches))))
+
+
+@wrong("gpipe", "executed", "with F = 1 s and B = 2 s of a stage it takes 22 s, where 21 s are enough: (M+P-1)(F+B)")
+def every_forward_again_from_the_first(rank, ranks, microbatches):
+    return forwards_then(rank, microbatches, again(rank, range(microbatches)))
+
+
+@wrong("gpipe", "memory", "A microbatch without R is held whole from F to B, while others are run again: so its")
+def the_kept_one_comes_last(rank, ranks, microbatches):
+    return forwards_then(rank, microbatches, again(rank, range(microbatches), microbatches - 1))
+
+
+@wrong("gpipe", "memory", "All R come before the first B: so all M microbatches are held whole once more.")
+def all_forwards_twice(rank, ranks, microbatches):
+    late = [*again(rank, reversed(range(microbatches)), microbatches - 1)]
+    return forwards_then(rank, microbatches, sorted(late, key=lambda each: "B" in each))
+
+
+@wrong("gpipe", "verified", "R makes what B needs: it comes before.")
+def again_afterwards(rank, ranks, microbatches):
+    late = [f"{rank}{kind}{each}" for each in reversed(range(microbatches)) for kind in "BR"]
+    return forwards_then(rank, microbatches, [each for each in late if each != f"{rank}R{microbatches - 1}"])
 
 
 @wrong("gpipe", "verified", "A rank has one stage, that of its number.")
 def all_do_stage_0(rank, ranks, microbatches):
-    return in_turn(0, microbatches, microbatches)
+    return forwards_then(0, microbatches, again(0, reversed(range(microbatches)), microbatches - 1))
+
+
+@wrong("gpipe", "verified", "Every forward has a backward, on every rank.")
+def forwards_alone(rank, ranks, microbatches):
+    return forwards_then(rank, microbatches, [f"{rank}R{each}" for each in reversed(range(microbatches - 1))])
 
 
 @wrong("gpipe", "verified", "rank 0 waits in 0B0 for 1B0 of rank 1; rank 1 waits in 1F3 for 0F3 of rank 0")
@@ -97,89 +136,98 @@ def two_ranks_wait_for_each_other(rank, ranks, microbatches):
     yield from in_turn(rank, microbatches - 2 if rank == 0 else microbatches, microbatches)
 
 
-@wrong("gpipe", "flush", "This is 1F1B, the next exercise: it has the same bubble, and holds less.")
-def one_f_one_b_instead(rank, ranks, microbatches):
-    return in_turn(rank, ranks - 1 - rank, microbatches)
-
-
 @wrong("gpipe", "flush", "before the next begins: this is the naive schedule")
 def one_after_another(rank, ranks, microbatches):
     return in_turn(rank, 0, microbatches)
 
 
-@wrong("gpipe", "flush", "rank 2 does 2B0 at step 2, after 2 forwards, where all 4 come first")
-def last_rank_in_a_hurry(rank, ranks, microbatches):
-    return in_turn(rank, microbatches if rank < ranks - 1 else 1, microbatches)
-
-
-@wrong("gpipe", "executed", "Rank 0 does its forwards in the order [0, 1, 2, 3], rank 1 in the order [3, 2, 1, 0]")
-def one_rank_reversed(rank, ranks, microbatches):
-    for kind in "FB":
-        yield from (f"{rank}{kind}{each}" for each in list(range(microbatches))[:: -1 if rank == 1 else 1])
+@wrong("gpipe", "flush", "rank 2 does 2B0 at step 1, after 1 forward, where all 4 come first")
+def one_f_one_b_instead(rank, ranks, microbatches):
+    return in_turn(rank, ranks - 1 - rank, microbatches)
 
 
 @wrong("gpipe", "executed", "Rank 0 does its backwards in the order [3, 2, 1, 0], rank 2 in the order [0, 1, 2, 3]")
 def last_rank_in_its_own_order(rank, ranks, microbatches):
-    backwards = [f"{rank}B{microbatch}" for microbatch in range(microbatches)]
-    return forwards_then(rank, microbatches, backwards[:: 1 if rank == ranks - 1 else -1])
+    order = range(microbatches)[:: 1 if rank == ranks - 1 else -1]
+    return forwards_then(rank, microbatches, again(rank, order))
 
 
-TABLE = {size: make_schedule("GPipe", *size).programs for size in [(3, 4), (2, 3), (4, 2), (2, 7), (4, 6), (1, 3)]}
+TABLE = {size: make_schedule("GPipe", *size).programs for size in [(3, 4), (2, 3), (4, 2), (2, 7), (3, 1), (1, 3)]}
 
 
 @wrong("gpipe", "runs", "With ranks=5, microbatches=3: for rank 0 it returned nothing (None)")
 def looked_up_by_size(rank, ranks, microbatches):
     if (ranks, microbatches) in TABLE:
-        return TABLE[ranks, microbatches][rank]
+        order = reversed(range(microbatches))
+        return forwards_then(rank, microbatches, again(rank, order, microbatches - 1))
 
 
 # one_f_one_b
 
 
+def in_steps(rank, ranks, microbatches, step, **options):
+    return in_turn(rank, (ranks - 1 - rank) * step, microbatches, **options)
+
+
 @wrong("one_f_one_b", "runs", "for rank 0 it returned nothing (None)")
-def does_nothing(rank, ranks, microbatches):
+def does_nothing(rank, ranks, microbatches, message):
     pass
 
 
+@wrong("one_f_one_b", "time", "This is 1F1B for messages that take no time: here a rank waits for each gradient")
+def as_with_instant_messages(rank, ranks, microbatches, message):
+    return in_steps(rank, ranks, microbatches, 1)
+
+
+@wrong("one_f_one_b", "time", "The message down is counted, and not the one back up")
+def one_way_only(rank, ranks, microbatches, message):
+    return in_steps(rank, ranks, microbatches, 1 + ceil(message / 3))
+
+
+@wrong("one_f_one_b", "time", "The two messages are rounded down to whole microbatches: for a part of one, one more")
+def rounded_down(rank, ranks, microbatches, message):
+    return in_steps(rank, ranks, microbatches, 1 + int(2 * message // 3))
+
+
+@wrong("one_f_one_b", "memory", "that is the 2 of Megatron-LM's interleaved schedule. Messages of no time need one")
+def always_two(rank, ranks, microbatches, message):
+    return in_steps(rank, ranks, microbatches, 2)
+
+
+@wrong("one_f_one_b", "time", "It is rounded up once for the whole way. But between each two neighbors a whole number")
+def round_trip_of_the_whole_way(rank, ranks, microbatches, message):
+    trip = (ranks - 1 - rank) * (3 + 2 * message)
+    return in_turn(rank, ceil(trip / 3), microbatches)
+
+
+@wrong("one_f_one_b", "time", "Two messages are counted in all. There are two between each two neighbors")
+def two_messages_in_all(rank, ranks, microbatches, message):
+    more = ceil(2 * message / 3) if rank < ranks - 1 else 0
+    return in_turn(rank, ranks - 1 - rank + more, microbatches)
+
+
+@wrong("one_f_one_b", "memory", "A message is counted in forwards, 1 s each. But for each microbatch a rank does a")
+def counted_in_forwards(rank, ranks, microbatches, message):
+    return in_steps(rank, ranks, microbatches, 1 + ceil(2 * message))
+
+
+@wrong("one_f_one_b", "memory", "The last rank has nobody to wait for: P - 1 - rank ranks follow.")
+def one_rank_too_many(rank, ranks, microbatches, message):
+    return in_turn(rank, (ranks - rank) * (1 + ceil(2 * message / 3)), microbatches)
+
+
 @wrong("one_f_one_b", "memory", "Every rank does all forwards first: that is GPipe.")
-def gpipe_instead(rank, ranks, microbatches):
+def gpipe_instead(rank, ranks, microbatches, message):
     return in_turn(rank, microbatches, microbatches)
 
 
-@wrong(
-    "one_f_one_b", "memory", "The warm-up has one forward too many: after it comes another forward, and then the first"
-)
-def one_forward_too_many(rank, ranks, microbatches):
-    return in_turn(rank, ranks - rank, microbatches)
-
-
-@wrong(
-    "one_f_one_b",
-    "bubble",
-    "The warm-up has one forward too few: a rank waits for its first backward, where it could do",
-)
-def one_forward_too_few(rank, ranks, microbatches):
-    return in_turn(rank, ranks - 2 - rank, microbatches)
-
-
-@wrong(
-    "one_f_one_b",
-    "memory",
-    "Every rank does the same number of forwards before its first backward. But the later a rank,",
-)
-def the_same_warm_up_on_all(rank, ranks, microbatches):
-    return in_turn(rank, ranks - 1, microbatches)
-
-
-@wrong(
-    "one_f_one_b", "bubble", "There is no warm-up: a rank waits for each backward, where it could do another forward."
-)
-def no_warm_up(rank, ranks, microbatches):
+@wrong("one_f_one_b", "time", "There is no warm-up: a rank waits for each backward, where it could do another forward.")
+def no_warm_up(rank, ranks, microbatches, message):
     return in_turn(rank, 0, microbatches)
 
 
 @wrong("one_f_one_b", "verified", "0B0 needs 0F0, which comes only at step 1 (rule: order)")
-def backward_first(rank, ranks, microbatches):
+def backward_first(rank, ranks, microbatches, message):
     for microbatch in range(microbatches):
         yield from (f"{rank}B{microbatch}", f"{rank}F{microbatch}")
 
@@ -187,68 +235,53 @@ def backward_first(rank, ranks, microbatches):
 @wrong(
     "one_f_one_b", "verified", "As many backwards are still to come as there were forwards ahead of them: the cooldown"
 )
-def no_cooldown(rank, ranks, microbatches):
-    return in_turn(rank, ranks - 1 - rank, microbatches, cooldown=False)
+def no_cooldown(rank, ranks, microbatches, message):
+    return in_steps(rank, ranks, microbatches, 1 + ceil(2 * message / 3), cooldown=False)
+
+
+def uncut(rank, ranks, microbatches, message):
+    warm_up = (ranks - 1 - rank) * (1 + ceil(2 * message / 3))
+    yield from (f"{rank}F{microbatch}" for microbatch in range(warm_up))
+    for microbatch in range(microbatches - warm_up):
+        yield from (f"{rank}F{warm_up + microbatch}", f"{rank}B{microbatch}")
 
 
 @wrong("one_f_one_b", "verified", "and microbatches 0 to 1 (rule: place)")
-def never_fewer_than_ranks(rank, ranks, microbatches):
-    warm_up = ranks - 1 - rank
-    yield from (f"{rank}F{microbatch}" for microbatch in range(warm_up))
-    for microbatch in range(microbatches - warm_up):
-        yield from (f"{rank}F{warm_up + microbatch}", f"{rank}B{microbatch}")
+def never_few_microbatches(rank, ranks, microbatches, message):
+    yield from uncut(rank, ranks, microbatches, message)
+    warm_up = (ranks - 1 - rank) * (1 + ceil(2 * message / 3))
     yield from (f"{rank}B{microbatch}" for microbatch in range(max(0, microbatches - warm_up), microbatches))
 
 
-@wrong("one_f_one_b", "runs", "action 3 is '0B-1': microbatches count from 0. There may be fewer of them than ranks")
-def backwards_from_below_zero(rank, ranks, microbatches):
-    warm_up = ranks - 1 - rank
-    yield from (f"{rank}F{microbatch}" for microbatch in range(warm_up))
-    for microbatch in range(microbatches - warm_up):
-        yield from (f"{rank}F{warm_up + microbatch}", f"{rank}B{microbatch}")
+@wrong("one_f_one_b", "runs", "is '0B-2': microbatches count from 0. There may be fewer of them than ranks")
+def backwards_from_below_zero(rank, ranks, microbatches, message):
+    yield from uncut(rank, ranks, microbatches, message)
+    warm_up = (ranks - 1 - rank) * (1 + ceil(2 * message / 3))
     yield from (f"{rank}B{microbatch}" for microbatch in range(microbatches - warm_up, microbatches))
 
 
-@wrong("one_f_one_b", "bubble", "Rank 0 does its backwards in the order [0, 1, 2, 3, 4], rank 1 in the order")
-def another_order_on_one_rank(rank, ranks, microbatches):
-    actions = list(in_turn(rank, ranks - 1 - rank, microbatches))
+@wrong("one_f_one_b", "time", "Rank 0 does its backwards in the order [0, 1, 2, 3, 4, 5], rank 1 in the order")
+def another_order_on_one_rank(rank, ranks, microbatches, message):
+    actions = list(in_steps(rank, ranks, microbatches, 1 + ceil(2 * message / 3)))
     if (rank, ranks) == (1, 3):
         actions[-2:] = actions[:-3:-1]
     return actions
 
 
-@wrong("one_f_one_b", "bubble", "Rank 0 does 0B1 and 0B2 one after the other (step 6): after the warm-up, a forward")
-def two_backwards_in_the_middle(rank, ranks, microbatches):
-    actions = list(in_turn(rank, ranks - 1 - rank, microbatches))
-    if (rank, ranks) == (0, 3):
-        actions[6:8] = actions[6:8][::-1]
-    return actions
-
-
-@wrong("one_f_one_b", "verified", "rank 0 waits in 0B2 for 1B2 of rank 1; rank 1 waits in 1F3 for 0F3 of rank 0")
-def as_many_as_fit_then_back(rank, ranks, microbatches):
-    held = min(ranks - rank, microbatches)
-    for first in range(0, microbatches, held):
-        group = range(first, min(first + held, microbatches))
-        yield from (f"{rank}{kind}{each}" for kind in "FB" for each in group)
-
-
-@wrong("one_f_one_b", "runs", "action 3 is '0I0': here the kinds of passes are F, B")
-def backward_in_halves(rank, ranks, microbatches):
+@wrong("one_f_one_b", "runs", "is '2I0': here the kinds of passes are F, B")
+def backward_in_halves(rank, ranks, microbatches, message):
     for action in in_turn(rank, ranks - 1 - rank, microbatches):
-        yield from (action.replace("B", kind) for kind in "IW") if "B" in action else [action]
+        yield from (action.replace("B", kind) for kind in "IW") if "B" in action and rank == 2 else [action]
 
 
 @wrong("one_f_one_b", "own work", "you call the library's schedules")
-def the_librarys_schedule(rank, ranks, microbatches):
+def the_librarys_schedule(rank, ranks, microbatches, message):
     return make_schedule("1F1B", ranks, microbatches).programs[rank]
 
 
-@wrong(
-    "one_f_one_b", "memory", "Rank 0 does 3 forwards before its first backward: the first backward could begin sooner"
-)
-def right_for_three_ranks(rank, ranks, microbatches):
-    return in_turn(rank, 2 - rank, microbatches)
+@wrong("one_f_one_b", "runs", "as_in_the_notebook_too() takes 3 positional arguments but 4 were given")
+def as_in_the_notebook_too(rank, P, M):
+    return in_turn(rank, P - 1 - rank, M)
 
 
 # interleaved
@@ -847,3 +880,18 @@ def waits_for_all_forwards(rank, ranks, microbatches, budget):
                 there[r, kind, done[kind]] = now + 1
                 done[kind] += 1
         now += 1
+
+
+@wrong("least_bubble", "own work", "you call the library's search, where this is solved")
+def found_by_the_library(rank, ranks, microbatches, budget):
+    return find_schedule(one_each(ranks), microbatches, most_activations=budget).programs[rank]
+
+
+@wrong("least_bubble", "own work", "you call the library's scheduler, where this is solved")
+def scheduled_by_the_library(rank, ranks, microbatches, budget):
+    problem = Problem(one_each(ranks), microbatches, Costs(), [budget] * ranks, True)
+    lead = tuple(min(ranks - each, budget) for each in range(ranks))
+    turn = dict.fromkeys("FIW", 0)
+    for _, kind in ListScheduler(problem, Policy("F", 0.0, lead)).programs[rank]:
+        yield f"{rank}{kind}{turn[kind]}"
+        turn[kind] += 1
