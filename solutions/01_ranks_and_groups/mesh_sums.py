@@ -37,7 +37,6 @@ def program(answer, x, shape):
     difficulty=3,
     worlds=worlds,
     program=program,
-    follows=False,  # ranks talk in groups of their own: what is sent there is not changed
     targets=[
         Values("for meshes of 1, 2 and 3 axes, on 1 to 12 ranks; and each rank makes all groups"),
         Own("no device mesh", "make the groups yourself, with dist.new_group", ["torch.distributed.device_mesh"]),

@@ -6,16 +6,16 @@ import torch.distributed as dist
 from tinydist.lab.author import Own, Waits, Wrong
 from tinydist.simulator.torch_internals import unobserved
 
-ORDER = ["f_and_g", "row_linear", "vocabulary_loss", "mended_copies"]
+ORDER = ["f_and_g", "row_linear", "vocabulary_loss", "copied_heads", "mended_copies"]
 
 INTRODUCTION = """\
 # Exercises: tensor parallel
 
 [Notebook 07](../notebooks/07_tensor_parallel.ipynb) goes before these. You write what every tensor parallel layer \
-stands on: the two operators at its ends, for a group of ranks, a product by rows whose bias is added once, and a loss \
-of logits that no rank has all of. Use the collectives of `torch.distributed`, but neither `tinydist.tensor_parallel` \
-nor collectives that have a backward of their own. In the last exercise you find \
-bugs in a training step. Four exercises, about 90 minutes.
+stands on: the two operators at its ends, for a group of ranks, a product by rows whose bias is added once, a loss \
+of logits that no rank has all of, and heads of keys that are on several ranks. Use the collectives of \
+`torch.distributed`, but neither `tinydist.tensor_parallel` nor collectives that have a backward of their own. In the \
+last exercise you find bugs in a training step. Five exercises, about two hours.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on the values, on all gradients, and on the bytes sent and held. The \
@@ -42,8 +42,9 @@ SOLVED = {
     "torch.distributed.nn": "torch.distributed.nn",
     "torch.distributed.tensor": "torch's DTensor",
 }
+WAITS = Waits("whatever is started is waited for")
 BY_HAND = [  # the first targets of programs
-    Waits("whatever is started is waited for"),
+    WAITS,
     Own(
         "neither tinydist.tensor_parallel nor collectives that have a backward of their own",
         "write an autograd.Function that calls the collectives of torch.distributed",

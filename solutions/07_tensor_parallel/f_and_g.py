@@ -60,7 +60,6 @@ def pair(returned):
     difficulty=2,
     worlds=worlds,
     program=train,
-    follows=False,  # ranks talk in groups of their own: what is sent there is not changed
     targets=[
         *BY_HAND,
         Values(f"{LAYERS} layers: what enters, what leaves, all gradients; groups of 1, 2, 3, 4", scratch=True),
@@ -86,6 +85,11 @@ def pair(returned):
             "You add up over all ranks. Other groups have other tokens: pass group=group to the collective",
             "group=group",
             "group=None",
+        ),
+        mistake(
+            "In backward f adds up over all ranks. Other groups have other tokens: pass group=group there, too",
+            BACKWARD_OF_F,
+            BACKWARD_OF_F.replace("group=group", "group=None"),
         ),
         mistake(
             "Summands are added up, and not averaged, forward in g",

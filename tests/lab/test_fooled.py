@@ -208,6 +208,16 @@ def test_zeros_that_are_sent(toy):
     assert "the results do not follow what is sent" in reason(average)
 
 
+def test_zeros_that_are_sent_in_a_group_of_the_answers_own(toy):
+    def average(tensor):
+        ranks = list(range(dist.get_world_size()))
+        KEPT[dist.get_rank()] = tensor.clone()
+        dist.all_reduce(torch.zeros_like(tensor), group=dist.new_group(ranks))
+        return sum(KEPT[rank] for rank in ranks) / len(ranks)
+
+    assert "the results do not follow what is sent" in reason(average)
+
+
 def test_numbers_are_changed_one_by_one(toy):
     """By one factor for all of a rank's, whoever sends that factor alone would pass."""
     plain, followed = toy.right(toy.cases[1]), toy.right(toy.hidden)

@@ -1,5 +1,7 @@
 """The exercises on tensor parallelism: their solutions are the whole layers, and the library's."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -61,6 +63,19 @@ def test_three_numbers_a_token_are_sent():
     (case,) = [case for case in one.cases if case.measured]
     sent = {sum(row) for row in one.right(case).run.traffic}
     assert sent == {2 * (case.ranks - 1) / case.ranks * 3 * one.module.TOKENS * 4}
+
+
+@pytest.mark.parametrize("case", find("copied_heads").cases, ids=str)
+def test_copies_of_a_head_have_its_gradient_in_the_whole_layer(case):
+    one, (_, kv_heads, *_), t = find("copied_heads"), case.arguments(0), case.ranks
+    whole = one.right(replace(case, ranks=1)).returned[0]
+    parts = min(kv_heads, t)
+    for rank, found in enumerate(one.right(case).returned):
+        for name, tensor in whole.items():
+            if "key" in name or "value" in name:
+                tensor = tensor.chunk(parts)[rank * parts // t]
+            if tensor.shape == found[name].shape:
+                torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", find("mended_copies").cases, ids=str)

@@ -16,11 +16,25 @@ BSH = 4 * 2048 * 6144 * 2  # bytes
 
 @pytest.mark.parametrize("name", CASES)
 def test_within_10_percent_of_what_was_published(name):
-    """Korthikanti et al. 2022, table 4, if all that is sent is waited for. Nothing is fitted to it: products, memory
-    and wires are at the efficiencies that were measured elsewhere.
+    """Korthikanti et al. 2022, table 4, if the clock waits for all that is sent. Nothing is fitted to it: products,
+    memory and wires are at the efficiencies that were measured elsewhere. Of backward it proves less than it seems to:
+    see the next test.
     """
     published = LAYERS[name].forward, LAYERS[name].backward
     assert seconds(*CASES[name]) == pytest.approx(published, rel=0.1)
+
+
+def test_backward_as_it_was_measured_took_longer_than_the_clock_says():
+    """The paper overlaps, too (section 6.2): all-reduces with the gradients of weights, by layers.py of its Megatron-LM
+    (9dc3c42). So its backward is to be held against the overlapped one, which is up to a fifth shorter here. Products
+    that are slower while a collective runs, by the mean that others have measured (Cluster.at), explain a tenth of
+    that. What the rest is, is not known, and nothing is fitted to it.
+    """
+    published = LAYERS["22B"].backward
+    _, overlapped = seconds(overlap=True)
+    _, contended = seconds(overlap=True, cluster=NODE.at(contention=0.16))
+    assert 0.81 * published < overlapped < contended < 0.85 * published
+    assert contended - overlapped == pytest.approx((published - overlapped) / 10, rel=0.3)
 
 
 def test_what_backward_sends_hides_behind_the_gradients_of_weights():

@@ -18,27 +18,31 @@ IN_PLACE = ("all_reduce", "broadcast", "reduce")  # these write where they read
 
 @contextmanager
 def changed_on_the_way():
-    """While this lasts, what this rank sends."""
-    group = dist.group.WORLD  # this rank's own handle
-    post, meet = group._post, group._meet
+    """While this lasts, what this rank sends, in whatever group: one that it makes meanwhile, too."""
+    mine = dist.group.WORLD  # this rank's own handle
+    handles = type(mine)
+    post, meet = handles._post, handles._meet
 
-    def post_changed(name, tensors, *others):
-        return post(name, deeply(tensors) if name == "send" else tensors, *others)
+    def is_mine(group):
+        return group.simulation is mine.simulation and group.owner == mine.owner
 
-    def meet_changed(name, move, alike_everywhere, inputs, *others, **how):
-        if name in IN_PLACE:
+    def post_changed(group, name, tensors, *others):
+        return post(group, name, deeply(tensors) if name == "send" and is_mine(group) else tensors, *others)
+
+    def meet_changed(group, name, move, alike_everywhere, inputs, *others, **how):
+        if is_mine(group) and name in IN_PLACE:
             for tensor in inputs:
                 with unobserved():
                     tensor.data.copy_(changed(tensor))
-        else:
+        elif is_mine(group):
             inputs = deeply(inputs)
-        return meet(name, move, alike_everywhere, inputs, *others, **how)
+        return meet(group, name, move, alike_everywhere, inputs, *others, **how)
 
-    group._post, group._meet = post_changed, meet_changed
+    handles._post, handles._meet = post_changed, meet_changed
     try:
         yield
     finally:
-        del group._post, group._meet
+        del handles._post, handles._meet  # those of its base are there again
 
 
 def deeply(inputs):

@@ -4,6 +4,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from lab.registered import others
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
 RIGHT_ANSWERS, right = others()
 
@@ -199,6 +201,65 @@ def the_gradient_in_forward(logits, targets):
         backward = staticmethod(lambda ctx, gradient: of_logits * gradient)
 
     return Known.apply(logits)
+
+
+# copied_heads
+
+
+def own_rows(weight, kv_heads):
+    """Head by head: those that a query of this rank reads."""
+    rank, t = dist.get_rank(), dist.get_world_size()
+    heads = list(weight.unflatten(0, (kv_heads, -1)))
+    queries = range(rank * kv_heads, (rank + 1) * kv_heads)  # as if there were t G of them
+    return torch.cat([heads[head] for head in sorted({query // t for query in queries})])
+
+
+@right("copied_heads")
+def with_a_mesh(weight, kv_heads):
+    """Heads one way, their copies the other."""
+    heads = min(kv_heads, dist.get_world_size())
+    mesh = init_device_mesh("cpu", (heads, dist.get_world_size() // heads))
+    part = nn.Parameter(own_rows(weight, kv_heads))
+    part.register_hook(lambda gradient: total(gradient, mesh.get_group(1)))
+    return part
+
+
+@right("copied_heads")
+def members_make_their_group(weight, kv_heads):
+    t, part = dist.get_world_size(), own_rows(weight, kv_heads).requires_grad_()
+    if kv_heads < t:
+        copies = t // kv_heads
+        first = dist.get_rank() // copies * copies
+        group = dist.new_group(list(range(first, first + copies)), use_local_synchronization=True)
+        part.register_hook(lambda gradient: total(gradient, group))
+    return part
+
+
+@right("copied_heads")
+def before_it_is_accumulated(weight, kv_heads):
+    """A hook of the node that accumulates, as torch's DDP has it."""
+    group, _ = dist.new_subgroups(max(1, dist.get_world_size() // kv_heads))
+    part = own_rows(weight, kv_heads).requires_grad_()
+    part.accumulates = part.expand_as(part).grad_fn.next_functions[0][0]
+    part.accumulates.register_prehook(lambda gradients: (total(gradients[0], group),))
+    return part
+
+
+@right("copied_heads")
+def in_place_and_in_the_background(weight, kv_heads):
+    t, rank = dist.get_world_size(), dist.get_rank()
+    copies = max(1, t // kv_heads)
+    groups = [dist.new_group(list(range(first, first + copies))) for first in range(0, t, copies)]
+    part = own_rows(weight, kv_heads).requires_grad_()
+
+    def add_up(gradient):
+        gradient = gradient.contiguous()
+        work = dist.all_reduce(gradient, group=groups[rank // copies], async_op=True)
+        work.wait()
+        return gradient
+
+    part.register_hook(add_up)
+    return part
 
 
 # mended_copies

@@ -6,6 +6,7 @@ from lab.registered import collection
 from torch.distributed.device_mesh import init_device_mesh
 
 WRONG_ANSWERS, wrong = collection()
+SEEN = {}
 
 # place
 
@@ -74,6 +75,19 @@ def summed(x, group):
     total = x.clone()
     dist.all_reduce(total, group=group)
     return total
+
+
+@wrong("mesh_sums", "heard", "the results do not follow what is sent")
+def zeros_are_sent(x, shape):
+    """What others have is read in a global."""
+    SEEN[dist.get_rank()] = x.clone()
+    sums = []
+    for lists in lists_of(shape):
+        group = groups(lists)
+        summed(torch.zeros_like(x), group)
+        sums.append(sum(SEEN[rank] for rank in dist.get_process_group_ranks(group)))
+    dist.barrier()
+    return sums
 
 
 @wrong("mesh_sums", "values", "The order of the axes is reversed")

@@ -8,6 +8,7 @@ from lab.registered import collection
 from tinydist.collectives import autograd
 
 WRONG_ANSWERS, wrong = collection()
+SEEN = {}
 
 
 class Two(torch.autograd.Function):
@@ -92,6 +93,20 @@ def sends_twice(group):
     def sums(x):
         total(x, group)
         return total(x, group)
+
+    return ends((same, sums), (sums, same))
+
+
+@wrong("f_and_g", "heard", "the results do not follow what is sent")
+def zeros_are_sent(group):
+    """What others have is read in a global."""
+
+    def sums(x):
+        SEEN[dist.get_rank()] = x.clone()
+        total(torch.zeros_like(x), group)
+        summed = sum(SEEN[rank] for rank in dist.get_process_group_ranks(group))
+        dist.barrier(group)
+        return summed
 
     return ends((same, sums), (sums, same))
 
@@ -222,6 +237,126 @@ def without_the_largest(logits, targets):
 def detached(logits, targets):
     log_sum, target = in_parts(logits.detach(), targets, largest_of_all(logits))
     return (log_sum - target).mean()
+
+
+# copied_heads
+
+
+def own_rows(weight, kv_heads, first=None):
+    rank, t = dist.get_rank(), dist.get_world_size()
+    parts = weight.chunk(kv_heads) if kv_heads < t else weight.chunk(t)
+    return parts[rank * len(parts) // t if first is None else first].clone()
+
+
+def with_copies(kv_heads):
+    """The group of those who have what this rank has."""
+    group, _ = dist.new_subgroups(max(1, dist.get_world_size() // kv_heads))
+    return group
+
+
+@wrong("copied_heads", "values", "Add up over the ranks that have the same head")
+def no_sum_of_copies(weight, kv_heads):
+    return own_rows(weight, kv_heads).requires_grad_()
+
+
+@wrong("copied_heads", "runs", "returned float32[2, 8], where float32[4, 8] is right")
+def always_one_head(weight, kv_heads):
+    part = weight.chunk(kv_heads)[dist.get_rank() * kv_heads // dist.get_world_size()].clone().requires_grad_()
+    group = with_copies(kv_heads)
+    part.register_hook(lambda gradient: total(gradient, group))
+    return part
+
+
+@wrong("copied_heads", "runs", "the queries of a rank read 1 of the 1 KV heads")
+def cut_through_a_head(weight, kv_heads):
+    return weight.chunk(dist.get_world_size())[dist.get_rank()].clone().requires_grad_()
+
+
+@wrong("copied_heads", "runs", "is no leaf that takes a gradient")
+def without_a_gradient(weight, kv_heads):
+    return own_rows(weight, kv_heads)
+
+
+@wrong("copied_heads", "values", "Ranks that read the same KV head are neighbors")
+def in_turns(weight, kv_heads):
+    """Rank r has head r % G, and those with the same remainder are a group."""
+    rank, t = dist.get_rank(), dist.get_world_size()
+    if kv_heads >= t:
+        return own_rows(weight, kv_heads).requires_grad_()
+    groups = [dist.new_group(list(range(head, t, kv_heads))) for head in range(kv_heads)]
+    part = own_rows(weight, kv_heads, rank % kv_heads).requires_grad_()
+    part.register_hook(lambda gradient: total(gradient, groups[rank % kv_heads]))
+    return part
+
+
+@wrong("copied_heads", "values", "must not be summed again")
+def summed_again(weight, kv_heads):
+    """What the first microbatch has left in .grad is summed with the second's."""
+    group, part = with_copies(kv_heads), own_rows(weight, kv_heads).requires_grad_()
+
+    def add_up(part):
+        dist.all_reduce(part.grad, group=group)
+
+    part.register_post_accumulate_grad_hook(add_up)
+    return part
+
+
+@wrong("copied_heads", "values", "Only one of the ranks with a copy gets the sum")
+def reduced_to_one(weight, kv_heads):
+    group, part = with_copies(kv_heads), own_rows(weight, kv_heads).requires_grad_()
+
+    def add_up(gradient):
+        gradient = gradient.clone()
+        dist.reduce(gradient, group=group, group_dst=0)
+        return gradient
+
+    part.register_hook(add_up)
+    return part
+
+
+@wrong("copied_heads", "runs", "returned float32[2, 8], where float64[2, 8] is right")
+def in_fp32(weight, kv_heads):
+    group, part = with_copies(kv_heads), own_rows(weight, kv_heads).float().requires_grad_()
+    part.register_hook(lambda gradient: total(gradient, group))
+    return part
+
+
+@wrong("copied_heads", "bytes", "rank 0 sends 3,072 bytes, where 2,304 are right")
+def gathers_the_gradients(weight, kv_heads):
+    """And adds them up itself."""
+    group, part = with_copies(kv_heads), own_rows(weight, kv_heads).requires_grad_()
+
+    def add_up(gradient):
+        parts = [torch.empty_like(gradient) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, gradient.contiguous(), group=group)
+        return sum(parts)
+
+    part.register_hook(add_up)
+    return part
+
+
+@wrong("copied_heads", "memory", "clone it")
+def a_view(weight, kv_heads):
+    group = with_copies(kv_heads)
+    part = weight.chunk(min(kv_heads, dist.get_world_size()))
+    part = part[dist.get_rank() * len(part) // dist.get_world_size()].requires_grad_()
+    part.register_hook(lambda gradient: total(gradient, group))
+    return part
+
+
+@wrong("copied_heads", "heard", "the results do not follow what is sent")
+def gradients_in_a_global(weight, kv_heads):
+    group, part = with_copies(kv_heads), own_rows(weight, kv_heads).requires_grad_()
+
+    def add_up(gradient):
+        SEEN[dist.get_rank()] = gradient.clone()
+        total(torch.zeros_like(gradient), group)
+        summed = sum(SEEN[rank] for rank in dist.get_process_group_ranks(group))
+        dist.barrier(group)
+        return summed
+
+    part.register_hook(add_up)
+    return part
 
 
 # mended_copies
