@@ -1,11 +1,15 @@
-"""A step of a GPT on two gloo processes: DDP and ZeRO's stages beside torch's own, in turns, in five runs.
+"""A step of a GPT on gloo processes: DDP and ZeRO's stages beside torch's own; the training loop beside bare steps.
 
-python benchmarks/training_step.py
+All in turns, in five runs:  python benchmarks/training_step.py         or of it only    ... stages   or   ... loop
 """
 
+import copy
+import io
 import statistics
+import sys
 import time
 import warnings
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -15,12 +19,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tinydist
 from tinydist.data_parallel import DDP
-from tinydist.model import GPT, GPTConfig, batch
+from tinydist.model import GPT, GPTConfig, batch, load_text
 from tinydist.model.gpt import Block
+from tinydist.training import Batches, Plan, Step, flops_per_token, parallelize, train
+from tinydist.training.loop import rows_of
+from tinydist.training.rates import constant
 from tinydist.zero import Gradients, OptimizerStates, Parameters
 
-RUNS, ROUNDS, STEPS = 5, 4, 4
+RUNS, ROUNDS, STEPS, LOOPED = 5, 4, 4, 20
 CONFIG = GPTConfig(layers=4, heads=4, dim=128)
+PLANS = Plan(dp=2), Plan(dp=2, tp=2)
 
 
 class WithLoss(torch.nn.Module):
@@ -122,7 +130,44 @@ def measure(ours, theirs):
     return [each[1:] for each in times]  # the first warms up
 
 
-def main():
+class Terminal(io.StringIO):
+    """Where a bar is shown."""
+
+    def isatty(self):
+        return True
+
+
+def loop_and_bare_steps(plan):
+    """Seconds of a step, by round: in the loop, bare, and of the loop around no step."""
+    torch.set_num_threads(1)
+    model = GPT(CONFIG)
+    engine, flops = parallelize(model, plan, lr=1e-3), flops_per_token(model)
+    batches = Batches(load_text().numpy(), 16, CONFIG.context)
+    rows = rows_of(engine, batches, 0)
+    nothing = copy.copy(engine)
+    nothing.step = lambda *rows, lr: Step(1.0, 1.0, True)
+
+    def bare():
+        for _ in range(LOOPED):
+            engine.step(*rows, lr=1e-3)
+
+    def looped(engine):
+        train(engine, batches, LOOPED, constant(1e-3), flops=flops, stream=Terminal())
+
+    ways = [partial(looped, engine), bare, partial(looped, nothing)]
+    rounds = [[seconds_of_a_step(way) for way in ways] for _ in range(ROUNDS)]
+    return list(zip(*rounds[1:]))  # the first warms up
+
+
+def seconds_of_a_step(steps):
+    dist.barrier()
+    start = time.perf_counter()
+    steps()
+    dist.barrier()
+    return (time.perf_counter() - start) / LOOPED
+
+
+def stages():
     parameters = sum(p.numel() for p in GPT(CONFIG).parameters())
     print(f"a step of a GPT with {parameters:,} parameters on 2 gloo processes, medians of {RUNS} runs")
     found = {stage: ([], []) for stage in PAIRS}
@@ -140,5 +185,18 @@ def main():
         print(f"  ratio                            {ratio:6.2f}" + (f"     (at most {target})" if target else ""))
 
 
+def loop():
+    for plan in PLANS:
+        print(f"a step, dp={plan.dp}, tp={plan.tp}, on {plan.ranks} gloo processes, medians of {RUNS} runs")
+        runs = [tinydist.launch(loop_and_bare_steps, plan.ranks, plan, backend="gloo").results[0] for _ in range(RUNS)]
+        looped, bare, alone = ([statistics.median(run[which]) for run in runs] for which in range(3))
+        ratio = statistics.median(a / b for a, b in zip(looped, bare))
+        print(f"  in the loop                      {1e3 * statistics.median(looped):6.1f} ms")
+        print(f"  bare                             {1e3 * statistics.median(bare):6.1f} ms")
+        print(f"  ratio                            {ratio:6.3f}     (at most 1.03)")
+        print(f"  the loop around no step          {1e3 * statistics.median(alone):6.2f} ms")
+
+
 if __name__ == "__main__":
-    main()
+    for part in map(globals().get, sys.argv[1:] or ("stages", "loop")):
+        part()

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from tinydist.attention import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
 from tinydist.tensor_parallel.cuts import cut_of
-from tinydist.training import Plan, parallelize
+from tinydist.training import parallelize
 from tinydist.training.checkpoint import Run
 from tinydist.zero import checkpoint_files as files
 
@@ -93,6 +93,7 @@ def differences(engine, whole):
                 own = (cut.own(own) if cut else own).flatten()[start : start + size]
                 if not torch.equal(vector[place : place + size], own):
                     yield name, key
-                if key == "weight" and engine.plan.zero < 3:
-                    if not torch.equal(parameter.detach().flatten()[start : start + size], own.to(parameter.dtype)):
-                        yield name, "parameter"
+            if engine.plan.zero < 3:
+                own = whole[name, "weight"].to(parameter.dtype)
+                if not torch.equal(parameter.detach(), cut.own(own) if cut else own):
+                    yield name, "parameter"

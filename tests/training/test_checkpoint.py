@@ -1,20 +1,33 @@
 """Checkpoints of a run: what one mesh saves any other loads, number for number; what is not whole nobody does."""
 
+import json
+import os
+import pickle
+import shutil
+import sys
+import zlib
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+
 import pytest
+import safetensors.torch
 import torch
 import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
-from training.small_runs import decoder, differences, everything_in, gpt, losses, made, shake
+from training.small_runs import TOKENS, decoder, differences, everything_in, gpt, losses, made, shake
 
 import tinydist
+from tinydist.model import GPT, GPTConfig
 from tinydist.training import Plan
-from tinydist.training.checkpoint import load, load_weights, save
+from tinydist.training.checkpoint import Run, load, load_weights, save
+from tinydist.zero import pieces
 from tinydist.zero.checkpoint_rules import CheckpointError
 
-FEW = settings(
-    max_examples=settings.default.max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+
+def launched(program, ranks, *arguments):
+    return tinydist.launch(program, ranks, *arguments, observe=False).results
 
 
 def saved_by(plan, folder, make=gpt, **how):
@@ -35,35 +48,315 @@ def loaded_by(plan, folder, whole, make=gpt, again=None, **how):
 
 
 @some.composite
-def plans(draw, tp=(1, 2, 3)):
+def plans(draw, tp):
+    """Of 8 ranks at most."""
     tp = draw(some.sampled_from(tp))
     pp = draw(some.sampled_from([p for p in (1, 2, 3, 4) if p * tp <= 8]))
     dp = draw(some.sampled_from([d for d in (1, 2, 3, 4, 8) if d * pp * tp <= 8]))
     zero = draw(some.integers(0, 3))
     replicate = draw(some.sampled_from([r for r in (1, 2, 3, 4) if dp % r == 0])) if zero else None
-    chunks = 2 if pp == 2 and draw(some.booleans()) else 1
-    return Plan(
-        pp, dp, tp, zero, replicate, microbatches=pp, schedule="interleaved" if chunks > 1 else "1f1b", chunks=chunks
-    )
+    how = {"schedule": "interleaved", "chunks": 2} if pp == 2 and draw(some.booleans()) else {}
+    return Plan(pp, dp, tp, zero, replicate, microbatches=pp, **how)
 
 
-def check(a, b, folder, make, **how):
-    tinydist.launch(saved_by, a.ranks, a, folder / "a", make, observe=False, **how)
-    whole = everything_in(folder / "a")
-    loaded = tinydist.launch(loaded_by, b.ranks, b, folder / "a", whole, make, folder / "b", observe=False).results
+MODELS = [(gpt, (1, 2, 3)), (decoder, (1, 2, 4))]
+pairs = some.sampled_from(MODELS).flatmap(lambda each: some.tuples(some.just(each[0]), plans(each[1]), plans(each[1])))
+
+
+@settings(
+    max_examples=settings.default.max_examples**2 // 150,  # few every time, many where there is time
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(pairs)
+def test_what_one_mesh_saves_another_loads(tmp_path, drawn):
+    make, a, b = drawn
+    launched(saved_by, a.ranks, a, tmp_path / "a", make)
+    whole = everything_in(tmp_path / "a")
+    loaded = launched(loaded_by, b.ranks, b, tmp_path / "a", whole, make, tmp_path / "b")
     for found in loaded:
         assert found == ((7, {"of": "a test"}), 1, {0.01}, {0.01, 0.0}, [])
-    again = everything_in(folder / "b")
+    again = everything_in(tmp_path / "b")
     assert again.keys() == whole.keys() and all(torch.equal(again[key], whole[key]) for key in whole)
 
 
-@FEW
-@given(plans(), plans())
-def test_what_one_mesh_saves_another_loads(tmp_path, a, b):
-    check(a, b, tmp_path, gpt)
+# Training goes on.
 
 
-@FEW
-@given(plans(tp=(1, 2, 4)), plans(tp=(1, 2, 4)))
-def test_with_fewer_heads_of_keys_than_ranks(tmp_path, a, b):
-    check(a, b, tmp_path, decoder)
+def goes_on(plan, folder, steps, first=False, make=gpt):
+    """``first``: from the beginning; it saves in the midst of it."""
+    engine = made(plan, make)
+    start = 0 if first else load(engine, folder)[0]
+    found = losses(engine, range(start, steps[0]))
+    if first:
+        save(engine, folder)
+    return found + losses(engine, range(max(start, steps[0]), steps[1]))
+
+
+def with_dropout():
+    return gpt(dropout=0.2)
+
+
+PLANS = [
+    Plan(2, 2, 2, zero=3, microbatches=2),
+    Plan(dp=4, replicate=2, zero=2, precision="bf16"),
+    Plan(tp=2, sequence="kept"),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.ranks} ranks")
+def test_on_the_same_mesh_to_the_same_losses_to_the_last_bit(plan, tmp_path):
+    """With dropout, whose random numbers go on."""
+    begun = launched(goes_on, plan.ranks, plan, tmp_path, (2, 3), True, with_dropout)
+    again = launched(goes_on, plan.ranks, plan, tmp_path, (2, 3), False, with_dropout)
+    assert again == [found[2:] for found in begun] and len(again[0]) == 1
+
+
+def test_on_another_mesh_to_the_same_losses(tmp_path):
+    begun = launched(goes_on, 2, PLANS[2], tmp_path, (1, 3), True)[0]
+    found = launched(goes_on, 8, PLANS[0], tmp_path, (1, 3))
+    torch.testing.assert_close(found, [begun[1:]] * 8, rtol=0, atol=1e-5)
+
+
+def test_on_another_mesh_random_numbers_are_new(tmp_path):
+    """As each rank's were from the start: the same in a tensor group, others elsewhere; and not those of the start."""
+
+    def drawn(plan):
+        engine = made(plan)
+        before = torch.get_rng_state()
+        load(engine, tmp_path)
+        assert not torch.equal(torch.get_rng_state(), before)
+        return torch.rand(()).item()
+
+    launched(saved_by, 2, Plan(dp=2), tmp_path)
+    one, two, three, four = launched(drawn, 4, Plan(dp=2, tp=2))
+    assert one == two != three == four
+
+
+def test_the_loss_scale_goes_on(tmp_path):
+    plan = Plan(dp=2, zero=1, precision="fp16")
+
+    def begin():
+        engine = made(plan)
+        engine.scaler.rule.scale = 2.0**11
+        losses(engine, [0])
+        save(engine, tmp_path)
+        return engine.scaler.state_dict()
+
+    def go_on(plan):
+        engine = made(plan)
+        load(engine, tmp_path)
+        return engine.scaler and engine.scaler.state_dict()
+
+    begun = launched(begin, 2)
+    assert begun[0]["scale"] == 2.0**11 and begun[0]["good_steps"] == 1
+    assert launched(go_on, 2, plan) == begun
+    assert launched(go_on, 1, Plan()) == [None], "fp32 needs none"
+
+
+# Weights alone.
+
+
+def whole_model(folder):
+    model = gpt()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(7.0)
+    load_weights(model, folder)
+    return model
+
+
+def test_a_plain_model_takes_the_weights(tmp_path):
+    plan = PLANS[0]
+    launched(saved_by, plan.ranks, plan, tmp_path)
+    whole = everything_in(tmp_path)
+    for name, parameter in whole_model(tmp_path).named_parameters():
+        assert torch.equal(parameter, whole[name, "weight"]), name
+
+
+def test_an_engine_takes_those_of_a_plain_models_safetensors(tmp_path):
+    """And trains on as the plain model does."""
+    model = gpt()
+    safetensors.torch.save_model(model, tmp_path / "model.safetensors")
+
+    def program(plan):
+        torch.manual_seed(9)
+        engine = made(plan, lambda: torch.nn.Module.apply(gpt(), other))
+        load_weights(engine, tmp_path / "model.safetensors")
+        return list(differences(engine, whole)), losses(engine, range(2))
+
+    def other(module):
+        for parameter in module.parameters(recurse=False):
+            torch.nn.init.normal_(parameter)
+
+    whole = {(name, "weight"): parameter.detach() for name, parameter in model.named_parameters()}
+    expected = launched(lambda: losses(made(Plan()), range(2)), 1)[0]
+    for differ, found in launched(program, 4, Plan(2, tp=2)):
+        assert differ == []
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+# What a rank reads, and holds.
+
+
+def wider():
+    torch.manual_seed(5)
+    return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=4, heads=6, dim=24))
+
+
+LARGEST = 4 * 24 * 4 * 24  # bytes: an MLP's
+
+
+@pytest.mark.parametrize("saving, loading", [(Plan(tp=2), Plan(2, 2)), (Plan(dp=2, zero=1), Plan(tp=2, dp=2, zero=3))])
+def test_a_rank_reads_and_holds_what_it_owns(saving, loading, tmp_path, monkeypatch):
+    """By the ledger: 12 bytes of each of its numbers while it loads, and not a parameter more; in the files it looks at
+    no other number.
+    """
+    numbers = defaultdict(list)
+    view = pieces.Box.view
+
+    def counted(box, vector, inside):
+        seen = view(box, vector, inside)
+        numbers[dist.get_rank()].append(seen.numel())
+        return seen
+
+    def program(loads):
+        engine = made(loading, wider)
+        if loads:
+            load(engine, tmp_path)
+        return sum(size for row in Run(engine).rows for _, _, size in row.segments.values())
+
+    launched(saved_by, saving.ranks, saving, tmp_path, wider)
+    monkeypatch.setattr(pieces.Box, "view", counted)
+    built, loaded = (tinydist.launch(program, loading.ranks, loads) for loads in (False, True))
+    for rank, own in enumerate(loaded.results):
+        assert sum(numbers[rank]) == 2 * 3 * own, "as much as is written, three for each number"
+        base = list(built.memory[rank].over_time())
+        start, before = len(base), sum(base[-1][1].values())
+        most = max(sum(held.values()) for _, held in list(loaded.memory[rank].over_time())[start:])
+        assert 12 * own <= most - before < 12 * own + LARGEST, "with what ranks say to one another"
+
+
+# What is not whole, or does not fit.
+
+
+def tries(plan, folder, make=gpt, **how):
+    """What loading says. Nothing has changed."""
+    engine = made(plan, make, **how)
+    shake(engine)
+    before = [[v.clone() for v in Run(engine).kept(row)[0].values()] for row in Run(engine).rows]
+    drawn = torch.get_rng_state()
+    with pytest.raises(CheckpointError) as caught:
+        load(engine, folder)
+    after = [list(Run(engine).kept(row)[0].values()) for row in Run(engine).rows]
+    assert all(torch.equal(a, b) for x, y in zip(before, after) for a, b in zip(x, y))
+    assert torch.equal(torch.get_rng_state(), drawn) and engine.steps == 1
+    return str(caught.value)
+
+
+def assert_all_refuse(folder, reason, make=gpt, **how):
+    said = launched(partial(tries, make=make, **how), 4, Plan(2, 2, zero=1), folder)
+    assert said == [said[0]] * 4, "each rank raises, with the same reason"
+    assert "load: nothing has been loaded, on any rank. Refused by rank" in said[0] and reason in said[0]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    for name in ("one", "two"):
+        launched(saved_by, 4, Plan(tp=2, dp=2, zero=2), folder / name)
+    return folder
+
+
+def change_a_byte(path, other):
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "is not what was written: its checksum differs": change_a_byte,
+    "52311 bytes, but 52312 were written": lambda path, other: path.write_bytes(path.read_bytes()[:-1]),
+    "is missing": lambda path, other: path.unlink(),
+    "": lambda path, other: path.write_bytes(other.read_bytes()),  # by its checksum, if not by its length
+}
+
+
+@pytest.mark.parametrize("reason", DAMAGE)
+def test_files_that_are_damaged_or_of_another_save(saved, reason, tmp_path):
+    folder = shutil.copytree(saved / "one", tmp_path / "copy")
+    one, two = (sorted(each.glob("*/*.safetensors"))[2] for each in (folder, saved / "two"))
+    two.write_bytes(two.read_bytes()[:-1] + b"x") if not reason else None
+    DAMAGE[reason](one, two)
+    assert_all_refuse(folder, reason or "is not what was written: its checksum differs")
+
+
+def longer():
+    torch.manual_seed(5)
+    return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=5, heads=6, dim=12))
+
+
+def test_another_model_or_optimizer(saved):
+    assert_all_refuse(saved / "one", "is not in the state that is loaded", make=longer)
+    assert_all_refuse(saved / "one", "has shape [37, 24], but [37, 12] was saved", make=wider)
+    assert_all_refuse(saved / "one", "saved with AdamW, but the optimizer here is SGD", optimizer=torch.optim.SGD)
+
+
+def test_a_larger_model_was_saved(tmp_path):
+    """Each rank finds all of its own; together they miss some."""
+    launched(saved_by, 1, Plan(), tmp_path, longer)
+    assert_all_refuse(tmp_path, "the module here has no blocks.4.attention.out.bias")
+
+
+def test_a_part_that_nobody_has_saved(saved, tmp_path):
+    """Whoever writes an index without it, with the right checksum."""
+    folder = shutil.copytree(saved / "one", tmp_path / "copy")
+    forge(folder, lambda index: index["ranks"][1]["places"].pop("blocks.1.mlp.down.weight"))
+    assert_all_refuse(folder, "blocks.1.mlp.down.weight")
+
+
+def forge(folder, change):
+    path = folder / "checkpoint.json"
+    index = json.loads(path.read_bytes()[:-10])
+    change(index)
+    text = json.dumps(index).encode()
+    path.write_bytes(text + b"\n%08x\n" % zlib.crc32(text))
+
+
+def test_loading_runs_no_code(saved, tmp_path):
+    """A pickle in the place of numbers, with the right checksum, is no pickle to us; one beside them is not opened."""
+    folder = shutil.copytree(saved / "one", tmp_path / "copy")
+    program = pickle.dumps(Program(str(tmp_path / "it ran")))
+    for path in [*folder.glob("*/*.safetensors")][:1]:
+        (path.parent / "optimizer.pt").write_bytes(program)
+        (folder / "checkpoint.pt").write_bytes(program)
+    opened = []
+    tinydist.launch(lambda: load(made(Plan()), watched(folder, opened)), 1)
+    assert opened and {Path(path).suffix for path in opened} <= {".json", ".safetensors"}
+
+    path = sorted(folder.glob("*/*.safetensors"))[0]
+    path.write_bytes(program)
+    about = {"bytes": len(program), "checksum": zlib.crc32(program)}
+    forge(folder, lambda index: index["ranks"][0].update(about))
+    assert_all_refuse(folder, "SafetensorError")
+    assert not (tmp_path / "it ran").exists()
+    pickle.loads(program)
+    assert (tmp_path / "it ran").exists(), "so it would have been seen"
+
+
+class Program:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def watched(folder, opened):
+    """From now on, the files in it that Python opens."""
+
+    def hook(event, arguments):
+        if event == "open" and str(arguments[0]).startswith(f"{folder}{os.sep}"):
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(hook)  # for ever; other tests have other folders
+    return folder

@@ -1,12 +1,13 @@
 """Every plan for 8 ranks: the losses and the norms of one process, on real text."""
 
 from dataclasses import replace
-from itertools import product
+from itertools import cycle, product
 
 import pytest
 import torch
-from training.trained import MAX_NORM, alone, deep, distance, on_ranks
+from training.trained import MAX_NORM, alone, assert_equals_one_process, deep, distance, on_ranks
 
+from tinydist.tensor_parallel.layouts import WAYS
 from tinydist.training import Plan
 from tinydist.training.plan import RECOMPUTED
 
@@ -14,16 +15,21 @@ MESHES = [(pp, 8 // (pp * tp), tp) for pp, tp in product((1, 2, 4, 8), repeat=2)
 
 
 def plans():
-    """All that is different: one rank needs no schedule, nor has it tokens to share."""
-    for (pp, dp, tp), zero, recompute in product(MESHES, range(4), RECOMPUTED):
-        schedules = [("gpipe", 1), ("1f1b", 1)] + [("interleaved", 2), ("bfs", 2)] * (pp < 8)
-        sequences = [None, "kept", "again", "ring"]
+    """All that differ: a stage alone needs no schedule, a rank alone shares no tokens. Ways to do it come in turns."""
+    ways, recomputed = cycle(WAYS), cycle(RECOMPUTED[1:])
+    for (pp, dp, tp), zero in product(MESHES, range(4)):
+        schedules = [("1f1b", 1), ("gpipe", 1), ("interleaved", 2), ("bfs", 2)][: 1 if pp == 1 else 2 if pp == 8 else 4]
         copies = [None, *[each for each in (2, 4) if zero and each < dp]]
-        for (schedule, chunks), sequence, replicate in product(
-            schedules if pp > 1 else schedules[1:2], sequences if tp > 1 else sequences[:1], copies
-        ):
-            how = dict(schedule=schedule, chunks=chunks, sequence=sequence, recompute=recompute, replicate=replicate)
-            yield Plan(pp, dp, tp, zero, microbatches=2, max_norm=MAX_NORM, **how)
+        for (schedule, chunks), replicate, cut, again in product(schedules, copies, range(1 + (tp > 1)), range(2)):
+            yield Plan(
+                *(pp, dp, tp, zero, replicate),
+                microbatches=2,
+                schedule=schedule,
+                chunks=chunks,
+                sequence=next(ways) if cut else None,
+                recompute=next(recomputed) if again else "none",
+                max_norm=MAX_NORM,
+            )
 
 
 def name(plan):
@@ -35,10 +41,10 @@ def name(plan):
 ALL = {name(plan): plan for plan in plans()}
 SAMPLED = [
     "1x8x1-zero1-1f1b-none-replicate2",
-    "2x2x2-zero0-1f1b-kept-selective",
-    "2x2x2-zero3-interleaved-again-full",
-    "2x4x1-zero2-gpipe-none-replicate2",
-    "4x1x2-zero1-bfs-ring-none",
+    "2x2x2-zero0-1f1b-kept-none",
+    "2x2x2-zero3-interleaved-ring-full",
+    "2x4x1-zero2-gpipe-full-replicate2",
+    "4x1x2-zero1-bfs-kept-none",
 ]
 
 
@@ -46,22 +52,21 @@ def sampled(which):
     return [pytest.param(each, marks=[] if each in which else pytest.mark.exhaustive) for each in ALL]
 
 
-def layers(plan):
-    """One more than stages: the first has one more than the others."""
-    return plan.stages + 1
+def model_for(plan):
+    """One block more than stages: the first has one more than the others."""
+    return deep(plan.stages + 1)
 
 
 @pytest.mark.parametrize("each", sampled(SAMPLED))
 def test_a_plan_gives_the_curve_of_one_process(each):
-    plan = ALL[each]
-    found = on_ranks(plan, deep(layers(plan)))
-    assert max(distance(found, alone(layers(plan)))) <= 1e-5
+    assert_equals_one_process(ALL[each], model_for(ALL[each]))
 
 
 @pytest.mark.parametrize("each", sampled(SAMPLED[1:3]))
 def test_in_bf16_it_is_at_most_twice_as_far_from_fp32_as_one_process_is(each):
-    """The largest difference of a loss, and of a norm, over the steps."""
-    plan = replace(ALL[each], precision="bf16")
-    expected, one = alone(layers(plan)), alone(layers(plan), dtype=torch.bfloat16)
-    for far, at_most in zip(distance(on_ranks(plan, deep(layers(plan))), expected), distance(one, expected)):
+    """The largest difference of a loss, and of a norm, over 6 steps: in the first few it is a matter of luck."""
+    make = model_for(ALL[each])
+    expected, one = alone(make, steps=6), alone(make, torch.bfloat16, steps=6)
+    found = on_ranks(replace(ALL[each], precision="bf16"), make, steps=6)
+    for far, at_most in zip(distance(found, expected), distance(one, expected)):
         assert far <= 2 * at_most

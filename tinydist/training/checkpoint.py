@@ -19,10 +19,13 @@ On the same mesh random numbers go on where they were, and so does dropout, to t
 drawn anew, of this step.
 """
 
+import os
 from dataclasses import asdict
 
 import torch
+from torch import nn
 
+from ..rules import takes, whole
 from ..tensor_parallel.cuts import cut_of
 from ..zero import checkpoint
 from ..zero.checkpoint_rules import require
@@ -31,6 +34,7 @@ from ..zero.whole import Replicated
 from .engine import Engine
 
 
+@takes(engine=Engine, folder=str | os.PathLike, step=whole)
 def save(engine, folder, step=None, extra=None):
     """All ranks call it. ``step``: the position in the data, if it is not that of the engine. ``extra``: for JSON.
 
@@ -40,6 +44,7 @@ def save(engine, folder, step=None, extra=None):
     checkpoint.save(Run(engine, step, extra), folder)
 
 
+@takes(engine=Engine, folder=str | os.PathLike)
 def load(engine, folder):
     """All ranks call it. Returns the step, and what was ``extra``.
 
@@ -50,6 +55,7 @@ def load(engine, folder):
     return run.go_on(checkpoint.load(run, folder))
 
 
+@takes(model=Engine | nn.Module, source=str | os.PathLike)
 def load_weights(model, source):
     """Into a plain ``model`` in one process, or an engine on all ranks, whose optimizer begins anew.
 

@@ -1,7 +1,9 @@
 """``python -m tinydist train``: a GPT on any mesh, from one line.
 
-python -m tinydist train --mesh dp=2,pp=2,tp=2                                       simulated ranks
-torchrun --nproc-per-node 8 -m tinydist train --mesh dp=2,pp=2,tp=2                  processes, with a GPU each
+    python -m tinydist train --mesh dp=2,pp=2,tp=2                          on simulated ranks
+    torchrun --nproc-per-node 8 -m tinydist train --mesh dp=2,pp=2,tp=2     on processes, with a GPU each if there are
+
+Ctrl-C ends it; with --folder, the same line again goes on from the last checkpoint, on any mesh.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from .job import Job, Refused, on_rank
 from .rates import RATES
 
 # What a report is made of: two steps, of which it shows the second, and nothing is kept.
-SHORT = dict(steps=2, warmup=0, folder=None, save_every=None, validate_every=None, log=None, report=None)
+SHORT = dict(steps=2, warmup=0, folder=None, save_every=None, validate_every=None, history=None, report=None)
 
 
 class Options(argparse.ArgumentParser):
@@ -51,7 +53,7 @@ def options():
     add("--folder", help="for checkpoints; training goes on from the one that is there")
     add("--save-every", type=int, metavar="STEPS", help="a checkpoint after so many steps; one is saved in the end")
     add("--validate-every", type=int, metavar="STEPS", help="the loss on a tenth of the data, which is held out")
-    add("--log", metavar="FILE", help="a line of JSON for each step")
+    add("--history", metavar="FILE", help="a line of JSON for each step")
     add("--report", metavar="FOLDER", help="the timeline, memory and traffic of a step, as files")
     add("--cluster", help="on which simulated ranks are timed: 'H100 pod'")
     add("--backend", metavar="simulated|gloo|nccl", help="where ranks live")
@@ -64,6 +66,7 @@ def main(words):
     try:
         chosen = options().parse_args(words)
         folder, job = chosen.folder, Job(chosen)
+        job.check()
         conclude(job, on_ranks(job))
         return 0
     except (Refused, CheckpointError) as error:
@@ -104,7 +107,10 @@ def conclude(job, run):
     if not is_first():
         return
     chosen = job.chosen
-    print(in_a_line(history, [peak for _, peak, _ in run.results]) if history else "all steps were taken before")
+    if history:
+        print(in_a_line(history, [peak for _, peak, _ in run.results]))
+    else:
+        print(f"all {chosen.steps} steps were taken before")
     if chosen.report and job.simulated:
         short = Job(argparse.Namespace(**vars(chosen) | SHORT))
         run = simulate(short, io.StringIO(), io.StringIO(), observe=True)

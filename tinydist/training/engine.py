@@ -50,6 +50,7 @@ class Engine:
         self.plan, self.mesh, self.stages, self.zero, self.scaler = plan, mesh, stages, zero, scaler
         mine = [parameter for stage in stages.values() for parameter in stage.parameters()]
         self.names = {parameter: names[parameter] for parameter in mine}
+        self.copies = {copy for *_, copy in tied}
         self.cross_entropy, self.width = cross_entropy, width
         self.device, self.dtype = mine[0].device, mine[0].dtype
         self.schedule, self.together = plan.make_schedule(), Together(zero.values())
@@ -57,7 +58,7 @@ class Engine:
         self.upward = dist.new_group(dist.get_process_group_ranks(self.pipeline), use_local_synchronization=True)
         self.tied = list(self._tied(tied))
         self.workers, self.steps = {}, 0  # shape of a batch -> a Worker
-        self._begin()
+        self.loss = torch.zeros((), device=self.device)  # this rank's summand, of what has been added up
 
     def _tied(self, tied):
         """(bucket, the rank of the pipeline that has the other one), of this rank."""
@@ -67,11 +68,6 @@ class Engine:
                     bucket = self.zero[stage].reduction.bucket_of[own]
                     bucket.counts *= own is parameter  # the numbers of the copy are counted there
                     yield bucket, self.schedule.rank_of[other]
-
-    def _begin(self):
-        self.loss = torch.zeros((), device=self.device)  # this rank's summand
-        one = torch.ones((), device=self.device)
-        self.scale = self.scaler.scale(one) if self.scaler else one
 
     # A step.
 
@@ -86,8 +82,9 @@ class Engine:
     @takes(tokens=torch.Tensor, targets=torch.Tensor)
     def forward_backward(self, tokens=None, targets=None):
         """Gradients are added to those that are there. Takes what ``step`` does."""
-        loss = self._worker(tokens, targets).step(tokens, targets)
-        self.loss += self._summand(loss)
+        one = torch.ones((), device=self.device)
+        self.scale = self.scaler.scale(one) if self.scaler else one
+        self.loss += self._summand(self._worker(tokens, targets).step(tokens, targets))
 
     @takes(lr=amount)
     @torch.no_grad()
@@ -102,7 +99,7 @@ class Engine:
         loss, norm = self._of_all_ranks()
         taken = self._step()
         self.together.zero_grad()
-        self._begin()
+        self.loss.zero_()
         self.steps += taken
         return Step(loss, norm, taken)
 
@@ -135,6 +132,7 @@ class Engine:
         """The mean loss over all data ranks, without dropout and without gradients."""
         for stage in self.stages.values():
             stage.eval()
+        self.scale = 1.0
         loss = self._summand(self._worker(tokens, targets).evaluate(tokens, targets))
         for stage in self.stages.values():
             stage.train()

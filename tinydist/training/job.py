@@ -56,7 +56,7 @@ def refusing():
 
 
 class Job:
-    """Made before there are ranks, too: so what is wrong is said at once. Raises ``Refused``."""
+    """Made before there are ranks, too: what is wrong is said at once. Raises ``Refused``."""
 
     def __init__(self, chosen):
         self.chosen = chosen
@@ -71,11 +71,15 @@ class Job:
             self.batches = batches(training)
             self.validation = batches(held_out) if chosen.validate_every else None
             self.rate = RATES[chosen.rate](chosen.lr, chosen.steps, chosen.warmup)
+
+    def check(self):
+        """Before there are ranks: can they train, and write what they are to write?"""
+        with refusing():
             self.plan.sizes(self.config.layers)
             for holds, words in self.rules():
                 if not holds:
                     raise ValueError(f"train: {words}")
-            make_room(chosen)
+            make_room(self.chosen)
 
     @property
     def simulated(self):
@@ -102,8 +106,8 @@ def make_room(chosen):
     """What will be written can be written."""
     for folder in filter(None, (chosen.folder, chosen.report)):
         os.makedirs(folder, exist_ok=True)
-    if chosen.log:
-        open(chosen.log, "a").close()
+    if chosen.history:
+        open(chosen.history, "a").close()
 
 
 def sizes_of(text):
@@ -155,8 +159,8 @@ def on_rank(chosen, out=None, err=None):
 
 
 def tell(chosen, out, err, state):
-    if chosen.log:
-        with open(chosen.log, "a") as file:
+    if chosen.history:
+        with open(chosen.history, "a") as file:
             file.write(json.dumps(state._asdict()) + "\n")
     if not err.isatty() and (state.step + 1) % max(1, chosen.steps // LINES) == 0:
         words = ", ".join(f"{name} {value}" for name, value in state.in_words().items())

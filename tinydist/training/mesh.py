@@ -81,9 +81,17 @@ def make_mesh(plan):
 
 @takes(plan=Plan, mesh=DeviceMesh)
 def check_mesh(plan, mesh):
-    if mesh.mesh_dim_names != AXES or tuple(mesh.shape) != tuple(shape_of(plan)):
-        raise ValueError(
-            f"parallelize: the mesh must have the axes {', '.join(AXES)} of sizes {tuple(shape_of(plan))}, got "
-            f"{', '.join(mesh.mesh_dim_names or ())} of sizes {tuple(mesh.shape)}"
-        )
+    """Its axes may be in another order, which lays ranks out otherwise."""
+    wanted, given = shape_of(plan)._asdict(), dict(zip(mesh.mesh_dim_names or (), mesh.shape))
+    if given != wanted:
+        raise ValueError(f"parallelize: the mesh must have the axes {sizes(wanted)}, but has {sizes(given)}")
     return mesh
+
+
+def sizes(axes):
+    return " x ".join(f"{axis}({size})" for axis, size in axes.items())
+
+
+def place_in(mesh):
+    """Of this rank."""
+    return Place(*map(mesh.get_local_rank, AXES))

@@ -26,7 +26,7 @@ from ..tensor_parallel import shard
 from ..tensor_parallel.cuts import copies_of
 from ..zero import Gradients, OptimizerStates, Parameters
 from .engine import Engine
-from .mesh import AXES, check_mesh, make_mesh
+from .mesh import AXES, check_mesh, make_mesh, place_in
 from .plan import Plan
 
 ZERO = (OptimizerStates, OptimizerStates, Gradients, Parameters)  # 0 is 1 with a shard group of one rank
@@ -37,7 +37,7 @@ def parallelize(model, plan, optimizer_class=torch.optim.AdamW, param_groups=Non
     """This rank's ``Engine``. All ranks bring the same model, a GPT or a Decoder, which is used up; they get rank 0's.
 
     ``param_groups``: of the model's parameters, as optimizers take them. ``mesh``: a ``DeviceMesh`` with the axes of
-    mesh.py, for another order of ranks. ``options``: the optimizer's.
+    mesh.py in another order, to lay ranks out otherwise. ``options``: the optimizer's.
 
     Raises ``ValueError`` for a plan that the model, or the number of ranks, does not suit.
     """
@@ -99,5 +99,5 @@ def draw_apart(plan, mesh):
     """From now on a rank's random numbers are those of its tensor group: other data, and other layers, draw others."""
     device = device_of_group(None)
     (seed,) = numbers_of_root([torch.initial_seed() % 2**31], device)
-    pp, replicate, shard, _ = mesh.get_coordinate()
+    pp, replicate, shard, _ = place_in(mesh)
     torch.manual_seed(seed + (pp * plan.replicas + replicate) * plan.shard + shard)

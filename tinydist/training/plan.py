@@ -12,7 +12,7 @@ of Narayanan et al., Efficient Large-Scale Language Model Training on GPU Cluste
 (p, t, d are pp, tp, dp here), and of torchtitan (Liang et al. 2024, section 2.1).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -30,7 +30,7 @@ SIZES = ("pp", "dp", "tp", "replicate")
 @takes(pp=count, dp=count, tp=count, zero=within(0, 3), replicate=count, microbatches=count, schedule=one_of(SCHEDULES))
 @takes(chunks=count, layers=each_of(count), sequence=one_of(WAYS), recompute=one_of(RECOMPUTED))
 @takes(precision=one_of(DTYPES), max_norm=rate, reduce_each=flag)
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Raises ``ValueError`` for what cannot be, with the equation that does not hold."""
 
@@ -54,6 +54,12 @@ class Plan:
             if not holds:
                 raise ValueError(f"Plan: {words}")
         self.make_schedule()
+
+    def __repr__(self):
+        """What is chosen: all that is not as by default."""
+        chosen = {each.name: getattr(self, each.name) for each in fields(self)}
+        chosen = {each.name: chosen[each.name] for each in fields(self) if chosen[each.name] != each.default}
+        return f"Plan({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
 
     def rules(self):
         """What must hold, and the words in which it does not."""

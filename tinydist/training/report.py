@@ -1,8 +1,13 @@
 """A step as files. Of simulated ranks what is in the trace; of real ones, what torch.profiler saw.
 
-timeline.png   who computed, communicated and waited, and when        trace.json    the same, for ui.perfetto.dev
-memory.png     what the fullest rank held, and for what               rank-0.json   of real ranks, one each
-traffic.png    who sent how many bytes to whom
+    timeline.png   who computed, communicated and waited, and when
+    trace.json     the same, for ui.perfetto.dev
+    memory.png     what the fullest rank held, and for what
+    traffic.png    who sent how many bytes to whom
+
+    rank-0.json    of real ranks: a file each, for ui.perfetto.dev
+
+Pictures are what a notebook shows of a run.
 """
 
 import base64
@@ -19,7 +24,7 @@ def write_simulated(run, folder):
     step = run.between(("step", -1))
     folder = new(folder)
     for name, shown in {"timeline": step, "memory": step.memory, "traffic": step.traffic}.items():
-        picture = shown._repr_mimebundle_()  # as a notebook asks; None: there is nothing to be seen
+        picture = shown._repr_mimebundle_()  # None: there is nothing to be seen
         if picture:
             (folder / f"{name}.png").write_bytes(base64.b64decode(picture[0]["image/png"]))
     step.trace.save(folder / "trace.json")

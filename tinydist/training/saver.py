@@ -12,16 +12,20 @@ by an all-reduce of one number, as long as something is being written.
 Simulated ranks save at once: their threads may not run beside one another.
 """
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch.distributed as dist
 
+from ..rules import takes, whole
 from ..simulator.torch_internals import device_of_group
 from ..zero.checkpoint import Saving
 from .checkpoint import Run
+from .engine import Engine
 
 
+@takes(engine=Engine, folder=str | os.PathLike)
 class Saver:
     """All ranks call all of it.
 
@@ -45,6 +49,7 @@ class Saver:
         self.thread = None if dist.get_backend() == "simulated" else ThreadPoolExecutor(1)
         self.saving = self.written = None
 
+    @takes(step=whole)
     def save(self, step=None, extra=None):
         self.end()
         saving = Saving(Run(self.engine, step, extra), self.folder)
@@ -69,9 +74,11 @@ class Saver:
         return self
 
     def __exit__(self, kind, *_):
-        if kind is None:
-            self.end()
-        if self.thread:
-            self.thread.shutdown()
-        if self.saving:
-            self.saving.give_up()
+        try:
+            if kind is None:
+                self.end()
+        finally:
+            if self.thread:
+                self.thread.shutdown()
+            if self.saving:
+                self.saving.give_up()

@@ -11,6 +11,7 @@ units.py               what is gathered at once, and in which order
 start.py               all ranks begin alike; from the meta device, no rank has the whole model
 memory.py              what the meter is told
 checkpoint.py          whole, or by shards; loaded by any number of ranks
+checkpoint_state.py    what is saved of a parameter; pieces.py: where it lies in all of it; trained.py: and who is asked
 checkpoint_rules.py    what may be loaded: of one save, complete, fitting, finite
 checkpoint_files.py    as files: all of a save, or the one before
 whole.py               a plain model and its optimizer, saved and loaded in the same way

@@ -6,10 +6,7 @@
     load(zero, folder)    or load(zero, *states): a gathered one, or those of all ranks that saved, in any order
 
 Saved is what belongs to a parameter, not how rows were laid out: so 8 ranks save, and 3 load. A rank takes what
-overlaps with the pieces that it owns now (pieces.py).
-
-    state["parameters"][name] = {"part", "start", "vectors": {"weight", "exp_avg" ...}, "scalars": {"step"}}
-    state["layout"], "step", "world", "optimizer", "run"     the same on all ranks: what belongs together
+overlaps with the pieces that it owns now (pieces.py), of a state as checkpoint_state.py has it.
 
 Ranks load all or nothing. Each checks what it is given (checkpoint_rules.py) and puts its own new shard together; the
 first parameter changes when all ranks have said that they are ready, and load the same.
@@ -26,19 +23,8 @@ import torch
 
 from ..collectives.agreement import broadcast_all
 from . import checkpoint_files as files
-from .checkpoint_rules import (
-    COMMON,
-    CheckpointError,
-    buffers_of,
-    check,
-    entries_of,
-    nothing_else,
-    one_layout,
-    require,
-    sound,
-    weights_of,
-)
-from .pieces import Piece, copy_common, part_of
+from .checkpoint_rules import COMMON, CheckpointError, buffers_of, check, nothing_else, one_layout, require, weights_of
+from .checkpoint_state import check_finite, shard_of, state_of
 from .start import around
 from .unanimous import place_in, unanimous
 
@@ -48,7 +34,7 @@ NOTHING_SAVED = "save: nothing has been saved"
 @torch.no_grad()
 def gathered(zero):
     """Whole tensors, as one rank would have saved them. All ranks call it, and all get the same."""
-    state = _state(zero, lambda row, vector: dict(zip(row.parameters, row.gathered(vector))), zero.buffers, 0, 1)
+    state = state_of(zero, lambda row, vector: dict(zip(row.parameters, row.gathered(vector))), zero.buffers, 0, 1)
     if place_in(zero.group)[1] > 1:
         broadcast_all(state["buffers"].values(), group=zero.group)
     return state
@@ -61,7 +47,7 @@ def sharded(zero):
     def pieces(row, vector):
         return {p: vector[s.place : s.place + s.size].detach().to("cpu", copy=True) for p, s in zero.saved(row).items()}
 
-    return _state(zero, pieces, zero.saved_buffers, *place_in(zero.group))
+    return state_of(zero, pieces, zero.saved_buffers, *place_in(zero.group))
 
 
 @torch.no_grad()
@@ -98,7 +84,7 @@ class Saving:
             self.new = said.all[0]
             with self._unanimous():
                 self.state = sharded(zero)
-                _check_finite(self.state)
+                check_finite(self.state)
             self.under_way = stack.pop_all()
 
     def write(self):
@@ -131,10 +117,10 @@ def load(zero, *saved):
     ``ValueError``, with the reason and the rank; ``OffloadError``, if a home has no room for it. Then nothing has been
     loaded on any of them. Returns the states.
     """
-    states = _load(zero, saved)
+    states, names = _load(zero, saved), zero.names
     for row in zero.rows:
         if group := zero.param_group(row):
-            options = states[0]["layout"][zero.names[row.parameters[0]]]["options"]
+            options = states[0]["layout"][names[row.parameters[0]]]["options"]
             group.update({key: _like(group.get(key), value) for key, value in options.items()})
     zero.steps = states[0]["step"]
     return states
@@ -144,60 +130,6 @@ def load(zero, *saved):
 def load_weights(zero, *saved):
     """Weights and buffers alone, into whatever trains or does not. Optimizer states begin anew."""
     _load(zero, saved, training=False)
-
-
-# What is saved.
-
-
-def _state(zero, pieces_of, buffers, rank, world):
-    """``pieces_of(row, vector)``: parameter -> what is saved of it, of a row's vector."""
-    layout, parameters, names = {}, {}, zero.names
-    for row in zero.rows:
-        vectors, scalars = zero.kept(row)
-        pieces = {key: pieces_of(row, vector) for key, vector in vectors.items()}
-        shapes = dict(zip(row.parameters, row.shapes))
-        for parameter in pieces["weight"]:
-            shape, part = part_of(parameter, shapes[parameter])
-            layout[names[parameter]] = {
-                "shape": list(shape),
-                "options": _plain(zero.param_group(row)),
-                "vectors": {key: str(vector.dtype) for key, vector in vectors.items()},
-                "scalars": sorted(scalars),
-            }
-            parameters[names[parameter]] = {
-                "part": part,
-                "start": row.saved[parameter].start if world > 1 else 0,
-                "vectors": {key: each[parameter] for key, each in pieces.items()},
-                "scalars": {key: value.clone() for key, value in scalars.items()},
-            }
-    return {
-        "step": zero.steps,
-        "rank": rank,
-        "world": world,
-        "optimizer": zero.optimizer_name,
-        "run": dict(zero.run),
-        "layout": layout,
-        "parameters": parameters,
-        "buffers": {name: buffer.clone() for name, buffer in buffers.items()},
-        "random": zero.random,
-    }
-
-
-def _plain(group):
-    """Its options as numbers: a learning rate may be a tensor. None, for what is frozen."""
-    if group is None:
-        return None
-    options = {key: value for key, value in group.items() if key != "params"}
-    return {key: value.item() if isinstance(value, torch.Tensor) else value for key, value in options.items()}
-
-
-def _check_finite(state):
-    for name, entry in state["parameters"].items():
-        for key, tensor in (entry["vectors"] | entry["scalars"]).items():
-            sound(f"{key} of {name}", tensor)
-
-
-# What is loaded.
 
 
 def _load(zero, saved, training=True):
@@ -232,27 +164,8 @@ def _prepared(zero, saved, training):
     states = states if training else [weights_of(state) for state in states]
     check(states, zero, training)
     states.sort(key=lambda state: state["rank"])
-    return states, {row: _shard(row, zero.names, states) for row in zero.rows}
-
-
-def _shard(row, names, states):
-    """(vectors, scalars) of what this rank owns in a row, from all saved pieces that overlap with it."""
-    first = next(entries_of(names[row.parameters[0]], states))
-    vectors = {}
-    for key, vector in first["vectors"].items():
-        shard = vectors[key] = torch.zeros(row.mine.numel(), dtype=vector.dtype, device=row.device)
-        for (parameter, (start, place, size)), shape in zip(row.segments.items(), row.shapes):
-            own = shard[place : place + size]
-            _fill(own, *part_of(parameter, shape), start, entries_of(names[parameter], states), key)
-            sound(f"{key} of {names[parameter]}", own)
-    return vectors, {key: value.clone() for key, value in first["scalars"].items()}
-
-
-def _fill(own, shape, part, start, entries, key):
-    mine = Piece(part, start, len(own))
-    for entry in entries:
-        saved = entry["vectors"][key]
-        copy_common(shape, mine, own, Piece(entry["part"], entry["start"], saved.numel()), saved.flatten())
+    names = zero.names
+    return states, {row: shard_of(row, names, states) for row in zero.rows}
 
 
 def _like(current, value):

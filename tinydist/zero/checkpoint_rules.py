@@ -40,8 +40,9 @@ def check(states, zero, training=True):
         known_to(layout, state)
     for name, planned in layout.items():
         complete(name, planned, {s["rank"]: s["parameters"][name] for s in states if name in s["parameters"]})
+    names = zero.names
     for row in zero.rows:
-        alike_in_a_row([zero.names[p] for p in row.parameters], states)
+        alike_in_a_row([names[p] for p in row.parameters], states)
     if training:
         zero.accept(states)
 
@@ -164,10 +165,10 @@ def covered(what, unit, size, runs):
 
 
 def fits(states, zero):
-    layout, buffers = states[0]["layout"], buffers_of(states)
+    names, layout, buffers = zero.names, states[0]["layout"], buffers_of(states)
     for row in zero.rows:
         for parameter, own_shape in zip(row.parameters, row.shapes):
-            name, (shape, part) = zero.names[parameter], part_of(parameter, own_shape)
+            name, (shape, part) = names[parameter], part_of(parameter, own_shape)
             require(name in layout, f"{name} is not in the state that is loaded")
             saved = layout[name]["shape"]
             require(saved == list(shape), f"{name} has shape {list(shape)}, but {saved} was saved")
@@ -191,10 +192,10 @@ def nothing_else(states, names):
 def fits_training(saved, zero):
     mine, theirs = zero.optimizer_name, saved["optimizer"]
     require(mine == theirs, f"it was saved with {theirs}, but the optimizer here is {mine}")
-    of_groups = {}  # the first parameter of each, and its options
+    names, of_groups = zero.names, {}  # the first parameter of each group, and its options
     for row in zero.rows:
         group = zero.param_group(row)
-        for name in (zero.names[parameter] for parameter in row.parameters):
+        for name in (names[parameter] for parameter in row.parameters):
             options = saved["layout"][name]["options"]
             here, there = trained_or_frozen(group), trained_or_frozen(options)
             require(here == there, f"{name} is {here} here, but was {there} when saved")

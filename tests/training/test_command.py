@@ -1,0 +1,157 @@
+"""``python -m tinydist train``: what one types, and what comes of it."""
+
+import json
+import sys
+
+import pytest
+from training.torchrun import torchrun
+
+import tinydist.training.command as command
+from tinydist.__main__ import main
+from tinydist.training import encode
+
+TINY = "--model layers=2,dim=16,heads=2,context=8 --batch 4 --clip 1 --steps 4"
+
+
+def train(words):
+    return main(["train", *words.split()])
+
+
+def states(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def losses(path):
+    return [state["loss"] for state in states(path)]
+
+
+@pytest.fixture(scope="module")
+def in_one_process(tmp_path_factory):
+    path = tmp_path_factory.mktemp("one") / "history"
+    assert train(f"{TINY} --history {path}") == 0
+    return losses(path)
+
+
+def test_it_says_how_it_goes(capsys):
+    assert train(f"{TINY} --validate-every 2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [f"step {step} of 4" for step in (1, 2, 3, 4)] + ["steps 1 to 4"]
+    assert ["held out" in line for line in lines] == [False, True, False, True, False]
+    assert "on held-out text" in lines[-1]
+
+
+@pytest.mark.parametrize("mesh", ["dp=2,pp=2,tp=2", "dp=4 --zero 3", "pp=2 --microbatches 2"])
+def test_every_mesh_has_the_losses_of_one_process(tmp_path, in_one_process, mesh):
+    assert train(f"{TINY} --mesh {mesh} --history {tmp_path}/history") == 0
+    assert losses(tmp_path / "history") == pytest.approx(in_one_process, abs=1e-5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
+def test_torchrun_has_the_losses_of_simulated_ranks(tmp_path):
+    words = f"{TINY} --mesh dp=2,tp=2 --zero 2 --rate cosine --warmup 2 --history"
+    assert train(f"{words} {tmp_path}/simulated") == 0
+    assert torchrun(4, "train", *words.split(), f"{tmp_path}/processes", "--report", f"{tmp_path}/report") == 0
+    assert losses(tmp_path / "processes") == pytest.approx(losses(tmp_path / "simulated"), abs=1e-5)
+    assert states(tmp_path / "processes")[0]["memory"][1] == "process"
+    for rank in range(4):
+        found = json.loads((tmp_path / "report" / f"rank-{rank}.json").read_text())["traceEvents"]
+        assert any(event.get("name") == "gloo:all_reduce" for event in found)
+
+
+@pytest.mark.parametrize("mesh", ["dp=2 --zero 2", "pp=2"])
+def test_what_has_stopped_goes_on_whatever_the_mesh(tmp_path, capsys, mesh):
+    words = f"{TINY} --folder {tmp_path}/run --history {tmp_path}/history"
+    assert train(f"{TINY} --mesh dp=2 --zero 2 --history {tmp_path}/unbroken") == 0
+    assert train(f"{words} --mesh dp=2 --zero 2 --steps 2") == 0
+    assert train(f"{words} --mesh {mesh}") == 0
+    assert [state["step"] for state in states(tmp_path / "history")] == [0, 1, 2, 3]
+    unbroken, found = losses(tmp_path / "unbroken"), losses(tmp_path / "history")
+    assert found == (unbroken if mesh.startswith("dp") else pytest.approx(unbroken, abs=1e-5))
+    assert train(f"{words} --mesh {mesh}") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "all 4 steps were taken before"
+
+
+def test_a_report_of_a_step(tmp_path, capsys):
+    assert train(f"{TINY} --mesh dp=2,tp=2 --cluster laptop --report {tmp_path}/new/report") == 0
+    found = sorted(path.name for path in (tmp_path / "new" / "report").iterdir())
+    assert found == ["memory.png", "timeline.png", "trace.json", "traffic.png"]
+    assert all((tmp_path / "new" / "report" / name).read_bytes()[:4] == b"\x89PNG" for name in found if "png" in name)
+    assert json.loads((tmp_path / "new" / "report" / "trace.json").read_text())["traceEvents"]
+    *_, step, where = capsys.readouterr().out.splitlines()
+    assert step.startswith("a step takes ") and "on 1 x 8 1/8 of laptop CPU" in step and "MFU" in step
+    assert where == f"the report is in {tmp_path}/new/report"
+
+
+def test_a_text_and_its_tokens_train_alike(tmp_path):
+    text = tmp_path / "text"
+    text.write_bytes(bytes(range(256)) * 4)
+    encode(text, tmp_path / "tokens")
+    for name in ("text", "tokens"):
+        assert train(f"{TINY} --data {tmp_path}/{name} --history {tmp_path}/{name}.history") == 0
+    assert losses(tmp_path / "text.history") == losses(tmp_path / "tokens.history")
+
+
+REFUSED = {
+    "--batch many": "train: argument --batch: invalid int value: 'many'",
+    "--depth 3": "train: unrecognized arguments: --depth 3",
+    "--mesh dp:2": "Plan: a mesh is written dp=2,pp=2,tp=2, of pp, dp, tp, replicate, got 'dp:2'",
+    "--mesh dp=3": "train: batch(16) / dp(3) / microbatches(1) must be whole",
+    "--mesh tp=3": "train: heads(4) / tp(3) must be whole",
+    "--mesh tp=2 --sequence kept --model context=63": "train: context(63) / tp(2) must be whole",
+    "--mesh pp=4": "Plan: pp(4) x chunks(1) = 4 stages, but 2 blocks",
+    "--model dim=63": "GPTConfig: dim must divide into heads, but 63 / 4 is not whole",
+    "--model width=64": "train: a model is written layers=2,dim=64, of context, layers, heads, dim, got 'width=64'",
+    "--zero 4": "Plan: zero must be a whole number from 0 to 3, got 4",
+    "--rate root": "train: --rate must be one of constant, linear, cosine, wsd, got 'root'",
+    "--warmup 100": "constant: warm-up must end before the last step, but warmup(100) >= steps(100)",
+    "--save-every 5": "train: --save-every needs a --folder",
+    "--validate-every 0": "train: --validate-every must be a whole number from 1, or None, got 0",
+    "--data /nowhere/text": "train: /nowhere/text: No such file or directory",
+    "--history /nowhere/history": "train: /nowhere/history: No such file or directory",
+    "--model context=9000000": "Batches: a window has context + 1 = 9,000,001 tokens, but there are ",
+    "--backend gloo --cluster laptop": "train: --cluster is for simulated ranks",
+    "--mesh dp=16 --cluster laptop": "the cluster has 1 node x 8 devices = 8, but 16 ranks were asked for",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_options_of_which_nothing_can_be_made_are_refused_in_a_line(capsys, words):
+    assert train(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(REFUSED[words]) and err.count("\n") == 1
+
+
+def test_torchrun_with_another_number_of_processes_is_told_both(capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert train("--mesh dp=2,pp=2,tp=2") == 2
+    assert capsys.readouterr().err == "train: pp(2) x dp(2) x tp(2) = 8 ranks, but torchrun started 4\n"
+    monkeypatch.setenv("RANK", "1")
+    assert train("--mesh dp=2,pp=2,tp=2") == 2 and capsys.readouterr().err == ""
+
+
+def test_a_checkpoint_of_another_model_is_refused_in_a_line(tmp_path, capsys):
+    assert train(f"{TINY} --steps 1 --folder {tmp_path}") == 0
+    assert train(f"--folder {tmp_path}") == 2
+    assert capsys.readouterr().err.startswith("load: nothing has been loaded, on any rank.")
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):
+    assert train(f"{TINY} --lr 1e30 --folder {tmp_path} --save-every 1") == 1
+    err = capsys.readouterr().err
+    assert err.startswith("train: the loss of step 1 is nan (rank 0)") and err.count("\n") == 1
+
+
+def test_an_interrupt_is_no_error_of_the_programs(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "launch", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert train(f"{TINY} --folder {tmp_path}") == 130
+    assert capsys.readouterr().err == f"train: interrupted; what is in {tmp_path} is whole\n"
+
+
+def test_it_shows_its_options_and_others_refuse_them(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        train("--help")
+    assert "--mesh dp=2,pp=2,tp=2" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main(["list", "--mesh", "dp=2"])
+    assert "unrecognized arguments: --mesh dp=2" in capsys.readouterr().err

@@ -1,0 +1,121 @@
+"""Bytes that each rank sends in a step, axis by axis: those of the formulas. And what another placement costs."""
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from training.trained import ROWS, made, rows_of, text
+
+import tinydist
+from tinydist.hardware.presets import TWO_BY_FOUR
+from tinydist.model import GPT, GPTConfig
+from tinydist.training import AXES, Plan, link_of, parallelize, place_of
+from tinydist.training.mesh import shape_of
+
+V, D, T, L = 256, 16, 12, 2  # of trained.model
+FP32 = 4  # bytes
+
+
+def a_step(plan):
+    engine = made(plan)
+    with tinydist.region("step"):
+        engine.step(*rows_of(engine, text(0)))
+
+
+def by_axis(plan):
+    """Of each rank, what it sends along each axis. (An all-reduce of two numbers over the world passes all.)"""
+    traffic = tinydist.launch(a_step, plan.ranks, plan).between("step").traffic
+    found = [dict.fromkeys(AXES, 0) for _ in traffic]
+    for source, row in enumerate(traffic):
+        row[(source + 1) % plan.ranks] -= 2 * FP32 * 2 * (plan.ranks - 1) / plan.ranks
+        for destination, nbytes in enumerate(row):
+            differ = [a for a, b, c in zip(AXES, place_of(plan, source), place_of(plan, destination)) if b != c]
+            if round(nbytes):
+                (axis,) = differ
+                found[source][axis] += nbytes
+    return [{axis: round(nbytes) for axis, nbytes in each.items()} for each in found]
+
+
+def numbers(plan, stage):
+    """Parameters of a rank: of blocks, and of the first and the last stage."""
+    blocks = (L // plan.pp) * ((12 * D * D + 7 * D) / plan.tp + 6 * D)
+    first, last = stage == 0, stage == plan.pp - 1
+    tables = (first or last) * V * D / plan.tp  # tied
+    return blocks + tables + first * T * D + last * 2 * D
+
+
+def ring(ranks, rounds=1):
+    return rounds * (ranks - 1) / ranks
+
+
+def expected(plan, stage):
+    pp, t, s, d, M = plan.pp, plan.tp, plan.shard, plan.replicas, plan.microbatches
+    first, last, N = stage == 0, stage == pp - 1, numbers(plan, stage)
+    reductions = M if plan.zero >= 2 else 1
+    gathers = 2 * M if plan.zero == 3 else 1
+    tokens = ROWS / plan.dp / M * T
+    whole = tokens * D * FP32  # what passes between layers, of a microbatch
+    sums = 4 * L // pp + first + last  # all-reduces: four in a block, one behind the table, one before the head
+    copies = 0
+    if plan.sequence:  # a gather and a scatter for each; the table's sum is dealt out, and its gradient gathered
+        copies = 2 * FP32 * (6 * D * L // pp + last * 2 * D) + first * whole
+    between = (not first) + (not last)
+    return {
+        "pp": M * between * whole / (t if plan.sequence else 1) + (pp > 1) * (first + last) * FP32 * V * D / t / s,
+        "replicate": ring(d, 2) * FP32 * N / s * reductions,
+        "shard": ring(s) * FP32 * N * (reductions + gathers),
+        "tp": M * (ring(t) * (2 * sums * whole + copies) + ring(t, 2) * last * 3 * FP32 * tokens),
+    }
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(2, 2, 2, zero=0, microbatches=2),
+        Plan(1, 2, 2, zero=1, microbatches=4, sequence="kept"),
+        Plan(2, 1, 2, zero=0, microbatches=2, sequence="kept"),
+        Plan(2, 4, 1, zero=2, replicate=2, microbatches=2),
+        Plan(2, 2, 2, zero=3, microbatches=2),
+        Plan(1, 4, 1, zero=3, replicate=2, microbatches=2),
+    ],
+    ids=str,
+)
+def test_each_axis_sends_what_the_formula_says(plan):
+    """ZeRO 0 and 1 reduce once a step, 2 and 3 in every microbatch; 3 gathers twice in each."""
+    for rank, found in enumerate(by_axis(plan)):
+        assert found == pytest.approx(expected(plan, place_of(plan, rank).pp)), rank
+
+
+def test_reduced_once_a_step_or_in_every_microbatch_as_the_plan_says():
+    def sent(zero, reduce_each):
+        return by_axis(Plan(dp=2, zero=zero, microbatches=2, reduce_each=reduce_each))[0]["shard"]
+
+    N = numbers(Plan(dp=2), 0)
+    assert [sent(zero, each) for zero in (1, 2) for each in (False, True)] == [4 * N, 6 * N, 4 * N, 6 * N]
+    assert [sent(3, each) for each in (False, True)] == [10 * N, 12 * N]
+
+
+# Where axes lie. A model of a size at which links count, without numbers.
+
+WIDE = GPTConfig(vocab_size=4096, context=1024, layers=2, heads=16, dim=2048)
+PLAN = Plan(dp=2, tp=4, zero=1, microbatches=4, precision="bf16")
+
+
+def step_with(axes):
+    sizes = shape_of(PLAN)._asdict()
+    mesh = init_device_mesh("cpu", [sizes[axis] for axis in axes], mesh_dim_names=axes)
+    engine = parallelize(GPT(WIDE), PLAN, mesh=mesh)
+    tokens = torch.zeros(16, WIDE.context, dtype=torch.long)
+    with tinydist.region("step"):
+        engine.step(tokens, tokens)
+
+
+def test_tensor_ranks_on_two_nodes_are_slower_than_in_one():
+    """On 2 nodes of 4: in a node, tp passes NVSwitch, and data the network cards; or the other way round."""
+    assert link_of(PLAN, "tp", "2 x 4") == TWO_BY_FOUR.inside and link_of(PLAN, "shard", "2 x 4") == TWO_BY_FOUR.between
+    right, wrong = (
+        tinydist.launch(step_with, 8, axes, fake=True, only=[0], cluster="2 x 4").between("step")
+        for axes in (AXES, AXES[::-1])
+    )
+    assert wrong.seconds > 1.25 * right.seconds
+    node, other = (sum(run.traffic[0][4:]) for run in (right, wrong))
+    assert other > 2 * node
