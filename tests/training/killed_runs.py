@@ -88,7 +88,7 @@ def rank_process(rank, store, plan, folder, dropout, last):
 
 def run(plan, folder, dropout, victim=None, last=NEVER):
     """(step -> loss, of rank 0, as far as it came; the lines that each ran; the signal that the victim died of)."""
-    store = tempfile.mktemp()
+    store = tempfile.mktemp(dir=folder.parent)
     ranks = [rank_process(r, store, plan, folder, dropout, last if r == victim else NEVER) for r in range(RANKS)]
     ids, signals = [pid for pid, _ in ranks], {}
     while len(signals) < RANKS:

@@ -21,6 +21,14 @@ def gpt(dropout=0.0):
     return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=4, heads=6, dim=12, dropout=dropout))
 
 
+def half_frozen():
+    """The tied embedding is, too."""
+    model = gpt()
+    for part in (model.embedding, model.position, model.blocks[1].mlp):
+        part.requires_grad_(False)
+    return model
+
+
 def decoder():
     """Fewer heads of keys than of queries: on 4 ranks there are copies."""
     torch.manual_seed(5)

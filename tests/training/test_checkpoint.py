@@ -16,13 +16,25 @@ import torch
 import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
-from training.small_runs import TOKENS, decoder, differences, everything_in, gpt, losses, made, shake
+from training.small_runs import (
+    TOKENS,
+    decoder,
+    differences,
+    everything_in,
+    gpt,
+    groups_of,
+    half_frozen,
+    losses,
+    made,
+    shake,
+)
 
 import tinydist
 from tinydist.model import GPT, GPTConfig
+from tinydist.precision import Static
 from tinydist.training import Plan
 from tinydist.training.checkpoint import Run, load, load_weights, save
-from tinydist.zero import pieces
+from tinydist.zero import OptimizerStates, checkpoint, pieces
 from tinydist.zero.checkpoint_rules import CheckpointError
 
 
@@ -59,7 +71,7 @@ def plans(draw, tp):
     return Plan(pp, dp, tp, zero, replicate, microbatches=pp, **how)
 
 
-MODELS = [(gpt, (1, 2, 3)), (decoder, (1, 2, 4))]
+MODELS = [(gpt, (1, 2, 3)), (decoder, (1, 2, 4)), (half_frozen, (1, 2, 3))]
 pairs = some.sampled_from(MODELS).flatmap(lambda each: some.tuples(some.just(each[0]), plans(each[1]), plans(each[1])))
 
 
@@ -195,6 +207,30 @@ def test_an_engine_takes_those_of_a_plain_models_safetensors(tmp_path):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
+def test_a_stage_of_zero_takes_what_an_engine_has_saved_and_the_reverse(tmp_path):
+    """There is one format. Of what ZeRO saves an engine takes the weights: there is no position in the data."""
+
+    def loads():
+        model = gpt()
+        zero = OptimizerStates(model, torch.optim.AdamW, groups_of(model), lr=0.5)
+        checkpoint.load(zero, tmp_path / "engine")
+        checkpoint.save(zero, tmp_path / "zero")
+
+    def takes(folder):
+        engine = made(Plan(2, tp=2))
+        with pytest.raises(CheckpointError, match="not saved by an engine"):
+            load(engine, folder)
+        load_weights(engine, folder)
+        return list(differences(engine, weights))
+
+    launched(saved_by, 8, PLANS[0], tmp_path / "engine")
+    launched(loads, 3)
+    whole, again = (everything_in(tmp_path / name) for name in ("engine", "zero"))
+    assert again.keys() == whole.keys() and all(torch.equal(again[key], whole[key]) for key in whole)
+    weights = {key: value for key, value in whole.items() if key[1] == "weight"}
+    assert launched(takes, 4, tmp_path / "zero") == [[]] * 4
+
+
 # What a rank reads, and holds.
 
 
@@ -206,11 +242,11 @@ def wider():
 LARGEST = 4 * 24 * 4 * 24  # bytes: an MLP's
 
 
-@pytest.mark.parametrize("saving, loading", [(Plan(tp=2), Plan(2, 2)), (Plan(dp=2, zero=1), Plan(tp=2, dp=2, zero=3))])
-def test_a_rank_reads_and_holds_what_it_owns(saving, loading, tmp_path, monkeypatch):
+def test_a_rank_reads_and_holds_what_it_owns(tmp_path, monkeypatch):
     """By the ledger: 12 bytes of each of its numbers while it loads, and not a parameter more; in the files it looks at
     no other number.
     """
+    saving, loading = Plan(dp=2, zero=1), Plan(tp=2, dp=2, zero=3)
     numbers = defaultdict(list)
     view = pieces.Box.view
 
@@ -299,6 +335,18 @@ def test_another_model_or_optimizer(saved):
     assert_all_refuse(saved / "one", "is not in the state that is loaded", make=longer)
     assert_all_refuse(saved / "one", "has shape [37, 24], but [37, 12] was saved", make=wider)
     assert_all_refuse(saved / "one", "saved with AdamW, but the optimizer here is SGD", optimizer=torch.optim.SGD)
+
+
+def test_another_rule_for_the_loss_scale(tmp_path):
+    """The rule of a scaler is chosen by who makes it."""
+
+    def program():
+        engine = made(Plan(dp=2, precision="fp16"))
+        engine.scaler.rule = Static()
+        save(engine, tmp_path)
+        return tries(Plan(dp=2, precision="fp16"), tmp_path)
+
+    assert "the scaler's rule is Dynamic, but Static was saved" in launched(program, 2)[0]
 
 
 def test_a_larger_model_was_saved(tmp_path):

@@ -9,8 +9,10 @@ from torch import nn
 from zero.ladder import STAGES, all_of, assert_same, everything, stage_0, stage_1, stage_2, stage_3, train, two_groups
 
 import tinydist
+from tinydist.tensor_parallel.cuts import Cut
 from tinydist.zero import OptimizerStates, checkpoint
-from tinydist.zero.checkpoint_rules import CheckpointError
+from tinydist.zero.checkpoint_rules import CheckpointError, complete, one_layout
+from tinydist.zero.pieces import Part
 
 RUNGS = [stage_0, *STAGES]
 
@@ -219,3 +221,55 @@ def test_a_row_has_one_count_of_steps():
     states = tinydist.launch(partly, 1).results
     said = refused(lambda rank: states, OptimizerStates)
     assert "share a row here, but were saved with other vectors" in said
+
+
+# Parameters that are cut.
+
+PLANNED = {"shape": [4, 6], "vectors": {"weight": "torch.float32"}, "scalars": []}
+
+
+@pytest.mark.parametrize(
+    "given, reason",
+    [
+        ([((4, 0, 3), 12)], "a line of w has 6 columns, but the states have 3 of them"),
+        ([((4, 0, 3), 12), ((4, 2, 4), 16)], "the first 3 are given, and rank 1 goes on with columns 2 to 5"),
+        ([((4, 0, 3), 12), ((4, 3, 3), 6)], "weight of w has 12 numbers, but the states have 6 of them"),
+        ([((4, 0, 3), 12), ((2, 6, 6), 12)], "the 24 numbers of w are cut into lines of different lengths"),
+        ([((5, 0, 5), 25)], "the 24 numbers of w are cut into lines of different lengths"),
+    ],
+)
+def test_parts_lie_side_by_side(given, reason):
+    entries = {
+        rank: {"part": Part(*part), "start": 0, "vectors": {"weight": torch.ones(size)}, "scalars": {}}
+        for rank, (part, size) in enumerate(given)
+    }
+    with pytest.raises(CheckpointError) as caught:
+        complete("w", PLANNED, entries)
+    assert reason in str(caught.value)
+
+
+def test_ranks_that_know_one_parameter_save_the_same_of_it():
+    other = {**PLANNED, "shape": [6, 4]}
+    assert one_layout([{"w": PLANNED}, {"w": PLANNED, "b": other}]) == {"w": PLANNED, "b": other}
+    with pytest.raises(CheckpointError, match=r"w is not the same on all ranks: .*4, 6.* and .*6, 4"):
+        one_layout([{"w": PLANNED}, {"w": other}])
+
+
+def part_of_a_layer(dim=None, part=0):
+    """One of two parts; or all of it."""
+    torch.manual_seed(0)
+    module = nn.Linear(6, 4)
+    if dim is not None:
+        cut = Cut(dim, module.weight.shape[dim], part, 2, 1)
+        module.weight, module.bias = cut.parameter(module.weight), None
+    return stage_0(module, torch.optim.SGD, lr=0.1)
+
+
+def test_a_parameter_that_is_cut_otherwise_than_it_was():
+    states = [checkpoint.sharded(part_of_a_layer(0, part)) | {"rank": part, "world": 2} for part in (0, 1)]
+    again = part_of_a_layer(0, 1)
+    again.module.weight.data.zero_()
+    checkpoint.load(again, *states)
+    assert torch.equal(again.module.weight, part_of_a_layer().module.weight[2:])
+    with pytest.raises(CheckpointError, match="weight is cut along another dim, or in other blocks, than when it was"):
+        checkpoint.load(part_of_a_layer(1), *states)

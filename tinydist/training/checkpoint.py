@@ -116,6 +116,7 @@ class Run(Trained):
     # What is loaded.
 
     def accept(self, states):
+        require(states[0]["run"], "it was not saved by an engine: load_weights takes the weights alone")
         mine, saved = (each and each["rule"] for each in (self.run["scaler"], states[0]["run"]["scaler"]))
         require(not mine or not saved or mine == saved, f"the scaler's rule is {mine}, but {saved} was saved")
 
