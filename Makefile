@@ -2,7 +2,7 @@
 # make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
 # make exercises writes the notebooks of exercises and solutions anew, from the files in solutions/
 # make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
-# make kernels  adds Triton, 1 GB, so that its kernels are tested too; make test KERNELS=kernels does both
+# make kernels  adds Triton, which make test does, too: for the cells of chapter 10 in which you write a kernel
 # make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
 # make gpu     runs what needs GPUs, on those of this machine, and writes a report
 
@@ -10,9 +10,6 @@
 PYTHON ?= python3
 # What JupyterLab is told besides: make lab OPTIONS="--no-browser --port 9999"
 OPTIONS ?=
-
-# What make test installs first: nothing, or kernels
-KERNELS ?=
 
 VENV = .venv
 # With the bytecode of what is imported kept, whatever is set outside: each process would compile it anew
@@ -39,9 +36,9 @@ lab: .venv/made
 	@$(IN_VENV) jupyter lab --config=jupyter_lab_config.py $(AS_ROOT) $(OPTIONS)
 
 # Notebooks take longest, so they come first
-test: lint imports .venv/made $(KERNELS)
+test: lint imports kernels
 	$(call step,tests,Running the notebooks and the tests,$(PYTEST) $(NOTEBOOKS) tests)
-	@$(IN_VENV) python -c 'import triton' 2>/dev/null || echo 'Triton is not here: its kernels were not tested (make kernels)'
+	@$(IN_VENV) python -c 'import triton' 2>/dev/null || echo 'Triton is for Linux: its kernels were not tested'
 
 lint: .venv/made
 	$(call step,lint,Reading the code with ruff,$(IN_VENV) ruff check && $(IN_VENV) ruff format --check)
@@ -49,14 +46,14 @@ lint: .venv/made
 imports: .venv/made
 	$(call step,imports,Checking the import rule,$(IN_VENV) lint-imports)
 
-tests: .venv/made
+tests: kernels
 	$(call step,tests,Running the tests,$(PYTEST) tests)
 
-exhaustive: .venv/made
+exhaustive: kernels
 	$(call step,exhaustive,Running the tests that take long,$(PYTEST) -m "exhaustive or hypothesis" \
 	--hypothesis-profile exhaustive tests)
 
-notebooks: .venv/made
+notebooks: kernels
 	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) $(NOTEBOOKS))
 
 # The notebooks of exercises/ and solutions/, from the files of the exercises; what a reader has changed stays
@@ -73,17 +70,18 @@ gpu: .venv/made
 	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[test]" && echo done)
 	@touch $@
 
-# The Triton that the installed torch asks for; its builds without CUDA ask for none
-TRITON = $(shell $(IN_VENV) python -c 'from importlib.metadata import requires; \
-	print(*[each.split(";")[0] for each in requires("torch") if each.startswith("triton")] or ["triton"])')
-kernels: .venv/made
-	$(call step,kernels,Adding Triton,$(IN_VENV) pip install --progress-bar off "$(TRITON)" && echo done)
+# What make lab goes without: torch's builds with CUDA bring Triton, the others do not, and it takes 0.7 GB
+kernels: .venv/kernels
+.venv/kernels: .venv/made
+	$(call step,kernels,Adding Triton where there is one,$(IN_VENV) pip install --progress-bar off -c constraints.txt \
+	-e ".[kernels]" && echo done)
+	@touch $@
 
 compatibility: VENV = .venv-torch-$(TORCH)
 compatibility:
 	@test -n "$(TORCH)" || { echo "Which torch? For example: make compatibility TORCH=2.15.0"; exit 1; }
-	@# Without the pins of torch, and of setuptools, which torch 2.12 wants older
+	@# Without the pins of torch, of its Triton, and of setuptools, which torch 2.12 wants older
 	$(call step,install,Making the environment in $(VENV),$(PYTHON) -m venv $(VENV) && \
-	grep -vE "^(torch|setuptools)==" constraints.txt >$(VENV)/constraints.txt && \
+	grep -vE "^(torch|triton|setuptools)==" constraints.txt >$(VENV)/constraints.txt && \
 	$(IN_VENV) pip install --progress-bar off -c $(VENV)/constraints.txt -e ".[test]" "torch==$(TORCH)" && echo done)
 	$(call step,tests,Running the tests with torch $(TORCH),$(PYTEST) $(addprefix tests/,$(TOUCHING_TORCH)))

@@ -1,5 +1,6 @@
 """The same script alone and under torchrun."""
 
+import runpy
 import subprocess
 import sys
 
@@ -41,12 +42,11 @@ if run.backend != "simulated":
 """
 
 
-def test_one_script_serves_a_laptop_and_torchrun(tmp_path):
+def test_one_script_serves_a_laptop_and_torchrun(tmp_path, capfd):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
-    assert alone.returncode == 0, alone.stderr
-    assert alone.stdout.split("RESULT ")[1:] == ["simulated [6.0, 6.0, 6.0] True\n"]
+    runpy.run_path(str(script), run_name="__main__")
+    assert capfd.readouterr().out.split("RESULT ")[1:] == ["simulated [6.0, 6.0, 6.0] True\n"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
     joined = subprocess.run(torchrun, capture_output=True, text=True, timeout=120)
     assert joined.returncode == 0, joined.stdout + joined.stderr

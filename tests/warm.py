@@ -35,7 +35,9 @@ class Warm:
         self.process = warm.Process(target=live, args=(environment, life, *arguments), daemon=True)
         # For the process from which all are forked, and so that this one can find this file
         with patch.dict(os.environ, TOLD), patch.object(sys, "path", [*sys.path, TESTS]):
-            self.process.start()
+            # It needs no __main__; and Triton's interpreter leaves the path of its own file in that of a notebook
+            with patch.object(sys.modules["__main__"], "__file__", None, create=True):
+                self.process.start()
         self.pid, self.kill, self.terminate = self.process.pid, self.process.kill, self.process.terminate
 
     def poll(self):

@@ -15,6 +15,15 @@ def endless_ones_are_stopped_soon(monkeypatch):
     monkeypatch.setattr(limit, "LINES", 25_000)
 
 
+@pytest.fixture(autouse=True, scope="class")
+def what_a_chapter_gave_is_forgotten_when_it_ends(request):
+    """Else garbage is looked for in gigabytes, as long as this process tests."""
+    yield
+    if request.cls:
+        for exercise in exercises(request.cls.chapter):
+            exercise.runs.clear()
+
+
 class Answers:
     """A class for each chapter: tests of different classes run side by side, and those of one share what solutions and
     their mistakes give."""

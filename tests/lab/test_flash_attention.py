@@ -5,8 +5,10 @@ import math
 import pytest
 import torch
 
-from tinydist.attention import attention
+from tinydist.attention import SlowMemory, attention
+from tinydist.attention.kernels.configs import HOPPER, SHARED
 from tinydist.attention.online_softmax import Part, finish, merge
+from tinydist.attention.slow_memory import flash_2
 from tinydist.lab.differences import close
 from tinydist.lab.find import find
 
@@ -77,6 +79,22 @@ def test_what_a_column_is_given_is_of_attention():
     for k, v, q, dout, lse, delta, *_ in whole:
         assert close(lse, lse_of(q, k))
         assert close(delta, (dout * attention(*heads(q, k, v), causal=True)[0, 0]).sum(1))
+
+
+@each_case("choose_tile", "16,384 tokens")
+def test_a_tile_loads_what_slow_memory_counts(case):
+    (gpu, head_dim, tokens), found, memory = case.arguments(0), right("choose_tile", case), SlowMemory()
+    q = torch.empty(tokens, head_dim, dtype=torch.float16, device="meta")
+    flash_2(memory, q, q, q, 4 * found["queries"] * head_dim * 2)  # room for four tiles of so many queries
+    assert memory.loaded == found["bytes"]
+    assert found["waits"] == (4 * tokens**2 * head_dim < gpu.needed * memory.loaded)
+
+
+def test_an_h100_gets_the_tile_that_the_library_tries_first():
+    (case,) = (case for case in find("choose_tile").cases if "an H100" in case.about and "heads of 128" in case.about)
+    tile = right("choose_tile", case)
+    assert (tile["queries"], tile["keys"]) == HOPPER["forward"][128][0][:2]
+    assert case.arguments(0)[0].shared == SHARED[90]
 
 
 SAID = [

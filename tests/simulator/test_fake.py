@@ -50,6 +50,37 @@ def test_fake_tensors_have_shapes_and_no_data():
     assert [memory.peak for memory in run.memory] == [4 << 40] * 4
 
 
+SEEN = {
+    "slice": lambda x: x[1:3:2],
+    "select": lambda x: x[:, -1],
+    "split": lambda x: x.split(2, dim=1),
+    "split into sizes": lambda x: x.split([1, 3]),
+    "unbind": lambda x: x.unbind(2),
+    "expand": lambda x: x[:, :, None].expand(-1, -1, 7, -1),
+    "permute": lambda x: x.permute(2, 0, 1),
+    "transpose": lambda x: x.mT,
+    "t": lambda x: x[0].t(),
+    "squeeze": lambda x: x[:1].squeeze(0),
+    "view": lambda x: x.view(-1, 3),
+    "detach": lambda x: x.detach(),
+    "of a view": lambda x: x[1].mT[2:].unsqueeze(0),
+}
+
+
+@pytest.mark.parametrize("see", SEEN.values(), ids=SEEN)
+def test_a_view_of_a_fake_tensor_is_that_of_a_real_one(see):
+    def program():
+        x = torch.ones(4, 5, 6, requires_grad=True)
+        seen = see(x)
+        views = [seen] if isinstance(seen, torch.Tensor) else seen
+        assert all(view.untyped_storage()._cdata == x.untyped_storage()._cdata for view in views)
+        sum((x * 1).sum() + view.sum() for view in views).backward()
+        return x.grad.shape, [(v.shape, v.stride(), v.storage_offset(), v.device, v.requires_grad) for v in views]
+
+    real, fake = (tinydist.launch(program, 1, fake=fake) for fake in (False, True))
+    assert fake.results == real.results and said_of(fake) == said_of(real)
+
+
 def test_a_fake_run_is_the_real_one_in_time_memory_and_traffic():
     real, fake, one = (
         tinydist.launch(training_step, 4, TINY, **how) for how in ({}, {"fake": True}, {"fake": True, "only": [0]})

@@ -89,7 +89,7 @@ def test_hsdp_on_a_2d_mesh_equals_one_process():
     assert_every_rank_has(train_in_one_process(), tinydist.launch(on_ranks, 4).results)
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (4, 2), (2, 4)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2), (4, 2), pytest.param((2, 4), marks=pytest.mark.exhaustive)], ids=str)
 def test_fully_shard_with_tensor_parallel_equals_one_process(shape):
     def on_ranks():
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp", "tp"))

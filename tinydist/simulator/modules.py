@@ -2,10 +2,8 @@
 
 from contextlib import contextmanager
 
-from torch import nn
-
 from .names import of_thread, region
-from .torch_internals import pipeline_passes_told
+from .torch_internals import module_calls_told, pipeline_passes_told
 
 OF_SCHEDULES = ("Forward ", "Backward ", "PP:")  # the regions that torch's make around passes
 
@@ -13,24 +11,22 @@ OF_SCHEDULES = ("Forward ", "Backward ", "PP:")  # the regions that torch's make
 @contextmanager
 def calls_told():
     """While this lasts, the names of a rank know which module is called."""
-    call = nn.Module.__call__
 
-    def call_and_tell(self, *args, **kwargs):  # torch's profiler looks for its local variable "self"
-        names = of_thread.names
-        if names is None:
-            return call(self, *args, **kwargs)
-        before = names.enter(self)
-        try:
-            return call(self, *args, **kwargs)
-        finally:
-            names.leave(before)
+    def told(call):
+        def call_and_tell(module, *args, **kwargs):
+            names = of_thread.names
+            if names is None:
+                return call(module, *args, **kwargs)
+            before = names.enter(module)
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                names.leave(before)
 
-    nn.Module.__call__ = call_and_tell
-    try:
-        with pipeline_passes_told(in_pass):
-            yield
-    finally:
-        nn.Module.__call__ = call
+        return call_and_tell
+
+    with module_calls_told(told), pipeline_passes_told(in_pass):
+        yield
 
 
 @contextmanager

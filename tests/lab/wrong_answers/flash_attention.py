@@ -142,6 +142,113 @@ def in_place(a, b):
     return a
 
 
+# choose_tile
+
+
+def tile(
+    gpu, head_dim, tokens, stages=None, shared=2, registers=4, scores=True, best=max, rule=None, programs=math.ceil,
+    queries=1, flops=4,
+):  # fmt: skip
+    """A right one, with options that are not."""
+    fitting = []
+    for pair in ((2**power, keys) for power in range(4, 11) for keys in range(16, 1025, 16)):
+        in_shared = shared * head_dim * (pair[0] + (stages or 2 * gpu.stages) * pair[1])
+        in_registers = registers * pair[0] * (head_dim + pair[1] * scores)
+        if in_shared <= gpu.shared and in_registers <= gpu.registers:
+            fitting.append(pair)
+    chosen = best(fitting, key=rule)
+    loaded = 2 * head_dim * tokens * (queries + 2 * programs(tokens / chosen[0]))
+    waits = flops * tokens**2 * head_dim / loaded < gpu.needed
+    return {"queries": chosen[0], "keys": chosen[1], "bytes": loaded, "waits": waits}
+
+
+@wrong("choose_tile", "tile", "it returned nothing (None)")
+def chooses_nothing(gpu, head_dim, tokens):
+    pass
+
+
+@wrong("choose_tile", "tile", "keys is 128, and that is not right")
+def always_128_by_128(gpu, head_dim, tokens):
+    return {**tile(gpu, head_dim, tokens), "queries": 128, "keys": 128}
+
+
+@wrong("choose_tile", "tile", "The stages are not counted")
+def no_stages(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, stages=2)
+
+
+@wrong("choose_tile", "tile", "A stage has a tile of keys and a tile of values")
+def keys_alone(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, stages=gpu.stages)
+
+
+@wrong("choose_tile", "tile", "The scores of the tile are in registers, too")
+def no_scores(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, scores=False)
+
+
+@wrong("choose_tile", "tile", "Output and scores are sums, and kept in 32 bits")
+def sums_in_16_bits(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, registers=2)
+
+
+@wrong("choose_tile", "tile", "More keys are preferred to more queries")
+def most_keys(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, rule=lambda pair: (pair[1], pair[0]))
+
+
+@wrong("choose_tile", "tile", "The tile is the largest that fits")
+def largest(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, rule=lambda pair: (pair[0] * pair[1], pair[0]))
+
+
+@wrong("choose_tile", "tile", "a tile need not be a square")
+def a_square(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, rule=lambda pair: (pair[0] == pair[1], pair))
+
+
+@wrong("choose_tile", "bytes", "The last tile may be short")
+def all_tiles_full(gpu, head_dim, tokens):
+    found = tile(gpu, head_dim, tokens)
+    programs = math.ceil(tokens / found["queries"])
+    return found | {"bytes": programs * 2 * head_dim * (found["queries"] + 2 * tokens)}
+
+
+@wrong("choose_tile", "bytes", "The output is stored")
+def output_too(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, queries=2)
+
+
+@wrong("choose_tile", "bytes", "Keys and values are counted once")
+def each_byte_once(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, programs=lambda _: 1)
+
+
+@wrong("choose_tile", "bytes", "A last tile that is not full has a program, too: round up")
+def whole_tiles(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, programs=math.floor)
+
+
+@wrong("choose_tile", "bytes", "The queries are loaded, too, each once")
+def no_queries(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, queries=0)
+
+
+@wrong("choose_tile", "waits", "There are two products")
+def one_product(gpu, head_dim, tokens):
+    return tile(gpu, head_dim, tokens, flops=2)
+
+
+@wrong("choose_tile", "waits", "waits")
+def never_waits(gpu, head_dim, tokens):
+    return {**tile(gpu, head_dim, tokens), "waits": False}
+
+
+@wrong("choose_tile", "waits", "waits")
+def tiles_wait(gpu, head_dim, tokens):
+    return {**tile(gpu, head_dim, tokens), "waits": None}
+
+
 # flash_row
 
 

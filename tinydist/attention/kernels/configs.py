@@ -24,7 +24,10 @@ AMPERE = {
 # The bounds of packed sequences take registers too
 AMPERE_PACKED = AMPERE | {"forward": AMPERE["forward"] | {128: [(128, 32, 8, 3)]}}
 # Less shared memory
-ADA = AMPERE | {"forward": AMPERE["forward"] | {128: [(128, 32, 8, 3)], 256: [(64, 32, 8, 2)]}}
+ADA = AMPERE | {
+    "forward": AMPERE["forward"] | {128: [(128, 32, 8, 3)], 256: [(64, 32, 8, 2)]},
+    "queries": AMPERE["queries"] | {64: [(64, 32, 4, 2)]},
+}
 HOPPER = {
     "forward": {
         64: [(128, 128, 8, 3), (128, 64, 4, 3)],
@@ -36,7 +39,7 @@ HOPPER = {
         128: [(32, 128, 8, 2), (64, 64, 8, 2)],
         256: [(32, 32, 8, 2)],
     },
-    "queries": {64: [(128, 64, 8, 2)], 128: [(128, 64, 8, 2)], 256: [(128, 32, 8, 2)]},
+    "queries": {64: [(128, 64, 8, 2)], 128: [(128, 64, 8, 2)], 256: [(32, 32, 4, 2)]},
 }
 # Without descriptors, addresses do
 HOPPER_WITH_POINTERS = HOPPER | {
@@ -45,7 +48,7 @@ HOPPER_WITH_POINTERS = HOPPER | {
 }
 FLOAT32 = {64: [(32, 32, 4, 1)], 128: [(16, 16, 4, 1)]}  # they start, no more; wider ones would not fit
 WIDEST = {2: 256, 4: 128}  # numbers of a head, by the bytes of one
-WIDEST_DESCRIBED = {"forward": 256, "backward": 128, "queries": 256}  # of wider heads, descriptors make spills
+WIDEST_DESCRIBED = {"forward": 256, "backward": 128, "queries": 128}  # of wider heads, descriptors make spills
 
 
 def configs(kind, architecture, dim, itemsize, tma, packed=False):

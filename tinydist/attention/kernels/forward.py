@@ -16,7 +16,7 @@ from .tiles import divided_up, keys_of, load_tile, place_of, product, store_tile
 LOWEST = tl.constexpr(-3.4e38)  # so that -inf is not subtracted from -inf
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["S"])  # of a single key it would be a kernel of its own, at which ptxas 12.8 crashes
 def forward_kernel(q, k, v, out, lse, bounds_q, bounds_k, sequences, past, H, T, S, longest, scale2, nearest,
                    farthest, d: tl.constexpr, e: tl.constexpr, R: tl.constexpr, right: tl.constexpr,
                    left: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr,

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import torch
 from torch._subclasses import DynamicOutputShapeException, FakeTensor, FakeTensorMode
-from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch._subclasses.fake_tensor import DataDependentOutputException, in_kernel_invocation_manager
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import _mesh_layout, device_mesh
 
@@ -12,6 +12,13 @@ from .autograd import called_from
 
 MESHES = {device_mesh.__file__, _mesh_layout.__file__}
 COLLECTIVES = {"_c10d_functional", "_dtensor"}  # operators that call a process group
+ON_ANY_DEVICE, META = torch._C.DispatchKey.CompositeExplicitAutograd, torch._C.DispatchKey.Meta
+
+aten = torch.ops.aten
+INTO = {aten.add.out, aten.mul.out}  # they leave the tensor that they write into as it is, if all are alike
+VIEWS = {aten.select.int, aten.slice.Tensor, aten.split.Tensor, aten.squeeze.dim, aten.transpose.int, aten.unbind.int}
+VIEWS |= {each.default for each in (aten.alias, aten.detach, aten.expand, aten.permute, aten.t, aten.unsqueeze)}
+VIEWS = dict.fromkeys(VIEWS, ON_ANY_DEVICE) | {aten.view.default: META}  # operator -> the kernel that looks at shapes
 
 
 class FakeTensors(FakeTensorMode):
@@ -26,7 +33,11 @@ class FakeTensors(FakeTensorMode):
             return func(*args, **kwargs)  # which ranks make up a mesh is read from tensors: these have data
         if func.namespace in COLLECTIVES:
             with self:  # what it does on a device, in the place of its shapes alone
-                return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+                return func._op_dk(ON_ANY_DEVICE, *args, **kwargs)
+        if func in INTO and self._alike(*args, kwargs["out"]):
+            return kwargs["out"]
+        if func in VIEWS and not kwargs and self._is_plain(args[0]):
+            return self._view(func, args)
         try:
             return super().__torch_dispatch__(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
@@ -38,6 +49,23 @@ class FakeTensors(FakeTensorMode):
         for tensor in tensors:
             if isinstance(tensor, FakeTensor) and tensor.constant is not None:
                 self.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
+
+    # What programs do most, torch's mode takes long to find out.
+
+    def _is_plain(self, tensor):
+        its_own = type(tensor) is FakeTensor and tensor.fake_mode is self
+        return its_own and tensor.constant is None and tensor.layout is torch.strided
+
+    def _alike(self, *tensors):
+        kinds = [self._is_plain(each) and (each.shape, each.dtype, each.fake_device) for each in tensors]
+        return kinds[0] and kinds.count(kinds[0]) == len(kinds)
+
+    def _view(self, func, args):
+        with in_kernel_invocation_manager(self):
+            seen = func._op_dk(VIEWS[func], *args)
+        device = args[0].fake_device
+        single = isinstance(seen, torch.Tensor)
+        return FakeTensor(self, seen, device) if single else [FakeTensor(self, each, device) for each in seen]
 
     def _cached_dispatch_impl(self, func, types, args, kwargs):
         """The cache makes a view by ``set_``, which lets storage grow that was freed: such views are made anew."""

@@ -5,7 +5,7 @@ import torch.distributed.distributed_c10d as c10d
 import torch.distributed.nn.functional  # here, since it binds the default group of the moment when it is imported
 from torch import nn
 from torch._C import _distributed_c10d as native
-from torch._subclasses import FakeTensorMode
+from torch._subclasses import FakeTensorMode, fake_tensor
 from torch.autograd import profiler
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import c10d_logger
@@ -23,8 +23,9 @@ NEEDED = (
     (torch._C._autograd, ("_get_sequence_nr",)),
     (torch.autograd.graph.Node, ("_sequence_nr",)),
     (torch, ("_foreach_copy_", "_amp_foreach_non_finite_check_and_unscale_")),
-    (nn.Module, ("_apply",)),
+    (nn.Module, ("_apply", "_call_impl")),
     (FakeTensorMode, ("_cached_dispatch_impl", "_dispatch_impl")),
+    (fake_tensor, ("in_kernel_invocation_manager",)),
     (torch.ops._c10d_functional.all_reduce.default, ("_op_dk",)),
     (functional, ("_are_we_tracing",)),
     (profiler, ("_prepare_profiler", "_enable_profiler", "_disable_profiler", "ProfilerConfig")),

@@ -1,0 +1,202 @@
+"""The tile of a kernel, chosen for a GPU's memories, and what it loads, predicted."""
+
+import math
+from typing import NamedTuple
+
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
+
+from .chapter import BY_HAND, SOLVED
+
+
+class Gpu(NamedTuple):
+    name: str
+    shared: int  # bytes of shared memory that a program may have
+    registers: int  # bytes of registers for its output and its scores
+    stages: int  # tiles of keys, and of values, that are in shared memory at once
+    needed: float  # FLOPs for each byte that it loads, without which it waits
+
+
+HALF = 131_072  # bytes: of the registers of a processor. Addresses, and weights in 16 bits, take others
+# The H100's: what Triton grants a program of shared memory, and 989 TFLOP/s with 12 TB/s of its L2 cache (Shah et al.
+# 2024, FlashAttention-3, table 1). The others are made up.
+GPUS = [
+    (Gpu("little shared memory", 21_000, 224_000, 3, 40.0), 32, 1024),  # what is wrong of either memory shows there
+    (Gpu("few registers", 100_000, 10_000, 1, 40.0), 48, 2000),
+    (Gpu("many registers", 30_000, 2_000_000, 1, 100.0), 80, 4000),
+    (Gpu("an H100", 232_448, HALF, 2, 82.4), 128, 16_384),
+    (Gpu("an H100", 232_448, HALF, 2, 82.4), 64, 16_384),
+    (Gpu("an H100", 232_448, HALF, 2, 82.4), 256, 16_384),
+    (Gpu("less shared memory", 101_376, HALF, 2, 150.0), 128, 3000),
+]
+
+
+def worlds():
+    for gpu, head_dim, tokens in GPUS:
+        about = f"{gpu.name}: {gpu.shared:,} bytes of shared memory, {gpu.registers:,} of registers, {gpu.stages} "
+        about += f"stage{'s' * (gpu.stages > 1)}; heads of {head_dim}, {tokens:,} tokens"
+        yield alone(lambda each=(gpu, head_dim, tokens): each, about)
+
+
+class Predicted(Values):
+    """Of what came back, that under these names. What is right is not told."""
+
+    def __init__(self, name, holds, *parts):
+        super().__init__(holds, tell=False)
+        self.name, self.parts = name, parts
+
+    def seen(self, trial):
+        found = super().seen(trial)
+        return found and {place: each for place, each in found.items() if place[1] in self.parts}
+
+
+BEST = '(tile["bytes"], -tile["keys"])'
+ONCE = "Keys and values are counted once, but each program loads all of them"
+
+
+@exercise(
+    title="A tile for a GPU",
+    minutes=20,
+    difficulty=3,
+    worlds=worlds,
+    targets=[
+        Own("predicted, not asked of the library", BY_HAND, SOLVED),
+        Predicted(
+            "tile",
+            "it fits both memories, loads the fewest bytes, and has as many keys as there is room for. An H100, with "
+            "heads of 128 numbers: 128 queries, 128 keys",
+            "queries",
+            "keys",
+        ),
+        Predicted("bytes", "what all programs of a head load; with a last tile that is short, too", "bytes"),
+        Predicted("waits", "whether there are fewer FLOPs for each of these bytes than the GPU needs", "waits"),
+    ],
+    mistakes=[
+        mistake(
+            "A stage has a tile of keys and a tile of values: two tensors in shared memory",
+            "gpu.stages * 2 * keys",
+            "gpu.stages * keys",
+        ),
+        mistake(
+            "The stages are not counted: so many tiles of keys and values are in shared memory at once",
+            "gpu.stages * 2 * keys",
+            "2 * keys",
+        ),
+        mistake("The queries are in shared memory as well", "(queries + gpu", "(gpu"),
+        mistake("In shared memory a number has 16 bits, that is 2 bytes", "shared = 2 *", "shared = 4 *"),
+        mistake("In shared memory a number has 2 bytes", "shared = 2 *", "shared ="),
+        mistake(
+            "Output and scores are sums, and kept in 32 bits: 4 bytes a number", "registers = 4 *", "registers = 2 *"
+        ),
+        mistake(
+            "The scores of the tile are in registers, too: queries x keys numbers", "(head_dim + keys)", "head_dim"
+        ),
+        mistake("The output is in registers, too: queries x head_dim numbers", "(head_dim + keys)", "keys"),
+        mistake(
+            "More keys are preferred to more queries. What does a program load again that others have loaded? How "
+            "many programs are there?",
+            BEST,
+            '(-tile["keys"], tile["bytes"])',
+        ),
+        mistake(
+            "There is room for more keys, with as many queries: it loads as many bytes in fewer rounds",
+            BEST,
+            '(tile["bytes"], tile["keys"])',
+        ),
+        mistake(
+            "The tile is the largest that fits, where the one that loads the fewest bytes is asked for",
+            BEST,
+            '-tile["queries"] * tile["keys"]',
+        ),
+        mistake(
+            "The number of keys need not be a power of 2: any multiple of 16 will do",
+            "range(16, 1025, 16)",
+            "(16, 32, 64, 128, 256, 512, 1024)",
+        ),
+        mistake(
+            "There is room for more queries: a tile need not be a square",
+            BEST,
+            '(tile["queries"] != tile["keys"], tile["bytes"])',
+        ),
+        mistake(
+            "These are numbers. In 16 bits each has 2 bytes",
+            "nbytes = 2 *",
+            "nbytes =",
+        ),
+        mistake(
+            ONCE,
+            "programs * 2 * tokens",
+            "2 * tokens",
+        ),
+        mistake(ONCE, "programs * 2 * tokens", "2 * tokens", BEST, '(-tile["queries"], -tile["keys"])'),
+        mistake("The values are loaded, too", "programs * 2 * tokens", "programs * tokens"),
+        mistake("The queries are loaded, too, each once", "(tokens + programs", "(programs"),
+        mistake(
+            "The output is stored. What is asked for is what they load", "(tokens + programs", "(2 * tokens + programs"
+        ),
+        mistake(
+            "The last tile may be short: beyond the last query there is nothing to load",
+            "(tokens + programs",
+            "(programs * queries + programs",
+        ),
+        mistake(
+            "Each program loads only its own queries: together they load each once",
+            "(tokens + programs",
+            "(programs * tokens + programs",
+        ),
+        mistake(
+            "A last tile that is not full has a program, too: round up",
+            "math.ceil(tokens / queries)",
+            "tokens // queries",
+        ),
+        mistake(
+            "It is the other way round: it waits where it does fewer FLOPs with a byte than the GPU needs",
+            '/ best["bytes"] <',
+            '/ best["bytes"] >',
+        ),
+        mistake(
+            "There are two products, q k^T and weights v, and each takes 2 FLOPs for a multiplication with its sum",
+            "4 * tokens",
+            "2 * tokens",
+        ),
+    ],
+    hints=[
+        "There are not many tiles. Try them all, and keep those that fit.",
+        "In shared memory are queries x head_dim numbers, and for each stage keys x head_dim, twice. In registers are "
+        "queries x head_dim numbers, and queries x keys.",
+        "A program loads its own queries, and all keys and values. So what is loaded in all depends on the number of "
+        "programs, and not on the size of a tile of keys.",
+        "min() of tuples compares their first numbers, and the second ones where the first are equal. FLOPs: two "
+        "products of tokens x tokens x head_dim, with two FLOPs for each multiplication and its addition.",
+    ],
+    why="More queries in a tile are fewer programs, and each of these loads all keys again: the number of queries "
+    "decides the bytes, and the registers decide the queries. With heads of 256 there is room for half as many, and "
+    "the kernel waits: so there the library's own, configs.py, gives half of the registers to the output alone.",
+)
+def choose_tile(gpu, head_dim, tokens):
+    """Choose the tile of a flash attention kernel, forward, without a mask, in 16 bits, and predict what it loads.
+
+    Each program has a tile of queries, and all keys pass, in tiles. In shared memory it has its queries, and
+    ``gpu.stages`` tiles of keys and as many of values, in 16 bits: at most ``gpu.shared`` bytes together. In registers
+    it has its output and the scores of one tile, in 32 bits: at most ``gpu.registers`` bytes together. The number of
+    queries of a tile is a power of 2 from 16 to 1024, that of keys a multiple of 16, to 1024.
+
+    Of the tiles that fit, choose the one that loads the fewest bytes; of several, the one with the most keys. Return
+    {"queries": ..., "keys": ..., "bytes": ..., "waits": ...}: the tile; the bytes that all programs of one head of
+    ``tokens`` queries and as many keys load; and whether they wait for these, as they do if there are fewer than
+    ``gpu.needed`` FLOPs (of the two products) for each byte. The last tile may be short.
+    """
+    fitting = []
+    for queries in (16, 32, 64, 128, 256, 512, 1024):
+        for keys in range(16, 1025, 16):
+            # ? what does this tile have in shared memory, and in registers? Does it fit?
+            # ? if it does: what do all programs load?
+            shared = 2 * head_dim * (queries + gpu.stages * 2 * keys)
+            registers = 4 * queries * (head_dim + keys)
+            if shared <= gpu.shared and registers <= gpu.registers:
+                programs = math.ceil(tokens / queries)
+                nbytes = 2 * head_dim * (tokens + programs * 2 * tokens)
+                fitting.append({"queries": queries, "keys": keys, "bytes": nbytes})
+    # ? which of the tiles that fit is the best, and does it wait?
+    best = min(fitting, key=lambda tile: (tile["bytes"], -tile["keys"]))
+    flops = 4 * tokens * tokens * head_dim
+    return best | {"waits": flops / best["bytes"] < gpu.needed}
