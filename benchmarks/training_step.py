@@ -1,34 +1,30 @@
-"""A step of a GPT on gloo processes: DDP and ZeRO's stages beside torch's own; the training loop beside bare steps.
+"""A step of a GPT on gloo processes: DDP, ZeRO's stages, ZeRO with tensor parallelism; beside torch's own, in turns, in
+five runs.
 
-All in turns, in five runs:  python benchmarks/training_step.py         or of it only    ... stages   or   ... loop
+python benchmarks/training_step.py
 """
 
-import copy
-import io
 import statistics
-import sys
 import time
 import warnings
-from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import tinydist
 from tinydist.data_parallel import DDP
-from tinydist.model import GPT, GPTConfig, batch, load_text
+from tinydist.model import GPT, GPTConfig, batch
 from tinydist.model.gpt import Block
-from tinydist.training import Batches, Plan, Step, flops_per_token, parallelize, train
-from tinydist.training.loop import rows_of
-from tinydist.training.rates import constant
+from tinydist.training import Plan, parallelize
 from tinydist.zero import Gradients, OptimizerStates, Parameters
 
-RUNS, ROUNDS, STEPS, LOOPED = 5, 4, 4, 20
+RUNS, ROUNDS, STEPS = 5, 4, 4
 CONFIG = GPTConfig(layers=4, heads=4, dim=128)
-PLANS = Plan(dp=2), Plan(dp=2, tp=2)
 
 
 class WithLoss(torch.nn.Module):
@@ -44,7 +40,16 @@ class WithLoss(torch.nn.Module):
 
 
 def with_adam(module):
-    return module, torch.optim.AdamW(module.parameters(), lr=1e-3)
+    return stepping(module, torch.optim.AdamW(module.parameters(), lr=1e-3))
+
+
+def stepping(module, optimizer):
+    def step(tokens, targets):
+        optimizer.zero_grad()
+        module(tokens, targets).backward()
+        optimizer.step()
+
+    return step
 
 
 def ddp():
@@ -65,7 +70,7 @@ def its_find_unused_parameters():
 
 def stage_1():
     module = WithLoss()
-    return module, OptimizerStates(module, torch.optim.AdamW, lr=1e-3)
+    return stepping(module, OptimizerStates(module, torch.optim.AdamW, lr=1e-3))
 
 
 def zero_redundancy_optimizer():
@@ -73,17 +78,18 @@ def zero_redundancy_optimizer():
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         module = DistributedDataParallel(WithLoss(), gradient_as_bucket_view=True)
-        return module, ZeroRedundancyOptimizer(module.parameters(), torch.optim.AdamW, lr=1e-3)
+        return stepping(module, ZeroRedundancyOptimizer(module.parameters(), torch.optim.AdamW, lr=1e-3))
 
 
 def stage_2():
     module = WithLoss()
-    return module, Gradients(module, torch.optim.AdamW, lr=1e-3)
+    return stepping(module, Gradients(module, torch.optim.AdamW, lr=1e-3))
 
 
 def stage_3():
     module = WithLoss()
-    return module, Parameters(module, torch.optim.AdamW, units=lambda each: isinstance(each, Block), lr=1e-3)
+    units = lambda each: isinstance(each, Block)  # noqa: E731
+    return stepping(module, Parameters(module, torch.optim.AdamW, units=units, lr=1e-3))
 
 
 def torchs_fully_shard(reshard=True):
@@ -99,85 +105,74 @@ def fully_shard_without_resharding():
     return torchs_fully_shard(reshard=False)
 
 
-PAIRS = {  # ours, torch's, at most so much of its time
-    "DDP": (ddp, distributed_data_parallel, 1.05),
-    "DDP, find_unused": (ddp_that_looks_for_the_unused, its_find_unused_parameters, None),
-    "stage 1": (stage_1, zero_redundancy_optimizer, 0.75),
-    "stage 2": (stage_2, fully_shard_without_resharding, None),
-    "stage 3": (stage_3, torchs_fully_shard, 0.75),
+def dp2_x_tp2():
+    torch.manual_seed(0)
+    return parallelize(GPT(CONFIG), Plan(dp=2, tp=2, zero=3), lr=1e-3).step
+
+
+def fully_shard_and_parallelize_module():
+    """The same cuts. (Of qkv each rank has other columns, as many: so the heads are others.)"""
+    module, mesh = WithLoss(), init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    columns, rows = ColwiseParallel(), RowwiseParallel()
+    cuts = {"attention.qkv": columns, "attention.out": rows, "mlp.up": columns, "mlp.down": rows}
+    for block in module.model.blocks:
+        parallelize_module(block, mesh["tp"], cuts)
+    table = RowwiseParallel(input_layouts=Replicate())
+    logits = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+    parallelize_module(module.model, mesh["tp"], {"embedding": table, "head": logits})
+    module.model.head.weight = module.model.embedding.weight
+    for block in module.model.blocks:
+        fully_shard(block, mesh=mesh["dp"])
+    fully_shard(module, mesh=mesh["dp"])
+    step = with_adam(module)
+
+    def with_parts_of_logits(tokens, targets):
+        with loss_parallel():
+            step(tokens, targets)
+
+    return with_parts_of_logits
+
+
+PAIRS = {  # ours, torch's, processes for the data and for a layer, at most so much of its time
+    "DDP": (ddp, distributed_data_parallel, (2, 1), 1.05),
+    "DDP, find_unused": (ddp_that_looks_for_the_unused, its_find_unused_parameters, (2, 1), None),
+    "stage 1": (stage_1, zero_redundancy_optimizer, (2, 1), 0.75),
+    "stage 2": (stage_2, fully_shard_without_resharding, (2, 1), None),
+    "stage 3": (stage_3, torchs_fully_shard, (2, 1), 0.75),
+    "dp=2, tp=2, stage 3": (dp2_x_tp2, fully_shard_and_parallelize_module, (2, 2), 1.1),
 }
 
 
-def seconds_of(module, optimizer, share):
+def seconds_of(step, share):
     dist.barrier()
     start = time.perf_counter()
     for _ in range(STEPS):
-        optimizer.zero_grad()
-        module(*share).backward()
-        optimizer.step()
+        step(*share)
     dist.barrier()
     return (time.perf_counter() - start) / STEPS
 
 
-def measure(ours, theirs):
+def measure(ours, theirs, tp):
     """Seconds of a step, by round, of both."""
     torch.set_num_threads(1)
-    share = [tensor.chunk(2)[dist.get_rank()] for tensor in batch(0, 16)]
-    rungs, times = [ours(), theirs()], [[], []]
+    share = [tensor.chunk(2)[dist.get_rank() // tp] for tensor in batch(0, 16)]
+    steps, times = [ours(), theirs()], [[], []]
     for number in range(ROUNDS):
         for which in (0, 1) if number % 2 else (1, 0):
-            times[which].append(seconds_of(*rungs[which], share))
+            times[which].append(seconds_of(steps[which], share))
     return [each[1:] for each in times]  # the first warms up
 
 
-class Terminal(io.StringIO):
-    """Where a bar is shown."""
-
-    def isatty(self):
-        return True
-
-
-def loop_and_bare_steps(plan):
-    """Seconds of a step, by round: in the loop, bare, and of the loop around no step."""
-    torch.set_num_threads(1)
-    model = GPT(CONFIG)
-    engine, flops = parallelize(model, plan, lr=1e-3), flops_per_token(model)
-    batches = Batches(load_text().numpy(), 16, CONFIG.context)
-    rows = rows_of(engine, batches, 0)
-    nothing = copy.copy(engine)
-    nothing.step = lambda *rows, lr: Step(1.0, 1.0, True)
-
-    def bare():
-        for _ in range(LOOPED):
-            engine.step(*rows, lr=1e-3)
-
-    def looped(engine):
-        train(engine, batches, LOOPED, constant(1e-3), flops=flops, stream=Terminal())
-
-    ways = [partial(looped, engine), bare, partial(looped, nothing)]
-    rounds = [[seconds_of_a_step(way) for way in ways] for _ in range(ROUNDS)]
-    return list(zip(*rounds[1:]))  # the first warms up
-
-
-def seconds_of_a_step(steps):
-    dist.barrier()
-    start = time.perf_counter()
-    steps()
-    dist.barrier()
-    return (time.perf_counter() - start) / LOOPED
-
-
-def stages():
+def main():
     parameters = sum(p.numel() for p in GPT(CONFIG).parameters())
-    print(f"a step of a GPT with {parameters:,} parameters on 2 gloo processes, medians of {RUNS} runs")
+    print(f"a step of a GPT with {parameters:,} parameters on 2 or 4 gloo processes, medians of {RUNS} runs")
     found = {stage: ([], []) for stage in PAIRS}
     for _ in range(RUNS):
-        for stage, (ours, theirs, _) in PAIRS.items():
-            for medians, times in zip(
-                found[stage], tinydist.launch(measure, 2, ours, theirs, backend="gloo").results[0]
-            ):
+        for stage, (ours, theirs, (dp, tp), _) in PAIRS.items():
+            run = tinydist.launch(measure, dp * tp, ours, theirs, tp, backend="gloo")
+            for medians, times in zip(found[stage], run.results[0]):
                 medians.append(statistics.median(times))
-    for stage, (_, theirs, target) in PAIRS.items():
+    for stage, (_, theirs, _, target) in PAIRS.items():
         ours, torchs = found[stage]
         ratio = statistics.median(a / b for a, b in zip(ours, torchs))
         print(f"  {stage:32} {1e3 * statistics.median(ours):6.1f} ms")
@@ -185,18 +180,5 @@ def stages():
         print(f"  ratio                            {ratio:6.2f}" + (f"     (at most {target})" if target else ""))
 
 
-def loop():
-    for plan in PLANS:
-        print(f"a step, dp={plan.dp}, tp={plan.tp}, on {plan.ranks} gloo processes, medians of {RUNS} runs")
-        runs = [tinydist.launch(loop_and_bare_steps, plan.ranks, plan, backend="gloo").results[0] for _ in range(RUNS)]
-        looped, bare, alone = ([statistics.median(run[which]) for run in runs] for which in range(3))
-        ratio = statistics.median(a / b for a, b in zip(looped, bare))
-        print(f"  in the loop                      {1e3 * statistics.median(looped):6.1f} ms")
-        print(f"  bare                             {1e3 * statistics.median(bare):6.1f} ms")
-        print(f"  ratio                            {ratio:6.3f}     (at most 1.03)")
-        print(f"  the loop around no step          {1e3 * statistics.median(alone):6.2f} ms")
-
-
 if __name__ == "__main__":
-    for part in map(globals().get, sys.argv[1:] or ("stages", "loop")):
-        part()
+    main()

@@ -5,11 +5,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+import tinydist
 from tinydist.attention import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
 from tinydist.tensor_parallel.cuts import cut_of
 from tinydist.training import parallelize
-from tinydist.training.checkpoint import Run
+from tinydist.training.checkpoint import Run, save
 from tinydist.zero import checkpoint_files as files
 
 TOKENS, ROWS = 37, 24  # a vocabulary that no number of ranks divides; rows that 1, 2, 3, 4 and 8 do
@@ -27,6 +28,16 @@ def half_frozen():
     for part in (model.embedding, model.position, model.blocks[1].mlp):
         part.requires_grad_(False)
     return model
+
+
+def wider():
+    torch.manual_seed(5)
+    return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=4, heads=6, dim=24))
+
+
+def longer():
+    torch.manual_seed(5)
+    return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=5, heads=6, dim=12))
 
 
 def decoder():
@@ -68,6 +79,17 @@ def rows(engine, step):
 
 def losses(engine, steps):
     return [engine.step(*rows(engine, step)).loss for step in steps]
+
+
+def launched(program, ranks, *arguments):
+    return tinydist.launch(program, ranks, *arguments, observe=False).results
+
+
+def saved_by(plan, folder, make=gpt, **how):
+    engine = made(plan, make, **how)
+    shake(engine)
+    save(engine, folder, step=7, extra={"of": "a test"})
+    return engine.steps
 
 
 def everything_in(folder):

@@ -1,14 +1,6 @@
 """Checkpoints of a run: what one mesh saves any other loads, number for number; what is not whole nobody does."""
 
-import json
-import os
-import pickle
-import shutil
-import sys
-import zlib
 from collections import defaultdict
-from functools import partial
-from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -17,36 +9,24 @@ import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from training.small_runs import (
-    TOKENS,
     decoder,
     differences,
     everything_in,
     gpt,
     groups_of,
     half_frozen,
+    launched,
     losses,
     made,
-    shake,
+    saved_by,
+    wider,
 )
 
 import tinydist
-from tinydist.model import GPT, GPTConfig
-from tinydist.precision import Static
 from tinydist.training import Plan
 from tinydist.training.checkpoint import Run, load, load_weights, save
 from tinydist.zero import OptimizerStates, checkpoint, pieces
 from tinydist.zero.checkpoint_rules import CheckpointError
-
-
-def launched(program, ranks, *arguments):
-    return tinydist.launch(program, ranks, *arguments, observe=False).results
-
-
-def saved_by(plan, folder, make=gpt, **how):
-    engine = made(plan, make, **how)
-    shake(engine)
-    save(engine, folder, step=7, extra={"of": "a test"})
-    return engine.steps
 
 
 def loaded_by(plan, folder, whole, make=gpt, again=None, **how):
@@ -234,11 +214,6 @@ def test_a_stage_of_zero_takes_what_an_engine_has_saved_and_the_reverse(tmp_path
 # What a rank reads, and holds.
 
 
-def wider():
-    torch.manual_seed(5)
-    return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=4, heads=6, dim=24))
-
-
 LARGEST = 4 * 24 * 4 * 24  # bytes: an MLP's
 
 
@@ -270,141 +245,3 @@ def test_a_rank_reads_and_holds_what_it_owns(tmp_path, monkeypatch):
         start, before = len(base), sum(base[-1][1].values())
         most = max(sum(held.values()) for _, held in list(loaded.memory[rank].over_time())[start:])
         assert 12 * own <= most - before < 12 * own + LARGEST, "with what ranks say to one another"
-
-
-# What is not whole, or does not fit.
-
-
-def tries(plan, folder, make=gpt, **how):
-    """What loading says. Nothing has changed."""
-    engine = made(plan, make, **how)
-    shake(engine)
-    before = [[v.clone() for v in Run(engine).kept(row)[0].values()] for row in Run(engine).rows]
-    drawn = torch.get_rng_state()
-    with pytest.raises(CheckpointError) as caught:
-        load(engine, folder)
-    after = [list(Run(engine).kept(row)[0].values()) for row in Run(engine).rows]
-    assert all(torch.equal(a, b) for x, y in zip(before, after) for a, b in zip(x, y))
-    assert torch.equal(torch.get_rng_state(), drawn) and engine.steps == 1
-    return str(caught.value)
-
-
-def assert_all_refuse(folder, reason, make=gpt, **how):
-    said = launched(partial(tries, make=make, **how), 4, Plan(2, 2, zero=1), folder)
-    assert said == [said[0]] * 4, "each rank raises, with the same reason"
-    assert "load: nothing has been loaded, on any rank. Refused by rank" in said[0] and reason in said[0]
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved")
-    for name in ("one", "two"):
-        launched(saved_by, 4, Plan(tp=2, dp=2, zero=2), folder / name)
-    return folder
-
-
-def change_a_byte(path, other):
-    content = bytearray(path.read_bytes())
-    content[-9] ^= 1
-    path.write_bytes(content)
-
-
-DAMAGE = {
-    "is not what was written: its checksum differs": change_a_byte,
-    "52311 bytes, but 52312 were written": lambda path, other: path.write_bytes(path.read_bytes()[:-1]),
-    "is missing": lambda path, other: path.unlink(),
-    "": lambda path, other: path.write_bytes(other.read_bytes()),  # by its checksum, if not by its length
-}
-
-
-@pytest.mark.parametrize("reason", DAMAGE)
-def test_files_that_are_damaged_or_of_another_save(saved, reason, tmp_path):
-    folder = shutil.copytree(saved / "one", tmp_path / "copy")
-    one, two = (sorted(each.glob("*/*.safetensors"))[2] for each in (folder, saved / "two"))
-    two.write_bytes(two.read_bytes()[:-1] + b"x") if not reason else None
-    DAMAGE[reason](one, two)
-    assert_all_refuse(folder, reason or "is not what was written: its checksum differs")
-
-
-def longer():
-    torch.manual_seed(5)
-    return GPT(GPTConfig(vocab_size=TOKENS, context=8, layers=5, heads=6, dim=12))
-
-
-def test_another_model_or_optimizer(saved):
-    assert_all_refuse(saved / "one", "is not in the state that is loaded", make=longer)
-    assert_all_refuse(saved / "one", "has shape [37, 24], but [37, 12] was saved", make=wider)
-    assert_all_refuse(saved / "one", "saved with AdamW, but the optimizer here is SGD", optimizer=torch.optim.SGD)
-
-
-def test_another_rule_for_the_loss_scale(tmp_path):
-    """The rule of a scaler is chosen by who makes it."""
-
-    def program():
-        engine = made(Plan(dp=2, precision="fp16"))
-        engine.scaler.rule = Static()
-        save(engine, tmp_path)
-        return tries(Plan(dp=2, precision="fp16"), tmp_path)
-
-    assert "the scaler's rule is Dynamic, but Static was saved" in launched(program, 2)[0]
-
-
-def test_a_larger_model_was_saved(tmp_path):
-    """Each rank finds all of its own; together they miss some."""
-    launched(saved_by, 1, Plan(), tmp_path, longer)
-    assert_all_refuse(tmp_path, "the module here has no blocks.4.attention.out.bias")
-
-
-def test_a_part_that_nobody_has_saved(saved, tmp_path):
-    """Whoever writes an index without it, with the right checksum."""
-    folder = shutil.copytree(saved / "one", tmp_path / "copy")
-    forge(folder, lambda index: index["ranks"][1]["places"].pop("blocks.1.mlp.down.weight"))
-    assert_all_refuse(folder, "blocks.1.mlp.down.weight")
-
-
-def forge(folder, change):
-    path = folder / "checkpoint.json"
-    index = json.loads(path.read_bytes()[:-10])
-    change(index)
-    text = json.dumps(index).encode()
-    path.write_bytes(text + b"\n%08x\n" % zlib.crc32(text))
-
-
-def test_loading_runs_no_code(saved, tmp_path):
-    """A pickle in the place of numbers, with the right checksum, is no pickle to us; one beside them is not opened."""
-    folder = shutil.copytree(saved / "one", tmp_path / "copy")
-    program = pickle.dumps(Program(str(tmp_path / "it ran")))
-    for path in [*folder.glob("*/*.safetensors")][:1]:
-        (path.parent / "optimizer.pt").write_bytes(program)
-        (folder / "checkpoint.pt").write_bytes(program)
-    opened = []
-    tinydist.launch(lambda: load(made(Plan()), watched(folder, opened)), 1)
-    assert opened and {Path(path).suffix for path in opened} <= {".json", ".safetensors"}
-
-    path = sorted(folder.glob("*/*.safetensors"))[0]
-    path.write_bytes(program)
-    about = {"bytes": len(program), "checksum": zlib.crc32(program)}
-    forge(folder, lambda index: index["ranks"][0].update(about))
-    assert_all_refuse(folder, "SafetensorError")
-    assert not (tmp_path / "it ran").exists()
-    pickle.loads(program)
-    assert (tmp_path / "it ran").exists(), "so it would have been seen"
-
-
-class Program:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
-def watched(folder, opened):
-    """From now on, the files in it that Python opens."""
-
-    def hook(event, arguments):
-        if event == "open" and str(arguments[0]).startswith(f"{folder}{os.sep}"):
-            opened.append(str(arguments[0]))
-
-    sys.addaudithook(hook)  # for ever; other tests have other folders
-    return folder

@@ -11,7 +11,7 @@ from tinydist.model import GPT, GPTConfig
 from tinydist.training import AXES, Plan, link_of, parallelize, place_of
 from tinydist.training.mesh import shape_of
 
-V, D, T, L = 256, 16, 12, 2  # of trained.model
+V, D, T, L = 256, 16, 24, 2  # of trained.model
 FP32 = 4  # bytes
 
 

@@ -17,12 +17,12 @@ ADAM = {"lr": 1e-2, "weight_decay": 0.1}
 
 
 def text(step):
-    return batch(step, ROWS, context=12)
+    return batch(step, ROWS, context=24)  # on up to 8 tensor ranks
 
 
 def model(layers=2, heads=8, dim=16, dropout=0.0):
     torch.manual_seed(0)
-    return uneven(GPT(GPTConfig(layers=layers, heads=heads, dim=dim, context=12, dropout=dropout)))
+    return uneven(GPT(GPTConfig(layers=layers, heads=heads, dim=dim, context=24, dropout=dropout)))
 
 
 def uneven(module):

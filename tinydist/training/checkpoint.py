@@ -67,7 +67,7 @@ def load_weights(model, source):
 class Run(Trained):
     """An engine, as checkpoints see it: the rows of all its stages, by names in the whole model."""
 
-    group, buffers = None, {}
+    group, buffers = None, {}  # a GPT has no buffers, nor has a Decoder
 
     def __init__(self, engine, step=None, extra=None):
         self.engine, self.extra = engine, extra

@@ -1,11 +1,13 @@
 """A state: what is saved of each parameter, from the rows of who trains it; and back, into the rows of others.
 
-{"step", "world", "optimizer", "run", "layout"}      the same on all ranks
-{"rank", "parameters", "buffers", "random"}          of each rank
+    {"step", "world", "optimizer", "run", "layout"}      the same on all ranks
+    {"rank", "parameters", "buffers", "random"}          of each rank
 
-parameters[name]    {"part", "start"}: where its piece lies (pieces.py)
-                    {"vectors"}: "weight", "exp_avg" ..., flat      {"scalars"}: "step" ...
-layout[name]        the same of all pieces, in words (checkpoint_rules.py)
+    parameters[name]    {"part", "start"}: where its piece lies (pieces.py)
+                        {"vectors"}: "weight", "exp_avg" ..., flat      {"scalars"}: "step" ...
+    layout[name]        the same of all pieces, in words (checkpoint_rules.py)
+
+A rank that saves nothing of a parameter does not name it.
 """
 
 import torch
