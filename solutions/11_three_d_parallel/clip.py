@@ -105,6 +105,12 @@ def clipped(answer, pp, dp, tp, max_norm, dtype):
             "square.sqrt()",
             "square",
         ),
+        mistake("This is the square of the norm: the root is missing", "square.sqrt()", "square"),
+        mistake(
+            "Each gradient has a factor of its own here. One factor for all keeps their direction",
+            "gradient *= factor",
+            "gradient *= min(1.0, max_norm / float(gradient.norm()))",
+        ),
         mistake(
             "Gradients that are short enough stay as they are: the factor is 1 at most",
             "min(1.0, max_norm / float(norm))",
