@@ -100,6 +100,10 @@ class TestFlashAttention(Answers):
     chapter = "flash_attention"
 
 
+class TestThreeDParallel(Answers):
+    chapter = "three_d_parallel"
+
+
 def answers(kind, chapter):
     """Of the file for a chapter: (label, answer, ...)."""
     return getattr(importlib.import_module(f"lab.{kind}_answers.{chapter}"), f"{kind.upper()}_ANSWERS")

@@ -7,9 +7,10 @@
     pipeline     the layers are cut into stages, and a rank keeps its own (pipeline_parallel)
     data         around each stage ZeRO: 0 to 3, over the shards, and their replicas (zero)
 
-Tensor comes first, as names of layers are those of the whole model; ZeRO last, as it shards what is left. So do
-Megatron-LM and torchtitan (Liang et al. 2024, section 2.1). Bytes that a rank holds, of psi parameters in 16 bits with
-Adam: 4 psi/(pp tp) + 12 psi/(pp tp shard) for ZeRO 1 with gradients in 16 bits, 2 psi/(pp tp) more in fp32.
+Tensor comes first, as names of layers are those of the whole model; ZeRO last, as it shards what is left. torchtitan
+cuts stages first, and in each applies tensor, recomputation and ``fully_shard`` (distributed/pipeline_parallel.py).
+Bytes that a rank holds, of psi parameters in 16 bits with Adam: 4 psi/(pp tp) + 12 psi/(pp tp shard) for ZeRO 1 with
+gradients in 16 bits, 2 psi/(pp tp) more in fp32.
 """
 
 import torch

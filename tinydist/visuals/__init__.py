@@ -8,6 +8,7 @@ rows.py         blocks as they are drawn; strips.py: on an axis of time; levels.
 holdings.py     ranks x layers in the owners' colors; states.py: what a rank held over time
 traffic.py      who sent how many bytes to whom
 topology.py     the cluster, and how busy its links were
+groups.py       who is in whose group, axis by axis of a mesh
 schedule.py     who does which pass of a pipeline, and when
 steps.py        whose numbers each rank holds, step by step; cells.py: what is in a cell; arrows.py: messages
 matrices.py     matrices of numbers: who reads whom, and how much
@@ -28,6 +29,7 @@ from .bars import bars
 from .curves import curves
 from .explorer import Explorer
 from .film import film
+from .groups import groups
 from .matrices import matrices
 from .memory import memories, memory, timeline_over_memory
 from .owners import owners
@@ -47,6 +49,7 @@ __all__ = [
     "cluster",
     "curves",
     "film",
+    "groups",
     "matrices",
     "memories",
     "memory",

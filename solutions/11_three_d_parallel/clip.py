@@ -1,0 +1,159 @@
+"""The norm of a whole model, of which some is cut, some is copied, and one weight is in two stages."""
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from tinydist.lab.author import Bytes, Case, Values, Wrong, exercise, mistake
+
+from .chapter import NO_ENGINE, numbers
+
+CUT, COPIED = '"cut": 1', '"copied": 1 / t'
+TIED = '"tied": 1 if stage == 0 else 0'
+TP_SUM = '    dist.all_reduce(square, group=mesh["tp"].get_group())\n'
+PP_SUM = '    dist.all_reduce(square, group=mesh["pp"].get_group())\n'
+
+
+def case(pp, dp, tp, max_norm=0.5, dtype=torch.float32):
+    about = f"pp {pp} x dp {dp} x tp {tp}, max_norm={max_norm:g}" + ", float64" * (dtype == torch.float64)
+    return Case(pp * dp * tp, lambda rank: (pp, dp, tp, max_norm, dtype), about)
+
+
+def worlds():
+    yield case(2, 1, 2)
+    yield case(1, 1, 2)
+    yield case(1, 3, 1)
+    yield case(2, 1, 2, 1e9)
+    yield case(2, 2, 2)
+    yield case(3, 1, 2, 0.5, torch.float64)
+    yield case(1, 1, 1)
+
+
+def clipped(answer, pp, dp, tp, max_norm, dtype):
+    """A stage has a weight that is cut, two that are copied, and the ends of the pipeline the tied one."""
+    mesh = init_device_mesh("cpu", (pp, dp, tp), mesh_dim_names=("pp", "dp", "tp"))
+    stage, _, part = mesh.get_coordinate()
+    gradients = [(numbers(3 + stage, 4, seed=10 * stage + part, dtype=dtype), "cut")]
+    for number in range(2):
+        gradients.append((numbers(5, seed=100 + 10 * stage + number, dtype=dtype), "copied"))
+    if stage in (0, pp - 1):
+        gradients.append((numbers(2, 6, seed=200 + part, dtype=dtype), "tied"))
+    norm = answer(list(gradients), max_norm, mesh)
+    if not isinstance(norm, torch.Tensor | float | int):
+        raise Wrong(f"on rank {dist.get_rank()} it returned a {type(norm).__name__}, where the norm is right")
+    after = {f"the {kind} gradient, number {place}": each for place, (each, kind) in enumerate(gradients)}
+    return {"the norm": torch.as_tensor(norm, dtype=dtype), **after}
+
+
+@exercise(
+    title="One norm for the whole model",
+    minutes=20,
+    difficulty=3,
+    worlds=worlds,
+    program=clipped,
+    follows=False,  # ranks talk in groups of a mesh: what is sent there is not changed
+    targets=[
+        NO_ENGINE,
+        Values("the norm that one process has, on every rank, and the gradients clipped by it; 1 to 8 ranks"),
+        Bytes("an all-reduce of one number along tp, and one along pp"),
+    ],
+    mistakes=[
+        mistake(
+            "What is copied counts once for each rank of the tensor group, and it is one parameter: each of t copies "
+            "counts 1/t",
+            COPIED,
+            '"copied": 1',
+        ),
+        mistake(
+            "The tied weight counts twice, once in each of its two stages: it is one parameter",
+            TIED,
+            '"tied": 1',
+        ),
+        mistake(
+            "The tied weight does not count at all where the pipeline has one stage: that stage is the first, too",
+            TIED,
+            '"tied": 1 if stage < mesh["pp"].size() - 1 else 0',
+        ),
+        mistake(
+            "The tied weight counts half in each of two stages, but half of it alone where there is one stage only",
+            TIED,
+            '"tied": 1 / 2',
+        ),
+        mistake(
+            "The tied weight is cut over the tensor group: its parts count in full",
+            TIED,
+            '"tied": 1 / t if stage == 0 else 0',
+        ),
+        mistake(
+            "What is cut is on one rank of the tensor group alone, and counts in full",
+            CUT,
+            '"cut": 1 / t',
+        ),
+        mistake("This is the norm of one stage. The other stages have gradients, too", PP_SUM, ""),
+        mistake(
+            "This is the norm of one part of each matrix. The others of its tensor group have parts, too", TP_SUM, ""
+        ),
+        mistake(
+            "Replicas have the same gradients, of the same model: nothing is added up over them",
+            PP_SUM,
+            PP_SUM + '    dist.all_reduce(square, group=mesh["dp"].get_group())\n',
+        ),
+        mistake(
+            "Squares are added up, and the root comes last. These are sums of norms",
+            "    square = sum(weights[kind] * gradient.square().sum() for gradient, kind in gradients)\n",
+            "    square = sum(weights[kind] * gradient.square().sum() for gradient, kind in gradients).sqrt()\n",
+            "square.sqrt()",
+            "square",
+        ),
+        mistake("This is the square of the norm: the root is missing", "square.sqrt()", "square"),
+        mistake(
+            "Each gradient has a factor of its own here. One factor for all keeps their direction",
+            "gradient *= factor",
+            "gradient *= min(1.0, max_norm / float(gradient.norm()))",
+        ),
+        mistake(
+            "Gradients that are short enough stay as they are: the factor is 1 at most",
+            "min(1.0, max_norm / float(norm))",
+            "max_norm / float(norm)",
+        ),
+        mistake(
+            "The norm is right, but the gradients are still as long as before: multiply them in place",
+            "gradient *= factor",
+            "gradient = gradient * factor",
+        ),
+        mistake(
+            "The norm that is returned is that before clipping",
+            "return norm",
+            "return norm * factor",
+        ),
+    ],
+    hints=[
+        "Take a mesh of 2 x 2 x 2 and ask of each kind: on how many of the eight ranks are its numbers?",
+        "Along dp all ranks have the same, so the sum goes along tp and pp. What is in several places along those two "
+        "must count once in all.",
+        "Each rank multiplies its squares: parts by 1, copies by 1/t, the tied weight by 1 in the first stage and by 0 "
+        "elsewhere. Then two all-reduces of one number, the root, and the factor.",
+    ],
+    why="With a norm that depends on the mesh, the same run on other GPUs takes other steps, and nobody can say why. "
+    "Megatron-LM asks param_is_not_tensor_parallel_duplicate and param_is_not_shared of each parameter for this.",
+)
+def clip(gradients, max_norm, mesh):
+    """Clip the gradients of a whole model, of which each rank has some: multiply all by one factor, in place, so that
+    their norm is ``max_norm`` at most. Return the norm before, the same on all ranks.
+
+    ``mesh`` has the axes pp, dp and tp: ``mesh["tp"].get_group()`` and ``mesh["pp"].get_local_rank()`` and so on.
+    ``gradients`` is a list of (tensor, kind). They are averaged over dp already, so replicas have the same. A kind is
+    "cut": this rank's part of it, one of t along tp; "copied": all ranks along tp have the same; or "tied": cut along
+    tp, and the same parameter in the first and in the last stage, which both have its whole gradient.
+    """
+    # ? What does each kind count on this rank? Along which axes are the squares added up?
+    t, stage = mesh["tp"].size(), mesh["pp"].get_local_rank()
+    weights = {"cut": 1, "copied": 1 / t, "tied": 1 if stage == 0 else 0}
+    square = sum(weights[kind] * gradient.square().sum() for gradient, kind in gradients)
+    dist.all_reduce(square, group=mesh["tp"].get_group())
+    dist.all_reduce(square, group=mesh["pp"].get_group())
+    norm = square.sqrt()
+    factor = min(1.0, max_norm / float(norm))
+    for gradient, _ in gradients:
+        gradient *= factor
+    return norm

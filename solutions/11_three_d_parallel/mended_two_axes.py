@@ -1,0 +1,166 @@
+"""A training step with two axes, and three bugs in it with which it trains on."""
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from tinydist.lab.author import Bytes, Case, Values, Waits, Wrong, also, exercise, mistake
+from tinydist.tensor_parallel import Whole
+
+from .chapter import numbers
+
+WIDTH, HIDDEN = 4, 12
+PARTS = 'parts, mine = replicas, mesh["dp"].get_local_rank()'
+LOSS = "    loss = (layer(x) - targets).square().mean()\n"
+MEAN = "        parameter.grad /= replicas\n"
+NORM = '    dist.all_reduce(square, group=mesh["tp"].get_group())\n'
+TOLD = '    dist.all_reduce(told, group=mesh["dp"].get_group())\n'
+
+
+def case(dp, tp, max_norm, rows, dtype=torch.float32):
+    clipping = "no clipping" if max_norm > 1e3 else f"max_norm={max_norm}"
+    about = f"dp {dp} x tp {tp}, {rows} rows for each replica, {clipping}" + ", float64" * (dtype == torch.float64)
+    return Case(dp * tp, lambda rank: (dp, tp, max_norm, rows, dtype), about)
+
+
+def worlds():
+    yield case(3, 2, 1e9, 2)
+    yield case(3, 1, 1e9, 2)
+    yield case(1, 3, 1e9, 1)
+    yield case(2, 2, 0.3, 3)
+    yield case(3, 2, 0.3, 1, torch.float64)
+    yield case(1, 1, 0.3, 2)
+
+
+def train(answer, dp, tp, max_norm, rows, dtype):
+    mesh = init_device_mesh("cpu", (dp, tp), mesh_dim_names=("dp", "tp"))
+    part = mesh["tp"].get_local_rank()
+    up = numbers(WIDTH, HIDDEN, seed=2, dtype=dtype).chunk(tp, 1)[part].clone().requires_grad_()
+    down = (numbers(HIDDEN, WIDTH, seed=3, dtype=dtype) / 2).chunk(tp, 0)[part].clone().requires_grad_()
+    x, targets = (numbers(dp * rows, WIDTH, seed=seed, dtype=dtype) for seed in (10, 20))
+    group = mesh["tp"].get_group()
+
+    whole = Whole(group)
+
+    def layer(x):
+        return whole.leave(torch.tanh(whole.enter(x) @ up) @ down)
+
+    found = answer(layer, [up, down], x, targets, mesh, max_norm)
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise Wrong(f"on rank {dist.get_rank()} it returned {found!r}, where the loss and the norm are right")
+    return {"the loss": found[0], "the norm": found[1], "up's gradient": up.grad, "down's gradient": down.grad}
+
+
+@exercise(
+    title="Find three bugs",
+    minutes=25,
+    difficulty=3,
+    worlds=worlds,
+    program=train,
+    follows=False,  # ranks talk in groups of a mesh: what is sent there is not changed
+    targets=[
+        Waits("whatever is started is waited for"),
+        Values(
+            "loss, norm and clipped gradients of one process with the whole batch; 1 to 6 ranks",
+            scratch=True,
+        ),
+        Bytes("the layer's two all-reduces along tp, one for each gradient along dp, and one number along each axis"),
+    ],
+    mistakes=[
+        mistake(
+            "Ranks that share a layer work on the same rows. These are dealt out to all ranks, so a tensor group adds "
+            "up summands of different rows: rows belong to a replica, a place along dp",
+            PARTS,
+            "parts, mine = dist.get_world_size(), dist.get_rank()",
+            given=True,
+        ),
+        mistake(
+            "The mean over replicas is taken twice, in the loss and in the gradients, which are dp times too small",
+            LOSS,
+            LOSS.replace(".mean()", ".mean() / replicas"),
+            given=True,
+        ),
+        mistake(
+            "The norm is summed over replicas, which have the same gradients. The parts of the matrices are along tp",
+            NORM,
+            NORM.replace('"tp"', '"dp"'),
+            given=True,
+        ),
+        mistake(
+            "No mean over the replicas: their gradients are added up",
+            MEAN,
+            "",
+        ),
+        mistake(
+            "The norm is that of this rank's parts. The others of its tensor group have parts, too",
+            NORM,
+            "",
+        ),
+        mistake(
+            "The norm is summed over all ranks, and replicas have the same gradients: one replica counts",
+            NORM,
+            "    dist.all_reduce(square)\n",
+        ),
+        mistake(
+            "The loss is that of this replica. The mean over all replicas is asked for",
+            "    return told / replicas, norm",
+            "    return loss.detach(), norm",
+        ),
+        mistake(
+            "The losses of the replicas are added up: the mean is asked for",
+            "return told / replicas, norm",
+            "return told, norm",
+        ),
+        mistake(
+            "All ranks of a tensor group have computed the same loss, and here it is added up over them",
+            TOLD,
+            "    dist.all_reduce(told)\n",
+        ),
+        mistake("Nothing was clipped", "parameter.grad *= factor", "parameter.grad *= 1"),
+    ],
+    ways=[
+        also(
+            LOSS + "    loss.backward()\n",
+            LOSS + "    (loss / replicas).backward()\n",
+            MEAN,
+            "",
+        ),
+    ],
+    hints=[
+        "Run it in your head on dp 2 x tp 2. Which rows does each of the four ranks get? Which of them share a layer?",
+        "Follow one gradient: by what is it divided, and how often? Then follow the square of the norm: whose squares "
+        "are added up, and are they different ones?",
+        "Rows are dealt out along dp. The mean over replicas is taken once, in the loss or in the gradients. Squares "
+        "are added up along the axis along which ranks have different parameters.",
+    ],
+    why="All three train on: the loss goes down with each of them. They are found by holding one step against one "
+    "process, as this check does, before a run begins.",
+)
+def mended_two_axes(layer, parameters, x, targets, mesh, max_norm):
+    """One step's gradients of a layer that tp ranks share, on dp replicas; clipped. Three bugs.
+
+    ``mesh`` has the axes dp and tp. ``x`` and ``targets`` [B, D] are the whole batch, the same on all ranks, and dp
+    divides B. ``layer`` is right: all ranks along tp call it with the same rows, and get all of the output.
+    ``parameters`` are this rank's parts, all of them cut along tp. The loss is the mean over the batch. Returns the
+    loss of the whole batch and the norm of all gradients before clipping, as tensors, the same on all ranks.
+    """
+    replicas = mesh["dp"].size()
+    parts, mine = replicas, mesh["dp"].get_local_rank()
+    x, targets = x.chunk(parts)[mine], targets.chunk(parts)[mine]
+
+    loss = (layer(x) - targets).square().mean()
+    loss.backward()
+    for parameter in parameters:
+        dist.all_reduce(parameter.grad, group=mesh["dp"].get_group())
+        parameter.grad /= replicas
+
+    square = sum(parameter.grad.square().sum() for parameter in parameters)
+    dist.all_reduce(square, group=mesh["tp"].get_group())
+    norm = square.sqrt()
+    factor = (max_norm / norm).clamp(max=1.0)
+    for parameter in parameters:
+        parameter.grad *= factor
+
+    told = loss.detach().clone()
+    dist.all_reduce(told, group=mesh["dp"].get_group())
+    return told / replicas, norm

@@ -1,0 +1,32 @@
+"""The table of plans in notebook 11 is what the benchmark measures."""
+
+import csv
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def plans():
+    spec = importlib.util.spec_from_file_location("plans", ROOT / "benchmarks" / "plans.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows():
+    with (ROOT / "notebooks" / "11_plans.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_each_plan_has_a_row():
+    assert [row["plan"] for row in rows()] == list(plans().PLANS)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row["plan"])
+def test_a_row_is_what_is_measured(row):
+    found = plans().measured(row["plan"])
+    assert {name: str(value) for name, value in found.items()} == row
