@@ -91,6 +91,10 @@ class TestFlashAttention(Answers):
     chapter = "flash_attention"
 
 
+class TestPlanningARun(Answers):
+    chapter = "planning_a_run"
+
+
 def answers(kind, chapter):
     """Of the file for a chapter: (label, answer, ...)."""
     return getattr(importlib.import_module(f"lab.{kind}_answers.{chapter}"), f"{kind.upper()}_ANSWERS")
