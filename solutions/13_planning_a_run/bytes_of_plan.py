@@ -45,7 +45,7 @@ PLANS = [
     (SMALL, Plan(dp=4, zero=2), 0),
     (SMALL, Plan(dp=4, zero=3), 0),
     (SMALL, Plan(dp=4), 0),
-    (SMALL, Plan(pp=4, microbatches=8), 1),
+    (SMALL, Plan(pp=6, microbatches=8), 1),
     (SMALL, Plan(pp=4, microbatches=8), 0),
     (SMALL, Plan(pp=4, microbatches=8), 3),
     (SMALL, Plan(pp=4, microbatches=2), 0),
@@ -119,6 +119,11 @@ MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
         ),
     ],
     mistakes=[
+        mistake(
+            "These are GiB, and bytes are asked for",
+            "(weights + gradients + adam)",
+            "(weights + gradients + adam) / 2**30",
+        ),
         mistake("Gradients are summed up in fp32 here: 4 bytes, not 2", "gradients = 4 /", "gradients = 2 /"),
         mistake(
             "4 of 18 bytes are missing: a gradient has 4, in fp32, and Adam's states have 12, two moments and the "
@@ -187,6 +192,11 @@ MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
             "r",
             FLYING,
             "min(plan.pp, plan.microbatches)",
+        ),
+        mistake(
+            "Place r runs pp - r forwards before its first backward: the last of them counts as well",
+            FLYING,
+            "(min(plan.pp - rank - 1, plan.microbatches) or 1)",
         ),
         mistake(
             "Place 0 is that with most in flight, and the last one has 1",

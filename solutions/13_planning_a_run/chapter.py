@@ -66,3 +66,11 @@ def numbers(got, names):
         raise Malformed(f"it returned {got!r}, where a dict is right: {', '.join(map(repr, names))}")
     for name in names:
         number(name, got[name])
+
+
+def unchanged(name, trial):
+    """The list that an answer is called with."""
+    if trial.arguments[0][0] != trial.case.arguments(0)[0]:
+        raise Malformed(
+            f"the list {name} has changed: it belongs to the caller, who may need it again. sorted makes a new list"
+        )

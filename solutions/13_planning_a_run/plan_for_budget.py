@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tinydist.lab.author import Malformed, Target, Wrong, alone, exercise, mistake
 
-from .chapter import BY_HAND, numbers
+from .chapter import BY_HAND, numbers, unchanged
 
 GB, HOUR, YEAR = 1e9, 3600, 365 * 86400
 NAMES = ("interval", "goodput", "days", "money")
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
 A = Plan("A", 256, 20.0, 2**22, 70 * GB, 80 * GB, 2.0)
 B = Plan("B", 512, 10.5, 2**22, 60 * GB, 80 * GB, 2.0)
 C = Plan("C", 1024, 5.75, 2**22, 50 * GB, 80 * GB, 2.0)
-OLD = Plan("old GPUs", 1024, 13.0, 2**22, 38 * GB, 40 * GB, 1.0)
+OLD = Plan("old GPUs", 1024, 13.0, 2**22, 38 * GB, 40 * GB, 0.6)
 NEW = Plan("new GPUs", 256, 8.0, 2**22, 120 * GB, 141 * GB, 4.5)
 ALONE = Plan("one node", 8, 3.0, 2**19, 75 * GB, 80 * GB, 1.5)
 TOKENS = 2**22 * 250_000
@@ -44,8 +44,16 @@ CASES = [  # about, plans, tokens, days, seconds of a checkpoint and of a restar
     ("GPUs of several kinds", [OLD, A, NEW], TOKENS, 60, 120, 900, FAILS),
     ("GPUs that fail often", [C, B, A], TOKENS, 36, 300, 1800, OFTEN),
     ("GPUs that fail often, and more money for few", [A._replace(price=2.15), C], TOKENS, 90, 300, 1800, OFTEN),
-    ("as dear, and one is done sooner", [B, B._replace(name="D", seconds=5.25, price=4.0)], TOKENS, 90, 60, 600, FAILS),
-    ("as dear and as long", [C, B._replace(name="E", peak=59 * GB), B], TOKENS, 90, 60, 600, FAILS),
+    (
+        "two cost as much, and one is done sooner",
+        [B, B._replace(name="D", seconds=5.25, price=4.0)],
+        TOKENS,
+        90,
+        60,
+        600,
+        FAILS,
+    ),
+    ("two cost and take as much", [C, B._replace(name="E", peak=59 * GB), B], TOKENS, 90, 60, 600, FAILS),
     ("batches that differ", [A._replace(batch=2**20), B._replace(batch=2**21, seconds=6.0)], TOKENS, 90, 60, 0, FAILS),
 ]
 
@@ -78,6 +86,7 @@ class Numbers(Planned):
     name = "numbers"
 
     def judge(self, exercise, trial, right):
+        unchanged("plans", trial)
         got = trial.returned[0]
         if got is None:
             return
@@ -91,8 +100,8 @@ class Numbers(Planned):
         for name in NAMES:
             if not isclose(got[name], its[name]):
                 raise Wrong(
-                    f"{name} of plan {plan.name!r}, on {plan.gpus} GPUs, is {got[name]:,.7g}, "
-                    f"{got[name] / its[name]:.5g} times what is right"
+                    f"{name} of plan {plan.name!r}, on {plan.gpus} GPUs, is {got[name]:,.7g}, where {its[name]:,.7g} "
+                    "is right"
                 )
 
 
@@ -208,6 +217,22 @@ WILL_DO, LEAST = 'plan.peak <= plan.room and figures["days"] <= days', '(each["m
         ),
         mistake("Of plans that cost as much, the one that is done first", LEAST, 'each["money"]'),
         mistake("Of plans that cost as much, the one that is done first", LEAST, '(each["money"], -each["days"])'),
+        mistake(
+            "This one needs the fewest GPU hours. They have prices of their own, and the least money is asked for",
+            LEAST,
+            '(each["days"] * next(plan.gpus for plan in plans if plan.name == each["plan"]), each["days"])',
+        ),
+        mistake(
+            "Of 1 + lost seconds one is work: goodput is 1 / (1 + lost)",
+            '"goodput": 1 / (1 + lost)',
+            '"goodput": 1 - lost',
+        ),
+        mistake(
+            "Daly's interval counts more than is counted here, where Young's sqrt(2 C M) loses least",
+            "math.sqrt(2 * checkpoint * between)",
+            "math.sqrt(2 * checkpoint * between) * (1 + math.sqrt(checkpoint / between / 18) + checkpoint / between / "
+            "18) - checkpoint",
+        ),
         mistake("Of plans that cost and take as much, the first in the list", "min(possible", "min(reversed(possible)"),
         mistake(
             "Nothing will do: return None",

@@ -126,6 +126,11 @@ def everywhere_as_many(*arguments):
     return held(*arguments, flying=lambda plan, rank: min(plan.pp, plan.microbatches))
 
 
+@wrong("bytes_of_plan", "activations", "the last of them counts as well")
+def warm_up_alone(*arguments):
+    return held(*arguments, flying=lambda plan, rank: max(1, min(plan.pp - rank - 1, plan.microbatches)))
+
+
 @wrong("bytes_of_plan", "activations", "Without sequence parallelism 10 of the 34 are whole")
 def all_dealt_out(*arguments):
     return held(*arguments, around=0)
@@ -304,6 +309,18 @@ def less_than_the_room(*arguments):
 @wrong("plan_for_budget", "choice", "Of plans that cost as much, the one that is done first")
 def by_money_alone(*arguments):
     return chosen(*arguments, key=lambda each: each["money"])
+
+
+@wrong("plan_for_budget", "choice", "They have prices of their own, and the least money is asked for")
+def fewest_gpu_hours(plans, *others):
+    gpus = {plan.name: plan.gpus for plan in plans}
+    return chosen(plans, *others, key=lambda each: (each["days"] * gpus[each["plan"]], each["days"]))
+
+
+@wrong("plan_for_budget", "numbers", "the list plans has changed: it belongs to the caller")
+def sorts_what_it_was_given(plans, *others):
+    plans.sort(key=lambda plan: plan.price)
+    return chosen(plans, *others)
 
 
 @wrong("plan_for_budget", "choice", "is done in time")
