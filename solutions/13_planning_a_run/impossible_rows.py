@@ -35,7 +35,8 @@ def row(name, gpus, peak, batch, flops, took, **wrong):
     return Row(name, gpus, peak, batch, flops, **columns)
 
 
-# Published runs (mfu_of_run.py has the sources), with the FLOPs of a token that it finds.
+# GPUs, peak, batch, FLOPs of a token and seconds of a step, as published (mfu_of_run.py has the sources; the step of
+# Llama 3.1 is not published: it is as long as 39 % MFU make it).
 R22 = ("22B", 8, A100, 4 * 2048, 1.396e11, 1.10)
 R175 = ("GPT-3 175B", 64, A100, 64 * 2048, 1.076e12, 13.75)
 R530 = ("530B", 280, A100, 280 * 2048, 3.23e12, 37.83)

@@ -59,7 +59,7 @@ HEAD, LAYERS, AGAIN = "2 * width * model.vocabulary", "(model.layers * layer + h
         BY_HAND,
         Values(
             "FLOPs of a token, MFU and HFU: of small models, and of published runs. You find the MFU of 41.5 to 56.3 % "
-            "that Korthikanti et al. report (their HFU counts what is computed again three times)"
+            "that Korthikanti et al. report (their HFU is what counting the recomputed three times gives)"
         ),
     ],
     mistakes=[

@@ -35,7 +35,7 @@ def test_flops_are_those_of_the_planner(case):
 
 
 @each_case("mfu_of_run", lambda case: case.facts and case.facts[0] == "MFU, HFU")
-def test_mfu_is_the_published_one_and_the_published_hfu_counts_what_is_recomputed_three_times(case):
+def test_mfu_is_the_published_one_and_counting_the_recomputed_three_times_gives_the_published_hfu(case):
     mfu, hfu = (percent / 100 for percent in case.facts[1])
     found = result("mfu_of_run", case)
     assert found["MFU"] == pytest.approx(mfu, abs=0.002)
