@@ -145,7 +145,7 @@ def shown(row):
 TIME, WORK, SHARE = (
     "row.seconds * row.tokens * row.gpus, row.batch",
     "row.tokens * row.flops, row.teraflops * 1e12",
-    ("row.teraflops * 1e12, row.mfu / 100 * row.peak"),
+    "row.teraflops * 1e12, row.mfu / 100 * row.peak",
 )
 
 
