@@ -104,6 +104,10 @@ class TestThreeDParallel(Answers):
     chapter = "three_d_parallel"
 
 
+class TestPlanningARun(Answers):
+    chapter = "planning_a_run"
+
+
 def answers(kind, chapter):
     """Of the file for a chapter: (label, answer, ...)."""
     return getattr(importlib.import_module(f"lab.{kind}_answers.{chapter}"), f"{kind.upper()}_ANSWERS")

@@ -1,0 +1,76 @@
+"""What the exercises of this chapter share: their order, their notebook's beginning, and what they are tried on."""
+
+from math import isfinite
+from typing import NamedTuple
+
+from tinydist.lab.author import Malformed, Own, kind
+
+ORDER = ["mfu_of_run", "bytes_of_plan", "impossible_rows", "plan_for_budget"]
+
+INTRODUCTION = """\
+# Exercises: planning a run
+
+[Notebook 13](../notebooks/13_planning_a_run.ipynb) goes before these. You find out how much of the peak a published \
+run got, predict the memory of a plan to within 2 %, find the rows of a table of throughput that cannot be, and choose \
+the plan that is done in time for the least money. All four are arithmetic: no ranks, no tensors. Four exercises, \
+about 95 minutes.
+
+**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with models, \
+plans and prices of several kinds, published ones among them. The first property that does not hold is explained.
+
+**Hint.** `hint(mfu_of_run)` gives one hint each time, from general to specific.
+
+**Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
+tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check mfu_of_run` checks, \
+`hint mfu_of_run` gives a hint, and `reset mfu_of_run` puts the stub back.
+
+Units are bytes, seconds, FLOPs and FLOP/s, without kilo, mega or giga, unless a task says otherwise."""
+
+IMPORTS = """\
+import math
+
+from tinydist.lab import check, hint"""
+
+FORMULAS = ("tinydist.planner", "tinydist.hardware", "tinydist.model")
+BY_HAND = Own("your own arithmetic", "here it is arithmetic, and yours", FORMULAS)
+
+
+class Model(NamedTuple):
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    inner: int  # numbers inside the MLP
+    gated: bool
+    vocabulary: int
+    sequence: int
+
+
+def gpt(layers, width, heads, vocabulary=51200, sequence=2048):
+    return Model(layers, width, heads, heads, 4 * width, False, vocabulary, sequence)
+
+
+def llama(layers, width, heads, inner, kv_heads=None, vocabulary=32000, sequence=2048):
+    return Model(layers, width, heads, kv_heads or heads, inner, True, vocabulary, sequence)
+
+
+def number(name, given):
+    if type(given) not in (int, float) or not isfinite(given):
+        what = given if type(given) is float else kind(given)
+        raise Malformed(f"{name} is {what}, where a number is right")
+
+
+def numbers(got, names):
+    """A dict of them."""
+    if not isinstance(got, dict) or set(got) != set(names):
+        raise Malformed(f"it returned {got!r}, where a dict is right: {', '.join(map(repr, names))}")
+    for name in names:
+        number(name, got[name])
+
+
+def unchanged(name, trial):
+    """The list that an answer is called with."""
+    if trial.arguments[0][0] != trial.case.arguments(0)[0]:
+        raise Malformed(
+            f"the list {name} has changed: it belongs to the caller, who may need it again. sorted makes a new list"
+        )
