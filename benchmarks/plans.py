@@ -69,7 +69,7 @@ def measured(name):
     )
     step = run.between("step", "end")
     peak = max(step.memory[rank].peak for rank in members(plan, "pp"))
-    return {"plan": name, "seconds": step.seconds, "peak": peak}
+    return {"plan": name, "seconds": f"{step.seconds:.6f}", "peak": peak}
 
 
 def main():
@@ -79,7 +79,7 @@ def main():
     rows = []
     for name in PLANS:
         rows.append(measured(name))
-        print("{plan:24} {seconds:.3f} s {peak:,} bytes".format(**rows[-1]), flush=True)
+        print("{plan:24} {seconds} s {peak:,} bytes".format(**rows[-1]), flush=True)
     if chosen.write:
         with FILE.open("w", newline="") as file:
             writer = csv.DictWriter(file, rows[0], lineterminator="\n")
