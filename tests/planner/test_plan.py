@@ -12,7 +12,7 @@ REFUSED = {
     r"pp\(2\) x dp\(2\) x tp\(2\) = 8 ranks, but there are 6": dict(pp=2, dp=2, tp=2),
     r"cp is not planned yet": dict(cp=2),
     r"fp8 is not planned yet": dict(precision="fp8"),
-    r"offload is not planned yet": dict(offload="optimizer"),
+    r"offload is not planned yet": dict(offload=True),
 }
 NO_PLAN = {
     r"dp = replicate x shard, but 6 / 4 is not whole": dict(dp=6, zero=1, replicate=4),

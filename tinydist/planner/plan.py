@@ -14,22 +14,19 @@ SEQUENCES = (None, "kept", "again", "ring")
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 OPTIMIZERS = ("adam", "sgd")
-OFFLOADED = (None, "optimizer", "parameters")
 
 way = stated("kept, again, ring or None", lambda given: given in SEQUENCES)
-offloaded = stated("optimizer, parameters or None", lambda given: given in OFFLOADED)
 
 
 @takes(
     **dict.fromkeys(["pp", "dp", "tp", "cp", "ep", "replicate", "microbatches", "microbatch", "chunks"], count),
-    **dict.fromkeys(["overlap", "flash", "fused"], flag),
+    **dict.fromkeys(["offload", "overlap", "flash", "fused"], flag),
     zero=within(0, 3),
     schedule=one_of(SCHEDULES),
     sequence=way,
     recompute=one_of(RECOMPUTE),
     precision=one_of(PRECISIONS),
     optimizer=one_of(OPTIMIZERS),
-    offload=offloaded,
 )
 @dataclass(frozen=True)
 class Plan:
@@ -48,7 +45,7 @@ class Plan:
     optimizer: str = "adam"
     cp: int = 1
     ep: int = 1
-    offload: str | None = None
+    offload: bool = False  # are shards in the host's memory, and the optimizer steps there?
     overlap: bool = True  # gradients are reduced, and parameters gathered, while the rank computes
     flash: bool = True  # attention never writes its weights down
     fused: bool = True  # kernels as Megatron-LM's, else as tinydist.model's
