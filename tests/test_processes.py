@@ -195,6 +195,7 @@ def test_nothing_leaks_into_the_next_call(tmp_path):
         return draws, modes, os.getcwd(), os.environ.get("LEAK"), list(sys.path), dist.get_backend()
 
     def leak(folder):
+        dist.barrier()  # else the other may still be connecting when this one destroys the group
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
         torch.set_grad_enabled(False)

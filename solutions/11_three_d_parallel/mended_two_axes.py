@@ -29,6 +29,7 @@ def worlds():
     yield case(1, 3, 1e9, 1)
     yield case(2, 2, 0.3, 3)
     yield case(3, 2, 0.3, 1, torch.float64)
+    yield case(2, 1, 0.3, 2)
     yield case(1, 1, 0.3, 2)
 
 

@@ -11,7 +11,7 @@ from nonsense.calls import Call
 
 import tinydist
 from tinydist import visuals
-from tinydist.hardware import DEVICES
+from tinydist.hardware import DEVICES, find_cluster
 from tinydist.pipeline_parallel import analyze, make_schedule
 from tinydist.visuals.palette import MEMORY
 
@@ -50,6 +50,9 @@ CALLS = {
     "curves": drawn(
         visuals.curves,
         lambda: dict(points=[1, 2, 3], values={"a": [1, 2, 3]}, x="n", y="s", limit=("most", 2), log=True, zero=False),
+    ),
+    "groups": drawn(
+        visuals.groups, lambda: dict(groups={"tp": [[0, 1], [2, 3]]}, cluster=find_cluster("2 x 4"), rank=1)
     ),
     "matrices": drawn(visuals.matrices, lambda: dict(tables={"a": [[0, 1], [1, 0]]}, rows="query", columns="key")),
     "memories": drawn(visuals.memories, lambda: dict(runs={"a": run()}, rank=0, purposes=list(MEMORY))),
