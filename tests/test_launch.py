@@ -58,3 +58,20 @@ def test_ranks_know_their_place_in_the_cluster():
         return tuple(int(os.environ[name]) for name in ("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
 
     assert tinydist.launch(place, 6, cluster="2 x 4").results == [(0, r, 4) for r in range(4)] + [(1, 0, 2), (1, 1, 2)]
+
+
+def test_communication_alone_is_what_it_is_beside_all_else():
+    def program():
+        x = torch.full((100, 100), float(dist.get_rank()))
+        for _ in range(3):
+            x = x @ x
+            dist.all_reduce(x)
+            dist.broadcast(x[0].clone(), src=1)
+        return x.sum().item()
+
+    cluster = tinydist.hardware.find_cluster("A100 node").communication_alone
+    whole, part = (tinydist.launch(program, 3, cluster=cluster, observe=how) for how in (True, "communication"))
+    assert part.results == whole.results and part.traffic == whole.traffic and part.seconds == whole.seconds
+    assert whole.memory[0].peak > 0
+    with pytest.raises(RuntimeError, match='observe="communication": what its ranks held is not known'):
+        _ = part.memory

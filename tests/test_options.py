@@ -44,7 +44,8 @@ WRONG = [
         ({"timeout": value}, "timeout must be a number of seconds above 0, or None")
         for value in (0, -1, math.nan, math.inf, "3", True)
     ),
-    *(({name: 1}, f"{name} must be True or False, got 1") for name in ("init", "observe", "fake")),
+    *(({name: 1}, f"{name} must be True or False, got 1") for name in ("init", "fake")),
+    *(({"observe": value}, 'observe must be True, False or "communication", got') for value in (1, None, "memory")),
     ({"only": 0, "fake": True}, "only must be a list of ranks, or None, got 0"),
     ({"only": [0]}, r"only names some of the ranks 0 to 1, with fake=True, got \[0\]"),
     ({"only": [], "fake": True}, "only names some of the ranks 0 to 1"),

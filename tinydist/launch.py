@@ -51,6 +51,8 @@ class Run:
     def memory(self):
         """What each rank held: ``peak``, ``at_peak`` by purpose, ``over_time()``; ``at(moment)``, ``peak_between``,
         ``series``, by purpose and by whose it is. A notebook draws the fullest rank."""
+        if self.record is not None and not self.record.operators:
+            raise RuntimeError('this run was launched with observe="communication": what its ranks held is not known')
         return self.trace.memory
 
     def on(self, cluster):
@@ -108,8 +110,8 @@ def launch(
                long a rank waits for the others in one operation, as in ``init_process_group`` (None: torch's default);
                where the program calls that itself, it says so there.
     init:      False for a program that calls ``init_process_group`` itself.
-    observe:   record operators, memory and communication, for ``run.trace`` and what follows from it. Processes are
-               never observed.
+    observe:   record operators, memory and communication, for ``run.trace`` and what follows from it;
+               "communication", that alone, which is several times as fast. Processes are never observed.
 
     Of simulated ranks alone. Where the code names the backend "gloo" or "nccl" they are an error; where the world was
     chosen from outside, by TINYDIST_BACKEND or torchrun, they are ignored, so that one script serves all worlds:
@@ -166,7 +168,8 @@ def simulate(fn, args, asked):
     cluster = asked.cluster or default_cluster(asked.ranks)
     cluster.check_ranks(asked.ranks)
     before_first_launch()
-    record = Record(asked.ranks, measured=asked.compute == "measured") if asked.observe else None
+    operators = asked.observe is True
+    record = Record(asked.ranks, asked.compute == "measured", operators) if asked.observe else None
     simulation = Simulation(
         asked.ranks,
         seed=asked.seed,

@@ -53,7 +53,7 @@ RULES = {
     "schedule": one_of(("fifo", "shuffle")),
     "timeout": optional(stated("a number of seconds above 0", lambda value: positive(value))),
     "init": flag,
-    "observe": flag,
+    "observe": stated('True, False or "communication"', lambda value: flag(value) or value == "communication"),
     "compute": one_of(("modeled", "measured")),
     "fake": flag,
     "only": optional(stated("a list of ranks", each_of(whole, least=0))),

@@ -36,7 +36,7 @@ counts = st.integers(0, 300)
 
 
 def measured(fn, p, *args, cluster=CLUSTER):
-    return tinydist.launch(fn, p, *args, cluster=cluster)
+    return tinydist.launch(fn, p, *args, cluster=cluster, observe="communication")
 
 
 def messages(run):

@@ -28,7 +28,8 @@ def compared(target, answer, reference):
 
 def test_what_is_held_besides_the_arguments():
     for answer, held in ((in_place, 0), (copied, NBYTES)):
-        assert Memory("").seen(exercise(answer, [CASE]).trial(answer, CASE)) == [held] * 2
+        memory = Memory("")
+        assert memory.seen(exercise(answer, [CASE], memory).trial(answer, CASE)) == [held] * 2
 
 
 def test_more_than_the_reference_holds():
@@ -50,7 +51,8 @@ def two_messages(tensor):
 
 
 def test_a_message_takes_what_the_formula_says():
-    (seconds,) = Seconds("").seen(exercise(one_message, [CASE]).trial(one_message, CASE))
+    time = Seconds("")
+    (seconds,) = time.seen(exercise(one_message, [CASE], time).trial(one_message, CASE))
     assert seconds == pytest.approx(message_seconds(NBYTES, CLUSTER.inside))
 
 

@@ -23,7 +23,8 @@ def numbers_of_a_layer(ranks, **how):
     """That a rank sends in a step: what a second step sends, and of it what a second layer does."""
 
     def sent(layers, steps):
-        return sum(tinydist.launch(training, ranks, layers, steps, how, fake=True, only=[0]).traffic[0]) / FP32
+        world = {"fake": True, "only": [0], "observe": "communication"}
+        return sum(tinydist.launch(training, ranks, layers, steps, how, **world).traffic[0]) / FP32
 
     return sent(2, 2) - sent(2, 1) - sent(1, 2) + sent(1, 1)
 

@@ -22,7 +22,7 @@ class Memory(Target):
     arguments; ``what`` says which bytes. ``advice``: said with them. ``least``: the part of the reference's bytes
     that it has to hold."""
 
-    name, measured = "memory", True
+    name, measured, operators = "memory", True, True
 
     def __init__(self, holds, slack=0, most=None, advice="", of=None, what="besides its arguments", name=name, least=0):
         super().__init__(holds)
@@ -73,7 +73,7 @@ class Flops(Target):
     """At most those of the reference, in as few products; and at least ``least`` of them: else the products were not
     made where they are seen."""
 
-    name = "FLOPs"
+    name, operators = "FLOPs", True
 
     def __init__(self, holds, least=0.5, name="FLOPs"):
         super().__init__(holds)
@@ -108,7 +108,7 @@ class Flops(Target):
 class Seconds(Target):
     """Virtual time, at most ``room`` times that of the reference. ``clusters(case)``: those on which both are put."""
 
-    name, measured = "time", True
+    name, measured, operators = "time", True, True
 
     def __init__(self, holds, advice="", room=1.0, clusters=lambda case: [CLUSTER], all=False):
         super().__init__(holds)

@@ -170,7 +170,9 @@ class Exercise:
         return self.runs[key]
 
     def trial(self, function, case, watched=True):
-        return Trial(lambda *arguments: self.program(function, *arguments), case, watched, self.listen)
+        computed = any(target.operators and target.looks_at(case, self) for target in self.targets)
+        observe = True if computed else "communication"
+        return Trial(lambda *arguments: self.program(function, *arguments), case, watched, self.listen, observe)
 
     def outside(self, case):
         """Bytes that the reference takes besides tensors."""

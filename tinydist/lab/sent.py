@@ -32,6 +32,7 @@ class Own(Target):
     def __init__(self, holds, instead, solved=(), torchs="", only=None, lent=()):
         super().__init__(holds)
         self.instead, self.torchs, self.only, self.lent = instead, torchs, only, lent
+        self.operators = bool(torchs)
         self.solved = solved if isinstance(solved, dict) else {each: each for each in solved}
 
     def concerns(self, trial, exercise):
@@ -47,12 +48,12 @@ class Own(Target):
             called = {name for name in called if not any(within(each, name) for each in self.lent)}
         names = [told for home, told in self.solved.items() if any(within(home, name) for name in called)]
         names += [f"the solution of {name}" for name in exercise.solutions_among(called)]
-        names += [f"torch's {name}" for name in (*sorted(trial.torchs), *sorted(self.operators(trial)))]
+        names += [f"torch's {name}" for name in (*sorted(trial.torchs), *sorted(self.ran(trial)))]
         if names:
             raise Wrong(f"you call {names[0]}, where this is solved; {self.instead}")
 
-    def operators(self, trial):
-        """Torch's, by the names that they have inside of it: whoever calls them."""
+    def ran(self, trial):
+        """Torch's operators, by the names that they have inside of it: whoever calls them."""
         if not self.torchs or not trial.run:
             return set()
         ran = {entry.name for program in trial.run.record.programs for entry in of(program, Operator)}

@@ -20,6 +20,7 @@ class Target:
 
     name = ""  # as the verdict calls it
     measured = False  # is it judged in worlds alone that are measured?
+    operators = False  # does it look at what ranks compute and hold? To take that down costs more than the ranks do
     decides = False  # where it does not hold, no other world is run
     of_errors = False  # does it look at runs that do not come to their end?
     torchs = ""  # a word in names of torch's functions that should not be called
@@ -27,8 +28,11 @@ class Target:
     def __init__(self, holds):
         self.holds = holds
 
+    def looks_at(self, case, exercise):
+        return case.measured or not (self.measured and exercise.measured)
+
     def concerns(self, trial, exercise):
-        return trial.error is None and (trial.case.measured or not (self.measured and exercise.measured))
+        return trial.error is None and self.looks_at(trial.case, exercise)
 
     def judge(self, exercise, trial, right):
         """``right``: the trial of the reference."""

@@ -24,11 +24,11 @@ UNSEEN = {
 
 class Watch(Limit):
     """For one rank, in one run. ``called``: names of functions, from their modules on; ``torchs``: of torch's, those
-    with the word ``listen`` in them; ``unseen``: torch's dispatch was switched off, so nothing was counted."""
+    with the word ``listen`` in them; ``unseen``: torch's dispatch was switched off where operators are ``counted``."""
 
-    def __init__(self, listen=""):
+    def __init__(self, listen="", counted=True):
         super().__init__()
-        self.codes, self.torchs, self.unseen = {}, set(), False
+        self.codes, self.torchs, self.counted, self.unseen = {}, set(), counted, False
         self.libraries = set()  # ids of codes that are noted, and whose lines do not count
         self.listener = listen and Listener(listen, self.torchs)
 
@@ -58,7 +58,7 @@ class Watch(Limit):
         return super().function_begins(frame, event, argument)
 
     def goes_on(self, frame, event, argument):
-        if not dispatch_is_seen():
+        if self.counted and not dispatch_is_seen():
             self.unseen = True
         return super().goes_on(frame, event, argument)
 

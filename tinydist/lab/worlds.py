@@ -66,16 +66,17 @@ class Trial:
     """``arguments`` and ``returned``: by rank, as they are after the run; ``given``: bytes of the arguments, before it.
     ``error``: what stopped it, or None."""
 
-    def __init__(self, program, case, watched=True, listen=""):
+    def __init__(self, program, case, watched=True, listen="", observe=True):
         self.program, self.case = program, case
+        how = {"observe": observe, **case.how}
         self.run = self.error = None
         self.arguments, self.returned, self.given = (), (), [0] * case.ranks
-        self.watches = [Watch(listen) for _ in range(case.ranks)] if watched else []
+        self.watches = [Watch(listen, counted=how["observe"] is True) for _ in range(case.ranks)] if watched else []
         printed = io.StringIO()
         try:
             with contextlib.redirect_stdout(printed), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "launch: all ranks have ended")  # the verdict says it better
-                self.run = launch(self._rank, case.ranks, backend="simulated", **case.how)
+                self.run = launch(self._rank, case.ranks, backend="simulated", **how)
             self.arguments, self.returned = zip(*self.run.results)
         except KeyboardInterrupt:
             raise

@@ -52,10 +52,11 @@ class Transfer:
 
 
 class Record:
-    """``measured``: operators take the processor's own time, instead of what they would take on the cluster."""
+    """``measured``: operators take the processor's own time, instead of what they would take on the cluster.
+    ``operators``: False, if communication alone is taken down."""
 
-    def __init__(self, ranks, measured=False):
-        self.measured = measured
+    def __init__(self, ranks, measured=False, operators=True):
+        self.measured, self.operators = measured, operators
         self.programs = [[] for _ in range(ranks)]
         self.parts = Parts()
         self.ledgers = [Ledger(rank, program, self.parts) for rank, program in enumerate(self.programs)]

@@ -54,6 +54,7 @@ class Simulation:
         per_rank=(),
     ):
         self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
+        self.watched = record is not None and record.operators
         self.per_node = per_node or ranks
         self.places = Places(per_rank)
         self.fake = fake
@@ -80,7 +81,7 @@ class Simulation:
     def _run(self, supervisor, fn, args):
         with waiting_for("loading more of torch"):
             kernel = KernelState(self.places)
-            if self.record:
+            if self.watched:
                 torch_internals.load_for_modes()
         if not running.acquire(blocking=False):
             raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
@@ -90,8 +91,8 @@ class Simulation:
                 torch_internals.profiled_by(Profilers(self.scheduler)),
                 torch_internals.fake_as_real() if self.fake else nullcontext(),
                 warnings.catch_warnings(),
-                purposes_known(self.record, self._ledger) if self.record else nullcontext(),
-                calls_told() if self.record else nullcontext(),
+                purposes_known(self.record, self._ledger) if self.watched else nullcontext(),
+                calls_told() if self.watched else nullcontext(),
             ):
                 self.fake = torch_internals.FakeTensors() if self.fake else None  # which loads much of torch
                 self.states = {rank: self._new_state(rank) for rank in self.present}
@@ -138,7 +139,7 @@ class Simulation:
                 self.states[rank].flush()
 
     def _watched(self, rank):
-        return Watcher(self.record, rank) if self.record else nullcontext()
+        return Watcher(self.record, rank) if self.watched else nullcontext()
 
     def process_group(self, name, ranks, index):
         """The handle of ``ranks[index]`` on the group of that name and these ranks, which they share."""
