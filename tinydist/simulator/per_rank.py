@@ -41,6 +41,14 @@ KNOWN = {
 }
 
 
+def forget():
+    """What libraries remember of the rank that this process was: as they begin in a new one."""
+    for where, names in KNOWN.items():
+        owner = owner_of(where)
+        for name in [name for name, begin in names.items() if owner is not None and begin is nothing]:
+            setattr(owner, name, nothing(getattr(owner, name)))
+
+
 class Home:
     """A module, class or object with attributes that are each rank's own.
 
