@@ -61,24 +61,24 @@ class Report:
     def end(self):
         """While there is a process group: what was ``Found``.
 
-        The bytes come after the sum, not only for order: gloo's thread lets go of the sum's tensor a moment later, for
-        which it needs Python's lock. A main thread that frees the group in that moment waits for it forever, with the
-        lock in its hand (seen with torch 2.13.0, where the group dies with DDP's reducer).
+        The sum comes first, to be forgotten in time: a moment later gloo's thread drops the tensor, for which it needs
+        Python's lock. Whoever frees the group in that moment has the lock, and waits for that thread: forever (seen
+        with torch 2.13.0, where the group goes with DDP's reducer).
         """
         losses = torch.tensor(self.losses)
         dist.all_reduce(losses)
-        held = sum(nbytes for storage, nbytes in storages().items() if storage not in self.before)
+        held = sum(storage.nbytes() for place, storage in storages().items() if place not in self.before)
         seconds = statistics.median(end - begin for begin, end in zip(self.times, self.times[1:]))
         return Found((losses / dist.get_world_size()).tolist(), held, seconds)
 
 
 def storages():
-    """Address -> bytes, of all that tensors lie in which Python knows of. What C++ alone holds is not seen."""
+    """Where they begin -> all that tensors lie in of which Python knows. What C++ alone holds is not seen."""
     gc.collect()
     tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor) and type(each) is not DTensor]
     tensors += [each.grad for each in tensors if each.is_leaf and type(each.grad) is torch.Tensor]
-    found = [each.untyped_storage() for each in tensors]
-    return {storage.data_ptr(): storage.nbytes() for storage in found}
+    found = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in tensors}
+    return {place: storage for place, storage in found.items() if place}
 
 
 def show(found):

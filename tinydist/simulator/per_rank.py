@@ -36,6 +36,8 @@ KNOWN = {
     "accelerate.state:AcceleratorState": {"_shared_state": nothing},
     "accelerate.state:GradientState": {"_shared_state": nothing},
     "accelerate.state:PartialState": {"_shared_state": nothing},
+    "deepspeed.comm.comm": {"cdb": nothing},
+    "deepspeed.utils.groups": {"_WORLD_GROUP": nothing},
     "transformers.integrations.deepspeed": {"_hf_deepspeed_config_weak_ref": nothing},
     "picotron.process_group_manager": {"process_group_manager": nothing},
 }
