@@ -18,11 +18,15 @@ deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def configuration(stage, precision):
-    """What a ds_config.json has."""
+    """What a ds_config.json has. Sizes are in numbers."""
     return {
         "train_micro_batch_size_per_gpu": ROWS // RANKS,
         "gradient_clipping": 0.0,  # without this line it clips at 1
-        "zero_optimization": {"stage": stage, "reduce_bucket_size": 200_000},  # numbers; its own choice is 2 GB
+        "zero_optimization": {
+            "stage": stage,
+            "reduce_bucket_size": 200_000,  # as it is, 500 million: 2 GB
+            "stage3_param_persistence_threshold": 0,  # as it is, all parameters below 100,000 stay whole: each of these
+        },
         "bf16": {"enabled": precision == "bf16"},
     }
 

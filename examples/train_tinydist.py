@@ -1,6 +1,8 @@
 """This library's own: a plan says how many ranks each axis has, and an engine trains by it.
 
-torchrun --nproc-per-node 2 examples/train_tinydist.py [--zero 3 | --tp 2] [--bf16]
+    torchrun --nproc-per-node 2 examples/train_tinydist.py [--zero 3 | --tp 2] [--bf16]
+
+Without a launcher it runs on simulated ranks: ``tinydist.launch(main, 2, init=False)``.
 """
 
 import argparse
