@@ -13,7 +13,7 @@ import torch
 from same_step import RANKS, RATE, ROWS, Report, loss_of, make_model, make_text, show
 from torch.utils.data import DataLoader, DistributedSampler
 
-# An all-reduce through shared memory, which the first start would compile in C++, for some minutes: gloo does as well
+# An all-reduce through shared memory, which the first start would compile in C++: gloo does as well
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
