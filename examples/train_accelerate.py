@@ -5,7 +5,8 @@
 
 Without GPUs: ``accelerate launch --cpu`` starts one process (several only by mpirun); --multi_gpu starts several, and
 cpu=True says what they run on. The FSDP plugin is taken and not used: without a word the model becomes that of DDP, as
-what is held shows. The DeepSpeed plugin trains, if transformers is installed and the backend is named.
+what is held shows. The DeepSpeed plugin trains, if transformers is installed and the backend is named: without that,
+Accelerate counts one process, and every rank trains on the same rows.
 """
 
 import sys

@@ -36,7 +36,7 @@ def losses(systems):
     return tinydist.launch(train_tinydist.main, RANKS, init=False, observe=False).results[0].losses
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", [*commands()])
 def test_a_command_prints_the_losses(command, losses):
     beside = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]), "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(command.split(), cwd=ROOT, env=os.environ | beside, capture_output=True, text=True)
