@@ -91,7 +91,8 @@ systems: VENV = .venv-systems
 systems: .venv-systems/made
 	$(call step,tests,Running the tests of other systems,$(PYTEST) tests/systems)
 
+.venv-systems/made: EXTRAS = test,systems
 .venv-systems/made: pyproject.toml constraints.txt
 	$(call step,install,Making the environment in .venv-systems,$(PYTHON) -m venv .venv-systems && \
-	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[test,systems]" && echo done)
+	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[$(EXTRAS)]" && echo done)
 	@touch $@
