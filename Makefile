@@ -4,6 +4,7 @@
 # make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
 # make kernels  adds Triton, which make test does, too: for the cells of chapter 10 in which you write a kernel
 # make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
+# make systems  installs DeepSpeed, Megatron-core, Accelerate in .venv-systems, and holds their steps to ours
 # make gpu     runs what needs GPUs, on those of this machine, and writes a report
 
 # The Python that makes the environment, 3.11 or later: make lab PYTHON=python3.12
@@ -29,7 +30,7 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab test exercises exhaustive lint imports tests notebooks compatibility kernels gpu
+.PHONY: lab test exercises exhaustive lint imports tests notebooks compatibility systems kernels gpu
 
 lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
@@ -85,3 +86,13 @@ compatibility:
 	grep -vE "^(torch|triton|setuptools)==" constraints.txt >$(VENV)/constraints.txt && \
 	$(IN_VENV) pip install --progress-bar off -c $(VENV)/constraints.txt -e ".[test]" "torch==$(TORCH)" && echo done)
 	$(call step,tests,Running the tests with torch $(TORCH),$(PYTEST) $(addprefix tests/,$(TOUCHING_TORCH)))
+
+systems: VENV = .venv-systems
+systems: .venv-systems/made
+	$(call step,tests,Running the tests of other systems,$(PYTEST) tests/systems)
+
+.venv-systems/made: EXTRAS = test,systems
+.venv-systems/made: pyproject.toml constraints.txt
+	$(call step,install,Making the environment in .venv-systems,$(PYTHON) -m venv .venv-systems && \
+	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[$(EXTRAS)]" && echo done)
+	@touch $@

@@ -214,6 +214,17 @@ def test_nothing_leaks_into_the_next_call(tmp_path):
     assert run(look, 2) == fresh
 
 
+def test_what_libraries_remember_of_their_rank_is_forgotten():
+    def who():
+        from accelerate import PartialState
+
+        state = PartialState(cpu=True)
+        return state.process_index, state.num_processes, dist.get_rank()
+
+    for _ in range(2):
+        assert run(who, 2, init=False) == [(0, 2, 0), (1, 2, 1)]
+
+
 def test_the_excepthook_is_not_wrapped_once_more_in_each_call():
     def times():
         hook, count = sys.excepthook, 0

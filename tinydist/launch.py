@@ -124,7 +124,7 @@ def launch(
     only:      with ``fake``, the ranks to run; the others are taken to do the same, and return None.
 
     per_rank:  what a library keeps once in a process and each rank must have for itself, as "module:Class.name"; a rank
-               begins with a copy of it. What torch, Accelerate, transformers and picotron keep is known.
+               begins with a copy of it. What torch, Accelerate, DeepSpeed, transformers and picotron keep is known.
 
     Raises what the first failing rank raised, with the rank in a note; ``RuntimeError`` where that is
     KeyboardInterrupt, GeneratorExit or sys.exit with an error (sys.exit(0) returns None); ``TimeoutError`` and

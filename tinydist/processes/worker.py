@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from ..simulator.call_sites import learners_traceback, site_of
 from ..simulator.endings import end_of
+from ..simulator.per_rank import forget
 from ..simulator.rank_state import RankStream
 from ..simulator.torch_internals import excepthook_unchanged
 from .channel import receive, send
@@ -105,6 +106,7 @@ def start_afresh(variables, path, folder, seed):
     os.environ.update(variables)
     sys.path[:] = path
     os.chdir(folder)
+    forget()
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     torch.set_grad_enabled(True)

@@ -36,9 +36,19 @@ KNOWN = {
     "accelerate.state:AcceleratorState": {"_shared_state": nothing},
     "accelerate.state:GradientState": {"_shared_state": nothing},
     "accelerate.state:PartialState": {"_shared_state": nothing},
+    "deepspeed.comm.comm": {"cdb": nothing},
+    "deepspeed.utils.groups": {"_WORLD_GROUP": nothing},
     "transformers.integrations.deepspeed": {"_hf_deepspeed_config_weak_ref": nothing},
     "picotron.process_group_manager": {"process_group_manager": nothing},
 }
+
+
+def forget():
+    """What libraries remember of the rank that this process was: as they begin in a new one."""
+    for where, names in KNOWN.items():
+        owner = owner_of(where)
+        for name in [name for name, begin in names.items() if owner is not None and begin is nothing]:
+            setattr(owner, name, nothing(getattr(owner, name)))
 
 
 class Home:
