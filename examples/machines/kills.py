@@ -7,36 +7,53 @@
     host     all of the first node, which hosts the rendezvous: the job is over on the other, too, and is started again
     join     a second node comes to one that is alone: nothing is killed, but all workers are stopped and started anew
 
-Nodes are torchruns of this computer, whose workers are forked from them: so a start takes less than loading torch does.
+Nodes are torchruns of this computer. They and their workers are forked from a process that has loaded torch: so they
+start in less time than that takes.
 """
 
 import argparse
 import contextlib
 import io
 import json
+import multiprocessing
 import os
 import random
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import psutil
 
+from tinydist.training.command import main as train
+
 HERE = Path(__file__).parent
-STEPS, EVERY, PATIENCE = 1000, 20, 120  # steps of a run and from checkpoint to checkpoint; seconds
-TRAIN = ["--model", "layers=1,dim=16,heads=2,context=16", "--batch", "64", "--steps", str(STEPS)]
-SOON = "join_timeout=60,last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=3"
+STEPS, EVERY, PATIENCE = 500, 10, 120  # steps of a run and from checkpoint to checkpoint; seconds
+TRAIN = ["--model", "layers=1,dim=16,heads=2,context=16", "--steps", str(STEPS)]
+SOON = "join_timeout=60,last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=5"
 KILLS = {"worker": 6, "node": 3, "host": 1}  # how often each
+
+forked = multiprocessing.get_context("forkserver")
+forked.set_forkserver_preload(["torch.distributed.run", "torch._dynamo", "tinydist.training.command"])
+
+
+def torchrun(log, *words):
+    """The life of a node's first process. Those that it starts are of its session."""
+    from torch.distributed.run import main
+
+    os.setsid()
+    os.environ |= {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # the second: README.md, "joins"
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    main(words)
 
 
 class Run:
     """Trains in a folder, on one or two nodes."""
 
     def __init__(self, folder):
-        self.folder, self.nodes = folder, {}
+        self.folder, self.nodes, self.sessions = folder, {}, []
         folder.mkdir(exist_ok=True)
 
     def start(self, *numbers):
@@ -49,24 +66,25 @@ class Run:
             words = ["--nnodes", "1:2", "--max-restarts", "1000", "--rdzv-backend", "c10d", "--rdzv-conf", conf]
             words += ["--rdzv-endpoint", self.endpoint, "--local-addr", "127.0.0.1", "--start-method", "fork"]
             words += ["--run-path", HERE / "elastic.py", self.folder, *TRAIN, "--save-every", str(EVERY)]
-            with open(self.folder / f"node {number}", "a") as log:
-                torchrun = [sys.executable, "-m", "torch.distributed.run", *words]
-                environment = os.environ | {"OMP_NUM_THREADS": "1"}
-                self.nodes[number] = subprocess.Popen(torchrun, stdout=log, stderr=log, env=environment)
+            self.nodes[number] = forked.Process(target=torchrun, args=[self.folder / f"node {number}", *map(str, words)])
+            self.nodes[number].start()
+            self.sessions.append(self.nodes[number].pid)
+
+    def processes(self, *sessions):
+        """Those that live."""
+        for each in psutil.process_iter(["status"]):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getsid(each.pid) in sessions and each.info["status"] != psutil.STATUS_ZOMBIE:
+                    yield each
 
     def workers(self, number):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return psutil.Process(self.nodes[number].pid).children(recursive=True)
-        return []
+        node = self.nodes[number].pid
+        return [each for each in self.processes(node) if each.pid != node]
 
     def lose(self, number):
         """A node and all that runs on it."""
-        workers = self.workers(number)
-        self.nodes[number].kill()
-        for each in workers:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-        self.nodes.pop(number).wait()
+        kill(self.processes(self.nodes[number].pid))
+        self.nodes.pop(number).join()
 
     def starts(self):
         """(ranks, steps) of each start of training: ``steps`` are dicts."""
@@ -83,7 +101,7 @@ class Run:
     @property
     def over(self):
         """A second node that comes then finds nobody."""
-        return self.nodes[0].poll() is not None
+        return self.nodes[0].exitcode is not None
 
     def until(self, starts, ranks, steps):
         """Wait until a start after ``starts`` others has so many ranks, and has taken so many steps. Or it is over."""
@@ -96,11 +114,11 @@ class Run:
                 raise TimeoutError(f"{self.folder}: after {PATIENCE} s it does not train on {ranks} ranks")
             time.sleep(0.005)
 
-    def processes(self):
-        """Of this run, wherever they are."""
-        for each in psutil.process_iter(["cmdline"]):
-            if str(self.folder) in (each.info["cmdline"] or ()) and each.status() != psutil.STATUS_ZOMBIE:
-                yield each
+
+def kill(processes):
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
 
 
 def happen(what, run, draw):
@@ -109,14 +127,14 @@ def happen(what, run, draw):
     if what == "worker":
         workers = [each for number in run.nodes for each in run.workers(number)]
         if workers:
-            draw.choice(workers).kill()
+            kill([draw.choice(workers)])
     elif what == "join":
         run.start(1)
     else:
         run.lose(int(what == "node"))
     if what == "host":
         for number in list(run.nodes):
-            run.nodes.pop(number).wait(PATIENCE)  # it ends by itself
+            run.nodes.pop(number).join(PATIENCE)  # it ends by itself
         run.start(0, 1)
     return before
 
@@ -136,7 +154,7 @@ def events(run, draw, kills):
         kills -= what in KILLS
         yield what, starts
     for node in run.nodes.values():
-        node.wait(PATIENCE)
+        node.join(PATIENCE)
 
 
 def rows(happened, starts):
@@ -150,10 +168,8 @@ def rows(happened, starts):
 
 def reference(folder):
     """The losses of a run that nothing happens to, on simulated ranks."""
-    from tinydist.training.command import main
-
     with contextlib.redirect_stdout(io.StringIO()):
-        main(["--mesh", "dp=2", *TRAIN, "--history", str(folder / "unbroken"), "--backend", "simulated"])
+        train(["--mesh", "dp=2", *TRAIN, "--history", str(folder / "unbroken"), "--backend", "simulated"])
     return [json.loads(line)["loss"] for line in (folder / "unbroken").read_text().splitlines()]
 
 
@@ -163,13 +179,17 @@ def campaign(kills, seed, folder):
     number = 0
     while kills:
         run = Run(folder / f"run {number}")
-        happened = list(events(run, draw, kills))
+        try:
+            happened = list(events(run, draw, kills))
+        except BaseException:
+            kill(run.processes(*run.sessions))
+            raise
         kills -= sum(what in KILLS for what, _ in happened)
         starts = run.starts()
         states = [state for _, steps in starts for state in steps]
         wrong = sum(abs(state["loss"] - losses[state["step"]]) > 1e-5 for state in states)
         last = max(state["step"] for state in states) + 1
-        status, left = run.nodes[0].returncode, len(list(run.processes()))
+        status, left = run.nodes[0].exitcode, len(list(run.processes(*run.sessions)))
         yield dict(rows=list(rows(happened, starts)), status=status, steps=last, wrong=wrong, left=left)
         number += 1
 
