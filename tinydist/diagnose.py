@@ -1,20 +1,15 @@
 """``python -m tinydist diagnose FILES``: who keeps the others waiting, by what each rank has recorded of its calls.
 
     trace.json          of simulated ranks: ``run.trace.save("trace.json")``
-    rank_0 rank_1 ...   PyTorch's Flight Recorder, a file for each rank, whose name ends with its number; or their folder
+    rank_0 rank_1 ...   PyTorch's Flight Recorder, a file for each rank, whose name ends with it; or their folder
 
-Calls of a group meet by their number: the third call of one rank, and the third of each other. Of each group the first
-number is told
+Calls meet by their number within a group. Of each group the first is told to which not all have come, or at which they
+call different things; and before it the first that fits but comes from different lines: there it often begins. If
+nothing is wrong: who came last how often, and how long the next-to-last waited for him.
 
-    to which not all have come        whoever is missing, where the others wait, and where he called last
-    at which they do not fit          other operations, sizes or dtypes
-
-and before it the first that fits but comes from different lines: there it often begins. If nothing is wrong: who came
-last how often, and how long the next-to-last waited for him.
-
-nccl's watchdog writes records when it gives up (TORCH_FR_DUMP_TEMP_FILE says where), gloo's are written by
-``tinydist.processes.recorder.save_record``. They have the time of each call, when Python made it, by the clock of its
-machine; gloo's have no others, and their state stays "scheduled". They have no messages.
+nccl's watchdog writes records when it gives up, to $TORCH_FR_DUMP_TEMP_FILE and the rank; gloo's are written by
+``tinydist.processes.recorder.save_record``. The time of a call is when Python made it, by the clock of its machine.
+gloo's records have no other times, and no messages.
 """
 
 import argparse
@@ -28,8 +23,7 @@ from typing import NamedTuple
 
 from .shell import command
 
-# Their ranks may give, or get, tensors of other sizes (torch.distributed.flight_recorder checks as little of them).
-UNEVEN = "all_to_all", "gather", "scatter", "_v"
+UNEVEN = re.compile("all_to_all|gather$|scatter$|_v")  # ranks may give, or get, tensors of other sizes
 
 
 class Call(NamedTuple):
@@ -39,25 +33,25 @@ class Call(NamedTuple):
     operation: str
     tensors: str  # "[4] Float"
     line: str
-    at: float  # seconds, by the clock of its rank
+    at: float  # seconds
 
     def __str__(self):
         return f"{self.operation}{' of ' * bool(self.tensors)}{self.tensors}, {self.line}"
 
     @property
     def kind(self):
-        return self.operation, "" if any(each in self.operation for each in UNEVEN) else self.tensors
+        return self.operation, "" if UNEVEN.match(self.operation) else self.tensors
 
 
 class Unreadable(ValueError):
-    """A file that is neither."""
+    pass
 
 
 # Files.
 
 
 class Plain(pickle.Unpickler):
-    """Of lists, dicts, texts and numbers alone: a file of others must not run code here."""
+    """Of lists, dicts, texts and numbers: a file of somebody else's must not run code here."""
 
     def find_class(self, module, name):
         raise pickle.UnpicklingError(f"it would import {module}.{name}")
@@ -68,25 +62,22 @@ def read(path):
     try:
         with open(path, "rb") as file:
             content = json.load(file) if file.peek(1)[:1] == b"{" else Plain(file).load()
+        reads = next((reads for key, reads in READERS.items() if key in content), None)
+        if reads:
+            return reads(content, path)
     except OSError as error:
         raise Unreadable(f"diagnose: {path}: {error.strerror}") from error
+    except Unreadable:
+        raise
     except Exception as error:
-        raise Unreadable(f"diagnose: {path}: neither JSON nor a pickle of a Flight Recorder: {error}") from error
-    known = content if isinstance(content, dict) else {}
-    try:
-        if "entries" in known:
-            return of_record(known, path)
-        if "traceEvents" in known:
-            return list(of_trace(known["traceEvents"], path)), {}
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise Unreadable(f"diagnose: {path}: its calls are not as expected: {error!r}") from error
-    raise Unreadable(f"diagnose: {path}: it has neither the traceEvents of a trace nor the entries of a Flight Recorder")
+        raise Unreadable(f"diagnose: {path}: no trace, nor a Flight Recorder's file: {error!r}") from error
+    raise Unreadable(f"diagnose: {path}: a trace has traceEvents, a Flight Recorder's file entries; this has neither")
 
 
 def of_record(content, path):
     rank = re.search(r"\d+$", Path(path).stem)
     if not rank:
-        raise Unreadable(f"diagnose: {path}: the name of a Flight Recorder's file must end with its rank, as rank_0 does")
+        raise Unreadable(f"diagnose: {path}: a Flight Recorder's file must end with its rank, as rank_0 does")
     calls = defaultdict(list)
     for entry in content["entries"]:
         if not entry["is_p2p"]:
@@ -95,13 +86,9 @@ def of_record(content, path):
             if own and call.number <= own[-1].number:  # a group made anew, which has the name of an older one
                 own.clear()
             own.append(call)
-    groups = {named(each["name"], each["desc"]): set(json.loads(each["ranks"])) for each in groups_in(content)}
-    return sum(calls.values(), []), groups
-
-
-def groups_in(content):
-    """gloo's have no ranks."""
-    return [each for each in content.get("pg_config", {}).values() if each["ranks"] != "[]"]
+    groups = [each for each in content.get("pg_config", {}).values() if each["ranks"] != "[]"]  # gloo's are empty
+    ranks_of = {named(each["name"], each["desc"]): set(json.loads(each["ranks"])) for each in groups}
+    return [call for own in calls.values() for call in own], ranks_of
 
 
 def of_entry(entry, rank):
@@ -117,18 +104,24 @@ def named(name, description):
     return description if description not in ("", "undefined") else f"group {name}"
 
 
-def of_trace(events, path):
+def of_trace(content, path):
+    events, numbers = content["traceEvents"], Counter()
     streams = {(each["pid"], each["tid"]): each["args"]["name"] for each in events if each["name"] == "thread_name"}
-    numbers = Counter()
+    calls = []
     for each in events:
         if each.get("cat") == "communication" and each["name"] != "wait":
-            if "issued" not in each["args"]:
-                raise Unreadable(f"diagnose: {path}: it does not say when ranks called: save it anew, by run.trace.save")
+            about = each["args"]
             place = each["pid"], streams[each["pid"], each["tid"]]
             numbers[place] += 1
-            about = [each["args"][key] for key in ("during", "part", "regions") if key in each["args"]]
-            line, at = f"in {', '.join(about) or 'the program'}", each["args"]["issued"] / 1e6
-            yield Call(*place, numbers[place], each["name"], f"{each['args']['bytes']:,} bytes", line, at)
+            where = ", ".join(about[key] for key in ("during", "part", "regions") if key in about)
+            how = each["name"], f"{about['bytes']:,} bytes", f"in {where or 'the program'}", about["issued"] / 1e6
+            calls.append(Call(*place, numbers[place], *how))
+    if not calls:
+        raise Unreadable(f"diagnose: {path}: a trace without communication; is it of torch.profiler, or of one rank?")
+    return calls, {}
+
+
+READERS = {"entries": of_record, "traceEvents": of_trace}
 
 
 # What they say.
@@ -136,15 +129,16 @@ def of_trace(events, path):
 
 def diagnose(paths):
     """(lines, is anything wrong). Raises ``Unreadable``."""
-    calls, ranks_of = [], {}
+    groups, ranks_of = defaultdict(lambda: defaultdict(dict)), {}  # group -> number -> rank -> call
+    everybody = set()
     for path in paths:
-        found, said = read(path)
-        calls, ranks_of = calls + found, ranks_of | said
-    groups = defaultdict(lambda: defaultdict(dict))  # group -> number -> rank -> call
-    for call in calls:
-        groups[call.group][call.number][call.rank] = call
-    ranks_of.setdefault("default_pg", {call.rank for call in calls})
-    wrong = [line for group, meetings in groups.items() for line in judged(group, meetings, ranks_of.get(group, ()))]
+        calls, said = read(path)
+        ranks_of |= said
+        everybody |= {call.rank for call in calls}
+        for call in calls:
+            groups[call.group][call.number][call.rank] = call
+    ranks_of.setdefault("default_pg", everybody)
+    wrong = [line for group, meetings in groups.items() for line in judged(group, meetings, ranks_of.get(group))]
     return wrong or list(latest(groups)), bool(wrong)
 
 
@@ -152,25 +146,24 @@ def judged(group, meetings, ranks):
     """What is wrong first, if anything."""
     numbers = {rank: [n for n in meetings if rank in meetings[n]] for rank in ranks or set().union(*meetings.values())}
     begin = max(min(own, default=0) for own in numbers.values())  # what is older, some have dropped
-    clear = []
+    aside = None
     for number in sorted(n for n in meetings if n >= begin):
-        calls, missing = meetings[number], [rank for rank in sorted(numbers) if rank not in meetings[number]]
-        differ = len({call.kind for call in calls.values()}) > 1
-        if missing or differ:
+        calls = meetings[number]
+        missing = sorted(numbers.keys() - calls.keys())
+        if missing or len({call.kind for call in calls.values()}) > 1:
             break
-        clear.append(number)
+        if aside is None and len({call.line for call in calls.values()}) > 1:
+            aside = number
     else:
         return
-    aside = next((n for n in clear if len({call.line for call in meetings[n].values()}) > 1), None)
     if aside:
         yield f"{group}, call {aside}: it fits, but comes from different lines"
         yield from together(meetings[aside])
-    words = ["the ranks call different things"] * differ + [f"{those(missing)} did not come"] * bool(missing)
-    yield f"{group}, call {number}: {'; '.join(words)}"
+    yield f"{group}, call {number}: " + (f"{those(missing)} did not come" if missing else "it does not fit")
     yield from together(calls)
     for rank in missing:
-        last = max((n for n in numbers[rank]), default=None)
-        before = f"its last call is {last}: {meetings[last][rank]}" if last else "no call of it is recorded"
+        last = max(numbers[rank], default=None)
+        before = f"its last call is {last}, {meetings[last][rank]}" if last else "no call of it is recorded"
         yield f"    rank {rank}: {before}"
 
 
@@ -179,8 +172,7 @@ def together(calls):
     same = defaultdict(list)
     for rank in sorted(calls):
         same[str(calls[rank])].append(rank)
-    for words, ranks in sorted(same.items(), key=lambda each: len(each[1])):
-        yield f"    {those(ranks)}: {words}"
+    return [f"    {those(ranks)}: {words}" for words, ranks in sorted(same.items(), key=lambda each: len(each[1]))]
 
 
 def those(ranks):
@@ -190,14 +182,12 @@ def those(ranks):
 def latest(groups):
     """Who came last, to how many calls, and what the next-to-last waited for him."""
     waits = defaultdict(list)  # rank -> (seconds, words)
-    met = 0
-    for group, meetings in groups.items():
-        for number, calls in meetings.items():
-            *_, before, last = [None, *sorted(calls.values(), key=lambda call: call.at)]
-            met += 1
-            if before and last.at > before.at:
-                waits[last.rank].append((last.at - before.at, f"{group}, call {number}: {last}"))
-    yield f"all ranks came to all of {met} calls, and what they called fits"
+    meetings = [(group, number, calls) for group in groups for number, calls in groups[group].items() if len(calls) > 1]
+    for group, number, calls in meetings:
+        *_, before, last = sorted(calls.values(), key=lambda call: call.at)
+        if last.at > before.at:
+            waits[last.rank].append((last.at - before.at, f"{group}, call {number}: {last}"))
+    yield f"all ranks came to all of {len(meetings)} calls, and what they called fits"
     for rank, own in sorted(waits.items(), key=lambda each: -sum(wait for wait, _ in each[1]))[:3]:
         total, (longest, words) = sum(wait for wait, _ in own), max(own)
         yield f"rank {rank} came last to {len(own)}: the next-to-last waited {1e3 * total:,.3g} ms in all"
@@ -218,7 +208,7 @@ def main(words):
     asks = argparse.ArgumentParser(prog=command("diagnose"), description="Who keeps the others waiting?")
     asks.add_argument("files", nargs="+", help="a saved trace; Flight Recorder's files, one a rank, or their folder")
     try:
-        lines, wrong = diagnose(list(files_in(asks.parse_args(words).files)))
+        lines, wrong = diagnose(files_in(asks.parse_args(words).files))
     except Unreadable as error:
         print(error, file=sys.stderr)
         return 2

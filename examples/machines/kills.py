@@ -66,7 +66,9 @@ class Run:
             words = ["--nnodes", "1:2", "--max-restarts", "1000", "--rdzv-backend", "c10d", "--rdzv-conf", conf]
             words += ["--rdzv-endpoint", self.endpoint, "--local-addr", "127.0.0.1", "--start-method", "fork"]
             words += ["--run-path", HERE / "elastic.py", self.folder, *TRAIN, "--save-every", str(EVERY)]
-            self.nodes[number] = forked.Process(target=torchrun, args=[self.folder / f"node {number}", *map(str, words)])
+            self.nodes[number] = forked.Process(
+                target=torchrun, args=[self.folder / f"node {number}", *map(str, words)]
+            )
             self.nodes[number].start()
             self.sessions.append(self.nodes[number].pid)
 
@@ -207,7 +209,9 @@ def main():
                 continue
             for row in run["rows"]:
                 print("{what:<7} after step {at:>3}, on from {on:>3}: {lost:>2} lost".format(**row))
-            print("status {status}, {steps} steps, {wrong} wrong losses, {left} processes left".format(**run), flush=True)
+            print(
+                "status {status}, {steps} steps, {wrong} wrong losses, {left} processes left".format(**run), flush=True
+            )
 
 
 if __name__ == "__main__":
