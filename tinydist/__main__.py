@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist`` lists the exercises; check, hint, reset one; plan; train; diagnose; doctor."""
+"""The command line: ``python -m tinydist`` lists the exercises; check, hint, reset; plan; train; diagnose; doctor."""
 
 import argparse
 import os

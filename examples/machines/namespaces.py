@@ -39,9 +39,7 @@ def check():
         sys.exit(f"two machines: Linux's {', '.join(missing)} is missing (Debian: util-linux, iproute2)")
     tried = subprocess.run([*ALONE, "true"], capture_output=True, text=True)
     if tried.returncode:
-        sys.exit(
-            f"two machines: this user may make no namespaces here ({tried.stderr.strip()}); root may, outside of containers"
-        )
+        sys.exit(f"two machines: this user may make no namespaces here: {tried.stderr.strip()}")
 
 
 def do(line):

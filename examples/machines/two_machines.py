@@ -77,6 +77,7 @@ def main(folder):
     turns = Turns(folder / "two")
     both = train(2, folder / "two", turns)
     print(FIELDS.format("wire", "step, ms", "clock adds, ms", "expected, ms", "ratio", "steps"))
+    free = None
     for rate, steps in turns.by_rate.items():
         step = statistics.median(both[number]["seconds"] for number in steps if number < STEPS)
         free, adds = (free, clock(rate)) if rate else (step, 0.0)
