@@ -49,27 +49,27 @@ def do(line):
 
 
 def limit(rate, delay=None):
-    """What the wire lets pass each way, as tc writes it: "100mbit"; None: all. ``delay``: "1ms", if netem is there.
+    """What the wire lets pass each way, and how late, as tc writes it: "100mbit", "1ms"; None: all, at once.
 
-    The queue holds what TCP has on its way, or packets would be lost.
+    The queue holds what TCP has on its way, or packets would be lost. Delays need a kernel with netem.
     """
     for name in NAMES:
         subprocess.run(f"tc -n {name} qdisc del dev {WIRE} root".split(), stderr=subprocess.DEVNULL)  # if there is one
-        if rate:
-            do(f"tc -n {name} qdisc add dev {WIRE} root handle 1: tbf rate {rate} burst 256kb limit 16mb")
         if delay:
-            do(f"tc -n {name} qdisc add dev {WIRE} {'parent 1:' if rate else 'root'} netem delay {delay}")
+            do(f"tc -n {name} qdisc add dev {WIRE} root handle 1: netem delay {delay} limit 100000")
+        if rate:
+            where = "parent 1:1" if delay else "root"
+            do(f"tc -n {name} qdisc add dev {WIRE} {where} tbf rate {rate} burst 256kb limit 16mb")
 
 
-def start(number, *words, nodes=2, rendezvous=(), **options):
+def start(number, *words, nodes=2, **options):
     """torchrun with ``words`` on machine 0 or 1: a subprocess.Popen. The first one hosts the rendezvous.
 
     Each is told which address is its own, and whether it hosts: no name leads from a namespace to itself. gloo is told
     its interface, or it would take that of the host's name.
     """
-    conf = {"is_host": int(number == 0), **dict(rendezvous)}
     place = ["ip", "netns", "exec", NAMES[number]]
     meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:{PORT}", "--local-addr", ADDRESSES[number]]
-    meet += ["--rdzv-conf", ",".join(f"{name}={value}" for name, value in conf.items())]
+    meet += ["--rdzv-conf", f"is_host={int(number == 0)}"]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": WIRE, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen([*place, *TORCHRUN, "--nnodes", str(nodes), *meet, *words], env=environment, **options)
