@@ -146,7 +146,7 @@ def events(run, draw, kills):
     run.start(0, 1)
     starts, ranks = 0, 2
     while True:
-        run.until(starts, ranks, draw.randrange(4 * EVERY))
+        run.until(starts, ranks, draw.randrange(1, 4 * EVERY))  # the first step: README.md, "connect"
         time.sleep(draw.random() / 50)  # within a step, or a save
         if run.over or not kills:
             break
