@@ -22,7 +22,7 @@ def machines(monkeypatch):
 def test_a_slower_wire_takes_as_much_longer_as_its_rate_says(machines):
     from two_machines import PAYLOAD, clock
 
-    gradients = 4 * 834_304  # bytes; a ring of two sends all of them each way
+    gradients = 4 * 3_229_184  # bytes; a ring of two sends all of them each way
     for rate in (1e9, 1e8):
         assert clock(rate) == pytest.approx(8 * gradients / rate / PAYLOAD, rel=1e-4)
 

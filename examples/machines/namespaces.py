@@ -7,6 +7,7 @@ with all that it has started: no network, no limit and no process is left behind
 """
 
 import os
+import signal
 import subprocess
 import sys
 from shutil import which
@@ -21,6 +22,7 @@ def enter():
     """Run this program once more, inside, and end with its status. Inside, make the two machines."""
     if INSIDE not in os.environ:
         check()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unshare ignores it; run kills it if this ends
         sys.exit(subprocess.run([*ALONE, sys.executable, *sys.argv], env=os.environ | {INSIDE: "1"}).returncode)
     do("mount -t tmpfs none /run")  # for the names of namespaces, which are this program's own
     for name in NAMES:

@@ -25,10 +25,10 @@ from tinydist.hardware import Cluster, Link
 from tinydist.training.command import SHORT, options, simulate
 from tinydist.training.job import Job
 
-ROUNDS, EACH, WARM = 10, 6, 10  # times each rate has its turn; its steps; steps at the begin, which are slower
+ROUNDS, EACH, WARM = 5, 6, 10  # times each rate has its turn; its steps; steps at the begin, which are slower
 RATES = {None: "no limit", 1e9: "1 Gbit/s", 100e6: "100 Mbit/s"}
 STEPS = WARM + ROUNDS * EACH * len(RATES)
-TRAIN = ["--mesh", "dp=2", "--model", "layers=4,dim=128,heads=4", "--batch", "4", "--steps", str(STEPS)]
+TRAIN = ["--mesh", "dp=2", "--model", "layers=4,dim=256,heads=4,context=16", "--batch", "2", "--steps", str(STEPS)]
 PAYLOAD = 1448 / 1514
 FIELDS = "{:<12} {:>10} {:>14} {:>14} {:>8} {:>16}"
 
