@@ -116,9 +116,7 @@ class Layout:
         """Of tensors [blocks, G, block_size, d] as rows [-1, d]: those to write, [G N], and to read, [B G S]."""
         if groups not in self._rows:
             heads = torch.arange(groups, device=self.read.device)[:, None] * self.size
-            write, read = (
-                slots // self.size * self.size * groups + slots % self.size for slots in (self.write, self.read)
-            )
+            write, read = (slots // self.size * self.size * groups + slots % self.size for slots in (self.write, self.read))
             self._rows[groups] = (write + heads).flatten(), (read[:, None] + heads).flatten()
         return self._rows[groups]
 

@@ -31,7 +31,7 @@ from .request import Request, Served
 
 @takes(model=Decoder, group=dist.ProcessGroup)
 def tensor_parallel(model, group=None, **options):
-    """An ``Engine`` of which this rank has its part; ``options`` are those of an ``Engine``, and ``model`` is cut in place.
+    """An ``Engine`` of which this rank has its part: ``model`` is cut in place. ``options`` are those of an ``Engine``.
 
     All ranks of the group must add the same requests in the same order, and step together: then all write the same.
     """
@@ -84,7 +84,8 @@ class Replicas:
 
     @takes(served=Served)
     def cancel(self, served):
-        self.serves[served].cancel(served)
+        if served in self.serves:  # not yet done
+            self.serves.pop(served).cancel(served)
 
     def step(self):
         """A pass of each that has something to do; what was written, (sequence, token) each."""
