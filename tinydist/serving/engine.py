@@ -36,7 +36,7 @@ class Engine:
 
     @takes(request=Request)
     def add(self, request):
-        """Let it wait; returns its ``Served``. Raises ``ValueError`` for what could never be served, with the numbers."""
+        """Let it wait, and return its ``Served``. Raises ``ValueError`` for what could never be served."""
         V = self.model.config.vocab_size
         if max(request.prompt) >= V:
             raise ValueError(f"Engine: tokens are from 0 to {V - 1}, got a prompt with {max(request.prompt)}")

@@ -3,7 +3,7 @@
     a pass, N = 6         sequence     a   b   c c c c        a and b decode, c computes a piece of its prompt
                           position     9   3   4 5 6 7
                           written to   the slot that its table names, in tensors [blocks, G, block_size, d]
-                          read         the slots of all its tokens, gathered: [B, G, S, d], as a contiguous cache has them
+                          read         the slots of all its tokens, gathered: [B, G, S, d], as from a contiguous cache
 
 A model takes these caches for its own: linear layers see N rows and no padding, whoever they belong to; attention alone
 asks whose they are. Sequences with equally many queries meet their keys together, so a pass that decodes is one call.
@@ -116,12 +116,12 @@ class Layout:
         """Of tensors [blocks, G, block_size, d] as rows [-1, d]: those to write, [G N], and to read, [B G S]."""
         if groups not in self._rows:
             heads = torch.arange(groups, device=self.read.device)[:, None] * self.size
-            write, read = (slots // self.size * self.size * groups + slots % self.size for slots in (self.write, self.read))
+            write, read = (each + each // self.size * self.size * (groups - 1) for each in (self.write, self.read))
             self._rows[groups] = (write + heads).flatten(), (read[:, None] + heads).flatten()
         return self._rows[groups]
 
     def attends(self, attend):
-        """``attend`` of each sequence's queries over its own keys: q [1, H, N, d], k, v [B, G, S, d], out [1, H, N, e]."""
+        """Each sequence's queries over its own keys: q [1, H, N, d], k and v [B, G, S, d], to [1, H, N, e]."""
 
         def attend_each(q, k, v, **options):
             outs = []

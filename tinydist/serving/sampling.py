@@ -22,7 +22,7 @@ def next_tokens(logits, sequences):
 
 
 def _draw(logits, sequences):
-    R, V = logits.shape
+    V = logits.shape[1]
     asked = [each.request for each in sequences]
     columns = [[each.temperature, each.top_k or V, each.top_p] for each in asked]
     temperature, top_k, top_p = torch.tensor(columns, dtype=torch.float64, device=logits.device).T[..., None]
