@@ -50,35 +50,42 @@ class Engine:
     @torch.no_grad()
     def step(self):
         """One pass through the model. Returns what was written: (sequence, token) each."""
-        step = self.scheduler.step()
-        step.parts.sort(key=lambda part: part[1])  # stable: those with equally many tokens meet their keys together
-        logits = self._logits(step) if step.parts else None
-        return self.scheduler.update(step, lambda ready: self._choose(logits, ready))
+        try:
+            step = self.scheduler.step()
+            step.parts.sort(key=lambda part: part[1])  # those with equally many tokens meet their keys together
+            logits = self._logits(step) if step.parts else None
+            return self.scheduler.update(step, lambda ready: self._choose(logits, ready))
+        except BaseException:  # an interrupt, too: what was half done is computed again
+            self.scheduler.start_over()
+            raise
 
     @takes(requests=each_of(Request))
     def run(self, requests):
         """Serve all: of each request, of each of its samples, the new tokens."""
-        served = [self.add(each) for each in requests]
-        while not all(each.done for each in served):
-            self.step()
+        served = []
+        try:
+            served += map(self.add, requests)
+            while not all(each.done for each in served):
+                self.step()
+        finally:
+            for each in served:
+                self.cancel(each)
         return [each.new for each in served]
 
+    @takes(request=Request)
     def stream(self, request):
-        """Its tokens as they come, of its first sample; whoever else was added is served, too."""
-        served = self.add(request)
-        return self._stream(served)
-
-    def _stream(self, served):
-        given, first = 0, served.sequences[0]
+        """The tokens of its first sample, as they come; who stops reading is not served any more."""
+        served, given = self.add(request), 0
+        first = served.sequences[0]
         try:
-            while given < len(first.new) or not first.reason:
-                if given == len(first.new):
-                    self.step()
-                else:
+            while given < len(first.new) or first.reason is None:
+                if given < len(first.new):
                     yield first.new[given]
                     given += 1
+                else:
+                    self.step()
         finally:
-            self.cancel(served)  # who stops reading waits no more
+            self.cancel(served)
 
     def _logits(self, step):
         """Of the last row of each part: [parts, V]."""

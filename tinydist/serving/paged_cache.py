@@ -96,7 +96,7 @@ class Layout:
     """
 
     def __init__(self, spans, device=None):
-        tables, self.past, counts = zip(*spans)
+        tables, self.past, counts = map(list, zip(*spans))
         self.size = tables[0].pool.block_size
         ends = [past + tokens for past, tokens in zip(self.past, counts)]
         self.longest, self.bounds = max(ends), [0, *accumulate(counts)]

@@ -12,7 +12,10 @@ import torch
 
 
 def next_tokens(logits, sequences):
-    """For logits [R, V] of as many sequences: a list of tokens."""
+    """For logits [R, V] of as many sequences: a list of tokens. Raises ``ValueError`` where there is a NaN."""
+    wrong = logits.isnan().any(-1)
+    if wrong.any():
+        raise ValueError(f"next_tokens: the model gives NaN for sequence {wrong.int().argmax()} of {len(sequences)}")
     tokens = logits.argmax(-1).tolist()
     drawn = [i for i, each in enumerate(sequences) if each.request.temperature > 0]
     if drawn:

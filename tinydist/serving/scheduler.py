@@ -137,6 +137,11 @@ class Scheduler:
         self.waiting.appendleft(sequence)
         step.preempted.append(sequence)
 
+    def start_over(self):
+        """Nothing is computed: all that run wait again, in their order."""
+        for sequence in reversed([each for each in self.running if each.reason is None]):
+            self.preempt(sequence, Step())
+
     def _samples(self, sequence):
         """Where several samples of one prompt begin, one sequence becomes several that share its blocks."""
         served = sequence.served
