@@ -8,7 +8,7 @@ import tinydist
 from tinydist.attention import Decoder, DecoderConfig
 from tinydist.serving import Continuous, Request
 from tinydist.serving.engine import Engine
-from tinydist.serving.parallel import ROUTES, Replicas, bytes_sent_a_row, tensor_parallel
+from tinydist.serving.parallel import ROUTES, Replicas, bytes_sent_a_row, tensor_parallel_engine
 
 CONFIG = DecoderConfig(vocab_size=31, layers=2, heads=8, kv_heads=2, dim=32)
 
@@ -45,7 +45,7 @@ def test_ranks_write_what_one_writes(ranks):
     expected, preempted = one().run(requests()), []
 
     def program():
-        engine = tensor_parallel(model(), **dict(TIGHT, policy=Continuous(4, 12)))
+        engine = tensor_parallel_engine(model(), **dict(TIGHT, policy=Continuous(4, 12)))
         preempt = engine.scheduler.preempt
         engine.scheduler.preempt = lambda *given: (preempted.append(1), preempt(*given))
         return engine.run(requests()), engine.caches.nbytes, len(engine.pool.free)
@@ -62,7 +62,7 @@ def test_a_token_sends_what_the_formula_says(ranks):
     rows = []
 
     def program(serving):
-        engine = tensor_parallel(model(), **dict(TIGHT, policy=Continuous(4, 12)))
+        engine = tensor_parallel_engine(model(), **dict(TIGHT, policy=Continuous(4, 12)))
         for each in requests(3) if serving else ():
             engine.add(each)
         while not engine.idle:
@@ -119,4 +119,4 @@ def test_errors():
     with pytest.raises(ValueError, match="Replicas: route must be one of in turn, least left, same prefix, got 'hash'"):
         Replicas([one()], "hash")
     with pytest.raises(ValueError, match="shard: 2 key heads on 3 ranks: neither divides the other"):
-        tinydist.launch(lambda: tensor_parallel(model(DecoderConfig(31, 1, 6, 2, 12))), 3, observe=False)
+        tinydist.launch(lambda: tensor_parallel_engine(model(DecoderConfig(31, 1, 6, 2, 12))), 3, observe=False)

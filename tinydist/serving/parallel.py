@@ -30,7 +30,7 @@ from .request import Request, Served
 
 
 @takes(model=Decoder, group=dist.ProcessGroup)
-def tensor_parallel(model, group=None, **options):
+def tensor_parallel_engine(model, group=None, **options):
     """An ``Engine`` of which this rank has its part: ``model`` is cut in place. ``options`` are those of an ``Engine``.
 
     All ranks of the group must add the same requests in the same order, and step together: then all write the same.

@@ -140,4 +140,4 @@ def probabilities(logits, temperature):
     """Of each token, in float64. Temperature 0: all of it on the likeliest."""
     if temperature == 0:
         return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
-    return (logits.double() / temperature).softmax(-1)
+    return (logits.double() / float(temperature)).softmax(-1)

@@ -15,10 +15,15 @@ from dataclasses import dataclass
 from math import ceil, exp
 from random import Random
 
-from ..rules import count, listed, positive, rate, takes, whole
+from ..rules import amount, count, listed, positive, rate, takes, whole
 
 
-@takes(name=str, prompt=positive, output=positive, prompt_spread=positive, output_spread=positive, longest=count)
+def spread(value):
+    """a number above 0, at most 10"""
+    return positive(value) and value <= 10
+
+
+@takes(name=str, prompt=positive, output=positive, prompt_spread=spread, output_spread=spread, longest=count)
 @dataclass(frozen=True)
 class Lengths:
     """``prompt`` and ``output``: mean tokens. Spreads: the standard deviation of a length's logarithm."""
@@ -40,6 +45,7 @@ SHAREGPT = Lengths("ShareGPT-like", 161.31, 337.99, prompt_spread=1.3, output_sp
 ALPACA = Lengths("Alpaca-like", 19.31, 58.45, prompt_spread=0.5, output_spread=1.0)
 
 
+@takes(arrival=amount, prompt=listed, output=listed)
 @dataclass(frozen=True)
 class Ask:
     """Somebody's request: tokens of the prompt, tokens that will be the answer, seconds from the start."""
