@@ -136,6 +136,16 @@ def test_who_is_cancelled_leaves_no_block():
         assert [each.sequences[0].reason for each in served] == ["cancelled"] * 3
 
 
+def test_what_another_serves_is_not_cancelled():
+    mine, other = (Scheduler(Orca(1), BlockPool(8, 4)) for _ in range(2))
+    served = mine.add(Request([1]))
+    with pytest.raises(
+        ValueError, match=r"^Scheduler: cancel takes what add returned, got a request of another sch.*'s$"
+    ):
+        other.cancel(served)
+    assert served.sequences[0].reason is None and not mine.idle
+
+
 mixed = st.lists(
     st.builds(
         lambda kind, prompt, new, n, stop: Request([kind] * prompt, new, n=n, stop=stop),

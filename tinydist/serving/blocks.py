@@ -18,14 +18,14 @@ Sources: Kwon et al. 2023, PagedAttention, sections 4.2 to 4.4; vLLM's design do
 from collections import OrderedDict
 from hashlib import sha256
 
-from ..rules import count, flag, takes, whole, within
+from ..rules import count, flag, listed, takes, whole, within
 
 
-class OutOfBlocks(Exception):
+class OutOfBlocks(RuntimeError):
     """No block is free: the scheduler's to handle, who preempts or waits; a user never sees it."""
 
 
-@takes(blocks=within(1, 2**24), block_size=within(1, 2**20), prefix_cache=flag)
+@takes(blocks=listed, block_size=within(1, 2**20), prefix_cache=flag)
 class BlockPool:
     """``blocks`` blocks of ``block_size`` tokens, with a count of references each.
 
@@ -91,6 +91,7 @@ class BlockPool:
         return block
 
 
+@takes(pool=BlockPool, salt=str)
 class BlockTable:
     """Where the tokens of one sequence lie: token i in slot ``i % block_size`` of ``blocks[i // block_size]``.
 

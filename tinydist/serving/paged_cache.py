@@ -20,6 +20,8 @@ import torch
 
 from ..attention.kv_cache import KVCache, attend_behind
 from ..attention.latent import LatentCache
+from ..rules import takes
+from .blocks import BlockPool
 
 
 class Paged:
@@ -63,6 +65,12 @@ class PagedLatentCache(Paged, LatentCache):
     """Of one layer: latents and rotary keys [blocks, 1, block_size, latent + rotary_dim]."""
 
 
+def makes_caches(value):
+    """a model that makes caches, as Decoder does"""
+    return callable(getattr(value, "caches", None)) and not isinstance(value, type)
+
+
+@takes(model=makes_caches, pool=BlockPool)
 class PagedCaches(list):
     """One for each layer of ``model``, a ``Decoder``: ``model(tokens, caches)`` computes the pass that was laid out."""
 

@@ -118,11 +118,10 @@ class Scheduler:
 
     @takes(served=Served)
     def cancel(self, served):
-        """Nobody waits for it any more."""
-        for sequence in served.sequences:
-            if sequence.reason is None:
-                sequence.reason = "cancelled"
-                self._remove(sequence)
+        """Nobody waits for it any more: its blocks are free."""
+        for sequence in [each for each in served.sequences if each.reason is None]:
+            self._remove(sequence)
+            sequence.reason = "cancelled"
 
     def admit(self, step):
         """The first that waits, whose memory is there, runs."""
@@ -156,5 +155,7 @@ class Scheduler:
 
     def _remove(self, sequence):
         among = self.running if sequence in self.running else self.waiting
+        if sequence not in among:
+            raise ValueError("Scheduler: cancel takes what add returned, got a request of another scheduler's")
         among.remove(sequence)
         sequence.table.clear()
