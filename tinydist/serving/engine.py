@@ -47,7 +47,7 @@ class Engine:
         """Nobody waits for it any more: its blocks are free."""
         self.scheduler.cancel(served)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step(self):
         """One pass through the model. Returns what was written: (sequence, token) each."""
         try:
