@@ -5,7 +5,7 @@
 
 `generate` serves static batches of four, in the order of the list: a batch ends with its longest answer. Its continuous
 batching, `generate_batch`, is run beside, where it runs. Greedy: all must write the same tokens. Only tokens that were
-asked for count. Rounds alternate between all; medians, on one thread.
+asked for count. Rounds alternate between all; medians, on one thread. Attention is torch's own for all.
 """
 
 import statistics
@@ -13,15 +13,13 @@ import time
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 import transformers
 from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from tinydist.attention import Decoder, DecoderConfig
-from tinydist.serving import Continuous, Request, Static
-from tinydist.serving.engine import Engine
+from tinydist.attention import Decoder, DecoderConfig, fused_attention
+from tinydist.serving import Continuous, Engine, Request, Static
 
-SLOTS, ROUNDS = 4, 5
+SLOTS, ROUNDS = 4, 3
 CONFIG = DecoderConfig()  # 2 layers of width 64, 4 heads, 2 of keys
 
 # (tokens of the prompt, tokens of the answer) of 64 requests: make_trace(Lengths("mixed", 32, 40, 0.8, 1.0, 200), 64).
@@ -43,19 +41,7 @@ def decoder():
     for parameter in model.parameters():
         if parameter.ndim == 2:
             torch.nn.init.normal_(parameter, std=0.1)
-    for block in model.blocks:
-        block.attention.attend = sdpa
     return model.eval()
-
-
-def sdpa(q, k, v, *, causal, past=None, scale=None):
-    """Torch's own attention, which Hugging Face's model computes with, too."""
-    T, S = q.shape[2], k.shape[2]
-    mask = None
-    if T > 1 or past is not None:
-        before = torch.tensor(past or [S - T])[:, None, None, None]
-        mask = torch.arange(S) <= before + torch.arange(T)[:, None]
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
 
 
 def llama(model):
@@ -90,7 +76,7 @@ def prompts():
 
 
 def by_engine(model, policy):
-    engine = Engine(model, policy(), blocks=SLOTS * -(-MOST // 16), block_size=16)
+    engine = Engine(model, policy(), SLOTS * -(-MOST // 16), attend=fused_attention)
     asked = [Request(prompt, answer) for prompt, (_, answer) in zip(prompts(), REQUESTS)]
     return [samples[0] for samples in engine.run(asked)]
 
@@ -119,9 +105,7 @@ def by_generate_batch(model):
     with model.continuous_batching_context_manager(
         generation_config=generation, continuous_batching_config=options
     ) as manager:
-        names = [
-            manager.add_request(prompt, max_new_tokens=answer) for prompt, (_, answer) in zip(asked, REQUESTS)
-        ]
+        names = [manager.add_request(prompt, max_new_tokens=answer) for prompt, (_, answer) in zip(asked, REQUESTS)]
         found = {}
         while len(found) < len(names):
             result = manager.get_result(timeout=1)

@@ -4,7 +4,7 @@ import torch
 from nonsense.calls import Call
 
 from tinydist import serving
-from tinydist.attention import Decoder, DecoderConfig
+from tinydist.attention import Decoder, DecoderConfig, attention
 from tinydist.hardware import find_device, find_link
 from tinydist.planner import find_model
 from tinydist.serving import (
@@ -135,14 +135,15 @@ CALLS = {
     "Continuous": Call(lambda **given: steps(Continuous(**given)), lambda: dict(slots=2, budget=8, chunked=True)),
     "Engine": Call(
         lambda **given: Engine(**given).run([asked()]),
-        lambda: dict(model=small(), policy=Static(2), blocks=8, block_size=2, prefix_cache=True),
+        lambda: dict(model=small(), policy=Static(2), blocks=8, block_size=2, prefix_cache=True, attend=attention),
     ),
     "Engine.add": Call(lambda request: Engine(small()).add(request).new, lambda: dict(request=asked())),
     "Engine.run": Call(lambda requests: Engine(small()).run(requests), lambda: dict(requests=[asked()])),
     "Engine.stream": Call(lambda request: [*Engine(small()).stream(request)], lambda: dict(request=asked())),
     "Orca": Call(lambda **given: steps(Orca(**given)), lambda: dict(slots=2, reserve=16)),
     "PagedCaches": Call(
-        lambda **given: serving.PagedCaches(**given).nbytes, lambda: dict(model=small(), pool=BlockPool(4, 2))
+        lambda **given: serving.PagedCaches(**given).nbytes,
+        lambda: dict(model=small(), pool=BlockPool(4, 2), attend=attention),
     ),
     "Request": Call(
         lambda **given: Engine(small(), blocks=8, block_size=2).run([Request(**given)]),

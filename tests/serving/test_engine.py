@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 
-from tinydist.attention import Decoder, DecoderConfig, Yarn, generate
+from tinydist.attention import Decoder, DecoderConfig, Yarn, fused_attention, generate
 from tinydist.serving import Continuous, Engine, Orca, Request, Sequence, Served, Static
 from tinydist.serving.sampling import next_tokens
 
@@ -110,6 +110,12 @@ def test_it_writes_what_generate_does():
     writer, prompts = model(), [torch.tensor([1, 2, 3]), torch.tensor([4]), torch.tensor([5] * 9)]
     expected = generate(writer, prompts, 12)[:, None]
     assert Engine(writer, blocks=32).run([Request(each, 12) for each in prompts]) == expected.tolist()
+
+
+@kinds
+def test_attention_may_be_computed_by_torchs_own(kind):
+    asked, expected = asked_alone(kind, 10)
+    assert Engine(model(**KINDS[kind]), blocks=64, block_size=4, attend=fused_attention).run(asked) == expected
 
 
 def test_they_are_not_all_the_same():

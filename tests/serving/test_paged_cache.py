@@ -6,7 +6,14 @@ from functools import partial
 import pytest
 import torch
 
-from tinydist.attention import GroupedQueryAttention, LatentAttention, attention, flash_attention, flash_decoding
+from tinydist.attention import (
+    GroupedQueryAttention,
+    LatentAttention,
+    attention,
+    flash_attention,
+    flash_decoding,
+    fused_attention,
+)
 from tinydist.serving import BlockPool, BlockTable, PagedCaches
 
 KINDS = {"MHA": 6, "GQA": 2, "MQA": 1, "MLA": None}
@@ -104,7 +111,7 @@ def test_all_block_sizes(kind, block_size):
 
 
 @kinds
-@pytest.mark.parametrize("attend", [attention, partial(flash_attention, tile=(2, 3)), flash_decoding])
+@pytest.mark.parametrize("attend", [attention, partial(flash_attention, tile=(2, 3)), flash_decoding, fused_attention])
 def test_windows_whatever_attends(kind, attend):
     model, given = OneLayer(kind, attend=partial(attend, window=5)), sequences([11, 4, 19])
     served = InBlocks(model, given, 4)

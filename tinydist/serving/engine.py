@@ -22,13 +22,18 @@ from .scheduler import Policy, Scheduler
 
 @takes(model=Decoder, policy=Policy)
 class Engine:
-    """``model`` with the memory of ``blocks`` blocks of ``block_size`` tokens; policy: who shares a pass."""
+    """``model`` with the memory of ``blocks`` blocks of ``block_size`` tokens.
 
-    def __init__(self, model, policy=None, blocks=256, block_size=16, prefix_cache=True):
+    policy:        who shares a pass; None: ``Continuous()``.
+    prefix_cache:  what one request computed serves others that begin alike.
+    attend:        what computes attention; None: what the model has. ``fused_attention`` is fastest.
+    """
+
+    def __init__(self, model, policy=None, blocks=256, block_size=16, prefix_cache=True, attend=None):
         self.model = model
         self.pool = BlockPool(blocks, block_size, prefix_cache)
         self.scheduler = Scheduler(policy or Continuous(), self.pool)
-        self.caches = PagedCaches(model, self.pool)
+        self.caches = PagedCaches(model, self.pool, attend)
 
     @property
     def idle(self):

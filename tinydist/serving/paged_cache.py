@@ -20,15 +20,15 @@ import torch
 
 from ..attention.kv_cache import KVCache, attend_behind
 from ..attention.latent import LatentCache
-from ..rules import takes
+from ..rules import function, takes
 from .blocks import BlockPool
 
 
 class Paged:
     """In place of a cache [batch, G, capacity, d], its memory: blocks take the batch's place."""
 
-    def __init__(self, storage):
-        self.names, self.tensors = storage.names, storage.tensors
+    def __init__(self, storage, attend):
+        self.names, self.tensors, self.attend = storage.names, storage.tensors, attend
         self.layout = None
 
     def positions(self, tokens):
@@ -48,7 +48,7 @@ class Paged:
 
     def behind(self, attend):
         """``attend`` for queries [1, H, N, d] and keys and values as ``keep`` returns them."""
-        return self.layout.attends(attend)
+        return self.layout.attends(self.attend or attend)
 
     def copy(self, pairs):
         """Blocks that are copied, (from, to) each."""
@@ -70,13 +70,16 @@ def makes_caches(value):
     return callable(getattr(value, "caches", None)) and not isinstance(value, type)
 
 
-@takes(model=makes_caches, pool=BlockPool)
+@takes(model=makes_caches, pool=BlockPool, attend=function)
 class PagedCaches(list):
-    """One for each layer of ``model``, a ``Decoder``: ``model(tokens, caches)`` computes the pass that was laid out."""
+    """One for each layer of ``model``, a ``Decoder``: ``model(tokens, caches)`` computes the pass that was laid out.
 
-    def __init__(self, model, pool):
+    attend:  what computes attention in place of what the model has, ``fused_attention`` or one of its kind.
+    """
+
+    def __init__(self, model, pool, attend=None):
         kinds = {KVCache: PagedKVCache, LatentCache: PagedLatentCache}
-        super().__init__(kinds[type(each)](each) for each in model.caches(pool.blocks, pool.block_size))
+        super().__init__(kinds[type(each)](each, attend) for each in model.caches(pool.blocks, pool.block_size))
 
     @property
     def nbytes(self):
