@@ -54,18 +54,19 @@ def llama(model):
     )  # fmt: skip
     theirs = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
     names = {
-        "embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attention.query": "self_attn.q_proj",
-        "attention.key": "self_attn.k_proj", "attention.value": "self_attn.v_proj", "attention.out": "self_attn.o_proj",
-        "attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm", "gate": "mlp.gate_proj",
-        "up": "mlp.up_proj", "down": "mlp.down_proj",
+        "embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head",
+        "attention.query": "self_attn.q_proj", "attention.key": "self_attn.k_proj",
+        "attention.value": "self_attn.v_proj", "attention.out": "self_attn.o_proj",
+        "attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
+        "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
     }  # fmt: skip
     state = {}
     for name, weight in model.state_dict().items():
-        block, _, inner = name.removesuffix(".weight").partition(".")[2].partition(".")
-        if name.endswith(("query.weight", "key.weight")):
+        name = name.removesuffix(".weight")
+        if name.endswith(("query", "key")):
             weight = weight.unflatten(0, (-1, CONFIG.dim // CONFIG.heads // 2, 2)).transpose(1, 2).flatten(0, 2)
-        own = name.removesuffix(".weight")
-        state[(f"model.layers.{block}.{names[inner]}" if own.startswith("blocks") else names[own]) + ".weight"] = weight
+        _, block, inner = name.split(".", 2) if name.startswith("blocks") else ("", "", name)
+        state[(f"model.layers.{block}." if block else "") + f"{names[inner]}.weight"] = weight
     theirs.load_state_dict(state)
     return theirs
 

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ..attention import Decoder, DecoderConfig
+from ..attention import Decoder, DecoderConfig, fused_attention
 from ..model import batch
 from ..shell import command
 from .engine import Engine
@@ -68,10 +68,8 @@ async def forever():
 def front_of(chosen):
     """What was chosen, ready to listen."""
     model = decoder(chosen)
-    engines = [
-        Engine(model, Continuous(chosen.slots, chosen.budget), chosen.blocks, chosen.block_size)
-        for _ in range(chosen.replicas)
-    ]
+    memory = dict(blocks=chosen.blocks, block_size=chosen.block_size, attend=fused_attention)
+    engines = [Engine(model, Continuous(chosen.slots, chosen.budget), **memory) for _ in range(chosen.replicas)]
     return Front(engines[0] if len(engines) == 1 else Replicas(engines))
 
 
