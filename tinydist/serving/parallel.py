@@ -18,6 +18,7 @@ section 4.6 (one scheduler's tables for all ranks); Zheng et al. 2024, SGLang, a
 """
 
 from itertools import count as numbers
+from zlib import crc32
 
 import torch
 import torch.distributed as dist
@@ -80,7 +81,7 @@ class Replicas:
         if self.route == "least left":
             return min(range(len(self.engines)), key=lambda i: left(self.engines[i]))
         first = request.prompt[: self.engines[0].pool.block_size]
-        return hash((*first, request.salt)) % len(self.engines)
+        return crc32(f"{request.salt} {first}".encode()) % len(self.engines)  # the same in every process
 
     @takes(served=Served)
     def cancel(self, served):
