@@ -22,6 +22,7 @@ The library in reading order:
     model/            one plain GPT that knows nothing of parallelism, and text for it
     training/         data, tensor and pipeline parallel together: a plan, an engine that trains by it, and a loop
     planner/          which plan fits, how long a step takes, what a run costs: arithmetic, scored on published steps
+    serving/          many people ask at once: the cache in blocks, shared; who is served when; an engine that writes
     visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
     lab/              exercises: the check on three axes, hints, progress
     diagnose.py       who keeps the others waiting? By traces, and by PyTorch's Flight Recorder

@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist`` lists the exercises; check, hint, reset; plan; train; diagnose; doctor."""
+"""The command line: ``python -m tinydist`` lists the exercises; check, hint, reset; plan; train; serve; diagnose; doctor."""
 
 import argparse
 import os
@@ -35,6 +35,8 @@ def main(arguments=None):
     add_program(commands, "plan", "tinydist.planner.command", plans)
     add_program(commands, "train", "tinydist.training.command", "train a GPT on a mesh of ranks (train --help)")
     add_program(commands, "diagnose", "tinydist.diagnose", "who keeps the others waiting, by traces and flight records")
+    serves = "answer OpenAI's completions with a small decoder (serve --help)"
+    add_program(commands, "serve", "tinydist.serving.command", serves)
 
     chosen, options = parser.parse_known_args(arguments)
     if options and "program" not in chosen:

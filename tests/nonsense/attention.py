@@ -152,6 +152,9 @@ CALLS = {
     "flash_decoding": signed(
         attention.flash_decoding, lambda: dict(tensors(), causal=True, window=3, past=[1], scale=0.5, splits=2)
     ),
+    "fused_attention": signed(
+        attention.fused_attention, lambda: dict(tensors(), causal=True, window=3, past=[1], scale=0.5)
+    ),
     "packed_attention": packed(attention.packed_attention),
     "packed_flash_attention": packed(attention.packed_flash_attention, tile=(2, 2)),
     "latent_bytes_a_token": Call(

@@ -10,6 +10,7 @@
     decoder.py          a small Llama that writes, with the cache and without
     online_softmax.py   attention over keys that come piece by piece
     flash.py            flash attention, forward and backward: exact, tile by tile, in O(N) memory
+    fused.py            torch's own, in one call
     flash_decoding.py   one query, many keys: split between processors, then merged
     packed.py           sequences end to end in one row, without padding: each sees itself alone
     slow_memory.py      the bytes that move: naive, FlashAttention's order, FlashAttention-2's
@@ -23,6 +24,7 @@ from .band import Band
 from .decoder import Decoder, DecoderConfig, generate, generate_without_cache
 from .flash import flash_attention
 from .flash_decoding import flash_decoding
+from .fused import fused_attention
 from .heads import GroupedQueryAttention, mean_pool
 from .kv_cache import PUBLISHED, KVCache, bytes_a_token
 from .latent import LatentAttention, LatentCache, latent_bytes_a_token
@@ -46,6 +48,7 @@ __all__ = [
     "bytes_a_token",
     "flash_attention",
     "flash_decoding",
+    "fused_attention",
     "generate",
     "generate_without_cache",
     "latent_bytes_a_token",

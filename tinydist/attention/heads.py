@@ -18,14 +18,12 @@ Sources: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, Fast Transformer Deco
 section 2 and, for what is lost and won, table 1.
 """
 
-from functools import partial
-
 import torch
 from torch import nn
 
 from ..rules import count, each_of, flag, function, takes, whole
 from .groups import check_heads
-from .kv_cache import KVCache, attend_behind
+from .kv_cache import KVCache
 from .naive import attention
 from .rotary import Yarn, angles, rotate, score_scale
 
@@ -66,7 +64,7 @@ class GroupedQueryAttention(nn.Module):
         positions = torch.arange(x.shape[1], device=x.device) if cache is None else cache.positions(x.shape[1])
         if self.rotary is not None:
             q, k = rotate(q, positions, self.rotary), rotate(k, positions, self.rotary)
-        attend = self.attend if cache is None else partial(attend_behind, cache.lengths, self.attend)
+        attend = self.attend if cache is None else cache.behind(self.attend)
         if cache is not None:
             k, v = cache.keep(k, v, counts=counts)
         if isinstance(self.rotary, Yarn):

@@ -18,6 +18,8 @@ Sources: Shazeer 2019, Fast Transformer Decoding, section 2.4; Pope et al. 2022,
 Inference, section 2; Kwon et al. 2023, PagedAttention, section 3 (800 KB a token for OPT 13B).
 """
 
+from functools import partial
+
 import torch
 
 from ..rules import count, each_of, takes, whole, within
@@ -77,6 +79,10 @@ class Slots:
             tensor[sequences, :, positions] = new.transpose(1, 2)
         self.lengths = [length + count for length, count in zip(self.lengths, counts)]
         return [tensor[:, :, :S] for tensor in self.tensors]
+
+    def behind(self, attend):
+        """``attend`` for queries that follow what is in use now, and keys and values that ``keep`` returns after."""
+        return partial(attend_behind, self.lengths, attend)
 
     def _check_shapes(self, rows):
         B, G, _, d = self.tensors[0].shape

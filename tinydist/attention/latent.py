@@ -31,7 +31,7 @@ import torch
 from torch import nn
 
 from ..rules import count, each_of, flag, function, positive, takes, whole
-from .kv_cache import Slots, attend_behind
+from .kv_cache import Slots
 from .naive import attention
 from .rotary import angles, rotate, score_scale
 
@@ -91,10 +91,10 @@ class LatentAttention(nn.Module):
         queries, rows = self._queries(x, positions), self._rows(x, positions)
         attend = partial(self.attend, **options)
         if cache is not None:
-            attend = partial(attend_behind, cache.lengths, self.attend)
+            attend = cache.behind(self.attend)
             (rows,) = cache.keep(rows, counts=counts)
         if absorbed is None:
-            absorbed = self.absorbing_pays(x.shape[1], rows.shape[2])
+            absorbed = self.absorbing_pays(x.shape[0] * x.shape[1] // len(rows), rows.shape[2])
         mix = self._absorbed if absorbed else self._plain
         scale = score_scale(self.head_dim + self.rotary_dim, self.rotary)
         mixed = mix(partial(attend, scale=scale), queries, rows)

@@ -85,8 +85,8 @@ def rotate(x, positions, base=10_000.0):
         raise ValueError(f"rotate: takes x [B, H, T, d] and positions [T] or [B, T], {shapes}")
     dtype = torch.promote_types(x.dtype, torch.float32)
     turn = (positions[..., None] * frequencies(d, base, dtype, x.device)).unsqueeze(-3)  # [1, T, d/2] or [B, 1, T, d/2]
-    even, odd = x[..., 0::2], x[..., 1::2]
-    turned = even * turn.cos() - odd * turn.sin(), even * turn.sin() + odd * turn.cos()
+    even, odd, cos, sin = x[..., 0::2], x[..., 1::2], turn.cos(), turn.sin()
+    turned = even * cos - odd * sin, even * sin + odd * cos
     return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)
 
 

@@ -6,6 +6,7 @@ from ..hardware.catalogue import look_up
 from .model import Experts, Latent, Model
 
 GPT_2 = "Radford et al. 2019, table 2; openai-community/gpt2 config.json (recalled); parameters as built"
+OPT = "Zhang et al. 2022, arXiv 2205.01068, table 1 (recalled); parameters as built"
 GPT_3 = "Brown et al. 2020, table 2.1 (read); vocabulary padded to 51200 as in SC'21"
 SC_21 = "Narayanan et al. 2021, arXiv 2104.04473, table 1 (read)"
 KORTHIKANTI = "Korthikanti et al. 2022, arXiv 2205.05198, table 3 (read)"
@@ -43,6 +44,7 @@ MODELS = {
         gpt_2("GPT-2 medium", 24, 1024, 16),
         gpt_2("GPT-2 large", 36, 1280, 20),
         gpt_2("GPT-2 XL", 48, 1600, 25),
+        Model("OPT 13B", 40, 5120, 40, 50272, 2048, dropout=0.1, source=OPT),
         megatron("GPT-3 175B", 96, 12288, 96, source=GPT_3),
         megatron("Megatron 22B", 48, 6144, 64, source=KORTHIKANTI),
         *[megatron(f"Megatron {name}", *sizes, source=SC_21) for name, sizes in SC_21_SIZES.items()],

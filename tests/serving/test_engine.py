@@ -1,0 +1,217 @@
+"""The engine: what is written for a request is what is written for it alone, whoever is served beside it."""
+
+import random
+from functools import cache
+
+import pytest
+import torch
+
+from tinydist.attention import Decoder, DecoderConfig, Yarn, fused_attention, generate
+from tinydist.serving import Continuous, Engine, Orca, Request, Sequence, Served, Static
+from tinydist.serving.sampling import next_tokens
+
+V = 61
+KINDS = {
+    "MHA": dict(kv_heads=6), "GQA": dict(kv_heads=2), "MQA": dict(kv_heads=1), "MLA": dict(latent=9, rotary_dim=2),
+    "GQA, YaRN": dict(kv_heads=2, rotary=Yarn(4, 16)),
+}  # fmt: skip
+POLICIES = {
+    "static": lambda: Static(4), "Orca": lambda: Orca(4, "power of 2"), "continuous": lambda: Continuous(6, 16),
+    "whole prompts": lambda: Continuous(6, 64, chunked=False),
+}  # fmt: skip
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def model(**options):
+    """With weights so large that what it writes depends on all that was before."""
+    torch.manual_seed(0)
+    writer = Decoder(DecoderConfig(vocab_size=V, dim=24, heads=6, **options)).double()
+    for block in writer.blocks:
+        for layer in block.attention.children():
+            torch.nn.init.normal_(layer.weight)
+    return writer
+
+
+def requests(number, seed=0):
+    """Of mixed lengths and rules; some begin as others do."""
+    dice = random.Random(seed)
+    beginnings = [[dice.randrange(V) for _ in range(9)], [dice.randrange(V) for _ in range(6)], []]
+
+    def one():
+        prompt = dice.choice(beginnings) + [dice.randrange(V) for _ in range(dice.randint(1, 20))]
+        drawn = dict(temperature=dice.choice([0.7, 2.0]), top_k=dice.choice([None, 20]), top_p=dice.choice([1.0, 0.9]))
+        return Request(
+            prompt, dice.randint(1, 24), seed=dice.randrange(100), n=dice.choice([1, 1, 1, 3]),
+            stop=dice.choice([[], [5], [[7, 8], 9]]), **dice.choice([{}, drawn]),
+        )  # fmt: skip
+
+    return [one() for _ in range(number)]
+
+
+@cache
+def asked_alone(kind, number, seed=0):
+    """Requests, and what is written for each by itself."""
+    asked = requests(number, seed)
+    return asked, [alone(model(**KINDS[kind]), each) for each in asked]
+
+
+@torch.no_grad()
+def alone(writer, request):
+    """Each sample by itself, with a contiguous cache."""
+    samples = []
+    for i in range(request.n):
+        sequence, caches = Sequence(Served(request), i, None), writer.caches(1, request.longest)
+        while sequence.reason is None:
+            tokens = torch.tensor([sequence.tokens[caches[0].lengths[0] :]])
+            (token,) = next_tokens(writer(tokens, caches)[:, -1], [sequence])
+            sequence.append(token)
+        samples.append(sequence.new)
+    return samples
+
+
+class Watched:
+    """An engine, and what its scheduler did."""
+
+    def __init__(self, monkeypatch, *args, **options):
+        self.engine, self.steps = Engine(*args, **options), []
+        step = self.engine.scheduler.step
+        monkeypatch.setattr(self.engine.scheduler, "step", lambda: self.steps.append(step()) or self.steps[-1])
+
+    def total(self, name):
+        return sum(len(getattr(each, name)) for each in self.steps)
+
+
+def assert_as_alone(kind, policy, asked, expected, monkeypatch):
+    watched = Watched(monkeypatch, model(**KINDS[kind]), POLICIES[policy](), blocks=16, block_size=4)
+    assert watched.engine.run(asked) == expected
+    if policy in ("continuous", "whole prompts"):
+        assert watched.total("preempted") and watched.total("copies")
+    assert watched.engine.idle and len(watched.engine.pool.free) == 16
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_many_are_written_as_one_alone(policy, monkeypatch):
+    assert_as_alone("GQA", policy, *asked_alone("GQA", 20), monkeypatch)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "GQA"])
+def test_all_kinds_of_attention_write_as_alone(kind, monkeypatch):
+    assert_as_alone(kind, "continuous", *asked_alone(kind, 10), monkeypatch)
+
+
+@pytest.mark.exhaustive
+@kinds
+@pytest.mark.parametrize("policy", POLICIES)
+def test_two_hundred_are_written_as_one_alone(kind, policy, monkeypatch):
+    assert_as_alone(kind, policy, *asked_alone(kind, 200, 1), monkeypatch)
+
+
+def test_it_writes_what_generate_does():
+    writer, prompts = model(), [torch.tensor([1, 2, 3]), torch.tensor([4]), torch.tensor([5] * 9)]
+    expected = generate(writer, prompts, 12)[:, None]
+    assert Engine(writer, blocks=32).run([Request(each, 12) for each in prompts]) == expected.tolist()
+
+
+@kinds
+def test_attention_may_be_computed_by_torchs_own(kind):
+    asked, expected = asked_alone(kind, 10)
+    assert Engine(model(**KINDS[kind]), blocks=64, block_size=4, attend=fused_attention).run(asked) == expected
+
+
+def test_they_are_not_all_the_same():
+    """Or the tests above would say little."""
+    samples = Engine(model(), blocks=64).run([Request([1, 2, 3], 20, temperature=2.0, n=4)])[0]
+    assert len({tuple(each) for each in samples}) == 4 and len({token for each in samples for token in each}) > 20
+
+
+def test_a_prompt_passes_the_model_once_for_all_its_samples_and_once_for_all_who_come_later():
+    writer, rows = model(), []
+    writer.norm.register_forward_hook(lambda module, inputs, output: rows.append(output.shape[1]))
+    engine = Engine(writer, blocks=32, block_size=4)
+    engine.run([Request([*range(10)], 3, n=3)])
+    assert rows == [10, 3, 3]
+    rows.clear()
+    engine.run([Request([*range(10)], 3)])
+    assert rows == [2, 1, 1]
+
+
+def test_a_stream_gives_tokens_as_they_come_while_others_are_served():
+    writer, mine, other = model(), Request([1, 2, 3], 6), Request([4, 5], 9)
+    engine = Engine(writer, blocks=32)
+    served, found = engine.add(other), []
+    for token in engine.stream(mine):
+        found.append(token)
+        assert len(served.new[0]) == len(found)
+    assert found == alone(writer, mine)[0] and not served.done
+
+
+def test_who_stops_reading_leaves_no_block():
+    engine = Engine(model(), blocks=32)
+    stream = engine.stream(Request([1, 2, 3], 6))
+    next(stream)
+    assert len(engine.pool.free) == 31
+    stream.close()
+    assert engine.idle and len(engine.pool.free) == 32
+
+
+def test_a_stream_that_nobody_begins_to_read_asks_for_nothing():
+    engine = Engine(model())
+    engine.stream(Request([1]))
+    assert engine.idle
+
+
+def test_who_is_cancelled_is_served_no_more():
+    engine = Engine(model(), blocks=32)
+    served, other = (engine.add(Request([each], 9)) for each in (1, 2))
+    engine.step()
+    engine.cancel(served)
+    while not engine.idle:
+        engine.step()
+    assert [len(each.new[0]) for each in (served, other)] == [1, 9]
+    assert served.sequences[0].reason == "cancelled" and len(engine.pool.free) == 32
+
+
+@pytest.mark.parametrize("where", ["embedding", "head"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_pass_that_is_interrupted_is_computed_again(where, policy):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    writer, asked = model(), requests(3)
+    engine = Engine(writer, POLICIES[policy](), blocks=32, block_size=4)
+    served = [engine.add(each) for each in asked]
+    for step in range(1000):
+        if step % 5 == 2:
+            hook = getattr(writer, where).register_forward_hook(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                engine.step()
+            hook.remove()
+        engine.step()
+        if engine.idle:
+            break
+    assert [each.new for each in served] == [alone(writer, each) for each in asked]
+    assert len(engine.pool.free) == 32
+
+
+def test_a_model_that_gives_no_numbers_is_an_error_and_leaves_no_block():
+    writer = model()
+    torch.nn.init.constant_(writer.head.weight, torch.nan)
+    engine = Engine(writer)
+    with pytest.raises(ValueError, match=r"^next_tokens: the model gives NaN for sequence 0 of 1$"):
+        engine.run([Request([1])])
+    assert engine.idle and len(engine.pool.free) == 256
+
+
+def test_with_nobody_to_serve_a_step_is_nothing():
+    assert Engine(model()).step() == []
+
+
+def test_what_could_never_be_served_is_refused_before_it_begins():
+    engine = Engine(model(), blocks=4, block_size=4)
+    with pytest.raises(ValueError, match=f"^Engine: tokens are from 0 to {V - 1}, got a prompt with {V}$"):
+        engine.add(Request([1, V]))
+    with pytest.raises(
+        ValueError, match=r"^request: 9 \(prompt\) \+ 16 \(new\) - 1 = 24 tokens; .* but the pool has 4$"
+    ):
+        engine.run([Request([1]), Request([1] * 9)])
+    assert engine.idle

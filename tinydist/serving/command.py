@@ -1,0 +1,109 @@
+"""``python -m tinydist serve``: a small decoder behind OpenAI's completions, on this machine.
+
+    python -m tinydist serve --steps 300
+    curl http://127.0.0.1:8000/v1/completions -d '{"prompt": "The ", "max_tokens": 40}'
+
+It is trained at the start, on a text that is on every machine, and writes what looks a little like it.
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from ..attention import Decoder, DecoderConfig, fused_attention
+from ..model import batch
+from ..shell import command
+from .engine import Engine
+from .front import LOOPBACK, Front
+from .parallel import Replicas
+from .policies import Continuous
+
+
+def options():
+    adds = argparse.ArgumentParser(prog=command("serve"), description="OpenAI's completions, from a small decoder.")
+    add = adds.add_argument
+    add("--host", default=LOOPBACK, help="an address of this machine; 0.0.0.0: everybody may ask who reaches it")
+    add("--port", type=int, default=8000, help="0: one that is free")
+    add("--model", default="", metavar="layers=2,dim=64,heads=4,kv_heads=2", help="sizes of the decoder")
+    add("--steps", type=int, default=100, help="of training, before it serves")
+    add("--weights", metavar="FILE", help="safetensors: read, or written after training if it is not there")
+    add("--slots", type=int, default=16, help="sequences at a time")
+    add("--budget", type=int, default=256, help="tokens of a pass")
+    add("--blocks", type=int, default=512, help="of the cache")
+    add("--block-size", type=int, default=16, help="tokens of a block")
+    add("--replicas", type=int, default=1, help="engines behind a router")
+    return adds
+
+
+def main(words):
+    """The exit status: 0 after Ctrl-C, 1 if it cannot begin."""
+    chosen = options().parse_args(words)
+    try:
+        asyncio.run(serve(front_of(chosen), chosen.port, chosen.host))
+    except KeyboardInterrupt:
+        print("Done.")
+    except (ValueError, TypeError, OSError, SafetensorError) as error:
+        print(f"serve: {error}")
+        return 1
+    return 0
+
+
+async def serve(front, port, host):
+    server, port = front.listen(port, host)
+    print(f"{front.model} at http://{host}:{port}/v1 (Ctrl-C ends it)", flush=True)
+    try:
+        await forever()
+    finally:
+        server.stop()
+
+
+async def forever():
+    await asyncio.Event().wait()
+
+
+def front_of(chosen):
+    """What was chosen, ready to listen."""
+    model = decoder(chosen)
+    memory = dict(blocks=chosen.blocks, block_size=chosen.block_size, attend=fused_attention)
+    engines = [Engine(model, Continuous(chosen.slots, chosen.budget), **memory) for _ in range(chosen.replicas)]
+    return Front(engines[0] if len(engines) == 1 else Replicas(engines))
+
+
+def decoder(chosen):
+    torch.manual_seed(0)
+    model = Decoder(DecoderConfig(**sizes(chosen.model)))
+    file = Path(chosen.weights) if chosen.weights else None
+    if file and file.exists():
+        found, wanted = load_file(file), {name: each.shape for name, each in model.state_dict().items()}
+        if {name: each.shape for name, each in found.items()} != wanted:
+            raise ValueError(f"{file} has the weights of another decoder than --model says")
+        model.load_state_dict(found)
+    else:
+        train(model, chosen.steps)
+        if file:
+            save_file(model.state_dict(), file)
+    return model.eval()
+
+
+def sizes(text):
+    """``layers=2,dim=64`` as a dict of whole numbers."""
+    pairs = [each.partition("=") for each in text.split(",") if each]
+    for name, _, number in pairs:
+        if name not in ("layers", "dim", "heads", "kv_heads", "latent") or not number.isdecimal():
+            raise ValueError(f"--model takes layers=2,dim=64,heads=4,kv_heads=2, got {text!r}")
+    return {name: int(number) for name, _, number in pairs}
+
+
+def train(model, steps):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for step in range(steps):
+        loss = model.loss(*batch(step, 16))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step + 1 == steps:
+            print(f"trained for {steps} steps, loss {loss.item():.2f} nats a byte", flush=True)
