@@ -141,7 +141,7 @@ def step_time(model, plan, cluster, machine=None) -> Step:
 
 
 def exposed(model, plan, machine, found):
-    """What nothing hides of data parallelism: of each rank, in each microbatch; and once, of the first, which ends last.
+    """What nothing hides of data parallelism: of each rank in each microbatch; and once, of the first, the last to end.
 
     Ranks between both ends that have as many layers are alike.
     """
