@@ -20,11 +20,13 @@ GRADIENT = {"fp16": 2, "bf16": 4, "fp32": 4}
 
 @lru_cache(4096)
 def full_in(*part):
-    """Of head, blocks, embedding, in the order of backward: numbers of buckets that are full then, and how many."""
+    """Of head, blocks, embedding, in the order of backward: numbers of buckets that are full then; in how many parts,
+    one after another. (Those of a unit are all full at its end.)"""
     numbers, count = Counter(), Counter()
     for bucket in buckets(*part):
         numbers[bucket.full // TIMES] += bucket.numbers
         count[bucket.full // TIMES] += 1
+    count = Counter(dict.fromkeys(count, 1)) if part[-1] else count
     return [(numbers[segment], count[segment]) for segment in range(part[2] + 2)]
 
 
@@ -82,6 +84,10 @@ class DataParallel:
             return self.reduced(sum(numbers for numbers, _ in full)) + sum(down) + sum(up)
         seconds = {each: each[1] and each[1] * self.reduced(each[0] / each[1]) for each in {*full}}
         reduces = [(seconds[each], each[1]) for each in full]
+        if (
+            up and self.plan.tp > 1 and not self.plan.fused
+        ):  # a unit has two buckets, and the second waits for the first
+            return walk(self.backward, up) + sum(whole for whole, _ in reduces) + walk(self.forward, down)
         return walk(self.backward, up, reduces) + (walk(self.forward, down) if down else 0.0)
 
     def gathers(self):
@@ -91,5 +97,6 @@ class DataParallel:
         up = [seconds[numbers] for numbers in each]
         down = up[::-1]
         down[0] += seconds[throughout]
-        up[0] += seconds[throughout]
+        if throughout:  # a tied table is asked for by the model itself, after the head has asked for the last block
+            up[:2] = [up[0] + up[1] + seconds[throughout], 0.0]
         return down, up
