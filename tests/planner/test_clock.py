@@ -37,10 +37,7 @@ MANY = [
 ]
 
 
-@pytest.mark.parametrize(
-    "config, b, choices", [*FEW, *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in MANY)]
-)
-def test_a_step_takes_what_the_clock_says(config, b, choices):
+def check(config, b, choices):
     model = model_of(config)
     plan = planned(model, b, **choices)
     trace = run(config, model, plan, NODE).trace

@@ -77,6 +77,7 @@ class Machine:
         return self.half(what, nbytes, group) if group.ranks > 1 else 0.0
 
 
+@takes(cluster=Cluster, dtype=str, efficiency=Efficiency)
 @dataclass(frozen=True)
 class Measured(Machine):
     efficiency: Efficiency | None = None  # None: the device's

@@ -13,8 +13,11 @@ framework, stands apart: no ledger has them.
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..rules import takes, whole
 from .activations import ITEM, WIDE, in_flight, shapes
 from .buckets import DOWN, GATED, OUT, TIMES, UP, Whole, block_of, buckets, table, whole_gradients
+from .model import Model
+from .plan import Plan
 
 GRADIENT, MOMENTS, MASTER = 4, 8, 4
 NONE = Whole(0, 0)
@@ -44,8 +47,11 @@ class Memory:
         return self.held + sum(self.overhead.values())
 
 
+@takes(model=Model, plan=Plan, rank=whole)
 def memory(model, plan, rank=0) -> Memory:
     """Of rank ``rank`` of a pipeline."""
+    if rank >= plan.pp:
+        raise ValueError(f"memory: a pipeline of {plan.pp} has ranks 0 to {plan.pp - 1}, got {rank}")
     states, found = moments(model, plan, rank)
     moment, *more = max(found, key=lambda each: each[1] + each[2] + each[3])
     return Memory(moment, states | dict(zip(("activations", "gradients", "working"), more)))

@@ -11,7 +11,7 @@ from itertools import product
 
 from ..hardware import Cluster
 from ..rules import count, rate, takes
-from .machine import Measured
+from .machine import Machine, Measured
 from .memory import Memory, memory
 from .model import Model
 from .plan import Plan, wrong
@@ -70,6 +70,7 @@ class Found:
         return front
 
 
+@takes(model=Model, plan=Plan, cluster=Cluster, machine=Machine)
 def evaluate(model, plan, cluster, machine=None) -> Candidate:
     """Of the rank of the pipeline that holds most: the first or the last."""
     held = max((memory(model, plan, rank) for rank in {0, plan.pp - 1}), key=lambda each: each.held)
@@ -134,6 +135,7 @@ def divisors(number):
 # Why.
 
 
+@takes(candidate=Candidate, than=Candidate)
 def explain(candidate, than=None) -> str:
     """Where each second and each byte goes. ``than``: another candidate; what would have to change for it to win."""
     step, held, plan = candidate.step, candidate.memory, candidate.plan

@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..hardware import Cluster
+from ..rules import takes
 from . import efficiency
 from .activations import ITEM
 from .buckets import block_of, table
-from .machine import Group, Measured
+from .machine import Group, Machine, Measured
+from .model import Model
 from .operators import NUMBER, Meanwhile, Memory, Operators, Sent
 from .overlap import GRADIENT, DataParallel
+from .plan import Plan
 
 
 class Pass(NamedTuple):
@@ -106,6 +110,7 @@ class Step:
         return self.hardware_flops / self.seconds / self.peak
 
 
+@takes(model=Model, plan=Plan, cluster=Cluster, machine=Machine)
 def step_time(model, plan, cluster, machine=None) -> Step:
     """``machine``: Measured(cluster), or Clock(cluster)."""
     machine = machine or Measured(cluster)
