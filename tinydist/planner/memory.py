@@ -66,11 +66,11 @@ def moments(model, plan, rank):
         "parameters": i * numbers / (plan.shard if by_unit else 1),
         "optimizer states": (MOMENTS + MASTER * (i < MASTER)) * numbers / (plan.shard if plan.zero else 1),
     }
-    own = GRADIENT / (plan.shard if plan.zero else 1)
-    found = [("step", 0, own * numbers if plan.zero > 1 else GRADIENT * numbers, own * stepping)]
+    own, found = GRADIENT / (plan.shard if plan.zero else 1), []
     flying, M = in_flight(plan, rank), plan.microbatches
     for before in {min(1, M - 1), 0 if flying > M - 1 else 1}:  # backwards of other microbatches that are done
         found += of_backward(plan, part, numbers, min(flying, M - before), before)
+    found.append(("step", 0, own * numbers if plan.zero > 1 else GRADIENT * numbers, own * stepping))
     return states, found
 
 

@@ -1,56 +1,12 @@
 """What one rank computes and sends for a block, and for both ends of the model: operators, forward and backward.
 
-    Product(batch, rows, columns, inner)     ``batch`` products [rows, inner] x [inner, columns]
-    Flash(batch, T, E, products)             attention in one kernel
-    Memory(bytes)                            reads and writes, and computes nothing to speak of
-    Sent(what, bytes)                        a collective of the tensor group, which is waited for
-    Meanwhile(sent, product)                 one that could be on its way while a product is computed
-
 ``fused``: kernels as Megatron-LM has them. Scale, mask and softmax are one; bias and GELU; bias, dropout and the sum
 with the residual. Otherwise each operator of tinydist.model is one, as on the simulated clock.
 """
 
-from typing import NamedTuple
+from .work import Flash, Meanwhile, Memory, Product, Sent
 
 NUMBER, WIDE, MASK = 2, 4, 1  # bytes: of an activation, of one in fp32, of a dropout's mask
-
-
-class Product(NamedTuple):
-    batch: int
-    rows: int
-    columns: int
-    inner: int
-
-    @property
-    def flops(self):
-        return 2 * self.batch * self.rows * self.columns * self.inner
-
-
-class Flash(NamedTuple):
-    """So many products [T, E] x [E, T], or back, of ``batch`` heads, in one kernel that writes no weights down."""
-
-    batch: int
-    tokens: int
-    head_dim: int
-    products: int
-
-    @property
-    def flops(self):
-        return 2 * self.products * self.batch * self.tokens**2 * self.head_dim
-
-
-class Memory(NamedTuple):
-    nbytes: float
-
-
-class Sent(NamedTuple):
-    what: str
-    nbytes: float
-
-
-class Meanwhile(NamedTuple):
-    sent: Sent
-    product: Product
 
 
 class Operators:

@@ -11,8 +11,6 @@ The pipeline's formula is that of chapter 08's schedules (pipeline_parallel/sche
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
 
 from ..hardware import Cluster
 from ..rules import takes
@@ -21,71 +19,10 @@ from .activations import ITEM
 from .buckets import block_of, table
 from .machine import Group, Machine, Measured
 from .model import Model
-from .operators import NUMBER, Meanwhile, Memory, Operators, Sent
+from .operators import NUMBER
 from .overlap import GRADIENT, DataParallel
+from .passes import times
 from .plan import Plan
-
-
-class Pass(NamedTuple):
-    """Seconds."""
-
-    products: float = 0.0
-    memory: float = 0.0
-    sent: float = 0.0  # and waited for
-
-    @property
-    def seconds(self):
-        return sum(self)
-
-
-def timed(operators, machine, group, overlap):
-    """A Pass, of a list of operators."""
-    found = dict.fromkeys(Pass._fields, 0.0)
-    for each in operators:
-        if isinstance(each, Meanwhile):
-            found["products"] += (alone := machine.seconds(each.product, group))
-            both = machine.seconds if overlap else machine.in_turns
-            found["sent"] += both(each, group) - alone
-        else:
-            kind = {Memory: "memory", Sent: "sent"}.get(type(each), "products")
-            found[kind] += machine.seconds(each, group)
-        found["memory"] += machine.gap
-    return Pass(**found)
-
-
-class Times(NamedTuple):
-    """Of a microbatch: a block forward, backward, recomputed; and both ends, forward and backward."""
-
-    forward: Pass
-    backward: Pass
-    recomputed: Pass
-    embedding: Pass
-    embedding_backward: Pass
-    loss: Pass
-    loss_backward: Pass
-
-    @property
-    def block(self):
-        return self.forward.seconds + self.backward.seconds + self.recomputed.seconds
-
-    @property
-    def first(self):
-        return Pass(*map(sum, zip(self.embedding, self.embedding_backward)))
-
-    @property
-    def last(self):
-        return Pass(*map(sum, zip(self.loss, self.loss_backward)))
-
-
-@lru_cache(4096)
-def times(model, machine, tp, microbatch, sequence, recompute, flash, fused, overlap):
-    operators = Operators(model, tp, microbatch, sequence, flash, fused)
-    group = Group.along(tp, 1, machine.cluster)
-    parts = [
-        operators.forward(), operators.backward(), operators.recomputed(recompute),
-        operators.embedding(), operators.embedding_backward(), operators.loss(), operators.loss_backward(),
-    ]  # fmt: skip
-    return Times(*[timed(part, machine, group, overlap) for part in parts])
 
 
 @dataclass(frozen=True)
