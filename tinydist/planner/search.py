@@ -11,7 +11,7 @@ from itertools import product
 
 from ..hardware import Cluster
 from ..rules import count, rate, takes
-from .machine import Machine, Measured
+from .machine import Measured
 from .memory import Memory, memory
 from .model import Model
 from .plan import Plan, wrong
@@ -70,11 +70,11 @@ class Found:
         return front
 
 
-@takes(model=Model, plan=Plan, cluster=Cluster, machine=Machine)
 def evaluate(model, plan, cluster, machine=None) -> Candidate:
     """Of the rank of the pipeline that holds most: the first or the last."""
+    step = step_time(model, plan, cluster, machine)
     held = max((memory(model, plan, rank) for rank in {0, plan.pp - 1}), key=lambda each: each.held)
-    return Candidate(model, plan, cluster, step_time(model, plan, cluster, machine), held)
+    return Candidate(model, plan, cluster, step, held)
 
 
 @takes(model=Model, cluster=Cluster, batch=count, devices=count, efficiency=rate)
