@@ -1,14 +1,22 @@
 """Training steps that others measured, predicted: beside the best model of one constant, and how each constant counts.
 
-    python benchmarks/planner.py
+    python benchmarks/planner.py [--calculon FOLDER]
+
+FOLDER: a checkout of calculon-ai/calculon (PyPI's package of that name is another program), whose plans per second are
+measured beside ours; it needs pandas and psutil.
 
 No constant of tinydist/planner/efficiency.py was taken from these rows; their form was changed once after a first
 score, as is said there. The one constant, a part of the peak that all FLOPs of a step run at, is fitted to them: for
 each table the one with the least mean error.
 """
 
+import argparse
+import logging
+import sys
 import time
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
 from tinydist.hardware import find_cluster
 from tinydist.hardware.published import RUNS
@@ -115,10 +123,46 @@ def print_speed():
     print(explain(found.best, *found.fitting[1:2]))
 
 
+def print_calculon(folder):
+    """Of its own model and system, one process, as its search calls it; its logger is switched off."""
+    sys.path.insert(0, str(folder))
+    import calculon
+    from calculon.llm import Llm, System
+
+    app = Llm.Application(calculon.io.read_json_file(str(folder / "models" / "gpt3-175B.json")))
+    system = System(calculon.io.read_json_file(str(folder / "systems" / "a100_80g.json")))
+    logger = logging.Logger("off", logging.CRITICAL)
+    fixed = {
+        "num_procs": 64, "tensor_par": 8, "pipeline_par": 8, "data_par": 1, "tensor_par_net": 0, "pipeline_par_net": 1,
+        "data_par_net": 1, "batch_size": 64, "datatype": "float16", "fused_activation": True,
+        "attention_type": "multihead", "optimizer_sharding": False, "tensor_par_overlap": "none",
+        "seq_par_ag_redo": False, "data_par_overlap": False, "weight_offload": False, "activations_offload": False,
+        "optimizer_offload": False, "training": True,
+    }  # fmt: skip
+    names = "microbatch_size", "activation_recompute", "pipeline_interleaving", "tensor_par_comm_type"
+    choices = [*product((1, 2, 4), ("full", "attn_only", "none"), (1, 2, 3), ("ar", "rs_ag"))]
+    begin, fit = time.process_time(), 0
+    for chosen in choices:
+        try:
+            model = Llm(app, logger)
+            model.compile(system, Llm.Execution.from_json(fixed | dict(zip(names, chosen))))
+            model.run(system)
+            fit += 1
+        except Llm.Error:  # a plan that does not fit, or makes no sense
+            continue
+    rate = len(choices) / (time.process_time() - begin)
+    print(f"\ncalculon: {rate:,.0f} plans a second of CPU ({len(choices)} plans, of which {fit} fit)")
+
+
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--calculon", type=Path, help="a checkout of calculon-ai/calculon")
+    options = parser.parse_args()
     print_table("Korthikanti et al. 2022, table 5: seconds of a step", [*table_5()])
     print_gains([*table_5()])
     print_table("Narayanan et al. 2021 (SC'21), table 1", [*table_1()])
     print_table("BLOOM 176B", [bloom()])
     print_runs()
     print_speed()
+    if options.calculon:
+        print_calculon(options.calculon)

@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist`` lists the exercises; check, hint, reset; plan; train; serve; diagnose; doctor."""
+"""The command line: ``python -m tinydist``: the exercises, check, hint, reset; plan, train, serve, diagnose; doctor."""
 
 import argparse
 import os

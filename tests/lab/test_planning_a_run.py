@@ -4,7 +4,8 @@ import pytest
 
 from tinydist.lab.find import find
 from tinydist.planner import Model, Plan, find_model, goodput, young
-from tinydist.planner.memory import in_flight, moments, shapes
+from tinydist.planner.activations import in_flight, shapes
+from tinydist.planner.memory import moments
 
 GIB = 2**30
 
@@ -85,7 +86,8 @@ def test_states_are_those_of_the_planner(case):
 def test_activations_are_those_of_the_planners_layers(case):
     *sizes, rank = given(case)
     model, plan = in_planner(*sizes)
-    a_layer = shapes(model, plan.tp, plan.microbatch, plan.sequence, plan.recompute, plan.flash, plan.precision).block
+    how = plan.sequence, plan.recompute, plan.flash, plan.fused, plan.precision
+    a_layer = shapes(model, plan.tp, plan.microbatch, *how).block
     its = in_flight(plan, rank) * plan.layers(model)[rank] * a_layer
     assert result("bytes_of_plan", case)["activations"] == pytest.approx(its, rel=1e-9)
     assert its <= max(live for _, live, _, _ in moments(model, plan, rank)[1]) * (1 + 1e-9)

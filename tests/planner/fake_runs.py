@@ -1,4 +1,4 @@
-"""Steps of a GPT by a plan, on fake ranks: what the planner predicts is held against what they hold, and take."""
+"""Steps of a GPT, or of a Decoder, by a plan, on fake ranks: what the planner predicts is held against what they do."""
 
 import gc
 from dataclasses import fields
@@ -6,41 +6,47 @@ from dataclasses import fields
 import torch
 
 import tinydist
+from tinydist.attention import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
 from tinydist.planner import Model
 from tinydist.planner import Plan as Planned
 from tinydist.training import Plan, parallelize
 
 
-def model_of(config):
-    sizes = config.layers, config.dim, config.heads, config.vocab_size, config.context
-    return Model("a GPT", *sizes, dropout=config.dropout)
+def model_of(config, tokens=None):
+    """A Decoder has the shape of a Llama, and sequences of any length."""
+    if isinstance(config, GPTConfig):
+        sizes = config.layers, config.dim, config.heads, config.vocab_size, config.context
+        return Model("a GPT", *sizes, dropout=config.dropout)
+    kinds = dict(gated=True, biases=False, tied=False, positions="rotary", norm="rms", kv_heads=config.kv_heads)
+    return Model("a Llama", config.layers, config.dim, config.heads, config.vocab_size, tokens, **kinds)
 
 
-def planned(config, b, **choices):
-    """As the planner has it, of the kernels of tinydist.model: with dropout, attention writes its weights down."""
-    return Planned(microbatch=b, flash=not config.dropout, fused=False, **choices)
+def planned(model, b, **choices):
+    """As the planner has it, of our own kernels: a GPT without dropout writes no weights of attention down."""
+    return Planned(microbatch=b, flash=not (model.dropout or model.gated), fused=False, **choices)
 
 
-def two_steps(config, plan, rows):
+def two_steps(config, plan, rows, tokens):
     torch.set_default_dtype(torch.float32)
-    engine = parallelize(GPT(config), plan, lr=1e-3)
+    model = GPT(config) if isinstance(config, GPTConfig) else Decoder(config)
+    engine = parallelize(model, plan, lr=1e-3)
     gc.collect()
-    tokens = torch.zeros(rows, config.context, dtype=torch.long)
+    tokens = torch.zeros(rows, tokens, dtype=torch.long)
     for step in range(2):
         tinydist.mark(f"step {step}")
         engine.step(tokens, tokens)
     tinydist.mark("over")
 
 
-def run(config, plan, cluster=None):
+def run(config, model, plan, cluster=None):
     """Of a planner's plan: the second step counts."""
     names = {field.name for field in fields(Plan)} & {field.name for field in fields(plan)}
     own = Plan(**{name: getattr(plan, name) for name in names})
     rows = plan.microbatches * plan.microbatch
     only = [0] if plan.pp == 1 else None
     options = dict(fake=True, only=only, backend="simulated", cluster=cluster)
-    return tinydist.launch(two_steps, plan.ranks, config, own, rows, **options)
+    return tinydist.launch(two_steps, plan.ranks, config, own, rows, model.tokens, **options)
 
 
 def held(found, plan, rank):
@@ -50,3 +56,4 @@ def held(found, plan, rank):
 
 SMALL = GPTConfig(vocab_size=2048, context=128, layers=2, heads=4, dim=256)
 DROPPED = GPTConfig(vocab_size=2048, context=128, layers=2, heads=4, dim=256, dropout=0.1)
+LLAMA = DecoderConfig(vocab_size=2048, layers=2, heads=4, kv_heads=2, dim=256)

@@ -10,24 +10,47 @@ from tinydist.planner import Clock, step_time
 NODE = find_cluster("A100 node").at(matmul=0.87, memory=0.87, wire=0.78)
 PLAIN = GPTConfig(vocab_size=8192, context=1024, layers=2, heads=16, dim=2048)
 DROPPED = GPTConfig(vocab_size=8192, context=1024, layers=2, heads=16, dim=2048, dropout=0.1)
-exhaustive = pytest.mark.exhaustive
+DEEP = GPTConfig(vocab_size=8192, context=1024, layers=4, heads=16, dim=2048)
+FEW = [(PLAIN, 4, dict()), (PLAIN, 4, dict(dp=4, zero=3))]
+MANY = [
+    (PLAIN, 4, dict(microbatches=2)),
+    (DROPPED, 4, dict(recompute="full")),
+    (DROPPED, 4, dict(recompute="selective")),
+    (PLAIN, 4, dict(tp=2)),
+    (PLAIN, 4, dict(tp=4, sequence="again")),
+    (DROPPED, 4, dict(tp=2, sequence="kept", recompute="selective")),
+    (PLAIN, 4, dict(dp=4)),
+    (PLAIN, 4, dict(dp=4, zero=1)),
+    (PLAIN, 4, dict(dp=4, zero=2)),
+    (PLAIN, 4, dict(dp=4, zero=2, microbatches=2)),
+    (PLAIN, 4, dict(dp=4, zero=3, microbatches=2)),
+    (PLAIN, 2, dict(dp=2, tp=2, zero=3)),
+    (DEEP, 2, dict(dp=8, zero=3, recompute="full")),
+    (DEEP, 2, dict(dp=4, tp=2, zero=2, sequence="kept")),
+    (DEEP, 2, dict(pp=2, microbatches=4)),
+    (DEEP, 2, dict(pp=4, microbatches=8)),
+    (DEEP, 4, dict(pp=2, microbatches=2, recompute="full")),
+    (DEEP, 2, dict(pp=2, tp=2, microbatches=4, sequence="again")),
+    (DEEP, 2, dict(pp=2, dp=2, zero=1, microbatches=4)),
+    (DEEP, 2, dict(pp=2, dp=2, zero=2, microbatches=4)),
+    (DEEP, 2, dict(pp=2, dp=2, zero=3, microbatches=2)),
+]
 
 
-@pytest.mark.parametrize(
-    "config, choices",
-    [
-        (PLAIN, dict()),
-        pytest.param(PLAIN, dict(microbatches=2), marks=exhaustive),
-        pytest.param(DROPPED, dict(recompute="full"), marks=exhaustive),
-        pytest.param(DROPPED, dict(recompute="selective"), marks=exhaustive),
-        (PLAIN, dict(tp=2)),
-        pytest.param(DROPPED, dict(tp=2, sequence="kept", recompute="selective"), marks=exhaustive),
-        pytest.param(PLAIN, dict(dp=4), marks=exhaustive),
-        pytest.param(PLAIN, dict(dp=4, zero=1), marks=exhaustive),
-    ],
-)
-def test_a_step_takes_what_the_clock_says(config, choices):
-    plan = planned(config, 4, **choices)
-    trace = run(config, plan, NODE).trace
+def check(config, b, choices):
+    model = model_of(config)
+    plan = planned(model, b, **choices)
+    trace = run(config, model, plan, NODE).trace
     seconds = trace.time("over") - trace.time("step 1")
-    assert step_time(model_of(config), plan, NODE, Clock(NODE)).seconds == pytest.approx(seconds, rel=0.03)
+    assert step_time(model, plan, NODE, Clock(NODE)).seconds == pytest.approx(seconds, rel=0.03)
+
+
+@pytest.mark.parametrize("config, b, choices", FEW)
+def test_a_step_takes_what_the_clock_says(config, b, choices):
+    check(config, b, choices)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("config, b, choices", MANY)
+def test_a_step_takes_what_the_clock_says_in_many_plans(config, b, choices):
+    check(config, b, choices)

@@ -14,9 +14,11 @@ from tinydist.pipeline_parallel import Costs, analyze, make_schedule
 from tinydist.planner import Clock, Measured, Model, Plan, find_model, step_time
 from tinydist.planner.efficiency import A100
 from tinydist.planner.machine import Group
-from tinydist.planner.operators import Operators, Product, Sent
+from tinydist.planner.operators import Operators
+from tinydist.planner.passes import timed
 from tinydist.planner.published import table_1, table_5
-from tinydist.planner.step_time import pipeline, timed
+from tinydist.planner.step_time import pipeline
+from tinydist.planner.work import Product, Sent
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "planner.py"))
 ZERO_BUBBLE = Path(__file__).parents[1] / "pipeline_parallel" / "zero_bubble_table5_6.csv"

@@ -2,10 +2,13 @@
 
 model.py         a transformer's sizes, parameters and FLOPs; presets.py: models to start from
 plan.py          how it is dealt out, and which plans make no sense
+work.py          what a rank has to do, in five kinds
 operators.py     what one rank computes and sends
 efficiency.py    what programs get of devices and wires: every constant, with its source
 machine.py       seconds of an operator: as programs get them, or as on the simulated clock
+passes.py        a microbatch; overlap.py: what data parallelism sends, and what hides it
 step_time.py     a step, term by term; published.py: steps that were measured
+activations.py   bytes that blocks keep; buckets.py: whole gradients, and how long they live
 memory.py        bytes at the peak, by what they are for
 search.py        all plans of a cluster, the best, and why
 run.py           GPU hours, days, money, energy; checkpoints and failures

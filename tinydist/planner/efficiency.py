@@ -63,8 +63,10 @@ DEVICES = {"A100": A100, "H100": H100, "H200": H100, "B200": B200, "GB200": GB20
 # Adam (16 read, 12 written), weights to 16 bits (4 + 2), gradients to zero (2). With bfloat16, gradients are in fp32
 # already, and not scaled: 4 + 8 + 28 + 6, and 4.
 STEP = {"fp16": 62, "bf16": 50}
-# The same of torch's operators one by one, as they count on the simulated clock: buckets are made and divided, for all
-# numbers that a rank has gradients of; then AdamW, and weights in 16 bits, for those of its own shard.
-TORCH_WHOLE, TORCH_OWN = 4 + 8, {"fp32": 84, "bf16": 92, "fp16": 92}
+# The same of torch's operators one by one, as they count on the simulated clock: AdamW, and weights in 16 bits, for
+# those of the own shard. And for all that a rank has gradients of, when they are reduced: buckets are made and divided.
+TORCH_OWN, TORCH_WHOLE = {"fp32": 84, "bf16": 92, "fp16": 92}, 4 + 8
 # And in each microbatch, where a gradient is added to those before: two are read, one written, in 16 bits or in 32.
 ACCUMULATED, TORCH_ACCUMULATED = {"fp16": 6, "bf16": 10}, {"fp32": 12, "fp16": 10, "bf16": 10}
+# ZeRO 2 and 3 reduce in each, and then keep a copy of the own shard, to which the one before has been added.
+TORCH_KEPT, TORCH_ADDED = 4 + 12, 12

@@ -1,4 +1,4 @@
-"""Seconds for what operators.py lists, on a cluster: as programs get it, or as the simulated clock has it.
+"""Seconds for what work.py has, on a cluster: as programs get it, or as the simulated clock has it.
 
     Measured(cluster)     products by tiles and waves, memory and wires at the parts that were measured (efficiency.py)
     Clock(cluster)        rooflines and rings, by hardware.costs: what a run on simulated ranks takes on that cluster
@@ -15,7 +15,7 @@ from ..hardware.catalogue import look_up
 from ..hardware.costs import ring_all_gather, ring_reduce_scatter
 from ..rules import takes
 from .efficiency import DEVICES, TILE, Efficiency
-from .operators import Flash, Meanwhile, Memory, Product, Sent
+from .work import Flash, Meanwhile, Memory, Product, Sent
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class Machine:
         return self.half(what, nbytes, group) if group.ranks > 1 else 0.0
 
 
+@takes(cluster=Cluster, dtype=str, efficiency=Efficiency)
 @dataclass(frozen=True)
 class Measured(Machine):
     efficiency: Efficiency | None = None  # None: the device's

@@ -1,56 +1,12 @@
 """What one rank computes and sends for a block, and for both ends of the model: operators, forward and backward.
 
-    Product(batch, rows, columns, inner)     ``batch`` products [rows, inner] x [inner, columns]
-    Flash(batch, T, E, products)             attention in one kernel
-    Memory(bytes)                            reads and writes, and computes nothing to speak of
-    Sent(what, bytes)                        a collective of the tensor group, which is waited for
-    Meanwhile(sent, product)                 one that could be on its way while a product is computed
-
 ``fused``: kernels as Megatron-LM has them. Scale, mask and softmax are one; bias and GELU; bias, dropout and the sum
 with the residual. Otherwise each operator of tinydist.model is one, as on the simulated clock.
 """
 
-from typing import NamedTuple
+from .work import Flash, Meanwhile, Memory, Product, Sent
 
 NUMBER, WIDE, MASK = 2, 4, 1  # bytes: of an activation, of one in fp32, of a dropout's mask
-
-
-class Product(NamedTuple):
-    batch: int
-    rows: int
-    columns: int
-    inner: int
-
-    @property
-    def flops(self):
-        return 2 * self.batch * self.rows * self.columns * self.inner
-
-
-class Flash(NamedTuple):
-    """So many products [T, E] x [E, T], or back, of ``batch`` heads, in one kernel that writes no weights down."""
-
-    batch: int
-    tokens: int
-    head_dim: int
-    products: int
-
-    @property
-    def flops(self):
-        return 2 * self.products * self.batch * self.tokens**2 * self.head_dim
-
-
-class Memory(NamedTuple):
-    nbytes: float
-
-
-class Sent(NamedTuple):
-    what: str
-    nbytes: float
-
-
-class Meanwhile(NamedTuple):
-    sent: Sent
-    product: Product
 
 
 class Operators:
@@ -85,14 +41,14 @@ class Operators:
         return [Memory(2 * self.own), *self.gathered(), self.product(matrix)]
 
     def gathered(self):
-        """All tokens. torch's operators put them in order once more."""
-        return [Sent("all-gather", self.x), *[Memory(2 * self.x)] * (not self.fused)] if self.sequence else []
+        """All tokens."""
+        return [Sent("all-gather", self.x), *self.in_order()] if self.sequence else []
 
     def leave(self, matrix):
-        return [self.product(matrix), *self.parts(), Sent(self.summed, self.x), *self.residual()]
+        return [self.product(matrix), *self.in_order(), Sent(self.summed, self.x), *self.residual()]
 
-    def parts(self):
-        """By rank, as torch's operators put them in order before they are scattered."""
+    def in_order(self):
+        """Tokens by rank, as torch's operators lay them out before they are scattered; by sequence, after they come."""
         return [Memory(2 * self.x)] * (self.sequence is not None and not self.fused)
 
     @property
@@ -141,19 +97,13 @@ class Operators:
 
     def enter_backward(self, matrix):
         bias = [Memory(self.tokens * matrix[0] * NUMBER)] * self.model.biases
-        of_input = self.of_input(matrix)
-        if self.sequence == "again":
-            of_input = Meanwhile(Sent("all-gather", self.x), of_input)
+        of_input, again = [self.of_input(matrix)], self.sequence == "again"
+        if again:
+            of_input = [Meanwhile(Sent("all-gather", self.x), *of_input), *self.in_order()]
         bias = [*bias, *self.added_up(2 if self.model.norm == "layer" else 1)]
         of_weight = Meanwhile(Sent(self.summed, self.x), self.of_weight(matrix))
-        return [
-            of_input,
-            *self.parts(),
-            of_weight,
-            *bias,
-            Memory(3 * self.own),
-            Memory(3 * self.own),
-        ]  # norm, and the residual's
+        norm, residual = Memory(3 * self.own), Memory(3 * self.own)
+        return [*of_input, *self.in_order(), of_weight, *bias, norm, residual]
 
     def core_backward(self):
         T, E = self.model.tokens, self.model.head_dim
@@ -169,7 +119,13 @@ class Operators:
         ]  # fmt: skip
 
     def recomputed(self, recompute):
-        return {"none": list, "selective": self.core, "full": self.forward}[recompute]()
+        """torch's checkpoint ends as soon as all is there that backward needs: before the last product, or dropout."""
+        again = {"none": list, "selective": self.core, "full": self.forward}[recompute]()
+        if self.fused or recompute == "none" or (self.drops and recompute == "full"):
+            return again
+        if recompute == "full":
+            return again[: -len(self.leave(self.down))]
+        return again if self.flash else again[:-2]
 
     # Products.
 
@@ -193,17 +149,21 @@ class Operators:
         return [Memory(2 * self.x), *summed, Memory(3 * self.x), *[Memory(2.5 * self.x)] * self.drops]
 
     def embedding_backward(self):
-        return [*[Memory(2.5 * self.x)] * self.drops, Memory(3 * self.x)]
+        return [*self.gathered(), *[Memory(2.5 * self.x)] * self.drops, Memory(3 * self.x)]
 
     @property
     def head(self):
         return -(-self.model.vocabulary // self.t), self.model.width
 
     def loss(self):
-        """To fp32, its maximum, less that, the exponentials, their sum, divided by it (looked up, if not fused)."""
+        """To fp32, its maximum, less that, the exponentials, their sum, divided by it (looked up, if not fused).
+
+        Ranks tell each other the maximum of each token, the sum, and the target's.
+        """
         logits = self.tokens * self.head[0]
         each = [NUMBER + WIDE, 4, 8, 8, 4, 8 if self.fused else 4]
-        return [*self.enter(self.head), *[Memory(logits * nbytes) for nbytes in each]]
+        told = [Sent("all-reduce", self.tokens * WIDE), Sent("all-reduce", 2 * self.tokens * WIDE)] * (self.t > 1)
+        return [*self.enter(self.head), *[Memory(logits * nbytes) for nbytes in each], *told]
 
     def loss_backward(self):
         logits = self.tokens * self.head[0]

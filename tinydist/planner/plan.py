@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ..rules import count, flag, one_of, stated, takes, within
+from .model import Model
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 SEQUENCES = (None, "kept", "again", "ring")
@@ -99,6 +100,7 @@ class Plan:
         """Of each pipeline rank: all its stages. The first stages have one more where they do not divide."""
         return dealt_out(model.layers, self.pp, self.chunks)
 
+    @takes(batch=count)
     def with_batch(self, batch):
         """The same plan with as many microbatches as the batch has."""
         share = self.dp * self.microbatch
@@ -115,6 +117,7 @@ def dealt_out(layers, pp, chunks):
     return tuple(sum(stages[rank::pp]) for rank in range(pp))
 
 
+@takes(plan=Plan, model=Model, ranks=count)
 def check(plan, model, ranks=None):
     """Raises ``ValueError`` where the model cannot be dealt out so. ``ranks``: how many there are."""
     for broken in wrong(plan, model, ranks):

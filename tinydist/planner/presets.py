@@ -5,16 +5,16 @@ from functools import partial
 from ..hardware.catalogue import look_up
 from .model import Experts, Latent, Model
 
-GPT_2 = "Radford et al. 2019, table 2; openai-community/gpt2 config.json (recalled); parameters as built"
+GPT_2 = "Radford et al. 2019, table 2; as karpathy/nanoGPT@0011cd44 model.py loads them (read); parameters as built"
 OPT = "Zhang et al. 2022, arXiv 2205.01068, table 1 (recalled); parameters as built"
 GPT_3 = "Brown et al. 2020, table 2.1 (read); vocabulary padded to 51200 as in SC'21"
 SC_21 = "Narayanan et al. 2021, arXiv 2104.04473, table 1 (read)"
 KORTHIKANTI = "Korthikanti et al. 2022, arXiv 2205.05198, table 3 (read)"
 LLAMA = "Touvron et al. 2023, arXiv 2302.13971, table 2; width of the MLP as in its checkpoints (recalled)"
 LLAMA_2 = "Touvron et al. 2023, arXiv 2307.09288, appendix; meta-llama/Llama-2 config.json (recalled)"
-LLAMA_3 = "Llama Team 2024, arXiv 2407.21783, table 3 (recalled)"
+LLAMA_3 = "Llama Team 2024, arXiv 2407.21783, table 3; sizes as in torchtitan@b5bcd76c models/llama3 (read)"
 MIXTRAL = "Jiang et al. 2024, arXiv 2401.04088, table 1 (recalled)"
-DEEPSEEK = "DeepSeek-AI 2024, arXiv 2412.19437, section 4.2 (recalled); without the module that predicts two tokens"
+DEEPSEEK = "deepseek-ai/DeepSeek-V3@9b4e9788 inference/configs/config_671B.json (read); without the MTP module"
 BLOOM = "BigScience 2022, bigscience@9e64edec train/tr11-176B-ml (read)"
 
 gpt_2 = partial(Model, vocabulary=50257, tokens=1024, dropout=0.1, source=GPT_2)

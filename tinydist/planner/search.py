@@ -72,8 +72,9 @@ class Found:
 
 def evaluate(model, plan, cluster, machine=None) -> Candidate:
     """Of the rank of the pipeline that holds most: the first or the last."""
+    step = step_time(model, plan, cluster, machine)
     held = max((memory(model, plan, rank) for rank in {0, plan.pp - 1}), key=lambda each: each.held)
-    return Candidate(model, plan, cluster, step_time(model, plan, cluster, machine), held)
+    return Candidate(model, plan, cluster, step, held)
 
 
 @takes(model=Model, cluster=Cluster, batch=count, devices=count, efficiency=rate)
@@ -134,6 +135,7 @@ def divisors(number):
 # Why.
 
 
+@takes(candidate=Candidate, than=Candidate)
 def explain(candidate, than=None) -> str:
     """Where each second and each byte goes. ``than``: another candidate; what would have to change for it to win."""
     step, held, plan = candidate.step, candidate.memory, candidate.plan

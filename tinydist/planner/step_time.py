@@ -11,65 +11,18 @@ The pipeline's formula is that of chapter 08's schedules (pipeline_parallel/sche
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
 
+from ..hardware import Cluster
+from ..rules import takes
 from . import efficiency
-from .machine import Group, Measured
-from .memory import block_of, buckets
-from .operators import NUMBER, Meanwhile, Memory, Operators, Sent
-
-
-class Pass(NamedTuple):
-    """Seconds."""
-
-    products: float = 0.0
-    memory: float = 0.0
-    sent: float = 0.0  # and waited for
-
-    @property
-    def seconds(self):
-        return sum(self)
-
-
-def timed(operators, machine, group, overlap):
-    """A Pass, of a list of operators."""
-    found = dict.fromkeys(Pass._fields, 0.0)
-    for each in operators:
-        if isinstance(each, Meanwhile):
-            found["products"] += (alone := machine.seconds(each.product, group))
-            both = machine.seconds if overlap else machine.in_turns
-            found["sent"] += both(each, group) - alone
-        else:
-            kind = {Memory: "memory", Sent: "sent"}.get(type(each), "products")
-            found[kind] += machine.seconds(each, group)
-        found["memory"] += machine.gap
-    return Pass(**found)
-
-
-class Times(NamedTuple):
-    """Of a microbatch: a block forward, backward, recomputed; and both ends."""
-
-    forward: Pass
-    backward: Pass
-    recomputed: Pass
-    first: Pass
-    last: Pass
-
-    @property
-    def block(self):
-        return self.forward.seconds + self.backward.seconds + self.recomputed.seconds
-
-
-@lru_cache(4096)
-def times(model, machine, tp, microbatch, sequence, recompute, flash, fused, overlap):
-    operators = Operators(model, tp, microbatch, sequence, flash, fused)
-    group = Group.along(tp, 1, machine.cluster)
-    parts = [
-        operators.forward(), operators.backward(), operators.recomputed(recompute),
-        operators.embedding() + operators.embedding_backward(), operators.loss() + operators.loss_backward(),
-    ]  # fmt: skip
-    return Times(*[timed(part, machine, group, overlap) for part in parts])
+from .activations import ITEM
+from .buckets import block_of, table
+from .machine import Group, Machine, Measured
+from .model import Model
+from .operators import NUMBER
+from .overlap import GRADIENT, DataParallel
+from .passes import times
+from .plan import Plan
 
 
 @dataclass(frozen=True)
@@ -94,16 +47,18 @@ class Step:
         return self.hardware_flops / self.seconds / self.peak
 
 
+@takes(model=Model, plan=Plan, cluster=Cluster, machine=Machine)
 def step_time(model, plan, cluster, machine=None) -> Step:
     """``machine``: Measured(cluster), or Clock(cluster)."""
     machine = machine or Measured(cluster)
     how = plan.sequence, plan.recompute, plan.flash, plan.fused, plan.overlap
     found = times(model, machine, plan.tp, plan.microbatch, *how)
     layers, numbers, M = plan.layers(model), parameters(model, plan), plan.microbatches
-    accumulated = efficiency.ACCUMULATED if plan.fused else efficiency.TORCH_ACCUMULATED
-    added = machine.memory(accumulated[plan.precision])
+    added = machine.memory(bytes_of_microbatch(plan))
     waiting = 2 * plan.chunks * message(model, plan, machine)
+    often, once = exposed(model, plan, machine, found)
     each = [found.block * count + added * number + waiting for count, number in zip(layers, numbers)]
+    each = list(map(sum, zip(each, often)))
     each[0] += found.first.seconds
     each[-1] += found.last.seconds
     slowest = max(range(plan.pp), key=each.__getitem__)
@@ -118,7 +73,7 @@ def step_time(model, plan, cluster, machine=None) -> Step:
         "gradients added": M * added * numbers[slowest],
         "pipeline messages": M * waiting,
         "bubble": pipeline(each, plan) - M * each[slowest],
-        "data parallelism": exposed(model, plan, machine, found, layers[slowest], max(numbers)),
+        "data parallelism": M * often[slowest] + once + renewed(plan, machine, max(numbers)),
         "tied embedding": tied(model, plan, machine),
         "optimizer": machine.memory(max(numbers) * bytes_of_step(plan)),
     }
@@ -127,12 +82,37 @@ def step_time(model, plan, cluster, machine=None) -> Step:
     return Step(terms, flops, again, plan.ranks * cluster.device.peak_of(machine.dtype))
 
 
+def exposed(model, plan, machine, found):
+    """What nothing hides of data parallelism: of each rank in each microbatch; and once, of the first, the last to end.
+
+    Ranks between both ends that have as many layers are alike.
+    """
+    never = [0.0] * plan.pp
+    if plan.dp == 1:
+        return never, 0.0
+    alike = [(count, rank == 0, rank == plan.pp - 1) for rank, count in enumerate(plan.layers(model))]
+    needed = {*alike} if plan.zero > 1 else alike[:1]
+    seconds = {part: DataParallel(model, plan, machine, part, found).exposed() for part in needed}
+    return ([seconds[part] for part in alike], 0.0) if plan.zero > 1 else (never, seconds[alike[0]])
+
+
+def bytes_of_microbatch(plan):
+    """For each parameter of a rank: its gradient is added to those before; and in ZeRO 2 and 3 reduced."""
+    if plan.fused:
+        return efficiency.ACCUMULATED[plan.precision]
+    added = efficiency.TORCH_ACCUMULATED[plan.precision]
+    if plan.zero < 2:
+        return added
+    own = efficiency.TORCH_KEPT + efficiency.TORCH_ADDED * (1 - 1 / plan.microbatches)
+    return added + efficiency.TORCH_WHOLE + own / plan.shard
+
+
 def bytes_of_step(plan):
-    """For each parameter of a rank."""
+    """The same, in a step."""
     shards = plan.shard if plan.zero else 1
     if plan.fused:
         return efficiency.STEP[plan.precision] / shards
-    return efficiency.TORCH_WHOLE + efficiency.TORCH_OWN[plan.precision] / shards
+    return efficiency.TORCH_WHOLE * (plan.zero < 2) + efficiency.TORCH_OWN[plan.precision] / shards
 
 
 def pipeline(each, plan):
@@ -164,36 +144,19 @@ def parameters(model, plan):
     return ranks
 
 
-def exposed(model, plan, machine, found, layers, largest):
-    """What data parallelism sends, and nothing hides."""
-    if plan.dp == 1:
+def renewed(plan, machine, numbers):
+    """ZeRO 1 and 2: after the optimizer's step parameters are gathered."""
+    if plan.zero not in (1, 2):
         return 0.0
-    cluster = machine.cluster
-    shards = Group.along(plan.shard, plan.tp * plan.cp, cluster)
-    copies = Group.along(plan.replicate, plan.tp * plan.cp * plan.shard, cluster)
-    gradients = largest * GRADIENT[plan.precision]
-    reduced = machine.collective("reduce-scatter", gradients, shards)
-    reduced += machine.collective("all-reduce", gradients / plan.shard, copies)
-    gathered = machine.collective("all-gather", largest * NUMBER, shards)
-    forward = found.forward.seconds * layers
-    backward = found.block * layers - forward
-    if plan.zero == 3:
-        passes = [(gathered, forward), (gathered + reduced, backward)]
-        return plan.microbatches * sum(max(0.0, sent - meanwhile * plan.overlap) for sent, meanwhile in passes)
-    times = plan.microbatches if plan.zero == 2 else 1
-    hidden = backward if plan.overlap else 0.0
-    after = gathered if plan.zero else 0.0
-    full = buckets(model, plan.tp, layers, True, plan.pp == 1, NUMBER)
-    last = reduced * full[-1] / sum(full)  # when it is full, backward is over
-    return times * max(last, reduced - hidden) + after
-
-
-GRADIENT = {"fp16": 2, "bf16": 4, "fp32": 4}
+    group = Group.along(plan.shard, plan.tp * plan.cp, machine.cluster)
+    return machine.collective("all-gather", numbers * ITEM[plan.precision], group)
 
 
 def tied(model, plan, machine):
-    """The first and the last stage add up the gradients of what they share."""
+    """The first and the last stage exchange the gradients of what they share, and add them up."""
     if plan.pp == 1 or not model.tied:
         return 0.0
-    table = model.vocabulary * model.width / plan.tp * GRADIENT[plan.precision]
-    return machine.collective("all-reduce", table, Group(2, 1))
+    shards = plan.shard if plan.zero and not plan.fused else 1
+    nbytes = table(model, plan.tp) * GRADIENT[plan.precision] / shards
+    near = plan.ranks <= machine.cluster.devices_per_node
+    return machine.collective("all-reduce", nbytes, Group(2, 2 if near else 1)) + machine.memory(3 * nbytes)

@@ -1,0 +1,84 @@
+"""Bytes of activations: what blocks keep for backward, and what is made in their backward and soon dropped.
+
+By Korthikanti et al. 2022, table 2, and beyond it for what has no dropout, grouped heads, or a gated MLP. ``fused``:
+kernels as Megatron-LM has them; else a gated model is one of tinydist.attention, where norms are in fp32, rotary
+positions keep their tables, a gate keeps its SiLU, and attention writes down each of its steps.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+ITEM = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes of a weight, and of an activation
+WIDE, MASK, STATISTIC = 4, 1, 4
+
+
+class Shapes(NamedTuple):
+    """Bytes of one microbatch, on a rank of the tensor group."""
+
+    own: float  # between blocks, of this rank's tokens
+    block: float  # kept by a block
+    entered: float  # kept of what a stage receives, where its first block does not
+    down: float  # more, while its backward is at the last matrix of its MLP
+    gate: float  # at what a gate does
+    gated: float  # at the matrix of what it does it to
+    up: float  # at the first matrix, a gate's if there is one
+    core: float  # in attention
+    end: float  # kept by the last norm and the head
+    entering: float  # gradients of what enters the head
+    logits: float  # kept by the loss, in fp32
+    dropped: float  # the mask of what is embedded
+
+
+def attention(model, t, b, flash, plain, i):
+    """Kept of the weights; what their backward takes beyond that."""
+    rows = b * model.tokens * model.heads // t
+    scores = rows * model.tokens * i
+    if flash:
+        return rows * STATISTIC, 0
+    if plain:
+        return 2 * scores + model.tokens**2 * MASK + 2 * rows * i, 4 * scores
+    return scores * (2 * i + MASK) // i if model.dropout else scores, scores
+
+
+@lru_cache(4096)
+def shapes(model, t, b, sequence, recompute, flash, fused, precision):
+    i, tokens, plain = ITEM[precision], b * model.tokens, model.gated and not fused
+    x = tokens * model.width * i
+    own = x / t if sequence else x
+    mask = own / i * MASK * (model.dropout > 0)
+    norm = own * 2 * WIDE / i if plain else own  # what it takes; what it scales, too
+    entered = own if sequence == "again" and not plain else x
+    mixed = tokens * model.heads // t * model.head_dim * i
+    keys = tokens * max(1, model.kv_heads // t) * model.head_dim * i
+    angles = plain * 4 * model.tokens * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
+    inside = tokens * model.inner // t * i
+    core, in_core = attention(model, t, b, flash, plain, i)
+    mlp = norm + entered + inside * (2 + model.gated + plain) + mask
+    kept = norm + entered + 2 * mixed + 2 * keys + angles + mask + mlp
+    again = {"none": 0, "selective": core, "full": kept + core - own}[recompute]
+    before = again if recompute == "full" else 0
+    in_core += mask - mlp + mixed * (4 if recompute == "selective" and not plain else 1)
+    return Shapes(
+        own,
+        {"none": kept + core, "selective": kept, "full": own}[recompute],
+        own * (plain and i < WIDE and recompute != "full"),
+        before + inside + x * bool(sequence),
+        before + 2 * inside * model.gated,
+        before + x - inside,
+        before + x * (1 + model.gated) - inside * (1 + model.gated + plain),
+        0 if flash else again + in_core,
+        norm + entered,
+        own + {None: 0, "again": 3}.get(sequence, 2) * x + own * bool(sequence),
+        WIDE * tokens * -(-model.vocabulary // t),
+        mask,
+    )
+
+
+def in_flight(plan, rank):
+    """Microbatches of which a rank has activations at once, of all its stages."""
+    P, M, v = plan.pp, plan.microbatches, plan.chunks
+    if plan.schedule == "gpipe":
+        return M
+    if v == 1:
+        return min(P - rank, M)
+    return min((v - 1) * P + 2 * (P - 1 - rank) + 1, M * v) / v

@@ -1,0 +1,133 @@
+"""Parameters in the buckets in which they travel, as ZeRO fills them, and how long each has whole gradients.
+
+    backward      head | MLP, attention of the last block | ... of the first | embedding
+    a bucket      begins with the first gradient that comes, is full with the last, and reduced when those before it are
+    ZeRO 2, 3     and then freed: its mean is taken over shards, next over replicas, and each is waited for when a
+                  bucket after it is reduced. So it is gone when the second one after it is, or backward ends
+
+What ranks of a tensor group have alike travels apart from what is cut. (zero/optimizer_states.py, zero/reduction.py)
+"""
+
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+BUCKET = 25 * 2**20  # bytes of parameters that travel together
+DOWN, GATED, UP, MLP_NORM, OUT, QKV, NORM = range(7)  # the order in which gradients of a block come
+TIMES = 7
+
+
+class Weight(NamedTuple):
+    numbers: int
+    copies: int  # ranks of the tensor group that have them
+    comes: int  # when its gradient does
+
+
+class Bucket(NamedTuple):
+    numbers: int
+    begins: int
+    full: int
+    freed: int
+
+
+def weights(comes, *sizes, copies=1):
+    return [Weight(size, copies, comes) for size in sizes]
+
+
+@lru_cache(4096)
+def block(model, t):
+    """Each parameter of a block on a rank of the tensor group, in the order in which the model has them."""
+    D, E, F, b = model.width, model.head_dim, model.inner // t, model.biases
+    heads, keys = model.heads // t * E, max(1, model.kv_heads // t) * E
+    norms = {comes: weights(comes, *norm_sizes(model), copies=t) for comes in (MLP_NORM, NORM)}
+    out, down = weights(OUT, D * heads), weights(DOWN, D * F)
+    if model.gated:
+        shared = weights(QKV, keys * D, keys * D, copies=max(1, t // model.kv_heads))
+        up = weights(UP, F * D) + weights(GATED, F * D)
+        return (*weights(QKV, heads * D), *shared, *out, *norms[NORM], *norms[MLP_NORM], *up, *down)
+    qkv = heads + 2 * keys
+    attention = weights(QKV, qkv * D, *[qkv] * b) + out + weights(OUT, *[D] * b, copies=t)
+    mlp = weights(UP, F * D, *[F] * b) + down + weights(DOWN, *[D] * b, copies=t)
+    return (*norms[NORM], *attention, *norms[MLP_NORM], *mlp)
+
+
+def norm_sizes(model):
+    return [model.width] * (2 if model.norm == "layer" else 1)
+
+
+def table(model, t):
+    return -(-model.vocabulary // t) * model.width
+
+
+@lru_cache(4096)
+def block_of(model, t):
+    """Numbers of a block, and of its largest matrix."""
+    sizes = [each.numbers for each in block(model, t)]
+    return sum(sizes), max(sizes)
+
+
+def all_weights(model, t, layers, first, last):
+    """(unit, is it of two stages, Weight) of a rank of a pipeline. A unit is what ZeRO 3 gathers at once."""
+    own, words, end = block(model, t), table(model, t), (layers + 1) * TIMES
+    alone, tied = first and last, model.tied
+    if first:
+        yield (None if alone and tied else 0), tied and not alone, Weight(words, 1, end + 1)
+        if model.positions == "learned":
+            yield 0, False, Weight(model.tokens * model.width, t, end)
+    for number in range(layers):
+        begins = (layers - number) * TIMES
+        yield from ((number + 1, False, each._replace(comes=begins + each.comes)) for each in own)
+    if last:
+        yield from ((layers + 1, False, each) for each in weights(1, *norm_sizes(model), copies=t))
+        if not (alone and tied):
+            yield layers + 1, tied, Weight(words, 1, 0)
+
+
+def filled(given, item, by_unit):
+    """Lists of (place, Weight), in the order of their making: from the last parameter on, until there are enough."""
+    alike = {}
+    for place, (unit, shared, weight) in enumerate(given):
+        alike.setdefault((by_unit and unit, weight.copies, shared), []).append((place, weight))
+    for some in alike.values():
+        found, held = [], BUCKET
+        for place, weight in reversed(some):
+            if held >= BUCKET and not (by_unit and found):
+                found.append([])
+                held = 0
+            found[-1].append((place, weight))
+            held += weight.numbers * item
+        yield from found
+
+
+@lru_cache(4096)
+def buckets(model, t, layers, first, last, item, by_unit=False):
+    """Bucket, in the order in which they are made; the optimizer steps in it. ``by_unit``: as in ZeRO 3."""
+    lists = list(filled(all_weights(model, t, layers, first, last), item, by_unit))
+    full = [max(weight.comes for _, weight in each) for each in lists]
+    order = sorted(range(len(lists)), key=lambda number: -min(place for place, _ in lists[number]))
+    reduced = [*accumulate((full[number] for number in order), max)]
+    freed = dict(zip(order, [*reduced[2:], *[(layers + 2) * TIMES] * 2]))
+    return tuple(
+        Bucket(sum(w.numbers for _, w in each), min(w.comes for _, w in each), full[number], freed[number])
+        for number, each in enumerate(lists)
+    )
+
+
+class Whole(NamedTuple):
+    """Numbers that have whole gradients, and those that had."""
+
+    numbers: int
+    freed: int
+
+
+@lru_cache(4096)
+def whole_gradients(model, t, layers, first, last, item, by_unit, sharded):
+    """At each time of a backward: (Whole as a gradient comes, Whole then). Unless they are ``sharded`` they stay."""
+    ends = (layers + 2) * TIMES
+    begun, freed = [0] * (ends + 1), [0] * (ends + 1)
+    for bucket in buckets(model, t, layers, first, last, item, by_unit):
+        begun[bucket.begins] += bucket.numbers
+        freed[bucket.freed if sharded else ends] += bucket.numbers
+    begun, freed = [*accumulate(begun)], [*accumulate(freed)]
+    before = [0, *freed]
+    return tuple((Whole(a - b, b), Whole(a - c, c)) for a, b, c in zip(begun, before, freed))

@@ -1,0 +1,102 @@
+"""What data parallelism sends, and what of it nothing hides: the walk through a microbatch.
+
+compute     | head | block 3 | block 2 | block 1 | embedding |     | end
+sent               gather 2, reduce 3 | gather 1, reduce 2 | ..   reduce 1, embedding
+
+reduced     a bucket once it is full; the next one begins when it is there. Each microbatch in ZeRO 2 and 3, else once
+gathered    ZeRO 3: a block while the one before runs, forward and backward; the first one of each is waited for
+            ZeRO 1, 2: all, after the optimizer's step
+"""
+
+from collections import Counter
+from functools import lru_cache
+
+from .activations import ITEM
+from .buckets import TIMES, block_of, buckets, norm_sizes, table
+from .machine import Group
+
+GRADIENT = {"fp16": 2, "bf16": 4, "fp32": 4}
+
+
+@lru_cache(4096)
+def full_in(*part):
+    """Of head, blocks, embedding, in the order of backward: numbers of buckets that are full then; in how many parts,
+    one after another. (Those of a unit are all full at its end.)"""
+    numbers, count = Counter(), Counter()
+    for bucket in buckets(*part):
+        numbers[bucket.full // TIMES] += bucket.numbers
+        count[bucket.full // TIMES] += 1
+    count = Counter(dict.fromkeys(count, 1)) if part[-1] else count
+    return [(numbers[segment], count[segment]) for segment in range(part[2] + 2)]
+
+
+def units(model, t, layers, first, last):
+    """Numbers that ZeRO 3 gathers: for all of a pass; and for head, blocks, embedding."""
+    words, both = table(model, t), first and last and model.tied
+    head = (sum(norm_sizes(model)) + words * (not both)) * last
+    begin = (words * (not both) + model.tokens * model.width * (model.positions == "learned")) * first
+    return words * both, [head, *[block_of(model, t)[0]] * layers, begin]
+
+
+def walk(segments, gathers=None, reduces=None):
+    """Seconds that communication adds to those of ``segments``. ``gathers``: of what each needs, under way while the
+    one before it runs. ``reduces``: of what is full when it ends, and in how many buckets."""
+    now = reduced = 0.0
+    arrives = sent = gathers[0] if gathers else 0.0
+    for number, seconds in enumerate(segments):
+        begin = now = max(now, arrives)
+        if gathers and number + 1 < len(segments):
+            arrives = sent = max(sent, now) + gathers[number + 1]
+        now += seconds
+        if reduces and reduces[number][1]:
+            whole, count = reduces[number]
+            now = max(now, reduced)
+            reduced = sent = max(max(sent, begin) + whole, now + whole / count)
+    return max(now, reduced) - sum(segments)
+
+
+class DataParallel:
+    """Of a rank with (layers, is it the first of a pipeline, the last). ``found``: Times of a microbatch."""
+
+    def __init__(self, model, plan, machine, part, found):
+        self.plan, self.machine, inner = plan, machine, plan.tp * plan.cp
+        self.shards = Group.along(plan.shard, inner, machine.cluster)
+        self.copies = Group.along(plan.replicate, inner * plan.shard, machine.cluster)
+        layers, first, last = part
+        self.part = model, plan.tp, *part
+        down, up = found.forward.seconds, found.backward.seconds + found.recomputed.seconds
+        self.forward = [found.embedding.seconds * first, *[down] * layers, found.loss.seconds * last]
+        self.backward = [found.loss_backward.seconds * last, *[up] * layers, found.embedding_backward.seconds * first]
+
+    def gathered(self, numbers):
+        return self.machine.collective("all-gather", numbers * ITEM[self.plan.precision], self.shards)
+
+    def reduced(self, numbers):
+        nbytes = numbers * GRADIENT[self.plan.precision]
+        over_copies = self.machine.collective("all-reduce", nbytes / self.plan.shard, self.copies)
+        return self.machine.collective("reduce-scatter", nbytes, self.shards) + over_copies
+
+    def exposed(self):
+        """Seconds of a microbatch whose gradients are reduced, that nothing hides."""
+        full = full_in(*self.part, ITEM[self.plan.precision], self.plan.zero == 3)
+        down, up = self.gathers() if self.plan.zero == 3 else ([], [])
+        if not self.plan.overlap:
+            return self.reduced(sum(numbers for numbers, _ in full)) + sum(down) + sum(up)
+        seconds = {each: each[1] and each[1] * self.reduced(each[0] / each[1]) for each in {*full}}
+        reduces = [(seconds[each], each[1]) for each in full]
+        if (
+            up and self.plan.tp > 1 and not self.plan.fused
+        ):  # a unit has two buckets, and the second waits for the first
+            return walk(self.backward, up) + sum(whole for whole, _ in reduces) + walk(self.forward, down)
+        return walk(self.backward, up, reduces) + (walk(self.forward, down) if down else 0.0)
+
+    def gathers(self):
+        """Seconds: forward, and backward."""
+        throughout, each = units(*self.part)
+        seconds = {numbers: self.gathered(numbers) for numbers in {throughout, *each}}
+        up = [seconds[numbers] for numbers in each]
+        down = up[::-1]
+        down[0] += seconds[throughout]
+        if throughout:  # a tied table is asked for by the model itself, after the head has asked for the last block
+            up[:2] = [up[0] + up[1] + seconds[throughout], 0.0]
+        return down, up
