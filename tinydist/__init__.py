@@ -23,6 +23,7 @@ The library in reading order:
     training/         data, tensor and pipeline parallel together: a plan, an engine that trains by it, and a loop
     planner/          which plan fits, how long a step takes, what a run costs: arithmetic, scored on published steps
     visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
+    magic/            %%ranks 4: a notebook's cell as the program of each rank
     lab/              exercises: the check on three axes, hints, progress
     doctor.py         is everything here that tinydist needs?
 """
@@ -65,3 +66,10 @@ except Exception as error:  # no torch, or one that does not suit: the doctor wo
 
     def __getattr__(name):
         raise AttributeError(f"tinydist.{name} is not here: {_why}") from _why
+
+
+def load_ipython_extension(shell):
+    """``%load_ext tinydist``: from there on, ``%%ranks 4`` runs a cell on each of four ranks."""
+    from .magic import RanksMagic
+
+    shell.register_magics(RanksMagic)
