@@ -4,6 +4,7 @@ import shlex
 from collections import defaultdict
 from functools import partial
 
+from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
@@ -30,7 +31,7 @@ class RanksMagic(Magics):
         What a rank prints, and what the last line comes to, is shown under its number, then the picture of the run;
         a ``;`` at the end hides the two. Later, ``ranks[2].loss`` is a variable of rank 2.
         """
-        asked = self.ranks.parser.parse_args(shlex.split(line))
+        asked = self.asked(line)
         program, session = Cell(self.shell, line, cell), self.session(asked.ranks, asked.backend)
         try:
             run = session.run(program, self.shell.user_ns, asked.cluster)
@@ -43,6 +44,12 @@ class RanksMagic(Magics):
         session.ranks.run = run
         if not program.quiet:
             show(run)
+
+    def asked(self, line):
+        try:
+            return self.ranks.parser.parse_args(shlex.split(line))
+        except ValueError as error:
+            raise UsageError(f"%%ranks {line}: {error}") from None
 
     def session(self, ranks, backend):
         """The one that was kept, if it is of these ranks."""
@@ -68,4 +75,4 @@ def show(run):
             print(f"{ranks_in_words(ranks)}:", f"\n{text}" if "\n" in text else text)
     picture = run._repr_mimebundle_()
     if picture:
-        display(*picture, raw=True)
+        display(picture[0], metadata=picture[1], raw=True)

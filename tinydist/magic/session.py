@@ -39,5 +39,5 @@ class Session:
             if room.session == self.number:  # they are simulated, and can be looked at whatever has happened
                 variables = [room.rooms[rank].names if rank in room.rooms else {} for rank in range(self.size)]
             self.ranks = Ranks(map(Rank, range(self.size), variables))
-        self.known = {name: notebook.get(name, ABSENT) for name in looked_up.union(*variables)}
+        self.known = {name: notebook.get(name, ABSENT) for name in looked_up.union(*variables) - uncopied.keys()}
         return run
