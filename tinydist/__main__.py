@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist`` lists the exercises; check, hint and reset one; plan; train; the doctor."""
+"""The command line: ``python -m tinydist`` is the course in a terminal; check, hint and the like; plan; train; doctor."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ VENV = Path(__file__).parents[1] / ".venv" / ("Scripts/python.exe" if os.name ==
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog=command())
-    parser.set_defaults(run=lambda chosen: in_the_lab("show_list"))
+    parser.set_defaults(run=begin)
     commands = parser.add_subparsers(metavar="command")
 
     doctors = commands.add_parser("doctor", help="is everything here that tinydist needs?")
@@ -26,10 +26,21 @@ def main(arguments=None):
     lists = commands.add_parser("list", help="the exercises, and which are done")
     lists.set_defaults(run=lambda chosen: in_the_lab("show_list"))
 
+    nexts = commands.add_parser("next", help="the next exercise that is not done")
+    nexts.set_defaults(run=lambda chosen: in_the_lab("show_next"))
+
+    watches = commands.add_parser("watch", help="check an exercise, or the next one, whenever you save its notebook")
+    watches.add_argument("exercise", nargs="?")
+    watches.set_defaults(run=lambda chosen: watch(chosen.exercise))
+
+    opens = commands.add_parser("open", help="show the notebook of an exercise, or of the next one, in the browser")
+    opens.add_argument("exercise", nargs="?")
+    opens.set_defaults(run=lambda chosen: in_the_lab("open_notebook", chosen.exercise))
+
     check = "check your answer, or all of a chapter (save the notebook)"
-    add_exercise_command(commands, "check", partial(in_a_child, in_the_lab), "check_answers", check)
-    add_exercise_command(commands, "hint", in_the_lab, "show_hint", "the next hint, from general to specific")
-    add_exercise_command(commands, "reset", in_the_lab, "reset", "put the stub back, and forget the progress")
+    add_exercise_command(commands, "check", check_answers, check)
+    add_exercise_command(commands, "hint", partial(in_the_lab, "show_hint"), "the next hint, from general to specific")
+    add_exercise_command(commands, "reset", partial(in_the_lab, "reset"), "put the stub back, and forget the progress")
 
     plans = "which parallel plan fits a model on a cluster, and what a run costs (plan --help)"
     add_program(commands, "plan", "tinydist.planner.command", plans)
@@ -42,10 +53,10 @@ def main(arguments=None):
     return while_somebody_reads(chosen.run, chosen)
 
 
-def add_exercise_command(commands, name, where, does, help):
+def add_exercise_command(commands, name, do, help):
     adds = commands.add_parser(name, help=help)
     adds.add_argument("exercise", help="its name, such as all_reduce_many")
-    adds.set_defaults(run=lambda chosen: where(does, chosen.exercise))
+    adds.set_defaults(run=lambda chosen: do(chosen.exercise))
 
 
 def add_program(commands, name, module, help):
@@ -57,6 +68,23 @@ def add_program(commands, name, module, help):
 def in_its_own_words(chosen):
     program = imported(chosen.program)
     return program.main(chosen.options) if program else 1
+
+
+def begin(chosen):
+    """A prompt for a reader; the list for a program that reads."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return in_the_lab("show_list")
+    prompt = imported("tinydist.lab.prompt")
+    return prompt.commands.carry_out(prompt.ask, check_answers) if prompt else 1
+
+
+def watch(name):
+    watching = imported("tinydist.lab.watching")
+    return watching.commands.carry_out(watching.watch, name, check_answers) if watching else 1
+
+
+def check_answers(name):
+    return in_a_child(in_the_lab, "check_answers", name)
 
 
 def in_the_lab(does, *names):
