@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist`` is the course in a terminal; check, hint and the like; plan; train; doctor."""
+"""The command line: ``python -m tinydist`` is the course in a terminal; check, hint and so on; plan; train; doctor."""
 
 import argparse
 import os
@@ -31,7 +31,7 @@ def main(arguments=None):
 
     watches = commands.add_parser("watch", help="check an exercise, or the next one, whenever you save its notebook")
     watches.add_argument("exercise", nargs="?")
-    watches.set_defaults(run=lambda chosen: watch(chosen.exercise))
+    watches.set_defaults(run=lambda chosen: in_the_lab("watch", chosen.exercise, check_answers, of="watching"))
 
     opens = commands.add_parser("open", help="show the notebook of an exercise, or of the next one, in the browser")
     opens.add_argument("exercise", nargs="?")
@@ -72,24 +72,21 @@ def in_its_own_words(chosen):
 
 def begin(chosen):
     """A prompt for a reader; the list for a program that reads."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return in_the_lab("show_list")
-    prompt = imported("tinydist.lab.prompt")
-    return prompt.commands.carry_out(prompt.ask, check_answers) if prompt else 1
-
-
-def watch(name):
-    watching = imported("tinydist.lab.watching")
-    return watching.commands.carry_out(watching.watch, name, check_answers) if watching else 1
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return in_the_lab("ask", check_answers, of="prompt")
+    return in_the_lab("show_list")
 
 
 def check_answers(name):
     return in_a_child(in_the_lab, "check_answers", name)
 
 
-def in_the_lab(does, *names):
-    commands = imported("tinydist.lab.commands")
-    return commands.carry_out(getattr(commands, does), *names) if commands else 1
+def in_the_lab(does, *arguments, of="commands"):
+    try:
+        commands, module = import_module("tinydist.lab.commands"), import_module(f"tinydist.lab.{of}")
+        return commands.carry_out(getattr(module, does), *arguments)
+    except ModuleNotFoundError as missing:
+        return without(missing)
 
 
 def imported(name):
@@ -97,8 +94,12 @@ def imported(name):
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:
-        print(f"{sys.executable} has no {missing.name.split('.')[0]}, which tinydist needs. {another_python()}")
-        return None
+        without(missing)
+
+
+def without(missing):
+    print(f"{sys.executable} has no {missing.name.split('.')[0]}, which tinydist needs. {another_python()}")
+    return 1
 
 
 def another_python():

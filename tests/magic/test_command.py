@@ -4,7 +4,6 @@ import re
 
 import pytest
 from IPython.core.error import UsageError
-from magic.notebook import notebook  # noqa: F401
 
 from tinydist.processes.pool import pool
 
@@ -60,8 +59,10 @@ def test_each_rank_has_its_own_of_what_the_notebook_has(notebook, world):
         "class Looker:\n    all = []\n"
         "    def look(self):\n        self.all.append(dist.get_rank())\n        return look()\n"
     )
-    text = "x += 1 + dist.get_rank()\nlook()\nlook() is seen, Looker().look(), Looker.all, x.item()"
-    assert notebook.on_ranks(world, text) == ["rank 0: (True, [0, 0, 0], [0], 1.0)", "rank 1: (True, [1, 1, 1], [1], 2.0)"]
+    told = notebook.on_ranks(
+        world, "x += 1 + dist.get_rank()\nlook()\nlook() is seen, Looker().look(), Looker.all, x.item()"
+    )
+    assert told == ["rank 0: (True, [0, 0, 0], [0], 1.0)", "rank 1: (True, [1, 1, 1], [1], 2.0)"]
     assert notebook["seen"] == notebook["Looker.all"] == [] and notebook["x"].item() == 0
 
 
@@ -85,7 +86,7 @@ def test_what_cannot_be_copied_is_an_error_where_it_is_used(notebook, world):
     notebook.run("import threading\nlock, calls = threading.Lock(), 0\ndef locked():\n    return lock")
     assert notebook.on_ranks(world, "lock = dist.get_rank()\nlocked()") == ["rank 0: 0", "rank 1: 1"]
     told = notebook.fails(f"%%ranks {world}\n1\nlocked()")
-    assert "NameError: name 'lock' is not defined\nThe notebook has lock, but each rank needs a copy: cannot pickle" in told
+    assert "NameError: name 'lock' is not defined\nThe notebook has lock, but each rank needs a copy: " in told
 
 
 def test_a_cell_begins_anew(notebook, world):
@@ -101,7 +102,7 @@ def test_a_rank_can_be_looked_at_in_the_next_cell(notebook, world):
     assert notebook["[rank.loss.item() for rank in ranks]"] == [0.5, 1.5]
     assert notebook["ranks[1]._.item()"] == 3.0 and notebook["dir(ranks[1])"] == notebook["dir(ranks[0])"]
     assert notebook["repr(ranks)"] == "<2 ranks: dist, lines, loss, torch>"
-    with pytest.raises(AttributeError, match="rank 1 has no variable 'los'. Did you mean loss?"):
+    with pytest.raises(AttributeError, match=r"rank 1 has no variable 'los'\. Did you mean loss\?"):
         notebook["ranks[1].los"]
     with pytest.raises(AttributeError, match="rank 1: its variables are set in a %%ranks cell"):
         notebook.run("ranks[1].loss = 3")
@@ -121,10 +122,10 @@ def test_keep_keeps_variables_and_random_numbers_for_the_next_cell(notebook, wor
     add = "with torch.no_grad():\n    model.weight += 1\n"
     first = notebook.on_ranks(f"{world} --keep", f"{add}before, drawn = weight(), [torch.rand(1).item()]")
     assert first == []
-    second = notebook.on_ranks(f"{world} --keep", f"{add}drawn.append(torch.rand(1).item())\nround(weight() - before, 3)")
-    assert second == ["ranks 0-1: 1.0"]
-    (drawn, again) = notebook["ranks[1].drawn"], notebook.shell.user_ns["torch"].manual_seed(0)
-    assert drawn == [notebook["torch.rand(1).item()"], notebook["torch.rand(1).item()"]] and again
+    second = f"{add}drawn.append(torch.rand(1).item())\nround(weight() - before, 3)"
+    assert notebook.on_ranks(f"{world} --keep", second) == ["ranks 0-1: 1.0"]
+    notebook.run("torch.manual_seed(0);")
+    assert notebook["ranks[1].drawn"] == [notebook["torch.rand(1).item()"], notebook["torch.rand(1).item()"]]
     assert notebook.on_ranks(world, "round(weight() - before, 3)") == ["ranks 0-1: 1.0"]
     assert "name 'before' is not defined" in notebook.fails(f"%%ranks {world}\nbefore")  # that cell kept nothing
 
@@ -154,7 +155,7 @@ def test_an_error_names_the_cells_own_line(notebook, world):
     told = notebook.fails(f"%%ranks {world}\n\nx = 3\nif dist.get_rank() == 1:\n    divide(x)\ndist.barrier()")
     assert "ZeroDivisionError" in told and "on rank 1 of 2" in told and "site-packages" not in told
     assert "tinydist/magic" not in told
-    assert re.search(r"----> 5     divide\(x\)" if world == "2" else r'line 5, in <module>\n +divide\(x\)', told)
+    assert re.search(r"----> 5     divide\(x\)" if world == "2" else r"line 5, in <module>\n +divide\(x\)", told)
 
 
 def test_a_hang_is_reported_with_the_cell_and_its_line(notebook):

@@ -2,9 +2,9 @@
 
 from contextlib import chdir
 
-from .find import chapters, root
+from .find import root
 from .standing import Standing
-from .syllabus import of_chapter
+from .syllabus import course
 
 
 class Overview:
@@ -12,12 +12,13 @@ class Overview:
 
     def __init__(self):
         with chdir(root().parent):  # progress is kept in exercises/, beside the folder of the notebooks
-            self.rows = [self.row(chapter) for chapter in chapters()]
+            standing = Standing(course())
+        self.rows = [self.row(standing, chapter) for chapter in standing.chapters]
 
-    def row(self, chapter):
-        standing = Standing(of_chapter(chapter))
-        left = standing.following()
-        return chapter, standing.dots(chapter), f"{left.name}, {left.minutes} minutes" if left else "all done"
+    def row(self, standing, chapter):
+        left = standing.following(standing.of_chapter(chapter))
+        following = f"{left.name}, {left.minutes} minutes" if left else "all done"
+        return chapter, standing.dots(chapter), following
 
     def __repr__(self):
         return "\n".join(f"{chapter:<24} {dots:<6} {following}" for chapter, dots, following in self.rows)

@@ -61,7 +61,7 @@ class Prompt(cmd.Cmd):
         commands.carry_out(self.go_on)
 
     def go_on(self):
-        following = Standing(within_reach()).following(self.name)
+        following = Standing(within_reach()).after(self.name)
         self.go_to(following and following.name)
         print(Standing(within_reach()).in_words(following))
 

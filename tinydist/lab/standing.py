@@ -22,12 +22,22 @@ class Standing:
     def passed(self, entry):
         return self.done.get(entry.name, progress.NEW)["passed"]
 
-    def following(self, name=None):
-        """The first that is not done, after that of this name; else from the beginning. None: all are done."""
-        names = [entry.name for entry in self.entries]
-        place = names.index(name) + 1 if name in names else 0
-        around = self.entries[place:] + self.entries[:place]
-        return next((entry for entry in around if not self.passed(entry)), None)
+    @property
+    def chapters(self):
+        return list(dict.fromkeys(entry.chapter for entry in self.entries))
+
+    def of_chapter(self, chapter):
+        return [entry for entry in self.entries if entry.chapter == chapter]
+
+    def following(self, entries=None):
+        """The first of them that is not done; None: all are."""
+        entries = self.entries if entries is None else entries
+        return next((entry for entry in entries if not self.passed(entry)), None)
+
+    def after(self, name):
+        """The first that is not done, after that one; behind the last, from the beginning."""
+        place = [entry.name for entry in self.entries].index(name) + 1 if name else 0
+        return self.following(self.entries[place:] + self.entries[:place])
 
     def named(self, name=None):
         """The entry of that name; else the next one. LookupError."""
@@ -44,12 +54,11 @@ class Standing:
         return f"{sum(map(self.passed, self.entries))} of {len(self.entries)} done"
 
     def dots(self, chapter):
-        return "".join(DONE if self.passed(each) else LEFT for each in self.entries if each.chapter == chapter)
+        return "".join(DONE if self.passed(entry) else LEFT for entry in self.of_chapter(chapter))
 
     def bars(self):
         """A line for each chapter."""
-        chapters = dict.fromkeys(entry.chapter for entry in self.entries)
-        return "\n".join(f"{chapter:<28} {self.dots(chapter)}" for chapter in chapters)
+        return "\n".join(f"{chapter:<28} {self.dots(chapter)}" for chapter in self.chapters)
 
     def in_words(self, entry=None):
         """Which exercise that is, or the next one, and where."""

@@ -29,7 +29,7 @@ def watch(name, check):
             elif key == "h":
                 commands.show_hint(entry.name)
             elif key == "n":
-                entry = Standing(within_reach()).following(entry.name) or entry
+                entry = Standing(within_reach()).after(entry.name) or entry
                 print(entry.name)
             print(f"\n{tell(entry)}", flush=True)
             key = next_event(path, before, pressed)

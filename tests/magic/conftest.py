@@ -30,7 +30,7 @@ class Notebook:
 
     def fails(self, text):
         """What a cell shows that fails."""
-        with pytest.raises(BaseException):
+        with pytest.raises(BaseException) as self.error:
             self.run(text)
         return self.shown.stdout + self.shown.stderr
 
