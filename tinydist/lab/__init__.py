@@ -23,10 +23,10 @@ untouched.py    has the learner begun?
 
 reader.py       what a reader calls: check, hint; page.py: what is said, in a terminal and in a notebook
 puzzle.py       a program in a notebook's cell, judged whenever the cell runs
-progress.py     what the reader has done; overview.py: chapter by chapter
+progress.py     what the reader has done; standing.py: chapter by chapter; overview.py: on the map of the notebooks
 notebook.py     the reader's notebook, from outside of it
 whole_files.py  files that are written at once or not at all, by one at a time
-commands.py     the command line
+commands.py     the command line; prompt.py: the course in a terminal; watching.py: a check whenever a notebook is saved
 """
 
 __all__ = ["check", "hint", "judge"]

@@ -7,12 +7,12 @@
 
 cell.py       a cell: its program, where its lines stand, which names it uses
 copies.py     the notebook's names, as a rank gets them: its own of everything but modules
-program.py    what a rank does with a cell, and what it keeps of it
+room.py       what a rank keeps of a cell; program.py: what it does with one
+session.py    ranks that share their variables between cells
 ranks.py      ``ranks[2].loss``: a rank's variables, seen from the notebook
 command.py    the magic itself: its options, and what is shown
 """
 
 from .command import RanksMagic
-from .ranks import Rank, Ranks
 
-__all__ = ["Rank", "Ranks", "RanksMagic"]
+__all__ = ["RanksMagic"]
