@@ -42,6 +42,10 @@ def main(arguments=None):
     add_exercise_command(commands, "hint", partial(in_the_lab, "show_hint"), "the next hint, from general to specific")
     add_exercise_command(commands, "reset", partial(in_the_lab, "reset"), "put the stub back, and forget the progress")
 
+    copies = commands.add_parser("copy-course", help="notebooks, exercises and solutions, into a folder of your own")
+    copies.add_argument("folder")
+    copies.set_defaults(run=lambda chosen: in_the_lab("copy_course", chosen.folder, of="copied"))
+
     plans = "which parallel plan fits a model on a cluster, and what a run costs (plan --help)"
     add_program(commands, "plan", "tinydist.planner.command", plans)
     add_program(commands, "train", "tinydist.training.command", "train a GPT on a mesh of ranks (train --help)")

@@ -18,8 +18,8 @@ ranks, in worlds of several sizes. The first property that does not hold is expl
 **Hint.** `hint(average_uneven)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
-tinydist` shows how far you are, and takes you on: `check`, `hint`, `next`, and `watch`, which checks whenever you save; \
-`reset` puts the stub back."""
+tinydist` shows how far you are, and takes you on: `check`, `hint`, `next`, and `watch`, which checks whenever you \
+save; `reset` puts the stub back."""
 
 IMPORTS = """\
 import torch
