@@ -40,7 +40,7 @@ def test_the_wheel_brings_the_course_and_a_command(tmp_path):
 
     run(commands / "tinydist", "copy-course", "course", cwd=home)
     course = home / "course"
-    assert run(commands / "tinydist", "next", cwd=course).startswith("average_uneven, ")
+    assert run(commands / "tinydist", "next", cwd=course).startswith("Next: average_uneven, ")
     shutil.copy(course / "solutions" / "00_start_here.ipynb", course / "exercises")
     assert "mended_loop: passed" in run(commands / "tinydist", "check", "mended_loop", cwd=course)
     assert "  done mended_loop" in run(commands / "tinydist", "list", cwd=course)

@@ -20,7 +20,7 @@ def test_the_course_is_copied_whole_and_is_then_the_readers_own(tmp_path, monkey
     monkeypatch.chdir(mine)
     assert find.root() == mine / "solutions" and progress.load() == {}
     note("average_uneven", passed=True)
-    assert main(["next"]) == 0 and capsys.readouterr().out.startswith("mended_loop, ")
+    assert main(["next"]) == 0 and capsys.readouterr().out.startswith("Next: mended_loop, ")
     assert main(["copy-course", "."]) == 1
     assert capsys.readouterr().out == "notebooks is there already, and may be yours: name another folder\n"
 

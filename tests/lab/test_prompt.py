@@ -45,7 +45,7 @@ def test_the_prompt_says_where_the_reader_is_and_next_goes_on():
     here = Terminal()
     shown = here.until(f"\n{SECOND}> ")
     assert f"{CHAPTER}                ●○○\n" in shown
-    assert f"1 of 3 done. Next is {SECOND}, 15 minutes: Mend a training loop, in exercises/{CHAPTER}.ipynb" in shown
+    assert f"1 of 3 done. Next: {SECOND}, 15 minutes: Mend a training loop, in exercises/{CHAPTER}.ipynb" in shown
     assert "settings_in_effect, " in here.type("next\n", "\nsettings_in_effect> ")
     assert "mended_loop, " in here.type("next\n", f"\n{SECOND}> ")  # what is done is left out
     assert "reset   put the stub back" in here.type("nonsense\n", f"\n{SECOND}> ")

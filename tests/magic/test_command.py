@@ -171,9 +171,22 @@ def test_after_an_error_the_ranks_begin_anew(notebook, world):
     assert "name 'mine' is not defined" in notebook.fails(f"%%ranks {world}\nmine")
 
 
+def test_processes_are_missed_after_an_error(notebook):
+    notebook.on_ranks("2 --backend gloo", "mine = 1")
+    notebook.fails("%%ranks 2 --backend gloo\n1 / 0")
+    with pytest.raises(RuntimeError, match="rank 1: mine: its process has ended since"):
+        notebook["ranks[1].mine"]
+
+
 def test_simulated_ranks_can_be_looked_at_after_an_error(notebook):
     notebook.fails("%%ranks 2\nmine = dist.get_rank()\ndist.barrier()\n1 / mine")
     assert notebook["[rank.mine for rank in ranks]"] == [0, 1]
+
+
+def test_a_rank_is_no_variable_of_a_rank(notebook):
+    notebook.on_ranks("2", "mine = 1")
+    told = notebook.fails("%%ranks 2\nranks[0].mine")
+    assert "The notebook has ranks, but each rank needs a copy: ranks are looked at in the notebook alone" in told
 
 
 def test_processes_that_have_ended_meanwhile_are_missed(notebook):

@@ -1,4 +1,4 @@
-"""The exercises on the command line: ``python -m tinydist list``, next, where, open, check, hint and reset."""
+"""The exercises on the command line: ``python -m tinydist list``, next, open, check, hint, reset."""
 
 import webbrowser
 from urllib.parse import quote
@@ -40,7 +40,7 @@ def show_next():
 def show_place():
     """How far the reader is in each chapter, and which exercise is next."""
     standing = Standing(within_reach())
-    print(f"{standing.bars()}\n\n{standing.count}. Next is {standing.in_words()}")
+    print(f"{standing.bars()}\n\n{standing.count}. {standing.in_words()}")
 
 
 def open_notebook(name=None):

@@ -39,7 +39,8 @@ class RanksMagic(Magics):
             error._render_traceback_ = partial(self.lines_of, error)
             raise
         finally:
-            self.shell.user_ns["ranks"] = session.ranks
+            if session.ranks:
+                self.shell.user_ns["ranks"] = session.ranks
         self.kept = session if asked.keep else None
         session.ranks.run = run
         if not program.quiet:

@@ -17,9 +17,6 @@ class Ranks(tuple):
         everywhere = set.intersection(*(set(dir(rank)) for rank in self))
         return f"<{len(self)} ranks: {', '.join(sorted(everywhere - {'_'})) or 'no variables'}>"
 
-    def __reduce__(self):
-        raise TypeError("ranks are looked at in the notebook alone")
-
 
 class Rank:
     """Its variables are its attributes: of a simulated rank the objects themselves, of a process copies."""
@@ -39,6 +36,9 @@ class Rank:
 
     def __dir__(self):
         return [name for name in self._variables if not name.startswith("__")]
+
+    def __reduce__(self):
+        raise TypeError("ranks are looked at in the notebook alone")
 
     def __repr__(self):
         return f"<rank {self._number}: {', '.join(dir(self)) or 'no variables'}>"
