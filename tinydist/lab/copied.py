@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-from ..shell import command
 from .find import HOMES
 from .whole_files import Trouble
 
@@ -23,7 +22,4 @@ def copy_course(folder):
             shutil.copytree(source / name, folder / name, ignore=LEFT_OUT)
     except OSError as error:
         raise Trouble(f"{folder} cannot be written ({error})") from None
-    print(
-        f"The course is in {folder}. There, `jupyter lab notebooks/00_start_here.ipynb` begins it, and {command()} "
-        "says how far you are."
-    )
+    print(f"The course is in {folder}. There, `jupyter lab notebooks` opens it, and `tinydist` says how far you are.")
