@@ -5,6 +5,7 @@
 # make kernels  adds Triton, which make test does, too: for the cells of chapter 10 in which you write a kernel
 # make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
 # make systems  installs DeepSpeed, Megatron-core, Accelerate in .venv-systems, and holds their steps to ours
+# make dist    a wheel and a source distribution, with the course in them, in dist/
 # make gpu     runs what needs GPUs, on those of this machine, and writes a report
 
 # The Python that makes the environment, 3.11 or later: make lab PYTHON=python3.12
@@ -30,7 +31,7 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab test exercises exhaustive lint imports tests notebooks compatibility systems kernels gpu
+.PHONY: lab test exercises exhaustive lint imports tests notebooks compatibility systems kernels gpu dist
 
 lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
@@ -76,6 +77,18 @@ kernels: .venv/kernels
 .venv/kernels: .venv/made
 	$(call step,kernels,Adding Triton where there is one,$(IN_VENV) pip install --progress-bar off -c constraints.txt \
 	-e ".[kernels]" && echo done)
+	@touch $@
+
+# From what is committed or new, by way of the source distribution; in an environment of its own
+dist: .venv-dist/made
+	@rm -rf dist
+	$(call step,dist,Building the wheel and the source distribution,PATH="$(CURDIR)/.venv-dist/bin:$$PATH"; \
+	python -m build && twine check --strict dist/*)
+
+.venv-dist/made:
+	@mkdir -p $(VENV)/logs
+	$(call step,dist-install,Making the environment that builds,$(PYTHON) -m venv .venv-dist && \
+	.venv-dist/bin/pip install --progress-bar off build==1.6.1 twine==7.0.0 && echo done)
 	@touch $@
 
 compatibility: VENV = .venv-torch-$(TORCH)

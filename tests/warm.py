@@ -17,7 +17,10 @@ from unittest.mock import patch
 
 from jupyter_client.provisioning import LocalProvisioner
 
-LOADED = "ipykernel.kernelapp IPython ipywidgets torch._dynamo tinydist.lab tinydist.processes.worker tinydist.visuals"
+LOADED = (
+    "ipykernel.kernelapp IPython ipywidgets torch._dynamo tinydist.lab.reader tinydist.magic tinydist.processes.worker "
+    "tinydist.visuals tinydist.worlds"
+)
 # A kernel says so before it loads matplotlib; notebooks, before they load Triton, that kernels are interpreted
 TOLD = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "TRITON_INTERPRET": "1"}
 TESTS = str(Path(__file__).parent)

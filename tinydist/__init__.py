@@ -10,6 +10,7 @@ The library in reading order:
     processes/        real ranks from a notebook: gloo or nccl workers
     options.py        what launch takes: one rule for each option
     torchrun.py       this process as a rank of a job that has begun
+    worlds.py         simulated ranks, processes, the ranks of a job: how a run begins
     launch.py         the front door: run one function on N ranks of any world
     collectives/      what ranks say together, built from messages between two of them
     recompute.py      forward once more in backward, so that less is held between
@@ -24,37 +25,41 @@ The library in reading order:
     planner/          which plan fits, how long a step takes, what a run costs: arithmetic, scored on published steps
     serving/          many people ask at once: the cache in blocks, shared; who is served when; an engine that writes
     visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
+    magic/            %%ranks 4: a notebook's cell as the program of each rank
     lab/              exercises: the check on three axes, hints, progress
     diagnose.py       who keeps the others waiting? By traces, and by PyTorch's Flight Recorder
     doctor.py         is everything here that tinydist needs?
 """
 
+from importlib import import_module
+
+__all__ = [
+    "DeadlockError",
+    "MismatchError",
+    "Run",
+    "StuckError",
+    "WorkerDied",
+    "label",
+    "launch",
+    "mark",
+    "purpose",
+    "region",
+]
+WITH_TORCH = {  # where those are that are loaded when they are first used, as torch takes its time
+    "WorkerDied": ".processes",
+    "label": ".simulator.labels",
+    "mark": ".simulator.names",
+    "purpose": ".simulator.memory",
+    "region": ".simulator.names",
+}
+
 try:
+    from .launch import Run, launch
+    from .simulator.deadlock import DeadlockError
+    from .simulator.matching import MismatchError
+    from .simulator.shown import Shown
+    from .simulator.stuck import StuckError
     from .waiting import waiting_for
-
-    with waiting_for("loading torch"):
-        from .launch import Run, launch
-        from .processes import WorkerDied
-        from .simulator.deadlock import DeadlockError
-        from .simulator.labels import label
-        from .simulator.matching import MismatchError
-        from .simulator.memory import purpose
-        from .simulator.names import mark, region
-        from .simulator.stuck import StuckError
-        from .simulator.trace import Shown
-
-    __all__ = [
-        "DeadlockError",
-        "MismatchError",
-        "Run",
-        "StuckError",
-        "WorkerDied",
-        "label",
-        "launch",
-        "mark",
-        "purpose",
-        "region",
-    ]
 
     def _picture_of(shown, **_):
         from .visuals.summary import picture_of  # only now: matplotlib takes its time
@@ -62,8 +67,23 @@ try:
         return picture_of(shown)
 
     Run._repr_mimebundle_ = Shown._repr_mimebundle_ = _picture_of  # they know nothing of pictures
-except Exception as error:  # no torch, or one that does not suit: the doctor works, and says so
+
+    def __getattr__(name):
+        if name not in WITH_TORCH:
+            raise AttributeError(f"tinydist has no {name}")
+        with waiting_for("loading torch"):
+            found = globals()[name] = getattr(import_module(WITH_TORCH[name], __name__), name)
+        return found
+
+except ImportError as error:  # the doctor works, and says so
     _why = error
 
     def __getattr__(name):
         raise AttributeError(f"tinydist.{name} is not here: {_why}") from _why
+
+
+def load_ipython_extension(shell):
+    """``%load_ext tinydist``: from there on, ``%%ranks 4`` runs a cell on each of four ranks."""
+    from .magic import RanksMagic
+
+    shell.register_magics(RanksMagic)

@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist``: the exercises, check, hint, reset; plan, train, serve, diagnose; doctor."""
+"""The command line: ``python -m tinydist`` is the course in a terminal; plan, train, serve, diagnose; a doctor."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ VENV = Path(__file__).parents[1] / ".venv" / ("Scripts/python.exe" if os.name ==
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog=command())
-    parser.set_defaults(run=lambda chosen: in_the_lab("show_list"))
+    parser.set_defaults(run=begin)
     commands = parser.add_subparsers(metavar="command")
 
     doctors = commands.add_parser("doctor", help="is everything here that tinydist needs?")
@@ -26,10 +26,25 @@ def main(arguments=None):
     lists = commands.add_parser("list", help="the exercises, and which are done")
     lists.set_defaults(run=lambda chosen: in_the_lab("show_list"))
 
+    nexts = commands.add_parser("next", help="the next exercise that is not done")
+    nexts.set_defaults(run=lambda chosen: in_the_lab("show_next"))
+
+    watches = commands.add_parser("watch", help="check an exercise, or the next one, whenever you save its notebook")
+    watches.add_argument("exercise", nargs="?")
+    watches.set_defaults(run=lambda chosen: in_the_lab("watch", chosen.exercise, check_answers, of="watching"))
+
+    opens = commands.add_parser("open", help="show the notebook of an exercise, or of the next one, in the browser")
+    opens.add_argument("exercise", nargs="?")
+    opens.set_defaults(run=lambda chosen: in_the_lab("open_notebook", chosen.exercise))
+
     check = "check your answer, or all of a chapter (save the notebook)"
-    add_exercise_command(commands, "check", partial(in_a_child, in_the_lab), "check_answers", check)
-    add_exercise_command(commands, "hint", in_the_lab, "show_hint", "the next hint, from general to specific")
-    add_exercise_command(commands, "reset", in_the_lab, "reset", "put the stub back, and forget the progress")
+    add_exercise_command(commands, "check", check_answers, check)
+    add_exercise_command(commands, "hint", partial(in_the_lab, "show_hint"), "the next hint, from general to specific")
+    add_exercise_command(commands, "reset", partial(in_the_lab, "reset"), "put the stub back, and forget the progress")
+
+    copies = commands.add_parser("copy-course", help="notebooks, exercises and solutions, into a folder of your own")
+    copies.add_argument("folder")
+    copies.set_defaults(run=lambda chosen: in_the_lab("copy_course", chosen.folder, of="copied"))
 
     plans = "which parallel plan fits a model on a cluster, and what a run costs (plan --help)"
     add_program(commands, "plan", "tinydist.planner.command", plans)
@@ -45,10 +60,10 @@ def main(arguments=None):
     return while_somebody_reads(chosen.run, chosen)
 
 
-def add_exercise_command(commands, name, where, does, help):
+def add_exercise_command(commands, name, do, help):
     adds = commands.add_parser(name, help=help)
     adds.add_argument("exercise", help="its name, such as all_reduce_many")
-    adds.set_defaults(run=lambda chosen: where(does, chosen.exercise))
+    adds.set_defaults(run=lambda chosen: do(chosen.exercise))
 
 
 def add_program(commands, name, module, help):
@@ -62,9 +77,23 @@ def in_its_own_words(chosen):
     return program.main(chosen.options) if program else 1
 
 
-def in_the_lab(does, *names):
-    commands = imported("tinydist.lab.commands")
-    return commands.carry_out(getattr(commands, does), *names) if commands else 1
+def begin(chosen):
+    """A prompt for a reader; the list for a program that reads."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return in_the_lab("ask", check_answers, of="prompt")
+    return in_the_lab("show_list")
+
+
+def check_answers(name):
+    return in_a_child(in_the_lab, "check_answers", name)
+
+
+def in_the_lab(does, *arguments, of="commands"):
+    try:
+        commands, module = import_module("tinydist.lab.commands"), import_module(f"tinydist.lab.{of}")
+        return commands.carry_out(getattr(module, does), *arguments)
+    except ModuleNotFoundError as missing:
+        return without(missing)
 
 
 def imported(name):
@@ -72,8 +101,12 @@ def imported(name):
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:
-        print(f"{sys.executable} has no {missing.name.split('.')[0]}, which tinydist needs. {another_python()}")
-        return None
+        without(missing)
+
+
+def without(missing):
+    print(f"{sys.executable} has no {missing.name.split('.')[0]}, which tinydist needs. {another_python()}")
+    return 1
 
 
 def another_python():

@@ -1,18 +1,11 @@
-"""The front door: run one function on N ranks of any world."""
+"""The front door: run one function on N ranks of any world. What it is made of is loaded when it is first used."""
 
-import math
-import warnings
 from functools import cached_property
 
-from . import processes
-from .hardware import default_cluster, find_cluster
+from .hardware import find_cluster
 from .options import check_program, check_room, checked
 from .simulator.call_sites import learners_traceback
-from .simulator.record import Record
-from .simulator.replay import replay
-from .simulator.self_test import before_first_launch
-from .simulator.simulation import Simulation
-from .torchrun import join, under_torchrun
+from .waiting import waiting_for
 
 TWICE = "initialize the default process group twice"  # what torch says to a program that makes its own
 
@@ -34,6 +27,8 @@ class Run:
         """What happened when, in virtual time: a ``Trace``."""
         if self.record is None:
             raise RuntimeError("this run was not observed: it ran on processes, or was launched with observe=False")
+        from .simulator.replay import replay
+
         trace = replay(self.record, self.cluster)
         return trace if self.window is None else trace.between(*self.window)
 
@@ -153,40 +148,14 @@ def launch(
             only=only,
             per_rank=per_rank,
         )
-        if under_torchrun():
-            return Run(*join(fn, args, asked))
+        with waiting_for("loading torch"):
+            from . import worlds
+        if worlds.under_torchrun():
+            return Run(*worlds.join(fn, args, asked))
         check_room(asked)
-        return (simulate if asked.backend == "simulated" else run_processes)(fn, args, asked)
+        return Run(*(worlds.simulate if asked.backend == "simulated" else worlds.run_processes)(fn, args, asked))
     except BaseException as error:
         if isinstance(error, ValueError) and TWICE in str(error):
             error.add_note("launch has made the default process group already: init=False leaves it to the program")
         error.__traceback__ = learners_traceback(error)
         raise
-
-
-def simulate(fn, args, asked):
-    cluster = asked.cluster or default_cluster(asked.ranks)
-    cluster.check_ranks(asked.ranks)
-    before_first_launch()
-    operators = asked.observe is True
-    record = Record(asked.ranks, asked.compute == "measured", operators) if asked.observe else None
-    simulation = Simulation(
-        asked.ranks,
-        seed=asked.seed,
-        schedule=asked.schedule,
-        init=asked.init,
-        per_node=cluster.devices_per_node,
-        record=record,
-        fake=asked.fake,
-        only=asked.only,
-        per_rank=asked.per_rank,
-    )
-    results = simulation.run(fn, args, patience=asked.timeout or 60.0, limit=asked.timeout or math.inf)
-    if simulation.unfinished:
-        warnings.warn(f"launch: {simulation.unfinished}", RuntimeWarning, stacklevel=3)
-    return Run(results, asked.backend, record, cluster)
-
-
-def run_processes(fn, args, asked):
-    how = dict(backend=asked.backend, seed=asked.seed, timeout=asked.timeout, init=asked.init)
-    return Run(processes.run(fn, asked.ranks, args, **how), asked.backend)

@@ -18,8 +18,8 @@ ranks, in worlds of several sizes. The first property that does not hold is expl
 **Hint.** `hint(average_uneven)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
-tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check average_uneven` checks, \
-`hint average_uneven` gives a hint, and `reset average_uneven` puts the stub back."""
+tinydist` shows how far you are, and takes you on: `check`, `hint`, `next`, and `watch`, which checks whenever you \
+save; `reset` puts the stub back."""
 
 IMPORTS = """\
 import torch

@@ -232,3 +232,18 @@ def test_a_python_without_torch_says_which_one_to_use(tmp_path):
     (tmp_path / ".venv" / "bin" / "python").touch()
     beside = python(program, cwd=tmp_path, stdout=subprocess.PIPE)
     assert beside.stdout == f"{told}Use another Python: .venv/bin/python -m tinydist\n"
+
+
+# The browser
+
+
+def test_open_shows_the_notebook_in_the_jupyterlab_that_serves_it(capsys, reader, monkeypatch):
+    opened, server = [], {"url": "http://localhost:8888/", "token": "t"}
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    servers = [server | {"root_dir": str(root)} for root in (reader.parent / "other", reader.parent.parent)]
+    monkeypatch.setattr("jupyter_server.serverapp.list_running_servers", lambda: servers)
+    assert run(capsys, "open", NAME) == (0, f"{reader.name} is open in your browser\n")
+    assert opened == [f"http://localhost:8888/lab/tree/exercises/{reader.name}?token=t"]
+    servers.pop()
+    file = reader.parent / "00_start_here.ipynb"
+    assert run(capsys, "open") == (1, f"{file} is the file. No JupyterLab serves its folder: `make lab` starts one\n")

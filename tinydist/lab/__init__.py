@@ -5,6 +5,7 @@ An exercise is one file in solutions/, outside of the package, since it holds th
 author.py       what such a file is written with
 exercise.py     a solution, its targets, its worlds, its mistakes; marks.py: the blanks in it
 find.py         where the files are; the course in its order
+syllabus.py     their titles, minutes and order, read and not run
 notebooks.py    the notebooks of exercises and solutions, made from the files
 
 A check runs the answer beside the solution, in the same worlds, and compares:
@@ -22,17 +23,20 @@ untouched.py    has the learner begun?
 
 reader.py       what a reader calls: check, hint; page.py: what is said, in a terminal and in a notebook
 puzzle.py       a program in a notebook's cell, judged whenever the cell runs
-progress.py     what the reader has done; overview.py: chapter by chapter
+progress.py     what the reader has done; standing.py: chapter by chapter; overview.py: on the map of the notebooks
 notebook.py     the reader's notebook, from outside of it
+copied.py       the course, in a folder of the reader's own
 whole_files.py  files that are written at once or not at all, by one at a time
-commands.py     the command line
+commands.py     the command line; prompt.py: the course in a terminal; watching.py: a check whenever a notebook is saved
 """
 
-from . import author as author  # so that all of the lab is there to be remembered
-from . import tools
-from .reader import check, hint
-from .verdict import judge
-
-tools.remember()
-
 __all__ = ["check", "hint", "judge"]
+
+
+def __getattr__(name):
+    """The list of exercises and the reader's progress are there without torch, and without these."""
+    if name not in __all__:
+        raise AttributeError(f"tinydist.lab has no {name}")
+    from . import reader
+
+    return getattr(reader, name)

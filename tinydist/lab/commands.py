@@ -1,32 +1,26 @@
-"""The exercises on the command line: ``python -m tinydist``, and then list, check, hint or reset."""
+"""The exercises on the command line: ``python -m tinydist list``, next, open, check, hint, reset."""
+
+import webbrowser
+from urllib.parse import quote
 
 from ..shell import command
 from . import progress
-from .find import course, find, of_chapter
-from .notebook import NotebookError, answer_in, path_of, put_stub_back
-from .reader import hint, report
+from .find import find, of_chapter
+from .standing import Standing, path_of, within_reach
+from .whole_files import Trouble
 
 
 def show_list():
     """The exercises by chapter, with the reader's progress."""
-    done, chapter, shown = progress.load(), None, list(within_reach())
-    for exercise in shown:
-        if exercise.chapter != chapter:
-            chapter = exercise.chapter
+    standing, chapter = Standing(within_reach()), None
+    for entry in standing.entries:
+        if entry.chapter != chapter:
+            chapter = entry.chapter
             print(chapter)
-        mark, tries = state(done.get(exercise.name, progress.NEW))
-        print(
-            f"  {mark:<4} {exercise.name:<22} {exercise.minutes:>3} min  {stars(exercise):<6} {exercise.title}{tries}"
-        )
-    left = [each.name for each in shown if not done.get(each.name, progress.NEW)["passed"]]
-    following = f"Next: {left[0]}" if left else "All are done"
-    print(f"{len(shown) - len(left)} of {len(shown)} done. {following}.")
-
-
-def within_reach():
-    """Those that have a notebook in the reader's folder; all, where there is no folder."""
-    folder = progress.folder()
-    return [each for each in course() if not folder or (folder / f"{each.chapter}.ipynb").exists()]
+        mark, tries = state(standing.done.get(entry.name, progress.NEW))
+        print(f"  {mark:<4} {entry.name:<22} {entry.minutes:>3} min  {stars(entry):<6} {entry.title}{tries}")
+    following = standing.following()
+    print(f"{standing.count}. {f'Next: {following.name}' if following else 'All are done'}.")
 
 
 def state(entry):
@@ -34,8 +28,34 @@ def state(entry):
     return "done" if entry["passed"] else "-", tries
 
 
-def stars(exercise):
-    return "*" * exercise.difficulty
+def stars(entry):
+    return "*" * entry.difficulty
+
+
+def show_next():
+    """The first exercise that is not done."""
+    print(Standing(within_reach()).in_words())
+
+
+def show_place():
+    """How far the reader is in each chapter, and which exercise is next."""
+    standing = Standing(within_reach())
+    print(f"{standing.bars()}\n\n{standing.count}. {standing.in_words()}")
+
+
+def open_notebook(name=None):
+    """Show the notebook of an exercise, or of the next one, in the JupyterLab that serves it."""
+    from jupyter_server.serverapp import list_running_servers
+
+    path = path_of(Standing(within_reach()).named(name)).resolve()
+    for server in list_running_servers():
+        if path.is_relative_to(server["root_dir"]):
+            place = quote(path.relative_to(server["root_dir"]).as_posix())
+            webbrowser.open(f"{server['url']}lab/tree/{place}?token={server['token']}")
+            print(f"{path.name} is open in your browser")
+            return True
+    print(f"{path} is the file. No JupyterLab serves its folder: `make lab` starts one")
+    return False
 
 
 def check_answers(name):
@@ -50,6 +70,9 @@ def check_answers(name):
 
 
 def check_answer(exercise):
+    from .notebook import answer_in
+    from .reader import report  # with torch
+
     answer = answer_in(path_of(exercise), exercise.name)
     verdict = report(answer)
     if verdict.state == "wrong":
@@ -58,10 +81,14 @@ def check_answer(exercise):
 
 
 def show_hint(name):
+    from .reader import hint
+
     hint(find(name).name)
 
 
 def reset(name):
+    from .notebook import put_stub_back
+
     exercise = find(name)
     before = put_stub_back(path_of(exercise), exercise)
     aside = progress.forget(exercise.name)
@@ -74,6 +101,6 @@ def carry_out(do, *names):
     """The exit status: 0 if it went well. What goes wrong is told in a sentence."""
     try:
         return 1 if do(*names) is False else 0
-    except (LookupError, NotebookError, progress.ProgressError) as error:
+    except (LookupError, Trouble) as error:
         print(error)
         return 1

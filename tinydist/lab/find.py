@@ -1,7 +1,7 @@
 """Where the exercises are: a folder a chapter, a file an exercise, outside of the package, for they are spoilers.
 
 They are looked for in TINYDIST_EXERCISES; in the current folder and those above it, under ``solutions``; and beside the
-package. The file that is named like the exercise is loaded, and no other.
+package, or in it, if it was installed. The file that is named like the exercise is loaded, and no other.
 """
 
 import difflib
@@ -17,14 +17,16 @@ from ..shell import command
 from ..simulator.call_sites import count_as_library
 
 FOLDER, CHAPTER = "solutions", "chapter.py"
+PACKAGE = Path(tinydist.__file__).resolve().parent
+HOMES = (PACKAGE.parent, PACKAGE / "course")  # where a clone has the course, and an installed package
 NOWHERE = "The exercises are not part of the package: clone tinydist, or say in TINYDIST_EXERCISES where they are"
 
 
 def root():
     """The folder of the chapters; None: there is none."""
     named = os.environ.get("TINYDIST_EXERCISES")
-    here, beside = Path.cwd(), Path(tinydist.__file__).resolve().parents[1]
-    places = [Path(named)] if named else [folder / FOLDER for folder in (here, *here.parents, beside)]
+    here = Path.cwd()
+    places = [Path(named)] if named else [folder / FOLDER for folder in (here, *here.parents, *HOMES)]
     return next((place.resolve() for place in places if any(place.glob(f"*/{CHAPTER}"))), None)
 
 

@@ -5,36 +5,20 @@ An exercise's cell has the exercise's name as a tag, so that it is found whateve
 
 import ast
 import linecache
-from pathlib import Path
 
 import nbformat
 
 from ..shell import command
-from . import progress
 from .errors import line_of
 from .notebooks import made
+from .standing import NotebookError
 from .whole_files import locked, set_aside, write_whole
 
 CALLS = ("check", "hint")  # what the notebook asks of the lab is not asked again here
 
 
-class NotebookError(RuntimeError):
-    """The reader's notebook is not there, or cannot be run."""
-
-
 class DamagedNotebook(NotebookError):
     """Its file is no notebook."""
-
-
-def path_of(exercise):
-    folder = progress.folder()
-    path = folder / f"{exercise.chapter}.ipynb" if folder else None
-    if path is None or not path.exists():
-        there = f"in {folder}" if folder else f"no folder exercises in {Path.cwd()}"
-        raise NotebookError(
-            f"the notebook {exercise.chapter}.ipynb was not found: {there}. Go to the folder of tinydist"
-        )
-    return path
 
 
 def answer_in(path, name):

@@ -2,10 +2,9 @@
 
 from contextlib import chdir
 
-from . import progress
-from .find import chapters, of_chapter, root
-
-DONE, LEFT = "●", "○"
+from .find import root
+from .standing import Standing
+from .syllabus import course
 
 
 class Overview:
@@ -13,15 +12,13 @@ class Overview:
 
     def __init__(self):
         with chdir(root().parent):  # progress is kept in exercises/, beside the folder of the notebooks
-            done = progress.load()
-        self.rows = [self.row(chapter, done) for chapter in chapters()]
+            standing = Standing(course())
+        self.rows = [self.row(standing, chapter) for chapter in standing.chapters]
 
-    def row(self, chapter, done):
-        exercises = of_chapter(chapter)
-        passed = [done.get(each.name, progress.NEW)["passed"] for each in exercises]
-        left = [each for each, is_done in zip(exercises, passed) if not is_done]
-        following = f"{left[0].name}, {left[0].minutes} minutes" if left else "all done"
-        return chapter, "".join(DONE if each else LEFT for each in passed), following
+    def row(self, standing, chapter):
+        left = standing.following(standing.of_chapter(chapter))
+        following = f"{left.name}, {left.minutes} minutes" if left else "all done"
+        return chapter, standing.dots(chapter), following
 
     def __repr__(self):
         return "\n".join(f"{chapter:<24} {dots:<6} {following}" for chapter, dots, following in self.rows)

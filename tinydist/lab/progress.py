@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..shell import command
-from .whole_files import locked, set_aside, write_whole
+from .whole_files import Trouble, locked, set_aside, write_whole
 
 NEW = {"passed": False, "tries": 0, "hints": 0}
 _of_this_process = {}  # where no file is kept
 
 
-class ProgressError(RuntimeError):
+class ProgressError(Trouble):
     """The file cannot be read or written."""
 
 

@@ -4,7 +4,8 @@ import sys
 
 from ..shell import command
 from ..waiting import in_notebook, waiting_for
-from . import progress
+from . import author as author  # so that all of the lab is there to be remembered
+from . import progress, tools
 from .find import find, following
 from .page import say
 from .verdict import exercise_of, judge
@@ -76,3 +77,6 @@ def hint(exercise):
         say(f"This is the last hint. A solution: solutions/{exercise.chapter}.ipynb")
     if unkept:
         say(f"\nThat you have seen it was not noted: {unkept}")
+
+
+tools.remember()

@@ -10,6 +10,10 @@ from filelock import FileLock
 PATIENCE = 10.0  # seconds; whoever has the lock needs some thousandths
 
 
+class Trouble(RuntimeError):
+    """With a file of the reader's. The command line says it, and ends."""
+
+
 def locked(path):
     """While this lasts, nobody else who asks has the file. TimeoutError after some seconds."""
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]

@@ -10,7 +10,10 @@ from types import TracebackType
 TINYDIST, *TORCH = (  # the scheduler, and so this, is there without torch, too
     os.path.dirname(found.origin) + os.sep for found in map(find_spec, ("tinydist", "torch")) if found
 )
-STARTERS = tuple(TINYDIST + name for name in ("launch.py", "torchrun.py", "processes" + os.sep, "simulator" + os.sep))
+STARTERS = tuple(
+    TINYDIST + name.replace("/", os.sep)
+    for name in ("launch.py", "worlds.py", "torchrun.py", "processes/", "simulator/", "magic/")
+)
 INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
 LIBRARIES = (*TORCH, TINYDIST, *INSTALLED, "<frozen")
 _is_library = {}  # file name -> bool

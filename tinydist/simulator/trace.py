@@ -13,6 +13,7 @@ from . import chrome
 from .held import Held, is_inside
 from .moments import Mark, Region, moment_of
 from .names import Where
+from .shown import Shown
 from .window import Window
 
 WHOSE = attrgetter("label", "shard")
@@ -49,14 +50,6 @@ class Block(NamedTuple):
     part: str
     start: float
     end: float
-
-
-class Shown(list):
-    """A part of a trace, of which a notebook shows a picture."""
-
-    def __init__(self, trace, items):
-        super().__init__(items)
-        self.trace = trace
 
 
 class Traffic(Shown):

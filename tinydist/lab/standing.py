@@ -1,0 +1,85 @@
+"""Where the reader stands: what is done of which chapter, and which exercise is next. Without torch."""
+
+import difflib
+from pathlib import Path
+
+from . import progress, syllabus
+from .whole_files import Trouble
+
+DONE, LEFT = "●", "○"
+
+
+class NotebookError(Trouble):
+    """The reader's notebook is not there, or cannot be run."""
+
+
+class Standing:
+    """Of some entries of the course, in their order."""
+
+    def __init__(self, entries):
+        self.entries, self.done = list(entries), progress.load()
+
+    def passed(self, entry):
+        return self.done.get(entry.name, progress.NEW)["passed"]
+
+    @property
+    def chapters(self):
+        return list(dict.fromkeys(entry.chapter for entry in self.entries))
+
+    def of_chapter(self, chapter):
+        return [entry for entry in self.entries if entry.chapter == chapter]
+
+    def following(self, entries=None):
+        """The first of them that is not done; None: all are."""
+        entries = self.entries if entries is None else entries
+        return next((entry for entry in entries if not self.passed(entry)), None)
+
+    def after(self, name):
+        """The first that is not done, after that one; behind the last, from the beginning."""
+        place = [entry.name for entry in self.entries].index(name) + 1 if name else 0
+        return self.following(self.entries[place:] + self.entries[:place])
+
+    def named(self, name=None):
+        """The entry of that name; else the next one. LookupError."""
+        entries = {entry.name: entry for entry in self.entries}
+        entry = entries.get(name) if name else self.following()
+        if entry is None:
+            close = difflib.get_close_matches(name or "", entries)
+            meant = f". Did you mean {' or '.join(close)}?" if close else ""
+            raise LookupError(f"there is no exercise {name!r}{meant}" if name else "All exercises are done")
+        return entry
+
+    @property
+    def count(self):
+        return f"{sum(map(self.passed, self.entries))} of {len(self.entries)} done"
+
+    def dots(self, chapter):
+        return "".join(DONE if self.passed(entry) else LEFT for entry in self.of_chapter(chapter))
+
+    def bars(self):
+        """A line for each chapter."""
+        return "\n".join(f"{chapter:<28} {self.dots(chapter)}" for chapter in self.chapters)
+
+    def in_words(self, entry=None):
+        """Which exercise comes: that one, or the first that is not done; and where it is."""
+        entry = entry or self.following()
+        if entry is None:
+            return "All exercises are done."
+        return f"Next: {entry.name}, {entry.minutes} minutes: {entry.title}, in exercises/{entry.chapter}.ipynb"
+
+
+def within_reach():
+    """Those that have a notebook in the reader's folder; all, where there is no folder."""
+    folder = progress.folder()
+    return [each for each in syllabus.course() if not folder or (folder / f"{each.chapter}.ipynb").exists()]
+
+
+def path_of(exercise):
+    folder = progress.folder()
+    path = folder / f"{exercise.chapter}.ipynb" if folder else None
+    if path is None or not path.exists():
+        there = f"in {folder}" if folder else f"no folder exercises in {Path.cwd()}"
+        raise NotebookError(
+            f"the notebook {exercise.chapter}.ipynb was not found: {there}. Go to the folder of tinydist"
+        )
+    return path

@@ -1,0 +1,79 @@
+"""The magic itself: ``%%ranks 4 --backend gloo --cluster "H100 pod" --keep``."""
+
+import shlex
+from collections import defaultdict
+from functools import partial
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.display import display
+
+from ..simulator.call_sites import learners_traceback
+from ..simulator.matching import ranks_in_words
+from .cell import Cell
+from .session import Session
+
+
+@magics_class
+class RanksMagic(Magics):
+    kept = None  # the session with which the next cell goes on
+
+    @magic_arguments()
+    @argument("ranks", type=int, nargs="?", default=4, help="how many (4)")
+    @argument("--backend", help="simulated, gloo or nccl; as in launch")
+    @argument("--cluster", help='the hardware whose times the picture shows: "H100 pod"')
+    @argument("--keep", action="store_true", help="the next such cell goes on with the variables of this one")
+    @cell_magic
+    def ranks(self, line, cell):
+        """Run the cell as the program of each rank, with the notebook's names: each rank has copies of its own.
+
+        What a rank prints, and what the last line comes to, is shown under its number, then the picture of the run;
+        a ``;`` at the end hides the two. Later, ``ranks[2].loss`` is a variable of rank 2.
+        """
+        asked = self.asked(line)
+        program, session = Cell(self.shell, line, cell), self.session(asked.ranks, asked.backend)
+        try:
+            run = session.run(program, self.shell.user_ns, asked.cluster)
+        except BaseException as error:
+            error._render_traceback_ = partial(self.lines_of, error)
+            raise
+        finally:
+            if session.ranks:
+                self.shell.user_ns["ranks"] = session.ranks
+        self.kept = session if asked.keep else None
+        session.ranks.run = run
+        if not program.quiet:
+            show(run)
+
+    def asked(self, line):
+        try:
+            return self.ranks.parser.parse_args(shlex.split(line))
+        except ValueError as error:
+            raise UsageError(f"%%ranks {line}: {error}") from None
+
+    def session(self, ranks, backend):
+        """The one that was kept, if it is of these ranks."""
+        kept, self.kept = self.kept, None
+        if kept and (kept.size, kept.backend) == (ranks, backend):
+            return kept
+        if kept:
+            print(f"The ranks that were kept are gone, as this cell asks for others: {kept.ranks}")
+        return Session(ranks, backend)
+
+    def lines_of(self, error):
+        """Its report, without the frames between the notebook and the cell's own lines. IPython asks for it."""
+        return self.shell.InteractiveTB.structured_traceback(type(error), error, learners_traceback(error))
+
+
+def show(run):
+    """What the last line came to, on which ranks; the picture, where something can be seen."""
+    alike = defaultdict(list)
+    for rank, text in enumerate(run.results):
+        alike[text].append(rank)
+    for text, ranks in alike.items():
+        if text is not None:
+            print(f"{ranks_in_words(ranks)}:", f"\n{text}" if "\n" in text else text)
+    picture = run._repr_mimebundle_()
+    if picture:
+        display(picture[0], metadata=picture[1], raw=True)
