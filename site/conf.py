@@ -41,4 +41,5 @@ pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-con
 def setup(app):
     app.connect("builder-inited", reference.write)
     app.connect("autodoc-process-docstring", reference.as_rst)
+    app.connect("autodoc-skip-member", reference.is_of_others)
     app.connect("source-read", pages.prepare)

@@ -1,34 +1,39 @@
-"""Explorers where no kernel runs: their pictures for the positions of their controls, drawn when the site is built.
+"""Explorers where no kernel runs: pictures for the positions of their controls, drawn when the site is built.
 
-    python site/explorers.py notebooks/02_collectives.ipynb build/explorers/02_collectives.json
-
-runs the notebook up to its last explorer, which all give, in place of what they show, a grid:
+`python site/explorers.py` runs each notebook that has explorers up to the last of them, unless it was done since
+something changed. There each explorer gives, in place of what it shows, its grid:
 
     controls    of each: name, labels of its positions, which of them it has at first, whether it is a slider
-    shown       for each combination, the last control's positions running fastest: [picture, what it says, text]
+    shown       for each combination, the last control's positions running fastest: [picture, what it shows, text]
     pictures    each once: PNG in base64, width and height on the page
+
+They are kept in build/explorers, a file for each notebook.
 """
 
 import json
 import os
-import sys
 import tempfile
-from itertools import product
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product, repeat
 from math import prod
 from pathlib import Path
 
 import ipywidgets
 import nbformat
+import numpy as np
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
 from tinydist.visuals.explorer import NOTHING, drawn
 
+SITE = Path(__file__).parent
+GRIDS = SITE.parent / "build" / "explorers"
 MOST = 100  # pictures of an explorer
+SLIDERS = ipywidgets.IntSlider, ipywidgets.FloatSlider, ipywidgets.SelectionSlider
 WIDGET, GRID = "application/vnd.jupyter.widget-view+json", "application/json"
 GIVE_GRIDS = f"""
 import sys
-sys.path.append({str(Path(__file__).parent)!r})
+sys.path.append({str(SITE)!r})
 import explorers, tinydist.visuals
 tinydist.visuals.Explorer._repr_mimebundle_ = explorers.in_place
 """
@@ -63,7 +68,7 @@ def drawn_or_said(draw, values):
 
 def described_as(control, positions):
     first = next(number for number, (_, value) in enumerate(positions) if value == control.value)
-    slider = isinstance(control, ipywidgets.widgets.widget_int._IntRange | ipywidgets.SelectionSlider)
+    slider = isinstance(control, SLIDERS)
     return {"name": control.description, "labels": [label for label, _ in positions], "first": first, "slider": slider}
 
 
@@ -85,7 +90,7 @@ def chosen(control):
 
 
 def thinned(lists, kept, most=MOST):
-    """Of each list so many, evenly, that there are ``most`` combinations; the first, the last and the kept are there."""
+    """Of each list so many, evenly, that there are ``most`` combinations; those with the numbers ``kept`` are there."""
     counts = [len(each) for each in lists]
     while prod(counts) > most:
         counts[counts.index(max(counts))] -= 1
@@ -93,33 +98,52 @@ def thinned(lists, kept, most=MOST):
 
 
 def some(length, count, keep):
-    if count == length:
-        return range(length)
-    numbers = [round(n * (length - 1) / (count - 1)) for n in range(count)]
-    inner = range(1, count - 1) if 0 < keep < length - 1 else range(count)
-    nearest = min(inner, key=lambda n: abs(numbers[n] - keep))
-    return numbers[:nearest] + [keep] + numbers[nearest + 1 :]
+    numbers = np.linspace(0, length - 1, count).round().astype(int)
+    numbers[abs(numbers - keep).argmin()] = keep
+    return numbers.tolist()
 
 
 def is_explorer(output):
     return WIDGET in output.get("data", {})
 
 
-def run(path):
-    """The grids of all explorers of a notebook."""
-    notebook = nbformat.read(path, as_version=4)
-    last = max((n for n, cell in enumerate(notebook.cells) if any(map(is_explorer, cell.get("outputs", ())))), default=-1)
-    if last < 0:
-        return []
-    notebook.cells[last + 1 :] = []
+def run(notebook, folder):
+    """The grids of all explorers of a notebook, whose last cell has one."""
     notebook.cells.insert(0, new_code_cell(GIVE_GRIDS))
-    quiet = {"TINYDIST_QUIET": "1", "TINYDIST_PROGRESS": os.path.join(tempfile.mkdtemp(), "progress.json")}
-    os.environ.update(quiet)
-    NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(folder)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     return [output.data[GRID] for output in outputs if GRID in output.get("data", {})]
 
 
+def up_to_the_last(notebook):
+    """Without the cells after the last explorer."""
+    numbers = [n for n, cell in enumerate(notebook.cells) if any(map(is_explorer, cell.get("outputs", ())))]
+    notebook.cells[max(numbers, default=-1) + 1 :] = []
+    return notebook
+
+
+def keep(path, newest):
+    """Write the grids of the notebook at ``path``, if they are older than it or than ``newest``."""
+    to = GRIDS / path.relative_to(SITE).with_suffix(".json")
+    notebook = up_to_the_last(nbformat.read(path, as_version=4))
+    if notebook.cells and not (to.exists() and to.stat().st_mtime > max(path.stat().st_mtime, newest)):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_text(json.dumps(run(notebook, path.parent)))
+    return bool(notebook.cells)
+
+
+def main():
+    os.environ |= {"TINYDIST_QUIET": "1", "TINYDIST_PROGRESS": os.path.join(tempfile.mkdtemp(), "progress.json")}
+    os.environ["OMP_NUM_THREADS"] = "1"  # kernels share the cores
+    newest = max(path.stat().st_mtime for path in [Path(__file__), *(SITE.parent / "tinydist").rglob("*.py")])
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        kept = threads.map(keep, notebooks(), repeat(newest))
+        print(f"the grids of {sum(kept)} notebooks")
+
+
+def notebooks():
+    return [SITE / "index.ipynb", *sorted((SITE / "notebooks").glob("*.ipynb"))]
+
+
 if __name__ == "__main__":
-    notebook, to = map(Path, sys.argv[1:])
-    to.write_text(json.dumps(run(notebook)))
+    main()

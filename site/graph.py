@@ -1,14 +1,13 @@
-"""A graph of Mermaid's, `A["a name"] --> B["another"]`, as an SVG in the page: its boxes are links, and take its colors.
+"""A graph of Mermaid's, `A["a name"] --> B["another"]`, as an SVG in the page: its boxes are links.
 
-Boxes stand in rows, each below all that it needs; an arrow that is longer than a row has a place in each that it passes.
+Boxes stand in rows, each below all that it needs. A longer arrow has a place in each row that it passes.
 """
 
 import re
 from html import escape
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 BOX, PASSING, HIGH, APART, BETWEEN = 122, 8, 32, 14, 30  # pixels: widths, a box's height, from one to the next, of rows
-SWEEPS = 4
 
 
 def read(text):
@@ -44,16 +43,19 @@ def placed(names, arrows):
         for each in passed:
             rows[each[1]].append(each)
     steps = [step for path in paths for step in pairwise(path)]
-    for sweep in range(SWEEPS):
-        for row in rows if sweep % 2 else rows[::-1]:
-            row.sort(key=lambda each: middle_of_neighbors(each, steps, rows))
-    return rows, paths
+    best, length = rows, float("inf")
+    while (now := length_of(best, steps)) < length:
+        length = now
+        for n, row in enumerate(best):
+            orders = ([*best[:n], list(order), *best[n + 1 :]] for order in permutations(row))
+            best = min(orders, key=lambda rows: length_of(rows, steps))
+    return best, paths
 
 
-def middle_of_neighbors(each, steps, rows):
-    at = {one: x for row in rows for one, x in places(row)}
-    near = [at[b] if a == each else at[a] for a, b in steps if each in (a, b)]
-    return sum(near) / len(near)
+def length_of(rows, steps):
+    """How far the arrows go to the side."""
+    at = {each: x for row in rows for each, x in places(row)}
+    return sum(abs(at[above] - at[below]) for above, below in steps)
 
 
 def width_of(row):

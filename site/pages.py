@@ -8,17 +8,16 @@ from hashlib import sha256
 from html import escape
 from pathlib import Path
 
+import graph
 import nbformat
 import numpy as np
+from explorers import GRIDS, is_explorer
 from nbformat.v4 import new_markdown_cell
 from PIL import Image
 
-import graph
-from explorers import WIDGET
 from tinydist.visuals.palette import darkened
 
 ROOT = Path(__file__).parent.parent
-GRIDS = ROOT / "build" / "explorers"
 NAMED = re.compile(r"\[(\w+ [^\]]+)\]\((\w+)\.ipynb\)")  # in the map: a chapter, and its file
 UNNAMED = "What the code above draws."
 
@@ -93,7 +92,7 @@ def shown(output, pictures, grids):
         f'<img class="only-{theme}" src="{pictures.url}{name}{end}.png" alt="{escape(alt)}" {size} loading="lazy">'
         for theme, end in (("light", ""), ("dark", "-dark"))
     )
-    if WIDGET not in output.data:
+    if not is_explorer(output):
         return f'<div class="picture">{images}</div>'
     said = text.partition("\n")[2]
     return f'<div class="explorer">{images}<pre>{escape(said)}</pre>{as_json(next(grids, None), pictures)}</div>'

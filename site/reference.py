@@ -1,13 +1,15 @@
-"""The library's reference: a page for each part of it, and its docstrings, which are laid out to be read as they are."""
+"""The library's reference: a page for each part of it, of docstrings that are laid out to be read as they are."""
 
 import ast
 import importlib
 import re
 from inspect import ismodule
 from pathlib import Path
+from textwrap import dedent, indent
 
 PACKAGE = Path(__file__).parent.parent / "tinydist"
-NAMED = re.compile(r"([\w*][\w, *]*): +(\S.*)")  # a parameter, or another thing with a name
+NAMED = re.compile(r"(?:([a-z*][\w, *]*): +|(\w+\.py|\w+/) +)(\S.*)")  # a parameter, a file: what it is
+MARKUP = re.compile(r"(``.*?``)|\*(?=\w)|(?<=\w)_(?!\w)", re.DOTALL)  # to reST, where a docstring does not mean it
 
 
 def parts():
@@ -36,11 +38,12 @@ def page_of(name):
     module = importlib.import_module(f"tinydist.{name}")
     offered = [getattr(module, each) for each in getattr(module, "__all__", ())]
     modules = [each for each in offered if ismodule(each)]
-    return "\n".join(f"{'##'[: 1 + bool(n)]} {each.__name__}\n{documented(each)}" for n, each in enumerate([module, *modules]))
+    return documented("#", module) + "".join(documented("##", each) for each in modules)
 
 
-def documented(module):
-    return f"```{{eval-rst}}\n.. automodule:: {module.__name__}\n   :members:\n```\n"
+def documented(heading, module):
+    name = module.__name__
+    return f"{heading} {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n\n"
 
 
 def as_rst(app, what, name, thing, options, lines):
@@ -49,15 +52,21 @@ def as_rst(app, what, name, thing, options, lines):
     lines[:] = "\n\n".join(paragraph(each) for each in paragraphs if each).splitlines() + [""]
 
 
+def is_of_others(app, what, name, thing, skip, options):
+    """A name that stands for a function of torch has its documentation there."""
+    module = getattr(thing, "__module__", None)
+    return True if module and module.split(".")[0] != "tinydist" else None
+
+
 def paragraph(text):
-    first = text.splitlines()[0]
-    if re.match(r" |\S+\.py  ", first):
-        return "::\n\n" + re.sub("^", "   ", text, flags=re.MULTILINE)
-    if NAMED.match(first):
-        return "\n".join(named(line) for line in text.splitlines())
-    return re.sub(r"(?<![\\`*])\*(?=\w)", r"\\*", text)
+    inner = dedent(text)
+    if NAMED.match(inner):
+        text = "\n".join(map(named, inner.splitlines()))
+    elif inner != text:
+        return ".. code-block:: python\n\n" + indent(inner, "   ")
+    return MARKUP.sub(lambda found: found[1] or "\\" + found[0], text)
 
 
 def named(line):
     found = NAMED.fullmatch(line)
-    return f":{found[1].replace('*', '')}: {found[2]}" if found else f"   {line.strip()}"
+    return f":{(found[1] or found[2]).replace('*', '')}: {found[3]}" if found else f"   {line.strip()}"
