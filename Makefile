@@ -69,7 +69,7 @@ site: .venv/site
 	$(call step,explorers,Drawing what explorers show,$(IN_VENV) python site/explorers.py)
 	$(call step,site,Writing the pages,$(IN_VENV) sphinx-build -W --keep-going -q -d build/site_read site build/site && \
 	echo "open build/site/index.html")
-	$(call step,pages,Looking at the pages,$(PYTEST) -n 0 -m site tests/test_site_in_browser.py)
+	$(call step,pages,Looking at the pages,$(PYTEST) --dist load -m site tests/test_site_in_browser.py)
 
 .venv/made: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinydist needs Python 3.11 or later; \

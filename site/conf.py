@@ -30,10 +30,14 @@ add_module_names = False
 
 html_theme = "furo"
 html_title = "tinydist"
+html_theme_options = {  # JupyterLab's names, which outputs use
+    "light_css_variables": {"jp-error-color1": "#b71c1c", "jp-success-color1": "#1b5e20"},
+    "dark_css_variables": {"jp-error-color1": "#ff8a80", "jp-success-color1": "#81c784"},
+}
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_js_files = ["explorer.js"]
-html_copy_source = html_show_sourcelink = html_show_sphinx = False
+html_js_files = ["site.js"]
+html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_show_search_summary = False  # a page that is a file may not fetch others
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 
@@ -43,3 +47,4 @@ def setup(app):
     app.connect("autodoc-process-docstring", reference.as_rst)
     app.connect("autodoc-skip-member", reference.is_of_others)
     app.connect("source-read", pages.prepare)
+    app.connect("html-page-context", pages.finish, priority=900)  # after the theme

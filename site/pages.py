@@ -42,6 +42,12 @@ def prepare(app, docname, source):
     source[0] = nbformat.writes(notebook)
 
 
+def finish(app, name, template, context, doctree):
+    """Headings in the contents have a level, for who does not see it."""
+    tree = context["furo_navigation_tree"]
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+
+
 def for_the_site(text):
     text = re.sub(r"```mermaid\n(.*?)```", lambda found: graph.drawn(found[1], page_of), text, flags=re.DOTALL)
     text = re.sub(r"\]\(\.\./(tinydist/\S+)\.py\)", r"](page:../_modules/\1.html)", text)

@@ -1,4 +1,4 @@
-// An explorer without a kernel: its controls choose among the pictures that were drawn when the site was built.
+// An explorer without a kernel: its controls choose among the pictures that were drawn when the site was written.
 
 function enliven(explorer) {
     const stored = explorer.querySelector("script");
@@ -56,4 +56,17 @@ function show(explorer, grid, picture, alt, text) {
     explorer.querySelector("pre").textContent = text;
 }
 
-document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".explorer").forEach(enliven));
+// What is too wide can be scrolled with keys, too.
+
+function reach() {
+    for (const box of document.querySelectorAll("article pre, article table")) {
+        if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+        else box.removeAttribute("tabindex");
+    }
+}
+
+window.addEventListener("resize", reach);
+window.addEventListener("DOMContentLoaded", () => {
+    document.querySelectorAll(".explorer").forEach(enliven);
+    reach();
+});
