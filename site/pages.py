@@ -14,6 +14,7 @@ import numpy as np
 from explorers import GRIDS, is_explorer
 from nbformat.v4 import new_markdown_cell
 from PIL import Image
+from reference import TO_SOURCE
 
 from tinydist.visuals.palette import darkened
 
@@ -25,6 +26,8 @@ UNNAMED = "What the code above draws."
 def prepare(app, docname, source):
     if docname.startswith("reference/"):
         return
+    for path in filter(Path.exists, [GRIDS / f"{docname}.json", *Path(__file__).parent.glob("*.py")]):
+        app.env.note_dependency(str(path))  # a page is written anew when one of them has changed
     notebook = nbformat.reads(source[0], as_version=4)
     up = "../" * docname.count("/")
     pictures = Pictures(Path(app.outdir) / "_pictures", up + "_pictures/")
@@ -50,7 +53,7 @@ def finish(app, name, template, context, doctree):
 
 def for_the_site(text):
     text = re.sub(r"```mermaid\n(.*?)```", lambda found: graph.drawn(found[1], page_of), text, flags=re.DOTALL)
-    text = re.sub(r"\]\(\.\./(tinydist/\S+)\.py\)", r"](page:../_modules/\1.html)", text)
+    text = TO_SOURCE.sub(r"](page:../reference/source/\1.html)", text)
     return re.sub(r"\]\((?!\w+:)(\S+)\.ipynb\)", r"](page:\1.html)", text)
 
 

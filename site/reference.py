@@ -10,6 +10,7 @@ from textwrap import dedent, indent
 PACKAGE = Path(__file__).parent.parent / "tinydist"
 NAMED = re.compile(r"(?:([a-z*][\w, *]*): +|(\w+\.py|\w+/) +)(\S.*)")  # a parameter, a file: what it is
 MARKUP = re.compile(r"(``.*?``)|\*(?=\w)|(?<=\w)_(?!\w)", re.DOTALL)  # to reST, where a docstring does not mean it
+TO_SOURCE = re.compile(r"\]\(\.\./tinydist/(\S+?)\.py\)")  # a link of a notebook
 
 
 def parts():
@@ -22,15 +23,27 @@ def parts():
 def write(app):
     """Pages for Sphinx to read, in reference/."""
     folder = Path(app.srcdir) / "reference"
-    folder.mkdir(exist_ok=True)
     table = [f"| [{name}]({name}.md) | {what} |" for name, what in parts().items()]
     heads = ["# Reference", "", "In reading order. Every name leads to its source.", "", "| | |", "|---|---|"]
     tree = ["", "```{toctree}", ":hidden:", *parts(), "```", ""]
     texts = {"index": "\n".join(heads + table + tree)} | {name: page_of(name) for name in parts()}
+    texts |= {f"source/{name}": source_of(name) for name in linked()}
     for name, text in texts.items():
         path = folder / f"{name}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text() != text:  # else Sphinx would read it again
             path.write_text(text)
+
+
+def linked():
+    """The files of the library that notebooks lead to, without suffixes."""
+    texts = (path.read_text() for path in (PACKAGE.parent / "notebooks").glob("*.ipynb"))
+    return {name for text in texts for name in TO_SOURCE.findall(text)}
+
+
+def source_of(name):
+    file = f"tinydist/{name}.py"
+    return f"---\norphan: true\n---\n\n# {file}\n\n```{{literalinclude}} /../{file}\n:linenos:\n```\n"
 
 
 def page_of(name):

@@ -52,6 +52,12 @@ def test_every_part_of_the_library_has_a_page_with_what_it_offers():
     assert page.count("automodule") == page.count(":members:") == 1 + page.count("\n## ")
 
 
+def test_every_file_that_a_notebook_leads_to_has_a_page():
+    assert "model/gpt" in reference.linked()
+    assert [name for name in reference.linked() if not (ROOT / "tinydist" / f"{name}.py").is_file()] == []
+    assert "literalinclude} /../tinydist/model/gpt.py" in reference.source_of("model/gpt")
+
+
 def test_nothing_that_we_add_is_fetched_from_elsewhere():
     files = [*ROOT.glob("site/*.py"), *ROOT.glob("site/static/*")]
     assert len(files) > 5
@@ -73,9 +79,12 @@ def prepared(tmp_path):
 
     def prepare(*cells, docname="notebooks/some"):
         source = [nbformat.writes(new_notebook(cells=list(cells)))]
-        pages.prepare(SimpleNamespace(outdir=tmp_path, config=SimpleNamespace(root_doc="index")), docname, source)
+        env = SimpleNamespace(note_dependency=prepare.needs.append)
+        app = SimpleNamespace(outdir=tmp_path, env=env, config=SimpleNamespace(root_doc="index"))
+        pages.prepare(app, docname, source)
         return nbformat.reads(source[0], as_version=4).cells
 
+    prepare.needs = []
     return prepare
 
 
@@ -115,7 +124,7 @@ def test_links_lead_to_pages(prepared):
     output = new_output("display_data", data={"text/markdown": "[e](../exercises/x.ipynb)"})
     cell, code = prepared(new_markdown_cell(text), new_code_cell(outputs=[output]))
     pages_of = re.findall(r"\]\(page:(\S+?)\)", cell.source)
-    assert pages_of == ["00_start_here.html", "../exercises/x.html", "../_modules/tinydist/model/gpt.html"]
+    assert pages_of == ["00_start_here.html", "../exercises/x.html", "../reference/source/model/gpt.html"]
     assert cell.source.endswith("(https://a.b/c.ipynb)")
     assert code.outputs[0].data["text/markdown"] == "[e](page:../exercises/x.html)"
 
@@ -176,6 +185,7 @@ def test_every_explorer_of_a_notebook_finds_its_grid(prepared, bundle, tmp_path,
     stored = [json.loads(re.search(r"json\">(.*)</script>", shown(cell))[1])["shown"] for cell in cells]
     assert stored == [[[0, "", "a"]], [[0, "", "<"]]]
     assert "<pre>what it says</pre>" in shown(cells[0])
+    assert str(tmp_path / "notebooks" / "some.json") in prepared.needs  # if that changes, the page is written anew
 
 
 # The map.

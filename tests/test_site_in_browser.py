@@ -55,7 +55,9 @@ def test_every_link_leads_to_a_place_that_is_there():
 def leads_somewhere(path, link, places):
     address, fragment = urldefrag(link)
     target = (path.parent / unquote(address.partition("?")[0])).resolve() if address else path
-    return target.is_file() and (not fragment or target not in places or unquote(fragment) in places[target])
+    if path not in WRITTEN:  # Sphinx knows one name of each module, though it may be documented under two
+        return target.is_file()
+    return target.is_file() and (not fragment or unquote(fragment) in places[target])
 
 
 # As it is loaded.
