@@ -43,7 +43,7 @@ def linked():
 
 def source_of(name):
     file = f"tinydist/{name}.py"
-    return f"---\norphan: true\n---\n\n# {file}\n\n```{{literalinclude}} /../{file}\n:linenos:\n```\n"
+    return f"---\norphan: true\n---\n\n# {file}\n\n```{{literalinclude}} /../{file}\n```\n"
 
 
 def page_of(name):
