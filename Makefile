@@ -7,6 +7,7 @@
 # make systems  installs DeepSpeed, Megatron-core, Accelerate in .venv-systems, and holds their steps to ours
 # make dist    a wheel and a source distribution, with the course in them, in dist/
 # make gpu     runs what needs GPUs, on those of this machine, and writes a report
+# make site    writes the course as web pages into build/site, and looks at them with Chromium where there is one
 
 # The Python that makes the environment, 3.11 or later: make lab PYTHON=python3.12
 PYTHON ?= python3
@@ -20,7 +21,7 @@ IN_VENV = PYTHONDONTWRITEBYTECODE= PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 PYTEST = OMP_NUM_THREADS=1 $(IN_VENV) pytest -q --tb=short --color=no -n auto --maxprocesses 4 \
 	--dist loadscope --no-loadscope-reorder
 # Once you have begun the exercises their outputs are yours: check them with .venv/bin/python -m tinydist
-NOTEBOOKS = --nbval notebooks solutions $(if $(wildcard exercises/progress.json),,exercises)
+NOTEBOOKS = --nbval notebooks site/index.ipynb solutions $(if $(wildcard exercises/progress.json),,exercises)
 TOUCHING_TORCH = simulator collectives data_parallel zero pipeline_parallel
 AS_ROOT = $(shell test `id -u` -ne 0 || echo --allow-root)
 
@@ -31,7 +32,7 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab test exercises exhaustive lint imports tests notebooks compatibility systems kernels gpu dist
+.PHONY: lab test exercises exhaustive lint imports tests notebooks compatibility systems kernels gpu dist site
 
 lab: .venv/made
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
@@ -65,6 +66,13 @@ exercises: .venv/made
 gpu: .venv/made
 	@$(IN_VENV) python -m gpu build/gpu
 
+# What explorers show is drawn once, and again when their notebook or the library changes
+site: .venv/site
+	$(call step,explorers,Drawing what explorers show,$(IN_VENV) python site/explorers.py)
+	$(call step,site,Writing the pages,$(IN_VENV) sphinx-build -W --keep-going -q -d build/site_read site build/site && \
+	echo "open build/site/index.html")
+	$(call step,pages,Looking at the pages,$(PYTEST) --dist load -m site tests/test_site_in_browser.py)
+
 .venv/made: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinydist needs Python 3.11 or later; \
 	$(PYTHON) is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
@@ -89,6 +97,12 @@ dist: .venv-dist/made
 	@mkdir -p $(VENV)/logs
 	$(call step,dist-install,Making the environment that builds,$(PYTHON) -m venv .venv-dist && \
 	.venv-dist/bin/pip install --progress-bar off build==1.6.1 twine==7.0.0 && echo done)
+	@touch $@
+
+# Sphinx and what it needs: only the site does
+.venv/site: .venv/made
+	$(call step,site-install,Adding Sphinx,$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[site]" \
+	&& echo done)
 	@touch $@
 
 compatibility: VENV = .venv-torch-$(TORCH)

@@ -16,8 +16,8 @@ from urllib.request import urlopen
 
 import nbformat
 import pytest
+from browser import chromium
 from test_notebooks import NOTEBOOKS, ROOT
-from websocket import create_connection
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -89,55 +89,10 @@ def is_served(url, link):
 # With a browser.
 
 
-class Page:
-    """A page of a headless Chromium, asked through its DevTools protocol."""
-
-    def __init__(self, address):
-        self.socket = create_connection(address, timeout=60, suppress_origin=True)
-
-    def ask(self, method, **params):
-        self.socket.send(json.dumps({"id": 1, "method": method, "params": params}))
-        return self.next(lambda message: "id" in message)["result"]
-
-    def next(self, wanted):
-        """The next message of that kind; others are events, and let pass."""
-        return next(message for message in map(json.loads, iter(self.socket.recv, "")) if wanted(message))
-
-    def open(self, url):
-        self.ask("Page.enable")
-        self.ask("Page.navigate", url=url)
-        self.next(lambda message: message.get("method") == "Page.loadEventFired")
-
-    def run(self, program):
-        """What a JavaScript expression comes to, a promise's value included."""
-        result = self.ask("Runtime.evaluate", expression=program, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in result, result["exceptionDetails"]
-        return result["result"].get("value")
-
-
 @pytest.fixture
 def page(tmp_path):
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("there is no Chromium")
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--window-size=1100,900",
-        "--remote-debugging-port=0",
-    ]
-    command = [chromium, *options, f"--user-data-dir={tmp_path / 'chromium'}", "about:blank"]
-    browser = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        port = next(found[1] for line in browser.stderr if (found := re.search(r"ws://127\.0\.0\.1:(\d+)", line)))
-        with urlopen(f"http://127.0.0.1:{port}/json") as answer:
-            (first,) = [each for each in json.load(answer) if each["type"] == "page"]
-        yield Page(first["webSocketDebuggerUrl"])
-    finally:
-        os.killpg(browser.pid, signal.SIGKILL)
-        browser.wait()
+    with chromium(tmp_path / "chromium") as page:
+        yield page
 
 
 @pytest.fixture
