@@ -173,7 +173,6 @@ def costly_key(said, cheaper, peak):
     peaks = torch.tensor(peaks)
     dist.all_reduce(peaks, op=dist.ReduceOp.MAX)
     saved = peaks[0] - peaks[1:]
-    # .
     best = int(saved.argmax())
     if saved[best] <= 0:
         return None, 0

@@ -191,5 +191,4 @@ def mended_config(said, dp, pp):
         zero.pop("offload_optimizer", None)
     if all(mended.get(name, {}).get("enabled") for name in ("fp16", "bf16")):
         mended["fp16"]["enabled"] = False
-    # .
     return mended

@@ -45,4 +45,4 @@ def test_no_other_key_saves_more_on_the_fullest_rank(case):
     saved = {path: fullest(said) - fullest(changed(said, path, value)) for path, value in cheaper.items()}
     most = max(0, *saved.values())
     key = next(path for path in cheaper if saved[path] == most) if most else None
-    assert find("costly_key").right(case).returned == [{"the key": str(key), "the bytes saved": most}] * case.ranks
+    assert find("costly_key").right(case).returned == ({"the key": str(key), "the bytes saved": most},) * case.ranks
