@@ -51,7 +51,7 @@ def clipped(answer, pp, dp, tp, max_norm, dtype):
     difficulty=3,
     worlds=worlds,
     program=clipped,
-    follows=False,  # ranks talk in groups of a mesh: what is sent there is not changed
+    follows=False,  # right ways differ in what they send: copies count 1/t each, or in one place
     targets=[
         NO_ENGINE,
         Values("the norm that one process has, on every rank, and the gradients clipped by it; 1 to 8 ranks"),

@@ -58,7 +58,6 @@ def train(answer, dp, tp, max_norm, rows, dtype):
     difficulty=3,
     worlds=worlds,
     program=train,
-    follows=False,  # ranks talk in groups of a mesh: what is sent there is not changed
     targets=[
         Waits("whatever is started is waited for"),
         Values(

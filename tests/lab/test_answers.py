@@ -104,6 +104,10 @@ class TestThreeDParallel(Answers):
     chapter = "three_d_parallel"
 
 
+class TestConfigurations(Answers):
+    chapter = "configurations"
+
+
 class TestPlanningARun(Answers):
     chapter = "planning_a_run"
 

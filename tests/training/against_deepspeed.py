@@ -6,7 +6,6 @@ Run by torchrun, it asks DeepSpeed, and prints a line of JSON for each rank.
 import json
 import os
 import sys
-from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -49,9 +48,9 @@ def main(cases):
     deepspeed.init_distributed("gloo")
 
     def scale_of(engine):
-        return float(
-            getattr(getattr(engine.optimizer, "loss_scaler", SimpleNamespace(cur_scale=1.0)), "cur_scale", 1.0)
-        )
+        """With ZeRO, and without."""
+        holders = [getattr(engine.optimizer, name, None) for name in ("loss_scaler", "loss_scale_config")]
+        return next((float(each.cur_scale) for each in holders if hasattr(each, "cur_scale")), 1.0)
 
     found = [losses_of(deepspeed.initialize, configuration(*case), scale_of) for case in cases]
     with open(f"{os.environ['FOUND']}-{dist.get_rank()}", "w") as file:

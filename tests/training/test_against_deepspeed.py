@@ -13,6 +13,7 @@ import tinydist
 from tinydist.training import initialize
 
 CASES = [[stage, precision, 2] for stage in (0, 1, 2, 3) for precision in ("fp32", "bf16", "fp16")]
+CASES += [[stage, "bf16", 1] for stage in (1, 2, 3)]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,6 @@ def theirs(tmp_path_factory):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_deepspeed_has_the_same_losses_rates_and_scales(theirs, case):
-    stage, precision, _ = case
 
     def program():
         return losses_of(initialize, configuration(*case), lambda engine: engine.loss_scale)
@@ -36,8 +36,16 @@ def test_deepspeed_has_the_same_losses_rates_and_scales(theirs, case):
     for rank, ours in enumerate(tinydist.launch(program, RANKS, observe=False).results):
         losses, rates, scales = zip(*ours)
         their_losses, their_rates, their_scales = zip(*theirs[rank][CASES.index(case)])
-        assert rates == their_rates
-        if precision == "fp32" or (precision == "bf16" and stage > 0):  # else 16 bits round otherwise in the end
-            assert losses == pytest.approx(their_losses, abs=1e-5)
-        if stage > 0:  # what ZeRO's optimizers show
-            assert scales == their_scales
+        assert (rates, scales) == (their_rates, their_scales)
+        same = as_long_as_they_are_the_same(*case, scales)
+        assert losses[:same] == pytest.approx(their_losses[:same], abs=1e-5)
+
+
+def as_long_as_they_are_the_same(stage, precision, accumulation, scales):
+    """How many losses. In 16 bits without ZeRO, DeepSpeed makes Adam's states by a step on zeros, which decays weights
+    and is counted; with ZeRO, the step that doubles the scale divides its gradients by the doubled one."""
+    if precision == "fp32" or (precision == "bf16" and stage > 0):
+        return len(scales)
+    if stage == 0:
+        return accumulation
+    return 1 + next(place for place in range(1, len(scales)) if scales[place] > scales[place - 1])

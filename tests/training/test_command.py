@@ -58,6 +58,18 @@ def test_torchrun_has_the_losses_of_simulated_ranks(tmp_path):
         assert any(event.get("name") == "gloo:all_reduce" for event in found)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
+def test_torchrun_trains_by_a_configuration_of_deepspeeds_to_the_losses_of_simulated_ranks(tmp_path):
+    said = {"train_batch_size": "auto", "gradient_accumulation_steps": 2, "gradient_clipping": "auto"}
+    said |= {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
+    (tmp_path / "ds_config.json").write_text(json.dumps(said))
+    words = f"{TINY} --mesh dp=2 --config {tmp_path}/ds_config.json --history"
+    assert train(f"{words} {tmp_path}/simulated") == 0
+    assert torchrun(2, "train", *words.split(), f"{tmp_path}/processes") == 0
+    assert losses(tmp_path / "processes") == pytest.approx(losses(tmp_path / "simulated"), abs=1e-5)
+
+
 @pytest.mark.parametrize("mesh", ["dp=2 --zero 2", "pp=2"])
 def test_what_has_stopped_goes_on_whatever_the_mesh(tmp_path, capsys, mesh):
     words = f"{TINY} --folder {tmp_path}/run --history {tmp_path}/history"

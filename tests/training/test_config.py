@@ -62,6 +62,13 @@ def test_a_scale_is_static_or_has_deepspeeds_rule(fp16, rule):
     assert Config(of_8(fp16={"enabled": True, **fp16})).scaler_rule == rule
 
 
+@pytest.mark.parametrize("stage, hysteresis", [(0, 1), (1, 3), (2, 3), (3, 3)])
+def test_hysteresis_is_of_zeros_optimizers_alone_as_in_deepspeed(stage, hysteresis):
+    config = Config(of_8(fp16={"enabled": True, "hysteresis": 3}, zero_optimization={"stage": stage}))
+    assert config.scaler_rule == Hysteresis(hysteresis=hysteresis)
+    assert ("fp16.hysteresis" in config.ignored) == (stage == 0)
+
+
 @pytest.mark.parametrize(
     "given, adam, decay",
     [

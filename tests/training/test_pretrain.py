@@ -1,5 +1,7 @@
 """A program in Megatron-LM's shape, of June 2023, with its imports changed."""
 
+import json
+import subprocess
 import sys
 
 import pytest
@@ -94,12 +96,17 @@ WORDS = f"{SIZES} --micro-batch-size 2 --global-batch-size 8 --train-iters 3 --l
 PARALLEL = "--tensor-model-parallel-size {} --pipeline-model-parallel-size {}".format
 
 
-def program():
-    source, module = PROGRAM, {"EOD": EOD}
+def changed():
+    source = PROGRAM
     for line in PROGRAM.splitlines():
         if line.startswith("from megatron"):
             source = source.replace(line, f"from tinydist.training.pretrain import{line.split('import')[1]}")
-    exec(source, module)
+    return source
+
+
+def program():
+    module = {"EOD": EOD}
+    exec(changed(), module)
     return module["main"]
 
 
@@ -250,6 +257,18 @@ def test_rates_rise_and_fall_as_megatrons(style, rates):
         return [rate_of(args, step) for step in (0, 1, 2, 3, 6, 7)]
 
     assert tinydist.launch(program, 1, observe=False).results[0] == pytest.approx(rates)
+
+
+@pytest.mark.exhaustive
+def test_the_program_runs_under_torchrun_to_the_losses_of_simulated_ranks(words, tmp_path):
+    script, more = tmp_path / "pretrain_gpt.py", "--use-distributed-optimizer"
+    script.write_text(f"EOD = {EOD}\n{changed()}\nprint([float(step.loss) for step in main()], flush=True)\n")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+    done = subprocess.run([*torchrun, *f"{WORDS} {more}".split()], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    words(more)
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert said == [pytest.approx([loss for loss, _ in steps(2, more)], abs=1e-5)] * 2
 
 
 # Megatron-core itself, where it is installed.

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from zero.ladder import STAGES, mine, stage_2, whole_weights
 
 import tinydist
-from tinydist.precision import LossScaler
+from tinydist.precision import LossScaler, Static
 
 on_all_stages = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 MANY = 512
@@ -35,6 +35,23 @@ def test_many_microbatches_add_up_in_fp32(stage, quiet):
         torch.testing.assert_close(found, torch.full_like(found, 1.5), rtol=0.005, atol=0)
     for found in tinydist.launch(added_up, 2, stage, quiet, None, observe=False).results:
         assert (found < 0.7 * 1.5).all()
+
+
+@on_all_stages
+def test_what_a_scale_has_kept_from_vanishing_in_16_bits_does_not_vanish_when_it_is_taken_off(stage):
+    """A gradient of 2^-26 is 0 in fp16, and times a scale of 2^16 it is not."""
+
+    def program():
+        layer = torch.nn.Linear(1, 1, bias=False, dtype=torch.float16)
+        zero = stage(layer, torch.optim.SGD, reduce_dtype=None, lr=2.0**26)
+        before, scaler = zero.buckets[0].master.clone(), LossScaler(Static(2.0**16))
+        scaler.scale(2.0**-26 * layer(torch.ones(1, 1, dtype=torch.float16)).float().sum()).backward()
+        scaler.unscale_(zero)
+        zero.clip_grad_norm_(1.0)
+        zero.step()
+        return (before - zero.buckets[0].master).item()
+
+    assert tinydist.launch(program, 1, observe=False).results == [1.0]
 
 
 # Loss scalers.

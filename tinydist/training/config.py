@@ -40,7 +40,7 @@ class Config:
         self.sizes = Plan.parse(mesh)
         self.said, self.zero_in_pipelines = dict(leaves(read(source))), zero_in_pipelines
         self._fill(auto, given)
-        self.ignored = {path: key.idle for path, key in self._held() if key.idle}
+        self.ignored = {path: key.idle for path, key in self._held() if key.idle} | self._of_zero_alone()
         self.batch, self.micro, self.accumulation = self._batch()
         for holds_, words in self.rules():
             require(holds_, words)
@@ -85,6 +85,12 @@ class Config:
                 raise unknown(path, name, known)
             require(holds(key.rule, value), f"{path} must be {words_of(key.rule)}, got {shown(value)}")
             yield path, key
+
+    def _of_zero_alone(self):
+        """Keys that DeepSpeed's optimizers without ZeRO do not read."""
+        found = self.said.keys() & {"fp16.hysteresis", "fp16.consecutive_hysteresis"}
+        why = "without ZeRO, every overflow halves the scale"
+        return {} if self["zero_optimization.stage"] else dict.fromkeys(sorted(found), why)
 
     def _optimizer_params(self):
         return self._named("optimizer.type", OPTIMIZERS, lower=True).params
@@ -208,7 +214,7 @@ class Config:
         return Hysteresis(
             scale=2.0 ** self["fp16.initial_scale_power"],
             window=self["fp16.loss_scale_window"],
-            hysteresis=self["fp16.hysteresis"],
+            hysteresis=self["fp16.hysteresis"] if self["zero_optimization.stage"] else 1,
             min_scale=float(self["fp16.min_loss_scale"]),
             consecutive=self["fp16.consecutive_hysteresis"],
         )

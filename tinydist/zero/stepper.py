@@ -24,6 +24,9 @@ class Stepper:
         return sum(bucket.counts * norm.square() for bucket, norm in zip(self.buckets, norms))
 
     def multiply(self, factor):
+        """In fp32: what a scale has kept from vanishing in 16 bits would vanish in this product."""
+        for bucket in self.buckets:
+            bucket.grad = as_precise(bucket.grad)
         torch._foreach_mul_([bucket.grad for bucket in self.buckets], factor)
 
     def step(self):

@@ -1,0 +1,48 @@
+"""What the exercises of this chapter share: their order, their notebook's beginning, numbers, a target."""
+
+import torch
+
+from tinydist.lab.author import Bytes, Wrong, draw_traffic
+
+ORDER = ["mended_config", "costly_key", "forward_step"]
+
+INTRODUCTION = """\
+# Exercises: configurations
+
+[Notebook 11b](../notebooks/11b_configurations.ipynb) goes before these. You mend a configuration that does not add up \
+on other GPUs, find the key that costs the memory, and write `forward_step` and `loss_func` for a masked loss whose \
+mean is right over microbatches and data ranks. Three exercises, about 60 minutes.
+
+**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
+ranks, in worlds of several sizes, and is judged on the values and on the bytes sent. The first property that does not \
+hold is explained.
+
+**Hint.** `hint(mended_config)` gives one hint each time, from general to specific.
+
+**Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
+ tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check mended_config` checks, \
+`hint mended_config` gives a hint, and `reset mended_config` puts the stub back.
+
+A configuration is what `json.load` makes of a ds_config.json: dicts in a dict."""
+
+IMPORTS = """\
+import copy
+
+import torch
+import torch.distributed as dist
+
+from tinydist.lab import check, hint"""
+
+
+def numbers(*shape, seed):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+class AtMost(Bytes):
+    """From each rank as many as the reference sends, or fewer."""
+
+    def judge(self, exercise, trial, right):
+        for rank, (have, want) in enumerate(zip(self.seen(trial), self.seen(right))):
+            if have > want + 0.5:
+                words = f"rank {rank} sends {have:,.0f} bytes, where {want:,.0f} are enough: {self.formula}"
+                raise Wrong(words, draw_traffic(trial))

@@ -1,0 +1,194 @@
+"""A configuration that does not add up: what stays, what follows, and what has to go."""
+
+import copy
+
+from tinydist.lab.author import Case, Malformed, Values, exercise, kind, mistake
+from tinydist.training import Config
+from tinydist.training.ds_file import ConfigError
+
+BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+LR = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
+BOTH = {"fp16": {"enabled": True, "hysteresis": 2}, "bf16": {"enabled": True}}
+CPU = {"device": "cpu"}
+OFFLOADED = {"stage": 3, "offload_optimizer": CPU, "offload_param": CPU}
+
+
+def case(batch, micro, dp, pp=1, about="", **said):
+    sizes = {BATCH: batch, MICRO: micro}
+    words = f"batch {batch}, micro batch {micro}, dp {dp}, pp {pp}{about and ', '}{about}"
+    return Case(dp * pp, lambda rank: (copy.deepcopy(sizes | LR | said), dp, pp), words)
+
+
+def worlds():
+    yield case(8, 4, 1)
+    yield case(8, 4, 2, gradient_accumulation_steps=4, about="accumulation 4")
+    yield case(24, 6, 2, about="from 4 ranks, where it was right")
+    yield case(36, 5, 3)
+    yield case(18, 4, 3, gradient_clipping=0.5, about="clipped at 0.5")
+    yield case(8, 2, 3)
+    yield case(8, 2, 2, 2, zero_optimization={"stage": 2}, about="stage 2")
+    yield case(8, 2, 1, 2, zero_optimization={"stage": 3, "offload_param": CPU}, about="stage 3, offload_param")
+    yield case(8, 2, 2, 1, zero_optimization={"stage": 2, "offload_param": CPU}, about="stage 2, offload_param")
+    yield case(8, 2, 2, 1, zero_optimization={"stage": 1, "offload_optimizer": CPU}, about="stage 1, offload_optimizer")
+    yield case(8, 2, 2, 1, zero_optimization={"stage": 0, "offload_optimizer": CPU}, about="stage 0, offload_optimizer")
+    yield case(8, 2, 1, 1, zero_optimization=OFFLOADED, about="stage 3 with both offloads")
+    yield case(24, 3, 3, 1, zero_optimization={"stage": 2}, about="stage 2")
+    yield case(12, 4, 3, 1, **BOTH, about="fp16 and bf16")
+    yield case(12, 4, 2, 1, fp16={"enabled": True}, about="fp16")
+
+
+def accepted(answer, said, dp, pp):
+    """What comes of it, in words: DeepSpeed's numbers, or why there are none."""
+    try:
+        mended = answer(said, dp, pp)
+    except ValueError:
+        return {"what comes of it": "a ValueError, as there is nothing to mend"}
+    if not isinstance(mended, dict):
+        raise Malformed(f"it returned {kind(mended)}, where a configuration is right: a dict")
+    try:
+        config = Config(mended, f"dp={dp},pp={pp}")
+    except ConfigError as error:
+        return {"what comes of it": f"an error, {error}"}
+    found = {name: mended.get(name, "missing") for name in (BATCH, MICRO, STEPS)}
+    zero = "zero_optimization"
+    found |= {f"{zero}.stage": config[f"{zero}.stage"], "precision": config.precision}
+    found |= {f"{zero}.offload_{of}": config.device(of) for of in ("optimizer", "param")}
+    found |= {"gradient_clipping": config["gradient_clipping"], "lr": config.options["lr"]}
+    return {"what comes of it": ", ".join(f"{name} {value}" for name, value in found.items())}
+
+
+SIZES = "    mended[MICRO], mended[STEPS] = micro, rows // micro\n"
+REFUSED = '        raise ValueError(f"{said[BATCH]} rows cannot be shared by {dp} ranks")\n'
+PIPELINES = "if pp > 1 and stage > 1:\n        stage = zero["
+PARAM = 'if stage < 3:\n        zero.pop("offload_param", None)\n'
+OPTIMIZER = 'if stage == 0:\n        zero.pop("offload_optimizer", None)\n'
+FP16 = 'mended["fp16"]["enabled"] = False'
+
+
+@exercise(
+    title="A configuration that does not add up",
+    minutes=20,
+    difficulty=2,
+    worlds=worlds,
+    program=accepted,
+    follows=False,  # an answer sends nothing
+    targets=[
+        Values(
+            "DeepSpeed accepts it, it learns the same, and holds no more at once; on 1 to 4 ranks, with and without "
+            "stages"
+        ),
+    ],
+    mistakes=[
+        mistake(
+            "train_batch_size is what is learnt from, so it stays. The micro batch and accumulation follow",
+            SIZES,
+            "    mended[BATCH] = mended[MICRO] * mended.get(STEPS, 1) * dp\n",
+        ),
+        mistake(
+            "The rows of a rank must be whole micro batches: accumulation is not rounded",
+            "if rows % each == 0",
+            "if True",
+        ),
+        mistake(
+            "A micro batch of 1 always adds up, and computes a row at a time. The largest that divides is asked for",
+            "micro = max(",
+            "micro = min(",
+        ),
+        mistake(
+            "A larger micro batch than the one that was said may not fit: it is what a rank holds at once",
+            "range(1, said[MICRO] + 1)",
+            "range(1, rows + 1)",
+        ),
+        mistake(
+            "Accumulation is of one rank, which has train_batch_size / dp rows",
+            "rows, rest = divmod(said[BATCH], dp)",
+            "rows, rest = said[BATCH], said[BATCH] % dp",
+        ),
+        mistake(
+            "Stages of a pipeline work on the same rows, so they do not share the batch: only dp does",
+            "rows, rest = divmod(said[BATCH], dp)",
+            "rows, rest = divmod(said[BATCH], dp * pp)",
+        ),
+        mistake(
+            "A batch that dp ranks cannot share has no remedy here: raise a ValueError, and change neither",
+            REFUSED,
+            "        pass\n",
+        ),
+        mistake(
+            "With a pipeline, the stage is 1 at most",
+            "if pp > 1 and stage > 1",
+            "if False",
+        ),
+        mistake(
+            "Stage 1 goes with pipelines: it need not be 0",
+            'stage = zero["stage"] = 1',
+            'stage = zero["stage"] = 0',
+        ),
+        mistake(
+            "Without a pipeline, stages 2 and 3 are as they were",
+            "if pp > 1 and stage > 1",
+            "if stage > 1",
+        ),
+        mistake("offload_param is of stage 3 alone", PARAM, "pass\n"),
+        mistake("offload_optimizer moves shards, of which stage 0 has none", OPTIMIZER, "pass\n"),
+        mistake(
+            "offload_optimizer goes with stages 1, 2 and 3: it need not go",
+            "if stage == 0:",
+            "if stage < 3:",
+        ),
+        mistake("fp16 and bf16 exclude one another: one of them has to be off", FP16, "pass"),
+        mistake(
+            "Of fp16 and bf16 it is bf16 that stays, as it needs no scale",
+            FP16,
+            'mended["bf16"]["enabled"] = False',
+        ),
+        mistake(
+            "A missing gradient_clipping is no mistake: it means 1.0, and stays as it is",
+            "return mended",
+            'return {"gradient_clipping": 0} | mended',
+        ),
+    ],
+    hints=[
+        "Three sizes, one equation. Which of them changes what is learnt, which one what a rank holds at once, and "
+        "which one neither?",
+        "A rank has train_batch_size / dp rows in a step. Which micro batches, up to the one that was said, divide "
+        "them? (With copy.deepcopy, nothing of the caller's is changed.)",
+        "Then zero_optimization, in this order: with a pipeline, the stage is 1 at most; below stage 3 there is no "
+        "offload_param; in stage 0 no offload_optimizer. Sections may be missing: said.get(name, {}).",
+    ],
+    why="A run that moves to other GPUs is where configurations break. DeepSpeed says that an equation does not hold, "
+    "and leaves it to you which side of it is wrong.",
+)
+def mended_config(said, dp, pp):
+    """Return a configuration that DeepSpeed accepts on ``dp`` data-parallel ranks, with a pipeline of ``pp`` stages,
+    and that learns what ``said`` was meant to. ``said`` stays as it is.
+
+    train_batch_size stays. The micro batch is the largest that is not above the one of ``said`` and with which all adds
+    up, and gradient_accumulation_steps, whatever was said, follows and is written down. If dp ranks cannot share the
+    batch, raise a ValueError.
+
+    With a pipeline (pp > 1) the ZeRO stage is 1 at most. offload_param is removed below stage 3, and offload_optimizer
+    in stage 0. If fp16 and bf16 are both enabled, fp16 is disabled. All else is as it was: nothing is mended that is
+    not broken. ``said`` has train_batch_size and train_micro_batch_size_per_gpu; sections may be missing.
+    """
+    BATCH, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
+    STEPS = "gradient_accumulation_steps"
+    # ? What stays, and what follows?
+    mended = copy.deepcopy(said)
+    rows, rest = divmod(said[BATCH], dp)
+    if rest:
+        raise ValueError(f"{said[BATCH]} rows cannot be shared by {dp} ranks")
+    micro = max(each for each in range(1, said[MICRO] + 1) if rows % each == 0)
+    mended[MICRO], mended[STEPS] = micro, rows // micro
+    # ? What does not go together?
+    zero = mended.get("zero_optimization", {})
+    stage = zero.get("stage", 0)
+    if pp > 1 and stage > 1:
+        stage = zero["stage"] = 1
+    if stage < 3:
+        zero.pop("offload_param", None)
+    if stage == 0:
+        zero.pop("offload_optimizer", None)
+    if all(mended.get(name, {}).get("enabled") for name in ("fp16", "bf16")):
+        mended["fp16"]["enabled"] = False
+    return mended
