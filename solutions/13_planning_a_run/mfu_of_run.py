@@ -59,7 +59,7 @@ HEAD, LAYERS, AGAIN = "2 * width * model.vocabulary", "(model.layers * layer + h
         BY_HAND,
         Values(
             "FLOPs of a token, MFU and HFU: of small models, and of published runs. You find the MFU of 41.5 to 56.3 % "
-            "that Korthikanti et al. report (their HFU is what counting the recomputed three times gives)"
+            "that Korthikanti et al. report (their HFU counts three times what is recomputed)"
         ),
     ],
     mistakes=[
@@ -79,13 +79,13 @@ HEAD, LAYERS, AGAIN = "2 * width * model.vocabulary", "(model.layers * layer + h
         ),
         mistake("This is the forward pass alone: backward computes twice as much again", "3 * (", "1 * ("),
         mistake(
-            "This is 6 FLOPs for each parameter, without scores and what they weigh: 4 sequence width for each token "
+            "This is 6 FLOPs for each parameter, without scores and weighted values: 4 sequence width for each token "
             "of a layer forward, which no parameter has a part in",
             "maps = 4 *",
             "maps = 0 *",
         ),
         mistake(
-            "Scores are one product, what they weigh is another: 2 sequence width each, and all pairs count, causal "
+            "Scores are one product, weighted values another: 2 sequence width each, and all pairs count, causal "
             "or not",
             "maps = 4 *",
             "maps = 2 *",
@@ -123,9 +123,14 @@ HEAD, LAYERS, AGAIN = "2 * width * model.vocabulary", "(model.layers * layer + h
             '"selective": 3 * model.layers * maps, "full": 3 * model.layers * layer',
         ),
         mistake(
-            "Selective recomputation runs only scores and what they weigh again, and no product with a parameter",
+            "Selective recomputation runs only scores and weighted values again, and no product with a parameter",
             '"selective": model.layers * maps',
             '"selective": model.layers * layer',
+        ),
+        mistake(
+            "Selective recomputation runs two products again: scores, and weighted values",
+            '"selective": model.layers * maps',
+            '"selective": model.layers * maps / 2',
         ),
         mistake(
             "Selective recomputation computes something again, too",
@@ -148,7 +153,7 @@ HEAD, LAYERS, AGAIN = "2 * width * model.vocabulary", "(model.layers * layer + h
         "has no parameters comes on top. What comes after the last layer?",
         "Matrices: those of queries and of the projection have width^2 numbers each, those of keys and values width "
         "kv_heads width/heads; the MLP's two, or three, have width inner. Without parameters: 2 sequence width for "
-        "scores, and as much for what they weigh.",
+        "scores, and as much for weighted values.",
         "Backward is twice forward, for layers and head alike. Full recomputation adds one forward of all layers, "
         "selective only what has no parameters.",
         "FLOPs of a token times tokens per second is FLOP/s of all GPUs: divide by what they could do at their peak.",
@@ -158,19 +163,20 @@ HEAD, LAYERS, AGAIN = "2 * width * model.vocabulary", "(model.layers * layer + h
     "compared.",
 )
 def mfu_of_run(model, recompute, tokens_per_second, gpus, peak):
-    """How much of the peak of its ``gpus`` did a run get, which trained with ``tokens_per_second`` on all together?
+    """A run trained with ``tokens_per_second`` on all of its ``gpus`` together. How much of their peak did it get?
 
-    Return {"model FLOPs": ..., "hardware FLOPs": ..., "MFU": ..., "HFU": ...}. FLOPs are of a token, forward and
-    backward: those that the model needs; and those that are computed, with what is recomputed. MFU and HFU are the
-    parts of the ``peak``, FLOP/s of a GPU, that these come to: 0.5 is one half.
+    Return {"model FLOPs": ..., "hardware FLOPs": ..., "MFU": ..., "HFU": ...}. FLOPs are per token, forward and
+    backward: those that the model needs, and those that the GPUs compute, the recomputed ones included. MFU and HFU are
+    the parts of the ``peak``, in FLOP/s of one GPU, that these come to: 0.5 is one half.
 
     A model has ``layers``, ``width``, ``heads`` of queries, ``kv_heads`` of keys and values, an MLP with ``inner``
     numbers inside, of three matrices where it is ``gated``, else of two, a ``vocabulary``, and trains on a ``sequence``
-    of so many tokens. Count the products: all with parameters, and scores and what they weigh, for which all pairs of
-    tokens count, as papers do, though a causal kernel leaves out half of them. The head gives logits for all tokens.
+    of so many tokens. Count the products: all with parameters, scores (queries with keys), and weighted values. All
+    pairs of tokens count, as in papers, though a causal kernel leaves out half of them. The head gives logits for all
+    tokens.
 
-    ``recompute`` is "none"; "selective", where scores and what they weigh are computed again; or "full", where all of
-    the layers' forward is.
+    ``recompute`` is "none"; "selective", where scores and weighted values are computed again; or "full", where the
+    whole forward pass of the layers is.
     """
     width = model.width
     # ? FLOPs of a token forward, in a layer and in the head

@@ -65,6 +65,9 @@ CALLS = {
             run=run(), purpose="activations", moments=["AR"], rank=0, labels=["x"], since=0.0, until=run().seconds
         ),
     ),
+    "front": drawn(
+        visuals.front, lambda: dict(points=[(1.0, 2.0), (2.0, 1.0)], x="seconds", y="GB", limit=("80 GB", 1.5))
+    ),
     "roofline": drawn(
         visuals.roofline, lambda: dict(device=DEVICES["H100"], intensities={"add": 0.2}, dtype="bfloat16")
     ),

@@ -14,6 +14,7 @@ steps.py        whose numbers each rank holds, step by step; cells.py: what is i
 matrices.py     matrices of numbers: who reads whom, and how much
 bars.py         numbers beside one another; table.py: a few of them
 curves.py       numbers that grow
+front.py        two costs of many choices, and those that no other beats
 waterfall.py    a sum, part by part, and what is missing to it
 roofline.py     which operators wait for memory
 explorer.py     sliders above a picture
@@ -29,6 +30,7 @@ from .bars import bars
 from .curves import curves
 from .explorer import Explorer
 from .film import film
+from .front import front
 from .groups import groups
 from .matrices import matrices
 from .memory import memories, memory, timeline_over_memory
@@ -49,6 +51,7 @@ __all__ = [
     "cluster",
     "curves",
     "film",
+    "front",
     "groups",
     "matrices",
     "memories",

@@ -53,6 +53,11 @@ def recomputed_and_its_backward(*arguments):
     return counted(*arguments, again=3)
 
 
+@wrong("mfu_of_run", "values", "Selective recomputation runs two products again")
+def scores_alone_again(model, recompute, *others):
+    return counted(model, recompute, *others, again=0.5 if recompute == "selective" else 1)
+
+
 @wrong("mfu_of_run", "values", "all pairs count, causal or not")
 def half_of_the_pairs(*arguments):
     return counted(*arguments, maps=2)
