@@ -1,15 +1,19 @@
-"""The course in other places than this folder: which PyTorch `make` asks for, Binder, dev containers."""
+"""The course on other machines: which PyTorch `make` asks for, Binder, dev containers, Colab."""
 
 import json
 import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
+from types import SimpleNamespace
 
+import IPython
 import pytest
+from ipykernel.compiler import get_file_name
 from packaging.requirements import Requirement
 from test_project import PROJECT, ROOT
+
+from tinydist.simulator import call_sites
 
 # Stand-ins for what the recipe asks: a python that makes a .venv whose pip writes down what it was told
 PYTHON = """#!/bin/sh
@@ -98,11 +102,29 @@ def test_the_dev_container_is_made_by_make_and_forwards_its_port():
     assert set(container["portsAttributes"]) == {"8888"}
 
 
-@pytest.mark.parametrize("origin, may", [("https://fuzzy-goat-8888.app.github.dev", True), ("https://else.where", False)])
+ORIGINS = {"https://fuzzy-goat-8888.app.github.dev": True, "https://app.github.dev.else.where": False}
+
+
+@pytest.mark.parametrize("origin, may", ORIGINS.items(), ids=["its own", "another"])
 def test_make_lab_in_a_codespace_lets_its_pages_talk_to_kernels(origin, may):
     """Codespaces shows a port under another name than the server sees: a foreign page, unless it is allowed."""
-    options = f"make -s lab -o .venv/made IN_VENV='printf %s\\\\n' AS_ROOT="  # as the shell hands them to JupyterLab
+    lab = ["make", "-s", "lab", "-o", ".venv/made", "AS_ROOT=", r"IN_VENV=printf %s\\n"]  # says what JupyterLab is told
     environment = os.environ | dev_container()["containerEnv"]
-    shown = subprocess.run(["sh", "-c", options], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    shown = subprocess.run(lab, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     (pattern,) = re.findall(r"allow_origin_pat=(.*)", shown.stdout)
     assert bool(re.fullmatch(pattern, origin)) == may
+
+
+def test_a_cell_has_its_number_in_colabs_ipython_too(monkeypatch):
+    """IPython 7 has no names for cells; ipykernel makes the name of a cell's file from its text."""
+    compiler = SimpleNamespace(get_code_name=lambda raw, code, number: get_file_name(raw))
+    inputs = SimpleNamespace(input_hist_raw=["", "again()", "once()", "again()"])
+    shell = SimpleNamespace(compile=compiler, history_manager=inputs)
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
+    titles = {text: call_sites._title(get_file_name(text)) for text in ("once()", "again()", "never()")}
+    assert titles == {"once()": "Cell In[2]", "again()": "Cell In[3]", "never()": get_file_name("never()")}
+
+
+def test_readme_names_the_wheel_that_make_dist_builds():
+    wheels = set(re.findall(r"\S+\.whl", (ROOT / "README.md").read_text()))
+    assert {wheel.split("/")[-1] for wheel in wheels} == {f"tinydist-{PROJECT['version']}-py3-none-any.whl"}
