@@ -23,6 +23,11 @@ PYTEST = OMP_NUM_THREADS=1 $(IN_VENV) pytest -q --tb=short --color=no -n auto --
 # Once you have begun the exercises their outputs are yours: check them with .venv/bin/python -m tinydist
 NOTEBOOKS = --nbval notebooks site/index.ipynb solutions $(if $(wildcard exercises/progress.json),,exercises)
 TOUCHING_TORCH = simulator collectives data_parallel zero pipeline_parallel
+# For Linux without a working NVIDIA driver: PyTorch's build without CUDA, 0.2 GB instead of 3. Whoever has told pip where
+# packages are gets them from there; if this does not work, the next line of the recipe installs PyPI's build
+WITHOUT_CUDA = test `uname` != Linux || nvidia-smi || $(IN_VENV) pip config list | grep -E "index|find-links" || \
+	$(IN_VENV) pip install --progress-bar off --retries 1 -c constraints.txt --no-deps \
+	--index-url https://download.pytorch.org/whl/cpu torch
 AS_ROOT = $(shell test `id -u` -ne 0 || echo --allow-root)
 
 # $(call step,name,what it does,command): one line that ends with the last of the log, or else the log's end.
@@ -76,8 +81,8 @@ site: .venv/site
 .venv/made: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinydist needs Python 3.11 or later; \
 	$(PYTHON) is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
-	$(call step,install,Making the environment in .venv,$(PYTHON) -m venv .venv && \
-	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[test]" && echo done)
+	$(call step,install,Making the environment in .venv,$(PYTHON) -m venv .venv && { $(WITHOUT_CUDA); \
+	$(IN_VENV) pip install --progress-bar off -c constraints.txt -e ".[test]"; } && echo done)
 	@touch $@
 
 # What make lab goes without: torch's builds with CUDA bring Triton, the others do not, and it takes 0.7 GB

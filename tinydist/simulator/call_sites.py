@@ -82,11 +82,20 @@ def _title(filename):
     ipython = sys.modules.get("IPython")
     shell = ipython and ipython.get_ipython()
     if shell:
-        label = shell.compile.format_code_name(filename)
+        label = _cell(shell, filename)
         if label:
             return " ".join(label)
     relative = os.path.relpath(filename) if os.path.exists(filename) else filename
     return filename if relative.startswith("..") else relative
+
+
+def _cell(shell, filename):
+    """What IPython calls a cell. Version 7, which Colab has, keeps no names: it is looked for among the inputs."""
+    if hasattr(shell.compile, "format_code_name"):
+        return shell.compile.format_code_name(filename)
+    inputs = enumerate(shell.history_manager.input_hist_raw)
+    found = [number for number, code in inputs if shell.compile.get_code_name(code, code, number) == filename]
+    return found and ("Cell", f"In[{found[-1]}]")
 
 
 def learners_traceback(error):
