@@ -178,6 +178,16 @@ def test_the_first_writer_copies_and_the_last_has_the_block_for_itself():
     assert (table.blocks, other.blocks, third.blocks) == ([0, 3], [0, 2], [0, 1])
 
 
+def test_what_does_not_fit_changes_nothing():
+    """A copy and a new block are two, and one is free."""
+    pool = BlockPool(3, 4)
+    table, _ = table_of(pool, [*range(6)])
+    table.fork()
+    with pytest.raises(OutOfBlocks, match=r"^BlockTable: 2 more blocks, but 1 are free$"):
+        table.grow(3)
+    assert (table.blocks, table.length, pool.references, [*pool.free]) == ([0, 1], 6, [2, 2, 0], [2])
+
+
 def test_waste_is_less_than_a_block():
     pool = BlockPool(100, 16)
     for tokens in range(1, 100):
