@@ -24,6 +24,7 @@ The library in reading order:
     planner/          which plan fits, how long a step takes, what a run costs: arithmetic, scored on published steps
     visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
     lab/              exercises: the check on three axes, hints, progress
+    diagnose.py       who keeps the others waiting? By traces, and by PyTorch's Flight Recorder
     doctor.py         is everything here that tinydist needs?
 """
 

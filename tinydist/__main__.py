@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist`` lists the exercises; check, hint and reset one; plan; train; the doctor."""
+"""The command line: ``python -m tinydist`` lists the exercises; check, hint, reset; plan; train; diagnose; doctor."""
 
 import argparse
 import os
@@ -34,6 +34,7 @@ def main(arguments=None):
     plans = "which parallel plan fits a model on a cluster, and what a run costs (plan --help)"
     add_program(commands, "plan", "tinydist.planner.command", plans)
     add_program(commands, "train", "tinydist.training.command", "train a GPT on a mesh of ranks (train --help)")
+    add_program(commands, "diagnose", "tinydist.diagnose", "who keeps the others waiting, by traces and flight records")
 
     chosen, options = parser.parse_known_args(arguments)
     if options and "program" not in chosen:

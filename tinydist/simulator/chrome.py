@@ -46,6 +46,8 @@ def entries(trace):
 def _arguments(event):
     if event.transfer is not None:
         yield "bytes", _total(event.transfer.nbytes)
+        if event.issued is not None and event.name != "wait":
+            yield "issued", round(event.issued * GIGA) / KILO
     for name in ("during", "part", "what"):
         if getattr(event, name):
             yield name, getattr(event, name)
