@@ -80,6 +80,7 @@ SAVED = "saved = peaks[0] - peaks[1:]"
     difficulty=2,
     worlds=worlds,
     program=found_by,
+    follows=False,  # what is sent are whole numbers, which nothing changes on the way
     targets=[
         Values("the key and the bytes, the same on all ranks: of 1 to 4, which hold unlike layers"),
         AtMost("an all-reduce of one whole number for each configuration", "one number for each that you try"),
