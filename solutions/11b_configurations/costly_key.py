@@ -53,7 +53,8 @@ def worlds():
     yield case("unlike layers, of which one has the embedding", 4, [2 * G, G, G, 3 * G], [G, G, G, G])
     yield case("two changes that cannot save", 3, [G], [G], {STAGE: 1, MICRO: 8})
     yield case("a section that is not there", 2, [2 * G], [M], {INTERVAL: 1, DEVICE: "cpu"}, {"stage": 2})
-    yield case("two that save the same", 1, [G], [0], {MICRO: 1, INTERVAL: 1, DEVICE: "cpu", STAGE: 2})
+    yield case("two that save the same", 1, [M], [G], {BUCKET: 10**6, MICRO: 2, INTERVAL: 1})
+    yield case("two that save the same, in another order", 2, [M], [G], {INTERVAL: 1, BUCKET: 10**6, MICRO: 2})
 
 
 def found_by(answer, said, cheaper, peak):
@@ -79,6 +80,7 @@ SAVED = "saved = peaks[0] - peaks[1:]"
     difficulty=2,
     worlds=worlds,
     program=found_by,
+    follows=False,  # what is sent are whole numbers, which nothing changes on the way
     targets=[
         Values("the key and the bytes, the same on all ranks: of 1 to 4, which hold unlike layers"),
         AtMost("an all-reduce of one whole number for each configuration", "one number for each that you try"),
@@ -122,6 +124,11 @@ SAVED = "saved = peaks[0] - peaks[1:]"
             "This is the key that saves least",
             "best = int(saved.argmax())",
             "best = int(saved.argmin())",
+        ),
+        mistake(
+            "Two keys save the same, and this is the last of them: take the first",
+            "best = int(saved.argmax())",
+            "best = len(saved) - 1 - int(saved.flip(0).argmax())",
         ),
         mistake(
             "A change that saves nothing is no remedy: where none saves, it is (None, 0)",

@@ -10,6 +10,13 @@ BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gra
 LR = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
 BOTH = {"fp16": {"enabled": True, "hysteresis": 2}, "bf16": {"enabled": True}}
 CPU = {"device": "cpu"}
+USUAL = {  # is not worth a word
+    "zero_optimization.stage": 0,
+    "zero_optimization.offload_optimizer": "none",
+    "zero_optimization.offload_param": "none",
+    "precision": "fp32",
+    "gradient_clipping": 1.0,
+}
 OFFLOADED = {"stage": 3, "offload_optimizer": CPU, "offload_param": CPU}
 
 
@@ -35,6 +42,8 @@ def worlds():
     yield case(24, 3, 3, 1, zero_optimization={"stage": 2}, about="stage 2")
     yield case(12, 4, 3, 1, **BOTH, about="fp16 and bf16")
     yield case(12, 4, 2, 1, fp16={"enabled": True}, about="fp16")
+    yield case(12, 4, 2, 1, fp16={"enabled": True}, bf16={"enabled": False}, about="fp16, and bf16 is off")
+    yield case(12, 5, 2, 1, steps_per_print=10, wall_clock_breakdown=True, about="with keys that are not broken")
 
 
 def accepted(answer, said, dp, pp):
@@ -42,7 +51,7 @@ def accepted(answer, said, dp, pp):
     try:
         mended = answer(said, dp, pp)
     except ValueError:
-        return {"what comes of it": "a ValueError, as there is nothing to mend"}
+        return {"what comes of it": "a ValueError, which is for a batch that dp ranks cannot share"}
     if not isinstance(mended, dict):
         raise Malformed(f"it returned {kind(mended)}, where a configuration is right: a dict")
     try:
@@ -54,7 +63,9 @@ def accepted(answer, said, dp, pp):
     found |= {f"{zero}.stage": config[f"{zero}.stage"], "precision": config.precision}
     found |= {f"{zero}.offload_{of}": config.device(of) for of in ("optimizer", "param")}
     found |= {"gradient_clipping": config["gradient_clipping"], "lr": config.options["lr"]}
-    return {"what comes of it": ", ".join(f"{name} {value}" for name, value in found.items())}
+    told = [f"{name} {value}" for name, value in found.items() if value != USUAL.get(name)]
+    lost = [f"{name} is gone" for name in said if name not in mended and name not in (zero, *BOTH)]
+    return {"what comes of it": ", ".join(told + lost)}
 
 
 SIZES = "    mended[MICRO], mended[STEPS] = micro, rows // micro\n"
@@ -93,6 +104,11 @@ FP16 = 'mended["fp16"]["enabled"] = False'
             "A micro batch of 1 always adds up, and computes a row at a time. The largest that divides is asked for",
             "micro = max(",
             "micro = min(",
+        ),
+        mistake(
+            "The micro batch need not divide the one that was said: it only has to be no larger",
+            "if rows % each == 0",
+            "if rows % each == 0 and said[MICRO] % each == 0",
         ),
         mistake(
             "A larger micro batch than the one that was said may not fit: it is what a rank holds at once",
@@ -141,6 +157,11 @@ FP16 = 'mended["fp16"]["enabled"] = False'
             "Of fp16 and bf16 it is bf16 that stays, as it needs no scale",
             FP16,
             'mended["bf16"]["enabled"] = False',
+        ),
+        mistake(
+            "fp16 is disabled only where bf16 is enabled, and a section that is there need not be enabled",
+            'mended.get(name, {}).get("enabled") for name',
+            "name in mended for name",
         ),
         mistake(
             "A missing gradient_clipping is no mistake: it means 1.0, and stays as it is",

@@ -56,6 +56,39 @@ def tells_sizes(said, dp, pp):
     return said[BATCH], said[MICRO], dp
 
 
+@wrong("mended_config", "values", "a section that is there need not be enabled")
+def disables_by_name(said, dp, pp):
+    mended = mended_but_for_precision(said, dp, pp)
+    if "bf16" in mended and "fp16" in mended:
+        mended["fp16"]["enabled"] = False
+    return mended
+
+
+@wrong("mended_config", "values", "steps_per_print is gone")
+def keeps_what_it_knows(said, dp, pp):
+    known = (BATCH, MICRO, STEPS, "optimizer", "gradient_clipping", "zero_optimization", "fp16", "bf16")
+    mended = mended_but_for_precision(said, dp, pp)
+    if all(mended.get(name, {}).get("enabled") for name in ("fp16", "bf16")):
+        mended["fp16"]["enabled"] = False
+    return {name: value for name, value in mended.items() if name in known}
+
+
+def mended_but_for_precision(said, dp, pp):
+    if said[BATCH] % dp:
+        raise ValueError
+    mended, rows = copy.deepcopy(said), said[BATCH] // dp
+    mended[MICRO] = max(each for each in range(1, said[MICRO] + 1) if rows % each == 0)
+    mended[STEPS] = rows // mended[MICRO]
+    zero = mended.get("zero_optimization", {})
+    if pp > 1 and "stage" in zero:
+        zero["stage"] = min(zero["stage"], 1)
+    if zero.get("stage", 0) < 3:
+        zero.pop("offload_param", None)
+    if zero.get("stage", 0) == 0:
+        zero.pop("offload_optimizer", None)
+    return mended
+
+
 # costly_key
 
 
@@ -77,6 +110,15 @@ def most_of_any_rank(said, cheaper, peak):
     dist.all_reduce(saved, op=dist.ReduceOp.MAX)
     best = int(saved.argmax())
     return (list(cheaper)[best], int(saved[best])) if saved[best] > 0 else (None, 0)
+
+
+@wrong("costly_key", "values", "this is the last of them: take the first")
+def the_last_of_equals(said, cheaper, peak):
+    peaks = torch.tensor([peak(said), *(peak(tried(said, *each)) for each in cheaper.items())])
+    dist.all_reduce(peaks, op=dist.ReduceOp.MAX)
+    saved = (peaks[0] - peaks[1:]).tolist()
+    best = max(range(len(saved)), key=lambda place: (saved[place], place))
+    return (list(cheaper)[best], saved[best]) if saved[best] > 0 else (None, 0)
 
 
 @wrong("costly_key", "values", "")
