@@ -62,7 +62,7 @@ def found(name, backend="gloo", **options):
     """What rank 0 ``Found``."""
     way = WAYS[name]
     main = partial(import_module(way.file).main, **way.options, **options)
-    return tinydist.launch(main, RANKS, backend=backend, init=False).results[0]
+    return tinydist.launch(main, RANKS, backend=backend, init=False, observe=False).results[0]
 
 
 def measured(name):

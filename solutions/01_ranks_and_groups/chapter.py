@@ -14,7 +14,7 @@ ranks, in worlds of several sizes. The first property that does not hold is expl
 **Hint.** `hint(place)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
-tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check place` checks, \
+tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check place` checks, \
 `hint place` gives a hint, and `reset place` puts the stub back."""
 
 IMPORTS = """\

@@ -25,7 +25,7 @@ virtual time. The first property that does not hold is explained.
 **Hint.** `hint(left_reduce_scatter)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
-tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check left_reduce_scatter` checks \
+tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check left_reduce_scatter` checks \
 (`check 02_collectives`: all five), `hint left_reduce_scatter` gives a hint, and `reset left_reduce_scatter` puts the \
 stub back.
 

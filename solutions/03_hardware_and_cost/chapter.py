@@ -17,7 +17,7 @@ layers and GPUs, also with some that no factory makes. The first property that d
 **Hint.** `hint(rows_needed)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check rows_needed` checks, \
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check rows_needed` checks, \
 `hint rows_needed` gives a hint, and `reset rows_needed` puts the stub back.
 
 Units are bytes, seconds, FLOP/s and bytes per second, without kilo, mega or giga."""

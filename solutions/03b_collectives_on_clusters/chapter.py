@@ -20,7 +20,7 @@ virtual time. The first property that does not hold is explained.
 **Hint.** `hint(tree_reduce)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
-tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check tree_reduce` checks \
+tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check tree_reduce` checks \
 (`check 03b_collectives_on_clusters`: all of them), `hint tree_reduce` gives a hint, and `reset tree_reduce` puts the \
 stub back.
 

@@ -20,7 +20,7 @@ the other, and the first that does not hold is explained.
 **Hint.** `hint(round_to_bfloat16)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check round_to_bfloat16` checks,\
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check round_to_bfloat16` checks,\
  `hint round_to_bfloat16` gives a hint, and `reset round_to_bfloat16` puts the stub back.
 
 You need no GPU: a CPU rounds fp16 and bf16 as a GPU does. Use neither `torch.amp` nor `tinydist.precision` in your \

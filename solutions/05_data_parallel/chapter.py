@@ -24,7 +24,7 @@ time, where they are the point. The first property that does not hold is explain
 **Hint.** `hint(average_gradients)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check average_gradients` checks,\
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check average_gradients` checks,\
  `hint average_gradients` gives a hint, and `reset average_gradients` puts the stub back.
 
 S is the bytes of all gradients, p the number of ranks. Look at your own run whenever you like: \

@@ -26,7 +26,7 @@ on the bytes sent. The first property that does not hold is explained.
 **Hint.** `hint(sharded_adam)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check sharded_adam` checks, \
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check sharded_adam` checks, \
 `hint sharded_adam` gives a hint, and `reset sharded_adam` puts the stub back.
 
 p is the number of ranks. Look at your own run whenever you like: `tinydist.launch(my_program, 4)`, and then \

@@ -24,7 +24,7 @@ first property that does not hold is explained.
 **Hint.** `hint(f_and_g)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check f_and_g` checks, `hint \
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check f_and_g` checks, `hint \
 f_and_g` gives a hint, and `reset f_and_g` puts the stub back.
 
 t is the number of ranks of a group that work on the same tokens. All of them compute the same loss."""

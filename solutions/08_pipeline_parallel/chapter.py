@@ -18,7 +18,7 @@ what is held. The first property that does not hold is explained, and drawn wher
 **Hint.** `hint(gpipe)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check gpipe` checks, `hint \
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check gpipe` checks, `hint \
 gpipe` gives a hint, and `reset gpipe` puts the stub back.
 
 P is the number of ranks, M that of microbatches, v that of stages a rank; F and B are the seconds of a rank's \

@@ -17,7 +17,7 @@ the other, and the first that does not hold is explained. What an answer holds i
 **Hint.** `hint(plan_cache)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check plan_cache` checks,\
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check plan_cache` checks,\
  `hint plan_cache` gives a hint, and `reset plan_cache` puts the stub back.
 
 B is the batch, H the query heads, G the heads of keys and values, T the queries, S the keys, d the dim of a head. \

@@ -19,7 +19,7 @@ the bytes that it holds at their peak. The first property that does not hold is 
 **Hint.** `hint(merge_states)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check merge_states` checks, \
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check merge_states` checks, \
 `hint merge_states` gives a hint, and `reset merge_states` puts the stub back.
 
 T is the number of queries, S that of keys, d the width of a head; e is that of the values. Position 0 is the first \

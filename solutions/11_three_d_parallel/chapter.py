@@ -21,7 +21,7 @@ hold is explained.
 **Hint.** `hint(groups)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check groups` checks, `hint \
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check groups` checks, `hint \
 groups` gives a hint, and `reset groups` puts the stub back.
 
 A mesh has the axes pp (stages of a pipeline), dp (replicas) and tp (parts of each matrix)."""

@@ -20,7 +20,7 @@ hold is explained.
 **Hint.** `hint(mended_config)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check mended_config` checks, \
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check mended_config` checks, \
 `hint mended_config` gives a hint, and `reset mended_config` puts the stub back.
 
 A configuration is what `json.load` makes of a ds_config.json: dicts in a dict."""

@@ -21,7 +21,7 @@ plans and prices of several kinds, published ones among them. The first property
 **Hint.** `hint(mfu_of_run)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
-tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check mfu_of_run` checks, \
+tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check mfu_of_run` checks, \
 `hint mfu_of_run` gives a hint, and `reset mfu_of_run` puts the stub back.
 
 Units are bytes, seconds, FLOPs and FLOP/s, without kilo, mega or giga, unless a task says otherwise."""

@@ -3,6 +3,7 @@
 import copy
 import math
 from contextlib import nullcontext
+from functools import cache
 
 import pytest
 import torch
@@ -146,20 +147,26 @@ def progress(start, lr, **options):
     return before - after
 
 
+@pytest.fixture(scope="module")
+def in_full(trained):
+    """By learning rate, in fp32."""
+    return cache(lambda lr: progress(trained, lr))
+
+
 @pytest.mark.parametrize(
     "dtype, lr, at_most",
     [(torch.float16, 1e-4, 0.4), (torch.float16, 1e-5, 0.05), (torch.bfloat16, 1e-3, 0.5), (torch.bfloat16, 1e-4, 0.1)],
 )
-def test_without_master_weights_small_updates_vanish(trained, dtype, lr, at_most):
-    full = progress(trained, lr)
+def test_without_master_weights_small_updates_vanish(trained, in_full, dtype, lr, at_most):
+    full = in_full(lr)
     pure, mixed = progress(trained, lr, dtype=dtype), progress(trained, lr, dtype=dtype, masters=MasterWeights)
     assert full > 0.0005
     assert pure < at_most * full
     assert 0.95 * full < mixed < 1.05 * full
 
 
-def test_kahan_summation_and_chance_keep_them_too(trained):
-    full = progress(trained, 1e-4)
+def test_kahan_summation_and_chance_keep_them_too(trained, in_full):
+    full = in_full(1e-4)
     nearest, kahan, chance = (
         progress(trained, 1e-4, dtype=torch.bfloat16, masters=kind) for kind in (FP32Steps, Kahan, StochasticRounding)
     )

@@ -103,12 +103,18 @@ class Serving(RuleBasedStateMachine):
 
     @invariant()
     def what_is_found_is_what_it_is_called(self):
-        for name, block in self.pool.named.items():
+        for block, name in enumerate(self.pool.names):
+            assert name is None or block in self.pool.named[name]
+        for name, block in ((name, block) for name, blocks in self.pool.named.items() for block in blocks):
             assert self.pool.names[block] == name
             table = BlockTable(BlockPool(BLOCKS, SIZE))
             table.blocks = [block] * BLOCKS
             table.seal(tokens := self.memory[block, SIZE - 1], len(tokens))
             assert table.names[-1] == name
+
+    @invariant()
+    def what_somebody_has_is_found(self):
+        assert all(self.pool.find(name) is not None for table, _ in self.tables for name in table.names)
 
 
 def test_no_block_is_lost_or_written_by_two():
@@ -161,6 +167,18 @@ def test_what_others_computed_is_found_for_the_same_salt_alone():
     pool, prompt = BlockPool(16, 4), [*range(12)]
     table_of(pool, prompt, "mine")
     assert [table_of(pool, prompt, salt)[1] for salt in ("", "mine", "yours")] == [0, 8, 0]
+
+
+def test_what_two_have_computed_is_found_when_the_first_is_gone():
+    pool, prompt = BlockPool(4, 4), [*range(4)]
+    first, second = BlockTable(pool), BlockTable(pool)
+    for table in (first, second):
+        table.grow(4)
+        table.seal(prompt, 4)
+    first.clear()
+    assert [pool.allocate() for _ in range(3)] == [2, 3, 0]
+    found = BlockTable(pool)
+    assert found.match(prompt) == 4 and found.blocks == second.blocks == [1]
 
 
 def test_without_a_prefix_cache_nothing_is_found():

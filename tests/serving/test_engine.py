@@ -91,12 +91,12 @@ def assert_as_alone(kind, policy, asked, expected, monkeypatch):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_many_are_written_as_one_alone(policy, monkeypatch):
-    assert_as_alone("GQA", policy, *asked_alone("GQA", 20), monkeypatch)
+    assert_as_alone("GQA", policy, *asked_alone("GQA", 10), monkeypatch)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "GQA"])
 def test_all_kinds_of_attention_write_as_alone(kind, monkeypatch):
-    assert_as_alone(kind, "continuous", *asked_alone(kind, 10), monkeypatch)
+    assert_as_alone(kind, "continuous", *asked_alone(kind, 6), monkeypatch)
 
 
 @pytest.mark.exhaustive
@@ -114,7 +114,7 @@ def test_it_writes_what_generate_does():
 
 @kinds
 def test_attention_may_be_computed_by_torchs_own(kind):
-    asked, expected = asked_alone(kind, 10)
+    asked, expected = asked_alone(kind, 6)
     assert Engine(model(**KINDS[kind]), blocks=64, block_size=4, attend=fused_attention).run(asked) == expected
 
 
@@ -177,7 +177,7 @@ def test_a_pass_that_is_interrupted_is_computed_again(where, policy):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    writer, asked = model(), requests(3)
+    writer, (asked, expected) = model(**KINDS["GQA"]), asked_alone("GQA", 3)
     engine = Engine(writer, POLICIES[policy](), blocks=32, block_size=4)
     served = [engine.add(each) for each in asked]
     for step in range(1000):
@@ -189,7 +189,7 @@ def test_a_pass_that_is_interrupted_is_computed_again(where, policy):
         engine.step()
         if engine.idle:
             break
-    assert [each.new for each in served] == [alone(writer, each) for each in asked]
+    assert [each.new for each in served] == expected
     assert len(engine.pool.free) == 32
 
 

@@ -69,7 +69,9 @@ def test_a_token_sends_what_the_formula_says(ranks):
             engine.step()
             rows.append(engine.caches[0].layout.positions.shape[1])
 
-    before, all_of_it = (tinydist.launch(program, ranks, serving).traffic for serving in (False, True))
+    before, all_of_it = (
+        tinydist.launch(program, ranks, serving, observe="communication").traffic for serving in (False, True)
+    )
     sent = sum(map(sum, all_of_it)) - sum(map(sum, before))
     assert sent == sum(rows) * bytes_sent_a_row(CONFIG, ranks, torch.float64)
     assert bytes_sent_a_row(CONFIG, 1) == 0

@@ -47,6 +47,7 @@ def expected(logits, temperature, top_k=None, top_p=1.0):
         dict(temperature=1, top_k=1),
         dict(temperature=1, top_p=1e-9),
         dict(temperature=1e-3),
+        dict(temperature=1e-320),
         dict(temperature=1, top_k=50),
     ],
 )

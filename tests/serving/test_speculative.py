@@ -12,7 +12,7 @@ from tinydist.attention import Decoder, DecoderConfig, generate
 from tinydist.serving.speculative import acceptance, chosen, expected_tokens, probabilities, speculate, speedup, verify
 
 SIXTHS = [(2, 1, 3), (3, 2, 1), (0, 3, 3), (6, 0, 0), (2, 2, 2)]
-DRAWS = [(i + 0.5) / 12 for i in range(12)]
+ACCEPTS, DRAWS = ([(i + 0.5) / parts for i in range(parts)] for parts in (6, 12))  # in which all shares are whole
 
 
 def sixths(*rows):
@@ -24,10 +24,10 @@ def test_what_is_accepted_and_what_is_chosen_instead_add_up_to_the_target(p):
     """Exactly: of each draft, tokens accepted at min(p, q), and of what is refused, p - q where that is above 0."""
     for q in SIXTHS:
         (target, draft), out = sixths(p, q), torch.zeros(3, dtype=torch.float64)
-        for token, accept, last in product(range(3), DRAWS, DRAWS):
+        for token, accept, last in product(range(3), ACCEPTS, DRAWS):
             if q[token]:
                 taken = verify(torch.tensor([token]), draft[None], sixths(p, p), torch.tensor([accept, last]).double())
-                out[taken[0]] += draft[token] / 144
+                out[taken[0]] += draft[token] / 72
         assert torch.allclose(out, target, atol=1e-12), q
         assert acceptance(target, draft) == pytest.approx(sum(map(min, p, q)) / 6)
 
@@ -81,7 +81,11 @@ def test_greedy_is_what_the_target_writes_alone(draft, ahead):
         assert written.rounds == -(-20 // (min(ahead, 19) + 1))
 
 
-def unlikely(writer, draft, runs=200):
+def test_a_temperature_close_to_zero_takes_the_likeliest():
+    assert probabilities(torch.tensor([1.0, 3.0, 2.0]), 1e-320).tolist() == [0, 1, 0]
+
+
+def unlikely(writer, draft, runs=100):
     """Chi-squared of the first two tokens of so many texts, beside what LARGE alone writes; 8 are expected."""
     generator = torch.Generator().manual_seed(0)
     pairs = Counter(tuple(speculate(writer, draft, PROMPT, 2, 2, 0.8, generator).tokens) for _ in range(runs))

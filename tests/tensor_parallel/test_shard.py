@@ -45,7 +45,7 @@ def test_all_logits_where_they_are_asked_for(ranks):
     assert_every_rank_has(expected, tinydist.launch(program, ranks, observe=False).results)
 
 
-@pytest.mark.parametrize("ranks, sequence", [(2, None), (3, "kept"), (4, "again"), (8, "ring")])
+@pytest.mark.parametrize("ranks, sequence", [(2, "ring"), (3, "kept"), (4, "again"), (8, None)])
 def test_ten_steps_of_sgd(ranks, sequence):
     """In float64 the weights agree in 12 decimals."""
     sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -54,7 +54,7 @@ def test_ten_steps_of_sgd(ranks, sequence):
         assert_every_rank_has(alone(steps, sgd, dtype=dtype), found, atol=atol)
 
 
-@pytest.mark.parametrize("ranks, sequence", [(2, "again"), (3, None), (4, "ring"), (8, "kept")])
+@pytest.mark.parametrize("ranks, sequence", [(2, "again"), (3, "ring"), (4, None), (8, "kept")])
 def test_ten_steps_of_adamw(ranks, sequence):
     """The losses: Adam makes whole steps of the noise in gradients that are zero, as the bias of keys has."""
     adamw = partial(torch.optim.AdamW, lr=1e-3)

@@ -36,7 +36,7 @@ class BlockPool:
         self.blocks, self.block_size, self.prefix_cache = blocks, block_size, prefix_cache
         self.references = [0] * blocks
         self.free = OrderedDict.fromkeys(range(blocks))  # the first is taken next
-        self.named, self.names = {}, [None] * blocks  # what is in a full block: name -> block -> name
+        self.named, self.names = {}, [None] * blocks  # what is in a full block: name -> blocks, block -> name
 
     def needed(self, tokens):
         """Blocks for so many tokens."""
@@ -75,17 +75,20 @@ class BlockPool:
             self.free[block] = None
 
     def name(self, block, name):
-        """``block`` is full. Of blocks that are full of the same, the first is found."""
-        if self.named.setdefault(name, block) == block:
-            self.names[block] = name
+        """``block`` is full. Of blocks that are full of the same, the first is found, as long as it is there."""
+        self.named.setdefault(name, {})[block] = None
+        self.names[block] = name
 
     def find(self, name):
-        """The block of this name, or None."""
-        return self.named.get(name)
+        """The first block of this name, or None."""
+        return next(iter(self.named.get(name, ())), None)
 
     def _take(self, block):
         del self.free[block]
-        self.named.pop(self.names[block], None)
+        same = self.named.get(self.names[block], {})
+        same.pop(block, None)
+        if not same:
+            self.named.pop(self.names[block], None)
         self.names[block] = None
         self.references[block] = 1
         return block

@@ -24,12 +24,18 @@ def next_tokens(logits, sequences):
     return tokens
 
 
+def tempered(logits, temperature):
+    """Logits / temperature, moved so that the largest is 0: else a temperature close to 0 makes several infinite."""
+    logits = logits.double()
+    return (logits - logits.amax(-1, keepdim=True)) / temperature
+
+
 def _draw(logits, sequences):
     V = logits.shape[1]
     asked = [each.request for each in sequences]
     columns = [[each.temperature, each.top_k or V, each.top_p] for each in asked]
     temperature, top_k, top_p = torch.tensor(columns, dtype=torch.float64, device=logits.device).T[..., None]
-    scores, tokens = (logits.double() / temperature).sort(descending=True, stable=True)
+    scores, tokens = tempered(logits, temperature).sort(descending=True, stable=True)
     shares = scores.masked_fill(torch.arange(V, device=logits.device) >= top_k, -torch.inf).softmax(-1)
     before = shares.cumsum(-1) - shares
     shares = shares.masked_fill(before >= top_p, 0)

@@ -25,6 +25,7 @@ import torch
 
 from ..attention import Decoder
 from ..rules import amount, floats, listed, part, takes, within
+from .sampling import tempered
 
 ahead_of_it = within(0, 1000)
 
@@ -140,4 +141,4 @@ def probabilities(logits, temperature):
     """Of each token, in float64. Temperature 0: all of it on the likeliest."""
     if temperature == 0:
         return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
-    return (logits.double() / float(temperature)).softmax(-1)
+    return tempered(logits, float(temperature)).softmax(-1)
