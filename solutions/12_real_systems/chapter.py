@@ -1,12 +1,12 @@
 """What the exercises of this chapter share: their order and their notebook's beginning."""
 
-ORDER = ["train_under_torchrun", "choose_flags"]
+ORDER = ["train_under_torchrun", "choose_flags", "mended_elastic", "culprit"]
 
 INTRODUCTION = """\
 # Exercises: the real systems, and real machines
 
-[Notebook 12](../notebooks/12_real_systems.ipynb) goes before these. You take a script from one GPU to torchrun, choose \
-Megatron-LM's flags for a model, a cluster and a goal, mend a script that loses its place whenever the number of \
+[Notebook 12](../notebooks/12_real_systems.ipynb) goes before these. You take a script from one GPU to torchrun, \
+choose Megatron-LM's flags for a goal, mend a script that loses its place whenever the number of \
 processes changes, and find out from the records of all ranks who keeps a job from going on. Four exercises, about 95 \
 minutes.
 

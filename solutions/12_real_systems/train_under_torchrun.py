@@ -215,8 +215,8 @@ def lines(trial):
         "all ranks, and which must not?",
         "With 3 ranks and a batch of 2 rows somebody has none, and the mean of no rows is NaN. A sum of them is 0.",
     ],
-    why="Most scripts come to many GPUs this way, and each of these mistakes trains without an error: what comes out is "
-    "a model a little worse. Frameworks do all of it, which is why the same mistakes come back where one is bypassed.",
+    why="Most scripts come to many GPUs this way, and each of these mistakes trains without an error: what comes "
+    "out is a model a little worse. Frameworks do all of it, and mistakes come back where one goes around them.",
 )
 def train_under_torchrun(x, targets, epochs, size, use_gpu, augment, save):
     """Make this script, which trains on one GPU, run under torchrun on any number of them.
