@@ -1,49 +1,15 @@
 """A script that torchrun starts again on another number of processes, and five ways in which it loses its place."""
 
-from copy import deepcopy
-
 import torch
 import torch.distributed as dist
 
 from tinydist.lab.author import Bytes, Case, Values, Wrong, exercise, mistake
 
-ROWS, STEPS = 8, 9  # of a batch, of the run
+from .machines import Folder, Lost, batches
+
+STEPS = 9
 SHARE, STARTED_FOR_FOUR = "mine = slice(rank, None, ranks)", "mine = slice(2 * rank, 2 * rank + 2)"
 WRITTEN = '            files.write("new", state)\n            files.rename("new", "checkpoint")\n'
-
-
-class Lost(BaseException):
-    """A machine, and with it this start."""
-
-
-class Folder:
-    """One that all machines see, as one process sees it in one start. In a write, it may be lost in the middle."""
-
-    def __init__(self, content, cut):
-        self.content, self.cut, self.writes, self.lost = content, cut, 0, False
-
-    def __contains__(self, name):
-        return name in self.content
-
-    def __iter__(self):
-        return iter(sorted(self.content))
-
-    def read(self, name):
-        if name not in self.content:
-            raise FileNotFoundError(name)
-        if self.content[name] is None:
-            raise EOFError(f"{name!r} ends in the middle: who wrote it was lost meanwhile")
-        return deepcopy(self.content[name])
-
-    def write(self, name, state):
-        if not self.lost:
-            self.writes += 1
-            self.lost = self.writes == self.cut
-            self.content[name] = None if self.lost else deepcopy(state)
-
-    def rename(self, old, new):
-        if not self.lost:
-            self.content[new] = self.content.pop(old)
 
 
 def case(*starts, every=2, dtype=torch.float32):
@@ -78,21 +44,17 @@ def program(answer, content, starts, every, dtype):
                 weight = torch.zeros(3, dtype=dtype)
             if not isinstance(weight, torch.Tensor) or weight.shape != (3,):
                 raise Wrong(f"on rank {rank} it returned {weight!r}, where the weight is right, of 3 numbers")
+        if files.writes:
+            content.clear()
+            content.update(files.content)
         dist.barrier()
         steps.append(f"{begun[0]} to {begun[-1]}" if begun else "none")
         writes += files.writes
-    return {"steps that it takes": "; then ".join(steps), "the weight": weight, "does it save": int(writes > 0)}
-
-
-def batches(end, begun, dtype):
-    def batch_of(step):
-        if step == end:
-            raise Lost
-        begun.append(step)
-        numbers = torch.Generator().manual_seed(100 + step)
-        return tuple(torch.randn(*shape, generator=numbers, dtype=dtype) for shape in ((ROWS, 3), (ROWS,)))
-
-    return batch_of
+    return {
+        "steps that it takes": "; then ".join(steps),
+        "the weight": weight,
+        "its part": "saves" if writes else "does not save",
+    }
 
 
 @exercise(

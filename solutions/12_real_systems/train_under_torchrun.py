@@ -113,6 +113,7 @@ def lines(trial):
     difficulty=2,
     worlds=worlds,
     program=program,
+    follows=False,  # which rows of a batch a rank takes is free, and so is what it sends
     targets=[
         Values(
             "the weight that one process trains, on 1 to 4 ranks; GPUs, shares, seeds, checkpoints, an end",

@@ -104,6 +104,10 @@ class TestThreeDParallel(Answers):
     chapter = "three_d_parallel"
 
 
+class TestRealSystems(Answers):
+    chapter = "real_systems"
+
+
 class TestPlanningARun(Answers):
     chapter = "planning_a_run"
 
