@@ -1,6 +1,6 @@
 """Who keeps a job from going on? Flight Recorders of all ranks, whose groups wait for one another."""
 
-from tinydist.lab.author import Values, alone, exercise, mistake
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 from .records import MANY, run
 
@@ -45,7 +45,8 @@ LATEST = "waits[latest[1]].append((latest[0] - before[0], group, number))"
     difficulty=3,
     worlds=worlds,
     targets=[
-        Values("in records of 3 to 9 ranks in several groups", ["the verdict", "the rank", "the group", "the call"])
+        Own("your own reading", "read the records yourself", ("tinydist.diagnose",)),
+        Values("in records of 3 to 9 ranks in several groups", ["the verdict", "the rank", "the group", "the call"]),
     ],
     mistakes=[
         mistake(
@@ -146,11 +147,13 @@ def culprit(records, groups):
     ``groups`` tells the ranks of each group. A rank calls one collective at a time, and waits until all of the group
     have come, and fit.
 
-    - "mismatch", if a call does not fit: the rank whose operation or sizes are not those of most, and that call.
-    - "missing", if somebody does not come: the rank that is missing and waits for nobody itself. Of the calls that wait
-      for it, the one in which somebody has waited longest.
-    - "late", if all came to all calls, and all fit: in each call the last rank costs what the next-to-last waits. The
-      rank that costs most in all, and the call in which it costs most. Calls that some have dropped do not count.
+    "mismatch" it is if a call does not fit: name the rank whose operation or sizes are not those of most, and the call.
+
+    "missing", if somebody does not come: the rank that is missing and waits for nobody itself. Of the calls that wait
+    for it, name the one in which somebody has waited longest.
+
+    "late", if all came to all calls, and all fit. In each call the last rank costs what the next-to-last waits; calls
+    that some have dropped do not count. Name the rank that costs most in all, and the call in which it costs most.
     """
     made, last = {}, {}
     for rank, entries in enumerate(records):

@@ -140,7 +140,7 @@ def program(answer, content, starts, every, dtype):
     "start trains on without an error, and the curve of its loss has a small step that nobody can explain.",
 )
 def mended_elastic(group, files, batch_of, steps, every):
-    """Train for ``steps`` steps in all, and return the weight, as one process has it that nothing stops.
+    """Train for ``steps`` steps in all, and return the weight that one process has if nothing stops it.
 
     torchrun starts this anew whenever a machine is lost or comes: then ``group`` has another number of processes. It
     is a colleague's script. It trains, but after a restart it is not where it was. Mend it: there are five bugs.

@@ -223,12 +223,12 @@ def train_under_torchrun(x, targets, epochs, size, use_gpu, augment, save):
     """Make this script, which trains on one GPU, run under torchrun on any number of them.
 
     The weight must become the one that a single process has, whatever the number of ranks: each batch of ``size`` rows
-    is dealt out, nobody takes more rows than needed, and what does not divide is not dropped. So batches are the same
-    as before. Each rank uses its own GPU: ``use_gpu(number)`` takes a number of its node.
+    is dealt out, nobody takes more rows than needed, and none is dropped where it does not divide. Each rank uses its
+    own GPU: ``use_gpu(number)`` takes its number on this node.
 
     ``augment(rows)`` draws from torch's global generator, differently on each rank. (Here it returns the rows as they
     are, so that weights can be compared.) Rank 0 alone calls ``save``, and prints the loss of the last batch, of all
-    its rows. When the function ends, no process group is left. There is none when it begins; the backend is "gloo".
+    its rows. No process group exists when the function begins, and none is left when it ends; the backend is "gloo".
     """
     # -
     dist.init_process_group("gloo")
