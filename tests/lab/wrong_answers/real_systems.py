@@ -260,7 +260,7 @@ def elastic(group, files, batch_of, steps, every, **how):
     momentum = momentum if how.get("kept", 2) > 1 else 0.0
     for step in range(first, steps):
         rows, targets = batch_of(step)
-        seed = how.get("seed", lambda step, rank, first: step)(step, rank, first)
+        seed = how.get("seed", lambda step, rank: step)(step, rank)
         noise = 0.1 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed), dtype=rows.dtype)
         mine = how.get("share", lambda rank, ranks: slice(rank, None, ranks))(rank, ranks)
         x, rate = (rows + noise)[mine], 0.1 * (1 - (step - first * how.get("since", 0)) / steps)
@@ -290,12 +290,7 @@ def once_more(*arguments):
 
 @wrong("mended_elastic", "values", "The noise depends on which rank draws")
 def noise_of_a_rank(*arguments):
-    return elastic(*arguments, seed=lambda step, rank, first: rank)
-
-
-@wrong("mended_elastic", "values", "of the weight are wrong")
-def noise_that_begins_anew(*arguments):
-    return elastic(*arguments, seed=lambda step, rank, first: step - first)
+    return elastic(*arguments, seed=lambda step, rank: rank)
 
 
 @wrong("mended_elastic", "values", "The learning rate begins anew at each start")
@@ -306,15 +301,6 @@ def rate_of_a_start(*arguments):
 @wrong("mended_elastic", "runs", "A save that was cut has destroyed the checkpoint before it")
 def written_over(*arguments):
     return elastic(*arguments, save=lambda files, state: files.write("checkpoint", state))
-
-
-@wrong("mended_elastic", "runs", "ends in the middle")
-def renamed_before_it_is_written(*arguments):
-    def save(files, state):
-        files.write("checkpoint", state)
-        files.write("copy", state)
-
-    return elastic(*arguments, save=save)
 
 
 @wrong("mended_elastic", "values", "The momentum is lost at each start")
