@@ -7,7 +7,7 @@ INTRODUCTION = """\
 
 [Notebook 12](../notebooks/12_real_systems.ipynb) goes before these. You take a script from one GPU to torchrun, \
 choose Megatron-LM's flags for a goal, mend a script that loses its place whenever the number of \
-processes changes, and find out from the records of all ranks who keeps a job from going on. Four exercises, about 95 \
+processes changes, and find out from the records of all ranks who keeps a job from going on. Four exercises, about 100 \
 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. The two scripts run on simulated \
