@@ -108,6 +108,10 @@ class TestConfigurations(Answers):
     chapter = "configurations"
 
 
+class TestRealSystems(Answers):
+    chapter = "real_systems"
+
+
 class TestPlanningARun(Answers):
     chapter = "planning_a_run"
 

@@ -1,0 +1,197 @@
+"""The flags of a run, for a model, a cluster and a goal, by what the library's own cost model says of them."""
+
+from functools import partial
+from itertools import product
+from math import inf, isclose
+
+from tinydist.lab.author import Malformed, Own, Target, Wrong, alone, exercise, mistake
+
+from .prices import price, prices
+
+
+def case(goal, model="Llama 3 8B", node="H100 node", counts=(8, 16, 32), limit=inf, room=80e9, just=""):
+    """``just``: the "room", or the "limit", is what ``SHARDED`` takes on 16 GPUs."""
+
+    def arguments():
+        of = partial(price, prices(model, node, 64, counts))
+        seconds, nbytes = of(16, SHARDED) if just else (limit, room)
+        return of, list(counts), nbytes if just == "room" else room, goal, seconds if just == "limit" else limit
+
+    within = f" within {limit:.3g} s a step" * (limit != inf) + f", and one has just the {just}" * bool(just)
+    about = f"{model}, {' or '.join(map(str, counts))} GPUs of {room / 1e9:.3g} GB, {node}s: {goal}{within}"
+    return alone(arguments, about)
+
+
+def worlds():
+    yield case("fastest", "GPT-2 XL", counts=(2, 4, 8))
+    yield case("fastest")
+    yield case("fastest", node="A100 node", counts=(16, 8))
+    yield case("smallest")
+    yield case("smallest", limit=4.0)
+    yield case("cheapest", limit=3.0)
+    yield case("cheapest", counts=(32, 16, 8), limit=9.0, room=40e9)
+    yield case("fastest", "Llama 3 70B", counts=(64, 32))
+    yield case("smallest", "Llama 3 70B", counts=(64,), limit=10.0)
+    yield case("cheapest", "Llama 3 70B", counts=(8, 16))
+    yield case("fastest", counts=(16,), just="room")
+    yield case("smallest", counts=(16,), just="limit")
+
+
+class Flags(Target):
+    name, decides = "flags", True
+
+    def judge(self, exercise, trial, right):
+        got, of = trial.returned[0], trial.arguments[0][0]
+        if got is None:
+            return
+        if not isinstance(got, tuple | list) or len(got) != 2:
+            raise Malformed(f"it returned {got!r}, where (GPUs, flags) is right, or None")
+        try:
+            of(*got)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Malformed(f"with {got[0]!r} GPUs and {got[1]!r}: {error}") from None
+
+
+class Goal(Target):
+    name, decides = "goal", True
+
+    def judge(self, exercise, trial, right):
+        (of, _, room, goal, limit), its = trial.arguments[0], right.returned[0]
+        if trial.returned[0] is None:
+            if its is not None:
+                raise Wrong(f"it says that there is nothing, but there is: {its[0]} GPUs with {its[1]}")
+            return
+        gpus, flags = trial.returned[0]
+        seconds, nbytes = of(gpus, flags)
+        chosen = f"{gpus} GPUs with {flags}: {seconds:.4g} s a step and {nbytes / 1e9:.4g} GB"
+        if nbytes > room:
+            raise Wrong(f"{chosen}, and each has {room / 1e9:.4g} GB: it does not fit")
+        if seconds > limit:
+            raise Wrong(f"{chosen}, and a step may take {limit:.4g} s")
+        mine, best = (cost(goal, each[0], *of(*each)) for each in (trial.returned[0], its))
+        if mine > best and not isclose(mine, best):
+            raise Wrong(f"{chosen}. There is a way that is {mine / best:.4g} times as good for {goal!r}")
+
+    def seen(self, trial):
+        if trial.error:
+            return None
+        got = trial.returned[0]
+        return "nothing" if got is None else (got[0], *trial.arguments[0][0](*got))
+
+
+def cost(goal, gpus, seconds, nbytes):
+    return {"fastest": seconds, "smallest": nbytes, "cheapest": gpus * seconds}[goal]
+
+
+COST = '{"fastest": seconds, "smallest": nbytes, "cheapest": count * seconds}[goal]'
+LEAVES = "nbytes > room or seconds > limit"
+SHARDED = "--use-distributed-optimizer --tensor-model-parallel-size 2"
+SIZES = "gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False, True), (False, True)"
+
+
+@exercise(
+    title="Flags for a goal",
+    minutes=20,
+    difficulty=2,
+    worlds=worlds,
+    targets=[
+        Own("your own search", "price says all that is needed", ("tinydist.planner",)),
+        Flags("flags of Megatron-LM that go together, for a number of GPUs that there is"),
+        Goal("it fits, it is in time, and no other flags are better for the goal; None if nothing will do"),
+    ],
+    mistakes=[
+        mistake("It has to fit: nbytes <= room", LEAVES, "seconds > limit"),
+        mistake("A step may take `limit` seconds at most", LEAVES, "nbytes > room"),
+        mistake("What takes all the room fits, too", LEAVES, "nbytes >= room or seconds > limit"),
+        mistake("A step that takes just `limit` is in time", LEAVES, "nbytes > room or seconds >= limit"),
+        mistake("This is the fastest that fits, whatever the goal is", COST, "seconds"),
+        mistake(
+            "This has the fewest GPUs. The cheapest is paid for GPUs times seconds, and more GPUs may be done so much "
+            "sooner that they cost less",
+            '"cheapest": count * seconds',
+            '"cheapest": (count, seconds)',
+        ),
+        mistake(
+            "The cheapest is paid for each of its GPUs: GPUs times seconds",
+            '"cheapest": count * seconds',
+            '"cheapest": seconds',
+        ),
+        mistake(
+            "The smallest holds the fewest bytes on each GPU, and not on all of them together",
+            '"smallest": nbytes',
+            '"smallest": count * nbytes',
+        ),
+        mistake(
+            "Recomputation is never tried. It takes a third more arithmetic, and leaves room for larger microbatches, "
+            "or for fewer cuts",
+            SIZES,
+            "gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False, True), (False,)",
+        ),
+        mistake(
+            "The distributed optimizer, which is ZeRO-1, is never tried. It sends as much as before, and each rank "
+            "holds a part of the states",
+            SIZES,
+            "gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False,), (False, True)",
+        ),
+        mistake(
+            "Microbatches are always of one sequence: larger ones make better use of a GPU",
+            SIZES,
+            "gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1,), (False, True), (False, True)",
+        ),
+        mistake(
+            "Layers are never cut: tensor parallel ranks have a part of each",
+            SIZES,
+            "gpus, (1,), (1, 2, 4, 8), (1, 2, 4), (False, True), (False, True)",
+        ),
+        mistake(
+            "There is never a pipeline, which sends little, and holds few layers on each rank",
+            SIZES,
+            "gpus, (1, 2, 4, 8), (1,), (1, 2, 4), (False, True), (False, True)",
+        ),
+        mistake("Only the first number of GPUs is tried", SIZES, SIZES.replace("gpus", "gpus[:1]")),
+        mistake(
+            "This is the worst for the goal: the least is best, of seconds, of bytes and of money",
+            "of < best[0]",
+            "of > best[0]",
+        ),
+    ],
+    hints=[
+        "There are 192 combinations of flags for a number of GPUs. Ask the price of each, and go on where price raises "
+        "ValueError: such flags do not go together.",
+        "Leave out what does not fit, or is too late. Keep the least of the rest: seconds, bytes, GPUs times seconds.",
+        "Look at what wins. Where is a tensor group larger than one, and what takes its place when there is more room?",
+    ],
+    why="Flags of real systems are names for the choices of chapters 05 to 11. A cost model tries all in a second, "
+    "where a cluster would take a day; what it proposes is then measured.",
+)
+def choose_flags(price, gpus, room, goal, limit):
+    """Choose the flags of Megatron-LM for a model on a cluster. Return (GPUs, flags), or None if nothing will do.
+
+    ``gpus`` lists how many may be rented. ``price(16, "--micro-batch-size 2 --recompute-granularity full")`` tells the
+    (seconds, bytes) of a step with 16 of them, by tinydist's cost model: bytes of the fullest GPU. It raises ValueError
+    where flags do not go together. The flags are a text of any of these:
+
+    ``--tensor-model-parallel-size`` 1, 2, 4, 8; ``--pipeline-model-parallel-size`` 1, 2, 4, 8; ``--micro-batch-size``
+    1, 2, 4; ``--use-distributed-optimizer``; ``--recompute-granularity full``.
+
+    A step must fit into ``room`` bytes, and take ``limit`` seconds at most. Of those that do, the ``goal`` is the
+    "fastest", with the fewest seconds; the "smallest", with the fewest bytes; or the "cheapest", with the fewest
+    seconds of all GPUs together.
+    """
+    best = None
+    # ? Which combinations are there, what does each cost, and which is best?
+    for count, tp, pp, rows, shard, again in product(
+        gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False, True), (False, True)
+    ):
+        flags = f"--tensor-model-parallel-size {tp} --pipeline-model-parallel-size {pp} --micro-batch-size {rows}"
+        flags += " --use-distributed-optimizer" * shard + " --recompute-granularity full" * again
+        try:
+            seconds, nbytes = price(count, flags)
+        except ValueError:
+            continue
+        if nbytes > room or seconds > limit:
+            continue
+        of = {"fastest": seconds, "smallest": nbytes, "cheapest": count * seconds}[goal]
+        if best is None or of < best[0]:
+            best = of, count, flags
+    return best[1:] if best else None

@@ -1,0 +1,190 @@
+"""Who keeps a job from going on? Flight Recorders of all ranks, whose groups wait for one another."""
+
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
+
+from .records import MANY, run
+
+
+def case(about, *size, **how):
+    return alone(lambda: run(*size, **how), f"{size[0] * size[1]} ranks as {size[0]} x {size[1]}, {about}")
+
+
+def stops(number):
+    return lambda calls: calls[:number]
+
+
+def takes(number, *call):
+    return lambda calls: [*calls[:number], call, *calls[number + 1 :]]
+
+
+def worlds():
+    yield case("one of which stops", 1, 4, 3, changed={2: stops(7)})
+    yield case("one of which stops", 2, 3, 3, changed={4: stops(8)})
+    yield case("one of which stops, and another is slow", 2, 3, 2, changed={4: stops(3)}, slow={(3, 2): 50})
+    yield case("one of which stops before a call along dp", 3, 3, 2, changed={3: stops(4)})
+    yield case("one of which has never called anything", 3, 2, 1, changed={5: stops(0)})
+    yield case("one of which stops, and older calls are dropped", 3, 2, 4, changed={0: stops(15)}, kept=7)
+    yield case("one of which calls another operation", 2, 4, 3, changed={0: takes(8, "tp", "all_reduce", MANY)})
+    yield case("one of which has another size", 4, 2, 3, changed={6: takes(10, "dp", "all_reduce", [[4095]])})
+    yield case("one of which leaves out a call", 3, 3, 3, changed={7: lambda calls: calls[:7] + calls[8:]}, kept=9)
+    yield case("and all come to all calls", 2, 2, 3, slow={(3, 6): 40})
+    yield case("and all come to all calls", 2, 3, 4, slow={(1, 3): 2, (1, 9): 4, (1, 15): 3, (1, 20): 2, (5, 12): 7})
+    yield case("and all come to all calls", 4, 2, 4, slow={(0, 4): 300, (6, 8): 5, (6, 14): 30, (2, 3): 9}, kept=20)
+    yield case("and all come to all calls", 1, 3, 2, slow={(1, 3): 20, (2, 3): 21, (0, 6): 5})
+
+
+ABSENT = "last.get((rank, group), 0) < number"
+COSTS = "sum(cost for cost, *_ in waits[rank])"
+LATEST = "waits[latest[1]].append((latest[0] - before[0], group, number))"
+
+
+@exercise(
+    title="Name the culprit",
+    minutes=25,
+    difficulty=3,
+    worlds=worlds,
+    targets=[
+        Own("your own reading", "read the records yourself", ("tinydist.diagnose",)),
+        Values("in records of 3 to 9 ranks in several groups", ["the verdict", "the rank", "the group", "the call"]),
+    ],
+    mistakes=[
+        mistake(
+            "This rank has not come, but it is a victim: it stands in a call of another group, and waits there for "
+            "somebody. Follow the chain to one that waits nowhere",
+            "        if rank not in waiting:\n",
+            "        if True:\n",
+        ),
+        mistake(
+            "This rank waits: others have not come to its call. Who has not?",
+            '        if rank not in waiting:\n            return "missing", rank, group, number',
+            '        return "missing", made[group, number].popitem()[0], group, number',
+        ),
+        mistake(
+            "Old calls are dropped from a record when it is full, and are no sign that a rank did not come: its last "
+            "call in the group tells how far it is",
+            ABSENT,
+            "rank not in there",
+        ),
+        mistake(
+            "A rank without any call in a group has not come to it either",
+            ABSENT,
+            "last.get((rank, group), number) < number",
+        ),
+        mistake(
+            "This is a call that the rank has made. It is missing from the next one, for which others wait",
+            '"missing", rank, group, number',
+            '"missing", rank, group, number - 1',
+        ),
+        mistake(
+            "Several calls wait for this rank. The one that is asked for is where somebody has waited longest",
+            "in sorted(missing)",
+            "in sorted(missing, reverse=True)",
+        ),
+        mistake(
+            "Tensors of other sizes do not fit either",
+            '(entry["profiling_name"], entry["input_sizes"])',
+            'entry["profiling_name"]',
+        ),
+        mistake(
+            "A call that does not fit goes before ranks that are missing: they wait because of it",
+            "            if kind != most:\n",
+            "            if False:\n",
+        ),
+        mistake(
+            "The rank with the smallest number may be the one that is wrong: compare with what most of the group call",
+            "most = max(kinds.values(), key=list(kinds.values()).count)",
+            "most = kinds[min(kinds)]",
+        ),
+        mistake(
+            "This one comes last most often. The one that costs most in all may do so in a single call",
+            COSTS,
+            "len(waits[rank])",
+        ),
+        mistake(
+            "This one costs most in a single call. In all of them together another one costs more",
+            COSTS,
+            "max(waits[rank], default=(0,))[0]",
+        ),
+        mistake(
+            "The rank is right, and in this call it came last, but in another one it cost more",
+            "    _, group, number = max(waits[rank])\n",
+            "    _, group, number = min(waits[rank])\n",
+        ),
+        mistake(
+            "This is who came first. The first waits longest, for whoever comes last",
+            "sorted((entry",
+            "sorted((-entry",
+        ),
+        mistake(
+            "What the last one costs is what the next-to-last waits. The first has waited for several ranks, and "
+            "without the last one it would have waited for the others",
+            "*_, before, latest = sorted",
+            "before, *_, latest = sorted",
+        ),
+        mistake(
+            "Where some have dropped a call, the last of the others is not known to be the last of all",
+            "if len(there) == len(groups[group]) > 1",
+            "if len(there) > 1",
+        ),
+    ],
+    hints=[
+        "Sort all entries by group and call. To which calls have not all members come? Who is in such a call waits.",
+        "A member is missing from a call if its last one in that group has a smaller number. Of those that are "
+        "missing, one waits nowhere.",
+        "If nobody is missing and all fits: sort each call's members by time. What the last takes longer than the "
+        "next-to-last is what it costs the others.",
+    ],
+    why="A hang shows in the groups of its victims, too: with 3 axes one rank stops thousands, and most lines of a "
+    "dump are about ranks that wait. torchfrtrace and `python -m tinydist diagnose` go through them group by group.",
+)
+def culprit(records, groups):
+    """Name who keeps a job from going on: return (what, rank, group, call).
+
+    ``records[rank]`` is what a rank's Flight Recorder has, in a short form, in the order of its calls: dicts of
+    "process_group", "collective_seq_id" (the number of the call in that group, from 1), "profiling_name",
+    "input_sizes" and "time_created_ns", when it was called. Records hold so many entries: the oldest may be dropped.
+    ``groups`` tells the ranks of each group. A rank calls one collective at a time, and waits until all of the group
+    have come, and fit.
+
+    "mismatch" it is if a call does not fit: name the rank whose operation or sizes are not those of most, and the call.
+
+    "missing", if somebody does not come: the rank that is missing and waits for nobody itself. Of the calls that wait
+    for it, name the one in which somebody has waited longest.
+
+    "late", if all came to all calls, and all fit. In each call the last rank costs what the next-to-last waits; calls
+    that some have dropped do not count. Name the rank that costs most in all, and the call in which it costs most.
+    """
+    made, last = {}, {}
+    for rank, entries in enumerate(records):
+        for entry in entries:
+            call = entry["process_group"], entry["collective_seq_id"]
+            made.setdefault(call, {})[rank] = entry
+            last[rank, entry["process_group"]] = entry["collective_seq_id"]
+
+    # ? Does a call not fit?
+    for (group, number), there in sorted(made.items()):
+        kinds = {rank: (entry["profiling_name"], entry["input_sizes"]) for rank, entry in there.items()}
+        most = max(kinds.values(), key=list(kinds.values()).count)
+        for rank, kind in kinds.items():
+            if kind != most:
+                return "mismatch", rank, group, number
+    # ? Who is missing, and who of them waits for nobody?
+    waiting, missing = set(), []
+    for (group, number), there in made.items():
+        absent = [rank for rank in groups[group] if last.get((rank, group), 0) < number]
+        if absent:
+            waiting |= there.keys()
+            since = min(entry["time_created_ns"] for entry in there.values())
+            missing += [(since, rank, group, number) for rank in absent]
+    for _, rank, group, number in sorted(missing):
+        if rank not in waiting:
+            return "missing", rank, group, number
+    # ? Who costs the others most?
+    waits = {rank: [] for rank in range(len(records))}
+    for (group, number), there in made.items():
+        if len(there) == len(groups[group]) > 1:
+            *_, before, latest = sorted((entry["time_created_ns"], rank) for rank, entry in there.items())
+            waits[latest[1]].append((latest[0] - before[0], group, number))
+    rank = max(waits, key=lambda rank: sum(cost for cost, *_ in waits[rank]))
+    _, group, number = max(waits[rank])
+    return "late", rank, group, number

@@ -1,0 +1,173 @@
+"""A script that torchrun starts again on another number of processes, and five ways in which it loses its place."""
+
+import torch
+import torch.distributed as dist
+
+from tinydist.lab.author import Bytes, Case, Values, Wrong, exercise, mistake
+
+from .machines import Folder, Lost, batches
+
+STEPS = 9
+SHARE, STARTED_FOR_FOUR = "mine = slice(rank, None, ranks)", "mine = slice(2 * rank, 2 * rank + 2)"
+WRITTEN = '            files.write("new", state)\n            files.rename("new", "checkpoint")\n'
+
+
+def case(*starts, every=2, dtype=torch.float32):
+    """``starts``: (ranks, the step that is not begun, the save that is cut, counted from 1)."""
+    content, ranks = {}, max(each for each, *_ in starts)
+    told = [f"{each} until step {end}" + f", save {cut} cut" * bool(cut) for each, end, cut in starts[:-1]]
+    about = "; ".join([f"starts on {told[0]}" if told else "never stopped", *told[1:], f"{starts[-1][0]} to the end"])
+    return Case(ranks, lambda rank: (content, starts, every, dtype), about + ", float64" * (dtype == torch.float64))
+
+
+def worlds():
+    yield case((2, None, None))
+    yield case((4, 5, None), (2, None, None))
+    yield case((2, 5, 2), (3, None, None))
+    yield case((3, 4, None), (1, 6, 1), (3, None, None), every=3)
+    yield case((2, 1, None), (4, 8, None), (3, None, None), every=1, dtype=torch.float64)
+    yield case((1, 5, 2), (1, None, None))
+
+
+def program(answer, content, starts, every, dtype):
+    """Of each start the first ranks are there."""
+    rank, steps, writes, weight = dist.get_rank(), [], 0, torch.zeros(3, dtype=dtype)
+    content.clear()
+    for ranks, end, cut in starts:
+        group = dist.new_group(list(range(ranks)))
+        files, begun = Folder(content, cut), []
+        dist.barrier()
+        if rank < ranks:
+            try:
+                weight = answer(group, files, batches(end, begun, dtype), STEPS, every)
+            except Lost:
+                weight = torch.zeros(3, dtype=dtype)
+            if not isinstance(weight, torch.Tensor) or weight.shape != (3,):
+                raise Wrong(f"on rank {rank} it returned {weight!r}, where the weight is right, of 3 numbers")
+        if files.writes:
+            content.clear()
+            content.update(files.content)
+        dist.barrier()
+        steps.append(f"{begun[0]} to {begun[-1]}" if begun else "none")
+        writes += files.writes
+    return {
+        "steps that it takes": "; then ".join(steps),
+        "the weight": weight,
+        "its part": "saves" if writes else "does not save",
+    }
+
+
+@exercise(
+    title="Mend a script that loses its place",
+    minutes=25,
+    difficulty=3,
+    worlds=worlds,
+    program=program,
+    follows=False,  # ranks talk in groups of each start: what is sent there is not changed
+    targets=[
+        Values(
+            "the steps of each start, and in the end the weight of a process that nothing stops; 1 to 4 ranks",
+            scratch=True,
+        ),
+        Bytes("an all-reduce of the gradient in each step, and up to twice as many more", room=3.0),
+    ],
+    mistakes=[
+        mistake(
+            "This deals a batch out to four processes. With fewer, rows are left out, and with more some ranks have "
+            "none: the share has to follow from how many there are",
+            SHARE,
+            STARTED_FOR_FOUR,
+            given=True,
+        ),
+        mistake(
+            "A checkpoint is written after a step, and the next one is where to go on: this start takes a step that is "
+            "in the checkpoint already",
+            '"step": step + 1',
+            '"step": step',
+            given=True,
+        ),
+        mistake(
+            "The noise depends on which rank draws, and begins anew: it has to follow from the step, and each row has "
+            "its own, whoever works on it",
+            "manual_seed(step)",
+            "manual_seed(rank)",
+            given=True,
+        ),
+        mistake(
+            "The learning rate begins anew at each start: it follows from the steps of the whole run",
+            "(1 - step / steps)",
+            "(1 - (step - first) / steps)",
+            given=True,
+        ),
+        mistake(
+            "A save that was cut has destroyed the checkpoint before it. Write to another name, and rename what is "
+            "whole: then one of the two is always there",
+            WRITTEN,
+            '            files.write("checkpoint", state)\n',
+            given=True,
+        ),
+        mistake(
+            "The momentum is lost at each start: it is part of the state",
+            'state["weight"], state["momentum"]',
+            'state["weight"], 0.0',
+        ),
+        mistake(
+            "Each start begins from nothing: there is a checkpoint",
+            '    if "checkpoint" in files:\n        state',
+            "    if False:\n        state",
+        ),
+        mistake(
+            "Gradients, or the rate, grow with the number of ranks. The batch stays what it is: divide by all of its "
+            "rows, and leave the rate as it is",
+            "/ len(rows)",
+            "/ len(rows[mine])",
+        ),
+        mistake("Nobody adds up the gradients", "        dist.all_reduce(gradient, group=group)\n", ""),
+        mistake(
+            "Every rank saves, and all write to the same file: one is enough, as all have the same",
+            "if (step + 1) % every == 0 and rank == 0",
+            "if (step + 1) % every == 0",
+        ),
+    ],
+    hints=[
+        "What must be the same, whether a step is taken by 4 processes or by 1, before a restart or after it? Rows, "
+        "their noise, the rate, and the state that it begins with.",
+        "A number that follows from rank, ranks or first is suspect. Of each, ask whether one process that nothing "
+        "stops would have the same.",
+        "While a file is written it is not whole. Renaming is done at once, or not at all.",
+    ],
+    why="Elastic training starts the same script on whatever machines are left. A script that counts from its own "
+    "start trains on without an error, and the curve of its loss has a small step that nobody can explain.",
+)
+def mended_elastic(group, files, batch_of, steps, every):
+    """Train for ``steps`` steps in all, and return the weight that one process has if nothing stops it.
+
+    torchrun starts this anew whenever a machine is lost or comes: then ``group`` has another number of processes. It
+    is a colleague's script. It trains, but after a restart it is not where it was. Mend it: there are five bugs.
+
+    ``batch_of(step)`` gives the rows and targets of the whole batch, the same on all ranks, who deal them out. Each row
+    gets noise, drawn for the whole batch from a generator that begins with the number of the step. The rate falls from
+    0.1 to 0 over the run. After every ``every`` steps rank 0 saves.
+
+    ``files`` is a folder that all machines see: ``"a" in files``, ``files.read("a")``, ``files.write("a", state)``,
+    ``files.rename("a", "b")``, which replaces b. A machine may be lost while it writes.
+    """
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    state = {"step": 0, "weight": 0.0, "momentum": 0.0}
+    if "checkpoint" in files:
+        state = files.read("checkpoint")
+    first, weight, momentum = state["step"], state["weight"], state["momentum"]
+    for step in range(first, steps):
+        rows, targets = batch_of(step)
+        noise = 0.1 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(step), dtype=rows.dtype)
+        mine = slice(rank, None, ranks)
+        x = (rows + noise)[mine]
+        gradient = 2 * x.T @ ((x * weight).sum(1) - targets[mine]) / len(rows)
+        dist.all_reduce(gradient, group=group)
+        momentum = 0.9 * momentum + gradient
+        weight = weight - 0.1 * (1 - step / steps) * momentum
+        if (step + 1) % every == 0 and rank == 0:
+            state = {"step": step + 1, "weight": weight, "momentum": momentum}
+            files.write("new", state)
+            files.rename("new", "checkpoint")
+    return weight

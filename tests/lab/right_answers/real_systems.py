@@ -1,0 +1,352 @@
+"""Other right answers to the exercises of 12_real_systems: they must pass."""
+
+import os
+from collections import defaultdict
+from itertools import groupby, product
+
+import torch
+import torch.distributed as dist
+from lab.registered import others
+from torch.nn.parallel import DistributedDataParallel
+
+RIGHT_ANSWERS, right = others()
+
+
+# train_under_torchrun
+
+
+@right("train_under_torchrun")
+def with_ddp(x, targets, epochs, size, use_gpu, augment, save):
+    """It averages, so each share's loss is that part of the batch's, times the number of ranks."""
+    dist.init_process_group("gloo")
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    use_gpu(int(os.environ["LOCAL_RANK"]))
+    torch.manual_seed(7)
+    model = DistributedDataParallel(torch.nn.Linear(3, 1, bias=False, dtype=x.dtype))
+    torch.manual_seed(1000 + rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    shuffled = torch.Generator().manual_seed(7)
+    for epoch in range(epochs):
+        for batch in torch.randperm(len(x), generator=shuffled).split(size):
+            mine = batch.tensor_split(ranks)[rank]
+            loss = (model(augment(x[mine])) - targets[mine]).square().sum() * ranks / len(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        mean = loss.detach() / ranks
+        dist.reduce(mean, 0)
+        if rank == 0:
+            print(f"{epoch=} loss={mean.item():.5f}")
+            save(epoch, model.module.weight)
+    weight = model.module.weight.detach()
+    del model
+    dist.destroy_process_group()
+    return weight
+
+
+@right("train_under_torchrun")
+def with_weights_of_rank_0(x, targets, epochs, size, use_gpu, augment, save):
+    """Every rank has a seed of its own from the start; and who has no rows of a batch does not augment any."""
+    dist.init_process_group()
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    use_gpu(int(os.environ["LOCAL_RANK"]))
+    torch.manual_seed(7 + 100 * rank)
+    model = torch.nn.Linear(3, 1, bias=False, dtype=x.dtype)
+    dist.broadcast(model.weight.data, 0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    shuffled = torch.Generator().manual_seed(7)
+    for epoch in range(epochs):
+        for batch in torch.randperm(len(x), generator=shuffled).split(size):
+            each = -(-len(batch) // ranks)
+            mine = batch[rank * each : (rank + 1) * each]
+            optimizer.zero_grad(set_to_none=False)
+            loss = torch.zeros((), dtype=x.dtype)
+            if len(mine):
+                loss = (model(augment(x[mine])) - targets[mine]).square().sum() / len(batch)
+                loss.backward()
+            if model.weight.grad is None:
+                model.weight.grad = torch.zeros_like(model.weight)
+            dist.all_reduce(model.weight.grad)
+            optimizer.step()
+            loss = loss.detach()
+            dist.all_reduce(loss)
+        if rank == 0:
+            print(epoch, loss.item())
+            save(epoch, model.weight.detach().clone())
+    dist.barrier()
+    dist.destroy_process_group()
+    return model.weight.detach()
+
+
+@right("train_under_torchrun")
+def with_a_generator_kept_apart(x, targets, epochs, size, use_gpu, augment, save):
+    """The model is made with the seed of all; then the seed of this rank is set. Gradients are averaged."""
+    use_gpu(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = torch.nn.Linear(3, 1, bias=False, dtype=x.dtype)
+    torch.manual_seed(rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    shuffled = torch.Generator().manual_seed(7)
+    try:
+        for epoch in range(epochs):
+            order = torch.randperm(len(x), generator=shuffled)
+            for begin in range(0, len(order), size):
+                batch = order[begin : begin + size]
+                mine = batch[torch.arange(len(batch)) % ranks == ranks - 1 - rank]
+                loss = (model(augment(x[mine])) - targets[mine]).pow(2).sum() / len(batch) * ranks
+                optimizer.zero_grad()
+                loss.backward()
+                model.weight.grad /= ranks
+                dist.all_reduce(model.weight.grad)
+                optimizer.step()
+            told = loss.detach() / ranks
+            dist.all_reduce(told)
+            if dist.get_rank() == 0:
+                save(epoch, model.weight)
+                print(f"After epoch {epoch} the loss is {told:.4g}.")
+    finally:
+        dist.destroy_process_group()
+    return model.weight
+
+
+# choose_flags
+
+
+@right("choose_flags")
+def sorted_by_the_goal(price, gpus, room, goal, limit):
+    found = []
+    for count in reversed(gpus):
+        for words in product(
+            ["", "--recompute-granularity full"],
+            ["--use-distributed-optimizer", ""],
+            [f"--micro-batch-size {rows}" for rows in (4, 2, 1)],
+            [f"--pipeline-model-parallel-size {pp}" for pp in (8, 4, 2, 1)],
+            [f"--tensor-model-parallel-size {tp}" for tp in (8, 4, 2, 1)],
+        ):
+            flags = " ".join(words)
+            try:
+                seconds, nbytes = price(count, flags)
+            except ValueError:
+                continue
+            if nbytes <= room and seconds <= limit:
+                found.append((seconds, nbytes, count * seconds, count, flags))
+    found.sort(key=lambda each: each[["fastest", "smallest", "cheapest"].index(goal)])
+    return found[0][3:] if found else None
+
+
+@right("choose_flags")
+def with_words_in_a_list(price, gpus, room, goal, limit):
+    """Flags that are left out have their defaults; those that cannot go together are not asked for."""
+    best, chosen = float("inf"), None
+    for count in gpus:
+        for tp, pp in product((1, 2, 4, 8), repeat=2):
+            if count % (tp * pp):
+                continue
+            for rows, more in product((1, 2, 4), range(4)):
+                flags = ["--micro-batch-size", str(rows)]
+                flags += ["--tensor-model-parallel-size", str(tp)] if tp > 1 else []
+                flags += ["--pipeline-model-parallel-size", str(pp)] if pp > 1 else []
+                flags += ["--use-distributed-optimizer"] if more & 1 else []
+                flags += ["--recompute-granularity", "full"] if more & 2 else []
+                try:
+                    seconds, nbytes = price(count, flags)
+                except ValueError:
+                    continue
+                value = seconds if goal == "fastest" else nbytes if goal == "smallest" else seconds * count
+                if nbytes <= room and seconds <= limit and value < best:
+                    best, chosen = value, [count, flags]
+    return chosen
+
+
+@right("choose_flags")
+def asked_once_for_all(price, gpus, room, goal, limit):
+    def asked(count, tp, pp, rows, more):
+        flags = f"--tensor-model-parallel-size={tp} --pipeline-model-parallel-size={pp} --micro-batch-size={rows}{more}"
+        try:
+            return count, flags, *price(count, flags)
+        except ValueError:
+            return None
+
+    again = " --recompute-granularity=full"
+    more = [a + b for a in ("", " --use-distributed-optimizer") for b in ("", again)]
+    answers = filter(None, (asked(*each) for each in product(gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), more)))
+    will_do = [each for each in answers if not each[3] > room and not each[2] > limit]
+    if not will_do:
+        return None
+    costs = {"fastest": lambda each: each[2], "smallest": lambda each: each[3], "cheapest": lambda e: e[0] * e[2]}
+    return min(will_do, key=costs[goal])[:2]
+
+
+# mended_elastic
+
+
+def noisy(step, rows):
+    return rows + 0.1 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(step), dtype=rows.dtype)
+
+
+@right("mended_elastic")
+def blocks_of_rows(group, files, batch_of, steps, every):
+    """A share is a run of rows, and some have one row more."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    step, weight, momentum = files.read("checkpoint") if "checkpoint" in files else (0, 0.0, 0.0)
+    while step < steps:
+        rows, targets = batch_of(step)
+        x, mine = noisy(step, rows).tensor_split(ranks)[rank], targets.tensor_split(ranks)[rank]
+        gradient = 2 * ((x * weight).sum(1) - mine) @ x / len(rows)
+        dist.all_reduce(gradient, group=group)
+        momentum = 0.9 * momentum + gradient
+        weight = weight - 0.1 * (steps - step) / steps * momentum
+        step += 1
+        if step % every == 0 and rank == 0:
+            files.write("checkpoint.part", (step, weight, momentum))
+            files.rename("checkpoint.part", "checkpoint")
+    return weight
+
+
+@right("mended_elastic")
+def a_file_for_each_save(group, files, batch_of, steps, every):
+    """Whole ones are renamed to the number of the next step; the last of them is read."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    whole = [number for number in range(steps, 0, -1) if f"step {number}" in files]
+    first = whole[0] if whole else 0
+    state = files.read(f"step {first}") if whole else {"weight": 0.0, "momentum": 0.0}
+    weight, momentum = state["weight"], state["momentum"]
+    for step in range(first, steps):
+        rows, targets = batch_of(step)
+        x = noisy(step, rows)
+        own = torch.arange(len(rows)) % ranks == rank
+        gradient = (x[own] * (2 * ((x * weight).sum(1) - targets)[own, None])).sum(0) / len(rows)
+        dist.all_reduce(gradient, group=group)
+        momentum = 0.9 * momentum + gradient
+        weight = weight - 0.1 * (1 - step / steps) * momentum
+        if rank == 0 and (step + 1) % every == 0:
+            files.write("under way", {"weight": weight, "momentum": momentum})
+            files.rename("under way", f"step {step + 1}")
+    return weight
+
+
+@right("mended_elastic")
+def what_is_cut_is_not_read(group, files, batch_of, steps, every):
+    """Two names in turn: one of the two is always whole."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    states = [{"step": 0, "weight": 0.0, "momentum": 0.0}]
+    for name in ("even", "odd"):
+        try:
+            states.append(files.read(name))
+        except (EOFError, FileNotFoundError):
+            continue
+    state = max(states, key=lambda each: each["step"])
+    weight, momentum = state["weight"], state["momentum"]
+    for step in range(state["step"], steps):
+        rows, targets = batch_of(step)
+        x = noisy(step, rows)[rank::ranks]
+        gradient = 2 * x.T @ ((x * weight).sum(1) - targets[rank::ranks]) / len(rows)
+        dist.all_reduce(gradient, group=group)
+        momentum = 0.9 * momentum + gradient
+        weight = weight - (0.1 - 0.1 * step / steps) * momentum
+        saves, rest = divmod(step + 1, every)
+        if rank == 0 and not rest:
+            files.write("odd" if saves % 2 else "even", {"step": step + 1, "weight": weight, "momentum": momentum})
+    return weight
+
+
+# culprit
+
+
+@right("culprit")
+def group_by_group(records, groups):
+    own = {rank: defaultdict(dict) for rank in range(len(records))}
+    for rank, entries in enumerate(records):
+        for entry in entries:
+            own[rank][entry["process_group"]][entry["collective_seq_id"]] = entry
+    standing, absent, costs = set(), {}, defaultdict(dict)
+    for group, ranks in groups.items():
+        reached = {rank: max(own[rank][group], default=0) for rank in ranks}
+        for call in range(1, max(reached.values()) + 1):
+            there = {rank: own[rank][group][call] for rank in ranks if call in own[rank][group]}
+            if not there:
+                continue  # dropped by all
+            said = [str((each["profiling_name"], each["input_sizes"])) for each in there.values()]
+            if len(set(said)) > 1:
+                (odd,) = (rank for rank, each in zip(there, said) if said.count(each) == 1)
+                return "mismatch", odd, group, call
+            late = [rank for rank in ranks if reached[rank] < call]
+            standing |= set(there) if late else set()
+            for rank in late:
+                absent.setdefault(rank, []).append((min(e["time_created_ns"] for e in there.values()), group, call))
+            if len(there) == len(ranks) > 1:
+                times = sorted((each["time_created_ns"], rank) for rank, each in there.items())
+                costs[times[-1][1]][group, call] = times[-1][0] - times[-2][0]
+    for rank in absent.keys() - standing:
+        _, group, call = min(absent[rank])
+        return "missing", rank, group, call
+    worst = max(costs, key=lambda rank: sum(costs[rank].values()))
+    return "late", worst, *max(costs[worst], key=costs[worst].get)
+
+
+@right("culprit")
+def by_the_last_calls(records, groups):
+    """A rank stands in its last call, if that is not over: so the others need not be looked at."""
+    flat = [(e["process_group"], e["collective_seq_id"], r, e) for r, entries in enumerate(records) for e in entries]
+    flat.sort(key=lambda each: each[:3])
+    calls = {key: list(each) for key, each in groupby(flat, key=lambda each: each[:2])}
+    for (group, call), each in calls.items():
+        kinds = [(e["profiling_name"], e["input_sizes"]) for *_, e in each]
+        for kind, (_, _, rank, _) in zip(kinds, each):
+            if kinds.count(kind) < len(kinds) / 2:
+                return "mismatch", rank, group, call
+    last = [(e[-1]["process_group"], e[-1]["collective_seq_id"]) if e else None for e in records]
+    open_calls = {at for at in last if at and len(calls[at]) < len(groups[at[0]])}
+    stuck = [rank for rank, at in enumerate(last) if at in open_calls]
+    if stuck:
+        (rank,) = set(range(len(records))) - set(stuck)
+        those = [at for at in open_calls if rank in groups[at[0]]]
+        return "missing", rank, *min(those, key=lambda at: min(e["time_created_ns"] for *_, e in calls[at]))
+    costs = defaultdict(list)
+    for (group, call), each in calls.items():
+        times = sorted((e["time_created_ns"], rank) for _, _, rank, e in each)
+        if len(times) == len(groups[group]) and len(times) > 1:
+            costs[times[-1][1]].append((times[-1][0] - times[-2][0], group, call))
+    rank = max(costs, key=lambda rank: sum(cost for cost, _, _ in costs[rank]))
+    return "late", rank, *max(costs[rank])[1:]
+
+
+@right("culprit")
+def along_the_chain(records, groups):
+    """From anybody who waits to somebody who has not come, and so on."""
+    at, made = {}, defaultdict(dict)
+    for rank, entries in enumerate(records):
+        for entry in entries:
+            key = entry["process_group"], entry["collective_seq_id"]
+            made[key][rank] = entry
+            at[rank] = key
+    for (group, call), there in made.items():
+        names = [(entry["profiling_name"], entry["input_sizes"]) for entry in there.values()]
+        if any(name != names[0] for name in names):
+            (rank,) = (rank for rank, name in zip(there, names) if names.count(name) == 1)
+            return "mismatch", rank, group, call
+
+    def waits_for(rank):
+        if rank not in at:
+            return []
+        return [other for other in groups[at[rank][0]] if other not in made[at[rank]]]
+
+    waiting = [rank for rank in range(len(records)) if waits_for(rank)]
+    if waiting:
+        rank = waiting[0]
+        while waits_for(rank):
+            rank = waits_for(rank)[0]
+        whole = [(made[at[other]][other]["time_created_ns"], other) for other in waiting if rank in waits_for(other)]
+        return "missing", rank, *at[min(whole)[1]]
+    total, worst = [0] * len(records), [(0, "", 0)] * len(records)
+    for (group, call), there in made.items():
+        if set(there) == set(groups[group]) and len(there) > 1:
+            ordered = sorted(there, key=lambda rank: there[rank]["time_created_ns"])
+            cost = there[ordered[-1]]["time_created_ns"] - there[ordered[-2]]["time_created_ns"]
+            total[ordered[-1]] += cost
+            worst[ordered[-1]] = max(worst[ordered[-1]], (cost, group, call))
+    rank = total.index(max(total))
+    return "late", rank, *worst[rank][1:]

@@ -1,0 +1,435 @@
+"""Wrong answers to the exercises of 12_real_systems: the property that rejects each, and what it is told."""
+
+import os
+from collections import defaultdict
+from itertools import product
+
+import torch
+import torch.distributed as dist
+from lab.registered import collection
+
+from tinydist.diagnose import together
+from tinydist.planner import find_model
+
+WRONG_ANSWERS, wrong = collection()
+
+
+# train_under_torchrun
+
+
+def trained(x, targets, epochs, size, use_gpu, augment, save, **how):
+    """``how``: gpu, share, loss, seeds, sums, saves, prints, end, begin."""
+    backend = how.get("begin", lambda: dist.init_process_group("gloo"))
+    backend()
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    use_gpu(how.get("gpu", lambda: int(os.environ["LOCAL_RANK"]))())
+    own, everybodys = how.get("seeds", lambda rank: (7 + rank, 7))(rank)
+    torch.manual_seed(7)
+    model = torch.nn.Linear(3, 1, bias=False, dtype=x.dtype)
+    torch.manual_seed(own)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    shuffled = torch.Generator().manual_seed(everybodys)
+    for epoch in range(epochs):
+        for batch in torch.randperm(len(x), generator=shuffled).split(size):
+            mine = how.get("share", lambda batch, rank, ranks: batch[rank::ranks])(batch, rank, ranks)
+            errors = model(augment(x[mine])) - targets[mine]
+            loss = how.get("loss", lambda errors, rows, ranks: errors.square().sum() / rows)(errors, len(batch), ranks)
+            optimizer.zero_grad()
+            loss.backward()
+            how.get("sums", dist.all_reduce)(model.weight.grad)
+            optimizer.step()
+        told = loss.detach().clone()
+        dist.all_reduce(told)
+        if how.get("prints", lambda rank: rank == 0)(rank):
+            print(f"epoch {epoch}: loss {told.item():.4f}")
+        if how.get("saves", lambda rank: rank == 0)(rank):
+            save(epoch, model.weight.detach().clone())
+    how.get("end", dist.destroy_process_group)()
+    return model.weight
+
+
+@wrong("train_under_torchrun", "values", "Nobody adds up the gradients")
+def each_for_itself(*arguments):
+    return trained(*arguments, sums=lambda gradient: None)
+
+
+@wrong("train_under_torchrun", "values", "Divide each sum by the rows of the whole batch")
+def mean_of_means(*arguments):
+    return trained(*arguments, loss=lambda errors, rows, ranks: errors.square().mean() / ranks)
+
+
+@wrong("train_under_torchrun", "values", "as many times too large as there are ranks")
+def sum_of_means(*arguments):
+    return trained(*arguments, loss=lambda errors, rows, ranks: errors.square().mean())
+
+
+@wrong("train_under_torchrun", "values", "Every rank works on the whole batch")
+def nothing_dealt_out(*arguments):
+    return trained(
+        *arguments,
+        share=lambda batch, rank, ranks: batch,
+        loss=lambda errors, rows, ranks: errors.square().mean() / ranks,
+    )
+
+
+@wrong("train_under_torchrun", "values", "Rows that are left over")
+def what_does_not_divide_is_dropped(*arguments):
+    return trained(*arguments, share=lambda batch, rank, ranks: batch[: len(batch) // ranks * ranks][rank::ranks])
+
+
+@wrong("train_under_torchrun", "values", "Ranks shuffle in orders of their own")
+def orders_of_their_own(*arguments):
+    return trained(*arguments, seeds=lambda rank: (7 + rank, 7 + rank))
+
+
+@wrong("train_under_torchrun", "values", "All ranks augment with the same random numbers")
+def one_seed_for_all(*arguments):
+    return trained(*arguments, seeds=lambda rank: (7, 7))
+
+
+@wrong("train_under_torchrun", "values", "so the second tells which one is its own")
+def by_rank(*arguments):
+    return trained(*arguments, gpu=lambda: int(os.environ["RANK"]))
+
+
+@wrong("train_under_torchrun", "values", "All processes of a node use its first GPU")
+def first_gpu(*arguments):
+    return trained(*arguments, gpu=lambda: 0)
+
+
+@wrong("train_under_torchrun", "values", "one is enough, as all have the same weight")
+def all_save(*arguments):
+    return trained(*arguments, saves=lambda rank: True)
+
+
+@wrong("train_under_torchrun", "values", "The process group is still open")
+def never_ended(*arguments):
+    return trained(*arguments, end=lambda: None)
+
+
+@wrong("train_under_torchrun", "printed", "Every rank prints")
+def all_print(*arguments):
+    return trained(*arguments, prints=lambda rank: True)
+
+
+@wrong("train_under_torchrun", "printed", "rank 0 prints 0 lines with numbers")
+def nobody_prints(*arguments):
+    return trained(*arguments, prints=lambda rank: False)
+
+
+@wrong("train_under_torchrun", "runs", "Default process group has not been initialized")
+def never_begun(*arguments):
+    return trained(*arguments, begin=lambda: None)
+
+
+@wrong("train_under_torchrun", "runs", "where the weight is right, of 1 x 3 numbers")
+def returns_nothing(*arguments):
+    trained(*arguments)
+
+
+@wrong("train_under_torchrun", "runs", "two ranks do not agree on what passes between them")
+def only_rank_0_adds_up(x, targets, epochs, size, use_gpu, augment, save):
+    def sums(tensor):
+        if dist.get_rank() == 0:
+            dist.all_reduce(tensor)
+
+    return trained(x, targets, epochs, size, use_gpu, augment, save, sums=sums)
+
+
+# choose_flags
+
+
+def chosen(price, gpus, room, goal, limit, *, tps=(1, 2, 4, 8), rows=(1, 2, 4), more=None, fits=None, costs=None):
+    best = None
+    for count, tp, pp, row, words in product(gpus, tps, (1, 2, 4, 8), rows, more or MORE):
+        flags = (
+            f"--tensor-model-parallel-size {tp} --pipeline-model-parallel-size {pp} --micro-batch-size {row} {words}"
+        )
+        try:
+            seconds, nbytes = price(count, flags)
+        except ValueError:
+            continue
+        if not (fits(seconds, nbytes) if fits else nbytes <= room and seconds <= limit):
+            continue
+        cost = (costs or COSTS)[goal](count, seconds, nbytes)
+        if best is None or cost < best[0]:
+            best = cost, count, flags
+    return best[1:] if best else None
+
+
+MORE = ["", "--use-distributed-optimizer", "--recompute-granularity full"]
+MORE += ["--use-distributed-optimizer --recompute-granularity full"]
+COSTS = {
+    "fastest": lambda count, seconds, nbytes: seconds,
+    "smallest": lambda count, seconds, nbytes: nbytes,
+    "cheapest": lambda count, seconds, nbytes: count * seconds,
+}
+
+
+@wrong("choose_flags", "goal", "It has to fit: nbytes <= room")
+def whatever_it_holds(price, gpus, room, goal, limit):
+    return chosen(price, gpus, room, goal, limit, fits=lambda seconds, nbytes: seconds <= limit)
+
+
+@wrong("choose_flags", "goal", "A step may take `limit` seconds at most")
+def whenever_it_ends(price, gpus, room, goal, limit):
+    return chosen(price, gpus, room, goal, limit, fits=lambda seconds, nbytes: nbytes <= room)
+
+
+@wrong("choose_flags", "goal", "What takes all the room fits, too")
+def with_some_room_left(price, gpus, room, goal, limit):
+    return chosen(price, gpus, room, goal, limit, fits=lambda seconds, nbytes: nbytes < room and seconds <= limit)
+
+
+@wrong("choose_flags", "goal", "A step that takes just `limit` is in time")
+def with_some_time_left(price, gpus, room, goal, limit):
+    return chosen(price, gpus, room, goal, limit, fits=lambda seconds, nbytes: nbytes <= room and seconds < limit)
+
+
+@wrong("choose_flags", "goal", "This is the fastest that fits, whatever the goal is")
+def always_the_fastest(*arguments):
+    return chosen(*arguments, costs=dict.fromkeys(COSTS, COSTS["fastest"]))
+
+
+@wrong("choose_flags", "goal", "This has the fewest GPUs")
+def as_few_as_possible(*arguments):
+    return chosen(*arguments, costs=COSTS | {"cheapest": lambda count, seconds, nbytes: (count, seconds)})
+
+
+@wrong("choose_flags", "goal", "Recomputation is never tried")
+def nothing_twice(*arguments):
+    return chosen(*arguments, more=MORE[:2])
+
+
+@wrong("choose_flags", "goal", "The distributed optimizer, which is ZeRO-1, is never tried")
+def nothing_sharded(*arguments):
+    return chosen(*arguments, more=MORE[::2])
+
+
+@wrong("choose_flags", "goal", "Layers are never cut")
+def whole_layers(*arguments):
+    return chosen(*arguments, tps=(1,))
+
+
+@wrong("choose_flags", "goal", "Microbatches are always of one sequence")
+def one_by_one(*arguments):
+    return chosen(*arguments, rows=(1,))
+
+
+@wrong("choose_flags", "goal", "it says that there is nothing, but there is")
+def gives_up(*arguments):
+    return None
+
+
+@wrong("choose_flags", "flags", "GPUs are not for rent")
+def as_many_as_nobody_has(*arguments):
+    return 12, "--micro-batch-size 1"
+
+
+@wrong("choose_flags", "flags", "unrecognized arguments: --zero 1")
+def flags_of_another_system(price, gpus, *others):
+    return gpus[0], "--micro-batch-size 1 --zero 1"
+
+
+@wrong("choose_flags", "flags", "where (GPUs, flags) is right, or None")
+def flags_alone(*arguments):
+    found = chosen(*arguments)
+    return found and found[1]
+
+
+@wrong("choose_flags", "runs", "is not whole")
+def all_must_go_together(price, gpus, *others):
+    return min((price(count, f"--tensor-model-parallel-size {tp}"), count) for count in gpus for tp in (1, 2, 4, 8))
+
+
+@wrong("choose_flags", "own work", "you call tinydist.planner, where this is solved")
+def asks_the_planner(*arguments):
+    find_model("Llama 3 8B").flops(1)
+    return chosen(*arguments)
+
+
+# mended_elastic
+
+
+def elastic(group, files, batch_of, steps, every, **how):
+    """``how``: share, after, seed, since, save, rows, sums, saves, kept."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    first, weight, momentum = 0, 0.0, 0.0
+    if "checkpoint" in files and how.get("kept", 2):
+        first, weight, momentum = files.read("checkpoint")
+    momentum = momentum if how.get("kept", 2) > 1 else 0.0
+    for step in range(first, steps):
+        rows, targets = batch_of(step)
+        seed = how.get("seed", lambda step, rank: step)(step, rank)
+        noise = 0.1 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed), dtype=rows.dtype)
+        mine = how.get("share", lambda rank, ranks: slice(rank, None, ranks))(rank, ranks)
+        x, rate = (rows + noise)[mine], 0.1 * (1 - (step - first * how.get("since", 0)) / steps)
+        gradient = 2 * x.T @ ((x * weight).sum(1) - targets[mine]) / how.get("rows", lambda x, rows: len(rows))(x, rows)
+        how.get("sums", lambda gradient: dist.all_reduce(gradient, group=group))(gradient)
+        momentum = 0.9 * momentum + gradient
+        weight = weight - rate * momentum
+        if (step + 1) % every == 0 and how.get("saves", rank == 0):
+            how.get("save", renamed)(files, (step + how.get("after", 1), weight, momentum))
+    return weight
+
+
+def renamed(files, state):
+    files.write("new", state)
+    files.rename("new", "checkpoint")
+
+
+@wrong("mended_elastic", "values", "This deals a batch out to four processes")
+def for_four(*arguments):
+    return elastic(*arguments, share=lambda rank, ranks: slice(2 * rank, 2 * rank + 2))
+
+
+@wrong("mended_elastic", "values", "this start takes a step that is in the checkpoint already")
+def once_more(*arguments):
+    return elastic(*arguments, after=0)
+
+
+@wrong("mended_elastic", "values", "The noise depends on which rank draws")
+def noise_of_a_rank(*arguments):
+    return elastic(*arguments, seed=lambda step, rank: rank)
+
+
+@wrong("mended_elastic", "values", "The learning rate begins anew at each start")
+def rate_of_a_start(*arguments):
+    return elastic(*arguments, since=1)
+
+
+@wrong("mended_elastic", "runs", "A save that was cut has destroyed the checkpoint before it")
+def written_over(*arguments):
+    return elastic(*arguments, save=lambda files, state: files.write("checkpoint", state))
+
+
+@wrong("mended_elastic", "values", "The momentum is lost at each start")
+def without_momentum(*arguments):
+    return elastic(*arguments, kept=1)
+
+
+@wrong("mended_elastic", "values", "Each start begins from nothing")
+def from_nothing(*arguments):
+    return elastic(*arguments, kept=0)
+
+
+@wrong("mended_elastic", "values", "Nobody adds up the gradients")
+def alone(*arguments):
+    return elastic(*arguments, sums=lambda gradient: None)
+
+
+@wrong("mended_elastic", "values", "divide by all of its rows")
+def mean_of_a_share(*arguments):
+    return elastic(*arguments, rows=lambda x, rows: len(x))
+
+
+@wrong("mended_elastic", "values", "one is enough, as all have the same")
+def by_all(*arguments):
+    return elastic(*arguments, saves=True)
+
+
+@wrong("mended_elastic", "bytes", "nobody sent anything")
+def all_rows_on_all_ranks(*arguments):
+    return elastic(*arguments, share=lambda rank, ranks: slice(None), sums=lambda gradient: None)
+
+
+@wrong("mended_elastic", "values", "its part is 'does not save', where 'saves' is right")
+def saved_only_at_the_end(*arguments):
+    return elastic(*arguments, saves=False)
+
+
+# culprit
+
+
+def named(records, groups, *, root=True, last=True, sizes=True, most=True, key=sum, within=None, other=0):
+    made, reached = defaultdict(dict), {}
+    for rank, entries in enumerate(records):
+        for entry in entries:
+            made[entry["process_group"], entry["collective_seq_id"]][rank] = entry
+            reached[rank, entry["process_group"]] = entry["collective_seq_id"]
+    waiting, missing, costs = set(), [], defaultdict(list)
+    for (group, call), there in sorted(made.items()):
+        kinds = {rank: (each["profiling_name"], sizes and each["input_sizes"]) for rank, each in there.items()}
+        right = max(kinds.values(), key=list(kinds.values()).count) if most else kinds[min(kinds)]
+        for rank, kind in kinds.items():
+            if kind != right:
+                return "mismatch", rank, group, call
+        absent = [r for r in groups[group] if (reached.get((r, group), 0) < call if last else r not in there)]
+        times = sorted((each["time_created_ns"], rank) for rank, each in there.items())
+        if absent:
+            waiting |= there.keys()
+            missing += [(times[0][0], rank, group, call + other) for rank in absent]
+        elif len(there) == len(groups[group]) > 1:
+            costs[times[-1][1]].append((times[-1][0] - times[-2 if within is None else within][0], group, call))
+    for _, rank, group, call in sorted(missing):
+        if rank not in waiting or not root:
+            return "missing", rank, group, call
+    rank = max(costs, key=lambda rank: key(cost for cost, *_ in costs[rank]))
+    return "late", rank, *max(costs[rank])[1:]
+
+
+@wrong("culprit", "values", "This rank has not come, but it is a victim")
+def whoever_has_not_come(*arguments):
+    return named(*arguments, root=False)
+
+
+@wrong("culprit", "values", "its last call in the group tells how far it is")
+def dropped_is_missing(*arguments):
+    return named(*arguments, last=False)
+
+
+@wrong("culprit", "values", "Tensors of other sizes do not fit either")
+def names_alone(*arguments):
+    return named(*arguments, sizes=False)
+
+
+@wrong("culprit", "values", "compare with what most of the group call")
+def not_as_the_first(*arguments):
+    return named(*arguments, most=False)
+
+
+@wrong("culprit", "values", "It is missing from the next one")
+def its_last_call(*arguments):
+    return named(*arguments, other=-1)
+
+
+@wrong("culprit", "values", "This one comes last most often")
+def most_often(*arguments):
+    return named(*arguments, key=lambda costs: len(list(costs)))
+
+
+@wrong("culprit", "values", "This one costs most in a single call")
+def in_a_single_call(*arguments):
+    return named(*arguments, key=max)
+
+
+@wrong("culprit", "values", "without the last one it would have waited for the others")
+def what_the_first_waits(*arguments):
+    return named(*arguments, within=0)
+
+
+@wrong("culprit", "values", "This rank waits: others have not come to its call")
+def who_waits(records, groups):
+    return "missing", 3, "tp 0", 8
+
+
+@wrong("culprit", "values", "where 4 things are right: the verdict, the rank, the group, the call")
+def the_rank_alone(*arguments):
+    return named(*arguments)[1]
+
+
+@wrong("culprit", "values", "the verdict is 'late', where 'missing' is right")
+def always_late(*arguments):
+    return "late", *named(*arguments)[1:]
+
+
+@wrong("culprit", "runs", "StopIteration")
+def only_what_hangs(records, groups):
+    what, *where = named(records, groups)
+    return next((what, *where) for _ in range(what != "late"))
+
+
+@wrong("culprit", "own work", "you call tinydist.diagnose, where this is solved")
+def as_the_library_tells(*arguments):
+    together({})
+    return named(*arguments)
