@@ -1,4 +1,4 @@
-"""A cache in blocks that samples share, with three bugs: freed too early, the wrong last block, a shared one written."""
+"""A cache in blocks that samples share, with three bugs: freed too early, a wrong last one, a shared one written."""
 
 import torch
 

@@ -117,7 +117,22 @@ def said(decisions):
     )
 
 
-WAY = "            free += behind.pop().held\n"
+WAY = """\
+    go_on = [*running]
+    while (more := sum(needed(each.tokens) - each.held for each in go_on)) > free:
+        free += go_on.pop().held
+    free -= more
+"""
+HIMSELF = """\
+    go_on = []
+    for each in running:
+        more = needed(each.tokens) - each.held
+        if more > free:
+            free += each.held
+        else:
+            free -= more
+            go_on.append(each)
+"""
 
 
 @exercise(
@@ -158,32 +173,28 @@ WAY = "            free += behind.pop().held\n"
             "Who finds no block gives way himself, though others came after him. So may each in turn, with all that he "
             "has computed: the last gives way, and then the first always goes on",
             WAY,
-            "            pass\n",
-            "        if more <= free:\n",
-            "        if more > free:\n            free += first.held\n        else:\n",
+            HIMSELF,
         ),
         mistake(
             "The one who came first gives way, and computes again; nobody need ever come to his end. The "
             "last gives way",
-            "first = behind.pop(0)",
-            "first = behind.pop()",
-            "behind.pop().held",
-            "behind.pop(0).held",
+            "go_on.pop()",
+            "go_on.pop(0)",
         ),
         mistake(
             "The next in the order gives way, and he came before the others. The last does",
-            "behind.pop().held",
-            "behind.pop(0).held",
+            "go_on.pop()",
+            "go_on.pop(len(go_on) > 1)",
         ),
         mistake(
             "Somebody gives way though there are enough blocks: so many as are free may be taken",
-            "if more > free and behind",
-            "if more >= free and behind",
+            ") > free:\n        free +=",
+            ") >= free and go_on:\n        free +=",
         ),
         mistake(
             "The blocks of who gives way are free: others may take them in this pass",
-            "free += behind.pop().held",
-            "behind.pop()",
+            "free += go_on.pop().held",
+            "go_on.pop()",
         ),
         mistake(
             "He gives way and takes memory again in the same pass. Where somebody gave way nobody begins",
@@ -203,14 +214,16 @@ WAY = "            free += behind.pop().held\n"
         ),
         mistake(
             "What those take who go on is not free for those who begin",
-            "            free -= more\n",
-            "            free -= 0\n",
+            "    free -= more\n",
+            "",
         ),
         mistake(
             "Someone begins only if all that he will ever write fits. It is never known before how much that is; "
             "room for the tokens that he has is enough",
             "needed(each.tokens) > free",
             "needed(each.longest) > free",
+            "free -= needed(each.tokens)",
+            "free -= needed(each.longest)",
         ),
         mistake(
             "Someone begins only when nobody runs. Whoever fits need not wait for the others' end",
@@ -219,8 +232,8 @@ WAY = "            free += behind.pop().held\n"
         ),
         mistake(
             "A block is taken for every token. There is room in the last one until it is full",
-            "needed(first.tokens) - first.held",
-            "1",
+            "needed(each.tokens) - each.held for",
+            "1 for",
         ),
         mistake(
             "He who takes all that is free fits",
@@ -231,10 +244,9 @@ WAY = "            free += behind.pop().held\n"
     hints=[
         "Where does it hang? If all hold what they have and wait for more; and if the first in the queue can never "
         "begin. Which rule rules out each?",
-        "Go through those who run, in their order. How many blocks more does one need: needed(tokens) - held? If there "
-        "are too few, the last of those behind him gives way. Why is one enough?",
-        "Nobody left behind him, and still too few? Then he is the one who gives way. It never happens to the first: "
-        "alone he fits, or he would have been refused.",
+        "How many blocks more do all need who run: needed(tokens) - held of each? While there are too few, the last of "
+        "them gives way, and what he held is free.",
+        "It may be himself, if nobody is behind him; never the first: alone he fits, or he would have been refused.",
         "Then those who wait, in their order, if nobody gave way; until the first for whose tokens there are too few.",
     ],
     why="Most requests write less than they may, so servers admit more than they could hold at the worst, and take "
@@ -262,15 +274,10 @@ def next_pass(blocks, free, size, running, waiting):
     # ? who goes on, and whose blocks does that take?
     # ? who begins?
     refused = [each.name for each in waiting if needed(each.longest) > blocks]
-    go_on, behind = [], [*running]
-    while behind:
-        first = behind.pop(0)
-        more = needed(first.tokens) - first.held
-        if more > free and behind:
-            free += behind.pop().held
-        if more <= free:
-            free -= more
-            go_on.append(first.name)
+    go_on = [*running]
+    while (more := sum(needed(each.tokens) - each.held for each in go_on)) > free:
+        free += go_on.pop().held
+    free -= more
     begin = []
     if len(go_on) == len(running):
         for each in waiting:
@@ -280,4 +287,4 @@ def next_pass(blocks, free, size, running, waiting):
                 break
             free -= needed(each.tokens)
             begin.append(each.name)
-    return go_on, begin, refused
+    return [each.name for each in go_on], begin, refused

@@ -38,7 +38,7 @@ CASES = [  # model, GPU, block size, tokens in common, tokens of its own, second
     (TINY, SMALL, 4, 0, 30, 1.0),
     (TINY, SMALL, 4, 0, 32, 1.0),
     (TINY, SMALL, 4, 24, 30, 1.0),
-    (TINY, SMALL, 8, 27, 31, 1.0),
+    (TINY, SMALL, 8, 27, 40, 1.0),
     (TINY, SMALL, 4, 24, 30, 0.019),
     (TINY, SMALL, 4, 40, 3, 0.0153),
     (WIDE, SMALL, 4, 13, 50, 0.0401),
@@ -58,7 +58,8 @@ CASES = [  # model, GPU, block size, tokens in common, tokens of its own, second
 def worlds():
     for each in CASES:
         model, gpu, size, shared, own, goal = each
-        about = f"{shared:,} + {own:,} tokens in blocks of {size}, {gpu.memory / GB:g} GB, {1000 * goal:g} ms"
+        memory = f"{gpu.memory / GB:g} GB" if gpu.memory > GB else f"{gpu.memory:,} bytes"
+        about = f"{shared:,} + {own:,} tokens in blocks of {size}, {memory}, {1000 * goal:g} ms"
         yield alone(lambda each=each: each, f"{model.name}, {about}")
 
 

@@ -47,7 +47,6 @@ def whole(thing):
 
 
 COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
-FORKED = "tables[new], lengths[new] = [*tables[name]], lengths[name]"
 
 
 @exercise(
@@ -88,8 +87,12 @@ FORKED = "tables[new], lengths[new] = [*tables[name]], lengths[name]"
         ),
         mistake(
             "A fork copies nothing: it names the same blocks, until somebody writes",
-            FORKED,
-            FORKED + "\n            copies += [(old, old) for old in tables[name]]",
+            "                references[block] += 1\n",
+            "                references[block] += 1\n"
+            "            if lengths[new] % size and 0 in references:\n"
+            "                old, tables[new][-1] = tables[new][-1], take()\n"
+            "                references[old] -= 1\n"
+            "                copies.append((old, tables[new][-1]))\n",
         ),
         mistake(
             "Both go by one list: what one appends, the other has, too. Give the fork a list of its own",
