@@ -1,5 +1,7 @@
 """What the exercises of this chapter share: their order, their notebook's beginning, and what they are judged by."""
 
+import re
+
 from tinydist.lab.author import Own, Values
 
 ORDER = ["share_blocks", "decode_by_table", "next_pass", "mended_blocks", "plan_batch"]
@@ -21,7 +23,8 @@ the other, and the first that does not hold is explained.
 `hint share_blocks` gives a hint, and `reset share_blocks` puts the stub back.
 
 Blocks are counted from 0, and so are the tokens of a sequence: token i lies in slot i % size of the block that its \
-table names at place i // size."""
+table names at place i // size. Verdicts tell in short what happens to sequences: a+6, a gets 6 tokens more; b=a, b \
+begins as a; a-3, the last 3 are taken back; a?, it is read; a., it ends."""
 
 IMPORTS = """\
 import math
@@ -44,3 +47,10 @@ class Part(Values):
     def seen(self, trial):
         found = super().seen(trial)
         return found and {(rank, path): each for (rank, path), each in found.items() if self.key in path}
+
+
+def events_of(text):
+    """a+6 b=a b-3 b? a. as the introduction has it."""
+    for name, sign, rest in re.findall(r"(\w)([+=?.-])(\w*)", text):
+        what = {"+": "add", "=": "fork", "-": "drop", "?": "read", ".": "end"}[sign]
+        yield (what, rest, name) if what == "fork" else (what, name, *map(int, [rest] if rest else []))

@@ -4,40 +4,13 @@ import math
 
 import torch
 
-from tinydist.lab.author import Memory, Wrong, alone, exercise, kind, mistake
+from tinydist.lab.author import Memory, exercise, mistake
 
 from .chapter import BY_HAND, Part
+from .in_blocks import LOW, decoded, step
 
 FLOAT = 4  # bytes
-LOW = -1e12  # a score
 PARTS = 256 * 1024  # bytes: of lists of what each block gives
-
-
-def step(about, size, lengths, *, d=4, e=4, window=10**6, common=0, spare=0, low=False, dtype=torch.float32, **more):
-    """Sequences whose blocks lie in any order; the first ``common`` are everybody's, ``spare`` are for later tokens.
-    What no token has written is large, so that reading it shows."""
-    generator = torch.Generator().manual_seed(sum(lengths) + size)
-    needed = [n // size + 1 + spare for n in lengths]
-    blocks = 1 + sum(needed)
-    order = torch.randperm(blocks, generator=generator).tolist()
-    first = [order.pop() for _ in range(common)]
-    tables = [first + [order.pop() for _ in range(count - common)] for count in needed]
-    made = [10 * torch.randn(blocks, size, width, generator=generator, dtype=dtype) for width in (d, e)]
-    for table, n in zip(tables, lengths):
-        for at in range(n):
-            for each in made:
-                each[table[at // size], at % size] /= 10
-        gone = max(0, n + 1 - window) // size
-        table[:gone] = [None] * gone
-    q, k, v = (torch.randn(len(lengths), width, generator=generator, dtype=dtype) for width in (d, d, e))
-    if low:
-        q = LOW * d**0.5 * k / (k * k).sum(-1, keepdim=True)
-    given = q, k, v, *made
-
-    def arguments():
-        return *(each.clone() for each in given), [[*table] for table in tables], [*lengths], window
-
-    return alone(arguments, about, **more)
 
 
 def worlds():
@@ -52,15 +25,7 @@ def worlds():
     yield step("14, 4 and 10 tokens, blocks of 4, a window of 5", 4, [14, 4, 10], window=5)
     yield step("11 and 1 tokens, blocks of 4, a window of 4", 4, [11, 1], window=4, spare=1)
     yield step("a window of one token", 2, [3, 4], window=1)
-    yield step("2,000 tokens in blocks of 16", 16, [2000], d=64, e=64, measured=True, facts=8 * 16 * 128 * FLOAT)
-
-
-def decoded(answer, q, k, v, keys, values, tables, lengths, window):
-    out = answer(q, k, v, keys, values, tables, lengths, window)
-    shape = [len(q), values.shape[2]]
-    if not isinstance(out, torch.Tensor) or [*out.shape] != shape:
-        raise Wrong(f"{kind(out)} came back, where a tensor [B, e], of shape {shape}, is right")
-    return {"keys [blocks, size, d]": keys, "values [blocks, size, e]": values, "the result [B, e]": out}
+    yield step("500 tokens in blocks of 16", 16, [500], d=64, e=64, measured=True, facts=8 * 16 * 128 * FLOAT)
 
 
 WRITE = "keys[block, slot], values[block, slot] = key, value"
@@ -91,7 +56,7 @@ class NoCopy(Memory):
             f"those of a softmax over the tokens in the window: block sizes 1 to 5, some shared; a score of {LOW:.0e}",
         ),
         NoCopy(
-            "with 2,000 tokens at most the bytes of 8 blocks: keys and values are read where they lie",
+            "with 500 tokens at most the bytes of 8 blocks: keys and values are read where they lie",
             most=lambda case: case.facts,
             slack=PARTS,
         ),
@@ -193,7 +158,8 @@ class NoCopy(Memory):
         "-inf, 0 and 0; exp(-inf) is 0.",
     ],
     why="A kernel that reads through the table is all that paging costs attention: 20 to 26 % in the paper. A server "
-    "that gathered the keys first would read each of them three times, in every layer, for every token.",
+    "that gathered the keys first would move each of them three times, in every layer, for every token: read, written, "
+    "and read again.",
 )
 def decode_by_table(q, k, v, keys, values, tables, lengths, window):
     """Attend for one new token in each of B sequences, whose keys and values lie in blocks: [B, e]. One head.

@@ -4,75 +4,33 @@ import torch
 
 from tinydist.lab.author import Own, Wrong, alone, exercise, kind, mistake
 
-from .chapter import SOLVED, Part
+from .chapter import SOLVED, Part, events_of
 
-ABOUT = [  # about, blocks, size, calls; a number stands for so many tokens
-    ("one sequence", 3, 4, [("write", "a", 3), ("read", "a"), ("write", "a", 3), ("read", "a")]),
-    ("one sequence that fills its blocks", 2, 4, [("write", "a", 8), ("read", "a")]),
-    (
-        "blocks of one token",
-        4,
-        1,
-        [("write", "a", 3), ("fork", "a", "b"), ("write", "b", 1), ("read", "b"), ("read", "a")],
-    ),
-    (
-        "two samples, and both write",
-        3,
-        4,
-        [
-            *(("write", "a", 6), ("fork", "a", "b"), ("write", "a", 2), ("write", "b", 2)),
-            *(("read", "a"), ("read", "b")),
-        ],
-    ),
-    (
-        "two samples of a full block, float64",
-        4,
-        3,
-        [
-            *(("write", "a", 6), ("fork", "a", "b"), ("write", "b", 2), ("write", "a", 1)),
-            *(("read", "a"), ("read", "b")),
-        ],
-    ),
-    (
-        "a sample ends, and another request comes",
-        4,
-        4,
-        [
-            *(("write", "a", 6), ("fork", "a", "b"), ("end", "a"), ("write", "c", 5), ("read", "b"), ("read", "c")),
-            *(("write", "b", 1), ("end", "c"), ("read", "b")),
-        ],
-    ),
-    (
-        "three samples, two of which end",
-        7,
-        2,
-        [
-            *(("write", "a", 3), ("fork", "a", "b"), ("fork", "b", "c"), ("write", "b", 4), ("write", "c", 1)),
-            *(("read", "c"), ("end", "b"), ("write", "a", 3), ("read", "a"), ("end", "a"), ("write", "d", 6)),
-            *(("read", "c"), ("read", "d")),
-        ],
-    ),
-    (
-        "all the memory, again and again",
-        2,
-        4,
-        [call for name in "abcd" for call in [("write", name, 7), ("read", name), ("end", name)]],
-    ),
-    ("an empty pool", 0, 4, [("write", "a", 0), ("fork", "a", "b"), ("read", "b"), ("end", "a")]),
+CASES = [  # about, blocks, size, calls
+    ("one sequence", 3, 4, "a+3 a? a+3 a?"),
+    ("one sequence that fills its blocks", 2, 4, "a+8 a?"),
+    ("blocks of one token", 4, 1, "a+3 b=a b+1 b? a?"),
+    ("two samples, and both write", 3, 4, "a+6 b=a a+2 b+2 a? b?"),
+    ("two samples of a full block, float64", 4, 3, "a+6 b=a b+2 a+1 a? b?"),
+    ("a sample ends, and another request comes", 4, 4, "a+6 b=a a. c+5 b? c? b+1 c. b?"),
+    ("three samples, two of which end", 7, 2, "a+3 b=a c=b b+4 c+1 c? b. a+3 a? a. d+6 c? d?"),
+    ("all the memory, again and again", 2, 4, "a+7 a? a. b+7 b? b. c+7 c? c."),
+    ("an empty pool", 0, 4, "a+0 b=a b? a."),
 ]
 
 
 def worlds():
-    for about, blocks, size, calls in ABOUT:
-        yield alone(lambda each=(about, blocks, size, calls): made(*each), f"{about}, {blocks} blocks of {size}")
+    for about, blocks, size, calls in CASES:
+        given = about, blocks, size, calls
+        yield alone(lambda given=given: made(*given), f"{about} ({calls}), {blocks} blocks of {size}")
 
 
 def made(about, blocks, size, calls):
     dtype, generator = torch.float64 if "float64" in about else torch.float32, torch.Generator().manual_seed(blocks)
     memory = torch.full((blocks, size), 99.0, dtype=dtype)
     return memory, [
-        (what, name, torch.randn(more[0], generator=generator, dtype=dtype)) if what == "write" else (what, name, *more)
-        for what, name, *more in calls
+        ("write", each[1], torch.randn(each[2], generator=generator, dtype=dtype)) if each[0] == "add" else each
+        for each in events_of(calls)
     ]
 
 
@@ -85,9 +43,8 @@ def read(answer, memory, calls):
     for name, each in zip(reads, found):
         if not isinstance(each, torch.Tensor) or each.dim() != 1:
             raise Wrong(f"{name} gives {kind(each)}, where a tensor of one dim is right")
-    return {f"length of {name}": len(each) for name, each in zip(reads, found)} | {
-        f"tokens of {name}": each for name, each in zip(reads, found)
-    }
+    lengths = {f"length of {name}": len(each) for name, each in zip(reads, found)}
+    return lengths | {f"tokens of {name}": each for name, each in zip(reads, found)}
 
 
 ONE_LESS = """\
@@ -159,7 +116,7 @@ ONE_LESS = """\
         "And when one of the two ends: which of its blocks may be somebody else's next?",
     ],
     why="None of the three fails where it is wrong: a request reads tokens of somebody else, or misses its last ones, "
-    "and goes on in fluent text. Servers have had all three, and it took shared prefixes and much traffic to see them.",
+    "and goes on in fluent text. They show only where lengths meet the block size, and sequences meet in a block.",
 )
 def mended_blocks(memory, calls):
     """Mend this cache of blocks: it has three bugs.

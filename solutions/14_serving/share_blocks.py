@@ -2,34 +2,32 @@
 
 from tinydist.lab.author import Wrong, alone, exercise, kind, mistake
 
-from .chapter import BY_HAND, Part
-
-BEGUN = ("append", "a", 6)
-TWO = [BEGUN, ("fork", "a", "b")]
+from .chapter import BY_HAND, Part, events_of
 
 CASES = [  # about, blocks, size, events
-    ("one sequence", 4, 4, [("append", "a", 3), ("append", "a", 1), ("append", "a", 4)]),
-    ("blocks of one token", 9, 1, [("append", "a", 2), ("fork", "a", "b"), ("append", "b", 1), ("append", "a", 2)]),
-    ("one that ends, and another", 3, 4, [("append", "a", 5), ("append", "b", 1), ("end", "a"), ("append", "c", 4)]),
-    ("three samples, many tokens", 12, 4, [*TWO, ("fork", "b", "c"), *(("append", each, 7) for each in "cab")]),
-    ("a fork, and both go on", 5, 4, [*TWO, ("append", "b", 1), ("append", "a", 1)]),
-    ("a fork of a full block", 5, 3, [*TWO, ("append", "b", 1), ("append", "a", 1)]),
-    ("a fork, and nothing is added", 5, 4, [*TWO, ("append", "b", 0)]),
-    ("a fork whose first ends", 5, 4, [*TWO, ("end", "a"), ("append", "b", 1), ("append", "c", 5)]),
-    ("two drops", 6, 4, [("append", "a", 12), ("drop", "a", 3), ("append", "b", 1), ("drop", "a", 5)]),
-    ("a drop to nothing", 2, 4, [BEGUN, ("drop", "a", 6), ("append", "b", 8), ("append", "a", 0)]),
-    ("a drop into a full block that is shared", 6, 2, [*TWO, ("drop", "b", 1), ("append", "b", 1), ("append", "a", 1)]),
-    ("a drop of a block that is shared", 6, 4, [*TWO, ("drop", "b", 3), ("append", "b", 2), ("append", "a", 3)]),
-    ("too little memory", 2, 4, [BEGUN, ("append", "a", 3), ("append", "a", 2)]),
-    ("too little memory for the copy", 2, 4, [*TWO, ("append", "b", 1), ("end", "a"), ("append", "b", 2)]),
-    ("too little memory for the copy and a block", 3, 4, [*TWO, ("append", "b", 3), ("append", "b", 2)]),
-    ("an empty pool", 0, 16, [BEGUN, ("append", "b", 0)]),
+    ("one sequence", 4, 4, "a+3 a+1 a+4"),
+    ("blocks of one token", 9, 1, "a+2 b=a b+1 a+2"),
+    ("one that ends, and another", 3, 4, "a+5 b+1 a. c+4"),
+    ("three samples, many tokens", 12, 4, "a+6 b=a c=b c+7 a+7 b+7"),
+    ("a fork, and both go on", 5, 4, "a+6 b=a b+1 a+1"),
+    ("a fork of a full block", 5, 3, "a+6 b=a b+1 a+1"),
+    ("a fork, and nothing is added", 5, 4, "a+6 b=a b+0"),
+    ("a fork whose first ends", 5, 4, "a+6 b=a a. b+1 c+5"),
+    ("two drops", 6, 4, "a+12 a-3 b+1 a-5"),
+    ("a drop to nothing", 2, 4, "a+6 a-6 b+8 a+0"),
+    ("a drop into a full block that is shared", 6, 2, "a+6 b=a b-1 b+1 a+1"),
+    ("a drop of a block that is shared", 6, 4, "a+6 b=a b-3 b+2 a+3"),
+    ("too little memory", 2, 4, "a+6 a+3 a+2"),
+    ("too little memory for the copy", 2, 4, "a+6 b=a b+1 a. b+2"),
+    ("too little memory for the copy and a block", 3, 4, "a+6 b=a b+3 b+2"),
+    ("an empty pool", 0, 16, "a+6 b+0"),
 ]
 
 
 def worlds():
     for about, blocks, size, events in CASES:
-        yield alone(lambda each=(blocks, size, events): (*each[:2], [*each[2]]), f"{about}, {blocks} blocks of {size}")
+        given = blocks, size, [("append" if what == "add" else what, *more) for what, *more in events_of(events)]
+        yield alone(lambda given=given: (*given[:2], [*given[2]]), f"{about} ({events}), {blocks} blocks of {size}")
 
 
 def replay(answer, blocks, size, events):
@@ -38,12 +36,9 @@ def replay(answer, blocks, size, events):
     names = ("tables", "references", "copies", "refused")
     if not isinstance(found, tuple | list) or len(found) != 4 or not isinstance(found[0], dict):
         raise Wrong(f"it returned {kind(found)}, where a dict and three lists are right: {', '.join(names)}")
-    tables = {name: [*table] for name, table in sorted(found[0].items())}
-    return dict(zip(names, map(str, (tables, *(list(map(whole, each)) for each in found[1:])))))
-
-
-def whole(thing):
-    return tuple(thing) if isinstance(thing, list) else thing
+    tables, references, copies, refused = found
+    tables = {name: [*table] for name, table in sorted(tables.items())}
+    return dict(zip(names, map(str, (tables, [*references], [tuple(pair) for pair in copies], [*refused]))))
 
 
 COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
