@@ -105,11 +105,6 @@ COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
             "if new + shared >=",
         ),
         mistake(
-            "It is refused where the copy and the new blocks together do not fit, and they do",
-            "if new + shared >",
-            "if new + 2 * shared >",
-        ),
-        mistake(
             "A block has room for size tokens: so many that fill it need no other",
             "needed(length + tokens) - len(table)",
             "(length + tokens) // size + 1 - len(table)",
