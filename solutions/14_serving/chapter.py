@@ -11,7 +11,7 @@ INTRODUCTION = """\
 
 [Notebook 14](../notebooks/14_serving.ipynb) goes before these. You hand out blocks that sequences share until they \
 write, decode over keys that lie in blocks, decide who runs when memory is short, find three bugs in a cache of \
-blocks, and plan how many sequences a GPU serves in time. No ranks, no messages. Five exercises, about 135 minutes.
+blocks, and plan how many sequences a GPU serves in time. No ranks, no messages. Five exercises, about 145 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained.

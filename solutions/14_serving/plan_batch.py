@@ -6,7 +6,8 @@ from tinydist.lab.author import Own, alone, exercise, mistake
 
 from .chapter import SOLVED, Part
 
-GB, TB = 10**9, 10**12
+
+GB = 10**9
 
 
 class Model(NamedTuple):
@@ -26,7 +27,7 @@ class GPU(NamedTuple):
 
 TINY, SMALL = Model("3 layers", 1000, 3, 2, 5), GPU(40_000, 1e6)
 WIDE = Model("7 layers, fp32 weights, a cache of 8 bits", 2000, 7, 3, 4, 4, 1)
-A100_40, A100, H100 = GPU(36 * GB, 1.555 * TB), GPU(73.6 * GB, 2.039 * TB), GPU(73.6 * GB, 3.35 * TB)
+A100_40, A100, H100 = GPU(36 * GB, 1.555e12), GPU(73.6 * GB, 2.039e12), GPU(73.6 * GB, 3.35e12)
 # Published: Zhang et al. 2022, OPT; Touvron et al. 2023, Llama 2; Llama Team 2024, The Llama 3 Herd.
 OPT = Model("OPT 13B", 12_853_463_040, 40, 40, 128)
 LLAMA_2 = Model("Llama 2 7B", 6_738_415_616, 32, 32, 128)
