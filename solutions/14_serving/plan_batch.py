@@ -6,7 +6,6 @@ from tinydist.lab.author import Own, alone, exercise, mistake
 
 from .chapter import SOLVED, Part
 
-
 GB = 10**9
 
 
