@@ -116,6 +116,10 @@ class TestPlanningARun(Answers):
     chapter = "planning_a_run"
 
 
+class TestServing(Answers):
+    chapter = "serving"
+
+
 def answers(kind, chapter):
     """Of the file for a chapter: (label, answer, ...)."""
     return getattr(importlib.import_module(f"lab.{kind}_answers.{chapter}"), f"{kind.upper()}_ANSWERS")

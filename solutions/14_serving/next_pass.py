@@ -1,0 +1,194 @@
+"""A scheduler for a memory budget: who goes on, who gives way, who begins; and nobody waits forever."""
+
+from tinydist.lab.author import exercise, mistake
+
+from .chapter import BY_HAND
+from .passes import Passes, served, traffic
+
+
+def worlds():
+    yield traffic("one request", 4, 4, (5, 6))
+    yield traffic("two that fit", 8, 4, (4, 5), (3, 4))
+    yield traffic("the second does not fit yet", 3, 4, (7, 3), (6, 4))
+    yield traffic("the second does not fit yet, and the third would", 4, 4, (9, 3), (6, 4), (2, 2))
+    yield traffic("three that grow until one gives way", 6, 2, (2, 7), (3, 6), (4, 5))
+    yield traffic("blocks of one token", 7, 1, (2, 4), (2, 4), (2, 4))
+    yield traffic("one gives way, and another could begin", 4, 2, (2, 6), (3, 5), (1, 2))
+    yield traffic("one needs the blocks of two", 5, 2, (4, 6), (1, 5), (2, 4))
+    yield traffic("the youngest finds no block", 4, 2, (3, 3), (3, 3), (2, 4, 2))
+    yield traffic("one that can never fit, and others behind it", 4, 4, (3, 14), (20, 2), (14, 3), (5, 2), (12, 9))
+    yield traffic("an empty pool", 0, 16, (3, 2), (1, 1))
+    yield traffic("a prompt that takes all there is", 3, 4, (12, 1), (1, 3), (9, 4))
+    yield traffic("many that come one after another", 7, 3, *((1 + i % 4, 4 + i % 3, i) for i in range(8)))
+
+
+WAY = """\
+    go_on = [*running]
+    while (more := sum(needed(each.tokens) - each.held for each in go_on)) > free:
+        free += go_on.pop().held
+    free -= more
+"""
+HIMSELF = """\
+    go_on = []
+    for each in running:
+        more = needed(each.tokens) - each.held
+        if more > free:
+            free += each.held
+        else:
+            free -= more
+            go_on.append(each)
+"""
+
+
+@exercise(
+    title="A scheduler that never deadlocks",
+    minutes=35,
+    difficulty=4,
+    worlds=worlds,
+    program=served,
+    targets=[
+        BY_HAND,
+        Passes(
+            "who goes on, begins and is refused, pass after pass until all have ended; never more blocks than there are"
+        ),
+    ],
+    mistakes=[
+        mistake(
+            "Who can never fit is not refused. It stands first in the queue, and those behind it wait forever",
+            "needed(each.longest) > blocks",
+            "False",
+        ),
+        mistake(
+            "Who takes all there is fits, and is not to be refused",
+            "needed(each.longest) > blocks",
+            "needed(each.longest) >= blocks",
+        ),
+        mistake(
+            "Refused is who does not fit now. When others have ended it does: ask for its longest, and for all blocks",
+            "needed(each.longest) > blocks",
+            "needed(each.tokens) > free",
+        ),
+        mistake(
+            "Its prompt fits, and all that it will write does not: then it runs alone until it has no block, and can "
+            "go neither on nor back. Refuse it at once",
+            "needed(each.longest) > blocks",
+            "needed(each.tokens) > blocks",
+        ),
+        mistake(
+            "Who finds no block gives way itself, though others came after it. So may each in turn, with all that it "
+            "has computed: the last gives way, and then the first always goes on",
+            WAY,
+            HIMSELF,
+        ),
+        mistake(
+            "The one who came first gives way, and computes again; nobody need ever come to his end. The "
+            "last gives way",
+            "go_on.pop()",
+            "go_on.pop(0)",
+        ),
+        mistake(
+            "The next in the order gives way, and it came before the others. The last does",
+            "go_on.pop()",
+            "go_on.pop(len(go_on) > 1)",
+        ),
+        mistake(
+            "Somebody gives way though there are enough blocks: so many as are free may be taken",
+            ") > free:\n        free +=",
+            ") >= free and go_on:\n        free +=",
+        ),
+        mistake(
+            "The blocks of who gives way are free: others may take them in this pass",
+            "free += go_on.pop().held",
+            "go_on.pop()",
+        ),
+        mistake(
+            "It gives way and takes memory again in the same pass. Where somebody gave way nobody begins",
+            "if len(go_on) == len(running):",
+            "if True:",
+        ),
+        mistake(
+            "Who does not fit is overtaken. So it may be, again and again, while smaller ones come: who waits "
+            "begins in its order, and the first who does not fit ends it",
+            "                break\n            free -=",
+            "                continue\n            free -=",
+        ),
+        mistake(
+            "Blocks are promised twice: what one takes is not free for the next who begins",
+            "            free -= needed(each.tokens)\n",
+            "",
+        ),
+        mistake(
+            "What those take who go on is not free for those who begin",
+            "    free -= more\n",
+            "",
+        ),
+        mistake(
+            "A request begins only if all that it will ever write fits. It is never known before how much that is; "
+            "room for the tokens that it has is enough",
+            "needed(each.tokens) > free",
+            "needed(each.longest) > free",
+            "free -= needed(each.tokens)",
+            "free -= needed(each.longest)",
+        ),
+        mistake(
+            "A request begins only when nobody runs. Whoever fits need not wait for the others' end",
+            "if len(go_on) == len(running):",
+            "if not running:",
+        ),
+        mistake(
+            "A block is taken for every token. There is room in the last one until it is full",
+            "needed(each.tokens) - each.held for",
+            "1 for",
+        ),
+        mistake(
+            "Who takes all that is free fits",
+            "needed(each.tokens) > free",
+            "needed(each.tokens) >= free",
+        ),
+    ],
+    hints=[
+        "Where does it hang? If all hold what they have and wait for more; and if the first in the queue can never "
+        "begin. Which rule rules out each?",
+        "How many blocks more do all need who run: needed(tokens) - held of each? While there are too few, the last of "
+        "them gives way, and what it held is free.",
+        "That may be the one that found no block, but never the first: alone it fits, or it would have been refused.",
+        "Then those who wait, in their order, if nobody gave way; until the first for whose tokens there are too few.",
+    ],
+    why="Most requests write less than they may, so servers admit more than they could hold at the worst, and take "
+    "memory back when it comes to that. That somebody always goes on is then no luck: it is the order that is kept.",
+)
+def next_pass(blocks, free, size, running, waiting):
+    """Decide who computes in the next pass of a server, whose cache has ``blocks`` blocks of ``size`` tokens.
+
+    ``running`` and ``waiting`` are lists, in the order in which the requests came. Each has ``name``; ``tokens``, all
+    of which need room when it takes part in a pass, which writes one more; ``longest``, the most that will ever need
+    it; ``held``, the blocks that it has, 0 for who waits. ``free`` blocks are nobody's.
+
+    Return (go_on, begin, refused), three lists of names. All who run go on, if there are blocks for their tokens. If
+    there are too few, the one that came last gives way, with all its blocks, and so on: it waits again, and is to
+    compute all its tokens anew. If nobody gave way, those who wait begin, in their order, while there are blocks for
+    the tokens that they have; nobody overtakes. Who could not be served alone is refused, whatever else happens, and is
+    in nobody's way.
+    """
+
+    def needed(tokens):
+        return -(-tokens // size)
+
+    # ? who is refused?
+    # ? who goes on, and whose blocks does that take?
+    # ? who begins?
+    refused = [each.name for each in waiting if needed(each.longest) > blocks]
+    go_on = [*running]
+    while (more := sum(needed(each.tokens) - each.held for each in go_on)) > free:
+        free += go_on.pop().held
+    free -= more
+    begin = []
+    if len(go_on) == len(running):
+        for each in waiting:
+            if each.name in refused:
+                continue
+            if needed(each.tokens) > free:
+                break
+            free -= needed(each.tokens)
+            begin.append(each.name)
+    return [each.name for each in go_on], begin, refused

@@ -1,0 +1,205 @@
+"""How many sequences a GPU serves at once: for its memory, in blocks, and for a latency."""
+
+from typing import NamedTuple
+
+from tinydist.lab.author import Own, alone, exercise, mistake
+
+from .chapter import SOLVED, Part
+
+GB = 10**9
+
+
+class Model(NamedTuple):
+    name: str
+    parameters: int
+    layers: int
+    kv_heads: int  # of keys and values
+    head_dim: int
+    weight: int = 2  # bytes of each
+    kept: int = 2  # bytes of each number in the cache
+
+
+class GPU(NamedTuple):
+    memory: float  # bytes that weights and cache may have
+    bandwidth: float  # bytes a second
+
+
+TINY, SMALL = Model("3 layers", 1000, 3, 2, 5), GPU(40_000, 1e6)
+WIDE = Model("7 layers, fp32 weights, a cache of 8 bits", 2000, 7, 3, 4, 4, 1)
+A100_40, A100, H100 = GPU(36 * GB, 1.555e12), GPU(73.6 * GB, 2.039e12), GPU(73.6 * GB, 3.35e12)
+# Published: Zhang et al. 2022, OPT; Touvron et al. 2023, Llama 2; Llama Team 2024, The Llama 3 Herd.
+OPT = Model("OPT 13B", 12_853_463_040, 40, 40, 128)
+LLAMA_2 = Model("Llama 2 7B", 6_738_415_616, 32, 32, 128)
+LLAMA_3 = Model("Llama 3 8B", 8_030_261_248, 32, 8, 128)
+LARGE = Model("Llama 3 70B", 70_553_706_496, 80, 8, 128)
+
+CASES = [  # model, GPU, block size, tokens in common, tokens of its own, seconds
+    (TINY, SMALL, 1, 0, 30, 1.0),
+    (TINY, SMALL, 4, 0, 30, 1.0),
+    (TINY, SMALL, 4, 24, 30, 1.0),
+    (TINY, SMALL, 8, 27, 40, 1.0),
+    (TINY, SMALL, 4, 24, 30, 0.019),
+    (TINY, SMALL, 4, 40, 3, 0.0153),
+    (WIDE, SMALL, 4, 13, 50, 0.0401),
+    (WIDE, SMALL, 4, 13, 50, 0.0079),
+    (TINY, GPU(1999, 1e6), 4, 13, 50, 0.5),
+    (TINY, GPU(9000, 1e6), 4, 80, 9, 0.5),
+    (OPT, A100_40, 16, 0, 499, 0.05),
+    (LLAMA_2, A100, 16, 2000, 100, 0.02),
+    (LLAMA_3, H100, 32, 6000, 500, 0.015),
+    (LLAMA_3._replace(name="Llama 3 8B, all in 8 bits", weight=1, kept=1), H100, 16, 0, 8192, 0.01),
+    (LARGE, H100, 16, 0, 8192, 0.05),
+]
+
+
+def worlds():
+    for each in CASES:
+        model, gpu, size, shared, own, goal = each
+        memory = f"{gpu.memory / GB:g} GB" if gpu.memory > GB else f"{gpu.memory:,} bytes"
+        about = f"{shared:,} + {own:,} tokens in blocks of {size}, {memory}, {1000 * goal:g} ms"
+        yield alone(lambda each=each: each, f"{model.name}, {about}")
+
+
+class Predicted(Part):
+    """The right number is not told."""
+
+    def __init__(self, name, key, holds):
+        super().__init__(name, key, holds, tell=False)
+
+    def general(self, trial, right):
+        (mine,), (its,) = (self.seen(each).values() for each in (trial, right))
+        return f"There are {'fewer' if mine > its else 'more'}"
+
+
+MEMORY = "in_memory = max(0, pool - shared // size) // blocks"
+TIME = "in_time = max(0, int((goal * gpu.bandwidth - weights) // read))"
+
+
+@exercise(
+    title="How many at once, in memory and in time",
+    minutes=20,
+    difficulty=3,
+    worlds=worlds,
+    targets=[
+        Own("your own arithmetic", "here it is arithmetic, and yours", SOLVED),
+        Predicted("blocks", "blocks", "of one sequence, without those that all have in common"),
+        Predicted("memory", "in memory", "the most whose blocks fit beside the weights. Common ones are there once"),
+        Predicted("time", "in time", "the most with which a pass reads all it has to in the time"),
+        Predicted("batch", "batch", "what both allow"),
+        Predicted("rate", "tokens a second", "of all together, with that batch"),
+    ],
+    mistakes=[
+        mistake(
+            "The last block need not be full, and it is one: round up",
+            "-(-(shared % size + own) // size)",
+            "(shared % size + own) // size",
+        ),
+        mistake(
+            "The last tokens in common do not fill a block: it cannot be shared, as each writes its own behind them",
+            "-(-(shared % size + own) // size)",
+            "-(-own // size)",
+        ),
+        mistake(
+            "The blocks that all have in common are counted for each",
+            "-(-(shared % size + own) // size)",
+            "-(-(shared + own) // size)",
+        ),
+        mistake(
+            "A block in common that is not full is not shared: only whole ones are there once",
+            "pool - shared // size",
+            "pool - -(-shared // size)",
+        ),
+        mistake("The common blocks take memory, too: once", "pool - shared // size", "pool"),
+        mistake("The weights take memory, too", "(gpu.memory - weights)", "gpu.memory"),
+        mistake(
+            "Blocks are taken whole, so whole ones are counted: with tokens, too many fit",
+            MEMORY,
+            "in_memory = max(0, int((gpu.memory - weights) / token - shared // size * size) // (shared % size + own))",
+        ),
+        mistake("There is a key and a value", "token = 2 *", "token = 1 *"),
+        mistake("Each layer has keys and values of its own", "model.layers * ", ""),
+        mistake(
+            "A number of the cache has model.kept bytes, which may be others than a weight's",
+            "* model.kept",
+            "* model.weight",
+        ),
+        mistake("A weight has model.weight bytes", "model.parameters * model.weight", "model.parameters * 2"),
+        mistake(
+            "The weights are read in each pass, too: once for all",
+            "goal * gpu.bandwidth - weights",
+            "goal * gpu.bandwidth",
+        ),
+        mistake(
+            "Shared blocks are stored once, and read once for each: a sequence's query meets all of its keys",
+            "read = (shared + own) * token",
+            "read = own * token",
+        ),
+        mistake(
+            "Slots without a token are not read: what a sequence reads is its tokens, and not its blocks",
+            "read = (shared + own) * token",
+            "read = (shared // size + blocks) * size * token",
+        ),
+        mistake(
+            "The weights are read once for all, and not for each sequence",
+            TIME,
+            "in_time = max(0, int(goal * gpu.bandwidth // (read + weights)))",
+        ),
+        mistake(
+            "One more does not fit into the time: round down",
+            TIME,
+            TIME.replace("(goal * gpu.bandwidth - weights) // read", "-((weights - goal * gpu.bandwidth) // read)"),
+        ),
+        mistake("Where not even the weights are read in time it is 0", TIME, TIME.replace("max(0, ", "(")),
+        mistake(
+            "It has to fit, and to be in time: the smaller of both",
+            "min(in_memory, in_time)",
+            "max(in_memory, in_time)",
+        ),
+        mistake(
+            "This is one sequence's: a pass writes a token for each",
+            "batch * gpu.bandwidth /",
+            "(batch > 0) * gpu.bandwidth /",
+        ),
+        mistake(
+            "So many a second would be with the goal as the time of a pass. It takes what it takes",
+            "batch * gpu.bandwidth / (weights + batch * read)",
+            "batch / goal",
+        ),
+    ],
+    hints=[
+        "A token leaves a key and a value in each layer. A block has size times that: how many fit beside the weights?",
+        "Of the tokens in common shared // size blocks are whole. What is left of them goes into each one's own "
+        "blocks, before its own tokens.",
+        "A pass reads the weights once, and for each sequence the keys and values of all its tokens: shared or not. "
+        "goal times bandwidth are the bytes that it may read.",
+    ],
+    why="Memory and time bound the batch for different reasons. A prefix in common makes room for more sequences, and "
+    "none of them reads a byte less: then it is the latency that says how many, and more memory helps nobody.",
+)
+def plan_batch(model, gpu, size, shared, own, goal):
+    """Plan how many sequences a GPU decodes at once, so that all fit, and a token takes at most ``goal`` seconds.
+
+    All begin with the same ``shared`` tokens and have ``own`` more, each other ones, at least 1; so many are in the
+    cache, in blocks of ``size`` tokens. Blocks that hold nothing but common tokens are there once.
+
+    A pass writes a token for each. It reads all weights once, and of each sequence the keys and values of all its
+    tokens, those of common blocks for each anew; the bytes by ``gpu.bandwidth`` are its time. ``gpu.memory`` is for
+    weights and blocks. A model has ``parameters`` of ``weight`` bytes, ``layers``, ``kv_heads`` of keys and values,
+    each of ``head_dim`` numbers, of ``kept`` bytes in the cache.
+
+    Return {"blocks": ..., "in memory": ..., "in time": ..., "batch": ..., "tokens a second": ...}: the blocks that are
+    a sequence's own; how many sequences fit into the memory, and how many into the time, each by itself, 0 if none
+    does; the batch, that does both; and the tokens that all of it together write in a second.
+    """
+    # ? bytes of the weights, of a token, of what a sequence reads
+    # ? how many fit into the memory, and how many into the time?
+    weights = model.parameters * model.weight
+    token = 2 * model.layers * model.kv_heads * model.head_dim * model.kept
+    read = (shared + own) * token
+    pool = int((gpu.memory - weights) // (size * token))
+    blocks = -(-(shared % size + own) // size)
+    in_memory = max(0, pool - shared // size) // blocks
+    in_time = max(0, int((goal * gpu.bandwidth - weights) // read))
+    batch = min(in_memory, in_time)
+    rate = batch * gpu.bandwidth / (weights + batch * read)
+    return {"blocks": blocks, "in memory": in_memory, "in time": in_time, "batch": batch, "tokens a second": rate}

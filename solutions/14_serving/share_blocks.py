@@ -1,0 +1,226 @@
+"""An allocator of blocks that sequences share until one of them writes."""
+
+from tinydist.lab.author import Wrong, alone, exercise, kind, mistake
+
+from .chapter import BY_HAND, Part, events_of
+
+CASES = [  # about, blocks, size, events
+    ("one sequence", 4, 4, "a+3 a+1 a+4"),
+    ("blocks of one token", 9, 1, "a+2 b=a b+1 a+2"),
+    ("one that ends, and another", 3, 4, "a+5 b+1 a. c+4"),
+    ("three samples, many tokens", 12, 4, "a+6 b=a c=b c+7 a+7 b+7"),
+    ("a fork, and both go on", 5, 4, "a+6 b=a b+1 a+1"),
+    ("a fork of a full block", 5, 3, "a+6 b=a b+1 a+1"),
+    ("a fork, and nothing is added", 5, 4, "a+6 b=a b+0"),
+    ("a fork whose first ends", 5, 4, "a+6 b=a a. b+1 c+5"),
+    ("two drops", 6, 4, "a+12 a-3 b+1 a-5"),
+    ("a drop to nothing", 2, 4, "a+6 a-6 b+8 a+0"),
+    ("a drop into a full block that is shared", 6, 2, "a+6 b=a b-1 b+1 a+1"),
+    ("a drop of a block that is shared", 6, 4, "a+6 b=a b-3 b+2 a+3"),
+    ("too little memory", 2, 4, "a+6 a+3 a+2"),
+    ("too little memory for the copy", 2, 4, "a+6 b=a b+1 a. b+2"),
+    ("too little memory for the copy and a block", 3, 4, "a+6 b=a b+3 b+2"),
+    ("an empty pool", 0, 16, "a+6 b+0"),
+]
+
+
+def worlds():
+    for about, blocks, size, events in CASES:
+        given = blocks, size, [("append" if what == "add" else what, *more) for what, *more in events_of(events)]
+        yield alone(lambda given=given: (*given[:2], [*given[2]]), f"{about} ({events}), {blocks} blocks of {size}")
+
+
+def replay(answer, blocks, size, events):
+    """As texts, each of which is compared as a whole."""
+    found = answer(blocks, size, events)
+    names = ("tables", "references", "copies", "refused")
+    if not isinstance(found, tuple | list) or len(found) != 4 or not isinstance(found[0], dict):
+        raise Wrong(f"it returned {kind(found)}, where a dict and three lists are right: {', '.join(names)}")
+    tables, references, copies, refused = found
+    tables = {name: [*table] for name, table in sorted(tables.items())}
+    return dict(zip(names, map(str, (tables, [*references], [tuple(pair) for pair in copies], [*refused]))))
+
+
+COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
+
+
+@exercise(
+    title="Blocks that are shared until someone writes",
+    minutes=35,
+    difficulty=4,
+    worlds=worlds,
+    program=replay,
+    targets=[
+        BY_HAND,
+        Part("refused", "refused", "what does not fit changes nothing; a copy takes a block, too"),
+        Part("copies", "copies", "a shared block is copied before it is written, and no other is"),
+        Part("tables", "tables", "always the free block with the smallest number, for the copy first"),
+        Part("references", "references", "how many tables name each block"),
+    ],
+    mistakes=[
+        mistake(
+            "Nothing is copied: whoever writes to a block that another has, too, changes the other's tokens",
+            COPY,
+            "shared = False",
+        ),
+        mistake(
+            "A full block is copied. Nobody writes to it any more: the next token begins a block of its own",
+            " and length % size > 0 and references[table[-1]] > 1",
+            " and length > 0 and references[table[-1]] > 1",
+        ),
+        mistake("Without a token nothing is written, and nothing needs a copy", "tokens > 0 and ", ""),
+        mistake(
+            "A block is copied that nobody else has: if its other owners are gone, or have copies of their own, it may "
+            "be written",
+            " and references[table[-1]] > 1",
+            "",
+        ),
+        mistake(
+            "With two owners a block is shared, and copied already",
+            "references[table[-1]] > 1",
+            "references[table[-1]] > 2",
+        ),
+        mistake(
+            "A fork copies nothing: it names the same blocks, until somebody writes",
+            "                references[block] += 1\n",
+            "                references[block] += 1\n"
+            "            if lengths[new] % size and 0 in references:\n"
+            "                old, tables[new][-1] = tables[new][-1], take()\n"
+            "                references[old] -= 1\n"
+            "                copies.append((old, tables[new][-1]))\n",
+        ),
+        mistake(
+            "Both go by one list: what one appends, the other has, too. Give the fork a list of its own",
+            "[*tables[name]]",
+            "tables[name]",
+        ),
+        mistake(
+            "The copy takes a block as well: it is refused if there is none left for it",
+            "if new + shared >",
+            "if new >",
+        ),
+        mistake(
+            "It is refused, though the last block that is free would do",
+            "if new + shared >",
+            "if new + shared >=",
+        ),
+        mistake(
+            "A block has room for size tokens: so many that fill it need no other",
+            "needed(length + tokens) - len(table)",
+            "(length + tokens) // size + 1 - len(table)",
+        ),
+        mistake(
+            "Of a sequence that was refused nothing is there: it has no table",
+            "refused.append(number)",
+            "refused.append(number)\n                tables.setdefault(name, [])",
+        ),
+        mistake(
+            "Who copies leaves the old block: it has one owner less",
+            "                references[old] -= 1\n",
+            "",
+        ),
+        mistake(
+            "A fork is an owner: each of its blocks has one more",
+            "references[block] += 1",
+            "references[block] += 0",
+        ),
+        mistake(
+            "Blocks are free while others still have them: with an owner less there is only one less",
+            "references[block] -= 1",
+            "references[block] = 0",
+        ),
+        mistake(
+            "A block stays though none of its tokens is left: a drop gives it back",
+            "kept = needed(lengths[name])",
+            "kept = len(tables[name])",
+        ),
+        mistake(
+            "A block goes though some of its tokens are left",
+            "kept = needed(lengths[name])",
+            "kept = lengths[name] // size",
+        ),
+        mistake(
+            "The copy takes the first free block, and the new ones those behind it",
+            "                old, table[-1] = table[-1], take()\n",
+            "                new, table, old = 0, table + [take() for _ in range(new)], table[-1]\n"
+            "                at = table.index(old)\n"
+            "                table[at] = take()\n",
+            "copies.append((old, table[-1]))",
+            "copies.append((old, table[at]))",
+        ),
+        mistake(
+            "The free block with the largest number is taken",
+            "references.index(0)",
+            "blocks - 1 - references[::-1].index(0)",
+        ),
+    ],
+    hints=[
+        "A block is free if no table names it. What must therefore change at a fork, at an end, at a drop?",
+        "Only one block of a table can be written: the last, and only if it is not full. It needs a copy if another "
+        "table names it, too, and something is written at all.",
+        "Count before you take: the new blocks, and one for the copy. Are there fewer free, nothing must have changed.",
+        "A drop first makes the length smaller. Blocks behind needed(length) go, one owner less each: others may still "
+        "have them.",
+    ],
+    why="Samples of one prompt, beams and prefixes in common take the memory of one. The price is a count for each "
+    "block, and a copy of one block at most when their ways part.",
+)
+def share_blocks(blocks, size, events):
+    """Hand out ``blocks`` blocks of ``size`` tokens to sequences that share them, and copy a block on write.
+
+    ``events`` come in this order: ("append", name, tokens): so many tokens more for a sequence, which may be new;
+    ("fork", name, new): a sequence ``new`` begins with all that ``name`` has, in the same blocks; ("drop", name,
+    tokens): the last so many tokens are taken back, and blocks in which none is left (a draft was wrong); ("end",
+    name): it is gone.
+
+    An append writes into the last block if that has room, and takes more where it must. Is the block that it writes
+    into in another's table, too, then a copy takes its place, first of all. Take the free block with the smallest
+    number. If fewer are free than it takes, it is refused: nothing changes, and a new name is not there.
+
+    Return (tables, references, copies, refused), as they are after the last event: name -> list of blocks; for each
+    block, how many tables name it; all copies, (from, to) each; and which events were refused, counted from 0.
+    """
+    tables, lengths, references = {}, {}, [0] * blocks
+    copies, refused = [], []
+
+    def needed(tokens):
+        return -(-tokens // size)
+
+    # -
+    def take():
+        block = references.index(0)
+        references[block] = 1
+        return block
+
+    # .
+    for number, (what, name, *more) in enumerate(events):
+        # ? fork: who has the blocks now?  drop, end: and who no longer?
+        # ? append: is a copy needed, how many blocks are, are they there?
+        if what == "fork":
+            (new,) = more
+            tables[new], lengths[new] = [*tables[name]], lengths[name]
+            for block in tables[name]:
+                references[block] += 1
+        elif what in ("drop", "end"):
+            lengths[name] -= more[0] if more else lengths[name]
+            kept = needed(lengths[name])
+            for block in tables[name][kept:]:
+                references[block] -= 1
+            del tables[name][kept:]
+            if what == "end":
+                del tables[name], lengths[name]
+        else:
+            (tokens,) = more
+            table, length = tables.get(name, []), lengths.get(name, 0)
+            shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1
+            new = needed(length + tokens) - len(table)
+            if new + shared > references.count(0):
+                refused.append(number)
+                continue
+            if shared:
+                old, table[-1] = table[-1], take()
+                references[old] -= 1
+                copies.append((old, table[-1]))
+            table += [take() for _ in range(new)]
+            tables[name], lengths[name] = table, length + tokens
+    return tables, references, copies, refused

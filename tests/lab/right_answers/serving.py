@@ -1,0 +1,268 @@
+"""Other right answers to the exercises of 14_serving: they must pass."""
+
+import heapq
+import math
+from collections import Counter
+from fractions import Fraction
+
+import torch
+from lab.registered import others
+from lab.wrong_answers.serving import Pool, decide, kept, merged, planned
+
+RIGHT_ANSWERS, right = others()
+
+
+@right("share_blocks")
+def with_sets_of_owners(blocks, size, events):
+    return Pool(blocks, size).run(events)
+
+
+@right("share_blocks")
+def with_a_heap_of_free_blocks(blocks, size, events):
+    free, owners = list(range(blocks)), Counter()
+    tables, lengths, copies, refused = {}, {}, [], []
+
+    def leave(block):
+        owners[block] -= 1
+        if not owners[block]:
+            heapq.heappush(free, block)
+
+    for number, event in enumerate(events):
+        match event:
+            case "fork", name, new:
+                tables[new], lengths[new] = tables[name][:], lengths[name]
+                owners.update(tables[new])
+            case "end", name:
+                del lengths[name]
+                for block in tables.pop(name):
+                    leave(block)
+            case "drop", name, tokens:
+                lengths[name] -= tokens
+                for _ in range(len(tables[name]) - math.ceil(lengths[name] / size)):
+                    leave(tables[name].pop())
+            case "append", name, tokens:
+                room = len(tables.get(name, ())) * size - lengths.get(name, 0)
+                copy = tokens > 0 and room > 0 and owners[tables[name][-1]] > 1
+                new = math.ceil(max(tokens - room, 0) / size)
+                if len(free) < copy + new:
+                    refused.append(number)
+                    continue
+                taken = [heapq.heappop(free) for _ in range(copy + new)]
+                owners.update(taken)
+                if copy:
+                    old = tables[name].pop()
+                    copies.append([old, taken[0]])
+                    leave(old)
+                tables.setdefault(name, []).extend(taken)
+                lengths[name] = lengths.get(name, 0) + tokens
+    return tables, [owners[block] for block in range(blocks)], copies, refused
+
+
+@right("share_blocks")
+def counted_anew_each_time(blocks, size, events):
+    """The tables are all there is: who has a block is seen in them. They are tuples."""
+    tables, lengths, copies, refused = {}, {}, (), []
+
+    def references():
+        return [sum(block in table for table in tables.values()) for block in range(blocks)]
+
+    for number, (what, name, *more) in enumerate(events):
+        if what == "fork":
+            tables[more[0]], lengths[more[0]] = tables[name], lengths[name]
+            continue
+        length = lengths.get(name, 0) + {"append": 1, "drop": -1}.get(what, 0) * (more[0] if more else 0)
+        table, many = tables.get(name, ()), -(-length // size)
+        if what == "end":
+            del tables[name], lengths[name]
+        elif what == "drop":
+            tables[name], lengths[name] = table[:many], length
+        else:
+            full = lengths.get(name, 0) // size
+            stay = [*table[:full], *(block for block in table[full:] if references()[block] == 1 or not more[0])]
+            free = [block for block, count in enumerate(references()) if count == 0][: many - len(stay)]
+            if len(stay) + len(free) < many:
+                refused.append(number)
+                continue
+            copies += tuple((old, free[0]) for old in table[len(stay) :])
+            tables[name], lengths[name] = (*stay, *free), length
+    return tables, references(), copies, refused
+
+
+@right("decode_by_table")
+def from_the_last_block_to_the_first(*given):
+    return merged(*given)
+
+
+@right("decode_by_table")
+def in_two_passes_over_the_blocks(q, k, v, keys, values, tables, lengths, window):
+    """All scores first, which are a number a token; then the values."""
+    size, out = keys.shape[1], torch.empty(len(q), v.shape[1], dtype=v.dtype)
+    for b, n in enumerate(lengths):
+        keys[tables[b][n // size], n % size] = k[b]
+        values[tables[b][n // size], n % size] = v[b]
+        seen = range(max(0, n - window + 1), n + 1)
+        scores = torch.full((n + 1,), -math.inf, dtype=q.dtype)
+        for at in range(seen.start // size, n // size + 1):
+            scores[at * size : (at + 1) * size] = (keys[tables[b][at]] @ q[b])[: n + 1 - at * size]
+        scores[: seen.start] = -math.inf
+        weights = (scores / math.sqrt(q.shape[1])).softmax(0)
+        out[b] = 0
+        for at in range(seen.start // size, n // size + 1):
+            some = weights[at * size : (at + 1) * size]
+            out[b] += some @ values[tables[b][at], : len(some)]
+    return out
+
+
+@right("decode_by_table")
+def token_by_token(q, k, v, keys, values, tables, lengths, window):
+    """With running sums of logarithms."""
+    size, out = keys.shape[1], []
+    for query, key, value, table, n in zip(q, k, v, tables, lengths):
+        keys[table[n // size], n % size] = key
+        values[table[n // size], n % size] = value
+        lse, mean = torch.tensor(-math.inf, dtype=q.dtype), torch.zeros_like(value)
+        for block, slot in ((table[i // size], i % size) for i in range(max(0, n + 1 - window), n + 1)):
+            score = (keys[block, slot] * query).sum() / len(query) ** 0.5
+            both = torch.logaddexp(lse, score)
+            mean = mean * torch.exp(lse - both) + values[block, slot] * torch.exp(score - both)
+            lse = both
+        out.append(mean)
+    return torch.stack(out)
+
+
+@right("next_pass")
+def the_last_of_those_left(*given):
+    return decide(*given)
+
+
+@right("next_pass")
+def by_how_many_first_ones_fit(blocks, free, size, running, waiting):
+    """As many of the first as all the memory is enough for."""
+    take = [math.ceil(each.tokens / size) for each in running]
+    stay = max(n for n in range(len(running) + 1) if sum(take[:n]) <= blocks)
+    never = [each for each in waiting if each.longest > blocks * size]
+    begin, left = [], blocks - sum(take[:stay])
+    for each in waiting:
+        if each in never:
+            continue
+        left -= math.ceil(each.tokens / size)
+        if left < 0 or stay < len(running):
+            break
+        begin.append(each.name)
+    return [each.name for each in running[:stay]], begin, [each.name for each in never]
+
+
+@right("next_pass")
+def one_after_the_other(blocks, free, size, running, waiting):
+    """Recursion: without the last, if it does not fit."""
+    mine, theirs = ([[each.name, -(-each.tokens // size) - each.held] for each in some] for some in (running, waiting))
+    if sum(more for _, more in mine) > free:
+        go_on, _, refused = one_after_the_other(blocks, free + running[-1].held, size, running[:-1], waiting)
+        return go_on, [], refused
+    refused = [each.name for each in waiting if -(-each.longest // size) > blocks]
+    free -= sum(more for _, more in mine)
+    begin = []
+    for name, more in (each for each in theirs if each[0] not in refused):
+        free -= more
+        begin += [name] if free >= 0 else []
+        if free < 0:
+            break
+    return [name for name, _ in mine], begin, refused
+
+
+@right("mended_blocks")
+def with_owners(memory, calls):
+    return kept(memory, calls)
+
+
+@right("mended_blocks")
+def without_any_blocks(memory, calls):
+    """Each has tokens of its own, and memory is not used at all."""
+    has, found = {}, []
+    for what, name, *more in calls:
+        if what == "write":
+            has[name] = torch.cat([has.get(name, memory.new_empty(0)), more[0]])
+        elif what == "fork":
+            has[more[0]] = has[name]
+        elif what == "end":
+            del has[name]
+        else:
+            found.append(has[name])
+    return found
+
+
+@right("mended_blocks")
+def slot_by_slot(memory, calls):
+    """Reads by the table, one token at a time; a block is copied when the fork is made, if it is not full."""
+    size, tables, lengths, counts, found = memory.shape[1], {}, {}, [0] * (2 * len(memory)), []
+    memory = torch.cat([memory, memory])
+
+    def take():
+        block = counts.index(0)
+        counts[block] = 1
+        return block
+
+    for what, name, *more in calls:
+        if what == "write":
+            table = tables.setdefault(name, [])
+            for token in more[0]:
+                at = lengths.get(name, 0)
+                table += [take()] if at == len(table) * size else []
+                memory[table[at // size], at % size] = token
+                lengths[name] = at + 1
+        elif what == "fork":
+            at, table = lengths.get(name, 0), tables.get(name, [])
+            tables[more[0]], lengths[more[0]] = table[: at // size], at
+            for block in tables[more[0]]:
+                counts[block] += 1
+            if at % size:
+                tables[more[0]].append(take())
+                memory[tables[more[0]][-1]] = memory[table[-1]]
+        elif what == "end":
+            for block in tables.pop(name):
+                counts[block] -= 1
+            lengths.pop(name, None)
+        else:
+            tokens = [memory[tables[name][i // size], i % size] for i in range(lengths.get(name, 0))]
+            found.append(torch.stack(tokens) if tokens else memory.new_empty(0))
+    return found
+
+
+@right("plan_batch")
+def counted_one_by_one(*given):
+    return planned(*given)
+
+
+@right("plan_batch")
+def with_fractions(model, gpu, size, shared, own, goal):
+    token = Fraction(2 * model.layers * model.kv_heads * model.head_dim * model.kept)
+    weights, speed = model.parameters * model.weight, Fraction(gpu.bandwidth)
+    whole, rest = divmod(shared, size)
+    blocks = math.ceil(Fraction(rest + own, size))
+    room = math.floor((Fraction(gpu.memory) - weights) / token / size) - whole
+    memory = max(math.floor(Fraction(room, blocks)), 0)
+    time = max(math.floor((Fraction(goal) * speed - weights) / token / (shared + own)), 0)
+    least = min(memory, time)
+    seconds = (weights + least * token * (shared + own)) / speed
+    return {
+        "tokens a second": float(least / seconds),
+        "batch": least,
+        "blocks": blocks,
+        "in memory": memory,
+        "in time": time,
+    }
+
+
+@right("plan_batch")
+def in_tokens(model, gpu, size, shared, own, goal):
+    token = 2 * model.kv_heads * model.head_dim * model.kept * model.layers
+    weights = model.weight * model.parameters
+    blocks = math.ceil((own + shared % size) / size)
+    slots = (gpu.memory - weights) / token - shared // size * size
+    memory = math.floor(slots / (blocks * size)) if slots > 0 else 0
+    time = math.floor((goal - weights / gpu.bandwidth) * gpu.bandwidth / token / (shared + own))
+    batch = max(0, min(memory, time))
+    rate = batch / (weights / gpu.bandwidth + batch * (shared + own) * token / gpu.bandwidth)
+    return dict(
+        zip(("blocks", "in memory", "in time", "batch", "tokens a second"), (blocks, memory, max(time, 0), batch, rate))
+    )

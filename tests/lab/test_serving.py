@@ -1,0 +1,95 @@
+"""The references of the exercises on serving beside the library."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tinydist.hardware import DEVICES
+from tinydist.lab.find import find
+from tinydist.planner import find_model
+from tinydist.serving import (
+    BlockPool,
+    BlockTable,
+    Continuous,
+    OutOfBlocks,
+    Request,
+    Scheduler,
+    StepCost,
+    paged_attention,
+)
+
+
+def each_case(name, wanted=lambda case: True):
+    return pytest.mark.parametrize("case", [case for case in find(name).cases if wanted(case)], ids=str)
+
+
+def given(case):
+    return case.arguments(0)
+
+
+@each_case(
+    "share_blocks", lambda case: case.arguments(0)[0] and "drop" not in [each[0] for each in case.arguments(0)[2]]
+)
+def test_as_many_blocks_are_shared_copied_and_refused_as_in_the_librarys_tables(case):
+    blocks, size, events = given(case)
+    pool, tables, copies, refused = BlockPool(blocks, size), {}, [], []
+    for number, (what, name, *more) in enumerate(events):
+        if what == "fork":
+            tables[more[0]] = tables[name].fork()
+        elif what == "end":
+            tables.pop(name).clear()
+        else:
+            try:
+                copies += tables.setdefault(name, BlockTable(pool)).grow(more[0])
+            except OutOfBlocks:
+                refused.append(number)
+    its, references, its_copies, its_refused = find("share_blocks").reference(blocks, size, events)
+    assert {name: len(table) for name, table in its.items()} == {
+        name: len(table.blocks) for name, table in tables.items() if table.length
+    }
+    assert sorted(references) == sorted(pool.references)
+    assert (len(its_copies), its_refused) == (len(copies), refused)
+
+
+@each_case("decode_by_table")
+def test_decoding_is_the_librarys_paged_attention(case):
+    q, k, v, keys, values, tables, lengths, window = given(case)
+    out = find("decode_by_table").reference(q, k, v, keys, values, tables, lengths, window)
+    own = [[block if block is not None else table[-1] for block in table] for table in tables]
+    its = paged_attention(q[:, None, None], keys[:, None], values[:, None], own, lengths, window=window)
+    torch.testing.assert_close(out, its[:, 0, 0])
+
+
+@each_case("next_pass", lambda case: case.arguments(0)[0])
+def test_passes_are_those_of_the_librarys_continuous_batching(case):
+    exercise = find("next_pass")
+    blocks, size, asks = given(case)
+    scheduler = Scheduler(Continuous(100, 10_000, chunked=False), BlockPool(blocks, size, prefix_cache=False))
+    names, never, ran = {}, [], []
+    for number in range(100):
+        for _, (name, tokens, longest, _) in (ask for ask in asks if ask[0] == number):
+            try:
+                names[scheduler.add(Request([1] * tokens, longest - tokens + 1))] = name
+            except ValueError:
+                never.append(name)
+        if scheduler.idle and number > max(when for when, _ in asks):
+            break
+        step = scheduler.step()
+        ran.append(sorted(names[sequence.served] for sequence, _ in step.parts))
+        scheduler.update(step, lambda ready: [1] * len(ready))
+    its = exercise.right(case).returned[0]
+    assert [sorted(go_on + begin) for _, go_on, begin, _ in its] == ran
+    assert sorted(name for *_, refused in its for name in refused) == sorted(never)
+
+
+@each_case("plan_batch", lambda case: str(case).startswith(("OPT", "Llama")) and "8 bits" not in str(case))
+def test_a_batch_in_time_is_so_by_the_librarys_clock(case):
+    """On a device whose arithmetic takes no time; one more takes too long."""
+    model, gpu, _, shared, own, goal = given(case)
+    its = find_model(model.name)
+    assert (its.parameters, its.layers, its.kv_heads, its.head_dim) == model[1:5]
+    device = replace(DEVICES["H100"], peak={"float16": 1e30}, memory_bandwidth=gpu.bandwidth, launch_overhead=0.0)
+    cost, found = StepCost(its, device), find("plan_batch").reference(*given(case))
+    tokens, batch = shared + own, found["in time"]
+    assert cost.seconds([(tokens - 1, 1)] * batch) <= goal < cost.seconds([(tokens - 1, 1)] * (batch + 1))
