@@ -27,7 +27,7 @@ The library in reading order:
     visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
     magic/            %%ranks 4: a notebook's cell as the program of each rank
     lab/              exercises: the check on three axes, hints, progress
-    recorded_calls.py what traces and flight records say of calls
+    recorded_calls.py  what traces and flight records say of calls
     diagnose.py       who keeps the others waiting? By traces, and by PyTorch's Flight Recorder
     doctor.py         is everything here that tinydist needs?
 """
