@@ -13,6 +13,7 @@
 set -euo pipefail
 
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  # for --max-restarts: README.md
 export NCCL_DEBUG=WARN
 export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1
 export TORCH_FR_DUMP_TEMP_FILE="$PWD/records-$SLURM_JOB_ID/rank_"
