@@ -1,6 +1,7 @@
 #!/bin/bash
 # Training on four nodes of eight GPUs, by SLURM: sbatch slurm.sh
-# One task a node: torchrun, which starts a process for each GPU. A task that fails ends the job, which SLURM queues again.
+# One task a node: torchrun, which starts a process for each GPU. A task that fails ends the job. If a node was lost,
+# SLURM queues it again; if the program failed more often than --max-restarts allows, it does not.
 #SBATCH --job-name=tinydist
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1
