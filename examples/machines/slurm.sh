@@ -1,6 +1,7 @@
 #!/bin/bash
 # Training on four nodes of eight GPUs, by SLURM: sbatch slurm.sh
-# One task a node: torchrun, which starts a process for each GPU. A task that fails ends the job, which SLURM queues again.
+# One task a node: torchrun, which starts a process for each GPU. A task that fails ends the job. If a node was lost,
+# SLURM queues it again; if the program failed more often than --max-restarts allows, it does not.
 #SBATCH --job-name=tinydist
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1
@@ -13,6 +14,7 @@
 set -euo pipefail
 
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  # for --max-restarts: README.md
 export NCCL_DEBUG=WARN
 export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1
 export TORCH_FR_DUMP_TEMP_FILE="$PWD/records-$SLURM_JOB_ID/rank_"
