@@ -31,6 +31,7 @@ def two_steps(config, plan, rows, tokens):
     torch.set_default_dtype(torch.float32)
     model = GPT(config) if isinstance(config, GPTConfig) else Decoder(config)
     engine = parallelize(model, plan, lr=1e-3)
+    del model  # the stages of other ranks, too
     gc.collect()
     tokens = torch.zeros(rows, tokens, dtype=torch.long)
     for step in range(2):
