@@ -59,7 +59,7 @@ tests: kernels
 
 exhaustive: kernels
 	$(call step,exhaustive,Running the tests that take long,$(PYTEST) -m "exhaustive or hypothesis" \
-	--hypothesis-profile exhaustive tests)
+	--hypothesis-profile exhaustive -o faulthandler_timeout=0 tests)
 
 notebooks: kernels
 	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) $(NOTEBOOKS))

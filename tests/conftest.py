@@ -1,5 +1,6 @@
 """What holds for all tests: no verdict from a clock or by luck, and interrupts that arrive."""
 
+import faulthandler
 import gc
 import os
 import shutil
@@ -18,6 +19,11 @@ gc.disable()  # all that is loaded stays: garbage is looked for, in what tests l
 def pytest_collection_finish():
     gc.freeze()
     gc.enable()
+
+
+def pytest_sessionfinish():
+    """A process that does not end after its last test says why, and ends."""
+    faulthandler.dump_traceback_later(120, exit=True, file=sys.__stderr__)
 
 
 # Python ignores the interrupts that tests send if it was started in the background of a script.
