@@ -14,16 +14,21 @@ class Terminal:
     def __init__(self, *words):
         self.screen, inner = pty.openpty()
         self.process = warm.Warm(dict(os.environ), command_line, os.ttyname(inner), os.getcwd(), words)
-        os.read(self.screen, 1)  # it is in its terminal
+        assert self.read(1), "it never came to its terminal"
         os.close(inner)
+
+    def read(self, most):
+        """What comes next; nothing if it does not come."""
+        return os.read(self.screen, most) if select.select([self.screen], [], [], GUARD)[0] else b""
 
     def until(self, text):
         """What is shown, up to that text."""
-        shown = ""
-        while text not in shown:
-            assert select.select([self.screen], [], [], GUARD)[0], f"{text!r} did not come, but {shown!r}"
-            shown += os.read(self.screen, 4096).decode().replace("\r\n", "\n")
-        return shown
+        shown, end = b"", text.replace("\n", "\r\n").encode()
+        while end not in shown:
+            came = self.read(4096)
+            assert came, f"{text!r} did not come, but {shown!r}"
+            shown += came
+        return shown.decode().replace("\r\n", "\n")
 
     def type(self, keys, until):
         os.write(self.screen, keys.encode())
@@ -32,9 +37,10 @@ class Terminal:
     def end(self, keys):
         """Its exit status, after these keys."""
         os.write(self.screen, keys.encode())
-        status = self.process.wait()
+        self.process.process.join(GUARD)
+        assert self.process.returncode is not None, f"{keys!r} did not end it"
         os.close(self.screen)
-        return status
+        return self.process.returncode
 
 
 def command_line(terminal, folder, words):

@@ -67,7 +67,7 @@ def test_a_real_client_gets_what_the_engine_writes():
     """Python's own, from another thread, with one connection for all."""
 
     def client(port):
-        connection, answers = http.client.HTTPConnection(LOOPBACK, port), []
+        connection, answers = http.client.HTTPConnection(LOOPBACK, port, timeout=60), []
         calls = [("POST", "/v1/completions", json.dumps(ask(n=2))), ("GET", "/v1/models", None), ("GET", "/v2", None)]
         for method, path, body in calls:
             connection.request(method, path, body, {"Content-Type": "application/json"})
