@@ -15,8 +15,9 @@ pairing.py      do sends and receives pair up?
 replay.py       followed through time
 analysis.py     how long it takes, what is idle, what is held
 torch_csv.py    to torch's own schedules and back
-neighbors.py    the ranks of the stages before and after
 worker.py       does what a schedule says, with real tensors
+passes.py       forward and backward of its stages
+neighbors.py    messages: the ranks of the stages before and after
 backward.py     backward in two halves: input, weights
 recompute.py    forward once more, instead of holding what it made
 ending.py       the end of a training step, with real gradients; a step that was wrong is undone
