@@ -3,7 +3,9 @@ gloo processes, beside torch's own parallelize_module.
 
     python benchmarks/tensor_parallel.py
 
-Efficiencies of products, memory and wires are those of layer_time.py: none is fitted to the times that stand here.
+Efficiencies of products, memory and wires are those of layer_time.py: none is fitted to the times that stand here. The
+last column is what to hold against the published one, which overlaps, too: products by tiles and waves, which are not
+full (hardware/tiles.py), and slower while a collective runs (Cluster.at).
 """
 
 import runpy
@@ -27,6 +29,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import tinydist
+from tinydist.hardware import TILES
 from tinydist.hardware.published import LAYERS
 from tinydist.model import GPT, GPTConfig, batch
 from tinydist.recompute import recompute
@@ -35,6 +38,7 @@ from tinydist.tensor_parallel import shard
 MODEL = runpy.run_path(str(Path(__file__).with_name("layer_time.py")))
 LAYER = MODEL["LAYER"]
 NODE = MODEL["NODE"].at(MODEL["MATMUL"], MODEL["MEMORY"], MODEL["WIRE"])
+SLOWER = NODE.at(contention=0.16, tiles=TILES["A100"])  # products: of these shapes; and while a collective runs
 SIZES = GPTConfig(vocab_size=64, context=LAYER.tokens, layers=1, heads=LAYER.heads, dim=LAYER.width, dropout=0.1)
 
 # What is published -> how the layer is run. (With sequence parallelism, tokens are gathered again in backward.)
@@ -57,6 +61,8 @@ def layer(sequence, recomputed, overlap):
         recompute(model.blocks)
     if recomputed == "selective":
         recompute([block.attention for block in model.blocks], "mix")
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)  # to which backward adds: Megatron-LM has a buffer of them
     tokens = LAYER.tokens // dist.get_world_size() if sequence else LAYER.tokens
     x = torch.empty(LAYER.microbatch, tokens, LAYER.width, requires_grad=True)
     gradient = torch.empty_like(x)
@@ -149,9 +155,11 @@ def measure(sequence):
 
 
 def print_layer_times():
-    print(f"{'one layer on 8 A100s: forward + backward':50} {'published':>14} {'one by one':>14} {'overlapped':>14}")
+    heads = "".join(f"{head:>15}" for head in ("published", "one by one", "overlapped", "slower products"))
+    print(f"{'one layer on 8 A100s: forward + backward':50}{heads}")
     for name, how in CASES.items():
         rows = [(LAYERS[name].forward, LAYERS[name].backward), seconds(*how), seconds(*how, overlap=True)]
+        rows += [seconds(*how, overlap=True, cluster=SLOWER)]
         print(f"  {name:48} " + " ".join(f"{1e3 * a:6.2f} + {1e3 * b:5.2f}" for a, b in rows))
     print(f"  {'22B, tokens on a ring':48} " + f"{'':14} " * 2 + "{:6.2f} + {:5.2f}".format(*(1e3 * s for s in ring())))
 

@@ -120,7 +120,7 @@ BLOCKING = (
         Own(
             "no worker but the one that is given",
             "mend the worker that is given",
-            ("tinydist.pipeline_parallel.worker", "torch.distributed.pipelining"),
+            ("tinydist.pipeline_parallel.worker", "tinydist.pipeline_parallel.passes", "torch.distributed.pipelining"),
         ),
         Waits("each message is received and waited for"),
         Messages("M outputs down and M gradients back between neighbors"),

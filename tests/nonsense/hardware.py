@@ -8,6 +8,7 @@ from tinydist.hardware import Cluster, Device, Link, costs, find_cluster
 LINK = Link("link", 1e-6, 1e9)
 CLUSTER = find_cluster("2 x 4")
 DEVICE = CLUSTER.device
+TILES = hardware.TILES["A100"]
 
 
 def collective(name):
@@ -46,6 +47,7 @@ CALLS = {
             runs_ahead=True,
             best_matmul={"float32": 1e11},
             source="",
+            tiles=TILES,
         ),
     ),
     "Device.peak_of": Call(DEVICE.peak_of, lambda: dict(dtype="float32")),
@@ -69,8 +71,10 @@ CALLS = {
     "costs.kernel_seconds": Call(
         costs.kernel_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
     ),
-    "Cluster.at": Call(CLUSTER.at, lambda: dict(matmul=0.8, memory=0.9, wire=0.7, contention=0.1)),
-    "Device.at": Call(DEVICE.at, lambda: dict(matmul=0.8, memory=0.9)),
+    "Cluster.at": Call(CLUSTER.at, lambda: dict(matmul=0.8, memory=0.9, wire=0.7, contention=0.1, tiles=TILES)),
+    "Device.at": Call(DEVICE.at, lambda: dict(matmul=0.8, memory=0.9, tiles=TILES)),
+    "Tiles": Call(hardware.Tiles, lambda: dict(best=(2048, 4096, 1024), processors=100)),
+    "Tiles.rate_within": Call(TILES.rate_within, lambda: dict(measured=1e14, bandwidth=1e12)),
     "nccl.Communicator": Call(
         hardware.nccl.Communicator,
         lambda: dict(ranks=8, nodes=2, channels=4, channel_bandwidth=1e9, generation="Hopper", inside="PCIe"),
@@ -126,4 +130,10 @@ REASONS |= {
     "published.LayerTime": "data",
     "published.by_size": "what data is written with",
 }
-REASONS |= {"Resource": "only made by a cluster", "CLUSTERS": "data", "DEVICES": "data", "LINKS": "data"}
+REASONS |= {
+    "Resource": "only made by a cluster",
+    "CLUSTERS": "data",
+    "DEVICES": "data",
+    "LINKS": "data",
+    "TILES": "data",
+}

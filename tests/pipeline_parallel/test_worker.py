@@ -262,7 +262,7 @@ def test_evaluation_has_the_loss_of_a_step_and_no_gradients(name):
         mine = {stage: everything[stage] for stage in schedule.stages_of(dist.get_rank())}
         worker = Worker(schedule, mine, torch.empty(ROWS, WIDTH, device="meta"), F.mse_loss)
         loss = worker.evaluate(*batch(4))
-        assert not worker.held and all(grad is None for grads in gradients(mine).values() for grad in grads)
+        assert not worker.passes.held and all(grad is None for grads in gradients(mine).values() for grad in grads)
         return loss, worker.step(*batch(4))
 
     for found, expected in tinydist.launch(program, 2, observe=False).results:

@@ -3,7 +3,7 @@
 import pytest
 from planner.fake_runs import model_of, planned, run
 
-from tinydist.hardware import find_cluster
+from tinydist.hardware import TILES, find_cluster
 from tinydist.model import GPTConfig
 from tinydist.planner import Clock, step_time
 
@@ -37,17 +37,21 @@ MANY = [
 ]
 
 
-def check(config, b, choices):
+def check(config, b, choices, cluster=NODE):
     model = model_of(config)
     plan = planned(model, b, **choices)
-    trace = run(config, model, plan, NODE).trace
+    trace = run(config, model, plan, cluster).trace
     seconds = trace.time("over") - trace.time("step 1")
-    assert step_time(model, plan, NODE, Clock(NODE)).seconds == pytest.approx(seconds, rel=0.03)
+    assert step_time(model, plan, cluster, Clock(cluster)).seconds == pytest.approx(seconds, rel=0.03)
 
 
 @pytest.mark.parametrize("config, b, choices", FEW)
 def test_a_step_takes_what_the_clock_says(config, b, choices):
     check(config, b, choices)
+
+
+def test_products_by_tiles_take_what_the_clock_says():
+    check(PLAIN, 4, dict(tp=2), NODE.at(tiles=TILES["A100"]))
 
 
 @pytest.mark.exhaustive

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tinydist
-from tinydist.hardware import Cluster, Device, Link, costs, find_cluster, find_device
+from tinydist.hardware import Cluster, Device, Link, Tiles, costs, find_cluster, find_device
 
 ROOT = Path(__file__).resolve().parents[2]
 RATES = ("float64", "float32", "bfloat16", "int64")
@@ -250,6 +250,26 @@ def test_an_operator_takes_what_the_roofline_says():
     ones, product = run.trace.of(0)
     assert (ones.name, product.name) == ("ones", "mm")
     assert length(product) == exactly(costs.operator_seconds(SLOW, 2 * 64**3, 3 * 64 * 64 * FLOAT))
+
+
+def test_products_take_their_tiles_and_waves_where_a_device_has_any():
+    """200 x 300 are 3 tiles, a wave of a device with 3 multiprocessors; and two of them are two. In place, too."""
+    tiled = replace(SLOW, memory_bandwidth=1e11, launch_overhead=0.0, tiles=Tiles((300, 300, 300), 3))
+
+    def program():
+        a, b, sum = torch.empty(2, 200, 70), torch.empty(2, 70, 300), torch.empty(2, 200, 300)
+        a[0] @ b[0]
+        torch.addmm(sum[0], a[0], b[0])
+        torch.bmm(a, b)
+        sum.baddbmm_(a, b)
+        sum += 1
+
+    events = tinydist.launch(program, 1, cluster=node(1, tiled)).trace.of(0)
+    within = tiled.tiles.rate_within(1e9, 1e11)
+    one, two = (waves * 2 * 256 * 128 * 3 * (70 / within + 1 / 1e11) for waves in (1, 2))
+    *products, added = map(length, events)
+    assert products == exactly([one, one, two, two])
+    assert added == exactly(2 * 2 * 200 * 300 * FLOAT / 1e11)
 
 
 def chain_of(kernels):

@@ -6,35 +6,32 @@ from pathlib import Path
 
 import pytest
 
+from tinydist.hardware import TILES
 from tinydist.hardware.costs import ring_all_gather, ring_all_reduce
 from tinydist.hardware.published import LAYERS
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "tensor_parallel.py"))
-NODE, CASES, seconds = (BENCHMARK[name] for name in ("NODE", "CASES", "seconds"))
+NODE, SLOWER, CASES, seconds = (BENCHMARK[name] for name in ("NODE", "SLOWER", "CASES", "seconds"))
 BSH = 4 * 2048 * 6144 * 2  # bytes
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_within_10_percent_of_what_was_published(name):
-    """Korthikanti et al. 2022, table 4, if the clock waits for all that is sent. Nothing is fitted to it: products,
-    memory and wires are at the efficiencies that were measured elsewhere. Of backward it proves less than it seems to:
-    see the next test.
+    """Korthikanti et al. 2022, table 4, overlapped as in the paper (section 6.2, and layers.py of its Megatron-LM,
+    9dc3c42). No number is fitted to it: products, memory, wires, tiles and contention were measured elsewhere. But
+    that these are what is counted was decided when the times were known.
     """
-    published = LAYERS[name].forward, LAYERS[name].backward
-    assert seconds(*CASES[name]) == pytest.approx(published, rel=0.1)
+    found, published = seconds(*CASES[name], overlap=True, cluster=SLOWER), LAYERS[name]
+    assert found[0] == pytest.approx(published.forward, rel=0.005)
+    assert 0.9 * published.backward < found[1] < published.backward
 
 
-def test_backward_as_it_was_measured_took_longer_than_the_clock_says():
-    """The paper overlaps, too (section 6.2): all-reduces with the gradients of weights, by layers.py of its Megatron-LM
-    (9dc3c42). So its backward is to be held against the overlapped one, which is up to a fifth shorter here. Products
-    that are slower while a collective runs, by the mean that others have measured (Cluster.at), explain a tenth of
-    that. What the rest is, is not known, and nothing is fitted to it.
-    """
+def test_what_makes_backward_slower_comes_nearer_one_by_one():
+    """A fifth is missing if gradients are added, and products at their best. What is left is not known."""
     published = LAYERS["22B"].backward
-    _, overlapped = seconds(overlap=True)
-    _, contended = seconds(overlap=True, cluster=NODE.at(contention=0.16))
-    assert 0.81 * published < overlapped < contended < 0.85 * published
-    assert contended - overlapped == pytest.approx((published - overlapped) / 10, rel=0.3)
+    backward = [seconds(overlap=True, cluster=each)[1] for each in (NODE, NODE.at(tiles=TILES["A100"]), SLOWER)]
+    assert 0.83 * published < backward[0] < 0.84 * published < 0.89 * published < backward[1] < backward[2]
+    assert 0.91 * published < backward[2] < 0.92 * published
 
 
 def test_what_backward_sends_hides_behind_the_gradients_of_weights():

@@ -23,7 +23,7 @@ from torch import nn
 
 from ..rules import count, each_of, flag, function, takes, whole
 from .groups import check_heads
-from .kv_cache import KVCache
+from .kv_cache import KVCache, check_call
 from .naive import attention
 from .rotary import Yarn, angles, rotate, score_scale
 
@@ -59,7 +59,7 @@ class GroupedQueryAttention(nn.Module):
         cache:   a ``KVCache``: x follows what is in it, and each token sees itself and all before it; no options.
         counts:  with a cache, how many tokens of each sequence of x are real; None: all.
         """
-        self._check(x, cache, counts, options)
+        check_call(self, x, self.query.in_features, cache, counts, options)
         q, k, v = self._split(self.query(x)), self._split(self.key(x)), self._split(self.value(x))
         positions = torch.arange(x.shape[1], device=x.device) if cache is None else cache.positions(x.shape[1])
         if self.rotary is not None:
@@ -79,15 +79,6 @@ class GroupedQueryAttention(nn.Module):
 
     def _split(self, x):  # [B, T, H d] to [B, H, T, d]
         return x.unflatten(2, (-1, self.head_dim)).transpose(1, 2)
-
-    def _check(self, x, cache, counts, options):
-        dim = self.query.in_features
-        if x.ndim != 3 or x.shape[2] != dim:
-            raise ValueError(f"GroupedQueryAttention: takes [batch, tokens, {dim}], got {list(x.shape)}")
-        if cache is not None and options:
-            raise ValueError(f"GroupedQueryAttention: a cache says itself who sees whom, got {', '.join(options)} too")
-        if cache is None and counts is not None:
-            raise ValueError("GroupedQueryAttention: counts go with a cache, got none")
 
     def grouped(self, kv_heads):
         """A new module with fewer heads of keys and values, each the mean of those of its group."""

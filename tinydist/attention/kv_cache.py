@@ -131,3 +131,14 @@ def attend_behind(past, attend, q, k, v, **options):
     if len(set(past)) > 1:
         options["past"] = past
     return attend(q, k, v, causal=True, **options)
+
+
+def check_call(attention, x, dim, cache, counts, options):
+    """What a module takes that attends with a cache or without."""
+    name = type(attention).__name__
+    if x.ndim != 3 or x.shape[2] != dim:
+        raise ValueError(f"{name}: takes [batch, tokens, {dim}], got {list(x.shape)}")
+    if cache is not None and options:
+        raise ValueError(f"{name}: a cache says itself who sees whom, got {', '.join(options)} too")
+    if cache is None and counts is not None:
+        raise ValueError(f"{name}: counts go with a cache, got none")

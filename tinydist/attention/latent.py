@@ -31,7 +31,7 @@ import torch
 from torch import nn
 
 from ..rules import count, each_of, flag, function, positive, takes, whole
-from .kv_cache import Slots
+from .kv_cache import Slots, check_call
 from .naive import attention
 from .rotary import angles, rotate, score_scale
 
@@ -86,7 +86,7 @@ class LatentAttention(nn.Module):
         counts:    with a cache, how many tokens of each sequence of x are real; None: all.
         absorbed:  make no keys and values; None: where that costs fewer FLOPs.
         """
-        self._check(x, cache, counts, options)
+        check_call(self, x, self.down.in_features, cache, counts, options)
         positions = torch.arange(x.shape[1], device=x.device) if cache is None else cache.positions(x.shape[1])
         queries, rows = self._queries(x, positions), self._rows(x, positions)
         attend = partial(self.attend, **options)
@@ -131,15 +131,6 @@ class LatentAttention(nn.Module):
         contents, turned = queries.split([self.head_dim, self.rotary_dim], dim=-1)
         queries = torch.cat([contents @ of_keys, turned], dim=-1)  # [B, H, T, c + r]
         return attend(queries, rows, rows[..., : self.latent]) @ of_values.mT
-
-    def _check(self, x, cache, counts, options):
-        dim = self.down.in_features
-        if x.ndim != 3 or x.shape[2] != dim:
-            raise ValueError(f"LatentAttention: takes [batch, tokens, {dim}], got {list(x.shape)}")
-        if cache is not None and options:
-            raise ValueError(f"LatentAttention: a cache says itself who sees whom, got {', '.join(options)} too")
-        if cache is None and counts is not None:
-            raise ValueError("LatentAttention: counts go with a cache, got none")
 
 
 def _projection(inputs, outputs, middle, eps):

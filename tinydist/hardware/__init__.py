@@ -1,6 +1,7 @@
 """What a cluster is made of, and what work on it costs. Arithmetic: plain numbers in SI units, no torch.
 
     devices.py          accelerators: peak FLOP/s by dtype, memory, and the time to start an operator
+    tiles.py            products by tiles and waves: why those of some shapes are slower
     links.py            PCIe, NVLink, NVSwitch, InfiniBand, Ethernet: latency and bandwidth
     cluster.py          nodes x devices: which link joins two ranks, what a message holds on its way
     presets.py          clusters to start from
@@ -12,7 +13,7 @@
 
 Peaks and bandwidths are those of data sheets, of dense numbers and per direction. Real programs get about 80 %
 of either: ``link.at(0.8)``, ``device.best_matmul``, ``cluster.at(matmul=0.8, wire=0.8)``; and less of the first while
-they communicate: ``cluster.at(contention=0.16)``.
+they communicate, ``cluster.at(contention=0.16)``, or where a product's shape does not suit, ``tiles=TILES["A100"]``.
 """
 
 from . import costs, nccl, published
@@ -21,15 +22,18 @@ from .cluster import Cluster, Resource
 from .devices import DEVICES, Device, find_device
 from .links import LINKS, Link, find_link
 from .presets import CLUSTERS, default_cluster, find_cluster
+from .tiles import TILES, Tiles
 
 __all__ = [
     "CLUSTERS",
     "DEVICES",
     "LINKS",
+    "TILES",
     "Cluster",
     "Device",
     "Link",
     "Resource",
+    "Tiles",
     "algorithm_bandwidth",
     "bus_bandwidth",
     "bus_factor",

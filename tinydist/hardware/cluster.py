@@ -18,6 +18,7 @@ from typing import NamedTuple
 from ..rules import count, each_of, part, positive, takes, whole
 from .devices import INSTANT, Device, find_device
 from .links import Link, find_link
+from .tiles import Tiles
 
 
 class Resource(NamedTuple):
@@ -101,18 +102,21 @@ class Cluster:
         """As many of these nodes."""
         return replace(self, nodes=nodes)
 
-    @takes(matmul=positive, memory=positive, wire=positive)
-    def at(self, matmul=1.0, memory=1.0, wire=1.0, contention=None) -> "Cluster":
+    @takes(matmul=positive, memory=positive, wire=positive, tiles=Tiles)
+    def at(self, matmul=1.0, memory=1.0, wire=1.0, contention=None, tiles=None) -> "Cluster":
         """This cluster as programs get it: a part of the peaks, of the memory's bandwidth, of the links' bandwidth.
 
         ``contention``: the part of the speed of products that is lost while a collective runs, 0 if nobody says so.
         Measured: 0.16 on the mean of A100s, H100s, MI210s, MI250s, 0.29 at most (computing took 18.9 %, and 40 %,
         longer while it overlapped: Lee et al. 2025, Characterizing Compute-Communication Overlap in GPU-Accelerated
         Distributed Deep Learning). NCCL's kernels take multiprocessors: 24 of an H100's 132, say, are 0.18.
+
+        ``tiles``: ``TILES["A100"]``, say. Then the best of all products gets ``matmul``, and others get less, as their
+        tiles and waves are not full (tiles.py).
         """
         inside, between = (link and link.at(wire) for link in (self.inside, self.between))
         contention = self.contention if contention is None else contention
-        device = self.device.at(matmul, memory)
+        device = self.device.at(matmul, memory, tiles)
         return replace(self, device=device, inside=inside, between=between, contention=contention)
 
     @property

@@ -33,16 +33,20 @@ def operator_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
     return kernel_seconds(device, flops, nbytes, dtype) + device.launch_overhead
 
 
-def kernel_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
+def kernel_seconds(device: Device, flops, nbytes, dtype="float32", product=None) -> float:
     """max(FLOPs / peak, bytes / memory bandwidth): the roofline (Williams et al. 2009).
 
-    ``nbytes`` are read and written. An operator without FLOPs may have any dtype.
+    ``nbytes`` are read and written. An operator without FLOPs may have any dtype. ``product``: (batch, rows, columns,
+    inner) of one; where the device has tiles, they say how long it computes (tiles.py).
     """
     if not isinstance(device, Device):  # not by @takes, which would double what a replay takes for each operator
         raise broken("operator", "device", Device, device)
     if not (amount(flops) and amount(nbytes)):
         raise ValueError(f"operator: FLOPs and bytes must be 0 or more, got {flops} and {nbytes}")
     compute = flops / device.peak_of(dtype) if flops else 0.0
+    if compute and product and device.tiles:
+        within = device.tiles.rate_within(device.peak_of(dtype), device.memory_bandwidth)
+        compute = device.tiles.seconds(product, within, device.memory_bandwidth)
     return max(compute, nbytes / device.memory_bandwidth)
 
 

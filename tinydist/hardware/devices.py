@@ -16,13 +16,14 @@ from dataclasses import dataclass, field, replace
 
 from ..rules import amount, count, flag, positive, rate, takes
 from .catalogue import look_up
+from .tiles import Tiles
 
 GB = 1e9  # bytes
 TB = 1e12
 TERA = 1e12
 
 
-@takes(name=str, peak=Mapping, runs_ahead=flag, best_matmul=Mapping, source=str)
+@takes(name=str, peak=Mapping, runs_ahead=flag, best_matmul=Mapping, tiles=Tiles, source=str)
 @dataclass(frozen=True)
 class Device:
     name: str
@@ -33,6 +34,7 @@ class Device:
     runs_ahead: bool = False
     best_matmul: Mapping[str, float] = field(default_factory=dict, hash=False)  # FLOP/s, measured
     source: str = ""
+    tiles: Tiles | None = None  # how products are cut; None: their FLOPs alone count
 
     def __post_init__(self):
         for what, value in [("memory", self.memory), ("memory bandwidth", self.memory_bandwidth)]:
@@ -57,14 +59,16 @@ class Device:
             raise ValueError(f"{self.name} has no rate for {name}: it computes in {', '.join(self.peak)}")
         return self.peak[name]
 
-    @takes(matmul=positive, memory=positive)
-    def at(self, matmul=1.0, memory=1.0) -> "Device":
-        """This device when programs get only a part of its peaks, and of its memory's bandwidth."""
-        if matmul == memory == 1:
+    @takes(matmul=positive, memory=positive, tiles=Tiles)
+    def at(self, matmul=1.0, memory=1.0, tiles=None) -> "Device":
+        """This device when programs get only a part of its peaks, and of its memory's bandwidth. ``tiles``: the best
+        of its products gets that part, and others are slower, as they fill their tiles and waves."""
+        if matmul == memory == 1 and tiles in (None, self.tiles):
             return self
         return replace(
             self,
             name=f"{self.name} at {matmul:.0%} of its peak, {memory:.0%} of its memory's bandwidth",
+            tiles=tiles or self.tiles,
             peak={dtype: rate * matmul for dtype, rate in self.peak.items()},
             memory_bandwidth=self.memory_bandwidth * memory,
         )

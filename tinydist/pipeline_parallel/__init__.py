@@ -12,11 +12,12 @@ messages.py     sends and receives, added
 steps.py        what ends a training step, added: reduction, norm, optimizer; and the next step
 verifier.py     is it right? The rules, and where one is broken
 pairing.py      do sends and receives pair up?
-replay.py       followed through time
+replay.py       followed through time; costs.py: what each action takes
 analysis.py     how long it takes, what is idle, what is held
 torch_csv.py    to torch's own schedules and back
-neighbors.py    the ranks of the stages before and after
 worker.py       does what a schedule says, with real tensors
+passes.py       forward and backward of its stages
+neighbors.py    messages: the ranks of the stages before and after
 backward.py     backward in two halves: input, weights
 recompute.py    forward once more, instead of holding what it made
 ending.py       the end of a training step, with real gradients; a step that was wrong is undone
@@ -26,11 +27,11 @@ tied.py         a parameter of two stages
 from .actions import Action, Overlap, parse
 from .analysis import Analysis, analyze
 from .backward import SplitBackward
+from .costs import Costs
 from .found import find_schedule
 from .messages import with_messages
 from .placement import in_a_loop, in_a_v, one_each
 from .recompute import with_recomputation
-from .replay import Costs
 from .schedule import Schedule
 from .schedules import SCHEDULES, make_schedule
 from .stages import balanced, cut, evenly, forward_flops, layers_of, measured_seconds, parameter_counts

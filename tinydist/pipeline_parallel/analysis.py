@@ -20,8 +20,9 @@ import numpy as np
 
 from ..rules import takes
 from .actions import REDUCE, Action
+from .costs import Costs
 from .recompute import with_recomputation
-from .replay import BEFORE, Costs, Walk, follow
+from .replay import BEFORE, Walk, follow
 from .schedule import Schedule
 
 

@@ -21,8 +21,9 @@ from ..rules import amount, count, each_of, flag, takes, whole
 from .actions import BACKWARD, FORWARD, Action
 from .analysis import analyze
 from .branch_and_bound import BranchAndBound
+from .costs import Costs
 from .list_scheduler import ListScheduler, Policy, Problem
-from .replay import Costs, Stuck
+from .replay import Stuck
 from .schedule import Schedule
 from .schedules import MOST_PASSES
 

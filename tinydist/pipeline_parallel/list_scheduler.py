@@ -22,7 +22,7 @@ from math import inf
 from typing import NamedTuple
 
 from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, COMPUTE, FORWARD
-from .replay import Costs
+from .costs import Costs
 
 
 @dataclass(frozen=True)

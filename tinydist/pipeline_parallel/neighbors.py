@@ -1,19 +1,26 @@
-"""The ranks of the stages before and after: what passes between them, and in which group."""
+"""The ranks of the stages before and after: what passes between them, and in which group.
 
+send       post a send of a result; the rank goes on
+receive    post a receive of one
+take       what another stage has made: of this rank, or received, which is waited for
+"""
+
+from collections import deque
 from itertools import pairwise
 
 import torch
 import torch.distributed as dist
 
+from ..simulator.memory import purpose
 from ..simulator.torch_internals import device_of_group
-from .actions import CHECK, FORWARD, NORM
+from .actions import CHECK, DOWN, FORWARD, NORM, Action
 
 
 class Neighbors:
-    """``between``, ``group`` and ``upward_group`` are those of a Worker."""
+    """``stages``, ``between``, ``group`` and ``upward_group`` are those of a Worker."""
 
-    def __init__(self, schedule, between, group, upward_group):
-        self.rank, self.rank_of = dist.get_rank(group), schedule.rank_of
+    def __init__(self, schedule, stages, between, group, upward_group):
+        self.rank, self.rank_of, self.stages = dist.get_rank(group), schedule.rank_of, stages
         self.between = between if isinstance(between, dict) else dict.fromkeys(range(1, schedule.stages), between)
         self.group, self.upward_group = group, upward_group
 
@@ -36,23 +43,61 @@ class Neighbors:
                 elif self.rank == to:
                     dist.irecv(nothing, group=group, group_src=source).wait()
 
-    def send(self, tensor, stage):
-        there = self.rank_of[stage]
+    def begin(self):
+        self.results = {}  # a pass's result -> the tensor, or (work, tensor) while it is received
+        self.sends = deque()
+
+    def send(self, action):
+        stage, kind, number = action
+        kind = kind.removeprefix("SEND_")
+        with purpose("communication"):
+            tensor = self.results.pop(Action(stage, kind, number)).contiguous()
+        if kind == FORWARD:
+            self._check_output(tensor, stage)
+        there = self.rank_of[stage + 1 if kind in DOWN else stage - 1]
         group = self.group if there > self.rank else self.upward_group
-        return dist.isend(tensor, group=group, group_dst=there)
+        self.sends.append(dist.isend(tensor, group=group, group_dst=there))
+        while self.sends and self.sends[0].is_completed():
+            self.sends.popleft()  # and with it the tensor; gloo tells only who waits, and keeps it until the end
 
-    def receive(self, buffer, stage):
-        there = self.rank_of[stage]
+    def receive(self, action):
+        stage, kind, number = action
+        kind = kind.removeprefix("RECV_")
+        source = stage - 1 if kind in DOWN else stage + 1
+        with purpose("activations" if kind == FORWARD else "communication"):
+            buffer = self._buffer(kind, stage)
+        there = self.rank_of[source]
         group = self.group if there < self.rank else self.upward_group
-        return dist.irecv(buffer, group=group, group_src=there)
+        self.results[Action(source, kind, number)] = dist.irecv(buffer, group=group, group_src=there), buffer
 
-    def buffer(self, kind, stage, device):
+    def take(self, result):
+        found = self.results.pop(result)
+        if isinstance(found, tuple):
+            work, found = found
+            work.wait()
+        return found
+
+    def drop(self):
+        """All that is there, and all that is on its way here."""
+        for result in [result for result, found in self.results.items() if isinstance(found, tuple)]:
+            self.take(result)
+        self.results.clear()
+
+    def end(self):
+        for work in self.sends:
+            work.wait()
+
+    @property
+    def device(self):
+        return next((tensor.device for stage in self.stages.values() for tensor in stage.parameters()), None)
+
+    def _buffer(self, kind, stage):
         """For what a stage receives: squares of the norm, or what passes between it and the one before, or after."""
         if kind in (NORM, CHECK):
-            return torch.empty((), device=device)
-        return torch.empty_like(self.between[stage if kind == FORWARD else stage + 1], device=device)
+            return torch.empty((), device=self.device)
+        return torch.empty_like(self.between[stage if kind == FORWARD else stage + 1], device=self.device)
 
-    def check_output(self, output, stage):
+    def _check_output(self, output, stage):
         like = self.between[stage + 1]
         if output.shape != like.shape or output.dtype != like.dtype:
             raise ValueError(

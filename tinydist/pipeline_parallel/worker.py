@@ -7,45 +7,24 @@
     B        wait for it; the gradients of weights and input       or I: that of the input, and W: those of the weights
     SEND_B   post a send of the gradient of the input
 
-and what ends a training step, ending.py. Every microbatch's loss is a mean over its rows, and counts 1/M, so a step
-equals one on the whole batch. A rank holds the input and the graph of each microbatch that is between F and B; where
-forward is run once more, in R, or with ``recompute`` in B or I, only the input (recompute.py).
+Passes are done by passes.py, messages by neighbors.py, what ends a training step by ending.py. Here they are put
+together: the program is followed, and after a step that was wrong it is followed again from there.
 
 Bytes a step: messages.py counts the messages, each of one microbatch of what passes between two stages.
 """
-
-from collections import deque
-from contextlib import nullcontext
-from functools import partial
 
 import torch
 import torch.distributed as dist
 
 from ..rules import function, named, rate, stated, takes
-from ..simulator.memory import purpose
 from ..simulator.modules import own_stages
 from ..simulator.names import region
-from .actions import (
-    BACKWARD,
-    CHECK,
-    DOWN,
-    ENDING,
-    FORWARD,
-    MESSAGES,
-    RECOMPUTE,
-    RECV_F,
-    REDUCE,
-    SEND_F,
-    STEP,
-    Action,
-    needs,
-    result_of,
-)
-from .backward import SplitBackward, edge_of
+from .actions import CHECK, ENDING, FORWARD, MESSAGES, RECV_F, REDUCE, SEND_F, STEP, needs
 from .ending import Ending
 from .messages import with_messages
 from .neighbors import Neighbors
-from .recompute import Again, with_recomputation
+from .passes import Passes
+from .recompute import with_recomputation
 from .replay import BEFORE, RECOMPUTED
 from .schedule import Schedule
 from .steps import place_of_step, under_way
@@ -95,12 +74,10 @@ class Worker:
         self.rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         schedule = with_recomputation(schedule) if recompute in (True, BEFORE) else schedule
         self.schedule = with_messages(verify(schedule))
-        self.stages, self.loss = dict(stages), loss
-        self.there = {part.kind for _, _, part in self.schedule.all_parts()}
-        self.recompute = bool(recompute)
-        self.neighbors = Neighbors(schedule, between, group, upward_group or group)
+        self.stages = dict(stages)
+        self.neighbors = Neighbors(schedule, self.stages, between, group, upward_group or group)
+        self.passes = Passes(self.schedule, self.stages, loss, self.neighbors, bool(recompute), no_sync)
         self.ending = Ending(self.stages, replicas, optimizer, max_norm)
-        self.no_sync = no_sync or {}
         self._check(ranks)
         own_stages(self, self.stages)
         self.neighbors.connect()
@@ -108,24 +85,35 @@ class Worker:
     def _check(self, ranks):
         if ranks != self.schedule.ranks:
             raise ValueError(f"Worker: {self.schedule!r} needs as many ranks, but the group has {ranks}")
-        mine = self.schedule.stages_of(self.rank)
+        mine, last = self.schedule.stages_of(self.rank), self.schedule.stages - 1
+        there = {part.kind for _, _, part in self.schedule.all_parts()}
         if sorted(self.stages) != mine:
             raise ValueError(f"Worker: rank {self.rank} has the stages {mine}, but was given {sorted(self.stages)}")
-        needed = {stage for own in mine for stage in (own, own + 1) if 0 < stage <= self.last}
+        needed = {stage for own in mine for stage in (own, own + 1) if 0 < stage <= last}
         missing = needed - self.neighbors.between.keys()
         if missing:
             raise ValueError(f"Worker: rank {self.rank} must know by `between` what stages {sorted(missing)} receive")
-        if self.last in self.stages and self.loss is None:
-            raise ValueError(f"Worker: rank {self.rank} has the last stage, {self.last}, and needs a loss")
-        if STEP in self.there and self.ending.optimizer is None:
+        if last in self.stages and self.passes.loss is None:
+            raise ValueError(f"Worker: rank {self.rank} has the last stage, {last}, and needs a loss")
+        if STEP in there and self.ending.optimizer is None:
             raise ValueError(f"Worker: {self.schedule.name} has STEP, and needs an optimizer (rank {self.rank})")
-        if self.ending.replicas and REDUCE not in self.there:
+        if self.ending.replicas and REDUCE not in there:
             text = "has no REDUCE_GRAD for the gradients of replicas: with_steps adds it"
             raise ValueError(f"Worker: {self.schedule.name} {text} (rank {self.rank})")
 
-    @property
-    def last(self):
-        return self.schedule.stages - 1
+    def _what_is_done(self):
+        """Kind of action -> who does it."""
+        passes, messages = self.passes, self.neighbors
+        ending = self.reduce, self.wait_reduce, self.add_norm, self.check, self.optimizer_step
+        return {
+            "F": passes.forward,
+            "B": passes.backward,
+            "I": passes.backward_input,
+            "W": passes.backward_weight,
+            "R": passes.recompute_forward,
+            **dict(zip(ENDING, ending)),
+            **{kind: messages.send if kind.startswith("SEND") else messages.receive for kind in MESSAGES},
+        }
 
     @takes(inputs=torch.Tensor, targets=torch.Tensor)
     def step(self, inputs=None, targets=None):
@@ -142,114 +130,22 @@ class Worker:
         """What ``step`` returns, of forward passes alone."""
         program = [each for each in self.schedule.passes(self.rank) if each.kind in FORWARDS]
         loss = self._follow(program, inputs, targets)
-        self.held.clear()
+        self.passes.held.clear()
         return loss
 
     def _follow(self, program, inputs, targets):
-        self.inputs = self._microbatches("inputs", inputs, 0)
-        self.targets = self._microbatches("targets", targets, self.last)
-        self.results = {}  # a pass's result -> the tensor, or (work, tensor) while it is received
-        self.held = {}  # (stage, microbatch) -> the input, and what says where backward begins; then a SplitBackward
-        self.losses, self.sends = {}, deque()
-        self.place = 0
-        self.again = {part for each in program for part in each.parts if part.kind == RECOMPUTE}
+        self.passes.begin(program, inputs, targets)
+        self.neighbors.begin()
+        self.place, does = 0, self._what_is_done()
         while self.place < len(program):
             self.place += 1
             for action in program[self.place - 1].parts:
                 with region(str(action)):
-                    DO[action.kind](self, action)
-        for work in self.sends:
-            work.wait()
+                    does[action.kind](action)
+        self.neighbors.end()
         for stage in list(self.ending.reducing):
             self.ending.wait(stage)
-        return self._loss()
-
-    def _loss(self):
-        if not self.losses:
-            return None
-        losses = torch.stack([self.losses[microbatch] for microbatch in range(self.schedule.microbatches)])
-        return losses.sum() if self.schedule.steps == 1 else losses.view(self.schedule.steps, -1).sum(1)
-
-    def _microbatches(self, what, rows, stage):
-        if stage not in self.stages:
-            return None
-        count = self.schedule.microbatches
-        if rows is None or len(rows) % count:
-            got = "None" if rows is None else f"{len(rows)}: {len(rows)} / {count} is not whole"
-            raise ValueError(
-                f"Worker: rank {self.rank} has stage {stage}, and needs {what} whose rows divide into {count} "
-                f"microbatches, got {got}"
-            )
-        return rows.chunk(count)
-
-    # Passes.
-
-    def forward(self, action):
-        stage, _, microbatch = action
-        input, run = self._input(action), partial(self._run, action)
-        again = Again(run, input) if self.recompute or action._replace(kind=RECOMPUTE) in self.again else None
-        output = again.output if again else run(input)
-        if stage == self.last:
-            self.losses[microbatch] = output.detach()
-        else:
-            self.results[action] = output.detach()
-        edge = None if again else edge_of(output)
-        self.held[stage, microbatch] = input, again.edge if again else lambda: edge
-
-    def _input(self, action):
-        stage, _, microbatch = action
-        if stage == 0:
-            return self.inputs[microbatch]
-        return self._take(Action(stage - 1, FORWARD, microbatch)).requires_grad_()
-
-    def _run(self, action, input):
-        output = self.stages[action.stage](input)
-        if action.stage != self.last:
-            return output
-        return self.loss(output, self.targets[action.microbatch]) * self.schedule.steps / self.schedule.microbatches
-
-    def recompute_forward(self, action):
-        input, run = self.held[action.stage, action.microbatch]
-        edge = run()
-        self.held[action.stage, action.microbatch] = input, lambda: edge
-
-    def _arrived(self, action):
-        """The input, where backward begins, and the gradient that it begins with; the loss needs none."""
-        last = action.stage == self.last
-        gradient = None if last else self._take(Action(action.stage + 1, BACKWARD, action.microbatch))
-        input, edge = self.held.pop((action.stage, action.microbatch))
-        return input, edge(), gradient
-
-    def backward(self, action):
-        input, edge, gradient = self._arrived(action)
-        if edge:
-            with self._quiet(action):
-                torch.autograd.backward(edge, gradient)
-        self._pass_back(action, input.grad)
-        input.grad = None
-
-    def backward_input(self, action):
-        input, edge, gradient = self._arrived(action)
-        split = self.held[action.stage, action.microbatch] = SplitBackward(edge, gradient, input)
-        self._pass_back(action, split.input_gradient())
-
-    def backward_weight(self, action):
-        with self._quiet(action):
-            self.held.pop((action.stage, action.microbatch)).accumulate_weights()
-
-    def _quiet(self, backward):
-        """In which all but the last of a stage and a step run. They take the microbatches in turn."""
-        last = (backward.microbatch + 1) % (self.schedule.microbatches // self.schedule.steps) == 0
-        return nullcontext() if last or backward.stage not in self.no_sync else self.no_sync[backward.stage]()
-
-    def _pass_back(self, action, gradient):
-        if action.stage > 0:
-            if gradient is None:
-                what = f"the output of stage {action.stage} does not depend on its input"
-                raise ValueError(
-                    f"Worker: {what}, so it has no gradient for stage {action.stage - 1} (rank {self.rank})"
-                )
-            self.results[result_of(action)] = gradient
+        return self.passes.mean_loss()
 
     # The end of a training step.
 
@@ -261,16 +157,16 @@ class Worker:
 
     def add_norm(self, action):
         before = needs(action, self.schedule.stages, self.schedule.ranks)
-        self.ending.add_norm(self._take(before) if before else torch.zeros((), device=self.device))
+        self.ending.add_norm(self.neighbors.take(before) if before else torch.zeros((), device=self.neighbors.device))
         if action.stage < self.schedule.ranks - 1:
-            self.results[action] = self.ending.squares
+            self.neighbors.results[action] = self.ending.squares
 
     def check(self, action):
         if action.stage < self.schedule.ranks - 1:
-            squares = self._take(needs(action, self.schedule.stages, self.schedule.ranks))
+            squares = self.neighbors.take(needs(action, self.schedule.stages, self.schedule.ranks))
         else:
             squares = self.ending.squares
-        self.results[action] = squares
+        self.neighbors.results[action] = squares
         if self.ending.check(squares):
             self._go_back(action)
 
@@ -280,56 +176,9 @@ class Worker:
     def _go_back(self, check):
         """To where the step was wrong. All ranks do; what is on its way was made with wrong weights."""
         if check.stage > 0:
-            self.send(check._replace(kind=f"SEND_{CHECK}"))
+            self.neighbors.send(check._replace(kind=f"SEND_{CHECK}"))
         for receive in under_way(self.schedule, self.rank, check):
-            self.receive(receive)
-        for result in [result for result, found in self.results.items() if isinstance(found, tuple)]:
-            self._take(result)
-        self.results.clear()
-        self.held.clear()
+            self.neighbors.receive(receive)
+        self.neighbors.drop()
+        self.passes.held.clear()
         self.place = place_of_step(self.schedule.programs[self.rank], check)
-
-    # Messages.
-
-    def _take(self, result):
-        """What another stage has made: of this rank, or received."""
-        found = self.results.pop(result)
-        if isinstance(found, tuple):
-            work, found = found
-            work.wait()
-        return found
-
-    def send(self, action):
-        stage, kind, number = action
-        kind = kind.removeprefix("SEND_")
-        with purpose("communication"):
-            tensor = self.results.pop(Action(stage, kind, number)).contiguous()
-        if kind == FORWARD:
-            self.neighbors.check_output(tensor, stage)
-        self.sends.append(self.neighbors.send(tensor, stage + 1 if kind in DOWN else stage - 1))
-        while self.sends and self.sends[0].is_completed():
-            self.sends.popleft()  # and with it the tensor; gloo tells only who waits, and keeps it until the end
-
-    def receive(self, action):
-        """(work, tensor), of what the stage before has made, or the one after."""
-        stage, kind, number = action
-        kind = kind.removeprefix("RECV_")
-        source = stage - 1 if kind in DOWN else stage + 1
-        with purpose("activations" if kind == FORWARD else "communication"):
-            buffer = self.neighbors.buffer(kind, stage, self.device)
-        self.results[Action(source, kind, number)] = self.neighbors.receive(buffer, source), buffer
-
-    @property
-    def device(self):
-        return next((tensor.device for stage in self.stages.values() for tensor in stage.parameters()), None)
-
-
-DO = {
-    "F": Worker.forward,
-    "B": Worker.backward,
-    "I": Worker.backward_input,
-    "W": Worker.backward_weight,
-    "R": Worker.recompute_forward,
-    **dict(zip(ENDING, [Worker.reduce, Worker.wait_reduce, Worker.add_norm, Worker.check, Worker.optimizer_step])),
-    **{kind: Worker.send if kind.startswith("SEND") else Worker.receive for kind in MESSAGES},
-}

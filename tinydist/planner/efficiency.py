@@ -4,26 +4,18 @@ None was fitted to a training step: products, copies and collectives were measur
 their form was changed once after a first score on whole steps, which had shown what the passes say as well: a factor on
 all products became ``contention``, ``beside`` and ``gap``. So the score (benchmarks/planner.py) is a little too kind.
 
-A product [M, K] x [K, N] is cut into tiles of its output, one for each multiprocessor at a time. A wave takes as long
-as if it were full and none of its tiles cut off; then the tiles are written, while nothing is computed:
-
-    waves      ceil(ceil(M/256) ceil(N/128) / multiprocessors), or with 128 and 256, if they are fewer
-    seconds    waves (2 256 128 K multiprocessors / rate + bytes of its tiles / bandwidth)
-
-So small, odd and thin products are slower, and one number has to be known of a device: its best rate, with the shape
-for which it was measured. (NVIDIA, Matrix Multiplication Background, 2023, sections 2.3 and 3: tiles, and waves.)
+Products are in tiles and waves (hardware/tiles.py), so that small, odd and thin ones are slower.
 """
 
 from dataclasses import dataclass
 
-TILE = 256, 128  # the largest of cuBLAS, which reuses most of what it reads (NVIDIA, as above, section 2.3)
+from ..hardware import TILES, Tiles
 
 
 @dataclass(frozen=True)
 class Efficiency:
     matmul: float  # FLOP/s of the best product
-    shape: tuple[int, int, int]  # its M, N, K
-    processors: int
+    tiles: Tiles  # its shape
     flash: float  # part of the peak that one kernel for attention gets
     step: float  # seconds of a step of a ring in a node
     wire: float  # part of the links' bandwidth there
@@ -35,16 +27,15 @@ class Efficiency:
     gap: float = 29e-6
 
 
-# matmul, shape: the fastest in bfloat16 that anybody measured (ml-engineering@744d01e1, MAMF tables, read).
-# processors: 108 (NVIDIA, as above), 132 (FlashAttention-3, 2024, read), 148 (recalled).
+# matmul: the fastest in bfloat16 that anybody measured (ml-engineering@744d01e1, MAMF tables, read).
 # flash: the middle of 50 to 73 % on an A100 (FlashAttention-2, 2023, secondary), and on an H100 of 35 % for the second
 # and 75 % for the third (FlashAttention-3, 2024, read), of the half that a causal mask leaves. B200: as on an H100.
 # step, wire: the line t = alpha + 2(n-1)/n S/beta through all-reduces of 32 KiB to 16 GiB in a node of 8 (measured:
 # ml-engineering@744d01e1; hardware/published.py has them). A step is alpha/14; the wire is beta over the data sheet's.
-A100 = Efficiency(271.2e12, (1024, 10240, 5120), 108, 0.615, 4.90e-6, 225.5 / 300)
-H100 = Efficiency(794.5e12, (2048, 2048, 13312), 132, 0.55, 2.82e-6, 458.1 / 450)
-B200 = Efficiency(1745e12, (1792, 16128, 3072), 148, 0.55, 3.48e-6, 718.8 / 900)
-GB200 = Efficiency(1822e12, (4096, 9728, 2048), 148, 0.55, 3.48e-6, 718.8 / 900)
+A100 = Efficiency(271.2e12, TILES["A100"], 0.615, 4.90e-6, 225.5 / 300)
+H100 = Efficiency(794.5e12, TILES["H100"], 0.55, 2.82e-6, 458.1 / 450)
+B200 = Efficiency(1745e12, TILES["B200"], 0.55, 3.48e-6, 718.8 / 900)
+GB200 = Efficiency(1822e12, TILES["GB200"], 0.55, 3.48e-6, 718.8 / 900)
 DEVICES = {"A100": A100, "H100": H100, "H200": H100, "B200": B200, "GB200": GB200}
 
 # memory: what a copy gets on an A100 (gpu-benches@1c36d509, gpu-stream/a100_80.txt, read). No other was measured.

@@ -8,13 +8,13 @@ Both know links and devices by hardware.
 
 from dataclasses import dataclass
 from functools import cached_property, singledispatchmethod
-from math import ceil
+from math import prod
 
 from ..hardware import Cluster
 from ..hardware.catalogue import look_up
-from ..hardware.costs import ring_all_gather, ring_reduce_scatter
+from ..hardware.costs import kernel_seconds, ring_all_gather, ring_reduce_scatter
 from ..rules import takes
-from .efficiency import DEVICES, TILE, Efficiency
+from .efficiency import DEVICES, Efficiency
 from .work import Flash, Meanwhile, Memory, Product, Sent
 
 
@@ -100,31 +100,13 @@ class Measured(Machine):
 
     @cached_property
     def rate(self):
-        """FLOP/s of all multiprocessors within their tiles, so that the best product takes what was measured."""
-        M, N, K = self.efficiency.shape
-        waves = self.waves(1, M, N)
-        writing = waves * self.wave_bytes / self.bandwidth
-        return waves * self.wave_flops * K / (2 * M * N * K / self.efficiency.matmul - writing)
-
-    def waves(self, batch, rows, columns):
-        tiles = min(ceil(rows / m) * ceil(columns / n) for m, n in (TILE, TILE[::-1]))
-        return ceil(batch * tiles / self.efficiency.processors)
-
-    @cached_property
-    def wave_bytes(self):
-        return 2 * TILE[0] * TILE[1] * self.efficiency.processors
-
-    @property
-    def wave_flops(self):
-        """Of one number of K: as many as bytes are written in 16 bits."""
-        return self.wave_bytes
+        return self.efficiency.tiles.rate_within(self.efficiency.matmul, self.bandwidth)
 
     def product(self, batch, rows, columns, inner):
         """By tiles; or as long as its operands take to be read and written."""
-        wave = self.wave_flops * inner / self.rate + self.wave_bytes / self.bandwidth
+        computing = self.efficiency.tiles.seconds((batch, rows, columns, inner), self.rate, self.bandwidth)
         touched = 2 * batch * (rows * inner + inner * columns + rows * columns)
-        alone = max(self.waves(batch, rows, columns) * wave, touched / self.bandwidth)
-        return self.efficiency.beside * alone
+        return self.efficiency.beside * max(computing, touched / self.bandwidth)
 
     def memory(self, nbytes):
         return nbytes / self.bandwidth
@@ -154,8 +136,8 @@ class Clock(Machine):
 
     def product(self, batch, rows, columns, inner):
         touched = 2 * batch * (rows * inner + inner * columns + rows * columns)
-        flops = 2 * batch * rows * columns * inner
-        return max(flops / self.cluster.device.peak_of(self.dtype), self.memory(touched))
+        product = batch, rows, columns, inner
+        return kernel_seconds(self.cluster.device, 2 * prod(product), touched, self.dtype, product)
 
     def memory(self, nbytes):
         return nbytes / self.cluster.device.memory_bandwidth

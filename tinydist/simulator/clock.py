@@ -120,7 +120,7 @@ class Clock:
     def kernel(self, operator, device):
         # Devices have no rates for products of whole or complex numbers: only their bytes count.
         flops = operator.flops if getattr(operator.dtype, "is_floating_point", True) else 0
-        return kernel_seconds(device, flops, operator.nbytes, operator.dtype)
+        return kernel_seconds(device, flops, operator.nbytes, operator.dtype, operator.product)
 
     # A transfer.
 

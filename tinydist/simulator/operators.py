@@ -17,7 +17,8 @@ IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"
 SPEAKING = {"prim", "profiler"}  # operators that ask a tensor something, or name a region
 ASKS_DEVICE = torch.ops.prim.device.default  # of a fake tensor: three times as often as anything is computed
 ATTENTION = "_scaled_dot_product_flash_attention"  # has formulas; what processors use in its place has not
-_known = {}  # operator -> (its name, or None if it computes nothing; its FLOP formula)
+FIRST = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # products -> where their two operands begin
+_known = {}  # operator -> (its name, or None if it computes nothing; its FLOP formula; where operands begin)
 
 
 class Watcher(TorchDispatchMode):
@@ -47,7 +48,7 @@ class Watcher(TorchDispatchMode):
 
     @untraced
     def _note(self, func, args, result, seconds):
-        name, formula = _known.get(func) or _look_at(func)
+        name, formula, first = _known.get(func) or _look_at(func)
         single = isinstance(result, torch.Tensor)
         made = [result] if single and result.layout is torch.strided else tensors_in((result,))
         where = self.names.now()
@@ -59,7 +60,8 @@ class Watcher(TorchDispatchMode):
                 flops = formula(*shapes(args), out_shape=result.shape if single else shapes(result)) if formula else 0
                 nbytes = sum([tensor.nbytes for tensor in touched])
                 dtype = computed_in(touched) if flops else (made or touched)[0].dtype
-                self.program.append(Operator(name, flops, nbytes, dtype, seconds, where))
+                product = None if first is None else product_of(*args[first : first + 2])
+                self.program.append(Operator(name, flops, nbytes, dtype, seconds, where, product))
         elif func is REGION_BEGINS:
             self.names.begin(args[0])
         elif func is REGION_ENDS:
@@ -76,7 +78,7 @@ def _look_at(func):
     # torch's formulas are wrapped in a search for tensors, which takes longer than most operators.
     formula = getattr(flop_registry.get(counted), "__wrapped__", None)
     idle = func.is_view or name in IDLE or func.namespace in SPEAKING
-    _known[func] = None if idle else name, formula
+    _known[func] = None if idle else name, formula, FIRST.get(name.rstrip("_"))
     return _known[func]
 
 
@@ -101,6 +103,11 @@ def computed_in(operands):
         rounded = of_thread.tf32 or torch.backends.cuda.matmul.fp32_precision == "tf32"
         return "tf32" if rounded else dtype
     return "mxfp8" if any(each.dtype == torch.float8_e8m0fnu for each in operands) else dtype
+
+
+def product_of(a, b):
+    """(batch, rows, columns, inner)"""
+    return *(a.shape[:-2] or (1,)), a.shape[-2], b.shape[-1], a.shape[-1]
 
 
 def shapes(values):

@@ -23,6 +23,7 @@ class Operator(NamedTuple):
     dtype: object  # torch's, or "tf32", "mxfp8"
     seconds: float | None = None  # if it was measured
     where: Where = Where()
+    product: tuple | None = None  # (batch, rows, columns, inner), if it is one of two matrices, or of stacks of them
 
 
 class Issue(NamedTuple):

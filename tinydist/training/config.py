@@ -16,7 +16,8 @@ import torch
 from ..precision import Hysteresis, Static
 from ..rules import holds, shown, words_of
 from .ds_file import key_of, leaves, read, require, unknown
-from .ds_keys import AUTO, ELSEWHERE, KEYS, OPTIMIZERS, Key
+from .ds_keys import AUTO, KEYS, Key
+from .ds_optimizers import ELSEWHERE, OPTIMIZERS
 from .ds_schedules import PARAMETERS, SCHEDULES, Course
 from .plan import DTYPES, Plan
 

@@ -10,21 +10,26 @@ data rank's 1/dp: a mean over unlike numbers of tokens is a mean of means, as in
 Source: Megatron-LM of June 2023, pretrain_gpt.py, megatron/training.py.
 """
 
-import enum
-import threading
-from types import SimpleNamespace
-
 import torch
-import torch.distributed as dist
 from torch import nn
 
-from ..model import GPT, GPTConfig
 from ..simulator.torch_internals import device_of_group
 from .checkpoint import save
-from .data import broadcast_data
 from .initialize import init_distributed
 from .loop import is_due, resume
 from .megatron_args import optimizer_of, parse, plan_of, rate_of
+from .megatron_calls import (
+    GPTModel,
+    ModelType,
+    average_losses_across_data_parallel_group,
+    core_transformer_config_from_args,
+    get_args,
+    get_timers,
+    get_tokenizer,
+    of_rank,
+    print_rank_0,
+    tensor_parallel,
+)
 from .megatron_data import build_train_valid_test_datasets, get_ltor_masks_and_position_ids, iterator
 from .mesh import place_in
 from .parallelize import parallelize
@@ -43,80 +48,6 @@ __all__ = [
     "print_rank_0",
     "tensor_parallel",
 ]
-
-
-class OfRank(threading.local):
-    """What a program asks for by a function without arguments."""
-
-    args = engine = None
-
-
-of_rank = OfRank()
-ModelType = enum.Enum("ModelType", ["encoder_or_decoder"])
-
-
-def get_args():
-    if of_rank.args is None:
-        raise RuntimeError("get_args: there are none before pretrain has read them")
-    return of_rank.args
-
-
-def get_tokenizer():
-    """Bytes, of which 0 ends a document."""
-    return SimpleNamespace(eod=0, vocab_size=get_args().vocab_size)
-
-
-def get_timers():
-    """Timers that nobody reads: a run has a timeline."""
-    return lambda name, log_level=0: SimpleNamespace(start=lambda **_: None, stop=lambda **_: None)
-
-
-def print_rank_0(message):
-    if dist.get_rank() == 0:
-        print(message, flush=True)
-
-
-def core_transformer_config_from_args(args):
-    return GPTConfig(
-        vocab_size=args.vocab_size,
-        context=args.max_position_embeddings,
-        layers=args.num_layers,
-        heads=args.num_attention_heads,
-        dim=args.hidden_size,
-        dropout=args.hidden_dropout,
-    )
-
-
-def GPTModel(config, num_tokentypes=0, parallel_output=True, pre_process=True, post_process=True):
-    """All of it on every rank, whatever its stage: pipelines are cut later."""
-    return GPT(config)
-
-
-def broadcast(keys, data, datatype):
-    """Megatron's ``broadcast_data``: of the tensor group's rank 0, which alone has ``data``."""
-
-    def read():
-        wrong = [key for key in keys if data[key].dtype != datatype]
-        if wrong:
-            raise ValueError(f"broadcast_data: {wrong[0]} must be {datatype}, got {data[wrong[0]].dtype}")
-        return {key: data[key] for key in keys}
-
-    return {key: each.to(device_of_group()) for key, each in broadcast_data(read, tensor_group()).items()}
-
-
-def tensor_group():
-    return of_rank.engine.mesh.get_group("tp")
-
-
-tensor_parallel = SimpleNamespace(broadcast_data=broadcast)
-
-
-def average_losses_across_data_parallel_group(losses):
-    """The mean of each over data ranks, of which every one has its own."""
-    averaged = torch.stack([loss.detach().reshape(()) for loss in losses])
-    for axis in ("replicate", "shard"):
-        dist.all_reduce(averaged, group=of_rank.engine.mesh.get_group(axis))
-    return averaged / of_rank.engine.plan.dp
 
 
 class Asking(nn.Module):

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ..rules import part, stated, takes
+from ..zero.checkpoint_files import checksum_of
 
 FORMAT, MIB = "tinydist tokens 1", 2**20
 
@@ -104,14 +105,6 @@ def header(path):
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise ValueError(f"TokenFile: {path}: {beside.name} is no header of {FORMAT!r}")
     return about
-
-
-def checksum_of(path):
-    checksum = 0
-    with open(path, "rb") as file:
-        while piece := file.read(MIB):
-            checksum = zlib.crc32(piece, checksum)
-    return checksum
 
 
 some_tokens = stated(

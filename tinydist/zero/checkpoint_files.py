@@ -65,7 +65,7 @@ def write(folder, save, state):
     save_file(_flat(state), path)
     _sync(path)
     places = {name: [entry["part"], entry["start"]] for name, entry in state["parameters"].items()}
-    return {"bytes": path.stat().st_size, "checksum": checksum(path), "places": places}
+    return {"bytes": path.stat().st_size, "checksum": checksum_of(path), "places": places}
 
 
 def publish(folder, save, common, ranks):
@@ -126,7 +126,7 @@ def read(folder, rank, ranks):
         found, written = path.stat().st_size, about["bytes"]
         require(found == written, f"{path} has {found} bytes, but {written} were written")
         if number % ranks == rank:
-            require(checksum(path) == about["checksum"], f"{path} is not what was written: its checksum differs")
+            require(checksum_of(path) == about["checksum"], f"{path} is not what was written: its checksum differs")
         common = {key: index[key] for key in (*COMMON, "save")}
         states.append({**common, "rank": number, **_contents(path, about["places"], index["layout"])})
     return states
@@ -197,7 +197,7 @@ class Vector:
 # Checksums.
 
 
-def checksum(path):
+def checksum_of(path):
     crc = 0
     with open(path, "rb") as file:
         while chunk := file.read(MIB):

@@ -1,0 +1,64 @@
+"""Tiles and waves: what the best product gets, and why others get less."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from tinydist.hardware import TILES, Tiles, find_cluster, find_device
+from tinydist.hardware.costs import kernel_seconds
+
+A100 = find_device("A100 80GB").at(0.87, 0.87, TILES["A100"])
+
+
+def rate(device, *product):
+    """FLOP/s of a product that no memory holds up."""
+    flops = 2 * math.prod(product)
+    return flops / kernel_seconds(device, flops, 0, "bfloat16", product)
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_the_best_product_gets_what_was_measured(name):
+    device = find_device({"A100": "A100 80GB"}.get(name, name)).at(0.8, 0.9, TILES[name])
+    assert rate(device, 1, *TILES[name].best) == pytest.approx(device.peak_of("bfloat16"), rel=1e-12)
+
+
+def test_a_full_wave_more_or_a_tile_more_takes_as_long():
+    waves = TILES["A100"].waves
+    assert waves(1, 256 * 108, 128) == waves(1, 256, 128) == 1
+    assert waves(1, 256 * 108 + 1, 128) == waves(109, 10, 10) == 2
+
+
+def test_tiles_lie_either_way():
+    waves = TILES["A100"].waves
+    assert waves(1, 128 * 108, 256) == waves(1, 256, 128 * 108) == 1
+
+
+def test_thin_and_odd_products_are_slower_and_those_with_a_short_inside():
+    rates = [rate(A100, 1, 8192, 8192, inner) for inner in (64, 512, 4096, 32768)]
+    assert all(a < b for a, b in pairwise(rates))
+    assert rate(A100, 1, 8192, 768, 4096) < 0.95 * rate(A100, 1, 8192, 8192, 4096)
+    assert rate(A100, 1, 100, 100, 4096) < 0.01 * rate(A100, 1, 8192, 8192, 4096)
+
+
+def test_without_tiles_all_products_get_the_same_and_so_does_what_is_none():
+    plain = replace(A100, tiles=None)
+    assert rate(plain, 1, 100, 100, 10) == pytest.approx(plain.peak_of("bfloat16"))
+    assert kernel_seconds(A100, 1e9, 0, "bfloat16") == 1e9 / A100.peak_of("bfloat16")
+
+
+def test_tiles_stay_when_a_cluster_gets_less_of_something_else():
+    cluster = find_cluster("A100 node").at(tiles=TILES["A100"]).at(memory=0.5)
+    assert cluster.device.tiles == TILES["A100"]
+
+
+def test_a_rate_at_which_nothing_could_be_written_is_refused():
+    with pytest.raises(ValueError, match=r"measured must be FLOP/s at which the best product takes longer than .* got"):
+        TILES["A100"].rate_within(1e18, 1e12)
+
+
+@pytest.mark.parametrize("best", [(1024, 10240), (1024, 10240, 0), "shape"])
+def test_the_best_product_has_three_sizes(best):
+    with pytest.raises(ValueError, match="best must be three whole numbers from 1, got"):
+        Tiles(best, 108)
