@@ -81,7 +81,7 @@ def course():
 
 def of_chapter(chapter):
     """In their order; none, if there is no such chapter."""
-    return [load(chapter, name).EXERCISE for name in names_of(chapter)] if chapter in chapters() else []
+    return [of_name(name) for name in names_of(chapter)] if chapter in chapters() else []
 
 
 def following(exercise):
