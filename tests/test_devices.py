@@ -5,15 +5,13 @@ register, "gpu" here. It stays registered, so all of this runs in a process of i
 """
 
 import json
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from warm import told_by
 
 import tinydist
 from tinydist.collectives import doubling, halving, ring, star, tree
@@ -28,7 +26,6 @@ from tinydist.simulator.self_test import before_first_launch
 from tinydist.zero import Gradients, OptimizerStates, Parameters
 from tinydist.zero.checkpoint import gathered, sharded
 
-ROOT = Path(__file__).resolve().parents[1]
 RANKS, TINY = 2, GPTConfig(vocab_size=32, context=8, layers=2, heads=2, dim=16)
 
 
@@ -173,13 +170,13 @@ def flat(values):
 
 @pytest.fixture(scope="module")
 def devices():
-    command = [sys.executable, "-c", "import test_devices; test_devices.devices_of_all()"]
-    path = f"{ROOT}:{Path(__file__).parent}"
-    run = subprocess.run(command, env={"PYTHONPATH": path}, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+    return json.loads(told_by(__file__).splitlines()[-1])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_step_sends_tensors_of_the_models_device_alone(name, devices):
     assert devices[name] == ["gpu"]
+
+
+if __name__ == "__main__":
+    devices_of_all()

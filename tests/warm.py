@@ -9,7 +9,9 @@ import gc
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
+import tempfile
 import threading
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -90,6 +92,32 @@ def start_worker():
     for end in (its_in, stdin, stdout, its_out):
         end.close()
     return process
+
+
+def told_by(*command):
+    """What a script of Python prints, in a process of its own with one thread."""
+    command = [str(word) for word in command]
+    with tempfile.TemporaryDirectory() as folder:
+        output = os.path.join(folder, "output")
+        if sys.platform == "linux":
+            status = Warm(dict(os.environ), script, output, command).wait()
+        else:
+            path = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+            with open(output, "w") as file:
+                status = subprocess.call([sys.executable, *command], stdout=file, stderr=file, env=os.environ | path)
+        said = Path(output).read_text()
+    assert status == 0, said
+    return said
+
+
+def script(output, command):
+    import torch
+
+    with open(output, "w") as file:
+        os.dup2(file.fileno(), 1), os.dup2(file.fileno(), 2)
+    torch.set_num_threads(1)
+    sys.argv = command
+    runpy.run_path(command[0], run_name="__main__")
 
 
 def kernel(command, folder):

@@ -13,11 +13,11 @@ TWICE = "initialize the default process group twice"  # what torch says to a pro
 class Run:
     """What came of a launch. Of simulated ranks it knows more: traffic, memory and time, on any cluster."""
 
-    def __init__(self, results, backend, record=None, cluster=None, window=None):
+    def __init__(self, results, backend, record=None, cluster=None, window=None, whole=None):
         self.results = results  # what fn returned, by rank
         self.backend = backend
         self.record, self.cluster = record, cluster
-        self.window = window  # two moments, if it is a part of a run
+        self.window, self.whole = window, whole  # two moments, if it is a part of a run; and that, on the same cluster
 
     def __repr__(self):
         return f"<{len(self.results)} {self.backend} ranks ran>"
@@ -29,8 +29,8 @@ class Run:
             raise RuntimeError("this run was not observed: it ran on processes, or was launched with observe=False")
         from .simulator.replay import replay
 
-        trace = replay(self.record, self.cluster)
-        return trace if self.window is None else trace.between(*self.window)
+        whole = self.whole.trace if self.whole else replay(self.record, self.cluster)
+        return whole if self.window is None else whole.between(*self.window)
 
     @property
     def seconds(self):
@@ -64,7 +64,8 @@ class Run:
         """
         if self.window is not None:
             raise ValueError(f"between: this is a part of a run already, {self.window}: ask the whole run")
-        return Run(self.results, self.backend, self.record, self.cluster, (begin, begin if end is None else end))
+        window = begin, begin if end is None else end
+        return Run(self.results, self.backend, self.record, self.cluster, window, whole=self)
 
 
 def launch(

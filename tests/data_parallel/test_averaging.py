@@ -3,6 +3,7 @@
 import pytest
 from data_parallel.awkward_model import Awkward, train, train_alone
 from tiny_training import assert_every_rank_has
+from unobserved import launch
 
 import tinydist
 from tinydist.data_parallel import average_each, average_flat
@@ -12,7 +13,7 @@ from tinydist.data_parallel import average_each, average_flat
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("unused", [False, True])
 def test_weights_equal_one_process(average, ranks, unused):
-    run = tinydist.launch(lambda: train(Awkward(unused), average), ranks)
+    run = launch(lambda: train(Awkward(unused), average), ranks)
     assert_every_rank_has(train_alone(unused), run.results)
 
 

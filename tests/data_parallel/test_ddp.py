@@ -10,6 +10,7 @@ from data_parallel.awkward_model import Awkward, adam, rows_of, train, train_alo
 from tiny_training import assert_every_rank_has, global_batch, tiny_mlp, weights
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from unobserved import launch
 
 import tinydist
 from tinydist.data_parallel import DDP, DataParallel, hooks
@@ -26,7 +27,7 @@ A_LAYER = 200  # bytes: a bucket is full with a layer or less
     ids=str,
 )
 def test_weights_equal_one_process(ranks, options):
-    assert_every_rank_has(train_alone(), tinydist.launch(lambda: train(DDP(Awkward(), **options)), ranks).results)
+    assert_every_rank_has(train_alone(), launch(lambda: train(DDP(Awkward(), **options)), ranks).results)
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -38,7 +39,7 @@ def test_with_a_parameter_that_takes_no_part(ranks, option):
         assert model.module.aside.weight.grad is None
         return result
 
-    assert_every_rank_has(train_alone(unused=True), tinydist.launch(program, ranks).results)
+    assert_every_rank_has(train_alone(unused=True), launch(program, ranks).results)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -122,7 +123,7 @@ def test_gradients_are_views_and_stay_so():
         flat = bucket.flat.untyped_storage().data_ptr()
         return all(p.grad.untyped_storage().data_ptr() == flat for p in model.parameters())
 
-    assert tinydist.launch(program, 2).results == [True, True]
+    assert launch(program, 2).results == [True, True]
 
 
 def test_gradients_are_held_once():
@@ -140,7 +141,7 @@ def test_all_start_as_rank_0():
         DDP(model)
         return [tensor.tolist() for tensor in model.state_dict().values()]
 
-    first, *others = tinydist.launch(program, 3).results
+    first, *others = launch(program, 3).results
     assert all(other == first for other in others)
 
 
@@ -154,7 +155,7 @@ def test_buffers_are_rank_0s():
         model.no_sync().__enter__()
         return model.module.running_mean[0].item()
 
-    results = tinydist.launch(program, 2).results
+    results = launch(program, 2).results
     assert results[0] < 1 and 0 < results[1] - results[0] < 2  # one step of its own since rank 0's came
 
 
@@ -188,7 +189,7 @@ def test_one_rank_may_leave_a_parameter_out():
         return [p.grad.tolist() for p in model.parameters()]
 
     half = [[0.5, 0.5], [0.5, 0.5]]
-    assert tinydist.launch(program, 2).results == [[half, [0.5, 0.5]] * 2] * 2
+    assert launch(program, 2).results == [[half, [0.5, 0.5]] * 2] * 2
 
 
 def test_on_processes():
@@ -222,7 +223,7 @@ def backward(model, x=None):
 
 def fails(program, error, *words, ranks=2):
     with pytest.raises(error) as caught:
-        tinydist.launch(program, ranks)
+        launch(program, ranks)
     for word in words:
         assert re.search(word, str(caught.value)), f"{word!r} is not in: {caught.value}"
 
@@ -248,7 +249,7 @@ def test_after_the_error_it_works_again():
         backward(model)
         return model.module.twice.weight.grad is not None
 
-    assert tinydist.launch(program, 2).results == [True, True]
+    assert launch(program, 2).results == [True, True]
 
 
 def test_another_graph_than_the_static_one():
@@ -317,7 +318,7 @@ def test_activations_of_a_rank_are_those_of_its_rows(ranks):
         model(batch(0, 8)[0].chunk(ranks)[dist.get_rank()])
         return shapes
 
-    for shapes in tinydist.launch(program, ranks).results:
+    for shapes in launch(program, ranks).results:
         assert shapes == [(8 // ranks, 64, 64)] * 2  # [batch/p, length, width]
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -37,9 +38,14 @@ def steps(count, layers_in_a_bucket):
             average_each(model.parameters())
 
 
+@cache
+def of_two_and_three_steps(layers_in_a_bucket):
+    return [tinydist.launch(steps, RANKS, count, layers_in_a_bucket, fake=True) for count in (2, 3)]
+
+
 def third_step(layers_in_a_bucket, *links):
     """On each of the links."""
-    two, three = (tinydist.launch(steps, RANKS, count, layers_in_a_bucket) for count in (2, 3))
+    two, three = of_two_and_three_steps(layers_in_a_bucket)
     for link in links:
         cluster = Cluster(STEADY, RANKS, link)
         begins, trace = two.on(cluster).seconds, three.on(cluster).trace

@@ -6,6 +6,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from data_parallel.awkward_model import ROWS, Awkward, adam, train_alone
 from tiny_training import OUT, WIDTH, assert_every_rank_has, global_batch, weights
+from unobserved import launch
 
 import tinydist
 from tinydist.data_parallel import DataParallel
@@ -30,7 +31,7 @@ def train(model, steps=5):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("unused", [False, True])
 def test_weights_equal_one_process(ranks, unused):
-    results = tinydist.launch(lambda: train(DataParallel(Awkward(unused))), ranks).results
+    results = launch(lambda: train(DataParallel(Awkward(unused))), ranks).results
     assert_every_rank_has(train_alone(unused), results[:1])
     assert results[1:] == [None] * (ranks - 1)
 
@@ -143,4 +144,4 @@ def test_a_batch_smaller_than_the_ranks():
     with pytest.raises(
         ValueError, match=r"for 4 ranks must be equal, but dim 0 of shape \[3, 8\] does not divide by 4"
     ):
-        tinydist.launch(lambda: DataParallel(torch.nn.Linear(WIDTH, OUT))(torch.ones(3, WIDTH)), 4)
+        launch(lambda: DataParallel(torch.nn.Linear(WIDTH, OUT))(torch.ones(3, WIDTH)), 4)

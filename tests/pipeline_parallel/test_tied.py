@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from tiny_training import assert_every_rank_has
+from unobserved import launch
 
 import tinydist
 from tinydist.model import GPT, GPTConfig, batch
@@ -42,7 +43,7 @@ def train(schedule, recompute=False):
 @pytest.mark.parametrize("name, ranks", [("1F1B", 1), ("1F1B", 3), ("ZB-H1", 4), ("interleaved 1F1B", 2), ("ZB-V", 3)])
 def test_a_gpt_equals_one_process(name, ranks):
     schedule = make_schedule(name, ranks, 4)
-    run = tinydist.launch(train, ranks, schedule)
+    run = launch(train, ranks, schedule)
     gpt = model()
     expected_loss = gpt.loss(*data())
     expected_loss.backward()
@@ -70,7 +71,7 @@ def test_bytes():
 
 def test_between_two_ranks_only():
     with pytest.raises(ValueError, match=r"tied between two ranks, got \[0, 1, 2\] \(rank 0\)"):
-        tinydist.launch(lambda: sum_tied_gradients(torch.nn.Parameter(torch.zeros(2)), (0, 1, 2)), 3)
+        launch(lambda: sum_tied_gradients(torch.nn.Parameter(torch.zeros(2)), (0, 1, 2)), 3)
 
 
 def test_untied_stages_have_a_parameter_each_that_knows_as_much():

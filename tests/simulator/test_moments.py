@@ -107,6 +107,17 @@ def test_a_region_is_a_part_of_a_run_and_so_are_seconds(run):
     assert run.between(0.0, 0.0).traffic == [[0, 0], [0, 0]]
 
 
+def test_parts_are_cut_out_of_the_one_replay_of_the_whole(monkeypatch):
+    run, replays = tinydist.launch(steps, 2), []
+    from tinydist.simulator import replay as module
+
+    replay = module.replay
+    monkeypatch.setattr(module, "replay", lambda *those: replays.append(those) or replay(*those))
+    parts = [run.between(("step", k)) for k in range(3)]
+    assert sum(part.traffic[0][1] for part in parts) == run.traffic[0][1] and len(replays) == 1
+    assert parts[0].on("laptop").seconds == run.on("laptop").between(("step", 0)).seconds != parts[0].seconds
+
+
 def test_each_rank_takes_part_with_what_it_did_between_its_own_moments():
     def program():
         x, rank = torch.ones(1000), dist.get_rank()

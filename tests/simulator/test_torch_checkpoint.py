@@ -17,8 +17,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
-
-import tinydist
+from unobserved import launch
 
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
@@ -62,14 +61,14 @@ def load_and_train_on(folder, shape):
 def saved(tmp_path_factory):
     """By four ranks: where, and their weights."""
     folder = tmp_path_factory.mktemp("saved")
-    return folder, tinydist.launch(save_after_training, 4, folder, (4,)).results[0]
+    return folder, launch(save_after_training, 4, folder, (4,)).results[0]
 
 
 @pytest.mark.parametrize("after", [(4,), (2,), (1,), (8,), (2, 2)], ids=str)
 def test_a_run_of_four_ranks_goes_on_with_any_number(saved, after):
     """Weights and optimizer states, resharded: as if one process had trained twice as long."""
     folder, before = saved
-    loaded, trained = zip(*tinydist.launch(load_and_train_on, torch.Size(after).numel(), folder, after).results)
+    loaded, trained = zip(*launch(load_and_train_on, torch.Size(after).numel(), folder, after).results)
     assert_every_rank_has(before, loaded, atol=0)
 
     model = tiny_mlp()
@@ -104,8 +103,8 @@ def test_a_tensor_cut_by_rows_is_read_by_columns(tmp_path):
         dcp.load({"tensor": tensor}, checkpoint_id=tmp_path)
         return tensor.full_tensor()
 
-    tinydist.launch(write, 4)
-    assert_every_rank_has(whole, tinydist.launch(read, 3).results, atol=0)
+    launch(write, 4)
+    assert_every_rank_has(whole, launch(read, 3).results, atol=0)
 
 
 def test_a_whole_state_dict_is_gathered_on_rank_0_and_spread_from_it():
@@ -119,7 +118,7 @@ def test_a_whole_state_dict_is_gathered_on_rank_0_and_spread_from_it():
         set_model_state_dict(fresh, dict(state), options=spread)
         return weights(fresh), trained, state
 
-    fresh, trained, states = zip(*tinydist.launch(on_ranks, 4).results)
+    fresh, trained, states = zip(*launch(on_ranks, 4).results)
     expected = train_in_one_process(optimizer=adam)
     assert_every_rank_has(expected, [states[0]])
     assert_every_rank_has(trained[0], fresh, atol=0)
@@ -136,17 +135,17 @@ def test_a_whole_optimizer_state_is_that_of_one_process():
     optimizer = sgd(model.parameters())
     train(model, optimizer, share=lambda batch: batch)
     expected = {name: optimizer.state[parameter]["momentum_buffer"] for name, parameter in model.named_parameters()}
-    assert_every_rank_has(expected, tinydist.launch(on_ranks, 4).results[:1])
+    assert_every_rank_has(expected, launch(on_ranks, 4).results[:1])
 
 
 def test_a_checkpoint_that_does_not_fit_is_torchs_own_error_on_every_rank(tmp_path):
-    tinydist.launch(save_after_training, 4, tmp_path, (4,))
+    launch(save_after_training, 4, tmp_path, (4,))
 
     def read():
         with pytest.raises(dcp.api.CheckpointException, match="Missing key"):
             dcp.load({"nonsense": torch.zeros(3)}, checkpoint_id=tmp_path)
 
-    tinydist.launch(read, 4)
+    launch(read, 4)
 
 
 def test_an_asynchronous_save_fails_since_its_thread_is_no_rank(tmp_path):
@@ -157,5 +156,5 @@ def test_an_asynchronous_save_fails_since_its_thread_is_no_rank(tmp_path):
         dcp.async_save({"model": get_model_state_dict(model)}, checkpoint_id=tmp_path).result()
 
     with pytest.raises(RuntimeError, match=r"thread .* is not a rank"):
-        tinydist.launch(on_ranks, 2)
+        launch(on_ranks, 2)
     assert not (tmp_path / ".metadata").exists()

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 from torch_names import FORWARD_SYNC
+from unobserved import launch
 
 import tinydist
 
@@ -40,13 +41,13 @@ def trained(options=None, hook=None, state=None, model=tiny_mlp, steps=3):
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 def test_weights_equal_one_process(ranks):
-    assert_every_rank_has(train_in_one_process(), tinydist.launch(trained, ranks).results)
+    assert_every_rank_has(train_in_one_process(), launch(trained, ranks).results)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_weights_equal_one_process_in_a_shuffled_schedule(seed):
     options = {"bucket_cap_mb": A_LAYER}
-    run = tinydist.launch(trained, 4, options, schedule="shuffle", seed=seed)
+    run = launch(trained, 4, options, schedule="shuffle", seed=seed)
     assert_every_rank_has(train_in_one_process(), run.results)
 
 
@@ -78,7 +79,7 @@ def test_small_buckets_are_several_buckets():
         trained({"bucket_cap_mb": A_LAYER}, hook, steps=2)
         return max(seen) + 1
 
-    assert tinydist.launch(count_buckets, 2).results == [3, 3]  # of three layers
+    assert launch(count_buckets, 2).results == [3, 3]  # of three layers
 
 
 class Branches(nn.Module):
@@ -113,7 +114,7 @@ def test_find_unused_parameters_averages_branches_that_only_some_ranks_use():
         for number, (inputs, targets) in enumerate(shares):
             (F.mse_loss(model(inputs, number), targets) / 4).backward()
         optimizer.step()
-    assert_every_rank_has(weights(model), tinydist.launch(on_ranks, 4).results)
+    assert_every_rank_has(weights(model), launch(on_ranks, 4).results)
 
 
 class Twice(nn.Module):
@@ -132,7 +133,7 @@ class Twice(nn.Module):
 
 def test_static_graph_with_a_layer_used_twice_and_checkpointed():
     options = {"static_graph": True, "bucket_cap_mb": A_LAYER}
-    run = tinydist.launch(lambda: trained(options, model=Twice), 4)
+    run = launch(lambda: trained(options, model=Twice), 4)
     assert_every_rank_has(train_in_one_process(Twice()), run.results)
 
 
@@ -151,7 +152,7 @@ def test_no_sync_accumulates_micro_batches():
             optimizer.step()
         return weights(model)
 
-    assert_every_rank_has(train_in_one_process(steps=2), tinydist.launch(on_ranks, 4).results)
+    assert_every_rank_has(train_in_one_process(steps=2), launch(on_ranks, 4).results)
 
 
 @pytest.mark.parametrize("throw", [False, True], ids=["shadowing", "throwing"])
@@ -181,7 +182,7 @@ def test_join_takes_uneven_inputs(throw):
             if rank >= step:
                 (F.mse_loss(model(inputs), targets) / 4).backward()
         optimizer.step()
-    results = tinydist.launch(on_ranks, 4).results
+    results = launch(on_ranks, 4).results
     # The optimizer of a rank that ran out of batches stands still; join() sends it the last rank's weights.
     assert_every_rank_has(weights(model), results)
 
@@ -209,7 +210,7 @@ def test_buffers_are_those_of_rank_0_before_each_forward(broadcast):
 
     # What rank 0 had after two steps, and then 1 + rank; or three times 1 + rank.
     expected = [3.0, 4.0, 5.0] if broadcast else [3.0, 6.0, 9.0]
-    assert tinydist.launch(on_ranks, 3).results == expected
+    assert launch(on_ranks, 3).results == expected
 
 
 def test_batch_norm_statistics_are_those_of_rank_0():
@@ -219,7 +220,7 @@ def test_batch_norm_statistics_are_those_of_rank_0():
         model.eval()(torch.zeros(1, WIDTH))
         return dict(model.named_buffers())
 
-    run = tinydist.launch(lambda: statistics(DDP(nn.BatchNorm1d(WIDTH)), my_rows), 2)
+    run = launch(lambda: statistics(DDP(nn.BatchNorm1d(WIDTH)), my_rows), 2)
     rows_of_rank_0 = statistics(nn.BatchNorm1d(WIDTH), lambda batch: [tensor.chunk(2)[0] for tensor in batch])
     assert_every_rank_has({f"module.{name}": buffer for name, buffer in rows_of_rank_0.items()}, run.results)
 
@@ -230,7 +231,7 @@ def test_sync_batch_norm_is_refused_on_cpus_as_by_real_processes():
         with pytest.raises(ValueError, match="SyncBatchNorm layers only work with GPU modules"):
             DDP(model)
 
-    tinydist.launch(on_ranks, 2)
+    launch(on_ranks, 2)
 
 
 # Hooks.
@@ -271,7 +272,7 @@ def gathering_hook(state, bucket):
     ids=lambda f: f.__name__,
 )
 def test_exact_hooks_leave_the_weights_of_one_process(hook, options):
-    assert_every_rank_has(train_in_one_process(), tinydist.launch(trained, 4, options, hook).results)
+    assert_every_rank_has(train_in_one_process(), launch(trained, 4, options, hook).results)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_exact_hooks_leave_the_weights_of_one_process(hook, options):
     ids=["fp16", "fp16 wrapper", "PowerSGD"],
 )
 def test_lossy_hooks_leave_nearly_the_weights_of_one_process(hook, state, atol):
-    run = tinydist.launch(trained, 4, {}, hook, state)
+    run = launch(trained, 4, {}, hook, state)
     assert_every_rank_has(train_in_one_process(), run.results, atol)
     assert_every_rank_has(run.results[0], run.results, atol=0)
 
@@ -299,7 +300,7 @@ def test_a_hook_that_is_wrong_is_seen():
         return future
 
     with pytest.raises(AssertionError, match="on rank 0"):
-        assert_every_rank_has(train_in_one_process(), tinydist.launch(trained, 4, {}, forget).results)
+        assert_every_rank_has(train_in_one_process(), launch(trained, 4, {}, forget).results)
 
 
 def message_in_a_late_hook():
@@ -330,7 +331,7 @@ def message_in_a_late_hook():
 
 @pytest.mark.parametrize("schedule", ["fifo", "shuffle"])
 def test_a_message_inside_backward_is_no_deadlock(schedule):
-    run = tinydist.launch(message_in_a_late_hook, 2, schedule=schedule)
+    run = launch(message_in_a_late_hook, 2, schedule=schedule)
     heard, found = zip(*run.results)
     assert heard == (0.0, 7.0)
     assert_every_rank_has(train_in_one_process(), found)
@@ -341,7 +342,7 @@ def test_two_models_take_turns():
         models = [DDP(tiny_mlp()), DDP(tiny_mlp(), bucket_cap_mb=A_LAYER)]
         return [train(model, sgd(model.parameters())) for model in models]
 
-    for both in zip(*tinydist.launch(on_ranks, 2).results):
+    for both in zip(*launch(on_ranks, 2).results):
         assert_every_rank_has(train_in_one_process(), both)
 
 
@@ -352,7 +353,7 @@ def test_a_model_in_each_of_two_groups():
         model = DDP(tiny_mlp(), process_group=groups[rank // 2])
         return train(model, sgd(model.parameters()), lambda batch: [tensor.chunk(2)[rank % 2] for tensor in batch])
 
-    assert_every_rank_has(train_in_one_process(), tinydist.launch(on_ranks, 4).results)
+    assert_every_rank_has(train_in_one_process(), launch(on_ranks, 4).results)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -365,7 +366,7 @@ def test_distributed_sampler_gives_every_row_to_one_rank(shuffle):
         loader = DataLoader(rows, batch_size=2, sampler=sampler, num_workers=0)
         return [batch.tolist() for (batch,) in loader]
 
-    results = tinydist.launch(on_ranks, 4).results
+    results = launch(on_ranks, 4).results
     assert sorted(row for batches in results for batch in batches for row in batch) == list(range(24))
     assert [len(batches) for batches in results] == [3] * 4
     assert (results[0][0] == [0, 4]) is not shuffle

@@ -30,6 +30,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch_names import funcol
+from unobserved import launch
 
 import tinydist
 
@@ -53,7 +54,7 @@ def test_a_tensor_is_cut_and_put_together_again(ranks, dim):
         tensor = distribute_tensor(WHOLE, line(ranks), [Shard(dim)])
         return tensor.to_local().clone(), tensor.full_tensor()
 
-    pieces, wholes = zip(*tinydist.launch(on_ranks, ranks).results)
+    pieces, wholes = zip(*launch(on_ranks, ranks).results)
     assert torch.equal(torch.cat(pieces, dim), WHOLE)
     assert_every_rank_has(WHOLE, wholes, atol=0)
 
@@ -62,7 +63,7 @@ def test_a_tensor_is_distributed_from_rank_0():
     def on_ranks():
         return distribute_tensor(WHOLE + dist.get_rank(), line(4), [Replicate()]).to_local()
 
-    assert_every_rank_has(WHOLE, tinydist.launch(on_ranks, 4).results, atol=0)
+    assert_every_rank_has(WHOLE, launch(on_ranks, 4).results, atol=0)
 
 
 PLACEMENTS = [Shard(0), Shard(1), Replicate()]
@@ -80,7 +81,7 @@ def test_redistributing_keeps_the_tensor(before, after):
         assert moved.placements == (after,)
         return moved.to_local().clone(), moved.full_tensor()
 
-    locals_, wholes = zip(*tinydist.launch(on_ranks, 4).results)
+    locals_, wholes = zip(*launch(on_ranks, 4).results)
     assert_every_rank_has(WHOLE * 6, wholes, atol=0)  # 0 + 1 + 2 + 3 = 6
     expected = WHOLE * 6
     if after != Replicate():
@@ -95,7 +96,7 @@ def test_redistributing_on_a_2d_mesh_keeps_the_tensor(placements):
         flipped = tensor.redistribute(placements=placements[::-1])
         return tensor.full_tensor(), flipped.full_tensor()
 
-    for wholes in zip(*tinydist.launch(on_ranks, 6).results):
+    for wholes in zip(*launch(on_ranks, 6).results):
         assert_every_rank_has(WHOLE, wholes, atol=0)
 
 
@@ -113,7 +114,7 @@ def test_matrix_product_and_its_gradients(placements):
     left, right = WHOLE.clone().requires_grad_(), WHOLE.T.clone().requires_grad_()
     product = left @ right
     product.sin().sum().backward()
-    run = tinydist.launch(on_ranks, 4)
+    run = launch(on_ranks, 4)
     assert_every_rank_has([product.detach(), left.grad, right.grad], run.results, atol=1e-3)  # of values up to 1e4
 
 
@@ -127,7 +128,7 @@ def test_a_1d_mesh_is_the_world():
         dist.all_reduce(total, group=mesh.get_group())
         return mesh.mesh.tolist(), mesh.get_local_rank(), total.item()
 
-    assert tinydist.launch(on_ranks, 4).results == [([0, 1, 2, 3], rank, 6) for rank in range(4)]
+    assert launch(on_ranks, 4).results == [([0, 1, 2, 3], rank, 6) for rank in range(4)]
 
 
 def test_the_axes_of_a_2d_mesh_are_rows_and_columns():
@@ -151,7 +152,7 @@ def test_the_axes_of_a_2d_mesh_are_rows_and_columns():
         for column in range(3)
     ]
     expected = [([*at], dp, tp, sums) for at, dp, tp, sums in expected]
-    found = [([*at], *rest) for at, *rest in tinydist.launch(on_ranks, 6).results]
+    found = [([*at], *rest) for at, *rest in launch(on_ranks, 6).results]
     assert found == expected
 
 
@@ -165,7 +166,7 @@ def test_axes_of_a_3d_mesh_flatten_into_one():
 
     first, second = [0, 1, 2, 3], [4, 5, 6, 7]
     expected = [(first, rank, 6) for rank in range(4)] + [(second, rank, 22) for rank in range(4)]
-    assert tinydist.launch(on_ranks, 8).results == expected
+    assert launch(on_ranks, 8).results == expected
 
 
 def test_a_mesh_from_a_group_and_a_mesh_of_some_ranks():
@@ -176,7 +177,7 @@ def test_a_mesh_from_a_group_and_a_mesh_of_some_ranks():
         mesh = DeviceMesh.from_group(evens, "cpu")
         return distribute_tensor(WHOLE, mesh, [Shard(0)]).to_local().shape[0], mesh.mesh.tolist()
 
-    assert tinydist.launch(on_ranks, 4).results == [(5, [0, 2]), None, (5, [0, 2]), None]
+    assert launch(on_ranks, 4).results == [(5, [0, 2]), None, (5, [0, 2]), None]
 
 
 # Tensor parallelism.
@@ -205,7 +206,7 @@ def test_tensor_parallel_training_equals_one_process(plan, ranks):
         model = parallel_mlp(plan)
         return train(model, sgd(model.parameters()), share=lambda batch: batch)
 
-    assert_every_rank_has(train_in_one_process(), tinydist.launch(on_ranks, ranks).results)
+    assert_every_rank_has(train_in_one_process(), launch(on_ranks, ranks).results)
 
 
 class Normed(nn.Module):
@@ -267,7 +268,7 @@ def test_loss_parallel_equals_cross_entropy_over_the_whole_vocabulary(ranks):
     loss = F.cross_entropy(model(global_batch(0)[0]), targets)
     loss.backward()
     expected = loss.detach(), model[0].weight.grad, model[4].weight.grad
-    assert_every_rank_has(expected, tinydist.launch(on_ranks, ranks).results)
+    assert_every_rank_has(expected, launch(on_ranks, ranks).results)
 
 
 def test_implicit_replication_holds_for_the_rank_that_asked_for_it():
@@ -285,7 +286,7 @@ def test_implicit_replication_holds_for_the_rank_that_asked_for_it():
             ones + torch.ones(4, 6)
         dist.barrier()
 
-    assert tinydist.launch(on_ranks, 2).results == [24, None]
+    assert launch(on_ranks, 2).results == [24, None]
 
 
 # Functional collectives: the result is a new tensor, waited for when it is used.
@@ -312,7 +313,7 @@ def test_functional_collectives():
         }
         return mine, {name: tensor + 0 for name, tensor in found.items()}
 
-    inputs, results = zip(*tinydist.launch(on_ranks, 4).results)
+    inputs, results = zip(*launch(on_ranks, 4).results)
     total = sum(inputs)
     for rank, found in enumerate(results):
         assert torch.equal(inputs[rank], torch.arange(8.0).view(4, 2) + 100 * rank)  # left as it was
@@ -332,7 +333,7 @@ def test_uneven_functional_all_to_all():
         # Rank r sends each rank d d + 1 rows, so it gets r + 1 rows of each.
         return funcol.all_to_all_single(numbered(6, 2), [rank + 1] * 3, [1, 2, 3], dist.group.WORLD) + 0
 
-    results = tinydist.launch(on_ranks, 3).results
+    results = launch(on_ranks, 3).results
     inputs = [torch.arange(12.0).view(6, 2) + 100 * rank for rank in range(3)]
     for rank, found in enumerate(results):
         assert torch.equal(found, torch.cat([tensor.split([1, 2, 3])[rank] for tensor in inputs]))
@@ -348,7 +349,7 @@ def test_coalesced_functional_collectives():
             mine,
         )
 
-    results = tinydist.launch(on_ranks, 4).results
+    results = launch(on_ranks, 4).results
     for part in range(2):
         inputs = [mine[part] for *_, mine in results]
         for rank, (reduced, gathered, scattered, _) in enumerate(results):
@@ -363,7 +364,7 @@ def test_functional_collectives_on_a_mesh_axis():
         mine = torch.tensor([float(dist.get_rank())])
         return [(funcol.all_reduce(mine, "sum", axis) + 0).item() for axis in (mesh["dp"], (mesh, 1))]
 
-    assert tinydist.launch(on_ranks, 4).results == [[2, 1], [4, 1], [2, 5], [4, 5]]
+    assert launch(on_ranks, 4).results == [[2, 1], [4, 1], [2, 5], [4, 5]]
 
 
 def test_gradients_of_functional_collectives():
@@ -375,7 +376,7 @@ def test_gradients_of_functional_collectives():
         return mine.grad
 
     # Row by row: the sum over ranks of (rank + 1) is 10.
-    for rank, grad in enumerate(tinydist.launch(on_ranks, 4).results):
+    for rank, grad in enumerate(launch(on_ranks, 4).results):
         assert torch.equal(grad, 10 * torch.arange(4.0 * rank, 4.0 * rank + 4))
 
 
@@ -390,7 +391,7 @@ def gradient_of(collective, shape=(2,)):
         (output * (dist.get_rank() + 1.0)).sum().backward()
         return output.detach(), mine.grad
 
-    return zip(*tinydist.launch(on_ranks, 3).results)
+    return zip(*launch(on_ranks, 3).results)
 
 
 def test_gradient_of_all_reduce_is_the_sum_of_all_gradients():

@@ -16,8 +16,7 @@ from torch.distributed.pipelining.schedules import (
     ScheduleLoopedBFS,
     ScheduleZBVZeroBubble,
 )
-
-import tinydist
+from unobserved import launch
 
 
 def blocks(count):
@@ -70,7 +69,7 @@ def pipelined(schedule, stages_of, count, microbatches):
 
 
 def assert_equals_one_process(schedule, stages_of, ranks, count, microbatches, order="fifo", seed=0):
-    run = tinydist.launch(pipelined, ranks, schedule, stages_of, count, microbatches, schedule=order, seed=seed)
+    run = launch(pipelined, ranks, schedule, stages_of, count, microbatches, schedule=order, seed=seed)
     found, losses = zip(*run.results)
     expected, expected_loss = in_one_process(count, 2 * microbatches)
     together = {index: grads for mine in found for index, grads in mine.items()}

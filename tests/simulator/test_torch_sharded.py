@@ -27,6 +27,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+from unobserved import launch
 
 import tinydist
 
@@ -57,12 +58,12 @@ def test_fully_shard_equals_one_process(ranks):
         model = sharded(init_device_mesh("cpu", (ranks,)))
         return train(model, sgd(model.parameters()), **rows)
 
-    assert_every_rank_has(train_in_one_process(**rows), tinydist.launch(on_ranks, ranks).results)
+    assert_every_rank_has(train_in_one_process(**rows), launch(on_ranks, ranks).results)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_fully_shard_equals_one_process_in_a_shuffled_schedule(seed):
-    run = tinydist.launch(trained_sharded, 4, schedule="shuffle", seed=seed)
+    run = launch(trained_sharded, 4, schedule="shuffle", seed=seed)
     assert_every_rank_has(train_in_one_process(), run.results)
 
 
@@ -78,7 +79,7 @@ def test_each_rank_holds_its_share():
         return sum(parameter.to_local().numel() for parameter in model.parameters())
 
     whole = sum(parameter.numel() for parameter in tiny_mlp().parameters())
-    assert tinydist.launch(held, 4).results == [whole // 4] * 4
+    assert launch(held, 4).results == [whole // 4] * 4
 
 
 def test_hsdp_on_a_2d_mesh_equals_one_process():
@@ -86,7 +87,7 @@ def test_hsdp_on_a_2d_mesh_equals_one_process():
         model = sharded(init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
         return train(model, sgd(model.parameters()))
 
-    assert_every_rank_has(train_in_one_process(), tinydist.launch(on_ranks, 4).results)
+    assert_every_rank_has(train_in_one_process(), launch(on_ranks, 4).results)
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (4, 2), pytest.param((2, 4), marks=pytest.mark.exhaustive)], ids=str)
@@ -100,7 +101,7 @@ def test_fully_shard_with_tensor_parallel_equals_one_process(shape):
             fully_shard(layer, mesh=mesh["dp"])
         return train(model, sgd(model.parameters()), lambda batch: my_rows(batch, mesh["dp"]))
 
-    run = tinydist.launch(on_ranks, shape[0] * shape[1])
+    run = launch(on_ranks, shape[0] * shape[1])
     assert_every_rank_has(train_in_one_process(), run.results)
 
 
@@ -119,7 +120,7 @@ def test_mixed_precision_equals_the_same_roundings_in_one_process():
         model = tiny_mlp().bfloat16()
         F.mse_loss(model(inputs.bfloat16()).float(), targets).backward()
         sums = {name: sums[name] + parameter.grad.float() / 4 for name, parameter in model.named_parameters()}
-    assert_every_rank_has(sums, tinydist.launch(on_ranks, 4).results)
+    assert_every_rank_has(sums, launch(on_ranks, 4).results)
 
 
 def test_activation_checkpointing_changes_nothing():
@@ -131,7 +132,7 @@ def test_activation_checkpointing_changes_nothing():
         return train(model, sgd(model.parameters()))
 
     expected = train_in_one_process(nn.Sequential(*(nn.Sequential(*pair) for pair in pairs(tiny_mlp()))))
-    assert_every_rank_has(expected, tinydist.launch(on_ranks, 4).results)
+    assert_every_rank_has(expected, launch(on_ranks, 4).results)
 
 
 def pairs(layers):
@@ -160,7 +161,7 @@ def test_gradients_are_clipped_by_the_norm_over_all_shards(shape):
     names = ("replicate", "shard")[-len(shape) :]
     expected = clipped_training(tiny_mlp(), lambda batch: batch)
     assert (expected["norms"] > 0.5).all()  # it does clip
-    assert_every_rank_has(expected, tinydist.launch(on_ranks, 4).results)
+    assert_every_rank_has(expected, launch(on_ranks, 4).results)
 
 
 def test_gradients_are_accumulated_without_communication():
@@ -176,7 +177,7 @@ def test_gradients_are_accumulated_without_communication():
             optimizer.step()
         return weights(model)
 
-    assert_every_rank_has(train_in_one_process(steps=2), tinydist.launch(on_ranks, 4).results)
+    assert_every_rank_has(train_in_one_process(steps=2), launch(on_ranks, 4).results)
 
 
 @pytest.mark.parametrize("prefetch", [1, 2])
@@ -189,7 +190,7 @@ def test_explicit_prefetching_changes_nothing(prefetch):
             layer.set_modules_to_backward_prefetch(layers[max(0, index - prefetch) : index][::-1])
         return train(model, sgd(model.parameters()))
 
-    assert_every_rank_has(train_in_one_process(), tinydist.launch(on_ranks, 4).results)
+    assert_every_rank_has(train_in_one_process(), launch(on_ranks, 4).results)
 
 
 @pytest.mark.parametrize("strategy", [ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP], ids=str)
@@ -206,7 +207,7 @@ def test_fsdp1_equals_one_process(strategy):
         with FullyShardedDataParallel.summon_full_params(model):
             return {name.replace("_fsdp_wrapped_module.", ""): weight for name, weight in weights(model).items()}
 
-    assert_every_rank_has(train_in_one_process(), tinydist.launch(on_ranks, 4).results)
+    assert_every_rank_has(train_in_one_process(), launch(on_ranks, 4).results)
 
 
 def adam(parameters):
@@ -229,7 +230,7 @@ def test_zero_redundancy_optimizer_equals_one_process(bucket_views):
         optimizer, found = trained_with_sharded_adam(bucket_views)
         return len(optimizer.optim.state), found
 
-    held, found = zip(*tinydist.launch(on_ranks, 4).results)
+    held, found = zip(*launch(on_ranks, 4).results)
     assert sum(held) == 6 and max(held) < 6  # each rank has the states of some parameters
     assert_every_rank_has(train_in_one_process(optimizer=adam), found)
 
@@ -247,7 +248,7 @@ def test_zero_redundancy_optimizer_gathers_its_state_on_one_rank():
     model = tiny_mlp()
     optimizer = adam(model.parameters())
     train(model, optimizer, share=lambda batch: batch)
-    gathered, *others = tinydist.launch(on_ranks, 4).results
+    gathered, *others = launch(on_ranks, 4).results
     assert_every_rank_has(averages(optimizer), [gathered])
     assert others == [None] * 3
 
@@ -259,4 +260,4 @@ def test_what_torch_refuses_is_torchs_own_error():
         fully_shard(layer)
 
     with pytest.raises(ValueError, match="doesn't support scalar parameters"):
-        tinydist.launch(on_ranks, 2)
+        launch(on_ranks, 2)

@@ -2,22 +2,18 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from training.killed_runs import EVERY, STEPS
+from warm import told_by
 
 HERE = Path(__file__).parent
 
 
 def killed(times, seed, folder):
-    command = [sys.executable, HERE / "killed_runs.py", folder, str(times), str(seed)]
-    path = {"PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=path)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    said = told_by(HERE / "killed_runs.py", folder, times, seed)
+    return [json.loads(line) for line in said.splitlines()]
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.exhaustive)])

@@ -62,7 +62,10 @@ def test_each_rank_has_and_sends_what_fully_shard_does(ranks):
         )
         return shards(rung)
 
-    found = [[tinydist.launch(program, ranks, kind, steps) for steps in (1, 2)] for kind in (ours, theirs)]
+    found = [
+        [tinydist.launch(program, ranks, kind, steps, observe="communication") for steps in (1, 2)]
+        for kind in (ours, theirs)
+    ]
     for mine_after, theirs_after in zip(*(two.results for _, two in found)):
         torch.testing.assert_close(mine_after, theirs_after, rtol=0, atol=1e-6)
     sent = [[sum(b) - sum(a) for a, b in zip(one.traffic, two.traffic)] for one, two in found]
@@ -83,7 +86,7 @@ def test_in_16_bits_too(ranks):
     )
     sent = []
     for kind in kinds:
-        one, two = (tinydist.launch(program, ranks, kind, steps).traffic for steps in (1, 2))
+        one, two = (tinydist.launch(program, ranks, kind, steps, observe="communication").traffic for steps in (1, 2))
         sent.append([sum(b) - sum(a) for a, b in zip(one, two)])
     assert sent[0] == sent[1]
 

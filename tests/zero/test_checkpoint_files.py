@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from tiny_training import tiny_mlp
 from torch import nn
+from unobserved import launch
 from zero.ladder import all_of, assert_same, everything, linear, stage_0, stage_1, stage_2, stage_3, train
 from zero.small_checkpoints import OPTIMIZERS, Small, loaded_by, saved_by
 
@@ -28,14 +29,14 @@ rungs = some.sampled_from(RUNGS)
 @given(ranks, rungs, ranks, rungs, some.sampled_from(list(OPTIMIZERS)), some.booleans(), some.booleans())
 def test_what_p_ranks_save_q_ranks_load(tmp_path, p, a, q, b, optimizer, groups, observe):
     """In any stages: nothing is lost, and nothing changed, to the last bit."""
-    saved = tinydist.launch(saved_by, p, a, optimizer, tmp_path, 1, groups, observe=observe).results
-    loaded = tinydist.launch(loaded_by, q, b, optimizer, tmp_path, groups, observe=observe).results
+    saved = launch(saved_by, p, a, optimizer, tmp_path, 1, groups, observe=observe).results
+    loaded = launch(loaded_by, q, b, optimizer, tmp_path, groups, observe=observe).results
     for found in loaded:
         assert_same(found, saved[0])
 
 
 def test_one_process_without_a_process_group_loads_what_four_ranks_saved(tmp_path):
-    saved = tinydist.launch(saved_by, 4, stage_3, "AdamW", tmp_path).results[0]
+    saved = launch(saved_by, 4, stage_3, "AdamW", tmp_path).results[0]
     assert_same(loaded_by(stage_0, "AdamW", tmp_path), saved)
 
 
@@ -67,9 +68,9 @@ def test_master_weights_are_what_is_saved(saving, loading, tmp_path):
         train(zero, half, 1)
         return loaded, all_of(zero)
 
-    saved, went_on = tinydist.launch(save, 2, observe=False).results[0]
+    saved, went_on = launch(save, 2).results[0]
     assert {entry["vectors"]["weight"].dtype for entry in saved[1][0].values()} == {torch.float32}
-    for loaded, after in tinydist.launch(load, 3, observe=False).results:
+    for loaded, after in launch(load, 3).results:
         assert_same(loaded, saved)
         assert_same(after, went_on, atol=1e-4)  # gradients have 16 bits
 
@@ -79,9 +80,9 @@ def test_from_a_disk_to_a_checkpoint_and_back(stage, units, tmp_path):
     def on_disk(module, *given, **options):
         return stage(module, *given, home=Disk(tmp_path / "home"), **units, **options)
 
-    saved = tinydist.launch(saved_by, 3, on_disk, "AdamW", tmp_path / "saved").results[0]
+    saved = launch(saved_by, 3, on_disk, "AdamW", tmp_path / "saved").results[0]
     for rung in (on_disk, stage_1):
-        for found in tinydist.launch(loaded_by, 2, rung, "AdamW", tmp_path / "saved").results:
+        for found in launch(loaded_by, 2, rung, "AdamW", tmp_path / "saved").results:
             assert_same(found, saved)
 
 
@@ -138,7 +139,7 @@ def tries(rung, folder):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved")
-    tinydist.launch(saved_by, 3, stage_3, "AdamW", folder)
+    launch(saved_by, 3, stage_3, "AdamW", folder)
     return folder
 
 
@@ -147,7 +148,7 @@ def files_of(folder):
 
 
 def assert_all_refuse(folder, rung, ranks):
-    said = tinydist.launch(tries, ranks, rung, folder, observe=False).results
+    said = launch(tries, ranks, rung, folder).results
     assert said[0] and said == [said[0]] * ranks, "each rank raises, with the same reason"
     assert "nothing has been loaded, on any rank. Refused by rank" in said[0]
 
@@ -192,17 +193,15 @@ def test_a_file_that_is_not_as_it_was_is_an_error_on_all_ranks(saved, number, ho
 
 
 def test_a_folder_without_a_checkpoint(tmp_path):
-    said = tinydist.launch(tries, 2, stage_1, tmp_path).results
+    said = launch(tries, 2, stage_1, tmp_path).results
     assert f"{tmp_path} has no checkpoint.json: there is no checkpoint, or it was never finished" in said[0]
 
 
 def test_ranks_that_are_given_other_checkpoints(tmp_path):
     """Of the same training at the same step: only which save it is differs."""
     for name in ("one", "two"):
-        tinydist.launch(saved_by, 2, stage_1, "AdamW", tmp_path / name)
-    said = tinydist.launch(
-        lambda: tries(stage_1, tmp_path / ("two" if torch.distributed.get_rank() == 2 else "one")), 4
-    ).results
+        launch(saved_by, 2, stage_1, "AdamW", tmp_path / name)
+    said = launch(lambda: tries(stage_1, tmp_path / ("two" if torch.distributed.get_rank() == 2 else "one")), 4).results
     assert "Refused by rank 2: what it is given is another checkpoint than rank 0's" in said[3] and len({*said}) == 1
 
 
@@ -246,9 +245,9 @@ def fails_to_save(folder, harm):
     ],
 )
 def test_a_save_that_fails_leaves_the_one_before(sync, harm, reason, tmp_path, monkeypatch):
-    before = tinydist.launch(saved_by, 2, stage_3, "AdamW", tmp_path).results[0]
+    before = launch(saved_by, 2, stage_3, "AdamW", tmp_path).results[0]
     monkeypatch.setattr(checkpoint_files, "_sync", sync)
-    said, found = zip(*tinydist.launch(fails_to_save, 3, tmp_path, harm).results)
+    said, found = zip(*launch(fails_to_save, 3, tmp_path, harm).results)
     assert said[0].startswith("save: nothing has been saved, on any rank. " + reason) and len({*said}) == 1
     for each in found:
         assert_same(each, before)
@@ -264,12 +263,12 @@ def test_one_save_at_a_time(tmp_path):
             checkpoint.save(stage_1(Small()), tmp_path)
         checkpoint.save(stage_1(Small()), tmp_path)
 
-    tinydist.launch(program, 1)
+    launch(program, 1)
 
 
 def test_the_files_of_a_save_before_are_gone(tmp_path):
     for steps in (1, 2):
-        tinydist.launch(saved_by, 4 - steps, stage_1, "AdamW", tmp_path, steps)
+        launch(saved_by, 4 - steps, stage_1, "AdamW", tmp_path, steps)
     index = json.loads((tmp_path / "checkpoint.json").read_text().splitlines()[0])
     found = sorted(str(path.relative_to(tmp_path)) for path in files_of(tmp_path))
     assert found == ["checkpoint.json", *(f"{index['save']}/rank-{rank}.safetensors" for rank in range(2))]

@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny_training import tiny_mlp
 from torch import nn
+from unobserved import launch
 from zero.ladder import STAGES, all_of, assert_same, everything, stage_0, stage_1, stage_2, stage_3, train, two_groups
 
-import tinydist
 from tinydist.tensor_parallel.cuts import Cut
 from tinydist.zero import OptimizerStates, checkpoint
 from tinydist.zero.checkpoint_rules import CheckpointError, complete, one_layout
@@ -23,7 +23,7 @@ def saved_states(stage=stage_3, steps=2, make=tiny_mlp, **options):
         train(zero, everything, steps)
         return checkpoint.sharded(zero)
 
-    return tinydist.launch(program, 3, observe=False).results
+    return launch(program, 3).results
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def refused(states_of, rung=stage_1, make=tiny_mlp, ranks=2, **options):
         assert_same(all_of(zero), before)
         return str(caught.value)
 
-    said = tinydist.launch(program, ranks).results
+    said = launch(program, ranks).results
     assert said == [said[0]] * ranks and "load: nothing has been loaded, on any rank. Refused by rank" in said[0]
     return said[0]
 
@@ -141,7 +141,7 @@ def test_groups_in_another_order():
         return [(group["lr"], group["weight_decay"]) for group in zero.optimizer.param_groups]
 
     states = saved_states(stage=grouped(1))
-    assert tinydist.launch(load, 2).results == [[(0.02, 0.01), (0.001, 0.0)]] * 2
+    assert launch(load, 2).results == [[(0.02, 0.01), (0.001, 0.0)]] * 2
 
 
 def test_other_buffers():
@@ -218,7 +218,7 @@ def test_a_row_has_one_count_of_steps():
         zero.step()
         return checkpoint.sharded(zero)
 
-    states = tinydist.launch(partly, 1).results
+    states = launch(partly, 1).results
     said = refused(lambda rank: states, OptimizerStates)
     assert "share a row here, but were saved with other vectors" in said
 

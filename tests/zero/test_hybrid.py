@@ -7,6 +7,7 @@ from tiny_training import assert_every_rank_has, tiny_mlp, weights
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from unobserved import launch
 from zero.ladder import (
     STAGES,
     Alone,
@@ -43,7 +44,7 @@ def hybrid(stage, ranks):
 @pytest.mark.parametrize("nodes, ranks", [(2, 1), (1, 2), (2, 2), (2, 3), (4, 2)])
 def test_equals_one_process(stage, nodes, ranks):
     how = {"clip": 0.01, "microbatches": 2}
-    run = tinydist.launch(lambda: trained(hybrid(stage, ranks), **how), nodes * ranks, observe=False)
+    run = launch(lambda: trained(hybrid(stage, ranks), **how), nodes * ranks)
     assert_every_rank_has(trained_alone(**how), run.results)
 
 
@@ -58,7 +59,7 @@ def test_all_start_as_rank_0(stage):
     torch.manual_seed(0)
     expected = weights(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)))
     for meta in (True, False):
-        assert_every_rank_has(expected, tinydist.launch(program, 4, meta).results, atol=0)
+        assert_every_rank_has(expected, launch(program, 4, meta).results, atol=0)
 
 
 NBYTES = sum(p.nbytes for p in tiny_mlp().parameters())
@@ -70,7 +71,7 @@ def sent_in_a_step(make, nodes, ranks):
     def program(steps):
         train(make(tiny_mlp()), mine, steps)
 
-    one, two = (tinydist.launch(program, nodes * ranks, steps).traffic[0] for steps in (1, 2))
+    one, two = (tinydist.launch(program, nodes * ranks, steps, observe="communication").traffic[0] for steps in (1, 2))
     more = [b - a for a, b in zip(one, two)]
     return round(sum(more[:ranks])), round(sum(more[ranks:]))
 
@@ -101,8 +102,8 @@ def test_sends_and_computes_what_fully_shard_does():
         train(rung, mine)
         return weights(rung.module)
 
-    expected = tinydist.launch(theirs, 4, observe=False).results[0]
-    run = tinydist.launch(lambda: trained(hybrid(stage_3, 2), tiny_mlp), 4, observe=False)
+    expected = launch(theirs, 4).results[0]
+    run = launch(lambda: trained(hybrid(stage_3, 2), tiny_mlp), 4)
     assert_every_rank_has(expected, run.results)
 
 
@@ -119,9 +120,9 @@ def test_the_first_replica_saves_and_all_load(layout, tmp_path):
         checkpoint.load(zero, tmp_path)
         return all_of(zero)
 
-    saved = tinydist.launch(save, 4).results
+    saved = launch(save, 4).results
     assert len(list(tmp_path.glob("*/*.safetensors"))) == 2
-    for found in tinydist.launch(load, 6).results:
+    for found in launch(load, 6).results:
         assert_same(found, saved[0])
 
 
@@ -137,4 +138,4 @@ def test_a_rank_that_must_refuse_takes_all_nodes_with_it():
             checkpoint.load(zero, *states)
         assert_same(all_of(zero), before)
 
-    tinydist.launch(program, 4)
+    launch(program, 4)

@@ -2,21 +2,17 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm import told_by
 
 HERE = Path(__file__).parent
 
 
 def killed(times, seed, folder):
-    command = [sys.executable, HERE / "killed_saves.py", folder, str(times), str(seed)]
-    path = {"PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=path)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    said = told_by(HERE / "killed_saves.py", folder, times, seed)
+    return [json.loads(line) for line in said.splitlines()]
 
 
 @pytest.mark.parametrize("times", [4, pytest.param(100, marks=pytest.mark.exhaustive)])

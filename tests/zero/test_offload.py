@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_training import assert_every_rank_has, tiny_mlp
 from torch import nn
+from unobserved import launch
 from zero.ladder import (
     A_LAYER,
     all_of,
@@ -51,7 +52,7 @@ on_both_stages = pytest.mark.parametrize("stage", [offload, infinity], ids=lambd
     "how", [{}, {**SGD, "param_groups": two_groups, "clip": 0.01, "microbatches": 2}], ids=["AdamW", "all at once"]
 )
 def test_equals_one_process(stage, home, how, tmp_path):
-    run = tinydist.launch(lambda: trained(at(home, stage, tmp_path), **how), 3, observe=False)
+    run = launch(lambda: trained(at(home, stage, tmp_path), **how), 3)
     assert_every_rank_has(trained_alone(**how), run.results)
 
 
@@ -80,15 +81,13 @@ def deep(stage, home, steps, prefetch=False):
 @pytest.mark.parametrize("stage, gathers", [(Offload, 1), (Infinity, 2)])
 def test_bytes_that_cross_the_link(stage, gathers, fake):
     """Gradients to the host; weights to the device, after the step or for each gather."""
-    for moved, _ in tinydist.launch(lambda: deep(stage, Host(), 1), RANKS, fake=fake).results:
+    for moved, _ in launch(lambda: deep(stage, Host(), 1), RANKS, fake=fake).results:
         assert moved["to host"] == OWN and moved["to device"] == gathers * OWN
 
 
 def test_bytes_that_a_disk_reads_and_writes(tmp_path):
     """A step after the first: master and two moments in and out; weights out, in for the step and for two gathers."""
-    (one, _), (two, _) = (
-        tinydist.launch(lambda: deep(Infinity, Disk(tmp_path), steps), RANKS).results[0] for steps in (1, 2)
-    )
+    (one, _), (two, _) = (launch(lambda: deep(Infinity, Disk(tmp_path), steps), RANKS).results[0] for steps in (1, 2))
     assert two["to disk"] - one["to disk"] == 6 * OWN + OWN
     assert two["from disk"] - one["from disk"] == 6 * OWN + 3 * OWN
 
@@ -251,7 +250,7 @@ def test_a_step_that_fails_changes_nothing_on_any_rank(stage, harm, message, tmp
     """And once the reason is gone, the same step can be taken, and training ends as if nothing had happened."""
     expected = trained_alone(tiny_mlp)
     folder = tmp_path / "offload"
-    for said, found, kept, on_disk in tinydist.launch(training_that_fails, 3, stage, folder, harm).results:
+    for said, found, kept, on_disk in launch(training_that_fails, 3, stage, folder, harm).results:
         assert message in said and "offload: nothing has changed, on any rank. Refused by rank 1: " in said
         assert_every_rank_has(expected, [found])
         assert on_disk == kept, "files of the step that failed are left"
@@ -275,7 +274,7 @@ def loading_that_fails(stage, folder, harm):
 
 @on_both_stages
 def test_a_disk_that_is_full_when_a_checkpoint_is_loaded_keeps_what_it_had(stage, tmp_path):
-    for said, kept, on_disk in tinydist.launch(loading_that_fails, 3, stage, tmp_path, disk_is_full).results:
+    for said, kept, on_disk in launch(loading_that_fails, 3, stage, tmp_path, disk_is_full).results:
         assert "offload: nothing has changed, on any rank. Refused by rank 1: [Errno 28]" in said
         assert on_disk == kept
 

@@ -8,6 +8,7 @@ from data_parallel.awkward_model import Awkward
 from tiny_training import assert_every_rank_has, tiny_mlp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from unobserved import launch
 from zero.ladder import STAGES, Alone, everything, mine, stage_1, stage_3, train, trained, trained_alone, whole_weights
 
 import tinydist
@@ -55,7 +56,7 @@ def test_all_start_as_rank_0(stage):
         zero = stage(module)
         return whole_weights(zero) | {"mean": module[1].running_mean}
 
-    first, *others = tinydist.launch(program, 3).results
+    first, *others = launch(program, 3).results
     assert_every_rank_has(first, others, atol=0)
 
 
@@ -72,7 +73,7 @@ def test_a_group_of_some_ranks(stage):
     module = Awkward()
     alone = Alone(module, torch.optim.AdamW, lr=0.01)
     train(alone, everything, clip=0.01)
-    assert_every_rank_has(whole_weights(alone), tinydist.launch(program, 4).results)
+    assert_every_rank_has(whole_weights(alone), launch(program, 4).results)
 
 
 @on_all_stages
@@ -85,7 +86,7 @@ def test_schedules_of_the_learning_rate(stage):
         return whole_weights(rung)
 
     expected = scheduled(Alone(tiny_mlp(), torch.optim.SGD, lr=0.5), everything)
-    run = tinydist.launch(lambda: scheduled(stage(tiny_mlp(), torch.optim.SGD, lr=0.5), mine), 3)
+    run = launch(lambda: scheduled(stage(tiny_mlp(), torch.optim.SGD, lr=0.5), mine), 3)
     assert_every_rank_has(expected, run.results)
 
 
@@ -104,7 +105,7 @@ def test_the_optimizer_steps_once_on_all_shards(stage):
         train(zero, mine, steps=1)
         return len(zero.buckets)
 
-    (buckets,) = tinydist.launch(program, 1, observe=False).results
+    (buckets,) = launch(program, 1).results
     assert seen == [[True] * buckets] and buckets >= 3
 
 
@@ -117,14 +118,14 @@ def test_who_looks_at_a_rank_alone_waits_for_nobody(stage):
             (group,) = zero.param_groups
             return [tensor.grad.numel() for tensor in group["params"]] == [b.layout.own for b in zero.buckets]
 
-    assert tinydist.launch(program, 2).results == [None, True]
+    assert launch(program, 2).results == [None, True]
 
 
 @on_all_stages
 def test_a_parameter_that_takes_no_part_has_a_gradient_of_zeros(stage):
     """Without weight decay, it stays as it was."""
     how = {"optimizer": torch.optim.Adam, "make": lambda: Awkward(unused=True)}
-    run = tinydist.launch(lambda: trained(stage, **how), 3)
+    run = launch(lambda: trained(stage, **how), 3)
     assert_every_rank_has(trained_alone(**how), run.results)
 
 
@@ -144,7 +145,7 @@ def test_16_bits_on_one_rank_are_master_weights(stage, dtype):
         zero = stage(tiny_mlp().to(dtype), lr=0.01)
         return train(zero, halves, clip=0.01), whole_weights(zero)
 
-    ((found, weights),) = tinydist.launch(program, 1).results
+    ((found, weights),) = launch(program, 1).results
     torch.testing.assert_close(torch.stack(found), torch.stack(norms))
     torch.testing.assert_close(weights, whole_weights(alone), rtol=2**-10 if dtype == torch.float16 else 2**-7, atol=0)
 
@@ -167,7 +168,7 @@ def test_fp16_with_a_loss_scaler(stage):
                 assert_every_rank_has(start, [whole_weights(zero)], atol=0)
         return stepped, whole_weights(zero)
 
-    stepped, found = zip(*tinydist.launch(program, 2).results)
+    stepped, found = zip(*launch(program, 2).results)
     assert stepped == ([False, True, True],) * 2
     assert_every_rank_has(found[0], found, atol=0)
     assert all(weight.isfinite().all() for weight in found[0].values())
@@ -178,7 +179,7 @@ def test_fp16_with_a_loss_scaler(stage):
 
 def fails(program, error, message, ranks=2):
     with pytest.raises(error, match=message):
-        tinydist.launch(program, ranks)
+        launch(program, ranks)
 
 
 @on_all_stages
@@ -221,4 +222,4 @@ def test_parameters_that_are_to_be_apart_share_no_bucket_and_a_bucket_counts_in_
     module = tiny_mlp()
     F.mse_loss(module(everything(0)[0]), everything(0)[1]).backward()
     expected = torch.stack([p.grad.square().sum() for p in module.parameters() if p.dim() == 2]).sum().sqrt()
-    assert_every_rank_has(expected, tinydist.launch(program, 2, observe=False).results)
+    assert_every_rank_has(expected, launch(program, 2).results)

@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
+from unobserved import launch
 from zero.ladder import Alone, everything, linear, mine, stage_3, train, trained, trained_alone, whole_weights
 
 import tinydist
@@ -55,8 +56,8 @@ def test_equals_fully_shard_step_by_step(ranks, reshard, make):
     def ours():
         return step_by_step(stage_3(make(), lr=0.01, reshard_after_forward=reshard))
 
-    theirs = tinydist.launch(lambda: step_by_step(fully_sharded(make())), ranks, observe=False).results
-    for found in tinydist.launch(ours, ranks, observe=False).results:
+    theirs = launch(lambda: step_by_step(fully_sharded(make())), ranks).results
+    for found in launch(ours, ranks).results:
         for step in range(4):
             assert_every_rank_has(theirs[0][step], [found[step]])
 
@@ -76,8 +77,8 @@ def test_16_bits_with_an_fp32_master_equal_fully_shards_mixed_precision(ranks, r
         train(rung, lambda step: [tensor.bfloat16() for tensor in mine(step)])
         return {name: weight.bfloat16() for name, weight in weights(rung.module).items()}
 
-    expected = tinydist.launch(theirs, ranks).results[0]
-    assert_every_rank_has(expected, tinydist.launch(ours, ranks).results, atol=0)
+    expected = launch(theirs, ranks).results[0]
+    assert_every_rank_has(expected, launch(ours, ranks).results, atol=0)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -90,7 +91,7 @@ def test_frozen_units_are_sharded_too(ranks):
         held = sum(p.numel() for p in zero.module.frozen.parameters())
         return held, whole_weights(zero)
 
-    held, found = zip(*tinydist.launch(program, ranks).results)
+    held, found = zip(*launch(program, ranks).results)
     assert sum(held) == 8 * 8 + 8
     assert_every_rank_has(trained_alone(), found)
 
@@ -102,7 +103,7 @@ def test_parameters_are_shards_between_steps():
         zero.module(torch.ones(1, 8)).sum().backward()
         return before, sum(p.numel() for p in zero.module.parameters())
 
-    sizes = tinydist.launch(program, 3).results
+    sizes = launch(program, 3).results
     whole = sum(p.numel() for p in tiny_mlp().parameters())
     assert [sum(column) for column in zip(*sizes)] == [whole, whole]
     assert max(own for own, _ in sizes) <= whole // 3 + 3
@@ -137,7 +138,7 @@ def test_what_is_whole_when(options, forward, backward):
         zero.module(torch.ones(1, 8)).sum().backward()
         return *seen, whole_layers(zero)
 
-    assert tinydist.launch(program, 2).results == [(forward, backward, [])] * 2
+    assert launch(program, 2).results == [(forward, backward, [])] * 2
 
 
 class Backwards(nn.Module):
@@ -175,7 +176,7 @@ def test_the_next_unit_is_gathered_in_the_order_in_which_they_ran():
 
     forward = [(2, [1, 2]), (1, [1]), (1, [0, 1]), (0, [0])]
     backward = [(0, [0, 1]), (1, [1]), (1, [1, 2]), (2, [2])]
-    assert tinydist.launch(program, 2).results == [forward + backward] * 2
+    assert launch(program, 2).results == [forward + backward] * 2
 
 
 @pytest.mark.parametrize("units", [linear, "by hand", ()], ids=["rule", "by hand", "one unit"])
@@ -187,7 +188,7 @@ def test_units_change_nothing(units):
         train(zero, mine)
         return [type(unit).__name__ for unit in zero.units], whole_weights(zero)
 
-    names, found = zip(*tinydist.launch(program, 3).results)
+    names, found = zip(*launch(program, 3).results)
     assert names[0] == ["Awkward"] + ["Linear"] * {linear: 4, "by hand": 2, (): 0}[units]
     assert_every_rank_has(trained_alone(), found)
 
@@ -198,7 +199,7 @@ def test_a_tied_weight_belongs_to_what_is_around_both():
         own = zero.module.state_dict(keep_vars=True)
         return zero.owner[own["into.weight"]] is zero.module, zero.owner[own["into.bias"]] is zero.module.into
 
-    assert tinydist.launch(program, 2).results == [(True, True)] * 2
+    assert launch(program, 2).results == [(True, True)] * 2
 
 
 def nested():
@@ -233,7 +234,7 @@ def test_units_within_units(ranks):
         train(zero, mine)
         return whole_weights(zero)
 
-    assert_every_rank_has(trained_alone(nested), tinydist.launch(program, ranks).results)
+    assert_every_rank_has(trained_alone(nested), launch(program, ranks).results)
 
 
 @pytest.mark.parametrize("around", ["units", "layers in units"])
@@ -259,7 +260,7 @@ def test_activation_checkpointing_changes_nothing(around):
         train(zero, mine)
         return {name.removeprefix("layers."): weight for name, weight in whole_weights(zero).items()}
 
-    assert_every_rank_has(trained_alone(tiny_mlp), tinydist.launch(program, 3).results)
+    assert_every_rank_has(trained_alone(tiny_mlp), launch(program, 3).results)
 
 
 @pytest.mark.parametrize("reshard", [True, False])
@@ -277,7 +278,7 @@ def test_evaluation_between_steps_sees_the_new_weights(reshard):
     for step in range(3):
         train(rung, lambda _, step=step: everything(step), steps=1)
         seen.append(module(torch.ones(1, 8)).detach())
-    for found in tinydist.launch(program, 3).results:
+    for found in launch(program, 3).results:
         torch.testing.assert_close(found, seen, rtol=0, atol=1e-6)
 
 
@@ -289,9 +290,9 @@ def test_in_a_shuffled_schedule(seed):
 
 def test_a_unit_of_another_module():
     with pytest.raises(ValueError, match=re.escape("Parameters: units must be modules of the module, got Linear")):
-        tinydist.launch(lambda: Parameters(tiny_mlp(), units=[nn.Linear(2, 2)]), 2)
+        launch(lambda: Parameters(tiny_mlp(), units=[nn.Linear(2, 2)]), 2)
 
 
 def test_a_list_of_modules_is_no_unit():
     with pytest.raises(ValueError, match="units are gathered when they are called, and nobody calls a ModuleList"):
-        tinydist.launch(lambda: Parameters(nested(), units=lambda module: isinstance(module, nn.ModuleList)), 2)
+        launch(lambda: Parameters(nested(), units=lambda module: isinstance(module, nn.ModuleList)), 2)

@@ -19,7 +19,7 @@ def step_of(make, ranks=4, **how):
     def program(steps):
         train(make(tiny_mlp()), mine, steps, **how)
 
-    one, two = (tinydist.launch(program, ranks, steps) for steps in (1, 2))
+    one, two = (tinydist.launch(program, ranks, steps, observe="communication") for steps in (1, 2))
     return [round(sum(two.traffic[rank]) - sum(one.traffic[rank])) for rank in range(ranks)]
 
 

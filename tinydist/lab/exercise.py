@@ -45,10 +45,11 @@ def changed(case, rank=1):
     return replace(case, changed=rank, about=about)
 
 
-def solutions_of(chapter):
-    """As they are called."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(f"{chapter}.")]
-    return {f"{each.__name__}.{each.EXERCISE.name}" for each in modules if hasattr(each, "EXERCISE")}
+def is_a_solution(called, chapter):
+    """Of an exercise in that chapter."""
+    module, _, name = called.rpartition(".")
+    exercise = getattr(sys.modules.get(module), "EXERCISE", None) if module.startswith(f"{chapter}.") else None
+    return exercise is not None and exercise.name == name
 
 
 @dataclass(eq=False, repr=False)
@@ -182,7 +183,7 @@ class Exercise:
 
     def solutions_among(self, called):
         """Names of exercises, of functions that were called."""
-        return [name.rpartition(".")[2] for name in called & solutions_of(self.chapter)]
+        return [each.rpartition(".")[2] for each in called if is_a_solution(each, self.chapter)]
 
     def variant(self, *mistakes):
         """The solution with these, as a function."""
