@@ -20,11 +20,12 @@ from unittest.mock import patch
 from jupyter_client.provisioning import LocalProvisioner
 
 LOADED = (
-    "ipykernel.kernelapp IPython ipywidgets torch._dynamo tinydist.lab.reader tinydist.magic tinydist.processes.worker "
-    "tinydist.visuals tinydist.worlds"
+    "ipykernel.debugger ipykernel.ipkernel ipykernel.kernelapp ipykernel.zmqshell IPython ipywidgets torch._dynamo "
+    "tinydist.lab.reader tinydist.magic tinydist.processes.worker tinydist.visuals tinydist.worlds"
 )
 # A kernel says so before it loads matplotlib; notebooks, before they load Triton, that kernels are interpreted
 TOLD = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "TRITON_INTERPRET": "1"}
+TOLD |= {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}  # else the debugger warns, which kernels load and nobody uses
 TESTS = str(Path(__file__).parent)
 
 warm = multiprocessing.get_context("forkserver")

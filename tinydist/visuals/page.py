@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from IPython import get_ipython
 from IPython.display import display
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
@@ -76,15 +77,26 @@ def size_of(figure):
 
 def png(figure, dark=False):
     """Its bytes: in 256 colors a third of what as many as there are would take."""
-    drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=SHARP * figure.dpi)
-    image = Image.open(drawn).convert("RGB")
+    image, small = Image.fromarray(pixels(figure)), io.BytesIO()
     if dark:
         image = Image.fromarray((255 * darkened(np.asarray(image) / 255)).round().astype("uint8"))
     else:  # an edge where the page is white, too
         ImageDraw.Draw(image).rectangle((0, 0, image.width - 1, image.height - 1), outline=LINE, width=SHARP)
     image.quantize(256).save(small, format="png", optimize=True)
     return small.getvalue()
+
+
+def pixels(figure):
+    """Red, green and blue of each, [height, width, 3]. ``savefig`` would draw twice: it looks first for what moves."""
+    shown, dpi = figure.canvas, figure.dpi
+    canvas = FigureCanvasAgg(figure)
+    try:
+        figure.dpi = SHARP * dpi
+        canvas.draw()
+    finally:
+        figure.dpi = dpi
+        figure.set_canvas(shown)
+    return np.asarray(canvas.buffer_rgba())[..., :3]
 
 
 def svg(figure, dark=False):

@@ -14,10 +14,14 @@ MESHES = {device_mesh.__file__, _mesh_layout.__file__}
 COLLECTIVES = {"_c10d_functional", "_dtensor"}  # operators that call a process group
 ON_ANY_DEVICE, META = torch._C.DispatchKey.CompositeExplicitAutograd, torch._C.DispatchKey.Meta
 
+ASKS_DEVICE = torch.ops.prim.device.default
+VALUES = {int, float, bool, type(None), torch.dtype}  # arguments that say all of themselves
+
 aten = torch.ops.aten
 INTO = {aten.add.out, aten.mul.out}  # they leave the tensor that they write into as it is, if all are alike
 VIEWS = {aten.select.int, aten.slice.Tensor, aten.split.Tensor, aten.squeeze.dim, aten.transpose.int, aten.unbind.int}
-VIEWS |= {each.default for each in (aten.alias, aten.detach, aten.expand, aten.permute, aten.t, aten.unsqueeze)}
+VIEWS |= {each.default for each in (aten._unsafe_view, aten.alias, aten.detach, aten.expand, aten.permute)}
+VIEWS |= {aten.t.default, aten.unsqueeze.default}
 VIEWS = dict.fromkeys(VIEWS, ON_ANY_DEVICE) | {aten.view.default: META}  # operator -> the kernel that looks at shapes
 
 
@@ -29,6 +33,8 @@ class FakeTensors(FakeTensorMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if func is ASKS_DEVICE:
+            return torch.device("meta") if self.in_kernel_invocation else args[0].fake_device
         if FakeTensor not in types and called_from(MESHES):
             return func(*args, **kwargs)  # which ranks make up a mesh is read from tensors: these have data
         if func.namespace in COLLECTIVES:
@@ -67,10 +73,28 @@ class FakeTensors(FakeTensorMode):
         single = isinstance(seen, torch.Tensor)
         return FakeTensor(self, seen, device) if single else [FakeTensor(self, each, device) for each in seen]
 
+    def _prep_args_for_hash(self, result, args, *more):
+        """By what the cache knows arguments. A tensor's format in memory, for one, follows from its strides."""
+        if isinstance(args, dict):
+            return super()._prep_args_for_hash(result, args, *more)
+        result.append(len(args))
+        for each in args:
+            if self._is_plain(each):
+                result.append(facts_of(each))
+            elif type(each) in VALUES:  # 1 equals 1.0, but not all that comes of it does
+                result += type(each), each
+            else:
+                super()._prep_args_for_hash(result, [each], *more)
+
     def _cached_dispatch_impl(self, func, types, args, kwargs):
         """The cache makes a view by ``set_``, which lets storage grow that was freed: such views are made anew."""
         freed = func.is_view and args[0].nbytes > args[0].untyped_storage().nbytes()
         return (self._dispatch_impl if freed else super()._cached_dispatch_impl)(func, types, args, kwargs)
+
+
+def facts_of(tensor):
+    facts = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().nbytes()
+    return facts, tensor.fake_device, tensor.requires_grad, tensor.is_conj(), tensor.is_neg(), tensor.is_inference()
 
 
 @contextmanager
