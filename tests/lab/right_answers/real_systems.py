@@ -22,7 +22,7 @@ def with_ddp(x, targets, epochs, size, use_gpu, augment, save):
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     use_gpu(int(os.environ["LOCAL_RANK"]))
     torch.manual_seed(7)
-    model = DistributedDataParallel(torch.nn.Linear(3, 1, bias=False, dtype=x.dtype))
+    model = DistributedDataParallel(torch.nn.Linear(3, 1, bias=False))
     torch.manual_seed(1000 + rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     shuffled = torch.Generator().manual_seed(7)
@@ -51,7 +51,7 @@ def with_weights_of_rank_0(x, targets, epochs, size, use_gpu, augment, save):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     use_gpu(int(os.environ["LOCAL_RANK"]))
     torch.manual_seed(7 + 100 * rank)
-    model = torch.nn.Linear(3, 1, bias=False, dtype=x.dtype)
+    model = torch.nn.Linear(3, 1, bias=False)
     dist.broadcast(model.weight.data, 0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     shuffled = torch.Generator().manual_seed(7)
@@ -86,7 +86,7 @@ def with_a_generator_kept_apart(x, targets, epochs, size, use_gpu, augment, save
     rank, ranks = dist.get_rank(), dist.get_world_size()
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        model = torch.nn.Linear(3, 1, bias=False, dtype=x.dtype)
+        model = torch.nn.Linear(3, 1, bias=False)
     torch.manual_seed(rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     shuffled = torch.Generator().manual_seed(7)
@@ -110,6 +110,64 @@ def with_a_generator_kept_apart(x, targets, epochs, size, use_gpu, augment, save
     finally:
         dist.destroy_process_group()
     return model.weight
+
+
+def scripted(x, targets, epochs, size, use_gpu, augment, save, sums, after):
+    """``sums`` comes before a step, ``after`` behind it."""
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    use_gpu(rank % int(os.environ["LOCAL_WORLD_SIZE"]))
+    torch.manual_seed(7)
+    model = torch.nn.Linear(3, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    shuffled = torch.Generator().manual_seed(7)
+    for epoch in range(epochs):
+        torch.manual_seed(1000 * epoch + rank)
+        for batch in torch.randperm(len(x), generator=shuffled).split(size):
+            mine = batch[rank::ranks]
+            optimizer.zero_grad()
+            loss = (model(augment(x[mine])) - targets[mine]).square().sum() / len(batch)
+            (loss * (1 if sums else ranks)).backward()
+            sums and sums(model.weight)
+            optimizer.step()
+            after and after(model.weight.data)
+        whole = loss.detach()
+        dist.reduce(whole, 0)
+        if rank == 0:
+            print(f"epoch {epoch + 1}/{epochs}: {whole:.2f}")
+            save(epoch, model.weight)
+    dist.destroy_process_group()
+    return model.weight
+
+
+@right("train_under_torchrun")
+def with_gradients_of_all(*arguments):
+    def sums(weight):
+        everybodys = [torch.empty_like(weight.grad) for _ in range(dist.get_world_size())]
+        dist.all_gather(everybodys, weight.grad)
+        weight.grad = sum(everybodys)
+
+    return scripted(*arguments, sums, None)
+
+
+@right("train_under_torchrun")
+def by_way_of_rank_0(*arguments):
+    def sums(weight):
+        dist.reduce(weight.grad, 0)
+        dist.broadcast(weight.grad, 0)
+
+    return scripted(*arguments, sums, None)
+
+
+@right("train_under_torchrun")
+def with_averaged_weights(*arguments):
+    """With momentum alone, a mean of steps is a step by the mean."""
+
+    def after(weight):
+        dist.all_reduce(weight)
+        weight /= dist.get_world_size()
+
+    return scripted(*arguments, None, after)
 
 
 # choose_flags

@@ -18,19 +18,20 @@ WRONG_ANSWERS, wrong = collection()
 
 
 def trained(x, targets, epochs, size, use_gpu, augment, save, **how):
-    """``how``: gpu, share, loss, seeds, sums, saves, prints, end, begin."""
+    """``how``: gpu, batches, share, loss, seeds, sums, told, saves, prints, end, begin."""
     backend = how.get("begin", lambda: dist.init_process_group("gloo"))
     backend()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     use_gpu(how.get("gpu", lambda: int(os.environ["LOCAL_RANK"]))())
     own, everybodys = how.get("seeds", lambda rank: (7 + rank, 7))(rank)
     torch.manual_seed(7)
-    model = torch.nn.Linear(3, 1, bias=False, dtype=x.dtype)
+    model = torch.nn.Linear(3, 1, bias=False)
     torch.manual_seed(own)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     shuffled = torch.Generator().manual_seed(everybodys)
     for epoch in range(epochs):
-        for batch in torch.randperm(len(x), generator=shuffled).split(size):
+        order = torch.randperm(len(x), generator=shuffled)
+        for batch in how.get("batches", lambda order, rank, ranks: order.split(size))(order, rank, ranks):
             mine = how.get("share", lambda batch, rank, ranks: batch[rank::ranks])(batch, rank, ranks)
             errors = model(augment(x[mine])) - targets[mine]
             loss = how.get("loss", lambda errors, rows, ranks: errors.square().sum() / rows)(errors, len(batch), ranks)
@@ -39,7 +40,7 @@ def trained(x, targets, epochs, size, use_gpu, augment, save, **how):
             how.get("sums", dist.all_reduce)(model.weight.grad)
             optimizer.step()
         told = loss.detach().clone()
-        dist.all_reduce(told)
+        how.get("told", dist.all_reduce)(told)
         if how.get("prints", lambda rank: rank == 0)(rank):
             print(f"epoch {epoch}: loss {told.item():.4f}")
         if how.get("saves", lambda rank: rank == 0)(rank):
@@ -107,7 +108,7 @@ def never_ended(*arguments):
     return trained(*arguments, end=lambda: None)
 
 
-@wrong("train_under_torchrun", "printed", "Every rank prints")
+@wrong("train_under_torchrun", "printed", "rank 1 prints, too")
 def all_print(*arguments):
     return trained(*arguments, prints=lambda rank: True)
 
@@ -134,6 +135,96 @@ def only_rank_0_adds_up(x, targets, epochs, size, use_gpu, augment, save):
             dist.all_reduce(tensor)
 
     return trained(x, targets, epochs, size, use_gpu, augment, save, sums=sums)
+
+
+@wrong("train_under_torchrun", "values", "Rows come twice, until all ranks have as many")
+def dealt_out_as_distributed_sampler_does(*arguments):
+    return trained(
+        *arguments,
+        share=lambda batch, rank, ranks: torch.cat([batch, batch[: -len(batch) % ranks]])[rank::ranks],
+    )
+
+
+@wrong("train_under_torchrun", "values", "The last batch is left out where it is short")
+def a_short_batch_is_left_out(*arguments):
+    size = arguments[3]
+    return trained(
+        *arguments, batches=lambda order, rank, ranks: [each for each in order.split(size) if len(each) == size]
+    )
+
+
+@wrong("train_under_torchrun", "values", "its largest share is 'more rows than needed'")
+def batches_of_its_own(*arguments):
+    """``size`` rows for each rank."""
+    return trained(
+        *arguments,
+        batches=lambda order, rank, ranks: order[rank::ranks].split(arguments[3]),
+        share=lambda batch, rank, ranks: batch,
+    )
+
+
+@wrong("train_under_torchrun", "values", "its largest share is 'more rows than needed'")
+def the_last_takes_the_rest(*arguments):
+    def share(batch, rank, ranks):
+        each = len(batch) // ranks
+        return batch[rank * each :] if rank == ranks - 1 else batch[rank * each : (rank + 1) * each]
+
+    return trained(*arguments, share=share)
+
+
+@wrong("train_under_torchrun", "values", "to be added up, and not to be averaged")
+def divided_twice(*arguments):
+    def sums(gradient):
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+
+    return trained(*arguments, sums=sums)
+
+
+@wrong("train_under_torchrun", "values", "divide by the number of its own")
+def divided_by_the_size(*arguments):
+    return trained(*arguments, loss=lambda errors, rows, ranks: errors.square().sum() / arguments[3])
+
+
+@wrong("train_under_torchrun", "values", "or the rate grows")
+def a_rate_that_grows(*arguments):
+    """As the linear scaling rule says, which is for batches that grow with the ranks."""
+
+    def sums(gradient):
+        dist.all_reduce(gradient)
+        gradient *= dist.get_world_size()
+
+    return trained(*arguments, sums=sums)
+
+
+@wrong("train_under_torchrun", "values", "or waits for their sum")
+def never_waited(*arguments):
+    return trained(*arguments, sums=lambda gradient: dist.all_reduce(gradient, async_op=True))
+
+
+@wrong("train_under_torchrun", "values", "ranks that augment with these random numbers is 2, where 1 is right")
+def seeds_of_a_node(*arguments):
+    return trained(*arguments, seeds=lambda rank: (7 + int(os.environ["LOCAL_RANK"]), 7))
+
+
+@wrong("train_under_torchrun", "printed", "This is the loss of rank 0's own share")
+def the_loss_of_its_share(*arguments):
+    return trained(*arguments, told=lambda loss: None)
+
+
+@wrong("train_under_torchrun", "printed", "rank 0 prints [0.0, nan]")
+def a_mean_of_no_rows(*arguments):
+    return trained(*arguments, loss=lambda errors, rows, ranks: errors.square().mean() * len(errors) / rows)
+
+
+@wrong("train_under_torchrun", "bytes", "bytes in all, where")
+def rows_are_sent(x, targets, *others):
+    def share(batch, rank, ranks):
+        dist.broadcast(x, 0)
+        dist.broadcast(targets, 0)
+        return batch[rank::ranks]
+
+    return trained(x, targets, *others, share=share)
 
 
 # choose_flags
