@@ -9,7 +9,6 @@ from tinydist.lab.author import Bytes, Values, exercise, mistake
 
 from .script import Printed, program, world
 
-BEGIN = '    dist.init_process_group("gloo")\n'
 OWN = "    torch.manual_seed(7 + rank)\n"
 SUM = "            for parameter in model.parameters():\n                dist.all_reduce(parameter.grad)\n"
 TOLD = "        dist.reduce(told, 0)\n"
@@ -35,7 +34,7 @@ def worlds():
     follows=False,  # which rows of a batch a rank takes is free, and so is what it sends
     targets=[
         Values(
-            "the weight that one process trains, on 1 to 4 ranks; GPUs, shares, seeds, checkpoints, an end",
+            "on 1 to 4 ranks each row once an epoch, and the weight of one process; GPUs, seeds, checkpoints, an end",
             scratch=True,
         ),
         Printed("rank 0 prints the loss of the last batch of each epoch, and no other rank prints"),
