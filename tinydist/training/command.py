@@ -73,7 +73,7 @@ def options():
     add("--report", metavar="FOLDER", help="the timeline, memory and traffic of a step, as files")
     add("--cluster", help="on which simulated ranks are timed: 'H100 pod'")
     add("--backend", metavar="simulated|gloo|nccl", help="where ranks live")
-    says = "under torchrun, for how long a rank waits for others: so soon is a lost node noticed; by default 1800"
+    says = "under torchrun, how long a rank waits for others: so soon a lost node is noticed; by default 1800, on gloo"
     add("--timeout", type=float, metavar="SECONDS", help=says)
     return adds
 
