@@ -3,7 +3,6 @@
 import itertools
 import os
 from datetime import timedelta
-from functools import cache
 
 import torch
 import torch.distributed as dist
@@ -36,17 +35,21 @@ def join(fn, args, asked):
 launches = itertools.count()
 
 
-@cache
-def job():
-    """The job's store, this process's rank, and the number of ranks."""
-    return next(dist.rendezvous("env://"))
+joined = []  # once in a process
+
+
+def job(**limit):
+    """The job's store, this process's rank, and the number of ranks. ``limit``: of waiting for the others."""
+    if not joined:
+        joined.append(next(dist.rendezvous("env://", **limit)))
+    return joined[0]
 
 
 def take_part(fn, args, backend, timeout):
-    store, rank, ranks = job()
+    limit = {"timeout": timedelta(seconds=float(timeout))} if timeout else {}
+    store, rank, ranks = job(**limit)
     store = dist.PrefixStore(f"launch {next(launches)}", store)  # in it, nobody finds what an earlier launch has left
-    limit = timeout and timedelta(seconds=float(timeout))
-    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=limit)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, **limit)
     try:
         results = [None] * dist.get_world_size()
         dist.all_gather_object(results, fn(*args))

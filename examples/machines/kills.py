@@ -31,6 +31,7 @@ HERE = Path(__file__).parent
 STEPS, EVERY, PATIENCE = 500, 10, 120  # steps of a run and from checkpoint to checkpoint; seconds
 TRAIN = ["--model", "layers=1,dim=16,heads=2,context=16", "--steps", str(STEPS)]
 SOON = "join_timeout=60,last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=5"
+NOTICE = ["--timeout", "15"]  # seconds, until one who is lost before all are connected is given up
 KILLS = {"worker": 6, "node": 3, "host": 1}  # how often each
 
 forked = multiprocessing.get_context("forkserver")
@@ -65,7 +66,7 @@ class Run:
             conf = f"is_host={int(number == 0)},{SOON}"
             words = ["--nnodes", "1:2", "--max-restarts", "1000", "--rdzv-backend", "c10d", "--rdzv-conf", conf]
             words += ["--rdzv-endpoint", self.endpoint, "--local-addr", "127.0.0.1", "--start-method", "fork"]
-            words += ["--run-path", HERE / "elastic.py", self.folder, *TRAIN, "--save-every", str(EVERY)]
+            words += ["--run-path", HERE / "elastic.py", self.folder, *TRAIN, "--save-every", str(EVERY), *NOTICE]
             self.nodes[number] = forked.Process(
                 target=torchrun, args=[self.folder / f"node {number}", *map(str, words)]
             )
@@ -146,7 +147,7 @@ def events(run, draw, kills):
     run.start(0, 1)
     starts, ranks = 0, 2
     while True:
-        run.until(starts, ranks, draw.randrange(1, 4 * EVERY))  # the first step: README.md, "connect"
+        run.until(starts, ranks, draw.randrange(4 * EVERY))  # 0: before the first step, while they connect
         time.sleep(draw.random() / 50)  # within a step, or a save
         if run.over or not kills:
             break

@@ -21,6 +21,7 @@ def worlds():
     yield case("one of which stops", 1, 4, 3, changed={2: stops(7)})
     yield case("one of which stops", 2, 3, 3, changed={4: stops(8)})
     yield case("one of which stops, and another is slow", 2, 3, 2, changed={4: stops(3)}, slow={(3, 2): 50})
+    yield case("one of which stops, and one is slow to wait for it", 2, 3, 2, changed={4: stops(3)}, slow={(5, 3): 50})
     yield case("one of which stops before a call along dp", 3, 3, 2, changed={3: stops(4)})
     yield case("one of which has never called anything", 3, 2, 1, changed={5: stops(0)})
     yield case("one of which stops, and older calls are dropped", 3, 2, 4, changed={0: stops(15)}, kept=7)
@@ -81,6 +82,11 @@ LATEST = "waits[latest[1]].append((latest[0] - before[0], group, number))"
             "in sorted(missing, reverse=True)",
         ),
         mistake(
+            "In this call the last of those who wait came first. Somebody has waited longer in another one",
+            'since = min(entry["time',
+            'since = max(entry["time',
+        ),
+        mistake(
             "Tensors of other sizes do not fit either",
             '(entry["profiling_name"], entry["input_sizes"])',
             'entry["profiling_name"]',
@@ -120,6 +126,11 @@ LATEST = "waits[latest[1]].append((latest[0] - before[0], group, number))"
             "without the last one it would have waited for the others",
             "*_, before, latest = sorted",
             "before, *_, latest = sorted",
+        ),
+        mistake(
+            "What the last one costs counts once, however many wait",
+            LATEST,
+            LATEST.replace("(latest[0] - before[0]", "((latest[0] - before[0]) * len(there)"),
         ),
         mistake(
             "Where some have dropped a call, the last of the others is not known to be the last of all",

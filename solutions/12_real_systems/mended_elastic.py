@@ -69,7 +69,7 @@ def program(answer, content, starts, every, dtype):
             "the steps of each start, and in the end the weight of a process that nothing stops; 1 to 4 ranks",
             scratch=True,
         ),
-        Bytes("an all-reduce of the gradient in each step, and up to twice as many more", room=3.0),
+        Bytes("an all-reduce of the gradient in each step; a start may send a state around", together=True, room=20.0),
     ],
     mistakes=[
         mistake(
@@ -121,6 +121,34 @@ def program(answer, content, starts, every, dtype):
             "rows, and leave the rate as it is",
             "/ len(rows)",
             "/ len(rows[mine])",
+        ),
+        mistake(
+            "Gradients shrink with the number of ranks: they are divided by the rows of all ranks, so add them up",
+            "group=group)\n",
+            "group=group)\n        gradient /= ranks\n",
+        ),
+        mistake(
+            "Rows that are left over, where the batch does not divide, belong to it, too",
+            SHARE,
+            "mine = slice(len(rows) // ranks * rank, len(rows) // ranks * (rank + 1))",
+        ),
+        mistake(
+            "The noise still depends on which rank draws: it has to follow from the step alone",
+            "manual_seed(step)",
+            "manual_seed(step + rank)",
+        ),
+        mistake(
+            "A rank draws noise for its own rows alone: then it is the same for the rows of all ranks, and another one "
+            "where ranks are more or fewer. Draw it for the whole batch, and take your rows of it",
+            "randn(rows.shape",
+            "randn(rows[rank::ranks].shape",
+            "(rows + noise)[mine]",
+            "rows[mine] + noise",
+        ),
+        mistake(
+            "Only rank 0 goes on from the checkpoint: the others begin with step 0, and wait for it at the end",
+            'if "checkpoint" in files:',
+            'if "checkpoint" in files and rank == 0:',
         ),
         mistake("Nobody adds up the gradients", "        dist.all_reduce(gradient, group=group)\n", ""),
         mistake(

@@ -1,110 +1,28 @@
 """A script for one GPU becomes one for torchrun, and trains the same weights on any number of processes."""
 
 import os
-import re
-from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 
-from tinydist.hardware import default_cluster
-from tinydist.lab.author import Case, Target, Values, Wrong, exercise, mistake
+from tinydist.lab.author import Bytes, Values, exercise, mistake
 
-BEGIN = '    dist.init_process_group("gloo")\n'
+from .script import Printed, program, world
+
 OWN = "    torch.manual_seed(7 + rank)\n"
 SUM = "            for parameter in model.parameters():\n                dist.all_reduce(parameter.grad)\n"
-TOLD = "        dist.all_reduce(told)\n"
+TOLD = "        dist.reduce(told, 0)\n"
 SAVE = "            save(epoch, model.weight.detach())\n"
 ALL_SAVE = "        save(epoch, model.weight.detach())\n"
 END = "    dist.destroy_process_group()\n"
 
 
-def world(ranks, rows=12, size=4, epochs=2, dtype=torch.float32, per_node=8):
-    def arguments(rank):
-        numbers = torch.Generator().manual_seed(rows)
-        x, targets = (torch.randn(*shape, generator=numbers, dtype=dtype) for shape in ((rows, 3), (rows, 1)))
-        return x, targets, epochs, size
-
-    about = f"{rows} rows, batches of {size}" + ", float64" * (dtype == torch.float64)
-    about += f", nodes of {per_node} GPUs" * (per_node < ranks)
-    nodes = replace(default_cluster(9), devices_per_node=per_node)
-    return Case(ranks, arguments, about, how={"cluster": nodes})
-
-
 def worlds():
     yield world(2)
     yield world(2, 11, 6)
-    yield world(3, 14, 6, 3)
-    yield world(4, 13, 4, 2, torch.float64, per_node=2)
+    yield world(3, 12, 5, 3)
+    yield world(4, 13, 4, per_node=2)
     yield world(1)
-
-
-def program(answer, x, targets, epochs, size):
-    """What the script does besides training is taken down by the functions that it is given."""
-    dist.destroy_process_group()  # torchrun makes none
-    rank, ranks = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
-    gpus, drawn, rows, saved = [], [], [], []
-
-    def augment(rows_of_batch):
-        drawn.append(torch.rand(3))
-        rows.append(len(rows_of_batch))
-        return rows_of_batch.clone()
-
-    weight = answer(
-        x,
-        targets,
-        epochs,
-        size,
-        gpus.append,
-        augment,
-        lambda epoch, weight: saved.append((epoch, weight.detach().clone())),
-    )
-    if not isinstance(weight, torch.Tensor) or weight.shape != (1, 3):
-        raise Wrong(f"on rank {rank} it returned {weight!r}, where the weight is right, of 1 x 3 numbers")
-    left = dist.is_initialized()
-    if not left:
-        dist.init_process_group("gloo")
-    everybody = [torch.zeros(3) for _ in range(ranks)]
-    dist.all_gather(everybody, drawn[0] if drawn else torch.zeros(3))
-    return {
-        "the weight": weight.detach(),
-        "GPUs that it uses": str(gpus),
-        "shares of more rows than needed": sum(each > -(-size // ranks) for each in rows),
-        "ranks that draw these random numbers": sum(torch.equal(each, everybody[rank]) for each in everybody),
-        "epochs that it saves": str([each for each, _ in saved]),
-        "the sum of all that it saves": torch.stack([each.sum() for _, each in saved] or [x[0, 0] * 0]).sum(),
-        "process groups that it leaves open": int(left),
-    }
-
-
-class Printed(Target):
-    """By rank 0 alone, once an epoch; in which words, is free."""
-
-    name = "printed"
-
-    def seen(self, trial):
-        return None if trial.error else list(lines(trial))
-
-    def judge(self, exercise, trial, right):
-        losses = [told[-1] for _, told in lines(right)]
-        for rank, told in lines(trial):
-            if rank and told:
-                raise Wrong(f"rank {rank} prints, too: once is enough, by rank 0")
-        mine = [told for _, told in lines(trial) if told]
-        if len(mine) != len(losses):
-            raise Wrong(
-                f"rank 0 prints {len(mine)} lines with numbers, where one for each of {len(losses)} epochs is right"
-            )
-        for epoch, (told, loss) in enumerate(zip(mine, losses)):
-            if all(abs(each - loss) > 0.00051 for each in told):
-                raise Wrong(f"of epoch {epoch} rank 0 prints {told}, where the loss of its last batch is {loss:.4f}")
-
-
-def lines(trial):
-    """(rank, numbers) of each line."""
-    for line in trial.printed:
-        rank, text = re.match(r"(?:\[rank (\d+)\] )?(.*)", line).groups()
-        yield int(rank or 0), [float(each) for each in re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)]
 
 
 @exercise(
@@ -116,10 +34,15 @@ def lines(trial):
     follows=False,  # which rows of a batch a rank takes is free, and so is what it sends
     targets=[
         Values(
-            "the weight that one process trains, on 1 to 4 ranks; GPUs, shares, seeds, checkpoints, an end",
+            "on 1 to 4 ranks each row once an epoch, and the weight of one process; GPUs, seeds, checkpoints, an end",
             scratch=True,
         ),
         Printed("rank 0 prints the loss of the last batch of each epoch, and no other rank prints"),
+        Bytes(
+            "an all-reduce of the gradient in each batch, a reduce of the loss in each epoch; up to 3 times as many",
+            together=True,
+            room=3.0,
+        ),
     ],
     mistakes=[
         mistake(
@@ -134,7 +57,7 @@ def lines(trial):
             "0",
         ),
         mistake(
-            "Nobody adds up the gradients, so each rank trains on its own rows alone, and weights drift apart",
+            "Nobody adds up the gradients, or waits for their sum: a rank trains on its own rows, and weights part",
             SUM,
             "",
         ),
@@ -145,7 +68,7 @@ def lines(trial):
             "errors.square().mean() / ranks",
         ),
         mistake(
-            "These are sums of the shares' means, so gradients are about as many times too large as there are ranks",
+            "A step is about as many times too large as there are ranks: means are added up, or the rate grows",
             "errors.square().sum() / len(batch)",
             "errors.square().mean()",
         ),
@@ -153,6 +76,27 @@ def lines(trial):
             "Rows that are left over after dealing out the same number to each rank belong to the batch, too",
             "mine = batch[rank::ranks]",
             "mine = batch[rank * (len(batch) // ranks) : (rank + 1) * (len(batch) // ranks)]",
+        ),
+        mistake(
+            "A step is as many times too small as there are ranks: what is divided by the rows of the whole batch is "
+            "to be added up, and not to be averaged, as DDP does",
+            "dist.all_reduce(parameter.grad)",
+            "dist.all_reduce(parameter.grad)\n                parameter.grad /= ranks",
+        ),
+        mistake(
+            "The last batch may have fewer rows: divide by the number of its own",
+            "/ len(batch)",
+            "/ size",
+        ),
+        mistake(
+            "Rows come twice, until all ranks have as many, as DistributedSampler deals them out: so they count twice",
+            "mine = batch[rank::ranks]",
+            "mine = torch.cat([batch, batch[: -len(batch) % ranks]])[rank::ranks]",
+        ),
+        mistake(
+            "The last batch is left out where it is short: its rows belong to the epoch, too",
+            ".split(size)",
+            ".split(size)[: len(x) // size]",
         ),
         mistake(
             "The sum is not yet divided by the rows of the batch",
@@ -189,7 +133,6 @@ def lines(trial):
             "        if rank == 0:\n",
             f"{ALL_SAVE}        if rank == 0:\n",
         ),
-        mistake("Nobody saves a checkpoint", SAVE, ""),
         mistake(
             "The process group is still open when the script ends: destroy it, so that no rank leaves while others "
             "still talk to it",
@@ -201,20 +144,14 @@ def lines(trial):
             TOLD,
             "",
         ),
-        mistake(
-            "Every rank prints",
-            "        if rank == 0:\n            print",
-            "        if True:\n            print",
-            SAVE,
-            "            if rank == 0:\n                save(epoch, model.weight.detach())\n",
-        ),
     ],
     hints=[
         "torchrun starts this function once for each GPU, with RANK, LOCAL_RANK and WORLD_SIZE in os.environ. Begin "
         "with init_process_group, and end with destroy_process_group.",
         "Go through what draws random numbers: the weights, the order of the rows, augment. Which must be the same on "
         "all ranks, and which must not?",
-        "With 3 ranks and a batch of 2 rows somebody has none, and the mean of no rows is NaN. A sum of them is 0.",
+        "With 3 ranks and a batch of 2 rows somebody has none, and the mean of no rows is NaN. A sum of them is 0. And "
+        "whoever leaves such a batch out does not come to the all-reduce.",
     ],
     why="Most scripts come to many GPUs this way, and each of these mistakes trains without an error: what comes "
     "out is a model a little worse. Frameworks do all of it, and mistakes come back where one goes around them.",
@@ -236,7 +173,7 @@ def train_under_torchrun(x, targets, epochs, size, use_gpu, augment, save):
     # .
     use_gpu(int(os.environ["LOCAL_RANK"]))  # = use_gpu(0)
     torch.manual_seed(7)
-    model = torch.nn.Linear(3, 1, bias=False, dtype=x.dtype)
+    model = torch.nn.Linear(3, 1, bias=False)
     # -
     torch.manual_seed(7 + rank)
     # .
@@ -255,7 +192,7 @@ def train_under_torchrun(x, targets, epochs, size, use_gpu, augment, save):
             # .
             optimizer.step()
         told = loss.detach()
-        dist.all_reduce(told)  # = print(f"epoch {epoch}: loss {told.item():.4f}")
+        dist.reduce(told, 0)  # = print(f"epoch {epoch}: loss {told.item():.4f}")
         if rank == 0:  # = save(epoch, model.weight.detach())
             # -
             print(f"epoch {epoch}: loss {told.item():.4f}")

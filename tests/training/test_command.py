@@ -1,9 +1,11 @@
 """``python -m tinydist train``: what one types, and what comes of it."""
 
 import json
+import socket
 import sys
 
 import pytest
+import torch.distributed as dist
 from training.torchrun import torchrun
 
 import tinydist.training.command as command
@@ -122,6 +124,8 @@ REFUSED = {
     "--history /nowhere/history": "train: /nowhere/history: No such file or directory",
     "--model context=900000": "Batches: a window has context + 1 = 900,001 tokens, but there are ",
     "--backend gloo --cluster laptop": "train: --cluster is for simulated ranks",
+    "--timeout 0": "train: --timeout must be a number of seconds above 0, or None, got 0.0",
+    "--timeout 60": "train: --timeout is for ranks under torchrun",
     "--mesh dp=16 --cluster laptop": "the cluster has 1 node x 8 devices = 8, but 16 ranks were asked for",
 }
 
@@ -140,6 +144,15 @@ def test_torchrun_with_another_number_of_processes_is_told_both(capsys, monkeypa
     assert capsys.readouterr().err == "train: pp(2) x dp(2) x tp(2) = 8 ranks, but torchrun started 4\n"
     monkeypatch.setenv("RANK", "1")
     assert train("--mesh dp=2,pp=2,tp=2") == 2 and capsys.readouterr().err == ""
+
+
+def test_a_rank_waits_for_one_that_never_comes_as_long_as_it_is_told(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(dist.DistStoreError, match="1/2 clients joined"):
+        train(f"{TINY} --mesh dp=2 --backend gloo --timeout 0.2")
 
 
 def test_a_checkpoint_of_another_model_is_refused_in_a_line(tmp_path, capsys):

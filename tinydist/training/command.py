@@ -73,6 +73,8 @@ def options():
     add("--report", metavar="FOLDER", help="the timeline, memory and traffic of a step, as files")
     add("--cluster", help="on which simulated ranks are timed: 'H100 pod'")
     add("--backend", metavar="simulated|gloo|nccl", help="where ranks live")
+    says = "under torchrun, how long a rank waits for others: so soon a lost node is noticed; by default 1800, on gloo"
+    add("--timeout", type=float, metavar="SECONDS", help=says)
     return adds
 
 
@@ -112,7 +114,8 @@ def on_ranks(job):
     chosen = job.chosen
     if job.simulated:
         return simulate(job, sys.stdout, sys.stderr, observe=False)
-    return launch(partial(on_rank, chosen), job.plan.ranks, backend=chosen.backend, seed=chosen.seed)
+    how = dict(backend=chosen.backend, seed=chosen.seed, timeout=chosen.timeout)
+    return launch(partial(on_rank, chosen), job.plan.ranks, **how)
 
 
 def simulate(job, out, err, observe):

@@ -36,6 +36,7 @@ OF_THEIR_OWN = {
     "backend": optional(RULES["backend"]),
     "cluster": RULES["cluster"],
     "seed": RULES["seed"],
+    "timeout": RULES["timeout"],
     "save_every": optional(count),
     "validate_every": optional(count),
 }
@@ -137,6 +138,7 @@ class Job:
         yield tokens % plan.tp == 0, f"context({config.context}) / tp({plan.tp}) must be whole"
         yield chosen.folder or not chosen.save_every, "--save-every needs a --folder"
         yield self.simulated or not chosen.cluster, "--cluster is for simulated ranks"
+        yield under_torchrun() or not chosen.timeout, "--timeout is for ranks under torchrun"
         if self.simulated and chosen.cluster:
             find_cluster(chosen.cluster).check_ranks(plan.ranks)
 

@@ -2,6 +2,7 @@
 
 import os
 from collections import defaultdict
+from contextlib import suppress
 from itertools import groupby, product
 
 import torch
@@ -22,7 +23,7 @@ def with_ddp(x, targets, epochs, size, use_gpu, augment, save):
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     use_gpu(int(os.environ["LOCAL_RANK"]))
     torch.manual_seed(7)
-    model = DistributedDataParallel(torch.nn.Linear(3, 1, bias=False, dtype=x.dtype))
+    model = DistributedDataParallel(torch.nn.Linear(3, 1, bias=False))
     torch.manual_seed(1000 + rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     shuffled = torch.Generator().manual_seed(7)
@@ -51,7 +52,7 @@ def with_weights_of_rank_0(x, targets, epochs, size, use_gpu, augment, save):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     use_gpu(int(os.environ["LOCAL_RANK"]))
     torch.manual_seed(7 + 100 * rank)
-    model = torch.nn.Linear(3, 1, bias=False, dtype=x.dtype)
+    model = torch.nn.Linear(3, 1, bias=False)
     dist.broadcast(model.weight.data, 0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     shuffled = torch.Generator().manual_seed(7)
@@ -86,7 +87,7 @@ def with_a_generator_kept_apart(x, targets, epochs, size, use_gpu, augment, save
     rank, ranks = dist.get_rank(), dist.get_world_size()
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        model = torch.nn.Linear(3, 1, bias=False, dtype=x.dtype)
+        model = torch.nn.Linear(3, 1, bias=False)
     torch.manual_seed(rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     shuffled = torch.Generator().manual_seed(7)
@@ -110,6 +111,64 @@ def with_a_generator_kept_apart(x, targets, epochs, size, use_gpu, augment, save
     finally:
         dist.destroy_process_group()
     return model.weight
+
+
+def scripted(x, targets, epochs, size, use_gpu, augment, save, sums, after):
+    """``sums`` comes before a step, ``after`` behind it."""
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    use_gpu(rank % int(os.environ["LOCAL_WORLD_SIZE"]))
+    torch.manual_seed(7)
+    model = torch.nn.Linear(3, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    shuffled = torch.Generator().manual_seed(7)
+    for epoch in range(epochs):
+        torch.manual_seed(1000 * epoch + rank)
+        for batch in torch.randperm(len(x), generator=shuffled).split(size):
+            mine = batch[rank::ranks]
+            optimizer.zero_grad()
+            loss = (model(augment(x[mine])) - targets[mine]).square().sum() / len(batch)
+            (loss * (1 if sums else ranks)).backward()
+            sums and sums(model.weight)
+            optimizer.step()
+            after and after(model.weight.data)
+        whole = loss.detach()
+        dist.reduce(whole, 0)
+        if rank == 0:
+            print(f"epoch {epoch + 1}/{epochs}: {whole:.2f}")
+            save(epoch, model.weight)
+    dist.destroy_process_group()
+    return model.weight
+
+
+@right("train_under_torchrun")
+def with_gradients_of_all(*arguments):
+    def sums(weight):
+        everybodys = [torch.empty_like(weight.grad) for _ in range(dist.get_world_size())]
+        dist.all_gather(everybodys, weight.grad)
+        weight.grad = sum(everybodys)
+
+    return scripted(*arguments, sums, None)
+
+
+@right("train_under_torchrun")
+def by_way_of_rank_0(*arguments):
+    def sums(weight):
+        dist.reduce(weight.grad, 0)
+        dist.broadcast(weight.grad, 0)
+
+    return scripted(*arguments, sums, None)
+
+
+@right("train_under_torchrun")
+def with_averaged_weights(*arguments):
+    """With momentum alone, a mean of steps is a step by the mean."""
+
+    def after(weight):
+        dist.all_reduce(weight)
+        weight /= dist.get_world_size()
+
+    return scripted(*arguments, None, after)
 
 
 # choose_flags
@@ -178,6 +237,22 @@ def asked_once_for_all(price, gpus, room, goal, limit):
         return None
     costs = {"fastest": lambda each: each[2], "smallest": lambda each: each[3], "cheapest": lambda e: e[0] * e[2]}
     return min(will_do, key=costs[goal])[:2]
+
+
+@right("choose_flags")
+def with_an_optimizer_that_is_always_sharded(price, gpus, room, goal, limit):
+    """Without a data parallel group it is the plain one, and with one it only takes less room."""
+    found = {}
+    for count, tp, pp, rows, again in product(gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), ("", "full")):
+        words = f"--tensor-model-parallel-size {tp} --pipeline-model-parallel-size {pp} --micro-batch-size {rows}"
+        words += " --use-distributed-optimizer" + " --recompute-granularity full" * bool(again)
+        try:
+            seconds, nbytes = price(count, words)
+        except ValueError:
+            continue
+        if nbytes <= room and seconds <= limit:
+            found[count, words] = {"fastest": seconds, "smallest": nbytes, "cheapest": count * seconds}[goal]
+    return min(found, key=found.get, default=None)
 
 
 # mended_elastic
@@ -250,6 +325,32 @@ def what_is_cut_is_not_read(group, files, batch_of, steps, every):
         saves, rest = divmod(step + 1, every)
         if rank == 0 and not rest:
             files.write("odd" if saves % 2 else "even", {"step": step + 1, "weight": weight, "momentum": momentum})
+    return weight
+
+
+@right("mended_elastic")
+def the_state_of_rank_0(group, files, batch_of, steps, every):
+    """Rank 0 alone reads, and keeps the checkpoint before the last one, too."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    found = [(0, 0.0, 0.0)]
+    for name in ("last but one", "last"):
+        if rank == 0 and name in files:
+            with suppress(EOFError):
+                found.append(files.read(name))
+    box = [found[-1]]
+    dist.broadcast_object_list(box, group=group, group_src=0)
+    first, weight, momentum = box[0]
+    for step in range(first, steps):
+        rows, targets = batch_of(step)
+        x, own = noisy(step, rows)[rank::ranks], targets[rank::ranks]
+        gradient = 2 * ((x * weight).sum(1) - own) @ x / len(rows)
+        dist.all_reduce(gradient, group=group)
+        momentum = 0.9 * momentum + gradient
+        weight = weight - 0.1 * (1 - step / steps) * momentum
+        if (step + 1 - first) % every == 0 and rank == 0:
+            if "last" in files:
+                files.rename("last", "last but one")
+            files.write("last", (step + 1, weight, momentum))
     return weight
 
 

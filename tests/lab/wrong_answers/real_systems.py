@@ -18,19 +18,20 @@ WRONG_ANSWERS, wrong = collection()
 
 
 def trained(x, targets, epochs, size, use_gpu, augment, save, **how):
-    """``how``: gpu, share, loss, seeds, sums, saves, prints, end, begin."""
+    """``how``: gpu, batches, share, loss, seeds, sums, told, saves, prints, end, begin."""
     backend = how.get("begin", lambda: dist.init_process_group("gloo"))
     backend()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     use_gpu(how.get("gpu", lambda: int(os.environ["LOCAL_RANK"]))())
     own, everybodys = how.get("seeds", lambda rank: (7 + rank, 7))(rank)
     torch.manual_seed(7)
-    model = torch.nn.Linear(3, 1, bias=False, dtype=x.dtype)
+    model = torch.nn.Linear(3, 1, bias=False)
     torch.manual_seed(own)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     shuffled = torch.Generator().manual_seed(everybodys)
     for epoch in range(epochs):
-        for batch in torch.randperm(len(x), generator=shuffled).split(size):
+        order = torch.randperm(len(x), generator=shuffled)
+        for batch in how.get("batches", lambda order, rank, ranks: order.split(size))(order, rank, ranks):
             mine = how.get("share", lambda batch, rank, ranks: batch[rank::ranks])(batch, rank, ranks)
             errors = model(augment(x[mine])) - targets[mine]
             loss = how.get("loss", lambda errors, rows, ranks: errors.square().sum() / rows)(errors, len(batch), ranks)
@@ -39,7 +40,7 @@ def trained(x, targets, epochs, size, use_gpu, augment, save, **how):
             how.get("sums", dist.all_reduce)(model.weight.grad)
             optimizer.step()
         told = loss.detach().clone()
-        dist.all_reduce(told)
+        how.get("told", dist.all_reduce)(told)
         if how.get("prints", lambda rank: rank == 0)(rank):
             print(f"epoch {epoch}: loss {told.item():.4f}")
         if how.get("saves", lambda rank: rank == 0)(rank):
@@ -107,7 +108,7 @@ def never_ended(*arguments):
     return trained(*arguments, end=lambda: None)
 
 
-@wrong("train_under_torchrun", "printed", "Every rank prints")
+@wrong("train_under_torchrun", "printed", "rank 1 prints, too")
 def all_print(*arguments):
     return trained(*arguments, prints=lambda rank: True)
 
@@ -134,6 +135,96 @@ def only_rank_0_adds_up(x, targets, epochs, size, use_gpu, augment, save):
             dist.all_reduce(tensor)
 
     return trained(x, targets, epochs, size, use_gpu, augment, save, sums=sums)
+
+
+@wrong("train_under_torchrun", "values", "Rows come twice, until all ranks have as many")
+def dealt_out_as_distributed_sampler_does(*arguments):
+    return trained(
+        *arguments,
+        share=lambda batch, rank, ranks: torch.cat([batch, batch[: -len(batch) % ranks]])[rank::ranks],
+    )
+
+
+@wrong("train_under_torchrun", "values", "The last batch is left out where it is short")
+def a_short_batch_is_left_out(*arguments):
+    size = arguments[3]
+    return trained(
+        *arguments, batches=lambda order, rank, ranks: [each for each in order.split(size) if len(each) == size]
+    )
+
+
+@wrong("train_under_torchrun", "values", "its largest share is 'more rows than needed'")
+def batches_of_its_own(*arguments):
+    """``size`` rows for each rank."""
+    return trained(
+        *arguments,
+        batches=lambda order, rank, ranks: order[rank::ranks].split(arguments[3]),
+        share=lambda batch, rank, ranks: batch,
+    )
+
+
+@wrong("train_under_torchrun", "values", "its largest share is 'more rows than needed'")
+def the_last_takes_the_rest(*arguments):
+    def share(batch, rank, ranks):
+        each = len(batch) // ranks
+        return batch[rank * each :] if rank == ranks - 1 else batch[rank * each : (rank + 1) * each]
+
+    return trained(*arguments, share=share)
+
+
+@wrong("train_under_torchrun", "values", "to be added up, and not to be averaged")
+def divided_twice(*arguments):
+    def sums(gradient):
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+
+    return trained(*arguments, sums=sums)
+
+
+@wrong("train_under_torchrun", "values", "divide by the number of its own")
+def divided_by_the_size(*arguments):
+    return trained(*arguments, loss=lambda errors, rows, ranks: errors.square().sum() / arguments[3])
+
+
+@wrong("train_under_torchrun", "values", "or the rate grows")
+def a_rate_that_grows(*arguments):
+    """As the linear scaling rule says, which is for batches that grow with the ranks."""
+
+    def sums(gradient):
+        dist.all_reduce(gradient)
+        gradient *= dist.get_world_size()
+
+    return trained(*arguments, sums=sums)
+
+
+@wrong("train_under_torchrun", "values", "or waits for their sum")
+def never_waited(*arguments):
+    return trained(*arguments, sums=lambda gradient: dist.all_reduce(gradient, async_op=True))
+
+
+@wrong("train_under_torchrun", "values", "ranks that augment with these random numbers is 2, where 1 is right")
+def seeds_of_a_node(*arguments):
+    return trained(*arguments, seeds=lambda rank: (7 + int(os.environ["LOCAL_RANK"]), 7))
+
+
+@wrong("train_under_torchrun", "printed", "This is the loss of rank 0's own share")
+def the_loss_of_its_share(*arguments):
+    return trained(*arguments, told=lambda loss: None)
+
+
+@wrong("train_under_torchrun", "printed", "rank 0 prints [0.0, nan]")
+def a_mean_of_no_rows(*arguments):
+    return trained(*arguments, loss=lambda errors, rows, ranks: errors.square().mean() * len(errors) / rows)
+
+
+@wrong("train_under_torchrun", "bytes", "bytes in all, where")
+def rows_are_sent(x, targets, *others):
+    def share(batch, rank, ranks):
+        dist.broadcast(x, 0)
+        dist.broadcast(targets, 0)
+        return batch[rank::ranks]
+
+    return trained(x, targets, *others, share=share)
 
 
 # choose_flags
@@ -248,6 +339,63 @@ def asks_the_planner(*arguments):
     return chosen(*arguments)
 
 
+@wrong("choose_flags", "goal", "The most GPUs are not the cheapest")
+def all_gpus_that_there_are(price, gpus, *others):
+    return chosen(price, [max(gpus)], *others)
+
+
+@wrong("choose_flags", "goal", "Only the first number of GPUs is tried")
+def the_fewest_gpus(price, gpus, *others):
+    return chosen(price, [min(gpus)], *others)
+
+
+@wrong("choose_flags", "goal", "The smallest holds the fewest bytes on each GPU")
+def bytes_of_all(*arguments):
+    return chosen(*arguments, costs=COSTS | {"smallest": lambda count, seconds, nbytes: count * nbytes})
+
+
+@wrong("choose_flags", "goal", "There is a way that is")
+def a_gigabyte_is_2_to_the_30(price, gpus, room, *others):
+    return chosen(price, gpus, room / 2**30 * 1e9, *others)
+
+
+@wrong("choose_flags", "goal", "There is never a pipeline")
+def within_eight(price, gpus, *others):
+    """Tensor and pipeline groups together stay in a node."""
+
+    def within(count, flags):
+        _, tp, _, pp, *_ = flags.split()
+        if int(tp) * int(pp) > 8:
+            raise ValueError("not in a node")
+        return price(count, flags)
+
+    return chosen(within, gpus, *others)
+
+
+@wrong("choose_flags", "goal", "Recomputation is never tried")
+def recomputed_where_nothing_else_fits(*arguments):
+    return chosen(*arguments, more=MORE[:2]) or chosen(*arguments, more=MORE[2:])
+
+
+@wrong("choose_flags", "flags", "where (GPUs, flags) is right, or None")
+def the_wrong_way_round(*arguments):
+    found = chosen(*arguments)
+    return found and found[::-1]
+
+
+@wrong("choose_flags", "flags", "0 GPUs are not for rent")
+def no_gpus_where_nothing_will_do(*arguments):
+    return chosen(*arguments) or (0, "")
+
+
+@wrong("choose_flags", "runs", "ValueError: nothing will do")
+def raises_where_nothing_will_do(*arguments):
+    found = chosen(*arguments)
+    if not found:
+        raise ValueError("nothing will do")
+    return found
+
+
 # mended_elastic
 
 
@@ -338,10 +486,90 @@ def saved_only_at_the_end(*arguments):
     return elastic(*arguments, saves=False)
 
 
+@wrong("mended_elastic", "values", "Rows that are left over, where the batch does not divide")
+def rows_that_divide(*arguments):
+    return elastic(*arguments, share=lambda rank, ranks: slice(8 // ranks * rank, 8 // ranks * (rank + 1)))
+
+
+@wrong("mended_elastic", "values", "it has to follow from the step alone")
+def noise_of_step_and_rank(*arguments):
+    return elastic(*arguments, seed=lambda step, rank: step + rank)
+
+
+@wrong("mended_elastic", "values", "Draw it for the whole batch, and take your rows of it")
+def noise_of_a_share(group, files, batch_of, steps, every):
+    """The batches already have it: what ``elastic`` adds is taken away."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+
+    def noisy(step):
+        rows, targets = batch_of(step)
+        whole, own = (0.1 * torch.randn_like(each, generator=seeded(step)) for each in (rows, rows[rank::ranks]))
+        rows[rank::ranks] += own
+        return rows - whole, targets
+
+    return elastic(group, files, noisy, steps, every)
+
+
+def seeded(step):
+    return torch.Generator().manual_seed(step)
+
+
+@wrong("mended_elastic", "values", "are divided by the rows of all ranks, so add them up")
+def mean_of_ranks(*arguments):
+    return elastic(*arguments, sums=lambda gradient: dist.all_reduce(gradient, dist.ReduceOp.AVG, group=arguments[0]))
+
+
+@wrong("mended_elastic", "runs", "Only rank 0 goes on from the checkpoint")
+def read_by_rank_0(*arguments):
+    return elastic(*arguments, kept=2 * (dist.get_rank(arguments[0]) == 0))
+
+
+@wrong("mended_elastic", "runs", "A save that was cut has destroyed the checkpoint before it")
+def written_twice(*arguments):
+    def save(files, state):
+        files.write("new", state)
+        files.write("checkpoint", state)
+
+    return elastic(*arguments, save=save)
+
+
+@wrong("mended_elastic", "runs", "two ranks do not agree on what passes between them")
+def in_the_whole_world(*arguments):
+    return elastic(*arguments, sums=dist.all_reduce)
+
+
+@wrong("mended_elastic", "values", "steps that it takes is '0 to 4; then 5 to 8'")
+def after_each_step(group, files, batch_of, steps, every):
+    return elastic(group, files, batch_of, steps, 1)
+
+
+@wrong("mended_elastic", "values", "Each start begins from nothing")
+def anew_if_it_cannot_be_read(group, files, *others):
+    try:
+        if "checkpoint" in files:
+            files.read("checkpoint")
+        return elastic(group, files, *others, save=lambda files, state: files.write("checkpoint", state))
+    except EOFError:
+        return elastic(group, files, *others, kept=0)
+
+
 # culprit
 
 
-def named(records, groups, *, root=True, last=True, sizes=True, most=True, key=sum, within=None, other=0):
+def named(
+    records,
+    groups,
+    *,
+    root=True,
+    last=True,
+    sizes=True,
+    most=True,
+    key=sum,
+    within=None,
+    other=0,
+    since=min,
+    each=False,
+):
     made, reached = defaultdict(dict), {}
     for rank, entries in enumerate(records):
         for entry in entries:
@@ -358,9 +586,10 @@ def named(records, groups, *, root=True, last=True, sizes=True, most=True, key=s
         times = sorted((each["time_created_ns"], rank) for rank, each in there.items())
         if absent:
             waiting |= there.keys()
-            missing += [(times[0][0], rank, group, call + other) for rank in absent]
+            missing += [(since(times)[0], rank, group, call + other) for rank in absent]
         elif len(there) == len(groups[group]) > 1:
-            costs[times[-1][1]].append((times[-1][0] - times[-2 if within is None else within][0], group, call))
+            cost = (times[-1][0] - times[-2 if within is None else within][0]) * (len(there) if each else 1)
+            costs[times[-1][1]].append((cost, group, call))
     for _, rank, group, call in sorted(missing):
         if rank not in waiting or not root:
             return "missing", rank, group, call
@@ -433,3 +662,55 @@ def only_what_hangs(records, groups):
 def as_the_library_tells(*arguments):
     together({})
     return named(*arguments)
+
+
+def found_by(records, groups, **changes):
+    """The right verdict, with some of its four parts changed."""
+    parts = dict(zip(("what", "rank", "group", "call"), named(records, groups)))
+    return tuple((parts | {name: change(parts) for name, change in changes.items()}).values())
+
+
+@wrong("culprit", "values", "In this call the last of those who wait came first")
+def where_the_last_came_first(records, groups):
+    return named(records, groups, since=max)
+
+
+@wrong("culprit", "values", "What the last one costs counts once, however many wait")
+def for_each_that_waits(records, groups):
+    return named(records, groups, each=True)
+
+
+@wrong("culprit", "values", "the rank is 1, where 4 is right")
+def its_place_in_the_group(records, groups):
+    return found_by(records, groups, rank=lambda parts: groups[parts["group"]].index(parts["rank"]))
+
+
+@wrong("culprit", "values", "where a number is right")
+def a_list_of_ranks(records, groups):
+    return found_by(records, groups, rank=lambda parts: [parts["rank"]])
+
+
+@wrong("culprit", "values", "It is missing from the next one")
+def counted_from_0(records, groups):
+    return found_by(records, groups, call=lambda parts: parts["call"] - 1)
+
+
+@wrong("culprit", "values", "the verdict is 'straggler', where 'late' is right")
+def in_other_words(records, groups):
+    return found_by(records, groups, what=lambda parts: {"late": "straggler"}.get(parts["what"], parts["what"]))
+
+
+@wrong("culprit", "runs", "IndexError: list index out of range")
+def the_last_entry_of_each(records, groups):
+    assert all(entries[-1] for entries in records)
+    return named(records, groups)
+
+
+@wrong("culprit", "values", "Several calls wait for this rank")
+def the_first_group_by_name(records, groups):
+    what, rank, group, call = named(records, groups)
+    if what != "missing":
+        return what, rank, group, call
+    calls = {(each["process_group"], each["collective_seq_id"]) for entries in records for each in entries}
+    own = {(each["process_group"], each["collective_seq_id"]) for each in records[rank]}
+    return what, rank, *min(each for each in calls - own if rank in groups[each[0]])
