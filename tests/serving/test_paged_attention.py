@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from serving.sizes import block_sizes
 
 import tinydist
 from tinydist.attention import attention
@@ -26,7 +27,7 @@ def in_blocks(ends, block_size, heads, width, dtype, dice):
 
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
 @pytest.mark.parametrize("groups", [1, 2, 6])
-@pytest.mark.parametrize("block_size", [1, 3, 16, 32])
+@block_sizes(1, 3, 16, 32)
 @pytest.mark.parametrize("tokens", [1, 7])
 @pytest.mark.parametrize("window", [None, 1, 5])
 def test_as_over_keys_in_a_row(dtype, groups, block_size, tokens, window):
