@@ -43,6 +43,8 @@ def bars(values, unit, limit=None, log=False):
         }
         axes.annotate(number_text(total), (max(total, 0), place), (5, 0), zorder=4, **look)
     label(axes, [*parts], unit, largest, limit, log)
+    if shares:
+        axes.set_xlim(right=1.01 * largest)
     if "" not in colors:
         legend_above(figure, [Patch(label=part, facecolor=color) for part, color in colors.items()])
     return figure
