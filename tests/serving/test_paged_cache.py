@@ -2,6 +2,7 @@
 
 import random
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -87,8 +88,7 @@ def compute_all(served, dice):
 
 
 @kinds
-@pytest.mark.parametrize("dtype", CLOSE, ids=str)
-@pytest.mark.parametrize("block_size", [1, 2, 3, 16, 32])
+@pytest.mark.parametrize("dtype, block_size", [*product([torch.float64], [1, 2, 3, 32]), (torch.float32, 16)], ids=str)
 def test_in_blocks_and_pieces_as_in_a_row(kind, dtype, block_size):
     dice = random.Random(f"{kind} {block_size}")
     model, given = OneLayer(kind, dtype), sequences([dice.randint(1, 33) for _ in range(4)], dtype)
