@@ -74,14 +74,14 @@ class Watched:
     """An engine, and what its scheduler did. ``robbed``: before each fifth pass somebody loses its memory."""
 
     def __init__(self, monkeypatch, *args, robbed=False, **options):
-        self.engine, self.steps, dice = Engine(*args, **options), [], random.Random(0)
-        scheduler = self.engine.scheduler
+        self.engine, self.steps, self.robbed = Engine(*args, **options), [], Step()
+        scheduler, dice = self.engine.scheduler, random.Random(0)
         step = scheduler.step
 
         def watched_step():
             running = [each for each in scheduler.running if each.reason is None]
             if robbed and running and len(self.steps) % 5 == 4:
-                scheduler.preempt(dice.choice(running), Step())
+                scheduler.preempt(dice.choice(running), self.robbed)
             self.steps.append(step())
             return self.steps[-1]
 
@@ -96,6 +96,7 @@ def assert_as_alone(kind, policy, number, monkeypatch, seed=0, **options):
     options = dict(blocks=16, block_size=4) | options
     watched = Watched(monkeypatch, model(**KINDS[kind]), POLICIES[policy](), **options)
     assert watched.engine.run(asked) == expected
+    assert len(watched.robbed.preempted) >= options.get("robbed", 0) * number // 2
     if policy in ("continuous", "whole prompts"):
         assert watched.total("preempted") and (watched.total("copies") or options["block_size"] == 1)
     assert watched.engine.idle and len(watched.engine.pool.free) == options["blocks"]
