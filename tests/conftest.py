@@ -1,4 +1,4 @@
-"""What holds for all tests: no verdict from a clock or by luck, and interrupts that arrive."""
+"""What holds for all tests: no verdict from a clock or by luck, interrupts that arrive, one thread for a sum."""
 
 import faulthandler
 import gc
@@ -40,3 +40,11 @@ def workers_share_one_process_in_which_torch_is_loaded():
     import warm
 
     warm.start_workers_so()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Tensors are so small that threads would only wait for one another."""
+    import torch
+
+    torch.set_num_threads(1)

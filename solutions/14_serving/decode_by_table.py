@@ -7,7 +7,7 @@ import torch
 from tinydist.lab.author import Memory, exercise, mistake
 
 from .chapter import BY_HAND, Part
-from .in_blocks import LOW, decoded, step
+from .in_blocks import HIGH, LOW, decoded, step
 
 FLOAT = 4  # bytes
 PARTS = 256 * 1024  # bytes: of lists of what each block gives
@@ -21,7 +21,9 @@ def worlds():
     yield step("sequences of 7, 3 and 0 tokens, blocks of 4", 4, [7, 3, 0], e=6)
     yield step("9 and 6 tokens, two blocks of 3 in common, float64", 3, [9, 6], common=2, dtype=torch.float64)
     yield step("5 and 12 tokens, two blocks of 5 to spare", 5, [5, 12], spare=2)
-    yield step(f"no tokens, and a score of {LOW:.0e}", 4, [0, 0], low=True)
+    yield step(f"no tokens, and a score of {LOW:.0e}", 4, [0, 0], score=LOW)
+    yield step(f"9 tokens in blocks of 4, and a score of {HIGH:,.0f} for the new one", 4, [9], score=HIGH)
+    yield step("3 tokens, a block of 5, a window of 2", 5, [3], window=2)
     yield step("14, 4 and 10 tokens, blocks of 4, a window of 5", 4, [14, 4, 10], window=5)
     yield step("11 and 1 tokens, blocks of 4, a window of 4", 4, [11, 1], window=4, spare=1)
     yield step("a window of one token", 2, [3, 4], window=1)
@@ -53,7 +55,8 @@ class NoCopy(Memory):
         Part(
             "values",
             "result",
-            f"those of a softmax over the tokens in the window: block sizes 1 to 5, some shared; a score of {LOW:.0e}",
+            "those of a softmax over the tokens in the window: block sizes 1 to 5, some shared; "
+            f"scores of {LOW:.0e} and {HIGH:,.0f}",
         ),
         NoCopy(
             "with 300 tokens at most the bytes of 4 blocks: keys and values are read where they lie",
@@ -63,6 +66,16 @@ class NoCopy(Memory):
     ],
     mistakes=[
         mistake("No slot has changed: write the new key and value", WRITE, "key, value = key, value"),
+        mistake(
+            "The key is written, and the value is not: it has a slot, too",
+            WRITE,
+            "keys[block, slot] = key",
+        ),
+        mistake(
+            "The value is written, and the key is not: it has a slot, too",
+            WRITE,
+            "values[block, slot] = value",
+        ),
         mistake(
             "It is written into the table's last block. Blocks behind may be there to spare: token n is in n // size",
             BLOCK,
@@ -130,6 +143,11 @@ class NoCopy(Memory):
             f"exp of a score of {LOW:.0e} is 0, and so is their sum: lower all scores by their maximum first",
             "now = torch.maximum(most, scores.max())",
             "now = torch.zeros(())",
+        ),
+        mistake(
+            "Scores are lowered by the largest of the first block. A later one may have a larger, whose exp is inf",
+            "now = torch.maximum(most, scores.max())",
+            "now = most if i > first // size else scores.max()",
         ),
     ],
     hints=[

@@ -4,12 +4,12 @@ import torch
 
 from tinydist.lab.author import Wrong, alone, kind
 
-LOW = -1e12  # a score
+LOW, HIGH = -1e12, 1e3  # scores
 
 
-def step(about, size, lengths, *, d=4, e=4, window=10**6, common=0, spare=0, low=False, dtype=torch.float32, **more):
+def step(about, size, lengths, *, d=4, e=4, window=10**6, common=0, spare=0, score=None, dtype=torch.float32, **more):
     """Sequences whose blocks lie in any order; the first ``common`` are everybody's, ``spare`` are for later tokens.
-    What no token has written is large, so that reading it shows."""
+    What no token has written is large, so that reading it shows. ``score``: of each new token with itself."""
     generator = torch.Generator().manual_seed(sum(lengths) + size)
     needed = [n // size + 1 + spare for n in lengths]
     blocks = 1 + sum(needed)
@@ -24,8 +24,8 @@ def step(about, size, lengths, *, d=4, e=4, window=10**6, common=0, spare=0, low
         gone = max(0, n + 1 - window) // size
         table[:gone] = [None] * gone
     q, k, v = (torch.randn(len(lengths), width, generator=generator, dtype=dtype) for width in (d, d, e))
-    if low:
-        q = LOW * d**0.5 * k / (k * k).sum(-1, keepdim=True)
+    if score:
+        q = score * d**0.5 * k / (k * k).sum(-1, keepdim=True)
     given = q, k, v, *made
 
     def arguments():

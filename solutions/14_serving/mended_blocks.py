@@ -14,6 +14,8 @@ CASES = [  # about, blocks, size, calls
     ("two samples of a full block, float64", 4, 3, "a+6 b=a b+2 a+1 a? b?"),
     ("a sample ends, and another request comes", 4, 4, "a+6 b=a a. c+5 b? c? b+1 c. b?"),
     ("three samples, two of which end", 7, 2, "a+3 b=a c=b b+4 c+1 c? b. a+3 a? a. d+6 c? d?"),
+    ("a copy, and another request comes", 4, 4, "a+6 b=a a+1 c+4 b? c? a?"),
+    ("a fork of a copy", 4, 4, "a+5 b=a b+1 c=b c+1 b+1 c? b? a?"),
     ("all the memory, again and again", 2, 4, "a+7 a? a. b+7 b? b. c+7 c? c."),
     ("an empty pool", 0, 4, "a+0 b=a b? a."),
 ]
@@ -37,8 +39,8 @@ def made(about, blocks, size, calls):
 def read(answer, memory, calls):
     found = answer(memory, calls)
     reads = [f"read {i}, of {call[1]}" for i, call in enumerate(call for call in calls if call[0] == "read")]
-    if not isinstance(found, list) or len(found) != len(reads):
-        what = f"a list of {len(found)}" if isinstance(found, list) else kind(found)
+    if not isinstance(found, tuple | list) or len(found) != len(reads):
+        what = f"a list of {len(found)}" if isinstance(found, tuple | list) else kind(found)
         raise Wrong(f"it returned {what}, where a list of {len(reads)} is right, a tensor for each read")
     for name, each in zip(reads, found):
         if not isinstance(each, torch.Tensor) or each.dim() != 1:
@@ -106,6 +108,11 @@ ONE_LESS = """\
             "A copy is made for each token, and the block is the writer's own after the first",
             "references[copy] = 1",
             "references[copy] = 2",
+        ),
+        mistake(
+            "A copy has an owner, who counts: without, a fork makes one of it, and both write into the same block",
+            "references[copy] = 1",
+            "references[copy] = 0",
         ),
     ],
     hints=[

@@ -17,6 +17,7 @@ def worlds():
     yield traffic("one needs the blocks of two", 5, 2, (4, 6), (1, 5), (2, 4))
     yield traffic("the youngest finds no block", 4, 2, (3, 3), (3, 3), (2, 4, 2))
     yield traffic("one that can never fit, and others behind it", 4, 4, (3, 14), (20, 2), (14, 3), (5, 2), (12, 9))
+    yield traffic("one that can never fit, and one behind it that does", 4, 4, (20, 2), (3, 2))
     yield traffic("an empty pool", 0, 16, (3, 2), (1, 1))
     yield traffic("a prompt that takes all there is", 3, 4, (12, 1), (1, 3), (9, 4))
     yield traffic("many that come one after another", 7, 3, *((1 + i % 4, 4 + i % 3, i) for i in range(8)))
@@ -111,6 +112,11 @@ HIMSELF = """\
             "begins in its order, and the first who does not fit ends it",
             "                break\n            free -=",
             "                continue\n            free -=",
+        ),
+        mistake(
+            "Who is refused is in nobody's way: those behind it may begin in the same pass",
+            "                continue\n            if needed",
+            "                break\n            if needed",
         ),
         mistake(
             "Blocks are promised twice: what one takes is not free for the next who begins",

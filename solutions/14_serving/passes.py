@@ -42,7 +42,7 @@ def served(answer, blocks, size, asks):
         parts = [each._replace(held=-(-each.tokens // size)) for each in go_on + begin]
         if sum(each.held for each in parts) > blocks:
             return [*passes, f"out of memory: it takes {sum(each.held for each in parts)} blocks"]
-        if (waiting or gave_way) and not parts and not to_come:
+        if (waiting or gave_way) and not (parts or refused or to_come):
             return [*passes, "deadlock: nobody runs, so nothing will ever be free"]
         if len(passes) == MOST:
             return [*passes, f"after {MOST} passes there is no end"]
@@ -54,7 +54,11 @@ def served(answer, blocks, size, asks):
 
 
 def three(decided):
-    if not isinstance(decided, tuple | list) or len(decided) != 3 or not all(isinstance(x, list) for x in decided):
+    if (
+        not isinstance(decided, tuple | list)
+        or len(decided) != 3
+        or not all(isinstance(x, tuple | list) for x in decided)
+    ):
         raise Wrong(
             f"it returned {decided!r}, where three lists of names are right: those who go on, begin, are refused"
         )
@@ -94,6 +98,7 @@ class Passes(Target):
 
 
 def said(decisions):
+    one, several = ("goes on", "begins", "is refused"), ("go on", "begin", "are refused")
     return ", ".join(
-        f"{' '.join(names) or 'nobody'} {what}" for what, names in zip(("goes on", "begins", "is refused"), decisions)
+        f"{' '.join(names) or 'nobody'} {several[i] if len(names) > 1 else one[i]}" for i, names in enumerate(decisions)
     )

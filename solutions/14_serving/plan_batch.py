@@ -25,6 +25,7 @@ class GPU(NamedTuple):
 
 
 TINY, SMALL = Model("3 layers", 1000, 3, 2, 5), GPU(40_000, 1e6)
+EXACT = GPU(12_560, 2**20)  # of both kinds of room, two sequences take the last byte
 WIDE = Model("7 layers, fp32 weights, a cache of 8 bits", 2000, 7, 3, 4, 4, 1)
 A100_40, A100, H100 = GPU(36 * GB, 1.555e12), GPU(73.6 * GB, 2.039e12), GPU(73.6 * GB, 3.35e12)
 # Published: Zhang et al. 2022, OPT; Touvron et al. 2023, Llama 2; Llama Team 2024, The Llama 3 Herd.
@@ -34,12 +35,14 @@ LLAMA_3 = Model("Llama 3 8B", 8_030_261_248, 32, 8, 128)
 LARGE = Model("Llama 3 70B", 70_553_706_496, 80, 8, 128)
 
 CASES = [  # model, GPU, block size, tokens in common, tokens of its own, seconds
+    (WIDE, SMALL, 1, 0, 20, 1.0),
     (TINY, SMALL, 1, 0, 30, 1.0),
     (TINY, SMALL, 4, 0, 30, 1.0),
     (TINY, SMALL, 4, 24, 30, 1.0),
     (TINY, SMALL, 8, 27, 40, 1.0),
     (TINY, SMALL, 4, 24, 30, 0.019),
     (TINY, SMALL, 4, 40, 3, 0.0153),
+    (TINY, EXACT, 4, 24, 30, 14960 / 2**20),
     (WIDE, SMALL, 4, 13, 50, 0.0401),
     (WIDE, SMALL, 4, 13, 50, 0.0079),
     (TINY, GPU(1999, 1e6), 4, 13, 50, 0.5),
@@ -118,6 +121,8 @@ TIME = "in_time = max(0, int((goal * gpu.bandwidth - weights) // read))"
         ),
         mistake("There is a key and a value", "token = 2 *", "token = 1 *"),
         mistake("Each layer has keys and values of its own", "model.layers * ", ""),
+        mistake("Each of the kv_heads has keys and values of its own", "model.kv_heads * ", ""),
+        mistake("A key has head_dim numbers, and so has a value", "model.head_dim * ", ""),
         mistake(
             "A number of the cache has model.kept bytes, which may be others than a weight's",
             "* model.kept",
@@ -148,6 +153,16 @@ TIME = "in_time = max(0, int((goal * gpu.bandwidth - weights) // read))"
             "One more does not fit into the time: round down",
             TIME,
             TIME.replace("(goal * gpu.bandwidth - weights) // read", "-((weights - goal * gpu.bandwidth) // read)"),
+        ),
+        mistake(
+            "What takes exactly the goal is in time: at most, it says",
+            TIME,
+            TIME.replace("(goal * gpu.bandwidth - weights) // read", "-((weights - goal * gpu.bandwidth) // read) - 1"),
+        ),
+        mistake(
+            "What fills the memory to its last byte fits",
+            "pool = int((gpu.memory - weights) // (size * token))",
+            "pool = -int((weights - gpu.memory) // (size * token)) - 1",
         ),
         mistake("Where not even the weights are read in time it is 0", TIME, TIME.replace("max(0, ", "(")),
         mistake(

@@ -37,6 +37,10 @@ def replay(answer, blocks, size, events):
     if not isinstance(found, tuple | list) or len(found) != 4 or not isinstance(found[0], dict):
         raise Wrong(f"it returned {kind(found)}, where a dict and three lists are right: {', '.join(names)}")
     tables, references, copies, refused = found
+    if not all(isinstance(pair, tuple | list) for pair in copies):
+        raise Wrong(
+            f"as copies, the third of {', '.join(names)}, it returned {copies}, where pairs are right, (from, to)"
+        )
     tables = {name: [*table] for name, table in sorted(tables.items())}
     return dict(zip(names, map(str, (tables, [*references], [tuple(pair) for pair in copies], [*refused]))))
 

@@ -26,15 +26,6 @@ from tinydist.precision import (
 SMALL = GPTConfig(context=32, layers=1, heads=2, dim=32)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """The model is too small for more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def loss_of(model, tokens, targets):
     """In fp32, whatever the logits are."""
     return F.cross_entropy(model(tokens).float().flatten(0, 1), targets.flatten())

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from serving.sizes import block_sizes
 
 import tinydist
 from tinydist.attention import attention
@@ -26,20 +27,20 @@ def in_blocks(ends, block_size, heads, width, dtype, dice):
 
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
 @pytest.mark.parametrize("groups", [1, 2, 6])
-@pytest.mark.parametrize("block_size", [1, 3, 16, 32])
+@block_sizes(1, 3, 16, 32)
 @pytest.mark.parametrize("tokens", [1, 7])
-@pytest.mark.parametrize("window", [None, 1, 5])
-def test_as_over_keys_in_a_row(dtype, groups, block_size, tokens, window):
+def test_as_over_keys_in_a_row(dtype, groups, block_size, tokens):
     dice = random.Random(f"{groups} {block_size} {tokens}")
     past = [dice.randint(0, 40) for _ in range(3)]
     both = in_blocks([each + tokens for each in past], block_size, groups, 4 + 5, dtype, dice)
     rows, tables, blocks = both
     q = torch.randn(3, 6, tokens, 4, dtype=dtype, generator=torch.Generator().manual_seed(2))
-    found = paged_attention(q, blocks[..., :4], blocks[..., 4:], tables, past, window=window, scale=0.7)
-    for b, row in enumerate(rows):
-        k, v = row[None, ..., :4], row[None, ..., 4:]
-        expected = attention(q[b : b + 1], k, v, causal=True, window=window, scale=0.7)
-        torch.testing.assert_close(found[b : b + 1], expected, **CLOSE[dtype])
+    for window in (None, 1, 5):
+        found = paged_attention(q, blocks[..., :4], blocks[..., 4:], tables, past, window=window, scale=0.7)
+        for b, row in enumerate(rows):
+            k, v = row[None, ..., :4], row[None, ..., 4:]
+            expected = attention(q[b : b + 1], k, v, causal=True, window=window, scale=0.7)
+            torch.testing.assert_close(found[b : b + 1], expected, **CLOSE[dtype])
 
 
 def test_blocks_before_a_window_are_not_touched():

@@ -99,7 +99,7 @@ def unlikely(writer, draft, runs=100):
 
 def test_sampled_tokens_are_distributed_as_the_targets():
     assert unlikely(LARGE, SMALL) < 8 + 3 * 4
-    assert unlikely(SMALL, SMALL) > 8 + 6 * 4  # so it would be seen
+    assert unlikely(SMALL, SMALL, runs=30) > 8 + 6 * 4  # so it would be seen
 
 
 def test_the_same_seed_writes_the_same():

@@ -29,6 +29,12 @@ def test_parts_are_laid_end_to_end(capsys):
     assert capsys.readouterr().out == "one: read 2 + write 1; two: write 4 [GB]\n"
 
 
+def test_shares_of_a_whole_have_no_total():
+    figure = visuals.bars({"one": {"read": 75, "write": 25}, "two": {"read": 40, "write": 60}}, "% of the bytes")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["75", "25", "40", "60"]
+    assert figure.alt == "Bars of % of the bytes: one read 75 + write 25, two read 40 + write 60."
+
+
 def test_purposes_have_the_colors_of_the_memory_picture():
     [axes] = visuals.bars({"held": {"gradients": 1, "read": 2}}, "GB").axes
     assert axes.patches[0].get_facecolor() == to_rgba(MEMORY["gradients"]["facecolor"])

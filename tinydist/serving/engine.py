@@ -27,13 +27,15 @@ class Engine:
     policy:        who shares a pass; None: ``Continuous()``.
     prefix_cache:  what one request computed serves others that begin alike.
     attend:        what computes attention; None: what the model has. ``fused_attention`` is fastest.
+
+    ``rows`` says how many tokens the model has computed until now.
     """
 
     def __init__(self, model, policy=None, blocks=256, block_size=16, prefix_cache=True, attend=None):
         self.model = model
         self.pool = BlockPool(blocks, block_size, prefix_cache)
         self.scheduler = Scheduler(policy or Continuous(), self.pool)
-        self.caches = PagedCaches(model, self.pool, attend)
+        self.caches, self.rows = PagedCaches(model, self.pool, attend), 0
 
     @property
     def idle(self):
@@ -99,6 +101,7 @@ class Engine:
         layout = self.caches.lay_out(spans)
         rows = [token for each, tokens in step.parts for token in each.tokens[each.computed :][:tokens]]
         logits = self.model(torch.tensor([rows], device=layout.positions.device), self.caches)
+        self.rows += len(rows)
         return logits[0, layout.last]
 
     def _choose(self, logits, ready):

@@ -22,18 +22,20 @@ numbers = stated(
 def bars(values, unit, limit=None, log=False):
     """Draw a horizontal bar for each of ``values``: name -> number, or name -> {part: number}, laid end to end.
 
-    unit:   what the numbers count, below the axis and in the printed line.
+    unit:   what the numbers count, below the axis and in the printed line. Parts in % are shares: no bar has a total.
     limit:  (name, number): a dashed line, at which something changes.
     """
     parts = {name: value if isinstance(value, dict) else {"": value} for name, value in values.items()}
     totals = {name: sum(each.values()) for name, each in parts.items()}
     tell("; ".join(f"{name}: {in_words(parts[name])}" for name in parts) + f" [{unit}]")
     colors = colors_of(dict.fromkeys(part for each in parts.values() for part in each))
-    figure, axes = canvas(alt_text(totals, unit, limit), 0.8 + 0.32 * len(parts) + 0.2 * bool(limit))
+    shares = unit.startswith("%") and "" not in colors
+    said = {name: in_words(parts[name]) if shares else number_text(total) for name, total in totals.items()}
+    figure, axes = canvas(alt_text(said, unit, limit), 0.8 + 0.32 * len(parts) + 0.2 * bool(limit))
     for place, each in enumerate(parts.values()):
         draw_bar(axes, place, each, colors, log)
     largest = max(*totals.values(), limit[1] if limit else 0)
-    for place, total in enumerate(totals.values()):
+    for place, total in enumerate([] if shares else totals.values()):
         look = {
             "textcoords": "offset points",
             "va": "center_baseline",
@@ -41,6 +43,8 @@ def bars(values, unit, limit=None, log=False):
         }
         axes.annotate(number_text(total), (max(total, 0), place), (5, 0), zorder=4, **look)
     label(axes, [*parts], unit, largest, limit, log)
+    if shares:
+        axes.set_xlim(right=1.01 * largest)
     if "" not in colors:
         legend_above(figure, [Patch(label=part, facecolor=color) for part, color in colors.items()])
     return figure
@@ -59,8 +63,8 @@ def in_words(parts):
     return " + ".join(f"{part} {number_text(number)}" for part, number in parts.items())
 
 
-def alt_text(totals, unit, limit):
-    bars = ", ".join(f"{name} {number_text(total)}" for name, total in totals.items())
+def alt_text(said, unit, limit):
+    bars = ", ".join(f"{name} {numbers}" for name, numbers in said.items())
     return f"Bars of {unit}: {bars}" + (f"; a line at {limit[0]}, {number_text(limit[1])}" if limit else "") + "."
 
 

@@ -3,6 +3,7 @@
 import heapq
 import math
 from collections import Counter
+from copy import deepcopy
 from fractions import Fraction
 
 import torch
@@ -88,9 +89,38 @@ def counted_anew_each_time(blocks, size, events):
     return tables, references(), copies, refused
 
 
+@right("share_blocks")
+def token_by_token_and_back_where_it_fails(blocks, size, events):
+    pool, refused = Pool(blocks, size), []
+    for number, (what, name, *more) in enumerate(events):
+        before, calls = deepcopy(pool), [more] if what != "append" else [[1]] * more[0] or [[0]]
+        if "refused" in [getattr(pool, what)(name, *each) for each in calls]:
+            pool = before
+            refused.append(number)
+    tables, references, copies, _ = pool.run([])
+    return [tables, tuple(references), tuple(copies), refused]
+
+
 @right("decode_by_table")
 def from_the_last_block_to_the_first(*given):
     return merged(*given)
+
+
+@right("decode_by_table")
+def whole_blocks_that_are_masked(q, k, v, keys, values, tables, lengths, window):
+    size, out = keys.shape[1], []
+    for query, key, value, table, n in zip(q, k, v, tables, lengths):
+        keys[table[n // size], n % size], values[table[n // size], n % size] = key, value
+        first, scores, mixed = max(n + 1 - window, 0), [], 0
+        places = range(first // size, n // size + 1)
+        for place in places:
+            token = torch.arange(place * size, place * size + size)
+            masked = (token < first) | (token > n)
+            scores.append((keys[table[place]] @ query * len(query) ** -0.5).masked_fill(masked, -math.inf))
+        for place, weights in zip(places, torch.cat(scores).softmax(0).split(size)):
+            mixed = mixed + weights @ values[table[place]]
+        out.append(mixed)
+    return torch.stack(out)
 
 
 @right("decode_by_table")
@@ -136,6 +166,11 @@ def the_last_of_those_left(*given):
 
 
 @right("next_pass")
+def in_tuples_and_from_the_last(*given):
+    return tuple(tuple(reversed(names)) for names in decide(*given))
+
+
+@right("next_pass")
 def by_how_many_first_ones_fit(blocks, free, size, running, waiting):
     """As many of the first as all the memory is enough for."""
     take = [math.ceil(each.tokens / size) for each in running]
@@ -173,6 +208,11 @@ def one_after_the_other(blocks, free, size, running, waiting):
 @right("mended_blocks")
 def with_owners(memory, calls):
     return kept(memory, calls)
+
+
+@right("mended_blocks")
+def in_a_tuple(memory, calls):
+    return tuple(kept(memory, calls))
 
 
 @right("mended_blocks")
@@ -231,6 +271,11 @@ def slot_by_slot(memory, calls):
 @right("plan_batch")
 def counted_one_by_one(*given):
     return planned(*given)
+
+
+@right("plan_batch")
+def all_as_floats(*given):
+    return {name: float(number) for name, number in planned(*given).items()}
 
 
 @right("plan_batch")

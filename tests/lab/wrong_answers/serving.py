@@ -1,6 +1,7 @@
 """Wrong answers to the exercises of 14_serving: each with the property that rejects it, and what it is told."""
 
 import math
+from operator import le, lt
 
 import torch
 from lab.registered import collection
@@ -140,6 +141,33 @@ def in_use_or_not(blocks, size, events):
     return tables, [min(each, 1) for each in references], copies, refused
 
 
+@wrong("share_blocks", "refused", "refused is '[1, 2]', where '[1]' is right")
+def takes_what_there_is(blocks, size, events):
+    """Token by token, until there is no block."""
+    tokens = []
+    for number, (what, name, *more) in enumerate(events):
+        tokens += [(number, (what, name, 1))] * more[0] if what == "append" else [(number, (what, name, *more))]
+    tables, references, copies, refused = Pool(blocks, size).run([event for _, event in tokens])
+    return tables, references, copies, sorted({tokens[at][0] for at in refused})
+
+
+class FullForks(Pool):
+    def fork(self, name, new):
+        super().fork(name, new)
+        self.lengths[new] = len(self.tables[new]) * self.size
+
+
+@wrong("share_blocks", "copies", "copies is '[(1, 4)]', where '[(1, 2), (1, 5)]' is right")
+def forks_are_as_long_as_their_blocks(blocks, size, events):
+    return FullForks(blocks, size).run(events)
+
+
+@wrong("share_blocks", "runs", "as copies, the third of tables, references, copies, refused, it returned [1, 1, 0, 0]")
+def in_another_order(blocks, size, events):
+    tables, references, copies, refused = Pool(blocks, size).run(events)
+    return tables, copies, references, refused
+
+
 # decode_by_table
 
 
@@ -263,10 +291,51 @@ def maxima_forgotten(*given):
     return merged(*given, follow=False)
 
 
+@wrong("decode_by_table", "values", "some of its tokens are older than the window")
+def without_a_window(*given):
+    return merged(*given[:-1], 10**6)
+
+
+@wrong("decode_by_table", "cache", "The key is written, and the value is not: it has a slot, too.")
+def writes_keys_alone(q, k, v, keys, values, *more):
+    return decode(q, k, v, keys, values.clone(), *more)
+
+
+@wrong(
+    "decode_by_table", "values", "Scores are lowered by the largest of the first block. A later one may have a larger"
+)
+def the_first_maximum_stays(q, k, v, keys, values, tables, lengths, window):
+    size, out = keys.shape[1], []
+    for query, key, value, table, n in zip(q, k, v, tables, lengths):
+        keys[table[n // size], n % size], values[table[n // size], n % size] = key, value
+        first, top, total, mixed = max(n + 1 - window, 0), None, 0, 0
+        for place in range(first // size, n // size + 1):
+            here = slice(max(first - place * size, 0), n + 1 - place * size)
+            scores = keys[table[place]][here] @ query / math.sqrt(len(query))
+            top = scores.max() if top is None else top
+            weights = (scores - top).exp()
+            total, mixed = total + weights.sum(), mixed + weights @ values[table[place]][here]
+        out.append(mixed / total)
+    return torch.stack(out)
+
+
 # next_pass
 
 
-def decide(blocks, free, size, running, waiting, *, victim=-1, late=False, skip=False, total="longest", fits="tokens"):
+def decide(
+    blocks,
+    free,
+    size,
+    running,
+    waiting,
+    *,
+    victim=-1,
+    late=False,
+    skip=False,
+    stop=False,
+    total="longest",
+    fits="tokens",
+):
     """A right one, that plans with what is left. ``victim``: which of those that are left gives way."""
     refused = {each.name for each in waiting if math.ceil(getattr(each, total) / size) > blocks}
     left, done = [*running], 0
@@ -282,7 +351,7 @@ def decide(blocks, free, size, running, waiting, *, victim=-1, late=False, skip=
         if each.name not in refused and need <= free:
             begin.append(each.name)
             free -= need
-        elif each.name not in refused and not skip:
+        elif (stop or each.name not in refused) and not skip:
             break
     return [each.name for each in left], begin, [each.name for each in waiting if each.name in refused]
 
@@ -350,10 +419,27 @@ def a_batch_after_the_other(blocks, free, size, running, waiting):
     return go_on, [] if running else begin, refused
 
 
+@wrong("next_pass", "passes", "Who is refused is in nobody's way: those behind it may begin in the same pass.")
+def stops_at_the_refused(*given):
+    return decide(*given, stop=True)
+
+
+@wrong("next_pass", "passes", "a begins, nobody is refused, where it is right that nobody goes on, a b begin")
+def one_begins(*given):
+    go_on, begin, refused = decide(*given)
+    return go_on, begin[:1], refused
+
+
+@wrong("next_pass", "passes", "nobody begins, b e are refused, where it is right that nobody goes on, a begins")
+def nobody_begins_where_one_is_refused(*given):
+    go_on, begin, refused = decide(*given)
+    return go_on, [] if refused else begin, refused
+
+
 # mended_blocks
 
 
-def kept(memory, calls, *, last=None, early=False, owners=1, copy=True, alias=False):
+def kept(memory, calls, *, last=None, early=False, owners=1, copy=True, alias=False, leave=False, counted=True):
     """A right one, with the owners of each block as a set."""
     size, tables, lengths, has, found = memory.shape[1], {}, {}, [set() for _ in memory], []
     free = [*range(len(memory))]
@@ -372,6 +458,8 @@ def kept(memory, calls, *, last=None, early=False, owners=1, copy=True, alias=Fa
                 elif len(has[table[-1]]) > owners:
                     old, table[-1] = table[-1], take(name)
                     has[old].discard(name)
+                    has[table[-1]] = {name} if counted else set()
+                    free += [old] if leave else []
                     if copy:
                         memory[table[-1]] = memory[old]
                 memory[table[n // size], n % size] = token
@@ -443,20 +531,46 @@ def one_table_for_both(memory, calls):
     return kept(memory, calls, alias=True)
 
 
+@wrong("mended_blocks", "values", "The block that was copied is given back to the free ones, and others still have it")
+def who_copies_frees_the_old_one(memory, calls):
+    return kept(memory, calls, leave=True)
+
+
+@wrong("mended_blocks", "values", "A copy has an owner, who counts")
+def copies_have_no_owner(memory, calls):
+    return kept(memory, calls, counted=False)
+
+
 # plan_batch
 
 
-def planned(model, gpu, size, shared, own, goal, *, up=1, common=True, weights=1, read=1, numbers=2, both=min):
+def planned(
+    model,
+    gpu,
+    size,
+    shared,
+    own,
+    goal,
+    *,
+    up=1,
+    common=True,
+    weights=1,
+    read=1,
+    numbers=2,
+    both=min,
+    fits=le,
+    timely=le,
+):
     """A right one. ``common``: are blocks in common there once?"""
     token = numbers * model.layers * model.kv_heads * model.head_dim * model.kept
     held = model.parameters * model.weight
     once = shared // size if common else 0
     blocks = (shared - once * size + own + up * (size - 1)) // size
     fit, left = 0, gpu.memory - weights * held - once * size * token
-    while (fit + 1) * blocks * size * token <= left:
+    while fits((fit + 1) * blocks * size * token, left):
         fit += 1
     time, bytes_read = 0, (own + shared * read) * token
-    while held + (time + 1) * bytes_read <= goal * gpu.bandwidth:
+    while timely(held + (time + 1) * bytes_read, goal * gpu.bandwidth):
         time += 1
     batch = both(fit, time)
     rate = batch / ((held + batch * bytes_read) / gpu.bandwidth)
@@ -508,6 +622,26 @@ def the_larger(*given):
 def by_the_goal(*given):
     found = planned(*given)
     return found | {"tokens a second": found["batch"] / given[-1]}
+
+
+@wrong("plan_batch", "memory", "What fills the memory to its last byte fits.")
+def leaves_a_byte(*given):
+    return planned(*given, fits=lt)
+
+
+@wrong("plan_batch", "time", "What takes exactly the goal is in time: at most, it says.")
+def in_less_than_the_goal(*given):
+    return planned(*given, timely=lt)
+
+
+@wrong("plan_batch", "memory", "Each of the kv_heads has keys and values of its own.")
+def one_head(model, *more):
+    return planned(model._replace(kv_heads=1), *more)
+
+
+@wrong("plan_batch", "memory", "A key has head_dim numbers, and so has a value.")
+def one_number_a_head(model, *more):
+    return planned(model._replace(head_dim=1), *more)
 
 
 @wrong("plan_batch", "time", "There are more")
