@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+from contextlib import suppress
 from inspect import ismodule
 from pathlib import Path
 from textwrap import dedent, indent
@@ -10,7 +11,7 @@ from textwrap import dedent, indent
 PACKAGE = Path(__file__).parent.parent / "tinydist"
 NAMED = re.compile(r"(?:([a-z*][\w, *]*): +|(\w+\.py|\w+/) +)(\S.*)")  # a parameter, a file: what it is
 MARKUP = re.compile(r"(``.*?``)|\*(?=\w)|(?<=\w)_(?!\w)", re.DOTALL)  # to reST, where a docstring does not mean it
-TO_SOURCE = re.compile(r"\]\(\.\./tinydist/(\S+?)\.py\)")  # a link of a notebook
+TO_SOURCE = re.compile(r"\]\(\.\./(\S+\.(?:md|py|sh|yaml))\)")  # a link of a notebook
 
 
 def parts():
@@ -36,14 +37,15 @@ def write(app):
 
 
 def linked():
-    """The files of the library that notebooks lead to, without suffixes."""
+    """The files of the repository that notebooks lead to."""
     texts = (path.read_text() for path in (PACKAGE.parent / "notebooks").glob("*.ipynb"))
     return {name for text in texts for name in TO_SOURCE.findall(text)}
 
 
 def source_of(name):
-    file = f"tinydist/{name}.py"
-    return f"---\norphan: true\n---\n\n# {file}\n\n```{{literalinclude}} /../{file}\n```\n"
+    path = PACKAGE.parent / name
+    shown = f"# {name}\n\n```{{literalinclude}} /../{name}\n:language: {path.suffix[1:]}\n```\n"
+    return f"---\norphan: true\n---\n\n{path.read_text() if path.suffix == '.md' else shown}"
 
 
 def page_of(name):
@@ -76,8 +78,13 @@ def paragraph(text):
     if NAMED.match(inner):
         text = "\n".join(map(named, inner.splitlines()))
     elif inner != text:
-        return ".. code-block:: python\n\n" + indent(inner, "   ")
+        return f".. code-block:: {'python' if is_python(inner) else 'none'}\n\n" + indent(inner, "   ")
     return MARKUP.sub(lambda found: found[1] or "\\" + found[0], text)
+
+
+def is_python(text):
+    with suppress(SyntaxError):
+        return bool(ast.parse(text))
 
 
 def named(line):

@@ -53,9 +53,17 @@ def test_every_part_of_the_library_has_a_page_with_what_it_offers():
 
 
 def test_every_file_that_a_notebook_leads_to_has_a_page():
-    assert "model/gpt" in reference.linked()
-    assert [name for name in reference.linked() if not (ROOT / "tinydist" / f"{name}.py").is_file()] == []
-    assert "literalinclude} /../tinydist/model/gpt.py" in reference.source_of("model/gpt")
+    assert {"tinydist/model/gpt.py", "examples/README.md"} <= reference.linked()
+    assert [name for name in reference.linked() if not (ROOT / name).is_file()] == []
+    assert "literalinclude} /../tinydist/model/gpt.py\n:language: py\n" in reference.source_of("tinydist/model/gpt.py")
+    assert "\n# The same step in five systems\n" in reference.source_of("examples/README.md")
+
+
+def test_no_notebook_leads_to_a_file_that_the_site_goes_without():
+    texts = [cell.source for _, cell in cells_of("notebooks") if cell.cell_type == "markdown"]
+    led = {link for text in texts for link in re.findall(r"\]\((\.\./[^)]+)\)", text)}
+    there = {f"../{name}" for name in reference.linked()}
+    assert {link for link in led if not link.startswith("../exercises/")} == there
 
 
 def test_nothing_that_we_add_is_fetched_from_elsewhere():
@@ -124,7 +132,7 @@ def test_links_lead_to_pages(prepared):
     output = new_output("display_data", data={"text/markdown": "[e](../exercises/x.ipynb)"})
     cell, code = prepared(new_markdown_cell(text), new_code_cell(outputs=[output]))
     pages_of = re.findall(r"\]\(page:(\S+?)\)", cell.source)
-    assert pages_of == ["00_start_here.html", "../exercises/x.html", "../reference/source/model/gpt.html"]
+    assert pages_of == ["00_start_here.html", "../exercises/x.html", "../reference/source/tinydist/model/gpt.py.html"]
     assert cell.source.endswith("(https://a.b/c.ipynb)")
     assert code.outputs[0].data["text/markdown"] == "[e](page:../exercises/x.html)"
 
@@ -216,6 +224,8 @@ x:      the first,
 
     code(here)
 
+    one --> another
+
     one.py     a file""".splitlines()
     reference.as_rst(None, "function", "f", None, {}, lines)
     assert lines == [
@@ -228,6 +238,10 @@ x:      the first,
         ".. code-block:: python",
         "",
         "   code(here)",
+        "",
+        ".. code-block:: none",
+        "",
+        "   one --> another",
         "",
         ":one.py: a file",
         "",
