@@ -2,9 +2,9 @@
 
 import ast
 import importlib
+import inspect
 import re
 from contextlib import suppress
-from inspect import ismodule
 from pathlib import Path
 from textwrap import dedent, indent
 
@@ -52,7 +52,7 @@ def page_of(name):
     """The names that a part offers, and those of the modules that it offers."""
     module = importlib.import_module(f"tinydist.{name}")
     offered = [getattr(module, each) for each in getattr(module, "__all__", ())]
-    modules = [each for each in offered if ismodule(each)]
+    modules = [each for each in offered if inspect.ismodule(each)]
     return documented("#", module) + "".join(documented("##", each) for each in modules)
 
 
@@ -68,9 +68,10 @@ def as_rst(app, what, name, thing, options, lines):
 
 
 def is_of_others(app, what, name, thing, skip, options):
-    """A name that stands for a function of torch has its documentation there."""
+    """A name that stands for a function of torch has its documentation there; a field has it in its class."""
     module = getattr(thing, "__module__", None)
-    return True if module and module.split(".")[0] != "tinydist" else None
+    of_others = module and module.split(".")[0] != "tinydist"
+    return True if of_others or (inspect.getdoc(thing) or "").startswith("Alias for field number") else None
 
 
 def paragraph(text):

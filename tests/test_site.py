@@ -15,6 +15,7 @@ import numpy as np
 import pages
 import pytest
 import reference
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from ipywidgets import FloatText, IntSlider
@@ -22,6 +23,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from PIL import Image
 from test_notebooks import ROOT
 
+from tinydist.collectives import Cost
 from tinydist.visuals import Explorer
 from tinydist.visuals.page import mimebundle
 from tinydist.visuals.palette import INK, PAPER
@@ -213,6 +215,11 @@ def test_the_map_has_a_box_for_each_chapter_and_each_arrow_goes_down():
 
 
 # Docstrings.
+
+
+@pytest.mark.parametrize("thing, left_out", [(Cost.sent, True), (Cost.then, False), (torch.sum, True)])
+def test_the_reference_leaves_out_what_says_nothing_or_is_of_others(thing, left_out):
+    assert bool(reference.is_of_others(None, "class", "name", thing, False, {})) == left_out
 
 
 def test_a_docstring_keeps_its_paragraphs_its_names_and_its_code():
