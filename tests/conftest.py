@@ -22,7 +22,7 @@ def pytest_collection_finish():
 
 
 def pytest_sessionfinish(session):
-    """A process that does not end after its last test says why, and ends. A worker waits for the others, and is ended."""
+    """A process that does not end after its last test says why, and ends. (A worker waits for the others.)"""
     if not hasattr(session.config, "workerinput"):
         faulthandler.dump_traceback_later(120, exit=True, file=sys.__stderr__)
 
