@@ -39,6 +39,7 @@ html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_show_search_summary = False  # a page that is a file may not fetch others
+highlight_language = "none"  # of a block that does not say it: commands, mostly
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 
 

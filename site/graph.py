@@ -7,7 +7,7 @@ import re
 from html import escape
 from itertools import pairwise, permutations
 
-BOX, PASSING, HIGH, APART, BETWEEN = 122, 8, 32, 14, 30  # pixels: widths, a box's height, from one to the next, of rows
+BOX, PASSING, HIGH, APART, BETWEEN = 130, 8, 32, 14, 30  # pixels: widths, a box's height, from one to the next, of rows
 
 
 def read(text):

@@ -2,15 +2,16 @@
 
 import ast
 import importlib
+import inspect
 import re
-from inspect import ismodule
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent, indent
 
 PACKAGE = Path(__file__).parent.parent / "tinydist"
 NAMED = re.compile(r"(?:([a-z*][\w, *]*): +|(\w+\.py|\w+/) +)(\S.*)")  # a parameter, a file: what it is
 MARKUP = re.compile(r"(``.*?``)|\*(?=\w)|(?<=\w)_(?!\w)", re.DOTALL)  # to reST, where a docstring does not mean it
-TO_SOURCE = re.compile(r"\]\(\.\./tinydist/(\S+?)\.py\)")  # a link of a notebook
+TO_SOURCE = re.compile(r"\]\(\.\./(\S+\.(?:md|py|sh|yaml))\)")  # a link of a notebook
 
 
 def parts():
@@ -36,21 +37,22 @@ def write(app):
 
 
 def linked():
-    """The files of the library that notebooks lead to, without suffixes."""
+    """The files of the repository that notebooks lead to."""
     texts = (path.read_text() for path in (PACKAGE.parent / "notebooks").glob("*.ipynb"))
     return {name for text in texts for name in TO_SOURCE.findall(text)}
 
 
 def source_of(name):
-    file = f"tinydist/{name}.py"
-    return f"---\norphan: true\n---\n\n# {file}\n\n```{{literalinclude}} /../{file}\n```\n"
+    path = PACKAGE.parent / name
+    shown = f"# {name}\n\n```{{literalinclude}} /../{name}\n:language: {path.suffix[1:]}\n```\n"
+    return f"---\norphan: true\n---\n\n{path.read_text() if path.suffix == '.md' else shown}"
 
 
 def page_of(name):
     """The names that a part offers, and those of the modules that it offers."""
     module = importlib.import_module(f"tinydist.{name}")
     offered = [getattr(module, each) for each in getattr(module, "__all__", ())]
-    modules = [each for each in offered if ismodule(each)]
+    modules = [each for each in offered if inspect.ismodule(each)]
     return documented("#", module) + "".join(documented("##", each) for each in modules)
 
 
@@ -66,9 +68,10 @@ def as_rst(app, what, name, thing, options, lines):
 
 
 def is_of_others(app, what, name, thing, skip, options):
-    """A name that stands for a function of torch has its documentation there."""
+    """A name that stands for a function of torch has its documentation there; a field has it in its class."""
     module = getattr(thing, "__module__", None)
-    return True if module and module.split(".")[0] != "tinydist" else None
+    of_others = module and module.split(".")[0] != "tinydist"
+    return True if of_others or (inspect.getdoc(thing) or "").startswith("Alias for field number") else None
 
 
 def paragraph(text):
@@ -76,8 +79,13 @@ def paragraph(text):
     if NAMED.match(inner):
         text = "\n".join(map(named, inner.splitlines()))
     elif inner != text:
-        return ".. code-block:: python\n\n" + indent(inner, "   ")
+        return f".. code-block:: {'python' if is_python(inner) else 'none'}\n\n" + indent(inner, "   ")
     return MARKUP.sub(lambda found: found[1] or "\\" + found[0], text)
+
+
+def is_python(text):
+    with suppress(SyntaxError):
+        return bool(ast.parse(text))
 
 
 def named(line):

@@ -21,9 +21,10 @@ def pytest_collection_finish():
     gc.enable()
 
 
-def pytest_sessionfinish():
-    """A process that does not end after its last test says why, and ends."""
-    faulthandler.dump_traceback_later(120, exit=True, file=sys.__stderr__)
+def pytest_sessionfinish(session):
+    """A process that does not end after its last test says why, and ends. (A worker waits for the others.)"""
+    if not hasattr(session.config, "workerinput"):
+        faulthandler.dump_traceback_later(120, exit=True, file=sys.__stderr__)
 
 
 # Python ignores the interrupts that tests send if it was started in the background of a script.

@@ -15,6 +15,7 @@ import numpy as np
 import pages
 import pytest
 import reference
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from ipywidgets import FloatText, IntSlider
@@ -22,6 +23,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from PIL import Image
 from test_notebooks import ROOT
 
+from tinydist.collectives import Cost
 from tinydist.visuals import Explorer
 from tinydist.visuals.page import mimebundle
 from tinydist.visuals.palette import INK, PAPER
@@ -53,9 +55,17 @@ def test_every_part_of_the_library_has_a_page_with_what_it_offers():
 
 
 def test_every_file_that_a_notebook_leads_to_has_a_page():
-    assert "model/gpt" in reference.linked()
-    assert [name for name in reference.linked() if not (ROOT / "tinydist" / f"{name}.py").is_file()] == []
-    assert "literalinclude} /../tinydist/model/gpt.py" in reference.source_of("model/gpt")
+    assert {"tinydist/model/gpt.py", "examples/README.md"} <= reference.linked()
+    assert [name for name in reference.linked() if not (ROOT / name).is_file()] == []
+    assert "literalinclude} /../tinydist/model/gpt.py\n:language: py\n" in reference.source_of("tinydist/model/gpt.py")
+    assert "\n# The same step in five systems\n" in reference.source_of("examples/README.md")
+
+
+def test_no_notebook_leads_to_a_file_that_the_site_goes_without():
+    texts = [cell.source for _, cell in cells_of("notebooks") if cell.cell_type == "markdown"]
+    led = {link for text in texts for link in re.findall(r"\]\((\.\./[^)]+)\)", text)}
+    there = {f"../{name}" for name in reference.linked()}
+    assert {link for link in led if not link.startswith("../exercises/")} == there
 
 
 def test_nothing_that_we_add_is_fetched_from_elsewhere():
@@ -124,7 +134,7 @@ def test_links_lead_to_pages(prepared):
     output = new_output("display_data", data={"text/markdown": "[e](../exercises/x.ipynb)"})
     cell, code = prepared(new_markdown_cell(text), new_code_cell(outputs=[output]))
     pages_of = re.findall(r"\]\(page:(\S+?)\)", cell.source)
-    assert pages_of == ["00_start_here.html", "../exercises/x.html", "../reference/source/model/gpt.html"]
+    assert pages_of == ["00_start_here.html", "../exercises/x.html", "../reference/source/tinydist/model/gpt.py.html"]
     assert cell.source.endswith("(https://a.b/c.ipynb)")
     assert code.outputs[0].data["text/markdown"] == "[e](page:../exercises/x.html)"
 
@@ -207,6 +217,11 @@ def test_the_map_has_a_box_for_each_chapter_and_each_arrow_goes_down():
 # Docstrings.
 
 
+@pytest.mark.parametrize("thing, left_out", [(Cost.sent, True), (Cost.then, False), (torch.sum, True)])
+def test_the_reference_leaves_out_what_says_nothing_or_is_of_others(thing, left_out):
+    assert bool(reference.is_of_others(None, "class", "name", thing, False, {})) == left_out
+
+
 def test_a_docstring_keeps_its_paragraphs_its_names_and_its_code():
     lines = """What it does with ``x_`` and *args.
 
@@ -215,6 +230,8 @@ x:      the first,
 *rest:  others
 
     code(here)
+
+    one --> another
 
     one.py     a file""".splitlines()
     reference.as_rst(None, "function", "f", None, {}, lines)
@@ -228,6 +245,10 @@ x:      the first,
         ".. code-block:: python",
         "",
         "   code(here)",
+        "",
+        ".. code-block:: none",
+        "",
+        "   one --> another",
         "",
         ":one.py: a file",
         "",

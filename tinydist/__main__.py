@@ -24,7 +24,8 @@ def main(arguments=None):
     doctors.set_defaults(run=lambda chosen: 0 if doctor.examine() else 1)
 
     lists = commands.add_parser("list", help="the exercises, and which are done")
-    lists.set_defaults(run=lambda chosen: in_the_lab("show_list"))
+    lists.add_argument("chapter", nargs="?", default="", help="how its name begins, such as 02")
+    lists.set_defaults(run=lambda chosen: in_the_lab("show_list", chosen.chapter))
 
     nexts = commands.add_parser("next", help="the next exercise that is not done")
     nexts.set_defaults(run=lambda chosen: in_the_lab("show_next"))

@@ -1,4 +1,4 @@
-"""Calls that ranks have recorded: a saved trace, or PyTorch's Flight Recorder's files, read as ``Call``s."""
+"""Calls that ranks have recorded: a saved trace, or PyTorch's Flight Recorder's files, each read as a ``Call``."""
 
 import json
 import pickle

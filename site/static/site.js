@@ -59,7 +59,7 @@ function show(explorer, grid, picture, alt, text) {
 // What is too wide can be scrolled with keys, too.
 
 function reach() {
-    for (const box of document.querySelectorAll("article pre, article table")) {
+    for (const box of document.querySelectorAll("article :is(pre, table, .table-wrapper, .picture)")) {
         if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
         else box.removeAttribute("tabindex");
     }

@@ -81,6 +81,14 @@ def test_a_chapter_whose_notebook_is_not_there_is_not_listed(capsys, reader, mon
     assert all(exercise.chapter in said for exercise in course())
 
 
+def test_list_of_some_chapters(capsys):
+    chapters = {exercise.chapter for exercise in course() if exercise.chapter.startswith("03")}
+    titles = [line for line in run(capsys, "list", "03")[1].splitlines() if not line.startswith(" ")]
+    assert len(chapters) == 2 and set(titles[:-1]) == chapters and f" of {len(course())} done" in titles[-1]
+    status, said = run(capsys, "list", "no")
+    assert status == 1 and said.startswith("there is no chapter 'no'. There are 00_start_here, 01")
+
+
 def test_check_of_a_chapter(capsys, reader):
     names = [exercise.name for exercise in of_chapter(reader.stem)]
     write(reader, NAME, solution())
@@ -93,7 +101,8 @@ def test_check_of_a_chapter(capsys, reader):
 
 
 def test_check_of_an_answer_and_its_exit_status(capsys, reader):
-    assert run(capsys, "check", NAME) == (1, f"{NAME}: not yet\n")
+    where = "Work on it in exercises/02_collectives.ipynb, and save the notebook"
+    assert run(capsys, "check", NAME) == (1, f"{NAME}: not yet\n\n{where}\n")
     write(reader, NAME, WRONG)
     status, said = run(capsys, "check", NAME)
     assert status == 1 and f"hint: {command('hint', NAME)}" in said

@@ -45,9 +45,10 @@ def test_the_prompt_says_where_the_reader_is_and_next_goes_on():
     here = Terminal()
     shown = here.until(f"\n{SECOND}> ")
     assert f"{CHAPTER}                ●○○\n" in shown
-    assert f"1 of 3 done. Next: {SECOND}, 15 minutes: Mend a training loop, in exercises/{CHAPTER}.ipynb" in shown
+    assert f"1 of 3 done. Here: {SECOND}, 15 minutes: Mend a training loop, in exercises/{CHAPTER}.ipynb" in shown
     assert "settings_in_effect, " in here.type("next\n", "\nsettings_in_effect> ")
-    assert "mended_loop, " in here.type("next\n", f"\n{SECOND}> ")  # what is done is left out
+    assert ". Here: settings_in_effect, " in here.type("where\n", "\nsettings_in_effect> ")
+    assert "Next: mended_loop, " in here.type("next\n", f"\n{SECOND}> ")  # what is done is left out
     assert "reset   put the stub back" in here.type("nonsense\n", f"\n{SECOND}> ")
     assert "Hint" not in here.type("\n", f"\n{SECOND}> ")
     told = here.type("check average_unevn\n", f"\n{SECOND}> ")
@@ -78,10 +79,11 @@ def test_a_reader_checks_is_told_resets_and_watches(reader):
     save(reader, FIRST, solution(FIRST))
     shown = here.until("n next, h hint, q quit\n")
     assert f"{FIRST}: passed" in shown and f"\n{CHAPTER} ●○○  1 of 3 done\n" in shown
-    assert f"save it, and {SECOND} is checked" in here.type("n", "q quit\n")
+    shown = here.type("n", "q quit\n")
+    assert f"Next: {SECOND}, 15 minutes" in shown and f"save it, and {SECOND} is checked" in shown
     assert "Hint 1 of" in here.type("h", "q quit\n")
-    here.type("q", f"\n{FIRST}> ")
-    here.type("next\n", f"\n{SECOND}> ")
+    here.type("q", f"\n{SECOND}> ")  # where the reader was
+    here.type("next\n", "\nsettings_in_effect> ")
     assert here.end("\x04") == 0
 
 

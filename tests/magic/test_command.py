@@ -130,6 +130,18 @@ def test_keep_keeps_variables_and_random_numbers_for_the_next_cell(notebook, wor
     assert "name 'before' is not defined" in notebook.fails(f"%%ranks {world}\nbefore")  # that cell kept nothing
 
 
+def test_a_group_that_is_kept_serves_in_the_next_cells(notebook, world):
+    """DDP keeps the default group of the cell in which it was made."""
+    notebook.run("ddp = torch.nn.parallel.DistributedDataParallel")
+    make = "model = ddp(torch.nn.Linear(1, 1, bias=False))\npair = dist.new_group([0, 1])"
+    assert notebook.on_ranks(f"{world} --keep", make) == []
+    step = "model.zero_grad()\nmodel(torch.full((1, 1), {} + dist.get_rank())).backward()\nmodel.module.weight.grad"
+    for by in (1.0, 5.0):
+        assert notebook.on_ranks(f"{world} --keep", step.format(by)) == [f"ranks 0-1: tensor([[{by + 0.5:.4f}]])"]
+    both = "x = torch.ones(1)\nfor group in (pair, None):\n    dist.all_reduce(x, group=group)\nx.item()"
+    assert notebook.on_ranks(world, both) == ["ranks 0-1: 4.0"]
+
+
 def test_a_name_that_the_notebook_binds_anew_is_copied_anew(notebook, world):
     notebook.run("scale = [1]\ndef scaled():\n    return scale[0] * factor")
     assert notebook.on_ranks(f"{world} --keep", "scale[0] = 5; factor = 2\nscaled()") == ["ranks 0-1: 10"]

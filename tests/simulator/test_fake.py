@@ -4,6 +4,7 @@ import re
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,16 @@ def training_step(config):
 def said_of(run, rank=0):
     memory = run.memory[rank]
     return run.seconds, run.traffic, [event[:5] for event in run.trace.of(rank)], memory.peak, memory.at_peak
+
+
+def test_what_torch_sets_for_the_whole_process_belongs_to_no_rank(monkeypatch):
+    """torch's guard of a device that is not there is gone with the thread that set it, and the next asks it."""
+    threads, guard = [], torch._C._ensureCUDADeviceGuardSet
+    monkeypatch.setattr(
+        torch._C, "_ensureCUDADeviceGuardSet", lambda: (threads.append(threading.current_thread()), guard())
+    )
+    tinydist.launch(lambda: torch.ones(2) + 1, 2, fake=True)
+    assert threads == [threading.current_thread()]
 
 
 def test_fake_tensors_have_shapes_and_no_data():

@@ -10,10 +10,13 @@ from .standing import Standing, path_of, within_reach
 from .whole_files import Trouble
 
 
-def show_list():
-    """The exercises by chapter, with the reader's progress."""
+def show_list(beginning=""):
+    """The exercises by chapter, with the reader's progress; of chapters whose name begins so."""
     standing, chapter = Standing(within_reach()), None
-    for entry in standing.entries:
+    listed = [entry for entry in standing.entries if entry.chapter.startswith(beginning)]
+    if not listed:
+        raise LookupError(f"there is no chapter {beginning!r}. There are {', '.join(standing.chapters)}")
+    for entry in listed:
         if entry.chapter != chapter:
             chapter = entry.chapter
             print(chapter)
@@ -37,10 +40,11 @@ def show_next():
     print(Standing(within_reach()).in_words())
 
 
-def show_place():
-    """How far the reader is in each chapter, and which exercise is next."""
+def show_place(name):
+    """How far the reader is in each chapter, and at which exercise."""
     standing = Standing(within_reach())
-    print(f"{standing.bars()}\n\n{standing.count}. {standing.in_words()}")
+    here = standing.in_words(standing.named(name), "Here") if name else standing.in_words()
+    print(f"{standing.bars()}\n\n{standing.count}. {here}")
 
 
 def open_notebook(name=None):
@@ -73,8 +77,10 @@ def check_answer(exercise):
     from .notebook import answer_in
     from .reader import report  # with torch
 
-    answer = answer_in(path_of(exercise), exercise.name)
-    verdict = report(answer)
+    path = path_of(exercise)
+    verdict = report(answer_in(path, exercise.name))
+    if verdict.state == "not yet":
+        print(f"\nWork on it in {path.parent.name}/{path.name}, and save the notebook")
     if verdict.state == "wrong":
         print(f"\nA hint: {command('hint', exercise.name)}")
     return verdict.passed

@@ -2,7 +2,6 @@
 
 import cmd
 from contextlib import suppress
-from functools import partial
 
 from . import commands
 from .standing import Standing, within_reach
@@ -12,7 +11,7 @@ HELP = """\
 next    go on to the next exercise        hint    from general to specific
 check   judge what your notebook says     reset   put the stub back
 watch   check whenever you save it        open    the notebook, in the browser
-list    all exercises                     where   how far you are
+list    all exercises, or list 02         where   how far you are
 quit    leave"""
 
 
@@ -55,7 +54,7 @@ class Prompt(cmd.Cmd):
         self.do_help()
 
     def do_where(self, _=""):
-        commands.carry_out(commands.show_place)
+        commands.carry_out(commands.show_place, self.name)
 
     def do_next(self, _):
         commands.carry_out(self.go_on)
@@ -65,14 +64,14 @@ class Prompt(cmd.Cmd):
         self.go_to(following and following.name)
         print(Standing(within_reach()).in_words(following))
 
-    def do_list(self, _):
-        commands.carry_out(commands.show_list)
+    def do_list(self, chapter):
+        commands.carry_out(commands.show_list, chapter)
 
     def do_check(self, name):
         self.here(self.check, name)
 
     def do_watch(self, name):
-        self.here(partial(watch, check=self.check), name)
+        self.here(lambda name: self.go_to(watch(name, self.check)), name)
 
     def do_hint(self, name):
         self.here(commands.show_hint, name)

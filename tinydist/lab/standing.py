@@ -60,12 +60,12 @@ class Standing:
         """A line for each chapter."""
         return "\n".join(f"{chapter:<28} {self.dots(chapter)}" for chapter in self.chapters)
 
-    def in_words(self, entry=None):
+    def in_words(self, entry=None, what="Next"):
         """Which exercise comes: that one, or the first that is not done; and where it is."""
         entry = entry or self.following()
         if entry is None:
             return "All exercises are done."
-        return f"Next: {entry.name}, {entry.minutes} minutes: {entry.title}, in exercises/{entry.chapter}.ipynb"
+        return f"{what}: {entry.name}, {entry.minutes} minutes: {entry.title}, in exercises/{entry.chapter}.ipynb"
 
 
 def within_reach():

@@ -14,7 +14,7 @@ SAVED = "saved"
 def watch(name, check):
     """Begin with the exercise of that name; None: the next one. ``check(name)`` says what holds and what does not.
 
-    Ends when the reader presses q or Ctrl-C.
+    Ends when the reader presses q or Ctrl-C, and returns the name of the exercise at which he was.
     """
     entry = Standing(within_reach()).named(name)
     with waiting_for("loading torch"):
@@ -30,9 +30,10 @@ def watch(name, check):
                 commands.show_hint(entry.name)
             elif key == "n":
                 entry = Standing(within_reach()).after(entry.name) or entry
-                print(entry.name)
+                print(Standing(within_reach()).in_words(entry))
             print(f"\n{tell(entry)}", flush=True)
             key = next_event(path, before, pressed)
+    return entry.name
 
 
 def tell(entry):

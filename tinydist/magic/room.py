@@ -20,10 +20,14 @@ class Room:
     def __init__(self):
         self.names = {"__name__": "__main__"}
         self.drawn = None  # states of the random generators
+        self.simulation = None  # of its last cell; None: a process's groups live as long as it
 
     @contextmanager
     def entered(self):
-        """Its rank draws on where its last cell ended."""
+        """Its rank draws on where its last cell ended, and the groups that it has kept are of use."""
+        earlier, self.simulation = self.simulation, getattr(dist.group.WORLD, "simulation", None)
+        if earlier:
+            self.simulation.go_on_from(earlier)
         if self.drawn:
             torch.set_rng_state(self.drawn[0]), random.setstate(self.drawn[1]), numpy.random.set_state(self.drawn[2])
         yield self.names

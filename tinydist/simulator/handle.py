@@ -41,6 +41,12 @@ class Handle(dist.ProcessGroup):
         ended = ", whose run has ended" if self.scheduler.running is None else ""
         return f"<simulated group of {ranks_in_words(self.group.ranks)}{ended}>"
 
+    def move_to(self, simulation):
+        """Go on in another run of the same ranks, on its group of this name."""
+        self.simulation, self.scheduler = simulation, simulation.scheduler
+        self.group = simulation.group(self.group.name, self.group.ranks)
+        simulation.handles.add(self)
+
     # How calls meet.
 
     def _meet(self, name, move, alike, inputs, outputs, opts, *, reduces=False, root=None, written=None):

@@ -7,6 +7,7 @@ import sys
 import threading
 import warnings
 from contextlib import nullcontext
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -68,6 +69,7 @@ class Simulation:
         self.store = SharedStore(self.scheduler)
         self.states = {}  # rank -> RankState
         self.groups = {}  # (name, ranks) -> Group
+        self.handles = WeakSet()  # on them
         self.makings = Makings("", range(ranks), ranks, len(self.present))
         self.identity = {rank: rank for rank in range(ranks)}
         self.kernel_streams = {"stdout": sys.stdout, "stderr": sys.stderr}
@@ -143,11 +145,21 @@ class Simulation:
 
     def process_group(self, name, ranks, index):
         """The handle of ``ranks[index]`` on the group of that name and these ranks, which they share."""
+        handle = SimulatedProcessGroup(self, self.group(name, ranks), index)
+        self.handles.add(handle)
+        return handle
+
+    def group(self, name, ranks):
         ranks = ranks if isinstance(ranks, range) else tuple(ranks)  # a range is found at once, however long
         if (name, ranks) not in self.groups:
             present = sum(rank in self.present for rank in ranks)
             self.groups[name, ranks] = Group(name, ranks, self.ranks, present)
-        return SimulatedProcessGroup(self, self.groups[name, ranks], index)
+        return self.groups[name, ranks]
+
+    def go_on_from(self, earlier):
+        """The handles that a program has kept of an earlier run of these ranks serve in this one."""
+        while earlier.handles:
+            earlier.handles.pop().move_to(self)
 
     def _new_process_group(
         self, size, index, ranks, backend, store, name, timeout=None, pg_tag=None, group_desc=None, **options

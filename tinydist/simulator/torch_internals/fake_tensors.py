@@ -103,10 +103,14 @@ def fake_as_real():
     tracing, swap = functional._are_we_tracing.__code__, torch.utils.swap_tensors
     functional._are_we_tracing.__code__ = (lambda: False).__code__  # many modules have it under a name of their own
     torch.utils.swap_tensors = lambda old, new: (take if isinstance(old, FakeTensor) else swap)(old, new)
+    guard = torch._C._ensureCUDADeviceGuardSet
+    guard()  # in a build with CUDA, without a device: it ends with its thread, and this one outlives those of the ranks
+    torch._C._ensureCUDADeviceGuardSet = lambda: None
     try:
         yield
     finally:
         functional._are_we_tracing.__code__, torch.utils.swap_tensors = tracing, swap
+        torch._C._ensureCUDADeviceGuardSet = guard
 
 
 def take(tensor, other):

@@ -20,6 +20,7 @@ NEEDED = (
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node", "_current_graph_task_id")),
     (torch._C, ("_dispatch_tls_is_dispatch_key_excluded", "_len_torch_dispatch_stack")),
+    (torch._C, ("_ensureCUDADeviceGuardSet",)),
     (torch._C._autograd, ("_get_sequence_nr",)),
     (torch.autograd.graph.Node, ("_sequence_nr",)),
     (torch, ("_foreach_copy_", "_amp_foreach_non_finite_check_and_unscale_")),
