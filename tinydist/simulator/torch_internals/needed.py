@@ -25,7 +25,7 @@ NEEDED = (
     (torch.autograd.graph.Node, ("_sequence_nr",)),
     (torch, ("_foreach_copy_", "_amp_foreach_non_finite_check_and_unscale_")),
     (nn.Module, ("_apply", "_call_impl")),
-    (FakeTensorMode, ("_cached_dispatch_impl", "_dispatch_impl")),
+    (FakeTensorMode, ("_cached_dispatch_impl", "_dispatch_impl", "_prep_args_for_hash")),
     (fake_tensor, ("in_kernel_invocation_manager",)),
     (torch.ops._c10d_functional.all_reduce.default, ("_op_dk",)),
     (functional, ("_are_we_tracing",)),
