@@ -179,4 +179,4 @@ def test_it_shows_its_options_and_others_refuse_them(capsys):
     assert "--mesh dp=2,pp=2,tp=2" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         main(["list", "--mesh", "dp=2"])
-    assert "unrecognized arguments: --mesh dp=2" in capsys.readouterr().err
+    assert "unrecognized arguments: --mesh" in capsys.readouterr().err

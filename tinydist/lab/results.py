@@ -58,15 +58,11 @@ class Values(Target):
             return
         missing = [path for path in leaves(its, self.names) if path not in leaves(mine, self.names)]
         if missing or len(leaves(mine, self.names)) != len(leaves(its, self.names)):
-            for name, one, other in self.pairs(mine, its):
+            for name, one, other in things(self.names, mine, its):
                 if leaves(one).keys() != leaves(other).keys():
                     there = f"{on or 'it returned '}{name} as {kind(one)}"
                     raise Malformed(f"{there}, where {shape_of(other)} is right")
             raise Malformed(f"{on or 'it returned '}{kind_of(mine)}, where {self.asked(its)}")
-
-    def pairs(self, mine, its):
-        """(name, what is there, what is right), where a tuple has as many things as it should."""
-        return zip(self.names, mine, its) if kind_of(mine) == kind_of(its) == f"{len(self.names)} things" else ()
 
     def asked(self, its):
         if isinstance(its, tuple | list) and len(self.names) == len(its):
@@ -123,3 +119,8 @@ class Values(Target):
         own = pick(SimpleNamespace(case=trial.case, error=None, arguments=given, returned=list(map(tensors_of, given))))
         looks = (look(trial, got, want, own, pick) for look in (left_open, whose, *self.explain, times, misplaced))
         return next(filter(None, looks), "")
+
+
+def things(names, mine, its):
+    """(name, what is there, what is right), where a tuple has as many things as it should."""
+    return zip(names, mine, its) if kind_of(mine) == kind_of(its) == f"{len(names)} things" else ()
