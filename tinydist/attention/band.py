@@ -68,7 +68,8 @@ class Band:
             offset = torch.tensor(self.offsets, device=device)[:, None, None, None]
         p = torch.arange(rows.start, rows.stop, device=device)[:, None] + offset
         distance = p - torch.arange(columns.start, columns.stop, device=device)
-        return (distance >= self.nearest) & (distance <= self.farthest)
+        seen = distance >= self.nearest
+        return seen if self.farthest == math.inf else seen & (distance <= self.farthest)
 
 
 def band_of(name, q, k, causal, window, past):

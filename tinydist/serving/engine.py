@@ -72,8 +72,9 @@ class Engine:
         served = []
         try:
             served += map(self.add, requests)
-            while not all(each.done for each in served):
-                self.step()
+            for each in served:
+                while not each.done:  # all that run go on meanwhile
+                    self.step()
         finally:
             for each in served:
                 self.cancel(each)

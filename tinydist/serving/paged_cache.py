@@ -116,9 +116,8 @@ class Layout:
         blocks = torch.tensor([each.blocks + [0] * (most - len(each.blocks)) for each in tables], device=device)
         ends = torch.tensor(ends, device=device)[:, None]
         self.read = _slots(blocks, torch.arange(self.longest, device=device).minimum(ends - 1), self.size)  # [B, S]
-        whose = torch.tensor([i for i, tokens in enumerate(counts) for _ in range(tokens)], device=device)
-        firsts = [past - bound for past, bound in zip(self.past, self.bounds)]
-        positions = torch.arange(self.bounds[-1], device=device) + torch.tensor(firsts, device=device)[whose]
+        rows = [(i, past + j) for i, (past, tokens) in enumerate(zip(self.past, counts)) for j in range(tokens)]
+        whose, positions = torch.tensor(rows, device=device).T
         self.positions, self.write = positions[None], self.read[whose, positions]
         self.runs = list(self._runs(counts))
         self._rows = {}
