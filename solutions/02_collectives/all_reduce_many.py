@@ -12,6 +12,7 @@ from tinydist.lab.author import (
     Seconds,
     Values,
     Waits,
+    Wrong,
     also,
     exercise,
     mistake,
@@ -64,11 +65,23 @@ class Each(Values):
         return found and {(rank, f"tensor {path.strip('[]') or 0}"): each for (rank, path), each in found.items()}
 
 
+def in_themselves(answer, *tensors):
+    places = [tensor.data_ptr() for tensor in tensors]
+    returned = answer(list(tensors))
+    for number, (tensor, place) in enumerate(zip(tensors, places)):
+        if tensor.data_ptr() != place:
+            raise Wrong(
+                f"on rank {dist.get_rank()} tensor {number} has got other memory (.data): who holds a view of it still "
+                "sees the old numbers. Write into it, with copy_"
+            )
+    return returned
+
+
 @exercise(
     title="One ring for many tensors",
     minutes=25,
     difficulty=3,
-    program=lambda answer, *tensors: answer(list(tensors)),
+    program=in_themselves,
     worlds=worlds,
     targets=[
         Each(

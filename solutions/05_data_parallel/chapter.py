@@ -74,6 +74,14 @@ class FirstIsLast(Chain):
         self.buckets.reverse()
 
 
+class SecondIsFirst(Chain):
+    """The first bucket is full after the second, and before the last layer: then two can start at once."""
+
+    def __init__(self, counts, rank):
+        super().__init__(counts, rank)
+        self.buckets[:2] = self.buckets[1::-1]
+
+
 class Skips(Chain):
     """Leaves a layer out in each step: ``left_out`` has its number, or None."""
 

@@ -8,7 +8,20 @@ import torch.distributed as dist
 from tinydist.hardware import Cluster, Device, Link
 from tinydist.lab.author import Case, Collectives, Memory, Own, Seconds, Values, Waits, Wrong, exercise, mistake
 
-from .chapter import LAYER, ROWS, SOLVED, WIDTH, Branches, Chain, FirstIsLast, Skips, backward, build, gradients
+from .chapter import (
+    LAYER,
+    ROWS,
+    SOLVED,
+    WIDTH,
+    Branches,
+    Chain,
+    FirstIsLast,
+    SecondIsFirst,
+    Skips,
+    backward,
+    build,
+    gradients,
+)
 
 SAME_ORDER = "All ranks must start the buckets in their order, each once it is full and those before it have started"
 IN_ORDER = """        while len(started) < len(buckets) and not missing[len(started)]:  # in their order, on every rank
@@ -40,6 +53,11 @@ def first_is_last(ranks, counts, steps=2):
     return Case(ranks, lambda rank: (build(FirstIsLast, counts[::-1], rank), steps), about, facts=steps)
 
 
+def second_is_first(ranks, counts):
+    about = f"buckets of {counts[1]}, {counts[0]}, {counts[2]} layers, of which the second is full first, 1 step"
+    return Case(ranks, lambda rank: (build(SecondIsFirst, counts, rank), 1), about, True, facts=1)
+
+
 def branches(ranks, steps=2):
     about = f"two branches that odd ranks compute in another order, {steps} steps"
     return Case(ranks, lambda rank: (build(Branches, (), rank), steps), about, facts=steps)
@@ -65,6 +83,7 @@ def worlds():
     for ranks, counts in [(2, (1, 2, 3)), (4, (3, 1, 3)), (2, (1, 1, 1, 1))]:
         yield case(ranks, counts, measured=True)
     yield skips(2, (1, 2, 1), (None, 0), (0, None), measured=True)
+    yield second_is_first(2, (9, 1, 1))
     yield case(2, (1, 2, 3), MORE, measured=True)
 
 
@@ -164,6 +183,12 @@ def train(answer, model, steps):
             "if len(started)",
             REST,
             "",
+        ),
+        mistake(
+            "A hook starts one bucket at most, and others that are full wait for the next hook: as long as the next "
+            "one in line is full, start it",
+            "while len(started)",
+            "if len(started)",
         ),
         mistake(
             "A bucket in which a gradient is missing never starts, and the other ranks wait for it. When backward has "
