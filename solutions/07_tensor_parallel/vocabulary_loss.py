@@ -12,6 +12,13 @@ TOKENS, VOCABULARY = 64, 512
 LARGE = 4 * TOKENS * VOCABULARY // 2  # bytes of a rank's logits
 LARGEST = "            dist.all_reduce(largest, dist.ReduceOp.MAX)\n"
 SUMS = "            dist.all_reduce(sums)\n"
+ONE_BY_ONE = SUMS.replace("sums", "sums[0]") + SUMS.replace("sums", "sums[1]")
+SHIFTED = (  # the target's logit less the largest, as Megatron-LM sends it
+    "torch.where(here, found, 0)",
+    "torch.where(here, found - largest, 0)",
+    "(log_sum - sums[1])",
+    "(sums[0].log() - sums[1])",
+)
 
 
 def case(ranks, tokens, vocabulary, spread=1.0, dtype=torch.float32, measured=False):
@@ -52,7 +59,7 @@ def train(answer, logits, targets):
         Bytes("all-reduces of three numbers a token, forward; nothing backward"),
         Memory(
             "one tensor of the size of the rank's logits besides their gradient; one more is granted",
-            slack=LARGE,
+            slack=LARGE + 16 * TOKENS,  # and a few numbers a token
             advice="Autograd keeps what each operator needs. A Function of your own saves the logits and one number a "
             "token, and computes softmax again in backward, in place",
         ),
@@ -101,7 +108,11 @@ def train(answer, logits, targets):
             "gradient / len(targets) / dist.get_world_size()",
         ),
     ],
-    ways=[also(SUMS, SUMS.replace("sums", "sums[0]") + SUMS.replace("sums", "sums[1]"))],  # one after the other
+    ways=[
+        also(SUMS, ONE_BY_ONE),
+        also(*SHIFTED),
+        also(*SHIFTED, SUMS, ONE_BY_ONE),
+    ],
     hints=[
         "loss = log(sum of exp z) - z[target]. What of that does a rank not know, of a token? Three numbers.",
         "The largest logit is an all-reduce with dist.ReduceOp.MAX. The other two are sums, and may travel together.",

@@ -27,6 +27,7 @@ GPUS = [
     (Gpu("an H100", 232_448, HALF, 2, 82.4), 64, 16_384),
     (Gpu("an H100", 232_448, HALF, 2, 82.4), 256, 16_384),
     (Gpu("less shared memory", 101_376, HALF, 2, 150.0), 128, 3000),
+    (Gpu("just as many FLOPs as it needs", 232_448, HALF, 2, 120.0), 128, 1500),
 ]
 
 
@@ -152,6 +153,11 @@ ONCE = "Keys and values are counted once, but each program loads all of them"
             "It is the other way round: it waits where it does fewer FLOPs with a byte than the GPU needs",
             '/ best["bytes"] <',
             '/ best["bytes"] >',
+        ),
+        mistake(
+            "With just as many FLOPs for each byte as the GPU needs it does not wait: it does if there are fewer",
+            '/ best["bytes"] <',
+            '/ best["bytes"] <=',
         ),
         mistake(
             "There are two products, q k^T and weights v, and each takes 2 FLOPs for a multiplication with its sum",

@@ -17,6 +17,7 @@ CASES = [  # about, blocks, size, calls
     ("a copy, and another request comes", 4, 4, "a+6 b=a a+1 c+4 b? c? a?"),
     ("a fork of a copy", 4, 4, "a+5 b=a b+1 c=b c+1 b+1 c? b? a?"),
     ("all the memory, again and again", 2, 4, "a+7 a? a. b+7 b? b. c+7 c? c."),
+    ("one block, again and again", 1, 4, "a+3 a? a. b+2 b?"),
     ("an empty pool", 0, 4, "a+0 b=a b? a."),
 ]
 
@@ -108,6 +109,12 @@ ONE_LESS = """\
             "A copy is made for each token, and the block is the writer's own after the first",
             "references[copy] = 1",
             "references[copy] = 2",
+        ),
+        mistake(
+            "What a read of one block gave is a view of the memory, and changes when the block is written again: give "
+            "a copy",
+            "torch.cat(parts) if parts",
+            "torch.cat(parts) if len(parts) > 1 else parts[0] if parts",
         ),
         mistake(
             "A copy has an owner, who counts: without, a fork makes one of it, and both write into the same block",

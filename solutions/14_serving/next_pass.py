@@ -12,6 +12,7 @@ def worlds():
     yield traffic("the second does not fit yet", 3, 4, (7, 3), (6, 4))
     yield traffic("the second does not fit yet, and the third would", 4, 4, (9, 3), (6, 4), (2, 2))
     yield traffic("three that grow until one gives way", 6, 2, (2, 7), (3, 6), (4, 5))
+    yield traffic("one that can never fit comes as another gives way", 6, 2, (2, 7), (3, 6), (4, 5), (20, 2, 1))
     yield traffic("blocks of one token", 7, 1, (2, 4), (2, 4), (2, 4))
     yield traffic("one gives way, and another could begin", 4, 2, (2, 6), (3, 5), (1, 2))
     yield traffic("one needs the blocks of two", 5, 2, (4, 6), (1, 5), (2, 4))
@@ -58,6 +59,11 @@ HIMSELF = """\
             "Who can never fit is not refused. It stands first in the queue, and those behind it wait forever",
             "needed(each.longest) > blocks",
             "False",
+        ),
+        mistake(
+            "Who could not be served alone is refused in a pass in which somebody gives way, too",
+            "begin, refused",
+            "begin, refused if len(go_on) == len(running) else []",
         ),
         mistake(
             "Who takes all there is fits, and is not to be refused",
