@@ -63,7 +63,7 @@ class GroupedQueryAttention(nn.Module):
         q, k, v = self._split(self.query(x)), self._split(self.key(x)), self._split(self.value(x))
         positions = torch.arange(x.shape[1], device=x.device) if cache is None else cache.positions(x.shape[1])
         if self.rotary is not None:
-            turned = rotate(torch.cat((q, k), dim=1), positions, self.rotary)
+            turned = rotate(torch.cat((q, k), dim=1), positions, self.rotary)  # together: their angles are the same
             q, k = turned.split((q.shape[1], k.shape[1]), dim=1)
         attend = self.attend if cache is None else cache.behind(self.attend)
         if cache is not None:
