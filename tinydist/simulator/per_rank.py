@@ -77,6 +77,8 @@ class Home:
 
     def fresh(self):
         """What a rank begins with."""
+        if self.first == self.blank:
+            return None
         values = tuple([begin(value) for begin, value in zip(self.begin, self.first)])
         return values if values != self.blank else None
 
