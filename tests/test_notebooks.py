@@ -37,8 +37,7 @@ SCREEN, CONTROL, LINE = (
 LARGEST = 600_000  # bytes: more is slow to open, and does not show on the web
 WIDEST = 88  # characters: a longer line of code is broken where a page is narrow
 NARROW = [path for path in NOTEBOOKS if path.parent.name == "notebooks" and path.stem[0].isdigit()]
-# As print shows what is a float: eight digits or more, from the first that is not zero
-IN_FULL = re.compile(r"(?<![\w.,])\d*\.(?=[\d]{7})0*\d{7,}(?:e[-+]\d+)?(?![\w.])")
+IN_FULL = re.compile(r"\d+\.\d{7,}(?:e[-+]?\d+)?")  # a float that nobody has rounded
 # Two parts at least, with nothing before: not `bytes/s`, not `https://…`. Temporary paths are conftest.py's.
 ABSOLUTE_PATH = re.compile(r"(?<![\w/.:<+])/(?!tmp/|var/folders/)[\w.-]+/[\w./-]+|\b[A-Z]:\\\w+")
 
@@ -195,9 +194,7 @@ def test_a_long_line_of_code_is_found():
 def good_notebook():
     cells = [
         new_markdown_cell("A link: /some/path/of/text"),
-        new_code_cell(
-            "print(1)", execution_count=1, outputs=[printed("1 GB/s, dp/tp/pp, https://a.b/c, 5.46662, 0.599609375")]
-        ),
+        new_code_cell("print(1)", execution_count=1, outputs=[printed("1 GB/s, dp/tp/pp, https://a.b/c, 0.599609375")]),
         new_code_cell("1 / 0", execution_count=2, outputs=[failed()], metadata={"tags": [RAISES]}),
         new_code_cell("figure", execution_count=3, outputs=[shown("image/png", "iVBOR/ab/cd"), explorer(3, 600)]),
     ]
