@@ -14,8 +14,10 @@ STARTERS = tuple(
     TINYDIST + name.replace("/", os.sep)
     for name in ("launch.py", "worlds.py", "torchrun.py", "processes/", "simulator/", "magic/")
 )
-INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
-LIBRARIES = (*TORCH, TINYDIST, *INSTALLED, "<frozen")
+STDLIB = sysconfig.get_path("stdlib") + os.sep
+# A user's own, Debian's, and those of the Python under an environment are among them
+INSTALLED = tuple(path + os.sep for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+LIBRARIES = (*TORCH, TINYDIST, STDLIB, *INSTALLED, "<frozen")
 
 
 class Libraries(dict):
