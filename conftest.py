@@ -7,6 +7,8 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 
 import nbval.kernel
+import psutil
+import pytest
 from jupyter_client.provisioning import KernelProvisionerFactory
 from nbval.plugin import IPyNbFile
 
@@ -21,6 +23,15 @@ def pytest_collectstart(collector):
     if isinstance(collector, IPyNbFile):
         collector.skip_compare += ("stderr",)  # warnings depend on the machine
         collector.sanitize_patterns.update(REPLACE)
+
+
+A_WORKER = 3.3e9  # bytes, at most, with its kernel and what both start: two were seen to hold 6.5 GB
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """A worker for each core, as far as the machine's memory goes."""
+    return max(1, min((yield), int(psutil.virtual_memory().total // A_WORKER)))
 
 
 start_new_kernel = nbval.kernel.start_new_kernel
