@@ -25,7 +25,7 @@ def pytest_collectstart(collector):
         collector.sanitize_patterns.update(REPLACE)
 
 
-A_WORKER = 3.3e9  # bytes, at most, with its kernel and what both start: two were seen to hold 6.5 GB
+A_WORKER = 3.3e9  # bytes: two held up to 6.5 GB, with a torch for CUDA, in the last quarter of the tests
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
