@@ -10,6 +10,8 @@ from itertools import zip_longest
 from math import isclose
 
 import nbval.kernel
+import psutil
+import pytest
 from jupyter_client.provisioning import KernelProvisionerFactory
 from nbformat import NotebookNode
 from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams
@@ -28,6 +30,15 @@ def pytest_collectstart(collector):
     if isinstance(collector, IPyNbFile):
         collector.skip_compare += ("stderr",)  # warnings depend on the machine
         collector.sanitize_patterns.update(REPLACE)
+
+
+A_WORKER = 3.3e9  # bytes: two held up to 6.5 GB, with a torch for CUDA, in the last quarter of the tests
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """A worker for each core, as far as the machine's memory goes."""
+    return max(1, min((yield), int(psutil.virtual_memory().total // A_WORKER)))
 
 
 start_new_kernel = nbval.kernel.start_new_kernel

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -89,3 +90,14 @@ def test_same_and_different(tmp_path):
 def test_each_addition_is_needed(tmp_path):
     """When this fails, nbval has learned something, and conftest.py may forget it."""
     assert same_to_nbval(tmp_path, NBVAL_ALONE_FAILS) == []
+
+
+@pytest.mark.parametrize(("cores", "gigabytes", "workers"), [(8, 8, 2), (8, 64, 8), (2, 64, 2), (4, 2, 1)])
+def test_workers_have_memory(cores, gigabytes, workers, monkeypatch, pytestconfig):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=gigabytes * 1e9))
+    files = {getattr(each, "__file__", None): each for each in pytestconfig.pluginmanager.get_plugins()}
+    asking = files[str(CONFTEST)].pytest_xdist_auto_num_workers()
+    next(asking)
+    with pytest.raises(StopIteration) as found:
+        asking.send(cores)
+    assert found.value.value == workers

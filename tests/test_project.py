@@ -3,9 +3,12 @@
 import ast
 import re
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from tinydist import doctor
 from tinydist.simulator import torch_versions
@@ -24,6 +27,10 @@ def requirements(without=()):
 def pins():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def pins_by_canonical_name():
+    return {canonicalize_name(name): version for name, version in pins().items()}
 
 
 def environment():
@@ -49,6 +56,15 @@ def test_constraints_pin_every_requirement():
 def test_constraints_suit_every_machine():
     """A local version such as 2.13.0+cpu exists for some machines only."""
     assert [name for name, version in pins().items() if "+" in version] == []
+
+
+def test_constraints_suit_the_oldest_python():
+    """Its first release: Debian 12 has 3.11.2."""
+    first = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    for installed in distributions():
+        name, asked = canonicalize_name(installed.name), installed.metadata["Requires-Python"]
+        if pins_by_canonical_name().get(name) == installed.version:
+            assert first in SpecifierSet(asked or ""), f"{name} {installed.version} needs Python {asked}"
 
 
 def test_doctor_wants_what_the_project_wants():

@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from tinydist.zero import checkpoint_rules, unanimous
 TRACED = [checkpoint, engine, saver, zero_checkpoint, files, checkpoint_rules, unanimous]
 PLANS = [Plan(tp=2), Plan(dp=2, zero=3), Plan(pp=2, microbatches=2), Plan(dp=2, zero=1)]
 RANKS, STEPS, EVERY, NEVER = 2, 5, 2, 10**9
+# Python 3.12 and later warn of a fork beside other threads; these wait, and hold no lock
+warnings.filterwarnings("ignore", ".* is multi-threaded, use of fork", DeprecationWarning)
 SPARE = 100  # lines: a run may have a few less than another, as what is asked of a thread has other answers
 
 
