@@ -44,19 +44,21 @@ class Copy:
         self.home, self.folder, self.record, self.fresh = home, folder, {}, 0
         self.begun = (folder / RECORD).exists()
         with suppress(FileNotFoundError, ValueError):  # without it, what differs from the new files is the reader's
-            self.record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+            self.record = dict(json.loads((folder / RECORD).read_text(encoding="utf-8")))
 
     def refresh(self):
         for target in (PACKAGE, *(self.home / name for name in LINKED)):
             link(self.folder, target)
-        names = list(names_in(self.home))
-        try:
-            for name in names:
-                self.bring(name)
-            for name in self.record.keys() - set(names):
-                self.retire(name)
-        finally:  # also of half a course
-            write_whole(self.folder / RECORD, json.dumps(self.record, indent=1) + "\n")
+        new = {name: (self.home / name).read_bytes() for name in names_in(self.home)}
+        for name, data in new.items():
+            known = self.record.setdefault(name, {"cells": []})["cells"]
+            known += {texts(written(data))} - set(known)
+        self.save()  # first of all: if this breaks off, what was copied is not taken for the reader's
+        for name, data in new.items():
+            self.bring(name, data)
+        for name in self.record.keys() - new:
+            self.retire(name)
+        self.save()
         if (self.home / PROGRESS).exists() and not (self.folder / PROGRESS).exists():
             self.put(PROGRESS, (self.home / PROGRESS).read_bytes())  # of a reader who began before there was a copy
         if not self.begun:
@@ -64,28 +66,30 @@ class Copy:
         elif self.fresh:
             print(f"In {self.folder}, {self.fresh} file{'s are' if self.fresh > 1 else ' is'} new.")
 
-    def bring(self, name):
-        new, there, before = (self.home / name).read_bytes(), self.folder / name, self.record.get(name, {})
-        now = {"cells": texts(written(new)), "file": digest(new)}
-        if not there.exists() or self.says(there, before.get("cells"), now["cells"]):
-            if not there.exists() or before.get("file") != now["file"]:
+    def save(self):
+        write_whole(self.folder / RECORD, json.dumps(self.record, indent=1) + "\n")
+
+    def bring(self, name, new):
+        there, before, file = self.folder / name, self.record[name], digest(new)
+        if not there.exists() or self.says(there, before["cells"]):
+            if not there.exists() or before.get("file") != file:
                 self.put(name, new)
-            self.record[name] = now
-        elif now["file"] not in (before.get("file"), before.get("told")):
+            self.record[name] = {"cells": [texts(written(new))], "file": file}
+        elif file not in (before.get("file"), before.get("told")):
             took = self.merge(name, new)
-            self.record[name] = now if took else {**before, "told": now["file"]}
+            self.record[name] = {**before, "file" if took else "told": file}
             if not took:
                 print(f"{there} stays: you have changed it. To take the new one, delete it, and do this again.")
 
     def retire(self, name):
         there, before = self.folder / name, self.record.pop(name)
-        if there.exists() and self.says(there, before.get("cells")):
+        if there.exists() and self.says(there, before["cells"]):
             there.unlink()
         elif there.exists():
             print(f"{there} stays: you have changed it. The course goes on without it.")
 
-    def says(self, there, *those):
-        """The file: what the reader has not changed."""
+    def says(self, there, those):
+        """The file: what was copied."""
         return texts(cells(there.read_bytes())) in those
 
     def merge(self, name, new):
