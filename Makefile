@@ -2,6 +2,8 @@
 # make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
 # make exercises writes the notebooks of exercises and solutions anew, from the files in solutions/
 # make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
+# make processors  notebooks and tests as other processors would compute them, with 1 and 2 threads; takes hours
+# make smallest    of that, what .ci/run adds to make test: the fewest instructions, and only what depends on them
 # make kernels  adds Triton, which make test does, too: for the cells of chapter 10 in which you write a kernel
 # make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
 # make systems  installs DeepSpeed, Megatron-core, Accelerate in .venv-systems, and holds their steps to ours
@@ -38,7 +40,8 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab course test exercises exhaustive lint imports tests notebooks compatibility systems kernels gpu dist site
+.PHONY: lab course test exercises exhaustive lint imports tests notebooks processors smallest compatibility systems kernels gpu dist \
+	site
 
 lab: course
 	@echo "Opening JupyterLab on $(COURSE)/notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
@@ -67,6 +70,12 @@ exhaustive: kernels
 
 notebooks: kernels
 	$(call step,notebooks,Running the notebooks and comparing their outputs,$(PYTEST) $(NOTEBOOKS))
+
+processors: kernels
+	@$(IN_VENV) python tests/processors.py
+
+smallest: kernels
+	@$(IN_VENV) python tests/processors.py --smallest
 
 # The notebooks of exercises/ and solutions/, from the files of the exercises
 exercises: .venv/made

@@ -1,20 +1,27 @@
 """Notebooks are compared by nbval (`pytest --nbval notebooks`): what it needs to compare ours, and why."""
 
 import os
+import re
 import sys
 import tempfile
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
+from itertools import zip_longest
+from math import isclose
 
 import nbval.kernel
 from jupyter_client.provisioning import KernelProvisionerFactory
-from nbval.plugin import IPyNbFile
+from nbformat import NotebookNode
+from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams
 
 # These differ from run to run and from machine to machine.
 REPLACE = {
     r"\b0x[0-9a-f]{8,}": "an address",
     r"(/private)?(/tmp|/var/folders/\w+/\w+/T)/[^\s'\":]+": "a temporary path",
 }
+# A cell with the tag within-1e-5: its numbers may differ by that, relative to those that are stored.
+TOLERANCE = re.compile(r"within-(\d+(?:\.\d+)?e-\d+)")
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def pytest_collectstart(collector):
@@ -44,6 +51,35 @@ def execute_and_keep_history(kernel, source, allow_stdin=None):
     return kernel.kc.execute(source, store_history=True, allow_stdin=allow_stdin, stop_on_error=False)
 
 
+compare_outputs = IPyNbCell.compare_outputs
+
+
+def compare_within_the_tolerance(cell, found, stored, skip_compare=None):
+    for tag in cell.cell.metadata.get("tags", []):
+        if tolerance := TOLERANCE.fullmatch(tag):
+            found, stored = (coalesce_streams(outputs) for outputs in (found, stored))
+            found = as_stored(found, stored, float(tolerance[1]))
+    return compare_outputs(cell, found, stored, skip_compare)
+
+
+def as_stored(found, stored, tolerance):
+    """``found``, texts in lists and dictionaries; with the numbers of ``stored`` that are within the tolerance."""
+    if isinstance(found, list) and isinstance(stored, list):
+        return [as_stored(*pair, tolerance) for pair in zip_longest(found, stored)]
+    if isinstance(found, dict) and isinstance(stored, dict):
+        return NotebookNode({name: as_stored(each, stored.get(name), tolerance) for name, each in found.items()})
+    if not (isinstance(found, str) and isinstance(stored, str)):
+        return found
+    numbers = iter(NUMBER.findall(stored))
+
+    def stored_if_close(number):
+        expected = next(numbers, number[0])
+        return expected if isclose(float(number[0]), float(expected), rel_tol=tolerance) else number[0]
+
+    return NUMBER.sub(stored_if_close, found)
+
+
+IPyNbCell.compare_outputs = compare_within_the_tolerance
 nbval.kernel.start_new_kernel = start_kernel_as_a_reader_does
 nbval.kernel.RunningKernel.execute_cell_input = execute_and_keep_history
 

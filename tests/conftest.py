@@ -45,7 +45,7 @@ def workers_share_one_process_in_which_torch_is_loaded():
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """Tensors are so small that threads would only wait for one another."""
+    """Tensors are so small that threads would only wait for one another: `make processors` alone asks for two."""
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))

@@ -42,6 +42,7 @@ NBVAL_ALONE_FAILS = {
     "address": ("print(object())", [printed("<object object at 0x7f01234567a0>\n")]),
     "progress line": ("import os; print('TINYDIST_QUIET' in os.environ)", [printed("True\n")]),
     "path": ("import tempfile; print(tempfile.mkdtemp(), 1)", [printed("/var/folders/b_/a9/T/tmpxyz 1\n")]),
+    "tolerance": ("print('step 2', 3.14159, 2e-05)", [printed("step 2 3.14157 2e-05\n")], "within-1e-5"),
 }
 SAME = NBVAL_ALONE_FAILS | {
     "print": ("print('now')", [printed("now\n")]),
@@ -56,12 +57,20 @@ DIFFERENT = {
     "print was not there": ("print('now')", []),
     "value is gone": ("2;", [value({"text/plain": "2"})]),
     "short number": ("print(hex(255))", [printed("0xfe\n")]),
+    "not within the tolerance": ("print(3.14159, 1.0)", [printed("3.14150 1.0\n")], "within-1e-5"),
+    "one number more": ("print(1.5, 2.5)", [printed("1.5\n")], "within-1e-5"),
+    "one number fewer": ("print(1.5)", [printed("1.5 2.5\n")], "within-1e-5"),
+    "other words": ("print('loss', 1.5)", [printed("norm 1.5\n")], "within-1e-5"),
+    "a count": ("print(1001)", [printed("1000\n")], "within-1e-5"),
 }
 
 
 def same_to_nbval(folder, cells):
     """The names of the cells that pass, run in one notebook."""
-    code_cells = [new_code_cell(code, execution_count=1, outputs=outputs) for code, outputs in cells.values()]
+    code_cells = [
+        new_code_cell(code, execution_count=1, outputs=outputs, metadata={"tags": tags})
+        for code, outputs, *tags in cells.values()
+    ]
     nbformat.write(new_notebook(cells=code_cells), folder / "scratch.ipynb")
     command = [sys.executable, "-m", "pytest", "-v", "--nbval", "--nbval-current-env"]
     environment = os.environ | {"MPLBACKEND": "agg"}

@@ -65,6 +65,8 @@ def live(environment, life, *arguments):
     gc.freeze()  # what is loaded stays
     os.setsid()
     os.environ.clear(), os.environ.update(environment)
+    if "TINYDIST_LAST_BITS" in environment:  # `make processors` sets it
+        import last_bits  # noqa: F401
     try:
         life(*arguments)
     finally:

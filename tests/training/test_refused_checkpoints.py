@@ -120,7 +120,7 @@ def test_loading_runs_no_code(saved, tmp_path):
     assert opened and {Path(each).suffix for each in opened} <= {".json", ".safetensors"}
 
     path.write_bytes(program)
-    about = {"bytes": len(program), "checksum": zlib.crc32(program)}
+    about = {"bytes": len(program), "checksum": f"{zlib.crc32(program):08x}"}
     forge(folder, lambda index: index["ranks"][0].update(about))
     assert_all_refuse(folder, "SafetensorError")
     assert not (tmp_path / "it ran").exists()

@@ -202,7 +202,7 @@ def checksum_of(path):
     with open(path, "rb") as file:
         while chunk := file.read(MIB):
             crc = zlib.crc32(chunk, crc)
-    return crc
+    return f"{crc:08x}"  # as long for every content
 
 
 def fingerprint(common):
