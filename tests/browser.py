@@ -37,10 +37,8 @@ class Page:
     def open(self, url):
         self.events.clear()
         self.ask("Page.enable")
-        self.ask("Page.setLifecycleEventsEnabled", enabled=True)
-        loader = self.ask("Page.navigate", url=url)["loaderId"]  # another page may still be loading
-        loaded = {"name": "load", "loaderId": loader}
-        self.next(lambda message: message.get("params", {}).items() >= loaded.items())
+        self.ask("Page.navigate", url=url)
+        self.next(lambda message: message.get("method") == "Page.loadEventFired")
 
     def run(self, program):
         """What a JavaScript expression comes to, a promise's value included."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from socket import create_connection
 from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 from urllib.request import urlopen
@@ -53,11 +54,21 @@ def served(command, folder, home):
                 break
         else:
             pytest.fail("".join(log))
+        while server.poll() is None and not listens(found[0]):  # it says the address first
+            pass
         yield found[0]
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.stdout.read()  # until all have closed it
         server.wait()
+
+
+def listens(url):
+    try:
+        create_connection(urlsplit(url).netloc.split(":")).close()
+        return True
+    except ConnectionRefusedError:
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +116,9 @@ def test_the_file_browser_shows_the_course_and_where_its_links_lead(url):
 def test_the_page_has_our_styles(url):
     with urlopen(f"http://{url.netloc}{url.path}?{url.query}", timeout=60) as page:
         assert "custom/custom.css" in page.read().decode()
-    with urlopen(f"http://{url.netloc}/custom/custom.css", timeout=60) as styles:
-        assert styles.read() == (ROOT / "jupyter_lab_settings" / "custom.css").read_bytes()
+    for name in ("custom.css", "dark.svg"):
+        with urlopen(f"http://{url.netloc}/custom/{name}", timeout=60) as served:
+            assert served.read() == (ROOT / "jupyter_lab_settings" / name).read_bytes()
 
 
 def test_neither_the_version_of_python_nor_a_line_that_has_vanished_is_saved():
@@ -164,17 +176,43 @@ STARTED = "new Promise(done => setInterval(() => window.jupyterapp?.restored.the
 ALLOW = "--LabApp.expose_app_in_browser=True"
 
 
+def start(page, url):
+    page.open(url)
+    page.run(STARTED)
+
+
 @pytest.mark.exhaustive
 def test_a_notebook_that_is_opened_fits_the_page_and_saved_is_as_it_was(copy, page, tmp_path):
     """Of the repository: as whoever edits one does it."""
     config = f"--config={ROOT / 'jupyter_lab_config.py'}"
     command = ["jupyter", "lab", config, "--no-browser", "--ip=127.0.0.1", "--port=0", "--allow-root", ALLOW]
     with served(command, copy, tmp_path) as url:
-        page.open(url)
-        page.run(STARTED)
+        start(page, url)
         too_wide = {path: page.run(OPEN_AND_SAVE % path.as_posix()) for path in NOTEBOOKS}
     assert {path: cells for path, cells in too_wide.items() if cells} == {}
     assert [path for path in NOTEBOOKS if (copy / path).read_bytes() != (ROOT / path).read_bytes()] == []
+
+
+LOOKS = """(async () => {
+    const open = path => jupyterapp.commands.execute("docmanager:open", {path, factory: "Notebook"});
+    await (await open("exercises/00_start_here.ipynb")).context.ready;
+    await (await open("notebooks/gallery.ipynb")).context.ready;
+    await jupyterapp.commands.execute("apputils:change-theme", {theme: "JupyterLab Dark"});
+    const picture = await new Promise(done => setInterval(() => {
+        const dark = document.body.dataset.jpThemeLight == "false";
+        const found = document.querySelector(".jp-RenderedImage img");
+        if (dark && found) done(found);
+    }, 100));
+    const label = document.querySelector('.lm-TabBar-tab[title*="exercises/"] .lm-TabBar-tabLabel');
+    return [getComputedStyle(label, "::before").content, getComputedStyle(picture).filter.slice(-23)];
+})()"""
+
+
+@pytest.mark.exhaustive
+def test_tabs_say_what_an_exercise_is_and_pictures_are_dark_in_a_dark_theme(page, tmp_path):
+    with make_lab(ROOT, tmp_path, ALLOW, course=tmp_path / "course") as url:
+        start(page, url)
+        assert page.run(LOOKS) == ['"exercises · "', '/custom/dark.svg#dark")']
 
 
 # A reader's day: he runs all cells of all chapters, answers an exercise, pulls what is new, and goes on.
@@ -242,8 +280,7 @@ def test_whoever_runs_all_chapters_and_answers_an_exercise_can_pull(clone, page,
     page.socket.settimeout(600)  # for all cells of a chapter
     chapters = [f"notebooks/{path.name}" for path in sorted(clone.glob("notebooks/*.ipynb"))]
     with make_lab(clone, tmp_path, ALLOW) as url:
-        page.open(url)
-        page.run(STARTED)
+        start(page, url)
         seen = {path: page.run(RUN_ALL_AND_SAVE % path) for path in chapters}
         page.run(ANSWER % (EXERCISES, STUB))
     assert {path: each for path, each in seen.items() if each != {"edited": False, "left": 0}} == {}
