@@ -162,9 +162,8 @@ OPEN_AND_SAVE = """(async () => {
     const kernel = open.sessionContext.session.kernel;
     await Promise.all([kernel.info, kernel.spec]);
     await open.context.save();
-    for (const _ of [1, 2]) await new Promise(requestAnimationFrame);  // until editors are laid out
     const too_wide = [...open.node.querySelectorAll(".jp-RenderedMarkdown, .cm-scroller")]
-        .filter(each => each.scrollWidth > each.clientWidth + 1)
+        .filter(each => each.innerText && each.scrollWidth > each.clientWidth + 1)  // others are not laid out yet
         .map(each => each.innerText.slice(0, 60));
     await open.sessionContext.shutdown();
     open.dispose();
