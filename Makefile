@@ -1,4 +1,4 @@
-# make lab     opens the notebooks in JupyterLab
+# make lab     opens a copy of the course in JupyterLab: yours, in course/. make course copies it, or what is new of it
 # make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
 # make exercises writes the notebooks of exercises and solutions anew, from the files in solutions/
 # make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
@@ -15,6 +15,8 @@
 PYTHON ?= python3
 # What JupyterLab is told besides: make lab OPTIONS="--no-browser --port 9999"
 OPTIONS ?=
+# Where your copy is, if not here: make lab COURSE=$HOME/course
+COURSE ?= course
 
 VENV = .venv
 # With the bytecode of what is imported kept, whatever is set outside: each process would compile it anew
@@ -22,8 +24,7 @@ IN_VENV = PYTHONDONTWRITEBYTECODE= PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A worker for each core, so one thread for each: more would wait for one another
 PYTEST = OMP_NUM_THREADS=1 $(IN_VENV) pytest -q --tb=short --color=no -n auto --maxprocesses 4 \
 	--dist loadscope --no-loadscope-reorder
-# Once you have begun the exercises their outputs are yours: check them with .venv/bin/python -m tinydist
-NOTEBOOKS = --nbval notebooks site/index.ipynb solutions $(if $(wildcard exercises/progress.json),,exercises)
+NOTEBOOKS = --nbval notebooks site/index.ipynb solutions exercises
 TOUCHING_TORCH = simulator collectives data_parallel zero pipeline_parallel
 # For Linux without a working NVIDIA driver: PyTorch's build without CUDA, 0.2 GB instead of 3. Whoever has told pip where
 # packages are gets them from there; if this does not work, the next line of the recipe installs PyPI's build
@@ -39,11 +40,15 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab test exercises exhaustive lint imports tests notebooks processors smallest compatibility systems kernels gpu dist site
+.PHONY: lab course test exercises exhaustive lint imports tests notebooks processors smallest compatibility systems kernels gpu dist \
+	site
 
-lab: .venv/made
-	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
-	@$(IN_VENV) jupyter lab --config=jupyter_lab_config.py $(AS_ROOT) $(OPTIONS)
+lab: course
+	@echo "Opening JupyterLab on $(COURSE)/notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
+	@cd "$(COURSE)" && $(IN_VENV) jupyter lab --config="$(CURDIR)/jupyter_lab_config.py" $(AS_ROOT) $(OPTIONS)
+
+course: .venv/made
+	@$(IN_VENV) python -m tinydist copy-course "$(COURSE)"
 
 # Notebooks take longest, so they come first
 test: lint imports kernels
@@ -72,7 +77,7 @@ processors: kernels
 smallest: kernels
 	@$(IN_VENV) python tests/processors.py --smallest
 
-# The notebooks of exercises/ and solutions/, from the files of the exercises; what a reader has changed stays
+# The notebooks of exercises/ and solutions/, from the files of the exercises
 exercises: .venv/made
 	$(call step,exercises,Writing the notebooks of exercises,$(IN_VENV) python -m tinydist.lab.notebooks)
 

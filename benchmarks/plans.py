@@ -19,7 +19,7 @@ from tinydist.hardware.published import BUS_BANDWIDTHS, MEMORY_BANDWIDTHS
 from tinydist.model import GPT, GPTConfig
 from tinydist.training import Plan, members, parallelize
 
-FILE = Path(__file__).parents[1] / "notebooks" / "11_plans.csv"
+FILE = Path(__file__).parents[1] / "notebooks" / "data" / "11_plans.csv"
 MODEL = GPTConfig(vocab_size=51200, context=2048, layers=36, heads=32, dim=4096)
 BATCH = 64  # sequences
 PLANS = {

@@ -19,7 +19,7 @@ from same_step import RANKS
 
 import tinydist
 
-FILE = Path(__file__).parents[1] / "notebooks" / "12_systems.csv"
+FILE = Path(__file__).parents[1] / "notebooks" / "data" / "12_systems.csv"
 
 
 class Way(NamedTuple):

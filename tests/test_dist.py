@@ -24,7 +24,7 @@ def run(*command, cwd):
 @pytest.mark.exhaustive
 def test_the_wheel_brings_the_course_and_a_command(tmp_path):
     sources, home = tmp_path / "sources", tmp_path / "home"
-    ignored = shutil.ignore_patterns(".git", ".venv*", "dist", "build", "__pycache__", "progress.json")
+    ignored = shutil.ignore_patterns(".git", ".venv*", "dist", "build", "course", "__pycache__", "progress.json")
     shutil.copytree(ROOT, sources, ignore=ignored)
     run("make", "dist", f"PYTHON={sys.executable}", cwd=sources)
     (wheel,), (source,) = (sources / "dist").glob("*.whl"), (sources / "dist").glob("*.tar.gz")

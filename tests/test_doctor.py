@@ -69,6 +69,7 @@ MISSING = [
     ("widgets", without_module("ipywidgets"), "make lab"),
     ("widgets", lambda p: p.setattr(jupyter_core.paths, "jupyter_path", lambda _: []), "jupyterlab_widgets"),
     ("matplotlib", without_module("matplotlib"), "make lab"),
+    ("course", lambda p: p.setattr("os.access", lambda *_: False), "exercises may not be written: `"),
 ]
 
 
@@ -92,6 +93,11 @@ def test_gpus_and_nccl_are_not_needed(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert doctor.check_nccl().state == doctor.check_gpus().state == "fine"
     assert main(["doctor"]) == 0
+
+
+def test_elsewhere_no_course_is_needed(monkeypatch):
+    monkeypatch.chdir("/")
+    assert doctor.check_course().state == "fine"
 
 
 def test_gpus_are_named(monkeypatch):

@@ -108,7 +108,8 @@ ORIGINS = {"https://fuzzy-goat-8888.app.github.dev": True, "https://app.github.d
 @pytest.mark.parametrize("origin, may", ORIGINS.items(), ids=["its own", "another"])
 def test_make_lab_in_a_codespace_lets_its_pages_talk_to_kernels(origin, may):
     """Codespaces shows a port under another name than the server sees: a foreign page, unless it is allowed."""
-    lab = ["make", "-s", "lab", "-o", ".venv/made", "AS_ROOT=", r"IN_VENV=printf %s\\n"]  # says what JupyterLab is told
+    # Says what JupyterLab is told
+    lab = ["make", "-s", "lab", "-o", ".venv/made", "COURSE=.", "AS_ROOT=", r"IN_VENV=printf %s\\n"]
     environment = os.environ | dev_container()["containerEnv"]
     shown = subprocess.run(lab, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     (pattern,) = re.findall(r"allow_origin_pat=(.*)", shown.stdout)

@@ -13,8 +13,7 @@ import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 ROOT = Path(__file__).parent.parent
-BEGUN = (ROOT / "exercises" / "progress.json").exists()  # then the exercises are a reader's own
-FOLDERS = ("notebooks", "site", "solutions", *([] if BEGUN else ["exercises"]))
+FOLDERS = ("notebooks", "site", "solutions", "exercises")
 NOTEBOOKS = sorted(path.relative_to(ROOT) for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.ipynb"))
 # As `make lab` writes it, with any Python: see jupyter_lab_config.py.
 METADATA = {

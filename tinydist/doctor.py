@@ -130,6 +130,19 @@ def check_matplotlib():
     return Finding("ok", matplotlib.__version__)
 
 
+def check_course():
+    from .lab.progress import folder
+    from .lab.standing import unwritable
+
+    exercises = folder()
+    if exercises is None:
+        return Finding("fine", "none in this folder; `make lab` copies it into the folder course of a clone")
+    troubles = filter(None, map(unwritable, [exercises, *sorted(exercises.glob("*.ipynb"))]))
+    if trouble := next(troubles, None):
+        return Finding("missing", trouble)
+    return Finding("ok", f"{exercises.parent}, where you may write")
+
+
 def dotted(version):
     return ".".join(map(str, version))
 
@@ -144,4 +157,5 @@ CHECKS = {
     "kernel": check_kernel,
     "widgets": check_widgets,
     "matplotlib": check_matplotlib,
+    "course": check_course,
 }

@@ -1,6 +1,9 @@
 """A line that says what is going on while the reader waits. It comes after a second, and vanishes in the end.
 
 In a notebook it is an output that is left without data, for which nothing is drawn, also when the saved file is opened.
+Jupyter has no message that takes one output away: clear_output takes all of the cell, what was printed before, too; and
+a stream whose text is erased stays, empty, or with all that was erased, as the frontend likes. So `make lab`, when it
+saves a notebook, leaves outputs without data out.
 In a terminal it is a line of stderr that is erased. A log or a pipe gets none, nor where TINYDIST_QUIET is set.
 """
 

@@ -25,9 +25,7 @@ IMPORTS = """\
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.utils import clip_grad_norm_
-
-from tinydist.lab import check, hint"""
+from torch.nn.utils import clip_grad_norm_"""
 
 
 def numbers(seed, *shape):

@@ -19,6 +19,4 @@ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist
 
 IMPORTS = """\
 import torch
-import torch.distributed as dist
-
-from tinydist.lab import check, hint"""
+import torch.distributed as dist"""

@@ -34,9 +34,7 @@ here times are said in steps. Look at your own run whenever you like: `tinydist.
 
 IMPORTS = """\
 import torch
-import torch.distributed as dist
-
-from tinydist.lab import check, hint"""
+import torch.distributed as dist"""
 
 BY_HAND = "build it yourself, from messages: send, recv, isend, irecv, batch_isend_irecv"
 SOLVED = ("tinydist.collectives",)

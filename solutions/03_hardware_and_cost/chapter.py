@@ -23,9 +23,7 @@ layers and GPUs, also with some that no factory makes. The first property that d
 Units are bytes, seconds, FLOP/s and bytes per second, without kilo, mega or giga."""
 
 IMPORTS = """\
-import math
-
-from tinydist.lab import check, hint"""
+import math"""
 
 SOLVED = ("tinydist.hardware",)
 BY_HAND = "here it is arithmetic, and yours"

@@ -31,9 +31,7 @@ IMPORTS = """\
 from math import log2
 
 import torch
-import torch.distributed as dist
-
-from tinydist.lab import check, hint"""
+import torch.distributed as dist"""
 
 BY_HAND = "build it yourself, from messages: send, recv, isend, irecv, batch_isend_irecv"
 SOLVED = ("tinydist.collectives",)

@@ -29,9 +29,7 @@ answers: what they do, you build."""
 IMPORTS = """\
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-
-from tinydist.lab import check, hint"""
+import torch.nn.functional as F"""
 
 HERE = "here it is for you to do"
 SOLVED = {"tinydist.precision": "tinydist.precision", "torch.amp.grad_scaler": "torch's GradScaler"}

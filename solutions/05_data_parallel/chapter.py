@@ -33,9 +33,7 @@ S is the bytes of all gradients, p the number of ranks. Look at your own run whe
 IMPORTS = """\
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-
-from tinydist.lab import check, hint"""
+import torch.nn.functional as F"""
 
 SOLVED = {
     "tinydist.data_parallel": "tinydist.data_parallel",

@@ -35,9 +35,7 @@ p is the number of ranks. Look at your own run whenever you like: `tinydist.laun
 IMPORTS = """\
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-
-from tinydist.lab import check, hint"""
+import torch.nn.functional as F"""
 
 SOLVED = {
     "tinydist.zero": "tinydist.zero",

@@ -32,9 +32,7 @@ t is the number of ranks of a group that work on the same tokens. All of them co
 IMPORTS = """\
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-
-from tinydist.lab import check, hint"""
+import torch.nn.functional as F"""
 
 SOLVED = {
     "tinydist.tensor_parallel": "tinydist.tensor_parallel",

@@ -30,8 +30,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from tinydist.attention import rotate
-from tinydist.lab import check, hint"""
+from tinydist.attention import rotate"""
 
 
 SOLVED = ("tinydist.attention", "torch.nn.attention")

@@ -28,9 +28,7 @@ of the sequence."""
 IMPORTS = """\
 import math
 
-import torch
-
-from tinydist.lab import check, hint"""
+import torch"""
 
 SOLVED = ("tinydist.attention", "torch.nn.attention")
 BY_HAND = "here it is for you to do"

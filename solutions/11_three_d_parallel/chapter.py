@@ -31,9 +31,7 @@ from itertools import permutations
 from math import prod
 
 import torch
-import torch.distributed as dist
-
-from tinydist.lab import check, hint"""
+import torch.distributed as dist"""
 
 NO_ENGINE = Own(
     "not tinydist.training",

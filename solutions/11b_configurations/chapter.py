@@ -29,9 +29,7 @@ IMPORTS = """\
 import copy
 
 import torch
-import torch.distributed as dist
-
-from tinydist.lab import check, hint"""
+import torch.distributed as dist"""
 
 
 def numbers(*shape, seed):

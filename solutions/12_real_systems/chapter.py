@@ -25,6 +25,4 @@ import os
 from itertools import product
 
 import torch
-import torch.distributed as dist
-
-from tinydist.lab import check, hint"""
+import torch.distributed as dist"""

@@ -27,9 +27,7 @@ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist
 Units are bytes, seconds, FLOPs and FLOP/s, without kilo, mega or giga, unless a task says otherwise."""
 
 IMPORTS = """\
-import math
-
-from tinydist.lab import check, hint"""
+import math"""
 
 FORMULAS = ("tinydist.planner", "tinydist.hardware", "tinydist.model")
 BY_HAND = Own("your own arithmetic", "here it is arithmetic, and yours", FORMULAS)

@@ -29,9 +29,7 @@ begins as a; a-3, the last 3 are taken back; a?, it is read; a., it ends."""
 IMPORTS = """\
 import math
 
-import torch
-
-from tinydist.lab import check, hint"""
+import torch"""
 
 SOLVED = ("tinydist.serving", "tinydist.attention", "tinydist.planner", "torch.nn.attention")
 BY_HAND = Own("built by yourself", "here it is for you to build", SOLVED, torchs="attention")

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import nbformat
 import pytest
 from lab.mini import note
-from lab.shipped import ROOT, shipped
+from lab.shipped import EXERCISES, ROOT
 
 from tinydist.__main__ import in_a_child, main
 from tinydist.lab import progress
@@ -30,7 +30,7 @@ def reader(monkeypatch, tmp_path):
     monkeypatch.delenv("TINYDIST_PROGRESS", raising=False)
     monkeypatch.setattr("tinydist.__main__.ProcessPoolExecutor", ThreadPoolExecutor)  # no child
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(shipped(), tmp_path / "exercises")
+    shutil.copytree(EXERCISES, tmp_path / "exercises")
     return tmp_path / "exercises" / f"{find(NAME).chapter}.ipynb"
 
 
@@ -62,7 +62,7 @@ def test_list(capsys, arguments):
         "  done left_reduce_scatter     20 min  ***    A reduce-scatter the other way round (3 tries)"
     )
     assert lines[chapter + 2].startswith(f"  -    {NAME}")
-    there = [each.name for each in course() if (shipped() / f"{each.chapter}.ipynb").exists()]
+    there = [each.name for each in course() if (EXERCISES / f"{each.chapter}.ipynb").exists()]
     assert lines[-1] == f"1 of {len(there)} done. Next: {there[0]}."
 
 
@@ -113,6 +113,28 @@ def test_check_of_an_answer_and_its_exit_status(capsys, reader):
     status, said = run(capsys, "check", NAME)
     assert status == 0 and said.startswith(f"{NAME}: passed") and "Next: all_reduce_many" in said
     assert progress.load()[NAME] == {"passed": True, "tries": 2, "hints": 0}
+
+
+def test_where_nothing_may_be_written_nobody_is_told_to_save(capsys, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    said = run(capsys, "check", NAME)[1]
+    assert f"may not be written: `{command('copy-course', 'FOLDER')}` copies" in said and "save" not in said
+
+
+def test_in_a_clone_the_copy_is_the_readers(capsys, reader, monkeypatch):
+    """Which has the repository's own folder, too."""
+    clone = reader.parent.parent / "clone"
+    shutil.copytree(reader.parent, clone / "exercises")
+    shutil.copytree(reader.parent, clone / "course" / "exercises")
+    write(clone / "exercises" / reader.name, NAME, WRONG)
+    monkeypatch.chdir(clone)
+    assert "Work on it in course/exercises/02_collectives.ipynb, " in run(capsys, "check", NAME)[1]
+    note(NAME, passed=True)
+    assert ", in course/exercises/00_start_here.ipynb" in run(capsys, "next")[1]
+    assert [path.parent.parent.name for path in clone.rglob("progress.json")] == ["course"]
+    run(capsys, "reset", NAME)
+    monkeypatch.chdir(clone / "exercises")
+    assert f"{NAME}: wrong" in run(capsys, "check", NAME)[1]
 
 
 def test_hint(capsys):

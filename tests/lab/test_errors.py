@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.errors import EMPTY_BATCH, UNWRITTEN, words
+from tinydist.lab.errors import EMPTY_BATCH, UNKNOWN, UNWRITTEN, words
 from tinydist.lab.worlds import Case, Trial
 from tinydist.simulator.stuck import StuckError
 
@@ -29,6 +29,10 @@ def test_other_errors_are_not_taken_for_one(answer):
 @pytest.mark.parametrize("size", [-2, -(2**63) + 1, 2**63 - 1])
 def test_a_size_that_nobody_has_sent(size):
     assert raised(lambda: torch.empty(size, 3)).endswith(f"\n{UNWRITTEN}")
+
+
+def test_a_name_that_the_imports_would_have_made():
+    assert raised(lambda: distributed.get_rank()).endswith(f"\n{UNKNOWN}")  # noqa: F821
 
 
 def test_a_rank_that_does_nothing():

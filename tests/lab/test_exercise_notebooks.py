@@ -1,15 +1,12 @@
-"""The notebooks of exercises and solutions are made from the exercises' files, and a reader's cells stay his."""
+"""The notebooks of exercises and solutions are made from the exercises' files."""
 
 import nbformat
 import pytest
-from lab.shipped import shipped
+from lab.shipped import ROOT
 from lab.toy_course import toy as toy
-from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from tinydist.lab import notebooks
 from tinydist.lab.find import chapters, find
-
-MINE = "def average(tensor):\n    return mine"
 
 
 def cells(path):
@@ -24,21 +21,11 @@ def begun(toy, monkeypatch):
     return notebooks.path_of("98_toys", solved=False)
 
 
-def change(path, edit):
-    notebook = nbformat.read(path, as_version=4)
-    edit(notebook)
-    notebooks.save(path, notebook)
-
-
-def answered(notebook):
-    cell = next(cell for cell in notebook.cells if cell.id == "average")
-    cell.source, cell.outputs = MINE, []
-
-
 def test_both_are_the_same_but_for_the_blank(begun):
     stub, solved = cells(begun), cells(notebooks.path_of("98_toys", solved=True))
-    assert list(stub) == list(solved) == ["introduction", "imports", "average-task", "average", "average-check"]
-    assert [name for name in stub if stub[name].source != solved[name].source] == ["average"]
+    assert list(solved) == ["introduction", "imports", "average-task", "average", "average-check"]
+    assert list(stub) == [*solved, "average-hint"]
+    assert [name for name in solved if stub[name].source != solved[name].source] == ["average"]
     assert "    # Sum over all ranks, and divide.\n    raise NotImplementedError" in stub["average"].source
     assert "total /= p" in solved["average"].source
 
@@ -54,41 +41,10 @@ def test_the_task_says_what_is_checked(begun):
                          "| waits | whatever is started is waited for |")  # fmt: skip
 
 
-def test_an_answer_stays(begun, capsys):
-    change(begun, answered)
-    notebooks.main([])
-    assert cells(begun)["average"].source == MINE
-    assert "98_toys.ipynb: average is yours, and kept" in capsys.readouterr().out
-
-
-def test_a_cell_of_the_readers_stays_where_it_was(begun):
-    change(begun, lambda notebook: notebook.cells.insert(2, new_code_cell("1 + 1", id="mine")))
-    notebooks.main([])
-    assert list(cells(begun))[:4] == ["introduction", "imports", "mine", "average-task"]
-
-
-def test_what_he_has_not_changed_becomes_new(begun, toy, monkeypatch):
-    change(begun, answered)
-    monkeypatch.setattr(toy, "title", "Mean")
-    notebooks.main([])
-    assert cells(begun)["average-task"].source.startswith("## 1. Mean") and cells(begun)["average"].source == MINE
-
-
-def test_one_that_remembers_nothing_of_what_was_written(begun):
-    """All of its code that differs is the reader's; its texts are not."""
-
-    def earlier(notebook):
-        answered(notebook)
-        del notebook.metadata[notebooks.WRITTEN]
-        notebook.cells[0].source = "# An earlier text"
-        notebook.cells.append(new_code_cell("1 + 1", id="mine"))
-        notebook.cells.append(new_markdown_cell("Of an earlier edition", id="gone"))
-
-    change(begun, earlier)
-    notebooks.main([])
+def test_a_check_needs_no_other_cell_and_whoever_runs_all_cells_gets_no_hint(begun):
     found = cells(begun)
-    assert found["average"].source == MINE and found["introduction"].source == "# Exercises: averages"
-    assert "mine" in found and "gone" not in found
+    assert found["average-check"].source == "from tinydist.lab import check, hint\n\ncheck(average)"
+    assert found["average-hint"].source.startswith("# hint(average)  # ")
 
 
 def test_it_runs_the_notebooks(toy, tmp_path, monkeypatch):
@@ -105,7 +61,7 @@ def test_it_runs_the_notebooks(toy, tmp_path, monkeypatch):
 @pytest.mark.parametrize("chapter", chapters())
 def test_those_of_the_course_are_current(chapter, solved):
     """``make exercises`` writes them."""
-    folder = shipped("solutions" if solved else "exercises")
+    folder = ROOT / ("solutions" if solved else "exercises")
     new = {cell.id: cell.source for cell in notebooks.made(chapter, solved).cells}
     assert {name: cell.source for name, cell in cells(folder / f"{chapter}.ipynb").items()} == new
 

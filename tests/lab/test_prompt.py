@@ -7,7 +7,7 @@ import sys
 import nbformat
 import pytest
 from lab.mini import note
-from lab.shipped import ROOT, shipped
+from lab.shipped import EXERCISES, ROOT
 
 if sys.platform != "linux":
     pytest.skip("its processes are forked from one that has loaded torch", allow_module_level=True)
@@ -25,7 +25,7 @@ def reader(monkeypatch, tmp_path):
     monkeypatch.delenv("TINYDIST_PROGRESS", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "exercises").mkdir()
-    return shutil.copy(shipped() / f"{CHAPTER}.ipynb", tmp_path / "exercises")
+    return shutil.copy(EXERCISES / f"{CHAPTER}.ipynb", tmp_path / "exercises")
 
 
 def save(path, name, source):

@@ -17,7 +17,7 @@ def plans():
 
 
 def rows():
-    with (ROOT / "notebooks" / "11_plans.csv").open() as file:
+    with (ROOT / "notebooks" / "data" / "11_plans.csv").open() as file:
         return list(csv.DictReader(file))
 
 

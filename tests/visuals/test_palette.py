@@ -1,6 +1,8 @@
 """A color has one meaning, can be told from its neighbors, in grey too, and what is written on it can be read."""
 
+import re
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -80,3 +82,19 @@ def test_hues_are_the_same_on_a_dark_slide(color):
 
 def test_paper_becomes_ink():
     assert to_hex(darkened(to_rgb(PAPER))) == INK and luminance(darkened(to_rgb(INK))) > 0.99
+
+
+def test_a_dark_jupyterlab_shows_the_same_colors():
+    """By the tables of a filter: for greys, a row of luminances; hues stay there as here."""
+    text = (Path(__file__).parents[2] / "jupyter_lab_settings" / "dark.svg").read_text()
+    tables = [[float(part) for part in found.split()] for found in re.findall(r'tableValues="(.*?)"', text)]
+    assert tables == [tables[0]] * 3 + [tables[-1]] * 3  # red, green, blue
+    for place, (darker, lighter) in enumerate(zip(tables[0], tables[-1], strict=True)):
+        light = place / (len(tables[0]) - 1)
+        dark = luminance(darkened([from_linear(light)] * 3))
+        assert darker == pytest.approx(min(1, dark / light) if light else 1, abs=0.0005)  # three digits
+        assert lighter == pytest.approx(min(1, (1 - dark) / (1 - light)) if light < 1 else 1, abs=0.0005)
+
+
+def from_linear(part):
+    return 12.92 * part if part <= 0.0031308 else 1.055 * part ** (1 / 2.4) - 0.055

@@ -25,7 +25,7 @@ reader.py       what a reader calls: check, hint; page.py: what is said, in a te
 puzzle.py       a program in a notebook's cell, judged whenever the cell runs
 progress.py     what the reader has done; standing.py: chapter by chapter; overview.py: on the map of the notebooks
 notebook.py     the reader's notebook, from outside of it
-copied.py       the course, in a folder of the reader's own
+copied.py       the course, in a folder of the reader's own; merged.py: what is new in it, and what he has written
 whole_files.py  files that are written at once or not at all, by one at a time
 commands.py     the command line; prompt.py: the course in a terminal; watching.py: a check whenever a notebook is saved
 """

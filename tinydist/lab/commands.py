@@ -6,7 +6,7 @@ from urllib.parse import quote
 from ..shell import command
 from . import progress
 from .find import find, of_chapter
-from .standing import Standing, path_of, within_reach
+from .standing import Standing, path_of, shown, unwritable, within_reach
 from .whole_files import Trouble
 
 
@@ -80,10 +80,14 @@ def check_answer(exercise):
     path = path_of(exercise)
     verdict = report(answer_in(path, exercise.name))
     if verdict.state == "not yet":
-        print(f"\nWork on it in {path.parent.name}/{path.name}, and save the notebook")
+        print(f"\n{work_on(path)}")
     if verdict.state == "wrong":
         print(f"\nA hint: {command('hint', exercise.name)}")
     return verdict.passed
+
+
+def work_on(path):
+    return unwritable(path) or f"Work on it in {shown(path)}, and save the notebook"
 
 
 def show_hint(name):

@@ -1,25 +1,134 @@
-"""The course in a folder of the reader's own: notebooks, exercises, solutions, from a clone or from the package."""
+"""The course in a folder of the reader's own, from a clone or from the package: notebooks, exercises, solutions.
 
-import shutil
+Copied once more it is brought up to date: what the reader has run, and no more, becomes new; what he has written stays,
+and is told. The record knows which is which, by the texts of the cells that were copied.
+"""
+
+import json
+import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
-from .find import HOMES
-from .whole_files import Trouble
+import nbformat
+
+from ..shell import command
+from .find import HOMES, PACKAGE
+from .merged import WRITTEN, cells, digest, merged, written
+from .whole_files import Trouble, locked, write_whole
 
 FOLDERS = ("notebooks", "exercises", "solutions")
-LEFT_OUT = shutil.ignore_patterns("progress.json", "__pycache__", ".ipynb_checkpoints")
+KINDS = (".ipynb", ".csv")  # not the files of exercises: a check reads the package's, which are never old
+LINKED = ("examples", "tests")  # besides the package: where links of notebooks lead
+PROGRESS = "exercises/progress.json"
+RECORD = ".tinydist.json"  # name of a file -> what was copied
 
 
 def copy_course(folder):
-    """Into a folder that has none of them yet."""
-    folder = Path(folder)
-    there = [name for name in FOLDERS if (folder / name).exists()]
-    if there:
-        raise Trouble(f"{folder / there[0]} is there already, and may be yours: name another folder")
-    source = next(home for home in HOMES if (home / FOLDERS[-1]).is_dir())
+    """Into a folder that has none, or an older one."""
+    home, folder = next(home for home in HOMES if (home / FOLDERS[-1]).is_dir()), Path(folder)
+    if folder.resolve() == home:
+        raise Trouble(f"{folder} is where the course is copied from: name another folder")
     try:
-        for name in FOLDERS:
-            shutil.copytree(source / name, folder / name, ignore=LEFT_OUT)
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / RECORD):
+            Copy(home, folder).refresh()
     except OSError as error:
-        raise Trouble(f"{folder} cannot be written ({error})") from None
-    print(f"The course is in {folder}. There, `jupyter lab notebooks` opens it, and `tinydist` says how far you are.")
+        raise Trouble(f"{folder} cannot be written ({error.strerror or error}): name another folder") from None
+
+
+class Copy:
+    """``record``: name of a file -> digests of what was copied: of the texts of its cells, and of the whole file."""
+
+    def __init__(self, home, folder):
+        self.home, self.folder, self.record, self.fresh = home, folder, {}, 0
+        self.begun = (folder / RECORD).exists()
+        with suppress(FileNotFoundError, ValueError):  # without it, what differs from the new files is the reader's
+            self.record = dict(json.loads((folder / RECORD).read_text(encoding="utf-8")))
+
+    def refresh(self):
+        for target in (PACKAGE, *(self.home / name for name in LINKED)):
+            link(self.folder, target)
+        new = {name: (self.home / name).read_bytes() for name in names_in(self.home)}
+        for name, data in new.items():
+            known = self.record.setdefault(name, {"cells": []})["cells"]
+            known += {texts(written(data))} - set(known)
+        self.save()  # first of all: if this breaks off, what was copied is not taken for the reader's
+        for name, data in new.items():
+            self.bring(name, data)
+        for name in self.record.keys() - new:
+            self.retire(name)
+        self.save()
+        if (self.home / PROGRESS).exists() and not (self.folder / PROGRESS).exists():
+            self.put(PROGRESS, (self.home / PROGRESS).read_bytes())  # of a reader who began before there was a copy
+        if not self.begun:
+            print(f"The course is in {self.folder}, yours to write in. There, `jupyter lab` opens it.")
+        elif self.fresh:
+            print(f"In {self.folder}, {self.fresh} file{'s are' if self.fresh > 1 else ' is'} new.")
+
+    def save(self):
+        write_whole(self.folder / RECORD, json.dumps(self.record, indent=1) + "\n")
+
+    def bring(self, name, new):
+        there, before, file = self.folder / name, self.record[name], digest(new)
+        if not there.exists() or self.says(there, before["cells"]):
+            if not there.exists() or before.get("file") != file:
+                self.put(name, new)
+            self.record[name] = {"cells": [texts(written(new))], "file": file}
+        elif file not in (before.get("file"), before.get("told")):
+            took = self.merge(name, new)
+            self.record[name] = {**before, "file" if took else "told": file}
+            if not took:
+                print(f"{there} stays: you have changed it. To take the new one, delete it, and do this again.")
+
+    def retire(self, name):
+        there, before = self.folder / name, self.record.pop(name)
+        if there.exists() and self.says(there, before["cells"]):
+            there.unlink()
+        elif there.exists():
+            print(f"{there} stays: you have changed it. The course goes on without it.")
+
+    def says(self, there, those):
+        """The file: what was copied."""
+        return texts(cells(there.read_bytes())) in those
+
+    def merge(self, name, new):
+        """Exercises become new around what the reader has written. False: the file is none."""
+        try:
+            old = nbformat.read(self.folder / name, as_version=4)
+            if WRITTEN not in old.metadata:
+                return False
+            notebook, his = merged(nbformat.reads(new.decode(), as_version=4), old)
+        except Exception:  # what a damaged file makes nbformat stumble over
+            return False
+        self.put(name, (nbformat.writes(notebook) + "\n").encode())
+        for answer in [tag for cell in notebook.cells if cell.id in his for tag in cell.metadata.get("tags", [])]:
+            print(f"{self.folder / name} is new, but for your {answer}: `{command('reset', answer)}` takes its stub.")
+        return True
+
+    def put(self, name, data):
+        there = self.folder / name
+        there.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(there, data.decode())
+        there.chmod((self.home / name).stat().st_mode | stat.S_IWUSR)  # that of the package may be read only
+        self.fresh += 1
+
+
+def texts(cells):
+    return digest(json.dumps(cells, sort_keys=True))
+
+
+def names_in(home):
+    for folder in FOLDERS:
+        for path in sorted((home / folder).rglob("*")):
+            if path.suffix in KINDS and ".ipynb_checkpoints" not in path.parts:
+                yield path.relative_to(home).as_posix()
+
+
+def link(folder, target):
+    """Where Windows lets nobody make links, those of notebooks to the library lead nowhere."""
+    place = folder / target.name
+    if target.is_dir() and place.resolve() != target and (place.is_symlink() or not place.exists()):
+        with suppress(OSError):
+            place.unlink(missing_ok=True)
+            place.symlink_to(os.path.relpath(target, folder.resolve()), target_is_directory=True)

@@ -12,6 +12,7 @@ BATCH = ("batch_isend_irecv", "_check_p2p_op_list")  # of torch.distributed
 BACKWARD = "_engine_run_backward"  # of torch.autograd: what it calls need not be a line of the learner's
 NO_SIZE = ("concrete integers", "negative dimension", "calculation overflowed")  # what torch says of one
 UNWRITTEN = "No tensor has such a size. Is it read from a tensor that a message fills, before wait()?"
+UNKNOWN = "The first cell of the notebook has the imports: was it run?"
 LOOP = "Is there a loop whose condition never becomes false?"
 EMPTY_BATCH = "batch_isend_irecv takes no empty list: on 1 rank there is nobody to talk to."
 
@@ -59,6 +60,8 @@ def words(error):
     text = f"{type(error).__name__}: {error}\n{where}" if str(error) else f"{type(error).__name__}, {where}"
     if of_empty_batch(error):
         return f"{text}\n{EMPTY_BATCH}"
+    if type(error) is NameError:
+        return f"{text}\n{UNKNOWN}"
     if isinstance(error, RuntimeError) and any(said in str(error) for said in NO_SIZE):
         return f"{text}\n{UNWRITTEN}"
     return text

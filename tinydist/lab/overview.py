@@ -1,8 +1,8 @@
 """How far the reader has come, chapter by chapter: what the map of the notebooks shows."""
 
 from contextlib import chdir
+from pathlib import Path
 
-from .find import root
 from .standing import Standing
 from .syllabus import course
 
@@ -11,7 +11,7 @@ class Overview:
     """A table: the exercises of each chapter, those that are done, and the next one."""
 
     def __init__(self):
-        with chdir(root().parent):  # progress is kept in exercises/, beside the folder of the notebooks
+        with chdir(".." if Path.cwd().name == "notebooks" else "."):  # the reader's exercises are beside them
             standing = Standing(course())
         self.rows = [self.row(standing, chapter) for chapter in standing.chapters]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..shell import command
 from .whole_files import Trouble, locked, set_aside, write_whole
 
+COPY = "course"  # of a clone, in it
 NEW = {"passed": False, "tries": 0, "hints": 0}
 _of_this_process = {}  # where no file is kept
 
@@ -27,9 +28,10 @@ class DamagedProgress(ProgressError):
 
 
 def folder():
-    """The reader's folder of exercises: this one, or one in this. None: neither."""
+    """The reader's folder of exercises: this one, one in this, or in the copy that `make lab` makes. None: neither."""
     here = Path.cwd()
-    return next((path for path in (here, here / "exercises") if path.name == "exercises" and path.is_dir()), None)
+    places = (here, here / COPY / "exercises", here / "exercises")
+    return next((path for path in places if path.name == "exercises" and path.is_dir()), None)
 
 
 def file():

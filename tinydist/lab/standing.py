@@ -1,8 +1,10 @@
 """Where the reader stands: what is done of which chapter, and which exercise is next. Without torch."""
 
 import difflib
+import os
 from pathlib import Path
 
+from ..shell import command
 from . import progress, syllabus
 from .whole_files import Trouble
 
@@ -65,7 +67,8 @@ class Standing:
         entry = entry or self.following()
         if entry is None:
             return "All exercises are done."
-        return f"{what}: {entry.name}, {entry.minutes} minutes: {entry.title}, in exercises/{entry.chapter}.ipynb"
+        path = shown((progress.folder() or Path("exercises")) / f"{entry.chapter}.ipynb")
+        return f"{what}: {entry.name}, {entry.minutes} minutes: {entry.title}, in {path}"
 
 
 def within_reach():
@@ -83,3 +86,17 @@ def path_of(exercise):
             f"the notebook {exercise.chapter}.ipynb was not found: {there}. Go to the folder of tinydist"
         )
     return path
+
+
+def shown(path):
+    """As the reader finds it from where he is."""
+    here = Path.cwd()
+    near = path.is_relative_to(here) and path.parent != here
+    return (path.relative_to(here) if near else Path(path.parent.name, path.name)).as_posix()
+
+
+def unwritable(path):
+    """None, or what to do."""
+    if not os.access(path, os.W_OK):
+        copy = command("copy-course", "FOLDER")
+        return f"{path} may not be written: `{copy}` copies the course to where you may"

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 
 from ..waiting import waiting_for
 from . import commands
-from .standing import Standing, path_of, within_reach
+from .standing import Standing, path_of, shown, within_reach
 
 POLL = 0.2  # seconds between two looks at the file
 SAVED = "saved"
@@ -41,7 +41,7 @@ def tell(entry):
     path = path_of(entry)
     return (
         f"{entry.chapter} {standing.dots(entry.chapter)}  {standing.count}\n"
-        f"Watching {path.parent.name}/{path.name}: save it, and {entry.name} is checked. n next, h hint, q quit"
+        f"Watching {shown(path)}: save it, and {entry.name} is checked. n next, h hint, q quit"
     )
 
 
