@@ -1,14 +1,15 @@
-from pydoc_data.topics import topics
+from hashlib import sha256
 
 import torch
 
 from tinydist.model import batch, load_text
 
 
-def test_the_text_is_the_one_that_python_carries():
-    text = bytes(load_text().tolist()).decode()
-    assert len(text) > 300_000
-    assert all(topics[name] in text for name in ("assert", "while", "lambda"))
+def test_the_text_is_the_same_with_every_python():
+    """Losses in notebooks are of these bytes."""
+    text = bytes(load_text().tolist())
+    assert "The \"assert\" statement" in text.decode() and len(text) == 466_273
+    assert sha256(text).hexdigest().startswith("71f2ff5d99bdc1f9")
 
 
 def test_targets_are_the_bytes_that_follow():
