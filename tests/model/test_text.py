@@ -8,7 +8,7 @@ from tinydist.model import batch, load_text
 def test_the_text_is_the_same_with_every_python():
     """Losses in notebooks are of these bytes."""
     text = bytes(load_text().tolist())
-    assert "The \"assert\" statement" in text.decode() and len(text) == 466_273
+    assert 'The "assert" statement' in text.decode() and len(text) == 466_273
     assert sha256(text).hexdigest().startswith("71f2ff5d99bdc1f9")
 
 
