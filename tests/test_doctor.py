@@ -10,9 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tinydist import doctor
+from tinydist import doctor, torch_versions
 from tinydist.__main__ import main
-from tinydist.simulator import torch_versions
 
 
 def test_everything_is_here(capsys):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tinydist import doctor
-from tinydist.simulator import torch_versions
+from tinydist import doctor, torch_versions
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

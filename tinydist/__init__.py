@@ -5,6 +5,8 @@ The library in reading order:
     waiting.py        a line that says what is going on while the reader waits
     shell.py          how the command line is written where it is printed
     rules.py          what an argument must be: each rule once
+    torch_versions.py  which torch was tested
+    torch_internals/  every private name of torch that is touched, and why
     hardware/         what a cluster is made of, and what work on it costs
     simulator/        a cluster inside one process: a backend of torch.distributed
     processes/        real ranks from a notebook: gloo or nccl workers

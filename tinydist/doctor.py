@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 
-from .simulator import torch_versions
+from . import torch_versions
 
 OLDEST_PYTHON = (3, 11)
 INSTALL = "install it with `make lab` or `pip install -c constraints.txt -e .`"

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ..simulator.memory import purpose
-from ..simulator.torch_internals import device_of_group
+from ..torch_internals import device_of_group
 from .actions import CHECK, DOWN, FORWARD, NORM, Action
 
 

@@ -4,12 +4,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
+from ..torch_internals import unobserved
 from . import transfer
 from .arguments import check_plain, reduction_of
 from .call_sites import here
 from .matching import Call, Message, Signature, ranks_in_words
 from .stored import tensors_in
-from .torch_internals import unobserved
 from .work import DONE, SimulatedWork, Works
 
 

@@ -2,8 +2,8 @@
 
 from contextlib import contextmanager
 
+from ..torch_internals import module_calls_told, pipeline_passes_told
 from .names import of_thread, region
-from .torch_internals import module_calls_told, pipeline_passes_told
 
 OF_SCHEDULES = ("Forward ", "Backward ", "PP:")  # the regions that torch's make around passes
 

@@ -20,7 +20,7 @@ import torch
 from torch.profiler import record_function
 
 from ..rules import takes
-from .torch_internals import checkpoint_runs, graph_task, node_running, nodes_made, number_of, own_parameters
+from ..torch_internals import checkpoint_runs, graph_task, node_running, nodes_made, number_of, own_parameters
 
 FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, NO_PASS = "forward", "recompute", "backward", "optimizer", ""
 NO_TASK = -1  # no backward is under way

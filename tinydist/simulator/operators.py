@@ -7,10 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from ..torch_internals import REGION_BEGINS, REGION_ENDS
 from .names import of_thread
 from .record import Operator
 from .stored import PLAIN, tensors_in
-from .torch_internals import REGION_BEGINS, REGION_ENDS
 from .untraced import untraced
 
 IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}  # start no kernel

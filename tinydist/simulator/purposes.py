@@ -10,7 +10,7 @@ from torch.nn.modules.module import (
 )
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from .torch_internals import conversions_told
+from ..torch_internals import conversions_told
 from .untraced import untraced
 
 

@@ -11,7 +11,7 @@ import sys
 import numpy
 import torch
 
-from .torch_internals import RankWorld, get_world, set_world
+from ..torch_internals import RankWorld, get_world, set_world
 
 
 def functions_of(generator):

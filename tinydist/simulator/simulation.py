@@ -12,8 +12,9 @@ from weakref import WeakSet
 import torch
 import torch.distributed as dist
 
+from .. import torch_internals
 from ..waiting import aside, waiting_for
-from . import torch_internals, unfinished
+from . import unfinished
 from .call_sites import here
 from .deadlock import explain
 from .endings import end_of

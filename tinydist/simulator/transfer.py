@@ -6,7 +6,7 @@ Sums run in the order of ranks, so every rank and every way to shard gets the sa
 import torch
 from torch.distributed import ReduceOp
 
-from .torch_internals import copy_all
+from ..torch_internals import copy_all
 
 COMBINE = {
     "SUM": torch.add,

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ..precision import LossScaler
-from ..simulator.torch_internals import device_of_group
+from ..torch_internals import device_of_group
 from ..torchrun import under_torchrun
 from .config import Config
 from .ds_optimizers import is_tested

@@ -18,7 +18,7 @@ from ..hardware import find_cluster
 from ..model import GPT, GPTConfig, load_text
 from ..options import RULES, optional
 from ..rules import count, must, one_of
-from ..simulator.torch_internals import device_of_group
+from ..torch_internals import device_of_group
 from ..torchrun import under_torchrun
 from . import report
 from .config import Config

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from ..collectives.agreement import numbers_of_root
 from ..rules import count, function, positive, takes, whole
 from ..simulator.names import region
-from ..simulator.torch_internals import device_of_group
+from ..torch_internals import device_of_group
 from ..zero.checkpoint_files import INDEX
 from .checkpoint import load
 from .data import Batches, broadcast_data

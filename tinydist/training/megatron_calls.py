@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ..model import GPT, GPTConfig
-from ..simulator.torch_internals import device_of_group
+from ..torch_internals import device_of_group
 from .data import broadcast_data
 
 

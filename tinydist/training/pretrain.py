@@ -13,7 +13,7 @@ Source: Megatron-LM of June 2023, pretrain_gpt.py, megatron/training.py.
 import torch
 from torch import nn
 
-from ..simulator.torch_internals import device_of_group
+from ..torch_internals import device_of_group
 from .checkpoint import save
 from .initialize import init_distributed
 from .loop import is_due, resume

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from ..rules import takes, whole
-from ..simulator.torch_internals import device_of_group
+from ..torch_internals import device_of_group
 from ..zero.checkpoint import Saving
 from .checkpoint import Run
 from .engine import Engine

@@ -29,7 +29,7 @@ from pathlib import Path
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from ..simulator.torch_internals import unobserved
+from ..torch_internals import unobserved
 from .checkpoint_rules import COMMON, CheckpointError, require
 from .pieces import Part
 

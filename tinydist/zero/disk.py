@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from ..hardware import Link
 from ..hardware.links import PCIE_4
-from ..simulator.torch_internals import unobserved
+from ..torch_internals import unobserved
 from .homes import DDR4, Host, OffloadError
 from .unanimous import place_in, unanimous
 

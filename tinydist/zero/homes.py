@@ -26,7 +26,7 @@ from ..hardware.links import PCIE_4
 from ..simulator.copies import begin_copy, under_way
 from ..simulator.names import of_thread
 from ..simulator.record import Operator
-from ..simulator.torch_internals import unobserved
+from ..torch_internals import unobserved
 
 DDR4 = Link("8 channels of DDR4-3200, shared by 8 devices", 0.0, 8 * 3200e6 * 8 / 8)
 

@@ -14,7 +14,7 @@ Sources: Ren et al., ZeRO-Offload, 2021; Rajbhandari et al., ZeRO-Infinity, 2021
 
 from functools import cached_property
 
-from ..simulator.torch_internals import unobserved
+from ..torch_internals import unobserved
 from .buckets import Bucket, State
 from .gradients import Gradients
 from .homes import Host

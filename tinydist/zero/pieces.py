@@ -15,7 +15,7 @@ once: nothing is held besides, and no other numbers are read.
 from math import prod
 from typing import NamedTuple
 
-from ..simulator.torch_internals import unobserved
+from ..torch_internals import unobserved
 
 
 class Part(NamedTuple):

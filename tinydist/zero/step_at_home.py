@@ -2,7 +2,7 @@
 
 import torch
 
-from ..simulator.torch_internals import unobserved
+from ..torch_internals import unobserved
 from .stepper import Stepper
 
 

@@ -1,6 +1,6 @@
 """Every private name of torch that tinydist touches, and why: no file outside of this folder knows one.
 
-Written for torch 2.13. What differs in the others of ../torch_versions.py, and how one program suits them all:
+Written for torch 2.13. What differs in the others of torch_versions.py, and how one program suits them all:
 
 - 2.12 has ``all_gather_single`` and ``reduce_scatter_single`` under older names: they get the new ones here.
 - 2.12 has no ``new_group`` of a group's own to call, and what the later ones pass to it differs. A simulated group
