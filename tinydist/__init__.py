@@ -7,14 +7,15 @@ The library in reading order:
     rules.py          what an argument must be: each rule once
     torch_versions.py  which torch was tested
     torch_internals/  every private name of torch that is touched, and why
+    annotate.py       what a program says about itself: regions, marks, purposes, labels
     hardware/         what a cluster is made of, and what work on it costs
+    collectives/      what ranks say together, built from messages between two of them
     simulator/        a cluster inside one process: a backend of torch.distributed
     processes/        real ranks from a notebook: gloo or nccl workers
     options.py        what launch takes: one rule for each option
     torchrun.py       this process as a rank of a job that has begun
     worlds.py         simulated ranks, processes, the ranks of a job: how a run begins
     launch.py         the front door: run one function on N ranks of any world
-    collectives/      what ranks say together, built from messages between two of them
     recompute.py      forward once more in backward, so that less is held between
     precision/        compute in 16 bits or 8, add up in 32: formats, autocast, loss scaling, six ways to keep weights
     data_parallel/    every rank has the model, and a part of the batch: DP, DDP
@@ -50,10 +51,10 @@ __all__ = [
 ]
 WITH_TORCH = {  # where those are that are loaded when they are first used, as torch takes its time
     "WorkerDied": ".processes",
-    "label": ".simulator.labels",
-    "mark": ".simulator.names",
-    "purpose": ".simulator.memory",
-    "region": ".simulator.names",
+    "label": ".annotate",
+    "mark": ".annotate",
+    "purpose": ".annotate",
+    "region": ".annotate",
 }
 
 try:

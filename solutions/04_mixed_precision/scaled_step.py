@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from tinydist.lab.author import Case, Own, Target, Wrong, draw_traffic, exercise, many, mistake
-from tinydist.simulator.matching import ranks_in_words
+from tinydist.rules import ranks_in_words
 from tinydist.simulator.record import SIZE_IS_OF_ALL, Issue
 
 from .chapter import HERE, SOLVED

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from tinydist.lab.author import Bytes, Collectives, Malformed, Memory, Own, Waits, Wrong
-from tinydist.simulator.memory import of_thread
+from tinydist.simulator.names import of_thread
 from tinydist.torch_internals import unobserved
 
 ORDER = ["sharded_adam", "shard_gradients", "sharded_linear", "mended_fsdp", "cheapest_stage"]

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import tinydist
+from tinydist.annotate import begin_copy
 from tinydist.hardware import Cluster, Link
-from tinydist.simulator.copies import begin_copy
 
 
 def program():

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
 import tinydist
+from tinydist.annotate import PURPOSES
 from tinydist.model import GPT, GPTConfig
-from tinydist.simulator.memory import PURPOSES
 
 TINY = GPTConfig(vocab_size=64, context=16, layers=2, heads=2, dim=16)
 HALF, FLOAT, LONG = 2, 4, 8  # bytes

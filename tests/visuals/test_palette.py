@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex, to_rgb
 
-from tinydist.simulator.memory import PURPOSES
+from tinydist.annotate import PURPOSES
 from tinydist.visuals import palette
 from tinydist.visuals.palette import (
     INK,

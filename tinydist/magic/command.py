@@ -9,8 +9,8 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
+from ..rules import ranks_in_words
 from ..simulator.call_sites import learners_traceback
-from ..simulator.matching import ranks_in_words
 from .cell import Cell
 from .session import Session
 

@@ -16,7 +16,7 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-from ..simulator.matching import ranks_in_words
+from ..rules import ranks_in_words
 from ..simulator.rank_state import environment
 from ..waiting import waiting_for
 from .pool import pool

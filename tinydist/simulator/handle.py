@@ -4,11 +4,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
+from ..rules import ranks_in_words
 from ..torch_internals import unobserved
 from . import transfer
 from .arguments import check_plain, reduction_of
 from .call_sites import here
-from .matching import Call, Message, Signature, ranks_in_words
+from .matching import Call, Message, Signature
 from .stored import tensors_in
 from .work import DONE, SimulatedWork, Works
 

@@ -4,8 +4,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+from ..annotate import PURPOSES
 from ..rules import one_of, takes
-from .memory import PURPOSES
 from .moments import moment_of
 
 

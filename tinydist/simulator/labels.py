@@ -8,11 +8,6 @@ from operator import attrgetter
 from typing import NamedTuple
 from weakref import ref
 
-import torch
-
-from ..rules import takes, whole
-from .names import of_thread
-
 
 class Shard(int):
     """The rank whose part of the whole it is. ``dim``: along which the whole is cut."""
@@ -90,16 +85,3 @@ def together(names):
 def up_to_a_number(path, place):
     """To the component at that place; and to the next one, if it is the number in a list of modules."""
     return path[: place + 1] + tuple(name for name in path[place + 1 : place + 2] if name.isdigit())
-
-
-@takes(tensor=torch.Tensor, shard=whole, dim=whole)
-def label(tensor, whose, shard=None, dim=0):
-    """``tensor`` holds what belongs to ``whose``: a name, or a parameter whose name it has.
-
-    A view labels its part of the memory, which must be in one piece. ``shard``: the rank whose part of the whole it is,
-    and ``dim`` the dimension along which the whole is cut: pictures show rows of it, or columns.
-    A first label holds from the start, another one from now on. Where nothing is observed it does nothing.
-    """
-    if of_thread.ledger:
-        of_thread.ledger.label(tensor, whose, None if shard is None else Shard(shard, dim))
-    return tensor

@@ -11,16 +11,13 @@ where it was made, and is corrected when it becomes known:
     other               all else: what backward and the optimizer make and soon drop
 """
 
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 
+from ..annotate import PURPOSES
 from .labels import Holding, Piece, Shard
-from .names import of_thread
 from .stored import dims_cut, span, stored
-
-PURPOSES = ("parameters", "gradients", "optimizer states", "activations", "communication", "other")
 
 
 class Memory(NamedTuple):
@@ -40,7 +37,6 @@ class Ledger:
         self.nbytes = self.peak = 0  # of all that is alive, now and at most
         self.asked = None  # the purpose that the program gave
         self.closed = False
-        self.copies = []  # what waits for those under way (copies.py)
 
     def see(self, tensor, where):
         """Count the storage of a tensor that an operator has returned."""
@@ -154,19 +150,3 @@ class Ledger:
     def close(self):
         """The rank has ended: what becomes of its tensors now is not its doing."""
         self.closed = True
-
-
-@contextmanager
-def purpose(name):
-    """What is made while this lasts is for ``name``, one of PURPOSES. Where no ledger is kept it does nothing."""
-    if name not in PURPOSES:
-        raise ValueError(f"purpose: must be one of {', '.join(PURPOSES)}, got {name!r}")
-    ledger = of_thread.ledger
-    if ledger is None:
-        yield
-        return
-    before, ledger.asked = ledger.asked, name
-    try:
-        yield
-    finally:
-        ledger.asked = before

@@ -2,8 +2,9 @@
 
 from contextlib import contextmanager
 
+from ..annotate import region
 from ..torch_internals import module_calls_told, pipeline_passes_told
-from .names import of_thread, region
+from .names import of_thread
 
 OF_SCHEDULES = ("Forward ", "Backward ", "PP:")  # the regions that torch's make around passes
 
@@ -40,10 +41,3 @@ def in_pass(stage, letter, microbatch):
     else:
         with region(f"{stage.stage_index}{letter}{microbatch}"):
             yield
-
-
-def own_stages(pipeline, stages):
-    """``stages`` of ours: number -> module."""
-    if of_thread.names:
-        for number, module in stages.items():
-            of_thread.names.parts.own_stage(pipeline, number, module)

@@ -17,9 +17,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 import torch
-from torch.profiler import record_function
 
-from ..rules import takes
 from ..torch_internals import checkpoint_runs, graph_task, node_running, nodes_made, number_of, own_parameters
 
 FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, NO_PASS = "forward", "recompute", "backward", "optimizer", ""
@@ -162,19 +160,3 @@ class Names:
         self.regions = regions
         self.outside = OPTIMIZER if any(name.startswith("Optimizer.") for name in regions) else NO_PASS
         self._name()
-
-
-@takes(name=str)
-def region(name):
-    """``with region("F3"):`` what is computed and issued inside has that name, in the trace and for torch.profiler.
-
-    It is ``torch.profiler.record_function``, which names regions as well; so a decorator, too.
-    """
-    return record_function(name)
-
-
-@takes(name=str)
-def mark(name):
-    """A moment of this rank with a name, for ``run.between`` and others. Where nothing is observed it does nothing."""
-    if of_thread.names:
-        of_thread.names.program.append(Mark(name))

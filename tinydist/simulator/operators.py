@@ -1,13 +1,14 @@
 """Every operator of a rank passes here: its FLOPs and bytes for the clock, what it makes for the ledger, and where."""
 
 import time
-from contextlib import contextmanager
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from ..annotate import listen
 from ..torch_internals import REGION_BEGINS, REGION_ENDS
+from .listener import Listener
 from .names import of_thread
 from .record import Operator
 from .stored import PLAIN, tensors_in
@@ -29,6 +30,7 @@ class Watcher(TorchDispatchMode):
 
     def __enter__(self):
         of_thread.ledger, of_thread.names = self.ledger, self.names
+        listen(Listener(self.program, self.ledger, self.names))
         self.names.start()
         return super().__enter__()
 
@@ -80,16 +82,6 @@ def _look_at(func):
     idle = func.is_view or name in IDLE or func.namespace in SPEAKING
     _known[func] = None if idle else name, formula, FIRST.get(name.rstrip("_"))
     return _known[func]
-
-
-@contextmanager
-def products_in_tf32():
-    """For this thread, which is a rank."""
-    before, of_thread.tf32 = of_thread.tf32, True
-    try:
-        yield
-    finally:
-        of_thread.tf32 = before
 
 
 def computed_in(operands):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from .matching import ranks_in_words
+from ..rules import ranks_in_words
 from .memory import Ledger
 from .names import Names, Where
 from .parts import Parts
@@ -42,7 +42,7 @@ class Transfer:
 
     ``stream`` names what runs one after another: the collectives of a group, the messages from one rank to another.
     ``nbytes`` is what routes.py wants for ``name``; ``awaited``, how many calls make it start. ``seconds``: what it
-    takes, if it is on no link of the cluster (copies.py).
+    takes, if it is on no link of the cluster (listener.py).
     """
 
     __slots__ = ("awaited", "name", "nbytes", "ranks", "root", "seconds", "stream")

@@ -26,9 +26,9 @@ from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from ..annotate import purpose
 from ..collectives.autograd import Conjugates
 from ..rules import flag, takes
-from ..simulator.memory import purpose
 from .cuts import Cut, copied
 from .layouts import Layout, Whole
 from .ring import ColumnRing, RowRing

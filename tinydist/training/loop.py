@@ -20,9 +20,9 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
+from ..annotate import region
 from ..collectives.agreement import numbers_of_root
 from ..rules import count, function, positive, takes, whole
-from ..simulator.names import region
 from ..torch_internals import device_of_group
 from ..zero.checkpoint_files import INDEX
 from .checkpoint import load

@@ -21,8 +21,8 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
+from ..annotate import region
 from ..rules import function, rate, several, takes
-from ..simulator.names import region
 from .buckets import Bucket
 from .reduction import Reduction, a_dtype
 from .shards import InARow, Layout, sorted_by, split_by_bytes

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import torch.distributed as dist
 
-from ..simulator.matching import ranks_in_words
+from ..rules import ranks_in_words
 
 
 class Said:
