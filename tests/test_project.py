@@ -7,7 +7,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tinydist import doctor, torch_versions
+from tinydist import torch_versions
+from tinydist.diagnose import doctor
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

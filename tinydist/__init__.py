@@ -2,20 +2,17 @@
 
 The library in reading order:
 
-    waiting.py        a line that says what is going on while the reader waits
-    shell.py          how the command line is written where it is printed
     rules.py          what an argument must be: each rule once
     torch_versions.py  which torch was tested
     torch_internals/  every private name of torch that is touched, and why
     annotate.py       what a program says about itself: regions, marks, purposes, labels
     hardware/         what a cluster is made of, and what work on it costs
     collectives/      what ranks say together, built from messages between two of them
+    console/          a line while the reader waits; how the command line is written where it is printed
+    tracing/          what ranks did, when, and what they held: record, virtual time, ledger, trace
     simulator/        a cluster inside one process: a backend of torch.distributed
     processes/        real ranks from a notebook: gloo or nccl workers
-    options.py        what launch takes: one rule for each option
-    torchrun.py       this process as a rank of a job that has begun
-    worlds.py         simulated ranks, processes, the ranks of a job: how a run begins
-    launch.py         the front door: run one function on N ranks of any world
+    launching/        the front door: run one function on N ranks of any world
     recompute.py      forward once more in backward, so that less is held between
     precision/        compute in 16 bits or 8, add up in 32: formats, autocast, loss scaling, six ways to keep weights
     data_parallel/    every rank has the model, and a part of the batch: DP, DDP
@@ -30,9 +27,7 @@ The library in reading order:
     visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
     magic/            %%ranks 4: a notebook's cell as the program of each rank
     lab/              exercises: the check on three axes, hints, progress
-    recorded_calls.py  what traces and flight records say of calls
-    diagnose.py       who keeps the others waiting? By traces, and by PyTorch's Flight Recorder
-    doctor.py         is everything here that tinydist needs?
+    diagnose/         what is wrong: who keeps the others waiting? Is everything here that tinydist needs?
 """
 
 from importlib import import_module
@@ -58,12 +53,12 @@ WITH_TORCH = {  # where those are that are loaded when they are first used, as t
 }
 
 try:
-    from .launch import Run, launch
+    from .console.waiting import waiting_for
+    from .launching.launch import Run, launch
     from .simulator.deadlock import DeadlockError
     from .simulator.matching import MismatchError
-    from .simulator.shown import Shown
     from .simulator.stuck import StuckError
-    from .waiting import waiting_for
+    from .tracing.shown import Shown
 
     def _picture_of(shown, **_):
         from .visuals.summary import picture_of  # only now: matplotlib takes its time

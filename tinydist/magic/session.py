@@ -2,7 +2,7 @@
 
 import itertools
 
-from ..launch import launch
+from ..launching.launch import launch
 from . import room
 from .copies import copies
 from .program import run_cell

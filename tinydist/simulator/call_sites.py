@@ -12,7 +12,7 @@ TINYDIST, *TORCH = (  # the scheduler, and so this, is there without torch, too
 )
 STARTERS = tuple(
     TINYDIST + name.replace("/", os.sep)
-    for name in ("launch.py", "worlds.py", "torchrun.py", "processes/", "simulator/", "torch_internals/", "magic/")
+    for name in ("launching/", "processes/", "simulator/", "tracing/", "torch_internals/", "magic/")
 )
 INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
 LIBRARIES = (*TORCH, TINYDIST, *INSTALLED, "<frozen")

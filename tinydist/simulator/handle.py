@@ -6,11 +6,11 @@ from torch.distributed import ReduceOp
 
 from ..rules import ranks_in_words
 from ..torch_internals import unobserved
+from ..tracing.stored import tensors_in
 from . import transfer
 from .arguments import check_plain, reduction_of
 from .call_sites import here
 from .matching import Call, Message, Signature
-from .stored import tensors_in
 from .work import DONE, SimulatedWork, Works
 
 

@@ -15,8 +15,8 @@ import statistics
 import sys
 from functools import partial
 
-from ..launch import launch
-from ..shell import command
+from ..console.shell import command
+from ..launching.launch import launch
 from ..zero.checkpoint_rules import CheckpointError
 from . import report
 from .job import Job, Refused, on_rank

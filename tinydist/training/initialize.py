@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
+from ..launching.torchrun import under_torchrun
 from ..precision import LossScaler
 from ..torch_internals import device_of_group
-from ..torchrun import under_torchrun
 from .config import Config
 from .ds_optimizers import is_tested
 from .engine import Engine

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ..annotate import PURPOSES
-from ..launch import Run
+from ..launching.launch import Run
 from ..rules import each_of, one_of, takes
 from .blocks import ends
 from .canvas import picture

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import FancyArrowPatch
 
 from ..annotate import PURPOSES
-from ..launch import Run
+from ..launching.launch import Run
 from ..rules import each_of, many, one_of, stated, takes
 from .canvas import picture
 from .holdings import (

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import psutil
 
-from .hardware import CLUSTERS, Cluster, find_cluster
-from .rules import count, each_of, flag, holds, many, must, one_of, positive, stated, whole, words_of
+from ..hardware import CLUSTERS, Cluster, find_cluster
+from ..rules import count, each_of, flag, holds, many, must, one_of, positive, stated, whole, words_of
 
 BACKENDS = ("simulated", "gloo", "nccl")
 OF_SIMULATED_RANKS = {

@@ -7,7 +7,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from .torch_internals import excepthook_unchanged
+from ..torch_internals import excepthook_unchanged
 
 
 def under_torchrun():

@@ -19,7 +19,7 @@ from tinydist import zero
 from tinydist.data_parallel import DDP
 from tinydist.model import GPT, GPTConfig
 from tinydist.pipeline_parallel import Worker, make_schedule
-from tinydist.simulator.labels import together
+from tinydist.tracing.labels import together
 
 TINY = GPTConfig(vocab_size=64, context=16, layers=2, heads=2, dim=16)
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tinydist import doctor, torch_versions
+from tinydist import torch_versions
 from tinydist.__main__ import main
+from tinydist.diagnose import doctor
 
 
 def test_everything_is_here(capsys):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tinydist
-from tinydist.simulator.untraced import untraced
+from tinydist.tracing.untraced import untraced
 
 
 def functions_seen(program):
@@ -33,7 +33,7 @@ def step():
 def test_what_is_noted_of_an_operator_is_not_seen_and_all_else_is():
     (seen,) = tinydist.launch(lambda: functions_seen(step), 1).results
     assert {(__name__, "step"), ("torch.nn.modules.linear", "forward")} <= seen
-    noting = {name for home, name in seen if home == "tinydist.simulator.memory"}
+    noting = {name for home, name in seen if home == "tinydist.tracing.memory"}
     assert noting <= {"_gone", "_note"}  # when a tensor ends
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tinydist import shell
+from tinydist.console import shell
 
 
 @pytest.mark.parametrize(

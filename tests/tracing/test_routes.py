@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinydist.simulator.record import Transfer
-from tinydist.simulator.routes import ROUTES, route
+from tinydist.tracing.record import Transfer
+from tinydist.tracing.routes import ROUTES, route
 
 ROOTED = {"broadcast", "reduce", "gather", "scatter"}
 NBYTES = 8 * 9 * 5 * 7  # divides by every number of ranks here

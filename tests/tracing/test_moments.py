@@ -109,7 +109,7 @@ def test_a_region_is_a_part_of_a_run_and_so_are_seconds(run):
 
 def test_parts_are_cut_out_of_the_one_replay_of_the_whole(monkeypatch):
     run, replays = tinydist.launch(steps, 2), []
-    from tinydist.simulator import replay as module
+    from tinydist.tracing import replay as module
 
     replay = module.replay
     monkeypatch.setattr(module, "replay", lambda *those: replays.append(those) or replay(*those))

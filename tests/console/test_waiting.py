@@ -12,9 +12,9 @@ import torch.distributed as dist
 from jupyter_client.manager import start_new_kernel
 
 import tinydist
-from tinydist import waiting
+from tinydist.console import waiting
+from tinydist.console.waiting import aside, waiting_for
 from tinydist.processes.pool import pool
-from tinydist.waiting import aside, waiting_for
 
 
 @pytest.fixture

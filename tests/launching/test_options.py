@@ -9,8 +9,8 @@ import pytest
 import torch.distributed as dist
 
 import tinydist
-from tinydist import options
 from tinydist.hardware import Cluster
+from tinydist.launching import options
 
 
 def train(steps=1, rate=0.1):

@@ -2,10 +2,10 @@
 
 from functools import cached_property
 
-from .hardware import find_cluster
+from ..console.waiting import waiting_for
+from ..hardware import find_cluster
+from ..simulator.call_sites import learners_traceback
 from .options import check_program, check_room, checked
-from .simulator.call_sites import learners_traceback
-from .waiting import waiting_for
 
 TWICE = "initialize the default process group twice"  # what torch says to a program that makes its own
 
@@ -27,7 +27,7 @@ class Run:
         """What happened when, in virtual time: a ``Trace``."""
         if self.record is None:
             raise RuntimeError("this run was not observed: it ran on processes, or was launched with observe=False")
-        from .simulator.replay import replay
+        from ..tracing.replay import replay
 
         whole = self.whole.trace if self.whole else replay(self.record, self.cluster)
         return whole if self.window is None else whole.between(*self.window)

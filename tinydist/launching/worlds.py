@@ -3,11 +3,11 @@
 import math
 import warnings
 
-from . import processes
-from .hardware import default_cluster
-from .simulator.record import Record
-from .simulator.self_test import before_first_launch
-from .simulator.simulation import Simulation
+from .. import processes
+from ..hardware import default_cluster
+from ..simulator.self_test import before_first_launch
+from ..simulator.simulation import Simulation
+from ..tracing.record import Record
 from .torchrun import join, under_torchrun
 
 __all__ = ["join", "run_processes", "simulate", "under_torchrun"]

@@ -7,7 +7,7 @@ from torch.distributed.fsdp import fully_shard
 
 import tinydist
 from tinydist import zero
-from tinydist.simulator.trace import Held
+from tinydist.tracing.trace import Held
 
 LAYER = 4 * 8 * 8  # bytes of a layer's weight
 RANKS = 2

@@ -17,8 +17,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from ..console.shell import command
 from .recorded_calls import Unreadable, read
-from .shell import command
 
 
 def diagnose(paths):

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 
-from . import torch_versions
+from .. import torch_versions
 
 OLDEST_PYTHON = (3, 11)
 INSTALL = "install it with `make lab` or `pip install -c constraints.txt -e .`"
@@ -59,7 +59,7 @@ def check_torch():
 
 
 def check_simulator():
-    from .simulator.self_test import self_test
+    from ..simulator.self_test import self_test
 
     try:
         self_test()

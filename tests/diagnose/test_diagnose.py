@@ -11,7 +11,7 @@ import torch.distributed as dist
 import tinydist
 from tinydist.__main__ import main
 
-RECORDS = Path(__file__).parent / "flight_records"
+RECORDS = Path(__file__).parents[1] / "flight_records"
 
 
 def said(capfd, *files):
