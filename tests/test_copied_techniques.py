@@ -16,7 +16,7 @@ NEEDED = {
     "pipeline_parallel": ("collectives", "hardware"),
     "precision": (),
     "tensor_parallel": ("collectives", "hardware"),
-    "zero": ("collectives", "hardware"),
+    "zero": ("checkpoint", "collectives", "hardware"),
 }
 
 

@@ -16,6 +16,7 @@ The library in reading order:
     recompute.py      forward once more in backward, so that less is held between
     precision/        compute in 16 bits or 8, add up in 32: formats, autocast, loss scaling, six ways to keep weights
     data_parallel/    every rank has the model, and a part of the batch: DP, DDP
+    checkpoint/       saved whole or by shards, loaded by any number of ranks, or the save before
     zero/             optimizer states, gradients, parameters: each rank keeps its shard alone (ZeRO, FSDP)
     tensor_parallel/  every rank has a part of each matrix, and works on each token: Megatron's f and g, cut tokens
     pipeline_parallel/  every rank has some of the layers: schedules, written or found, verified, executed

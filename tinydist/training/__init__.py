@@ -13,21 +13,18 @@ meters.py       FLOPs, MFU, peak memory
 loop.py         one loop for every configuration
 job.py          what the options of a command say, and what each rank does; command.py: python -m tinydist train
 report.py       a step as files
-
-config.py       DeepSpeed's ds_config.json: a plan, an optimizer, rates (ds_*.py)
-initialize.py   loops as DeepSpeed's tutorials write them; model_engine.py: what they train by
-pretrain.py     programs as Megatron-LM's pretrain_gpt.py (megatron_*.py)
+compat/         programs and configurations of DeepSpeed and Megatron-LM, on this engine
 """
 
 from .checkpoint import load, load_weights, save
-from .config import Config
+from .compat.config import Config
+from .compat.initialize import add_config_arguments, init_distributed, initialize
+from .compat.model_engine import ModelEngine
 from .data import Batches, broadcast_data
 from .engine import Engine, Step
-from .initialize import add_config_arguments, init_distributed, initialize
 from .loop import History, State, train
 from .mesh import AXES, link_of, make_mesh, members, place_of
 from .meters import flops_per_token
-from .model_engine import ModelEngine
 from .parallelize import parallelize
 from .plan import Plan
 from .saver import Saver

@@ -21,7 +21,7 @@ from ..model import GPT, GPTConfig, load_text
 from ..rules import count, must, one_of
 from ..torch_internals import device_of_group
 from . import report
-from .config import Config
+from .compat.config import Config
 from .data import Batches
 from .loop import rows_of, train
 from .meters import flops_per_token, peak_memory
