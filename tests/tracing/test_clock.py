@@ -197,10 +197,10 @@ FORMULAS = {  # seconds; bytes that all ranks together send, in units of the siz
     "broadcast": (costs.tree_broadcast, lambda p: p - 1),
     "reduce": (costs.tree_reduce, lambda p: p - 1),
     "gather": (costs.star_gather, lambda p: (p - 1) / p),
-    "scatter": (costs.star_scatter, lambda p: (p - 1) / p),
+    "scatter": (costs.star_gather, lambda p: (p - 1) / p),
     "all_to_all": (costs.pairwise_all_to_all, lambda p: p - 1),
     "all_to_all_single": (costs.pairwise_all_to_all, lambda p: p - 1),
-    "barrier": (lambda n, p, link: costs.dissemination_barrier(p, link), lambda p: 0),
+    "barrier": (lambda n, p, link: costs.tree_broadcast(0, p, link), lambda p: 0),
 }
 
 

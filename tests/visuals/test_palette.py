@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex, to_rgb
+from visuals.drawn import lightness
 
 from tinydist.annotate import PURPOSES
 from tinydist.visuals import palette
@@ -18,7 +19,6 @@ from tinydist.visuals.palette import (
     contrast,
     darkened,
     ink_on,
-    lightness,
     luminance,
     tint,
 )
