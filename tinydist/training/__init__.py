@@ -3,8 +3,7 @@
 plan.py         the size of each axis and what is chosen besides; every rule, with the equation that fails
 mesh.py         ranks in four axes, and which link an axis lies on
 parallelize.py  a model, by a plan, in one visible order
-together.py     the stages of a rank step as one: one norm, one decision
-engine.py       a training step, in halves or whole; evaluation
+engine.py       a training step, in halves or whole: the stages of a rank step as one; evaluation
 checkpoint.py   the whole state of a run, for any other mesh; saver.py: written while training goes on
 rates.py        learning rates as functions of the step
 tokens.py       text as files of tokens, mapped into memory

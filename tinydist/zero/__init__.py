@@ -12,8 +12,7 @@ start.py               all ranks begin alike; from the meta device, no rank has 
 memory.py              what the meter is told
 homes.py               the host's memory: where what is offloaded is kept
 disk.py                files, the same
-step_at_home.py        the step, there
-offload.py             stages 2 and 3 with another home (ZeRO-Offload, ZeRO-Infinity)
+offload.py             stages 2 and 3 with another home (ZeRO-Offload, ZeRO-Infinity), and the step there
 estimators.py          what model states need, before anything is run
 """
 
