@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
+from tinydist import launch
 from tinydist.data_parallel import DDP, DataParallel
 from tinydist.hardware import Cluster
 from tinydist.hardware.costs import ring_all_reduce
 from tinydist.lab import judge
 from tinydist.lab.find import find, of_chapter
 from tinydist.lab.messages import started
-from tinydist.launching import launch
 
 
 def beside(name):

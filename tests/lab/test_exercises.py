@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from lab.shipped import ROOT, shipped
 
+from tinydist import launch
 from tinydist.collectives import doubling, halving, ring
 from tinydist.hardware import DEVICES, Cluster, costs
 from tinydist.lab import judge
@@ -17,7 +18,6 @@ from tinydist.lab.differences import close
 from tinydist.lab.find import course, find, of_chapter
 from tinydist.lab.leaves import leaves
 from tinydist.lab.notebook import answer_in
-from tinydist.launching import launch
 
 CHAPTERS = sorted({exercise.chapter for exercise in course()})
 EACH = pytest.mark.parametrize("name", [exercise.name for exercise in course()])

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from tinydist import launch
 from tinydist.lab.find import find
-from tinydist.launching import launch
 from tinydist.tensor_parallel import RowParallelLinear, Whole
 
 

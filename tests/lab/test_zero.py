@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from tinydist import launch
 from tinydist.data_parallel import average_each
 from tinydist.lab.find import find
-from tinydist.launching import launch
 from tinydist.precision import MasterWeights
 from tinydist.zero import Gradients, OptimizerStates, Parameters
 

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 import tinydist
 from tinydist.attention import Decoder, DecoderConfig
-from tinydist.checkpoint import files as files
+from tinydist.checkpoint import files
 from tinydist.model import GPT, GPTConfig
 from tinydist.tensor_parallel.cuts import cut_of
 from tinydist.training import parallelize

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tinydist.launching import launch
+from tinydist import launch
 from tinydist.training import Batches, TokenFile, broadcast_data
 from tinydist.training.data import permuted
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from training.toy_engine import ToyEngine
 
-from tinydist.launching import launch
+from tinydist import launch
 from tinydist.training import Batches, train
 
 TOKENS = np.arange(1000, dtype=np.uint16)

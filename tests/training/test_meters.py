@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from tinydist import launch
 from tinydist.hardware import DEVICES
-from tinydist.launching import launch
 from tinydist.model import GPT, GPTConfig
 from tinydist.training import meters
 from tinydist.training.meters import device_named, flops_per_token, peak_memory

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from training.small_runs import losses, made
 
 import tinydist
-from tinydist.checkpoint import files as files
+from tinydist.checkpoint import files
 from tinydist.checkpoint.rules import CheckpointError
 from tinydist.training import Plan
 from tinydist.training.checkpoint import load

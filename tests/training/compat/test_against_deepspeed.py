@@ -10,7 +10,7 @@ from training.compat import against_deepspeed
 from training.compat.against_deepspeed import RANKS, configuration, losses_of
 
 import tinydist
-from tinydist.training.compat import initialize
+from tinydist.training import initialize
 
 CASES = [[stage, precision, 2] for stage in (0, 1, 2, 3) for precision in ("fp32", "bf16", "fp16")]
 CASES += [[stage, "bf16", 1] for stage in (1, 2, 3)]

@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 
 import tinydist
 from tinydist.model import GPT, GPTConfig
-from tinydist.training.compat import initialize
+from tinydist.training import initialize
 
 TUTORIAL = """
 import argparse
