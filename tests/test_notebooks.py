@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 ROOT = Path(__file__).parent.parent
@@ -36,6 +37,7 @@ SCREEN, CONTROL, LINE = (
 LARGEST = 600_000  # bytes: more is slow to open, and does not show on the web
 WIDEST = 88  # characters: a longer line of code is broken where a page is narrow
 NARROW = [path for path in NOTEBOOKS if path.parent.name == "notebooks" and path.stem[0].isdigit()]
+IN_FULL = re.compile(r"\d+\.\d{7,}(?:e[-+]?\d+)?")  # a float that nobody has rounded
 # Two parts at least, with nothing before: not `bytes/s`, not `https://…`. Temporary paths are conftest.py's.
 ABSOLUTE_PATH = re.compile(r"(?<![\w/.:<+])/(?!tmp/|var/folders/)[\w.-]+/[\w./-]+|\b[A-Z]:\\\w+")
 
@@ -116,6 +118,19 @@ def lines_of_code_are_short(notebook):
                 yield f"cell {cell.execution_count} has a line of {len(line)} characters, more than {WIDEST}: {line}"
 
 
+def no_number_in_full(notebook):
+    for cell, output in outputs(notebook):
+        if not any(tag.startswith("within-") for tag in cell.metadata.get("tags", [])):
+            for text in texts(output):
+                for number in filter(is_rounded, IN_FULL.findall(text)):
+                    yield f"cell {cell.execution_count} shows {number}, whose last digits depend on the processor"
+
+
+def is_rounded(number):
+    """What 16 bits can hold is exact: a chapter about formats shows it in full."""
+    return torch.tensor(float(number)).half().item() != float(number)
+
+
 RULES = [
     run_once_in_order,
     no_errors,
@@ -127,6 +142,7 @@ RULES = [
     metadata_of_jupyterlab,
     no_path_of_a_machine,
     explorers_fit,
+    no_number_in_full,
 ]
 
 
@@ -178,7 +194,7 @@ def test_a_long_line_of_code_is_found():
 def good_notebook():
     cells = [
         new_markdown_cell("A link: /some/path/of/text"),
-        new_code_cell("print(1)", execution_count=1, outputs=[printed("1 GB/s, dp/tp/pp, https://a.b/c")]),
+        new_code_cell("print(1)", execution_count=1, outputs=[printed("1 GB/s, dp/tp/pp, https://a.b/c, 0.599609375")]),
         new_code_cell("1 / 0", execution_count=2, outputs=[failed()], metadata={"tags": [RAISES]}),
         new_code_cell("figure", execution_count=3, outputs=[shown("image/png", "iVBOR/ab/cd"), explorer(3, 600)]),
     ]
@@ -218,6 +234,8 @@ BROKEN = [
     ("cell 1 shows an SVG", add(shown("image/svg+xml", "<svg/>"))),
     ("cell 1 shows an SVG", add(shown("text/html", "<p><svg/></p>"))),
     ("cell 1 has an output without data", add(new_output("display_data"))),
+    ("cell 1 shows 0.30000001192092896", add(printed("a sum of 0.30000001192092896"))),
+    ("cell 1 shows 5.466621875762939", add(shown("text/plain", "5.466621875762939"))),
     ("more than 600,000", add(shown("image/png", "x" * LARGEST))),
     (
         "its kernelspec is {'display_name': 'Julia'",
