@@ -8,7 +8,7 @@ from pathlib import Path
 import tinydist
 
 PACKAGE = Path(tinydist.__file__).parent
-ALL_NEED = ("rules.py", "annotate.py", "torch_versions.py", "torch_internals")
+ALL_NEED = ("rules.py", "reduce.py", "annotate.py", "torch_versions.py", "torch_internals")
 NEEDED = {
     "attention": (),
     "collectives": ("hardware",),

@@ -6,6 +6,7 @@ The library in reading order:
     torch_versions.py  which torch was tested
     torch_internals/  every private name of torch that is touched, and why
     annotate.py       what a program says about itself: regions, marks, purposes, labels
+    reduce.py         tensors of several ranks become one
     hardware/         what a cluster is made of, and what work on it costs
     collectives/      what ranks say together, built from messages between two of them
     console/          a line while the reader waits; how the command line is written where it is printed

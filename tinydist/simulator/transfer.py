@@ -6,7 +6,7 @@ Sums run in the order of ranks, so every rank and every way to shard gets the sa
 import torch
 from torch.distributed import ReduceOp
 
-from ..collectives.reduction import COMBINE, reduced
+from ..reduce import COMBINE, reduced
 from ..torch_internals import copy_all
 
 NAMES = {int(getattr(ReduceOp, name)): name for name in COMBINE}
