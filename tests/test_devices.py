@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from warm import told_by
 
 import tinydist
+from tinydist.checkpoint.save_load import gathered, sharded
 from tinydist.collectives import doubling, halving, ring, star, tree
 from tinydist.data_parallel import DDP, DataParallel, average_each, average_flat, hooks, weight
 from tinydist.model import GPT, GPTConfig
@@ -24,7 +25,6 @@ from tinydist.precision import Kahan, LossScaler, MasterWeights
 from tinydist.simulator.process_group import SimulatedProcessGroup
 from tinydist.simulator.self_test import before_first_launch
 from tinydist.zero import Gradients, OptimizerStates, Parameters
-from tinydist.zero.checkpoint import gathered, sharded
 
 RANKS, TINY = 2, GPTConfig(vocab_size=32, context=8, layers=2, heads=2, dim=16)
 

@@ -242,7 +242,10 @@ BROKEN = [
     ),
     ("its kernelspec is None", lambda notebook: notebook.metadata.pop("kernelspec")),
     ("'version': '3.14.0'}, which opening", lambda notebook: notebook.metadata.language_info.update(version="3.14.0")),
-    ("one machine: /home/ada/tinydist/launch.py", add(printed('File "/home/ada/tinydist/launch.py"'))),
+    (
+        "one machine: /home/ada/tinydist/launching/launch.py",
+        add(printed('File "/home/ada/tinydist/launching/launch.py"')),
+    ),
     ("one machine: /Users/ada", add(shown("text/plain", "PosixPath('/Users/ada')"))),
     ("one machine: C:\\Users", add(printed("C:\\Users\\ada"))),
     ("one machine: /usr/lib", lambda notebook: notebook.cells[2].update(outputs=[failed("/usr/lib/x.py")])),

@@ -10,8 +10,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from tinydist import doctor
-from tinydist.simulator import torch_versions
+from tinydist import torch_versions
+from tinydist.diagnose import doctor
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -2,20 +2,22 @@
 
 The library in reading order:
 
-    waiting.py        a line that says what is going on while the reader waits
-    shell.py          how the command line is written where it is printed
     rules.py          what an argument must be: each rule once
+    torch_versions.py  which torch was tested
+    torch_internals/  every private name of torch that is touched, and why
+    annotate.py       what a program says about itself: regions, marks, purposes, labels
+    reduce.py         tensors of several ranks become one
     hardware/         what a cluster is made of, and what work on it costs
+    collectives/      what ranks say together, built from messages between two of them
+    console/          a line while the reader waits; how the command line is written where it is printed
+    tracing/          what ranks did, when, and what they held: record, virtual time, ledger, trace
     simulator/        a cluster inside one process: a backend of torch.distributed
     processes/        real ranks from a notebook: gloo or nccl workers
-    options.py        what launch takes: one rule for each option
-    torchrun.py       this process as a rank of a job that has begun
-    worlds.py         simulated ranks, processes, the ranks of a job: how a run begins
-    launch.py         the front door: run one function on N ranks of any world
-    collectives/      what ranks say together, built from messages between two of them
+    launching/        the front door: run one function on N ranks of any world
     recompute.py      forward once more in backward, so that less is held between
     precision/        compute in 16 bits or 8, add up in 32: formats, autocast, loss scaling, six ways to keep weights
     data_parallel/    every rank has the model, and a part of the batch: DP, DDP
+    checkpoint/       saved whole or by shards, loaded by any number of ranks, or the save before
     zero/             optimizer states, gradients, parameters: each rank keeps its shard alone (ZeRO, FSDP)
     tensor_parallel/  every rank has a part of each matrix, and works on each token: Megatron's f and g, cut tokens
     pipeline_parallel/  every rank has some of the layers: schedules, written or found, verified, executed
@@ -27,9 +29,7 @@ The library in reading order:
     visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
     magic/            %%ranks 4: a notebook's cell as the program of each rank
     lab/              exercises: the check on three axes, hints, progress
-    recorded_calls.py  what traces and flight records say of calls
-    diagnose.py       who keeps the others waiting? By traces, and by PyTorch's Flight Recorder
-    doctor.py         is everything here that tinydist needs?
+    diagnose/         what is wrong: who keeps the others waiting? Is everything here that tinydist needs?
 """
 
 from importlib import import_module
@@ -48,19 +48,19 @@ __all__ = [
 ]
 WITH_TORCH = {  # where those are that are loaded when they are first used, as torch takes its time
     "WorkerDied": ".processes",
-    "label": ".simulator.labels",
-    "mark": ".simulator.names",
-    "purpose": ".simulator.memory",
-    "region": ".simulator.names",
+    "label": ".annotate",
+    "mark": ".annotate",
+    "purpose": ".annotate",
+    "region": ".annotate",
 }
 
 try:
-    from .launch import Run, launch
+    from .console.waiting import waiting_for
+    from .launching.launch import Run, launch
     from .simulator.deadlock import DeadlockError
     from .simulator.matching import MismatchError
-    from .simulator.shown import Shown
     from .simulator.stuck import StuckError
-    from .waiting import waiting_for
+    from .tracing.shown import Shown
 
     def _picture_of(shown, **_):
         from .visuals.summary import picture_of  # only now: matplotlib takes its time

@@ -9,8 +9,8 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from tinydist import doctor
-from tinydist.shell import command
+from tinydist.console.shell import command
+from tinydist.diagnose import doctor
 
 VENV = Path(__file__).parents[1] / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
@@ -50,7 +50,8 @@ def main(arguments=None):
     plans = "which parallel plan fits a model on a cluster, and what a run costs (plan --help)"
     add_program(commands, "plan", "tinydist.planner.command", plans)
     add_program(commands, "train", "tinydist.training.command", "train a GPT on a mesh of ranks (train --help)")
-    add_program(commands, "diagnose", "tinydist.diagnose", "who keeps the others waiting, by traces and flight records")
+    finds = "who keeps the others waiting, by traces and flight records"
+    add_program(commands, "diagnose", "tinydist.diagnose.command", finds)
     serves = "answer OpenAI's completions with a small decoder (serve --help)"
     add_program(commands, "serve", "tinydist.serving.command", serves)
 

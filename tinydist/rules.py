@@ -87,6 +87,18 @@ def shown(value):
     return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"
 
 
+def ranks_in_words(ranks):
+    """'rank 3', 'ranks 0-2, 5'."""
+    spans = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    words = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    return f"rank{'s' if len(ranks) != 1 else ''} {words}"
+
+
 def is_tensor(value):
     torch = sys.modules.get("torch")  # without it there are none
     return torch is not None and isinstance(value, torch.Tensor)

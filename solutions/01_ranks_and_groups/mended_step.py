@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from tinydist.lab.author import Bytes, Case, Seconds, Target, Values, Waits, Wrong, exercise, mistake
-from tinydist.simulator.matching import ranks_in_words
+from tinydist.rules import ranks_in_words
 
 ROUNDED = 0.051  # a mean may be printed with one digit behind the point
 

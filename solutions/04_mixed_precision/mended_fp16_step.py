@@ -7,8 +7,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from tinydist.lab.author import Case, Own, Target, Wrong, also, draw_traffic, exercise, many, mistake
-from tinydist.simulator.matching import ranks_in_words
-from tinydist.simulator.record import Issue
+from tinydist.rules import ranks_in_words
+from tinydist.tracing.record import Issue
 
 from .chapter import HERE, SOLVED
 from .fp16_step import Plan, build, flat, train

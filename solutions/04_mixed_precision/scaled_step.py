@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from tinydist.lab.author import Case, Own, Target, Wrong, draw_traffic, exercise, many, mistake
-from tinydist.simulator.matching import ranks_in_words
-from tinydist.simulator.record import SIZE_IS_OF_ALL, Issue
+from tinydist.rules import ranks_in_words
+from tinydist.tracing.record import SIZE_IS_OF_ALL, Issue
 
 from .chapter import HERE, SOLVED
 from .parts import INF, Plan, by_turns, train

@@ -134,7 +134,7 @@ class Choice(Target):
     difficulty=3,
     worlds=worlds,
     targets=[
-        Own("it predicts, and runs no stage", "predict it", SOLVED | {"tinydist.launch": "tinydist.launch"}),
+        Own("it predicts, and runs no stage", "predict it", SOLVED | {"tinydist.launching": "tinydist.launch"}),
         Numbers(
             f"those of the stage that you name, to the byte, for {len(PLANS + MEASURED)} settings; 13 billion "
             f"parameters on 8 x 40 GB among them, and {len(MEASURED)} of a small model, as the ledger and the meter of "

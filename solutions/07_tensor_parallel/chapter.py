@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from tinydist.lab.author import Own, Waits, Wrong
-from tinydist.simulator.torch_internals import unobserved
+from tinydist.torch_internals import unobserved
 
 ORDER = ["f_and_g", "row_linear", "vocabulary_loss", "copied_heads", "mended_copies"]
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tinydist.lab.author import Wrong, exercise, many, mistake
-from tinydist.launch import launch
+from tinydist.launching.launch import launch
 from tinydist.pipeline_parallel import Costs, Worker
 
 from .order import warm_up

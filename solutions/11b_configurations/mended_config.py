@@ -4,7 +4,7 @@ import copy
 
 from tinydist.lab.author import Case, Malformed, Values, exercise, kind, mistake
 from tinydist.training import Config
-from tinydist.training.ds_file import ConfigError
+from tinydist.training.compat.ds_file import ConfigError
 
 BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 LR = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}

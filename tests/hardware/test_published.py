@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tinydist.hardware import find_device
-from tinydist.hardware.published import ALL_REDUCES, BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS, find_run
+from tinydist.hardware.published import ALL_REDUCES, BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS
 
 # 6 N D / (GPU hours at the peak), in percent, as computed when the sources were read.
 EFFICIENCIES = {
@@ -25,7 +25,7 @@ def test_part_of_the_peak(name):
 
 
 def test_llama_took_21_days():
-    run = find_run("LLaMA 65B")
+    run = RUNS["LLaMA 65B"]
     assert round(run.gpu_hours / run.devices / 24) == 21  # its section 2.4
 
 
@@ -62,8 +62,3 @@ def test_a_larger_all_reduce_is_hardly_slower_for_each_byte(measured):
 def test_a_memory_is_no_faster_than_its_sheet():
     for name, measured in MEMORY_BANDWIDTHS.items():
         assert 0.8 * find_device(name).memory_bandwidth < measured < find_device(name).memory_bandwidth
-
-
-def test_an_unknown_run():
-    with pytest.raises(ValueError, match=r"unknown training run 'GPT-5': known are 'GPT-3 175B'"):
-        find_run("GPT-5")

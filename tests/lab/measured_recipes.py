@@ -7,9 +7,9 @@ counted.
 import torch
 from torch import nn
 
+from tinydist.annotate import purpose
 from tinydist.lab.find import load
-from tinydist.launch import launch
-from tinydist.simulator.memory import purpose
+from tinydist.launching.launch import launch
 
 BLOCK, PURPOSES, RECIPES = (
     getattr(load("04_mixed_precision", "training_bytes"), name) for name in ("BLOCK", "PURPOSES", "RECIPES")

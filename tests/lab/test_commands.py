@@ -13,9 +13,9 @@ from lab.mini import note
 from lab.shipped import EXERCISES, ROOT
 
 from tinydist.__main__ import in_a_child, main
+from tinydist.console.shell import command
 from tinydist.lab import progress
 from tinydist.lab.find import course, find, of_chapter
-from tinydist.shell import command
 
 NAME = "broadcast_in_parts"
 WRONG = f"""%matplotlib inline

@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 from lab.mini import Stated, course_of
 
-from tinydist import waiting
+from tinydist.console import waiting
+from tinydist.console.shell import command
 from tinydist.lab import check, hint, progress
 from tinydist.lab.errors import Wrong
 from tinydist.lab.verdict import judge
-from tinydist.shell import command
 from tinydist.simulator.stuck import StuckError
 
 

@@ -88,7 +88,6 @@ CALLS = {
     ),
     "nccl.Communicator.choice": Call(hardware.nccl.A100_NODE.choice, lambda: dict(nbytes=1000)),
     "nccl.a100_pod": Call(hardware.nccl.a100_pod, lambda: dict(nodes=2)),
-    "published.find_run": Call(hardware.published.find_run, lambda: dict(name="LLaMA 65B")),
     "costs.message_seconds": Call(costs.message_seconds, lambda: dict(nbytes=1000, link=LINK)),
     **{
         f"costs.{name}": collective(name)
@@ -103,11 +102,9 @@ CALLS = {
             "recursive_doubling_all_reduce",
             "pairwise_all_to_all",
             "star_gather",
-            "star_scatter",
             "star_all_reduce",
         )
     },
-    "costs.dissemination_barrier": Call(costs.dissemination_barrier, lambda: dict(ranks=4, link=LINK)),
     "costs.hierarchical_all_reduce": Call(
         costs.hierarchical_all_reduce, lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK)
     ),

@@ -134,7 +134,7 @@ CALLS = {
 REASONS = (
     {
         "AXES": "names",
-        "Config": "of a file, of which tests/training/test_config.py changes all that can be",
+        "Config": "of a file, of which tests/training/compat/test_config.py changes all that can be",
         "Engine": "what parallelize makes",
         "ModelEngine": "what initialize makes",
         "History": "what train returns",

@@ -68,8 +68,6 @@ CALLS = {
         sharded_start=False,
         **SIZES,
     ),
-    "estimators.zero2_table": estimate(estimators.zero2_table, parameters=1000, **SIZES),
-    "estimators.zero3_table": estimate(estimators.zero3_table, parameters=1000, largest_layer=100, **SIZES),
     "estimators.count": Call(estimators.count, lambda: dict(module=model())),
 }
 REASONS = {

@@ -7,7 +7,7 @@ from torch.distributed.pipelining.schedules import _Action
 
 from tinydist.pipeline_parallel import Action, Overlap, parse
 from tinydist.pipeline_parallel.actions import COMPUTE, ENDING, MESSAGES, RECOMPUTE, message_of, needs, result_of
-from tinydist.simulator.torch_internals import pipeline_kinds
+from tinydist.torch_internals import pipeline_kinds
 
 numbers = st.integers(0, 10_000)
 actions = st.builds(Action, numbers, st.sampled_from((*COMPUTE, RECOMPUTE, *MESSAGES, *ENDING)), numbers)

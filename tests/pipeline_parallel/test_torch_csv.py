@@ -25,7 +25,7 @@ from tinydist.pipeline_parallel import (
     with_recomputation,
     with_steps,
 )
-from tinydist.simulator.torch_internals import pipeline_kinds
+from tinydist.torch_internals import pipeline_kinds
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 import tinydist
-from tinydist.simulator import torch_versions
+from tinydist import torch_versions
 from tinydist.simulator.process_group import SimulatedProcessGroup
 from tinydist.simulator.self_test import before_first_launch, self_test
 

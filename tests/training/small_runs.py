@@ -7,11 +7,11 @@ import torch.distributed as dist
 
 import tinydist
 from tinydist.attention import Decoder, DecoderConfig
+from tinydist.checkpoint import files
 from tinydist.model import GPT, GPTConfig
 from tinydist.tensor_parallel.cuts import cut_of
 from tinydist.training import parallelize
 from tinydist.training.checkpoint import Run, save
-from tinydist.zero import checkpoint_files as files
 
 TOKENS, ROWS = 37, 24  # a vocabulary that no number of ranks divides; rows that 1, 2, 3, 4 and 8 do
 

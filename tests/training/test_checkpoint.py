@@ -23,10 +23,12 @@ from training.small_runs import (
 )
 
 import tinydist
+from tinydist import checkpoint
+from tinydist.checkpoint import pieces
+from tinydist.checkpoint.rules import CheckpointError
 from tinydist.training import Plan
 from tinydist.training.checkpoint import Run, load, load_weights, save
-from tinydist.zero import OptimizerStates, checkpoint, pieces
-from tinydist.zero.checkpoint_rules import CheckpointError
+from tinydist.zero import OptimizerStates
 
 
 def loaded_by(plan, folder, whole, make=gpt, again=None, **how):

@@ -13,10 +13,10 @@ import pytest
 import torch
 from training.small_runs import gpt, launched, longer, made, saved_by, shake, wider
 
+from tinydist.checkpoint.rules import CheckpointError
 from tinydist.precision import Static
 from tinydist.training import Plan
 from tinydist.training.checkpoint import Run, load, save
-from tinydist.zero.checkpoint_rules import CheckpointError
 
 
 def tries(plan, folder, make=gpt, **how):

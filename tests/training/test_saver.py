@@ -8,11 +8,11 @@ import torch.distributed as dist
 from training.small_runs import losses, made
 
 import tinydist
+from tinydist.checkpoint import files
+from tinydist.checkpoint.rules import CheckpointError
 from tinydist.training import Plan
 from tinydist.training.checkpoint import load
 from tinydist.training.saver import Saver
-from tinydist.zero import checkpoint_files as files
-from tinydist.zero.checkpoint_rules import CheckpointError
 
 PLAN = Plan(dp=2, zero=1)
 

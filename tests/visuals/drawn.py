@@ -6,6 +6,7 @@ A text is one that is really drawn: no tick beyond the axis, nothing invisible o
 from itertools import combinations
 from unittest.mock import patch
 
+from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
 from tinydist.visuals.style import SMALL
@@ -50,3 +51,9 @@ def faults(figure):
 
 def assert_can_be_read(figure):
     assert list(faults(figure)) == []
+
+
+def lightness(color):
+    """How light it is in grey, 0 to 1."""
+    red, green, blue = to_rgb(color)
+    return 0.299 * red + 0.587 * green + 0.114 * blue

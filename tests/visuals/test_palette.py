@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex, to_rgb
+from visuals.drawn import lightness
 
-from tinydist.simulator.memory import PURPOSES
+from tinydist.annotate import PURPOSES
 from tinydist.visuals import palette
 from tinydist.visuals.palette import (
     INK,
@@ -20,7 +21,6 @@ from tinydist.visuals.palette import (
     contrast,
     darkened,
     ink_on,
-    lightness,
     luminance,
     tint,
 )

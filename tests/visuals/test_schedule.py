@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgba
+from visuals.drawn import lightness
 
 from tinydist import visuals
 from tinydist.pipeline_parallel import Costs, analyze, make_schedule, with_messages
-from tinydist.visuals.palette import lightness
 from tinydist.visuals.schedule import BUBBLE, KINDS, color_of
 
 

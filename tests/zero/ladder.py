@@ -9,7 +9,9 @@ from data_parallel.awkward_model import Awkward
 from tiny_training import global_batch, weights
 from torch import nn
 
-from tinydist.zero import Gradients, OptimizerStates, Parameters, Whole, checkpoint
+from tinydist import checkpoint
+from tinydist.checkpoint import Whole
+from tinydist.zero import Gradients, OptimizerStates, Parameters
 
 STEPS, ROWS = 4, 48  # rows divide by 1, 2, 3, 4 and 8, and then by 2 microbatches
 A_LAYER = 200  # bytes: a row is full with a layer or less

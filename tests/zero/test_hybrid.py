@@ -24,8 +24,9 @@ from zero.ladder import (
 )
 
 import tinydist
-from tinydist.zero import ByParameter, checkpoint
-from tinydist.zero.checkpoint_rules import CheckpointError
+from tinydist import checkpoint
+from tinydist.checkpoint.rules import CheckpointError
+from tinydist.zero import ByParameter
 
 on_all_stages = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 

@@ -22,8 +22,9 @@ from zero.ladder import (
 )
 
 import tinydist
+from tinydist import checkpoint
 from tinydist.hardware import Cluster, Link
-from tinydist.zero import Disk, Host, Infinity, Offload, OffloadError, checkpoint, disk, estimators
+from tinydist.zero import Disk, Host, Infinity, Offload, OffloadError, disk, estimators
 
 SGD = {"optimizer": torch.optim.SGD, "options": {"lr": 0.2, "momentum": 0.9}}
 

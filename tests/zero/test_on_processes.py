@@ -5,13 +5,13 @@ import gc
 import pytest
 import torch
 import torch.distributed as dist
+from checkpoint.small_checkpoints import Small, loaded_by, saved_by
 from zero.ladder import all_of, assert_same, stage_0, stage_1, stage_2, stage_3
-from zero.small_checkpoints import Small, loaded_by, saved_by
 from zero.test_disk import trains_on_a_disk
 
 import tinydist
-from tinydist.zero import checkpoint
-from tinydist.zero.checkpoint_rules import CheckpointError
+from tinydist import checkpoint
+from tinydist.checkpoint.rules import CheckpointError
 
 
 def test_they_load_what_simulated_ranks_saved_and_the_reverse(tmp_path):

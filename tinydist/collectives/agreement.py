@@ -37,3 +37,8 @@ def numbers_of_root(numbers, device, group=None):
     tensor = torch.tensor(numbers, dtype=torch.int32, device=device)
     dist.broadcast(tensor, group=group, group_src=0)
     return numbers if isinstance(tensor, FakeTensor) else tensor.tolist()
+
+
+def around(group, replicas):
+    """From one of each node to the others: first across, then inside."""
+    return [replicas, group] if replicas else [group]

@@ -2,24 +2,24 @@
 
 from torch.distributed import ReduceOp
 
-from ..simulator import transfer
+from .. import reduce
 
 
 def known(op):
     """one of ReduceOp.SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR"""
-    return isinstance(op, ReduceOp.RedOpType) and op.name in transfer.COMBINE
+    return isinstance(op, ReduceOp.RedOpType) and op.name in reduce.COMBINE
 
 
 def add_up(total, arrived, op=ReduceOp.SUM):
     """``total`` takes in ``arrived``, in place."""
-    transfer.COMBINE[op.name](total, arrived, out=total)
+    reduce.COMBINE[op.name](total, arrived, out=total)
 
 
 def finish(total, op, ranks):
     """The tensors of all ranks are in ``total``: a mean is divided now."""
-    transfer.finish(total, op.name, ranks)
+    reduce.finish(total, op.name, ranks)
 
 
 def combined(tensors, op=ReduceOp.SUM):
     """One new tensor from those of all ranks."""
-    return transfer.reduced(tensors, op.name)
+    return reduce.reduced(tensors, op.name)

@@ -10,8 +10,8 @@ Every rank's loss must be a mean over as many samples; else see batches.weight.
 import torch
 import torch.distributed as dist
 
+from ..annotate import purpose
 from ..rules import each_of, must, several, takes
-from ..simulator.memory import purpose
 
 
 @takes(parameters=several, group=dist.ProcessGroup)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ..rules import amount, each_of, flag, takes, within
-from ..simulator.torch_internals import device_of_group
+from ..torch_internals import device_of_group
 
 
 @takes(samples=within(0, 2**31), group=dist.ProcessGroup, shuffle=flag, seed=within(0, 2**62), drop_last=flag)

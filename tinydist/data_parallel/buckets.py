@@ -11,8 +11,8 @@ Source: Li et al., PyTorch Distributed, 2020, section 3.2.3 and 4.2.
 
 import torch
 
+from ..annotate import purpose
 from ..rules import amount, each_of, must, rate, several, takes
-from ..simulator.memory import purpose
 
 MIB = 2**20
 

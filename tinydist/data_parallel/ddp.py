@@ -19,10 +19,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..annotate import region
 from ..collectives.agreement import broadcast_all, check_same_parameters, numbers_of_root
 from ..rules import flag, function, takes
-from ..simulator.names import region
-from ..simulator.torch_internals import before_backward_ends
+from ..torch_internals import before_backward_ends
 from . import hooks
 from .buckets import MIB, in_buckets
 from .unused import unused

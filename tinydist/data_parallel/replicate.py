@@ -24,10 +24,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.func import functional_call
 
+from ..annotate import purpose
 from ..collectives import autograd, star
 from ..collectives.autograd import Conjugates
 from ..rules import takes, whole
-from ..simulator.memory import purpose
 
 
 @takes(module=nn.Module, root=whole, group=dist.ProcessGroup)

@@ -115,11 +115,6 @@ def tree_all_reduce(nbytes, ranks, link) -> float:
     return tree_reduce(nbytes, ranks, link) + tree_broadcast(nbytes, ranks, link)
 
 
-def dissemination_barrier(ranks, link) -> float:
-    """ceil(lg p) alpha: in step k each rank tells the one 2^k further."""
-    return tree_broadcast(0, ranks, link)
-
-
 # Halving and doubling: partners exchange 1/2, 1/4, 1/8 ... of the tensor, and then the other way round.
 
 partners = one_of(("nearest", "farthest"))  # with whom the first, largest exchange is
@@ -171,11 +166,6 @@ def pairwise_all_to_all(nbytes, ranks, link) -> float:
 def star_gather(nbytes, ranks, link) -> float:
     """(p-1) (alpha + n/(p beta)): the root receives one part after the other."""
     return seconds(star_steps(_size(nbytes, ranks) / ranks, ranks), link)
-
-
-def star_scatter(nbytes, ranks, link) -> float:
-    """(p-1) (alpha + n/(p beta)): the root sends one part after the other."""
-    return star_gather(nbytes, ranks, link)
 
 
 def star_all_reduce(nbytes, ranks, link) -> float:

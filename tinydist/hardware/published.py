@@ -6,7 +6,6 @@ Numbers that a prediction is held against, under a name: ``RUNS["LLaMA 65B"].gpu
 from dataclasses import dataclass, field
 
 from ..rules import takes
-from .catalogue import look_up
 from .devices import A100_80GB, H100, H800, V100, Device
 
 BILLION, TRILLION = 1e9, 1e12
@@ -143,8 +142,3 @@ BUS_BANDWIDTHS = {
 # Of A[i] = c B[i], which reads as much as it writes, in bytes/s: te42kyfo/gpu-benches@1c36d509 gpu-stream/a100_80.txt
 # (read).
 MEMORY_BANDWIDTHS = {"A100 80GB": 1732e9}
-
-
-def find_run(name) -> TrainingRun:
-    """``'LLaMA 65B'`` and so on; a TrainingRun is returned as it is."""
-    return look_up("training run", RUNS, name)

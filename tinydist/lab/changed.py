@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from ..simulator.torch_internals import unobserved
+from ..torch_internals import unobserved
 
 FEW = 8  # numbers
 IN_PLACE = ("all_reduce", "broadcast", "reduce")  # these write where they read

@@ -3,7 +3,7 @@
 import webbrowser
 from urllib.parse import quote
 
-from ..shell import command
+from ..console.shell import command
 from . import progress
 from .find import find, of_chapter
 from .standing import Standing, path_of, shown, unwritable, within_reach

@@ -1,7 +1,7 @@
 """What an answer costs beside the reference: bytes held at their peak, FLOPs of matrix products, virtual time."""
 
 from ..hardware.presets import A100_NODE
-from ..simulator.record import Issue, Operator, Wait
+from ..tracing.record import Issue, Operator, Wait
 from .errors import Wrong
 from .pictures import draw_memory, draw_timeline
 from .target import Malformed, Target

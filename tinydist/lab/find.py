@@ -13,7 +13,7 @@ from types import ModuleType
 
 import tinydist
 
-from ..shell import command
+from ..console.shell import command
 from ..simulator.call_sites import count_as_library
 
 FOLDER, CHAPTER = "solutions", "chapter.py"

@@ -7,7 +7,7 @@ worlds are not run.
 from collections import defaultdict
 from functools import partial
 
-from ..waiting import waiting_for
+from ..console.waiting import waiting_for
 from .errors import Unjudged, Wrong, indented
 from .messages import SHARED
 from .sent import Own

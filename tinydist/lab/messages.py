@@ -5,7 +5,7 @@ Everything is counted in the record of the run, so a program that talks through 
 
 from statistics import median
 
-from ..simulator.record import Issue, Wait
+from ..tracing.record import Issue, Wait
 
 RETURNING = {  # something to wait for
     "message": "isend, irecv and batch_isend_irecv return",

@@ -8,7 +8,7 @@ import linecache
 
 import nbformat
 
-from ..shell import command
+from ..console.shell import command
 from .errors import line_of
 from .notebooks import made
 from .standing import NotebookError

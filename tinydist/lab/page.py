@@ -3,7 +3,7 @@
 import textwrap
 from html import escape
 
-from ..waiting import in_notebook
+from ..console.waiting import in_notebook
 
 TERMINAL = 110  # characters
 PAGE = "margin: 0; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"

@@ -11,7 +11,7 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..shell import command
+from ..console.shell import command
 from .whole_files import Trouble, locked, set_aside, write_whole
 
 COPY = "course"  # of a clone, in it

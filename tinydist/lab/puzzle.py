@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import torch.distributed as dist
 
-from ..launch import launch
+from ..launching.launch import launch
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError

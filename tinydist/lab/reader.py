@@ -2,8 +2,8 @@
 
 import sys
 
-from ..shell import command
-from ..waiting import in_notebook, waiting_for
+from ..console.shell import command
+from ..console.waiting import in_notebook, waiting_for
 from . import author as author  # so that all of the lab is there to be remembered
 from . import progress, tools
 from .find import find, following

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from ..simulator.record import Operator
+from ..tracing.record import Operator
 from .errors import Wrong
 from .messages import (
     are,

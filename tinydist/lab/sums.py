@@ -5,7 +5,7 @@ Whose numbers are in a wrong one is found by running it once for each rank: that
 
 import torch
 
-from ..simulator.matching import ranks_in_words
+from ..rules import ranks_in_words
 from .differences import close
 from .messages import messages
 

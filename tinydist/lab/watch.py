@@ -11,7 +11,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from torch.overrides import TorchFunctionMode
 
 from ..simulator.call_sites import is_library
-from ..simulator.torch_internals import dispatch_is_seen
+from ..torch_internals import dispatch_is_seen
 from .limit import Limit
 
 SUSPENDED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR

@@ -3,7 +3,7 @@
 import sys
 from contextlib import contextmanager, suppress
 
-from ..waiting import waiting_for
+from ..console.waiting import waiting_for
 from . import commands
 from .standing import Standing, path_of, shown, within_reach
 

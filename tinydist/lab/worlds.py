@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 import torch.distributed as dist
 
-from ..launch import launch
+from ..launching.launch import launch
 from . import tools
 from .changed import changed_on_the_way
 from .errors import Left, Wrong

@@ -1,12 +1,15 @@
-"""Ranks that run one cell, or several that share their variables; what the notebook knows of them."""
+"""Ranks that run one cell, or several that share their variables; what the notebook knows of them later."""
 
+import difflib
 import itertools
 
-from ..launch import launch
+import cloudpickle
+
+from .. import processes
+from ..launching.launch import launch
 from . import room
-from .copies import copies
-from .program import run_cell
-from .ranks import OfProcess, Rank, Ranks
+from .copies import copies, unpacked
+from .room import Gone, enter, look
 
 numbers = itertools.count(1)
 ABSENT = object()
@@ -41,3 +44,88 @@ class Session:
             self.ranks = Ranks(map(Rank, range(self.size), variables))
         self.known = {name: notebook.get(name, ABSENT) for name in looked_up.union(*variables) - uncopied.keys()}
         return run
+
+
+# What is seen of them.
+
+
+class Ranks(tuple):
+    """The ranks of the last ``%%ranks`` cell: ``ranks[2].loss`` is a variable of rank 2. ``ranks.run``: its Run."""
+
+    run = None
+
+    def __repr__(self):
+        everywhere = set.intersection(*(set(dir(rank)) for rank in self))
+        return f"<{len(self)} ranks: {', '.join(sorted(everywhere - {'_'})) or 'no variables'}>"
+
+
+class Rank:
+    """Its variables are its attributes: of a simulated rank the objects themselves, of a process copies."""
+
+    def __init__(self, number, variables):
+        vars(self).update(_number=number, _variables=variables)
+
+    def __getattr__(self, name):
+        if name in self._variables:
+            return self._variables[name]
+        close = difflib.get_close_matches(name, dir(self))
+        meant = f". Did you mean {' or '.join(close)}?" if close else ""
+        raise AttributeError(f"rank {self._number} has no variable {name!r}{meant}")
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"rank {self._number}: its variables are set in a %%ranks cell, by itself")
+
+    def __dir__(self):
+        return [name for name in self._variables if not name.startswith("__")]
+
+    def __reduce__(self):
+        raise TypeError("ranks are looked at in the notebook alone")
+
+    def __repr__(self):
+        return f"<rank {self._number}: {', '.join(dir(self)) or 'no variables'}>"
+
+
+class OfProcess:
+    """The variables of a rank that is a process, fetched when they are looked at."""
+
+    def __init__(self, session, rank, names, world):
+        self.session, self.rank, self.names, self.world = session, rank, names, world
+
+    def __iter__(self):
+        return iter(self.names)
+
+    def __getitem__(self, name):
+        found = processes.run(look, args=(self.session, self.rank, name), init=False, **self.world)[self.rank]
+        if isinstance(found, Gone):
+            raise RuntimeError(f"rank {self.rank}: {name}: {found.why}")
+        return cloudpickle.loads(found)
+
+
+# What a rank does with a cell.
+
+
+RESULT = "_"  # the name of what the last line came to, as in Python's own prompt
+
+
+def run_cell(session, began, packed, uncopied, body, last):
+    """How the value of the last line is written (None: it has none), and the rank's names.
+
+    ``began``: it has run a cell of this session before. ``uncopied``: names of the notebook -> why no rank has them.
+    """
+    with enter(session, began) as names:
+        names.update(unpacked(packed))
+        try:
+            exec(body, names)
+            value = eval(last, names) if last else None
+        except NameError as error:
+            if error.name in uncopied:
+                error.add_note(f"The notebook has {error.name}, but each rank needs a copy: {uncopied[error.name]}")
+            raise
+        if value is None:
+            return None, variables(names)
+        names[RESULT] = value
+        return repr(value), variables(names)
+
+
+def variables(names):
+    return [name for name in names if not name.startswith("__")]

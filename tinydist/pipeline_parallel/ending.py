@@ -16,7 +16,7 @@ from math import inf
 import torch
 import torch.distributed as dist
 
-from ..simulator.memory import purpose
+from ..annotate import purpose
 from .recompute import random_state, set_random_state
 
 

@@ -11,8 +11,8 @@ from itertools import pairwise
 import torch
 import torch.distributed as dist
 
-from ..simulator.memory import purpose
-from ..simulator.torch_internals import device_of_group
+from ..annotate import purpose
+from ..torch_internals import device_of_group
 from .actions import CHECK, DOWN, FORWARD, NORM, Action
 
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 import torch
 from torch.utils.checkpoint import get_device_states, set_device_states
 
+from ..annotate import region
 from ..rules import takes
-from ..simulator.names import region
 from .actions import BACKWARD, BACKWARD_INPUT, RECOMPUTE
 from .backward import edge_of
 from .schedule import Schedule

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from ..rules import each_of, many, must, several, takes
-from ..simulator.torch_internals import pipeline_kinds
+from ..torch_internals import pipeline_kinds
 from .actions import OVERLAP, Overlap, parse
 from .schedule import Schedule
 

@@ -16,9 +16,8 @@ Bytes a step: messages.py counts the messages, each of one microbatch of what pa
 import torch
 import torch.distributed as dist
 
+from ..annotate import own_stages, region
 from ..rules import function, named, rate, stated, takes
-from ..simulator.modules import own_stages
-from ..simulator.names import region
 from .actions import CHECK, ENDING, FORWARD, MESSAGES, RECV_F, REDUCE, SEND_F, STEP, needs
 from .ending import Ending
 from .messages import with_messages

@@ -3,8 +3,8 @@
 import argparse
 import math
 
+from ..console.shell import command
 from ..hardware import find_cluster
-from ..shell import command
 from .presets import find_model
 from .run import Run
 from .search import explain, search

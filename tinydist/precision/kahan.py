@@ -14,8 +14,8 @@ Sources: Kahan 1965, Further remarks on reducing truncation errors; Zamirai et a
 
 import torch
 
+from ..annotate import purpose
 from ..rules import several, takes
-from ..simulator.memory import purpose
 from .fp32_steps import FP32Steps
 
 

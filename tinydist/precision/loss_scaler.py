@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 from ..rules import stated, takes
-from ..simulator.torch_internals import multiply_and_check
+from ..torch_internals import multiply_and_check
 from .scale_rules import Dynamic
 
 scale_rule = stated("a rule, with scale and update", lambda rule: hasattr(rule, "scale") and hasattr(rule, "update"))

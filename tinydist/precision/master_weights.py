@@ -9,8 +9,8 @@ Sources: Micikevicius et al. 2017, Mixed Precision Training, section 3.1; Rajbha
 
 import torch
 
+from ..annotate import purpose
 from ..rules import several, takes
-from ..simulator.memory import purpose
 from .fp32_steps import FP32Steps
 
 

@@ -18,8 +18,8 @@ import torch
 from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..simulator.operators import products_in_tf32
-from ..simulator.torch_internals import unobserved
+from ..annotate import products_in_tf32
+from ..torch_internals import unobserved
 from .rounding import round_to
 
 aten = torch.ops.aten

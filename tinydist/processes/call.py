@@ -16,9 +16,9 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-from ..simulator.matching import ranks_in_words
+from ..console.waiting import waiting_for
+from ..rules import ranks_in_words
 from ..simulator.rank_state import environment
-from ..waiting import waiting_for
 from .pool import pool
 from .program import name_of, pack
 

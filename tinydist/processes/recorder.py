@@ -3,7 +3,7 @@
 import pickle
 from pathlib import Path
 
-from ..simulator.torch_internals.flight_recorder import flight_record
+from ..torch_internals.flight_recorder import flight_record
 
 
 def calls_recorded_in(program):

@@ -18,7 +18,7 @@ from ..simulator.call_sites import learners_traceback, site_of
 from ..simulator.endings import end_of
 from ..simulator.per_rank import forget
 from ..simulator.rank_state import RankStream
-from ..simulator.torch_internals import excepthook_unchanged
+from ..torch_internals import excepthook_unchanged
 from .channel import receive, send
 from .program import can_travel, name_of
 

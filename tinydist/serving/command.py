@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..attention import Decoder, DecoderConfig, fused_attention
+from ..console.shell import command
 from ..model import batch
-from ..shell import command
 from .engine import Engine
 from .front import LOOPBACK, Front
 from .parallel import Replicas

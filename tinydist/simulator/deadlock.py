@@ -3,8 +3,8 @@
 import sys
 from collections import defaultdict
 
+from ..rules import ranks_in_words
 from .call_sites import site_of
-from .matching import ranks_in_words
 
 SHOWN = 8  # ranks whose peers are listed one by one, of those that wait on the same line
 

@@ -4,12 +4,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
+from ..rules import ranks_in_words
+from ..torch_internals import unobserved
+from ..tracing.stored import tensors_in
 from . import transfer
 from .arguments import check_plain, reduction_of
 from .call_sites import here
-from .matching import Call, Message, Signature, ranks_in_words
-from .stored import tensors_in
-from .torch_internals import unobserved
+from .matching import Call, Message, Signature
 from .work import DONE, SimulatedWork, Works
 
 

@@ -7,6 +7,7 @@ waits for them in another order would otherwise get each other's tensors, silent
 
 from typing import NamedTuple
 
+from ..rules import ranks_in_words
 from .scheduler import Event
 
 
@@ -197,15 +198,3 @@ class Makings(Group):
     def join(self, rank, ranks, site):
         members = ranks_in_words(ranks) if len(ranks) > 1 else "one rank"
         super().join(rank, Call(Signature("new_group", members=members), None, None, site))
-
-
-def ranks_in_words(ranks):
-    """'rank 3', 'ranks 0-2, 5'."""
-    spans = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    words = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
-    return f"rank{'s' if len(ranks) != 1 else ''} {words}"

@@ -6,12 +6,12 @@ are there (transfer.py). Ranks and roots are those of the group, as torch.distri
 
 from itertools import count
 
+from ..annotate import region
+from ..torch_internals import graph_task, native_code_calls
 from . import transfer
 from .arguments import check_count, check_pieces, check_splits, cut, split
 from .handle import Asynchronous, Handle
-from .names import region
 from .scheduler import TimedOut
-from .torch_internals import graph_task, native_code_calls
 from .work import NO_TIME, seconds
 
 

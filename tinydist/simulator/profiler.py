@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from functools import cached_property
 from pathlib import Path
 
-from . import torch_internals
+from .. import torch_internals
 from .scheduler import Event
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy
 import torch
 
-from .torch_internals import RankWorld, get_world, set_world
+from ..torch_internals import RankWorld, get_world, set_world
 
 
 def functions_of(generator):

@@ -6,8 +6,8 @@ from functools import cache
 import torch
 import torch.distributed as dist
 
+from ..torch_versions import INSTALL, TESTED, untested
 from .simulation import Simulation
-from .torch_versions import INSTALL, TESTED, untested
 
 
 @cache

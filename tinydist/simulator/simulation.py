@@ -12,18 +12,19 @@ from weakref import WeakSet
 import torch
 import torch.distributed as dist
 
-from ..waiting import aside, waiting_for
-from . import torch_internals, unfinished
+from .. import torch_internals
+from ..console.waiting import aside, waiting_for
+from ..tracing.modules import calls_told
+from ..tracing.operators import Watcher
+from ..tracing.purposes import purposes_known
+from . import unfinished
 from .call_sites import here
 from .deadlock import explain
 from .endings import end_of
 from .matching import Group, Makings
-from .modules import calls_told
-from .operators import Watcher
 from .per_rank import Places
 from .process_group import SimulatedProcessGroup
 from .profiler import Profilers
-from .purposes import purposes_known
 from .rank_state import KernelState, RankState
 from .scheduler import Scheduler, TimedOut
 from .store import SharedStore

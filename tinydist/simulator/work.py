@@ -5,7 +5,7 @@ from datetime import timedelta
 from torch.distributed import Work
 from torch.futures import Future
 
-from .torch_internals import before_backward_ends, in_backward, native_code_will_wait
+from ..torch_internals import before_backward_ends, in_backward, native_code_will_wait
 
 NO_TIME = timedelta()
 

@@ -23,9 +23,9 @@ import torch.distributed as dist
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from ..annotate import purpose
 from ..collectives.autograd import Conjugates, along
 from ..rules import flag, one_of, takes, whole
-from ..simulator.memory import purpose
 
 WAYS = ("kept", "again", "ring")  # of tokens that are gathered for a product
 

@@ -26,9 +26,9 @@ from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from ..annotate import purpose
 from ..collectives.autograd import Conjugates
 from ..rules import flag, takes
-from ..simulator.memory import purpose
 from .cuts import Cut, copied
 from .layouts import Layout, Whole
 from .ring import ColumnRing, RowRing
@@ -84,7 +84,7 @@ class ColumnParallelLinear(ParallelLinear):
 
     entered:        x has entered already, for several layers at once.
     gather_output:  all ranks get all channels.
-    cut:            which rows of the weight: of whole heads (heads.py), say. None: as many on each rank.
+    cut:            which rows of the weight: of whole heads (kinds.py), say. None: as many on each rank.
     """
 
     def __init__(self, linear, layout=None, *, entered=False, gather_output=False, cut=None):

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..simulator.memory import purpose
+from ..annotate import purpose
 
 
 class ColumnRing(Function):

@@ -12,9 +12,9 @@ from functools import partial
 import torch.distributed as dist
 from torch import nn
 
+from ..annotate import label
 from ..collectives.agreement import broadcast_all, check_same_parameters
 from ..rules import flag, function, named, one_of, takes
-from ..simulator.labels import label
 from .cuts import cut_of
 from .dropout import Tracker
 from .kinds import To, attention, begin, dropout, logits, mlp, norm, vocabulary

@@ -3,8 +3,7 @@
 plan.py         the size of each axis and what is chosen besides; every rule, with the equation that fails
 mesh.py         ranks in four axes, and which link an axis lies on
 parallelize.py  a model, by a plan, in one visible order
-together.py     the stages of a rank step as one: one norm, one decision
-engine.py       a training step, in halves or whole; evaluation
+engine.py       a training step, in halves or whole: the stages of a rank step as one; evaluation
 checkpoint.py   the whole state of a run, for any other mesh; saver.py: written while training goes on
 rates.py        learning rates as functions of the step
 tokens.py       text as files of tokens, mapped into memory
@@ -13,21 +12,18 @@ meters.py       FLOPs, MFU, peak memory
 loop.py         one loop for every configuration
 job.py          what the options of a command say, and what each rank does; command.py: python -m tinydist train
 report.py       a step as files
-
-config.py       DeepSpeed's ds_config.json: a plan, an optimizer, rates (ds_*.py)
-initialize.py   loops as DeepSpeed's tutorials write them; model_engine.py: what they train by
-pretrain.py     programs as Megatron-LM's pretrain_gpt.py (megatron_*.py)
+compat/         programs and configurations of DeepSpeed and Megatron-LM, on this engine
 """
 
 from .checkpoint import load, load_weights, save
-from .config import Config
+from .compat.config import Config
+from .compat.initialize import add_config_arguments, init_distributed, initialize
+from .compat.model_engine import ModelEngine
 from .data import Batches, broadcast_data
 from .engine import Engine, Step
-from .initialize import add_config_arguments, init_distributed, initialize
 from .loop import History, State, train
 from .mesh import AXES, link_of, make_mesh, members, place_of
 from .meters import flops_per_token
-from .model_engine import ModelEngine
 from .parallelize import parallelize
 from .plan import Plan
 from .saver import Saver

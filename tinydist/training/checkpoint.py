@@ -25,12 +25,12 @@ from dataclasses import asdict
 import torch
 from torch import nn
 
+from .. import checkpoint
+from ..checkpoint.rules import require
+from ..checkpoint.trained import Trained
+from ..checkpoint.whole import Replicated
 from ..rules import takes, whole
 from ..tensor_parallel.cuts import cut_of
-from ..zero import checkpoint
-from ..zero.checkpoint_rules import require
-from ..zero.trained import Trained
-from ..zero.whole import Replicated
 from .engine import Engine
 
 

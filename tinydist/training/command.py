@@ -15,9 +15,9 @@ import statistics
 import sys
 from functools import partial
 
-from ..launch import launch
-from ..shell import command
-from ..zero.checkpoint_rules import CheckpointError
+from ..checkpoint.rules import CheckpointError
+from ..console.shell import command
+from ..launching.launch import launch
 from . import report
 from .job import Job, Refused, on_rank
 from .rates import RATES

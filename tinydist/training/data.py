@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from ..rules import count, function, listed, takes, whole, within
-from ..simulator.torch_internals import device_of_group
+from ..torch_internals import device_of_group
 from .tokens import some_tokens
 
 ROUNDS, BLOCK = 6, 4096

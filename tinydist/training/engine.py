@@ -12,6 +12,16 @@ t = tp; M microbatches of b rows, T tokens, D numbers each; R = M if gradients a
                 e N (s-1)/s         all-gather after the step; in ZeRO 3, two in every microbatch instead
     replicate   4 N 2 (d-1)/d R/s   all-reduce of gradients, of fp32
 
+The stages of a rank, and those of all others, step as one: one norm, one decision, one step.
+
+    |g|^2 = sum over ranks, over buckets     |g of the bucket's shard|^2 / copies        every number of the model once
+
+    a number of a shard is on    c of the tp ranks       c: all for a norm's weight, 1 for a part of a matrix
+                                 replicate ranks         HSDP, or plain data parallel
+                                 2 stages                if it is tied: the last stage's copy counts 0
+
+One all-reduce over the world brings the square of the norm, and with it the loss, which only last stages know.
+
 Sources: Narayanan et al., Megatron-LM, 2021, section 3; Rajbhandari et al., ZeRO, 2019, section 7.
 """
 
@@ -24,7 +34,6 @@ from torch._subclasses import FakeTensor
 from ..pipeline_parallel import Worker
 from ..pipeline_parallel.tied import add_that_of
 from ..rules import amount, takes
-from .together import Together
 
 
 class Step(NamedTuple):
@@ -175,3 +184,49 @@ class Engine:
 
 def known(number):
     return float("nan") if isinstance(number, FakeTensor) else number.item()
+
+
+class Together:
+    """``zeros``: an ``OptimizerStates``, ``Gradients`` or ``Parameters`` of each stage of this rank. Seen by a
+    ``LossScaler`` as one optimizer.
+    """
+
+    def __init__(self, zeros):
+        self.zeros = list(zeros)
+
+    @property
+    def param_groups(self):
+        return [group for zero in self.zeros for group in zero.param_groups]
+
+    @property
+    def gradient_factor(self):
+        return self.zeros[0].gradient_factor
+
+    @gradient_factor.setter
+    def gradient_factor(self, factor):
+        for zero in self.zeros:
+            zero.gradient_factor = factor
+
+    def square_of_norm(self):
+        """This rank's summand, of gradients as they are."""
+        return sum(zero.square_of_norm() for zero in self.zeros)
+
+    def clip(self, norm, max_norm):
+        """The gradients, of which all have the norm ``norm``."""
+        factor = (float(max_norm) / (norm + 1e-6)).clamp(max=1.0)  # as torch
+        for zero in self.zeros:
+            zero.stepper.multiply(factor)
+
+    def step(self):
+        for zero in self.zeros:
+            zero.step()
+
+    def zero_grad(self):
+        for zero in self.zeros:
+            zero.zero_grad()
+
+    def set_options(self, **options):
+        """Of the optimizer, in all groups."""
+        for zero in self.zeros:
+            for group in zero.optimizer.param_groups:
+                group |= options

@@ -15,13 +15,13 @@ import numpy as np
 import torch.distributed as dist
 
 from ..hardware import find_cluster
+from ..launching.options import RULES, optional
+from ..launching.torchrun import under_torchrun
 from ..model import GPT, GPTConfig, load_text
-from ..options import RULES, optional
 from ..rules import count, must, one_of
-from ..simulator.torch_internals import device_of_group
-from ..torchrun import under_torchrun
+from ..torch_internals import device_of_group
 from . import report
-from .config import Config
+from .compat.config import Config
 from .data import Batches
 from .loop import rows_of, train
 from .meters import flops_per_token, peak_memory

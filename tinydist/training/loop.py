@@ -20,11 +20,11 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
+from ..annotate import region
+from ..checkpoint.files import INDEX
 from ..collectives.agreement import numbers_of_root
 from ..rules import count, function, positive, takes, whole
-from ..simulator.names import region
-from ..simulator.torch_internals import device_of_group
-from ..zero.checkpoint_files import INDEX
+from ..torch_internals import device_of_group
 from .checkpoint import load
 from .data import Batches, broadcast_data
 from .meters import peak_flops, peak_memory

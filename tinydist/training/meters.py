@@ -19,7 +19,7 @@ import torch.distributed as dist
 from ..hardware import DEVICES
 from ..model import GPT
 from ..rules import count, takes
-from ..simulator.names import of_thread
+from ..tracing.names import of_thread
 
 BESIDE = {"PCIe", "NVL"}  # cards of the same name that are slower
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}

@@ -22,9 +22,9 @@ from ..pipeline_parallel.tied import untied
 from ..precision import LossScaler
 from ..recompute import recompute
 from ..rules import several, shown, takes
-from ..simulator.torch_internals import device_of_group
 from ..tensor_parallel import shard
 from ..tensor_parallel.cuts import copies_of
+from ..torch_internals import device_of_group
 from ..zero import Gradients, Infinity, Offload, OptimizerStates, Parameters
 from .engine import Engine
 from .mesh import AXES, check_mesh, make_mesh, place_in

@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 import torch.distributed as dist
 
+from ..checkpoint.save_load import Saving
 from ..rules import takes, whole
-from ..simulator.torch_internals import device_of_group
-from ..zero.checkpoint import Saving
+from ..torch_internals import device_of_group
 from .checkpoint import Run
 from .engine import Engine
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..checkpoint.files import checksum_of
 from ..rules import part, stated, takes
-from ..zero.checkpoint_files import checksum_of
 
 FORMAT, MIB = "tinydist tokens 1", 2**20
 

@@ -12,9 +12,9 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from ..launch import Run
+from ..annotate import PURPOSES
+from ..launching.launch import Run
 from ..rules import each_of, one_of, takes
-from ..simulator.memory import PURPOSES
 from .blocks import ends
 from .canvas import picture
 from .holdings import HEAD, Cells, color_of, draw_cells, draw_heads, handles, heads_height, labels_of, that_ran

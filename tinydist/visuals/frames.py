@@ -1,6 +1,6 @@
 """The frames of a film of cells: what each rank held at the start and after each step, and the messages between."""
 
-from ..launch import Run
+from ..launching.launch import Run
 from ..rules import each_of, many, stated
 from .cells import in_letters
 from .palette import RANKS

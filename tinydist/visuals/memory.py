@@ -2,9 +2,9 @@
 
 from matplotlib.patches import Patch, Rectangle
 
-from ..launch import Run
+from ..launching.launch import Run
 from ..rules import amount, each_of, many, named, one_of, takes
-from ..simulator.trace import Trace
+from ..tracing.trace import Trace
 from .canvas import picture
 from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for, told
 from .palette import INK, MEMORY, RED

@@ -5,9 +5,9 @@ from itertools import pairwise
 import matplotlib.pyplot as plt
 from matplotlib.patches import FancyArrowPatch
 
-from ..launch import Run
+from ..annotate import PURPOSES
+from ..launching.launch import Run
 from ..rules import each_of, many, one_of, stated, takes
-from ..simulator.memory import PURPOSES
 from .canvas import picture
 from .holdings import (
     HEAD,

@@ -51,12 +51,6 @@ def tint(color, part):
     return tuple(channel + part * (1 - channel) for channel in to_rgb(color))
 
 
-def lightness(color):
-    """How light it is in grey, 0 to 1."""
-    red, green, blue = to_rgb(color)
-    return 0.299 * red + 0.587 * green + 0.114 * blue
-
-
 def contrast(one, other):
     """From 1 to 21; a text needs 4.5. Of two luminances, as the Web Content Accessibility Guidelines define them."""
     darker, lighter = sorted((luminance(one), luminance(other)))

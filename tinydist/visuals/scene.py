@@ -9,7 +9,7 @@ A moment is in seconds, or has a name: that of a mark or a region of the program
 
 from functools import cache
 
-from ..launch import Run
+from ..launching.launch import Run
 from ..rules import amount, integer, stated, whole
 from .blocks import Row
 from .names import Names

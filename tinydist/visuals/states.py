@@ -3,7 +3,7 @@
 from itertools import groupby
 from operator import attrgetter
 
-from ..simulator.memory import PURPOSES
+from ..annotate import PURPOSES
 from .scene import is_name
 
 MOMENTS = 500  # more cannot be told apart

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ipywidgets import IntSlider
 
-from ..launch import Run
+from ..launching.launch import Run
 from ..rules import each_of, must, takes, whole
 from .arrows import arrivals, draw_arrow, lanes_of
 from .canvas import blocks, canvas, inside, picture

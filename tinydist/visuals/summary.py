@@ -2,7 +2,7 @@
 
 import matplotlib.pyplot as plt
 
-from ..simulator.trace import Memory, Traffic
+from ..tracing.trace import Memory, Traffic
 from .memory import memory
 from .page import mimebundle
 from .timeline import timeline

@@ -4,7 +4,7 @@ In a row, what is computed is above, by the names of names.py, and transfers are
 communication is hidden behind compute; where a rank waits, it is not.
 """
 
-from ..launch import Run
+from ..launching.launch import Run
 from ..rules import many, named, stated, takes
 from .blocks import covered
 from .canvas import picture

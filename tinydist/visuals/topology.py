@@ -10,7 +10,7 @@ from itertools import combinations
 from matplotlib.patches import Arc, FancyBboxPatch
 
 from ..hardware import Cluster
-from ..launch import Run
+from ..launching.launch import Run
 from ..rules import takes
 from .canvas import canvas, inside, picture
 from .palette import DARK, GREY, INK, LIGHT, ORANGE, PAPER, RED, SOFT, ink_on

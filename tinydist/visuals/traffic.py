@@ -7,9 +7,9 @@ received. Lines stand between nodes.
 import numpy as np
 from matplotlib.patches import Patch
 
-from ..launch import Run
+from ..launching.launch import Run
 from ..rules import takes
-from ..simulator.trace import Trace
+from ..tracing.trace import Trace
 from .canvas import blocks, canvas, inside, picture
 from .palette import GREY, INK, ORANGE, PAPER, RED, tint
 from .style import HEADING, SMALL, TEXT

@@ -10,20 +10,13 @@ parameters.py          stage 3: the parameters (FSDP)
 units.py               what is gathered at once, and in which order
 start.py               all ranks begin alike; from the meta device, no rank has the whole model
 memory.py              what the meter is told
-checkpoint.py          whole, or by shards; loaded by any number of ranks
-checkpoint_state.py    what is saved of a parameter; pieces.py: where it lies in all of it; trained.py: and who is asked
-checkpoint_rules.py    what may be loaded: of one save, complete, fitting, finite
-checkpoint_files.py    as files: all of a save, or the one before
-whole.py               a plain model and its optimizer, saved and loaded in the same way
-unanimous.py           all ranks, or none
 homes.py               the host's memory: where what is offloaded is kept
 disk.py                files, the same
-step_at_home.py        the step, there
-offload.py             stages 2 and 3 with another home (ZeRO-Offload, ZeRO-Infinity)
+offload.py             stages 2 and 3 with another home (ZeRO-Offload, ZeRO-Infinity), and the step there
 estimators.py          what model states need, before anything is run
 """
 
-from . import checkpoint, estimators
+from . import estimators
 from .disk import Disk
 from .gradients import Gradients
 from .homes import Host, OffloadError
@@ -31,7 +24,6 @@ from .offload import Infinity, Offload
 from .optimizer_states import OptimizerStates
 from .parameters import Parameters
 from .shards import ByParameter, InARow
-from .whole import Whole
 
 __all__ = [
     "ByParameter",
@@ -44,7 +36,5 @@ __all__ = [
     "OffloadError",
     "OptimizerStates",
     "Parameters",
-    "Whole",
-    "checkpoint",
     "estimators",
 ]

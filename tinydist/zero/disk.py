@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import torch.distributed as dist
 
+from ..checkpoint.unanimous import place_in, unanimous
 from ..hardware import Link
 from ..hardware.links import PCIE_4
-from ..simulator.torch_internals import unobserved
+from ..torch_internals import unobserved
 from .homes import DDR4, Host, OffloadError
-from .unanimous import place_in, unanimous
 
 NVME = Link("NVMe", 100e-6, 3.2e9)  # assumed: a drive on 4 lanes of PCIe 3 (3.9 GB/s at most)
 

@@ -17,7 +17,6 @@ from torch.nn import Module
 from .. import rules
 from ..rules import amount, flag, takes, within
 
-GIB = 2**30
 WEIGHT, GRADIENT, STATES = 2, 2, 12  # bytes a parameter
 SIZES = {
     **dict.fromkeys(["parameters", "largest_layer", "margin"], amount),
@@ -84,37 +83,3 @@ def count(module):
     """(parameters, those of the largest layer) of a module; a shared one counts once."""
     largest = max(sum(p.numel() for p in each.parameters(recurse=False)) for each in module.modules())
     return sum(p.numel() for p in module.parameters()), largest
-
-
-@takes(**SIZES)
-def zero2_table(parameters, devices_per_node=1, nodes=1, margin=1.5):
-    """DeepSpeed's estimates for stage 2, with and without offload, as text."""
-    size = {"devices_per_node": devices_per_node, "nodes": nodes, "margin": margin}
-    rows = [
-        (zero2_needs(parameters, offload_optimizer=optimizer, **size), {"offload_optimizer": optimizer})
-        for optimizer in (True, False)
-    ]
-    return _table(f"ZeRO-2: {parameters / 1e6:.0f}M parameters", rows, devices_per_node, nodes)
-
-
-@takes(**SIZES)
-def zero3_table(parameters, largest_layer, devices_per_node=1, nodes=1, margin=1.5):
-    """DeepSpeed's estimates for stage 3, for each way to offload and to start, as text."""
-    size = {"devices_per_node": devices_per_node, "nodes": nodes, "margin": margin}
-    options = [
-        {"offload_parameters": both, "offload_optimizer": optimizer, "sharded_start": sharded}
-        for both, optimizer in ((True, True), (False, True), (False, False))
-        for sharded in (True, False)
-    ]
-    rows = [(zero3_needs(parameters, largest_layer, **each, **size), each) for each in options]
-    title = f"ZeRO-3: {parameters / 1e6:.0f}M parameters, {largest_layer / 1e6:.0f}M in the largest layer"
-    return _table(title, rows, devices_per_node, nodes)
-
-
-def _table(title, rows, devices_per_node, nodes):
-    """A line for each row: GiB on a host, GiB on a device, what was chosen."""
-    lines = [f"{title}; nodes: {nodes}, devices a node: {devices_per_node}", "    host  |  device  | options"]
-    for needs, options in rows:
-        chosen = ", ".join(f"{name}={value:d}" for name, value in options.items())
-        lines.append(f"{needs.host / GIB:7.2f}GB | {needs.device / GIB:6.2f}GB | {chosen}")
-    return "\n".join(lines)

@@ -20,13 +20,11 @@ from contextlib import contextmanager
 import torch
 from torch._subclasses import FakeTensor
 
+from ..annotate import begin_copy, stall, under_way
 from ..hardware import Link
 from ..hardware.costs import message_seconds
 from ..hardware.links import PCIE_4
-from ..simulator.copies import begin_copy, under_way
-from ..simulator.names import of_thread
-from ..simulator.record import Operator
-from ..simulator.torch_internals import unobserved
+from ..torch_internals import unobserved
 
 DDR4 = Link("8 channels of DDR4-3200, shared by 8 devices", 0.0, 8 * 3200e6 * 8 / 8)
 
@@ -46,9 +44,7 @@ class Host:
     def _charge(self, name, nbytes, link):
         """The device waits for it."""
         self.moved[name] += nbytes
-        ledger = of_thread.ledger
-        if ledger:
-            ledger.program.append(Operator(name, 0, nbytes, torch.uint8, message_seconds(nbytes, link)))
+        stall(name, nbytes, message_seconds(nbytes, link))
 
     def _begin(self, name, tensor):
         self.moved[name] += tensor.nbytes

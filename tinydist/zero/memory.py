@@ -1,13 +1,12 @@
 """A bucket's memory, and what the meter is told of it: what it is for, and whose each number is.
 
-The one place where a technique speaks to the ledger (simulator/memory.py). Without one, this makes zeros.
+The one place where a technique speaks to the ledger (annotate.py). Without one, this makes zeros.
 """
 
 import torch
 import torch.distributed as dist
 
-from ..simulator.labels import label
-from ..simulator.memory import purpose
+from ..annotate import label, purpose
 
 
 def whole_memory(bucket, use, dtype):

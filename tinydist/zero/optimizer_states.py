@@ -21,15 +21,15 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
+from ..annotate import region
+from ..checkpoint.trained import Trained
+from ..checkpoint.whole import Replicated
 from ..rules import function, rate, several, takes
-from ..simulator.names import region
 from .buckets import Bucket
 from .reduction import Reduction, a_dtype
 from .shards import InARow, Layout, sorted_by, split_by_bytes
 from .start import all_alike, as_rank_0, bring_to_life, trained_groups
 from .stepper import Stepper
-from .trained import Trained
-from .whole import Replicated
 
 MIB = 2**20
 

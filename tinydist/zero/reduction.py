@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ..rules import stated
-from ..simulator.torch_internals import before_backward_ends
+from ..torch_internals import before_backward_ends
 
 a_dtype = stated(
     "a dtype of floating-point numbers, or None",

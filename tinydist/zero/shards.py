@@ -18,17 +18,10 @@ Sources: Rajbhandari et al., ZeRO, 2019, section 5; Zhao et al., PyTorch FSDP, 2
 
 from itertools import accumulate
 from math import prod
-from typing import NamedTuple
 
 import torch
 
-
-class Segment(NamedTuple):
-    """A part of a parameter that a rank owns. ``size`` may be 0."""
-
-    start: int  # in the flat parameter
-    place: int  # in this rank's shard
-    size: int
+from ..checkpoint.pieces import Segment
 
 
 class Layout:

@@ -15,7 +15,7 @@ that (GPT-2's smaller deviations, say) is for ``initialize`` to do, a function o
 import torch
 from torch import nn
 
-from ..collectives.agreement import broadcast_all, check_same_parameters
+from ..collectives.agreement import around, broadcast_all, check_same_parameters
 from ..rules import each_of, must
 from .memory import room_for
 
@@ -29,11 +29,6 @@ def all_alike(name, module, group=None, replicas=None):
 def as_rank_0(tensors, group=None, replicas=None):
     for ranks in around(group, replicas):
         broadcast_all(tensors, group=ranks)
-
-
-def around(group, replicas):
-    """From one of each node to the others: first across, then inside."""
-    return [replicas, group] if replicas else [group]
 
 
 def trained_groups(name, module, param_groups=None):

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from lab.registered import collection
 
-from tinydist.diagnose import together
+from tinydist.diagnose.command import together
 from tinydist.planner import find_model
 
 WRONG_ANSWERS, wrong = collection()

@@ -1,0 +1,51 @@
+"""DeepSpeed itself on gloo processes, where it is installed: the same losses, learning rates and loss scales."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from training.compat import against_deepspeed
+from training.compat.against_deepspeed import RANKS, configuration, losses_of
+
+import tinydist
+from tinydist.training import initialize
+
+CASES = [[stage, precision, 2] for stage in (0, 1, 2, 3) for precision in ("fp32", "bf16", "fp16")]
+CASES += [[stage, "bf16", 1] for stage in (1, 2, 3)]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    pytest.importorskip("deepspeed")
+    folder = tmp_path_factory.mktemp("deepspeed")
+    how = {"FOUND": str(folder / "rank"), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
+    subprocess.run([*torchrun, against_deepspeed.__file__, json.dumps(CASES)], env=os.environ | how, check=True)
+    return [json.loads((folder / f"rank-{rank}").read_text()) for rank in range(RANKS)]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_deepspeed_has_the_same_losses_rates_and_scales(theirs, case):
+
+    def program():
+        return losses_of(initialize, configuration(*case), lambda engine: engine.loss_scale)
+
+    for rank, ours in enumerate(tinydist.launch(program, RANKS, observe=False).results):
+        losses, rates, scales = zip(*ours)
+        their_losses, their_rates, their_scales = zip(*theirs[rank][CASES.index(case)])
+        assert (rates, scales) == (their_rates, their_scales)
+        same = as_long_as_they_are_the_same(*case, scales)
+        assert losses[:same] == pytest.approx(their_losses[:same], abs=1e-5)
+
+
+def as_long_as_they_are_the_same(stage, precision, accumulation, scales):
+    """How many losses. In 16 bits without ZeRO, DeepSpeed makes Adam's states by a step on zeros, which decays weights
+    and is counted; with ZeRO, the step that doubles the scale divides its gradients by the doubled one."""
+    if precision == "fp32" or (precision == "bf16" and stage > 0):
+        return len(scales)
+    if stage == 0:
+        return accumulation
+    return 1 + next(place for place in range(1, len(scales)) if scales[place] > scales[place - 1])
