@@ -16,7 +16,7 @@ from tinydist.__main__ import main
 from tinydist.lab import copied, find, progress
 from tinydist.lab.copied import FOLDERS, RECORD
 from tinydist.lab.merged import WRITTEN, digest
-from tinydist.shell import command
+from tinydist.console.shell import command
 
 CHAPTER, EXERCISES, DATA = "notebooks/00_first.ipynb", "exercises/00_first.ipynb", "notebooks/data/table.csv"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import nbformat
 
-from ..shell import command
+from ..console.shell import command
 from .find import HOMES, PACKAGE
 from .merged import WRITTEN, cells, digest, merged, written
 from .whole_files import Trouble, locked, write_whole

@@ -4,7 +4,7 @@ import difflib
 import os
 from pathlib import Path
 
-from ..shell import command
+from ..console.shell import command
 from . import progress, syllabus
 from .whole_files import Trouble
 
