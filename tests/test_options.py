@@ -26,22 +26,22 @@ def generator():
 
 
 WRONG = [
-    ({"ranks": 0}, "ranks must be a whole number from 1, got 0"),
-    ({"ranks": -1}, "ranks must be a whole number from 1, got -1"),
-    ({"ranks": 2.5}, r"ranks must be a whole number from 1, got 2\.5"),
-    ({"ranks": True}, "ranks must be a whole number from 1, got True"),
-    ({"ranks": "2"}, "ranks must be a whole number from 1, got '2'"),
+    ({"ranks": 0}, "ranks must be an integer >= 1, got 0"),
+    ({"ranks": -1}, "ranks must be an integer >= 1, got -1"),
+    ({"ranks": 2.5}, r"ranks must be an integer >= 1, got 2\.5"),
+    ({"ranks": True}, "ranks must be an integer >= 1, got True"),
+    ({"ranks": "2"}, "ranks must be an integer >= 1, got '2'"),
     ({"backend": "mpi"}, "backend must be one of simulated, gloo, nccl, got 'mpi'"),
     ({"backend": ""}, "backend must be one of simulated, gloo, nccl, got ''"),
     ({"schedule": "lifo"}, "schedule must be one of fifo, shuffle, got 'lifo'"),
     ({"compute": None}, "compute must be one of modeled, measured, got None"),
     ({"cluster": 3}, "cluster must be a hardware.Cluster or one of 'laptop', .*'GB200 NVL72', or None, got 3"),
     ({"cluster": "H900"}, "cluster must be a hardware.Cluster or one of .*, got 'H900'"),
-    ({"seed": -1}, r"seed must be a whole number from 0 to 2\*\*64 - 1, got -1"),
-    ({"seed": 2**64}, "seed must be a whole number"),
-    ({"seed": None}, "seed must be a whole number"),
+    ({"seed": -1}, r"seed must be an integer from 0 to 2\*\*64 - 1, got -1"),
+    ({"seed": 2**64}, "seed must be an integer"),
+    ({"seed": None}, "seed must be an integer"),
     *(
-        ({"timeout": value}, "timeout must be a number of seconds above 0, or None")
+        ({"timeout": value}, "timeout must be a number of seconds > 0, or None")
         for value in (0, -1, math.nan, math.inf, "3", True)
     ),
     *(({name: 1}, f"{name} must be True or False, got 1") for name in ("init", "fake")),

@@ -466,7 +466,7 @@ def test_interrupt():
 
 
 def test_no_ranks():
-    with pytest.raises(ValueError, match="ranks must be a whole number from 1, got 0"):
+    with pytest.raises(ValueError, match="ranks must be an integer >= 1, got 0"):
         run(rank_on_all, 0)
 
 

@@ -173,7 +173,7 @@ def test_transformers_deepseek_v3(query_latent, yarn):
     "make, error",
     [
         (lambda: module(rotary_dim=3), r"LatentAttention: rotary_dim must be even, for pairs are turned, got 3"),
-        (lambda: module(latent=0), r"LatentAttention: latent must be a whole number from 1, got 0"),
+        (lambda: module(latent=0), r"LatentAttention: latent must be an integer >= 1, got 0"),
         (lambda: module()(random(5, 24)), r"LatentAttention: takes \[batch, tokens, 24\], got \[5, 24\]"),
         (lambda: module()(random(1, 5, 24), counts=[3]), r"LatentAttention: counts go with a cache, got none"),
         (

@@ -18,8 +18,8 @@ NO_PLAN = {
     r"dp = replicate x shard, but 6 / 4 is not whole": dict(dp=6, zero=1, replicate=4),
     r"ZeRO 0 shards nothing, so replicate = dp, but 2 is not 4": dict(dp=4, replicate=2),
     r"1f1b with 2 stages a rank: interleaved has 2 or more, others 1": dict(pp=2, chunks=2),
-    r"sequence parallelism cuts tokens over the ranks of a tensor group, but tp = 1": dict(sequence="again"),
-    r"Plan: pp must be a whole number from 1, got 0": dict(pp=0),
+    r"sequence parallelism cuts tokens over the ranks of a tensor group, but tp = 1": dict(sequence="regather"),
+    r"Plan: pp must be an integer >= 1, got 0": dict(pp=0),
     r"precision must be one of fp32, fp16, bf16, fp8, got 'int4'": dict(precision="int4"),
 }
 

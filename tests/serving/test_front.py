@@ -299,10 +299,10 @@ def test_the_command_serves_a_decoder_and_keeps_its_weights(tmp_path, monkeypatc
     [
         (["--model", "wings=2"], "serve: --model takes layers=2,dim=64,heads=4,kv_heads=2, got 'wings=2'"),
         (["--model", "dim=7"], "serve: GroupedQueryAttention: dim must divide into heads"),
-        (["--steps", "0", "--port", "70000"], "serve: Front.listen: port must be a whole number from 0 to 65535"),
+        (["--steps", "0", "--port", "70000"], "serve: Front.listen: port must be an integer from 0 to 65535"),
         (["--steps", "0", "--port", "0", "--host", "no such host"], "serve: "),
         (["--steps", "0", "--replicas", "0"], "serve: "),
-        (["--steps", "0", "--blocks", "0"], "serve: BlockPool: blocks must be a whole number"),
+        (["--steps", "0", "--blocks", "0"], "serve: BlockPool: blocks must be an integer"),
     ],
 )
 def test_what_cannot_begin_is_said_in_a_line(words, said, capsys):

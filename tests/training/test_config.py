@@ -135,7 +135,7 @@ REFUSED = {
     '{"scheduler": {"type": "WarmupDecayLR"}}': "scheduler.params.total_num_steps must be given for WarmupDecayLR",
     '{"scheduler": {"params": {}}}': None,
     '{"scheduler": {"params": {"warmup_min_lr": 0}}}': "scheduler needs a type",
-    '{"gradient_clipping": "much"}': "gradient_clipping must be a finite number from 0, got 'much'",
+    '{"gradient_clipping": "much"}': "gradient_clipping must be a finite number >= 0, got 'much'",
     '{"gradient_allreduce_op": "sum"}': "gradient_allreduce_op must be 'mean': gradients are averaged here, got 'sum'",
     '{"fp16": {"enabled": true}, "bf16": {"enabled": true}}': "fp16.enabled and bf16.enabled exclude one another",
     '{"elasticity": {"enabled": false}}': "elasticity is removed from DeepSpeed 0.19.8: set train_batch_size",

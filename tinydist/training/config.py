@@ -179,7 +179,7 @@ class Config:
             made = torch.optim.Adam
         if own["torch_adam"] and made is torch.optim.AdamW and "optimizer.params.weight_decay" not in self.said:
             options["weight_decay"] = 0.01  # torch's default, in place of DeepSpeed's
-        words = "optimizer.params.nesterov needs a momentum above 0, and no dampening"
+        words = "optimizer.params.nesterov needs a momentum > 0, and no dampening"
         require(not options.get("nesterov") or (options["momentum"] and not options["dampening"]), words)
         return made, options
 

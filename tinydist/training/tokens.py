@@ -108,7 +108,7 @@ def header(path):
 
 
 some_tokens = stated(
-    "a TokenFile, or whole numbers [N] of NumPy",
+    "a TokenFile, or a NumPy array of integers [N]",
     lambda given: (
         isinstance(given, TokenFile) or (isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iu")
     ),
