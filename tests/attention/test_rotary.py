@@ -61,7 +61,7 @@ def test_half_precision_keeps_its_dtype_but_not_its_angles():
 
 
 def test_an_odd_head_dim_has_no_pairs():
-    with pytest.raises(ValueError, match=r"^rotate: turns pairs, so the head dim must be even, got 5$"):
+    with pytest.raises(ValueError, match=r"^rotate: head_dim must be even, got 5$"):
         rotate(torch.ones(1, 1, 2, 5), torch.arange(2))
 
 

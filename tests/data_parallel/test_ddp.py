@@ -291,7 +291,7 @@ def test_a_rank_with_other_parameters():
     def program():
         DDP(nn.Sequential(*[nn.Linear(2, 2) for _ in range(1 + dist.get_rank() // 2)]))
 
-    fails(program, ValueError, "rank 2 has 4 and rank 0 2", "first that differs: 1.bias", ranks=3)
+    fails(program, ValueError, "rank 2 has 4 and rank 0 has 2", "first difference: 1.bias", ranks=3)
 
 
 def test_an_error_in_backward_leaves_no_hang():

@@ -57,7 +57,7 @@ def test_dice_are_those_of_the_seed_and_the_sample():
         (dict(prompt=[]), r"prompt must be a non-empty list of tokens, each an integer >= 0, got \[\]"),
         (
             dict(prompt=torch.ones(2)),
-            r"prompt must be a list of one or more tokens, .*, got a tensor \[2\] of torch.fl.*",
+            r"prompt must be a non-empty list of tokens, .*, got a tensor \[2\] of torch.fl.*",
         ),
         (dict(max_new=0), r"max_new must be an integer >= 1, got 0"),
         (dict(temperature=-1), r"temperature must be a finite number >= 0, got -1"),

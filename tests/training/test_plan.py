@@ -17,7 +17,7 @@ GPT_4 = GPTConfig(layers=4, heads=4, dim=16, context=8)
 @pytest.mark.parametrize(
     "choices, words",
     [
-        (dict(dp=4, zero=1, replicate=3), "dp = replicate x shard, but dp(4) / replicate(3) is not whole"),
+        (dict(dp=4, zero=1, replicate=3), "dp (4) must be divisible by replicate (3)"),
         (dict(dp=4, replicate=2), "ZeRO 0 has no shards, so replicate(2) = dp(4) must hold"),
         (dict(pp=2, chunks=2), "1f1b has one stage a rank, but chunks(2): that is for interleaved"),
         (dict(schedule="interleaved", chunks=2), "interleaved goes around in a loop of 2 or more ranks, but pp(1) = 1"),
@@ -66,7 +66,7 @@ def grouped_by_3():
         (Plan(microbatches=3), {}, "takes tokens or targets [B/dp, T], B/dp rows in 3 microbatches, got [4, 8]"),
         (Plan(), dict(rows=None), "takes tokens or targets [B/dp, T], B/dp rows in 1 microbatches, got None"),
         (Plan(), dict(make=lambda: torch.nn.Linear(2, 2)), "model must be a GPT, with embedding, blocks, norm, head"),
-        (Plan(tp=2, sequence="save"), dict(length=7), "tp ranks share a sequence, but T(7) / tp(2) is not whole"),
+        (Plan(tp=2, sequence="save"), dict(length=7), "the sequence length (7) must be divisible by tp (2)"),
     ],
     ids=lambda each: "" if isinstance(each, dict) else str(each),  # functions in it have addresses
 )

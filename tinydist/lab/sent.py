@@ -43,7 +43,7 @@ class Own(Target):
             others = sorted({each.name for each in transfers(trial.run)} - set(self.only))
             if others:
                 names = " and ".join(f"torch.distributed.{each}" for each in others)
-                raise Wrong(f"{names} is not allowed here; {self.instead}")
+                raise Wrong(f"{names} {'is' if len(others) == 1 else 'are'} not allowed here; {self.instead}")
         called = trial.called
         if self.lent:
             called = {name for name in called if not any(within(each, name) for each in self.lent)}

@@ -66,7 +66,10 @@ class Config:
                 require(auto is not None, words)
                 self.said[path] = AUTO[path][1](auto)
         kind = self.said.get("scheduler.type")
-        require(kind is None or "rate" not in given, f"scheduler.type is {shown(kind)}, but --rate says another course")
+        require(
+            kind is None or "lr_schedule" not in given,
+            f"--lr-schedule cannot be passed together with scheduler.type {shown(kind)}",
+        )
         for path, (option, value) in AUTO.items():
             if option in given and (path in self.said or not path.startswith("scheduler.")):
                 chosen, name = value(auto), option.replace("_", "-")
