@@ -1,12 +1,12 @@
 """What an argument must be. Each rule stands here once, as a function: its docstring says it, its value tells whether
-it holds. Whoever is called by a learner names the rules of what it takes:
+it holds. A function that readers call declares the rules of its arguments:
 
     @takes(nbytes=amount, ranks=count)
     def share(nbytes, ranks): ...
 
     share(8, 0)        ValueError: share: ranks must be an integer >= 1, got 0
 
-A class is a rule, too (and to break it a TypeError). What a parameter has by default is always right. A class is held
+A class is a rule, too (and to break it a TypeError). A default is always valid. A class is held
 to the rules of its constructor. On ranks, launch adds which rank it was.
 """
 
@@ -150,7 +150,7 @@ def part(value):
 
 
 def within(least, most):
-    """A whole number between them."""
+    """An integer from ``least`` to ``most``."""
     return stated(f"an integer from {least} to {most}", lambda value: whole(value) and least <= value <= most)
 
 

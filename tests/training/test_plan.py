@@ -18,7 +18,7 @@ GPT_4 = GPTConfig(layers=4, heads=4, dim=16, context=8)
     "choices, words",
     [
         (dict(dp=4, zero=1, replicate=3), "dp (4) must be divisible by replicate (3)"),
-        (dict(dp=4, replicate=2), "ZeRO 0 has no shards, so replicate(2) = dp(4) must hold"),
+        (dict(dp=4, replicate=2), "ZeRO 0 has no shards, so replicate (2) must equal dp (4)"),
         (dict(pp=2, chunks=2), "1f1b has one stage a rank, but chunks(2): that is for interleaved"),
         (dict(schedule="interleaved", chunks=2), "interleaved goes around in a loop of 2 or more ranks, but pp(1) = 1"),
         (dict(pp=2, schedule="bfs"), "bfs needs 2 or more stages a rank, but chunks(1) = 1"),

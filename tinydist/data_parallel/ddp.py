@@ -33,7 +33,7 @@ from .unused import unused
 class DDP(nn.Module):
     """``module``, trained on all ranks of ``group`` as if on one that sees all their batches.
 
-    bucket_bytes:   how much travels together.
+    bucket_bytes:   bucket size, in bytes (torch: bucket_cap_mb, in MiB).
     find_unused_parameters:  a parameter may take no part in the loss: a walk over the graph tells this rank which
                     (unused.py), and the ranks ask one another (one all-reduce more). Buckets stay as they are.
     static_graph:   whatever takes part in the first step does so in all: they ask once.

@@ -66,7 +66,7 @@ class Plan:
         """What must hold, and the words in which it does not."""
         pp, dp, chunks, copies, name = self.pp, self.dp, self.chunks, self.replicas, self.schedule
         yield dp % copies == 0, f"dp ({dp}) must be divisible by replicate ({copies})"
-        yield self.zero > 0 or copies == dp, f"ZeRO 0 has no shards, so replicate({copies}) = dp({dp}) must hold"
+        yield self.zero > 0 or copies == dp, f"ZeRO 0 has no shards, so replicate ({copies}) must equal dp ({dp})"
         home = not self.offload
         yield home or self.zero > 0, "offload moves shards, of which ZeRO 0 has none: zero must be 1, 2 or 3"
         yield home or pp == 1, f"offload takes gradients from where stages add up tied ones, so pp({pp}) must be 1"
