@@ -210,7 +210,10 @@ def test_arguments_are_there_once_pretrain_has_read_them():
 
 def test_the_number_of_microbatches():
     assert [num_microbatches(*sizes) for sizes in [(32, 4, 2), (8, 8, 1), (1536, 1, 64)]] == [4, 1, 24]
-    with pytest.raises(ValueError, match=r"^pretrain: global batch\(30\) / \(micro batch\(4\) x data parallel\(2\)\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"^pretrain: global batch size \(30\) must be divisible by micro batch size \(4\) x data parallel size \(2\)$",
+    ):
         num_microbatches(30, 4, 2)
 
 
