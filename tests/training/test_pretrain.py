@@ -212,7 +212,7 @@ def test_the_number_of_microbatches():
     assert [num_microbatches(*sizes) for sizes in [(32, 4, 2), (8, 8, 1), (1536, 1, 64)]] == [4, 1, 24]
     with pytest.raises(
         ValueError,
-        match=r"^pretrain: global batch size \(30\) must be divisible by micro batch size \(4\) x data parallel size \(2\)$",
+        match=r"^pretrain: global batch size \(30\) must be divisible by micro batch size \(4\) x",
     ):
         num_microbatches(30, 4, 2)
 
