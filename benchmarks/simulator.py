@@ -2,14 +2,18 @@
 
     python benchmarks/simulator.py [--quick]
 
-Medians, of runs that are not observed (ledger.py measures what observing costs). Machines differ, so what is wanted is
-so many times a floor that is measured in the same run: handing a lock from one bare Python thread to the next, or the
-sums and the copies of an all-reduce alone.
+Medians, of runs that are not observed (ledger.py measures what observing costs). Machines differ, so each target is a
+multiple of a lower bound measured in the same run: the time to hand a lock from one bare Python thread to the next, to
+add and copy the tensors of an all-reduce alone, or to encode a trace as JSON; the memory of a bare thread that has made
+one tensor. calls.py counts what is the same on every machine.
 """
 
 import argparse
+import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -81,8 +85,30 @@ def idle_rank(ranks):
         dist.barrier()
         return resident()
 
+    tinydist.launch(nothing, 2, observe=False)  # which loads what all launches share
     before = resident()
     return (max(tinydist.launch(program, ranks, observe=False).results) - before) / ranks
+
+
+def idle_thread(threads):
+    """Bytes that a bare thread adds which has made one tensor: its stack, and what torch keeps for each thread."""
+    made, end = threading.Barrier(threads + 1), threading.Event()
+
+    def live():
+        torch.ones(1)
+        made.wait()
+        end.wait()
+
+    before = resident()
+    waiting = [threading.Thread(target=live) for _ in range(threads)]
+    for thread in waiting:
+        thread.start()
+    made.wait()
+    added = resident() - before
+    end.set()
+    for thread in waiting:
+        thread.join()
+    return added / threads
 
 
 # The ways to run ranks.
@@ -115,6 +141,15 @@ def threaded(fn, ranks, *args):
     torch._C._distributed_c10d._set_thread_isolation_mode(False)
     _uninstall_threaded_pg()
     return results
+
+
+def quiet(measure):
+    """``measure(1024)``, in a process in which nothing else has happened."""
+    program = f"import simulator, torch; torch.set_num_threads(1); print(simulator.{measure.__name__}(1024))"
+    here = os.path.dirname(os.path.abspath(__file__))
+    path = os.pathsep.join([here, os.path.dirname(here), os.environ.get("PYTHONPATH", "")])
+    run = [sys.executable, "-c", program]
+    return float(subprocess.run(run, env=os.environ | {"PYTHONPATH": path}, check=True, capture_output=True).stdout)
 
 
 def thread_switch(threads=8, rounds=500):
@@ -156,12 +191,18 @@ def sums_and_copies(ranks, floats):
 
 
 def traced(collectives):
-    """Seconds for the trace of so many observed all-reduces of two ranks, and to save it."""
+    """Seconds for the trace of so many observed all-reduces of two ranks, and to save it; and to encode it alone."""
     run = tinydist.launch(all_reduces, 2, 10, collectives - 3)
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        run.trace.save(os.path.join(folder, "trace.json"))
-    return time.perf_counter() - begin
+        path = os.path.join(folder, "trace.json")
+        run.trace.save(path)
+        ours = time.perf_counter() - begin
+        with open(path) as file:
+            entries = json.load(file)
+    begin = time.perf_counter()
+    json.dumps(entries)
+    return ours, time.perf_counter() - begin
 
 
 # The table.
@@ -177,7 +218,8 @@ def row(what, target, ours, peers, scale, unit):
 def main(quick):
     times = 3 if quick else 7
     torch.set_num_threads(1)
-    idle = idle_rank(1024)  # first, while this process is small
+    thread = quiet(idle_thread)  # in processes of their own: what one leaves, the other would take
+    idle = quiet(idle_rank)
     switch = median(thread_switch, 9)
     print(f"torch {torch.__version__}, {os.cpu_count()} processors, thread switch {switch * 1e6:.1f} us")
     print(f"{'':44}{'simulated':>9}  {'target':>7}  {'ratio':>5}  {'gloo processes':>18}  {'threaded test group':>19}")
@@ -197,11 +239,12 @@ def main(quick):
         ours = median(lambda: all_reduce(ranks, MEGA, simulated, 5), times)
         theirs = median(lambda: all_reduce(ranks, MEGA, gloo, 5), 3) if ranks == 8 else None
         row(f"all_reduce of 1M floats, {ranks} ranks", 1.3 * alone, ours, (theirs, None), 1e3, "ms")
-    row("an idle rank holds", 100e3, idle, (min(gloo(resident, 2)), None), 1e-3, "kB")
-    for ranks, target in ((3, 0.01), (1024, 1)):
+    row("an idle rank holds", 2 * thread, idle, (min(gloo(resident, 2)), None), 1e-3, "kB")
+    for ranks, switches in ((3, 500), (1024, 50_000)):
         ours = median(lambda: deadlock(ranks), times)
-        row(f"deadlock reported, {ranks} ranks", target, ours, (None, None), 1e3, "ms")
-    row("trace of 100,000 collectives, saved", 5, traced(100_000), (None, None), 1, "s")
+        row(f"deadlock reported, {ranks} ranks", switches * switch, ours, (None, None), 1e3, "ms")
+    ours, encoding = traced(100_000)
+    row("trace of 100,000 collectives, saved", 5 * encoding, ours, (None, None), 1, "s")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 The libraries that compute read variables that keep them from newer instructions, so that one machine shows the last
 bits of several. A further run draws random numbers with other last bits (last_bits.py). `--smallest` is what `.ci/run`
-adds to `make test`: the fewest instructions, for notebooks (with other last bits, too) and tests marked ``last_bits``.
+adds to `make test`: the fewest instructions and other last bits at once, for notebooks and the tests of long sums.
 """
 
 import os
@@ -16,6 +16,7 @@ from numpy._core._multiarray_umath import __cpu_dispatch__ as NUMPY
 
 ROOT = Path(__file__).parent.parent
 CHAPTERS = ["--nbval", "notebooks", "site/index.ipynb"]
+LONG_SUMS = ["tests/serving/test_paged_cache.py", "tests/tensor_parallel/test_shard.py"]
 EXERCISES = ["solutions", "exercises"]  # whose checks refuse a torch that has been changed
 OPTIONS = ["-q", "--tb=short", "--color=no", "-n", "auto", "--maxprocesses", "4", "--dist", "loadscope"]
 OPTIONS += ["--no-loadscope-reorder"]  # notebooks take longest, so they come first
@@ -52,8 +53,7 @@ def runs():
 
 def smallest():
     variables = SSE42 if platform.machine() in ("x86_64", "AMD64") else HERE
-    yield "the fewest instructions, notebooks", 1, variables | OTHER_LAST_BITS, CHAPTERS
-    yield "the fewest instructions, tests", 1, variables, ["-m", "last_bits and not exhaustive", "tests"]
+    yield "the fewest instructions", 1, variables | OTHER_LAST_BITS, [*CHAPTERS, *LONG_SUMS]
 
 
 def run(name, threads, variables, asked):

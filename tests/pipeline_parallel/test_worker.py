@@ -19,6 +19,7 @@ from pipeline_parallel.tiny_pipeline import (
     in_one_process,
     step,
 )
+from sampled import sampled
 from tiny_training import assert_every_rank_has
 
 import tinydist
@@ -29,7 +30,8 @@ each_schedule = pytest.mark.parametrize("name", SCHEDULES)
 
 @each_schedule
 @pytest.mark.parametrize(
-    "ranks, microbatches", [(1, 3), (2, 1), (2, 4), (3, 2), (3, 6), (4, 3), (4, 9), (8, 5), (8, 16)]
+    "ranks, microbatches",
+    sampled([(1, 3), (3, 2), (4, 9)], [(1, 3), (2, 1), (2, 4), (3, 2), (3, 6), (4, 3), (4, 9), (8, 5), (8, 16)]),
 )
 def test_equals_one_process(name, ranks, microbatches):
     if name == "interleaved 1F1B" and microbatches % max(1, microbatches // ranks):

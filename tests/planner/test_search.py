@@ -9,27 +9,31 @@ from tinydist.hardware import find_cluster
 from tinydist.planner import Plan, evaluate, explain, find_model, search
 
 MODEL, CLUSTER = find_model("Llama 3 8B"), find_cluster("H100 pod").pod(2)
-FOUND = search(MODEL, CLUSTER, batch=128)
 
 
-def test_every_plan_has_all_devices_and_the_whole_batch():
-    assert len(FOUND.candidates) > 500
-    assert {each.plan.ranks for each in FOUND.candidates} == {16}
-    assert {each.plan.batch for each in FOUND.candidates} == {128}
-    assert len({each.plan for each in FOUND.candidates}) == len(FOUND.candidates)
+@pytest.fixture(scope="module")
+def found():
+    return search(MODEL, CLUSTER, batch=128)
 
 
-def test_the_best_is_the_fastest_that_fits():
-    assert FOUND.best.fits
-    assert FOUND.best.seconds == min(each.seconds for each in FOUND.candidates if each.fits)
+def test_every_plan_has_all_devices_and_the_whole_batch(found):
+    assert len(found.candidates) > 500
+    assert {each.plan.ranks for each in found.candidates} == {16}
+    assert {each.plan.batch for each in found.candidates} == {128}
+    assert len({each.plan for each in found.candidates}) == len(found.candidates)
 
 
-def test_no_plan_is_both_faster_and_smaller_than_one_of_the_front():
-    assert len(FOUND.front) > 3
-    for a, b in pairwise(FOUND.front):
+def test_the_best_is_the_fastest_that_fits(found):
+    assert found.best.fits
+    assert found.best.seconds == min(each.seconds for each in found.candidates if each.fits)
+
+
+def test_no_plan_is_both_faster_and_smaller_than_one_of_the_front(found):
+    assert len(found.front) > 3
+    for a, b in pairwise(found.front):
         assert a.seconds <= b.seconds and a.memory.total > b.memory.total
-    for each in FOUND.candidates:
-        assert any(a.seconds <= each.seconds and a.memory.total <= each.memory.total for a in FOUND.front)
+    for each in found.candidates:
+        assert any(a.seconds <= each.seconds and a.memory.total <= each.memory.total for a in found.front)
 
 
 def test_what_is_fixed_is_so_in_all_plans():
@@ -37,8 +41,8 @@ def test_what_is_fixed_is_so_in_all_plans():
     assert {(each.plan.tp, each.plan.recompute, each.plan.flash) for each in found.candidates} == {(4, "full", False)}
 
 
-def test_an_explanation_adds_up():
-    best, second = FOUND.fitting[:2]
+def test_an_explanation_adds_up(found):
+    best, second = found.fitting[:2]
     text = explain(best, second)
     assert f"{best.seconds:.3f} s a step" in text and f"{second.seconds - best.seconds:.3f} s slower" in text
     shares = [float(line.split()[-1].removesuffix("%")) for line in text.splitlines() if line.endswith("%")]
@@ -63,17 +67,17 @@ def test_more_devices_than_the_cluster_has():
         search(MODEL, CLUSTER, batch=128, devices=64)
 
 
-def test_a_plan_that_is_chosen_by_hand_is_evaluated_alike():
-    best = FOUND.best
+def test_a_plan_that_is_chosen_by_hand_is_evaluated_alike(found):
+    best = found.best
     again = evaluate(MODEL, Plan(**vars(best.plan)), CLUSTER)
     assert (again.seconds, again.memory) == (best.seconds, best.memory)
 
 
-def test_the_command_shows_five_plans_the_reasons_and_the_cost(capsys):
+def test_the_command_shows_five_plans_the_reasons_and_the_cost(capsys, found):
     asked = ["plan", "--model", "llama-3-8b", "--cluster", "H100 pod", "--devices", "16", "--batch", "128"]
     assert main([*asked, "--tokens", "1e12", "--price", "2"]) == 0
     text = capsys.readouterr().out
-    assert str(FOUND.best.plan) in text and "GB at the peak" in text
+    assert str(found.best.plan) in text and "GB at the peak" in text
     assert "1e+12 tokens: " in text and " GPU hours, " in text and " at 2.0 an hour" in text
     assert sum(line.endswith("sequences") and line.split()[0][0].isdigit() for line in text.splitlines()) == 5
 

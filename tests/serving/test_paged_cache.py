@@ -125,7 +125,6 @@ def test_windows_whatever_attends(kind, attend):
         torch.testing.assert_close(found, expected, **CLOSE[torch.float64])
 
 
-@pytest.mark.last_bits
 @kinds
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
 @pytest.mark.parametrize("window", [None, 5])

@@ -115,6 +115,23 @@ def test_a_hook_on_all_modules_is_one_ranks_own():
     assert not nn.modules.module._global_forward_hooks
 
 
+def test_what_ranks_share_is_a_ranks_own_once_it_changes_it():
+    """How DTensor treats operators, which `loss_parallel()` changes in place."""
+    import torch.distributed.tensor  # noqa: F401
+
+    dispatcher = owner_of("torch.distributed.tensor:DTensor._op_dispatcher")
+    before = dict(dispatcher._custom_op_handlers)
+
+    def program():
+        if dist.get_rank() == 1:
+            dispatcher._custom_op_handlers["mine"] = None
+        dist.barrier()
+        return "mine" in dispatcher._custom_op_handlers
+
+    assert tinydist.launch(program, 3).results == [False, True, False]
+    assert dispatcher._custom_op_handlers == before
+
+
 def test_a_rank_that_fails_leaves_no_hook_behind():
     def program():
         dist.barrier()

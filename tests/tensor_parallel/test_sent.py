@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
+from sampled import sampled
 
 import tinydist
 from tinydist.model import GPT, GPTConfig
@@ -36,7 +37,7 @@ def test_four_all_reduces(ranks):
 
 
 @pytest.mark.parametrize("sequence, times", [("save", 8), ("overlap", 8), ("regather", 10)])
-@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("ranks", sampled([3, 8], [2, 3, 8]))
 def test_with_tokens_cut_the_same_or_two_gathers_more(ranks, sequence, times):
     """And the gradients of two norms, weight and bias, and of the two biases behind a sum, all-reduced."""
     norms = 2 * (ranks - 1) / ranks * 6 * D

@@ -2,7 +2,7 @@
 
 import re
 
-from ..simulator.call_sites import CallSite, of_library
+from ..simulator.call_sites import CallSite, is_library
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
@@ -84,7 +84,7 @@ def line_of(error):
     while link:
         if link.tb_frame.f_code.co_name == BACKWARD:
             before = "in backward, called by autograd"
-        if not of_library(link.tb_frame.f_code):
+        if not is_library[link.tb_frame.f_code.co_filename]:
             last = link
         link = link.tb_next
     if last is None:

@@ -8,7 +8,7 @@ import dis
 import sys
 from functools import cache
 
-from ..simulator.call_sites import of_library
+from ..simulator.call_sites import is_library
 
 LINES = 200_000  # ten times what a solution takes that searches
 LAST = 10  # lines more, in which it may tidy up
@@ -33,7 +33,7 @@ class Limit:
         sys.settrace(self.before)
 
     def function_begins(self, frame, event, argument):
-        if of_library(frame.f_code):
+        if is_library[frame.f_code.co_filename]:
             return None
         frame.f_trace_opcodes = of_one_instruction(frame.f_code) or switches_off(frame.f_code)
         return self.goes_on

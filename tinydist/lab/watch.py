@@ -10,7 +10,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 
 from torch.overrides import TorchFunctionMode
 
-from ..simulator.call_sites import of_library
+from ..simulator.call_sites import is_library
 from ..simulator.torch_internals import dispatch_is_seen
 from .limit import Limit
 
@@ -52,7 +52,7 @@ class Watch(Limit):
             return None
         if id(code) not in self.codes and begins(frame):  # a code takes long to hash
             self.codes[id(code)] = code, f"{frame.f_globals.get('__name__')}.{code.co_qualname}"
-            if of_library(code) or of_a_named_tuple(frame):
+            if is_library[code.co_filename] or of_a_named_tuple(frame):
                 self.libraries.add(id(code))
                 return None
         return super().function_begins(frame, event, argument)

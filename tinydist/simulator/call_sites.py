@@ -14,16 +14,21 @@ STARTERS = tuple(
     TINYDIST + name.replace("/", os.sep)
     for name in ("launch.py", "worlds.py", "torchrun.py", "processes/", "simulator/", "magic/")
 )
-INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
-LIBRARIES = (*TORCH, TINYDIST, *INSTALLED, "<frozen")
-_is_library = {}  # file name -> bool
+STDLIB = sysconfig.get_path("stdlib") + os.sep
+# A user's own, Debian's, and those of the Python under an environment are among them
+INSTALLED = tuple(path + os.sep for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+LIBRARIES = (*TORCH, TINYDIST, STDLIB, *INSTALLED, "<frozen")
 
 
-def of_library(code):
-    name = code.co_filename
-    if name not in _is_library:
-        _is_library[name] = name.startswith(LIBRARIES)
-    return _is_library[name]
+class Libraries(dict):
+    """File name -> is it of a library, and so none of the learner's?"""
+
+    def __missing__(self, name):
+        self[name] = name.startswith(LIBRARIES)
+        return self[name]
+
+
+is_library = Libraries()
 
 
 def count_as_library(folder):
@@ -31,7 +36,7 @@ def count_as_library(folder):
     global LIBRARIES
     if folder not in LIBRARIES:
         LIBRARIES += (folder,)
-        _is_library.clear()
+        is_library.clear()
 
 
 class CallSite:
@@ -72,7 +77,7 @@ def here():
 def site_of(frame):
     """The learner's line that led to ``frame``; where there is none, the frame itself."""
     learner = frame
-    while learner is not None and of_library(learner.f_code):
+    while learner is not None and is_library[learner.f_code.co_filename]:
         learner = learner.f_back
     return CallSite(learner or frame)
 

@@ -26,7 +26,7 @@ def entries(trace):
             "cat": "compute" if event.transfer is None else "communication",
             "ts": start / KILO,
             "dur": (end - start) / KILO,
-            "args": dict(_arguments(event)),
+            "args": _arguments(event),
             **place,
         }
         yield from arrows.of(event, start / KILO, end / KILO, place)
@@ -44,15 +44,15 @@ def entries(trace):
 
 
 def _arguments(event):
+    found, (during, part, regions) = {}, event.where
     if event.transfer is not None:
-        yield "bytes", _total(event.transfer.nbytes)
+        found["bytes"] = _total(event.transfer.nbytes)
         if event.issued is not None and event.name != "wait":
-            yield "issued", round(event.issued * GIGA) / KILO
-    for name in ("during", "part", "what"):
-        if getattr(event, name):
-            yield name, getattr(event, name)
-    if event.regions:
-        yield "regions", " / ".join(event.regions)
+            found["issued"] = round(event.issued * GIGA) / KILO
+    for name, value in (("during", during), ("part", part), ("what", event.what), ("regions", " / ".join(regions))):
+        if value:
+            found[name] = value
+    return found
 
 
 class Arrows:

@@ -54,7 +54,6 @@ class Handle(dist.ProcessGroup):
         self._issue()
         reduction = reduction_of(self, name, opts) if reduces else None
         check_plain(self, name, alike or inputs, reduction)
-        how = [word for word in (reduction, root) if word is not None]
         signature = Signature(
             name,
             root if root is None else self.group.ranks[root],
@@ -67,6 +66,7 @@ class Handle(dist.ProcessGroup):
             self.simulation.record.collective(self, meeting, name, root, inputs, outputs, alike)
         if full:
             if not self.simulation.fake:
+                how = [word for word in (reduction, root) if word is not None]
                 with unobserved():
                     move([meeting.calls[index] for index in range(self.count)], *how)
             meeting.calls.clear()  # from here on, each rank's tensors live as long as it wants

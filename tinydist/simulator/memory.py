@@ -147,7 +147,8 @@ class Ledger:
 
     def _note(self, holding, before, after):
         self.nbytes += after - before
-        self.peak = max(self.peak, self.nbytes)
+        if self.nbytes > self.peak:
+            self.peak = self.nbytes
         if not self.closed:
             self.program.append(Memory(holding, before, after))
 

@@ -18,7 +18,9 @@ SPEAKING = {"prim", "profiler"}  # operators that ask a tensor something, or nam
 ASKS_DEVICE = torch.ops.prim.device.default  # of a fake tensor: three times as often as anything is computed
 ATTENTION = "_scaled_dot_product_flash_attention"  # has formulas; what processors use in its place has not
 FIRST = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # products -> where their two operands begin
-_known = {}  # operator -> (its name, or None if it computes nothing; its FLOP formula; where operands begin)
+# The address of an operator, whose hash is a call -> (its name, or None if it computes nothing; its FLOP formula; where
+# operands begin; itself, so that it keeps its address)
+_known = {}
 
 
 class Watcher(TorchDispatchMode):
@@ -48,7 +50,7 @@ class Watcher(TorchDispatchMode):
 
     @untraced
     def _note(self, func, args, result, seconds):
-        name, formula, first = _known.get(func) or _look_at(func)
+        name, formula, first, _ = _known.get(id(func)) or _look_at(func)
         single = isinstance(result, torch.Tensor)
         made = [result] if single and result.layout is torch.strided else tensors_in((result,))
         where = self.names.now()
@@ -78,8 +80,8 @@ def _look_at(func):
     # torch's formulas are wrapped in a search for tensors, which takes longer than most operators.
     formula = getattr(flop_registry.get(counted), "__wrapped__", None)
     idle = func.is_view or name in IDLE or func.namespace in SPEAKING
-    _known[func] = None if idle else name, formula, FIRST.get(name.rstrip("_"))
-    return _known[func]
+    known = _known[id(func)] = None if idle else name, formula, FIRST.get(name.rstrip("_")), func
+    return known
 
 
 @contextmanager

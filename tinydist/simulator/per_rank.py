@@ -16,6 +16,11 @@ def nothing(value):
     return type(value)() if isinstance(value, dict | bool) else None
 
 
+def shared(value):
+    """What the kernel has, which ranks share until one changes it."""
+    return copy(value)
+
+
 # Where -> name -> what a rank begins with, given what the kernel has. It holds once that module is imported.
 KNOWN = {
     # Hooks on all modules and all optimizers, which CommDebugMode and the like set for a while.
@@ -31,7 +36,7 @@ KNOWN = {
     "torch.optim.optimizer": {"_global_optimizer_post_hooks": copy, "_global_optimizer_pre_hooks": copy},
     "torch.autograd.profiler": {"_is_profiler_enabled": copy},
     # How DTensor treats operators, which `loss_parallel()` changes for a while.
-    "torch.distributed.tensor:DTensor._op_dispatcher": {"_custom_op_handlers": copy},
+    "torch.distributed.tensor:DTensor._op_dispatcher": {"_custom_op_handlers": shared},
     # Who this process is, and how many gradients it has accumulated.
     "accelerate.state:AcceleratorState": {"_shared_state": nothing},
     "accelerate.state:GradientState": {"_shared_state": nothing},
@@ -54,8 +59,8 @@ def forget():
 class Home:
     """A module, class or object with attributes that are each rank's own.
 
-    Mostly there is nothing in those that are known: no hook, an empty dictionary. Then they stay as they are when ranks
-    take turns.
+    Mostly there is nothing in those that are known (no hook, an empty dictionary), or what ranks share. Then they stay
+    as they are when ranks take turns.
     """
 
     def __init__(self, owner, names, known):
@@ -67,17 +72,19 @@ class Home:
         self.space = vars(owner)
         self.values_in = itemgetter(*names) if len(names) > 1 else lambda space, name=self.names[0]: (space[name],)
         self.first = self.values_in(self.space)
-        self.blank = tuple(map(nothing, self.first)) if known else ()  # which no values are equal to
-        self.left = False  # is there what the last rank had?
+        blank = [shared if begin is shared else nothing for begin in self.begin]
+        self.blank = tuple([blank(value) for blank, value in zip(blank, self.first)]) if known else ()  # equal to none
 
     def fresh(self):
         """What a rank begins with."""
+        if self.first == self.blank:
+            return None
         values = tuple([begin(value) for begin, value in zip(self.begin, self.first)])
         return values if values != self.blank else None
 
     def put(self, values):
         if values is None:
-            values = map(nothing, self.first)
+            values = map(copy, self.blank)
         if type(self.space) is dict:
             self.space.update(zip(self.names, values))
         else:  # a class does not give away its dictionary
@@ -95,27 +102,29 @@ class Places:
             where, name = checked(place)
             self.wanted[where][name] = copy
             self.named.add(where)
-        self.homes = []
+        self.homes, self.blank, self.nothing = [], [], []
+        self.left = []  # there is what the last rank had
         self.modules = 0  # imported when it was last looked
 
     def values(self):
-        """What is there now; None for nothing."""
+        """What is there now, by home; None for nothing of one's own."""
         if len(sys.modules) != self.modules:
             self._look()
-        found = []
-        for home in self.homes:
-            values = home.values_in(home.space)
-            home.left = values != home.blank
-            found.append(values if home.left else None)
-        return found
+        found = [home.values_in(home.space) for home in self.homes]
+        self.left = self.nothing
+        if found != self.blank:  # one comparison, since ranks take turns all the time
+            self.left = [values if values != home.blank else None for home, values in zip(self.homes, found)]
+        return self.left
 
     def fresh(self):
         """What a rank begins with."""
         return [home.fresh() for home in self.homes]
 
     def put(self, values):
-        for home, mine in zip(self.homes, values):
-            if mine or home.left:
+        if values == self.left == self.nothing:
+            return
+        for home, mine, left in zip(self.homes, values, self.left):
+            if mine or left:
                 home.put(mine)
         for home in self.homes[len(values) :]:  # imported since, by another rank
             home.put(home.fresh())
@@ -126,6 +135,7 @@ class Places:
             owner = owner_of(where)
             if owner is not None:
                 self.homes.append(Home(owner, self.wanted.pop(where), known=where not in self.named))
+        self.blank, self.nothing = [home.blank for home in self.homes], [None] * len(self.homes)
 
 
 def owner_of(where):

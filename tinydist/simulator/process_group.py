@@ -4,7 +4,6 @@ Each collective says which of its tensors must be alike on all ranks, which take
 are there (transfer.py). Ranks and roots are those of the group, as torch.distributed passes them.
 """
 
-from contextlib import nullcontext
 from itertools import count
 
 from . import transfer
@@ -24,8 +23,13 @@ class SimulatedProcessGroup(Handle):
     # Collectives over whole tensors.
 
     def allreduce(self, tensors, opts=Asynchronous):
-        with self._bucket(tensors) if native_code_calls() else nullcontext():
-            return self._meet("all_reduce", transfer.all_reduce, tensors, tensors, tensors, opts, reduces=True)
+        if native_code_calls():
+            with self._bucket(tensors):
+                return self._all_reduce(tensors, opts)
+        return self._all_reduce(tensors, opts)
+
+    def _all_reduce(self, tensors, opts):
+        return self._meet("all_reduce", transfer.all_reduce, tensors, tensors, tensors, opts, reduces=True)
 
     def _bucket(self, tensors):
         """Torch's DDP reduces its buckets in their order, and of whole numbers which parameters were used."""

@@ -107,8 +107,12 @@ class Result:
 
     @property
     def whole(self):
-        self.scheduler.wait(self.session)
+        self._wait()
         return self.session.result
+
+    def _wait(self):
+        if not self.session.done:  # it may be read when the run is over
+            self.scheduler.wait(self.session)
 
     def trace_start_ns(self):
         return self.whole.trace_start_ns()
@@ -122,7 +126,7 @@ class Result:
 
     def save(self, path):
         """A trace for Chrome or Perfetto, of all ranks."""
-        self.scheduler.wait(self.session)
+        self._wait()
         Path(path).write_text(self.session.trace)
 
     def _owns(self, thread):

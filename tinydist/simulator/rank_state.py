@@ -7,6 +7,7 @@ import io
 import os
 import random
 import sys
+from functools import lru_cache
 
 import numpy
 import torch
@@ -17,6 +18,18 @@ from .torch_internals import RankWorld, get_world, set_world
 def functions_of(generator):
     """Those of the module ``random``, drawing from ``generator``."""
     return {name: getattr(generator, name) for name in random.__all__ if hasattr(generator, name)}
+
+
+@lru_cache(maxsize=4)
+def words_of(entropy, key, *how):
+    return numpy.random.SeedSequence(entropy, spawn_key=key).generate_state(*how)
+
+
+class Seeds(numpy.random.SeedSequence):
+    """All ranks begin with the same ones, which take longer to work out than all else that a rank is given."""
+
+    def generate_state(self, *how):
+        return words_of(self.entropy, self.spawn_key, *how)
 
 
 class State:
@@ -100,7 +113,7 @@ class RankState(State):
         self.torch_random = torch.Generator().manual_seed(seed).get_state()
         self.python_random = random.Random(seed)
         self.functions = functions_of(self.python_random)
-        self.numpy_random = numpy.random.MT19937(seed)
+        self.numpy_random = numpy.random.MT19937(Seeds(seed))
         self.dtype = torch.float32
         self.world = RankWorld()
         self.environment = encoded(ALONE) | os.environ._data | encoded(environment(rank, size, per_node))

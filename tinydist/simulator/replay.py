@@ -2,10 +2,12 @@
 
 from . import contention
 from .clock import Clock
+from .uncollected import uncollected
 
 
 def replay(record, cluster):
     """Its Trace: what happened when."""
     cluster.check_ranks(len(record.programs))
     clock = contention.Clock if cluster.contention else Clock
-    return clock(record.programs, cluster).run()
+    with uncollected():
+        return clock(record.programs, cluster).run()

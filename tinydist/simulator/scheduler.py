@@ -43,7 +43,7 @@ class Task:
         self.baton = threading.Lock()
         self.baton.acquire()
         self.parked = True  # blocked until it is given the baton
-        self.thread = None
+        self.thread = self.ident = None
         self.event = None
         self.deadline = None  # of the wait for the event
         self.ended = False
@@ -75,7 +75,7 @@ class Scheduler:
     def me(self):
         """The running task. RuntimeError in a thread that is no rank."""
         task = self.running
-        if task is None or threading.get_ident() != task.thread.ident:
+        if task is None or threading.get_ident() != task.ident:
             if any(task.thread is threading.current_thread() for task in self.tasks):
                 raise Abort  # it goes on after it was stopped
             if self.aborting:
@@ -90,12 +90,12 @@ class Scheduler:
         return task
 
     def wait(self, event, timeout=None):
-        """Block the running rank until ``event`` is done. TimedOut after ``timeout`` seconds (None: never).
+        """Block the running rank until ``event`` is done. TimedOut after ``timeout`` seconds (None: never). Its task.
 
         Only waiting in vain takes time: timeouts end where no rank can run, the one that ends first alone.
         """
+        task = self.me()
         if not event.done:
-            task = self.me()
             task.event = event
             task.deadline = None if timeout is None else self.now + timeout
             event.waiters.append(task)
@@ -106,6 +106,7 @@ class Scheduler:
                 call, peers = event.wait_in_words()
                 raise TimedOut(f"{call}: Timed out after {timeout:g} s; {peers}")
             task.event = None
+        return task
 
     def give_way(self):
         """Go to the end of the queue: for the last to arrive, so that ranks go on in the order in which they came."""
@@ -187,6 +188,7 @@ class Scheduler:
     # The life of a rank's thread.
 
     def live(self, task, body):
+        task.ident = threading.get_ident()
         try:
             self._park(task)
             self.enter(task.rank)

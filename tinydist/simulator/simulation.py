@@ -112,14 +112,13 @@ class Simulation:
 
     def wait(self, event, timeout=None):
         """Block the running rank until ``event`` is done, for ``timeout`` seconds at most (None: for ever)."""
-        rank = self.scheduler.me().rank
         try:
-            self.scheduler.wait(event, timeout)
+            task = self.scheduler.wait(event, timeout)
         except TimedOut as error:
             error.add_note(str(explain(self.scheduler.tasks)))
             raise
         if self.record:
-            self.record.wait(rank, event)
+            self.record.wait(task.rank, event)
 
     def _new_state(self, rank):
         return RankState(self.places, rank, self.ranks, self.per_node, self.seed, self._show)

@@ -26,7 +26,9 @@ def tensors_in(values):
     """The plain tensors of all that are among ``values``, in lists and tuples too."""
     found = []
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if type(value) is torch.Tensor and value.layout is torch.strided:  # as most are
+            found.append(value)
+        elif isinstance(value, torch.Tensor):
             found += stored(value)
         elif isinstance(value, SEQUENCES):
             found += tensors_in(value)

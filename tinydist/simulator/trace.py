@@ -14,6 +14,7 @@ from .held import Held, is_inside
 from .moments import Mark, Region, moment_of
 from .names import Where
 from .shown import Shown
+from .uncollected import uncollected
 from .window import Window
 
 WHOSE = attrgetter("label", "shard")
@@ -166,8 +167,9 @@ class Trace:
     def save(self, path):
         """Write it as Chrome-trace JSON."""
         with open(path, "w") as file:
-            # Not json.dump: writing piece by piece takes ten times as long.
-            file.write(json.dumps({"traceEvents": list(chrome.entries(self)), "displayTimeUnit": "ns"}))
+            with uncollected():
+                # Not json.dump: writing piece by piece takes ten times as long.
+                file.write(json.dumps({"traceEvents": list(chrome.entries(self)), "displayTimeUnit": "ns"}))
 
 
 def shards_of(label, held):

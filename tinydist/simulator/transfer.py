@@ -46,8 +46,8 @@ def put(outputs, sources):
 
 
 def all_reduce(calls, reduction):
-    for tensors in zip(*(call.inputs for call in calls), strict=True):
-        if any(tensor.is_sparse for tensor in tensors):
+    for tensors in zip(*[call.inputs for call in calls], strict=True):
+        if any([tensor.is_sparse for tensor in tensors]):
             sum_up(tensors)
         else:
             put(tensors, [reduced(tensors, reduction)] * len(tensors))
