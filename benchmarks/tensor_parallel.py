@@ -44,10 +44,10 @@ SIZES = GPTConfig(vocab_size=64, context=LAYER.tokens, layers=1, heads=LAYER.hea
 # What is published -> how the layer is run. (With sequence parallelism, tokens are gathered again in backward.)
 CASES = {
     "22B": (None, None),
-    "22B, sequence parallel": ("again", None),
+    "22B, sequence parallel": ("regather", None),
     "22B, full recomputation": (None, "full"),
     "22B, selective recomputation": (None, "selective"),
-    "22B, selective recomputation, sequence parallel": ("again", "selective"),
+    "22B, selective recomputation, sequence parallel": ("regather", "selective"),
 }
 
 
@@ -165,12 +165,12 @@ def print_layer_times():
 
 
 def ring():
-    return seconds("ring", overlap=True)
+    return seconds("overlap", overlap=True)
 
 
 def print_steps():
     print(f"a step of a GPT on 2 gloo processes, medians of {RUNS} runs")
-    for sequence in (None, "kept"):
+    for sequence in (None, "save"):
         ratios, times = [], ([], [])
         for _ in range(RUNS):
             found = tinydist.launch(measure, 2, sequence, backend="gloo").results[0]

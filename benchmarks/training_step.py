@@ -68,7 +68,7 @@ def distributed_data_parallel():
 
 
 def ddp_that_looks_for_the_unused():
-    return with_adam(DDP(WithLoss(), find_unused=True))
+    return with_adam(DDP(WithLoss(), find_unused_parameters=True))
 
 
 def its_find_unused_parameters():
@@ -142,7 +142,7 @@ def fully_shard_and_parallelize_module():
 
 PAIRS = {  # ours, torch's, processes for the data and for a layer, at most so much of its time
     "DDP": (ddp, distributed_data_parallel, (2, 1), 1.05),
-    "DDP, find_unused": (ddp_that_looks_for_the_unused, its_find_unused_parameters, (2, 1), None),
+    "DDP, find_unused_parameters": (ddp_that_looks_for_the_unused, its_find_unused_parameters, (2, 1), None),
     "stage 1": (stage_1, zero_redundancy_optimizer, (2, 1), 0.75),
     "stage 2": (stage_2, fully_shard_without_resharding, (2, 1), None),
     "stage 3": (stage_3, torchs_fully_shard, (2, 1), 0.75),

@@ -118,7 +118,7 @@ PROGRAMS = {
     "average_each": partial(plainly, average_each),
     "average_flat": partial(plainly, average_flat),
     "DDP": ddp,
-    "DDP that looks for the unused": reading(partial(ddp, find_unused=True)),
+    "DDP that looks for the unused": reading(partial(ddp, find_unused_parameters=True)),
     "weight": reading(partial(weight, 3)),
     "loss scaler": reading(scaled),
     "DDP, compressed": partial(ddp, hook=hooks.compressed()),

@@ -68,5 +68,5 @@ def test_what_is_held_and_computed_again():
 def test_a_method_that_is_not_there():
     with pytest.raises(ValueError, match="recompute: Linear has no method 'mix'"):
         recompute([nn.Linear(1, 1)], "mix")
-    with pytest.raises(ValueError, match="recompute: modules must be a list, each a Module, got 3"):
+    with pytest.raises(ValueError, match="recompute: modules must be a list, each item a Module, got 3"):
         recompute(3)

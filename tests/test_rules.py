@@ -36,15 +36,15 @@ class SmallBox(Box):
 @pytest.mark.parametrize(
     "wrong, error, message",
     [
-        (lambda: share(-1, 2), ValueError, "share: nbytes must be a finite number from 0, got -1"),
-        (lambda: share(math.nan, 2), ValueError, "share: nbytes must be a finite number from 0, got nan"),
-        (lambda: share(8, ranks=0), ValueError, "share: ranks must be a whole number from 1, got 0"),
-        (lambda: share(8, True), ValueError, "share: ranks must be a whole number from 1, got True"),
+        (lambda: share(-1, 2), ValueError, "share: nbytes must be a finite number >= 0, got -1"),
+        (lambda: share(math.nan, 2), ValueError, "share: nbytes must be a finite number >= 0, got nan"),
+        (lambda: share(8, ranks=0), ValueError, "share: ranks must be an integer >= 1, got 0"),
+        (lambda: share(8, True), ValueError, "share: ranks must be an integer >= 1, got True"),
         (lambda: share(8, 2, 3), TypeError, "share: name must be a str or None, got 3"),
         (lambda: share(8, torch.ones(2, 3)), ValueError, "got a tensor [2, 3] of torch.float32"),
         (lambda: share(8, "x" * 100), ValueError, "got a str"),
-        (lambda: Box(4), ValueError, "Box: most must be a whole number from 1 to 3, got 4"),
-        (lambda: SmallBox(4), ValueError, "SmallBox: most must be a whole number from 1 to 3, got 4"),
+        (lambda: Box(4), ValueError, "Box: most must be an integer from 1 to 3, got 4"),
+        (lambda: SmallBox(4), ValueError, "SmallBox: most must be an integer from 1 to 3, got 4"),
         (lambda: Box().less("a"), TypeError, "Box.less: other must be an int or None, got 'a'"),
     ],
 )
@@ -66,9 +66,7 @@ def test_further_positional_arguments_are_not_taken_for_those_by_keyword():
 
 def test_what_only_a_body_knows():
     assert rules.must("cut", "sizes", each_of(count), [1]) == [1]
-    with pytest.raises(
-        ValueError, match=r"^cut: sizes must be a list of one or more, each a whole number from 1, got \[\]$"
-    ):
+    with pytest.raises(ValueError, match=r"^cut: sizes must be a non-empty list, each item an integer >= 1, got \[\]$"):
         rules.must("cut", "sizes", each_of(count), [])
 
 

@@ -20,39 +20,45 @@ def main(arguments=None):
     parser.set_defaults(run=begin)
     commands = parser.add_subparsers(metavar="command")
 
-    doctors = commands.add_parser("doctor", help="is everything here that tinydist needs?")
+    doctors = commands.add_parser("doctor", help="check the installation")
     doctors.set_defaults(run=lambda chosen: 0 if doctor.examine() else 1)
 
-    lists = commands.add_parser("list", help="the exercises, and which are done")
-    lists.add_argument("chapter", nargs="?", default="", help="how its name begins, such as 02")
+    lists = commands.add_parser("list", help="list exercises and progress")
+    lists.add_argument("chapter", nargs="?", default="", help="prefix of a chapter, e.g. 02")
     lists.set_defaults(run=lambda chosen: in_the_lab("show_list", chosen.chapter))
 
-    nexts = commands.add_parser("next", help="the next exercise that is not done")
+    nexts = commands.add_parser("next", help="show the next unsolved exercise")
     nexts.set_defaults(run=lambda chosen: in_the_lab("show_next"))
 
-    watches = commands.add_parser("watch", help="check an exercise, or the next one, whenever you save its notebook")
-    watches.add_argument("exercise", nargs="?")
+    watches = commands.add_parser("watch", help="check an exercise whenever you save its notebook")
+    watches.add_argument("exercise", nargs="?", help="its name (default: the next unsolved one)")
     watches.set_defaults(run=lambda chosen: in_the_lab("watch", chosen.exercise, check_answers, of="watching"))
 
-    opens = commands.add_parser("open", help="show the notebook of an exercise, or of the next one, in the browser")
-    opens.add_argument("exercise", nargs="?")
+    opens = commands.add_parser("open", help="open the notebook of an exercise in the browser")
+    opens.add_argument("exercise", nargs="?", help="its name (default: the next unsolved one)")
     opens.set_defaults(run=lambda chosen: in_the_lab("open_notebook", chosen.exercise))
 
-    check = "check your answer, or all of a chapter (save the notebook)"
+    check = "check your answer, or a whole chapter (save the notebook first)"
     add_exercise_command(commands, "check", check_answers, check)
-    add_exercise_command(commands, "hint", partial(in_the_lab, "show_hint"), "the next hint, from general to specific")
-    add_exercise_command(commands, "reset", partial(in_the_lab, "reset"), "put the stub back, and forget the progress")
+    add_exercise_command(
+        commands, "hint", partial(in_the_lab, "show_hint"), "show the next hint, from general to specific"
+    )
+    add_exercise_command(commands, "reset", partial(in_the_lab, "reset"), "reset the exercise and its progress")
 
-    copies = commands.add_parser("copy-course", help="notebooks, exercises and solutions, into a folder of your own")
-    copies.add_argument("folder")
+    copies = commands.add_parser("copy-course", help="copy notebooks, exercises and solutions into a folder")
+    copies.add_argument("folder", help="destination folder")
     copies.set_defaults(run=lambda chosen: in_the_lab("copy_course", chosen.folder, of="copied"))
 
-    plans = "which parallel plan fits a model on a cluster, and what a run costs (plan --help)"
+    plans = "find parallel plans that fit a model on a cluster, and estimate costs"
     add_program(commands, "plan", "tinydist.planner.command", plans)
-    add_program(commands, "train", "tinydist.training.command", "train a GPT on a mesh of ranks (train --help)")
-    finds = "who keeps the others waiting, by traces and flight records"
-    add_program(commands, "diagnose", "tinydist.diagnose.command", finds)
-    serves = "answer OpenAI's completions with a small decoder (serve --help)"
+    add_program(commands, "train", "tinydist.training.command", "train a GPT on a mesh of ranks")
+    add_program(
+        commands,
+        "diagnose",
+        "tinydist.diagnose.command",
+        "find stragglers and hangs from traces and Flight Recorder dumps",
+    )
+    serves = "serve a small decoder with an OpenAI-compatible API"
     add_program(commands, "serve", "tinydist.serving.command", serves)
 
     chosen, options = parser.parse_known_args(arguments)
@@ -64,7 +70,7 @@ def main(arguments=None):
 
 def add_exercise_command(commands, name, do, help):
     adds = commands.add_parser(name, help=help)
-    adds.add_argument("exercise", help="its name, such as all_reduce_many")
+    adds.add_argument("exercise", help="its name, e.g. all_reduce_many")
     adds.set_defaults(run=lambda chosen: do(chosen.exercise))
 
 
@@ -114,7 +120,7 @@ def without(missing):
 def another_python():
     if VENV.exists() and VENV.parents[1] != Path(sys.prefix):
         return f"Use another Python: {command(python=str(VENV))}"
-    return "`make lab` makes an environment that has it, in .venv"
+    return "`make lab` creates an environment with it in .venv"
 
 
 def in_a_child(do, *arguments):
@@ -123,7 +129,7 @@ def in_a_child(do, *arguments):
         try:
             return child.submit(while_somebody_reads, do, *arguments).result()
         except (BrokenProcessPool, SystemExit):
-            print("There is no verdict: your notebook ended the process in which it ran. Does it call os._exit?")
+            print("No verdict: the notebook ended its own process. Does it call os._exit?")
             return 1
 
 

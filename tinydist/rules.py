@@ -1,12 +1,12 @@
 """What an argument must be. Each rule stands here once, as a function: its docstring says it, its value tells whether
-it holds. Whoever is called by a learner names the rules of what it takes:
+it holds. A function that readers call declares the rules of its arguments:
 
     @takes(nbytes=amount, ranks=count)
     def share(nbytes, ranks): ...
 
-    share(8, 0)        ValueError: share: ranks must be a whole number from 1, got 0
+    share(8, 0)        ValueError: share: ranks must be an integer >= 1, got 0
 
-A class is a rule, too (and to break it a TypeError). What a parameter has by default is always right. A class is held
+A class is a rule, too (and to break it a TypeError). A default is always valid. A class is held
 to the rules of its constructor. On ranks, launch adds which rank it was.
 """
 
@@ -70,7 +70,7 @@ def broken(operation, name, rule, value, optional=False):
 
 def words_of(rule):
     if isinstance(rule, GenericAlias):
-        return f"a class of {get_args(rule)[0].__name__}"
+        return f"a subclass of {get_args(rule)[0].__name__}"
     if isinstance(rule, UnionType):
         return " or ".join(map(words_of, get_args(rule)))
     if isinstance(rule, type):
@@ -122,32 +122,32 @@ def finite(value):
 
 
 def amount(value):
-    """a finite number from 0"""
+    """a finite number >= 0"""
     return number(value) and 0 <= value < math.inf
 
 
 def positive(value):
-    """a finite number above 0"""
+    """a finite number > 0"""
     return number(value) and 0 < value < math.inf
 
 
 def rate(value):
-    """a number above 0"""
+    """a number > 0"""
     return number(value) and value > 0
 
 
 def integer(value):
-    """a whole number"""
+    """an integer"""
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def whole(value):
-    """a whole number from 0"""
+    """an integer >= 0"""
     return integer(value) and value >= 0
 
 
 def count(value):
-    """a whole number from 1"""
+    """an integer >= 1"""
     return whole(value) and value >= 1
 
 
@@ -162,8 +162,8 @@ def part(value):
 
 
 def within(least, most):
-    """A whole number between them."""
-    return stated(f"a whole number from {least} to {most}", lambda value: whole(value) and least <= value <= most)
+    """An integer from ``least`` to ``most``."""
+    return stated(f"an integer from {least} to {most}", lambda value: whole(value) and least <= value <= most)
 
 
 # What is no number.
@@ -180,7 +180,7 @@ def function(value):
 
 
 def floats(value):
-    """a tensor of floating-point numbers"""
+    """a floating-point tensor"""
     return is_tensor(value) and value.is_floating_point()
 
 
@@ -191,18 +191,18 @@ def one_of(choices):
 
 def each_of(rule, least=1):
     """A list of what is so."""
-    words = f"a list{' of one or more' if least else ''}, each {words_of(rule)}"
+    words = f"a{' non-empty' if least else ''} list, each item {words_of(rule)}"
     return stated(words, lambda values: many(values) and len(values) >= least and all(holds(rule, v) for v in values))
 
 
 def named(rule):
     """A dict of what is so, one at least."""
-    words = f"a dict of one or more, each {words_of(rule)}"
+    words = f"a non-empty dict, each value {words_of(rule)}"
     return stated(words, lambda given: isinstance(given, Mapping) and each_of(rule)([*given.values()]))
 
 
 def several(value):
-    """a list, or what makes one"""
+    """an iterable"""
     return isinstance(value, Iterable) and not isinstance(value, str | Mapping) and getattr(value, "ndim", 1) > 0
 
 

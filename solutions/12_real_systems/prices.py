@@ -42,7 +42,7 @@ def prices(model, node, batch, counts):
 def priced(model, cluster, batch, gpus, tp, pp, rows, sharded, again):
     dp, rest = divmod(gpus, tp * pp)
     if rest:
-        raise ValueError(f"{gpus} GPUs divide by tensor x pipeline ranks, but {gpus} / ({tp} x {pp}) is not whole")
+        raise ValueError(f"{gpus} GPUs must be divisible by tensor ({tp}) x pipeline ({pp})")
     how = {"zero": int(sharded and dp > 1), "microbatch": rows, "recompute": again or "none"}
     plan = Plan(tp=tp, pp=pp, dp=dp, **how).with_batch(batch)
     check(plan, model, gpus)

@@ -132,5 +132,5 @@ def test_tiles_cover_a_span_once(start, stop, size):
 
 @pytest.mark.parametrize("window", [0, -1, 2.5])
 def test_a_window_has_at_least_the_query_itself(window):
-    with pytest.raises(ValueError, match=rf"^attention: window must be a whole number .* got {window}$"):
+    with pytest.raises(ValueError, match=rf"^attention: window must be an integer >= 1.* got {window}$"):
         Band(4, 4, window=window)

@@ -117,7 +117,7 @@ def test_a_cache_of_the_other_kind_is_refused():
 @pytest.mark.parametrize(
     "given, count, error",
     [
-        (prompts(3), 0, r"generate: count must be a whole number from 1, got 0"),
+        (prompts(3), 0, r"generate: count must be an integer >= 1, got 0"),
         ([], 3, r"generate: takes prompts \[T\], each of one token at least, got the shapes \[\]"),
         (
             prompts(3, 0),

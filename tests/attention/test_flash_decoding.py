@@ -93,5 +93,5 @@ def test_16_bits_add_up_in_32():
 
 @pytest.mark.parametrize("splits", [0, 2.5, True])
 def test_errors(splits):
-    with pytest.raises(ValueError, match=rf"^flash_decoding: splits must be a whole number from 1, got {splits}$"):
+    with pytest.raises(ValueError, match=rf"^flash_decoding: splits must be an integer >= 1, got {splits}$"):
         flash_decoding(*inputs(1, 5), splits=splits)

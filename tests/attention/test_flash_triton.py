@@ -236,7 +236,7 @@ def test_errors():
         flash_attention_triton(q.double(), k.double(), v.double())
     with pytest.raises(ValueError, match=name + r"past must be of 1 sequences, got \[0, 0\]$"):
         flash_attention_triton(q, k, v, past=[0, 0])
-    with pytest.raises(ValueError, match=name + "groups must divide the heads: 2 query heads / 3 key"):
+    with pytest.raises(ValueError, match=name + r"num_heads \(2\) must be divisible by num_kv_heads \(3\)"):
         flash_attention_triton(q, *(torch.ones(1, 3, 4, 16, device=DEVICE),) * 2)
     with pytest.raises(
         ValueError, match=r"^packed_flash_attention_triton: cu_seqlens must rise from 0 to the 4 tokens"

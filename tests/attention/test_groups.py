@@ -26,9 +26,9 @@ Q, K = (2, 6, 5, 8), (2, 3, 7, 8)
     "q, k, v, error",
     [
         (Q[1:], K, K, "name: takes [batch, heads, tokens, head dim], got q [6, 5, 8], k [2, 3, 7, 8], v [2, 3, 7, 8]"),
-        (Q, (2, 4, 7, 8), (2, 4, 7, 8), "name: groups must divide the heads: 6 query heads / 4 key heads is not whole"),
-        (Q, (2, 0, 7, 8), (2, 0, 7, 8), "name: groups must divide the heads: 6 query heads / 0 key heads is not whole"),
-        ((2, 2, 5, 8), K, K, "name: groups must divide the heads: 2 query heads / 3 key heads is not whole"),
+        (Q, (2, 4, 7, 8), (2, 4, 7, 8), "name: num_heads (6) must be divisible by num_kv_heads (4)"),
+        (Q, (2, 0, 7, 8), (2, 0, 7, 8), "name: num_heads (6) must be divisible by num_kv_heads (0)"),
+        ((2, 2, 5, 8), K, K, "name: num_heads (2) must be divisible by num_kv_heads (3)"),
         (Q, K, (2, 3, 6, 8), "name: each key has one value, but got q"),
         (Q, (1, 3, 7, 8), (1, 3, 7, 8), "name: q and k must be of one batch: got q [2, 6, 5, 8], k [1, 3, 7, 8]"),
         (Q, (2, 3, 7, 4), K, "name: q and k must have one head dim, at least 1: got q [2, 6, 5, 8], k [2, 3, 7, 4]"),

@@ -125,17 +125,20 @@ def test_pooling_once_or_in_two_steps():
 @pytest.mark.parametrize(
     "make, error",
     [
-        (lambda: module(24, 6, 4), r"GroupedQueryAttention: groups must divide the heads: 6 query heads / 4 key heads"),
-        (lambda: module(24, 6, 0), r"GroupedQueryAttention: groups must divide the heads: 6 query heads / 0 key heads"),
-        (lambda: module(24, 5), r"GroupedQueryAttention: dim must divide into heads, but 24 / 5 is not whole"),
-        (lambda: module().grouped(4), r"grouped: groups must divide the heads: 6 query heads / 4 key heads"),
-        (lambda: mean_pool(torch.ones(7, 2), 2, 1), r"mean_pool: the rows must divide into heads, but 7 / 2 is not"),
+        (lambda: module(24, 6, 4), r"GroupedQueryAttention: num_heads \(6\) must be divisible by num_kv_heads \(4\)"),
+        (lambda: module(24, 6, 0), r"GroupedQueryAttention: num_heads \(6\) must be divisible by num_kv_heads \(0\)"),
+        (lambda: module(24, 5), r"GroupedQueryAttention: dim \(24\) must be divisible by heads \(5\)"),
+        (lambda: module().grouped(4), r"grouped: num_heads \(6\) must be divisible by num_kv_heads \(4\)"),
+        (
+            lambda: mean_pool(torch.ones(7, 2), 2, 1),
+            r"mean_pool: weight.shape\[0\] \(7\) must be divisible by heads \(2\)",
+        ),
         (lambda: module()(random(5, 24)), r"GroupedQueryAttention: takes \[batch, tokens, 24\], got \[5, 24\]"),
         (lambda: module()(random(1, 5, 12)), r"GroupedQueryAttention: takes \[batch, tokens, 24\], got \[1, 5, 12\]"),
-        (lambda: module()(random(1, 5, 24), counts=[3]), r"GroupedQueryAttention: counts go with a cache, got none"),
+        (lambda: module()(random(1, 5, 24), counts=[3]), r"GroupedQueryAttention: counts requires a cache"),
         (
             lambda: module()(random(1, 5, 24), cache=KVCache(1, 6, 8, 4), causal=True),
-            r"GroupedQueryAttention: a cache says itself who sees whom, got causal too",
+            r"GroupedQueryAttention: causal cannot be passed together with a cache",
         ),
     ],
 )

@@ -172,13 +172,13 @@ def test_transformers_deepseek_v3(query_latent, yarn):
 @pytest.mark.parametrize(
     "make, error",
     [
-        (lambda: module(rotary_dim=3), r"LatentAttention: rotary_dim must be even, for pairs are turned, got 3"),
-        (lambda: module(latent=0), r"LatentAttention: latent must be a whole number from 1, got 0"),
+        (lambda: module(rotary_dim=3), r"LatentAttention: rotary_dim must be even \(RoPE rotates pairs\), got 3"),
+        (lambda: module(latent=0), r"LatentAttention: latent must be an integer >= 1, got 0"),
         (lambda: module()(random(5, 24)), r"LatentAttention: takes \[batch, tokens, 24\], got \[5, 24\]"),
-        (lambda: module()(random(1, 5, 24), counts=[3]), r"LatentAttention: counts go with a cache, got none"),
+        (lambda: module()(random(1, 5, 24), counts=[3]), r"LatentAttention: counts requires a cache"),
         (
             lambda: module()(random(1, 5, 24), cache=new_cache(1), causal=True),
-            r"LatentAttention: a cache says itself who sees whom, got causal too",
+            r"LatentAttention: causal cannot be passed together with a cache",
         ),
         (
             lambda: module()(random(1, 5, 24), cache=new_cache(1, 4)),

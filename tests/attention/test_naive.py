@@ -125,7 +125,7 @@ def test_keys_and_values_are_not_copied(groups):
 
 def test_errors():
     q, k, v = inputs(5, 7, 4, 2)
-    with pytest.raises(ValueError, match=r"^attention: groups must divide the heads: 4 query heads / 3 key heads"):
+    with pytest.raises(ValueError, match=r"^attention: num_heads \(4\) must be divisible by num_kv_heads \(3\)"):
         attention(q, *(torch.randn(2, 3, 7, 5, dtype=torch.float64),) * 2)
     with pytest.raises(TypeError, match=r"^attention: mask must be bool, True where a query sees a key, got torch.fl"):
         attention(q, k, v, mask=torch.zeros(5, 7))

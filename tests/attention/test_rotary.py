@@ -61,7 +61,7 @@ def test_half_precision_keeps_its_dtype_but_not_its_angles():
 
 
 def test_an_odd_head_dim_has_no_pairs():
-    with pytest.raises(ValueError, match=r"^rotate: turns pairs, so the head dim must be even, got 5$"):
+    with pytest.raises(ValueError, match=r"^rotate: head_dim must be even, got 5$"):
         rotate(torch.ones(1, 1, 2, 5), torch.arange(2))
 
 
@@ -119,5 +119,5 @@ def test_heads_turn_and_sharpen_by_yarn(cached):
 def test_yarns_fast_pairs_are_faster_than_its_slow_ones():
     with pytest.raises(ValueError, match=r"^Yarn: fast pairs must turn more often than slow ones, got 1 and 1$"):
         Yarn(4, fast=1)
-    with pytest.raises(ValueError, match=r"^rotate: base must be a finite number above 0 or a Yarn, got 0$"):
+    with pytest.raises(ValueError, match=r"^rotate: base must be a finite number > 0 or a Yarn, got 0$"):
         rotate(torch.ones(1, 1, 2, 4), torch.arange(2), base=0)

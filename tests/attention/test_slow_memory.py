@@ -162,7 +162,7 @@ def test_a_refusal_says_which_tiles_and_how_many_bytes():
 
 
 def test_capacities_and_tiles_that_are_none():
-    with pytest.raises(ValueError, match=r"^SlowMemory: capacity must be a whole number from 1 or None, got 0$"):
+    with pytest.raises(ValueError, match=r"^SlowMemory: capacity must be an integer >= 1 or None, got 0$"):
         SlowMemory(0)
     with pytest.raises(TypeError, match=r"^hold: scores must be a Tensor, got 3$"):
         SlowMemory().hold(scores=3)

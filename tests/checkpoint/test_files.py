@@ -152,7 +152,7 @@ def files_of(folder):
 def assert_all_refuse(folder, rung, ranks):
     said = launch(tries, ranks, rung, folder).results
     assert said[0] and said == [said[0]] * ranks, "each rank raises, with the same reason"
-    assert "nothing has been loaded, on any rank. Refused by rank" in said[0]
+    assert "load failed; no rank was modified. On rank" in said[0]
 
 
 @given(some.data(), some.sampled_from([1, 2, 3, 4]), rungs)
@@ -204,7 +204,7 @@ def test_ranks_that_are_given_other_checkpoints(tmp_path):
     for name in ("one", "two"):
         launch(saved_by, 2, stage_1, "AdamW", tmp_path / name)
     said = launch(lambda: tries(stage_1, tmp_path / ("two" if torch.distributed.get_rank() == 2 else "one")), 4).results
-    assert "Refused by rank 2: what it is given is another checkpoint than rank 0's" in said[3] and len({*said}) == 1
+    assert "On rank 2: what it is given is another checkpoint than rank 0's" in said[3] and len({*said}) == 1
 
 
 # Saves that fail.
@@ -241,16 +241,16 @@ def fails_to_save(folder, harm):
 @pytest.mark.parametrize(
     "sync, harm, reason",
     [
-        (disk_is_full, str, "Refused by rank 1: OSError: [Errno 28] No space left on device"),
-        (index_does_not_reach_the_disk, str, "Refused by rank 0: OSError: [Errno 5] Input/output error"),
-        (str, weight_is_nan, "Refused by rank 1: weight of into.bias has numbers that are not finite"),
+        (disk_is_full, str, "On rank 1: OSError: [Errno 28] No space left on device"),
+        (index_does_not_reach_the_disk, str, "On rank 0: OSError: [Errno 5] Input/output error"),
+        (str, weight_is_nan, "On rank 1: weight of into.bias has numbers that are not finite"),
     ],
 )
 def test_a_save_that_fails_leaves_the_one_before(sync, harm, reason, tmp_path, monkeypatch):
     before = launch(saved_by, 2, stage_3, "AdamW", tmp_path).results[0]
     monkeypatch.setattr(checkpoint_files, "_sync", sync)
     said, found = zip(*launch(fails_to_save, 3, tmp_path, harm).results)
-    assert said[0].startswith("save: nothing has been saved, on any rank. " + reason) and len({*said}) == 1
+    assert said[0].startswith("save failed; nothing was saved. " + reason) and len({*said}) == 1
     for each in found:
         assert_same(each, before)
     assert len(list(tmp_path.iterdir())) == 2, "the index, and the one save that it names"

@@ -50,7 +50,7 @@ def refused(states_of, rung=stage_1, make=tiny_mlp, ranks=2, **options):
         return str(caught.value)
 
     said = launch(program, ranks).results
-    assert said == [said[0]] * ranks and "load: nothing has been loaded, on any rank. Refused by rank" in said[0]
+    assert said == [said[0]] * ranks and "load failed; no rank was modified. On rank" in said[0]
     return said[0]
 
 
@@ -202,12 +202,12 @@ def longer(state, key):
 def test_a_rank_that_must_refuse_takes_the_others_with_it(good):
     bad = changed(good, 0, lambda state: vectors(state)["weight"].fill_(NAN))
     said = refused(lambda rank: bad if rank == 2 else good, stage_0, ranks=3)
-    assert said.endswith("Refused by rank 2: weight of 0.weight has numbers that are not finite")
+    assert said.endswith("On rank 2: weight of 0.weight has numbers that are not finite")
 
 
 def test_ranks_that_are_given_different_saves(good, a_step_later):
     said = refused(lambda rank: good if rank == 0 else a_step_later, stage_2, ranks=3)
-    assert said.endswith("Refused by ranks 1-2: what it is given is another checkpoint than rank 0's")
+    assert said.endswith("On ranks 1-2: what it is given is another checkpoint than rank 0's")
 
 
 def test_a_row_has_one_count_of_steps():

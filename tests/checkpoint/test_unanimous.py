@@ -11,7 +11,7 @@ def refuses(*who):
     """What each rank is told when the ranks in ``who`` fail."""
     rank, _ = place_in()
     try:
-        with unanimous("move: nothing has moved", None, ValueError) as said:
+        with unanimous("move failed; nothing has moved", None, ValueError) as said:
             said.mine = rank
             if rank in who:
                 raise KeyError("wheels") if rank == 2 else ValueError("it is Sunday")
@@ -28,15 +28,15 @@ def test_where_none_fails_each_hears_what_the_others_say(ranks):
 
 def test_all_raise_with_the_reasons_and_their_ranks():
     said = tinydist.launch(refuses, 4, 0, 2, 3).results
-    reasons = "Refused by ranks 0, 3: it is Sunday; rank 2: KeyError: 'wheels'"
-    assert said == [f"move: nothing has moved, on any rank. {reasons}"] * 4
+    reasons = "On ranks 0, 3: it is Sunday; on rank 2: KeyError: 'wheels'"
+    assert said == [f"move failed; nothing has moved. {reasons}"] * 4
 
 
 def test_only_the_ranks_of_the_group_are_asked():
     def program():
         pair = dist.new_group([1, 2])
         if dist.get_rank() > 0:
-            with pytest.raises(ValueError, match="Refused by rank 1: of rank 2"), unanimous("", pair, ValueError):
+            with pytest.raises(ValueError, match="On rank 1: of rank 2"), unanimous("", pair, ValueError):
                 if dist.get_rank() == 2:
                     raise ValueError("of rank 2")
 
@@ -45,4 +45,4 @@ def test_only_the_ranks_of_the_group_are_asked():
 
 def test_a_process_without_a_process_group_is_alone():
     assert refuses() == [0]
-    assert refuses(0) == "move: nothing has moved, on any rank. Refused by rank 0: it is Sunday"
+    assert refuses(0) == "move failed; nothing has moved. On rank 0: it is Sunday"

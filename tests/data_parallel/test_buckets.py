@@ -53,7 +53,7 @@ def test_every_parameter_is_in_one_and_only_the_last_may_be_short(sizes, size, f
 
 
 def test_a_size_that_holds_nothing():
-    with pytest.raises(ValueError, match="buckets: their size must be above 0 bytes, got 0"):
+    with pytest.raises(ValueError, match="buckets: bucket size must be > 0 bytes, got 0"):
         in_buckets(parameters(1), size=0)
 
 

@@ -23,7 +23,7 @@ A_LAYER = 200  # bytes: a bucket is full with a layer or less
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize(
     "options",
-    [{}, {"bucket_bytes": A_LAYER}, {"find_unused": True}, {"static_graph": True, "bucket_bytes": A_LAYER}],
+    [{}, {"bucket_bytes": A_LAYER}, {"find_unused_parameters": True}, {"static_graph": True, "bucket_bytes": A_LAYER}],
     ids=str,
 )
 def test_weights_equal_one_process(ranks, options):
@@ -31,7 +31,7 @@ def test_weights_equal_one_process(ranks, options):
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("option", ["find_unused", "static_graph"])
+@pytest.mark.parametrize("option", ["find_unused_parameters", "static_graph"])
 def test_with_a_parameter_that_takes_no_part(ranks, option):
     def program():
         model = DDP(Awkward(unused=True), bucket_bytes=A_LAYER, **{option: True})
@@ -184,7 +184,7 @@ def test_one_rank_may_leave_a_parameter_out():
             return (self.a if dist.get_rank() else self.b)(x)
 
     def program():
-        model = DDP(Sometimes(), bucket_bytes=4, find_unused=True)
+        model = DDP(Sometimes(), bucket_bytes=4, find_unused_parameters=True)
         model(torch.ones(1, 2)).sum().backward()
         return [p.grad.tolist() for p in model.parameters()]
 
@@ -234,7 +234,7 @@ def test_a_missing_gradient():
         RuntimeError,
         "without a gradient for aside.weight, aside.bias",
         "rank 0",
-        "find_unused=True",
+        "find_unused_parameters=True",
     )
 
 
@@ -244,7 +244,7 @@ def test_after_the_error_it_works_again():
         try:
             backward(model)
         except RuntimeError:
-            model.find_unused = True
+            model.find_unused_parameters = True
         model.zero_grad()
         backward(model)
         return model.module.twice.weight.grad is not None
@@ -291,7 +291,7 @@ def test_a_rank_with_other_parameters():
     def program():
         DDP(nn.Sequential(*[nn.Linear(2, 2) for _ in range(1 + dist.get_rank() // 2)]))
 
-    fails(program, ValueError, "rank 2 has 4 and rank 0 2", "first that differs: 1.bias", ranks=3)
+    fails(program, ValueError, "rank 2 has 4 and rank 0 has 2", "first difference: 1.bias", ranks=3)
 
 
 def test_an_error_in_backward_leaves_no_hang():

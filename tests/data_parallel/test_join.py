@@ -72,5 +72,5 @@ def test_afterwards_all_ranks_count_again():
 
 
 def test_unused_parameters_cannot_be_asked_for():
-    with pytest.raises(ValueError, match="find_unused must be False"):
-        tinydist.launch(lambda: train([1, 2], find_unused=True), 2)
+    with pytest.raises(ValueError, match="find_unused_parameters must be False"):
+        tinydist.launch(lambda: train([1, 2], find_unused_parameters=True), 2)

@@ -102,7 +102,7 @@ def test_the_order_costs_one_broadcast_of_a_number_for_each_parameter():
     assert two == four == [*one, 4 * 2 * len(SIZES)]
 
 
-@pytest.mark.parametrize("options", [{"find_unused": True}, {"bucket_bytes": 2**20}], ids=str)
+@pytest.mark.parametrize("options", [{"find_unused_parameters": True}, {"bucket_bytes": 2**20}], ids=str)
 def test_what_asks_anew_each_time_and_what_is_one_bucket_stay(options):
     run = tinydist.launch(lambda: steps(lambda model: DDP(model, **{"bucket_bytes": 100} | options)), 2)
     assert len({tuple(each) for each in sizes_by_step(run)}) == 1

@@ -82,7 +82,7 @@ class Late(nn.Module):
 
 def test_a_bucket_with_an_unused_parameter_is_sent_in_the_middle_of_backward():
     def program():
-        model = DDP(Late(), bucket_bytes=2**20, find_unused=True)
+        model = DDP(Late(), bucket_bytes=2**20, find_unused_parameters=True)
         model(torch.ones(256, 512)).sum().backward()
 
     slow = Cluster(replace(A100_80GB, launch_overhead=0.0), 2, Link("slow", 5e-6, 15e9))
@@ -94,7 +94,7 @@ def test_a_bucket_with_an_unused_parameter_is_sent_in_the_middle_of_backward():
 
 def test_a_gradient_that_comes_by_another_way_than_forwards_output_is_an_error():
     def program():
-        model = DDP(Late(2, 8), find_unused=True)
+        model = DDP(Late(2, 8), find_unused_parameters=True)
         (model(torch.ones(3, 8)).sum() + model.module.spare.weight.sum()).backward()
 
     rule = r"nothing that forward returned last leads to spare\.weight, but it gets a gradient: its bucket has gone"
@@ -106,7 +106,7 @@ def test_what_was_used_while_nothing_was_sent_counts_as_used():
     """A microbatch without sync has used the spare one, the last has not."""
 
     def program():
-        model = DDP(Late(2, 8), find_unused=True)
+        model = DDP(Late(2, 8), find_unused_parameters=True)
         with model.no_sync():
             model(torch.ones(3, 8)).sum().backward()
             model.module.spare(torch.ones(1)).sum().backward()

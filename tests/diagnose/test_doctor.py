@@ -20,7 +20,7 @@ def test_everything_is_here(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines[:-1]] == list(doctor.CHECKS)
     assert {line.split()[0] for line in lines[:-1]} <= {"ok", "fine"}
-    assert lines[-1] == "Everything is here."
+    assert lines[-1] == "All checks passed."
 
 
 def test_nothing_but_python_is_here():
@@ -61,10 +61,10 @@ MISSING = [
     ("torch", lambda p: p.setattr(torch, "__version__", "2.9.1+cpu"), "2.9.1+cpu is too old, 2.12 is needed"),
     ("torch", lambda p: p.setattr(dist, "is_available", lambda: False), "built without torch.distributed"),
     ("simulator", lambda p: p.setattr(dist, "all_reduce", lambda _: None), "install one of those, for example"),
-    ("gloo", lambda p: p.setattr(dist, "is_gloo_available", lambda: False), "torch is built without it"),
+    ("gloo", lambda p: p.setattr(dist, "is_gloo_available", lambda: False), "torch is built without gloo"),
     ("gloo", lambda p: p.setattr(dist, "ProcessGroupGloo", no_network), "hostname; try `export GLOO_SOCKET"),
     ("kernel", without_module("ipykernel"), "make lab"),
-    ("kernel", lambda p: p.setattr(KERNELS, "get_kernel_spec", no_kernel), "Jupyter knows no kernel python3"),
+    ("kernel", lambda p: p.setattr(KERNELS, "get_kernel_spec", no_kernel), "Jupyter has no kernel python3"),
     ("kernel", lambda p: p.setattr(KERNELS, "get_kernel_spec", other_kernel), "another Python, /other"),
     ("widgets", without_module("ipywidgets"), "make lab"),
     ("widgets", lambda p: p.setattr(jupyter_core.paths, "jupyter_path", lambda _: []), "jupyterlab_widgets"),
@@ -114,7 +114,7 @@ def test_a_tested_torch(monkeypatch, version):
 
 def test_a_torch_that_is_newer_than_any_that_was_tested(monkeypatch, capsys):
     monkeypatch.setattr(torch, "__version__", "2.99.0")
-    text = f"2.99.0 is newer than any that was tested: {torch_versions.TESTED}"
+    text = f"2.99.0 is newer than the tested versions: {torch_versions.TESTED}"
     assert main(["doctor"]) == 0
     assert f"untested torch       {text}" in capsys.readouterr().out.splitlines()
 

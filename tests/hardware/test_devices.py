@@ -86,9 +86,9 @@ def test_missing_dtype():
 @pytest.mark.parametrize(
     "change, message",
     [
-        (dict(memory=0), "device 'H100': memory must be above 0, got 0"),
-        (dict(memory_bandwidth=-1), "device 'H100': memory bandwidth must be above 0, got -1"),
-        (dict(peak={"int8": 0}), "device 'H100': peak FLOP/s of int8 must be above 0, got 0"),
+        (dict(memory=0), "device 'H100': memory must be > 0, got 0"),
+        (dict(memory_bandwidth=-1), "device 'H100': memory bandwidth must be > 0, got -1"),
+        (dict(peak={"int8": 0}), "device 'H100': peak FLOP/s of int8 must be > 0, got 0"),
         (dict(launch_overhead=-1e-6), "device 'H100': launch overhead must be 0 s or more, got -1e-06"),
     ],
 )

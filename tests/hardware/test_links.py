@@ -80,9 +80,9 @@ def test_lookup():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ((1e-6, 0), "link 'wire': bandwidth must be above 0 bytes/s, got 0"),
-        ((1e-6, -5e9), "link 'wire': bandwidth must be above 0 bytes/s, got -5000000000.0"),
-        ((1e-6, float("nan")), "link 'wire': bandwidth must be above 0 bytes/s, got nan"),
+        ((1e-6, 0), "link 'wire': bandwidth must be > 0 bytes/s, got 0"),
+        ((1e-6, -5e9), "link 'wire': bandwidth must be > 0 bytes/s, got -5000000000.0"),
+        ((1e-6, float("nan")), "link 'wire': bandwidth must be > 0 bytes/s, got nan"),
         ((-1e-6, 5e9), "link 'wire': latency must be 0 s or more, got -1e-06"),
         ((1e-6, 5e9, "ring"), "link 'wire': shape must be one of switch, mesh, bus, got 'ring'"),
     ],

@@ -60,5 +60,5 @@ def test_a_rate_at_which_nothing_could_be_written_is_refused():
 
 @pytest.mark.parametrize("best", [(1024, 10240), (1024, 10240, 0), "shape"])
 def test_the_best_product_has_three_sizes(best):
-    with pytest.raises(ValueError, match="best must be three whole numbers from 1, got"):
+    with pytest.raises(ValueError, match="best must be three integers >= 1, got"):
         Tiles(best, 108)

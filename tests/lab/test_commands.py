@@ -227,7 +227,7 @@ def no_space(*_):
 def test_a_notebook_that_ends_its_process_has_not_passed(capsys, monkeypatch, leave):
     monkeypatch.undo()  # with a child
     assert in_a_child(leave, 0) == 1
-    assert capsys.readouterr().out.startswith("There is no verdict: your notebook ended the process in which it ran.")
+    assert capsys.readouterr().out.startswith("No verdict: the notebook ended its own process.")
 
 
 def python(program, **options):
@@ -259,7 +259,7 @@ def test_a_python_without_torch_says_which_one_to_use(tmp_path):
     told = f"{sys.executable} has no torch, which tinydist needs. "
     alone = python(program, cwd=tmp_path, stdout=subprocess.PIPE)
     assert (alone.returncode, alone.stderr) == (1, "")
-    assert alone.stdout == f"{told}`make lab` makes an environment that has it, in .venv\n"
+    assert alone.stdout == f"{told}`make lab` creates an environment with it in .venv\n"
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "python").touch()
     beside = python(program, cwd=tmp_path, stdout=subprocess.PIPE)

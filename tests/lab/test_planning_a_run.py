@@ -68,7 +68,7 @@ def in_planner(model, plan):
     sizes = model.layers, model.width, model.heads, model.vocabulary, model.sequence
     how = dict(pp=plan.pp, tp=plan.tp, dp=plan.dp, zero=plan.zero, flash=False)
     how |= dict(microbatches=plan.microbatches, microbatch=plan.microbatch)
-    how |= dict(sequence="again" if plan.sequence_parallel else None)
+    how |= dict(sequence="regather" if plan.sequence_parallel else None)
     return Model("a GPT", *sizes, dropout=0.1), Plan(**how, recompute="selective" if plan.selective else "none")
 
 

@@ -54,7 +54,7 @@ def test_one_script_serves_a_laptop_and_torchrun(tmp_path, capfd):
     for line in (
         f"RESULT {backend} [3.0, 3.0] True",  # True: sys.excepthook is not wrapped once more by each launch
         "LIMIT [77.0, 77.0]",
-        "REFUSED launch: fake: for simulated ranks alone, but backend is 'gloo'",
+        "REFUSED launch: fake: supported on simulated ranks only, got backend='gloo'",
     ):
         assert joined.stdout.count(line) == 2, joined.stdout + joined.stderr
     assert [f"FAILED ['on rank {rank} of 2']" in joined.stdout for rank in range(2)] == [True, True]

@@ -222,7 +222,7 @@ def test_a_syntax_error_ends_no_ranks(notebook):
     [
         ("two", UsageError, "argument ranks: invalid int value: 'two'"),
         ("2 --kept", UsageError, "unrecognized arguments: --kept"),
-        ("0", ValueError, "launch: ranks must be a whole number from 1, got 0"),
+        ("0", ValueError, "launch: ranks must be an integer >= 1, got 0"),
         ("2 --backend tcp", ValueError, "launch: backend must be one of simulated, gloo, nccl, got 'tcp'"),
         ("2 --cluster pod", ValueError, "launch: cluster must be a hardware.Cluster or one of"),
         ('2 --cluster "pod', UsageError, "No closing quotation"),

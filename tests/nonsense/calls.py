@@ -91,7 +91,7 @@ PYTHONS_OWN = re.compile(
     "|must be real number|multiply sequence|not subscriptable|indices must be|unhashable|has no attribute"
     "|cannot convert float|invalid literal|could not convert string|bad operand|takes .* positional|missing .* argument"
     "|expected str, bytes|cannot unpack|not enough values|too many values|is not a mapping|int too large|is not an it"
-    "|empty sequence|iterable argument is empty|ambiguous|must be an iterable|argument after|sequence item"
+    "|empty sequence|iterable argument is empty|ambiguous|must be an iterable, not|argument after|sequence item"
     "|unexpected keyword|can only concatenate|inhomogeneous|setting an array element|zip\\(\\) argument"
 )
 

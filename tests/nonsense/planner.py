@@ -24,7 +24,7 @@ def seconds(function, **given):
 SIZES = dict(name="mine", layers=2, width=64, heads=4, vocabulary=96, tokens=16, kv_heads=2, head_dim=16, inner=256)
 KINDS = dict(gated=True, biases=False, tied=False, positions="rotary", norm="rms", dropout=0.1, normed_embedding=False)
 AXES = dict(pp=2, dp=2, tp=2, zero=1, replicate=1, microbatches=4, microbatch=1, schedule="1f1b", chunks=1)
-HOW = dict(sequence="again", recompute="full", precision="bf16", optimizer="adam", cp=1, ep=1, offload=False)
+HOW = dict(sequence="regather", recompute="full", precision="bf16", optimizer="adam", cp=1, ep=1, offload=False)
 KERNELS = dict(overlap=True, flash=True, fused=True)
 CALLS = {
     "Model": made(Model, **SIZES, **KINDS, experts=None, latent=None, source="mine"),

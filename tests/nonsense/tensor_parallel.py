@@ -77,7 +77,7 @@ CALLS = {
     "Whole": call(lambda **given: around(Whole(**given), torch.ones(1, 2, 3)), lambda: dict(group=None, overlap=True)),
     "Tokens": call(
         lambda **given: around(Tokens(**given), torch.ones(1, 2, 3)),
-        lambda: dict(group=None, overlap=True, dim=1, way="again"),
+        lambda: dict(group=None, overlap=True, dim=1, way="regather"),
     ),
     "clip_grad_norm_": call(
         lambda model, **given: clip_grad_norm_(backward() if isinstance(model, GPT) else model, **given),
@@ -101,7 +101,7 @@ CALLS = {
     ),
     "shard": call(
         step,
-        lambda: dict(model=gpt(), group=None, sequence="kept", overlap=True, gather_logits=False, table=dict(TABLE)),
+        lambda: dict(model=gpt(), group=None, sequence="save", overlap=True, gather_logits=False, table=dict(TABLE)),
     ),
 }
 REASONS = {}

@@ -76,5 +76,5 @@ def test_an_error_from_inside_is_not_a_rule():
         with pytest.raises(Exception) as error:
             wrong()
         assert not is_ruled(error.value)
-    assert is_ruled(ValueError("f: n must be a whole number from 1, got 0"))
+    assert is_ruled(ValueError("f: n must be an integer >= 1, got 0"))
     assert len(NONSENSE) > 20

@@ -200,10 +200,10 @@ def test_stages_of_one_rank_do_not_keep_one_another_out():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (((0, 2), 4), r"placement must name each rank from 0 on, got \(0, 2\)"),
-        (((0, 1, 0), 4, None), "a rank with 2 stages holds 2 activations at least, but most_activations is 1"),
+        (((0, 2), 4), r"placement must name every rank from 0 to 2, got \(0, 2\)"),
+        (((0, 1, 0), 4, None), "most_activations \(1\) must be >= 2, the stages of a rank"),
         (((0, 1), 0), "microbatches must be"),
-        (((0, 1), 2**22), "2 stages x 4194304 microbatches are more than the 4194304 passes that can be written down"),
+        (((0, 1), 2**22), "schedule too large: 2 stages x 4194304 microbatches \(limit: 4194304 passes\)"),
     ],
 )
 def test_impossible(arguments, message):

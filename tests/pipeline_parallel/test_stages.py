@@ -146,10 +146,10 @@ def test_impossible(wrong, message):
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda: evenly(3, 2), "evenly: layers must be a list, or what makes one, got 3"),
-        (lambda: balanced(3, 2), "balanced: costs must be a list, or what makes one, got 3"),
+        (lambda: evenly(3, 2), "evenly: layers must be an iterable, got 3"),
+        (lambda: balanced(3, 2), "balanced: costs must be an iterable, got 3"),
         (lambda: cut([nn.Tanh()] * 3, 3), "cut: stages of 1 or more layers that add up to 3, got 3"),
-        (lambda: cut(3, [1, 2]), "cut: layers must be a list of one or more, each a Module, got 3"),
+        (lambda: cut(3, [1, 2]), "cut: layers must be a non-empty list, each item a Module, got 3"),
     ],
 )
 def test_layers_are_given_one_by_one(wrong, message):

@@ -14,7 +14,7 @@ FEW = [  # a configuration and its tokens, sequences of a microbatch, choices
     ((SMALL, 128), 8, dict(microbatches=2)),
     ((DROPPED, 128), 8, dict(recompute="selective", dp=2, zero=1)),
     ((DROPPED, 128), 2, dict(dp=4, zero=2, microbatches=2)),
-    ((SMALL, 128), 8, dict(tp=2, dp=2, zero=3, sequence="again")),
+    ((SMALL, 128), 8, dict(tp=2, dp=2, zero=3, sequence="regather")),
     ((LLAMA, 256), 4, dict(dp=2, zero=3)),
 ]
 MODELS = [  # GPTs, and Llamas of the width of 7B, and of 8B with its vocabulary and heads; with fewer layers
@@ -34,7 +34,7 @@ def many(number=30, seed=1):
         )
         choices = dict(pp=pp, tp=tp, dp=dp, zero=draw.choice([0, 1, 2, 3]) if dp > 1 else 0)
         choices |= dict(microbatches=draw.choice([1, 2, 4]), recompute=draw.choice(["none", "selective", "full"]))
-        choices |= dict(sequence=draw.choice([None, "kept", "again"]) if tp > 1 else None)
+        choices |= dict(sequence=draw.choice([None, "save", "regather"]) if tp > 1 else None)
         choices |= dict(precision=draw.choice(["bf16", "bf16", "fp32"]))
         yield draw.choice(MODELS), draw.choice([1, 2, 4]), choices
 
@@ -70,7 +70,7 @@ def of(**changes):
 
 def test_what_is_sharded_or_computed_again_is_not_held():
     assert of(zero=0) > of() > of(zero=2) > of(zero=3)
-    assert of() > of(sequence="kept") > of(sequence="again") > of(sequence="again", recompute="full")
+    assert of() > of(sequence="save") > of(sequence="regather") > of(sequence="regather", recompute="full")
     assert of(flash=False) > of(flash=False, recompute="selective") > of(flash=False, recompute="full")
     assert of(microbatch=4) > of(microbatch=2) > of()
 

@@ -7,7 +7,7 @@ from tinydist.planner import Plan, check, find_model
 SMALL = find_model("GPT-2")
 
 REFUSED = {
-    r"heads divide by tp, but 12 / 8 is not whole": dict(tp=8),
+    r"heads \(12\) must be divisible by tp \(8\)": dict(tp=8),
     r"a stage has 1 or more layers, but pp\(13\) x chunks\(1\) = 13 > 12": dict(pp=13),
     r"pp\(2\) x dp\(2\) x tp\(2\) = 8 ranks, but there are 6": dict(pp=2, dp=2, tp=2),
     r"cp is not planned yet": dict(cp=2),
@@ -15,11 +15,11 @@ REFUSED = {
     r"offload is not planned yet": dict(offload=True),
 }
 NO_PLAN = {
-    r"dp = replicate x shard, but 6 / 4 is not whole": dict(dp=6, zero=1, replicate=4),
+    r"dp \(6\) must be divisible by replicate \(4\)": dict(dp=6, zero=1, replicate=4),
     r"ZeRO 0 shards nothing, so replicate = dp, but 2 is not 4": dict(dp=4, replicate=2),
     r"1f1b with 2 stages a rank: interleaved has 2 or more, others 1": dict(pp=2, chunks=2),
-    r"sequence parallelism cuts tokens over the ranks of a tensor group, but tp = 1": dict(sequence="again"),
-    r"Plan: pp must be a whole number from 1, got 0": dict(pp=0),
+    r"sequence parallelism cuts tokens over the ranks of a tensor group, but tp = 1": dict(sequence="regather"),
+    r"Plan: pp must be an integer >= 1, got 0": dict(pp=0),
     r"precision must be one of fp32, fp16, bf16, fp8, got 'int4'": dict(precision="int4"),
 }
 
@@ -44,7 +44,7 @@ def test_experts_and_latents_are_counted_and_refused():
 
 def test_a_batch_that_does_not_divide():
     assert Plan(dp=4, microbatch=2).with_batch(32).microbatches == 4
-    with pytest.raises(ValueError, match=r"batch = dp x microbatch x microbatches, but 30 / \(4 x 2\) is not whole"):
+    with pytest.raises(ValueError, match=r"batch \(30\) must be divisible by dp \(4\) x microbatch \(2\)"):
         Plan(dp=4, microbatch=2).with_batch(30)
 
 

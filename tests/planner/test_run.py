@@ -49,7 +49,7 @@ def test_goodput_is_best_at_dalys_interval():
 
 
 def test_rules():
-    with pytest.raises(ValueError, match="young: checkpoint must be a finite number above 0, got 0"):
+    with pytest.raises(ValueError, match="young: checkpoint must be a finite number > 0, got 0"):
         young(0, 100)
     with pytest.raises(TypeError, match="Run: candidate must be a Candidate, got None"):
         Run(None, 1e9)

@@ -31,10 +31,10 @@ STAGES = {  # of the paper's table 3: width, heads, sequences of a microbatch, l
 NODE = find_cluster("A100 node")
 WAYS = {
     "22B": (None, "none"),
-    "22B, sequence parallel": ("again", "none"),
+    "22B, sequence parallel": ("regather", "none"),
     "22B, full recomputation": (None, "full"),
     "22B, selective recomputation": (None, "selective"),
-    "22B, selective recomputation, sequence parallel": ("again", "selective"),
+    "22B, selective recomputation, sequence parallel": ("regather", "selective"),
 }
 
 
@@ -99,7 +99,7 @@ def test_large_all_reduces_take_what_was_measured(cluster, name):
 # Operators.
 
 
-@pytest.mark.parametrize("t, sequence", [(1, None), (8, None), (8, "kept"), (8, "again")])
+@pytest.mark.parametrize("t, sequence", [(1, None), (8, None), (8, "save"), (8, "regather")])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_a_block_computes_the_flops_of_the_formula(t, sequence, recompute):
     model = find_model("Megatron 22B")
@@ -112,7 +112,7 @@ def test_a_block_computes_the_flops_of_the_formula(t, sequence, recompute):
     assert t * flops == pytest.approx(a_layer, rel=1e-12)
 
 
-@pytest.mark.parametrize("sequence, numbers", [(None, 8), ("kept", 8), ("again", 10)])
+@pytest.mark.parametrize("sequence, numbers", [(None, 8), ("save", 8), ("regather", 10)])
 def test_a_block_sends_the_bytes_of_the_formula(sequence, numbers):
     """In units of bsh numbers (t-1)/t: an all-reduce counts 2, its halves 1."""
     own = Operators(find_model("Megatron 22B"), 8, 4, sequence)

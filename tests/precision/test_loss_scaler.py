@@ -266,7 +266,7 @@ def test_the_order_of_calls():
     model(torch.ones(3, 4)).sum().backward()
     with pytest.raises(RuntimeError, match=r"step: no loss was scaled .* call scaler\.scale\(loss\)\.backward"):
         scaler.step(optimizer)
-    with pytest.raises(RuntimeError, match=r"update: there was no step\(optimizer\) to learn from"):
+    with pytest.raises(RuntimeError, match=r"update\(\) called without a preceding step\(optimizer\)"):
         scaler.update()
     scaler.scale(model(torch.ones(3, 4)).sum()).backward()
     scaler.unscale_(optimizer)

@@ -220,7 +220,7 @@ def test_neighbors_are_found_wherever_they_are():
     for block in (1, 3, 4):
         pool.release(blocks[block])
     assert pool.reserve(0) == [] and pool.reserve(2) == [3, 4]
-    with pytest.raises(OutOfBlocks, match=r"^BlockPool: 1 blocks are free, but no 2 neighbors$"):
+    with pytest.raises(OutOfBlocks, match=r"^BlockPool: no 2 contiguous free blocks \(1 blocks are free\)$"):
         pool.reserve(2)
 
 

@@ -94,6 +94,6 @@ def test_what_cannot_be():
     with pytest.raises(ValueError, match=r"StepCost: 141.1 GB of weights leave no room in 1 x 80 GB x 0.92"):
         StepCost(find_model("Llama 3 70B"), H100).room()
     with pytest.raises(
-        ValueError, match=r"StepCost.seconds: parts must be a list, each .past, new.: tokens in the cache"
+        ValueError, match=r"StepCost.seconds: parts must be a list, each item .past, new.: tokens in the cache"
     ):
         COST.seconds([3])

@@ -72,7 +72,7 @@ def test_beside_the_cache_one_block_is_held():
         (dict(keys=torch.ones(5, 4, 2)), r"takes \[B, H, T, d\] and \[blocks, G, block_size, d\], got q .* keys .*"),
         (
             dict(values=torch.ones(5, 2, 4, 2)),
-            r"groups must divide the heads: 3 query heads / 2 key heads is not whole",
+            r"num_heads \(3\) must be divisible by num_kv_heads \(2\)",
         ),
     ],
 )

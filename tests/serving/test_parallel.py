@@ -116,7 +116,7 @@ def test_who_leaves_a_replica_leaves_its_blocks():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="Replicas: engines must be a list of one or more, each an Engine, got"):
+    with pytest.raises(ValueError, match="Replicas: engines must be a non-empty list, each item an Engine, got"):
         Replicas([])
     with pytest.raises(ValueError, match="Replicas: route must be one of in turn, least left, same prefix, got 'hash'"):
         Replicas([one()], "hash")

@@ -193,10 +193,10 @@ def test_all_are_served_whatever_comes(requests, policy, block_size, prefix_cach
             r"3 \(prompt\) \+ 4 \(new\) - 1 = 6 tokens; 80 reserved tokens in blocks of 4 are 20 blocks, but .* has 16",
         ),
         (Static(2, 5), Request([1] * 3, 4), r"3 \(prompt\) \+ 4 \(new\) - 1 = 6 tokens, but 5 are reserved for each"),
-        (Continuous(2, 8), Request([1], n=3), r"3 samples begin together, but there are 2 slots"),
+        (Continuous(2, 8), Request([1], n=3), r"n \(3\) exceeds slots \(2\): all samples .* start together"),
         (
             Continuous(2, 8, chunked=False), Request([1] * 7, 3),
-            r"7 \(prompt\) \+ 3 \(new\) - 1 = 9 tokens, but without pieces a pass has 8",
+            r".* = 9 tokens: exceeds the token budget \(8\), and chunked prefill is disabled",
         ),
     ],
 )  # fmt: skip
@@ -206,5 +206,5 @@ def test_what_could_never_be_served_is_refused_with_its_equation(policy, request
 
 
 def test_a_budget_has_a_token_for_each():
-    with pytest.raises(ValueError, match=r"^Continuous: a token for each of 4 slots does not fit a budget of 3$"):
+    with pytest.raises(ValueError, match=r"^Continuous: budget \(3\) must be >= slots \(4\), one token per sequence$"):
         Continuous(4, 3)

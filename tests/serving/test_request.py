@@ -54,17 +54,17 @@ def test_dice_are_those_of_the_seed_and_the_sample():
 @pytest.mark.parametrize(
     "options, error",
     [
-        (dict(prompt=[]), r"prompt must be a list of one or more tokens, each a whole number from 0, got \[\]"),
+        (dict(prompt=[]), r"prompt must be a non-empty list of tokens, each an integer >= 0, got \[\]"),
         (
             dict(prompt=torch.ones(2)),
-            r"prompt must be a list of one or more tokens, .*, got a tensor \[2\] of torch.fl.*",
+            r"prompt must be a non-empty list of tokens, .*, got a tensor \[2\] of torch.fl.*",
         ),
-        (dict(max_new=0), r"max_new must be a whole number from 1, got 0"),
-        (dict(temperature=-1), r"temperature must be a finite number from 0, got -1"),
-        (dict(top_p=0), r"top_p must be a number above 0, at most 1, got 0"),
-        (dict(top_k=0), r"top_k must be a whole number from 1 or None, got 0"),
+        (dict(max_new=0), r"max_new must be an integer >= 1, got 0"),
+        (dict(temperature=-1), r"temperature must be a finite number >= 0, got -1"),
+        (dict(top_p=0), r"top_p must be a number > 0 and <= 1, got 0"),
+        (dict(top_k=0), r"top_k must be an integer >= 1 or None, got 0"),
         (dict(stop=[[]]), r"stop must be a list, each a token or a list of tokens, got \[\[\]\]"),
-        (dict(n=0), r"n must be a whole number from 1 to 1024, got 0"),
+        (dict(n=0), r"n must be an integer from 1 to 1024, got 0"),
     ],
 )
 def test_errors(options, error):

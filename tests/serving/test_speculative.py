@@ -125,7 +125,7 @@ def test_errors():
     p, draws = torch.ones(3, 2) / 2, torch.rand(3)
     with pytest.raises(ValueError, match=r"verify: 2 drafted tokens need q \[2, 2\], got \[1, 2\]"):
         verify(torch.tensor([0, 1]), p[:1], p, draws)
-    with pytest.raises(ValueError, match="verify: drafted must be whole numbers from 0 to 1"):
+    with pytest.raises(ValueError, match="verify: drafted must be integers from 0 to 1"):
         verify(torch.tensor([0, 2]), p[:2], p, draws)
     with pytest.raises(ValueError, match=r"speculate: takes a prompt \[T\] of one token at least, got \[0\]"):
         speculate(LARGE, SMALL, PROMPT[:0], 3)

@@ -54,6 +54,6 @@ def test_a_rate_changes_when_they_come_and_not_what_they_are():
 def test_lengths_that_cannot_be():
     with pytest.raises(ValueError, match="Lengths: the mean prompt must be from 1 to longest = 1024, got 2000"):
         Lengths("", 2000, 1, 1, 1)
-    with pytest.raises(ValueError, match="make_trace: requests must be a whole number from 1 to 1048576, got 0"):
+    with pytest.raises(ValueError, match="make_trace: requests must be an integer from 1 to 1048576, got 0"):
         make_trace(ALPACA, 0)
     assert Ask(0.0, 3, 4).tokens == 7

@@ -693,10 +693,10 @@ def test_a_rank_that_blocks_the_others_is_reported(monkeypatch):
     [
         ({"backend": "mpi"}, "launch: backend must be one of simulated, gloo, nccl, got 'mpi'"),
         ({"schedule": "lifo"}, "launch: schedule must be one of fifo, shuffle, got 'lifo'"),
-        ({"ranks": 0}, "launch: ranks must be a whole number from 1, got 0"),
-        ({"ranks": -1}, "launch: ranks must be a whole number from 1, got -1"),
-        ({"ranks": 2.5}, "launch: ranks must be a whole number from 1, got 2.5"),
-        ({"ranks": "4"}, "launch: ranks must be a whole number from 1, got '4'"),
+        ({"ranks": 0}, "launch: ranks must be an integer >= 1, got 0"),
+        ({"ranks": -1}, "launch: ranks must be an integer >= 1, got -1"),
+        ({"ranks": 2.5}, "launch: ranks must be an integer >= 1, got 2.5"),
+        ({"ranks": "4"}, "launch: ranks must be an integer >= 1, got '4'"),
     ],
 )
 def test_arguments_of_launch(arguments, message):
@@ -709,7 +709,7 @@ def test_a_rank_cannot_launch_ranks():
     def program():
         tinydist.launch(sum_of_ranks, 2)
 
-    assert "a rank cannot launch ranks of its own" in report(RuntimeError, program, 2)
+    assert "nested launch() is not supported" in report(RuntimeError, program, 2)
 
 
 def test_a_program_that_makes_its_own_group():

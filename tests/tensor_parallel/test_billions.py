@@ -25,7 +25,7 @@ def parameters(config, t):
 def layer(config, t, sequence):
     """Activations of one, in bytes a number of the residual stream: Korthikanti et al. 2022, table 2."""
     scores = 5 * config.heads * config.context / (config.dim * t)
-    return {None: 10 + 24 / t, "kept": 4 + 30 / t, "again": 34 / t}[sequence] + scores
+    return {None: 10 + 24 / t, "save": 4 + 30 / t, "regather": 34 / t}[sequence] + scores
 
 
 def peak(config, B, t, sequence):
@@ -39,8 +39,10 @@ def peak(config, B, t, sequence):
     own = 1 / t if sequence else 1  # of what is between layers
     pieces = 2 if B > 1 else 0  # what is gathered is copied, to be one tensor
     of_block, matrix = number * layer(config, t, sequence), GRADIENTS * D * D / t
-    inputs = {None: 4, "kept": 2 + 2 / t, "again": 4 / t}[sequence]  # of the norm, and of the product behind it
-    works = {None: 4, "kept": 2 + 4 / t, "again": 4 + pieces + 4 / t}[sequence]  # of two inputs the gradients; gathered
+    inputs = {None: 4, "save": 2 + 2 / t, "regather": 4 / t}[sequence]  # of the norm, and of the product behind it
+    works = {None: 4, "save": 2 + 4 / t, "regather": 4 + pieces + 4 / t}[
+        sequence
+    ]  # of two inputs the gradients; gathered
     up = of_block + 8 * matrix + number * (works + 8 / t - own - 16 / t)  # a mask is gone; GELU's input, and output
     qkv = 12 * matrix + number * (inputs + works + 6 / t)
     ends = own * number + GRADIENTS * V * D / t  # the first mask; the head's gradient waits for that of the embedding
@@ -69,11 +71,11 @@ exhaustive = pytest.mark.exhaustive
     [
         (WIDE, 1, None),
         (WIDER, 2, None),
-        (WIDER, 2, "kept"),
-        (WIDER, 2, "again"),
+        (WIDER, 2, "save"),
+        (WIDER, 2, "regather"),
         (WIDEST, 1, None),
         pytest.param(DEEP, 1, None, marks=exhaustive),
-        pytest.param(DEEP, 1, "again", marks=exhaustive),
+        pytest.param(DEEP, 1, "regather", marks=exhaustive),
     ],
     ids=lambda value: f"{value.layers} layers" if isinstance(value, GPTConfig) else str(value),
 )

@@ -52,7 +52,7 @@ def dropped(model):
     }
 
 
-@pytest.mark.parametrize("sequence", [None, "kept"])
+@pytest.mark.parametrize("sequence", [None, "save"])
 def test_which_dropouts_are_alike(sequence):
     """Those of attention's weights differ, which are of other heads. The others do where tokens are others."""
 
@@ -88,12 +88,12 @@ def test_evaluation_drops_nothing():
 
     torch.manual_seed(0)
     expected = GPT(CONFIG).eval().loss(TOKENS, TOKENS).detach()
-    for sequence in (None, "again"):
+    for sequence in (None, "regather"):
         assert_every_rank_has(expected, tinydist.launch(program, 3 - 1, sequence, observe=False).results)
 
 
 @pytest.mark.parametrize("which", ["full", "selective"])
-@pytest.mark.parametrize("sequence", [None, "again"])
+@pytest.mark.parametrize("sequence", [None, "regather"])
 def test_recomputed_masks_are_the_same(which, sequence):
     def program(recomputed):
         model = shard(GPT(CONFIG), sequence=sequence)
@@ -110,7 +110,7 @@ def test_recomputed_masks_are_the_same(which, sequence):
 def test_on_processes_it_is_the_same():
     def program():
         found = []
-        for sequence in ("again", "ring"):
+        for sequence in ("regather", "overlap"):
             model = shard(GPT(CONFIG), sequence=sequence)
             found += [model.loss(TOKENS, TOKENS)]
             found[-1].backward()

@@ -17,7 +17,7 @@ def clipped(model, clip, gather, limit=0.01):
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("sequence", [None, "kept"])
+@pytest.mark.parametrize("sequence", [None, "save"])
 def test_clipping_equals_that_of_one_process(ranks, sequence):
     expected = clipped(whole(), lambda model, most: nn.utils.clip_grad_norm_(model.parameters(), most), named)
 

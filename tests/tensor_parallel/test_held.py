@@ -18,13 +18,13 @@ FORMULAS = {  # (sequence, recomputed) -> units on each of t ranks; the block's 
     (None, None): lambda t: 10 + 24 / t + SCORES / t + NORMS,
     (None, "selective"): lambda t: 10 + 24 / t + NORMS,
     (None, "full"): lambda t: 2,
-    ("kept", None): lambda t: 4 + 30 / t + SCORES / t + NORMS / t,
-    ("kept", "selective"): lambda t: 4 + 30 / t + NORMS / t,
-    ("kept", "full"): lambda t: 2 / t,
-    ("again", None): lambda t: 34 / t + SCORES / t + NORMS / t,
-    ("again", "selective"): lambda t: 34 / t + NORMS / t,
-    ("again", "full"): lambda t: 2 / t,
-    ("ring", None): lambda t: 4 + 30 / t + SCORES / t + NORMS / t,
+    ("save", None): lambda t: 4 + 30 / t + SCORES / t + NORMS / t,
+    ("save", "selective"): lambda t: 4 + 30 / t + NORMS / t,
+    ("save", "full"): lambda t: 2 / t,
+    ("regather", None): lambda t: 34 / t + SCORES / t + NORMS / t,
+    ("regather", "selective"): lambda t: 34 / t + NORMS / t,
+    ("regather", "full"): lambda t: 2 / t,
+    ("overlap", None): lambda t: 4 + 30 / t + SCORES / t + NORMS / t,
 }
 
 
@@ -61,7 +61,7 @@ def test_a_block_holds_what_the_formula_says(sequence, recomputed, ranks):
     assert units(ranks, sequence, recomputed, True, sizes) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("sequence", [None, "kept", "again"])
+@pytest.mark.parametrize("sequence", [None, "save", "regather"])
 def test_real_tensors_hold_the_same(sequence):
     """But for the statistics, which a processor may keep in float32."""
     sizes = GPTConfig(context=T, layers=1, heads=H, dim=D, dropout=0.1)
@@ -73,6 +73,6 @@ def test_real_tensors_hold_the_same(sequence):
 def test_the_layer_of_22_billion_parameters():
     """140.7 units whole, 26.3 on each of 8 ranks, 17.6 with tokens cut; 4.25 if attention is recomputed."""
     sizes = GPTConfig(context=2048, layers=1, heads=64, dim=6144, dropout=0.1)
-    cases = [(1, None, None), (8, None, None), (8, "again", None), (8, "again", "selective")]
+    cases = [(1, None, None), (8, None, None), (8, "regather", None), (8, "regather", "selective")]
     found = [units(ranks, sequence, how, True, sizes) for ranks, sequence, how in cases]
     assert found == pytest.approx([140.67, 26.33, 17.58, 4.25], abs=0.01)

@@ -30,7 +30,7 @@ FITTING = [(1, 4), (1, 8), (2, 2), (2, 8), (4, 8), (6, 2), (6, 3), (24, 8)]  # h
 
 
 @pytest.mark.parametrize("kv_heads, ranks", FITTING)
-@pytest.mark.parametrize("sequence", [None, "kept"])
+@pytest.mark.parametrize("sequence", [None, "save"])
 def test_all_gradients_are_those_of_the_whole_decoder(kv_heads, ranks, sequence):
     """Those of a key head that several ranks have, too; and each of its numbers counts once in the norm."""
     whole = decoder(kv_heads)

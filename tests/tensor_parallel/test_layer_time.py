@@ -44,8 +44,8 @@ def test_what_backward_sends_hides_behind_the_gradients_of_weights():
 
 def test_a_ring_hides_most_of_what_forward_sends():
     """2 gathers and 2 scatters of 1/8 a message: all but the first of each pass behind a product."""
-    waiting, _ = seconds("kept")
-    ring, _ = seconds("ring")
+    waiting, _ = seconds("save")
+    ring, _ = seconds("overlap")
     assert 0.6 < (waiting - ring) / (4 * ring_all_gather(BSH, 8, NODE.inside)) < 1
 
 

@@ -30,12 +30,12 @@ def both(up, down, x):
 LAYOUTS = {
     "whole": lambda: Whole(),
     "whole, one after another": lambda: Whole(overlap=False),
-    "kept": lambda: Tokens(),
-    "again": lambda: Tokens(way="again"),
-    "again, one after another": lambda: Tokens(way="again", overlap=False),
-    "ring": lambda: Tokens(way="ring"),
-    "tokens first": lambda: Tokens(dim=0, way="again"),
-    "a ring, tokens first": lambda: Tokens(dim=0, way="ring"),
+    "save": lambda: Tokens(),
+    "regather": lambda: Tokens(way="regather"),
+    "regather, one after another": lambda: Tokens(way="regather", overlap=False),
+    "overlap": lambda: Tokens(way="overlap"),
+    "tokens first": lambda: Tokens(dim=0, way="regather"),
+    "a ring, tokens first": lambda: Tokens(dim=0, way="overlap"),
 }
 
 
@@ -94,7 +94,7 @@ def test_in_autocast_products_are_in_16_bits_and_gradients_in_the_parameters_pre
         y.sum().backward()
         return {y.dtype}, {p.grad.dtype for p in (*up.parameters(), *down.parameters())}
 
-    for sequence in (None, "again", "ring"):
+    for sequence in (None, "regather", "overlap"):
         assert tinydist.launch(program, 2, sequence, observe=False).results == [({torch.bfloat16}, {torch.float32})] * 2
 
 

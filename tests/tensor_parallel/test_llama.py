@@ -48,7 +48,7 @@ def sharded(sequence):
     [
         (1, None, "simulated"),
         (2, None, "simulated"),
-        (4, "kept", "simulated"),
+        (4, "save", "simulated"),
         (8, None, "simulated"),
         (2, None, "gloo"),
     ],

@@ -46,7 +46,7 @@ def test_all_logits_where_they_are_asked_for(ranks):
     assert_every_rank_has(expected, tinydist.launch(program, ranks, observe=False).results)
 
 
-@pytest.mark.parametrize("ranks, sequence", [(2, "ring"), (3, "kept"), (4, "again"), (8, None)])
+@pytest.mark.parametrize("ranks, sequence", [(2, "overlap"), (3, "save"), (4, "regather"), (8, None)])
 def test_ten_steps_of_sgd(ranks, sequence):
     """In float64 the weights agree in 12 decimals; in float32 they err at most twice as far as the whole model's."""
     sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -59,7 +59,7 @@ def test_ten_steps_of_sgd(ranks, sequence):
         assert (losses - exact_losses).norm() <= 2 * (rounded_losses - exact_losses).norm()
 
 
-@pytest.mark.parametrize("ranks, sequence", [(2, "again"), (3, "ring"), (4, None), (8, "kept")])
+@pytest.mark.parametrize("ranks, sequence", [(2, "regather"), (3, "overlap"), (4, None), (8, "save")])
 def test_ten_steps_of_adamw(ranks, sequence):
     """The losses: Adam makes whole steps of the noise in gradients that are zero, as the bias of keys has."""
     adamw = partial(torch.optim.AdamW, lr=1e-3)
@@ -74,7 +74,7 @@ def test_gradients_of_several_backwards_add_up():
             model.loss(*text(step)).backward()
         return gather(model, of=gradient)
 
-    assert_every_rank_has(alone(twice), on_ranks(twice, 2, sequence="kept"))
+    assert_every_rank_has(alone(twice), on_ranks(twice, 2, sequence="save"))
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -96,7 +96,7 @@ def test_on_a_group_that_is_a_part_of_the_world():
     def program():
         mine = dist.get_rank() // 2
         group = [dist.new_group([0, 1]), dist.new_group([2, 3])][mine]
-        model = shard(whole(), group, sequence="kept")
+        model = shard(whole(), group, sequence="save")
         model.loss(*text(mine)).backward()
         return gathered(model, group, of=gradient)
 
@@ -142,7 +142,7 @@ def test_parts_of_a_rank():
         assert first[name] == tuple(whole().get_parameter(name).shape)
 
 
-@pytest.mark.parametrize("sequence", [None, "kept", "ring"])
+@pytest.mark.parametrize("sequence", [None, "save", "overlap"])
 def test_what_is_frozen_stays_frozen(sequence):
     frozen = ("blocks.0.mlp_norm.weight", "blocks.0.attention.qkv.weight", "blocks.1.mlp.down.bias", "norm.bias")
 
@@ -193,14 +193,18 @@ def latent():
 @pytest.mark.parametrize(
     "make, how, error",
     [
-        (five_heads, {"sequence": "kept"}, "ranks have as many tokens each, but 24 / 5 is not whole"),
+        (
+            five_heads,
+            {"sequence": "save"},
+            r"the sequence length \(24\) must be divisible by the tensor-parallel degree \(5\)",
+        ),
         (whole, {}, "shard: 24 heads on 5 ranks: ranks have as many each"),
         (lambda: five_heads(vocab_size=4), {}, "a part for each of 5 ranks, but there are 4"),
         (lambda: Decoder(), {}, "shard: 4 heads on 5 ranks"),
         (lambda: nn.Linear(2, 2), {}, "the model has no embedding, "),
         (latent, {}, r"the model has no blocks\.\*\.attention\.key, blocks\.\*\.attention\.value\. Pass a table"),
         (whole, {"table": {"nothing": print}}, "the model has no nothing. Pass a table"),
-        (whole, {"sequence": "twice"}, "shard: sequence must be one of kept, again, ring or None, got 'twice'"),
+        (whole, {"sequence": "twice"}, "shard: sequence must be one of save, regather, overlap or None, got 'twice'"),
     ],
 )
 def test_errors(make, how, error):
@@ -212,5 +216,5 @@ def test_ranks_that_bring_different_models():
     def program():
         return shard(GPT(GPTConfig(dim=8 * (1 + dist.get_rank()), heads=2)))
 
-    with pytest.raises(ValueError, match="shard: all ranks must bring the same parameters, but rank 1 has"):
+    with pytest.raises(ValueError, match="shard: parameters differ between ranks: rank 1 has"):
         tinydist.launch(program, 2, observe=False)

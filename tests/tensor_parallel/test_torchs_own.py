@@ -94,7 +94,7 @@ def torchs(sequence):
     return train(model, loss_of, lambda model: {name: full(p) for name, p in model.named_parameters()})
 
 
-@pytest.mark.parametrize("sequence", [None, "kept"])
+@pytest.mark.parametrize("sequence", [None, "save"])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_losses_and_weights_after_steps_are_those_of_parallelize_module(ranks, sequence):
     expected = tinydist.launch(torchs, ranks, sequence, observe=False).results

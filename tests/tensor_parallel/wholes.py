@@ -8,7 +8,7 @@ from tinydist.model import GPT, GPTConfig
 from tinydist.tensor_parallel import gathered, shard
 
 RANKS = (1, 2, 3, 4, 8)
-WAYS = (None, "kept", "again", "ring")
+WAYS = (None, "save", "regather", "overlap")
 # 24 heads divide by all of RANKS; the vocabulary by none but 1.
 CONFIG = GPTConfig(vocab_size=257, context=24, layers=2, heads=24, dim=72)
 

@@ -590,7 +590,7 @@ def test_clusters_that_cannot_be():
         tinydist.launch(nothing, 9, cluster="H100 node")
     with pytest.raises(ValueError, match="4 devices = 4, but 8 ranks"):
         tinydist.launch(nothing, 8).on(node(4)).seconds  # noqa: B018
-    with pytest.raises(ValueError, match="link 'worse than none': bandwidth must be above 0 bytes/s, got -1"):
+    with pytest.raises(ValueError, match="link 'worse than none': bandwidth must be > 0 bytes/s, got -1"):
         tinydist.launch(nothing, 2, cluster=Cluster(INSTANT, 2, Link("worse than none", 0, -1)))
     with pytest.raises(ValueError, match="compute must be one of modeled, measured, got 'guessed'"):
         tinydist.launch(nothing, 2, compute="guessed")

@@ -153,6 +153,8 @@ def test_with_nothing_to_lose_it_is_the_plain_clock(steps):
 
 def test_it_is_a_part_below_all():
     for wrong in (1, -0.1, "much", True):
-        with pytest.raises(ValueError, match=r"contention takes a part of a device's speed, from 0 to below 1, got "):
+        with pytest.raises(
+            ValueError, match=r"contention must be >= 0 and < 1, the fraction of speed that is lost, got "
+        ):
             NODE.at(contention=wrong)
     assert NODE.at().contention == 0 and NODE.at(contention=0.2).at(matmul=0.5).contention == 0.2

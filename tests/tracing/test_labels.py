@@ -95,7 +95,7 @@ def test_a_shard_says_along_which_dimension_the_whole_is_cut():
 
 @pytest.mark.parametrize("shard", [-1, 1.5, True])
 def test_a_shard_is_that_of_a_rank(shard):
-    with pytest.raises(ValueError, match=f"label: shard must be a whole number from 0 or None, got {shard}"):
+    with pytest.raises(ValueError, match=f"label: shard must be an integer >= 0 or None, got {shard}"):
         tinydist.label(torch.ones(1), "layer 1", shard=shard)
 
 

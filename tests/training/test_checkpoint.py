@@ -93,7 +93,7 @@ def with_dropout():
 PLANS = [
     Plan(2, 2, 2, zero=3, microbatches=2),
     Plan(dp=4, replicate=2, zero=2, precision="bf16"),
-    Plan(tp=2, sequence="kept"),
+    Plan(tp=2, sequence="save"),
 ]
 
 

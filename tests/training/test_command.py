@@ -12,7 +12,7 @@ import tinydist.training.command as command
 from tinydist.__main__ import main
 from tinydist.training import encode
 
-TINY = "--model layers=2,dim=16,heads=2,context=8 --batch 4 --clip 1 --steps 4"
+TINY = "--model layers=2,dim=16,heads=2,context=8 --batch 4 --grad-clip 1 --steps 4"
 
 
 def train(words):
@@ -39,7 +39,7 @@ def test_it_says_how_it_goes(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == [f"step {step} of 4" for step in (1, 2, 3, 4)] + ["steps 1 to 4"]
     assert ["held out" in line for line in lines] == [False, True, False, True, False]
-    assert "on held-out text" in lines[-1]
+    assert "validation loss" in lines[-1]
 
 
 @pytest.mark.parametrize("mesh", ["dp=2,pp=2,tp=2", "dp=4 --zero 3", "pp=2 --microbatches 2"])
@@ -50,7 +50,7 @@ def test_every_mesh_has_the_losses_of_one_process(tmp_path, in_one_process, mesh
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
 def test_torchrun_has_the_losses_of_simulated_ranks(tmp_path):
-    words = f"{TINY} --mesh dp=2,tp=2 --zero 2 --rate cosine --warmup 2 --history"
+    words = f"{TINY} --mesh dp=2,tp=2 --zero 2 --lr-schedule cosine --warmup-steps 2 --history"
     assert train(f"{words} {tmp_path}/simulated") == 0
     assert torchrun(4, "train", *words.split(), f"{tmp_path}/processes", "--report", f"{tmp_path}/report") == 0
     assert losses(tmp_path / "processes") == pytest.approx(losses(tmp_path / "simulated"), abs=1e-5)
@@ -82,7 +82,7 @@ def test_what_has_stopped_goes_on_whatever_the_mesh(tmp_path, capsys, mesh):
     unbroken, found = losses(tmp_path / "unbroken"), losses(tmp_path / "history")
     assert found == (unbroken if mesh.startswith("dp") else pytest.approx(unbroken, abs=1e-5))
     assert train(f"{words} --mesh {mesh}") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "all 4 steps were taken before"
+    assert capsys.readouterr().out.splitlines()[-1] == "nothing to do: the checkpoint has all 4 steps"
 
 
 def test_a_report_of_a_step(tmp_path, capsys):
@@ -93,7 +93,7 @@ def test_a_report_of_a_step(tmp_path, capsys):
     assert json.loads((tmp_path / "new" / "report" / "trace.json").read_text())["traceEvents"]
     *_, step, where = capsys.readouterr().out.splitlines()
     assert step.startswith("a step takes ") and "on 1 x 8 1/8 of laptop CPU" in step and "MFU" in step
-    assert where == f"the report is in {tmp_path}/new/report"
+    assert where == f"report written to {tmp_path}/new/report"
 
 
 def test_a_text_and_its_tokens_train_alike(tmp_path):
@@ -109,23 +109,23 @@ REFUSED = {
     "--batch many": "train: argument --batch: invalid int value: 'many'",
     "--depth 3": "train: unrecognized arguments: --depth 3",
     "--mesh dp:2": "Plan: a mesh is written dp=2,pp=2,tp=2, of pp, dp, tp, replicate, got 'dp:2'",
-    "--mesh dp=3": "train: batch(16) / dp(3) / microbatches(1) must be whole",
-    "--mesh tp=3": "train: heads(4) / tp(3) must be whole",
-    "--mesh tp=2 --sequence kept --model context=63": "train: context(63) / tp(2) must be whole",
+    "--mesh dp=3": "train: batch (16) must be divisible by dp (3) x microbatches (1)",
+    "--mesh tp=3": "train: heads (4) must be divisible by tp (3)",
+    "--mesh tp=2 --sequence-parallel save --model context=63": "train: context (63) must be divisible by tp (2)",
     "--mesh pp=4": "Plan: pp(4) x chunks(1) = 4 stages, but 2 blocks",
-    "--model dim=63": "GPTConfig: dim must divide into heads, but 63 / 4 is not whole",
+    "--model dim=63": "GPTConfig: dim (63) must be divisible by heads (4)",
     "--model width=64": "train: a model is written layers=2,dim=64, of context, layers, heads, dim, got 'width=64'",
-    "--zero 4": "Plan: zero must be a whole number from 0 to 3, got 4",
-    "--rate root": "train: --rate must be one of constant, linear, cosine, wsd, got 'root'",
-    "--warmup 100": "constant: warm-up must end before the last step, but warmup(100) >= steps(100)",
-    "--save-every 5": "train: --save-every needs a --folder",
-    "--validate-every 0": "train: --validate-every must be a whole number from 1, or None, got 0",
+    "--zero 4": "Plan: zero must be an integer from 0 to 3, got 4",
+    "--lr-schedule root": "train: --lr-schedule must be one of constant, linear, cosine, wsd, got 'root'",
+    "--warmup-steps 100": "constant: warmup_steps (100) must be < steps (100)",
+    "--save-every 5": "train: --save-every requires --folder",
+    "--validate-every 0": "train: --validate-every must be an integer >= 1, or None, got 0",
     "--data /nowhere/text": "train: /nowhere/text: No such file or directory",
     "--history /nowhere/history": "train: /nowhere/history: No such file or directory",
     "--model context=900000": "Batches: a window has context + 1 = 900,001 tokens, but there are ",
-    "--backend gloo --cluster laptop": "train: --cluster is for simulated ranks",
-    "--timeout 0": "train: --timeout must be a number of seconds above 0, or None, got 0.0",
-    "--timeout 60": "train: --timeout is for ranks under torchrun",
+    "--backend gloo --cluster laptop": "train: --cluster requires simulated ranks",
+    "--timeout 0": "train: --timeout must be a number of seconds > 0, or None, got 0.0",
+    "--timeout 60": "train: --timeout requires torchrun",
     "--mesh dp=16 --cluster laptop": "the cluster has 1 node x 8 devices = 8, but 16 ranks were asked for",
 }
 
@@ -158,7 +158,7 @@ def test_a_rank_waits_for_one_that_never_comes_as_long_as_it_is_told(monkeypatch
 def test_a_checkpoint_of_another_model_is_refused_in_a_line(tmp_path, capsys):
     assert train(f"{TINY} --steps 1 --folder {tmp_path}") == 0
     assert train(f"--folder {tmp_path}") == 2
-    assert capsys.readouterr().err.startswith("load: nothing has been loaded, on any rank.")
+    assert capsys.readouterr().err.startswith("load failed; no rank was modified. On rank")
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):
@@ -170,7 +170,7 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):
 def test_an_interrupt_is_no_error_of_the_programs(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(command, "launch", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     assert train(f"{TINY} --folder {tmp_path}") == 130
-    assert capsys.readouterr().err == f"train: interrupted; what is in {tmp_path} is whole\n"
+    assert capsys.readouterr().err == f"train: interrupted; the checkpoints in {tmp_path} are complete\n"
 
 
 def test_it_shows_its_options_and_others_refuse_them(capsys):

@@ -68,7 +68,7 @@ def test_a_scaler_may_be_another():
 DROPPING = partial(model, dropout=0.2)
 
 
-@pytest.mark.parametrize("sequence", [None, "kept"])
+@pytest.mark.parametrize("sequence", [None, "save"])
 def test_tensor_ranks_draw_alike_and_all_others_differ(sequence):
     plan = Plan(2, 2, 2, zero=1, sequence=sequence)
 
@@ -87,7 +87,7 @@ def test_tensor_ranks_draw_alike_and_all_others_differ(sequence):
 
 def test_what_is_recomputed_drops_the_same():
     def losses(recompute):
-        plan = Plan(2, 1, 2, microbatches=2, sequence="kept", recompute=recompute)
+        plan = Plan(2, 1, 2, microbatches=2, sequence="save", recompute=recompute)
         return tinydist.launch(program, 4, plan, DROPPING, 2, observe=False).results
 
     assert losses("none") == losses("selective") == losses("full")
@@ -114,7 +114,7 @@ def test_several_batches_may_come_before_a_step():
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(2, 2, 2, zero=3, microbatches=2, sequence="kept"),
+        Plan(2, 2, 2, zero=3, microbatches=2, sequence="save"),
         Plan(2, 2, 1, zero=1, microbatches=2, chunks=2, schedule="bfs", layers=(1, 1, 1, 1)),
     ],
     ids=str,
@@ -178,7 +178,7 @@ def test_the_learning_rate_of_a_step_is_that_of_all_its_parameters():
 # Real processes.
 
 ON_FOUR = [
-    Plan(1, 2, 2, zero=3, microbatches=2, sequence="kept", max_norm=MAX_NORM),
+    Plan(1, 2, 2, zero=3, microbatches=2, sequence="save", max_norm=MAX_NORM),
     Plan(2, 2, 1, zero=1, microbatches=3, recompute="full", max_norm=MAX_NORM),
 ]
 

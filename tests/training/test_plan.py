@@ -17,21 +17,21 @@ GPT_4 = GPTConfig(layers=4, heads=4, dim=16, context=8)
 @pytest.mark.parametrize(
     "choices, words",
     [
-        (dict(dp=4, zero=1, replicate=3), "dp = replicate x shard, but dp(4) / replicate(3) is not whole"),
-        (dict(dp=4, replicate=2), "ZeRO 0 has no shards, so replicate(2) = dp(4) must hold"),
+        (dict(dp=4, zero=1, replicate=3), "dp (4) must be divisible by replicate (3)"),
+        (dict(dp=4, replicate=2), "ZeRO 0 has no shards, so replicate (2) must equal dp (4)"),
         (dict(pp=2, chunks=2), "1f1b has one stage a rank, but chunks(2): that is for interleaved"),
         (dict(schedule="interleaved", chunks=2), "interleaved goes around in a loop of 2 or more ranks, but pp(1) = 1"),
         (dict(pp=2, schedule="bfs"), "bfs needs 2 or more stages a rank, but chunks(1) = 1"),
         (dict(pp=2, layers=(1, 2, 1)), "3 layers, but pp(2) x chunks(1) = 2 stages"),
         (dict(pp=2, microbatches=5, chunks=2, schedule="interleaved"), "5 // 2 = 2 does not divide 5"),
-        (dict(pp=0), "pp must be a whole number from 1, got 0"),
-        (dict(zero=4), "zero must be a whole number from 0 to 3, got 4"),
+        (dict(pp=0), "pp must be an integer >= 1, got 0"),
+        (dict(zero=4), "zero must be an integer from 0 to 3, got 4"),
         (dict(schedule="ZB-H1"), "schedule must be one of gpipe, 1f1b, interleaved, bfs, got 'ZB-H1'"),
-        (dict(sequence="whole"), "sequence must be one of kept, again, ring or None, got 'whole'"),
+        (dict(sequence="whole"), "sequence must be one of save, regather, overlap or None, got 'whole'"),
         (dict(recompute="all"), "recompute must be one of none, selective, full, got 'all'"),
         (dict(precision="fp8"), "precision must be one of fp32, bf16, fp16, got 'fp8'"),
-        (dict(max_norm=0), "max_norm must be a number above 0 or None, got 0"),
-        (dict(layers=(0, 4)), "layers must be a list of one or more, each a whole number from 1 or None, got (0, 4)"),
+        (dict(max_norm=0), "max_norm must be a number > 0 or None, got 0"),
+        (dict(layers=(0, 4)), "layers must be a non-empty list, each item an integer >= 1 or None, got (0, 4)"),
     ],
     ids=str,
 )
@@ -66,7 +66,7 @@ def grouped_by_3():
         (Plan(microbatches=3), {}, "takes tokens or targets [B/dp, T], B/dp rows in 3 microbatches, got [4, 8]"),
         (Plan(), dict(rows=None), "takes tokens or targets [B/dp, T], B/dp rows in 1 microbatches, got None"),
         (Plan(), dict(make=lambda: torch.nn.Linear(2, 2)), "model must be a GPT, with embedding, blocks, norm, head"),
-        (Plan(tp=2, sequence="kept"), dict(length=7), "tp ranks share a sequence, but T(7) / tp(2) is not whole"),
+        (Plan(tp=2, sequence="save"), dict(length=7), "the sequence length (7) must be divisible by tp (2)"),
     ],
     ids=lambda each: "" if isinstance(each, dict) else str(each),  # functions in it have addresses
 )

@@ -36,7 +36,7 @@ def tries(plan, folder, make=gpt, **how):
 def assert_all_refuse(folder, reason, make=gpt, **how):
     said = launched(partial(tries, make=make, **how), 4, Plan(2, 2, zero=1), folder)
     assert said == [said[0]] * 4, "each rank raises, with the same reason"
-    assert "load: nothing has been loaded, on any rank. Refused by rank" in said[0] and reason in said[0]
+    assert "load failed; no rank was modified. On rank" in said[0] and reason in said[0]
 
 
 @pytest.fixture(scope="module")

@@ -99,8 +99,8 @@ def test_a_thread_that_fails_is_heard_on_all_ranks_in_the_next_call(tmp_path):
             saver.save(step=5)
         return str(caught.value), published_by_all(tmp_path), len(list(tmp_path.iterdir()))
 
-    reason = "Refused by rank 1: OSError: [Errno 28] No space left on device"
-    said = f"save: nothing has been saved, on any rank. {reason}"
+    reason = "On rank 1: OSError: [Errno 28] No space left on device"
+    said = f"save failed; nothing was saved. {reason}"
     assert tinydist.launch(program, 2, backend="gloo").results == [(said, 5, 2)] * 2
 
 

@@ -71,8 +71,8 @@ def expected(plan, stage):
     "plan",
     [
         Plan(2, 2, 2, zero=0, microbatches=2),
-        Plan(1, 2, 2, zero=1, microbatches=4, sequence="kept"),
-        Plan(2, 1, 2, zero=0, microbatches=2, sequence="kept"),
+        Plan(1, 2, 2, zero=1, microbatches=4, sequence="save"),
+        Plan(2, 1, 2, zero=0, microbatches=2, sequence="save"),
         Plan(2, 4, 1, zero=2, replicate=2, microbatches=2),
         Plan(2, 2, 2, zero=3, microbatches=2),
         Plan(1, 4, 1, zero=3, replicate=2, microbatches=2),

@@ -49,5 +49,5 @@ def test_the_limit_and_all_bars_are_in_the_picture(log):
 
 
 def test_as_many_parts_as_can_be_told_apart():
-    with pytest.raises(ValueError, match=r"^bars: it has looks for 5 parts, got 6: a, b, c, d, e, f$"):
+    with pytest.raises(ValueError, match=r"^bars: at most 5 parts are supported, got 6: a, b, c, d, e, f$"):
         visuals.bars({"one": dict.fromkeys("abcdef", 1)}, "ms")

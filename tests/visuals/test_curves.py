@@ -97,5 +97,5 @@ def test_as_many_numbers_as_points():
 
 
 def test_as_many_lines_as_can_be_told_apart():
-    with pytest.raises(ValueError, match=r"^curves: it has looks for 5 lines, got 6$"):
+    with pytest.raises(ValueError, match=r"^curves: at most 5 lines are supported, got 6$"):
         visuals.curves([1], {name: [1] for name in "abcdef"}, "x", "y")

@@ -34,5 +34,5 @@ def test_nothing_is_marked_where_nothing_is_within_the_limit():
 
 
 def test_costs_are_above_0():
-    with pytest.raises(ValueError, match=r"front: points must be .*both above 0"):
+    with pytest.raises(ValueError, match=r"front: points must be .*both > 0"):
         visuals.front([(1.0, 0.0)], "seconds", "GB")

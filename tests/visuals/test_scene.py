@@ -64,9 +64,9 @@ def test_the_axis_says_where_its_zero_is():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"since": "F9"}, r"timeline: nothing has the name 'F9'; there are .*'Optimizer.step#Adam.step'"),
+        ({"since": "F9"}, r"timeline: no mark or region named 'F9'; available: .*'Optimizer.step#Adam.step'"),
         ({"since": "B1", "until": ("F1", 0)}, "timeline: nothing to draw from .* us to .* us"),
-        ({"since": ("F1", 7)}, "nothing has the name 'F1'"),
+        ({"since": ("F1", 7)}, "no mark or region named 'F1'"),
     ],
 )
 def test_moments_that_are_not_there_are_named(options, message):

@@ -248,8 +248,8 @@ def test_the_line(frames, line, capsys):
         ([[[1, 2], [3]]], "every frame needs as many parts on each rank, got rows of 2, 1 cells"),
         ([[[1]], [[1], [2]]], "every frame needs as many ranks, got 1, 2"),
         ([[[1]] * 9], "it has colors for 8 ranks, got 9"),
-        ([[[1.5]]], "a cell is a text or a whole number from 0, got 1.5"),
-        ([[[-10]]], "a cell is a text or a whole number from 0, got -10"),
+        ([[[1.5]]], "a cell is a text or an integer >= 0, got 1.5"),
+        ([[[-10]]], "a cell is a text or an integer >= 0, got -10"),
     ],
 )
 def test_what_cannot_be_drawn(frames, message):

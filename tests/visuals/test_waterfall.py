@@ -37,5 +37,5 @@ def test_seconds_are_scaled(capsys):
 
 
 def test_parts_are_above_0():
-    with pytest.raises(ValueError, match=r"waterfall: groups must be a dict, group -> .part: a number above 0."):
+    with pytest.raises(ValueError, match=r"waterfall: groups must be a dict, group -> .part: a number > 0."):
         visuals.waterfall({"a": {"b": -1}}, "ms")

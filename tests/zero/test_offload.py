@@ -252,7 +252,7 @@ def test_a_step_that_fails_changes_nothing_on_any_rank(stage, harm, message, tmp
     expected = trained_alone(tiny_mlp)
     folder = tmp_path / "offload"
     for said, found, kept, on_disk in launch(training_that_fails, 3, stage, folder, harm).results:
-        assert message in said and "offload: nothing has changed, on any rank. Refused by rank 1: " in said
+        assert message in said and "offload failed; no rank was modified. On rank 1: " in said
         assert_every_rank_has(expected, [found])
         assert on_disk == kept, "files of the step that failed are left"
 
@@ -276,7 +276,7 @@ def loading_that_fails(stage, folder, harm):
 @on_both_stages
 def test_a_disk_that_is_full_when_a_checkpoint_is_loaded_keeps_what_it_had(stage, tmp_path):
     for said, kept, on_disk in launch(loading_that_fails, 3, stage, tmp_path, disk_is_full).results:
-        assert "offload: nothing has changed, on any rank. Refused by rank 1: [Errno 28]" in said
+        assert "offload failed; no rank was modified. On rank 1: [Errno 28]" in said
         assert on_disk == kept
 
 

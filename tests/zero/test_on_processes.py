@@ -41,9 +41,9 @@ def test_one_that_must_refuse_takes_the_other_with_it():
         assert_same(all_of(zero), before)
         return str(caught.value)
 
-    reason = "Refused by rank 1: weight of scale has numbers that are not finite"
+    reason = "On rank 1: weight of scale has numbers that are not finite"
     said = tinydist.launch(program, 2, backend="gloo").results
-    assert said == [f"load: nothing has been loaded, on any rank. {reason}"] * 2
+    assert said == [f"load failed; no rank was modified. {reason}"] * 2
 
 
 def test_the_folder_of_a_disk_is_gone_at_the_end_of_the_run(tmp_path):

@@ -187,7 +187,7 @@ def test_a_rank_with_another_module(stage):
     def program():
         stage(nn.Sequential(*(nn.Linear(2, 2) for _ in range(1 + dist.get_rank() // 2))))
 
-    fails(program, ValueError, "rank 2 has 4 and rank 0 2; the first that differs: 1.bias", ranks=3)
+    fails(program, ValueError, "rank 2 has 4 and rank 0 has 2; first difference: 1.bias", ranks=3)
 
 
 def test_nothing_to_train():

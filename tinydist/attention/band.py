@@ -38,7 +38,7 @@ class Band:
 
     def __init__(self, queries, keys, causal=False, window=None, past=None):
         if window is not None and not count(window):
-            raise ValueError(f"attention: window must be a whole number of keys from 1, or None, got {window!r}")
+            raise ValueError(f"attention: window must be an integer >= 1, or None, got {window!r}")
         if past is not None and max(past) + queries > keys:
             raise ValueError(f"attention: {queries} queries that follow {max(past)} keys do not fit {keys} keys")
         self.queries, self.keys = queries, keys

@@ -124,7 +124,7 @@ def generate_without_cache(model, prompts, count):
 
 def _check(prompts, count):
     if not rules.count(count):
-        raise ValueError(f"generate: count must be a whole number from 1, got {count!r}")
+        raise ValueError(f"generate: count must be an integer >= 1, got {count!r}")
     must("generate", "count", listed, count)
     shapes = [list(prompt.shape) for prompt in prompts]
     if not shapes or any(len(shape) != 1 or shape == [0] for shape in shapes):

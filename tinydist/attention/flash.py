@@ -53,7 +53,7 @@ def flash_attention(q, k, v, *, causal=False, window=None, past=None, scale=None
 def flash_over(name, band, q, k, v, scale, tile):
     """The same for any band; ``name`` is whose errors they are."""
     if not isinstance(tile, tuple) or len(tile) != 2 or not each_of(count)(tile):
-        raise ValueError(f"{name}: tile must be (queries, keys), both from 1, got {tile!r}")
+        raise ValueError(f"{name}: tile must be (queries, keys), both >= 1, got {tile!r}")
     return Flash.apply(q, k, v, band, 1 / math.sqrt(q.shape[3]) if scale is None else float(scale), tile)
 
 

@@ -51,4 +51,4 @@ def check_shapes(name, q, k, v):
 
 def check_heads(name, heads, groups):
     if not (count(groups) and count(heads)) or heads % groups:
-        raise ValueError(f"{name}: groups must divide the heads: {heads} query heads / {groups} key heads is not whole")
+        raise ValueError(f"{name}: num_heads ({heads}) must be divisible by num_kv_heads ({groups})")

@@ -44,7 +44,7 @@ class GroupedQueryAttention(nn.Module):
         kv_heads = heads if kv_heads is None else kv_heads
         check_heads("GroupedQueryAttention", heads, kv_heads)
         if dim % heads:
-            raise ValueError(f"GroupedQueryAttention: dim must divide into heads, but {dim} / {heads} is not whole")
+            raise ValueError(f"GroupedQueryAttention: dim ({dim}) must be divisible by heads ({heads})")
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, dim // heads
         self.rotary, self.attend = rotary, attend
         self.query = nn.Linear(dim, dim, bias)
@@ -100,5 +100,5 @@ def mean_pool(weight, heads, groups):
     """A weight [heads d, ...] to [groups d, ...]: neighboring heads become their mean (GQA, section 2.1)."""
     check_heads("mean_pool", heads, groups)
     if weight.shape[0] % heads:
-        raise ValueError(f"mean_pool: the rows must divide into heads, but {weight.shape[0]} / {heads} is not whole")
+        raise ValueError(f"mean_pool: weight.shape[0] ({weight.shape[0]}) must be divisible by heads ({heads})")
     return weight.unflatten(0, (groups, heads // groups, -1)).mean(1).flatten(0, 1)

@@ -139,6 +139,6 @@ def check_call(attention, x, dim, cache, counts, options):
     if x.ndim != 3 or x.shape[2] != dim:
         raise ValueError(f"{name}: takes [batch, tokens, {dim}], got {list(x.shape)}")
     if cache is not None and options:
-        raise ValueError(f"{name}: a cache says itself who sees whom, got {', '.join(options)} too")
+        raise ValueError(f"{name}: {', '.join(options)} cannot be passed together with a cache")
     if cache is None and counts is not None:
-        raise ValueError(f"{name}: counts go with a cache, got none")
+        raise ValueError(f"{name}: counts requires a cache")

@@ -68,7 +68,7 @@ class LatentAttention(nn.Module):
     ):  # fmt: skip
         super().__init__()
         if not count(rotary_dim) or rotary_dim % 2:
-            raise ValueError(f"LatentAttention: rotary_dim must be even, for pairs are turned, got {rotary_dim!r}")
+            raise ValueError(f"LatentAttention: rotary_dim must be even (RoPE rotates pairs), got {rotary_dim!r}")
         value_dim = head_dim if value_dim is None else value_dim
         self.heads, self.rotary, self.attend = heads, rotary, attend
         self.latent, self.rotary_dim, self.head_dim, self.value_dim = latent, rotary_dim, head_dim, value_dim

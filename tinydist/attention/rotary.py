@@ -62,7 +62,7 @@ class Yarn:
 
 
 def angles(value):
-    """a finite number above 0 or a Yarn"""
+    """a finite number > 0 or a Yarn"""
     return isinstance(value, Yarn) or positive(value)
 
 
@@ -79,7 +79,7 @@ def rotate(x, positions, base=10_000.0):
     """
     d = x.shape[-1]
     if d % 2:
-        raise ValueError(f"rotate: turns pairs, so the head dim must be even, got {d}")
+        raise ValueError(f"rotate: head_dim must be even, got {d}")
     if x.ndim != 4 or list(positions.shape) not in ([x.shape[2]], [x.shape[0], x.shape[2]]):
         shapes = f"got x {list(x.shape)}, positions {list(positions.shape)}"
         raise ValueError(f"rotate: takes x [B, H, T, d] and positions [T] or [B, T], {shapes}")

@@ -27,7 +27,7 @@ from .rules import COMMON, CheckpointError, buffers_of, check, nothing_else, one
 from .state import check_finite, shard_of, state_of
 from .unanimous import place_in, unanimous
 
-NOTHING_SAVED = "save: nothing has been saved"
+NOTHING_SAVED = "save failed; nothing was saved"
 
 
 @torch.no_grad()
@@ -154,7 +154,7 @@ def _by_all(zero):
     """By those that share a model, and by those that have the same shard."""
     with ExitStack() as stack:
         groups = around(zero.group, zero.replicas)
-        yield [stack.enter_context(unanimous("load: nothing has been loaded", g, CheckpointError)) for g in groups]
+        yield [stack.enter_context(unanimous("load failed; no rank was modified", g, CheckpointError)) for g in groups]
 
 
 def _prepared(zero, saved, training):

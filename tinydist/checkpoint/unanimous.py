@@ -1,6 +1,6 @@
 """All ranks, or none: a rank that fails says so, and the others fail with it. Nobody goes on alone, nobody waits.
 
-with unanimous("load: nothing has been loaded", group, CheckpointError) as said:
+with unanimous("load failed; no rank was modified", group, CheckpointError) as said:
     ...                     each rank for itself: nothing in here communicates
     said.mine = ...
 said.all                    what each rank said, once it is known that none has failed
@@ -40,8 +40,8 @@ def unanimous(outcome, group, kind):
         if reason is not None:
             reasons.setdefault(reason, []).append(rank)
     if reasons:
-        each = "; ".join(f"{ranks_in_words(ranks)}: {reason}" for reason, ranks in reasons.items())
-        raise kind(f"{outcome}, on any rank. Refused by {each}") from error
+        each = "; on ".join(f"{ranks_in_words(ranks)}: {reason}" for reason, ranks in reasons.items())
+        raise kind(f"{outcome}. On {each}") from error
     said.all = [word for _, word in everybodys]
 
 

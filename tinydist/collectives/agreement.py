@@ -20,8 +20,8 @@ def check_same_parameters(name, module, group=None):
         if theirs != everybodys[0]:
             first = min((entry[0] for entry in set(theirs) ^ set(everybodys[0])), default="their order")
             raise ValueError(
-                f"{name}: all ranks must bring the same parameters, but rank {rank} has {len(theirs)} and rank 0 "
-                f"{len(everybodys[0])}; the first that differs: {first}"
+                f"{name}: parameters differ between ranks: rank {rank} has {len(theirs)} and rank 0 has "
+                f"{len(everybodys[0])}; first difference: {first}"
             )
 
 

@@ -26,11 +26,9 @@ def check_root(rank, ranks):
 def check_parts(name, parts, ranks, rank, mine):
     """One for each rank, of which this rank's is like ``mine``."""
     if len(parts) != ranks:
-        raise ValueError(f"{name}: {ranks} ranks need as many parts, got {len(parts)} (rank {rank})")
+        raise ValueError(f"{name}: expected {ranks} parts, one per rank, got {len(parts)} (rank {rank})")
     if parts[rank].shape != mine.shape or parts[rank].dtype != mine.dtype:
-        raise ValueError(
-            f"{name}: part {rank} is {shown(parts[rank])}, but what belongs to it is {shown(mine)} (rank {rank})"
-        )
+        raise ValueError(f"{name}: part {rank} is {shown(parts[rank])}, expected {shown(mine)} (rank {rank})")
 
 
 def group_root(group=None):

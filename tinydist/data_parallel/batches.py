@@ -21,7 +21,7 @@ class Sampler:
     def __init__(self, samples, group=None, shuffle=True, seed=0, drop_last=False):
         self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
         if samples < self.ranks:
-            raise ValueError(f"sampler: {samples} samples for {self.ranks} ranks leave rank {samples} without any")
+            raise ValueError(f"sampler: fewer samples ({samples}) than ranks ({self.ranks})")
         self.samples, self.shuffle, self.seed, self.drop_last = samples, shuffle, seed, drop_last
         self.epoch = 0
 

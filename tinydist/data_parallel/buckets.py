@@ -51,7 +51,7 @@ def in_buckets(parameters, size=25 * MIB, first=MIB):
     device: where parameters of several kinds alternate, each kind fills buckets of its own.
     """
     if not rate(size):
-        raise ValueError(f"buckets: their size must be above 0 bytes, got {size}")
+        raise ValueError(f"buckets: bucket size must be > 0 bytes, got {size}")
     parameters = must("in_buckets", "parameters", each_of(torch.Tensor, 0), list(parameters))
     full, filling = [], {}  # kind -> parameters; the kind that has got the last one is last
     for parameter in reversed(parameters):

@@ -28,14 +28,14 @@ from .buckets import MIB, in_buckets
 from .unused import unused
 
 
-@takes(module=nn.Module, group=dist.ProcessGroup, find_unused=flag, static_graph=flag, hook=function)
+@takes(module=nn.Module, group=dist.ProcessGroup, find_unused_parameters=flag, static_graph=flag, hook=function)
 @takes(grad_dtype=torch.dtype)
 class DDP(nn.Module):
     """``module``, trained on all ranks of ``group`` as if on one that sees all their batches.
 
-    bucket_bytes:   how much travels together.
-    find_unused:    a parameter may take no part in the loss: a walk over the graph tells this rank which (unused.py),
-                    and the ranks ask one another (one all-reduce more). Buckets stay as they are.
+    bucket_bytes:   bucket size, in bytes (torch: bucket_cap_mb, in MiB).
+    find_unused_parameters:  a parameter may take no part in the loss: a walk over the graph tells this rank which
+                    (unused.py), and the ranks ask one another (one all-reduce more). Buckets stay as they are.
     static_graph:   whatever takes part in the first step does so in all: they ask once.
     hook:           what happens to a full bucket (hooks.py).
     grad_dtype:     gradients are added up, sent and left in it: torch.float32 for parameters of 16 bits, as Megatron's
@@ -43,7 +43,7 @@ class DDP(nn.Module):
                     as ``parameter.grad_dtype`` says.
 
     Raises ``ValueError`` if the ranks bring different modules; ``RuntimeError`` if the module has changed since, or a
-    parameter gets no gradient and ``find_unused`` is False.
+    parameter gets no gradient and ``find_unused_parameters`` is False.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class DDP(nn.Module):
         module,
         group=None,
         bucket_bytes=25 * MIB,
-        find_unused=False,
+        find_unused_parameters=False,
         static_graph=False,
         hook=hooks.all_reduce,
         grad_dtype=None,
     ):
         super().__init__()
         self.module, self.group, self.hook = module, group, hook
-        self.find_unused, self.static_graph = find_unused, static_graph
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         self.signature = self._signature()
         check_same_parameters("DDP", module, group)
         broadcast_all([*module.parameters(), *module.buffers()], group=group)
@@ -72,7 +72,7 @@ class DDP(nn.Module):
         self.joined = None  # join.py
         self._fill(self._trained())
         self.order = []  # of gradients, until buckets are made by it
-        self.learning = len(self.buckets) > 1 and (static_graph or not find_unused)
+        self.learning = len(self.buckets) > 1 and (static_graph or not find_unused_parameters)
         self.rebuild_due = False
         for parameter in self.bucket_of:
             parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
@@ -103,7 +103,7 @@ class DDP(nn.Module):
         if self.require_backward_grad_sync and self.training:
             broadcast_all(self.module.buffers(), group=self.group)
         output = self.module(*inputs, **options)
-        if self.reducing and self.find_unused and not self.static_graph:
+        if self.reducing and self.find_unused_parameters and not self.static_graph:
             self.idle = unused(list(self.bucket_of), output)
         return output
 
@@ -122,8 +122,8 @@ class DDP(nn.Module):
         if now != self.signature:
             changed = dict(now.items() ^ self.signature.items())
             raise RuntimeError(
-                f"DDP: the module has changed since it was wrapped: {', '.join(sorted(changed))}. Add, replace, freeze "
-                f"parameters first, and wrap then: hooks and buckets are those of before (rank {dist.get_rank()})"
+                f"DDP: the module has changed since it was wrapped: {', '.join(sorted(changed))}. Modify it "
+                f"before wrapping it in DDP: hooks and buckets are built at construction (rank {dist.get_rank()})"
             )
 
     @contextmanager
@@ -160,7 +160,7 @@ class DDP(nn.Module):
     def _why_late(self, name):
         if self.static_graph:
             return f"static_graph is True, but {name} takes part in the loss now and did not in the first step"
-        if self.find_unused:
+        if self.find_unused_parameters:
             return f"nothing that forward returned last leads to {name}, but it gets a gradient: its bucket has gone"
         return f"{name} gets a gradient twice in one backward, and the first may be on its way"
 
@@ -177,8 +177,8 @@ class DDP(nn.Module):
             if missing and not self._may_be_unused:
                 raise RuntimeError(
                     f"DDP: backward has ended without a gradient for {self._names(missing)}, but all ranks wait for it "
-                    f"(rank {dist.get_rank()}). Freeze what is not trained, or pass find_unused=True if the loss may "
-                    "leave it out"
+                    f"(rank {dist.get_rank()}). Freeze what is not trained, or pass find_unused_parameters=True if the "
+                    "loss may leave it out"
                 )
             for parameter in missing:
                 self.bucket_of[parameter].take(parameter)
@@ -193,7 +193,7 @@ class DDP(nn.Module):
 
     @property
     def _may_be_unused(self):
-        return self.find_unused or (self.static_graph and self.idle is None)
+        return self.find_unused_parameters or (self.static_graph and self.idle is None)
 
     def _give_to_the_idle(self):
         """A parameter that any rank has used has the mean on every rank; one that nobody has used keeps its None."""

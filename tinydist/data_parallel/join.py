@@ -22,9 +22,9 @@ from .ddp import DDP
 @contextmanager
 def join(ddp):
     """Train in here on as many batches as this rank has: ``with join(ddp): for batch in mine: ...``"""
-    if ddp.find_unused or ddp.static_graph:
+    if ddp.find_unused_parameters or ddp.static_graph:
         raise ValueError(
-            "join: a rank without a batch cannot say which parameters took part; find_unused must be False"
+            "join: a rank without a batch cannot say which parameters took part; find_unused_parameters must be False"
         )
     ddp.joined = Joined(ddp)
     try:

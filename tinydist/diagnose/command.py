@@ -1,4 +1,4 @@
-"""``python -m tinydist diagnose FILES``: who keeps the others waiting, by what each rank has recorded of its calls.
+"""``python -m tinydist diagnose FILES``: finds stragglers and hangs in what each rank has recorded of its calls.
 
     trace.json          of simulated ranks: ``run.trace.save("trace.json")``
     rank_0 rank_1 ...   PyTorch's Flight Recorder, a file for each rank, whose name ends with it; or their folder
@@ -32,11 +32,13 @@ def diagnose(paths):
         for call in calls:
             groups[call.group][call.number][call.rank] = call
     ranks_of.setdefault("default_pg", everybody)
-    wrong = [line for group, meetings in groups.items() for line in judged(group, meetings, ranks_of.get(group))]
-    return wrong or list(latest(groups)), bool(wrong)
+    wrong = [
+        line for group, meetings in groups.items() for line in first_mismatch(group, meetings, ranks_of.get(group))
+    ]
+    return wrong or list(stragglers(groups)), bool(wrong)
 
 
-def judged(group, meetings, ranks):
+def first_mismatch(group, meetings, ranks):
     """What is wrong first, if anything."""
     numbers = {rank: [n for n in meetings if rank in meetings[n]] for rank in ranks or set().union(*meetings.values())}
     begin = max(min(own, default=0) for own in numbers.values())  # what is older, some have dropped
@@ -73,7 +75,7 @@ def those(ranks):
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def latest(groups):
+def stragglers(groups):
     """Who came last, to how many calls, and what the next-to-last waited for him."""
     waits = defaultdict(list)  # rank -> (seconds, words)
     meetings = [(group, number, calls) for group in groups for number, calls in groups[group].items() if len(calls) > 1]
@@ -99,8 +101,9 @@ def files_in(paths):
 
 def main(words):
     """The exit status: 0, 1 if something is wrong, 2 for files that cannot be read."""
-    asks = argparse.ArgumentParser(prog=command("diagnose"), description="Who keeps the others waiting?")
-    asks.add_argument("files", nargs="+", help="a saved trace; Flight Recorder's files, one a rank, or their folder")
+    about = "Find stragglers and hangs from traces and Flight Recorder dumps."
+    asks = argparse.ArgumentParser(prog=command("diagnose"), description=about)
+    asks.add_argument("files", nargs="+", help="a saved trace; Flight Recorder dumps, one per rank, or their folder")
     try:
         lines, wrong = diagnose(files_in(asks.parse_args(words).files))
     except Unreadable as error:

@@ -1,4 +1,4 @@
-"""Is everything here that tinydist needs? One line for each thing, with what to do where it is missing.
+"""Check the installation: one line per check, with what to do where something is missing.
 
 A laptop needs Python, torch with gloo, the Jupyter kernel, widgets and matplotlib. GPUs and nccl are for real
 ranks on GPUs; without them everything else works.
@@ -27,7 +27,7 @@ def examine():
     for name, finding in findings.items():
         print(f"{finding.state:<8} {name:<11} {finding.text}")
     absent = [name for name, finding in findings.items() if finding.state == "missing"]
-    print(f"Missing: {', '.join(absent)}." if absent else "Everything is here.")
+    print(f"Missing: {', '.join(absent)}." if absent else "All checks passed.")
     return not absent
 
 
@@ -54,7 +54,7 @@ def check_torch():
     if not torch.distributed.is_available():
         return Finding("missing", f"{version} is built without torch.distributed; {INSTALL}")
     if torch_versions.untested(version):
-        return Finding("untested", f"{version} is newer than any that was tested: {torch_versions.TESTED}")
+        return Finding("untested", f"{version} is newer than the tested versions: {torch_versions.TESTED}")
     return Finding("ok", version)
 
 
@@ -72,7 +72,7 @@ def check_gloo():
     import torch.distributed as dist
 
     if not dist.is_gloo_available():
-        return Finding("missing", f"torch is built without it; {INSTALL}")
+        return Finding("missing", f"torch is built without gloo; {INSTALL}")
     try:
         dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=5))
     except RuntimeError as error:
@@ -106,7 +106,7 @@ def check_kernel():
     try:
         python = KernelSpecManager().get_kernel_spec("python3").argv[0]
     except NoSuchKernel:
-        return Finding("missing", f"Jupyter knows no kernel python3; {repair}")
+        return Finding("missing", f"Jupyter has no kernel python3; {repair}")
     # A bare `python` is the Python that Jupyter runs on.
     if os.path.isabs(python) and python != sys.executable:
         return Finding("missing", f"the kernel python3 is another Python, {python}; {repair}")
@@ -120,7 +120,7 @@ def check_widgets():
     extension = os.path.join("@jupyter-widgets", "jupyterlab-manager")
     if not any(os.path.isdir(os.path.join(folder, extension)) for folder in jupyter_path("labextensions")):
         repair = "`pip install --force-reinstall jupyterlab_widgets`, then reload the page"
-        return Finding("missing", f"JupyterLab has no extension that shows them; {repair}")
+        return Finding("missing", f"JupyterLab has no widget extension; {repair}")
     return Finding("ok", f"ipywidgets {ipywidgets.__version__}")
 
 

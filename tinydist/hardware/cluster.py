@@ -61,7 +61,9 @@ class Cluster:
                 f"got {self.cards}: a device sends through one card"
             )
         if not (part(self.contention) and self.contention < 1):
-            raise ValueError(f"contention takes a part of a device's speed, from 0 to below 1, got {self.contention}")
+            raise ValueError(
+                f"contention must be >= 0 and < 1, the fraction of speed that is lost, got {self.contention}"
+            )
 
     def __str__(self):
         name = f"{self.nodes} x {self.devices_per_node} {self.device}"

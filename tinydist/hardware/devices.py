@@ -38,9 +38,9 @@ class Device:
 
     def __post_init__(self):
         for what, value in [("memory", self.memory), ("memory bandwidth", self.memory_bandwidth)]:
-            self._must_be(rate(value), f"{what} must be above 0", value)
+            self._must_be(rate(value), f"{what} must be > 0", value)
         for dtype, value in self.peak.items():
-            self._must_be(rate(value), f"peak FLOP/s of {dtype} must be above 0", value)
+            self._must_be(rate(value), f"peak FLOP/s of {dtype} must be > 0", value)
         self._must_be(amount(self.launch_overhead), "launch overhead must be 0 s or more", self.launch_overhead)
 
     def _must_be(self, true, rule, value):

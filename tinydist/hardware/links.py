@@ -30,7 +30,7 @@ class Link:
         if not amount(self.latency):
             raise ValueError(f"link {self.name!r}: latency must be 0 s or more, got {self.latency}")
         if not rate(self.bandwidth):
-            raise ValueError(f"link {self.name!r}: bandwidth must be above 0 bytes/s, got {self.bandwidth}")
+            raise ValueError(f"link {self.name!r}: bandwidth must be > 0 bytes/s, got {self.bandwidth}")
         if not one_of(SHAPES)(self.shape):
             raise ValueError(f"link {self.name!r}: shape must be one of {', '.join(SHAPES)}, got {self.shape!r}")
 

@@ -22,7 +22,7 @@ TILE = 256, 128  # the largest of cuBLAS, which reuses most of what it reads (NV
 
 
 def shape(value):
-    """three whole numbers from 1"""
+    """three integers >= 1"""
     return isinstance(value, tuple) and len(value) == 3 and all(map(count, value))
 
 

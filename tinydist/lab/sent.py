@@ -42,7 +42,8 @@ class Own(Target):
         if self.only is not None and trial.run:
             others = sorted({each.name for each in transfers(trial.run)} - set(self.only))
             if others:
-                raise Wrong(f"you call {' and '.join(others)} of torch.distributed; {self.instead}")
+                names = " and ".join(f"torch.distributed.{each}" for each in others)
+                raise Wrong(f"{names} {'is' if len(others) == 1 else 'are'} not allowed here; {self.instead}")
         called = trial.called
         if self.lent:
             called = {name for name in called if not any(within(each, name) for each in self.lent)}

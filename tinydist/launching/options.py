@@ -49,15 +49,15 @@ RULES = {
             lambda value: isinstance(value, Cluster) or (isinstance(value, str) and value in CLUSTERS),
         )
     ),
-    "seed": stated("a whole number from 0 to 2**64 - 1", lambda value: whole(value) and value < 2**64),
+    "seed": stated("an integer from 0 to 2**64 - 1", lambda value: whole(value) and value < 2**64),
     "schedule": one_of(("fifo", "shuffle")),
-    "timeout": optional(stated("a number of seconds above 0", lambda value: positive(value))),
+    "timeout": optional(stated("a number of seconds > 0", lambda value: positive(value))),
     "init": flag,
     "observe": stated('True, False or "communication"', lambda value: flag(value) or value == "communication"),
     "compute": one_of(("modeled", "measured")),
     "fake": flag,
     "only": optional(stated("a list of ranks", each_of(whole, least=0))),
-    "per_rank": stated("a list of places", lambda value: many(value)),
+    "per_rank": stated('a list of "module:attribute" strings', lambda value: many(value)),
 }
 
 
@@ -78,7 +78,7 @@ def checked(**options):
         )
     idle = [name for name, default in OF_SIMULATED_RANKS.items() if getattr(asked, name) != default]
     if named in ("gloo", "nccl") and idle:
-        raise ValueError(f"launch: {', '.join(idle)}: for simulated ranks alone, but backend is {named!r}")
+        raise ValueError(f"launch: {', '.join(idle)}: supported on simulated ranks only, got backend={named!r}")
     return asked
 
 
@@ -89,8 +89,8 @@ def check_program(fn, arguments, unknown):
     name = getattr(fn, "__name__", type(fn).__name__)
     if inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise TypeError(
-            f"launch: {name} is a coroutine or a generator: a call of it runs none of its lines. Launch a function "
-            "without async and yield"
+            f"launch: {name} is a coroutine function or generator function, and calling it runs none of its lines; "
+            "pass a regular function"
         )
     if unknown:
         first = next(iter(unknown))
@@ -109,10 +109,10 @@ def check_room(asked):
     allowed = threads_allowed()
     if running > allowed or (needed > LITTLE and needed > memory_free()):
         kind = "processes" if of_processes else "threads"
-        most = f"{allowed:,} {kind} at most, and " if allowed < math.inf else ""
+        most = f"{allowed:,} {kind} and " if allowed < math.inf else ""
         raise ValueError(
-            f"launch: {ranks:,} {asked.backend} ranks need {running:,} {kind} and {gigabytes(needed)} of memory "
-            f"before they do anything; here are {most}{gigabytes(memory_free())}"
+            f"launch: {ranks:,} {asked.backend} ranks require at least {running:,} {kind} and {gigabytes(needed)} "
+            f"of memory; available: {most}{gigabytes(memory_free())}"
         )
 
 

@@ -17,7 +17,7 @@ def under_torchrun():
 def join(fn, args, asked):
     """Run ``fn`` as this process's rank of the job: what it returned, by rank, and the backend."""
     if dist.is_initialized():
-        raise RuntimeError(f"launch: this is rank {dist.get_rank()} already; a rank cannot launch ranks of its own")
+        raise RuntimeError(f"launch: this is rank {dist.get_rank()} already; nested launch() is not supported")
     backend = asked.backend
     if backend == "simulated":
         backend = "nccl" if torch.cuda.is_available() else "gloo"

@@ -28,7 +28,7 @@ class GPTConfig:
 
     def __post_init__(self):
         if self.dim % self.heads:
-            raise ValueError(f"GPTConfig: dim must divide into heads, but {self.dim} / {self.heads} is not whole")
+            raise ValueError(f"GPTConfig: dim ({self.dim}) must be divisible by heads ({self.heads})")
         must("GPTConfig", "dropout", part, self.dropout)
 
 

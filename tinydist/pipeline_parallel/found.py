@@ -63,19 +63,16 @@ def find_schedule(placement, microbatches, costs=None, *, most_activations=None,
 def problem_of(placement, microbatches, costs, most_activations, halves):
     ranks = max(placement) + 1
     if sorted(set(placement)) != list(range(ranks)):
-        raise ValueError(f"find_schedule: placement must name each rank from 0 on, got {placement}")
+        raise ValueError(f"find_schedule: placement must name every rank from 0 to {ranks - 1}, got {placement}")
     most = max(Counter(placement).values())
     if len(placement) * microbatches > MOST_PASSES:
         raise ValueError(
-            f"find_schedule: {len(placement)} stages x {microbatches} microbatches are more than the {MOST_PASSES} "
-            "passes that can be written down"
+            f"find_schedule: schedule too large: {len(placement)} stages x {microbatches} microbatches "
+            f"(limit: {MOST_PASSES} passes)"
         )
     room = most * microbatches if most_activations is None else most_activations
     if room < most:
-        raise ValueError(
-            f"find_schedule: a rank with {most} stages holds {most} activations at least, "
-            f"but most_activations is {room}"
-        )
+        raise ValueError(f"find_schedule: most_activations ({room}) must be >= {most}, the stages of a rank")
     return Problem(placement, microbatches, costs, [room] * ranks, halves)
 
 

@@ -38,10 +38,10 @@ class Passes:
             return None
         count = self.schedule.microbatches
         if rows is None or len(rows) % count:
-            got = "None" if rows is None else f"{len(rows)}: {len(rows)} / {count} is not whole"
+            got = "None" if rows is None else f"{len(rows)} rows"
             raise ValueError(
-                f"Worker: rank {self.rank} has stage {stage}, and needs {what} whose rows divide into {count} "
-                f"microbatches, got {got}"
+                f"Worker: rank {self.rank} has stage {stage} and needs {what} with a number of rows divisible by "
+                f"microbatches ({count}), got {got}"
             )
         return rows.chunk(count)
 

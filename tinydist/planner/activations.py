@@ -47,7 +47,7 @@ def shapes(model, t, b, sequence, recompute, flash, fused, precision):
     own = x / t if sequence else x
     mask = own / i * MASK * (model.dropout > 0)
     norm = own * 2 * WIDE / i if plain else own  # what it takes; what it scales, too
-    entered = own if sequence == "again" and not plain else x
+    entered = own if sequence == "regather" and not plain else x
     mixed = tokens * model.heads // t * model.head_dim * i
     keys = tokens * max(1, model.kv_heads // t) * model.head_dim * i
     angles = plain * 4 * model.tokens * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
@@ -68,7 +68,7 @@ def shapes(model, t, b, sequence, recompute, flash, fused, precision):
         before + x * (1 + model.gated) - inside * (1 + model.gated + plain),
         0 if flash else again + in_core,
         norm + entered,
-        own + {None: 0, "again": 3}.get(sequence, 2) * x + own * bool(sequence),
+        own + {None: 0, "regather": 3}.get(sequence, 2) * x + own * bool(sequence),
         WIDE * tokens * -(-model.vocabulary // t),
         mask,
     )

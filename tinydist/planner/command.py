@@ -13,15 +13,19 @@ SHOWN = 5
 
 
 def options():
-    adds = argparse.ArgumentParser(prog=command("plan"), description="Which plan fits, and what a run costs.")
+    about = "Find the fastest parallel plans that fit, and estimate the cost of a run."
+    adds = argparse.ArgumentParser(prog=command("plan"), description=about, allow_abbrev=False)
     add = adds.add_argument
-    add("--model", required=True, help="its name, such as llama-3-70b")
-    add("--cluster", default="H100 pod", help="whose nodes: 'A100 node', 'H100 pod'")
-    add("--devices", type=int, help="how many; all of the cluster's if left out")
-    add("--batch", type=int, help="sequences of a step; about 4 million tokens if left out")
-    add("--tokens", type=float, help="of the whole run")
-    add("--price", type=float, default=0.0, help="of a device and hour")
-    add("--watts", type=float, default=0.0, help="of a device, with its share of all else")
+    add("--model", required=True, metavar="NAME", help="model preset, e.g. llama-3-70b")
+    cluster = "cluster preset (node type), e.g. 'A100 node' (default: '%(default)s')"
+    add("--cluster", default="H100 pod", metavar="NAME", help=cluster)
+    add("--devices", type=int, metavar="N", help="number of devices (default: all of the cluster)")
+    batch = "global batch size, in sequences (default: about 4 million tokens)"
+    add("--batch", type=int, metavar="N", help=batch)
+    add("--tokens", type=float, metavar="N", help="training tokens; prints the duration and cost of the run")
+    add("--price", type=float, default=0.0, help="price per device-hour (default: %(default)s)")
+    watts = "power per device, including host and cooling overhead (PUE) (default: %(default)s)"
+    add("--watts", type=float, default=0.0, help=watts)
     return adds
 
 
@@ -37,8 +41,8 @@ def main(words):
     except ValueError as error:
         print(error)
         return 1
-    print(f"{len(found.candidates):,} plans, of which {len(found.fitting):,} fit; {found.refused:,} make no sense\n")
-    print(f"{'s a step':>9} {'tokens/s/GPU':>13} {'MFU':>6} {'GB':>6}   plan")
+    print(f"{len(found.candidates):,} valid plans, {len(found.fitting):,} of them fit; {found.refused:,} invalid\n")
+    print(f"{'s/step':>9} {'tokens/s/GPU':>13} {'MFU':>6} {'GB':>6}   plan")
     for each in found.fitting[:SHOWN]:
         numbers = (
             f"{each.seconds:9.3f} {each.tokens_per_second:13,.0f} {each.step.mfu:6.1%} {each.memory.total / 1e9:6.1f}"
@@ -46,7 +50,7 @@ def main(words):
         print(f"{numbers}   {each.plan}")
     print(f"\n{explain(best, *found.fitting[1:2])}")
     if chosen.tokens:
-        print(f"\n{Run(best, chosen.tokens, price=chosen.price, watts=chosen.watts)}, if no time is lost")
+        print(f"\n{Run(best, chosen.tokens, price=chosen.price, watts=chosen.watts)}, without failures")
     return 0
 
 

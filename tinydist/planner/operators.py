@@ -97,7 +97,7 @@ class Operators:
 
     def enter_backward(self, matrix):
         bias = [Memory(self.tokens * matrix[0] * NUMBER)] * self.model.biases
-        of_input, again = [self.of_input(matrix)], self.sequence == "again"
+        of_input, again = [self.of_input(matrix)], self.sequence == "regather"
         if again:
             of_input = [Meanwhile(Sent("all-gather", self.x), *of_input), *self.in_order()]
         bias = [*bias, *self.added_up(2 if self.model.norm == "layer" else 1)]

@@ -11,12 +11,12 @@ from ..rules import count, flag, one_of, stated, takes, within
 from .model import Model
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
-SEQUENCES = (None, "kept", "again", "ring")
+SEQUENCES = (None, "save", "regather", "overlap")
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 OPTIMIZERS = ("adam", "sgd")
 
-way = stated("kept, again, ring or None", lambda given: given in SEQUENCES)
+way = stated("save, regather, overlap or None", lambda given: given in SEQUENCES)
 
 
 @takes(
@@ -40,7 +40,7 @@ class Plan:
     microbatch: int = 1  # sequences of each
     schedule: str = "1f1b"
     chunks: int = 1  # stages of a rank
-    sequence: str | None = None  # sequence parallelism: what is gathered for a product is "kept" or gathered "again"
+    sequence: str | None = None  # sequence parallelism: "save", "regather" or "overlap"
     recompute: str = "none"
     precision: str = "bf16"
     optimizer: str = "adam"
@@ -55,7 +55,7 @@ class Plan:
         if self.replicate is None:
             object.__setattr__(self, "replicate", self.dp if self.zero == 0 else 1)
         if self.dp % self.replicate:
-            raise ValueError(f"plan: dp = replicate x shard, but {self.dp} / {self.replicate} is not whole")
+            raise ValueError(f"plan: dp ({self.dp}) must be divisible by replicate ({self.replicate})")
         if self.zero == 0 and self.replicate != self.dp:
             raise ValueError(f"plan: ZeRO 0 shards nothing, so replicate = dp, but {self.replicate} is not {self.dp}")
         if (self.chunks > 1) != (self.schedule == "interleaved"):
@@ -105,8 +105,8 @@ class Plan:
         """The same plan with as many microbatches as the batch has."""
         share = self.dp * self.microbatch
         if batch % share:
-            product = f"({self.dp} x {self.microbatch})"
-            raise ValueError(f"plan: batch = dp x microbatch x microbatches, but {batch} / {product} is not whole")
+            product = f"dp ({self.dp}) x microbatch ({self.microbatch})"
+            raise ValueError(f"plan: batch ({batch}) must be divisible by {product}")
         return replace(self, microbatches=batch // share)
 
 
@@ -131,15 +131,15 @@ def wrong(plan, model, ranks=None):
         axes = " x ".join(f"{name}({size})" for name, size in plan.axes.items() if name != "cp" or size > 1)
         yield f"{axes} = {plan.ranks} ranks, but there are {ranks}"
     if model.heads % tp:
-        yield f"heads divide by tp, but {model.heads} / {tp} is not whole"
+        yield f"heads ({model.heads}) must be divisible by tp ({tp})"
     if model.kv_heads % tp and tp % model.kv_heads:
         yield f"{model.kv_heads} heads of keys on tp = {tp} ranks: neither divides the other"
     if model.inner % tp:
-        yield f"the MLP's width divides by tp, but {model.inner} / {tp} is not whole"
+        yield f"the MLP's width ({model.inner}) must be divisible by tp ({tp})"
     if plan.sequence and T % tp:
-        yield f"a sequence divides by tp, but {T} / {tp} is not whole"
+        yield f"the sequence length ({T}) must be divisible by tp ({tp})"
     if T % plan.cp:
-        yield f"a sequence divides by cp, but {T} / {plan.cp} is not whole"
+        yield f"the sequence length ({T}) must be divisible by cp ({plan.cp})"
     if plan.stages > model.layers:
         yield f"a stage has 1 or more layers, but pp({pp}) x chunks({plan.chunks}) = {plan.stages} > {model.layers}"
     if plan.schedule == "interleaved" and plan.microbatches % (plan.microbatches // pp or 1):

@@ -100,7 +100,7 @@ def search(model, cluster, batch, devices=None, **fixed) -> Found:
 CHOICES = {
     "zero": (0, 1, 2, 3),
     "microbatch": (1, 2, 4, 8),
-    "sequence": (None, "again"),
+    "sequence": (None, "regather"),
     "recompute": ("none", "selective", "full"),
     "chunks": (1, 2, 4),
 }

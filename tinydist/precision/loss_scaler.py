@@ -91,7 +91,7 @@ class LossScaler:
     def update(self):
         """Let the rule choose the scale for the next step. An overflow of one optimizer is one of all."""
         if not self._overflow:
-            raise RuntimeError("update: there was no step(optimizer) to learn from since the last update()")
+            raise RuntimeError("update() called without a preceding step(optimizer)")
         self._scaled, overflow = False, any(self._overflow.values())
         self._overflow, self._stepped = {}, set()
         self.rule.update(overflow)

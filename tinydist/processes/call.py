@@ -81,7 +81,7 @@ def loopback_store():
 
 def check(ranks, backend):
     if ranks < 1:
-        raise ValueError(f"launch: ranks must be a whole number from 1, got {ranks!r}")
+        raise ValueError(f"launch: ranks must be an integer >= 1, got {ranks!r}")
     if backend == "nccl" and ranks > (gpus := torch.cuda.device_count()):
         raise ValueError(f"launch: nccl needs a GPU for each rank: {ranks} ranks, but {gpus} GPUs are here")
     if not dist.is_backend_available(backend):

@@ -122,7 +122,7 @@ def pack_result(fn, result):
         return cloudpickle.dumps(result)
     except Exception as error:
         kind = type(result).__name__
-        raise TypeError(f"launch: what {name_of(fn)} returned, a {kind}, cannot be sent back: {error}") from None
+        raise TypeError(f"launch: the return value of {name_of(fn)} ({kind}) is not picklable: {error}") from None
 
 
 def pack_error(error):

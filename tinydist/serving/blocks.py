@@ -57,7 +57,7 @@ class BlockPool:
             if length >= number:
                 return [self._take(block) for block in range(first, first + number)]
         if number:
-            raise OutOfBlocks(f"BlockPool: {len(self.free)} blocks are free, but no {number} neighbors")
+            raise OutOfBlocks(f"BlockPool: no {number} contiguous free blocks ({len(self.free)} blocks are free)")
         return []
 
     def share(self, block):

@@ -1,9 +1,9 @@
-"""``python -m tinydist serve``: a small decoder behind OpenAI's completions, on this machine.
+"""``python -m tinydist serve``: a small decoder with an OpenAI-compatible API, on 127.0.0.1.
 
     python -m tinydist serve --steps 300
     curl http://127.0.0.1:8000/v1/completions -d '{"prompt": "The ", "max_tokens": 40}'
 
-It is trained at the start, on a text that is on every machine, and writes what looks a little like it.
+It is first trained on the Python documentation bundled with pydoc, and writes text that looks a little like it.
 """
 
 import argparse
@@ -24,18 +24,24 @@ from .policies import Continuous
 
 
 def options():
-    adds = argparse.ArgumentParser(prog=command("serve"), description="OpenAI's completions, from a small decoder.")
+    about = "Serve a small decoder with an OpenAI-compatible completions API."
+    adds = argparse.ArgumentParser(
+        prog=command("serve"), description=about, usage="%(prog)s [options]", allow_abbrev=False
+    )
     add = adds.add_argument
-    add("--host", default=LOOPBACK, help="an address of this machine; 0.0.0.0: everybody may ask who reaches it")
-    add("--port", type=int, default=8000, help="0: one that is free")
+    host = "address to bind; 0.0.0.0 accepts connections from any host (default: %(default)s)"
+    add("--host", default=LOOPBACK, metavar="ADDRESS", help=host)
+    add("--port", type=int, default=8000, help="port to listen on; 0: any free port (default: %(default)s)")
     add("--model", default="", metavar="layers=2,dim=64,heads=4,kv_heads=2", help="sizes of the decoder")
-    add("--steps", type=int, default=100, help="of training, before it serves")
-    add("--weights", metavar="FILE", help="safetensors: read, or written after training if it is not there")
-    add("--slots", type=int, default=16, help="sequences at a time")
-    add("--budget", type=int, default=256, help="tokens of a pass")
-    add("--blocks", type=int, default=512, help="of the cache")
-    add("--block-size", type=int, default=16, help="tokens of a block")
-    add("--replicas", type=int, default=1, help="engines behind a router")
+    add("--steps", type=int, default=100, metavar="N", help="training steps before serving (default: %(default)s)")
+    add("--weights", metavar="FILE", help="safetensors file to load; written after training if it does not exist")
+    seqs = "maximum number of concurrent sequences (default: %(default)s)"
+    add("--max-num-seqs", type=int, default=16, metavar="N", help=seqs)
+    tokens = "token budget per forward pass (default: %(default)s)"
+    add("--max-num-batched-tokens", type=int, default=256, metavar="N", help=tokens)
+    add("--num-blocks", type=int, default=512, metavar="N", help="number of KV-cache blocks (default: %(default)s)")
+    add("--block-size", type=int, default=16, metavar="N", help="tokens per KV-cache block (default: %(default)s)")
+    add("--replicas", type=int, default=1, metavar="N", help="engine replicas behind a router (default: %(default)s)")
     return adds
 
 
@@ -54,7 +60,7 @@ def main(words):
 
 async def serve(front, port, host):
     server, port = front.listen(port, host)
-    print(f"{front.model} at http://{host}:{port}/v1 (Ctrl-C ends it)", flush=True)
+    print(f"{front.model} at http://{host}:{port}/v1 (Ctrl-C stops it)", flush=True)
     try:
         await forever()
     finally:
@@ -68,8 +74,9 @@ async def forever():
 def front_of(chosen):
     """What was chosen, ready to listen."""
     model = decoder(chosen)
-    memory = dict(blocks=chosen.blocks, block_size=chosen.block_size, attend=fused_attention)
-    engines = [Engine(model, Continuous(chosen.slots, chosen.budget), **memory) for _ in range(chosen.replicas)]
+    memory = dict(blocks=chosen.num_blocks, block_size=chosen.block_size, attend=fused_attention)
+    limits = chosen.max_num_seqs, chosen.max_num_batched_tokens
+    engines = [Engine(model, Continuous(*limits), **memory) for _ in range(chosen.replicas)]
     return Front(engines[0] if len(engines) == 1 else Replicas(engines))
 
 
@@ -80,7 +87,7 @@ def decoder(chosen):
     if file and file.exists():
         found, wanted = load_file(file), {name: each.shape for name, each in model.state_dict().items()}
         if {name: each.shape for name, each in found.items()} != wanted:
-            raise ValueError(f"{file} has the weights of another decoder than --model says")
+            raise ValueError(f"the weights in {file} do not match --model")
         model.load_state_dict(found)
     else:
         train(model, chosen.steps)
@@ -90,7 +97,7 @@ def decoder(chosen):
 
 
 def sizes(text):
-    """``layers=2,dim=64`` as a dict of whole numbers."""
+    """``layers=2,dim=64`` as a dict of integers."""
     pairs = [each.partition("=") for each in text.split(",") if each]
     for name, _, number in pairs:
         if name not in ("layers", "dim", "heads", "kv_heads", "latent") or not number.isdecimal():

@@ -150,10 +150,10 @@ class Completions(Answering):
 
     def read(self):
         if self.size > LARGEST:
-            raise Refused(f"the body has {self.size:,} bytes, but {LARGEST:,} are the most", status=413)
+            raise Refused(f"the body ({self.size:,} bytes) exceeds {LARGEST:,} bytes", status=413)
         if len(self.front.served) >= self.front.most:
             busy = dict(status=429, kind="rate_limit_error", code="rate_limit_exceeded")
-            raise Refused(f"{self.front.most} calls are being answered, come again", **busy)
+            raise Refused(f"server busy (max {self.front.most} concurrent requests), retry later", **busy)
         return parse(b"".join(self.body), self.front.model)
 
     def say(self, refused):

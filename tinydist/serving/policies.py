@@ -26,7 +26,7 @@ RESERVE = "exact", "power of 2"
 
 
 def reserved(value):
-    """a whole number of tokens from 1, or one of exact, power of 2"""
+    """an integer >= 1 (tokens), or one of exact, power of 2"""
     return count(value) or (isinstance(value, str) and value in RESERVE)
 
 
@@ -102,15 +102,18 @@ class Continuous(Policy):
 
     def __init__(self, slots=8, budget=64, chunked=True):
         if budget < slots:
-            raise ValueError(f"Continuous: a token for each of {slots} slots does not fit a budget of {budget}")
+            raise ValueError(f"Continuous: budget ({budget}) must be >= slots ({slots}), one token per sequence")
         self.slots, self.budget, self.chunked = slots, budget, chunked
 
     def check(self, request, pool):
         super().check(request, pool)
         if request.n > self.slots:
-            raise ValueError(f"request: {request.n} samples begin together, but there are {self.slots} slots")
+            raise ValueError(
+                f"request: n ({request.n}) exceeds slots ({self.slots}): all samples of a request start together"
+            )
         if not self.chunked and request.longest > self.budget:
-            raise ValueError(f"request: {equation(request)}, but without pieces a pass has {self.budget}")
+            words = f"exceeds the token budget ({self.budget}), and chunked prefill is disabled"
+            raise ValueError(f"request: {equation(request)}: {words}")
 
     def step(self, scheduler):
         step = Step()

@@ -16,7 +16,7 @@ from ..rules import amount, count, each_of, is_tensor, many, takes, whole, withi
 
 
 def tokens(value):
-    """a list of one or more tokens, each a whole number from 0"""
+    """a non-empty list of tokens, each an integer >= 0"""
     return each_of(whole)(value.tolist() if is_tensor(value) else value)
 
 
@@ -26,7 +26,7 @@ def endings(value):
 
 
 def above_0_to_1(value):
-    """a number above 0, at most 1"""
+    """a number > 0 and <= 1"""
     return amount(value) and 0 < value <= 1
 
 

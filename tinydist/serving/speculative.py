@@ -59,7 +59,7 @@ def verify(drafted, q, p, draws):
         if tensor.shape != shape:
             raise ValueError(f"verify: {K} drafted tokens need {name} {list(shape)}, got {list(tensor.shape)}")
     if drafted.dtype != torch.long or ((drafted < 0) | (drafted >= V)).any():
-        raise ValueError(f"verify: drafted must be whole numbers from 0 to {V - 1}")
+        raise ValueError(f"verify: drafted must be integers from 0 to {V - 1}")
     at = torch.arange(K), drafted
     refused = (draws[:K] * q[at] >= p[:K][at]).nonzero().flatten().tolist()
     taken = refused[0] if refused else K

@@ -19,7 +19,7 @@ from ..rules import amount, count, listed, positive, rate, takes, whole
 
 
 def spread(value):
-    """a number above 0, at most 10"""
+    """a number > 0 and <= 10"""
     return positive(value) and value <= 10
 
 

@@ -40,7 +40,7 @@ def waste_reserved(trace, reserved=2048):
     """Counted, if so many tokens are reserved for each."""
     longest = max(each.tokens for each in trace)
     if longest > reserved:
-        raise ValueError(f"waste_reserved: a request has {longest} tokens, but {reserved} are reserved")
+        raise ValueError(f"waste_reserved: request length ({longest}) exceeds the reservation ({reserved})")
     return 1 - sum(each.tokens for each in trace) / (reserved * len(trace))
 
 

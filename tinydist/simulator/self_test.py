@@ -15,7 +15,7 @@ def before_first_launch():
     """Raises ``RuntimeError`` if they do not; warns of a torch that is newer than any that was tested."""
     self_test()
     if untested(torch.__version__):
-        warnings.warn(f"torch {torch.__version__} is newer than any that was tested: {TESTED}", stacklevel=3)
+        warnings.warn(f"torch {torch.__version__} is newer than the tested versions: {TESTED}", stacklevel=3)
 
 
 def self_test():

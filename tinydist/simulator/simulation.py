@@ -87,7 +87,7 @@ class Simulation:
             if self.watched:
                 torch_internals.load_for_modes()
         if not running.acquire(blocking=False):
-            raise RuntimeError("launch: ranks are running already; a rank cannot launch ranks of its own")
+            raise RuntimeError("nested launch() is not supported: ranks are already running")
         try:
             with (
                 torch_internals.replaced(self._new_process_group, self._rendezvous),

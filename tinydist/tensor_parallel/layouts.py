@@ -27,14 +27,14 @@ from ..annotate import purpose
 from ..collectives.autograd import Conjugates, along
 from ..rules import flag, one_of, takes, whole
 
-WAYS = ("kept", "again", "ring")  # of tokens that are gathered for a product
+WAYS = ("save", "regather", "overlap")  # what becomes of the tokens that are all-gathered for a matmul
 
 
 @takes(group=dist.ProcessGroup, overlap=flag)
 class Layout:
     """``overlap``: what backward sends is on its way while gradients of weights are computed."""
 
-    cuts_tokens, way = False, "kept"
+    cuts_tokens, way = False, "save"
 
     def __init__(self, group=None, overlap=True):
         self.group, self.overlap = group, overlap
@@ -77,14 +77,14 @@ class Whole(Layout):
 class Tokens(Layout):
     """``x`` [B, T/t, D] is this rank's part along ``dim``.
 
-    way:  what is gathered for a product is "kept" for backward, or gathered "again"; or passed on in a "ring", while
-          others are multiplied, and kept.
+    way:  "save" the gathered tokens for backward; "regather" them in backward; or "overlap" a ring all-gather with the
+          matmul of what has arrived (and save).
     """
 
     cuts_tokens = True
 
     @takes(dim=whole, way=one_of(WAYS))
-    def __init__(self, group=None, overlap=True, *, dim=1, way="kept"):
+    def __init__(self, group=None, overlap=True, *, dim=1, way="save"):
         super().__init__(group, overlap)
         self.dim, self.way = dim, way
 
@@ -108,7 +108,7 @@ class Tokens(Layout):
     def parts(self, x):  # [t, B, T/t, D]
         tokens = x.shape[along(x, self.dim)]
         if tokens % self.ranks:
-            rule = f"ranks have as many tokens each, but {tokens} / {self.ranks} is not whole"
+            rule = f"the sequence length ({tokens}) must be divisible by the tensor-parallel degree ({self.ranks})"
             raise ValueError(f"sequence parallelism: {rule}")
         return x.unflatten(self.dim, (self.ranks, -1)).movedim(self.dim, 0)
 

@@ -42,7 +42,7 @@ class ColumnProduct(Function):
         with purpose("activations"):
             entered = layout.gather(x)()
             y = F.linear(entered, weight, bias)
-        ctx.save_for_backward(x if layout.way == "again" else entered, weight)
+        ctx.save_for_backward(x if layout.way == "regather" else entered, weight)
         ctx.layout = layout
         return y
 
@@ -52,7 +52,7 @@ class ColumnProduct(Function):
         (kept, weight), layout = ctx.saved_tensors, ctx.layout
         for_x, for_weight, for_bias, _ = ctx.needs_input_grad
         meanwhile = (lambda started: started) if layout.overlap else at_once
-        entered = meanwhile(layout.gather(kept)) if for_weight and layout.way == "again" else lambda: kept
+        entered = meanwhile(layout.gather(kept)) if for_weight and layout.way == "regather" else lambda: kept
         dx = meanwhile(layout.add_up(gradient @ weight)) if for_x else lambda: None
         rows = gradient.flatten(0, -2)
         dw = rows.mT @ entered().flatten(0, -2) if for_weight else None
@@ -102,7 +102,7 @@ class ColumnParallelLinear(ParallelLinear):
         if self.entered:
             y = F.linear(x, self.weight, self.bias)
         else:
-            product = ColumnRing if self.layout.way == "ring" else ColumnProduct
+            product = ColumnRing if self.layout.way == "overlap" else ColumnProduct
             y = product.apply(*in_autocast(x, self.weight, self.bias), self.layout)
         if self.gather_output:
             cut = replace(self.weight.cut, dim=y.ndim - 1)
@@ -122,7 +122,7 @@ class RowParallelLinear(ParallelLinear):
             self.layout.add_up_gradient(self.bias)  # each rank adds it to its own tokens
 
     def forward(self, x):
-        if self.layout.way == "ring":
+        if self.layout.way == "overlap":
             out = RowRing.apply(*in_autocast(x, self.weight), self.layout)
         else:
             out = self.layout.leave(F.linear(x, self.weight))

@@ -23,7 +23,7 @@ from .cuts import Cut
 from .embedding import local
 from .layouts import Whole
 
-token = stated("a whole number of 64 bits", lambda value: integer(value) and -(2**63) <= value < 2**63)
+token = stated("a 64-bit integer", lambda value: integer(value) and -(2**63) <= value < 2**63)
 
 
 @takes(logits=floats, targets=torch.Tensor, vocab_size=within(1, 2**31), group=dist.ProcessGroup, ignore_index=token)

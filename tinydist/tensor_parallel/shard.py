@@ -60,9 +60,9 @@ TABLES = {"GPT": GPT, "DECODER": DECODER, "LLAMA": LLAMA}
 def shard(model, group=None, *, sequence=None, overlap=True, gather_logits=False, table=None):
     """``model``, in place: each rank of ``group`` keeps its part of it. All ranks bring the same, and get rank 0's.
 
-    sequence:       sequence parallelism, in training. What is gathered for a product is ``"kept"`` for backward, or
-                    gathered ``"again"``, or passed on in a ``"ring"`` while others are multiplied (ring.py). Where
-                    several layers share it, as a gate and its value do, it is kept.
+    sequence:       sequence parallelism, in training. ``"save"`` the gathered input for backward, ``"regather"`` it in
+                    backward, or ``"overlap"`` a ring all-gather with the matmul (ring.py). Where several layers share
+                    the input, as a gate and its value do, it is saved.
     overlap:        what backward sends is on its way while gradients of weights are computed.
     gather_logits:  the model gives all logits, for decoding. Else each rank's are of its part of the vocabulary, and a
                     GPT's ``loss`` knows; for other models there is ``cross_entropy``.

@@ -5,7 +5,7 @@
 
     ... --config ds_config.json                                             as DeepSpeed's configuration says
 
-Ctrl-C ends it; with --folder, the same line again goes on from the last checkpoint, on any mesh.
+Ctrl-C stops it; with --folder, the same command resumes from the latest checkpoint, on any mesh.
 """
 
 import argparse
@@ -20,10 +20,12 @@ from ..console.shell import command
 from ..launching.launch import launch
 from . import report
 from .job import Job, Refused, on_rank
-from .rates import RATES
+from .rates import LR_SCHEDULES
 
 # What a report is made of: two steps, of which it shows the second, and nothing is kept.
-SHORT = dict(steps=2, warmup=0, given=(), folder=None, save_every=None, validate_every=None, history=None, report=None)
+SHORT = dict(
+    steps=2, warmup_steps=0, given=(), folder=None, save_every=None, validate_every=None, history=None, report=None
+)
 
 
 class Options(argparse.ArgumentParser):
@@ -41,45 +43,59 @@ class Options(argparse.ArgumentParser):
 
 
 def options():
-    adds = Options(prog=command("train"), description="Train a GPT on a mesh of ranks.", usage="%(prog)s [options]")
+    about = "Train a GPT on a mesh of ranks."
+    adds = Options(prog=command("train"), description=about, usage="%(prog)s [options]", allow_abbrev=False)
     add = adds.add_argument
-    add("--mesh", default="dp=1", metavar="dp=2,pp=2,tp=2", help="ranks along each axis")
+    add("--mesh", default="dp=1", metavar="dp=2,pp=2,tp=2", help="parallelism degrees (default: %(default)s)")
     add("--model", default="", metavar="layers=2,dim=64,heads=4,context=64", help="sizes of the GPT")
-    add("--data", metavar="FILE", help="a text, or a file of tokens; by default a text that is on every machine")
-    add("--batch", type=int, default=16, help="sequences of a step, of all ranks")
-    add("--microbatches", type=int, default=1, help="parts of a rank's batch, one after another")
-    add("--steps", type=int, default=100)
-    add("--lr", type=float, default=1e-3, help="learning rate at its peak")
-    add("--rate", default="constant", metavar="|".join(RATES), help="its course")
-    add("--warmup", type=int, default=0, help="steps in which it rises")
-    add("--clip", type=float, dest="max_norm", metavar="NORM", help="limit for the norm of all gradients")
-    add("--zero", type=int, default=0, help="0 to 3: optimizer states, gradients, parameters are sharded")
-    add("--replicate", type=int, help="copies of the shards")
-    add("--precision", default="fp32", metavar="fp32|bf16|fp16")
-    add("--recompute", default="none", metavar="none|selective|full")
-    add("--sequence", metavar="kept|again|ring", help="sequence parallelism in tensor groups")
-    add("--schedule", default="1f1b", help="of the pipeline: gpipe, 1f1b, interleaved ...")
-    add("--chunks", type=int, default=1, help="stages of a rank")
-    add("--seed", type=int, default=0)
-    add("--folder", help="for checkpoints; training goes on from the one that is there")
-    add("--save-every", type=int, metavar="STEPS", help="a checkpoint after so many steps; one is saved in the end")
-    add("--validate-every", type=int, metavar="STEPS", help="the loss on a tenth of the data, which is held out")
-    says = "DeepSpeed's ds_config.json; options fill each auto in it"
-    add("--config", "--deepspeed_config", metavar="FILE", help=says)
-    add("--deepspeed", metavar="FILE", nargs="?", const="", help="the same, as transformers has it; or nothing")
-    add("--zero-in-pipelines", action="store_true", help="allow ZeRO 2 and 3 there, which DeepSpeed refuses")
+    data = "text file or token file (default: the Python documentation bundled with pydoc)"
+    add("--data", metavar="FILE", help=data)
+    add("--batch", type=int, default=16, metavar="N", help="global batch size, in sequences (default: %(default)s)")
+    parts = "microbatches per step: of the pipeline, or for gradient accumulation (default: %(default)s)"
+    add("--microbatches", type=int, default=1, metavar="N", help=parts)
+    add("--steps", type=int, default=100, metavar="N", help="number of training steps (default: %(default)s)")
+    add("--lr", type=float, default=1e-3, metavar="LR", help="peak learning rate (default: %(default)s)")
+    schedules = f"{{{','.join(LR_SCHEDULES)}}}"
+    add("--lr-schedule", default="constant", metavar=schedules, help="learning-rate schedule (default: %(default)s)")
+    warmup = "number of linear warmup steps (default: %(default)s)"
+    add("--warmup-steps", type=int, default=0, metavar="N", help=warmup)
+    add("--grad-clip", type=float, dest="max_norm", metavar="NORM", help="maximum gradient norm (default: no clipping)")
+    stage = "ZeRO stage: shard optimizer states (1), gradients (2), parameters (3) (default: %(default)s)"
+    add("--zero", type=int, default=0, metavar="{0,1,2,3}", help=stage)
+    add("--replicate", type=int, metavar="N", help="replica groups for hybrid sharding (HSDP)")
+    add("--precision", default="fp32", metavar="{fp32,bf16,fp16}", help="training precision (default: %(default)s)")
+    again = "activation recomputation (default: %(default)s)"
+    add("--recompute", default="none", metavar="{none,selective,full}", help=again)
+    gathered = "sequence parallelism: save gathered activations, regather them in backward, or overlap with matmuls"
+    add("--sequence-parallel", dest="sequence", metavar="{save,regather,overlap}", help=gathered)
+    pipeline = "pipeline schedule: gpipe, 1f1b, interleaved, ... (default: %(default)s)"
+    add("--schedule", default="1f1b", metavar="NAME", help=pipeline)
+    stages = "pipeline stages per rank (interleaved) (default: %(default)s)"
+    add("--virtual-stages", type=int, default=1, dest="chunks", metavar="N", help=stages)
+    add("--seed", type=int, default=0, metavar="N", help="random seed (default: %(default)s)")
+    add("--folder", metavar="DIR", help="checkpoint directory; resumes from the latest checkpoint")
+    add("--save-every", type=int, metavar="N", help="save a checkpoint every N steps and at the end")
+    held_out = "compute the validation loss every N steps, on a held-out tenth of the data"
+    add("--validate-every", type=int, metavar="N", help=held_out)
+    file = 'DeepSpeed configuration; command-line options replace "auto" values'
+    add("--config", "--deepspeed_config", metavar="FILE", help=file)
+    alias = "alias of --config (Hugging Face style); ignored without a value"
+    add("--deepspeed", metavar="FILE", nargs="?", const="", help=alias)
+    unlike = "allow ZeRO 2 and 3 with pipeline parallelism, which DeepSpeed rejects"
+    add("--zero-in-pipelines", action="store_true", help=unlike)
     add("--local_rank", help=argparse.SUPPRESS)  # from launchers; ranks know theirs
-    add("--history", metavar="FILE", help="a line of JSON for each step")
-    add("--report", metavar="FOLDER", help="the timeline, memory and traffic of a step, as files")
-    add("--cluster", help="on which simulated ranks are timed: 'H100 pod'")
-    add("--backend", metavar="simulated|gloo|nccl", help="where ranks live")
-    says = "under torchrun, how long a rank waits for others: so soon a lost node is noticed; by default 1800, on gloo"
-    add("--timeout", type=float, metavar="SECONDS", help=says)
+    add("--history", metavar="FILE", help="write the metrics of each step as a line of JSON")
+    add("--report", metavar="DIR", help="write the timeline, memory and traffic of one step")
+    add("--cluster", metavar="NAME", help="cluster model used for simulated timing, e.g. 'H100 pod'")
+    where = "where ranks run: simulated (threads), gloo or nccl (processes, under torchrun)"
+    add("--backend", metavar="{simulated,gloo,nccl}", help=where)
+    wait = "collective timeout in seconds, under torchrun (default: 1800 on gloo)"
+    add("--timeout", type=float, metavar="SECONDS", help=wait)
     return adds
 
 
 def main(words):
-    """The exit status: 0; 2 for options of which no training can be made, 1 if it fails, 130 if it is interrupted."""
+    """The exit status: 0; 2 for invalid options, 1 if it fails, 130 if it is interrupted."""
     folder = None
     try:
         chosen = options().parse_args(words)
@@ -87,7 +103,7 @@ def main(words):
         folder, job = chosen.folder, Job(chosen)
         job.check()
         if job.file and job.file.ignored and is_first():
-            print(f"{chosen.config}: accepted, and nothing comes of it here: {', '.join(job.file.ignored)}")
+            print(f"{chosen.config}: accepted keys without effect here: {', '.join(job.file.ignored)}")
         conclude(job, on_ranks(job))
         return 0
     except (Refused, CheckpointError) as error:
@@ -95,7 +111,7 @@ def main(words):
     except FloatingPointError as error:
         return ended(error, 1)
     except KeyboardInterrupt:
-        return ended("train: interrupted" + (f"; what is in {folder} is whole" if folder else ""), 130)
+        return ended("train: interrupted" + (f"; the checkpoints in {folder} are complete" if folder else ""), 130)
 
 
 def ended(why, status):
@@ -132,14 +148,14 @@ def conclude(job, run):
     if history:
         print(in_a_line(history, [peak for _, peak, _ in run.results]))
     else:
-        print(f"all {chosen.steps} steps were taken before")
+        print(f"nothing to do: the checkpoint has all {chosen.steps} steps")
     if chosen.report and job.simulated:
         short = Job(argparse.Namespace(**vars(chosen) | SHORT))
         run = simulate(short, io.StringIO(), io.StringIO(), observe=True)
         step = report.write_simulated(run, chosen.report)
         print(report.summary(step, job.plan, job.batches, flops))
     if chosen.report:
-        print(f"the report is in {chosen.report}")
+        print(f"report written to {chosen.report}")
 
 
 def in_a_line(history, peaks):
@@ -147,8 +163,8 @@ def in_a_line(history, peaks):
     rate = statistics.median(state.tokens_per_second for state in history)
     said = f"steps {first.step + 1} to {last.step + 1}: loss {first.loss:.4f} to {last.loss:.4f}, {rate:,.0f} tokens/s"
     if last.held_out is not None:
-        said += f", on held-out text {last.held_out:.4f}"
+        said += f", validation loss {last.held_out:.4f}"
     if all(peaks):
         most = max(peaks, key=lambda peak: peak.nbytes)
-        said += f", at most {most} on a rank ({most.of})"
+        said += f", peak memory of a rank {most} ({most.of})"
     return said

@@ -53,7 +53,7 @@ class Batches:
         """Those of data rank ``rank`` of ``ranks``: int64 [B / ranks, T] each."""
         if self.batch % ranks or rank >= ranks:
             raise ValueError(
-                f"Batches: batch({self.batch}) / dp({ranks}) must be whole, and rank({rank}) below dp({ranks})"
+                f"Batches: batch ({self.batch}) must be divisible by ranks ({ranks}), and rank ({rank}) must be < ranks"
             )
         mine = self.batch // ranks
         first = step * self.batch + rank * mine
@@ -140,7 +140,7 @@ def told(read, device, group):
 
 def say(text, device, group):
     if len(text) > HEADER:
-        raise ValueError(f"broadcast_data: what is told of all tensors must be {HEADER} bytes or less, got {len(text)}")
+        raise ValueError(f"broadcast_data: tensor metadata ({len(text)} bytes) exceeds {HEADER} bytes")
     padded = bytearray(text.encode().ljust(HEADER, b"\0"))  # JSON is ASCII
     dist.broadcast(torch.frombuffer(padded, dtype=torch.uint8).to(device), group=group, group_src=0)
 

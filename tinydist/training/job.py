@@ -27,12 +27,12 @@ from .loop import rows_of, train
 from .meters import flops_per_token, peak_memory
 from .parallelize import parallelize
 from .plan import Plan
-from .rates import RATES
+from .rates import LR_SCHEDULES
 from .tokens import TokenFile, hold_out, path_of_header
 
 CHOICES = ("zero", "replicate", "microbatches", "schedule", "chunks", "sequence", "recompute", "precision", "max_norm")
 OF_THEIR_OWN = {
-    "rate": one_of(RATES),
+    "lr_schedule": one_of(LR_SCHEDULES),
     "backend": optional(RULES["backend"]),
     "cluster": RULES["cluster"],
     "seed": RULES["seed"],
@@ -46,7 +46,7 @@ LINES = 20  # printed in a run, where no terminal shows a bar
 
 
 class Refused(ValueError):
-    """Options of which no training can be made."""
+    """Invalid options."""
 
 
 @contextmanager
@@ -92,7 +92,10 @@ class Job:
             self.batches = batches(training)
             self.validation = batches(held_out) if chosen.validate_every else None
             self.scheduled = self.file and self.file["scheduler.type"] is not None
-            self.rate = None if self.scheduled else RATES[chosen.rate](chosen.lr, chosen.steps, chosen.warmup)
+            if self.scheduled:
+                self.rate = None
+            else:
+                self.rate = LR_SCHEDULES[chosen.lr_schedule](chosen.lr, chosen.steps, chosen.warmup_steps)
 
     def optimizer(self):
         """What ``parallelize`` makes it of."""
@@ -131,14 +134,14 @@ class Job:
         world = int(os.environ["WORLD_SIZE"]) if under_torchrun() else plan.ranks
         mesh = f"pp({plan.pp}) x dp({plan.dp}) x tp({plan.tp})"
         yield plan.ranks == world, f"{mesh} = {plan.ranks} ranks, but torchrun started {world}"
-        parts = f"dp({plan.dp}) / microbatches({plan.microbatches})"
-        yield chosen.batch % (plan.dp * plan.microbatches) == 0, f"batch({chosen.batch}) / {parts} must be whole"
-        yield config.heads % plan.tp == 0, f"heads({config.heads}) / tp({plan.tp}) must be whole"
+        parts = f"dp ({plan.dp}) x microbatches ({plan.microbatches})"
+        yield chosen.batch % (plan.dp * plan.microbatches) == 0, f"batch ({chosen.batch}) must be divisible by {parts}"
+        yield config.heads % plan.tp == 0, f"heads ({config.heads}) must be divisible by tp ({plan.tp})"
         tokens = config.context if plan.sequence else plan.tp
-        yield tokens % plan.tp == 0, f"context({config.context}) / tp({plan.tp}) must be whole"
-        yield chosen.folder or not chosen.save_every, "--save-every needs a --folder"
-        yield self.simulated or not chosen.cluster, "--cluster is for simulated ranks"
-        yield under_torchrun() or not chosen.timeout, "--timeout is for ranks under torchrun"
+        yield tokens % plan.tp == 0, f"context ({config.context}) must be divisible by tp ({plan.tp})"
+        yield chosen.folder or not chosen.save_every, "--save-every requires --folder"
+        yield self.simulated or not chosen.cluster, "--cluster requires simulated ranks"
+        yield under_torchrun() or not chosen.timeout, "--timeout requires torchrun"
         if self.simulated and chosen.cluster:
             find_cluster(chosen.cluster).check_ranks(plan.ranks)
 

@@ -43,7 +43,7 @@ class Plan:
     schedule: str = "1f1b"
     chunks: int = 1  # stages of a rank
     layers: tuple[int, ...] | None = None  # blocks of each stage; None: as many in each, the first ones one more
-    sequence: str | None = None  # sequence parallelism: what is gathered is "kept", gathered "again", or in a "ring"
+    sequence: str | None = None  # sequence parallelism: "save", "regather" or "overlap" (tensor_parallel.shard)
     recompute: str = "none"  # "selective": attention's weights; "full": blocks
     precision: str = "fp32"  # of parameters and what is computed with them; masters are in fp32
     max_norm: float | None = None  # of all gradients; inf: it is measured, and nothing is clipped
@@ -65,8 +65,8 @@ class Plan:
     def rules(self):
         """What must hold, and the words in which it does not."""
         pp, dp, chunks, copies, name = self.pp, self.dp, self.chunks, self.replicas, self.schedule
-        yield dp % copies == 0, f"dp = replicate x shard, but dp({dp}) / replicate({copies}) is not whole"
-        yield self.zero > 0 or copies == dp, f"ZeRO 0 has no shards, so replicate({copies}) = dp({dp}) must hold"
+        yield dp % copies == 0, f"dp ({dp}) must be divisible by replicate ({copies})"
+        yield self.zero > 0 or copies == dp, f"ZeRO 0 has no shards, so replicate ({copies}) must equal dp ({dp})"
         home = not self.offload
         yield home or self.zero > 0, "offload moves shards, of which ZeRO 0 has none: zero must be 1, 2 or 3"
         yield home or pp == 1, f"offload takes gradients from where stages add up tied ones, so pp({pp}) must be 1"
@@ -126,7 +126,7 @@ class Plan:
             rule, got = f"B/dp rows in {self.microbatches} microbatches", shape and list(shape)
             raise ValueError(f"step: takes tokens or targets [B/dp, T], {rule}, got {got}")
         if self.sequence and shape[1] % self.tp:
-            raise ValueError(f"step: tp ranks share a sequence, but T({shape[1]}) / tp({self.tp}) is not whole")
+            raise ValueError(f"step: the sequence length ({shape[1]}) must be divisible by tp ({self.tp})")
         return shape[0] // self.microbatches, shape[1] // (self.tp if self.sequence else 1)
 
     def sizes(self, blocks):

@@ -33,7 +33,8 @@ def encode(text, to, tokenizer=None):
             ids = np.asarray(ids_of(piece), dtype=dtype)
             file.write(ids)
             count, checksum = count + len(ids), zlib.crc32(ids, checksum)
-    about = {"format": FORMAT, "count": count, "dtype": dtype.name, "vocabulary": vocabulary, "checksum": checksum}
+    about = {"format": FORMAT, "count": count, "dtype": dtype.name, "vocabulary": vocabulary}
+    about["checksum"] = f"{checksum:08x}"  # as checksum_of says it
     about["tokenizer"] = tokenizer and Path(tokenizer).name
     path_of_header(to).unlink(missing_ok=True)  # from here on no header speaks of other tokens
     draft.replace(to)
@@ -108,7 +109,7 @@ def header(path):
 
 
 some_tokens = stated(
-    "a TokenFile, or whole numbers [N] of NumPy",
+    "a TokenFile, or a NumPy array of integers [N]",
     lambda given: (
         isinstance(given, TokenFile) or (isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iu")
     ),

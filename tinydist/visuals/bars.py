@@ -53,7 +53,7 @@ def bars(values, unit, limit=None, log=False):
 def colors_of(kinds):
     """Of each part; purposes of memory have their own."""
     if len(kinds) > len(SERIES):
-        raise ValueError(f"bars: it has looks for {len(SERIES)} parts, got {len(kinds)}: {', '.join(kinds)}")
+        raise ValueError(f"bars: at most {len(SERIES)} parts are supported, got {len(kinds)}: {', '.join(kinds)}")
     return {part: MEMORY[part]["facecolor"] if part in MEMORY else color for part, color in zip(kinds, SERIES)}
 
 

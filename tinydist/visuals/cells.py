@@ -15,7 +15,7 @@ def in_letters(cell):
         return cell
     value = cell.item() if is_tensor(cell) else cell
     if not (finite(value) and value >= 0 and value % 1 == 0):
-        raise ValueError(f"steps: a cell is a text or a whole number from 0, got {value}")
+        raise ValueError(f"steps: a cell is a text or an integer >= 0, got {value}")
     parts = [(LETTERS[rank], digit) for rank, digit in enumerate(reversed(str(int(value)))) if digit != "0"]
     if len({digit for _, digit in parts}) == 1:
         return "".join(letter for letter, _ in parts) + parts[0][1]

@@ -32,7 +32,7 @@ def curves(points, values, x, y, limit=None, log=False, zero=False):
         if len(numbers) != len(points):
             raise ValueError(f"curves: {len(points)} points need as many numbers, but {name!r} has {len(numbers)}")
     if len(values) > len(LOOKS):
-        raise ValueError(f"curves: it has looks for {len(LOOKS)} lines, got {len(values)}")
+        raise ValueError(f"curves: at most {len(LOOKS)} lines are supported, got {len(values)}")
     tell("; ".join(f"{name}: {grows(numbers)}" for name, numbers in values.items()) + f" [{y}]")
     figure, axes = canvas(alt_text(points, values, x, y))
     if log:

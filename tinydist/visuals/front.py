@@ -8,7 +8,7 @@ from .palette import BLUE, GREY, INK, RED
 from .words import number_text, tell
 
 two_costs = stated(
-    "(x, y), both above 0", lambda pair: isinstance(pair, tuple) and len(pair) == 2 and all(map(positive, pair))
+    "(x, y), both > 0", lambda pair: isinstance(pair, tuple) and len(pair) == 2 and all(map(positive, pair))
 )
 
 

@@ -14,7 +14,7 @@ AROUND, BETWEEN = 0.5, 0.35  # inches: what is written at the left of all; betwe
 LETTER = 0.1  # inches, of a title
 
 
-cells = stated("a number from 0, or True or False", lambda cell: amount(cell) or flag(cell))
+cells = stated("a number >= 0, or True or False", lambda cell: amount(cell) or flag(cell))
 
 
 @takes(tables=named(many), rows=str, columns=str)

@@ -15,7 +15,7 @@ APART = 4  # how many times the intensity makes room for a name
 LINE = 11  # points from one name to the next
 
 
-@takes(device=Device, intensities=stated("a dict, operator -> FLOPs per byte, above 0", named(positive)), dtype=str)
+@takes(device=Device, intensities=stated("a dict, operator -> FLOPs per byte, > 0", named(positive)), dtype=str)
 @picture
 def roofline(device, intensities, dtype="bfloat16"):
     """Draw what ``device`` reaches at each intensity, and the operators of ``intensities``, name -> FLOPs per byte.

@@ -58,7 +58,7 @@ class Scene:
         on_each = [[time for time in self._times_on(rank, name, at_end) if time > after] for rank in self.ranks]
         found = [time for times in on_each for time in times[which:][:1]]
         if not found:
-            raise ValueError(f"{self.operation}: nothing has the name {name!r}; there are {self._all_names()}")
+            raise ValueError(f"{self.operation}: no mark or region named {name!r}; available: {self._all_names()}")
         return found
 
     def _times_on(self, rank, name, at_end):

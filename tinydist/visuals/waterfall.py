@@ -8,7 +8,7 @@ from .words import SECONDS, number_text, tell, unit_for
 HIGH = 0.7  # of a bar, in rows
 
 
-@takes(groups=stated("a dict, group -> {part: a number above 0}", named(named(positive))), unit=str, total=named_number)
+@takes(groups=stated("a dict, group -> {part: a number > 0}", named(named(positive))), unit=str, total=named_number)
 @picture
 def waterfall(groups, unit, total=None):
     """Draw ``groups``, name -> {part: number}: their parts one after another, and the sum where each group ends.

@@ -83,7 +83,7 @@ class Disk(Host):
     def all_or_nothing(self, group):
         self.changing = True
         try:
-            with unanimous("offload: nothing has changed", group, OffloadError):
+            with unanimous("offload failed; no rank was modified", group, OffloadError):
                 yield
             self._commit()
         finally:

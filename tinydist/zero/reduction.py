@@ -20,7 +20,7 @@ from ..rules import stated
 from ..torch_internals import before_backward_ends
 
 a_dtype = stated(
-    "a dtype of floating-point numbers, or None",
+    "a floating-point dtype, or None",
     lambda given: given is None or (isinstance(given, torch.dtype) and given.is_floating_point),
 )
 

@@ -102,6 +102,6 @@ def initialized(name, place, layer, initialize):
     if initialize is None and not hasattr(layer, "reset_parameters"):
         raise ValueError(
             f"{name}: {place or 'the module'}, a {type(layer).__name__}, comes from the meta device and has no "
-            "reset_parameters: pass initialize, a function that gives a layer its numbers"
+            "reset_parameters(): pass initialize=fn to materialize and initialize its parameters"
         )
     (initialize or type(layer).reset_parameters)(layer)

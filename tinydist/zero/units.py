@@ -49,7 +49,7 @@ def in_order(name, module, units):
         raise ValueError(f"{name}: units must be modules of the module, got {', '.join(foreign)}")
     lists = [type(unit).__name__ for unit in chosen if isinstance(unit, nn.ModuleList | nn.ModuleDict)]
     if lists:
-        raise ValueError(f"{name}: units are gathered when they are called, and nobody calls a {lists[0]}")
+        raise ValueError(f"{name}: {lists[0]} has no forward() and cannot be a unit")
     return [each for each in inside if each is module or each in chosen]
 
 

@@ -74,7 +74,7 @@ def returns_its_own_part(tensor, shift):
     return tensor.tensor_split(p)[(dist.get_rank() + shift) % p]
 
 
-@wrong("left_reduce_scatter", "own work", "you call all_reduce of torch.distributed; build it yourself")
+@wrong("left_reduce_scatter", "own work", "torch.distributed.all_reduce is not allowed here; build it yourself")
 def all_reduces_and_cuts(tensor, shift):
     dist.all_reduce(tensor)
     p = dist.get_world_size()
@@ -268,12 +268,14 @@ def returns_the_tensor(tensor, src):
     return tensor
 
 
-@wrong("broadcast_in_parts", "own work", "you call broadcast of torch.distributed; build it yourself")
+@wrong("broadcast_in_parts", "own work", "torch.distributed.broadcast is not allowed here; build it yourself")
 def torchs_broadcast(tensor, src):
     dist.broadcast(tensor, src)
 
 
-@wrong("broadcast_in_parts", "own work", "you call all_gather and scatter of torch.distributed")
+@wrong(
+    "broadcast_in_parts", "own work", "torch.distributed.all_gather and torch.distributed.scatter are not allowed here"
+)
 def two_calls_of_torchs(tensor, src):
     rank, p = dist.get_rank(), dist.get_world_size()
     pieces = [piece.clone() for piece in padded(tensor, p).chunk(p)]
@@ -425,7 +427,7 @@ def returns_the_list(tensors):
     return tensors
 
 
-@wrong("all_reduce_many", "own work", "you call all_reduce of torch.distributed; build it yourself")
+@wrong("all_reduce_many", "own work", "torch.distributed.all_reduce is not allowed here; build it yourself")
 def many_calls(tensors):
     for tensor in tensors:
         dist.all_reduce(tensor)
@@ -636,7 +638,7 @@ def a_buffer_for_the_whole_tensor(tensor):
         exchange(parts[(i - 1) % p], left, parts[i], right)
 
 
-@wrong("mended_all_reduce", "own work", "you call all_reduce")
+@wrong("mended_all_reduce", "own work", "torch.distributed.all_reduce is not allowed here")
 def gives_up(tensor):
     dist.all_reduce(tensor)
 
@@ -789,7 +791,7 @@ def keeps_its_rows(tensor, rows):
     return tensor
 
 
-@wrong("all_to_all_uneven", "own work", "you call all_to_all of torch.distributed")
+@wrong("all_to_all_uneven", "own work", "torch.distributed.all_to_all is not allowed here")
 def all_to_all_single(tensor, rows):
     counts = torch.empty(len(rows), dtype=torch.int64)
     dist.all_to_all_single(counts, torch.tensor(rows))

@@ -28,7 +28,7 @@ def returns_its_input(tensor, dst):
     return tensor
 
 
-@wrong("tree_reduce", "own work", "you call reduce of torch.distributed; build it yourself")
+@wrong("tree_reduce", "own work", "torch.distributed.reduce is not allowed here; build it yourself")
 def torchs_own(tensor, dst):
     dist.reduce(tensor, dst)
 
@@ -240,7 +240,7 @@ def returns_what_it_got(tensor, per_node):
     return tensor
 
 
-@wrong("mended_hierarchy", "own work", "you call all_reduce of torch.distributed; build it yourself")
+@wrong("mended_hierarchy", "own work", "torch.distributed.all_reduce is not allowed here; build it yourself")
 def one_call(tensor, per_node):
     dist.all_reduce(tensor)
 
@@ -351,7 +351,7 @@ def halves_nothing(tensor):
     return tensor
 
 
-@wrong("halving_doubling_any", "own work", "you call all_reduce of torch.distributed; build it yourself")
+@wrong("halving_doubling_any", "own work", "torch.distributed.all_reduce is not allowed here; build it yourself")
 def torchs_own_all_reduce(tensor):
     dist.all_reduce(tensor)
 
@@ -540,7 +540,7 @@ def formulas_of_the_library(nbytes, per_node, nodes, inside, between):
     return "ring", costs.ring_all_reduce(nbytes, per_node * nodes, inside)
 
 
-@wrong("choose_algorithm", "runs", "a rank cannot launch ranks of its own")
+@wrong("choose_algorithm", "runs", "nested launch() is not supported")
 def runs_it_on_the_clock(nbytes, per_node, nodes, inside, between):
     run = tinydist.launch(lambda: None, 2, backend="simulated")
     return "ring", run.seconds

@@ -1090,7 +1090,7 @@ def ddp_gathers_outputs(parameters, ranks, inputs, outputs):
     return predicted(parameters, ranks, inputs, outputs, ddp_received=received)
 
 
-@wrong("predict_traffic", "runs", "RuntimeError: launch: this is rank 0 already; a rank cannot launch ranks of its own")
+@wrong("predict_traffic", "runs", "RuntimeError: launch: this is rank 0 already; nested launch() is not supported")
 def measures(parameters, ranks, inputs, outputs):
     tinydist.launch(dist.barrier, ranks)
     return predicted(parameters, ranks, inputs, outputs)

@@ -328,7 +328,7 @@ def flags_alone(*arguments):
     return found and found[1]
 
 
-@wrong("choose_flags", "runs", "is not whole")
+@wrong("choose_flags", "runs", "heads (25) must be divisible by tp (")
 def all_must_go_together(price, gpus, *others):
     return min((price(count, f"--tensor-model-parallel-size {tp}"), count) for count in gpus for tp in (1, 2, 4, 8))
 

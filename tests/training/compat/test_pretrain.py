@@ -184,8 +184,8 @@ def test_it_validates(words, capsys):
 
 REFUSED = {
     "--num-layer 3": "pretrain: unrecognized arguments: --num-layer 3; the nearest is --num-layers",
-    "--tensor-model-parallel-size 3": "pretrain: world size(2) / (tensor(3) x pipeline(1)) must be whole",
-    "--global-batch-size 6": "pretrain: global batch(6) / (micro batch(2) x data parallel(2)) must be whole",
+    "--tensor-model-parallel-size 3": "pretrain: world size (2) must be divisible by tensor (3) x pipeline (1)",
+    "--global-batch-size 6": "pretrain: global batch size (6) must be divisible by micro batch size (2) x",
     "--fp16 --bf16": "pretrain: --fp16 and --bf16 exclude one another",
     "--reset-position-ids": "pretrain: --reset-position-ids and --reset-attention-mask: the GPT here sees all",
     "--lr-decay-style wsd": "pretrain: --lr-decay-style must be one of constant, linear, cosine, inverse-square-root",
@@ -201,7 +201,7 @@ def test_arguments_of_which_nothing_can_be_made_are_refused(words, more):
 
 
 def test_arguments_are_there_once_pretrain_has_read_them():
-    with pytest.raises(RuntimeError, match=r"^get_args: there are none before pretrain has read them"):
+    with pytest.raises(RuntimeError, match=r"^get_args\(\) called before pretrain\(\) parsed the arguments"):
         tinydist.launch(get_args, 1, observe=False)
 
 
@@ -210,7 +210,10 @@ def test_arguments_are_there_once_pretrain_has_read_them():
 
 def test_the_number_of_microbatches():
     assert [num_microbatches(*sizes) for sizes in [(32, 4, 2), (8, 8, 1), (1536, 1, 64)]] == [4, 1, 24]
-    with pytest.raises(ValueError, match=r"^pretrain: global batch\(30\) / \(micro batch\(4\) x data parallel\(2\)\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"^pretrain: global batch size \(30\) must be divisible by micro batch size \(4\) x",
+    ):
         num_microbatches(30, 4, 2)
 
 
@@ -218,7 +221,9 @@ def test_a_batch_that_is_ramped_up():
     """32 to 96 in steps of 32, which share 200 samples."""
     sizes = [ramped_up(32, 32, 200, 96, consumed) for consumed in (0, 99, 100, 199, 200, 201)]
     assert sizes == [32, 32, 64, 64, 96, 96]
-    with pytest.raises(ValueError, match=r"^pretrain: \(global batch\(100\) - start\(32\)\) / 32 must be whole"):
+    with pytest.raises(
+        ValueError, match=r"^pretrain: global batch size \(100\) - start \(32\) must be divisible by 32"
+    ):
         ramped_up(32, 32, 200, 100, 0)
 
 

@@ -66,7 +66,10 @@ class Config:
                 require(auto is not None, words)
                 self.said[path] = AUTO[path][1](auto)
         kind = self.said.get("scheduler.type")
-        require(kind is None or "rate" not in given, f"scheduler.type is {shown(kind)}, but --rate says another course")
+        require(
+            kind is None or "lr_schedule" not in given,
+            f"--lr-schedule cannot be passed together with scheduler.type {shown(kind)}",
+        )
         for path, (option, value) in AUTO.items():
             if option in given and (path in self.said or not path.startswith("scheduler.")):
                 chosen, name = value(auto), option.replace("_", "-")
@@ -179,7 +182,7 @@ class Config:
             made = torch.optim.Adam
         if own["torch_adam"] and made is torch.optim.AdamW and "optimizer.params.weight_decay" not in self.said:
             options["weight_decay"] = 0.01  # torch's default, in place of DeepSpeed's
-        words = "optimizer.params.nesterov needs a momentum above 0, and no dampening"
+        words = "optimizer.params.nesterov needs a momentum > 0, and no dampening"
         require(not options.get("nesterov") or (options["momentum"] and not options["dampening"]), words)
         return made, options
 

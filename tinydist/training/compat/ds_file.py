@@ -33,7 +33,7 @@ def read(source):
     except (ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{source} is no JSON: {error}") from None
+        raise ConfigError(f"{source} is not valid JSON: {error}") from None
     require(isinstance(found, dict), f"{source} must be an object {{...}}, got {shown(found)}")
     return found
 
@@ -41,7 +41,7 @@ def read(source):
 def once(pairs):
     keys = [key for key, _ in pairs]
     twice = [key for key in keys if keys.count(key) > 1]
-    require(not twice, f"{written(''.join(twice[:1]))} is there twice, and only one of them can hold")
+    require(not twice, f"{written(''.join(twice[:1]))} is a duplicate key")
     return dict(pairs)
 
 

@@ -28,7 +28,7 @@ off = stated(
     "off: there is none of it here",
     lambda value: value in (False, None) or (isinstance(value, dict) and not value.get("enabled", bool(value))),
 )
-pair = stated("two numbers from 0, below 1", lambda value: _two(value) and all(number(b) and 0 <= b < 1 for b in value))
+pair = stated("two numbers >= 0 and < 1", lambda value: _two(value) and all(number(b) and 0 <= b < 1 for b in value))
 true = stated("true", lambda value: value is True)
 false = stated("false: there is none of it here", lambda value: value is False)
 
@@ -162,13 +162,15 @@ KEYS = {
             "partition_activations": flag,
             "cpu_checkpointing": flag,
             "contiguous_memory_optimization": flag,
-            "number_checkpoints": stated("a whole number from 1, or null", lambda n: n is None or count(n)),
+            "number_checkpoints": stated("an integer >= 1, or null", lambda n: n is None or count(n)),
             "synchronize_checkpoint_boundary": flag,
             "profile": flag,
         }.items()
     },
     "zero_allow_untested_optimizer": Key(flag, False),
-    "sequence_parallel_size": Key(only(1, "sequences are cut in tensor groups, by --sequence"), 1),
+    "sequence_parallel_size": Key(
+        only(1, "sequences are sharded over tensor-parallel groups, by --sequence-parallel"), 1
+    ),
     "managed_gradient_accumulation": Key(true, True),
     **dict.fromkeys(
         (
@@ -247,7 +249,7 @@ AUTO = {
     "optimizer.params.weight_decay": (None, lambda chosen: 0.0),
     "scheduler.params.warmup_min_lr": (None, lambda chosen: 0.0),
     "scheduler.params.warmup_max_lr": ("lr", lambda chosen: chosen.lr),
-    "scheduler.params.warmup_num_steps": ("warmup", lambda chosen: max(1, chosen.warmup)),
+    "scheduler.params.warmup_num_steps": ("warmup_steps", lambda chosen: max(1, chosen.warmup_steps)),
     "scheduler.params.total_num_steps": ("steps", lambda chosen: chosen.steps),
     "fp16.enabled": ("precision", lambda chosen: chosen.precision == "fp16"),
     "bf16.enabled": ("precision", lambda chosen: chosen.precision == "bf16"),

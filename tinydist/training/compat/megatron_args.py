@@ -88,7 +88,7 @@ def rules(args):
     for name in (*needed, "micro_batch_size", "train_iters", "lr"):
         yield getattr(args, name) is not None, f"--{name.replace('_', '-')} must be given"
     tp, pp, world = args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.world_size
-    yield world % (tp * pp) == 0, f"world size({world}) / (tensor({tp}) x pipeline({pp})) must be whole"
+    yield world % (tp * pp) == 0, f"world size ({world}) must be divisible by tensor ({tp}) x pipeline ({pp})"
     context, length = args.max_position_embeddings, args.seq_length
     yield context >= length, f"--max-position-embeddings({context}) must be --seq-length({length}) or more"
     yield not (args.fp16 and args.bf16), "--fp16 and --bf16 exclude one another: a parameter has one dtype"
@@ -108,15 +108,17 @@ def rules(args):
 def num_microbatches(global_batch, micro_batch, data_parallel):
     """Of one data rank in a step."""
     if global_batch % (micro_batch * data_parallel):
-        product = f"micro batch({micro_batch}) x data parallel({data_parallel})"
-        raise ValueError(f"pretrain: global batch({global_batch}) / ({product}) must be whole")
+        product = f"micro batch size ({micro_batch}) x data parallel size ({data_parallel})"
+        raise ValueError(f"pretrain: global batch size ({global_batch}) must be divisible by {product}")
     return global_batch // (micro_batch * data_parallel)
 
 
 def ramped_up(start, increment, samples, global_batch, consumed):
     """The global batch after ``consumed`` samples: from ``start`` in equal steps, which ``samples`` share."""
     if (global_batch - start) % increment:
-        raise ValueError(f"pretrain: (global batch({global_batch}) - start({start})) / {increment} must be whole")
+        raise ValueError(
+            f"pretrain: global batch size ({global_batch}) - start ({start}) must be divisible by {increment}"
+        )
     if consumed > samples:
         return global_batch
     return start + int(consumed / (samples / ((global_batch - start) // increment))) * increment
@@ -134,7 +136,7 @@ def plan_of(args):
         microbatches=args.num_microbatches,
         schedule="interleaved" if chunks > 1 else "1f1b",
         chunks=chunks,
-        sequence="again" if args.sequence_parallel and args.tensor_model_parallel_size > 1 else None,
+        sequence="regather" if args.sequence_parallel and args.tensor_model_parallel_size > 1 else None,
         recompute=args.recompute_granularity or "none",
         precision="fp16" if args.fp16 else "bf16" if args.bf16 else "fp32",
         max_norm=args.clip_grad or None,

@@ -27,7 +27,7 @@ ModelType = enum.Enum("ModelType", ["encoder_or_decoder"])
 
 def get_args():
     if of_rank.args is None:
-        raise RuntimeError("get_args: there are none before pretrain has read them")
+        raise RuntimeError("get_args() called before pretrain() parsed the arguments")
     return of_rank.args
 
 
