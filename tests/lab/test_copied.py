@@ -13,10 +13,10 @@ from lab.shipped import ROOT
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tinydist.__main__ import main
+from tinydist.console.shell import command
 from tinydist.lab import copied, find, progress
 from tinydist.lab.copied import FOLDERS, RECORD
 from tinydist.lab.merged import WRITTEN, digest
-from tinydist.console.shell import command
 
 CHAPTER, EXERCISES, DATA = "notebooks/00_first.ipynb", "exercises/00_first.ipynb", "notebooks/data/table.csv"
 

@@ -3,7 +3,7 @@
     python -m tinydist serve --steps 300
     curl http://127.0.0.1:8000/v1/completions -d '{"prompt": "The ", "max_tokens": 40}'
 
-It is first trained on the Python documentation bundled with pydoc, and writes text that looks a little like it.
+It is first trained on the bundled text, and writes text that looks a little like it.
 """
 
 import argparse

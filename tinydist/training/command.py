@@ -48,7 +48,7 @@ def options():
     add = adds.add_argument
     add("--mesh", default="dp=1", metavar="dp=2,pp=2,tp=2", help="parallelism degrees (default: %(default)s)")
     add("--model", default="", metavar="layers=2,dim=64,heads=4,context=64", help="sizes of the GPT")
-    data = "text file or token file (default: the Python documentation bundled with pydoc)"
+    data = "text file or token file (default: the bundled text)"
     add("--data", metavar="FILE", help=data)
     add("--batch", type=int, default=16, metavar="N", help="global batch size, in sequences (default: %(default)s)")
     parts = "microbatches per step: of the pipeline, or for gradient accumulation (default: %(default)s)"
