@@ -131,8 +131,8 @@ def check_matplotlib():
 
 
 def check_course():
-    from .lab.progress import folder
-    from .lab.standing import unwritable
+    from ..lab.progress import folder
+    from ..lab.standing import unwritable
 
     exercises = folder()
     if exercises is None:
