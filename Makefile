@@ -2,7 +2,7 @@
 # make test    checks everything; one part alone: make lint, make imports, make tests, make notebooks
 # make exercises writes the notebooks of exercises and solutions anew, from the files in solutions/
 # make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
-# make processors  notebooks and tests as other processors would compute them, with 1 and 2 threads; takes hours
+# make processors  notebooks and tests as other processors would compute them, with 1 and 2 threads; takes an hour
 # make smallest    of that, what .ci/run adds to make test: the fewest instructions, and only what depends on them
 # make kernels  adds Triton, which make test does, too: for the cells of chapter 10 in which you write a kernel
 # make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
