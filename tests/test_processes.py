@@ -500,7 +500,7 @@ def test_result_that_cannot_be_sent():
     def train():
         return threading.Lock()
 
-    with pytest.raises(TypeError, match="launch: the return value of train \(lock\) is not picklable") as caught:
+    with pytest.raises(TypeError, match=r"launch: the return value of train \(lock\) is not picklable") as caught:
         run(train, 2)
     assert caught.value.__notes__[0] == "on rank 0 of 2 (a gloo process)"
 
