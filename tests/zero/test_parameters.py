@@ -294,5 +294,5 @@ def test_a_unit_of_another_module():
 
 
 def test_a_list_of_modules_is_no_unit():
-    with pytest.raises(ValueError, match="ModuleList has no forward\(\) and cannot be a unit"):
+    with pytest.raises(ValueError, match=r"ModuleList has no forward\(\) and cannot be a unit"):
         launch(lambda: Parameters(nested(), units=lambda module: isinstance(module, nn.ModuleList)), 2)
