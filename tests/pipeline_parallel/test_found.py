@@ -201,9 +201,9 @@ def test_stages_of_one_rank_do_not_keep_one_another_out():
     "arguments, message",
     [
         (((0, 2), 4), r"placement must name every rank from 0 to 2, got \(0, 2\)"),
-        (((0, 1, 0), 4, None), "most_activations \(1\) must be >= 2, the stages of a rank"),
+        (((0, 1, 0), 4, None), r"most_activations \(1\) must be >= 2, the stages of a rank"),
         (((0, 1), 0), "microbatches must be"),
-        (((0, 1), 2**22), "schedule too large: 2 stages x 4194304 microbatches \(limit: 4194304 passes\)"),
+        (((0, 1), 2**22), r"schedule too large: 2 stages x 4194304 microbatches \(limit: 4194304 passes\)"),
     ],
 )
 def test_impossible(arguments, message):

@@ -144,11 +144,11 @@ def worker(schedule, stages=None, loss=F.mse_loss):
         (lambda: worker(make_schedule("1F1B", 2, 4), loss=None), "rank 1 has the last stage, 1, and needs a loss"),
         (
             lambda: worker(make_schedule("1F1B", 2, 4)).step(torch.ones(6, WIDTH), torch.ones(8, WIDTH)),
-            "rank 0 has stage 0 and needs inputs with a number of rows divisible by microbatches \(4\), got 6 rows",
+            r"rank 0 has stage 0 and needs inputs with a number of rows divisible by microbatches \(4\), got 6 rows",
         ),
         (
             lambda: worker(make_schedule("1F1B", 2, 4)).step(torch.ones(8, WIDTH)),
-            "rank 1 has stage 1 and needs targets with a number of rows divisible by microbatches \(4\), got None",
+            r"rank 1 has stage 1 and needs targets with a number of rows divisible by microbatches \(4\), got None",
         ),
     ],
 )
