@@ -9,6 +9,7 @@
 # make systems  installs DeepSpeed, Megatron-core, Accelerate in .venv-systems, and holds their steps to ours
 # make dist    a wheel and a source distribution, with the course in them, in dist/
 # make gpu     runs what needs GPUs, on those of this machine, and writes a report
+# make architecture  writes ARCHITECTURE.md anew, from the first sentence of each file
 # make site    writes the course as web pages into build/site, and looks at them with Chromium where there is one
 
 # The Python that makes the environment, 3.11 or later: make lab PYTHON=python3.12
@@ -40,8 +41,8 @@ if { $(3); } >$$log 2>&1; then tail -n 1 $$log; \
 else echo failed; tail -n 20 $$log; echo "$(2): failed. The whole log is in $$log"; exit 1; fi
 endef
 
-.PHONY: lab course test exercises exhaustive lint imports tests notebooks processors smallest compatibility systems kernels gpu dist \
-	site
+.PHONY: lab course test exercises exhaustive lint imports tests notebooks processors smallest compatibility systems kernels gpu \
+	dist architecture site
 
 lab: course
 	@echo "Opening JupyterLab on $(COURSE)/notebooks/00_start_here.ipynb; its log follows, Ctrl-C twice stops it"
@@ -83,6 +84,10 @@ exercises: .venv/made
 
 gpu: .venv/made
 	@$(IN_VENV) python -m gpu build/gpu
+
+# Every file of the library with its first sentence, in ARCHITECTURE.md
+architecture: .venv/made
+	@$(IN_VENV) python site/architecture.py
 
 # What explorers show is drawn once, and again when their notebook or the library changes
 site: .venv/site

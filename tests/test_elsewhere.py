@@ -127,5 +127,5 @@ def test_a_cell_has_its_number_in_colabs_ipython_too(monkeypatch):
 
 
 def test_readme_names_the_wheel_that_make_dist_builds():
-    wheels = set(re.findall(r"\S+\.whl", (ROOT / "README.md").read_text()))
+    wheels = set(re.findall(r"\S+\.whl", (ROOT / "docs" / "installation.md").read_text()))
     assert {wheel.split("/")[-1] for wheel in wheels} == {f"tinydist-{PROJECT['version']}-py3-none-any.whl"}

@@ -6,6 +6,8 @@ import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 
+import architecture
+import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -77,8 +79,9 @@ def test_the_torch_to_install_is_the_pinned_one():
     assert not torch_versions.too_old(pins()["torch"]) and not torch_versions.untested(pins()["torch"])
 
 
-def test_readme_has_a_row_for_each_torch_that_was_tested():
-    rows = re.findall(r"^\| (2\.\d+)\.\d+ \| [\d,]+ \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_there_is_a_row_for_each_torch_that_was_tested():
+    page = (ROOT / "docs" / "installation.md").read_text()
+    rows = re.findall(r"^\| (2\.\d+)\.\d+ \| [\d,]+ \|", page, re.MULTILINE)
     assert (rows[0], rows[-1]) == (torch_versions.OLDEST, torch_versions.NEWEST)
 
 
@@ -86,6 +89,19 @@ def test_readme_lists_the_notebooks():
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
     listed = re.findall(r"\(notebooks/(\w+)\.ipynb\)", "\n".join(rows))
     assert [*listed, "index"] == sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))  # the map is no chapter
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem
+)
+def test_links_lead_to_files(page):
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_page_of_the_architecture_is_as_the_files_say():
+    """`make architecture` writes it."""
+    assert architecture.PAGE.read_text() == architecture.page()
 
 
 def test_map_names_what_there_is():
