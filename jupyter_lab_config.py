@@ -11,7 +11,7 @@ SETTINGS = str(HERE / "jupyter_lab_settings")
 
 
 def as_everybody_saves_it(model, **_):
-    """Without the version of Python, and without what a line of console.waiting leaves when it has vanished."""
+    """Without the version of Python, and without what console.progress_message leaves when it has vanished."""
     if model["type"] != "notebook":
         return
     model["content"]["metadata"].get("language_info", {}).pop("version", None)

@@ -30,7 +30,7 @@ def fitted_seconds(system, nbytes):
 
 def data_sheet_seconds(system, nbytes):
     cluster = find_cluster(PRESETS[system])
-    levels = cluster.devices_per_node, cluster.nodes, cluster.inside, cluster.between_all
+    levels = cluster.devices_per_node, cluster.nodes, cluster.intra_node, cluster.inter_node_shared
     return costs.hierarchical_all_reduce(nbytes, *levels)
 
 

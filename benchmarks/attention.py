@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import tinydist
-from tinydist.attention import attention, flash_attention, slow_memory
+from tinydist.attention import attention, flash_attention, hbm
 
 DIM, FAST_BYTES = 64, 192 * 1024
 
@@ -61,8 +61,8 @@ def moved(N):
     """Bytes of one head in float16, by program."""
     found, inputs = {}, [torch.zeros(N, DIM, dtype=torch.float16) for _ in range(3)]
     for name, options in (("naive", ()), ("flash_1", (FAST_BYTES,)), ("flash_2", (FAST_BYTES,))):
-        memory = slow_memory.SlowMemory()
-        getattr(slow_memory, name)(memory, *inputs, *options)
+        memory = hbm.HBM()
+        getattr(hbm, name)(memory, *inputs, *options)
         found[name] = memory.moved
     return found
 

@@ -19,7 +19,7 @@ NODE = find_cluster("A100 node")
 LAYER = LAYERS["22B"]
 MATMUL = NODE.device.best_matmul["bfloat16"] / NODE.device.peak_of("bfloat16")
 MEMORY = MEMORY_BANDWIDTHS["A100 80GB"] / NODE.device.memory_bandwidth
-WIRE = BUS_BANDWIDTHS["A100"] / NODE.inside.bandwidth
+WIRE = BUS_BANDWIDTHS["A100"] / NODE.intra_node.bandwidth
 
 
 def forward(layer, memory_bound):

@@ -21,7 +21,7 @@ import tinydist
 from tinydist import visuals
 from tinydist.collectives import ring
 from tinydist.pipeline_parallel import analyze, make_schedule
-from tinydist.visuals.page import SHARP, png
+from tinydist.visuals.figure import SHARP, png
 
 WANTED = 0.6  # seconds, for both
 
@@ -79,10 +79,10 @@ def pictures():
         "memory": lambda: visuals.memory(trained),
         "timeline over memory, 4 ranks": lambda: visuals.timeline_over_memory(trained),
         "memories": lambda: visuals.memories({"4": trained, "8": eight}),
-        "owners, 8 ranks": lambda: visuals.owners(eight),
-        "owners, 3 moments": lambda: visuals.owners(trained, moment=["F1", "F2", "B8"]),
-        "film, 4 ranks": lambda: visuals.film(trained, since=("F1", 1)),
-        "film, 8 ranks": lambda: visuals.film(eight, "gradients"),
+        "owners, 8 ranks": lambda: visuals.shard_map(eight),
+        "owners, 3 moments": lambda: visuals.shard_map(trained, moment=["F1", "F2", "B8"]),
+        "film, 4 ranks": lambda: visuals.ownership_timeline(trained, since=("F1", 1)),
+        "film, 8 ranks": lambda: visuals.ownership_timeline(eight, "gradients"),
         "traffic, 4 ranks": lambda: visuals.traffic(node),
         "traffic, 16 ranks": lambda: visuals.traffic(nodes),
         "cluster, 1 node": lambda: visuals.cluster(node),

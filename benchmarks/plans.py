@@ -27,14 +27,14 @@ PLANS = {
     "data, ZeRO 2": dict(dp=32, zero=2, microbatches=2),
     "data, ZeRO 3": dict(dp=32, zero=3, microbatches=1),
     "data, ZeRO 3 in nodes": dict(dp=32, zero=3, replicate=4, microbatches=1),
-    "tensor 2": dict(tp=2, dp=16, zero=1, sequence="regather", microbatches=4),
-    "tensor 4": dict(tp=4, dp=8, zero=1, sequence="regather", microbatches=4),
-    "tensor 8": dict(tp=8, dp=4, zero=1, sequence="regather", microbatches=4),
-    "tensor 16": dict(tp=16, dp=2, zero=1, sequence="regather", microbatches=4),
+    "tensor 2": dict(tp=2, dp=16, zero=1, sequence_parallel="regather", microbatches=4),
+    "tensor 4": dict(tp=4, dp=8, zero=1, sequence_parallel="regather", microbatches=4),
+    "tensor 8": dict(tp=8, dp=4, zero=1, sequence_parallel="regather", microbatches=4),
+    "tensor 16": dict(tp=16, dp=2, zero=1, sequence_parallel="regather", microbatches=4),
     "pipeline 4": dict(pp=4, dp=8, zero=1, microbatches=8),
-    "pipeline 2, tensor 4": dict(pp=2, tp=4, dp=4, zero=1, sequence="regather", microbatches=8),
-    "pipeline 4, tensor 4": dict(pp=4, tp=4, dp=2, zero=1, sequence="regather", microbatches=16),
-    "pipeline 4, tensor 8": dict(pp=4, tp=8, dp=1, sequence="regather", microbatches=16),
+    "pipeline 2, tensor 4": dict(pp=2, tp=4, dp=4, zero=1, sequence_parallel="regather", microbatches=8),
+    "pipeline 4, tensor 4": dict(pp=4, tp=4, dp=2, zero=1, sequence_parallel="regather", microbatches=16),
+    "pipeline 4, tensor 8": dict(pp=4, tp=8, dp=1, sequence_parallel="regather", microbatches=16),
 }
 
 
@@ -57,7 +57,7 @@ def cluster():
     return node.pod(4).at(
         matmul=device.best_matmul["bfloat16"] / device.peak_of("bfloat16"),
         memory=MEMORY_BANDWIDTHS[device.name] / device.memory_bandwidth,
-        wire=BUS_BANDWIDTHS["A100"] / node.inside.bandwidth,
+        wire=BUS_BANDWIDTHS["A100"] / node.intra_node.bandwidth,
     )
 
 

@@ -17,7 +17,7 @@ import transformers
 from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from tinydist.attention import Decoder, DecoderConfig, fused_attention
-from tinydist.serving import Continuous, Engine, Request, Static
+from tinydist.serving import ContinuousBatching, LLMEngine, Request, StaticBatching
 
 SLOTS, ROUNDS = 4, 3
 CONFIG = DecoderConfig()  # 2 layers of width 64, 4 heads, 2 of keys
@@ -77,7 +77,7 @@ def prompts():
 
 
 def by_engine(model, policy):
-    engine = Engine(model, policy(), SLOTS * -(-MOST // 16), attend=fused_attention)
+    engine = LLMEngine(model, policy(), SLOTS * -(-MOST // 16), attend=fused_attention)
     asked = [Request(prompt, answer) for prompt, (_, answer) in zip(prompts(), REQUESTS)]
     return [samples[0] for samples in engine.run(asked)]
 
@@ -131,8 +131,8 @@ def main():
     model = decoder()
     theirs = llama(model)
     ways = {
-        "ours, continuous batching": partial(by_engine, model, partial(Continuous, SLOTS, 64)),
-        "ours, static batches": partial(by_engine, model, partial(Static, SLOTS, MOST)),
+        "ours, continuous batching": partial(by_engine, model, partial(ContinuousBatching, SLOTS, 64)),
+        "ours, static batches": partial(by_engine, model, partial(StaticBatching, SLOTS, MOST)),
         "generate, static batches": partial(by_generate, theirs),
     }
     try:

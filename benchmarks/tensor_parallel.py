@@ -56,7 +56,7 @@ CASES = {
 
 def layer(sequence, recomputed, overlap):
     torch.set_default_dtype(torch.bfloat16)
-    model = shard(GPT(SIZES), sequence=sequence, overlap=overlap)
+    model = shard(GPT(SIZES), sequence_parallel=sequence, async_grad_reduce=overlap)
     if recomputed == "full":
         recompute(model.blocks)
     if recomputed == "selective":
@@ -99,7 +99,7 @@ def untied():
 
 
 def ours(sequence):
-    model = shard(untied(), sequence=sequence)
+    model = shard(untied(), sequence_parallel=sequence)
     return model, model.loss
 
 

@@ -26,8 +26,8 @@ from tinydist.model import GPT, GPTConfig, batch, load_text
 from tinydist.model.gpt import Block
 from tinydist.training import Batches, Plan, Step, flops_per_token, parallelize, train
 from tinydist.training.loop import rows_of
-from tinydist.training.rates import constant
-from tinydist.zero import Gradients, OptimizerStates, Parameters
+from tinydist.training.lr_schedules import constant
+from tinydist.zero import ZeRO1, ZeRO2, ZeRO3
 
 RUNS, ROUNDS, STEPS, LOOPED = 5, 4, 4, 20
 CONFIG = GPTConfig(layers=4, heads=4, dim=128)
@@ -77,7 +77,7 @@ def its_find_unused_parameters():
 
 def stage_1():
     module = WithLoss()
-    return stepping(module, OptimizerStates(module, torch.optim.AdamW, lr=1e-3))
+    return stepping(module, ZeRO1(module, torch.optim.AdamW, lr=1e-3))
 
 
 def zero_redundancy_optimizer():
@@ -90,13 +90,13 @@ def zero_redundancy_optimizer():
 
 def stage_2():
     module = WithLoss()
-    return stepping(module, Gradients(module, torch.optim.AdamW, lr=1e-3))
+    return stepping(module, ZeRO2(module, torch.optim.AdamW, lr=1e-3))
 
 
 def stage_3():
     module = WithLoss()
     units = lambda each: isinstance(each, Block)  # noqa: E731
-    return stepping(module, Parameters(module, torch.optim.AdamW, units=units, lr=1e-3))
+    return stepping(module, ZeRO3(module, torch.optim.AdamW, units=units, lr=1e-3))
 
 
 def torchs_fully_shard(reshard=True):

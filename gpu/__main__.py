@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from tinydist.hardware import DEVICES, Cluster
+from tinydist.hardware.cluster import LAPTOP
 from tinydist.hardware.links import NVSWITCH_H100
-from tinydist.hardware.presets import LAPTOP
 from tinydist.model import GPTConfig
 
 from .parts import PARTS, Machine, outcome_of

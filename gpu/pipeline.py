@@ -31,7 +31,7 @@ def by_tinydist(stage, config, device, microbatches):
     ranks, rank = dist.get_world_size(), dist.get_rank()
     between = torch.empty(1, config.context, config.dim, device="meta")
     upward = dist.new_group(range(ranks))
-    worker = Worker(make_schedule("1F1B", ranks, microbatches), {rank: stage}, between, loss_of, upward_group=upward)
+    worker = Worker(make_schedule("1F1B", ranks, microbatches), {rank: stage}, between, loss_of, grad_group=upward)
     return worker.step
 
 

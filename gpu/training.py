@@ -23,7 +23,7 @@ from tinydist.data_parallel import DDP
 from tinydist.model import GPT
 from tinydist.model.gpt import Block
 from tinydist.precision import autocast
-from tinydist.zero import Gradients, OptimizerStates, Parameters
+from tinydist.zero import ZeRO1, ZeRO2, ZeRO3
 
 ADAM = dict(lr=1e-3)
 
@@ -71,10 +71,10 @@ DDPS = (
 )
 PAIRS = {
     "DDP": DDPS,
-    "ZeRO 1": (partial(zero, OptimizerStates), zero_redundancy_optimizer),
-    "ZeRO 2": (partial(zero, Gradients), partial(torchs_fully_shard, False)),
+    "ZeRO 1": (partial(zero, ZeRO1), zero_redundancy_optimizer),
+    "ZeRO 2": (partial(zero, ZeRO2), partial(torchs_fully_shard, False)),
     "ZeRO 3": (
-        partial(zero, Parameters, units=lambda each: isinstance(each, Block)),
+        partial(zero, ZeRO3, units=lambda each: isinstance(each, Block)),
         partial(torchs_fully_shard, True),
     ),
     "mixed precision": DDPS,

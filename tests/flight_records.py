@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 import tinydist
+from tinydist.processes.flight_recorder import save_record
 from tinydist.processes.pool import pool
-from tinydist.processes.recorder import save_record
 
 HERE = Path(__file__).resolve()
 FOLDER, RANKS = HERE.with_suffix(""), 3

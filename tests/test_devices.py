@@ -16,15 +16,15 @@ from warm import told_by
 import tinydist
 from tinydist.checkpoint.save_load import gathered, sharded
 from tinydist.collectives import doubling, halving, ring, star, tree
-from tinydist.data_parallel import DDP, DataParallel, average_each, average_flat, hooks, weight
+from tinydist.data_parallel import DDP, DataParallel, average_each, average_flat, hooks, sample_weight
 from tinydist.model import GPT, GPTConfig
 from tinydist.pipeline_parallel import Worker, make_schedule
 from tinydist.pipeline_parallel.stages import cut, evenly, layers_of
-from tinydist.pipeline_parallel.tied import sum_tied_gradients
+from tinydist.pipeline_parallel.tied_weights import sum_tied_gradients
 from tinydist.precision import Kahan, LossScaler, MasterWeights
 from tinydist.simulator.process_group import SimulatedProcessGroup
 from tinydist.simulator.self_test import before_first_launch
-from tinydist.zero import Gradients, OptimizerStates, Parameters
+from tinydist.zero import ZeRO1, ZeRO2, ZeRO3
 
 RANKS, TINY = 2, GPTConfig(vocab_size=32, context=8, layers=2, heads=2, dim=16)
 
@@ -93,7 +93,7 @@ def reading(program):
     """``program`` goes on with a number that all ranks have reduced: fake ranks cannot."""
 
     def until_it_reads():
-        with pytest.raises(RuntimeError, match="needs the numbers in a tensor"):
+        with pytest.raises(RuntimeError, match="needs the values of a tensor"):
             program()
 
     return until_it_reads
@@ -119,13 +119,13 @@ PROGRAMS = {
     "average_flat": partial(plainly, average_flat),
     "DDP": ddp,
     "DDP that looks for the unused": reading(partial(ddp, find_unused_parameters=True)),
-    "weight": reading(partial(weight, 3)),
+    "sample_weight": reading(partial(sample_weight, 3)),
     "loss scaler": reading(scaled),
     "DDP, compressed": partial(ddp, hook=hooks.compressed()),
     "DataParallel": replicated,
-    "ZeRO 1": partial(zero, OptimizerStates),
-    "ZeRO 2": partial(zero, Gradients),
-    "ZeRO 3": partial(zero, Parameters, units=lambda module: type(module).__name__ == "Block"),
+    "ZeRO 1": partial(zero, ZeRO1),
+    "ZeRO 2": partial(zero, ZeRO2),
+    "ZeRO 3": partial(zero, ZeRO3, units=lambda module: type(module).__name__ == "Block"),
     "master weights": partial(in_half_precision, MasterWeights),
     "Kahan summation": partial(in_half_precision, Kahan),
     "GPipe": partial(pipelined, "GPipe"),

@@ -22,8 +22,8 @@ from jupyter_client.manager import start_new_kernel
 from tinydist import processes
 from tinydist.processes import WorkerDied, call, run
 from tinydist.processes.call import LOOPBACK
+from tinydist.processes.flight_recorder import calls_recorded_in
 from tinydist.processes.pool import pool
-from tinydist.processes.recorder import calls_recorded_in
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -401,7 +401,7 @@ def test_timeout_says_where_each_rank_stands(time_is_up, tmp_path):
     assert report[0] == "launch: 2 of 3 ranks did not finish train in 1 s"
     assert report[1] == "  rank 0 is in dist.barrier"
     assert report[2].endswith(f"test_processes.py, line {first + 3}, in train: dist.barrier()")
-    assert report[3] == "  rank 1 is in no call of torch.distributed"
+    assert report[3] == "  rank 1 is in no torch.distributed call"
     here = '(tmp_path / "1").touch() or time.sleep(1000)'
     assert report[4].endswith(f"test_processes.py, line {first + 5}, in train: {here}")
     assert report[5:] == ["  rank 2: finished"]
@@ -427,7 +427,7 @@ def test_timeout_covers_a_worker_that_reads_nothing():
     os.kill(workers[1], signal.SIGSTOP)  # as Ctrl-Z does
     with pytest.raises(TimeoutError) as caught:
         run(lambda more_than_a_pipe_holds: None, 2, (torch.zeros(1 << 20),), timeout=0.5)
-    assert "  rank 1 is in native code, or stopped: it does not answer" in str(caught.value).splitlines()
+    assert "  rank 1 is in native code, or stopped: no response" in str(caught.value).splitlines()
     assert all(is_gone(pid) for pid in workers)
     assert rank_on_all() == [0, 1]
 
@@ -457,7 +457,7 @@ def test_interrupt():
     with pytest.raises(KeyboardInterrupt) as caught:
         run(interrupt, 2, (os.getpid(),))
     (note,) = caught.value.__notes__
-    assert "rank 1 is in no call of torch.distributed\n    at " in note and "time.sleep(1000)" in note
+    assert "rank 1 is in no torch.distributed call\n    at " in note and "time.sleep(1000)" in note
     assert all(is_gone(pid) for pid in workers)
     assert rank_on_all() == [0, 1]
 
@@ -472,7 +472,7 @@ def test_no_ranks():
 
 def test_too_few_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match="nccl needs a GPU for each rank: 2 ranks, but 1 GPUs are here"):
+    with pytest.raises(ValueError, match="nccl requires one GPU per rank: 2 ranks, but 1 GPUs are available"):
         run(rank_on_all, 2, backend="nccl")
 
 
@@ -489,9 +489,9 @@ def test_what_cannot_be_sent():
     def train(model):
         return lock
 
-    with pytest.raises(TypeError, match="launch: 'lock', which train uses, cannot be sent to a process"):
+    with pytest.raises(TypeError, match="launch: 'lock', which train uses, is not picklable"):
         run(train, 2, (1,))
-    with pytest.raises(TypeError, match="launch: argument 1 of rank_on_all cannot be sent to a process"):
+    with pytest.raises(TypeError, match="launch: argument 1 of rank_on_all is not picklable"):
         run(rank_on_all, 2, (1, lock))
     assert pids() == workers  # nothing was sent, so nothing had to stop
 

@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinydist import rules
-from tinydist.rules import amount, count, each_of, floats, named, one_of, rate, takes, within
+from tinydist.rules import amount, count, each_of, floats, named, one_of, rate, validate, within
 
 NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=True), st.booleans(), st.none(), st.text())
 
 
-@takes(nbytes=amount, ranks=count, name=str)
+@validate(nbytes=amount, ranks=count, name=str)
 def share(nbytes, ranks, name=None):
     return nbytes / ranks
 
 
-@takes(most=within(1, 3))
+@validate(most=within(1, 3))
 class Box:
     def __init__(self, most=0):
         self.most = most
 
-    @takes(other=int | None)
+    @validate(other=int | None)
     def less(self, other):
         return self.most
 
@@ -55,7 +55,7 @@ def test_an_error_names_the_operation_the_rule_and_what_came(wrong, error, messa
 
 
 def test_further_positional_arguments_are_not_taken_for_those_by_keyword():
-    @takes(first=count, flag=rules.flag)
+    @validate(first=count, flag=rules.flag)
     def call(first, *more, flag=False):
         return more
 

@@ -25,7 +25,7 @@ from test_notebooks import ROOT
 
 from tinydist.collectives import Cost
 from tinydist.visuals import Explorer
-from tinydist.visuals.page import mimebundle
+from tinydist.visuals.figure import mimebundle
 from tinydist.visuals.palette import INK, PAPER
 
 GRAPH = re.compile(r"```(mermaid)\n(.*?)```", re.DOTALL)

@@ -21,7 +21,7 @@ from jupyter_client.provisioning import LocalProvisioner
 
 LOADED = (
     "ipykernel.debugger ipykernel.ipkernel ipykernel.kernelapp ipykernel.zmqshell IPython ipywidgets torch._dynamo "
-    "tinydist.lab.reader tinydist.magic tinydist.processes.worker tinydist.visuals tinydist.launching.worlds"
+    "tinydist.lab.reader tinydist.magic tinydist.processes.worker tinydist.visuals tinydist.launching.backends"
 )
 # A kernel says so before it loads matplotlib; notebooks, before they load Triton, that kernels are interpreted
 TOLD = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "TRITON_INTERPRET": "1"}

@@ -2,34 +2,35 @@
 
 The library in reading order:
 
-    rules.py          what an argument must be: each rule once
+    rules.py          argument validation: each rule is defined once
     torch_versions.py  which torch was tested
-    torch_internals/  every private name of torch that is touched, and why
-    annotate.py       what a program says about itself: regions, marks, purposes, labels
-    reduce.py         tensors of several ranks become one
-    hardware/         what a cluster is made of, and what work on it costs
-    collectives/      what ranks say together, built from messages between two of them
-    console/          a line while the reader waits; how the command line is written where it is printed
-    tracing/          what ranks did, when, and what they held: record, virtual time, ledger, trace
+    torch_internals/  every private torch API that is used, and why
+    annotate.py       annotations for traces: regions, marks, purposes, labels
+    reduce.py         reduction operators over the tensors of several ranks
+    hardware/         hardware specifications and the cost model
+    plan.py           how many ranks each kind of parallelism has, and what is chosen besides
+    collectives/      collective algorithms, built from point-to-point messages
+    console/          progress messages; command lines formatted for the current shell
+    tracing/          execution record, virtual clock, memory ledger, trace
     simulator/        a cluster inside one process: a backend of torch.distributed
     processes/        real ranks from a notebook: gloo or nccl workers
-    launching/        the front door: run one function on N ranks of any world
-    recompute.py      forward once more in backward, so that less is held between
-    precision/        compute in 16 bits or 8, add up in 32: formats, autocast, loss scaling, six ways to keep weights
-    data_parallel/    every rank has the model, and a part of the batch: DP, DDP
-    checkpoint/       saved whole or by shards, loaded by any number of ranks, or the save before
-    zero/             optimizer states, gradients, parameters: each rank keeps its shard alone (ZeRO, FSDP)
-    tensor_parallel/  every rank has a part of each matrix, and works on each token: Megatron's f and g, cut tokens
-    pipeline_parallel/  every rank has some of the layers: schedules, written or found, verified, executed
+    launching/        launch(): run one function on N ranks, on any backend
+    recompute.py      activation recomputation (checkpointing)
+    precision/        compute in 16 or 8 bits, accumulate in 32: formats, autocast, loss scaling, master weights
+    data_parallel/    every rank holds the whole model and processes a shard of the batch: DP, DDP
+    checkpoint/       full or sharded checkpoints, resharded on load, replaced atomically
+    zero/             sharded optimizer states, gradients and parameters (ZeRO stages 1-3, FSDP), offload
+    tensor_parallel/  every rank holds a shard of each weight matrix: Megatron's f and g, sequence parallelism
+    pipeline_parallel/  every rank holds some of the layers: schedules, schedule search, verifier, executor
     attention/        MHA, GQA, MQA, MLA; the KV cache; flash attention, from online softmax upwards
-    model/            one plain GPT that knows nothing of parallelism, and text for it
-    training/         data, tensor and pipeline parallel together: a plan, an engine that trains by it, and a loop
-    planner/          which plan fits, how long a step takes, what a run costs: arithmetic, scored on published steps
-    serving/          many people ask at once: the cache in blocks, shared; who is served when; an engine that writes
-    visuals/          pictures of a run: who did what when, who holds what, who sends to whom; and sliders
-    magic/            %%ranks 4: a notebook's cell as the program of each rank
-    lab/              exercises: the check on three axes, hints, progress
-    diagnose/         what is wrong: who keeps the others waiting? Is everything here that tinydist needs?
+    model/            a plain single-device GPT, and a text dataset
+    training/         data, tensor and pipeline parallelism combined: plan, engine, training loop
+    planner/          analytical model of memory, step time and cost of a run, validated on published measurements
+    serving/          continuous batching over a paged KV cache, an engine, an HTTP server; replays on the clock
+    visuals/          plots of a run: timelines, memory, shard placement, traffic; interactive sliders
+    magic/            the %%ranks magic: run a notebook cell on every rank
+    lab/              exercises: checks of values, communication and cost; hints; progress
+    diagnose/         what is wrong: stragglers and hangs of a run, and what an installation lacks
 """
 
 from importlib import import_module
@@ -55,24 +56,24 @@ WITH_TORCH = {  # where those are that are loaded when they are first used, as t
 }
 
 try:
-    from .console.waiting import waiting_for
+    from .console.progress_message import progress_message
     from .launching.launch import Run, launch
     from .simulator.deadlock import DeadlockError
     from .simulator.matching import MismatchError
     from .simulator.stuck import StuckError
-    from .tracing.shown import Shown
+    from .tracing import TraceView
 
-    def _picture_of(shown, **_):
+    def _picture_of(view, **_):
         from .visuals.summary import picture_of  # only now: matplotlib takes its time
 
-        return picture_of(shown)
+        return picture_of(view)
 
-    Run._repr_mimebundle_ = Shown._repr_mimebundle_ = _picture_of  # they know nothing of pictures
+    Run._repr_mimebundle_ = TraceView._repr_mimebundle_ = _picture_of  # they know nothing of pictures
 
     def __getattr__(name):
         if name not in WITH_TORCH:
             raise AttributeError(f"tinydist has no {name}")
-        with waiting_for("loading torch"):
+        with progress_message("loading torch"):
             found = globals()[name] = getattr(import_module(WITH_TORCH[name], __name__), name)
         return found
 
@@ -80,11 +81,11 @@ except ImportError as error:  # the doctor works, and says so
     _why = error
 
     def __getattr__(name):
-        raise AttributeError(f"tinydist.{name} is not here: {_why}") from _why
+        raise AttributeError(f"tinydist.{name} is not available: {_why}") from _why
 
 
 def load_ipython_extension(shell):
-    """``%load_ext tinydist``: from there on, ``%%ranks 4`` runs a cell on each of four ranks."""
+    """``%load_ext tinydist`` registers ``%%ranks``: ``%%ranks 4`` runs a cell on each of four ranks."""
     from .magic import RanksMagic
 
     shell.register_magics(RanksMagic)

@@ -1,4 +1,4 @@
-"""The command line: ``python -m tinydist`` is the course in a terminal; plan, train, serve, diagnose; a doctor."""
+"""The command line, ``python -m tinydist``: the course in a terminal; plan, train, serve, diagnose, doctor."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from tinydist.console.shell import command
+from tinydist.console.command_name import command
 from tinydist.diagnose import doctor
 
 VENV = Path(__file__).parents[1] / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -31,11 +31,11 @@ def main(arguments=None):
     nexts.set_defaults(run=lambda chosen: in_the_lab("show_next"))
 
     watches = commands.add_parser("watch", help="check an exercise whenever you save its notebook")
-    watches.add_argument("exercise", nargs="?", help="its name (default: the next unsolved one)")
-    watches.set_defaults(run=lambda chosen: in_the_lab("watch", chosen.exercise, check_answers, of="watching"))
+    watches.add_argument("exercise", nargs="?", help="exercise name (default: the next unsolved one)")
+    watches.set_defaults(run=lambda chosen: in_the_lab("watch", chosen.exercise, check_answers, of="shell"))
 
     opens = commands.add_parser("open", help="open the notebook of an exercise in the browser")
-    opens.add_argument("exercise", nargs="?", help="its name (default: the next unsolved one)")
+    opens.add_argument("exercise", nargs="?", help="exercise name (default: the next unsolved one)")
     opens.set_defaults(run=lambda chosen: in_the_lab("open_notebook", chosen.exercise))
 
     check = "check your answer, or a whole chapter (save the notebook first)"
@@ -47,7 +47,7 @@ def main(arguments=None):
 
     copies = commands.add_parser("copy-course", help="copy notebooks, exercises and solutions into a folder")
     copies.add_argument("folder", help="destination folder")
-    copies.set_defaults(run=lambda chosen: in_the_lab("copy_course", chosen.folder, of="copied"))
+    copies.set_defaults(run=lambda chosen: in_the_lab("copy_course", chosen.folder, of="copy_course"))
 
     plans = "find parallel plans that fit a model on a cluster, and estimate costs"
     add_program(commands, "plan", "tinydist.planner.command", plans)
@@ -70,7 +70,7 @@ def main(arguments=None):
 
 def add_exercise_command(commands, name, do, help):
     adds = commands.add_parser(name, help=help)
-    adds.add_argument("exercise", help="its name, e.g. all_reduce_many")
+    adds.add_argument("exercise", help="exercise name, e.g. all_reduce_many")
     adds.set_defaults(run=lambda chosen: do(chosen.exercise))
 
 
@@ -86,9 +86,9 @@ def in_its_own_words(chosen):
 
 
 def begin(chosen):
-    """A prompt for a reader; the list for a program that reads."""
+    """An interactive prompt on a terminal; otherwise the list of exercises."""
     if sys.stdin.isatty() and sys.stdout.isatty():
-        return in_the_lab("ask", check_answers, of="prompt")
+        return in_the_lab("ask", check_answers, of="shell")
     return in_the_lab("show_list")
 
 
@@ -105,7 +105,7 @@ def in_the_lab(does, *arguments, of="commands"):
 
 
 def imported(name):
-    """Only when it is needed: the doctor must start without torch."""
+    """Imported lazily: the doctor must start without torch."""
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:
@@ -124,7 +124,7 @@ def another_python():
 
 
 def in_a_child(do, *arguments):
-    """For the reader's own cells: whatever they do to their process, nothing but a verdict ends this one with 0."""
+    """Run the notebook's cells in a child process: if they end it, the exit status is not 0."""
     with ProcessPoolExecutor(1) as child:
         try:
             return child.submit(while_somebody_reads, do, *arguments).result()
@@ -134,7 +134,7 @@ def in_a_child(do, *arguments):
 
 
 def while_somebody_reads(do, *arguments):
-    """``| head`` reads some lines and goes: that is no error of the command's."""
+    """Ignore a closed pipe (``| head``): it is not an error."""
     try:
         status = do(*arguments)
         sys.stdout.flush()

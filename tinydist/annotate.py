@@ -1,16 +1,16 @@
-"""What a program says about itself: what it does, what its tensors are for and whose they are, what its device does
-meanwhile. Techniques say it, and know nothing of who hears it.
+"""Annotations: a program marks regions, time points, and the purposes and owners of tensors. Techniques call these
+functions and do not depend on the simulator or any other consumer.
 
-    region("F3")                 what is computed and issued inside has that name
-    mark("begin")                so has a moment
-    purpose("communication")     what is made inside is for that
-    label(tensor, "layer 1")     whose bytes those of a tensor are
+    region("F3")                 names the operators and collectives issued inside
+    mark("begin")                names a point in time
+    purpose("communication")     purpose of tensors allocated inside
+    label(tensor, "layer 1")     owner of a tensor's bytes
     own_stages(worker, stages)   which stage of a pipeline a module is
-    products_in_tf32()           float32 products inside go at the rate of TF32
-    begin_copy, stall            the device and its host: a copy that goes on, and work that is waited for
+    products_in_tf32()           float32 matmuls inside run at the TF32 rate
+    begin_copy, stall            an asynchronous host-device copy, and a stall of the device
 
-A simulator listens, in the thread of each rank that it observes (tracing/listener.py). Where nobody listens, all of
-this does nothing, but for ``region``, which torch.profiler hears as well.
+The simulator installs a listener in the thread of each observed rank (tracing/observer.py). Without a listener all of
+this is a no-op, except ``region``, which torch.profiler records as well.
 """
 
 import threading
@@ -19,38 +19,38 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch.profiler import record_function
 
-from .rules import takes, whole
+from .rules import validate, whole
 
 PURPOSES = ("parameters", "gradients", "optimizer states", "activations", "communication", "other")
 
 
-class OfThread(threading.local):
+class ListenerOfThread(threading.local):
     listener = None
 
 
-of_thread = OfThread()
+of_thread = ListenerOfThread()
 
 
 def listen(listener):
-    """From now on, to what this thread says."""
+    """Install a listener for this thread's annotations."""
     of_thread.listener = listener
 
 
 # Names.
 
 
-@takes(name=str)
+@validate(name=str)
 def region(name):
-    """``with region("F3"):`` what is computed and issued inside has that name, in the trace and for torch.profiler.
+    """``with region("F3"):`` names the operators and collectives issued inside, in the trace and for torch.profiler.
 
     It is ``torch.profiler.record_function``, which names regions as well; so a decorator, too.
     """
     return record_function(name)
 
 
-@takes(name=str)
+@validate(name=str)
 def mark(name):
-    """A moment of this rank with a name, for ``run.between`` and others. Where nothing is observed it does nothing."""
+    """Name a point in this rank's time, for ``run.between`` and others. A no-op if the run is not observed."""
     if of_thread.listener:
         of_thread.listener.mark(name)
 
@@ -66,7 +66,7 @@ def own_stages(pipeline, stages):
 
 @contextmanager
 def purpose(name):
-    """What is made while this lasts is for ``name``, one of PURPOSES. Where no ledger is kept it does nothing."""
+    """Context: tensors allocated inside have the purpose ``name``, one of PURPOSES. A no-op without a memory ledger."""
     if name not in PURPOSES:
         raise ValueError(f"purpose: must be one of {', '.join(PURPOSES)}, got {name!r}")
     listener = of_thread.listener
@@ -80,16 +80,16 @@ def purpose(name):
         listener.ask_for(before)
 
 
-@takes(tensor=torch.Tensor, shard=whole, dim=whole)
-def label(tensor, whose, shard=None, dim=0):
-    """``tensor`` holds what belongs to ``whose``: a name, or a parameter whose name it has.
+@validate(tensor=torch.Tensor, shard=whole, dim=whole)
+def label(tensor, owner, shard=None, dim=0):
+    """Attribute the memory of ``tensor`` to ``owner``: a name, or a parameter (its name is used).
 
-    A view labels its part of the memory, which must be in one piece. ``shard``: the rank whose part of the whole it is,
-    and ``dim`` the dimension along which the whole is cut: pictures show rows of it, or columns.
-    A first label holds from the start, another one from now on. Where nothing is observed it does nothing.
+    A view labels its part of the memory, which must be contiguous. ``shard``: the rank that owns this shard, and
+    ``dim`` the dimension along which the tensor is sharded: plots show rows of it, or columns.
+    The first label applies retroactively, later ones from now on. A no-op if the run is not observed.
     """
     if of_thread.listener:
-        of_thread.listener.label(tensor, whose, shard, dim)
+        of_thread.listener.label(tensor, owner, shard, dim)
     return tensor
 
 
@@ -102,17 +102,17 @@ def products_in_tf32():
 
 
 def begin_copy(name, tensor, nbytes, seconds):
-    """Of ``tensor``, on the device, or to it. What is to be called when it must have ended."""
+    """Start a copy of ``tensor`` to or from the device. Returns a function that waits for it."""
     listener = of_thread.listener
     return listener.begin_copy(name, tensor, nbytes, seconds) if listener else lambda: None
 
 
 def under_way():
-    """Of this rank: a list for what waits for the ends of copies, if that is to be done later."""
+    """This rank's pending copies: a list of wait functions, if the waits are to be deferred."""
     return of_thread.listener.copies if of_thread.listener else []
 
 
 def stall(name, nbytes, seconds):
-    """The device waits ``seconds`` for its host."""
+    """Stall the device for ``seconds``, waiting for its host."""
     if of_thread.listener:
         of_thread.listener.stall(name, nbytes, seconds)

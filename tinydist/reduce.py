@@ -1,4 +1,4 @@
-"""Tensors of several ranks become one: two at a time, in the order of ranks; as messages bring them, or all at once."""
+"""Reduction of the tensors of several ranks, in rank order: pairwise as messages arrive, or all at once."""
 
 import torch
 
@@ -15,7 +15,7 @@ COMBINE = {
 
 
 def finish(total, reduction, ranks):
-    """The tensors of all ranks are in ``total``: a mean is divided now, whole numbers towards zero."""
+    """The tensors of all ranks are in ``total``: a mean is divided now, integers towards zero."""
     if reduction == "AVG":
         # As torch does; a complex number divided by a complex one is rounded more than once
         for part in (total.real, total.imag) if total.is_complex() else (total,):

@@ -1,7 +1,7 @@
-"""What an argument must be. Each rule stands here once, as a function: its docstring says it, its value tells whether
-it holds. A function that readers call declares the rules of its arguments:
+"""Argument validation. Each rule is a predicate, defined once; its docstring is the text of the error. Public functions
+declare the rules of their arguments:
 
-    @takes(nbytes=amount, ranks=count)
+    @validate(nbytes=amount, ranks=count)
     def share(nbytes, ranks): ...
 
     share(8, 0)        ValueError: share: ranks must be an integer >= 1, got 0
@@ -23,8 +23,8 @@ from typing import get_args
 LARGEST = sys.float_info.max  # what a whole number may be to become a float
 
 
-def takes(**rules):
-    """For a function or a class: each argument of these names must be so."""
+def validate(**rules):
+    """Decorator for a function or class: validate the named arguments."""
 
     def hold(called):
         if isinstance(called, type):
@@ -55,7 +55,7 @@ def holds(rule, value):
 
 
 def must(operation, name, rule, value):
-    """``value``, of which only the body of a function knows."""
+    """Validate ``value`` inside a function's body."""
     if not holds(rule, value):
         raise broken(operation, name, rule, value)
     return value

@@ -1,4 +1,4 @@
-"""Which torch? The versions that were tested, and what to say of another. Imports no torch: there may be none."""
+"""Tested torch versions, and the message for other ones. Does not import torch, which may be missing."""
 
 OLDEST, NEWEST = "2.12", "2.15"  # what differs between them is in torch_internals/
 TESTED = f"tinydist is tested with torch {OLDEST} to {NEWEST}"

@@ -37,7 +37,7 @@ def clock(rate, delay=0.0):
     """Seconds that a step's messages take on a wire of ``rate`` bits/s, where each is ``delay`` seconds on its way."""
     wire = Link(f"Ethernet {rate:g}", delay, rate / 8).at(PAYLOAD)
     chosen = options().parse_args(TRAIN)
-    chosen.cluster = Cluster("laptop CPU", 1, nodes=2, between=wire).communication_alone
+    chosen.cluster = Cluster("laptop CPU", 1, nodes=2, inter_node=wire).communication_alone
     run = simulate(Job(Namespace(**vars(chosen) | SHORT)), io.StringIO(), io.StringIO(), observe=True)
     return run.between(("step", -1)).seconds
 

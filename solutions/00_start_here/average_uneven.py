@@ -8,7 +8,7 @@ from tinydist.lab.author import Bytes, Values, also, exercise, mistake
 from .chapter import shares
 
 
-def worlds():
+def test_cases():
     yield shares(2, 1)
     yield shares(3, 3)
     yield shares(6, 6, 4)
@@ -21,7 +21,7 @@ def worlds():
     title="Average gradients of uneven shares",
     minutes=5,
     difficulty=1,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Values("on 1 to 5 ranks, all ranks hold the gradient of the whole batch, in the tensor itself"),
         Bytes(
@@ -55,20 +55,6 @@ def worlds():
             "gradient /= total",
         ),
         mistake(
-            "Each rank divides by its own number of sequences, where that of all is needed: an all_reduce tells it",
-            "sequences / total",
-            "sequences",
-            "dist.all_reduce(gradient)",
-            "dist.all_reduce(gradient)\n    gradient /= sequences",
-        ),
-        mistake(
-            "The number of all sequences is p times a rank's own only where shares are even",
-            "sequences / total",
-            "sequences",
-            "dist.all_reduce(gradient)",
-            "dist.all_reduce(gradient)\n    gradient /= sequences * dist.get_world_size()",
-        ),
-        mistake(
             "The weights are right, and then the result is divided by the number of ranks as well: the weights sum "
             "to 1 already",
             "dist.all_reduce(gradient)",
@@ -90,13 +76,8 @@ def worlds():
             "    total = torch.tensor(float(sequences))\n",
             "    if not sequences:\n        return\n    total = torch.tensor(float(sequences))\n",
         ),
-        mistake(
-            "A rank without sequences counts as one here: it adds nothing to their number",
-            "float(sequences)",
-            "float(max(sequences, 1))",
-        ),
     ],
-    ways=[
+    alternatives=[
         also("torch.tensor(float(sequences))", "torch.tensor(sequences)"),
         also(  # in one message
             "    total = torch.tensor(float(sequences))\n    dist.all_reduce(total)\n"

@@ -10,7 +10,7 @@ def setting(optimizer, ranks, learning_rate, clip, weight_decay):
     )
 
 
-def worlds():
+def test_cases():
     yield setting("SGD", 4, 0.1, 1.0, 0.01)
     yield setting("Adam", 4, 0.003, 1.0, 0.01)
     yield setting("AdamW", 4, 0.003, 1.0, 0.1)
@@ -24,7 +24,7 @@ def worlds():
     title="What a forgotten division changes",
     minutes=10,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Values(
             "for SGD, Adam and AdamW, on 1 to 2,048 ranks",

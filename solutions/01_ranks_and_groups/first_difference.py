@@ -12,7 +12,7 @@ def recorded(ranks, odd, calls, about, others=STEP * 2):
     return alone(lambda: (list(map(list, records)),), f"records in which rank {odd} {about}")
 
 
-def worlds():
+def test_cases():
     yield recorded(4, 2, STEP + METRIC + STEP, "logs a metric before the second step")
     yield recorded(4, 0, METRIC + STEP * 2, "logs a metric first")
     yield recorded(3, 1, STEP[:1] + STEP[2:] + STEP, "leaves out a call")
@@ -26,7 +26,7 @@ def worlds():
     title="Read a Flight Recorder",
     minutes=10,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[Values("for records of 3 to 6 ranks", ["the number of the call", "the rank"])],
     mistakes=[
         mistake(

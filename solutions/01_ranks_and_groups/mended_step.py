@@ -18,7 +18,7 @@ def world(ranks, measured=False):
     return Case(ranks, arguments, "1,000 numbers and a loss each", measured)
 
 
-def worlds():
+def test_cases():
     for ranks in (2, 3, 4, 1):
         yield world(ranks)
     yield world(5, measured=True)
@@ -47,7 +47,7 @@ def numbers_in(text):
     title="Mend two hangs",
     minutes=15,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Values(
             "on 1 to 5 ranks, the left neighbor's numbers and the mean loss",

@@ -16,7 +16,7 @@ def world(*shape):
     )
 
 
-def worlds():
+def test_cases():
     for shape in [(2, 2, 3), (2, 4), (4, 2), (3, 2), (2, 1, 2), (2, 2, 2), (6,), (1, 3), (2,), (1, 1)]:
         yield world(*shape)
 
@@ -35,7 +35,7 @@ def program(answer, x, shape):
     title="The groups of a mesh, by hand",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=program,
     targets=[
         Values("for meshes of 1, 2 and 3 axes, on 1 to 12 ranks; and each rank makes all groups"),
@@ -48,13 +48,6 @@ def program(answer, x, shape):
             "is its number, and its members find one another by that name",
             MADE,
             "            if rank in ranks:\n                mine = dist.new_group(ranks)\n",
-        ),
-        mistake(
-            "With use_local_synchronization only its members make a group. Here all ranks of the world make all of "
-            "them, in the same order",
-            MADE,
-            "            if rank in ranks:\n"
-            "                mine = dist.new_group(ranks, use_local_synchronization=True)\n",
         ),
         mistake(
             "Not every rank is in the last group that was made: keep, of the groups that you make, the one that this "

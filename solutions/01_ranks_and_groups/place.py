@@ -7,7 +7,7 @@ def asked(rank, *devices):
     return alone(lambda: (rank, list(devices)), f"rank {rank} on nodes of {', '.join(map(str, devices))} devices")
 
 
-def worlds():
+def test_cases():
     for rank in (5, 0, 1, 2, 3, 4, 6, 7):
         yield asked(rank, 4, 4)
     for rank in range(9):
@@ -21,7 +21,7 @@ def worlds():
     title="Place a rank",
     minutes=5,
     difficulty=1,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[Values("for each rank, on nodes of equal and of different sizes", ["the node", "the local rank"])],
     mistakes=[
         mistake(

@@ -38,7 +38,7 @@ def case(ranks, *shapes, dtype=torch.float32, measured=False, **how):
     )
 
 
-def worlds():
+def test_cases():
     yield case(4, (4,), (10,), (6,))
     yield case(3, (5,), (1,), (7,))
     yield case(3, (3, 4), (2,), (5, 2))
@@ -82,7 +82,7 @@ def in_themselves(answer, *tensors):
     minutes=25,
     difficulty=3,
     program=in_themselves,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Each(
             "each tensor of the list becomes the sum, in itself and in its shape, on 1, 2, 3, 4 and 8 ranks; some are "
@@ -119,11 +119,6 @@ def in_themselves(answer, *tensors):
             "tensor = piece.view_as(tensor)",
         ),
         mistake(
-            "The row has its tensors in another order than that in which it is cut",
-            ROW,
-            ROW.replace("in tensors]", "in tensors[::-1]]"),
-        ),
-        mistake(
             "Only the first tensor is summed: the row should hold all of them",
             ROW,
             "tensors[0].view(-1)",
@@ -148,13 +143,6 @@ def in_themselves(answer, *tensors):
             "pass_right(parts[(rank - 1 - step) % p], arrived)",
             "pass_right(parts[(rank - step) % p], arrived)",
         ),
-        mistake("This is the mean, and the sum is asked for", BACK, "tensor.copy_(piece.view_as(tensor) / p)"),
-        mistake(
-            "The sum is added to what stands in the tensors, and should take its place",
-            BACK,
-            "tensor.add_(piece.view_as(tensor))",
-        ),
-        mistake("Parts differ in size: what arrives is as large as your own part", "buffer[: len(grows)]", "buffer"),
         mistake(
             "More bytes than the numbers have: nothing needs to be filled up, since parts may differ in size",
             ROW,
@@ -170,14 +158,8 @@ def in_themselves(answer, *tensors):
             "row.split(sizes)",
             "torch.cat(parts).split(sizes)",
         ),
-        mistake(
-            "What arrives in the second half is finished, and takes the place of what stood there: it is not added",
-            "pass_right(parts[(rank - step) % p], parts[(rank - 1 - step) % p])",
-            "comes = parts[(rank - 1 - step) % p]\n        before = comes.clone()\n"
-            "        pass_right(parts[(rank - step) % p], comes)\n        comes += before",
-        ),
     ],
-    ways=[
+    alternatives=[
         also(  # each rank finishes the part of its right neighbor
             "grows = parts[(rank - 2 - step) % p]",
             "grows = parts[(rank - 1 - step) % p]",

@@ -7,7 +7,6 @@ from tinydist.lab.author import Bytes, Case, Memory, Messages, Own, Seconds, Val
 
 from .chapter import BY_HAND, SOLVED, numbers
 
-COUNT = 8  # bytes of a count: one int64
 LARGE = 128  # rows in a piece, where bytes held are judged
 WIDE = 1 << 13  # numbers in a row, where time is judged: an exchange of rows takes much longer than one of counts
 
@@ -38,7 +37,7 @@ def case(ranks, kind, row=(3,), dtype=torch.float32, measured=False, **how):
     )
 
 
-def worlds():
+def test_cases():
     for ranks, kind in [
         (2, "uneven rows"),
         (2, "even rows"),
@@ -100,7 +99,7 @@ def returned(case):
     title="All-to-all of unequal pieces",
     minutes=30,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Rows("the rows for this rank, those of rank 0 first, on 1, 2, 3, 4 and 8 ranks; some pieces are empty"),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),

@@ -15,7 +15,7 @@ def case(ranks, shift, *shape, dtype=torch.float32, measured=False, **how):
     return Case(ranks, lambda rank: (numbers(rank, shape, dtype), shift), about, measured, facts=shift, how=how)
 
 
-def worlds():
+def test_cases():
     for ranks, shift, count in [
         (5, 3, 15),
         (3, 1, 12),
@@ -56,7 +56,7 @@ def which_part(trial, got, want, own, pick):
     title="A reduce-scatter the other way round",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Values(
             "rank r returns part (r + shift) % p of the sum, on 1 to 8 ranks, for several shifts; uneven and "
@@ -80,24 +80,12 @@ def which_part(trial, got, want, own, pick):
     ],
     mistakes=[
         mistake(
-            "Parts differ in size: what arrives is as large as your own part of that number",
-            "torch.empty_like(grows)",
-            "torch.empty_like(parts[-1])",
-        ),
-        mistake(
             "These are the indices of a ring that turns to the right: to the left, the number of the part grows with "
             "each step",
             "(rank + 1 + shift + step)",
             "(rank - 1 + shift - step)",
             "(rank + 2 + shift + step)",
             "(rank - 2 + shift - step)",
-        ),
-        mistake(
-            "To the left the number of the part grows with each step: what has just been added to leaves next",
-            "(rank + 1 + shift + step)",
-            "(rank + 1 + shift - step)",
-            "(rank + 2 + shift + step)",
-            "(rank + 2 + shift - step)",
         ),
         mistake(
             "This is the ring of the notebook: it turns to the right, and part r ends on rank r. Here it turns to the "
@@ -143,11 +131,6 @@ def which_part(trial, got, want, own, pick):
             "The parts go round as they should, and another one is returned", "parts[(rank + shift) % p]", "parts[rank]"
         ),
         mistake("What arrives is not added to your own numbers", "grows += arrived", "grows.copy_(arrived)"),
-        mistake(
-            "This is the mean, and the sum is asked for",
-            "return parts[(rank + shift) % p]",
-            "return parts[(rank + shift) % p] / p",
-        ),
     ],
     hints=[
         "Follow one part, and forget the others: on which rank must it end? It moves to the left, and visits all "

@@ -28,7 +28,7 @@ STARTED = (
     title="Find two bugs",
     minutes=20,
     difficulty=3,
-    worlds=sums,
+    test_cases=sums,
     targets=[
         Values(
             "the sum, in the tensor itself, on 1, 2, 3, 4 and 8 ranks; uneven parts, and fewer numbers than ranks",
@@ -102,7 +102,7 @@ STARTED = (
         ),
         mistake("What arrives in the first half is not added", "parts[i].add_(arrived)", "parts[i].copy_(arrived)"),
     ],
-    ways=[  # each rank finishes the part of its left neighbor
+    alternatives=[  # each rank finishes the part of its left neighbor
         also("(rank + 1 + step) % p", "(rank + step) % p", "(rank + 2 + step) % p", "(rank + 1 + step) % p"),
     ],
     hints=[

@@ -15,7 +15,7 @@ def on(device, about, k, n, dtype="bfloat16", size=2):
     return case(f"{about} on an {device}", k, n, device.peak_of(dtype), device.memory_bandwidth, size)
 
 
-def worlds():
+def test_cases():
     yield on(A100, "QKV of the notebook's layer", 6144, 2304)
     yield on(H100, "a square weight", 8192, 8192)
     yield on(A100, "scores of attention", 96, 2048)
@@ -31,7 +31,7 @@ def worlds():
     title="From how many rows on?",
     minutes=15,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, SOLVED),
         Values(
@@ -44,9 +44,6 @@ def worlds():
             "The result counts, too: its m n numbers are written to memory",
             "ridge * size * (k + n)",
             "ridge * size * k",
-        ),
-        mistake(
-            "The rows count, too: their m k numbers are read from memory", "ridge * size * (k + n)", "ridge * size * n"
         ),
         mistake(
             "Only the weights are counted. The m k numbers of the rows are read, and the m n of the result are written",

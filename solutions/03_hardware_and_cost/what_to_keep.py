@@ -15,7 +15,7 @@ def case(about, layers, batch, sequence, width, heads, gpus, parameters, room):
     return alone(lambda: arguments, f"{about}: {shape}")
 
 
-def worlds():
+def test_cases():
     yield case("the model of the notebook", 48, 4, 2048, 6144, 64, 8, 22.07e9, 80 * GB)
     yield case("the same model on larger GPUs", 48, 4, 2048, 6144, 64, 8, 22.07e9, 141 * GB)
     yield case("the same model with longer sequences", 48, 1, 8192, 6144, 64, 8, 22.07e9, 80 * GB)
@@ -45,7 +45,7 @@ class Choice(Target):
     title="What to keep",
     minutes=15,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, SOLVED),
         Values("the way and its bytes; where nothing fits ('nothing', 0)", names=("the way", "the number of bytes")),
@@ -58,11 +58,6 @@ class Choice(Target):
         mistake(
             "The parameters are dealt out: each GPU has 1/gpus of them", "16 * parameters / gpus", "16 * parameters"
         ),
-        mistake(
-            "16 bytes for each parameter: 2 or 4 are the weight alone",
-            "16 * parameters / gpus",
-            "2 * parameters / gpus",
-        ),
         mistake("Each layer keeps as much: it counts `layers` times", "layers * kept[way]", "kept[way]"),
         mistake(
             "In backward one layer after the other is computed again, and then it is there whole: add what of it was "
@@ -71,23 +66,10 @@ class Choice(Target):
             "",
         ),
         mistake(
-            "While a layer is run again, its kept bytes count once: add what was not kept, not the whole layer",
-            " + whole - kept[way]",
-            " + (whole if kept[way] < whole else 0)",
-        ),
-        mistake(
             "Of the 34 s b h without maps only 24 are dealt out: each GPU has the inputs of attention, MLP and norms "
             "whole, and the masks of the additions",
             "10 + 24 / gpus",
             "34 / gpus",
-        ),
-        mistake("24 of the 34 s b h are dealt out over the GPUs", "10 + 24 / gpus", "10 + 24"),
-        mistake(
-            "This is a layer on one GPU: 24 of the 34 s b h, and the maps, are dealt out over the GPUs",
-            "10 + 24 / gpus",
-            "34",
-            "/ (width * gpus)",
-            "/ width",
         ),
         mistake("The heads are dealt out over the GPUs, and so are their maps", "/ (width * gpus)", "/ width"),
         mistake(
@@ -95,7 +77,6 @@ class Choice(Target):
             '("all", "no maps", "inputs only")',
             '("inputs only", "no maps", "all")',
         ),
-        mistake("Where nothing fits, the answer is nothing", '"nothing", 0', "way, peak"),
         mistake("What fills the room to the last byte fits, too", "if peak <= room:", "if peak < room:"),
     ],
     hints=[

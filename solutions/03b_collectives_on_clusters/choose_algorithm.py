@@ -25,7 +25,7 @@ def case(cluster, size):
     return alone(lambda: arguments, f"{size} on {cluster}", facts=(cluster, size))
 
 
-def worlds():
+def test_cases():
     for cluster in CLUSTERS:
         for size in SIZES:
             yield case(cluster, size)
@@ -41,7 +41,7 @@ class Choice(Values):
     title="Choose the algorithm",
     minutes=30,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("your own arithmetic", ARITHMETIC, FORMULAS),
         Choice(
@@ -58,11 +58,6 @@ class Choice(Values):
             "* inside.bandwidth",
             "/ between.bandwidth",
             "* between.bandwidth",
-        ),
-        mistake(
-            "An all-reduce goes round twice: reduce-scatter, then all-gather",
-            "2 * (",
-            "(",
         ),
         mistake(
             "A ring goes round twice: p-1 steps until each part is summed, and p-1 until all ranks have all",
@@ -106,31 +101,6 @@ class Choice(Values):
             "0",
             "link.latency",
             "0",
-        ),
-        mistake(
-            "Several rings use the links inside and the network at the same time: of the two the longer counts",
-            "max(in_nodes, over_network)",
-            "(in_nodes + over_network)",
-        ),
-        mistake(
-            "In a step of several rings a link inside carries g - 1 of the messages, and a network card one",
-            "(per_node - 1) * (inside.latency + part / inside.bandwidth)",
-            "inside.latency + part / inside.bandwidth",
-        ),
-        mistake("This is the slowest: the least of the seconds is asked for", "min(seconds", "max(seconds"),
-        *[
-            mistake(
-                "No algorithm is the fastest for all sizes: compare the seconds of all that are possible",
-                "return min(seconds.items(), key=lambda item: item[1])",
-                f"name = {always!r} if {always!r} in seconds else 'ring'\n    return name, seconds[name]",
-            )
-            for always in ("ring", "nearest first")
-        ],
-        mistake(
-            "Each GPU has a card of its own, and sends its share of the node's sum: n/g goes round between the nodes, "
-            "in parts of n/p",
-            "piece / nodes / between.bandwidth",
-            "nbytes / nodes / between.bandwidth",
         ),
     ],
     hints=[

@@ -34,7 +34,7 @@ def case(ranks, per_node, count, measured=False, changed=None, **how):
     return Case(ranks, lambda rank: (numbers(rank, (count,)), per_node), about, measured, changed, per_node, how=how)
 
 
-def worlds():
+def test_cases():
     for ranks, per_node, count in [
         (4, 2, 8),
         (2, 1, 6),
@@ -85,7 +85,7 @@ class Leaving(Target):
     title="The right sum over the wrong wires",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Values(
             "the sum, in the tensor itself, on 1 to 8 ranks in nodes of 1 to 4; uneven parts, and fewer numbers than "

@@ -17,7 +17,7 @@ def case(ranks, dst, *shape, dtype=torch.float32, measured=False, changed=None, 
     return Case(ranks, lambda rank: (numbers(rank, shape, dtype), dst), about, measured, changed, facts=dst, how=how)
 
 
-def worlds():
+def test_cases():
     for ranks, dst in [(2, 0), (2, 1), (3, 0), (3, 2), (4, 1), (5, 0), (6, 5), (7, 3), (8, 0), (9, 4), (1, 0)]:
         yield case(ranks, dst, 5)
     yield case(3, 1, 2, 3, dtype=torch.float64)
@@ -76,7 +76,7 @@ def ends(pairs, end):
     title="Reduce along a tree",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Waits("each message is received and waited for"),
         OnDst("on 1 to 9 ranks, whatever dst is, rank dst has the sum, in the tensor itself"),
@@ -135,7 +135,6 @@ def ends(pairs, end):
             "(rank + distance) % p",
             "me + distance",
         ),
-        mistake("This is the mean, and the sum is asked for", "tensor += arrived", "tensor.add_(arrived).div_(2)"),
     ],
     hints=[
         "Play the tree of the notebook backwards, every arrow turned round. Or start with neighbors: of the pairs "

@@ -35,7 +35,7 @@ NUMBERS = {
 }
 
 
-def worlds():
+def test_cases():
     for about, numbers in NUMBERS.items():
         yield alone(lambda numbers=numbers: (numbers.clone(),), about, how={"observe": False})
 
@@ -86,7 +86,7 @@ BY_ITSELF = "The carry leads to inf by itself: let it"
     title="Round to bf16 by hand",
     minutes=20,
     difficulty=1,
-    worlds=worlds,
+    test_cases=test_cases,
     program=rounded,
     targets=[
         Own("not the library's", HERE, SOLVED),
@@ -103,7 +103,6 @@ BY_ITSELF = "The carry leads to inf by itself: let it"
         ),
     ],
     mistakes=[
-        mistake("Nothing was rounded: x came back", RESULT, "x"),
         mistake(
             "Ties go away from zero: half was added whatever the upper half is. From an even one a tie goes down",
             "0x7FFF + odd",
@@ -113,16 +112,10 @@ BY_ITSELF = "The carry leads to inf by itself: let it"
             "Ties go towards zero: less than half was added. From an odd upper half a tie goes up", " + odd) &", ") &"
         ),
         mistake(
-            "Ties go to the odd neighbor, the wrong way round: one more is added if the last bit that stays is 1",
-            "0x7FFF + odd",
-            "0x8000 - odd",
-        ),
-        mistake(
             "The lower half was cut off: that rounds towards zero. Above the middle, the neighbor above is closer",
             "bits + 0x7FFF + odd",
             "bits",
         ),
-        mistake("All goes up that has anything in its lower half", "0x7FFF + odd", "0xFFFF"),
         mistake(
             "13 bits were cut off, and 10 of the mantissa are left, as in fp16. bf16 has 7: cut off 16",
             "(bits + 0x7FFF + odd) & -0x10000",
@@ -134,30 +127,9 @@ BY_ITSELF = "The carry leads to inf by itself: let it"
             f"torch.where(x.abs() < 2.0**-126, x * 0.0, {RESULT})",
         ),
         mistake(
-            "Subnormals became zero, without their sign. They are bits as all others: the same addition rounds them",
-            RESULT,
-            f"torch.where(x.abs() < 2.0**-126, 0.0, {RESULT})",
-        ),
-        mistake(
-            "Results that are subnormal became zero. bf16 has subnormals as fp32 has",
-            RESULT,
-            f"torch.where(rounded.view(torch.float32).abs() < 2.0**-126, x * 0.0, {RESULT})",
-        ),
-        mistake("Zeros lost their sign: -0 is a number of its own", RESULT, f"{RESULT} + 0.0"),
-        mistake(
             f"What is too large became the largest number. {BY_ITSELF}",
             RESULT,
             f"torch.where(x.isinf(), x, {RESULT}.clamp(-{LARGEST}, {LARGEST}))",
-        ),
-        mistake(
-            "What is too large became the largest number of fp32, which bf16 does not have. Right is inf",
-            RESULT,
-            f"torch.where(x.isinf(), x, {RESULT}.nan_to_num(torch.nan))",
-        ),
-        mistake(
-            f"What is too large came back as it was, not rounded. {BY_ITSELF}",
-            RESULT,
-            f"torch.where(rounded.view(torch.float32).isinf(), x, {RESULT})",
         ),
         mistake(
             "NaN was rounded like a number: that carried it to zero, or cut it down to inf. Keep NaNs apart",
@@ -168,11 +140,6 @@ BY_ITSELF = "The carry leads to inf by itself: let it"
             "The lower half of a NaN was cut off, and with nothing in the upper half of its mantissa it is inf",
             "x.isnan(), x,",
             "x.isnan(), (bits & -0x10000).view(torch.float32),",
-        ),
-        mistake(
-            "NaN became inf. NaN says that a result is meaningless; keep it",
-            "x.isnan(), x,",
-            "x.isnan(), torch.tensor(torch.inf).copysign(x),",
         ),
     ],
     hints=[

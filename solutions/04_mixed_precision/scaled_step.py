@@ -23,7 +23,7 @@ NBYTES = 8  # one number
 SIZES = [(2, 24), (3, 18), (4, 12)]  # ranks, steps
 
 
-def worlds():
+def test_cases():
     plans = [("overflows on single ranks", Plan(ranks, by_turns(ranks), steps)) for ranks, steps in SIZES]
     plans += [
         ("overflows, window 1", Plan(2, by_turns(2), steps=12, window=1)),
@@ -151,11 +151,8 @@ def size(transfer):
     return sum(transfer.nbytes.values()) if isinstance(transfer.nbytes, dict) else transfer.nbytes
 
 
-UNSCALE = "parameter.grad /= scale"
-SQUARE = "squares += parameter.grad.square().sum()"
 SHARE = "dist.all_reduce(squares)  # every rank takes part, whatever it has found"
 SKIP = "    if not squares.isfinite():\n        return scale / 2, 0\n"
-CLIP = "parameter.grad *= factor"
 FACTOR = "min(1.0, max_norm / squares.sqrt().item())"
 GROW = "    if good_steps + 1 == window:\n        return scale * 2, 0\n"
 ANY = "if any has an inf or NaN none steps: a model of which one part has made a step, and another has not, is none"
@@ -165,9 +162,9 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
     title="Skip together, clip together: one number",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
-    follows=False,  # of what is said only the sum is known: what is said again takes its place
+    check_communication=False,  # of what is said only the sum is known: what is said again takes its place
     targets=[
         Own("neither torch's scaler nor the library's", HERE, SOLVED),
         Each(
@@ -194,49 +191,9 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
             "pass",
         ),
         mistake(
-            "The squares of all ranks must be added up: this is the norm of the rank that has the largest",
-            "dist.all_reduce(squares)",
-            "dist.all_reduce(squares, dist.ReduceOp.MAX)",
-        ),
-        mistake(
-            "The squares must be added up, not averaged: the ranks have parts of one gradient",
-            SHARE,
-            "dist.all_reduce(squares)\n    squares /= dist.get_world_size()",
-        ),
-        mistake(
-            f"Rank 0 decides here, and clips all by its own norm. Both are all ranks' in common: {ANY}",
-            SHARE,
-            "dist.broadcast(squares, 0)",
-        ),
-        mistake(
-            "The ranks are asked once for each parameter, and some have more of them than others: once for all is "
-            "enough",
-            f"        {SQUARE}\n",
-            f"        {SQUARE}\n        {SHARE}\n",
-            f"    {SHARE}\n    if not",
-            "    if not",
-        ),
-        mistake(
             "A rank without gradients has to say so, too: the others wait for its call",
             "    squares = torch.zeros(1)\n",
             "    squares = torch.zeros(1)\n    if not parameters:\n        return scale, good_steps + 1\n",
-        ),
-        mistake(
-            "The parameters of the first group alone are looked at: an optimizer may have several",
-            'for group in optimizer.param_groups for p in group["params"]',
-            'for p in optimizer.param_groups[0]["params"]',
-        ),
-        mistake(
-            "All ranks must make the call that shares the number, whatever they have found: one that returns before it "
-            "leaves the others waiting",
-            SQUARE,
-            f"{SQUARE}\n        if not squares.isfinite():\n            return scale / 2, 0",
-        ),
-        mistake("Nothing is clipped: a gradient longer than max_norm is made as short as that", CLIP, "pass"),
-        mistake(
-            "What is added up are squares: the norm is the root of their sum",
-            FACTOR,
-            "min(1.0, max_norm / squares.item())",
         ),
         mistake(
             "Gradients shorter than max_norm come out with just that norm. Either they were not unscaled before they "
@@ -257,24 +214,7 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
             "    if not squares.isfinite():\n        optimizer.zero_grad(set_to_none=False)\n        optimizer.step()\n"
             "        return scale / 2, 0\n",
         ),
-        mistake("The gradients are divided by the scale twice", UNSCALE, f"{UNSCALE}**2"),
-        mistake(
-            "The steps have the precision of 16 bits: unscale in fp32",
-            UNSCALE,
-            "parameter.grad.copy_(parameter.grad.half() / scale)",
-        ),
-        mistake("On overflow the scale is halved", "scale / 2, 0", "scale, 0"),
         mistake("The count begins anew at each overflow", "scale / 2, 0", "scale / 2, good_steps"),
-        mistake(
-            "The step that makes the window full counts: the scale is doubled in it, not in the next",
-            "good_steps + 1 == window",
-            "good_steps == window",
-        ),
-        mistake(
-            "The scale goes on growing: the count begins anew when it has grown",
-            GROW,
-            "    if good_steps + 1 >= window:\n        return scale * 2, window\n",
-        ),
         mistake(
             "Good steps are counted since the scale last changed: when it has grown, too, the count begins anew",
             GROW,

@@ -36,7 +36,7 @@ RECIPES = [
 ]
 
 
-def worlds():
+def test_cases():
     for n in (BLOCK, 3 * BLOCK, 46 * BLOCK, 4097 * BLOCK, 7_500_000_000 // BLOCK * BLOCK):
         yield alone(lambda n=n: (n,), f"n = {n:,}")
 
@@ -91,7 +91,7 @@ def same(a, b):
     title="Where the memory goes",
     minutes=20,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     program=predicted,
     targets=[
         Own("predicted by yourself", HERE, SOLVED),
@@ -110,21 +110,10 @@ def same(a, b):
         ),
     ],
     mistakes=[
-        mistake("These are the bytes of one parameter: there are n of them", "    size =", "    n = 1\n    size ="),
-        mistake(
-            "8 times too many: these are bits, and a byte has 8",
-            '{"fp32": 4, "bf16": 2, "fp16": 2, "8 bit": 1}',
-            '{"fp32": 32, "bf16": 16, "fp16": 16, "8 bit": 8}',
-        ),
         mistake(
             "The model computes with recipe.weights: fp32 takes 4 bytes, a 16-bit format 2",
             '"parameters": n * size[recipe.weights]',
             '"parameters": 2 * n',
-        ),
-        mistake(
-            "The fp32 copies are counted here, and they are the optimizer's. The model computes with recipe.weights",
-            '"parameters": n * size[recipe.weights]',
-            '"parameters": n * size[recipe.weights] + recipe.master * n * size["fp32"]',
         ),
         mistake(
             "Gradients are held in each of the formats of recipe.gradients, at the same time",
@@ -149,16 +138,10 @@ def same(a, b):
             "",
         ),
         mistake(
-            "There are no copies of the weights here. recipe.master says whether the optimizer keeps them",
-            "if recipe.master:",
-            "if True:",
-        ),
-        mistake(
             "SGD remembers nothing, momentum one number per parameter, and Adam two",
             '{"SGD": 0, "momentum": 1, "Adam": 2}[recipe.optimizer]',
             "2",
         ),
-        mistake("Adam remembers two numbers per parameter, one for each of its moments", '"Adam": 2', '"Adam": 1'),
         mistake(
             f"Numbers of 8 bits have a scale, 4 bytes for each {BLOCK} of them",
             'if recipe.moments == "8 bit":',
@@ -169,7 +152,6 @@ def same(a, b):
             "n // 256 * moments",
             "n * moments",
         ),
-        mistake("Each of the moments has scales of its own", "n // 256 * moments", "n // 256"),
     ],
     hints=[
         "Parameters and gradients: how many bytes does each format have, and how often are they held?",

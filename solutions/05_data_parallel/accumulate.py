@@ -28,7 +28,7 @@ def case(ranks, *rows, measured=False):
     return Case(ranks, lambda rank: (build(deep, (), rank), rows[min(rank, len(rows) - 1)]), about, measured)
 
 
-def worlds():
+def test_cases():
     for ranks, *rows in [
         (2, (3, 1, 2, 4)),
         (2, (4,)),
@@ -65,14 +65,13 @@ WEIGHT = " * len(inputs) / rows"
 STEP = f"(F.mse_loss(ddp(inputs), targets){WEIGHT}).backward()"
 MOST, LAST = "microbatches[:-1]", "microbatches[-1:]"
 ALONE = "Each rank has gradients of its own: nothing was reduced. The last microbatch must be outside of no_sync"
-SUM = 'This is the sum of squares, as of reduction="sum": the mean is over rows and columns'
 
 
 @exercise(
     title="Accumulate, and reduce once",
     minutes=15,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         Own("the ddp that is given, and no other", "use the ddp that is given", {TORCHS: SOLVED[TORCHS]}),
@@ -93,7 +92,6 @@ SUM = 'This is the sum of squares, as of reduction="sum": the mean is over rows 
             "if True:",
         ),
         mistake(ALONE, MOST, "microbatches", LAST, "[]"),
-        mistake(ALONE, MOST, "microbatches", LAST, "[]", WEIGHT, ""),
         mistake(
             "The first microbatch is reduced, and not the last: what is added later stays each rank's own",
             "    with ddp.no_sync():",
@@ -107,13 +105,6 @@ SUM = 'This is the sum of squares, as of reduction="sum": the mean is over rows 
             "These are the gradients of the last microbatch alone, though weighted right: are the others deleted?",
             MOST,
             "[]",
-        ),
-        mistake(
-            "These are the gradients of the last microbatch alone: who deleted the others?",
-            MOST,
-            "[]",
-            WEIGHT,
-            "",
         ),
         mistake(
             "This is the sum of the microbatches' means: each loss counts only for its part of the rows", WEIGHT, ""
@@ -130,27 +121,8 @@ SUM = 'This is the sum of squares, as of reduction="sum": the mean is over rows 
         mistake(
             "It is divided by the number of ranks: ddp has divided already", WEIGHT, WEIGHT + " / dist.get_world_size()"
         ),
-        mistake("Each loss counts for its part of the rows, a fraction: divide by all rows", WEIGHT, " * len(inputs)"),
-        mistake(
-            "Each microbatch's mean is divided by all rows, but counts for its part of them: multiply it by its own",
-            WEIGHT,
-            " / rows",
-        ),
-        mistake(
-            "Each microbatch's mean is divided by its rows once more: it counts for its part of the rows, and is to be "
-            "multiplied by them",
-            WEIGHT,
-            " / len(inputs)",
-        ),
-        mistake(SUM, WEIGHT, " * targets.numel()"),
-        mistake(SUM, WEIGHT, " * targets.numel() / rows"),
-        mistake(
-            "Another ddp is made: use the one that is given",
-            "    with ddp",
-            "    ddp = DDP(ddp.module)\n    with ddp",
-        ),
     ],
-    ways=[  # the ranks' gradients are averaged by hand, in the order of the parameters
+    alternatives=[  # the ranks' gradients are averaged by hand, in the order of the parameters
         also(
             MOST,
             "microbatches",

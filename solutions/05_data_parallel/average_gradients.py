@@ -23,7 +23,7 @@ def case(samples, dtype=torch.float32, about="", **more):
     return Case(len(samples), arguments, f"of {', '.join(map(str, samples))} samples{about}", **more)
 
 
-def worlds():
+def test_cases():
     yield from map(case, SAMPLES)
     yield case((3, 1), torch.float64, ", gradients in float64")
     yield case((3, 2, 1), about=", and the numbers that rank 1 sends changed on the way", changed=1)
@@ -37,14 +37,13 @@ def gradients(answer, parameters, samples):
 UNWEIGHTED = "Each rank's mean counts the same here, whether of few samples or many: weight each rank by its samples"
 MINE, COUNT = "parameter.grad.flatten() * samples", " / flat[-1]"
 LAST = "    parts.append(torch.tensor([float(samples)]))  # the one number more: it is added up, too\n"
-CUT = "mine, flat = flat.tensor_split([parameter.numel()])"
 
 
 @exercise(
     title="Average gradients of unequal batches",
     minutes=15,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     program=gradients,
     targets=[
         Own("neither tinydist.data_parallel nor torch's DDP", "use the collectives of torch.distributed", SOLVED),
@@ -64,30 +63,14 @@ CUT = "mine, flat = flat.tensor_split([parameter.numel()])"
     ],
     mistakes=[
         mistake(UNWEIGHTED, MINE, "parameter.grad.flatten()", COUNT, " / dist.get_world_size()"),
-        mistake(UNWEIGHTED, MINE, "parameter.grad.flatten()", "float(samples)", "float(samples > 0)"),
-        mistake("This is the sum of the ranks' gradients, and not a mean", MINE, "parameter.grad.flatten()", COUNT, ""),
         mistake("This is the sum over all samples: divide it by their number", COUNT, ""),
         mistake(
             "This is the sum over all samples, divided by the number of ranks: divide by that of samples",
             COUNT,
             " / dist.get_world_size()",
         ),
-        mistake("It is divided by the number of all samples twice", COUNT, COUNT + COUNT),
-        mistake(
-            "This is the mean, times the number of ranks: the sum over samples needs no such factor",
-            COUNT,
-            COUNT + " * dist.get_world_size()",
-        ),
         mistake(
             "This is the sum over all samples, but each rank divides by the number of its own: divide by that of all",
-            COUNT,
-            " / max(1, samples)",
-        ),
-        mistake(
-            "This is the sum of the ranks' means, and each rank divides it by the number of its own samples: multiply "
-            "by them before, and divide by that of all",
-            MINE,
-            "parameter.grad.flatten()",
             COUNT,
             " / max(1, samples)",
         ),
@@ -96,19 +79,6 @@ CUT = "mine, flat = flat.tensor_split([parameter.numel()])"
             "rank's samples first",
             MINE,
             "parameter.grad.flatten()",
-        ),
-        mistake(
-            "Each rank's mean is divided by its samples once more, before they are added: backward has done it; "
-            "multiply",
-            MINE,
-            "parameter.grad.flatten() / max(1, samples)",
-            COUNT,
-            "",
-        ),
-        mistake(
-            "The numbers are cut up in another order than that in which they were put together",
-            f"    for parameter in parameters:\n        {CUT}",
-            f"    for parameter in parameters[::-1]:\n        {CUT}",
         ),
         mistake(
             "Rank 0 alone has the mean; but all ranks take the step, and all need it",
@@ -126,7 +96,7 @@ CUT = "mine, flat = flat.tensor_split([parameter.numel()])"
             "parameter.grad.add_((mine / flat[-1]).view_as(parameter))",
         ),
     ],
-    ways=[  # the number of samples before the gradients
+    alternatives=[  # the number of samples before the gradients
         also(
             "parts = []",
             "parts = [torch.tensor([float(samples)])]",

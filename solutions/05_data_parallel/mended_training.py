@@ -54,7 +54,7 @@ def case(ranks, samples=10, epochs=3):
     return Case(ranks, arguments, f"{samples} samples, {epochs} epochs")
 
 
-def worlds():
+def test_cases():
     return [*map(case, (2, 3, 4)), case(2, 7, 2), case(1)]
 
 
@@ -106,7 +106,7 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
     title="Find four bugs",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         Own("neither tinydist.data_parallel nor torch's DDP", "use the collectives of torch.distributed", SOLVED),
@@ -138,11 +138,6 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
             "",
         ),
         mistake(
-            "Not even rank 0 begins with its own numbers: those of rank 0 are to be kept",
-            "dist.broadcast(tensor, 0)",
-            "dist.broadcast(tensor, 1 % p)",
-        ),
-        mistake(
             "All epochs have the samples in the same order. The sampler shuffles by the number of the epoch, and "
             "nobody tells it: sampler.set_epoch",
             SET,
@@ -155,7 +150,6 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
             "            optimizer.step()\n",
             "            optimizer.step()\n" + SET,
         ),
-        mistake("The first epoch is epoch 0", "set_epoch(epoch)", "set_epoch(epoch + 1)"),
         mistake(
             "Steps are too long by the number of ranks: gradients are added up, and not averaged",
             "parameter.grad /= p",
@@ -169,29 +163,8 @@ LOGGED = "    dist.all_reduce(mean)  # on every rank; a rank may print alone, bu
             "mean.item() / p",
             "mean.item()",
         ),
-        mistake(
-            "This is its own loss, divided by the number of ranks. Nobody has added them up: all ranks must take part "
-            "in the all-reduce",
-            LOGGED,
-            "",
-        ),
-        mistake(
-            "This is the mean over all ranks' first numbers: those of rank 0 are to be kept",
-            "            dist.broadcast(tensor, 0)\n",
-            "            dist.all_reduce(tensor)\n            tensor /= p\n",
-        ),
-        mistake("This is the sum of all ranks' losses: divide it by their number", "mean.item() / p", "mean.item()"),
-        mistake(
-            "This is the mean over the last epoch, and the loss of the last step is asked for",
-            "        for inputs, targets in loader:\n",
-            "        losses = []\n        for inputs, targets in loader:\n",
-            "            optimizer.step()\n",
-            "            optimizer.step()\n            losses.append(loss.detach())\n",
-            "    mean = loss.detach()\n",
-            "    mean = torch.stack(losses).mean()\n",
-        ),
     ],
-    ways=[  # all gradients in one all-reduce
+    alternatives=[  # all gradients in one all-reduce
         also(
             EACH,
             """            flat = torch.cat([each.grad.flatten() for each in model.parameters()])

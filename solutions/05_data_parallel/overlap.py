@@ -24,11 +24,6 @@ from .chapter import (
 )
 
 SAME_ORDER = "All ranks must start the buckets in their order, each once it is full and those before it have started"
-IN_ORDER = """        while len(started) < len(buckets) and not missing[len(started)]:  # in their order, on every rank
-            start(buckets[len(started)])"""
-AS_THEY_FILL = """        for number, bucket in enumerate(buckets):
-            if parameter in set(bucket) and not missing[number]:
-                start(bucket)"""
 REST = """        for bucket in buckets[len(started) :]:
             for each in bucket:
                 if each.grad is None:
@@ -73,7 +68,7 @@ def skips(ranks, counts, *left_out, measured=False):
     return Case(ranks, arguments, about, measured, facts=len(left_out))
 
 
-def worlds():
+def test_cases():
     yield from (case(ranks, (1, 2, 3), FEW) for ranks in (2, 3, 1))
     yield from (branches(ranks) for ranks in (2, 3))
     yield first_is_last(2, (2, 1, 3))
@@ -106,7 +101,7 @@ def train(answer, model, steps):
     title="Overlap, though a gradient may be missing",
     minutes=35,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         Own("neither tinydist.data_parallel nor torch's DDP", "use the collectives of torch.distributed", SOLVED),
@@ -130,26 +125,6 @@ def train(answer, model, steps):
         Memory(f"as many bytes after {MORE} steps as after {FEW}", slack=6 * LAYER),
     ],
     mistakes=[
-        mistake("This is the sum, and the mean is asked for: divide by the number of ranks", "(flat / p)", "flat"),
-        mistake(
-            "The means are not written back: the ranks have their own gradients",
-            "each.grad.copy_(mean.view_as(each))",
-            "pass",
-        ),
-        mistake(
-            f"The gradients of one branch are mixed with those of the other. {SAME_ORDER}",
-            IN_ORDER,
-            AS_THEY_FILL,
-            "started.append((flat,",
-            "started.append((bucket, flat,",
-            "for bucket, (flat, work) in zip(buckets, started):",
-            "for bucket, flat, work in started:",
-        ),
-        mistake(
-            "The numbers are cut up in another order than that in which they were put together",
-            "zip(bucket, (flat / p).split([each.numel() for each in bucket]))",
-            "zip(bucket[::-1], (flat / p).split([each.numel() for each in bucket[::-1]]))",
-        ),
         mistake(
             "This is one all-reduce for each parameter: a bucket travels in one",
             "    p = dist.get_world_size()",
@@ -168,21 +143,9 @@ def train(answer, model, steps):
             "",
         ),
         mistake(
-            "The buckets start in another order than theirs",
-            "    p = dist.get_world_size()",
-            "    buckets = buckets[::-1]\n    p = dist.get_world_size()",
-        ),
-        mistake(
             f"Ranks start them in different orders. {SAME_ORDER}",
             "    p = dist.get_world_size()",
             "    buckets = buckets[::-1] if dist.get_rank() == 1 else buckets\n    p = dist.get_world_size()",
-        ),
-        mistake(
-            "Several buckets may be ready to start at once: as long as the next one in line is full, start it",
-            "while len(started)",
-            "if len(started)",
-            REST,
-            "",
         ),
         mistake(
             "A hook starts one bucket at most, and others that are full wait for the next hook: as long as the next "
@@ -209,16 +172,6 @@ def train(answer, model, steps):
             "            for each in bucket:\n                if each.grad is None:\n                    each.grad = "
             "torch.zeros_like(each)\n            start(bucket)",
             "            start([each for each in bucket if each.grad is not None])",
-        ),
-        mistake(
-            "A bucket starts when the next one is full",
-            "not missing[len(started)]:",
-            "not missing[min(len(started) + 1, len(buckets) - 1)] and not missing[len(started)]:",
-        ),
-        mistake(
-            "Each step keeps what it has sent: at its end finish must forget what was started",
-            "        started.clear()",
-            "        finish.__dict__.setdefault('kept', []).extend(started)\n        started.clear()",
         ),
     ],
     hints=[

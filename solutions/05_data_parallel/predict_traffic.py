@@ -19,7 +19,7 @@ def world(ranks, into, out, rows):
     return alone(lambda: (parameters, ranks, inputs, outputs), about)
 
 
-def worlds():
+def test_cases():
     return [world(*sizes) for sizes in SIZES]
 
 
@@ -44,7 +44,6 @@ def numbers(value):
     return [*pairs[0], *pairs[1]]
 
 
-REPLICAS = "to how many replicas does the root send the whole model, without itself?"
 SENT, RECEIVED, RING = (
     "parameters + inputs / p + outputs / p",
     "outputs / p + parameters",
@@ -56,7 +55,7 @@ SENT, RECEIVED, RING = (
     title="Predict the traffic of DP and DDP",
     minutes=15,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     program=terms_of,
     targets=[
         Own("it predicts, and runs no wrapper", "predict it, from the bytes that you are given", SOLVED),
@@ -71,21 +70,10 @@ SENT, RECEIVED, RING = (
     ],
     mistakes=[
         mistake("The parameters are missing: the replicas of a step are made anew", SENT, "inputs / p + outputs / p"),
-        mistake("The parameters are counted too often: " + REPLICAS, "sent = others *", "sent = parameters + others *"),
-        mistake(
-            "The parameters are counted too seldom (in a chain they would leave the root once): " + REPLICAS,
-            f"sent = others * ({SENT})",
-            "sent = (p > 1) * parameters + others * (inputs / p + outputs / p)",
-        ),
         mistake(
             "The inputs are missing: the whole batch is on the root, and the other ranks need rows of it",
             SENT,
             "parameters + outputs / p",
-        ),
-        mistake(
-            "The inputs are counted too often: which part of the batch goes to each rank, and which stays on the root?",
-            SENT,
-            "parameters + inputs + outputs / p",
         ),
         mistake(
             "The outputs are missing: backward starts at the loss, on the root. What do the other ranks need to begin "
@@ -103,7 +91,6 @@ SENT, RECEIVED, RING = (
             RECEIVED,
             SENT,
         ),
-        mistake("The outputs are missing: the loss is computed on the root", RECEIVED, "parameters"),
         mistake(
             "Every parameter has a gradient, of which every rank needs the mean: they are missing",
             RING,
@@ -113,11 +100,6 @@ SENT, RECEIVED, RING = (
             "The gradients go through an all-reduce on a ring, in p parts: how many of them does a rank send?",
             RING,
             "2 * parameters",
-        ),
-        mistake(
-            "The outputs do not belong in it: every rank computes the loss of its own rows",
-            "= ring, ring",
-            "= ring, ring + others / p * outputs",
         ),
         mistake(
             "They are in the other direction: the order is (sent, received)", "= sent, received", "= received, sent"

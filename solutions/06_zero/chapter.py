@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from tinydist.lab.author import Bytes, Collectives, Malformed, Memory, Own, Waits, Wrong
 from tinydist.torch_internals import unobserved
-from tinydist.tracing.names import of_thread
+from tinydist.tracing.scopes import of_thread
 
 ORDER = ["sharded_adam", "shard_gradients", "sharded_linear", "mended_fsdp", "cheapest_stage"]
 

@@ -14,7 +14,6 @@ CLIPPED, UNCLIPPED = 3.0, 900.0  # max_norm below and above the gradients' norm
 CUT = ".flatten().chunk(p)[rank].clone()"
 NORM = "        dist.all_reduce(square)\n"
 FACTOR = "(max_norm / square.sqrt()).clamp(max=1.0)"
-REDUCED = "dist.reduce_scatter_single(mean, (x.T @ grad).flatten() / p)"
 SQUARES = "add their squares, and take the root of the sum"
 
 
@@ -55,7 +54,7 @@ def case(ranks, moving, max_norm, layers=4, width=24, steps=2, rows=1):
     return Case(ranks, arguments, about, facts=4 * width * width)
 
 
-def worlds():
+def test_cases():
     for moving in (False, True):
         yield case(3, moving, inf)
     yield case(2, True, UNCLIPPED, width=48)  # so large that weights outside of tensors stand out
@@ -87,7 +86,7 @@ class OfLayers(Sent):
     title="Find four bugs in FSDP",
     minutes=20,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         *BY_HAND,
@@ -133,19 +132,12 @@ class OfLayers(Sent):
             "grad = grad @ weight.T",
             given=True,
         ),
-        mistake("This is the sum of the ranks' gradients, and not the mean", ".flatten() / p)", ".flatten())"),
-        mistake("Gradients are divided by the number of ranks twice", ".flatten() / p)", ".flatten() / p / p)"),
         mistake(
             "Ranks take each other's part of the momentum (-rank is rank on 1 and on 2 ranks alone): cut the state as "
             "the weights are, by the rank's number",
             f"checkpoint.momentum(layer){CUT}",
             f"checkpoint.momentum(layer){CUT.replace('rank', '-rank')}",
             given=True,
-        ),
-        mistake(
-            "This gradient is shorter than max_norm: leave it as it is",
-            FACTOR,
-            "(max_norm / square.sqrt() if max_norm < 1e9 else torch.ones(()))",
         ),
         mistake(
             "Each rank clips by the norm of its own shards: a step then has another length on each. The square of the "
@@ -159,7 +151,6 @@ class OfLayers(Sent):
             NORM,
             "        square = square.sqrt()\n        dist.all_reduce(square)\n        square = square.square()\n",
         ),
-        mistake("Gradients are clipped by the square of the norm: take the root", "square.sqrt()", "square"),
         mistake(
             "Each layer is clipped by its own norm: the norm is that of all layers together",
             "        square = sum(gradient.square().sum() for gradient in gradients)\n" + NORM,
@@ -169,7 +160,6 @@ class OfLayers(Sent):
             "        for shard, momentum, gradient, square in zip(shards, momenta, gradients, squares):\n"
             f"            factor = {FACTOR}\n",
         ),
-        mistake("Gradients are not clipped", FACTOR, "1.0"),
         mistake(
             "A weight is gathered once, and kept until backward",
             "            x = y\n            y = torch.tanh(x @ gather(shard))\n            saved.append((x, y))\n",
@@ -179,17 +169,6 @@ class OfLayers(Sent):
             "for (x, y, weight), shard",
             "gather(shard).T",
             "weight.T",
-        ),
-        mistake(
-            "The squares of the ranks' shards are averaged: the norm is that of all shards together, so they are "
-            "added up",
-            "        dist.all_reduce(square)\n",
-            "        dist.all_reduce(square)\n        square /= p\n",
-        ),
-        mistake(
-            "What is clipped is the momentum, and should be the gradient that is added to it",
-            "            momentum.mul_(0.9).add_(gradient * factor)\n            shard.sub_(momentum, alpha=0.1)\n",
-            "            momentum.mul_(0.9).add_(gradient)\n            shard.sub_(momentum * factor, alpha=0.1)\n",
         ),
     ],
     hints=[

@@ -28,7 +28,7 @@ def case(ranks, shapes, rows=1, microbatches=2, dtype=torch.float32, measured=Fa
     return Case(ranks, arguments, about, measured)
 
 
-def worlds():
+def test_cases():
     alike, unlike = [(10, 6), (6, 10), (10, 6)], [(10, 6), (6, 10), (8, 6), (9, 8)]
     yield case(2, alike, microbatches=1)
     for ranks in (2, 3, 4, 1):
@@ -78,7 +78,7 @@ def complete(parts, count, rank, step):
     title="Free gradients in time (stage 2)",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         *BY_HAND,
@@ -112,8 +112,6 @@ def complete(parts, count, rank, step):
         Sent("(p-1)/p of the gradients, 4 bytes a number: one reduce-scatter per layer and microbatch"),
     ],
     mistakes=[
-        mistake("This is the sum over the ranks, and not the mean", "part.div_(p)", "part"),
-        mistake("The gradients are divided by the number of ranks twice", "div_(p)", "div_(p * p)"),
         mistake(
             "These are the gradients of the last microbatch alone: add the own parts up until collect takes them",
             ADDED,
@@ -126,13 +124,6 @@ def complete(parts, count, rank, step):
             "low = parameter.grad.new_empty(len(part))\n"
             "        dist.reduce_scatter_single(low, parameter.grad.flatten())\n"
             "        part.copy_(low)",
-        ),
-        mistake(
-            "The gradients are divided by the number of ranks in 16 bits, and rounded there: make them fp32 first",
-            "parameter.grad.float().flatten()",
-            "(parameter.grad / p).float().flatten()",
-            "part.div_(p)",
-            "part",
         ),
         mistake(
             "The microbatches are added up in 16 bits, where a small gradient is swallowed by the sum: keep the own "
@@ -150,11 +141,6 @@ def complete(parts, count, rank, step):
             "A rank has the mean gradient of another rank's shard, and not of its own",
             "grad.float().flatten())",
             "grad.float().flatten().roll(-part.numel()))",
-        ),
-        mistake(
-            "The gradients are those of the layers in the order of backward: sort them as layers are",
-            HANDED_OUT,
-            "[mine.pop(parameter) for parameter in layers[::-1]]",
         ),
         mistake(
             "The shards that collect has handed out are still there: forget them, with mine.clear() or mine.pop(), "

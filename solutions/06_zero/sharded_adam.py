@@ -26,7 +26,7 @@ def case(ranks, size, dtype=torch.float32):
     return Case(ranks, lambda rank: (0.2 * numbers(size, seed=99, dtype=dtype), defaultdict(list)), about)
 
 
-def worlds():
+def test_cases():
     for ranks, size in [(2, 120), (2, 91), (3, 100), (3, 4), (4, 18), (1, 60)]:
         yield case(ranks, size)
     yield case(2, 7, torch.float64)
@@ -48,7 +48,7 @@ def train(answer, weights, held):
     title="Your own shard of Adam (stage 1)",
     minutes=25,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         *BY_HAND,
@@ -77,13 +77,6 @@ def train(answer, weights, held):
         Sent("2(p-1)/p of the padded weights a step, as much as an all-reduce"),
     ],
     mistakes=[
-        mistake(
-            "The weights have not changed at all: they are to be trained in place, as with weights.copy_",
-            "weights.copy_(padded[: len(weights)])",
-            "return padded[: len(weights)]",
-        ),
-        mistake("Gradients are added up over the ranks, and not averaged", "shard.grad /= p", "pass"),
-        mistake("Gradients are divided by the number of ranks twice", "shard.grad /= p", "shard.grad /= p * p"),
         mistake(
             "This is what a new optimizer in each step makes: it has forgotten its moments. Make it once, outside of "
             "step",
@@ -137,17 +130,6 @@ def train(answer, weights, held):
             "The shard is a view (chunk, split) of a padded copy, and keeps all of it: clone it",
             "F.pad(weights, (0, padding)).chunk(p)[rank].clone()",
             "F.pad(weights, (0, padding)).clone().chunk(p)[rank]",
-        ),
-        mistake(
-            "A padded gradient kept after step is 4n bytes: what step needs should end with it",
-            "padded = F.pad(gradient, (0, padding))",
-            "step.padded = padded = F.pad(gradient, (0, padding)).clone()",
-        ),
-        mistake(
-            "The weights are filled up at the front, and the gradient at its end: the same place in both is the same "
-            "weight's",
-            "F.pad(weights, (0, padding))",
-            "F.pad(weights, (padding, 0))",
         ),
     ],
     hints=[

@@ -20,7 +20,7 @@ def case(ranks, size, dtype=torch.float32):
     return Case(ranks, lambda rank: (size, dtype), about)
 
 
-def worlds():
+def test_cases():
     yield case(2, 2)
     yield case(4, 2)
     yield case(3, 3)
@@ -58,7 +58,7 @@ def pair(returned):
     title="f and g",
     minutes=20,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         *BY_HAND,
@@ -92,11 +92,6 @@ def pair(returned):
             BACKWARD_OF_F.replace("group=group", "group=None"),
         ),
         mistake(
-            "Summands are added up, and not averaged, forward in g",
-            FORWARD_OF_G,
-            FORWARD_OF_G + "\n            summed /= dist.get_world_size(group)",
-        ),
-        mistake(
             "f has no backward of its own here. What flows back into x on one rank has come through that rank's part "
             "alone, and is a summand: add up over the group",
             BACKWARD_OF_F,
@@ -107,11 +102,6 @@ def pair(returned):
             "gradient. (An all-reduce is its own conjugate if the losses of all ranks are added up)",
             "return of_sum",
             "of_sum = of_sum.clone()\n            dist.all_reduce(of_sum, group=group)\n            return of_sum",
-        ),
-        mistake(
-            "The gradients of the parts are added up in f's backward, and not averaged",
-            "return of_x",
-            "return of_x / dist.get_world_size(group)",
         ),
         mistake(
             "The backward of g leaves the gradient as it is: divided by t, all that is below is too small",

@@ -20,7 +20,7 @@ def case(ranks, tokens, max_norm, dtype=torch.float32):
     return Case(ranks, lambda rank: (tokens, max_norm, dtype), f"{tokens} tokens a rank, {clipping}{kind}")
 
 
-def worlds():
+def test_cases():
     yield case(2, 3, 1e9)
     yield case(3, 2, 1e9)
     yield case(2, 3, 0.5)
@@ -58,7 +58,7 @@ def mask(x, seed):
     title="Find three bugs",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         Waits("whatever is started is waited for"),
@@ -91,11 +91,6 @@ def mask(x, seed):
             given=True,
         ),
         mistake(
-            "The gradients of the scale's copies are added up, and not averaged: each is of other tokens",
-            SUMMED,
-            SUMMED + "    scale.grad /= t\n",
-        ),
-        mistake(
             "Each rank clips by the norm of what it has itself. Squares of all ranks are added up",
             NORM,
             "",
@@ -113,7 +108,7 @@ def mask(x, seed):
         mistake("Nothing was clipped", "parameter.grad *= factor", "parameter.grad *= 1"),
         mistake("The scale is clipped, too", "(scale, up, down)", "(up, down)"),
     ],
-    ways=[
+    alternatives=[
         also(COPIES, "(rank == 0) * scale.grad.square().sum()"),
         also(COPIES + " + ", "", NORM, NORM + "    square += scale.grad.square().sum()\n"),
     ],

@@ -17,7 +17,7 @@ def case(ranks, tokens, inputs, outputs, dtype=torch.float32):
     return Case(ranks, lambda rank: (tokens, inputs, outputs, dtype), f"[{tokens}, {inputs}] to {outputs}{kind}")
 
 
-def worlds():
+def test_cases():
     yield case(2, 3, 4, 5)
     yield case(3, 1, 6, 2)
     yield case(2, 4, 6, 1)
@@ -49,7 +49,7 @@ def train(answer, tokens, inputs, outputs, dtype):
     title="By rows, with one bias",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         *BY_HAND,

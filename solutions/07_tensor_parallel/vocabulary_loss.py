@@ -32,7 +32,7 @@ def case(ranks, tokens, vocabulary, spread=1.0, dtype=torch.float32, measured=Fa
     return Case(ranks, arguments, f"{tokens} tokens of {vocabulary}{wide}{kind}", measured)
 
 
-def worlds():
+def test_cases():
     yield case(2, 5, 8)
     yield case(3, 4, 9)
     yield case(2, 6, 10, spread=100.0)
@@ -51,7 +51,7 @@ def train(answer, logits, targets):
     title="Cross-entropy without all logits",
     minutes=30,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         *BY_HAND,
@@ -102,13 +102,8 @@ def train(answer, logits, targets):
             "gradient / len(targets)",
             "1 / len(targets)",
         ),
-        mistake(
-            "The gradient is divided by the number of ranks: all of them have the same one loss",
-            "gradient / len(targets)",
-            "gradient / len(targets) / dist.get_world_size()",
-        ),
     ],
-    ways=[
+    alternatives=[
         also(SUMS, ONE_BY_ONE),
         also(*SHIFTED),
         also(*SHIFTED, SUMS, ONE_BY_ONE),

@@ -21,7 +21,7 @@ what is held. The first property that does not hold is explained, and drawn wher
  tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check gpipe` checks, `hint \
 gpipe` gives a hint, and `reset gpipe` puts the stub back.
 
-P is the number of ranks, M that of microbatches, v that of stages a rank; F and B are the seconds of a rank's \
+P is the number of ranks, M that of microbatches, v that of stages per rank; F and B are the seconds of a rank's \
 forward and backward of a microbatch. An action is text: `2F0` is stage 2, forward, microbatch 0."""
 
 IMPORTS = """\

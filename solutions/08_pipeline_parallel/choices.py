@@ -5,7 +5,7 @@ keep all later ranks busy; then I; then W, which no rank needs. F, I and W take 
 """
 
 from tinydist.lab.author import many
-from tinydist.pipeline_parallel.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action
+from tinydist.pipeline_parallel.schedule import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action
 
 
 def first_worse(schedule, analysis, budget):

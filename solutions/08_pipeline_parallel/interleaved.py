@@ -8,24 +8,20 @@ from .schedules import OWN, Held, Makespan, Verified, asked, setting
 SIZES = [(2, 4, 2), (3, 6, 2), (2, 4, 3), (4, 8, 2), (2, 6, 2), (2, 2, 2), (3, 3, 2), (1, 2, 2)]  # ranks, M, chunks
 
 
-def worlds():
+def test_cases():
     for ranks, microbatches, chunks in SIZES:
         yield setting(ranks, microbatches, chunks=chunks)
 
 
 WARM_UP = "warm_up = min((chunks - 1) * ranks + 2 * (ranks - 1 - rank), len(forwards))"
 GROUPS = "groups = [range(first, first + ranks) for first in range(0, microbatches, ranks)]"
-TURNS = """    yield from forwards[:warm_up]
-    for forward, backward in zip(forwards[warm_up:], backwards):
-        yield from (forward, backward)
-    yield from backwards[len(forwards) - warm_up :]"""
 
 
 @exercise(
     title="The warm-up of interleaved 1F1B",
     minutes=25,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     program=asked(),
     targets=[
         OWN,
@@ -57,11 +53,6 @@ TURNS = """    yield from forwards[:warm_up]
             "warm_up = min(2 * (ranks - 1 - rank), len(forwards))",
         ),
         mistake(
-            "The warm-up is that of 2 stages a rank: microbatch 0 must pass all v of them before its first backward",
-            WARM_UP,
-            WARM_UP.replace("(chunks - 1) * ranks", "ranks"),
-        ),
-        mistake(
             "There is no warm-up: microbatch 0 must pass all v stages of a rank before its first backward",
             WARM_UP,
             "warm_up = 0",
@@ -73,19 +64,9 @@ TURNS = """    yield from forwards[:warm_up]
             "warm_up = min((chunks - 1) * ranks + ranks - 1 - rank, len(forwards))",
         ),
         mistake(
-            "The warm-up has one forward too many: the first backward could begin sooner",
-            WARM_UP,
-            "warm_up = min((chunks - 1) * ranks + 2 * (ranks - 1 - rank) + 1, len(forwards))",
-        ),
-        mistake(
             "All v M forwards come before the first backward, which could begin sooner",
             WARM_UP,
             "warm_up = len(forwards)",
-        ),
-        mistake(
-            "There may be more in the warm-up than there are forwards: never more than v M",
-            WARM_UP,
-            "warm_up = (chunks - 1) * ranks + 2 * (ranks - 1 - rank)",
         ),
         mistake(
             "Each microbatch goes through all stages of the rank before the next. Stages take turns, each with a group "
@@ -102,13 +83,6 @@ TURNS = """    yield from forwards[:warm_up]
             "The backwards begin with the rank's first stage: backward comes from the other end",
             "stages[::-1]",
             "stages",
-        ),
-        mistake(
-            "Each group goes down and back before the next begins: so the pipeline is filled and drained for each",
-            TURNS,
-            "    for first in range(0, len(forwards), chunks * ranks):\n"
-            "        yield from forwards[first : first + chunks * ranks]\n"
-            "        yield from backwards[first : first + chunks * ranks]",
         ),
     ],
     hints=[

@@ -2,7 +2,7 @@
 
 from tinydist.lab.author import Wrong, exercise, mistake
 from tinydist.pipeline_parallel import Costs, analyze
-from tinydist.pipeline_parallel.actions import BACKWARD
+from tinydist.pipeline_parallel.schedule import BACKWARD
 
 from .choices import first_worse
 from .schedules import OWN, Held, OfSchedule, Verified, asked, drawn, setting
@@ -13,7 +13,7 @@ ROOM = 1.25  # times the lower bound, where the budget is tight
 COSTS = Costs(1, 1, 1)
 
 
-def worlds():
+def test_cases():
     for ranks, microbatches, budget in AMPLE + TIGHT:
         yield setting(ranks, microbatches, budget=budget)
 
@@ -73,11 +73,11 @@ W = """            elif done["W"] < done["I"]:
     title="Design: the least bubble under a memory budget",
     minutes=40,
     difficulty=5,
-    worlds=worlds,
+    test_cases=test_cases,
     program=asked("FBIW"),
     targets=[
         OWN,
-        Verified("every rule of the verifier; one stage a rank"),
+        Verified("every rule of the verifier; one stage per rank"),
         Budget(
             "no rank holds more than `budget` activations, each from F to W (or to a whole B)", "where the budget is {}"
         ),
@@ -125,7 +125,7 @@ W = """            elif done["W"] < done["I"]:
             "for _ in range(8 * ranks * microbatches):",
         ),
         mistake(
-            "There is no W: I leaves the gradients of the weights to it",
+            "There is no W: I leaves the weight gradients to it",
             'yield f"{r}{kind}{done[kind]}"',
             'yield from [f"{r}{kind}{done[kind]}"] * (kind != "W")',
         ),

@@ -50,7 +50,7 @@ def case(ranks, microbatches, dtype=torch.float32):
     return Case(ranks, lambda rank: (Stage(rank, dtype), batch(microbatches, dtype)), about)
 
 
-def worlds():
+def test_cases():
     for size in SIZES:
         yield case(*size)
     yield case(3, 7, torch.float64)
@@ -97,7 +97,6 @@ ARRIVES = """            x = torch.empty_like(like, device="cpu")
             dist.recv(x, rank - 1)
             x.requires_grad_()
 """
-LAST = "    return sum(losses)"
 BLOCKING = (
     "    sends = []\n",
     "",
@@ -114,13 +113,17 @@ BLOCKING = (
     title="Find three bugs in a pipeline's worker",
     minutes=25,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=step,
     targets=[
         Own(
             "no worker but the one that is given",
             "mend the worker that is given",
-            ("tinydist.pipeline_parallel.worker", "tinydist.pipeline_parallel.passes", "torch.distributed.pipelining"),
+            (
+                "tinydist.pipeline_parallel.worker",
+                "tinydist.pipeline_parallel.one_f_one_b",
+                "torch.distributed.pipelining",
+            ),
         ),
         Waits("each message is received and waited for"),
         Messages("M outputs down and M gradients back between neighbors"),
@@ -158,30 +161,10 @@ BLOCKING = (
             given=True,
         ),
         mistake(f"{MEAN}: it is divided by the number of ranks", LOSS, LOSS.replace("M", "ranks"), given=True),
-        mistake(f"{MEAN}: it is never divided by their number", LOSS, "y = F.mse_loss(y, target)"),
-        mistake(
-            f"{MEAN}: it is divided by their number twice",
-            "losses.append(y.detach())",
-            "losses.append(y.detach())\n            y = y / M",
-        ),
-        mistake(
-            "What is returned is the sum of the microbatches' losses: their mean is asked for",
-            "losses.append(y.detach())",
-            "losses.append(y.detach() * M)",
-        ),
         mistake(
             "The gradients that were there before the step are lost: a step adds to them, as backward() does",
             FIRST,
             FIRST + "    stage.zero_grad()\n",
-        ),
-        mistake(
-            "The gradients that were there before the step are divided, too: divide the loss",
-            LOSS,
-            "y = F.mse_loss(y, target)",
-            "losses.append(y.detach())",
-            "losses.append(y.detach() / M)",
-            LAST,
-            "    for each in stage.parameters():\n        each.grad /= M\n" + LAST,
         ),
         mistake(
             "What arrives is added to what arrived before: the gradient of each output is what came for it alone",
@@ -189,11 +172,6 @@ BLOCKING = (
             FIRST + "    total = torch.zeros_like(like, device='cpu')\n",
             "dist.recv(gradient, rank + 1)",
             "dist.recv(gradient, rank + 1)\n            gradient = total.add_(gradient).clone()",
-        ),
-        mistake(
-            "A gradient is used before it has arrived: wait for what irecv returns",
-            "dist.recv(gradient, rank + 1)",
-            "sends.append(dist.irecv(gradient, rank + 1))",
         ),
         mistake(
             "What arrives for one microbatch overwrites what the stage still needs of another: each needs a tensor of "
@@ -213,11 +191,6 @@ BLOCKING = (
             "could do another",
             AHEAD,
             "ahead = 0",
-        ),
-        mistake(
-            "This is the error of the last microbatch alone: the whole batch has the mean of all",
-            "    return sum(losses)",
-            "    return losses[-1] * M if losses else 0",
         ),
     ],
     hints=[

@@ -3,7 +3,7 @@
 from itertools import groupby, takewhile
 
 from tinydist.lab.author import many
-from tinydist.pipeline_parallel.actions import BACKWARD, FORWARD, RECOMPUTE
+from tinydist.pipeline_parallel.schedule import BACKWARD, FORWARD, RECOMPUTE
 
 KINDS = ((FORWARD, "forwards"), (BACKWARD, "backwards"))
 

@@ -11,7 +11,7 @@ from math import ceil
 
 from tinydist.lab.author import Own, Target, Wrong, alone, kind, many
 from tinydist.pipeline_parallel import Action, Costs, Schedule, ScheduleError, analyze, parse, verify
-from tinydist.pipeline_parallel.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, MESSAGES
+from tinydist.pipeline_parallel.schedule import BACKWARD_INPUT, BACKWARD_WEIGHT, MESSAGES
 
 from .order import odd
 
@@ -20,7 +20,7 @@ OWN = Own(
     "write the order of passes yourself",
     {
         "tinydist.pipeline_parallel.schedules": "the library's schedules",
-        "tinydist.pipeline_parallel.found": "the library's search",
+        "tinydist.pipeline_parallel.schedule_search": "the library's search",
         "tinydist.pipeline_parallel.list_scheduler": "the library's scheduler",
         "tinydist.pipeline_parallel.torch_csv": "torch's schedules",
         "torch.distributed.pipelining": "torch.distributed.pipelining",
@@ -56,7 +56,7 @@ def actions_of(answer, rank, kinds, most, ranks, *more):
             )
         given = list(islice(given, most + 1))
     except BaseException as error:
-        error.add_note(f"on rank {rank} of {ranks}")  # that it was asked for
+        error.add_note(f"on rank {rank} of {ranks}")  # that it was requested
         raise
     if not given:
         raise Wrong(f"for rank {rank} it gives no actions: every rank has a part of the work")
@@ -74,7 +74,7 @@ def read(each, rank, step, kinds):
     if re.fullmatch(r"\d+[A-Z]-\d+", str(each)):
         raise Wrong(f"{where}: microbatches count from 0. There may be fewer of them than ranks")
     if not isinstance(action, Action):
-        raise Wrong(f"{where}: an action is written [stage][kind][microbatch], as in '{rank}F0'")
+        raise Wrong(f"{where}: an action has the form [stage][kind][microbatch], as in '{rank}F0'")
     if action.kind in MESSAGES:
         raise Wrong(f"{where}: write the passes alone. Sends and receives are added to them")
     if action.kind not in kinds:

@@ -1,6 +1,6 @@
 """What the exercises of this chapter share: their order, their notebook's beginning, and what they are judged by."""
 
-from tinydist.lab.author import Memory, Own, Values, mistake
+from tinydist.lab.author import Memory, Own, Values
 
 ORDER = ["plan_cache", "decode_step", "mended_cache", "latent_attention"]
 INTRODUCTION = """\
@@ -45,43 +45,13 @@ BY_TURNS = (
     "Query head h reads head h % G of K and V, as with repeat; neighbors share one: repeat_interleave's order, "
     "h // (H/G)"
 )
-REORDERED = (
-    "The rows come back in another order than the heads of q. A view leaves rows where they lie, and a transpose moves "
-    "them: what moves them on the way in must be undone on the way out"
-)
 UNSCALED = "The scores are not scaled: a product over the head dim d grows with sqrt(d), so they are divided by it"
-NOT_INF = (
-    f"What is masked gets a score that is not -inf, and is not small beside scores of {LOW:.0e}: no finite number is "
-    "small beside all scores, -inf is"
-)
 
 
 def with_score(score, keys, heads):
     """Queries [..., H, d] that have this score with keys [..., G, d]."""
     queries = score * keys.shape[-1] ** 0.5 * keys / (keys * keys).sum(-1, keepdim=True)
     return queries.repeat_interleave(heads // keys.shape[-2], -2)
-
-
-def masks(hidden):
-    """Mistakes in a softmax over scores that are masked. ``hidden``: how the solution calls those."""
-    filled = f"scores.masked_fill({hidden}, -math.inf)"
-    return [
-        mistake("What is masked gets a score of 0, and exp(0) is 1, not nothing: -inf is", "-math.inf", "0.0"),
-        mistake(NOT_INF, "-math.inf", "-100.0"),
-        mistake(NOT_INF, filled, f"(scores - 1e9 * {hidden})"),
-        mistake(
-            "The weights are masked after the softmax, and no longer sum to 1: mask the scores, before it",
-            f"{filled}.softmax(-1)",
-            f"scores.softmax(-1) * ~({hidden})",
-        ),
-        mistake("The weights do not sum to 1: divide them by their sum", f"{filled}.softmax(-1)", f"{filled}.exp()"),
-        mistake(
-            "Exp of all that is above 89 overflows float32, and of all that is below -104 it is 0, so 0 is divided by "
-            "0. Lower each row by its maximum first, which changes no weight, or use torch.softmax, which does",
-            f"{filled}.softmax(-1)",
-            f"{filled}.exp()\n    weights = weights / weights.sum(-1, keepdim=True)",
-        ),
-    ]
 
 
 class Part(Values):

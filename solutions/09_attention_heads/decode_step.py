@@ -8,7 +8,7 @@ from tinydist.attention import rotate
 from tinydist.lab.author import alone, exercise, mistake
 
 from .caches import Slots, called, copies, inputs, rows_of
-from .chapter import BUILT, BY_TURNS, LOW, REORDERED, UNSCALED, NoCopy, Part, masks, with_score
+from .chapter import BUILT, BY_TURNS, LOW, UNSCALED, NoCopy, Part, with_score
 
 
 def rows(about, heads, kv_heads, d, lengths, slots, *, steps=3, dtype=torch.float32, **more):
@@ -20,7 +20,7 @@ def rows(about, heads, kv_heads, d, lengths, slots, *, steps=3, dtype=torch.floa
     return alone(lambda: copies(*made), about, facts=scores, **more)
 
 
-def worlds():
+def test_cases():
     yield rows("one row of 3 tokens, multi-query", 3, 1, 4, (3,), 7, steps=2)
     yield rows("two rows of 4 tokens, multi-head", 2, 2, 6, (4, 4), 8, steps=2)
     yield rows(f"rows of 2, 5 and 0 tokens, grouped heads, and a score of {LOW:.0e}", 4, 2, 8, (2, 5, 0), 10)
@@ -37,17 +37,15 @@ def generate(answer, q, k, v, cache):
     return {"cache.lengths": lengths} | rows_of(cache) | results
 
 
-TURNED, NEW = "rotate(q, n[:, None]), rotate(k, n[:, None])", "k[:, :, 0], v[:, :, 0]"
+TURNED = "rotate(q, n[:, None]), rotate(k, n[:, None])"
 UNSEEN = "torch.arange(S) > n[:, None, None, None]"
-LONGEST, SLOTS = "S = int(cache.lengths.max())", "S = cache.keys.shape[2]"
-RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
 
 
 @exercise(
     title="Decode a token with a cache",
     minutes=35,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     program=generate,
     targets=[
         BUILT,
@@ -69,31 +67,9 @@ RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
     ],
     mistakes=[
         mistake(
-            "n is cache.lengths itself, and grows with it before the mask is made: keep a copy of the old lengths",
-            "n = cache.lengths.clone()",
-            "n = cache.lengths",
-        ),
-        mistake(
-            "The next step writes over this one's token: make cache.lengths one longer",
-            "    cache.lengths += 1\n",
-            "",
-            "cache.lengths.max())",
-            "cache.lengths.max()) + 1",
-        ),
-        mistake(
             "Slots count from 0, so slot n - 1 held the last of n tokens, and is overwritten",
             "[rows, :, n]",
             "[rows, :, n - 1]",
-        ),
-        mistake(
-            "Slots count from 0, so slot n is the next after n tokens, and is left out",
-            "[rows, :, n]",
-            "[rows, :, n + 1]",
-        ),
-        mistake(
-            "No slot has changed: write them into the cache",
-            f"    cache.keys[rows, :, n], cache.values[rows, :, n] = {NEW}\n",
-            "",
         ),
         mistake(
             "It is written behind the longest row's last token, not behind its own. Slots stay in between, with "
@@ -101,66 +77,13 @@ RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
             "[rows, :, n]",
             "[rows, :, n.max()]",
         ),
-        mistake(
-            "The key is turned to a position one too large. Positions count from 0: with n tokens before it, it stands "
-            "at n",
-            "n[:, None])",
-            "n[:, None] + 1)",
-        ),
         mistake("The key is not turned to its position", TURNED, "rotate(q, n[:, None]), k"),
-        mistake(
-            "The value is turned. Only queries and keys are: what they say of positions is in the weights",
-            "v[:, :, 0]",
-            "rotate(v, n[:, None])[:, :, 0]",
-        ),
-        mistake("Keys stand among the values, and values among the keys", NEW, "v[:, :, 0], k[:, :, 0]"),
-        mistake(
-            "q came back as it was",
-            "    q, k = rotate",
-            "    unturned = q\n    q, k = rotate",
-            RETURN,
-            "return unturned",
-        ),
         mistake("The query is not turned to its position, and the keys are", TURNED, "q, rotate(k, n[:, None])"),
-        mistake(
-            "The query is turned to a position one too large: with n tokens before it, it stands at n",
-            "rotate(q, n[:, None])",
-            "rotate(q, n[:, None] + 1)",
-        ),
-        mistake(
-            "The query is turned to the longest row's position, not to its own",
-            "rotate(q, n[:, None])",
-            "rotate(q, n.max().expand(B, 1))",
-        ),
         mistake(
             "A row reads slots behind its own last token: padding, which no token wrote. Its own length says what it "
             "sees, not the longest row's",
             UNSEEN,
             "torch.zeros(S, dtype=torch.bool)",
-        ),
-        mistake(
-            "All rows read as many slots as row 0 has tokens: each has a length of its own",
-            UNSEEN,
-            "torch.arange(S) > n[0]",
-        ),
-        mistake(
-            "All rows read as many slots as the shortest has tokens: each has a length of its own",
-            UNSEEN,
-            "torch.arange(S) > n.min()",
-        ),
-        mistake(
-            "A row reads all slots of the cache, also those that no token has written yet",
-            LONGEST,
-            SLOTS,
-            UNSEEN,
-            "torch.zeros(S, dtype=torch.bool)",
-        ),
-        mistake(
-            "A row reads one slot too many: its new token is the last that it sees",
-            LONGEST,
-            SLOTS,
-            UNSEEN,
-            f"{UNSEEN} + 1",
         ),
         mistake(
             "The new token does not see itself: its own key is among those that it sees",
@@ -173,8 +96,6 @@ RETURN = "return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"
             "    scores =",
             "    keys, values, G = keys.repeat(1, H // G, 1, 1), values.repeat(1, H // G, 1, 1), H\n    scores =",
         ),
-        mistake(REORDERED, "q.view(B, G, H // G, d)", "q.view(B, H // G, G, d).transpose(1, 2)"),
-        *masks("unseen"),
     ],
     hints=[
         "A row with n tokens has them in slots 0 to n - 1, at positions 0 to n - 1. Where does the new one stand, and "

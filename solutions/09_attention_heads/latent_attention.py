@@ -6,7 +6,7 @@ import torch
 
 from tinydist.lab.author import Flops, Values, Wrong, alone, exercise, mistake
 
-from .chapter import BUILT, LOW, UNSCALED, masks
+from .chapter import BUILT, LOW
 
 
 def case(B, H, T, S, c, d, e, r, note="", change=lambda q, rows: None, dtype=torch.float32):
@@ -33,7 +33,7 @@ def loud(q, rows):
     q *= 200
 
 
-def worlds():
+def test_cases():
     yield case(1, 1, 1, 4, 5, 3, 3, 2)
     yield case(1, 1, 4, 4, 5, 3, 3, 2)
     yield case(2, 3, 5, 5, 6, 4, 3, 2)
@@ -67,18 +67,16 @@ class Cheaper(Flops):
 
 
 CHOICE = "T * S * (2 * c - d - e) < (S - T) * c * (d + e)"
-ABSORBS = f"absorbs = {CHOICE}"
 ROOT = "math.sqrt(d + r)"
 PARTS = "of_keys, of_values = up.split([d, e], dim=1)"
 ROTARY = " + turned @ rotary.mT"
-SEEN = "torch.ones(T, S, dtype=torch.bool).tril(S - T)"
 
 
 @exercise(
     title="Attention over latents, the cheaper way",
     minutes=40,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         BUILT,
         Values(
@@ -104,18 +102,6 @@ SEEN = "torch.ones(T, S, dtype=torch.bool).tril(S - T)"
             "True",
         ),
         mistake(
-            "Whether there is a past does not decide it alone: with many queries behind it, making the keys is "
-            "cheaper. Count the FLOPs of both",
-            CHOICE,
-            "S > T",
-        ),
-        mistake(
-            "Queries absorb the matrix only where there is one of them. Several do it as well, while they are few "
-            "beside the keys that need not be made",
-            CHOICE,
-            "T == 1 and S > 1",
-        ),
-        mistake(
             "Keys are absorbed, and values are made: (weights @ latents) first, then each head's matrix",
             "    if absorbs:\n        return",
             "    if False:\n        return",
@@ -126,65 +112,22 @@ SEEN = "torch.ones(T, S, dtype=torch.bool).tril(S - T)"
             "",
         ),
         mistake(
-            "The position is missing. A score has a second part, the query's last r numbers with the rotary key, and "
-            "the sum of both is divided by sqrt(d + r)",
-            ROTARY,
-            "",
-            ROOT,
-            "math.sqrt(d)",
-        ),
-        mistake(
-            "The rotary part stands last, in q and in rows: the first d numbers of a query and the first c of a row "
-            "are the others",
-            "contents, turned = q.split([d, r], dim=-1)",
-            "turned, contents = q.split([r, d], dim=-1)",
-            "latents, rotary = rows[:, None].split([c, r], dim=-1)",
-            "rotary, latents = rows[:, None].split([r, c], dim=-1)",
-        ),
-        mistake(
-            "One part of a score is divided by sqrt(d + r), and the other is not: the sum of both is",
-            f"(products{ROTARY}) / {ROOT}",
-            f"products / {ROOT}{ROTARY}",
-        ),
-        mistake(UNSCALED, f" / {ROOT}", ""),
-        mistake(
             "The scores are divided by sqrt(d). A key has d + r numbers, with its rotary part: each score is a sum of "
             "so many products",
             ROOT,
             "math.sqrt(d)",
         ),
         mistake(
-            "The scores are divided by sqrt(c + r), the length of what is multiplied in the absorbed form. But they "
-            "are the scores of keys with d + r numbers, made or not",
-            ROOT,
-            "math.sqrt(c + r)",
-        ),
-        mistake(
             "Of a head's matrix the first d rows make its key and the others its value: here it is the other way round",
             PARTS,
             "of_values, of_keys = up.split([e, d], dim=1)",
         ),
-        mistake(
-            "All heads use the matrix of head 0: they share the latents, and each has keys and values of its own",
-            PARTS,
-            f"up = up[:1].expand_as(up)\n    {PARTS}",
-        ),
         mistake("The mask is missing: a query sees keys after itself", ".tril(S - T)", ""),
-        mistake(
-            "A query does not see its own token: it sees itself and all before it", "tril(S - T)", "tril(S - T - 1)"
-        ),
         mistake(
             "The first query stands beside the first key. But with fewer queries than keys the first keys are the "
             "past: the last query stands beside the last key",
             "tril(S - T)",
             "tril()",
-        ),
-        *masks("~seen"),
-        mistake(
-            "Softmax runs over the queries: the weights of one query are to sum to 1, so it runs over the keys, the "
-            "last dim",
-            "softmax(-1)",
-            "softmax(-2)",
         ),
     ],
     hints=[

@@ -21,7 +21,7 @@ def pieces(about, heads, kv_heads, d, counts, dtype=torch.float32):
     return alone(lambda: (*copies(*made), [torch.tensor(each) for each in counts]), about)
 
 
-def worlds():
+def test_cases():
     steps = [(1, 1, 1)] * 3
     yield pieces("a prompt of 4 tokens, at once", 2, 2, 4, [(4,)])
     yield pieces("two prompts of 3 tokens, and 2 steps", 4, 2, 4, [(3, 3), (1, 1), (1, 1)])
@@ -55,7 +55,7 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
     title="Find three bugs in attention with a cache",
     minutes=15,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=in_pieces,
     targets=[
         Own("torch's attention, not the library's", "mend what is given", SOLVED, lent=LENT),
@@ -116,22 +116,11 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
             "rotate(q, torch.arange(S - T, S))",
         ),
         mistake(
-            "A query sees up to the longest row's last key, in all rows: in a shorter one that is padding. It sees the "
-            "slots up to its own",
-            SEEN,
-            "    seen = torch.ones(T, S, dtype=torch.bool).tril(S - T)\n",
-        ),
-        mistake(
             "A query sees tokens after itself, which came with it: it sees the slots up to its own, and no others",
             SEEN,
             "    seen = None\n",
         ),
         mistake("A query does not see itself: its own key is among those that it sees", "<= slots", "< slots"),
-        mistake(
-            "A query sees one slot too many, the one behind itself",
-            "<= slots[:, None, :, None]",
-            "<= slots[:, None, :, None] + 1",
-        ),
     ],
     hints=[
         "For a prompt alone it is right, and for two of one length. Run check: what do prompts of different lengths "

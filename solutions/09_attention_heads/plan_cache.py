@@ -40,7 +40,7 @@ LLAMA = [
 ]
 
 
-def worlds():
+def test_cases():
     for model, tokens, gigabytes in SMALL + LLAMA:
         about = f"{model.name}, {tokens:,} tokens, {gigabytes:g} GB"
         yield alone(lambda each=(model, tokens, gigabytes): each, about)
@@ -70,7 +70,7 @@ BATCH = "int(gigabytes * 10**9 // sequence)"
     title="What the cache takes",
     minutes=15,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("predicted, not asked of the library", INSTEAD, SOLVED),
         Predicted(
@@ -95,9 +95,6 @@ BATCH = "int(gigabytes * 10**9 // sequence)"
             "model.heads *",
         ),
         mistake(
-            "A token leaves a key and a value, and each of their numbers has 2 bytes in fp16", "2 * model", "model"
-        ),
-        mistake(
             "As many numbers are counted as keys and values would have. With model.latent they are not kept: they are "
             "made from a latent of so many numbers, and beside it stands a rotary key",
             "if model.latent:",
@@ -114,39 +111,12 @@ BATCH = "int(gigabytes * 10**9 // sequence)"
             "2 * (model.latent + model.rotary)",
         ),
         mistake(
-            "Each value has no rotary part, and keys and values are made from one latent: it is kept once",
-            "model.latent + model.rotary",
-            "2 * model.latent + model.rotary",
-        ),
-        mistake(
             "All heads share the latent and the rotary key: they are kept once in a layer, not for each head",
             "model.latent + model.rotary",
             "model.heads * (model.latent + model.rotary)",
         ),
-        mistake(
-            "All heads share the rotary key, too: it is kept once in a layer",
-            "model.latent + model.rotary",
-            "model.latent + model.heads * model.rotary",
-        ),
-        mistake("These are bits, and a byte has 8", "size[model.dtype]", "8 * size[model.dtype]"),
-        mistake("Each layer keeps keys and values of its own", "model.layers * ", ""),
-        mistake("Each head of keys and values keeps its own", "model.kv_heads * ", ""),
-        mistake(
-            "Each head has a part of model.hidden: hidden / heads numbers",
-            "model.hidden // model.heads",
-            "model.hidden",
-        ),
         mistake("These are GB, of 10^9 bytes; a GiB has 2^30", "2**30", "10**9"),
-        mistake("These are MiB; a GiB has 2^10 of them", "2**30", "2**20"),
-        mistake(
-            "So many fit into as many GiB, of 2^30 bytes each; gigabytes, GB, have 10^9",
-            BATCH,
-            "int(gigabytes * 2**30 // sequence)",
-        ),
-        mistake("Not one fits, for its cache takes more than there is: the batch is 0", BATCH, f"max(1, {BATCH})"),
         mistake("One more than fits: round down", BATCH, "int(-(-gigabytes * 10**9 // sequence))"),
-        mistake("A sequence fits as a whole, or it does not", BATCH, "gigabytes * 10**9 / sequence"),
-        mistake("So many tokens fit. A sequence has more than one of them", BATCH, "int(gigabytes * 10**9 // token)"),
     ],
     hints=[
         "What does one token leave behind, in one layer? How many layers are there?",

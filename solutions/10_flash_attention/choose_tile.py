@@ -31,7 +31,7 @@ GPUS = [
 ]
 
 
-def worlds():
+def test_cases():
     for gpu, head_dim, tokens in GPUS:
         about = f"{gpu.name}: {gpu.shared:,} bytes of shared memory, {gpu.registers:,} of registers, {gpu.stages} "
         about += f"stage{'s' * (gpu.stages > 1)}; heads of {head_dim}, {tokens:,} tokens"
@@ -58,7 +58,7 @@ ONCE = "Keys and values are counted once, but each program loads all of them"
     title="A tile for a GPU",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("predicted, not asked of the library", BY_HAND, SOLVED),
         Predicted(
@@ -82,16 +82,9 @@ ONCE = "Keys and values are counted once, but each program loads all of them"
             "gpu.stages * 2 * keys",
             "2 * keys",
         ),
-        mistake("The queries are in shared memory as well", "(queries + gpu", "(gpu"),
-        mistake("In shared memory a number has 16 bits, that is 2 bytes", "shared = 2 *", "shared = 4 *"),
-        mistake("In shared memory a number has 2 bytes", "shared = 2 *", "shared ="),
         mistake(
             "Output and scores are sums, and kept in 32 bits: 4 bytes a number", "registers = 4 *", "registers = 2 *"
         ),
-        mistake(
-            "The scores of the tile are in registers, too: queries x keys numbers", "(head_dim + keys)", "head_dim"
-        ),
-        mistake("The output is in registers, too: queries x head_dim numbers", "(head_dim + keys)", "keys"),
         mistake(
             "More keys are preferred to more queries. What does a program load again that others have loaded? How "
             "many programs are there?",
@@ -109,60 +102,14 @@ ONCE = "Keys and values are counted once, but each program loads all of them"
             '-tile["queries"] * tile["keys"]',
         ),
         mistake(
-            "The number of keys need not be a power of 2: any multiple of 16 will do",
-            "range(16, 1025, 16)",
-            "(16, 32, 64, 128, 256, 512, 1024)",
-        ),
-        mistake(
-            "There is room for more queries: a tile need not be a square",
-            BEST,
-            '(tile["queries"] != tile["keys"], tile["bytes"])',
-        ),
-        mistake(
-            "These are numbers. In 16 bits each has 2 bytes",
-            "nbytes = 2 *",
-            "nbytes =",
-        ),
-        mistake(
             ONCE,
             "programs * 2 * tokens",
             "2 * tokens",
-        ),
-        mistake(ONCE, "programs * 2 * tokens", "2 * tokens", BEST, '(-tile["queries"], -tile["keys"])'),
-        mistake("The values are loaded, too", "programs * 2 * tokens", "programs * tokens"),
-        mistake("The queries are loaded, too, each once", "(tokens + programs", "(programs"),
-        mistake(
-            "The output is stored. What is asked for is what they load", "(tokens + programs", "(2 * tokens + programs"
-        ),
-        mistake(
-            "The last tile may be short: beyond the last query there is nothing to load",
-            "(tokens + programs",
-            "(programs * queries + programs",
-        ),
-        mistake(
-            "Each program loads only its own queries: together they load each once",
-            "(tokens + programs",
-            "(programs * tokens + programs",
-        ),
-        mistake(
-            "A last tile that is not full has a program, too: round up",
-            "math.ceil(tokens / queries)",
-            "tokens // queries",
         ),
         mistake(
             "It is the other way round: it waits where it does fewer FLOPs with a byte than the GPU needs",
             '/ best["bytes"] <',
             '/ best["bytes"] >',
-        ),
-        mistake(
-            "With just as many FLOPs for each byte as the GPU needs it does not wait: it does if there are fewer",
-            '/ best["bytes"] <',
-            '/ best["bytes"] <=',
-        ),
-        mistake(
-            "There are two products, q k^T and weights v, and each takes 2 FLOPs for a multiplication with its sum",
-            "4 * tokens",
-            "2 * tokens",
         ),
     ],
     hints=[

@@ -38,7 +38,7 @@ def far_below(q, k, v, dout):
     dout[0] = 0
 
 
-def worlds():
+def test_cases():
     yield column("one tile", 4, 0, 4, 4)
     yield column("square tiles", 4, 4, 16, 4)
     yield column("tiles that are not square", 3, 6, 16, 4, d=6, e=5)
@@ -63,7 +63,7 @@ DSCORES = "weights * (dout[rows] @ v.T - delta[rows, None])"
     title="One column of tiles: the backward pass",
     minutes=30,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("neither the library's nor torch's attention", BY_HAND, SOLVED, torchs="attention"),
         Values(
@@ -102,20 +102,9 @@ DSCORES = "weights * (dout[rows] @ v.T - delta[rows, None])"
             "weights * (dout[rows] @ v.T)",
         ),
         mistake(
-            "Delta is subtracted after the product, where it belongs inside: weights * (dweights - delta)",
-            DSCORES,
-            "weights * (dout[rows] @ v.T) - delta[rows, None]",
-        ),
-        mistake(
             "Delta is summed over this tile of keys alone, where it is that of all keys: the one that is given",
             DSCORES,
             "weights * (dout[rows] @ v.T - (weights * (dout[rows] @ v.T)).sum(1, keepdim=True))",
-        ),
-        mistake("Lse is not subtracted: the weights are exp(scores - lse)", " - lse[rows, None]", ""),
-        mistake(
-            "Lse goes by key, where it goes by query: as [t, 1] it is subtracted from each row",
-            "lse[rows, None]",
-            "lse[rows]",
         ),
         mistake(
             "The softmax is taken over this tile of keys alone. The total is that of all keys: weights are "
@@ -134,26 +123,6 @@ DSCORES = "weights * (dout[rows] @ v.T - delta[rows, None])"
             "torch.arange(len(k))",
         ),
         mistake("The mask is forgotten: queries before a key do not see it", HIDDEN, f"({HIDDEN}) & False"),
-        mistake("Only the last tile of queries is there: add them up", "dv += ", "dv = ", "dk += ", "dk = "),
-        mistake(
-            "It is all zeros: is nothing added to it, or is every key masked? Query i of a tile stands at first + i, "
-            "key i at start + i",
-            "dv += ",
-            "",
-            "dk += ",
-            "",
-        ),
-        mistake(
-            "A key is hidden from the query at its own position, which sees it",
-            "positions > torch.arange",
-            "positions >= torch.arange",
-        ),
-        mistake(
-            "The tile on the diagonal is left out where it begins before the first key: some of its queries see the "
-            "keys",
-            "range(start // tile * tile, len(q), tile)",
-            "range(-(-start // tile) * tile, len(q), tile)",
-        ),
     ],
     hints=[
         "Forward first, for one tile: the scores as before, and the weights without any maximum or total. What is "

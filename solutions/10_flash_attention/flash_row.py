@@ -32,7 +32,7 @@ def spoiled(q, k, v):
     v[0, 0] = math.nan
 
 
-def worlds():
+def test_cases():
     yield row("one tile", 4, 0, 4, 4)
     yield row("below the diagonal and on it", 4, 8, 12, 4)
     yield row("the last tile begins with the last query's own key", 3, 6, 12, 4)
@@ -61,7 +61,7 @@ MASK = "torch.arange(first, first + len(keys)) > positions"
     title="One row of tiles: the forward pass",
     minutes=30,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("neither the library's nor torch's attention", BY_HAND, SOLVED, torchs="attention"),
         Values(
@@ -83,8 +83,6 @@ MASK = "torch.arange(first, first + len(keys)) > positions"
     ],
     mistakes=[
         mistake("The scores are not divided by sqrt(d)", " / math.sqrt(q.shape[1])", ""),
-        mistake("The scores are divided by d, where sqrt(d) is right", "math.sqrt(q.shape[1])", "q.shape[1]"),
-        mistake("The output is not divided by total", "return output / total", "return output"),
         mistake(
             "The log-sum-exp lacks the maximum: the total counts from it, so it is maximum + log(total)",
             "(maximum + total.log()).squeeze(1)",
@@ -96,19 +94,10 @@ MASK = "torch.arange(first, first + len(keys)) > positions"
             MASK,
             "torch.arange(first, first + len(keys)) < 0",
         ),
-        mistake("The mask is off by one: a query does not see itself", MASK, MASK.replace(">", ">=")),
-        mistake("The mask is off by one: a query sees the key after itself", MASK, MASK + " + 1"),
         mistake(
             "The mask counts queries from the tile's own first: query i of the tile stands at start + i",
             "torch.arange(start, start + len(q))",
             "torch.arange(len(q))",
-        ),
-        mistake(
-            "The mask counts queries and keys from their tiles' own first: a tile below the diagonal needs no mask",
-            "torch.arange(start, start + len(q))",
-            "torch.arange(len(q))",
-            "torch.arange(first, first + len(keys))",
-            "torch.arange(len(keys))",
         ),
         mistake(
             "The rescaling is forgotten: " + RESCALED + ". Multiply total and output by exp(old - new)",
@@ -127,17 +116,6 @@ MASK = "torch.arange(first, first + len(keys)) > positions"
             "The tile on the diagonal is not visited: keys from `start` on, where the queries stand, are seen, too",
             "range(0, min(len(k), start + len(q)), tile)",
             "range(0, start, tile)",
-        ),
-        mistake(
-            "Hidden keys have a finite score, and exp of it counts: it must be -inf",
-            "positions, -math.inf)",
-            "positions, 0.0)",
-        ),
-        mistake(
-            "The scores are divided by the root of the width of the values: they are products of d numbers, those of "
-            "queries and keys",
-            "math.sqrt(q.shape[1])",
-            "math.sqrt(v.shape[1])",
         ),
     ],
     hints=[

@@ -20,7 +20,7 @@ def spoiled(q, k, v):
     v[-1] = math.nan
 
 
-def worlds():
+def test_cases():
     yield whole("one tile", 4, 4, 4)
     yield whole("three tiles by three", 12, 12, 4)
     near = "scores near -2048: exp of less than -104 is 0, so subtract the maximum itself, wherever that is finite"
@@ -51,7 +51,7 @@ OLD = "when a tile brings a larger maximum, what was added up before counts from
     title="Find four bugs",
     minutes=25,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("neither the library's nor torch's attention", BY_HAND, SOLVED, torchs="attention"),
         Values(
@@ -103,19 +103,10 @@ OLD = "when a tile brings a larger maximum, what was added up before counts from
         ),
         mistake(f"Total is not rescaled: {OLD}", "total * (maximum - finite).exp()", "total"),
         mistake(
-            f"Neither total nor output is rescaled: {OLD}",
-            "total * (maximum - finite).exp()",
-            "total",
-            "output * (maximum - finite).exp()",
-            "output",
-        ),
-        mistake(
             "The scores are divided by sqrt(d) twice: the queries are divided already",
             "queries @ keys.T",
             "queries @ keys.T / math.sqrt(q.shape[1])",
         ),
-        mistake("The scores are not divided by sqrt(d)", " / math.sqrt(q.shape[1])", ""),
-        mistake("The mask is off by one: a query sees the key after itself", HIDDEN, f"{HIDDEN} + 1"),
         mistake("The mask is off by one: a query does not see itself", HIDDEN, HIDDEN.replace(">", ">=")),
         mistake(
             "The first query stands beside the first key here. The last one stands beside the last key: query i at i "

@@ -25,7 +25,7 @@ def parts(about, keys, *, rows=5, width=3, near=(), hidden=(), dtype=torch.float
     return alone(lambda: tuple((out.clone(), lse.clone()) for out, lse in pairs), about)
 
 
-def worlds():
+def test_cases():
     yield parts("two pairs, over 4 and 6 keys", (4, 6))
     yield parts("two pairs, of many queries", (4, 6), rows=40)
     yield parts("two pairs, in float64", (3, 1), rows=2, width=4, dtype=torch.float64)
@@ -74,7 +74,7 @@ PARTS = "(a_lse - finite).exp(), (b_lse - finite).exp()"
     title="Merge two finished attentions",
     minutes=15,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     program=in_all_orders,
     targets=[
         Own("neither the library's nor torch's attention", BY_HAND, SOLVED, torchs="attention"),
@@ -100,23 +100,10 @@ PARTS = "(a_lse - finite).exp(), (b_lse - finite).exp()"
             "torch.ones_like(lse) / 2, torch.ones_like(lse) / 2",
         ),
         mistake(
-            "This is what a has, as if b had seen nothing",
-            PARTS,
-            "torch.ones_like(lse), torch.zeros_like(lse)",
-            "out, lse",
-            "out, a_lse",
-        ),
-        mistake(
             "Each output is scaled by exp(its lse), from which the common one was not subtracted",
             PARTS,
             "a_lse.exp(), b_lse.exp()",
         ),
-        mistake(
-            "The weights count from the larger lse, and add up to more than 1: the common one is above both",
-            "lse.clamp(",
-            "torch.maximum(a_lse, b_lse).clamp(",
-        ),
-        mistake("Each is scaled by the factor of the other", PARTS, "(b_lse - finite).exp(), (a_lse - finite).exp()"),
         mistake(
             "This is the larger lse: exp of both are sums that add up", "out, lse", "out, torch.maximum(a_lse, b_lse)"
         ),
@@ -125,7 +112,6 @@ PARTS = "(a_lse - finite).exp(), (b_lse - finite).exp()"
             "out, lse",
             "out, a_lse + b_lse",
         ),
-        mistake("This is the sum of exponentials: take its logarithm", "out, lse", "out, lse.exp()"),
         mistake(
             "The larger lse was subtracted before exp, and is not added again",
             "out, lse",

@@ -26,7 +26,7 @@ def by_rank(answer, sizes, order, along):
     return dict(sorted(groups.items())) | {"the first ranks of the groups": str([group[0] for group in found])}
 
 
-def worlds():
+def test_cases():
     yield case(MEGATRON, "tp", pp=2, dp=2, tp=2)
     yield case(MEGATRON, "dp", pp=2, dp=2, tp=2)
     yield case(MEGATRON, "tp-pp", pp=2, dp=2, tp=2)
@@ -49,7 +49,7 @@ SPLIT = "block.permute(*others, *wanted)"
     title="Who is in whose group",
     minutes=20,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     program=by_rank,
     targets=[
         Values("lists of ranks, for 3 and 4 axes in several orders, along one axis and along several"),
@@ -85,12 +85,6 @@ SPLIT = "block.permute(*others, *wanted)"
             "first axis of `along` alone",
             'along = along.split("-")',
             'along = along.split("-")[:1]',
-        ),
-        mistake(
-            "Along several axes there is one group for all that differ in any of them. These are the groups along the "
-            "last axis of `along` alone",
-            'along = along.split("-")',
-            'along = along.split("-")[-1:]',
         ),
         mistake(
             "The order of the axes is that of `order`, and not always tp, dp, pp",

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from tinydist.lab.author import Bytes, Case, Values, Waits, Wrong, also, exercise, mistake
-from tinydist.tensor_parallel import Whole
+from tinydist.tensor_parallel import Replicated
 
 from .chapter import numbers
 
@@ -23,7 +23,7 @@ def case(dp, tp, max_norm, rows, dtype=torch.float32):
     return Case(dp * tp, lambda rank: (dp, tp, max_norm, rows, dtype), about)
 
 
-def worlds():
+def test_cases():
     yield case(3, 2, 1e9, 2)
     yield case(3, 1, 1e9, 2)
     yield case(1, 3, 1e9, 1)
@@ -41,7 +41,7 @@ def train(answer, dp, tp, max_norm, rows, dtype):
     x, targets = (numbers(dp * rows, WIDTH, seed=seed, dtype=dtype) for seed in (10, 20))
     group = mesh["tp"].get_group()
 
-    whole = Whole(group)
+    whole = Replicated(group)
 
     def layer(x):
         return whole.leave(torch.tanh(whole.enter(x) @ up) @ down)
@@ -56,7 +56,7 @@ def train(answer, dp, tp, max_norm, rows, dtype):
     title="Find three bugs",
     minutes=25,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=train,
     targets=[
         Waits("whatever is started is waited for"),
@@ -107,18 +107,12 @@ def train(answer, dp, tp, max_norm, rows, dtype):
             "    return loss.detach(), norm",
         ),
         mistake(
-            "The losses of the replicas are added up: the mean is asked for",
-            "return told / replicas, norm",
-            "return told, norm",
-        ),
-        mistake(
             "All ranks of a tensor group have computed the same loss, and here it is added up over them",
             TOLD,
             "    dist.all_reduce(told)\n",
         ),
-        mistake("Nothing was clipped", "parameter.grad *= factor", "parameter.grad *= 1"),
     ],
-    ways=[
+    alternatives=[
         also(
             LOSS + "    loss.backward()\n",
             LOSS + "    (loss / replicas).backward()\n",

@@ -19,7 +19,7 @@ CLOSE = "groups = [range(first, first + stride * sizes[axis], stride) for first 
 SECONDS = "sum(sent[axis] / (25e9 if axis in leaving else 300e9) for axis in sizes)"
 
 
-def worlds():
+def test_cases():
     for about, (sizes, sent) in SETTINGS.items():
         yield alone(lambda sizes=sizes, sent=sent: (dict(sizes), dict(sent)), about)
 
@@ -28,7 +28,7 @@ def worlds():
     title="Place three axes on nodes",
     minutes=25,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Values(
             "the least seconds, and the axes that leave their node then, for 8 to 48 GPUs",
@@ -75,11 +75,6 @@ def worlds():
             "Axes follow one another in a step, as each waits for what it sends: their seconds are added up",
             "sum(sent[axis]",
             "max(sent[axis]",
-        ),
-        mistake(
-            "The two speeds have changed places",
-            "25e9 if axis in leaving else 300e9",
-            "300e9 if axis in leaving else 25e9",
         ),
     ],
     hints=[

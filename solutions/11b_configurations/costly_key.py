@@ -44,7 +44,7 @@ def case(about, ranks, parameters, rows, cheaper=ALL, zero=SAID["zero_optimizati
 G, M = 10**9, 10**6
 
 
-def worlds():
+def test_cases():
     yield case("a small model, with large activations", 1, [300 * M], [2 * G])
     yield case("a large model", 2, [4 * G], [G])
     yield case("large buckets", 2, [100 * M], [50 * M], zero={"stage": 2})
@@ -78,9 +78,9 @@ SAVED = "saved = peaks[0] - peaks[1:]"
     title="The key that costs the memory",
     minutes=20,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     program=found_by,
-    follows=False,  # what is sent are whole numbers, which nothing changes on the way
+    check_communication=False,  # what is sent are whole numbers, which nothing changes on the way
     targets=[
         Values("the key and the bytes, the same on all ranks: of 1 to 4, which hold unlike layers"),
         AtMost("an all-reduce of one whole number for each configuration", "one number for each that you try"),
@@ -96,11 +96,6 @@ SAVED = "saved = peaks[0] - peaks[1:]"
             "These are peaks added up over ranks. No rank has the memory of another: the fullest one decides",
             "dist.ReduceOp.MAX",
             "dist.ReduceOp.SUM",
-        ),
-        mistake(
-            "This is the peak of the emptiest rank",
-            "dist.ReduceOp.MAX",
-            "dist.ReduceOp.MIN",
         ),
         mistake(
             "This is the most that any rank saves, and it may not be the fullest one. Find the fullest rank of each "
@@ -121,11 +116,6 @@ SAVED = "saved = peaks[0] - peaks[1:]"
             "dict(said)",
         ),
         mistake(
-            "This is the key that saves least",
-            "best = int(saved.argmax())",
-            "best = int(saved.argmin())",
-        ),
-        mistake(
             "Two keys save the same, and this is the last of them: take the first",
             "best = int(saved.argmax())",
             "best = len(saved) - 1 - int(saved.flip(0).argmax())",
@@ -139,11 +129,6 @@ SAVED = "saved = peaks[0] - peaks[1:]"
             "This is the peak that is left, and not what is saved",
             "int(saved[best])",
             "int(peaks[1 + best])",
-        ),
-        mistake(
-            "A path such as zero_optimization.stage names a key in a section: at the top of the file it is another key",
-            "place = place.setdefault(section, {})",
-            "place = trial",
         ),
     ],
     hints=[

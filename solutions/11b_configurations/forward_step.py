@@ -30,7 +30,7 @@ def batches(rank, counts, rows):
         yield sizes | {"loss_mask": masks[micro], "step_masks": torch.stack(masks)}
 
 
-def worlds():
+def test_cases():
     yield case([9, 2])
     yield case([9, 2, 1], [5, 3, 6])
     yield case([6], [6])
@@ -90,7 +90,7 @@ TOLD = "        told = share.detach().clone()\n        dist.all_reduce(told)\n"
     title="The mean of a masked loss",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=trained,
     targets=[
         Values(
@@ -99,7 +99,7 @@ TOLD = "        told = share.detach().clone()\n        dist.all_reduce(told)\n"
         ),
         AtMost("two all-reduces of one number in a microbatch, or fewer", "all-reduce numbers, and no masks or losses"),
     ],
-    ways=[also(f"{COUNT}        {SHARE}\n{TOLD}{RETURNS}", TOGETHER)],  # one all-reduce of both numbers
+    alternatives=[also(f"{COUNT}        {SHARE}\n{TOLD}{RETURNS}", TOGETHER)],  # one all-reduce of both numbers
     mistakes=[
         mistake(
             "This is a mean of means: a microbatch with few tokens counts as much as one with many. Divide by the "
@@ -142,20 +142,10 @@ TOLD = "        told = share.detach().clone()\n        dist.all_reduce(told)\n"
             'count = torch.tensor(float(batch["step_masks"].numel()))',
         ),
         mistake(
-            "Nothing is divided: this is the sum over tokens",
-            " / count",
-            "",
-        ),
-        mistake(
             "The gradients are right, but the loss that is told is that of this rank's own tokens: it is to be "
             "averaged over data ranks, as each has its share",
             TOLD + '        return share, {"lm loss": told / ranks}',
             '        return share, {"lm loss": share.detach()}',
-        ),
-        mistake(
-            "The gradients are right, but the loss that is told is added up over data ranks, and not averaged",
-            '"lm loss": told / ranks',
-            '"lm loss": told',
         ),
     ],
     hints=[

@@ -26,7 +26,7 @@ def case(batch, micro, dp, pp=1, about="", **said):
     return Case(dp * pp, lambda rank: (copy.deepcopy(sizes | LR | said), dp, pp), words)
 
 
-def worlds():
+def test_cases():
     yield case(8, 4, 1)
     yield case(8, 4, 2, gradient_accumulation_steps=4, about="accumulation 4")
     yield case(24, 6, 2, about="from 4 ranks, where it was right")
@@ -69,10 +69,7 @@ def accepted(answer, said, dp, pp):
 
 
 SIZES = "    mended[MICRO], mended[STEPS] = micro, rows // micro\n"
-REFUSED = '        raise ValueError(f"{said[BATCH]} rows cannot be shared by {dp} ranks")\n'
-PIPELINES = "if pp > 1 and stage > 1:\n        stage = zero["
 PARAM = 'if stage < 3:\n        zero.pop("offload_param", None)\n'
-OPTIMIZER = 'if stage == 0:\n        zero.pop("offload_optimizer", None)\n'
 FP16 = 'mended["fp16"]["enabled"] = False'
 
 
@@ -80,9 +77,9 @@ FP16 = 'mended["fp16"]["enabled"] = False'
     title="A configuration that does not add up",
     minutes=20,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     program=accepted,
-    follows=False,  # an answer sends nothing
+    check_communication=False,  # an answer sends nothing
     targets=[
         Values(
             "DeepSpeed accepts it, it learns the same, and holds no more at once; on 1 to 4 ranks, with and without "
@@ -96,19 +93,9 @@ FP16 = 'mended["fp16"]["enabled"] = False'
             "    mended[BATCH] = mended[MICRO] * mended.get(STEPS, 1) * dp\n",
         ),
         mistake(
-            "The rows of a rank must be whole micro batches: accumulation is not rounded",
-            "if rows % each == 0",
-            "if True",
-        ),
-        mistake(
             "A micro batch of 1 always adds up, and computes a row at a time. The largest that divides is asked for",
             "micro = max(",
             "micro = min(",
-        ),
-        mistake(
-            "The micro batch need not divide the one that was said: it only has to be no larger",
-            "if rows % each == 0",
-            "if rows % each == 0 and said[MICRO] % each == 0",
         ),
         mistake(
             "A larger micro batch than the one that was said may not fit: it is what a rank holds at once",
@@ -126,47 +113,15 @@ FP16 = 'mended["fp16"]["enabled"] = False'
             "rows, rest = divmod(said[BATCH], dp * pp)",
         ),
         mistake(
-            "A batch that dp ranks cannot share has no remedy here: raise a ValueError, and change neither",
-            REFUSED,
-            "        pass\n",
-        ),
-        mistake(
             "With a pipeline, the stage is 1 at most",
             "if pp > 1 and stage > 1",
             "if False",
         ),
-        mistake(
-            "Stage 1 goes with pipelines: it need not be 0",
-            'stage = zero["stage"] = 1',
-            'stage = zero["stage"] = 0',
-        ),
-        mistake(
-            "Without a pipeline, stages 2 and 3 are as they were",
-            "if pp > 1 and stage > 1",
-            "if stage > 1",
-        ),
         mistake("offload_param is of stage 3 alone", PARAM, "pass\n"),
-        mistake("offload_optimizer moves shards, of which stage 0 has none", OPTIMIZER, "pass\n"),
-        mistake(
-            "offload_optimizer goes with stages 1, 2 and 3: it need not go",
-            "if stage == 0:",
-            "if stage < 3:",
-        ),
-        mistake("fp16 and bf16 exclude one another: one of them has to be off", FP16, "pass"),
         mistake(
             "Of fp16 and bf16 it is bf16 that stays, as it needs no scale",
             FP16,
             'mended["bf16"]["enabled"] = False',
-        ),
-        mistake(
-            "fp16 is disabled only where bf16 is enabled, and a section that is there need not be enabled",
-            'mended.get(name, {}).get("enabled") for name',
-            "name in mended for name",
-        ),
-        mistake(
-            "A missing gradient_clipping is no mistake: it means 1.0, and stays as it is",
-            "return mended",
-            'return {"gradient_clipping": 0} | mended',
         ),
     ],
     hints=[

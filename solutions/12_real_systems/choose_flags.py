@@ -22,7 +22,7 @@ def case(goal, model="Llama 3 8B", node="H100 node", counts=(8, 16, 32), limit=i
     return alone(arguments, about)
 
 
-def worlds():
+def test_cases():
     yield case("fastest", "GPT-2 XL", counts=(2, 4, 8))
     yield case("fastest")
     yield case("fastest", node="A100 node", counts=(16, 8))
@@ -83,7 +83,6 @@ def cost(goal, gpus, seconds, nbytes):
     return {"fastest": seconds, "smallest": nbytes, "cheapest": gpus * seconds}[goal]
 
 
-COST = '{"fastest": seconds, "smallest": nbytes, "cheapest": count * seconds}[goal]'
 LEAVES = "nbytes > room or seconds > limit"
 SHARDED = "--use-distributed-optimizer --tensor-model-parallel-size 2"
 SIZES = "gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False, True), (False, True)"
@@ -93,28 +92,19 @@ SIZES = "gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False, True), (False, Tru
     title="Flags for a goal",
     minutes=20,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("your own search", "price says all that is needed", ("tinydist.planner",)),
         Flags("flags of Megatron-LM that go together, for a number of GPUs that there is"),
         Goal("it fits, it is in time, and no other flags are better for the goal; None if nothing will do"),
     ],
     mistakes=[
-        mistake("It has to fit: nbytes <= room", LEAVES, "seconds > limit"),
-        mistake("A step may take `limit` seconds at most", LEAVES, "nbytes > room"),
-        mistake("What takes all the room fits, too", LEAVES, "nbytes >= room or seconds > limit"),
         mistake("A step that takes just `limit` is in time", LEAVES, "nbytes > room or seconds >= limit"),
-        mistake("This is the fastest that fits, whatever the goal is", COST, "seconds"),
         mistake(
             "This has the fewest GPUs. The cheapest is paid for GPUs times seconds, and more GPUs may be done so much "
             "sooner that they cost less",
             '"cheapest": count * seconds',
             '"cheapest": (count, seconds)',
-        ),
-        mistake(
-            "The most GPUs are not the cheapest, which is paid for each of them: GPUs times seconds",
-            '"cheapest": count * seconds',
-            '"cheapest": seconds',
         ),
         mistake(
             "The smallest holds the fewest bytes on each GPU, and not on all of them together",
@@ -147,12 +137,6 @@ SIZES = "gpus, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4), (False, True), (False, Tru
             "There is never a pipeline, which sends little, and holds few layers on each rank",
             SIZES,
             "gpus, (1, 2, 4, 8), (1,), (1, 2, 4), (False, True), (False, True)",
-        ),
-        mistake("Only the first number of GPUs is tried", SIZES, SIZES.replace("gpus", "gpus[:1]")),
-        mistake(
-            "This is the worst for the goal: the least is best, of seconds, of bytes and of money",
-            "of < best[0]",
-            "of > best[0]",
         ),
     ],
     hints=[

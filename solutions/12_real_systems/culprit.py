@@ -17,7 +17,7 @@ def takes(number, *call):
     return lambda calls: [*calls[:number], call, *calls[number + 1 :]]
 
 
-def worlds():
+def test_cases():
     yield case("one of which stops", 1, 4, 3, changed={2: stops(7)})
     yield case("one of which stops", 2, 3, 3, changed={4: stops(8)})
     yield case("one of which stops, and another is slow", 2, 3, 2, changed={4: stops(3)}, slow={(3, 2): 50})
@@ -36,14 +36,13 @@ def worlds():
 
 ABSENT = "last.get((rank, group), 0) < number"
 COSTS = "sum(cost for cost, *_ in waits[rank])"
-LATEST = "waits[latest[1]].append((latest[0] - before[0], group, number))"
 
 
 @exercise(
     title="Name the culprit",
     minutes=25,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("your own reading", "read the records yourself", ("tinydist.diagnose",)),
         Values("in records of 3 to 9 ranks in several groups", ["the verdict", "the rank", "the group", "the call"]),
@@ -67,34 +66,9 @@ LATEST = "waits[latest[1]].append((latest[0] - before[0], group, number))"
             "rank not in there",
         ),
         mistake(
-            "A rank without any call in a group has not come to it either",
-            ABSENT,
-            "last.get((rank, group), number) < number",
-        ),
-        mistake(
-            "This is a call that the rank has made. It is missing from the next one, for which others wait",
-            '"missing", rank, group, number',
-            '"missing", rank, group, number - 1',
-        ),
-        mistake(
             "Several calls wait for this rank. The one that is asked for is where somebody has waited longest",
             "in sorted(missing)",
             "in sorted(missing, reverse=True)",
-        ),
-        mistake(
-            "In this call the last of those who wait came first. Somebody has waited longer in another one",
-            'since = min(entry["time',
-            'since = max(entry["time',
-        ),
-        mistake(
-            "Tensors of other sizes do not fit either",
-            '(entry["profiling_name"], entry["input_sizes"])',
-            'entry["profiling_name"]',
-        ),
-        mistake(
-            "A call that does not fit goes before ranks that are missing: they wait because of it",
-            "            if kind != most:\n",
-            "            if False:\n",
         ),
         mistake(
             "The rank with the smallest number may be the one that is wrong: compare with what most of the group call",
@@ -107,16 +81,6 @@ LATEST = "waits[latest[1]].append((latest[0] - before[0], group, number))"
             "len(waits[rank])",
         ),
         mistake(
-            "This one costs most in a single call. In all of them together another one costs more",
-            COSTS,
-            "max(waits[rank], default=(0,))[0]",
-        ),
-        mistake(
-            "The rank is right, and in this call it came last, but in another one it cost more",
-            "    _, group, number = max(waits[rank])\n",
-            "    _, group, number = min(waits[rank])\n",
-        ),
-        mistake(
             "This is who came first. The first waits longest, for whoever comes last",
             "sorted((entry",
             "sorted((-entry",
@@ -126,16 +90,6 @@ LATEST = "waits[latest[1]].append((latest[0] - before[0], group, number))"
             "without the last one it would have waited for the others",
             "*_, before, latest = sorted",
             "before, *_, latest = sorted",
-        ),
-        mistake(
-            "What the last one costs counts once, however many wait",
-            LATEST,
-            LATEST.replace("(latest[0] - before[0]", "((latest[0] - before[0]) * len(there)"),
-        ),
-        mistake(
-            "Where some have dropped a call, the last of the others is not known to be the last of all",
-            "if len(there) == len(groups[group]) > 1",
-            "if len(there) > 1",
         ),
     ],
     hints=[

@@ -20,7 +20,7 @@ def case(*starts, every=2, dtype=torch.float32):
     return Case(ranks, lambda rank: (content, starts, every, dtype), about + ", float64" * (dtype == torch.float64))
 
 
-def worlds():
+def test_cases():
     yield case((2, None, None))
     yield case((4, 5, None), (2, None, None))
     yield case((2, 5, 2), (3, None, None))
@@ -61,9 +61,9 @@ def program(answer, content, starts, every, dtype):
     title="Mend a script that loses its place",
     minutes=25,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=program,
-    follows=False,  # ranks talk in groups of each start: what is sent there is not changed
+    check_communication=False,  # ranks talk in groups of each start: what is sent there is not changed
     targets=[
         Values(
             "the steps of each start, and in the end the weight of a process that nothing stops; 1 to 4 ranks",
@@ -112,30 +112,10 @@ def program(answer, content, starts, every, dtype):
             'state["weight"], 0.0',
         ),
         mistake(
-            "Each start begins from nothing: there is a checkpoint",
-            '    if "checkpoint" in files:\n        state',
-            "    if False:\n        state",
-        ),
-        mistake(
             "Gradients, or the rate, grow with the number of ranks. The batch stays what it is: divide by all of its "
             "rows, and leave the rate as it is",
             "/ len(rows)",
             "/ len(rows[mine])",
-        ),
-        mistake(
-            "Gradients shrink with the number of ranks: they are divided by the rows of all ranks, so add them up",
-            "group=group)\n",
-            "group=group)\n        gradient /= ranks\n",
-        ),
-        mistake(
-            "Rows that are left over, where the batch does not divide, belong to it, too",
-            SHARE,
-            "mine = slice(len(rows) // ranks * rank, len(rows) // ranks * (rank + 1))",
-        ),
-        mistake(
-            "The noise still depends on which rank draws: it has to follow from the step alone",
-            "manual_seed(step)",
-            "manual_seed(step + rank)",
         ),
         mistake(
             "A rank draws noise for its own rows alone: then it is the same for the rows of all ranks, and another one "
@@ -144,17 +124,6 @@ def program(answer, content, starts, every, dtype):
             "randn(rows[rank::ranks].shape",
             "(rows + noise)[mine]",
             "rows[mine] + noise",
-        ),
-        mistake(
-            "Only rank 0 goes on from the checkpoint: the others begin with step 0, and wait for it at the end",
-            'if "checkpoint" in files:',
-            'if "checkpoint" in files and rank == 0:',
-        ),
-        mistake("Nobody adds up the gradients", "        dist.all_reduce(gradient, group=group)\n", ""),
-        mistake(
-            "Every rank saves, and all write to the same file: one is enough, as all have the same",
-            "if (step + 1) % every == 0 and rank == 0",
-            "if (step + 1) % every == 0",
         ),
     ],
     hints=[

@@ -43,7 +43,7 @@ def priced(model, cluster, batch, gpus, tp, pp, rows, sharded, again):
     dp, rest = divmod(gpus, tp * pp)
     if rest:
         raise ValueError(f"{gpus} GPUs must be divisible by tensor ({tp}) x pipeline ({pp})")
-    how = {"zero": int(sharded and dp > 1), "microbatch": rows, "recompute": again or "none"}
+    how = {"zero": int(sharded and dp > 1), "microbatch": rows, "recompute": again or "none", "precision": "bf16"}
     plan = Plan(tp=tp, pp=pp, dp=dp, **how).with_batch(batch)
     check(plan, model, gpus)
     found = evaluate(model, plan, cluster)

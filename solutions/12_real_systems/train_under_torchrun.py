@@ -11,13 +11,11 @@ from .script import Printed, program, world
 
 OWN = "    torch.manual_seed(7 + rank)\n"
 SUM = "            for parameter in model.parameters():\n                dist.all_reduce(parameter.grad)\n"
-TOLD = "        dist.reduce(told, 0)\n"
 SAVE = "            save(epoch, model.weight.detach())\n"
 ALL_SAVE = "        save(epoch, model.weight.detach())\n"
-END = "    dist.destroy_process_group()\n"
 
 
-def worlds():
+def test_cases():
     yield world(2)
     yield world(2, 11, 6)
     yield world(3, 12, 5, 3)
@@ -29,9 +27,9 @@ def worlds():
     title="From one GPU to torchrun",
     minutes=30,
     difficulty=2,
-    worlds=worlds,
+    test_cases=test_cases,
     program=program,
-    follows=False,  # which rows of a batch a rank takes is free, and so is what it sends
+    check_communication=False,  # which rows of a batch a rank takes is free, and so is what it sends
     targets=[
         Values(
             "on 1 to 4 ranks each row once an epoch, and the weight of one process; GPUs, seeds, checkpoints, an end",
@@ -45,12 +43,6 @@ def worlds():
         ),
     ],
     mistakes=[
-        mistake(
-            "A process has a number among all, RANK, and one on its node, LOCAL_RANK: GPUs of a node count from 0, so "
-            "the second tells which one is its own",
-            'os.environ["LOCAL_RANK"]',
-            'os.environ["RANK"]',
-        ),
         mistake(
             "All processes of a node use its first GPU. LOCAL_RANK tells each which one is its own",
             'int(os.environ["LOCAL_RANK"])',
@@ -68,25 +60,10 @@ def worlds():
             "errors.square().mean() / ranks",
         ),
         mistake(
-            "A step is about as many times too large as there are ranks: means are added up, or the rate grows",
-            "errors.square().sum() / len(batch)",
-            "errors.square().mean()",
-        ),
-        mistake(
-            "Rows that are left over after dealing out the same number to each rank belong to the batch, too",
-            "mine = batch[rank::ranks]",
-            "mine = batch[rank * (len(batch) // ranks) : (rank + 1) * (len(batch) // ranks)]",
-        ),
-        mistake(
             "A step is as many times too small as there are ranks: what is divided by the rows of the whole batch is "
             "to be added up, and not to be averaged, as DDP does",
             "dist.all_reduce(parameter.grad)",
             "dist.all_reduce(parameter.grad)\n                parameter.grad /= ranks",
-        ),
-        mistake(
-            "The last batch may have fewer rows: divide by the number of its own",
-            "/ len(batch)",
-            "/ size",
         ),
         mistake(
             "Rows come twice, until all ranks have as many, as DistributedSampler deals them out: so they count twice",
@@ -94,32 +71,10 @@ def worlds():
             "mine = torch.cat([batch, batch[: -len(batch) % ranks]])[rank::ranks]",
         ),
         mistake(
-            "The last batch is left out where it is short: its rows belong to the epoch, too",
-            ".split(size)",
-            ".split(size)[: len(x) // size]",
-        ),
-        mistake(
-            "The sum is not yet divided by the rows of the batch",
-            "errors.square().sum() / len(batch)",
-            "errors.square().sum()",
-        ),
-        mistake(
-            "Every rank works on the whole batch: that is the same work so many times over",
-            "mine = batch[rank::ranks]",
-            "mine = batch",
-            "errors.square().sum() / len(batch)",
-            "errors.square().mean() / ranks",
-        ),
-        mistake(
             "Ranks shuffle in orders of their own, so that some rows come twice in an epoch and others never: the "
             "order of the rows needs the same seed everywhere",
             "torch.Generator().manual_seed(7)",
             "torch.Generator().manual_seed(7 + rank)",
-        ),
-        mistake(
-            "Ranks begin with weights of their own: make the model before you give each rank a seed of its own",
-            "    torch.manual_seed(7)\n",
-            "    torch.manual_seed(7 + rank)\n",
         ),
         mistake(
             "All ranks augment with the same random numbers: after the model is made, each needs a seed of its own",
@@ -132,17 +87,6 @@ def worlds():
             "",
             "        if rank == 0:\n",
             f"{ALL_SAVE}        if rank == 0:\n",
-        ),
-        mistake(
-            "The process group is still open when the script ends: destroy it, so that no rank leaves while others "
-            "still talk to it",
-            END,
-            "",
-        ),
-        mistake(
-            "This is the loss of rank 0's own share. That of the batch is the sum over all ranks",
-            TOLD,
-            "",
         ),
     ],
     hints=[

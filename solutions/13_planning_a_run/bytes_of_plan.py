@@ -59,7 +59,7 @@ PLANS = [
 ]
 
 
-def worlds():
+def test_cases():
     for model, plan, rank in PLANS:
         where = f", place {rank} of its pipeline" if plan.pp > 1 else ""
         yield alone(lambda given=(model, plan, rank): given, f"{NAMES[model]}, {plan}{where}")
@@ -88,16 +88,8 @@ class Within(Target):
         return 2 * isclose(mine, other, rel_tol=PERCENT / 1000)
 
 
-SHARDED, PLACE, FLYING = (
-    "(plan.dp if plan.zero >= {} else 1)",
-    "if rank == 0:",
-    "min(plan.pp - rank, plan.microbatches)",
-)
-TABLE, KEPT, AROUND = (
-    "model.vocabulary / plan.tp",
-    "tokens * model.width *",
-    "10 / (plan.tp if plan.sequence_parallel else 1)",
-)
+SHARDED, FLYING = "(plan.dp if plan.zero >= {} else 1)", "min(plan.pp - rank, plan.microbatches)"
+AROUND = "10 / (plan.tp if plan.sequence_parallel else 1)"
 MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
 
 
@@ -105,7 +97,7 @@ MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
     title="The bytes of a plan",
     minutes=30,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         BY_HAND,
         Within(
@@ -119,18 +111,7 @@ MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
         ),
     ],
     mistakes=[
-        mistake(
-            "These are GiB, and bytes are asked for",
-            "(weights + gradients + adam)",
-            "(weights + gradients + adam) / 2**30",
-        ),
         mistake("Gradients are summed up in fp32 here: 4 bytes, not 2", "gradients = 4 /", "gradients = 2 /"),
-        mistake(
-            "4 of 18 bytes are missing: a gradient has 4, in fp32, and Adam's states have 12, two moments and the "
-            "weights in fp32",
-            "adam = 12 /",
-            "adam = 8 /",
-        ),
         mistake(
             "Weights or gradients are sharded too early: stage 1 shards Adam's states alone, stage 2 gradients, too, "
             "and only stage 3 the weights",
@@ -140,33 +121,9 @@ MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
             SHARDED.format(2),
         ),
         mistake(
-            "All is sharded here, as in stage 3 alone",
-            SHARDED.format(3),
-            SHARDED.format(1),
-            SHARDED.format(2),
-            SHARDED.format(1),
-        ),
-        mistake("Nothing is sharded without ZeRO: each of the dp ranks has all", SHARDED.format(1), "plan.dp"),
-        mistake("From stage 1 on Adam's states are dealt out over the dp ranks", SHARDED.format(1), "1"),
-        mistake(
-            "Each rank of a tensor group has 1/tp of the matrices",
-            "12 * model.width**2 / plan.tp",
-            "12 * model.width**2",
-        ),
-        mistake(
-            "A layer's matrices have 12 width^2 numbers: 4 of attention, and 8 of the MLP, which is 4 width wide",
-            "12 * model.width**2",
-            "8 * model.width**2",
-        ),
-        mistake(
             "This rank has the parameters of its own stage alone: layers / pp",
             "parameters = layers *",
             "parameters = model.layers *",
-        ),
-        mistake(
-            "The table of tokens is missing: the first stage has it, and the last one, for the logits",
-            TABLE,
-            "0",
         ),
         mistake(
             "The last stage has a table of tokens, too: the logits are made there",
@@ -174,19 +131,11 @@ MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
             "if False:",
         ),
         mistake(
-            "The table is tied: where first and last stage are one, there is one of it",
-            "if rank == plan.pp - 1 > 0:",
-            "if rank == plan.pp - 1:",
-        ),
-        mistake("Only the first stage and the last have a table of tokens", PLACE, "if True:"),
-        mistake("The table is dealt out over the tensor group, too", TABLE, "model.vocabulary"),
-        mistake(
             "1F1B runs a backward as soon as it can, and so place r of the pipeline never has more than pp - r "
             "microbatches in flight: all of them would be GPipe",
             FLYING,
             "plan.microbatches",
         ),
-        mistake("No more microbatches are in flight than there are", FLYING, "(plan.pp - rank)"),
         mistake(
             "Later places have fewer microbatches in flight: the last one runs backward at once, and place r has pp - "
             "r",
@@ -194,55 +143,12 @@ MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
             "min(plan.pp, plan.microbatches)",
         ),
         mistake(
-            "Place r runs pp - r forwards before its first backward: the last of them counts as well",
-            FLYING,
-            "(min(plan.pp - rank - 1, plan.microbatches) or 1)",
-        ),
-        mistake(
-            "Place 0 is that with most in flight, and the last one has 1",
-            FLYING,
-            "min(rank + 1, plan.microbatches)",
-        ),
-        mistake("More than one microbatch is in flight: a pipeline is filled before its first backward", FLYING, "1"),
-        mistake(
-            "This rank keeps activations of its own layers alone, layers / pp",
-            "in_flight * layers *",
-            "in_flight * model.layers *",
-        ),
-        mistake(
-            "A microbatch has several sequences, and keeps the activations of each",
-            "plan.microbatch * model.sequence",
-            "model.sequence",
-        ),
-        mistake(
             "Without sequence parallelism 10 of the 34 are whole on each rank: the inputs of attention, MLP and norms, "
             "and the masks of the additions",
             AROUND,
             "10 / plan.tp",
         ),
-        mistake("With sequence parallelism the other 10 are dealt out, too: 34 / tp", AROUND, "10"),
-        mistake(
-            "Of the 34, 24 are dealt out over the tensor group: queries, keys, values, and the MLP",
-            "24 / plan.tp",
-            "24",
-        ),
-        mistake(
-            "The heads are dealt out over the tensor group, and so are their maps",
-            MAPS,
-            MAPS.replace("(model.width * plan.tp)", "model.width"),
-        ),
         mistake("With selective recomputation no maps are kept", f"0 if plan.selective else {MAPS}", MAPS),
-        mistake(
-            "Without recomputation the maps are kept: softmax, mask and what dropout left, 5 bytes for each of heads "
-            "sequence^2 numbers",
-            f"0 if plan.selective else {MAPS}",
-            "0",
-        ),
-        mistake(
-            "ZeRO shards states. Activations are those of a rank's own sequences, whole",
-            "in_flight * layers * kept",
-            "in_flight * layers * kept / plan.dp",
-        ),
     ],
     hints=[
         "Two sums: bytes of a parameter times the parameters of this rank; bytes of a layer for one microbatch, times "

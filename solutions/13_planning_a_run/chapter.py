@@ -29,7 +29,7 @@ Units are bytes, seconds, FLOPs and FLOP/s, without kilo, mega or giga, unless a
 IMPORTS = """\
 import math"""
 
-FORMULAS = ("tinydist.planner", "tinydist.hardware", "tinydist.model")
+FORMULAS = ("tinydist.plan", "tinydist.planner", "tinydist.hardware", "tinydist.model")
 BY_HAND = Own("your own arithmetic", "here it is arithmetic, and yours", FORMULAS)
 
 

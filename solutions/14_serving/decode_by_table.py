@@ -13,7 +13,7 @@ FLOAT = 4  # bytes
 PARTS = 256 * 1024  # bytes: of lists of what each block gives
 
 
-def worlds():
+def test_cases():
     yield step("one sequence of 2 tokens, a block of 4", 4, [2])
     yield step("3 tokens in blocks of 4: the new one fills the block", 4, [3])
     yield step("8 tokens in blocks of 4, and values of 3 numbers", 4, [8], e=3)
@@ -30,7 +30,6 @@ def worlds():
     yield step("300 tokens in blocks of 16", 16, [300], d=64, e=64, measured=True, facts=4 * 16 * 128 * FLOAT)
 
 
-WRITE = "keys[block, slot], values[block, slot] = key, value"
 BLOCK, SLOTS = "block, slot = table[n // size], n % size", "max(first - i * size, 0), min(n + 1 - i * size, size)"
 MERGED = "mixed = mixed * old + weights @ values[table[i], slots]"
 
@@ -47,7 +46,7 @@ class NoCopy(Memory):
     title="Decode through a table of blocks",
     minutes=35,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     program=decoded,
     targets=[
         BY_HAND,
@@ -65,17 +64,6 @@ class NoCopy(Memory):
         ),
     ],
     mistakes=[
-        mistake("No slot has changed: write the new key and value", WRITE, "key, value = key, value"),
-        mistake(
-            "The key is written, and the value is not: it has a slot, too",
-            WRITE,
-            "keys[block, slot] = key",
-        ),
-        mistake(
-            "The value is written, and the key is not: it has a slot, too",
-            WRITE,
-            "values[block, slot] = value",
-        ),
         mistake(
             "It is written into the table's last block. Blocks behind may be there to spare: token n is in n // size",
             BLOCK,
@@ -98,13 +86,6 @@ class NoCopy(Memory):
             "max(first - i * size, 0), size",
         ),
         mistake(
-            "The new token does not see itself: it is one of those that it sees",
-            "range(first // size, n // size + 1)",
-            "range(first // size, (max(n - 1, 0)) // size + 1)",
-            "min(n + 1 -",
-            "min(max(n, 1) -",
-        ),
-        mistake(
             "Blocks are read in the order in which they lie, and not in the table's",
             "table[i], slots",
             "i, slots",
@@ -114,16 +95,6 @@ class NoCopy(Memory):
             "max(first - i * size, 0),",
             "0,",
         ),
-        mistake(
-            "The window is one token too wide: the new token is one of those in it", "n + 1 - window", "n - window"
-        ),
-        mistake(
-            "The window is one token too narrow: the new token is one of those in it",
-            "n + 1 - window",
-            "min(n, n + 2 - window)",
-        ),
-        mistake("The scores are not scaled: divide them by sqrt(d)", " / math.sqrt(len(query))", ""),
-        mistake("The weights do not sum to 1: divide by their sum", "mixed / total", "mixed"),
         mistake(
             "What the blocks before gave was weighed by their maximum. With a larger one, multiply it by "
             "exp(before - now)",
@@ -138,16 +109,6 @@ class NoCopy(Memory):
             "mixed = mixed + weights @ values[table[i], slots] / weights.sum()",
             "total = total * old + weights.sum()",
             "total = total + 1",
-        ),
-        mistake(
-            f"exp of a score of {LOW:.0e} is 0, and so is their sum: lower all scores by their maximum first",
-            "now = torch.maximum(most, scores.max())",
-            "now = torch.zeros(())",
-        ),
-        mistake(
-            "Scores are lowered by the largest of the first block. A later one may have a larger, whose exp is inf",
-            "now = torch.maximum(most, scores.max())",
-            "now = most if i > first // size else scores.max()",
         ),
     ],
     hints=[

@@ -22,7 +22,7 @@ CASES = [  # about, blocks, size, calls
 ]
 
 
-def worlds():
+def test_cases():
     for about, blocks, size, calls in CASES:
         given = about, blocks, size, calls
         yield alone(lambda given=given: made(*given), f"{about} ({calls}), {blocks} blocks of {size}")
@@ -61,7 +61,7 @@ ONE_LESS = """\
     title="Find three bugs in a cache of blocks",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     program=read,
     targets=[
         Own("tensors and lists, not the library's", "mend what is given", SOLVED),
@@ -115,11 +115,6 @@ ONE_LESS = """\
             "a copy",
             "torch.cat(parts) if parts",
             "torch.cat(parts) if len(parts) > 1 else parts[0] if parts",
-        ),
-        mistake(
-            "A copy has an owner, who counts: without, a fork makes one of it, and both write into the same block",
-            "references[copy] = 1",
-            "references[copy] = 0",
         ),
     ],
     hints=[

@@ -6,7 +6,7 @@ from .chapter import BY_HAND
 from .passes import Passes, served, traffic
 
 
-def worlds():
+def test_cases():
     yield traffic("one request", 4, 4, (5, 6))
     yield traffic("two that fit", 8, 4, (4, 5), (3, 4))
     yield traffic("the second does not fit yet", 3, 4, (7, 3), (6, 4))
@@ -46,7 +46,7 @@ HIMSELF = """\
     title="A scheduler that never deadlocks",
     minutes=35,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     program=served,
     targets=[
         BY_HAND,
@@ -59,21 +59,6 @@ HIMSELF = """\
             "Who can never fit is not refused. It stands first in the queue, and those behind it wait forever",
             "needed(each.longest) > blocks",
             "False",
-        ),
-        mistake(
-            "Who could not be served alone is refused in a pass in which somebody gives way, too",
-            "begin, refused",
-            "begin, refused if len(go_on) == len(running) else []",
-        ),
-        mistake(
-            "Who takes all there is fits, and is not to be refused",
-            "needed(each.longest) > blocks",
-            "needed(each.longest) >= blocks",
-        ),
-        mistake(
-            "Refused is who does not fit now. When others have ended it does: ask for its longest, and for all blocks",
-            "needed(each.longest) > blocks",
-            "needed(each.tokens) > free",
         ),
         mistake(
             "Its prompt fits, and all that it will write does not: then it runs alone until it has no block, and can "
@@ -94,16 +79,6 @@ HIMSELF = """\
             "go_on.pop(0)",
         ),
         mistake(
-            "The next in the order gives way, and it came before the others. The last does",
-            "go_on.pop()",
-            "go_on.pop(len(go_on) > 1)",
-        ),
-        mistake(
-            "Somebody gives way though there are enough blocks: so many as are free may be taken",
-            ") > free:\n        free +=",
-            ") >= free and go_on:\n        free +=",
-        ),
-        mistake(
             "The blocks of who gives way are free: others may take them in this pass",
             "free += go_on.pop().held",
             "go_on.pop()",
@@ -120,42 +95,12 @@ HIMSELF = """\
             "                continue\n            free -=",
         ),
         mistake(
-            "Who is refused is in nobody's way: those behind it may begin in the same pass",
-            "                continue\n            if needed",
-            "                break\n            if needed",
-        ),
-        mistake(
-            "Blocks are promised twice: what one takes is not free for the next who begins",
-            "            free -= needed(each.tokens)\n",
-            "",
-        ),
-        mistake(
-            "What those take who go on is not free for those who begin",
-            "    free -= more\n",
-            "",
-        ),
-        mistake(
             "A request begins only if all that it will ever write fits. It is never known before how much that is; "
             "room for the tokens that it has is enough",
             "needed(each.tokens) > free",
             "needed(each.longest) > free",
             "free -= needed(each.tokens)",
             "free -= needed(each.longest)",
-        ),
-        mistake(
-            "A request begins only when nobody runs. Whoever fits need not wait for the others' end",
-            "if len(go_on) == len(running):",
-            "if not running:",
-        ),
-        mistake(
-            "A block is taken for every token. There is room in the last one until it is full",
-            "needed(each.tokens) - each.held for",
-            "1 for",
-        ),
-        mistake(
-            "Who takes all that is free fits",
-            "needed(each.tokens) > free",
-            "needed(each.tokens) >= free",
         ),
     ],
     hints=[

@@ -55,7 +55,7 @@ CASES = [  # model, GPU, block size, tokens in common, tokens of its own, second
 ]
 
 
-def worlds():
+def test_cases():
     for each in CASES:
         model, gpu, size, shared, own, goal = each
         memory = f"{gpu.memory / GB:g} GB" if gpu.memory > GB else f"{gpu.memory:,} bytes"
@@ -75,14 +75,13 @@ class Predicted(Part):
 
 
 MEMORY = "in_memory = max(0, pool - shared // size) // blocks"
-TIME = "in_time = max(0, int((goal * gpu.bandwidth - weights) // read))"
 
 
 @exercise(
     title="How many at once, in memory and in time",
     minutes=20,
     difficulty=3,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Own("your own arithmetic", "here it is arithmetic, and yours", SOLVED),
         Predicted("blocks", "blocks", "of one sequence, without those that all have in common"),
@@ -108,27 +107,10 @@ TIME = "in_time = max(0, int((goal * gpu.bandwidth - weights) // read))"
             "-(-(shared + own) // size)",
         ),
         mistake(
-            "A block in common that is not full is not shared: only whole ones are there once",
-            "pool - shared // size",
-            "pool - -(-shared // size)",
-        ),
-        mistake("The common blocks take memory, too: once", "pool - shared // size", "pool"),
-        mistake("The weights take memory, too", "(gpu.memory - weights)", "gpu.memory"),
-        mistake(
             "Blocks are taken whole, so whole ones are counted: with tokens, too many fit",
             MEMORY,
             "in_memory = max(0, int((gpu.memory - weights) / token - shared // size * size) // (shared % size + own))",
         ),
-        mistake("There is a key and a value", "token = 2 *", "token = 1 *"),
-        mistake("Each layer has keys and values of its own", "model.layers * ", ""),
-        mistake("Each of the kv_heads has keys and values of its own", "model.kv_heads * ", ""),
-        mistake("A key has head_dim numbers, and so has a value", "model.head_dim * ", ""),
-        mistake(
-            "A number of the cache has model.kept bytes, which may be others than a weight's",
-            "* model.kept",
-            "* model.weight",
-        ),
-        mistake("A weight has model.weight bytes", "model.parameters * model.weight", "model.parameters * 2"),
         mistake(
             "The weights are read in each pass, too: once for all",
             "goal * gpu.bandwidth - weights",
@@ -145,40 +127,9 @@ TIME = "in_time = max(0, int((goal * gpu.bandwidth - weights) // read))"
             "read = (shared // size + blocks) * size * token",
         ),
         mistake(
-            "The weights are read once for all, and not for each sequence",
-            TIME,
-            "in_time = max(0, int(goal * gpu.bandwidth // (read + weights)))",
-        ),
-        mistake(
-            "One more does not fit into the time: round down",
-            TIME,
-            TIME.replace("(goal * gpu.bandwidth - weights) // read", "-((weights - goal * gpu.bandwidth) // read)"),
-        ),
-        mistake(
-            "What takes exactly the goal is in time: at most, it says",
-            TIME,
-            TIME.replace("(goal * gpu.bandwidth - weights) // read", "-((weights - goal * gpu.bandwidth) // read) - 1"),
-        ),
-        mistake(
-            "What fills the memory to its last byte fits",
-            "pool = int((gpu.memory - weights) // (size * token))",
-            "pool = -int((weights - gpu.memory) // (size * token)) - 1",
-        ),
-        mistake("Where not even the weights are read in time it is 0", TIME, TIME.replace("max(0, ", "(")),
-        mistake(
             "It has to fit, and to be in time: the smaller of both",
             "min(in_memory, in_time)",
             "max(in_memory, in_time)",
-        ),
-        mistake(
-            "This is one sequence's: a pass writes a token for each",
-            "batch * gpu.bandwidth /",
-            "(batch > 0) * gpu.bandwidth /",
-        ),
-        mistake(
-            "So many a second would be with the goal as the time of a pass. It takes what it takes",
-            "batch * gpu.bandwidth / (weights + batch * read)",
-            "batch / goal",
         ),
     ],
     hints=[

@@ -24,7 +24,7 @@ CASES = [  # about, blocks, size, events
 ]
 
 
-def worlds():
+def test_cases():
     for about, blocks, size, events in CASES:
         given = blocks, size, [("append" if what == "add" else what, *more) for what, *more in events_of(events)]
         yield alone(lambda given=given: (*given[:2], [*given[2]]), f"{about} ({events}), {blocks} blocks of {size}")
@@ -52,7 +52,7 @@ COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
     title="Blocks that are shared until someone writes",
     minutes=35,
     difficulty=4,
-    worlds=worlds,
+    test_cases=test_cases,
     program=replay,
     targets=[
         BY_HAND,
@@ -72,26 +72,11 @@ COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
             " and length % size > 0 and references[table[-1]] > 1",
             " and length > 0 and references[table[-1]] > 1",
         ),
-        mistake("Without a token nothing is written, and nothing needs a copy", "tokens > 0 and ", ""),
         mistake(
             "A block is copied that nobody else has: if its other owners are gone, or have copies of their own, it may "
             "be written",
             " and references[table[-1]] > 1",
             "",
-        ),
-        mistake(
-            "With two owners a block is shared, and copied already",
-            "references[table[-1]] > 1",
-            "references[table[-1]] > 2",
-        ),
-        mistake(
-            "A fork copies nothing: it names the same blocks, until somebody writes",
-            "                references[block] += 1\n",
-            "                references[block] += 1\n"
-            "            if lengths[new] % size and 0 in references:\n"
-            "                old, tables[new][-1] = tables[new][-1], take()\n"
-            "                references[old] -= 1\n"
-            "                copies.append((old, tables[new][-1]))\n",
         ),
         mistake(
             "Both go by one list: what one appends, the other has, too. Give the fork a list of its own",
@@ -104,19 +89,9 @@ COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
             "if new >",
         ),
         mistake(
-            "It is refused, though the last block that is free would do",
-            "if new + shared >",
-            "if new + shared >=",
-        ),
-        mistake(
             "A block has room for size tokens: so many that fill it need no other",
             "needed(length + tokens) - len(table)",
             "(length + tokens) // size + 1 - len(table)",
-        ),
-        mistake(
-            "Of a sequence that was refused nothing is there: it has no table",
-            "refused.append(number)",
-            "refused.append(number)\n                tables.setdefault(name, [])",
         ),
         mistake(
             "Who copies leaves the old block: it has one owner less",
@@ -124,38 +99,9 @@ COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
             "",
         ),
         mistake(
-            "A fork is an owner: each of its blocks has one more",
-            "references[block] += 1",
-            "references[block] += 0",
-        ),
-        mistake(
             "Blocks are free while others still have them: with an owner less there is only one less",
             "references[block] -= 1",
             "references[block] = 0",
-        ),
-        mistake(
-            "A block stays though none of its tokens is left: a drop gives it back",
-            "kept = needed(lengths[name])",
-            "kept = len(tables[name])",
-        ),
-        mistake(
-            "A block goes though some of its tokens are left",
-            "kept = needed(lengths[name])",
-            "kept = lengths[name] // size",
-        ),
-        mistake(
-            "The copy takes the first free block, and the new ones those behind it",
-            "                old, table[-1] = table[-1], take()\n",
-            "                new, table, old = 0, table + [take() for _ in range(new)], table[-1]\n"
-            "                at = table.index(old)\n"
-            "                table[at] = take()\n",
-            "copies.append((old, table[-1]))",
-            "copies.append((old, table[at]))",
-        ),
-        mistake(
-            "The free block with the largest number is taken",
-            "references.index(0)",
-            "blocks - 1 - references[::-1].index(0)",
         ),
     ],
     hints=[

@@ -10,10 +10,10 @@ from tinydist.attention import (
     DecoderConfig,
     LatentAttention,
     Yarn,
-    bytes_a_token,
+    bytes_per_token,
     generate,
     generate_without_cache,
-    latent_bytes_a_token,
+    latent_bytes_per_token,
 )
 
 
@@ -85,8 +85,8 @@ def test_all_kinds_learn(kind):
 
 def test_decoding_absorbs_and_prefill_does_not(monkeypatch):
     """By its FLOPs: a prompt makes its keys, a token after many makes none."""
-    ways, pays = [], LatentAttention.absorbing_pays
-    monkeypatch.setattr(LatentAttention, "absorbing_pays", lambda *sizes: ways.append(pays(*sizes)) or ways[-1])
+    ways, pays = [], LatentAttention.should_absorb
+    monkeypatch.setattr(LatentAttention, "should_absorb", lambda *sizes: ways.append(pays(*sizes)) or ways[-1])
     generate(model(**KINDS["MLA"]), prompts(13), 3)
     assert ways == [False, False, True, True, True, True]
 
@@ -94,8 +94,8 @@ def test_decoding_absorbs_and_prefill_does_not(monkeypatch):
 @pytest.mark.parametrize(
     "options, nbytes",
     [
-        (dict(kv_heads=2), bytes_a_token(3, 2, 16, torch.float32)),
-        (dict(latent=40), latent_bytes_a_token(3, 40, 8, torch.float32)),
+        (dict(kv_heads=2), bytes_per_token(3, 2, 16, torch.float32)),
+        (dict(latent=40), latent_bytes_per_token(3, 40, 8, torch.float32)),
     ],
 )
 def test_the_caches_bytes(options, nbytes):
@@ -118,13 +118,13 @@ def test_a_cache_of_the_other_kind_is_refused():
     "given, count, error",
     [
         (prompts(3), 0, r"generate: count must be an integer >= 1, got 0"),
-        ([], 3, r"generate: takes prompts \[T\], each of one token at least, got the shapes \[\]"),
+        ([], 3, r"generate: prompts must have shape \[T\] with at least one token, got the shapes \[\]"),
         (
             prompts(3, 0),
             3,
-            r"generate: takes prompts \[T\], each of one token at least, got the shapes \[\[3\], \[0\]\]",
+            r"generate: prompts must have shape \[T\] with at least one token, got the shapes \[\[3\], \[0\]\]",
         ),
-        ([torch.zeros(1, 3)], 3, r"generate: takes prompts \[T\], each of one token at least, .* \[\[1, 3\]\]"),
+        ([torch.zeros(1, 3)], 3, r"generate: prompts must have shape \[T\] with at least one token, .* \[\[1, 3\]\]"),
     ],
 )
 def test_errors(write, given, count, error):

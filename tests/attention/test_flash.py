@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 import tinydist
-from tinydist.attention import Band, attention, flash_attention
+from tinydist.attention import AttentionMask, attention, flash_attention, fused_attention
 from tinydist.attention.flash import flash_forward
 
 DOUBLE = dict(rtol=0, atol=1e-10)
@@ -82,8 +82,8 @@ def test_the_tile_does_not_matter():
 
 def test_log_sum_exp():
     q, k, v = inputs(6, 4, dim=2)
-    _, lse = flash_forward(q, k, v, Band(6, 4, causal=True), 1.0, (4, 3))
-    visible = Band(6, 4, causal=True).visible(slice(0, 6), slice(0, 4))
+    _, lse = flash_forward(q, k, v, AttentionMask(6, 4, causal=True), 1.0, (4, 3))
+    visible = AttentionMask(6, 4, causal=True).visible(slice(0, 6), slice(0, 4))
     expected = (q @ k.mT).masked_fill(~visible, -math.inf).logsumexp(-1, keepdim=True)
     torch.testing.assert_close(lse, expected, rtol=0, atol=1e-14)
     assert lse[:, :, :2].eq(-math.inf).all()
@@ -227,3 +227,31 @@ def test_errors():
         out = flash_attention(*(tensors := inputs(3, 3)))
         (gradient, *_) = torch.autograd.grad(out.square().sum(), tensors, create_graph=True)
         gradient.sum().backward()
+
+
+# Torch's own kernel.
+
+
+@pytest.mark.parametrize("dtype, close", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("offset", [None, [4, 4], [4, 0]])
+@pytest.mark.parametrize("window", [None, 3])
+def test_torchs_own_gives_what_attention_gives(dtype, close, groups, offset, window):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(2, heads, n, 4, dtype=dtype, generator=generator) for heads, n in ((6, 3), *[(groups, 7)] * 2)
+    )
+    options = dict(causal=True, window=window, offset=offset, scale=0.7)
+    torch.testing.assert_close(fused_attention(q, k, v, **options), attention(q, k, v, **options), rtol=0, atol=close)
+
+
+def test_torchs_own_without_a_mask():
+    q, k, v = torch.randn(3, 1, 2, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(fused_attention(q, k, v), attention(q, k, v), rtol=0, atol=1e-12)
+
+
+def test_errors_of_torchs_own_are_those_of_attention():
+    with pytest.raises(
+        ValueError, match=r"^fused_attention: q, k and v must be \[batch, heads, tokens, head_dim\], got q \[2\], "
+    ):
+        fused_attention(*torch.ones(3, 2))

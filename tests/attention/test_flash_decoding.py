@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tinydist
 from tinydist.attention import GroupedQueryAttention, KVCache, LatentAttention, LatentCache, attention, flash_decoding
 from tinydist.attention.flash_decoding import split
-from tinydist.attention.online_softmax import Part, finish, merge, part
+from tinydist.attention.online_softmax import SoftmaxState, finish, merge, part
 
 DOUBLE = dict(rtol=0, atol=1e-12)
 
@@ -73,7 +73,7 @@ def test_keys_that_lie_on_different_ranks():
         found = torch.cat(part(q @ k[mine].T / 3**0.5, v[mine]), dim=1)  # [1, 2 + e]
         of_all = [torch.empty_like(found) for _ in range(4)]
         dist.all_gather(of_all, found)
-        return finish(reduce(merge, (Part(*each.split([1, 1, 5], dim=1)) for each in of_all)))[0]
+        return finish(reduce(merge, (SoftmaxState(*each.split([1, 1, 5], dim=1)) for each in of_all)))[0]
 
     expected = attention(*(each[None, None] for each in (q, k, v)))[0, 0]
     for found in tinydist.launch(program, 4).results:

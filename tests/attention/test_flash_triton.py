@@ -67,10 +67,10 @@ def test_packed_sequences_equal_naive(bounds, bounds_k, options):
 @pytest.mark.parametrize(
     "T, options",
     [
-        (1, dict(past=[39, 0, 17], causal=True)),
-        (20, dict(past=[20, 0, 7], causal=True)),
-        (20, dict(past=[20, 0, 7], causal=True, window=9)),
-        (20, dict(past=[20, 0, 7], window=9)),
+        (1, dict(offset=[39, 0, 17], causal=True)),
+        (20, dict(offset=[20, 0, 7], causal=True)),
+        (20, dict(offset=[20, 0, 7], causal=True, window=9)),
+        (20, dict(offset=[20, 0, 7], window=9)),
     ],
 )
 def test_each_sequence_behind_a_past_of_its_own_equals_naive(T, options, deterministic, monkeypatch):
@@ -226,19 +226,19 @@ def test_errors():
     q, k, v = inputs(4, 4)
     name = "^flash_attention_triton: "
     with pytest.raises(
-        ValueError, match=name + "head dims of torch.float32 go from 1 to 128, got 129 of q and k, 16 of v"
+        ValueError, match=name + "head_dim for torch.float32 must be from 1 to 128, got 129 of q and k, 16 of v"
     ):
         flash_attention_triton(*(torch.ones(1, 2, 4, 129, device=DEVICE),) * 2, torch.ones(1, 2, 4, 16, device=DEVICE))
     for tile in ((64, 24), (64, 64.0), 64):
-        with pytest.raises(ValueError, match=name + "tile must be two powers of 2 from 16, or None, got "):
+        with pytest.raises(ValueError, match=name + "tile must be two powers of 2 >= 16, or None, got "):
             flash_attention_triton(q, k, v, tile=tile)
-    with pytest.raises(TypeError, match=name + "takes float16, bfloat16 or float32, got torch.float64"):
+    with pytest.raises(TypeError, match=name + "dtype must be float16, bfloat16 or float32, got torch.float64"):
         flash_attention_triton(q.double(), k.double(), v.double())
-    with pytest.raises(ValueError, match=name + r"past must be of 1 sequences, got \[0, 0\]$"):
-        flash_attention_triton(q, k, v, past=[0, 0])
+    with pytest.raises(ValueError, match=name + r"offset must have an entry for each of 1 sequences, got \[0, 0\]$"):
+        flash_attention_triton(q, k, v, offset=[0, 0])
     with pytest.raises(ValueError, match=name + r"num_heads \(2\) must be divisible by num_kv_heads \(3\)"):
         flash_attention_triton(q, *(torch.ones(1, 3, 4, 16, device=DEVICE),) * 2)
     with pytest.raises(
-        ValueError, match=r"^packed_flash_attention_triton: cu_seqlens must rise from 0 to the 4 tokens"
+        ValueError, match=r"^packed_flash_attention_triton: cu_seqlens must be non-decreasing from 0 to the 4 tokens"
     ):
         packed_flash_attention_triton(q, k, v, [0, 5])

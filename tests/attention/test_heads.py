@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tinydist.attention import GroupedQueryAttention, KVCache, attention, flash_attention, mean_pool
+from tinydist.attention import GroupedQueryAttention, KVCache, attention, flash_attention
 
 DOUBLE = dict(rtol=0, atol=1e-12)
 
@@ -90,35 +90,6 @@ def test_rotary_tells_positions_apart():
     assert not torch.allclose(*module(rotary=100.0)(x)[0, :2])
 
 
-# From multi-head to grouped.
-
-
-def test_mean_pool_by_hand():
-    weight = torch.tensor([[1.0], [2.0], [3.0], [4.0], [5.0], [6.0], [7.0], [8.0]])  # 4 heads of 2 rows
-    assert mean_pool(weight, 4, 2).flatten().tolist() == [2, 3, 6, 7]
-    assert mean_pool(weight, 4, 1).flatten().tolist() == [4, 5]
-    assert torch.equal(mean_pool(weight, 4, 4), weight)
-    assert mean_pool(weight[:, 0], 4, 2).tolist() == [2, 3, 6, 7]  # a bias
-
-
-def test_pooling_heads_that_are_equal_changes_nothing():
-    multi_head = module(bias=True)
-    with torch.no_grad():
-        for layer in (multi_head.key, multi_head.value):
-            for each in (layer.weight, layer.bias):
-                each.copy_(mean_pool(each, 6, 2).unflatten(0, (2, 4)).repeat_interleave(3, dim=0).flatten(0, 1))
-    grouped, x = multi_head.grouped(2), random(2, 5, 24)
-    assert (grouped.heads, grouped.kv_heads, grouped.key.weight.shape) == (6, 2, (8, 24))
-    torch.testing.assert_close(grouped(x, causal=True), multi_head(x, causal=True), **DOUBLE)
-
-
-def test_pooling_once_or_in_two_steps():
-    multi_head = module(rotary=50.0, attend=flash_attention)
-    once, twice = multi_head.grouped(1), multi_head.grouped(3).grouped(1)
-    torch.testing.assert_close(once.state_dict(), twice.state_dict(), **DOUBLE)
-    assert (once.rotary, once.attend) == (50.0, flash_attention)
-
-
 # What does not fit.
 
 
@@ -128,11 +99,6 @@ def test_pooling_once_or_in_two_steps():
         (lambda: module(24, 6, 4), r"GroupedQueryAttention: num_heads \(6\) must be divisible by num_kv_heads \(4\)"),
         (lambda: module(24, 6, 0), r"GroupedQueryAttention: num_heads \(6\) must be divisible by num_kv_heads \(0\)"),
         (lambda: module(24, 5), r"GroupedQueryAttention: dim \(24\) must be divisible by heads \(5\)"),
-        (lambda: module().grouped(4), r"grouped: num_heads \(6\) must be divisible by num_kv_heads \(4\)"),
-        (
-            lambda: mean_pool(torch.ones(7, 2), 2, 1),
-            r"mean_pool: weight.shape\[0\] \(7\) must be divisible by heads \(2\)",
-        ),
         (lambda: module()(random(5, 24)), r"GroupedQueryAttention: takes \[batch, tokens, 24\], got \[5, 24\]"),
         (lambda: module()(random(1, 5, 12)), r"GroupedQueryAttention: takes \[batch, tokens, 24\], got \[1, 5, 12\]"),
         (lambda: module()(random(1, 5, 24), counts=[3]), r"GroupedQueryAttention: counts requires a cache"),

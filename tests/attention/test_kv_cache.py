@@ -11,11 +11,11 @@ from tinydist.attention import (
     GroupedQueryAttention,
     KVCache,
     attention,
-    bytes_a_token,
+    bytes_per_token,
     flash_attention,
     flash_decoding,
 )
-from tinydist.attention.kv_cache import attend_behind
+from tinydist.attention.kv_cache import attend_with_cache
 
 DOUBLE = dict(rtol=0, atol=1e-12)
 GiB = 2**30
@@ -68,7 +68,7 @@ def test_behind_a_past_is_what_the_mask_says(past, tokens):
         cache.lengths = past
         k, v, visible = cache.append(*new)
         expected = attention(q, k, v, mask=visible)
-        torch.testing.assert_close(attend_behind(past, attend, q, k, v), expected, **DOUBLE)
+        torch.testing.assert_close(attend_with_cache(past, attend, q, k, v), expected, **DOUBLE)
 
 
 def test_sequences_of_different_lengths_cost_as_many_calls_as_equal_ones():
@@ -79,14 +79,14 @@ def test_sequences_of_different_lengths_cost_as_many_calls_as_equal_ones():
         cache = new_cache(5)
         cache.lengths = lengths
         layer(random(5, 1, 24), cache=cache)
-    assert calls == [dict(causal=True), dict(causal=True, past=[3, 1, 2, 0, 4])]
+    assert calls == [dict(causal=True), dict(causal=True, offset=[3, 1, 2, 0, 4])]
 
 
 def test_a_past_is_of_each_sequence():
     q, k = random(2, 1, 3, 4), random(2, 1, 5, 4)
     for attend in (attention, flash_attention, flash_decoding):
-        with pytest.raises(ValueError, match=rf"^{attend.__name__}: past must be of 2 sequences, got \[1\]$"):
-            attend(q, k, k, past=[1])
+        with pytest.raises(ValueError, match=rf"^{attend.__name__}: offset must have an entry for each of 2"):
+            attend(q, k, k, offset=[1])
 
 
 def test_a_prompt_passes_through_the_cache_as_attend_computes():
@@ -138,7 +138,7 @@ def test_bytes_measured_are_the_formula(name):
         return [KVCache(batch, kv_heads, capacity, head_dim, torch.float16) for _ in range(layers)]
 
     run = tinydist.launch(program, 1, fake=True)
-    expected = batch * capacity * bytes_a_token(layers, kv_heads, head_dim)
+    expected = batch * capacity * bytes_per_token(layers, kv_heads, head_dim)
     assert run.memory[0].peak == sum(cache.nbytes for cache in run.results[0]) == expected
 
 
@@ -155,14 +155,14 @@ def test_bytes_measured_are_the_formula(name):
     ],
 )
 def test_published_figures(name, nbytes):
-    assert bytes_a_token(*PUBLISHED[name]) == nbytes
+    assert bytes_per_token(*PUBLISHED[name]) == nbytes
 
 
 def test_figures_of_whole_sequences():
-    assert 4096 * bytes_a_token(*PUBLISHED["Llama 2 7B"]) == 2 * GiB
-    assert 8192 * bytes_a_token(*PUBLISHED["Llama 3 8B"]) == 1 * GiB
-    assert bytes_a_token(*PUBLISHED["Llama 3 8B"], torch.float32) == 2 * bytes_a_token(*PUBLISHED["Llama 3 8B"])
-    assert 2048 * bytes_a_token(*PUBLISHED["OPT 13B"]) == pytest.approx(1.6 * GiB, rel=0.03)
+    assert 4096 * bytes_per_token(*PUBLISHED["Llama 2 7B"]) == 2 * GiB
+    assert 8192 * bytes_per_token(*PUBLISHED["Llama 3 8B"]) == 1 * GiB
+    assert bytes_per_token(*PUBLISHED["Llama 3 8B"], torch.float32) == 2 * bytes_per_token(*PUBLISHED["Llama 3 8B"])
+    assert 2048 * bytes_per_token(*PUBLISHED["OPT 13B"]) == pytest.approx(1.6 * GiB, rel=0.03)
 
 
 def test_a_decode_step_holds_no_copy_of_the_cache():
@@ -190,11 +190,11 @@ def appended(capacity=4, used=(), k=(2, 2, 3, 4), v=(2, 2, 3, 4), counts=None):
 @pytest.mark.parametrize(
     "arguments, error",
     [
-        (dict(used=(0, 2)), r"KVCache: sequence 1 has 2 tokens, and 3 more do not fit 4"),
+        (dict(used=(0, 2)), r"KVCache: sequence 1 has 2 tokens; 3 more exceed capacity \(4\)"),
         (dict(k=(1, 2, 3, 4)), r"KVCache: holds \[2, 2, tokens, 4\], got keys \[1, 2, 3, 4\], values \[2, 2, 3, 4\]"),
         (dict(v=(2, 2, 2, 4)), r"KVCache: holds \[2, 2, tokens, 4\], got keys \[2, 2, 3, 4\], values \[2, 2, 2, 4\]"),
-        (dict(counts=[4, 0]), r"KVCache: counts must be 2 numbers from 0 to 3, got \[4, 0\]"),
-        (dict(counts=[1]), r"KVCache: counts must be 2 numbers from 0 to 3, got \[1\]"),
+        (dict(counts=[4, 0]), r"KVCache: counts must be 2 integers from 0 to 3, got \[4, 0\]"),
+        (dict(counts=[1]), r"KVCache: counts must be 2 integers from 0 to 3, got \[1\]"),
     ],
 )
 def test_errors(arguments, error):

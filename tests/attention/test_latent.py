@@ -15,7 +15,7 @@ from tinydist.attention import (
     Yarn,
     attention,
     flash_attention,
-    latent_bytes_a_token,
+    latent_bytes_per_token,
     rotate,
 )
 
@@ -108,8 +108,8 @@ def test_the_cheaper_way_is_taken(tokens, past, latent, head_dim, value_dim):
 def test_where_absorbing_pays_for_deepseek_v3():
     with torch.device("meta"):
         layer = LatentAttention(7168, 128, query_latent=1536)
-    assert layer.absorbing_pays(1, 2) and layer.absorbing_pays(170, 10**6)
-    assert not layer.absorbing_pays(171, 10**9) and not layer.absorbing_pays(4096, 4096)
+    assert layer.should_absorb(1, 2) and layer.should_absorb(170, 10**6)
+    assert not layer.should_absorb(171, 10**9) and not layer.should_absorb(4096, 4096)
 
 
 def test_bytes_measured_are_those_of_deepseek_v3():
@@ -119,7 +119,7 @@ def test_bytes_measured_are_those_of_deepseek_v3():
         return [LatentCache(1, tokens, dtype=torch.bfloat16) for _ in range(layers)]
 
     run = tinydist.launch(program, 1, fake=True)
-    assert run.memory[0].peak == tokens * latent_bytes_a_token(layers) == tokens * 70_272
+    assert run.memory[0].peak == tokens * latent_bytes_per_token(layers) == tokens * 70_272
 
 
 def test_an_absorbed_step_makes_no_keys():
@@ -182,7 +182,7 @@ def test_transformers_deepseek_v3(query_latent, yarn):
         ),
         (
             lambda: module()(random(1, 5, 24), cache=new_cache(1, 4)),
-            r"LatentCache: sequence 0 has 0 tokens, and 5 more do not fit 4",
+            r"LatentCache: sequence 0 has 0 tokens; 5 more exceed capacity \(4\)",
         ),
         (
             lambda: module()(random(1, 5, 24), cache=LatentCache(1, 8, 11, 4, torch.float64)),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tinydist
-from tinydist.attention import Band, attention, safe_softmax
+from tinydist.attention import AttentionMask, attention, safe_softmax
 
 DOUBLE = dict(rtol=0, atol=1e-12)
 FLOAT = 4  # bytes
@@ -37,7 +37,7 @@ def assert_same(ours, theirs, tensors):
 @pytest.mark.parametrize("window", [None, 3])
 def test_equals_torch(T, S, heads, groups, causal, window):
     q, k, v = inputs(T, S, heads, groups)
-    visible = Band(T, S, causal, window).visible(slice(0, T), slice(0, S))
+    visible = AttentionMask(T, S, causal, window).visible(slice(0, T), slice(0, S))
     theirs = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=True)
     assert_same(attention(q, k, v, causal=causal, window=window), theirs, (q, k, v))
 
@@ -127,7 +127,9 @@ def test_errors():
     q, k, v = inputs(5, 7, 4, 2)
     with pytest.raises(ValueError, match=r"^attention: num_heads \(4\) must be divisible by num_kv_heads \(3\)"):
         attention(q, *(torch.randn(2, 3, 7, 5, dtype=torch.float64),) * 2)
-    with pytest.raises(TypeError, match=r"^attention: mask must be bool, True where a query sees a key, got torch.fl"):
+    with pytest.raises(
+        TypeError, match=r"^attention: mask must be bool, True where a query attends to a key, got torch.fl"
+    ):
         attention(q, k, v, mask=torch.zeros(5, 7))
     with pytest.raises(ValueError, match=r"^attention: mask \[7, 5\] does not broadcast to .* = \[2, 4, 5, 7\]$"):
         attention(q, k, v, mask=torch.ones(7, 5, dtype=torch.bool))

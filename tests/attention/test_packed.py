@@ -106,16 +106,16 @@ def test_memory_of_tiles_grows_with_the_tokens():
 @pytest.mark.parametrize(
     "cu_seqlens, options, error",
     [
-        ([0, 4], {}, r"cu_seqlens must rise from 0 to the 5 tokens, got \[0, 4\]"),
-        ([1, 5], {}, r"cu_seqlens must rise from 0 to the 5 tokens, got \[1, 5\]"),
-        ([0, 3, 2, 5], {}, r"cu_seqlens must rise from 0 to the 5 tokens, got \[0, 3, 2, 5\]"),
-        ([0, 2.5, 5], {}, r"cu_seqlens must rise from 0 to the 5 tokens, got \[0, 2.5, 5\]"),
-        (torch.tensor(5), {}, r"cu_seqlens must rise from 0 to the 5 tokens, got 5"),
-        ([0, 5], {"cu_seqlens_k": [0, 7]}, r"cu_seqlens_k must rise from 0 to the 6 tokens, got \[0, 7\]"),
+        ([0, 4], {}, r"cu_seqlens must be non-decreasing from 0 to the 5 tokens, got \[0, 4\]"),
+        ([1, 5], {}, r"cu_seqlens must be non-decreasing from 0 to the 5 tokens, got \[1, 5\]"),
+        ([0, 3, 2, 5], {}, r"cu_seqlens must be non-decreasing from 0 to the 5 tokens, got \[0, 3, 2, 5\]"),
+        ([0, 2.5, 5], {}, r"cu_seqlens must be non-decreasing from 0 to the 5 tokens, got \[0, 2.5, 5\]"),
+        (torch.tensor(5), {}, r"cu_seqlens must be non-decreasing from 0 to the 5 tokens, got 5"),
+        ([0, 5], {"cu_seqlens_k": [0, 7]}, r"cu_seqlens_k must be non-decreasing from 0 to the 6 tokens, got \[0, 7\]"),
         (
             [0, 5],
             {"cu_seqlens_k": [0, 2, 6]},
-            r"cu_seqlens and cu_seqlens_k must bound as many sequences, got 1 of queries, 2 of keys",
+            r"cu_seqlens and cu_seqlens_k must describe the same number of sequences, got 1 of queries, 2 of keys",
         ),
     ],
 )

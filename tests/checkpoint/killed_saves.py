@@ -19,10 +19,10 @@ from zero.ladder import stage_1, stage_2, train
 
 import tinydist
 from tinydist import checkpoint
+from tinydist.checkpoint import consensus, save_load
 from tinydist.checkpoint import files as checkpoint_files
-from tinydist.checkpoint import save_load, unanimous
 
-TRACED = {module.__file__ for module in (save_load, checkpoint_files, unanimous)}
+TRACED = {module.__file__ for module in (save_load, checkpoint_files, consensus)}
 RANKS, NEVER = 2, 10**9
 
 

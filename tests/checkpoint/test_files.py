@@ -20,7 +20,7 @@ from tinydist import checkpoint
 from tinydist.checkpoint import files as checkpoint_files
 from tinydist.checkpoint.rules import CheckpointError
 from tinydist.precision import MasterWeights
-from tinydist.zero import Disk, Infinity, Offload
+from tinydist.zero import NVMeOffload, ZeROInfinity, ZeROOffload
 
 RUNGS = [stage_0, stage_1, stage_2, stage_3]
 ranks = some.sampled_from([1, 2, 3, 4, 8])
@@ -77,10 +77,10 @@ def test_master_weights_are_what_is_saved(saving, loading, tmp_path):
         assert_same(after, went_on, atol=1e-4)  # gradients have 16 bits
 
 
-@pytest.mark.parametrize("stage, units", [(Offload, {}), (Infinity, {"units": linear})])
+@pytest.mark.parametrize("stage, units", [(ZeROOffload, {}), (ZeROInfinity, {"units": linear})])
 def test_from_a_disk_to_a_checkpoint_and_back(stage, units, tmp_path):
     def on_disk(module, *given, **options):
-        return stage(module, *given, home=Disk(tmp_path / "home"), **units, **options)
+        return stage(module, *given, offload_device=NVMeOffload(tmp_path / "home"), **units, **options)
 
     saved = launch(saved_by, 3, on_disk, "AdamW", tmp_path / "saved").results[0]
     for rung in (on_disk, stage_1):
@@ -196,7 +196,7 @@ def test_a_file_that_is_not_as_it_was_is_an_error_on_all_ranks(saved, number, ho
 
 def test_a_folder_without_a_checkpoint(tmp_path):
     said = launch(tries, 2, stage_1, tmp_path).results
-    assert f"{tmp_path} has no checkpoint.json: there is no checkpoint, or it was never finished" in said[0]
+    assert f"{tmp_path} has no checkpoint.json: no checkpoint, or an incomplete one" in said[0]
 
 
 def test_ranks_that_are_given_other_checkpoints(tmp_path):
@@ -204,7 +204,7 @@ def test_ranks_that_are_given_other_checkpoints(tmp_path):
     for name in ("one", "two"):
         launch(saved_by, 2, stage_1, "AdamW", tmp_path / name)
     said = launch(lambda: tries(stage_1, tmp_path / ("two" if torch.distributed.get_rank() == 2 else "one")), 4).results
-    assert "On rank 2: what it is given is another checkpoint than rank 0's" in said[3] and len({*said}) == 1
+    assert "On rank 2: it was given another checkpoint than rank 0" in said[3] and len({*said}) == 1
 
 
 # Saves that fail.
@@ -243,7 +243,7 @@ def fails_to_save(folder, harm):
     [
         (disk_is_full, str, "On rank 1: OSError: [Errno 28] No space left on device"),
         (index_does_not_reach_the_disk, str, "On rank 0: OSError: [Errno 5] Input/output error"),
-        (str, weight_is_nan, "On rank 1: weight of into.bias has numbers that are not finite"),
+        (str, weight_is_nan, "On rank 1: weight of into.bias has non-finite values"),
     ],
 )
 def test_a_save_that_fails_leaves_the_one_before(sync, harm, reason, tmp_path, monkeypatch):
@@ -260,7 +260,7 @@ def test_one_save_at_a_time(tmp_path):
     def program():
         with (
             checkpoint_files.new_save(tmp_path),
-            pytest.raises(CheckpointError, match=r"another save into .* is under way"),
+            pytest.raises(CheckpointError, match=r"another save to .* is in progress"),
         ):
             checkpoint.save(stage_1(Small()), tmp_path)
         checkpoint.save(stage_1(Small()), tmp_path)

@@ -11,9 +11,9 @@ from zero.ladder import Alone, everything, linear, mine, stage_1, stage_2, stage
 
 import tinydist
 from tinydist import checkpoint
-from tinydist.checkpoint import Whole
+from tinydist.checkpoint import UnshardedModel
 from tinydist.data_parallel import DDP
-from tinydist.zero import Disk, Host, Infinity, Offload
+from tinydist.zero import CPUOffload, NVMeOffload, ZeROInfinity, ZeROOffload
 
 
 def in_two_halves():
@@ -66,17 +66,17 @@ def test_training_goes_on(saving, loading, save, stages):
 
 
 @pytest.mark.parametrize("save", [checkpoint.gathered, checkpoint.sharded])
-@pytest.mark.parametrize("stage", [Offload, Infinity])
+@pytest.mark.parametrize("stage", [ZeROOffload, ZeROInfinity])
 def test_training_goes_on_with_another_home(save, stage, tmp_path):
     """From the host to a disk, by other ranks."""
-    units = {"units": linear} if stage is Infinity else {}
+    units = {"units": linear} if stage is ZeROInfinity else {}
 
-    def on(home):
-        return lambda module, **options: stage(module, home=home(), **units, **options)
+    def on(device):
+        return lambda module, **options: stage(module, offload_device=device(), **units, **options)
 
-    states = tinydist.launch(first_half, 3, on(Host), save, observe=False).results
+    states = tinydist.launch(first_half, 3, on(CPUOffload), save, observe=False).results
     states = states[:1] if save is checkpoint.gathered else states
-    run = tinydist.launch(second_half, 2, on(lambda: Disk(tmp_path)), states)
+    run = tinydist.launch(second_half, 2, on(lambda: NVMeOffload(tmp_path)), states)
     loaded, found = zip(*run.results)
     middle, end = in_two_halves()
     assert_every_rank_has(middle, loaded)
@@ -95,7 +95,7 @@ def test_training_goes_on_with_ddp_and_comes_back(tmp_path):
 
     def second_half_with_ddp():
         module = Awkward()
-        rung = Whole(module, torch.optim.AdamW([p for p in module.parameters() if p.requires_grad]))
+        rung = UnshardedModel(module, torch.optim.AdamW([p for p in module.parameters() if p.requires_grad]))
         checkpoint.load(rung, tmp_path)
         wrapped = DDP(module)
         for step in (2, 3):

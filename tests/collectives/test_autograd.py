@@ -135,7 +135,7 @@ def test_backward_sends_what_forward_sends():
 
 
 def test_parts_that_are_not_equal():
-    message = "parts for 4 ranks must be equal, but dim 0 of shape [6, 2] does not divide by 4 (rank 0)"
+    message = "dim 0 of shape [6, 2] must be divisible by the number of ranks (4) (rank 0)"
     with pytest.raises(ValueError, match=re.escape(message)):
         tinydist.launch(lambda: autograd.reduce_scatter(torch.ones(6, 2)), 4)
 

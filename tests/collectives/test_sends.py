@@ -24,7 +24,7 @@ from tinydist.collectives import (
     tree,
 )
 from tinydist.hardware import Cluster, Link, costs
-from tinydist.hardware.presets import A100_NODE
+from tinydist.hardware.cluster import A100_NODE
 
 LINK = Link("link", 3e-6, 20e9)
 CLUSTER = Cluster("A100 80GB", 16, LINK).communication_alone
@@ -133,7 +133,7 @@ def test_best_chunks(p, count):
 def test_no_number_of_chunks_is_better_than_the_best(p, nbytes, latency, bandwidth):
     """Without latency each byte goes alone; where nothing waits, or takes time, one chunk is as good as any."""
     link = Link("any", latency, bandwidth)
-    seconds = {m: (p - 2 + m) * costs.message_seconds(nbytes / m, link) for m in range(1, max(1, int(nbytes)) + 1)}
+    seconds = {m: (p - 2 + m) * costs.p2p_time(nbytes / m, link) for m in range(1, max(1, int(nbytes)) + 1)}
     best = chain.best_chunks(nbytes, p, link)
     assert seconds[best] <= min(seconds.values()) * (1 + 1e-9)
     if p <= 2 or bandwidth == math.inf:
@@ -210,7 +210,7 @@ def test_hierarchical_costs(nodes, per_node, count):
     run = run_hierarchical(nodes, per_node, count, cluster)
     inside, across = hierarchical.all_reduce_cost(count, per_node, nodes)
     assert_costs(run, inside.then(across))
-    expected = inside.seconds(cluster.inside) + across.seconds(cluster.between_all)
+    expected = inside.seconds(cluster.intra_node) + across.seconds(cluster.inter_node_shared)
     assert math.isclose(run.seconds, expected, rel_tol=1e-9)
 
 
@@ -218,7 +218,7 @@ def test_hierarchical_costs(nodes, per_node, count):
 def test_hierarchical_beats_a_flat_ring_by_the_factor_of_the_formulas(count):
     flat = measured(lambda: ring.all_reduce(torch.empty(count)), 32, cluster=FOUR_BY_EIGHT)
     levels = run_hierarchical(4, 8, count, FOUR_BY_EIGHT)
-    inside, between = FOUR_BY_EIGHT.inside, FOUR_BY_EIGHT.between_all
+    inside, between = FOUR_BY_EIGHT.intra_node, FOUR_BY_EIGHT.inter_node_shared
     formula = costs.ring_all_reduce(4 * count, 32, FOUR_BY_EIGHT.ring_link(range(32)))
     formula /= costs.hierarchical_all_reduce(4 * count, 8, 4, inside, between)
     assert math.isclose(flat.seconds / levels.seconds, formula, rel_tol=1e-9)
@@ -247,7 +247,9 @@ TWO_BY_EIGHT = A100_NODE.pod(2).communication_alone
 def test_halving_over_nodes_costs_what_the_order_of_partners_makes_it(cluster, first):
     count, levels = 32 * 10**4, (cluster.devices_per_node, cluster.nodes)
     run = measured(lambda: halving.all_reduce(torch.empty(count), first=first), cluster.size, cluster=cluster)
-    formula = costs.halving_doubling_over_nodes(4 * count, *levels, cluster.inside, cluster.between_all, first)
+    formula = costs.halving_doubling_over_nodes(
+        4 * count, *levels, cluster.intra_node, cluster.inter_node_shared, first
+    )
     assert math.isclose(run.seconds, formula, rel_tol=1e-9)
     assert_costs(run, halving.all_reduce_cost(count, cluster.size, first=first))
 
@@ -281,10 +283,10 @@ def test_multi_ring_costs(nodes, per_node, count):
     between = [sum(row[rank] for rank in range(len(row)) if rank // per_node != mine // per_node)
                for mine, row in enumerate(run.traffic)]  # fmt: skip
     assert [round(nbytes) for nbytes in between] == across.sent
-    at_most = max(inside.seconds(cluster.inside), across.seconds(cluster.between_all))
+    at_most = max(inside.seconds(cluster.intra_node), across.seconds(cluster.inter_node_shared))
     assert run.seconds <= at_most * (1 + 1e-9)
     if count % (per_node * per_node * nodes) == 0:
-        formula = costs.multi_ring_all_reduce(4 * count, per_node, nodes, cluster.inside, cluster.between_all)
+        formula = costs.multi_ring_all_reduce(4 * count, per_node, nodes, cluster.intra_node, cluster.inter_node_shared)
         assert math.isclose(run.seconds, formula, rel_tol=1e-9) and math.isclose(at_most, formula, rel_tol=1e-9)
 
 
@@ -298,7 +300,7 @@ def test_multi_ring_sends_a_flat_rings_bytes_through_all_cards():
 
 def test_multi_ring_is_faster_than_a_flat_ring_and_at_large_sizes_than_hierarchical():
     """All links work at once; but each of its steps waits for the network."""
-    inside, between = TWO_BY_EIGHT.inside, TWO_BY_EIGHT.between_all
+    inside, between = TWO_BY_EIGHT.intra_node, TWO_BY_EIGHT.inter_node_shared
     for nbytes, wins in ((10**8, False), (10**9, True)):
         multi = costs.multi_ring_all_reduce(nbytes, 8, 2, inside, between)
         assert (multi < costs.hierarchical_all_reduce(nbytes, 8, 2, inside, between)) == wins
@@ -306,5 +308,5 @@ def test_multi_ring_is_faster_than_a_flat_ring_and_at_large_sizes_than_hierarchi
 
 
 def test_multi_ring_needs_full_nodes():
-    with pytest.raises(ValueError, match="multi_ring: 6 ranks do not fill nodes of 4"):
+    with pytest.raises(ValueError, match=r"multi_ring: the number of ranks \(6\) must be divisible by per_node \(4\)"):
         tinydist.launch(lambda: multi_ring.all_reduce(torch.ones(6), 4), 6)

@@ -95,7 +95,7 @@ def test_bytes_that_are_sent_and_held(wrap, nbytes):
     assert sent == nbytes * 256
 
     def wrapped():
-        return sum(bucket.flat.nbytes for bucket in wrap(layer()).buckets)
+        return sum(bucket.flat.nbytes for bucket in wrap(layer()).reducer.buckets)
 
     assert tinydist.launch(wrapped, 2).results == [(2 if wrap is DDP else 4) * 256] * 2
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data.distributed import DistributedSampler
 
 import tinydist
-from tinydist.data_parallel import Sampler, average_each, share, weight
+from tinydist.data_parallel import Sampler, average_each, sample_weight, shard_batch
 
 
 @given(st.integers(1, 5), st.integers(0, 40), st.booleans(), st.booleans(), st.integers(0, 9), st.integers(0, 3))
@@ -48,20 +48,20 @@ def test_epochs_differ_only_with_set_epoch():
 
 
 def test_fewer_samples_than_ranks():
-    with pytest.raises(ValueError, match=r"sampler: fewer samples \(2\) than ranks \(4\)"):
+    with pytest.raises(ValueError, match=r"Sampler: fewer samples \(2\) than ranks \(4\)"):
         tinydist.launch(lambda: Sampler(2), 4)
 
 
 def test_shares():
     batch = torch.arange(7), torch.arange(7) * 10
-    results = tinydist.launch(lambda: [t.tolist() for t in share(batch)], 3).results
+    results = tinydist.launch(lambda: [t.tolist() for t in shard_batch(batch)], 3).results
     assert results == [[[0, 1, 2], [0, 10, 20]], [[3, 4], [30, 40]], [[5, 6], [50, 60]]]
 
 
 @pytest.mark.parametrize("rows", [[2, 2], [8, 7]])
 def test_shares_of_too_little(rows):
     with pytest.raises(ValueError, match=re.escape(f"got {sorted(set(rows))} (rank 0)")):
-        tinydist.launch(lambda: share([torch.ones(count) for count in rows]), 4)
+        tinydist.launch(lambda: shard_batch([torch.ones(count) for count in rows]), 4)
 
 
 def gradient(weighted, counts):
@@ -70,7 +70,7 @@ def gradient(weighted, counts):
     tokens = torch.arange(sum(counts), dtype=torch.float64).split(counts)[rank]
     w = torch.ones(1, dtype=torch.float64, requires_grad=True)
     loss = (w * tokens).mean() if len(tokens) else 0 * w.sum()
-    (loss * (weight(len(tokens)) if weighted else 1)).backward()
+    (loss * (sample_weight(len(tokens)) if weighted else 1)).backward()
     average_each([w])
     return w.grad.item()
 
@@ -87,5 +87,5 @@ def test_the_mean_of_means_is_not():
 
 
 def test_no_samples_at_all():
-    with pytest.raises(ValueError, match="weight: no rank has any samples"):
-        tinydist.launch(lambda: weight(0), 2)
+    with pytest.raises(ValueError, match="sample_weight: no rank has any samples"):
+        tinydist.launch(lambda: sample_weight(0), 2)

@@ -64,7 +64,7 @@ def test_afterwards_all_ranks_count_again():
         with join(ddp):
             pass
         ddp(batch(dist.get_rank(), 0)[0]).sum().backward()
-        return ddp.share, ddp.module[0].weight.grad.clone()
+        return ddp.reducer.share, ddp.module[0].weight.grad.clone()
 
     results = tinydist.launch(program, 2).results
     assert [share for share, _ in results] == [0.5, 0.5]

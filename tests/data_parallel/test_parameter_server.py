@@ -44,5 +44,5 @@ def test_bytes_and_seconds(workers):
 
 
 def test_without_workers():
-    with pytest.raises(ValueError, match="it needs a worker, but the group has one rank"):
+    with pytest.raises(ValueError, match="it needs a server and a worker, but the group has one rank"):
         tinydist.launch(train, 1)

@@ -114,7 +114,7 @@ def test_rank_0_decides_where_ranks_have_other_orders():
         for _ in range(2):
             model(torch.ones(3, 7)).sum().backward()
         names = {parameter: name for name, parameter in model.module.named_parameters()}
-        return [int(names[parameter].split(".")[1]) for parameter in model.bucket_of]  # of its layer
+        return [int(names[parameter].split(".")[1]) for parameter in model.reducer.bucket_of]  # of its layer
 
     used_by_rank_0 = [0, 2, 1, 3, 4, 5]
     for order in tinydist.launch(program, 3).results:
@@ -130,7 +130,7 @@ def test_a_rank_without_any_batch_takes_the_order_too():
             for _ in range(0 if dist.get_rank() == empty else 3):
                 model(torch.ones(3, 7)).sum().backward()
                 model.zero_grad()
-        return [[parameter.numel() for parameter in bucket.parameters] for bucket in model.buckets]
+        return [[parameter.numel() for parameter in bucket.parameters] for bucket in model.reducer.buckets]
 
     for empty in (0, 1):
         assert tinydist.launch(program, 2, empty).results[0] == tinydist.launch(program, 2, empty).results[1]
@@ -143,8 +143,8 @@ def test_gradients_that_are_kept_move_to_the_new_buckets(set_to_none):
         for _ in range(3):
             model.zero_grad(set_to_none)
             model(torch.ones(2, 8)).sum().backward()
-        storages = {bucket.flat.untyped_storage().data_ptr() for bucket in model.buckets}
-        return all(p.grad.untyped_storage().data_ptr() in storages for p in model.bucket_of)
+        storages = {bucket.flat.untyped_storage().data_ptr() for bucket in model.reducer.buckets}
+        return all(p.grad.untyped_storage().data_ptr() in storages for p in model.reducer.bucket_of)
 
     assert tinydist.launch(program, 2).results == [True, True]
 

@@ -44,7 +44,7 @@ def test_a_rank_that_does_not_come_is_named_with_its_last_call(capfd):
     assert said(capfd, RECORDS / "missing") == (
         1,
         [
-            "default_pg, call 2: rank 2 did not come",
+            "default_pg, call 2: rank 2 did not join",
             "    ranks 0, 1: all_reduce of [4] Float, tests/flight_records.py:33 in missing",
             "    rank 2: its last call is 1, all_reduce of [4] Float, tests/flight_records.py:33 in missing",
         ],
@@ -55,7 +55,7 @@ def test_a_call_that_does_not_fit_is_named_with_the_lines_of_both_sides(capfd):
     assert said(capfd, RECORDS / "mismatch") == (
         1,
         [
-            "default_pg, call 2: it does not fit",
+            "default_pg, call 2: the calls do not match",
             "    rank 1: all_reduce of [5] Float, tests/flight_records.py:38 in mismatch",
             "    ranks 0, 2: all_reduce of [4] Float, tests/flight_records.py:38 in mismatch",
         ],
@@ -66,18 +66,18 @@ def test_before_a_hang_calls_that_fit_but_come_from_different_lines_are_told(cap
     status, lines = said(capfd, RECORDS / "metric")
     assert status == 1
     assert lines[:4] == [
-        "default_pg, call 1: it fits, but comes from different lines",
+        "default_pg, call 1: it matches, but comes from different lines of code",
         "    rank 0: all_reduce of [1] Float, tests/flight_records.py:43 in metric",
         "    ranks 1, 2: all_reduce of [1] Float, tests/flight_records.py:44 in metric",
-        "default_pg, call 2: ranks 1, 2 did not come",
+        "default_pg, call 2: ranks 1, 2 did not join",
     ]
 
 
 def test_a_rank_that_was_stopped_is_the_one_for_whom_others_waited(capfd):
     status, lines = said(capfd, RECORDS / "stopped")
     assert status == 0
-    assert lines[0] == "all ranks came to all of 21 calls, and what they called fits"
-    assert lines[1].startswith("rank 1 came last to ")
+    assert lines[0] == "all ranks joined all of 21 calls, and the calls match"
+    assert lines[1].startswith("rank 1 joined last in ")
     assert "all_reduce of [4] Float, tests/flight_records.py:52 in stopped" in lines[2]
 
 
@@ -91,7 +91,7 @@ def test_a_rank_without_a_file_is_known_by_its_group(tmp_path, capfd):
     assert said(capfd, tmp_path) == (
         1,
         [
-            "default_pg, call 1: rank 2 did not come",
+            "default_pg, call 1: rank 2 did not join",
             "    ranks 0, 1: all_reduce of [4] Float, train.py:7 in step",
             "    rank 2: no call of it is recorded",
         ],
@@ -132,14 +132,14 @@ def test_in_a_simulated_trace_the_rank_that_computes_longest_is_waited_for(tmp_p
     calls = [event for event in trace.events if event.name == "all_reduce"]
     *_, before, last = sorted(call.issued for call in calls)
     status, lines = said(capfd, tmp_path / "trace.json")
-    assert (status, lines[0]) == (0, "all ranks came to all of 1 calls, and what they called fits")
-    assert lines[1] == f"rank 2 came last to 1: the next-to-last waited {1e3 * (last - before):,.3g} ms in all"
+    assert (status, lines[0]) == (0, "all ranks joined all of 1 calls, and the calls match")
+    assert lines[1] == f"rank 2 joined last in 1: the next-to-last waited {1e3 * (last - before):,.3g} ms in all"
     assert "call 1: all_reduce of 262,144 bytes, in " in lines[2]
 
 
 def test_in_a_trace_of_ranks_alike_nobody_is_last(tmp_path, capfd):
     tinydist.launch(lambda: dist.all_reduce(torch.ones(4)), 4, backend="simulated").trace.save(tmp_path / "trace.json")
-    assert said(capfd, tmp_path / "trace.json") == (0, ["all ranks came to all of 1 calls, and what they called fits"])
+    assert said(capfd, tmp_path / "trace.json") == (0, ["all ranks joined all of 1 calls, and the calls match"])
 
 
 # Files that cannot be read.
@@ -155,14 +155,14 @@ class Runs:
 @pytest.mark.parametrize(
     "name, content, why",
     [
-        ("rank_0", b"no pickle", "no trace, nor a Flight Recorder's file: "),
+        ("rank_0", b"no pickle", "neither a trace nor a Flight Recorder dump: "),
         ("rank_0", pickle.dumps({"entries": [Runs()]}), "it would import builtins.print"),
-        ("rank_0", pickle.dumps({"entries": [{}]}), "no trace, nor a Flight Recorder's file: KeyError('is_p2p')"),
-        ("rank_0", pickle.dumps([1]), "a trace has traceEvents, a Flight Recorder's file entries; this has neither"),
-        ("dump", pickle.dumps({"entries": []}), "Flight Recorder's file must end with its rank, as rank_0"),
-        ("t.json", b"{", "no trace, nor a Flight Recorder's file: "),
-        ("t.json", json.dumps({"a": 1}).encode(), "a trace has traceEvents, a Flight Recorder's file entries"),
-        ("t.json", json.dumps({"traceEvents": []}).encode(), "a trace without communication; is it of torch.profiler"),
+        ("rank_0", pickle.dumps({"entries": [{}]}), "neither a trace nor a Flight Recorder dump: KeyError('is_p2p')"),
+        ("rank_0", pickle.dumps([1]), "a trace has traceEvents, a Flight Recorder dump has entries; this has neither"),
+        ("dump", pickle.dumps({"entries": []}), "Flight Recorder dump must end with its rank, as rank_0"),
+        ("t.json", b"{", "neither a trace nor a Flight Recorder dump: "),
+        ("t.json", json.dumps({"a": 1}).encode(), "a trace has traceEvents, a Flight Recorder dump has entries"),
+        ("t.json", json.dumps({"traceEvents": []}).encode(), "no communication in a trace; is it of torch.profiler"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_neither_is_refused_with_the_reason(name, content, why, tmp_path, capfd):

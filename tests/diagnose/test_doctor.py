@@ -69,7 +69,7 @@ MISSING = [
     ("widgets", without_module("ipywidgets"), "make lab"),
     ("widgets", lambda p: p.setattr(jupyter_core.paths, "jupyter_path", lambda _: []), "jupyterlab_widgets"),
     ("matplotlib", without_module("matplotlib"), "make lab"),
-    ("course", lambda p: p.setattr("os.access", lambda *_: False), "exercises may not be written: `"),
+    ("course", lambda p: p.setattr("os.access", lambda *_: False), "exercises is not writable: `"),
 ]
 
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinydist.hardware import CLUSTERS, Cluster, default_cluster, find_cluster
+from tinydist.hardware.cluster import A100_NODE, B200_POD, H100_NODE, LAPTOP, PCIE_BOX, TWO_BY_FOUR
 from tinydist.hardware.devices import H100, INSTANT
 from tinydist.hardware.links import ETHERNET_100, INFINIBAND_HDR, NVLINK_3, NVSWITCH_A100
-from tinydist.hardware.presets import A100_NODE, B200_POD, H100_NODE, LAPTOP, PCIE_BOX, TWO_BY_FOUR
 
-MESH_OF_FOUR = replace(TWO_BY_FOUR, inside="NVLink 3")
+MESH_OF_FOUR = replace(TWO_BY_FOUR, intra_node="NVLink 3")
 ONE_CARD = replace(TWO_BY_FOUR, cards_per_node=1)
 
 
@@ -55,7 +55,7 @@ def test_only_messages_between_nodes_hold_cards(drawn):
         assert kinds in ({"port out", "port in"}, {"wire"}, {"bus"})
     else:
         assert kinds == {"card out", "card in"}
-        assert cluster.link(a, b) is cluster.between
+        assert cluster.link(a, b) is cluster.inter_node
 
 
 @given(clusters())
@@ -63,7 +63,7 @@ def test_cards_are_shared_as_evenly_as_can_be(cluster):
     users = [cluster.card_of(rank) for rank in range(cluster.devices_per_node)]
     loads = [users.count(card) for card in range(cluster.cards)]
     assert max(loads) - min(loads) <= 1
-    assert cluster.between_all.bandwidth * max(loads) == pytest.approx(cluster.between.bandwidth)
+    assert cluster.inter_node_shared.bandwidth * max(loads) == pytest.approx(cluster.inter_node.bandwidth)
 
 
 def test_a_switch_has_a_port_for_each_device():
@@ -85,7 +85,7 @@ def test_network_cards():
     assert TWO_BY_FOUR.resources(1, 6) == (("card out", 0, 1), ("card in", 1, 2))
     assert ONE_CARD.resources(1, 6) == (("card out", 0, 0), ("card in", 1, 0))
     assert (TWO_BY_FOUR.cards, ONE_CARD.cards, replace(A100_NODE, devices_per_node=4).cards) == (4, 1, 4)
-    assert ONE_CARD.between_all.bandwidth == INFINIBAND_HDR.bandwidth / 4
+    assert ONE_CARD.inter_node_shared.bandwidth == INFINIBAND_HDR.bandwidth / 4
 
 
 def test_the_worst_link_paces_a_ring():
@@ -108,16 +108,16 @@ def test_a_rack_that_nvlink_joins_is_a_node():
     """1.8 TB/s a GPU of both directions, 130 TB/s in all: NVIDIA on the GB200 NVL72."""
     rack = find_cluster("GB200 NVL72")
     assert rack.size == 72 and rack.link(0, 71).bidirectional == 1.8e12
-    assert 72 * rack.inside.bidirectional == pytest.approx(130e12, rel=0.01)
-    assert rack.pod(2).link(71, 72) is rack.between
+    assert 72 * rack.intra_node.bidirectional == pytest.approx(130e12, rel=0.01)
+    assert rack.pod(2).link(71, 72) is rack.inter_node
 
 
 def test_as_programs_get_it():
     """Latencies and the overhead stay as they are."""
     real = H100_NODE.at(matmul=0.8, memory=0.9, wire=0.75)
     assert real.device.peak_of("bfloat16") == 0.8 * 989e12 and real.device.memory_bandwidth == 0.9 * 3.35e12
-    assert (real.inside.bandwidth, real.between.bandwidth) == (0.75 * 450e9, 0.75 * 50e9)
-    assert real.inside.latency == H100_NODE.inside.latency
+    assert (real.intra_node.bandwidth, real.inter_node.bandwidth) == (0.75 * 450e9, 0.75 * 50e9)
+    assert real.intra_node.latency == H100_NODE.intra_node.latency
     assert replace(real.device, name="H100", peak=H100.peak, memory_bandwidth=H100.memory_bandwidth) == H100
     assert str(real.device) == "H100 at 80% of its peak, 90% of its memory's bandwidth"
     assert H100_NODE.at().device is H100
@@ -131,30 +131,33 @@ def test_default_grows_with_the_ranks(ranks, nodes):
 
 def test_more_ranks_than_devices():
     TWO_BY_FOUR.check_ranks(8)
-    message = "^the cluster has 2 nodes x 4 devices = 8, but 10 ranks were asked for$"
+    message = "^the cluster has 2 nodes x 4 devices = 8, but 10 ranks were requested$"
     with pytest.raises(ValueError, match=message):
         TWO_BY_FOUR.check_ranks(10)
-    with pytest.raises(ValueError, match=r"^the cluster has 1 node x 8 devices = 8, but 9 ranks were asked for$"):
+    with pytest.raises(ValueError, match=r"^the cluster has 1 node x 8 devices = 8, but 9 ranks were requested$"):
         A100_NODE.check_ranks(9)
 
 
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: TWO_BY_FOUR.node_of(8), "the cluster has ranks 0 to 7, but rank 8 was asked for"),
-        (lambda: TWO_BY_FOUR.link(0, -1), "the cluster has ranks 0 to 7, but rank -1 was asked for"),
-        (lambda: TWO_BY_FOUR.resources(2, 2), "a link joins two ranks, but both are rank 2"),
-        (lambda: find_cluster("moon"), "unknown cluster 'moon': known are 'laptop', 'PCIe box', .*"),
-        (lambda: Cluster("H1000", 1), "unknown device 'H1000': known are .*"),
-        (lambda: Cluster("H100", 0), "a cluster needs 1 or more devices per node, got 0"),
-        (lambda: H100_NODE.pod(0), "a cluster needs 1 or more nodes, got 0"),
-        (lambda: H100_NODE.pod(1.5), "a cluster needs 1 or more nodes, got 1.5"),
-        (lambda: Cluster("H100", 2), "a node of 2 devices needs a link inside, got None"),
-        (lambda: LAPTOP.pod(2), "a cluster of 2 nodes needs a link between them, got None"),
-        (lambda: replace(H100_NODE, between="NVLink 4"), "nodes are joined by a network, but NVLink 4 is a mesh"),
+        (lambda: TWO_BY_FOUR.node_of(8), "the cluster has ranks 0 to 7, but rank 8 was requested"),
+        (lambda: TWO_BY_FOUR.link(0, -1), "the cluster has ranks 0 to 7, but rank -1 was requested"),
+        (lambda: TWO_BY_FOUR.resources(2, 2), "link: source and destination must differ, both are rank 2"),
+        (lambda: find_cluster("moon"), "unknown cluster 'moon'; available: 'laptop', 'PCIe box', .*"),
+        (lambda: Cluster("H1000", 1), "unknown device 'H1000'; available: .*"),
+        (lambda: Cluster("H100", 0), "Cluster: devices_per_node must be an integer >= 1, got 0"),
+        (lambda: H100_NODE.pod(0), "Cluster: nodes must be an integer >= 1, got 0"),
+        (lambda: H100_NODE.pod(1.5), "Cluster: nodes must be an integer >= 1, got 1.5"),
+        (lambda: Cluster("H100", 2), r"Cluster: devices_per_node \(2\) > 1 requires intra_node, got None"),
+        (lambda: LAPTOP.pod(2), r"Cluster: nodes \(2\) > 1 requires inter_node, got None"),
+        (
+            lambda: replace(H100_NODE, inter_node="NVLink 4"),
+            "Cluster: inter_node must be a network, got NVLink 4, a mesh",
+        ),
         (
             lambda: replace(H100_NODE, cards_per_node=9),
-            "a node of 8 devices has 1 to 8 network cards, got 9: a device sends through one card",
+            "Cluster: cards_per_node must be an integer from 1 to 8, got 9",
         ),
     ],
 )

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinydist.hardware import Link, costs
+from tinydist.hardware.cluster import B200_POD, TWO_BY_FOUR
 from tinydist.hardware.devices import H100
-from tinydist.hardware.presets import B200_POD, TWO_BY_FOUR
 
 LINK = Link("link", 2e-6, 10e9)
 FREE = Link("free", 0.0, math.inf)
@@ -37,25 +37,25 @@ each_collective = pytest.mark.parametrize("collective", COLLECTIVES, ids=lambda 
 def test_an_operator_is_bound_by_arithmetic_or_by_memory():
     square = 4096
     flops, nbytes = 2 * square**3, 3 * 2 * square**2
-    product = costs.operator_seconds(H100, flops, nbytes, "bfloat16")
+    product = costs.op_time(H100, flops, nbytes, "bfloat16")
     assert product == flops / 989e12 + H100.launch_overhead
-    addition = costs.operator_seconds(H100, square**2, nbytes, "bfloat16")
+    addition = costs.op_time(H100, square**2, nbytes, "bfloat16")
     assert addition == nbytes / 3.35e12 + H100.launch_overhead
 
 
 def test_an_operator_that_does_nothing_must_still_be_launched():
-    assert costs.operator_seconds(H100, 0, 0, "int64") == H100.launch_overhead
+    assert costs.op_time(H100, 0, 0, "int64") == H100.launch_overhead
 
 
 @given(st.floats(0, 1e15), st.floats(0, 1e12))
 def test_a_program_gets_no_more_than_the_roof(flops, nbytes):
-    seconds = costs.operator_seconds(H100, flops, nbytes, "bfloat16")
+    seconds = costs.op_time(H100, flops, nbytes, "bfloat16")
     assert flops <= seconds * H100.peak_of("bfloat16")
     assert nbytes <= seconds * H100.memory_bandwidth
 
 
 def test_a_message():
-    assert costs.message_seconds(10_000_000, LINK) == 2e-6 + 1e-3
+    assert costs.p2p_time(10_000_000, LINK) == 2e-6 + 1e-3
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_two_levels_of_which_one_is_single_are_a_ring(n, p, link):
 
 
 def test_two_levels_by_hand():
-    inside, between = TWO_BY_FOUR.inside, TWO_BY_FOUR.between_all
+    inside, between = TWO_BY_FOUR.intra_node, TWO_BY_FOUR.inter_node_shared
     n = 8e8
     expected = 6 * (3.4e-6 + n / 4 / 300e9) + 2 * (14e-6 + n / 8 / 25e9)
     assert costs.hierarchical_all_reduce(n, 4, 2, inside, between) == pytest.approx(expected)
@@ -164,13 +164,13 @@ def test_a_tenth_of_the_traffic_leaves_the_node():
 @each_collective
 @pytest.mark.parametrize("n, p", [(-1, 4), (-1, 1), (8, 0), (8, -2), (float("nan"), 4)])
 def test_impossible_collective(collective, n, p):
-    message = f"^collective: it needs 1 or more ranks and 0 or more bytes, got {p} and {n}$"
+    message = f"^collective: ranks must be >= 1 and nbytes a finite number >= 0, got {p} and {n}$"
     with pytest.raises(ValueError, match=message):
         collective(n, p, LINK)
 
 
 def test_impossible_operator_and_message():
-    with pytest.raises(ValueError, match=r"^operator: FLOPs and bytes must be 0 or more, got -1 and 0$"):
-        costs.operator_seconds(H100, -1, 0)
-    with pytest.raises(ValueError, match=r"^message: bytes must be 0 or more, got -8$"):
-        costs.message_seconds(-8, LINK)
+    with pytest.raises(ValueError, match=r"^operator: flops and nbytes must be finite numbers >= 0, got -1 and 0$"):
+        costs.op_time(H100, -1, 0)
+    with pytest.raises(ValueError, match=r"^message: nbytes must be a finite number >= 0, got -8$"):
+        costs.p2p_time(-8, LINK)

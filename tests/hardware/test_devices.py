@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tinydist.hardware import DEVICES, find_device
-from tinydist.hardware.costs import operator_seconds
+from tinydist.hardware.costs import op_time
 from tinydist.hardware.devices import A100_80GB, B200, H100, H200, INSTANT, LAPTOP_CPU, V100
 
 GPUS = [device for device in DEVICES.values() if device is not LAPTOP_CPU]
@@ -74,12 +74,12 @@ def test_every_device_has_a_source():
 def test_lookup():
     assert find_device("h100") is H100
     assert find_device(H100) is H100
-    with pytest.raises(ValueError, match=r"unknown device 'H1000': known are 'V100', .*'H100', .*'laptop CPU'"):
+    with pytest.raises(ValueError, match=r"unknown device 'H1000'; available: 'V100', .*'H100', .*'laptop CPU'"):
         find_device("H1000")
 
 
 def test_missing_dtype():
-    with pytest.raises(ValueError, match=r"V100 has no rate for float8: it computes in float64, float32, .*float16"):
+    with pytest.raises(ValueError, match=r"V100 has no peak FLOP/s for float8; available: float64, float32, .*float16"):
         V100.peak_of("float8")
 
 
@@ -98,5 +98,5 @@ def test_impossible_device(change, message):
 
 
 def test_instant_takes_no_time():
-    assert operator_seconds(INSTANT, flops=1e30, nbytes=1e30) == 0
+    assert op_time(INSTANT, flops=1e30, nbytes=1e30) == 0
     assert INSTANT.name not in DEVICES  # nobody finds it by chance

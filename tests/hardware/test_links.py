@@ -73,7 +73,7 @@ def test_lookup():
     assert find_link("nvlink 4") is NVLINK_4
     assert find_link(NVLINK_4) is NVLINK_4
     assert set(PUBLISHED) < set(LINKS)
-    with pytest.raises(ValueError, match=r"unknown link 'NVLink 9': known are 'PCIe 3', .*'NVLink 5', "):
+    with pytest.raises(ValueError, match=r"unknown link 'NVLink 9'; available: 'PCIe 3', .*'NVLink 5', "):
         find_link("NVLink 9")
 
 

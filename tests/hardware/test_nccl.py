@@ -47,7 +47,7 @@ def test_over_many_nodes_trees_go_up_to_large_sizes():
 
 
 def test_without_nvlink_there_is_no_ll128():
-    pcie = replace(A100_NODE, inside="PCIe")
+    pcie = replace(A100_NODE, intra_node="PCIe")
     assert {pcie.choice(2**power).protocol for power in range(3, 34)} == {"LL", "Simple"}
 
 
@@ -70,6 +70,6 @@ def test_large_all_reduces_take_what_was_measured(size):
 
 @pytest.mark.parametrize("ranks, nodes", [(1, 1), (7, 2), (2, 4)])
 def test_ranks_that_cannot_be(ranks, nodes):
-    message = f"Communicator: an all-reduce needs 2 ranks or more, as many on each node, got {ranks} on {nodes}"
+    message = f"Communicator: ranks must be >= 2 and divisible by nodes, got {ranks} ranks, {nodes} nodes"
     with pytest.raises(ValueError, match=message):
         Communicator(ranks, nodes, 8, 24e9)

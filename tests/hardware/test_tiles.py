@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tinydist.hardware import TILES, Tiles, find_cluster, find_device
-from tinydist.hardware.costs import kernel_seconds
+from tinydist.hardware.costs import kernel_time
 
 A100 = find_device("A100 80GB").at(0.87, 0.87, TILES["A100"])
 
@@ -15,7 +15,7 @@ A100 = find_device("A100 80GB").at(0.87, 0.87, TILES["A100"])
 def rate(device, *product):
     """FLOP/s of a product that no memory holds up."""
     flops = 2 * math.prod(product)
-    return flops / kernel_seconds(device, flops, 0, "bfloat16", product)
+    return flops / kernel_time(device, flops, 0, "bfloat16", product)
 
 
 @pytest.mark.parametrize("name", TILES)
@@ -45,7 +45,7 @@ def test_thin_and_odd_products_are_slower_and_those_with_a_short_inside():
 def test_without_tiles_all_products_get_the_same_and_so_does_what_is_none():
     plain = replace(A100, tiles=None)
     assert rate(plain, 1, 100, 100, 10) == pytest.approx(plain.peak_of("bfloat16"))
-    assert kernel_seconds(A100, 1e9, 0, "bfloat16") == 1e9 / A100.peak_of("bfloat16")
+    assert kernel_time(A100, 1e9, 0, "bfloat16") == 1e9 / A100.peak_of("bfloat16")
 
 
 def test_tiles_stay_when_a_cluster_gets_less_of_something_else():
@@ -54,7 +54,7 @@ def test_tiles_stay_when_a_cluster_gets_less_of_something_else():
 
 
 def test_a_rate_at_which_nothing_could_be_written_is_refused():
-    with pytest.raises(ValueError, match=r"measured must be FLOP/s at which the best product takes longer than .* got"):
+    with pytest.raises(ValueError, match=r"measured must be FLOP/s at which the best matmul takes longer than .* got"):
         TILES["A100"].rate_within(1e18, 1e12)
 
 

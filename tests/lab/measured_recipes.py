@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tinydist.annotate import purpose
-from tinydist.lab.find import load
+from tinydist.lab.registry import load
 from tinydist.launching.launch import launch
 
 BLOCK, PURPOSES, RECIPES = (

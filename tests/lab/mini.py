@@ -5,17 +5,17 @@ from inspect import getdoc
 
 from tinydist.lab import progress
 from tinydist.lab.exercise import Exercise
-from tinydist.lab.judging import Worlds
+from tinydist.lab.judging import Runs
 
 
 def exercise(reference, cases, *targets):
     return Exercise(
-        reference, "", 0, 0, worlds=lambda: cases, targets=list(targets), mistakes=[], hints=[], why=""
+        reference, "", 0, 0, test_cases=lambda: cases, targets=list(targets), mistakes=[], hints=[], why=""
     )  # fmt: skip
 
 
 def worlds(answer, cases, *targets, reference=None):
-    return Worlds(exercise(reference or (lambda *arguments: None), cases, *targets), answer)
+    return Runs(exercise(reference or (lambda *arguments: None), cases, *targets), answer)
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Stated:
 def course_of(monkeypatch, *exercises):
     """There are no others."""
     named = {each.name: each for each in exercises}
-    monkeypatch.setattr("tinydist.lab.find.of_name", named.get)
-    monkeypatch.setattr("tinydist.lab.find.chapters", lambda: ["99"])
-    monkeypatch.setattr("tinydist.lab.find.names_of", lambda chapter: list(named))
+    monkeypatch.setattr("tinydist.lab.registry.of_name", named.get)
+    monkeypatch.setattr("tinydist.lab.registry.chapters", lambda: ["99"])
+    monkeypatch.setattr("tinydist.lab.registry.names_of", lambda chapter: list(named))
 
 
 def note(name, **changes):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import tinydist
 from tinydist.attention import PUBLISHED, KVCache, LatentAttention, LatentCache, attention, rotate
-from tinydist.lab.find import find
+from tinydist.lab.registry import find
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
 

@@ -13,9 +13,9 @@ from lab.mini import note
 from lab.shipped import EXERCISES, ROOT
 
 from tinydist.__main__ import in_a_child, main
-from tinydist.console.shell import command
+from tinydist.console.command_name import command
 from tinydist.lab import progress
-from tinydist.lab.find import course, find, of_chapter
+from tinydist.lab.registry import course, find, of_chapter
 
 NAME = "broadcast_in_parts"
 WRONG = f"""%matplotlib inline
@@ -86,7 +86,7 @@ def test_list_of_some_chapters(capsys):
     titles = [line for line in run(capsys, "list", "03")[1].splitlines() if not line.startswith(" ")]
     assert len(chapters) == 2 and set(titles[:-1]) == chapters and f" of {len(course())} done" in titles[-1]
     status, said = run(capsys, "list", "no")
-    assert status == 1 and said.startswith("there is no chapter 'no'. There are 00_start_here, 01")
+    assert status == 1 and said.startswith("unknown chapter 'no'. There are 00_start_here, 01")
 
 
 def test_check_of_a_chapter(capsys, reader):
@@ -118,7 +118,7 @@ def test_check_of_an_answer_and_its_exit_status(capsys, reader):
 def test_where_nothing_may_be_written_nobody_is_told_to_save(capsys, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     said = run(capsys, "check", NAME)[1]
-    assert f"may not be written: `{command('copy-course', 'FOLDER')}` copies" in said and "save" not in said
+    assert f"is not writable: `{command('copy-course', 'FOLDER')}` copies" in said and "save" not in said
 
 
 def test_in_a_clone_the_copy_is_the_readers(capsys, reader, monkeypatch):
@@ -254,7 +254,9 @@ def test_a_python_that_has_nothing_says_so(tmp_path):
 
 
 def test_a_python_without_torch_says_which_one_to_use(tmp_path):
-    program = "command_line.VENV = command_line.Path(sys.argv[1]); sys.exit(command_line.main(['check', 'ring']))"
+    program = (
+        "command_line.VENV = command_line.Path(sys.argv[1]); sys.exit(command_line.main(['check', 'average_uneven']))"
+    )
     program = program.replace("sys.argv[1]", repr(str(tmp_path / ".venv" / "bin" / "python")))
     told = f"{sys.executable} has no torch, which tinydist needs. "
     alone = python(program, cwd=tmp_path, stdout=subprocess.PIPE)

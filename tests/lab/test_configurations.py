@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from lab.right_answers.configurations import changed
 
-from tinydist.lab.find import find
+from tinydist.lab.registry import find
 
 
 @pytest.mark.parametrize("case", find("forward_step").cases, ids=str)

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from lab.mini import exercise
 
-from tinydist.hardware.costs import message_seconds
+from tinydist.hardware.costs import p2p_time
 from tinydist.lab.author import Case, Memory, Seconds, Wrong
 from tinydist.lab.costs import CLUSTER
 
@@ -53,7 +53,7 @@ def two_messages(tensor):
 def test_a_message_takes_what_the_formula_says():
     time = Seconds("")
     (seconds,) = time.seen(exercise(one_message, [CASE], time).trial(one_message, CASE))
-    assert seconds == pytest.approx(message_seconds(NBYTES, CLUSTER.inside))
+    assert seconds == pytest.approx(p2p_time(NBYTES, CLUSTER.intra_node))
 
 
 def test_longer_is_told_with_both_times():

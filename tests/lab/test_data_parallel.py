@@ -9,8 +9,8 @@ from tinydist.data_parallel import DDP, DataParallel
 from tinydist.hardware import Cluster
 from tinydist.hardware.costs import ring_all_reduce
 from tinydist.lab import judge
-from tinydist.lab.find import find, of_chapter
 from tinydist.lab.messages import started
+from tinydist.lab.registry import find, of_chapter
 
 
 def beside(name):

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tinydist.lab.cases import Case, Trial
 from tinydist.lab.errors import EMPTY_BATCH, UNKNOWN, UNWRITTEN, words
-from tinydist.lab.worlds import Case, Trial
 from tinydist.simulator.stuck import StuckError
 
 THIS_LINE = "text = words(StuckError(3, 1.5, False, sys._getframe()))"

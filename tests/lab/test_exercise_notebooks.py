@@ -6,7 +6,7 @@ from lab.shipped import ROOT
 from lab.toy_course import toy as toy
 
 from tinydist.lab import notebooks
-from tinydist.lab.find import chapters, find
+from tinydist.lab.registry import chapters, find
 
 
 def cells(path):

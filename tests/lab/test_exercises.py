@@ -15,9 +15,9 @@ from tinydist.hardware import DEVICES, Cluster, costs
 from tinydist.lab import judge
 from tinydist.lab.costs import CLUSTER
 from tinydist.lab.differences import close
-from tinydist.lab.find import course, find, of_chapter
 from tinydist.lab.leaves import leaves
-from tinydist.lab.notebook import answer_in
+from tinydist.lab.notebooks import answer_in
+from tinydist.lab.registry import course, find, of_chapter
 
 CHAPTERS = sorted({exercise.chapter for exercise in course()})
 EACH = pytest.mark.parametrize("name", [exercise.name for exercise in course()])
@@ -73,7 +73,7 @@ def test_what_is_sent_counts(name):
     """Where ranks send at all, there is a world where what one of them sends is changed on the way."""
     exercise = find(name)
     sends = any(any(map(any, exercise.right(case).run.traffic)) for case in exercise.cases if case.ranks > 1)
-    assert not sends or exercise.hidden or not exercise.follows
+    assert not sends or exercise.hidden or not exercise.check_communication
 
 
 @EACH
@@ -109,14 +109,16 @@ CLOSED_FORMS = {
 def test_a_solution_takes_the_time_of_the_closed_form(name):
     case = next(case for case in find(name).cases if case.measured and case.ranks == 8)
     right, nbytes = find(name).right(case), case.arguments(0)[0].nbytes
-    assert right.run.on(CLUSTER).seconds == pytest.approx(CLOSED_FORMS[name](nbytes, 8, CLUSTER.inside), rel=1e-6)
+    assert right.run.on(CLUSTER).seconds == pytest.approx(CLOSED_FORMS[name](nbytes, 8, CLUSTER.intra_node), rel=1e-6)
 
 
 def test_an_all_to_all_by_pairs_is_granted_its_time():
     """(p-1) exchanges of counts and (p-1) of rows; posted all at once they take a third."""
     case = find("all_to_all_uneven").cases[-3]
     (seconds,) = (target for target in find("all_to_all_uneven").targets if target.name == "time")
-    pairs = [costs.pairwise_all_to_all(nbytes, 4, CLUSTER.inside) for nbytes in (4 * 8, case.arguments(0)[0].nbytes)]
+    pairs = [
+        costs.pairwise_all_to_all(nbytes, 4, CLUSTER.intra_node) for nbytes in (4 * 8, case.arguments(0)[0].nbytes)
+    ]
     granted = find("all_to_all_uneven").right(case).run.on(CLUSTER).seconds * seconds.room
     assert sum(pairs) < granted < 1.1 * sum(pairs)
 

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from tinydist.attention import SlowMemory, attention
+from tinydist.attention import HBM, attention
+from tinydist.attention.hbm import flash_2
 from tinydist.attention.kernels.configs import HOPPER, SHARED
-from tinydist.attention.online_softmax import Part, finish, merge
-from tinydist.attention.slow_memory import flash_2
+from tinydist.attention.online_softmax import SoftmaxState, finish, merge
 from tinydist.lab.differences import close
-from tinydist.lab.find import find
+from tinydist.lab.registry import find
 
 
 def each_case(name, *but):
@@ -29,7 +29,7 @@ def right(name, case):
 
 @each_case("merge_states", "five pairs")
 def test_merged_attention_is_that_of_the_library(case):
-    parts = [Part(lse[:, None], (lse[:, None] > -math.inf).float(), out) for out, lse in case.arguments(0)]
+    parts = [SoftmaxState(lse[:, None], (lse[:, None] > -math.inf).float(), out) for out, lse in case.arguments(0)]
     out, lse = finish(merge(*parts))
     assert all(map(close, right("merge_states", case), (out, lse[:, 0])))
 
@@ -82,9 +82,9 @@ def test_what_a_column_is_given_is_of_attention():
 
 
 @each_case("choose_tile")
-def test_a_tile_loads_what_slow_memory_counts(case):
+def test_a_tile_loads_what_the_model_counts(case):
     """Of fewer tokens, of which the last tile is short."""
-    (gpu, head_dim, _), tokens, memory = case.arguments(0), 500, SlowMemory()
+    (gpu, head_dim, _), tokens, memory = case.arguments(0), 500, HBM()
     found = find("choose_tile").reference(gpu, head_dim, tokens)
     q = torch.empty(tokens, head_dim, dtype=torch.float16, device="meta")
     flash_2(memory, q, q, q, 4 * found["queries"] * head_dim * 2)  # room for four tiles of so many queries

@@ -155,7 +155,7 @@ def test_functions_of_torch_count_where_building_is_the_task(toy):
         dist.all_gather(parts, tensor)
         return torch.mean(torch.stack(parts), dim=0)
 
-    assert "you call torch's mean, where this is solved" in reason(average)
+    assert "you call torch's mean, which already solves this" in reason(average)
 
 
 def test_a_method_of_a_tensor_is_the_same_function(toy):
@@ -164,7 +164,7 @@ def test_a_method_of_a_tensor_is_the_same_function(toy):
         dist.all_gather(parts, tensor)
         return torch.stack(parts).mean(0)
 
-    assert "you call torch's mean, where this is solved" in reason(average)
+    assert "you call torch's mean, which already solves this" in reason(average)
 
 
 def test_the_solution_itself(toy):

@@ -11,8 +11,8 @@ from lab import measured_recipes as recipes
 
 import tinydist
 from tinydist.lab.errors import Wrong
-from tinydist.lab.find import find, load
-from tinydist.precision import FORMATS, bits_of
+from tinydist.lab.registry import find, load
+from tinydist.precision import FORMATS, encode_bits
 
 # Rounding.
 
@@ -45,7 +45,7 @@ def test_the_reference_predicts_what_rounding_does(case):
     """Some updates are lost and others not; after so many steps, and no fewer, the weight changes."""
     weights, updates, format = case.arguments(0)
     pairs = list(zip(weights.tolist(), updates.tolist()))
-    assert [bits_of(w, format).value for w, _ in pairs] == weights.tolist() and updates.all()
+    assert [encode_bits(w, format).value for w, _ in pairs] == weights.tolist() and updates.all()
     lost, steps = find("lost_updates").reference(weights, updates, format)
     assert lost.tolist() == [stays(w, u, format) for w, u in pairs] and 5 <= lost.sum() <= len(pairs) - 5
     for (w, u), count in zip(pairs, steps.tolist()):
@@ -53,7 +53,7 @@ def test_the_reference_predicts_what_rounding_does(case):
 
 
 def stays(w, u, format):
-    return bits_of(w + u, format).value == w
+    return encode_bits(w + u, format).value == w
 
 
 @pytest.mark.parametrize("weight, update, steps", [(1.0, 2.0**-11, 2), (1.0, 2.0**-13, 5), (2048.0, 1.0, 2)])

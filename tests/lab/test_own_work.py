@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from lab.mini import exercise
 
 from tinydist import collectives
-from tinydist.attention.band import tiles
+from tinydist.attention.mask import tiles
 from tinydist.lab.author import Case, Own, Wrong
-from tinydist.lab.watch import Watch, within
-from tinydist.lab.worlds import Trial
+from tinydist.lab.cases import Trial
+from tinydist.lab.tracer import Tracer, within
 from tinydist.precision import FORMATS
 
 RANKS, SOLVED = 2, "tinydist.collectives"
@@ -87,7 +87,7 @@ def handed_over(tensor):
     ],
 )
 def test_the_librarys_own_is_found(answer):
-    with pytest.raises(Wrong, match=r"you call tinydist\.collectives, where this is solved; build it yourself"):
+    with pytest.raises(Wrong, match=r"you call tinydist\.collectives, which already solves this; build it yourself"):
         held(watched(answer))
 
 
@@ -121,7 +121,7 @@ def test_a_generator_that_goes_on_is_no_call(goes_on):
     for generator in suspended:
         next(generator)
     for program, found in ((answer, False), (starts_one, True)):
-        assert calls(watched(program), "tinydist.attention.band") is found
+        assert calls(watched(program), "tinydist.attention.mask") is found
 
 
 def of_a_class(tensor):
@@ -153,7 +153,7 @@ def test_what_is_called_is_told_by_its_name_for_a_learner():
     held(trial, "do it", {"tinydist.zero": "ZeRO"})
     with pytest.raises(Wrong) as wrong:
         held(trial, "do it", {SOLVED: "the library"})
-    assert str(wrong.value) == "you call the library, where this is solved; do it"
+    assert str(wrong.value) == "you call the library, which already solves this; do it"
 
 
 def attends(tensor):
@@ -172,7 +172,7 @@ def in_a_module(tensor):
 def test_torchs_functions_are_found_by_a_word_in_their_names(answer, found):
     for word, told in (("attention", {found}), ("softmax", set()), ("", set())):
         assert watched(answer, word).torchs == told
-    with pytest.raises(Wrong, match=f"you call torch's {found}, where this is solved; build it"):
+    with pytest.raises(Wrong, match=f"you call torch's {found}, which already solves this; build it"):
         held(watched(answer, "attention"), "build it", (), torchs="attention")
 
 
@@ -186,7 +186,7 @@ def test_who_looked_on_before_does_so_after():
         before = sys.gettrace()
         sys.settrace(note)
         try:
-            with Watch():
+            with Tracer():
                 pass
             assert sys.gettrace() is note
         finally:

@@ -7,8 +7,8 @@ import IPython.display
 import pytest
 
 from tinydist.lab.errors import Wrong
+from tinydist.lab.judging import Line, Verdict
 from tinydist.lab.page import say
-from tinydist.lab.verdict import Line, Verdict
 
 REASON = "rank 0 sends too much: " + "a word and " * 20 + "<b>\n  an indented report, " + "as long as it is, " * 10
 LINES = [Line("values", "ok", "x < 2"), Line("bytes", "wrong", "at most 8"), Line("memory", "-", "at most 9")]

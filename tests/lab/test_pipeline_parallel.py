@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from visuals.drawn import written
 
 from tinydist.lab import judge
-from tinydist.lab.find import find, load
+from tinydist.lab.registry import find, load
 from tinydist.pipeline_parallel import Costs, Schedule, analyze, make_schedule, parse, verify
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tinydist.lab.find import find
+from tinydist.lab.registry import find
 from tinydist.planner import Model, Plan, find_model, goodput, young
 from tinydist.planner.activations import in_flight, shapes
 from tinydist.planner.memory import moments
+from tinydist.planner.model import layers_of
 
 GIB = 2**30
 
@@ -66,10 +67,11 @@ def test_models_are_those_of_the_planner():
 
 def in_planner(model, plan):
     sizes = model.layers, model.width, model.heads, model.vocabulary, model.sequence
-    how = dict(pp=plan.pp, tp=plan.tp, dp=plan.dp, zero=plan.zero, flash=False)
+    how = dict(pp=plan.pp, tp=plan.tp, dp=plan.dp, zero=plan.zero)
     how |= dict(microbatches=plan.microbatches, microbatch=plan.microbatch)
-    how |= dict(sequence="regather" if plan.sequence_parallel else None)
-    return Model("a GPT", *sizes, dropout=0.1), Plan(**how, recompute="selective" if plan.selective else "none")
+    how |= dict(sequence_parallel="regather" if plan.sequence_parallel else None)
+    how |= dict(recompute="selective" if plan.selective else "none", precision="bf16")
+    return Model("a GPT", *sizes, dropout=0.1, flash=False), Plan(**how)
 
 
 @each_case("bytes_of_plan")
@@ -86,9 +88,9 @@ def test_states_are_those_of_the_planner(case):
 def test_activations_are_those_of_the_planners_layers(case):
     *sizes, rank = given(case)
     model, plan = in_planner(*sizes)
-    how = plan.sequence, plan.recompute, plan.flash, plan.fused, plan.precision
+    how = plan.sequence_parallel, plan.recompute, plan.precision
     a_layer = shapes(model, plan.tp, plan.microbatch, *how).block
-    its = in_flight(plan, rank) * plan.layers(model)[rank] * a_layer
+    its = in_flight(plan, rank) * layers_of(plan, model)[rank] * a_layer
     assert result("bytes_of_plan", case)["activations"] == pytest.approx(its, rel=1e-9)
     assert its <= max(live for _, live, _, _ in moments(model, plan, rank)[1]) * (1 + 1e-9)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lab.mini import note
 
-from tinydist.lab import progress, whole_files
+from tinydist.lab import atomic_files, progress
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_written_whole_or_not_at_all(tmp_path, monkeypatch, fails):
     path = tmp_path / "progress.json"
     path.write_text("{}")
     monkeypatch.setenv("TINYDIST_PROGRESS", str(path))
-    monkeypatch.setattr(whole_files.os, fails, no_space)
+    monkeypatch.setattr(atomic_files.os, fails, no_space)
     with pytest.raises(progress.ProgressError, match=r"progress.json cannot be written \(No space left on device\)"):
         note("ring", tries=1)
     assert path.read_text() == "{}" and list(tmp_path.iterdir()) == [path]

@@ -52,7 +52,7 @@ def does_not_wait():
         (rank, [0, 1], NOT_YET + "All ranks return what they should. But nobody sent anything."),
         (does_not_wait, [1, 0], NOT_YET + "All ranks return what they should. But rank 0 does not wait for 1 message"),
         (one_group_by_its_members, [1, 0], NOT_YET + "call 1 of new_group, which all ranks of the world make in one"),
-        (hangs, [None, None], NOT_YET + "no rank can run: 1 of 2 wait and none of what they wait for can happen\n"),
+        (hangs, [None, None], NOT_YET + "no rank can run: 1 of 2 ranks wait for calls that can never complete\n"),
         (stands_still, [None, None], NOT_YET + "call 1 on the world of ranks 0-1: the shapes differ\n"),
     ],
 )

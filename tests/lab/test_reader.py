@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 from lab.mini import Stated, course_of
 
-from tinydist.console import waiting
-from tinydist.console.shell import command
+from tinydist.console import progress_message as module
+from tinydist.console.command_name import command
 from tinydist.lab import check, hint, progress
 from tinydist.lab.errors import Wrong
-from tinydist.lab.verdict import judge
+from tinydist.lab.judging import judge
 from tinydist.simulator.stuck import StuckError
 
 
@@ -56,7 +56,7 @@ right.__name__ = wrong.__name__ = "double"
 def test_passed(capsys):
     assert check(right) is None
     assert capsys.readouterr().out == (
-        "double: passed\n  two         ok     2 gives 4\n\nBecause.\nNext: triple (5 minutes)\n"
+        "double: passed\n  two           ok     2 gives 4\n\nBecause.\nNext: triple (5 minutes)\n"
     )
     assert progress.load()["double"] == {"passed": True, "tries": 1, "hints": 0}
 
@@ -135,7 +135,7 @@ def test_progress_that_cannot_be_written_is_no_traceback(capsys, monkeypatch, tm
 
 def test_the_first_check_says_that_it_loads(monkeypatch):
     told = []
-    monkeypatch.setattr("tinydist.lab.reader.judge", lambda answer: told.extend(waiting.telling) or judge(answer))
+    monkeypatch.setattr("tinydist.lab.reader.judge", lambda *asked: told.extend(module.messages) or judge(*asked))
     check(right)
     monkeypatch.setattr("tinydist.lab.reader.LOADED_LATE", "not.loaded")
     check(right)

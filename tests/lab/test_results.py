@@ -7,10 +7,10 @@ import torch
 from lab.mini import exercise
 
 from tinydist.lab.author import Case, Malformed, Memory, Values, Wrong, alone
+from tinydist.lab.cases import Trial
 from tinydist.lab.differences import slightly_off, untouched
 from tinydist.lab.leaves import kind_of, leaves
 from tinydist.lab.target import because
-from tinydist.lab.worlds import Trial
 
 
 @dataclass
@@ -118,7 +118,7 @@ def test_a_generator_runs_nothing():
     def answer(tensor):
         yield tensor.add_(1)
 
-    assert "rank 0 returned an object of type generator: with `yield`" in told(answer, in_place)
+    assert "rank 0 returned an object of type generator: calling a generator" in told(answer, in_place)
 
 
 def test_form():

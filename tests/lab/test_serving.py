@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tinydist.hardware import DEVICES
-from tinydist.lab.find import find
+from tinydist.lab.registry import find
 from tinydist.planner import find_model
 from tinydist.serving import (
     BlockPool,
     BlockTable,
-    Continuous,
+    ContinuousBatching,
     OutOfBlocks,
     Request,
     Scheduler,
@@ -41,7 +41,7 @@ def test_as_many_blocks_are_shared_copied_and_refused_as_in_the_librarys_tables(
             tables.pop(name).clear()
         else:
             try:
-                copies += tables.setdefault(name, BlockTable(pool)).grow(more[0])
+                copies += tables.setdefault(name, BlockTable(pool)).allocate_slots(more[0])
             except OutOfBlocks:
                 refused.append(number)
     its, references, its_copies, its_refused = find("share_blocks").reference(blocks, size, events)
@@ -65,7 +65,8 @@ def test_decoding_is_the_librarys_paged_attention(case):
 def test_passes_are_those_of_the_librarys_continuous_batching(case):
     exercise = find("next_pass")
     blocks, size, asks = given(case)
-    scheduler = Scheduler(Continuous(100, 10_000, chunked=False), BlockPool(blocks, size, prefix_cache=False))
+    policy = ContinuousBatching(100, 10_000, chunked_prefill=False)
+    scheduler = Scheduler(policy, BlockPool(blocks, size, prefix_cache=False))
     names, never, ran = {}, [], []
     for number in range(100):
         for _, (name, tokens, longest, _) in (ask for ask in asks if ask[0] == number):
@@ -75,8 +76,8 @@ def test_passes_are_those_of_the_librarys_continuous_batching(case):
                 never.append(name)
         if scheduler.idle and number > max(when for when, _ in asks):
             break
-        step = scheduler.step()
-        ran.append(sorted(names[sequence.served] for sequence, _ in step.parts))
+        step = scheduler.schedule()
+        ran.append(sorted(names[sequence.state] for sequence, _ in step.scheduled))
         scheduler.update(step, lambda ready: [1] * len(ready))
     its = exercise.right(case).returned[0]
     assert [sorted(go_on + begin) for _, go_on, begin, _ in its] == ran

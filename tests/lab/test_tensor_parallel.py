@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tinydist import launch
-from tinydist.lab.find import find
-from tinydist.tensor_parallel import RowParallelLinear, Whole
+from tinydist.lab.registry import find
+from tinydist.tensor_parallel import Replicated, RowParallelLinear
 
 
 @pytest.mark.parametrize("case", find("f_and_g").cases, ids=str)
@@ -35,7 +35,7 @@ def test_a_row_linear_is_the_librarys(case):
         linear = nn.Linear(inputs, outputs, dtype=dtype)
         linear.weight.data = one.module.numbers(outputs, inputs, seed=1, dtype=dtype)
         linear.bias.data = one.module.numbers(outputs, seed=2, dtype=dtype)
-        layer = RowParallelLinear(linear, Whole())
+        layer = RowParallelLinear(linear, Replicated())
         x = one.module.numbers(tokens, inputs, seed=10, dtype=dtype)
         y = layer(layer.weight.cut.own(x))
         y.pow(2).sum().backward()

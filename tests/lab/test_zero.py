@@ -9,9 +9,9 @@ from torch import nn
 
 from tinydist import launch
 from tinydist.data_parallel import average_each
-from tinydist.lab.find import find
+from tinydist.lab.registry import find
 from tinydist.precision import MasterWeights
-from tinydist.zero import Gradients, OptimizerStates, Parameters
+from tinydist.zero import ZeRO1, ZeRO2, ZeRO3
 
 STAGES = (0, 1, 2, 3)
 
@@ -183,10 +183,10 @@ IN_16_BITS = {"reduce_dtype": torch.bfloat16}
 
 
 def by_layers(module, **options):
-    return Parameters(module, units=list(module), prefetch=False, **options)
+    return ZeRO3(module, units=list(module), prefetch=False, **options)
 
 
-RUNGS = (Replicated, *(partial(stage, **IN_16_BITS) for stage in (OptimizerStates, Gradients, by_layers)))
+RUNGS = (Replicated, *(partial(stage, **IN_16_BITS) for stage in (ZeRO1, ZeRO2, by_layers)))
 
 
 def train(stage, microbatches, steps):

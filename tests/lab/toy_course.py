@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from tinydist.lab.find import find
+from tinydist.lab.registry import find
 
 CHAPTER = '''
 """The only chapter."""
@@ -24,7 +24,7 @@ def numbers(rank, count):
     return torch.arange(float(count)).square() + 10 * rank + 0.5
 
 
-def worlds():
+def test_cases():
     for ranks, count in [(2, 4), (3, 5), (1, 4)]:
         yield Case(ranks, lambda rank, count=count: (numbers(rank, count),), f"{count} numbers each")
     for ranks in (2, 3):
@@ -38,14 +38,14 @@ import torch.distributed as dist
 
 from tinydist.lab.author import Bytes, Memory, Own, Values, exercise, mistake
 
-from .chapter import SOLVED, worlds
+from .chapter import SOLVED, test_cases
 
 
 @exercise(
     title="Average",
     minutes=5,
     difficulty=1,
-    worlds=worlds,
+    test_cases=test_cases,
     targets=[
         Values("the mean of all ranks' tensors, in a new one"),
         Own("all_reduce alone", "write it", SOLVED, torchs="mean"),

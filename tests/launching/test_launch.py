@@ -73,5 +73,5 @@ def test_communication_alone_is_what_it_is_beside_all_else():
     whole, part = (tinydist.launch(program, 3, cluster=cluster, observe=how) for how in (True, "communication"))
     assert part.results == whole.results and part.traffic == whole.traffic and part.seconds == whole.seconds
     assert whole.memory[0].peak > 0
-    with pytest.raises(RuntimeError, match='observe="communication": what its ranks held is not known'):
+    with pytest.raises(RuntimeError, match='observe="communication": memory was not recorded'):
         _ = part.memory

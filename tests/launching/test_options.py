@@ -47,9 +47,9 @@ WRONG = [
     *(({name: 1}, f"{name} must be True or False, got 1") for name in ("init", "fake")),
     *(({"observe": value}, 'observe must be True, False or "communication", got') for value in (1, None, "memory")),
     ({"only": 0, "fake": True}, "only must be a list of ranks, or None, got 0"),
-    ({"only": [0]}, r"only names some of the ranks 0 to 1, with fake=True, got \[0\]"),
-    ({"only": [], "fake": True}, "only names some of the ranks 0 to 1"),
-    ({"only": [2], "fake": True}, "only names some of the ranks 0 to 1"),
+    ({"only": [0]}, r"only must be a subset of ranks 0 to 1, with fake=True, got \[0\]"),
+    ({"only": [], "fake": True}, "only must be a subset of ranks 0 to 1"),
+    ({"only": [2], "fake": True}, "only must be a subset of ranks 0 to 1"),
 ]
 
 
@@ -128,7 +128,7 @@ def test_the_room_is_what_the_system_states(monkeypatch, tmp_path):
 
 def test_a_keyword_that_is_no_option_says_how_the_program_gets_it():
     line = r"launch\(functools.partial\(train, rate=0.5\), 2, 10\)"
-    with pytest.raises(TypeError, match=rf"launch has no option 'rate'\. An argument of train .*: {line}$"):
+    with pytest.raises(TypeError, match=rf"launch has no option 'rate'\. To pass arguments to train, write: {line}$"):
         tinydist.launch(train, 2, 10, rate=0.5)
     assert tinydist.launch(functools.partial(train, rate=0.5), 2, 10).results == [(10, 0.5)] * 2  # that very line
 

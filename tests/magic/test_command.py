@@ -104,7 +104,7 @@ def test_a_rank_can_be_looked_at_in_the_next_cell(notebook, world):
     assert notebook["repr(ranks)"] == "<2 ranks: dist, lines, loss, torch>"
     with pytest.raises(AttributeError, match=r"rank 1 has no variable 'los'\. Did you mean loss\?"):
         notebook["ranks[1].los"]
-    with pytest.raises(AttributeError, match="rank 1: its variables are set in a %%ranks cell"):
+    with pytest.raises(AttributeError, match="rank 1: its variables can only be set in a %%ranks cell"):
         notebook.run("ranks[1].loss = 3")
     with pytest.raises(IndexError):
         notebook["ranks[2]"]
@@ -156,7 +156,7 @@ def test_a_name_that_the_notebook_binds_anew_is_copied_anew(notebook, world):
 def test_other_ranks_begin_anew_and_that_is_said(notebook):
     notebook.on_ranks("2 --keep", "mine = 1")
     told = notebook.fails("%%ranks 3 --keep\nmine")
-    assert "The ranks that were kept are gone, as this cell asks for others: <2 ranks: mine>" in told
+    assert "The kept ranks were stopped, because this cell asks for others: <2 ranks: mine>" in told
 
 
 # Errors
@@ -173,20 +173,20 @@ def test_an_error_names_the_cells_own_line(notebook, world):
 def test_a_hang_is_reported_with_the_cell_and_its_line(notebook):
     told = notebook.fails("%%ranks 2\nx = 1\nif dist.get_rank():\n    dist.barrier()")
     cell = notebook.shell.execution_count - 1
-    assert f"not there: rank 0\n    at Cell In[{cell}], line 4: dist.barrier()" in told
+    assert f"missing: rank 0\n    at Cell In[{cell}], line 4: dist.barrier()" in told
 
 
 def test_after_an_error_the_ranks_begin_anew(notebook, world):
     notebook.on_ranks(f"{world} --keep", "mine = 1")
     told = notebook.fails(f"%%ranks {world} --keep\nmine += 1\n1 / 0")
-    assert "The ranks have ended with what they kept: the next %%ranks cell begins anew." in told
+    assert "The ranks ended and their variables are lost: the next %%ranks cell starts new ones." in told
     assert "name 'mine' is not defined" in notebook.fails(f"%%ranks {world}\nmine")
 
 
 def test_processes_are_missed_after_an_error(notebook):
     notebook.on_ranks("2 --backend gloo", "mine = 1")
     notebook.fails("%%ranks 2 --backend gloo\n1 / 0")
-    with pytest.raises(RuntimeError, match="rank 1: mine: its process has ended since"):
+    with pytest.raises(RuntimeError, match="rank 1: mine: its process has exited"):
         notebook["ranks[1].mine"]
 
 
@@ -198,16 +198,18 @@ def test_simulated_ranks_can_be_looked_at_after_an_error(notebook):
 def test_a_rank_is_no_variable_of_a_rank(notebook):
     notebook.on_ranks("2", "mine = 1")
     told = notebook.fails("%%ranks 2\nranks[0].mine")
-    assert "The notebook has ranks, but each rank needs a copy: ranks are looked at in the notebook alone" in told
+    assert (
+        "The notebook has ranks, but each rank needs a copy: ranks cannot be pickled, only used in the notebook" in told
+    )
 
 
 def test_processes_that_have_ended_meanwhile_are_missed(notebook):
     notebook.on_ranks("2 --backend gloo --keep", "mine = 1")
     pool.stop()
-    with pytest.raises(RuntimeError, match="rank 0: mine: its process has ended since"):
+    with pytest.raises(RuntimeError, match="rank 0: mine: its process has exited"):
         notebook["ranks[0].mine"]
     told = notebook.fails("%%ranks 2 --backend gloo\nmine")
-    assert "the processes that kept the ranks' variables have ended meanwhile: begin anew" in told
+    assert "the processes that kept the ranks' variables have exited: start again" in told
 
 
 def test_a_syntax_error_ends_no_ranks(notebook):

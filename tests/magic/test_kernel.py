@@ -26,7 +26,7 @@ def test_stop(kernel, where):
     assert kernel.run(f"%%ranks {line}\nmine = dist.get_rank()") == ("", "", None)
     _, _, error = kernel.run(f"%%ranks {line}\n{STOPPED[where]}", interrupt_at="begun")
     told = "\n".join(error["traceback"])
-    assert error["ename"] == "KeyboardInterrupt" and "the next %%ranks cell begins anew" in told
+    assert error["ename"] == "KeyboardInterrupt" and "the next %%ranks cell starts new ones" in told
     assert "rank 0 was running" in told and "site-packages" not in told
     assert kernel.run("%%ranks 2\ndist.get_rank()")[0].startswith("rank 0: 0\nrank 1: 1\n")
 
@@ -39,7 +39,7 @@ def test_stop_of_processes(kernel):
     assert kernel.run("import os\nkernel = os.getpid()")[2] is None
     _, _, error = kernel.run(f"%%ranks {line}\n{press}")
     assert error["ename"] == "KeyboardInterrupt"
-    assert "The ranks have ended with what they kept" in "\n".join(error["traceback"])
+    assert "The ranks ended and their variables are lost" in "\n".join(error["traceback"])
     out, _, error = kernel.run(f"%%ranks {line}\ndist.get_rank()")
     assert (out, error) == ("rank 0: 0\nrank 1: 1\n", None)
     assert kernel.run("print(ranks[1]._)")[0] == "1\n"

@@ -78,7 +78,7 @@ def test_dropout_keeps_the_mean_and_a_mask_of_one_byte_a_number():
 
 
 def test_errors_show_the_numbers(model):
-    with pytest.raises(ValueError, match="a sequence of 9 tokens, but the context is 8"):
+    with pytest.raises(ValueError, match="a sequence of 9 tokens exceeds the context length 8"):
         model(torch.zeros(1, 9, dtype=torch.long))
     with pytest.raises(ValueError, match=r"dim \(10\) must be divisible by heads \(4\)"):
         GPTConfig(dim=10, heads=4)

@@ -5,14 +5,14 @@ from nonsense.calls import Call
 
 from tinydist import attention
 from tinydist.attention import (
-    Band,
+    HBM,
+    AttentionMask,
     Decoder,
     DecoderConfig,
     GroupedQueryAttention,
     KVCache,
     LatentAttention,
     LatentCache,
-    SlowMemory,
     Yarn,
 )
 
@@ -52,7 +52,7 @@ def packed(function, **options):
 
 
 def held(capacity, tile):
-    memory = SlowMemory(capacity)
+    memory = HBM(capacity)
     memory.hold(tile=tile)
     return memory.peak
 
@@ -66,21 +66,21 @@ def signed(function, arguments, **options):
 
 
 def loaded(tensor):
-    memory = SlowMemory()
+    memory = HBM()
     memory.load(tensor)
     return memory.moved
 
 
 def stored(place, tensor):
-    memory = SlowMemory()
+    memory = HBM()
     memory.store(place, tensor)
     return memory.moved
 
 
 CALLS = {
-    "Band": signed(
-        lambda **given: Band(**given).visible(slice(0, 3), slice(0, 5)),
-        lambda: dict(queries=3, keys=5, causal=True, window=2, past=[2]),
+    "AttentionMask": signed(
+        lambda **given: AttentionMask(**given).visible(slice(0, 3), slice(0, 5)),
+        lambda: dict(queries=3, keys=5, causal=True, window=2, offset=[2]),
     ),
     "Decoder": signed(lambda config: Decoder(config)(torch.tensor([[1]])), lambda: dict(config=small().config)),
     "Decoder.forward": signed(
@@ -100,7 +100,6 @@ CALLS = {
         lambda **given: heads()(**given),
         lambda: dict(x=torch.ones(1, 3, 8), cache=KVCache(1, 2, 4, 2), counts=[3]),
     ),
-    "GroupedQueryAttention.grouped": signed(lambda kv_heads: heads().grouped(kv_heads), lambda: dict(kv_heads=1)),
     "KVCache": Call(
         KVCache, lambda: dict(batch=2, kv_heads=1, capacity=4, head_dim=2, dtype=torch.float16, device="cpu")
     ),
@@ -134,9 +133,9 @@ CALLS = {
     "LatentCache.keep": signed(
         lambda **given: LatentCache(1, 4, 4, 2).keep(torch.ones(1, 1, 3, 6), **given), lambda: dict(counts=[2])
     ),
-    "SlowMemory": Call(held, lambda: dict(capacity=8, tile=torch.ones(2))),
-    "SlowMemory.load": Call(loaded, lambda: dict(tensor=torch.ones(2))),
-    "SlowMemory.store": Call(stored, lambda: dict(place=torch.ones(2), tensor=torch.ones(2))),
+    "HBM": Call(held, lambda: dict(capacity=8, tile=torch.ones(2))),
+    "HBM.load": Call(loaded, lambda: dict(tensor=torch.ones(2))),
+    "HBM.store": Call(stored, lambda: dict(place=torch.ones(2), tensor=torch.ones(2))),
     "Yarn": Call(
         lambda **given: Yarn(**given).slowed(torch.ones(4)).tolist(),
         lambda: dict(factor=4.0, context=64, base=100.0, fast=8.0, slow=2.0),
@@ -144,26 +143,27 @@ CALLS = {
     "Yarn.slowed": Call(lambda **given: Yarn(4).slowed(**given), lambda: dict(frequencies=torch.ones(4))),
     "attention": signed(
         attention.attention,
-        lambda: dict(tensors(), causal=True, window=3, past=[1], mask=torch.ones(T, S, dtype=torch.bool), scale=0.5),
+        lambda: dict(tensors(), causal=True, window=3, offset=[1], mask=torch.ones(T, S, dtype=torch.bool), scale=0.5),
     ),
     "flash_attention": signed(
-        attention.flash_attention, lambda: dict(tensors(), causal=True, window=3, past=[1], scale=0.5, tile=(2, 2))
+        attention.flash_attention, lambda: dict(tensors(), causal=True, window=3, offset=[1], scale=0.5, tile=(2, 2))
     ),
     "flash_decoding": signed(
-        attention.flash_decoding, lambda: dict(tensors(), causal=True, window=3, past=[1], scale=0.5, splits=2)
+        attention.flash_decoding, lambda: dict(tensors(), causal=True, window=3, offset=[1], scale=0.5, splits=2)
     ),
     "fused_attention": signed(
-        attention.fused_attention, lambda: dict(tensors(), causal=True, window=3, past=[1], scale=0.5)
+        attention.fused_attention, lambda: dict(tensors(), causal=True, window=3, offset=[1], scale=0.5)
     ),
     "packed_attention": packed(attention.packed_attention),
     "packed_flash_attention": packed(attention.packed_flash_attention, tile=(2, 2)),
-    "latent_bytes_a_token": Call(
-        attention.latent_bytes_a_token, lambda: dict(layers=2, latent=4, rotary_dim=2, dtype=torch.float16)
+    "latent_bytes_per_token": Call(
+        attention.latent_bytes_per_token, lambda: dict(layers=2, latent=4, rotary_dim=2, dtype=torch.float16)
     ),
-    "bytes_a_token": Call(attention.bytes_a_token, lambda: dict(layers=2, kv_heads=2, head_dim=4, dtype=torch.float16)),
+    "bytes_per_token": Call(
+        attention.bytes_per_token, lambda: dict(layers=2, kv_heads=2, head_dim=4, dtype=torch.float16)
+    ),
     "generate": written(attention.generate),
     "generate_without_cache": written(attention.generate_without_cache),
-    "mean_pool": signed(attention.mean_pool, lambda: dict(weight=torch.ones(8, 2), heads=4, groups=2)),
     "rotate": signed(attention.rotate, lambda: dict(x=torch.ones(1, 2, 3, 4), positions=torch.arange(3), base=100.0)),
     "safe_softmax": signed(attention.safe_softmax, lambda: dict(scores=torch.ones(2, 3))),
 }

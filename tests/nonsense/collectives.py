@@ -48,7 +48,7 @@ def cost(function, **arguments):
 
 CALLS = {
     "Cost.seconds": Call(collectives.Cost([8], [1], [(1, 8)]).seconds, lambda: dict(link=LINK)),
-    "part_sizes": cost(collectives.part_sizes, count=10, parts=4),
+    "part_sizes": cost(collectives.part_sizes, num_elements=10, parts=4),
     **{
         f"{library.__name__.split('.')[-1]}.all_reduce": on_ranks(
             library.all_reduce, lambda: dict(tensor=row(), op=SUM, group=None)
@@ -57,18 +57,18 @@ CALLS = {
     },
     **{
         f"{library.__name__.split('.')[-1]}.all_reduce_cost": cost(
-            library.all_reduce_cost, count=10, ranks=4, itemsize=4
+            library.all_reduce_cost, num_elements=10, ranks=4, itemsize=4
         )
         for library in (star, tree, ring, doubling)
     },
     "halving.all_reduce": on_ranks(
         halving.all_reduce, lambda: dict(tensor=row(), op=SUM, group=None, first="farthest")
     ),
-    "halving.all_reduce_cost": cost(halving.all_reduce_cost, count=10, ranks=4, itemsize=4, first="farthest"),
+    "halving.all_reduce_cost": cost(halving.all_reduce_cost, num_elements=10, ranks=4, itemsize=4, first="farthest"),
     "multi_ring.all_reduce": on_ranks(
         multi_ring.all_reduce, lambda: dict(tensor=row(), per_node=3, op=SUM, group=None)
     ),
-    "multi_ring.all_reduce_cost": cost(multi_ring.all_reduce_cost, count=10, per_node=2, nodes=3, itemsize=4),
+    "multi_ring.all_reduce_cost": cost(multi_ring.all_reduce_cost, num_elements=10, per_node=2, nodes=3, itemsize=4),
     **{
         f"{library.__name__.split('.')[-1]}.{name}_cost": cost(
             getattr(library, f"{name}_cost"), nbytes=10, ranks=4, root=1
@@ -87,14 +87,16 @@ CALLS = {
     "ring.reduce_scatter_cost": cost(ring.reduce_scatter_cost, sizes=[4, 4, 8]),
     "ring.all_gather_cost": cost(ring.all_gather_cost, sizes=[4, 4, 8]),
     "chain.broadcast": on_ranks(chain.broadcast, lambda: dict(tensor=row(), src=1, group=None, chunks=2)),
-    "chain.broadcast_cost": cost(chain.broadcast_cost, count=10, ranks=4, root=1, chunks=3, itemsize=4),
+    "chain.broadcast_cost": cost(chain.broadcast_cost, num_elements=10, ranks=4, root=1, chunks=3, itemsize=4),
     "chain.best_chunks": cost(chain.best_chunks, nbytes=10**6, ranks=4, link=LINK),
     "pairwise.all_to_all": on_ranks(pairwise.all_to_all, lambda: dict(outputs=parts(), inputs=parts(), group=None)),
     "pairwise.all_to_all_cost": cost(pairwise.all_to_all_cost, sizes=[[1, 2], [3, 4]]),
     "hierarchical.all_reduce": on_ranks(
         hierarchical.all_reduce, lambda: dict(tensor=row(), inside=None, across=alone(), op=SUM)
     ),
-    "hierarchical.all_reduce_cost": cost(hierarchical.all_reduce_cost, count=10, per_node=2, nodes=3, itemsize=4),
+    "hierarchical.all_reduce_cost": cost(
+        hierarchical.all_reduce_cost, num_elements=10, per_node=2, nodes=3, itemsize=4
+    ),
     "autograd.broadcast": on_ranks(autograd.broadcast, lambda: dict(tensor=row(), src=1, group=None)),
     "autograd.reduce": on_ranks(autograd.reduce, lambda: dict(tensor=row(), dst=1, group=None)),
     "autograd.scatter": on_ranks(autograd.scatter, lambda: dict(tensor=row(), src=1, dim=0, group=None)),
@@ -103,7 +105,8 @@ CALLS = {
     "autograd.reduce_scatter": on_ranks(autograd.reduce_scatter, lambda: dict(tensor=row(), dim=0, group=None)),
     "autograd.all_reduce": on_ranks(autograd.all_reduce, lambda: dict(tensor=row(), group=None)),
     "autograd.all_to_all": on_ranks(
-        autograd.all_to_all, lambda: dict(tensor=row(), sent=[2, 2, 2], received=[2, 2, 2], group=None)
+        autograd.all_to_all,
+        lambda: dict(tensor=row(), input_split_sizes=[2, 2, 2], output_split_sizes=[2, 2, 2], group=None),
     ),
     "reference.broadcast": Call(reference.broadcast, lambda: dict(tensors=parts(), root=1), signed=True),
     "reference.scatter": Call(reference.scatter, lambda: dict(parts=parts()), signed=True),

@@ -84,8 +84,10 @@ CALLS = {
         fits=("output",),
     ),
     "Sampler": on_ranks(sampled, lambda: dict(samples=7, epoch=1, group=None, shuffle=True, seed=3, drop_last=False)),
-    "share": on_ranks(data_parallel.share, lambda: dict(batch=[torch.ones(4, 2), torch.ones(4)], group=None)),
-    "weight": on_ranks(data_parallel.weight, lambda: dict(count=3, group=None)),
+    "shard_batch": on_ranks(
+        data_parallel.shard_batch, lambda: dict(batch=[torch.ones(4, 2), torch.ones(4)], group=None)
+    ),
+    "sample_weight": on_ranks(data_parallel.sample_weight, lambda: dict(count=3, group=None)),
     "average_each": on_ranks(data_parallel.average_each, lambda: dict(parameters=parameters(), group=None)),
     "average_flat": on_ranks(data_parallel.average_flat, lambda: dict(parameters=parameters(), group=None)),
     "join": on_ranks(joined, lambda: dict(ddp=DDP(model()))),

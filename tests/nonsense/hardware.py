@@ -21,9 +21,9 @@ CALLS = {
         lambda: dict(
             device="H100",
             devices_per_node=4,
-            inside="PCIe 4",
+            intra_node="PCIe 4",
             nodes=2,
-            between="Ethernet 100",
+            inter_node="Ethernet 100",
             cards_per_node=2,
             contention=0.1,
         ),
@@ -65,19 +65,15 @@ CALLS = {
     "find_device": Call(hardware.find_device, lambda: dict(name="H100")),
     "find_link": Call(hardware.find_link, lambda: dict(name="NVLink 4")),
     "fitted_link": Call(hardware.fitted_link, lambda: dict(latency=1e-5, bandwidth=1e9, ranks=4, name="fitted")),
-    "costs.operator_seconds": Call(
-        costs.operator_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
-    ),
-    "costs.kernel_seconds": Call(
-        costs.kernel_seconds, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")
-    ),
+    "costs.op_time": Call(costs.op_time, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")),
+    "costs.kernel_time": Call(costs.kernel_time, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")),
     "Cluster.at": Call(CLUSTER.at, lambda: dict(matmul=0.8, memory=0.9, wire=0.7, contention=0.1, tiles=TILES)),
     "Device.at": Call(DEVICE.at, lambda: dict(matmul=0.8, memory=0.9, tiles=TILES)),
     "Tiles": Call(hardware.Tiles, lambda: dict(best=(2048, 4096, 1024), processors=100)),
     "Tiles.rate_within": Call(TILES.rate_within, lambda: dict(measured=1e14, bandwidth=1e12)),
     "nccl.Communicator": Call(
         hardware.nccl.Communicator,
-        lambda: dict(ranks=8, nodes=2, channels=4, channel_bandwidth=1e9, generation="Hopper", inside="PCIe"),
+        lambda: dict(ranks=8, nodes=2, channels=4, channel_bandwidth=1e9, generation="Hopper", intra_node="PCIe"),
     ),
     "nccl.Communicator.latency": Call(hardware.nccl.A100_NODE.latency, lambda: dict(algorithm="tree", protocol="LL")),
     "nccl.Communicator.bandwidth": Call(
@@ -88,7 +84,7 @@ CALLS = {
     ),
     "nccl.Communicator.choice": Call(hardware.nccl.A100_NODE.choice, lambda: dict(nbytes=1000)),
     "nccl.a100_pod": Call(hardware.nccl.a100_pod, lambda: dict(nodes=2)),
-    "costs.message_seconds": Call(costs.message_seconds, lambda: dict(nbytes=1000, link=LINK)),
+    "costs.p2p_time": Call(costs.p2p_time, lambda: dict(nbytes=1000, link=LINK)),
     **{
         f"costs.{name}": collective(name)
         for name in (
@@ -106,18 +102,20 @@ CALLS = {
         )
     },
     "costs.hierarchical_all_reduce": Call(
-        costs.hierarchical_all_reduce, lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK)
+        costs.hierarchical_all_reduce,
+        lambda: dict(nbytes=1000, ranks_per_node=4, nodes=2, intra_link=LINK, inter_link=LINK),
     ),
     "costs.multi_ring_all_reduce": Call(
-        costs.multi_ring_all_reduce, lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK)
+        costs.multi_ring_all_reduce,
+        lambda: dict(nbytes=1000, ranks_per_node=4, nodes=2, intra_link=LINK, inter_link=LINK),
     ),
     "costs.halving_doubling_over_nodes": Call(
         costs.halving_doubling_over_nodes,
-        lambda: dict(nbytes=1000, per_node=4, nodes=2, inside=LINK, between=LINK, first="farthest"),
+        lambda: dict(nbytes=1000, ranks_per_node=4, nodes=2, intra_link=LINK, inter_link=LINK, first="farthest"),
     ),
 }
 STEPS = "what the formulas are made of"
-REASONS = {f"costs.{name}": STEPS for name in ("seconds", "partners")}
+REASONS = {f"costs.{name}": STEPS for name in ("total_time", "partners")}
 REASONS |= {f"costs.{name}_steps": STEPS for name in ("ring", "tree", "star", "halving_doubling", "recursive_doubling")}
 REASONS |= {
     "nccl.Choice": "what a communicator gives",

@@ -51,10 +51,10 @@ def options():
     return dict(
         schedule=schedule(),
         stages={rank: layers()[0]},
-        between=torch.empty(1, 2),
+        activation_spec=torch.empty(1, 2),
         loss=nn.functional.mse_loss,
         group=None,
-        upward_group=None,
+        grad_group=None,
         recompute=True,
         no_sync=None,
     )
@@ -88,6 +88,21 @@ CALLS = {
     "SplitBackward": Call(halves, split, signed=True),
     "Worker": Call(worker, options, ranks=2, signed=True),
     "Worker.step": Call(step, lambda: dict(inputs=torch.ones(3, 2), targets=torch.ones(3, 2)), ranks=2, signed=True),
+    "step_1f1b": Call(
+        pipeline_parallel.step_1f1b,
+        lambda: dict(
+            stage=layers()[0],
+            activation_spec=torch.empty(1, 2),
+            loss=nn.functional.mse_loss,
+            microbatches=3,
+            inputs=torch.ones(3, 2),
+            targets=torch.ones(3, 2),
+            group=None,
+            grad_group=None,
+        ),
+        ranks=2,
+        signed=True,
+    ),
     "analyze": Call(analyze, lambda: dict(schedule=schedule(), costs=Costs())),
     "balanced": Call(pipeline_parallel.balanced, lambda: dict(costs=[1, 2, 3], stages=2)),
     "cut": Call(pipeline_parallel.cut, lambda: dict(layers=layers(), sizes=[1, 2])),
@@ -97,16 +112,13 @@ CALLS = {
         lambda: dict(placement=(0, 1), microbatches=2, costs=Costs(), most_activations=2, halves=True, skewed=False),
     ),
     "forward_flops": Call(pipeline_parallel.forward_flops, lambda: dict(layers=layers(), inputs=torch.ones(1, 2))),
-    "in_a_loop": Call(pipeline_parallel.in_a_loop, lambda: dict(ranks=2, stages_per_rank=2)),
-    "in_a_v": Call(pipeline_parallel.in_a_v, lambda: dict(ranks=2)),
+    "looped": Call(pipeline_parallel.looped, lambda: dict(ranks=2, stages_per_rank=2)),
+    "v_shape": Call(pipeline_parallel.v_shape, lambda: dict(ranks=2)),
     "layers_of": Call(pipeline_parallel.layers_of, lambda: dict(gpt=GPT(GPTConfig(layers=1, dim=8, heads=2)))),
     "make_schedule": Call(
         make_schedule, lambda: dict(name="interleaved 1F1B", ranks=2, microbatches=4, stages_per_rank=2)
     ),
-    "one_each": Call(pipeline_parallel.one_each, lambda: dict(ranks=2)),
-    "measured_seconds": Call(
-        pipeline_parallel.measured_seconds, lambda: dict(layers=layers(), inputs=torch.ones(1, 2), repeats=2)
-    ),
+    "contiguous": Call(pipeline_parallel.contiguous, lambda: dict(ranks=2)),
     "parameter_counts": Call(pipeline_parallel.parameter_counts, lambda: dict(layers=layers())),
     "parse": Call(pipeline_parallel.parse, lambda: dict(text="2F0")),
     "sum_tied_gradients": Call(

@@ -8,7 +8,7 @@ from tinydist.planner import Experts, Latent, Measured, Model, Plan, find_model
 
 NODE = find_cluster("A100 node")
 GPT = find_model("GPT-2")
-PLAN = Plan(dp=8, microbatch=4)
+PLAN = Plan(dp=8, microbatch=4, precision="bf16")
 ONE = planner.evaluate(GPT, PLAN, NODE)
 
 
@@ -23,14 +23,11 @@ def seconds(function, **given):
 
 SIZES = dict(name="mine", layers=2, width=64, heads=4, vocabulary=96, tokens=16, kv_heads=2, head_dim=16, inner=256)
 KINDS = dict(gated=True, biases=False, tied=False, positions="rotary", norm="rms", dropout=0.1, normed_embedding=False)
-AXES = dict(pp=2, dp=2, tp=2, zero=1, replicate=1, microbatches=4, microbatch=1, schedule="1f1b", chunks=1)
-HOW = dict(sequence="regather", recompute="full", precision="bf16", optimizer="adam", cp=1, ep=1, offload=False)
-KERNELS = dict(overlap=True, flash=True, fused=True)
+KINDS |= dict(flash=True, fused=False)
 CALLS = {
     "Model": made(Model, **SIZES, **KINDS, experts=None, latent=None, source="mine"),
     "Experts": made(Experts, total=8, active=2, inner=64, shared=1, dense_layers=1, balanced=True),
     "Latent": made(Latent, queries=8, keys=8, rotary=4, plain=8, values=8),
-    "Plan": made(Plan, **AXES, **HOW, **KERNELS),
     "Plan.with_batch": made(PLAN.with_batch, batch=64),
     "check": made(planner.check, plan=PLAN, model=GPT, ranks=8),
     "find_model": made(lambda name: find_model(name).parameters, name="GPT-2"),
@@ -44,8 +41,8 @@ CALLS = {
         lambda: dict(model=GPT, cluster=NODE, batch=64, devices=8),
     ),
     "explain": made(planner.explain, candidate=ONE, than=None),
-    "Run": Call(
-        lambda **given: planner.Run(**given).cost,
+    "RunCost": Call(
+        lambda **given: planner.RunCost(**given).cost,
         lambda: dict(candidate=ONE, tokens=1e9, goodput=0.9, price=2.0, watts=700),
     ),
     "young": made(planner.young, checkpoint=60, between_failures=10_000),
@@ -55,7 +52,8 @@ CALLS = {
 REASONS = {
     "MODELS": "data",
     "Candidate": "what evaluate gives",
+    "Plan": "training has it",
     "Efficiency": "data, each with its source",
-    "Memory": "what memory gives",
-    "Step": "what step_time gives",
+    "MemoryEstimate": "what memory gives",
+    "StepTime": "what step_time gives",
 }

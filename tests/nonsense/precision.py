@@ -6,14 +6,14 @@ from torch import nn
 
 from tinydist import precision
 from tinydist.precision import (
-    Dynamic,
+    DynamicLossScale,
     Format,
-    FP32Steps,
-    Hysteresis,
+    FP32Optimizer,
+    HysteresisLossScale,
     Kahan,
     LossScaler,
     MasterWeights,
-    Static,
+    StaticLossScale,
     StochasticRounding,
     autocast,
 )
@@ -57,9 +57,9 @@ CALLS = {
         Format, lambda: dict(name="mine", exponent_bits=5, mantissa_bits=3, specials="nan", dtype=None, nbytes=2)
     ),
     "find_format": Call(precision.find_format, lambda: dict(which="bf16")),
-    "bits_of": Call(precision.bits_of, lambda: dict(number=1.5, format="bf16"), signed=True),
-    "number_of": Call(
-        precision.number_of,
+    "encode_bits": Call(precision.encode_bits, lambda: dict(number=1.5, format="bf16"), signed=True),
+    "decode_bits": Call(
+        precision.decode_bits,
         lambda: dict(sign="0", exponent="01111111", mantissa="1000000", format="bf16"),
         signed=True,
     ),
@@ -68,13 +68,13 @@ CALLS = {
         lambda: dict(x=torch.ones(3), format="bf16", mode="stochastic", generator=torch.Generator()),
         signed=True,
     ),
-    "Static": Call(Static, lambda: dict(scale=8.0)),
-    "Dynamic": Call(
-        Dynamic,
+    "StaticLossScale": Call(StaticLossScale, lambda: dict(scale=8.0)),
+    "DynamicLossScale": Call(
+        DynamicLossScale,
         lambda: dict(scale=8.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=3, good_steps=1),
     ),
-    "Hysteresis": Call(
-        Hysteresis,
+    "HysteresisLossScale": Call(
+        HysteresisLossScale,
         lambda: dict(
             scale=8.0, window=3, hysteresis=2, min_scale=1.0, consecutive=True, patience=2, steps=3, last_overflow=1
         ),
@@ -82,8 +82,7 @@ CALLS = {
     ),
     "autocast": Call(autocast, lambda: dict(device="cpu", dtype=torch.bfloat16, enabled=True, cache=True)),
     "autocast as a decorator": Call(lambda function: autocast()(function), lambda: dict(function=len)),
-    "rule_of": Call(precision.rule_of, lambda: dict(operator="matmul", device="cpu"), fits=("operator",)),
-    "LossScaler": Call(LossScaler, lambda: dict(rule=Dynamic(), group=None)),
+    "LossScaler": Call(LossScaler, lambda: dict(rule=DynamicLossScale(), group=None)),
     "LossScaler.scale": Call(lambda loss: LossScaler().scale(loss), lambda: dict(loss=torch.ones(())), signed=True),
     "LossScaler.unscale_": Call(
         lambda optimizer: scaler().unscale_(optimizer),
@@ -100,7 +99,7 @@ CALLS = {
             lambda: dict(params=list(model().parameters()), optimizer_class=torch.optim.SGD, lr=0.1),
             kept=("lr",),
         )
-        for kind in (FP32Steps, MasterWeights, Kahan)
+        for kind in (FP32Optimizer, MasterWeights, Kahan)
     },
     "StochasticRounding": Call(
         StochasticRounding,
@@ -122,11 +121,9 @@ CALLS = {
     "mxfp8.quantize": Call(
         precision.mxfp8.quantize, lambda: dict(x=torch.ones(32), format="fp8 e4m3", rounding="down")
     ),
-    "fp8_linear.matmul": Call(
-        precision.fp8_linear.matmul, lambda: dict(a=eight_bits(), b=eight_bits(), dtype=torch.float32)
-    ),
-    "fp8_linear.linear": Call(
-        precision.fp8_linear.linear,
+    "fp8.matmul": Call(precision.fp8.matmul, lambda: dict(a=eight_bits(), b=eight_bits(), dtype=torch.float32)),
+    "fp8.linear": Call(
+        precision.fp8.linear,
         lambda: dict(
             x=torch.ones(2, 4), weight=torch.ones(3, 4), quantize=precision.fp8.quantize, gradients="fp8 e5m2"
         ),
@@ -139,12 +136,12 @@ CALLS = {
 WITHIN = "is called by what is offered"
 REASONS = {
     "FORMATS": "data",
-    "Bits": "what bits_of gives",
+    "Bits": "what encode_bits gives",
     "tf32": "takes nothing",
     "fp8.Scaled": "what quantize gives",
-    "fp8.widened": WITHIN,
+    "fp8.dequantized": WITHIN,
     "fp8.eight_bits": WITHIN,
     "mxfp8.power_of_two": WITHIN,
-    "fp8_linear.Linear": WITHIN,
-    "fp8_linear.in_fp8": "offered as in_fp8",
+    "fp8.FP8Linear": WITHIN,
+    "fp8.in_fp8": "offered as in_fp8",
 }

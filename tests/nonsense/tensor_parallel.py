@@ -8,12 +8,12 @@ from tinydist import tensor_parallel
 from tinydist.model import GPT, GPTConfig
 from tinydist.tensor_parallel import (
     ColumnParallelLinear,
-    OwnDropout,
+    Replicated,
+    RNGTracker,
     RowParallelLinear,
-    Tokens,
-    Tracker,
-    VocabularyParallelEmbedding,
-    Whole,
+    SequenceParallel,
+    ShardedDropout,
+    VocabParallelEmbedding,
     clip_grad_norm_,
     gathered,
     shard,
@@ -43,11 +43,11 @@ def backward():
 
 
 def dropped(**given):
-    return OwnDropout(**given)(torch.ones(3))
+    return ShardedDropout(**given)(torch.ones(3))
 
 
 def drawn(group):
-    with Tracker(group).own():
+    with RNGTracker(group).fork():
         return torch.rand(2)
 
 
@@ -62,22 +62,25 @@ def call(function, arguments, **options):
 CALLS = {
     "ColumnParallelLinear": call(
         lambda **given: ColumnParallelLinear(**given)(torch.ones(1, 2, 4)),
-        lambda: dict(linear=nn.Linear(4, 6), layout=Whole(), entered=False, gather_output=True, cut=None),
+        lambda: dict(linear=nn.Linear(4, 6), layout=Replicated(), entered=False, gather_output=True, cut=None),
     ),
     "RowParallelLinear": call(
         lambda **given: RowParallelLinear(**given)(torch.ones(1, 2, 2)),
-        lambda: dict(linear=nn.Linear(4, 6), layout=Whole()),
+        lambda: dict(linear=nn.Linear(4, 6), layout=Replicated()),
     ),
-    "VocabularyParallelEmbedding": call(
-        lambda **given: VocabularyParallelEmbedding(**given)(torch.tensor([[1, 2]])),
+    "VocabParallelEmbedding": call(
+        lambda **given: VocabParallelEmbedding(**given)(torch.tensor([[1, 2]])),
         lambda: dict(embedding=nn.Embedding(4, 2), group=None),
     ),
-    "OwnDropout": call(dropped, lambda: dict(dropout=nn.Dropout(0.5), tracker=Tracker())),
-    "Tracker": call(drawn, lambda: dict(group=None)),
-    "Whole": call(lambda **given: around(Whole(**given), torch.ones(1, 2, 3)), lambda: dict(group=None, overlap=True)),
-    "Tokens": call(
-        lambda **given: around(Tokens(**given), torch.ones(1, 2, 3)),
-        lambda: dict(group=None, overlap=True, dim=1, way="regather"),
+    "ShardedDropout": call(dropped, lambda: dict(dropout=nn.Dropout(0.5), tracker=RNGTracker())),
+    "RNGTracker": call(drawn, lambda: dict(group=None)),
+    "Replicated": call(
+        lambda **given: around(Replicated(**given), torch.ones(1, 2, 3)),
+        lambda: dict(group=None, async_grad_reduce=True),
+    ),
+    "SequenceParallel": call(
+        lambda **given: around(SequenceParallel(**given), torch.ones(1, 2, 3)),
+        lambda: dict(group=None, async_grad_reduce=True, dim=1, way="regather"),
     ),
     "clip_grad_norm_": call(
         lambda model, **given: clip_grad_norm_(backward() if isinstance(model, GPT) else model, **given),
@@ -101,7 +104,14 @@ CALLS = {
     ),
     "shard": call(
         step,
-        lambda: dict(model=gpt(), group=None, sequence="save", overlap=True, gather_logits=False, table=dict(TABLE)),
+        lambda: dict(
+            model=gpt(),
+            group=None,
+            sequence_parallel="save",
+            async_grad_reduce=True,
+            gather_logits=False,
+            table=dict(TABLE),
+        ),
     ),
 }
 REASONS = {}

@@ -10,7 +10,6 @@ from nonsense.calls import Call
 from training.toy_engine import ToyEngine
 
 from tinydist import training
-from tinydist.hardware import find_cluster
 from tinydist.model import GPT, GPTConfig
 from tinydist.training import Batches, Plan
 
@@ -69,20 +68,21 @@ CALLS = {
             zero=2,
             replicate=1,
             microbatches=2,
+            microbatch=1,
             schedule="interleaved",
             chunks=2,
             layers=(1, 1, 1, 1),
-            sequence="save",
+            sequence_parallel="save",
             recompute="none",
             precision="fp32",
             max_norm=1.0,
             reduce_each=True,
             offload=False,
+            overlap_comm=True,
         ),
     ),
     "members": of_a_plan(training.members, axis="tp", rank=0),
     "place_of": of_a_plan(training.place_of, rank=3),
-    "link_of": of_a_plan(lambda **given: str(training.link_of(**given)), axis="pp", cluster=find_cluster("2 x 4")),
     "make_mesh": Call(lambda plan: training.make_mesh(plan).get_coordinate(), lambda: dict(plan=Plan(dp=2)), ranks=2),
     "parallelize": Call(
         trained,
@@ -138,7 +138,7 @@ REASONS = (
         "Engine": "what parallelize makes",
         "ModelEngine": "what initialize makes",
         "History": "what train returns",
-        "State": "what train returns",
+        "StepMetrics": "what train returns",
         "Step": "what an engine returns",
     }
     | dict.fromkeys(["add_config_arguments", "init_distributed", "initialize"], "of DeepSpeed's shape")

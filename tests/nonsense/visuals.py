@@ -59,20 +59,20 @@ CALLS = {
     "memory": drawn(
         visuals.memory, lambda: dict(run=run(), rank=1, lines={"limit": 300}, since=0.0, until=run().seconds)
     ),
-    "film": drawn(
-        visuals.film,
+    "ownership_timeline": drawn(
+        visuals.ownership_timeline,
         lambda: dict(
             run=run(), purpose="activations", moments=["AR"], rank=0, labels=["x"], since=0.0, until=run().seconds
         ),
     ),
-    "front": drawn(
-        visuals.front, lambda: dict(points=[(1.0, 2.0), (2.0, 1.0)], x="seconds", y="GB", limit=("80 GB", 1.5))
+    "pareto_front": drawn(
+        visuals.pareto_front, lambda: dict(points=[(1.0, 2.0), (2.0, 1.0)], x="seconds", y="GB", limit=("80 GB", 1.5))
     ),
     "roofline": drawn(
         visuals.roofline, lambda: dict(device=DEVICES["H100"], intensities={"add": 0.2}, dtype="bfloat16")
     ),
-    "owners": drawn(
-        visuals.owners, lambda: dict(run=run(), moment=0.0, purposes=["other"], labels=["x"], ranks=[0, 1])
+    "shard_map": drawn(
+        visuals.shard_map, lambda: dict(run=run(), moment=0.0, purposes=["other"], labels=["x"], ranks=[0, 1])
     ),
     "schedule": drawn(visuals.schedule, lambda: dict(analysis=analysis())),
     "schedules": drawn(visuals.schedules, lambda: dict(analyses={"a": analysis()})),

@@ -4,7 +4,7 @@ import torch
 from nonsense.calls import Call
 from torch import nn
 
-from tinydist.zero import ByParameter, Gradients, OptimizerStates, Parameters, estimators
+from tinydist.zero import PerParameterSharding, ZeRO1, ZeRO2, ZeRO3, estimators
 
 
 def model():
@@ -37,7 +37,7 @@ def stage(function, **more):
             max_norm=1.0,
             replicas=None,
             reduce_dtype=torch.float32,
-            layout=ByParameter,
+            sharding=PerParameterSharding,
             initialize=None,
             apart=None,
             lr=0.1,
@@ -50,32 +50,19 @@ def estimate(function, **arguments):
     return Call(function, lambda: dict(arguments))
 
 
-SIZES = dict(devices_per_node=4, nodes=2, margin=1.5)
 CALLS = {
-    "OptimizerStates": stage(OptimizerStates),
-    "Gradients": stage(Gradients),
-    "Parameters": stage(
-        Parameters, units=lambda: lambda module: False, reshard_after_forward=lambda: True, prefetch=lambda: True
+    "ZeRO1": stage(ZeRO1),
+    "ZeRO2": stage(ZeRO2),
+    "ZeRO3": stage(
+        ZeRO3, units=lambda: lambda module: False, reshard_after_forward=lambda: True, prefetch=lambda: True
     ),
     "estimators.model_states": estimate(estimators.model_states, parameters=1000, stage=2, ranks=4),
-    "estimators.zero2_needs": estimate(estimators.zero2_needs, parameters=1000, offload_optimizer=False, **SIZES),
-    "estimators.zero3_needs": estimate(
-        estimators.zero3_needs,
-        parameters=1000,
-        largest_layer=100,
-        offload_optimizer=True,
-        offload_parameters=True,
-        sharded_start=False,
-        **SIZES,
-    ),
-    "estimators.count": Call(estimators.count, lambda: dict(module=model())),
 }
 REASONS = {
-    **dict.fromkeys(["Host", "Disk"], "places, which are given links alone"),
-    **dict.fromkeys(["Offload", "Infinity", "Whole"], "stages 2 and 3, with one option more, and none at all"),
-    **dict.fromkeys(["InARow", "ByParameter"], "layouts, which stages make"),
+    **dict.fromkeys(["CPUOffload", "NVMeOffload"], "devices, which are given links alone"),
+    **dict.fromkeys(["ZeROOffload", "ZeROInfinity"], "stages 2 and 3, with one option more"),
+    **dict.fromkeys(["FlatSharding", "PerParameterSharding"], "shardings, which stages make"),
     "OffloadError": "an error",
-    "estimators.Needs": "what the estimators give",
     **dict.fromkeys(
         [f"checkpoint.{name}" for name in ("Saving", "gathered", "load", "load_weights", "save", "sharded")],
         "of a stage that is made",

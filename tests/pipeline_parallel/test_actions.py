@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch.distributed.pipelining.schedules import _Action
 
 from tinydist.pipeline_parallel import Action, Overlap, parse
-from tinydist.pipeline_parallel.actions import COMPUTE, ENDING, MESSAGES, RECOMPUTE, message_of, needs, result_of
+from tinydist.pipeline_parallel.schedule import COMPUTE, ENDING, MESSAGES, RECOMPUTE, message_of, needs, result_of
 from tinydist.torch_internals import pipeline_kinds
 
 numbers = st.integers(0, 10_000)
@@ -31,7 +31,7 @@ def test_as_in_the_papers():
 @pytest.mark.parametrize("text", ["", "F0", "2F", "2X0", "2F0 2F1", "-1F0", "(0F3)OVERLAP_F_B", "2UNSHARD"])
 def test_no_action(text):
     with pytest.raises(
-        ValueError, match=r"^parse: an action is written \[stage\]\[kind\]\[microbatch\], as in 2F0, got "
+        ValueError, match=r"^parse: an action has the form \[stage\]\[kind\]\[microbatch\], as in 2F0, got "
     ):
         parse(text)
 

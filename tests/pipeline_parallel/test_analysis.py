@@ -18,8 +18,8 @@ from tinydist.pipeline_parallel import (
     Worker,
     analyze,
     find_schedule,
-    in_a_v,
     make_schedule,
+    v_shape,
     verify,
     with_messages,
 )
@@ -153,7 +153,7 @@ def execute(schedule, layers=1, link=0.0, **options):
 @pytest.mark.parametrize("name", [*SCHEDULES, "found"])
 def test_executed_as_analyzed(name, P, M):
     """Odd stages take twice as long. The input of stage 0 needs no gradient, so I costs it nothing there."""
-    schedule, message = find_schedule(in_a_v(P), M) if name == "found" else make_schedule(name, P, M), 0.5 * PASS
+    schedule, message = find_schedule(v_shape(P), M) if name == "found" else make_schedule(name, P, M), 0.5 * PASS
     size = [PASS * (1 + stage % 2) for stage in range(schedule.stages)]
     analysis = analyze(schedule, Costs(size, [0, *size[1:]], size, message))
     run = execute(schedule, link=message)

@@ -21,7 +21,7 @@ from tinydist.pipeline_parallel import (
     verify,
     with_recomputation,
 )
-from tinydist.pipeline_parallel.recompute import Again
+from tinydist.pipeline_parallel.backward import ForwardAgain
 
 each_way = pytest.mark.parametrize("recompute", ["before", "inside"])
 
@@ -40,7 +40,7 @@ def test_before_it_is_an_action_of_the_schedule():
     assert sum(part.kind == "R" for _, _, part in overlapped.all_parts()) == 4 * 4
     first, (F0, R0, I0, *others) = schedule.programs
     late = replace(schedule, programs=(first, (F0, I0, R0, *others)))
-    with pytest.raises(ScheduleError, match="1I0 needs 1R0, which comes only at step 2"):
+    with pytest.raises(ScheduleError, match="1I0 needs 1R0, which runs only at step 2"):
         verify(late)
     assert_equals_one_process(schedule)  # and the worker does as it says
     assert analyze(schedule, Costs(kept_inputs=0.5)).peak == [1.5, 2]
@@ -81,11 +81,11 @@ def test_what_is_not_run_again_is_held():
 
 def test_dropout_drops_the_same():
     x, dropout = torch.ones(100, requires_grad=True), nn.Dropout()
-    again = Again(dropout, x)
+    again = ForwardAgain(dropout, x)
     after = torch.rand(3)
     torch.autograd.backward(again.edge(), torch.ones(100))
     assert torch.equal(x.grad, again.output) and 0 < x.grad.count_nonzero() < 100
-    again = Again(lambda x: x, x)
+    again = ForwardAgain(lambda x: x, x)
     state = torch.get_rng_state()
     again.edge()
     assert torch.equal(torch.get_rng_state(), state) and len(after) == 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tinydist.pipeline_parallel import SCHEDULES, make_schedule
+from tinydist.pipeline_parallel import SCHEDULES, contiguous, looped, make_schedule, v_shape
 
 
 def test_one_f_one_b_of_the_figure():
@@ -57,9 +57,17 @@ def test_the_same_work_in_all(name):
         (("1F1B", 4, 8, 2), "1F1B: a rank has 1 stage, got 2"),
         (("ZB-V", 4, 8, 3), "ZB-V: a rank has 2 stages, got 3"),
         (("looped BFS", 4, 8, 0), "looped BFS: a rank has 1 or more stages, got 0"),
-        (("interleaved 1F1B", 4, 9), r"M // P rounds, but 9 // 4 = 2 does not divide 9"),
+        (("interleaved 1F1B", 4, 9), r"M // P, but 9 // 4 = 2 does not divide 9"),
     ],
 )
 def test_impossible(arguments, message):
     with pytest.raises(ValueError, match=message):
         make_schedule(*arguments)
+
+
+def test_placements_are_those_of_the_schedules():
+    names = {"1F1B": contiguous(4), "interleaved 1F1B": looped(4), "ZB-V": v_shape(4)}
+    for name, placement in names.items():
+        schedule = make_schedule(name, 4, 8)
+        assert tuple(schedule.rank_of[stage] for stage in range(schedule.stages)) == placement
+    assert looped(2, 3) == (0, 1, 0, 1, 0, 1)

@@ -71,10 +71,10 @@ def mended(schedule, rank, changes):
         ("once", "0REDUCE_GRAD1 is missing", {"0REDUCE_GRAD1": ""}),
         ("once", "0WAIT_REDUCE_GRAD1 is missing", {"0WAIT_REDUCE_GRAD1": ""}),
         ("once", "0CHECK1 is missing", {"0CHECK1": ""}),
-        ("once", "0STEP1 is done already", {"0STEP1": "0STEP1 0STEP1"}),
+        ("once", "0STEP1 was already executed", {"0STEP1": "0STEP1 0STEP1"}),
         ("place", "0STEP2, but there are stages 0 to 1 and steps 0 to 1", {"0STEP1": "0STEP2"}),
-        ("place", "1REDUCE_GRAD0, .*stage 1 is on rank 0|cannot be here as well", {"0REDUCE_GRAD0": "1REDUCE_GRAD0"}),
-        ("order", "0F2 needs 0STEP0, which comes only at step 8", {"0F2": "0STEP0", "0STEP0": "0F2"}),
+        ("place", "1REDUCE_GRAD0, .*stage 1 is on rank 0|cannot also be here", {"0REDUCE_GRAD0": "1REDUCE_GRAD0"}),
+        ("order", "0F2 needs 0STEP0, which runs only at step 8", {"0F2": "0STEP0", "0STEP0": "0F2"}),
         ("order", "0REDUCE_GRAD0 needs 0B1", {"0B1": "0REDUCE_GRAD0", "0REDUCE_GRAD0": "0B1"}),
         (
             "order",
@@ -104,7 +104,7 @@ def test_the_norm_needs_ranks_in_the_order_of_stages():
 def test_impossible():
     schedule = make_schedule("1F1B", 2, 2)
     for wrong in (with_messages(schedule), with_steps(schedule)):
-        with pytest.raises(ValueError, match="must be of one step, without messages, and not ended yet"):
+        with pytest.raises(ValueError, match="must have one step, no send or recv, and no optimizer step"):
             with_steps(wrong)
 
 
@@ -185,7 +185,7 @@ def groups(P, replicas):
     rank = dist.get_rank()
     return {
         "group": pipelines[0][rank // P],
-        "upward_group": pipelines[1][rank // P],
+        "grad_group": pipelines[1][rank // P],
         "replicas": same[rank % P],
     }
 

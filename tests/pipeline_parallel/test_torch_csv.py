@@ -17,9 +17,9 @@ from tinydist.pipeline_parallel import (
     SCHEDULES,
     Costs,
     find_schedule,
-    in_a_v,
     make_schedule,
     torch_csv,
+    v_shape,
     verify,
     with_messages,
     with_recomputation,
@@ -72,7 +72,7 @@ def run_in_torch(schedule, path, form):
 
 def of_name(name, ranks, microbatches):
     if name == "found":
-        return find_schedule(in_a_v(ranks), microbatches, Costs(1, 1.3, 0.6, message=0.2), most_activations=2 * ranks)
+        return find_schedule(v_shape(ranks), microbatches, Costs(1, 1.3, 0.6, message=0.2), most_activations=2 * ranks)
     return make_schedule(name, ranks, microbatches)
 
 

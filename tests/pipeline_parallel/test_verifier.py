@@ -200,15 +200,15 @@ def test_mutants_that_break_a_rule(count, of_each, right):
 @pytest.mark.parametrize(
     "rows, rule, rank, step, text",
     [
-        (["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 0B1"], "place", 1, 3, "stage 0 is on rank 0, and cannot be here as well"),
+        (["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 0B1"], "place", 1, 3, "stage 0 is on rank 0, and cannot also be here"),
         (["0F0 0F2 0B0 0B1", "1F0 1B0 1F1 1B1"], "place", 0, 1, "there are stages 0 to 1 and microbatches 0 to 1"),
-        (["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B0"], "once", 1, 3, "1B0 is done already, at step 1"),
+        (["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B0"], "once", 1, 3, "1B0 was already executed at step 1"),
         (["0F0 0F1 0B0 0B1", "1F0 1B0 1F1"], "once", 1, None, "1B1 is missing: neither it nor 1I1 is there"),
-        (["0F0 0F1 0B0 0I1", "1F0 1B0 1F1 1B1"], "once", 0, 3, "0W1 is missing: 0I1 leaves the gradients"),
+        (["0F0 0F1 0B0 0I1", "1F0 1B0 1F1 1B1"], "once", 0, 3, "0W1 is missing: 0I1 leaves the weight gradients"),
         (["0F0 0F1 0B0 0B1 0W0", "1F0 1B0 1F1 1B1"], "once", 0, 4, "0W0 does again what 0B0 does at step 2"),
-        (["0F0 0B1 0B0 0F1", "1F0 1B0 1F1 1B1"], "order", 0, 1, "0B1 needs 0F1, which comes only at step 3"),
-        (["0F0 0W0 0I0 0F1 0B1", "1F0 1B0 1F1 1B1"], "order", 0, 1, "0W0 needs 0I0, which comes only at step 2"),
-        (["0F0 0F1 0B0 0B1", "1F0 1F1 1B1 (1F0;1B0)OVERLAP_F_B"], "once", 1, 3, "1F0 is done already, at step 0"),
+        (["0F0 0B1 0B0 0F1", "1F0 1B0 1F1 1B1"], "order", 0, 1, "0B1 needs 0F1, which runs only at step 3"),
+        (["0F0 0W0 0I0 0F1 0B1", "1F0 1B0 1F1 1B1"], "order", 0, 1, "0W0 needs 0I0, which runs only at step 2"),
+        (["0F0 0F1 0B0 0B1", "1F0 1F1 1B1 (1F0;1B0)OVERLAP_F_B"], "once", 1, 3, "1F0 was already executed at step 0"),
         (["0F0 0F1 0B0 0B1", "1F0 1B0 (1F1;1B1)OVERLAP_F_B"], "order", 1, 2, "1B1 cannot overlap 1F1, which it needs"),
         (
             ["0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1"],
@@ -241,7 +241,7 @@ def test_the_place_is_shown_in_the_table():
     with pytest.raises(ScheduleError) as caught:
         verify(schedule_of("0F0 0B1 0B0 0F1", "1F0 1B0 1F1 1B1"))
     assert str(caught.value) == (
-        "mine, rank 0, step 1: 0B1 needs 0F1, which comes only at step 3 (rule: order)\n"
+        "mine, rank 0, step 1: 0B1 needs 0F1, which runs only at step 3 (rule: order)\n"
         "steps from 0:\n"
         "rank 0   0F0     > 0B1 < 0B0     0F1\n"
         "rank 1   1F0     1B0     1F1     1B1"
@@ -259,7 +259,7 @@ def test_memory():
 def test_actions_that_are_none():
     with pytest.raises(ScheduleError, match=r"\(1B0;1F1\)OVERLAP_F_B is not a forward with a backward"):
         verify(schedule_of("0F0 0F1 0B0 0B1", "1F0 (1B0;1F1)OVERLAP_F_B 1B1"))
-    with pytest.raises(ScheduleError, match="0X0 is no kind of action"):
+    with pytest.raises(ScheduleError, match="0X0 is not a known action"):
         verify(Schedule("mine", ((Action(0, "X", 0),),), 1, 1))
     with pytest.raises(ScheduleError, match="rank 1: it has no stage"):
         verify(Schedule("mine", (tuple(map(parse, ["0F0", "0B0"])), ()), 1, 1))

@@ -52,7 +52,7 @@ def test_in_any_legal_order(name, seed):
 
 def test_messages_to_lower_ranks_may_have_a_group_of_their_own():
     schedule = make_schedule("ZB-V", 3, 6)
-    results = tinydist.launch(lambda: step(schedule, upward_group=dist.new_group([0, 1, 2])), 3).results
+    results = tinydist.launch(lambda: step(schedule, grad_group=dist.new_group([0, 1, 2])), 3).results
     alone = tinydist.launch(lambda: step(schedule), 3).results
     assert_every_rank_has([grads for grads, _ in alone], [[grads for grads, _ in results]])
 
@@ -139,16 +139,19 @@ def worker(schedule, stages=None, loss=F.mse_loss):
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda: worker(make_schedule("1F1B", 3, 4)), "1F1B: 3 ranks, .* needs as many ranks, but the group has 2"),
+        (
+            lambda: worker(make_schedule("1F1B", 3, 4)),
+            "1F1B: 3 ranks, .* needs a group of that size, but the group has 2",
+        ),
         (lambda: worker(make_schedule("1F1B", 2, 4), [1]), r"Worker: rank 0 has the stages \[0\], but was given \[1\]"),
         (lambda: worker(make_schedule("1F1B", 2, 4), loss=None), "rank 1 has the last stage, 1, and needs a loss"),
         (
             lambda: worker(make_schedule("1F1B", 2, 4)).step(torch.ones(6, WIDTH), torch.ones(8, WIDTH)),
-            r"rank 0 has stage 0 and needs inputs with a number of rows divisible by microbatches \(4\), got 6 rows",
+            r"Worker: inputs: rows must be divisible by microbatches \(4\), got 6 rows \(rank 0\)",
         ),
         (
             lambda: worker(make_schedule("1F1B", 2, 4)).step(torch.ones(8, WIDTH)),
-            r"rank 1 has stage 1 and needs targets with a number of rows divisible by microbatches \(4\), got None",
+            r"Worker: targets: rows must be divisible by microbatches \(4\), got None \(rank 1\)",
         ),
     ],
 )
@@ -182,7 +185,7 @@ def test_another_shape_than_announced():
         rank = dist.get_rank()
         Worker(make_schedule("1F1B", 2, 2), {rank: blocks(2)[rank]}, torch.empty(ROWS, 5), F.mse_loss).step(*batch(2))
 
-    message = r"`between` says, torch.float32 \[2, 5\], but stage 0 made torch.float32 \[2, 6\] \(rank 0\)"
+    message = r"of stage 1 is torch.float32 \[2, 5\], but the output of stage 0 is torch.float32 \[2, 6\] \(rank 0\)"
     with pytest.raises(ValueError, match=message):
         tinydist.launch(program, 2)
 
@@ -216,7 +219,7 @@ def test_ranks_whose_first_message_waits_for_both_sides_meet_before_the_first_st
     def program(backend):
         dist.init_process_group(backend)
         everyone = range(ranks)
-        return step(schedule, group=dist.new_group(everyone), upward_group=dist.new_group(everyone))
+        return step(schedule, group=dist.new_group(everyone), grad_group=dist.new_group(everyone))
 
     found, _ = zip(*tinydist.launch(program, ranks, "nccl", init=False).results)
     expected, _ = in_one_process(schedule.stages, microbatches)
@@ -264,7 +267,7 @@ def test_evaluation_has_the_loss_of_a_step_and_no_gradients(name):
         mine = {stage: everything[stage] for stage in schedule.stages_of(dist.get_rank())}
         worker = Worker(schedule, mine, torch.empty(ROWS, WIDTH, device="meta"), F.mse_loss)
         loss = worker.evaluate(*batch(4))
-        assert not worker.passes.held and all(grad is None for grads in gradients(mine).values() for grad in grads)
+        assert not worker.compute.held and all(grad is None for grads in gradients(mine).values() for grad in grads)
         return loss, worker.step(*batch(4))
 
     for found, expected in tinydist.launch(program, 2, observe=False).results:

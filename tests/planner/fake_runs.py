@@ -1,30 +1,37 @@
 """Steps of a GPT, or of a Decoder, by a plan, on fake ranks: what the planner predicts is held against what they do."""
 
 import gc
-from dataclasses import fields
 
 import torch
 
 import tinydist
 from tinydist.attention import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
-from tinydist.planner import Model
-from tinydist.planner import Plan as Planned
-from tinydist.training import Plan, parallelize
+from tinydist.planner import Model, Plan
+from tinydist.training import parallelize
 
 
 def model_of(config, tokens=None):
-    """A Decoder has the shape of a Llama, and sequences of any length."""
+    """A Decoder has the shape of a Llama, and sequences of any length. Kernels are our own: a GPT without dropout
+    writes no weights of attention down."""
     if isinstance(config, GPTConfig):
         sizes = config.layers, config.dim, config.heads, config.vocab_size, config.context
-        return Model("a GPT", *sizes, dropout=config.dropout)
-    kinds = dict(gated=True, biases=False, tied=False, positions="rotary", norm="rms", kv_heads=config.kv_heads)
+        return Model("a GPT", *sizes, dropout=config.dropout, flash=not config.dropout, fused=False)
+    kinds = dict(
+        flash=False,
+        fused=False,
+        gated=True,
+        biases=False,
+        tied=False,
+        positions="rotary",
+        norm="rms",
+        kv_heads=config.kv_heads,
+    )
     return Model("a Llama", config.layers, config.dim, config.heads, config.vocab_size, tokens, **kinds)
 
 
-def planned(model, b, **choices):
-    """As the planner has it, of our own kernels: a GPT without dropout writes no weights of attention down."""
-    return Planned(microbatch=b, flash=not (model.dropout or model.gated), fused=False, **choices)
+def planned(b, **choices):
+    return Plan(microbatch=b, **{"precision": "bf16"} | choices)
 
 
 def two_steps(config, plan, rows, tokens):
@@ -41,13 +48,11 @@ def two_steps(config, plan, rows, tokens):
 
 
 def run(config, model, plan, cluster=None):
-    """Of a planner's plan: the second step counts."""
-    names = {field.name for field in fields(Plan)} & {field.name for field in fields(plan)}
-    own = Plan(**{name: getattr(plan, name) for name in names})
+    """The second step counts."""
     rows = plan.microbatches * plan.microbatch
     only = [0] if plan.pp == 1 else None
     options = dict(fake=True, only=only, backend="simulated", cluster=cluster)
-    return tinydist.launch(two_steps, plan.ranks, config, own, rows, model.tokens, **options)
+    return tinydist.launch(two_steps, plan.ranks, config, plan, rows, model.tokens, **options)
 
 
 def held(found, plan, rank):

@@ -17,8 +17,8 @@ MANY = [
     (DROPPED, 4, dict(recompute="full")),
     (DROPPED, 4, dict(recompute="selective")),
     (PLAIN, 4, dict(tp=2)),
-    (PLAIN, 4, dict(tp=4, sequence="regather")),
-    (DROPPED, 4, dict(tp=2, sequence="save", recompute="selective")),
+    (PLAIN, 4, dict(tp=4, sequence_parallel="regather")),
+    (DROPPED, 4, dict(tp=2, sequence_parallel="save", recompute="selective")),
     (PLAIN, 4, dict(dp=4)),
     (PLAIN, 4, dict(dp=4, zero=1)),
     (PLAIN, 4, dict(dp=4, zero=2)),
@@ -26,11 +26,11 @@ MANY = [
     (PLAIN, 4, dict(dp=4, zero=3, microbatches=2)),
     (PLAIN, 2, dict(dp=2, tp=2, zero=3)),
     (DEEP, 2, dict(dp=8, zero=3, recompute="full")),
-    (DEEP, 2, dict(dp=4, tp=2, zero=2, sequence="save")),
+    (DEEP, 2, dict(dp=4, tp=2, zero=2, sequence_parallel="save")),
     (DEEP, 2, dict(pp=2, microbatches=4)),
     (DEEP, 2, dict(pp=4, microbatches=8)),
     (DEEP, 4, dict(pp=2, microbatches=2, recompute="full")),
-    (DEEP, 2, dict(pp=2, tp=2, microbatches=4, sequence="regather")),
+    (DEEP, 2, dict(pp=2, tp=2, microbatches=4, sequence_parallel="regather")),
     (DEEP, 2, dict(pp=2, dp=2, zero=1, microbatches=4)),
     (DEEP, 2, dict(pp=2, dp=2, zero=2, microbatches=4)),
     (DEEP, 2, dict(pp=2, dp=2, zero=3, microbatches=2)),
@@ -39,7 +39,7 @@ MANY = [
 
 def check(config, b, choices, cluster=NODE):
     model = model_of(config)
-    plan = planned(model, b, **choices)
+    plan = planned(b, **choices)
     trace = run(config, model, plan, cluster).trace
     seconds = trace.time("over") - trace.time("step 1")
     assert step_time(model, plan, cluster, Clock(cluster)).seconds == pytest.approx(seconds, rel=0.03)

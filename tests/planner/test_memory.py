@@ -1,6 +1,7 @@
 """Bytes at the peak, by the planner and by the ledger of a fake run of the same plan."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from planner.fake_runs import DROPPED, LLAMA, SMALL, held, model_of, planned, run
@@ -14,7 +15,7 @@ FEW = [  # a configuration and its tokens, sequences of a microbatch, choices
     ((SMALL, 128), 8, dict(microbatches=2)),
     ((DROPPED, 128), 8, dict(recompute="selective", dp=2, zero=1)),
     ((DROPPED, 128), 2, dict(dp=4, zero=2, microbatches=2)),
-    ((SMALL, 128), 8, dict(tp=2, dp=2, zero=3, sequence="regather")),
+    ((SMALL, 128), 8, dict(tp=2, dp=2, zero=3, sequence_parallel="regather")),
     ((LLAMA, 256), 4, dict(dp=2, zero=3)),
 ]
 MODELS = [  # GPTs, and Llamas of the width of 7B, and of 8B with its vocabulary and heads; with fewer layers
@@ -34,14 +35,14 @@ def many(number=30, seed=1):
         )
         choices = dict(pp=pp, tp=tp, dp=dp, zero=draw.choice([0, 1, 2, 3]) if dp > 1 else 0)
         choices |= dict(microbatches=draw.choice([1, 2, 4]), recompute=draw.choice(["none", "selective", "full"]))
-        choices |= dict(sequence=draw.choice([None, "save", "regather"]) if tp > 1 else None)
+        choices |= dict(sequence_parallel=draw.choice([None, "save", "regather"]) if tp > 1 else None)
         choices |= dict(precision=draw.choice(["bf16", "bf16", "fp32"]))
         yield draw.choice(MODELS), draw.choice([1, 2, 4]), choices
 
 
 def check(sizes, b, choices):
     model = model_of(*sizes)
-    plan = planned(model, b, **choices)
+    plan = planned(b, **choices)
     found = run(sizes[0], model, plan)
     for rank in sorted({0, plan.pp - 1}):
         assert memory(model, plan, rank).held == pytest.approx(held(found, plan, rank), rel=0.01), (plan, rank)
@@ -61,29 +62,34 @@ def test_a_rank_holds_what_the_ledger_has_in_many_plans(sizes, b, choices):
 # Laws.
 
 MODEL = find_model("Llama 3 8B")
-BASE = Plan(pp=2, dp=8, tp=4, zero=1, microbatches=8)
+BASE = Plan(pp=2, dp=8, tp=4, zero=1, microbatches=8, precision="bf16")
 
 
-def of(**changes):
-    return memory(MODEL, Plan(**(vars(BASE) | {"replicate": None} | changes))).held
+def of(flash=True, **changes):
+    return memory(replace(MODEL, flash=flash), replace(BASE, **changes)).held
 
 
 def test_what_is_sharded_or_computed_again_is_not_held():
     assert of(zero=0) > of() > of(zero=2) > of(zero=3)
-    assert of() > of(sequence="save") > of(sequence="regather") > of(sequence="regather", recompute="full")
+    assert (
+        of()
+        > of(sequence_parallel="save")
+        > of(sequence_parallel="regather")
+        > of(sequence_parallel="regather", recompute="full")
+    )
     assert of(flash=False) > of(flash=False, recompute="selective") > of(flash=False, recompute="full")
     assert of(microbatch=4) > of(microbatch=2) > of()
 
 
 def test_the_first_rank_of_a_pipeline_holds_most_activations():
-    plan = Plan(pp=8, microbatches=16, tp=4)
+    plan = Plan(pp=8, microbatches=16, tp=4, precision="bf16")
     held = [memory(MODEL, plan, rank).terms["activations"] for rank in range(7)]
     assert held == sorted(held, reverse=True) and held[0] >= 4 * held[-1]
 
 
 def test_states_are_16_bytes_a_parameter_and_2_more_in_fp32_gradients():
     model = find_model("Megatron 7.5B")
-    found = memory(model, Plan(microbatches=2, recompute="full"))
+    found = memory(model, Plan(microbatches=2, recompute="full", precision="bf16"))
     states = sum(found.terms[what] for what in ("parameters", "gradients", "optimizer states"))
     assert states == pytest.approx(18 * model.parameters, rel=1e-9)
 

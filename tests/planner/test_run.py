@@ -3,13 +3,15 @@
 import pytest
 
 from tinydist.hardware import find_cluster
-from tinydist.planner import Plan, Run, daly, evaluate, find_model, goodput, young
+from tinydist.planner import Plan, RunCost, daly, evaluate, find_model, goodput, young
 
-ONE = evaluate(find_model("GPT-2"), Plan(dp=8, microbatch=4, microbatches=2), find_cluster("A100 node"))
+ONE = evaluate(
+    find_model("GPT-2"), Plan(dp=8, microbatch=4, microbatches=2, precision="bf16"), find_cluster("A100 node")
+)
 
 
 def test_a_run_adds_up():
-    run = Run(ONE, tokens=1e9, price=2.0, watts=700, goodput=0.8)
+    run = RunCost(ONE, tokens=1e9, price=2.0, watts=700, goodput=0.8)
     assert run.steps == 1e9 / (8 * 4 * 2 * 1024)
     assert run.seconds == pytest.approx(run.steps * ONE.seconds / 0.8)
     assert run.gpu_hours == pytest.approx(8 * run.seconds / 3600) and run.days == pytest.approx(run.seconds / 86400)
@@ -51,5 +53,5 @@ def test_goodput_is_best_at_dalys_interval():
 def test_rules():
     with pytest.raises(ValueError, match="young: checkpoint must be a finite number > 0, got 0"):
         young(0, 100)
-    with pytest.raises(TypeError, match="Run: candidate must be a Candidate, got None"):
-        Run(None, 1e9)
+    with pytest.raises(TypeError, match="RunCost: candidate must be a Candidate, got None"):
+        RunCost(None, 1e9)

@@ -6,7 +6,10 @@ import pytest
 
 from tinydist.__main__ import main
 from tinydist.hardware import find_cluster
-from tinydist.planner import Plan, evaluate, explain, find_model, search
+from tinydist.planner import MODELS, Model, Plan, evaluate, explain, find_model, search
+from tinydist.planner.command import train_line
+from tinydist.training.command import options
+from tinydist.training.job import Job
 
 MODEL, CLUSTER = find_model("Llama 3 8B"), find_cluster("H100 pod").pod(2)
 
@@ -37,14 +40,15 @@ def test_no_plan_is_both_faster_and_smaller_than_one_of_the_front(found):
 
 
 def test_what_is_fixed_is_so_in_all_plans():
-    found = search(MODEL, CLUSTER, batch=128, tp=4, recompute="full", flash=False)
-    assert {(each.plan.tp, each.plan.recompute, each.plan.flash) for each in found.candidates} == {(4, "full", False)}
+    found = search(MODEL, CLUSTER, batch=128, tp=4, recompute="full", precision="fp16")
+    chosen = {(each.plan.tp, each.plan.recompute, each.plan.precision) for each in found.candidates}
+    assert chosen == {(4, "full", "fp16")}
 
 
 def test_an_explanation_adds_up(found):
     best, second = found.fitting[:2]
     text = explain(best, second)
-    assert f"{best.seconds:.3f} s a step" in text and f"{second.seconds - best.seconds:.3f} s slower" in text
+    assert f"{best.seconds:.3f} s per step" in text and f"{second.seconds - best.seconds:.3f} s slower" in text
     shares = [float(line.split()[-1].removesuffix("%")) for line in text.splitlines() if line.endswith("%")]
     assert sum(shares) == pytest.approx(200, abs=1.5)  # of the seconds, and of the bytes
 
@@ -63,7 +67,7 @@ def test_where_there_is_no_plan_the_equation_is_named():
 
 
 def test_more_devices_than_the_cluster_has():
-    with pytest.raises(ValueError, match="2 nodes x 8 devices = 16, but 64 ranks were asked for"):
+    with pytest.raises(ValueError, match="2 nodes x 8 devices = 16, but 64 ranks were requested"):
         search(MODEL, CLUSTER, batch=128, devices=64)
 
 
@@ -80,6 +84,22 @@ def test_the_command_shows_five_plans_the_reasons_and_the_cost(capsys, found):
     assert str(found.best.plan) in text and "GB at the peak" in text
     assert "1e+12 tokens: " in text and " GPU hours, " in text and " at 2.0 an hour" in text
     assert sum(line.endswith("sequences") and line.split()[0][0].isdigit() for line in text.splitlines()) == 5
+
+
+def words_of(line):
+    return line.partition(" train ")[2].split()
+
+
+def test_the_train_line_of_each_plan_says_that_plan(found):
+    for each in found.candidates[::97]:
+        assert Job(options().parse_args(words_of(train_line(each)))).plan == each.plan
+
+
+def test_the_train_line_of_the_best_trains(capsys, monkeypatch):
+    monkeypatch.setitem(MODELS, "tiny", Model("tiny", 4, 32, 4, 256, 16))
+    assert main(["plan", "--model", "tiny", "--batch", "8", "--devices", "4"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert main(["train", *words_of(line), "--steps", "1"]) == 0
 
 
 def test_the_command_says_what_is_wrong(capsys):

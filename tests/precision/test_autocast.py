@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tinydist
 from tinydist.model import GPT, GPTConfig, batch
-from tinydist.precision import autocast, rule_of
+from tinydist.precision import autocast
 from tinydist.precision.autocast import RULES
 
 LOW, FULL = torch.bfloat16, torch.float32
@@ -417,18 +417,9 @@ def test_a_checkpoint_computes_again_under_the_autocast_that_it_is_given():
 def test_errors():
     with pytest.raises(ValueError, match="device must be one of 'cpu', 'cuda', got 'tpu'"):
         autocast("tpu")
-    with pytest.raises(ValueError, match="device must be one of 'cpu', 'cuda', got 'tpu'"):
-        rule_of("matmul", "tpu")
     with pytest.raises(ValueError, match=r"dtype must be torch\.float16 or torch\.bfloat16, got torch\.float32"):
         autocast(dtype=torch.float32)
     with autocast("cuda"), pytest.raises(RuntimeError, match="use binary_cross_entropy_with_logits"):
         F.binary_cross_entropy(torch.ones(2), torch.ones(2))
     with torchs_cuda_autocast(), FakeTensorMode(), pytest.raises(RuntimeError, match="unsafe to autocast"):
         F.binary_cross_entropy(torch.ones(2, device="cuda"), torch.ones(2, device="cuda"))
-
-
-def test_a_rule_is_found_by_name_and_by_function():
-    assert rule_of("matmul") == rule_of(torch.matmul) == rule_of(torch.Tensor.__matmul__) == "low"
-    assert rule_of("softmax", "cuda") == "fp32" and rule_of(F.softmax) is None
-    assert rule_of(torch.cat) == "widest" and rule_of("relu", "cuda") is None
-    assert rule_of(F.binary_cross_entropy, "cuda") == "banned"

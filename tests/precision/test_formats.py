@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinydist.precision import FORMATS, Format, bits_of, find_format, number_of, round_to
+from tinydist.precision import FORMATS, Format, decode_bits, encode_bits, find_format, round_to
 
 TORCHS = [each for each in FORMATS.values() if each.dtype]
 SMALL = {"fp16": torch.int16, "bf16": torch.int16, "fp8 e4m3": torch.uint8, "fp8 e5m2": torch.uint8}
@@ -42,7 +42,7 @@ def test_every_bit_pattern_there_and_back(name):
     format = FORMATS[name]
     patterns = torch.arange(2**format.bits).to(SMALL[name])
     for pattern, number in enumerate(patterns.view(format.dtype).double().tolist()):
-        bits = bits_of(number, format)
+        bits = encode_bits(number, format)
         if math.isnan(number):
             assert math.isnan(bits.value)
         else:
@@ -52,26 +52,26 @@ def test_every_bit_pattern_there_and_back(name):
 
 @given(st.floats(width=32, allow_nan=False), st.sampled_from([*FORMATS.values(), FP4]))
 def test_the_bits_of_any_number_are_those_of_the_nearest(number, format):
-    assert bits_of(number, format).value == round_to(torch.tensor(number), format).item()
+    assert encode_bits(number, format).value == round_to(torch.tensor(number), format).item()
 
 
 def test_bits_to_draw():
-    assert bits_of(0.1, "fp16")[:3] == ("0", "01011", "1001100110")
-    assert bits_of(0.1, "fp16").value == torch.tensor(0.1, dtype=torch.float16).item()
-    assert str(bits_of(-math.inf, "bf16")) == "1 11111111 0000000"
-    assert math.isnan(bits_of(math.nan, "fp8 e4m3").value) and math.isnan(bits_of(math.nan, "fp32").value)
-    assert bits_of(500, "fp8 e4m3").value == 448
+    assert encode_bits(0.1, "fp16")[:3] == ("0", "01011", "1001100110")
+    assert encode_bits(0.1, "fp16").value == torch.tensor(0.1, dtype=torch.float16).item()
+    assert str(encode_bits(-math.inf, "bf16")) == "1 11111111 0000000"
+    assert math.isnan(encode_bits(math.nan, "fp8 e4m3").value) and math.isnan(encode_bits(math.nan, "fp32").value)
+    assert encode_bits(500, "fp8 e4m3").value == 448
 
 
 def test_a_format_of_ones_own():
-    numbers = [number_of("0", f"{k >> 1:02b}", f"{k & 1}", FP4) for k in range(8)]
+    numbers = [decode_bits("0", f"{k >> 1:02b}", f"{k & 1}", FP4) for k in range(8)]
     assert numbers == [0, 0.5, 1, 1.5, 2, 3, 4, 6]  # OCP Microscaling Formats 1.0, table 5
     assert (FP4.largest, FP4.smallest_normal, FP4.nbytes, FP4.overflow) == (6, 1, 1, 6)
 
 
 @pytest.mark.parametrize("which", ["BF16", torch.int8, None, 16])
 def test_an_unknown_format(which):
-    with pytest.raises(ValueError, match=r"unknown format .*: known are 'fp32', 'tf32', 'bf16', .*dtypes of torch"):
+    with pytest.raises(ValueError, match=r"unknown format .*; available: 'fp32', 'tf32', 'bf16', .*dtypes of torch"):
         find_format(which)
 
 
@@ -81,10 +81,10 @@ def test_a_format_is_found_by_name_and_dtype():
 
 def test_errors_show_the_numbers():
     with pytest.raises(ValueError, match=r"fp16 has 1 \+ 5 \+ 10 bits, got 1 \+ 5 \+ 3"):
-        number_of("0", "10101", "101", "fp16")
+        decode_bits("0", "10101", "101", "fp16")
     with pytest.raises(ValueError, match="needs 2 or more exponent bits and 1 or more mantissa bits, got 1 and 2"):
         Format("mine", 1, 2)
     with pytest.raises(ValueError, match=r"specials must be one of .*, got 'inf'"):
         Format("mine", 4, 3, "inf")
     with pytest.raises(ValueError, match="fp4 e2m1 has no NaN"):
-        bits_of(math.nan, FP4)
+        encode_bits(math.nan, FP4)

@@ -9,7 +9,14 @@ import torch.distributed as dist
 from torch import nn
 
 import tinydist
-from tinydist.precision import Dynamic, Hysteresis, LossScaler, MasterWeights, Static, autocast
+from tinydist.precision import (
+    DynamicLossScale,
+    HysteresisLossScale,
+    LossScaler,
+    MasterWeights,
+    StaticLossScale,
+    autocast,
+)
 
 
 def model_and_optimizer(dtype=torch.float32):
@@ -50,7 +57,7 @@ def test_the_scale_and_the_steps_are_torchs_for_200_steps(options):
         planted[:40] = [None] * 40
     ours, theirs = model_and_optimizer(), model_and_optimizer()
     rule = {name.replace("init_scale", "scale"): value for name, value in options.items()}
-    scaler, torchs = LossScaler(Dynamic(**rule)), torch.amp.GradScaler("cpu", **options)
+    scaler, torchs = LossScaler(DynamicLossScale(**rule)), torch.amp.GradScaler("cpu", **options)
     skipped = 0
     for each in planted:
         before = copy.deepcopy(ours[0].state_dict())
@@ -72,7 +79,7 @@ def test_a_loss_that_is_never_finite_is_an_error_before_the_scale_is_zero():
 
 def test_a_static_scale_skips_but_stays():
     model, optimizer = model_and_optimizer()
-    scaler, before = LossScaler(Static(8.0)), copy.deepcopy(model.state_dict())
+    scaler, before = LossScaler(StaticLossScale(8.0)), copy.deepcopy(model.state_dict())
     assert torch.equal(one_step(scaler, model, optimizer, math.nan)["weight"], before["weight"])
     assert not torch.equal(one_step(scaler, model, optimizer)["weight"], before["weight"])
     assert scaler.rule.scale == 8
@@ -80,7 +87,7 @@ def test_a_static_scale_skips_but_stays():
 
 def test_scaling_by_a_power_of_two_changes_nothing_but_the_range():
     plain, scaled = model_and_optimizer(), model_and_optimizer()
-    with_scale, without = one_step(LossScaler(), *scaled), one_step(LossScaler(Static(1.0)), *plain)
+    with_scale, without = one_step(LossScaler(), *scaled), one_step(LossScaler(StaticLossScale(1.0)), *plain)
     assert torch.equal(with_scale["weight"], without["weight"])
 
 
@@ -88,7 +95,7 @@ def test_a_gradient_that_vanishes_in_fp16_does_not_with_a_scale():
     x, w = torch.tensor([2.0**-20]), torch.ones(1, requires_grad=True)
     gradients = []
     for scale in (1.0, 2.0**16):
-        w.grad, scaler, optimizer = None, LossScaler(Static(scale)), torch.optim.SGD([w], lr=0.0)
+        w.grad, scaler, optimizer = None, LossScaler(StaticLossScale(scale)), torch.optim.SGD([w], lr=0.0)
         with autocast(dtype=torch.float16):
             loss = (x.half() * w.half()).float() * 2.0**-10
         scaler.scale(loss).backward()
@@ -98,7 +105,7 @@ def test_a_gradient_that_vanishes_in_fp16_does_not_with_a_scale():
 
 
 def test_a_loss_in_fp16_is_scaled_in_fp32():
-    scaled = LossScaler(Static(2.0**16)).scale(torch.tensor(3.0, dtype=torch.float16))
+    scaled = LossScaler(StaticLossScale(2.0**16)).scale(torch.tensor(3.0, dtype=torch.float16))
     assert scaled.dtype == torch.float32 and scaled.item() == 3 * 2.0**16
 
 
@@ -115,26 +122,26 @@ def scales(rule, overflows):
 
 
 def test_hysteresis_waits_for_the_second_overflow_and_then_halves_at_each():
-    assert scales(Hysteresis(1024, window=100, hysteresis=2), "x.x.x") == [1024, 1024, 512, 512, 256]
-    assert scales(Hysteresis(1024, window=100, hysteresis=3), "xxxx") == [1024, 1024, 512, 256]
-    assert scales(Hysteresis(1024, window=100, hysteresis=1), "x.x") == [512, 512, 256]
+    assert scales(HysteresisLossScale(1024, window=100, hysteresis=2), "x.x.x") == [1024, 1024, 512, 512, 256]
+    assert scales(HysteresisLossScale(1024, window=100, hysteresis=3), "xxxx") == [1024, 1024, 512, 256]
+    assert scales(HysteresisLossScale(1024, window=100, hysteresis=1), "x.x") == [512, 512, 256]
 
 
 def test_a_window_without_overflow_doubles_and_gives_the_patience_back():
     # after the overflow of step 0, three more steps pass before the one that doubles; then one at every third
-    rule = Hysteresis(1024, window=3, hysteresis=2)
+    rule = HysteresisLossScale(1024, window=3, hysteresis=2)
     assert scales(rule, "x" + "." * 7) == [1024, 1024, 1024, 1024, 2048, 2048, 2048, 4096]
     assert scales(rule, "xx") == [4096, 2048]
-    assert scales(Hysteresis(8, window=3), "....") == [8, 8, 8, 16]  # from the start, likewise
+    assert scales(HysteresisLossScale(8, window=3), "....") == [8, 8, 8, 16]  # from the start, likewise
 
 
 def test_consecutive_gives_the_patience_back_at_each_good_step():
-    assert scales(Hysteresis(64, window=100, consecutive=True), "x.x.xx") == [64, 64, 64, 64, 64, 32]
-    assert scales(Hysteresis(64, window=100, consecutive=False), "x.x.xx") == [64, 64, 32, 32, 16, 8]
+    assert scales(HysteresisLossScale(64, window=100, consecutive=True), "x.x.xx") == [64, 64, 64, 64, 64, 32]
+    assert scales(HysteresisLossScale(64, window=100, consecutive=False), "x.x.xx") == [64, 64, 32, 32, 16, 8]
 
 
 def test_the_least_scale():
-    rule = Hysteresis(4, hysteresis=1, min_scale=3)
+    rule = HysteresisLossScale(4, hysteresis=1, min_scale=3)
     assert scales(rule, "x") == [3]
     with pytest.raises(OverflowError, match="overflow at the smallest scale, 3, in step 1: the loss itself"):
         rule.update(True)
@@ -142,7 +149,7 @@ def test_the_least_scale():
 
 def test_the_scaler_with_deepspeeds_rule():
     model, optimizer = model_and_optimizer()
-    scaler = LossScaler(Hysteresis(16, hysteresis=2))
+    scaler = LossScaler(HysteresisLossScale(16, hysteresis=2))
     for bad, expected in [(math.inf, 16), (None, 16), (math.nan, 8)]:
         one_step(scaler, model, optimizer, bad)
         assert scaler.rule.scale == expected
@@ -196,7 +203,7 @@ def overflow_on(bad_rank, group_size=None):
         groups = [dist.new_group(range(k, k + group_size)) for k in range(0, world, group_size)]
         group = groups[rank // group_size]
     model, optimizer = model_and_optimizer()
-    scaler, before = LossScaler(Dynamic(16.0), group), model.weight.detach().clone()
+    scaler, before = LossScaler(DynamicLossScale(16.0), group), model.weight.detach().clone()
     weight = one_step(scaler, model, optimizer, math.inf if rank == bad_rank else None)["weight"]
     return not torch.equal(weight, before), scaler.rule.scale
 
@@ -220,7 +227,7 @@ def test_the_decision_costs_an_all_reduce_of_one_number(ranks):
 
 def test_two_optimizers_share_the_scale():
     first, second = model_and_optimizer(), model_and_optimizer()
-    scaler = LossScaler(Dynamic(16.0))
+    scaler = LossScaler(DynamicLossScale(16.0))
     for model, _ in (first, second):
         scaler.scale(model(torch.ones(3, 4)).sum()).backward()
     first[0].weight.grad[0, 0] = math.nan
@@ -232,7 +239,9 @@ def test_two_optimizers_share_the_scale():
 # State, order, errors.
 
 
-@pytest.mark.parametrize("rule", [Static(4.0), Dynamic(4.0, growth_interval=3), Hysteresis(4.0, window=3)])
+@pytest.mark.parametrize(
+    "rule", [StaticLossScale(4.0), DynamicLossScale(4.0, growth_interval=3), HysteresisLossScale(4.0, window=3)]
+)
 def test_a_saved_scaler_goes_on_as_if_nothing_had_been(rule):
     model, optimizer = model_and_optimizer()
     scaler = LossScaler(rule)
@@ -256,13 +265,13 @@ def test_parameters_without_a_gradient_and_empty_groups():
 
 
 def test_the_state_of_another_rule():
-    with pytest.raises(ValueError, match="this scaler's rule is Dynamic, but Static was saved"):
-        LossScaler().load_state_dict(LossScaler(Static()).state_dict())
+    with pytest.raises(ValueError, match="this scaler's rule is DynamicLossScale, but StaticLossScale was saved"):
+        LossScaler().load_state_dict(LossScaler(StaticLossScale()).state_dict())
 
 
 def test_the_order_of_calls():
     model, optimizer = model_and_optimizer()
-    scaler = LossScaler(Dynamic(16.0))
+    scaler = LossScaler(DynamicLossScale(16.0))
     model(torch.ones(3, 4)).sum().backward()
     with pytest.raises(RuntimeError, match=r"step: no loss was scaled .* call scaler\.scale\(loss\)\.backward"):
         scaler.step(optimizer)
@@ -270,7 +279,7 @@ def test_the_order_of_calls():
         scaler.update()
     scaler.scale(model(torch.ones(3, 4)).sum()).backward()
     scaler.unscale_(optimizer)
-    with pytest.raises(RuntimeError, match=r"unscaled already; again, they would be 16\.0 times too small"):
+    with pytest.raises(RuntimeError, match=r"called again, gradients would be 16\.0 times too small"):
         scaler.unscale_(optimizer)
     scaler.step(optimizer)
     for call in (scaler.unscale_, scaler.step):
@@ -283,7 +292,7 @@ def test_the_order_of_calls():
 
 def test_gradients_in_fp16_are_not_divided():
     model, optimizer = model_and_optimizer(torch.float16)
-    scaler = LossScaler(Static(16.0))
+    scaler = LossScaler(StaticLossScale(16.0))
     scaler.scale(model(torch.ones(3, 4).half()).float().sum()).backward()
     before = model.weight.grad.clone()
     rule = r"the gradients are float16 \(2 of 2, the first of shape \(2, 4\)\), because .* model\.half\(\)\?"
@@ -298,4 +307,4 @@ def test_gradients_in_fp16_are_not_divided():
 
 def test_factors_that_go_the_wrong_way():
     with pytest.raises(ValueError, match=r"backoff_factor between 0 and 1, got 2\.0 and 1\.5"):
-        Dynamic(backoff_factor=1.5)
+        DynamicLossScale(backoff_factor=1.5)

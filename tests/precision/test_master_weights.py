@@ -9,7 +9,7 @@ from torch import nn
 
 import tinydist
 from tinydist.model import GPT, GPTConfig
-from tinydist.precision import LossScaler, MasterWeights, Static
+from tinydist.precision import LossScaler, MasterWeights, StaticLossScale
 
 TINY = GPTConfig(vocab_size=64, context=16, layers=2, heads=2, dim=16)
 BIG = GPTConfig(vocab_size=50257, context=1024, layers=36, heads=32, dim=4096)
@@ -183,7 +183,7 @@ def test_a_closure():
 def scaled_step(weight, gradient, scale, clip=None):
     """The gradient is that of the unscaled loss; returns the master weight after a step of SGD with lr 1."""
     p = nn.Parameter(torch.full((4,), weight, dtype=torch.float16))
-    optimizer, scaler = MasterWeights([p], torch.optim.SGD, lr=1.0), LossScaler(Static(scale))
+    optimizer, scaler = MasterWeights([p], torch.optim.SGD, lr=1.0), LossScaler(StaticLossScale(scale))
     scaler.scale((p.float() * gradient).sum()).backward()
     if clip is not None:
         scaler.unscale_(optimizer)
@@ -205,7 +205,7 @@ def test_an_overflow_in_fp16_skips_the_step_and_leaves_no_factor_behind():
     assert master == 1
     (p,) = optimizer.masters
     p.grad = torch.full_like(p, 0.5)
-    scaler = LossScaler(Static(4.0))
+    scaler = LossScaler(StaticLossScale(4.0))
     scaler.scale(torch.zeros(()))
     assert scaler.step(optimizer)
     assert optimizer.masters[p].tolist() == [1 - 0.125] * 4

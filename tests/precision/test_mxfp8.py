@@ -32,7 +32,7 @@ def test_a_scale_is_the_power_of_two_that_the_rule_says(format, rounding, drawn)
 def test_rounded_down_the_largest_number_of_a_block_is_cut():
     x = torch.ones(32)
     x[0] = 511.0
-    assert down(x).wide()[0] == 448 and mxfp8.quantize(x).wide()[0] == 512
+    assert down(x).dequantize()[0] == 448 and mxfp8.quantize(x).dequantize()[0] == 512
     assert [down(x).scale.float().item(), mxfp8.quantize(x).scale.float().item()] == [1, 2]
 
 
@@ -40,7 +40,7 @@ def test_the_ends_of_e8m0():
     x = torch.tensor([0.0, 2.0**-140, 2.0**127, math.inf, math.nan]).repeat_interleave(32)
     values, scale = mxfp8.quantize(x)
     assert scale.float()[:3].tolist() == [1, 2.0**-127, 2.0**119]
-    found = fp8.Scaled(values, scale).wide().view(5, 32)
+    found = fp8.Scaled(values, scale).dequantize().view(5, 32)
     assert (found[0] == 0).all() and (found[2] == 2.0**127).all() and found[3:].isnan().all()
 
 
@@ -51,7 +51,7 @@ def test_blocks_are_of_the_last_dim_and_know_nothing_of_one_another():
     for row in range(3):
         for block in range(3):
             there = row, slice(None), slice(32 * block, 32 * block + 32)
-            assert torch.equal(mxfp8.quantize(x[there]).wide(), whole.wide()[there])
+            assert torch.equal(mxfp8.quantize(x[there]).dequantize(), whole.dequantize()[there])
 
 
 def test_bits_of_a_number():
@@ -62,4 +62,4 @@ def test_bits_of_a_number():
 
 def test_up_loses_less_than_down():
     x = randoms(256, 256)
-    assert error(mxfp8.quantize(x).wide(), x) < 0.95 * error(down(x).wide(), x)
+    assert error(mxfp8.quantize(x).dequantize(), x) < 0.95 * error(down(x).dequantize(), x)

@@ -157,12 +157,12 @@ def test_shapes_are_kept_and_no_gradient_passes(mode):
 
 def test_errors():
     x = torch.ones(3)
-    with pytest.raises(TypeError, match=r"round_to: rounds float32, got torch\.float16"):
+    with pytest.raises(TypeError, match=r"round_to: input must be float32, got torch\.float16"):
         round_to(x.half(), "bf16")
     with pytest.raises(ValueError, match="mode must be 'nearest' or 'stochastic', got 'up'"):
         round_to(x, "bf16", "up")
     for wide in (Format("mine", 9, 3), Format("mine", 4, 24), Format("mine", 8, 3, "none")):
         with pytest.raises(ValueError, match=r"mine has \d exponent and \d+ mantissa bits; the result is held in"):
             round_to(x, wide)
-    with pytest.raises(ValueError, match="fp4 e2m1 has no NaN, but 1 numbers are NaN"):
+    with pytest.raises(ValueError, match="fp4 e2m1 has no NaN, but 1 elements are NaN"):
         round_to(torch.tensor([1.0, math.nan]), FP4)

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tinydist
 from tinydist.data_parallel import DDP
-from tinydist.precision import Dynamic, LossScaler
+from tinydist.precision import DynamicLossScale, LossScaler
 
 RANKS, WIDTH, BAD = 3, 6, 1
 
@@ -20,7 +20,7 @@ def torchs_scaler():
 
 
 def our_scaler():
-    return LossScaler(Dynamic(16.0))
+    return LossScaler(DynamicLossScale(16.0))
 
 
 def scale_of(scaler):

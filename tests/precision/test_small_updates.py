@@ -10,11 +10,11 @@ from torch import nn
 
 import tinydist
 from tinydist.data_parallel import DDP
-from tinydist.precision import FP32Steps, Kahan, MasterWeights, StochasticRounding, round_to
-from tinydist.precision.stochastic_rounding import CUT, cut
+from tinydist.precision import FP32Optimizer, Kahan, MasterWeights, StochasticRounding, round_to
+from tinydist.precision.master_weights import CUT, cut
 
 BF16 = torch.bfloat16
-ALL = pytest.mark.parametrize("kind", [FP32Steps, MasterWeights, Kahan, StochasticRounding])
+ALL = pytest.mark.parametrize("kind", [FP32Optimizer, MasterWeights, Kahan, StochasticRounding])
 
 
 def descend(kind, weight, update, steps, dtype=BF16, **options):
@@ -37,7 +37,7 @@ def test_small_updates_add_up_where_the_rest_is_kept(kind, dtype, update):
 
 
 def test_they_are_lost_where_it_is_not():
-    assert descend(FP32Steps, torch.ones(3), 2.0**-9, 2**10).tolist() == [1.0] * 3
+    assert descend(FP32Optimizer, torch.ones(3), 2.0**-9, 2**10).tolist() == [1.0] * 3
 
 
 def test_they_add_up_on_average_where_chance_decides():
@@ -125,7 +125,9 @@ def test_seeds_are_noises():
 
 
 @pytest.mark.parametrize(
-    "kind, beside", [(FP32Steps, 8), (MasterWeights, 12), (Kahan, 10), (StochasticRounding, 8)], ids=lambda it: str(it)
+    "kind, beside",
+    [(FP32Optimizer, 8), (MasterWeights, 12), (Kahan, 10), (StochasticRounding, 8)],
+    ids=lambda it: str(it),
 )
 def test_bytes_a_parameter_beside_weight_and_gradient(kind, beside):
     def program():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import tinydist
+from tinydist.hardware.cluster import A100_NODE
 from tinydist.hardware.devices import A100_80GB, V100
-from tinydist.hardware.presets import A100_NODE
 from tinydist.precision import round_to, tf32
 
 STEADY = replace(A100_NODE, device=replace(A100_80GB, launch_overhead=0.0))

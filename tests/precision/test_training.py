@@ -12,8 +12,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from tinydist.model import GPT, GPTConfig, batch
 from tinydist.precision import (
-    Dynamic,
-    FP32Steps,
+    DynamicLossScale,
+    FP32Optimizer,
     Kahan,
     LossScaler,
     MasterWeights,
@@ -60,7 +60,7 @@ def train(
         else:
             optimizer.step()
         losses.append(loss.item())
-    return losses, [optimizer.wide(p) if masters else p.detach().float() for p in weights], zeros
+    return losses, [optimizer.upcast(p) if masters else p.detach().float() for p in weights], zeros
 
 
 def model_of(weights=None):
@@ -115,7 +115,7 @@ MIXED = {
 def test_mixed_precision_follows_fp32(how, in_fp32):
     options = dict(MIXED[how])
     if options.pop("scaler", False):
-        options["scaler"] = LossScaler(Dynamic(growth_interval=50))
+        options["scaler"] = LossScaler(DynamicLossScale(growth_interval=50))
     losses, weights, _ = train(**options)
     assert abs(late(losses) - late(in_fp32)) < BAND
     assert all(each.dtype == torch.float32 and each.isfinite().all() for each in weights)
@@ -159,7 +159,8 @@ def test_without_master_weights_small_updates_vanish(trained, in_full, dtype, lr
 def test_kahan_summation_and_chance_keep_them_too(trained, in_full):
     full = in_full(1e-4)
     nearest, kahan, chance = (
-        progress(trained, 1e-4, dtype=torch.bfloat16, masters=kind) for kind in (FP32Steps, Kahan, StochasticRounding)
+        progress(trained, 1e-4, dtype=torch.bfloat16, masters=kind)
+        for kind in (FP32Optimizer, Kahan, StochasticRounding)
     )
     assert nearest < 0.1 * full
     assert 0.95 * full < kahan < 1.05 * full
@@ -195,7 +196,7 @@ def test_without_a_scale_most_gradients_vanish_in_fp16_and_the_model_does_not_fo
 
 def test_with_a_scale_they_do_not_and_it_does(by_sgd):
     losses, _, zeros = train(
-        torch.float16, masters=MasterWeights, scaler=LossScaler(Dynamic(growth_interval=50)), **SGD
+        torch.float16, masters=MasterWeights, scaler=LossScaler(DynamicLossScale(growth_interval=50)), **SGD
     )
     assert zeros < 0.05
     assert abs(late(losses) - late(by_sgd[0])) < BAND / 5

@@ -32,7 +32,7 @@ class Serving(RuleBasedStateMachine):
         """A new sequence: what the pool has, and the rest; or nothing, where memory is out."""
         table = BlockTable(self.pool)
         free = len(self.pool.free)
-        found = table.match(tokens[:-1])
+        found = table.match_prefix(tokens[:-1])
         try:
             self.write(table, tokens[:found], tokens[found:])
             self.tables.append([table, tokens])
@@ -77,15 +77,15 @@ class Serving(RuleBasedStateMachine):
         self.tables.append([table, [1] * tokens])
 
     def write(self, table, before, tokens):
-        for source, target in table.grow(len(tokens)):
+        for source, target in table.allocate_slots(len(tokens)):
             for offset in range(SIZE):
                 self.memory[target, offset] = self.memory.get((source, offset))
         for i, _ in enumerate(tokens, len(before)):
             block = table.blocks[i // SIZE]
             assert self.pool.references[block] == 1, "a shared block is written"
-            assert self.pool.names[block] is None, "a block that others may find is written"
+            assert self.pool.block_hashes[block] is None, "a block that others may find is written"
             self.memory[block, i % SIZE] = (before + tokens)[: i + 1]
-        table.seal(before + tokens, table.length)
+        table.cache_full_blocks(before + tokens, table.length)
 
     @invariant()
     def all_is_where_it_was_put(self):
@@ -103,18 +103,18 @@ class Serving(RuleBasedStateMachine):
 
     @invariant()
     def what_is_found_is_what_it_is_called(self):
-        for block, name in enumerate(self.pool.names):
-            assert name is None or block in self.pool.named[name]
-        for name, block in ((name, block) for name, blocks in self.pool.named.items() for block in blocks):
-            assert self.pool.names[block] == name
+        for block, name in enumerate(self.pool.block_hashes):
+            assert name is None or block in self.pool.cached_blocks[name]
+        for name, block in ((name, block) for name, blocks in self.pool.cached_blocks.items() for block in blocks):
+            assert self.pool.block_hashes[block] == name
             table = BlockTable(BlockPool(BLOCKS, SIZE))
             table.blocks = [block] * BLOCKS
-            table.seal(tokens := self.memory[block, SIZE - 1], len(tokens))
-            assert table.names[-1] == name
+            table.cache_full_blocks(tokens := self.memory[block, SIZE - 1], len(tokens))
+            assert table.block_hashes[-1] == name
 
     @invariant()
     def what_somebody_has_is_found(self):
-        assert all(self.pool.find(name) is not None for table, _ in self.tables for name in table.names)
+        assert all(self.pool.find(name) is not None for table, _ in self.tables for name in table.block_hashes)
 
 
 def test_no_block_is_lost_or_written_by_two():
@@ -128,12 +128,12 @@ def test_over_ten_thousand_operations():
     assert Serving.operations > 10_000
 
 
-def table_of(pool, tokens, salt=""):
+def table_of(pool, tokens, cache_salt=""):
     """A sequence whose tokens are all computed."""
-    table = BlockTable(pool, salt)
-    found = table.match(tokens[:-1])
-    table.grow(len(tokens) - found)
-    table.seal(tokens, len(tokens))
+    table = BlockTable(pool, cache_salt)
+    found = table.match_prefix(tokens[:-1])
+    table.allocate_slots(len(tokens) - found)
+    table.cache_full_blocks(tokens, len(tokens))
     return table, found
 
 
@@ -141,10 +141,10 @@ def test_the_queue_of_free_blocks():
     """The example of vLLM's design document on its prefix cache: 10 blocks of 4."""
     pool, first, second = BlockPool(10, 4), [*range(15)], [*range(10), 20, 21, 22, 23]
     a, found = table_of(pool, first)
-    assert (a.blocks, found, len(pool.named)) == ([0, 1, 2, 3], 0, 3)
-    a.grow(2)
-    a.seal(first + [15, 16], 17)
-    assert (a.blocks, len(pool.named)) == ([0, 1, 2, 3, 4], 4)
+    assert (a.blocks, found, len(pool.cached_blocks)) == ([0, 1, 2, 3], 0, 3)
+    a.allocate_slots(2)
+    a.cache_full_blocks(first + [15, 16], 17)
+    assert (a.blocks, len(pool.cached_blocks)) == ([0, 1, 2, 3, 4], 4)
     b, found = table_of(pool, second)
     assert (b.blocks, found) == ([0, 1, 5, 6], 8)
     a.clear()
@@ -173,12 +173,12 @@ def test_what_two_have_computed_is_found_when_the_first_is_gone():
     pool, prompt = BlockPool(4, 4), [*range(4)]
     first, second = BlockTable(pool), BlockTable(pool)
     for table in (first, second):
-        table.grow(4)
-        table.seal(prompt, 4)
+        table.allocate_slots(4)
+        table.cache_full_blocks(prompt, 4)
     first.clear()
     assert [pool.allocate() for _ in range(3)] == [2, 3, 0]
     found = BlockTable(pool)
-    assert found.match(prompt) == 4 and found.blocks == second.blocks == [1]
+    assert found.match_prefix(prompt) == 4 and found.blocks == second.blocks == [1]
 
 
 def test_without_a_prefix_cache_nothing_is_found():
@@ -191,7 +191,7 @@ def test_the_first_writer_copies_and_the_last_has_the_block_for_itself():
     table, _ = table_of(pool, [*range(6)])
     other, third = table.fork(), table.fork()
     assert pool.references == [3, 3, 0, 0]
-    assert other.grow(1) == [(1, 2)] and table.grow(1) == [(1, 3)] and third.grow(1) == []
+    assert other.allocate_slots(1) == [(1, 2)] and table.allocate_slots(1) == [(1, 3)] and third.allocate_slots(1) == []
     assert pool.references == [3, 1, 1, 1]
     assert (table.blocks, other.blocks, third.blocks) == ([0, 3], [0, 2], [0, 1])
 
@@ -201,8 +201,8 @@ def test_what_does_not_fit_changes_nothing():
     pool = BlockPool(3, 4)
     table, _ = table_of(pool, [*range(6)])
     table.fork()
-    with pytest.raises(OutOfBlocks, match=r"^BlockTable: 2 more blocks, but 1 are free$"):
-        table.grow(3)
+    with pytest.raises(OutOfBlocks, match=r"^BlockTable: 2 more blocks are needed, but 1 are free$"):
+        table.allocate_slots(3)
     assert (table.blocks, table.length, pool.references, [*pool.free]) == ([0, 1], 6, [2, 2, 0], [2])
 
 
@@ -218,7 +218,7 @@ def test_neighbors_are_found_wherever_they_are():
     pool = BlockPool(6, 4)
     blocks = pool.reserve(6)
     for block in (1, 3, 4):
-        pool.release(blocks[block])
+        pool.decref(blocks[block])
     assert pool.reserve(0) == [] and pool.reserve(2) == [3, 4]
     with pytest.raises(OutOfBlocks, match=r"^BlockPool: no 2 contiguous free blocks \(1 blocks are free\)$"):
         pool.reserve(2)
@@ -227,11 +227,11 @@ def test_neighbors_are_found_wherever_they_are():
 def test_errors():
     pool = BlockPool(1, 4)
     table = BlockTable(pool)
-    with pytest.raises(OutOfBlocks, match=r"^BlockTable: 2 more blocks, but 1 are free$"):
-        table.grow(5)
+    with pytest.raises(OutOfBlocks, match=r"^BlockTable: 2 more blocks are needed, but 1 are free$"):
+        table.allocate_slots(5)
     pool.allocate()
     with pytest.raises(OutOfBlocks, match=r"^BlockPool: all 1 blocks are in use$"):
         pool.allocate()
-    pool.release(0)
-    with pytest.raises(ValueError, match=r"^BlockPool: block 0 is released, but is free already$"):
-        pool.release(0)
+    pool.decref(0)
+    with pytest.raises(ValueError, match=r"^BlockPool: decref of block 0, which is free already$"):
+        pool.decref(0)

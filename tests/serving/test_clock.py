@@ -16,22 +16,24 @@ COST = StepCost(OPT, A100)
 def test_the_sizes_of_the_paper():
     """26 GB of weights, 800 KB a token, of which 15.7 K fit 12 GB (Kwon et al. 2023, sections 1 and 3, table 1)."""
     assert OPT.parameters == pytest.approx(12.85e9, rel=0.001) and COST.weights == pytest.approx(26e9, rel=0.02)
-    assert COST.bytes_a_token == 800 * 1024
-    assert 12 * 2**30 // COST.bytes_a_token == 15728
-    assert COST.room() == int((0.92 * 40e9 - COST.weights) // COST.bytes_a_token) == 13541
+    assert COST.bytes_per_token == 800 * 1024
+    assert 12 * 2**30 // COST.bytes_per_token == 15728
+    assert COST.room() == int((0.92 * 40e9 - COST.weights) // COST.bytes_per_token) == 13541
 
 
 def test_one_sequence_is_decoded_at_the_speed_of_memory():
     """8.03e9 parameters of 2 bytes at 3.35 TB/s: at most 209 tokens a second."""
     cost = StepCost(LLAMA, H100)
     assert 1 / cost.seconds([(0, 1)]) == pytest.approx(209, rel=0.01)
-    assert cost.seconds([(10_000, 1)]) - cost.seconds([(0, 1)]) == pytest.approx(10_000 * cost.bytes_a_token / 3.35e12)
+    assert cost.seconds([(10_000, 1)]) - cost.seconds([(0, 1)]) == pytest.approx(
+        10_000 * cost.bytes_per_token / 3.35e12
+    )
 
 
 def test_a_batch_reads_the_weights_once_and_each_cache_for_itself():
     one, many = COST.seconds([(500, 1)]), COST.seconds([(500, 1)] * 20)
     assert many < 1.5 * one
-    assert many - one == pytest.approx(19 * 501 * COST.bytes_a_token / A100.memory_bandwidth)
+    assert many - one == pytest.approx(19 * 501 * COST.bytes_per_token / A100.memory_bandwidth)
 
 
 def test_a_prompt_is_bound_by_arithmetic():
@@ -56,7 +58,7 @@ def test_a_prompt_in_pieces_computes_as_much_and_reads_the_weights_again(past, n
 
 def test_paging_makes_attention_slower_and_nothing_else():
     parts = [(1000, 1)] * 10
-    attention = 10 * 1001 * COST.bytes_a_token / A100.memory_bandwidth
+    attention = 10 * 1001 * COST.bytes_per_token / A100.memory_bandwidth
     assert COST.seconds(parts, paged=True) - COST.seconds(parts) == pytest.approx(PAGING * attention)
     assert StepCost(OPT, A100, overhead=0.002).seconds(parts) == pytest.approx(COST.seconds(parts) + 0.002)
     assert COST.seconds([]) == 0
@@ -76,22 +78,24 @@ def test_ranks_share_weights_and_cache_and_send():
 
 def test_heads_of_keys_are_copied_where_ranks_are_more():
     link = find_link("NVLink 4")
-    of = {ranks: StepCost(LLAMA, H100, ranks=ranks, link=link).bytes_a_token / ranks for ranks in (1, 8, 16, 32)}
+    of = {ranks: StepCost(LLAMA, H100, ranks=ranks, link=link).bytes_per_token / ranks for ranks in (1, 8, 16, 32)}
     assert of[1] == 8 * of[8] and of[8] == of[16] == of[32]
 
 
 def test_a_latent_is_on_every_rank():
     deepseek = find_model("DeepSeek-V3")
     one, eight = (StepCost(deepseek, H100, "bfloat16", ranks, find_link("NVLink 4")) for ranks in (1, 8))
-    assert one.bytes_a_token == eight.bytes_a_token / 8 == 70_272
+    assert one.bytes_per_token == eight.bytes_per_token / 8 == 70_272
 
 
 def test_what_cannot_be():
-    with pytest.raises(ValueError, match="StepCost: 40 heads do not divide among 3 ranks"):
+    with pytest.raises(ValueError, match=r"StepCost: heads \(40\) must be divisible by ranks \(3\)"):
         StepCost(OPT, A100, ranks=3)
     with pytest.raises(ValueError, match="StepCost: 2 ranks need a link, got None"):
         StepCost(OPT, A100, ranks=2)
-    with pytest.raises(ValueError, match=r"StepCost: 141.1 GB of weights leave no room in 1 x 80 GB x 0.92"):
+    with pytest.raises(
+        ValueError, match=r"StepCost: 141.1 GB of weights leave no memory for the KV cache in 1 x 80 GB x 0.92"
+    ):
         StepCost(find_model("Llama 3 70B"), H100).room()
     with pytest.raises(
         ValueError, match=r"StepCost.seconds: parts must be a list, each item .past, new.: tokens in the cache"

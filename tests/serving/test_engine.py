@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tinydist.attention import Decoder, DecoderConfig, Yarn, attention, fused_attention, generate
-from tinydist.serving import Continuous, Engine, Orca, Request, Sequence, Served, Static, Step
+from tinydist.serving import ContinuousBatching, LLMEngine, Orca, Request, RequestState, Sequence, StaticBatching
 from tinydist.serving.sampling import next_tokens
 
 V = 61
@@ -16,8 +16,9 @@ KINDS = {
     "GQA, YaRN": dict(kv_heads=2, rotary=Yarn(4, 16)),
 }  # fmt: skip
 POLICIES = {
-    "static": lambda: Static(4), "Orca": lambda: Orca(4, "power of 2"), "continuous": lambda: Continuous(6, 16),
-    "whole prompts": lambda: Continuous(6, 64, chunked=False),
+    "static": lambda: StaticBatching(4), "Orca": lambda: Orca(4, "power of 2"),
+    "continuous": lambda: ContinuousBatching(6, 16),
+    "whole prompts": lambda: ContinuousBatching(6, 64, chunked_prefill=False),
 }  # fmt: skip
 KINDS |= {f"{kind}, window": options | dict(window=7) for kind, options in KINDS.items()}
 
@@ -61,12 +62,12 @@ def alone(writer, request):
     """Each sample by itself, with a contiguous cache."""
     samples = []
     for i in range(request.n):
-        sequence, caches = Sequence(Served(request), i, None), writer.caches(1, request.longest)
-        while sequence.reason is None:
+        sequence, caches = Sequence(RequestState(request), i, None), writer.caches(1, request.longest)
+        while sequence.finish_reason is None:
             tokens = torch.tensor([sequence.tokens[caches[0].lengths[0] :]])
             (token,) = next_tokens(writer(tokens, caches)[:, -1], [sequence])
             sequence.append(token)
-        samples.append(sequence.new)
+        samples.append(sequence.output_tokens)
     return samples
 
 
@@ -74,18 +75,19 @@ class Watched:
     """An engine, and what its scheduler did. ``robbed``: before each fifth pass somebody loses its memory."""
 
     def __init__(self, monkeypatch, *args, robbed=False, **options):
-        self.engine, self.steps, self.robbed = Engine(*args, **options), [], Step()
+        self.engine, self.steps, self.robbed = LLMEngine(*args, **options), [], []
         scheduler, dice = self.engine.scheduler, random.Random(0)
-        step = scheduler.step
+        schedule = scheduler.schedule
 
-        def watched_step():
-            running = [each for each in scheduler.running if each.reason is None]
+        def watched():
+            running = [each for each in scheduler.running if each.finish_reason is None]
             if robbed and running and len(self.steps) % 5 == 4:
-                scheduler.preempt(dice.choice(running), self.robbed)
-            self.steps.append(step())
+                self.robbed.append(dice.choice(running))
+                scheduler.preempt(self.robbed[-1])
+            self.steps.append(schedule())
             return self.steps[-1]
 
-        monkeypatch.setattr(scheduler, "step", watched_step)
+        monkeypatch.setattr(scheduler, "schedule", watched)
 
     def total(self, name):
         return sum(len(getattr(each, name)) for each in self.steps)
@@ -93,13 +95,13 @@ class Watched:
 
 def assert_as_alone(kind, policy, number, monkeypatch, seed=0, **options):
     asked, expected = asked_alone(kind, number, seed)
-    options = dict(blocks=16, block_size=4) | options
+    options = dict(num_blocks=16, block_size=4) | options
     watched = Watched(monkeypatch, model(**KINDS[kind]), POLICIES[policy](), **options)
     assert watched.engine.run(asked) == expected
-    assert len(watched.robbed.preempted) >= options.get("robbed", 0) * number // 2
+    assert len(watched.robbed) >= options.get("robbed", 0) * number // 2
     if policy in ("continuous", "whole prompts"):
         assert watched.total("preempted") and (watched.total("copies") or options["block_size"] == 1)
-    assert watched.engine.idle and len(watched.engine.pool.free) == options["blocks"]
+    assert watched.engine.idle and len(watched.engine.pool.free) == options["num_blocks"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -125,32 +127,32 @@ def test_two_hundred_are_written_as_one_alone(kind, policy, monkeypatch):
 @pytest.mark.parametrize("kind", ["GQA", "MLA, window"])
 def test_blocks_of_any_size_are_the_same_to_what_is_written(kind, block_size, monkeypatch):
     blocks = -(-52 // block_size)  # the longest request just fits
-    assert_as_alone(kind, "continuous", 20, monkeypatch, robbed=True, blocks=blocks, block_size=block_size)
+    assert_as_alone(kind, "continuous", 20, monkeypatch, robbed=True, num_blocks=blocks, block_size=block_size)
 
 
 def test_it_writes_what_generate_does():
     writer, prompts = model(), [torch.tensor([1, 2, 3]), torch.tensor([4]), torch.tensor([5] * 9)]
     expected = generate(writer, prompts, 12)[:, None]
-    assert Engine(writer, blocks=32).run([Request(each, 12) for each in prompts]) == expected.tolist()
+    assert LLMEngine(writer, num_blocks=32).run([Request(each, 12) for each in prompts]) == expected.tolist()
 
 
 @pytest.mark.parametrize("kind", ["GQA", "MLA, window"])
 def test_attention_may_be_computed_by_torchs_own(kind):
     asked, expected = asked_alone(kind, 6)
     attend = partial(fused_attention, window=KINDS[kind].get("window"))
-    assert Engine(model(**KINDS[kind]), blocks=64, block_size=4, attend=attend).run(asked) == expected
+    assert LLMEngine(model(**KINDS[kind]), num_blocks=64, block_size=4, attend=attend).run(asked) == expected
 
 
 def test_they_are_not_all_the_same():
     """Or the tests above would say little."""
-    samples = Engine(model(), blocks=64).run([Request([1, 2, 3], 20, temperature=2.0, n=4)])[0]
+    samples = LLMEngine(model(), num_blocks=64).run([Request([1, 2, 3], 20, temperature=2.0, n=4)])[0]
     assert len({tuple(each) for each in samples}) == 4 and len({token for each in samples for token in each}) > 20
 
 
 def test_a_prompt_passes_the_model_once_for_all_its_samples_and_once_for_all_who_come_later():
     writer, rows = model(), []
     writer.norm.register_forward_hook(lambda module, inputs, output: rows.append(output.shape[1]))
-    engine = Engine(writer, blocks=32, block_size=4)
+    engine = LLMEngine(writer, num_blocks=32, block_size=4)
     engine.run([Request([*range(10)], 3, n=3)])
     assert rows == [10, 3, 3]
     rows.clear()
@@ -160,16 +162,16 @@ def test_a_prompt_passes_the_model_once_for_all_its_samples_and_once_for_all_who
 
 def test_a_stream_gives_tokens_as_they_come_while_others_are_served():
     writer, mine, other = model(), Request([1, 2, 3], 6), Request([4, 5], 9)
-    engine = Engine(writer, blocks=32)
+    engine = LLMEngine(writer, num_blocks=32)
     served, found = engine.add(other), []
     for token in engine.stream(mine):
         found.append(token)
-        assert len(served.new[0]) == len(found)
-    assert found == alone(writer, mine)[0] and not served.done
+        assert len(served.output_tokens[0]) == len(found)
+    assert found == alone(writer, mine)[0] and not served.finished
 
 
 def test_who_stops_reading_leaves_no_block():
-    engine = Engine(model(), blocks=32)
+    engine = LLMEngine(model(), num_blocks=32)
     stream = engine.stream(Request([1, 2, 3], 6))
     next(stream)
     assert len(engine.pool.free) == 31
@@ -178,20 +180,20 @@ def test_who_stops_reading_leaves_no_block():
 
 
 def test_a_stream_that_nobody_begins_to_read_asks_for_nothing():
-    engine = Engine(model())
+    engine = LLMEngine(model())
     engine.stream(Request([1]))
     assert engine.idle
 
 
 def test_who_is_cancelled_is_served_no_more():
-    engine = Engine(model(), blocks=32)
+    engine = LLMEngine(model(), num_blocks=32)
     served, other = (engine.add(Request([each], 9)) for each in (1, 2))
     engine.step()
     engine.cancel(served)
     while not engine.idle:
         engine.step()
-    assert [len(each.new[0]) for each in (served, other)] == [1, 9]
-    assert served.sequences[0].reason == "cancelled" and len(engine.pool.free) == 32
+    assert [len(each.output_tokens[0]) for each in (served, other)] == [1, 9]
+    assert served.sequences[0].finish_reason == "cancelled" and len(engine.pool.free) == 32
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -202,7 +204,7 @@ def test_a_pass_that_is_interrupted_is_computed_again(policy):
         raise KeyboardInterrupt
 
     writer, (asked, expected) = model(**KINDS["GQA"]), asked_alone("GQA", 3)
-    engine = Engine(writer, POLICIES[policy](), blocks=32, block_size=4)
+    engine = LLMEngine(writer, POLICIES[policy](), num_blocks=32, block_size=4)
     served = [engine.add(each) for each in asked]
     for step in range(1000):
         if step % 5 == 2:
@@ -214,26 +216,26 @@ def test_a_pass_that_is_interrupted_is_computed_again(policy):
         engine.step()
         if engine.idle:
             break
-    assert [each.new for each in served] == expected
+    assert [each.output_tokens for each in served] == expected
     assert len(engine.pool.free) == 32
 
 
 def test_a_model_that_gives_no_numbers_is_an_error_and_leaves_no_block():
     writer = model()
     torch.nn.init.constant_(writer.head.weight, torch.nan)
-    engine = Engine(writer)
-    with pytest.raises(ValueError, match=r"^next_tokens: the model gives NaN for sequence 0 of 1$"):
+    engine = LLMEngine(writer)
+    with pytest.raises(ValueError, match=r"^next_tokens: the logits are NaN for sequence 0 of 1$"):
         engine.run([Request([1])])
     assert engine.idle and len(engine.pool.free) == 256
 
 
 def test_with_nobody_to_serve_a_step_is_nothing():
-    assert Engine(model()).step() == []
+    assert LLMEngine(model()).step() == []
 
 
 def test_what_could_never_be_served_is_refused_before_it_begins():
-    engine = Engine(model(), blocks=4, block_size=4)
-    with pytest.raises(ValueError, match=f"^Engine: tokens are from 0 to {V - 1}, got a prompt with {V}$"):
+    engine = LLMEngine(model(), num_blocks=4, block_size=4)
+    with pytest.raises(ValueError, match=f"^LLMEngine: token ids must be from 0 to {V - 1}, got a prompt with {V}$"):
         engine.add(Request([1, V]))
     with pytest.raises(
         ValueError, match=r"^request: 9 \(prompt\) \+ 16 \(new\) - 1 = 24 tokens; .* but the pool has 4$"

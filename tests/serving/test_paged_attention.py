@@ -63,13 +63,13 @@ def test_beside_the_cache_one_block_is_held():
 @pytest.mark.parametrize(
     "change, error",
     [
-        (dict(tables=[[0, 1]]), r"queries, tables and past must be of as many sequences, got 2, 1 and 2"),
+        (dict(tables=[[0, 1]]), r"queries, tables and offset must have the same batch size, got 2, 1 and 2"),
         (
             dict(tables=[[0, 1], [2]]),
             r"sequence 1 has 3 \+ 2 tokens in blocks of 4, of which there are 5, got .* \[2\]",
         ),
         (dict(tables=[[0, 5], [2, 3]]), r"sequence 0 has 3 \+ 2 tokens in blocks of 4, .* got the table \[0, 5\]"),
-        (dict(keys=torch.ones(5, 4, 2)), r"takes \[B, H, T, d\] and \[blocks, G, block_size, d\], got q .* keys .*"),
+        (dict(keys=torch.ones(5, 4, 2)), r"expected \[B, H, T, d\] and \[blocks, G, block_size, d\], got q .* keys .*"),
         (
             dict(values=torch.ones(5, 2, 4, 2)),
             r"num_heads \(3\) must be divisible by num_kv_heads \(2\)",
@@ -78,7 +78,7 @@ def test_beside_the_cache_one_block_is_held():
 )
 def test_errors(change, error):
     given = dict(q=torch.ones(2, 3, 2, 2), keys=torch.ones(5, 1, 4, 2), values=torch.ones(5, 1, 4, 2))
-    given |= dict(tables=[[0, 1], [2, 3]], past=[3, 3])
+    given |= dict(tables=[[0, 1], [2, 3]], offset=[3, 3])
     if "values" in change:
         change["keys"] = change["values"]
     with pytest.raises(ValueError, match="^paged_attention: " + error + "$"):

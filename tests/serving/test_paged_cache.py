@@ -59,7 +59,7 @@ class InBlocks:
         spans, rows, order = [], [], sorted(counts, key=counts.get)
         for i in order:
             past = self.tables[i].length
-            self.caches.copy(self.tables[i].grow(counts[i]))
+            self.caches.copy(self.tables[i].allocate_slots(counts[i]))
             spans.append((self.tables[i], past, counts[i]))
             rows.append(self.sequences[i][past : past + counts[i]])
         self.caches.lay_out(spans)
@@ -162,7 +162,7 @@ def test_what_is_gathered_are_the_rows_of_a_contiguous_cache():
     served.compute({0: 9, 1: 4})
     model.layer(torch.nn.utils.rnn.pad_sequence(x, batch_first=True), cache=cache, counts=[9, 4])
     new = torch.randn(2, 2, 2, 1, 4, dtype=torch.float64)  # keys and values of two sequences
-    assert [table.grow(1) for table in served.tables] == [[], []]
+    assert [table.allocate_slots(1) for table in served.tables] == [[], []]
     served.caches.lay_out([(served.tables[0], 9, 1), (served.tables[1], 4, 1)])
     found_each, expected_each = served.caches[0].keep(*new.permute(0, 3, 2, 1, 4)), cache.keep(*new)
     for found, expected in zip(found_each, expected_each):
@@ -202,7 +202,7 @@ def test_sequences_with_as_many_queries_are_one_call():
     served.compute({0: 8, 1: 3, 2: 5, 3: 3})
     calls.clear()
     served.compute({0: 1, 1: 1, 2: 1, 3: 4})
-    assert calls == [dict(causal=True, past=[8, 3, 5]), dict(causal=True)]
+    assert calls == [dict(causal=True, offset=[8, 3, 5]), dict(causal=True)]
 
 
 def test_bytes_are_those_of_the_blocks():

@@ -6,9 +6,9 @@ from torch import nn
 
 import tinydist
 from tinydist.attention import Decoder, DecoderConfig
-from tinydist.serving import Continuous, Request
-from tinydist.serving.engine import Engine
-from tinydist.serving.parallel import ROUTES, Replicas, bytes_sent_a_row, tensor_parallel_engine
+from tinydist.serving import ContinuousBatching, Request
+from tinydist.serving.engine import LLMEngine
+from tinydist.serving.parallel import ROUTES, Replicas, bytes_sent_per_token, tensor_parallel_engine
 
 CONFIG = DecoderConfig(vocab_size=31, layers=2, heads=8, kv_heads=2, dim=32)
 
@@ -27,16 +27,16 @@ def requests(number=6):
     random = torch.Generator().manual_seed(1)
     prompts = [torch.randint(31, (3 + 5 * i % 11,), generator=random).tolist() for i in range(number)]
     return [
-        Request(prompt, max_new=4 + i, seed=i, temperature=0.7 * (i % 2), n=1 + (i == 3))
+        Request(prompt, max_new_tokens=4 + i, seed=i, temperature=0.7 * (i % 2), n=1 + (i == 3))
         for i, prompt in enumerate(prompts)
     ]
 
 
-TIGHT = dict(policy=Continuous(4, 12), blocks=8, block_size=4)  # so that some are preempted
+TIGHT = dict(policy=ContinuousBatching(4, 12), num_blocks=8, block_size=4)  # so that some are preempted
 
 
 def one():
-    return Engine(model(), Continuous(4, 12), 8, 4)
+    return LLMEngine(model(), ContinuousBatching(4, 12), 8, 4)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -45,9 +45,9 @@ def test_ranks_write_what_one_writes(ranks):
     expected, preempted = one().run(requests()), []
 
     def program():
-        engine = tensor_parallel_engine(model(), **dict(TIGHT, policy=Continuous(4, 12)))
+        engine = tensor_parallel_engine(model(), **dict(TIGHT, policy=ContinuousBatching(4, 12)))
         preempt = engine.scheduler.preempt
-        engine.scheduler.preempt = lambda *given: (preempted.append(1), preempt(*given))
+        engine.scheduler.preempt = lambda sequence: (preempted.append(1), preempt(sequence))
         return engine.run(requests()), engine.caches.nbytes, len(engine.pool.free)
 
     results = tinydist.launch(program, ranks, observe=False).results
@@ -62,7 +62,7 @@ def test_a_token_sends_what_the_formula_says(ranks):
     rows = []
 
     def program(serving):
-        engine = tensor_parallel_engine(model(), **dict(TIGHT, policy=Continuous(4, 12)))
+        engine = tensor_parallel_engine(model(), **dict(TIGHT, policy=ContinuousBatching(4, 12)))
         for each in requests(3) if serving else ():
             engine.add(each)
         while not engine.idle:
@@ -73,21 +73,21 @@ def test_a_token_sends_what_the_formula_says(ranks):
         tinydist.launch(program, ranks, serving, observe="communication").traffic for serving in (False, True)
     )
     sent = sum(map(sum, all_of_it)) - sum(map(sum, before))
-    assert sent == sum(rows) * bytes_sent_a_row(CONFIG, ranks, torch.float64)
-    assert bytes_sent_a_row(CONFIG, 1) == 0
-    assert bytes_sent_a_row(CONFIG, 2) == (5 * 32 + 16) * 4
+    assert sent == sum(rows) * bytes_sent_per_token(CONFIG, ranks, torch.float64)
+    assert bytes_sent_per_token(CONFIG, 1) == 0
+    assert bytes_sent_per_token(CONFIG, 2) == (5 * 32 + 16) * 4
 
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_replicas_write_what_one_engine_writes(route):
     replicas = Replicas([one() for _ in range(3)], route)
     assert replicas.run(requests()) == one().run(requests())
-    assert replicas.idle and not replicas.serves and all(len(each.pool.free) == 8 for each in replicas.engines)
+    assert replicas.idle and not replicas.engine_of and all(len(each.pool.free) == 8 for each in replicas.engines)
 
 
-def routed(route, prompts, max_new=4):
+def routed(route, prompts, max_new_tokens=4):
     replicas = Replicas([one() for _ in range(2)], route)
-    return [replicas.choose(replicas.add(Request(prompt, max_new)).request) for prompt in prompts], replicas
+    return [replicas.choose(replicas.add(Request(prompt, max_new_tokens)).request) for prompt in prompts], replicas
 
 
 def test_each_route_has_its_way():
@@ -116,9 +116,9 @@ def test_who_leaves_a_replica_leaves_its_blocks():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="Replicas: engines must be a non-empty list, each item an Engine, got"):
+    with pytest.raises(ValueError, match="Replicas: engines must be a non-empty list, each item a LLMEngine, got"):
         Replicas([])
     with pytest.raises(ValueError, match="Replicas: route must be one of in turn, least left, same prefix, got 'hash'"):
         Replicas([one()], "hash")
-    with pytest.raises(ValueError, match="shard: 2 key heads on 3 ranks: neither divides the other"):
+    with pytest.raises(ValueError, match=r"shard: num_kv_heads \(2\) must divide, or be divisible by"):
         tinydist.launch(lambda: tensor_parallel_engine(model(DecoderConfig(31, 1, 6, 2, 12))), 3, observe=False)

@@ -70,5 +70,5 @@ def test_the_largest_throw_is_still_a_token_that_may_come():
 
 
 def test_what_is_no_number_is_nobodys_choice():
-    with pytest.raises(ValueError, match=r"^next_tokens: the model gives NaN for sequence 1 of 2$"):
+    with pytest.raises(ValueError, match=r"^next_tokens: the logits are NaN for sequence 1 of 2$"):
         next_tokens(torch.tensor([[0.0, 1.0], [0.0, torch.nan]]), [thrown(0.5), thrown(0.5)])

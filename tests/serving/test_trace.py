@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinydist.serving.trace import ALPACA, SHAREGPT, Ask, Lengths, make_trace
+from tinydist.serving.trace import ALPACA, SHAREGPT, Lengths, TraceRequest, make_trace
 
 
 def mean(numbers):
@@ -56,4 +56,4 @@ def test_lengths_that_cannot_be():
         Lengths("", 2000, 1, 1, 1)
     with pytest.raises(ValueError, match="make_trace: requests must be an integer from 1 to 1048576, got 0"):
         make_trace(ALPACA, 0)
-    assert Ask(0.0, 3, 4).tokens == 7
+    assert TraceRequest(0.0, 3, 4).tokens == 7

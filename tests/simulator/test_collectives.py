@@ -298,9 +298,8 @@ def assert_same(actual, wanted):
         torch.testing.assert_close(actual, wanted, rtol=0, atol=0)
 
 
-@BOTH_WAYS
 @pytest.mark.parametrize("name", OPERATIONS)
-@given(case=cases())
+@given(case=cases(), asynchronous=st.booleans())
 def test_collective(name, asynchronous, case):
     xs = case.tensors(OPERATIONS[name][2](case))
     results = tinydist.launch(take_part, case.world, name, case, asynchronous, xs).results

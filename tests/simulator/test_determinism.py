@@ -1,4 +1,4 @@
-"""The same program twice: the same results to the last bit, the same prints, in the same order."""
+"""The same program twice: the same results to the last bit, the same prints and virtual times, in the same order."""
 
 import gc
 import hashlib
@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tinydist
 
@@ -81,9 +83,40 @@ def test_twice_the_same_with_garbage_collection_and_other_threads_about(capsys):
         other.join()
 
 
+def times():
+    """All that virtual time says of a program with some of everything in it."""
+    run = tinydist.launch(of_everything, 4, cluster="2 x 4")
+    shuffled = tinydist.launch(of_everything, 4, cluster="2 x 4", schedule="shuffle", seed=5)
+    said = [
+        [[tuple(event)[:5] for event in r.trace.events], r.traffic, [list(m) for m in r.memory], r.seconds]
+        for r in (run, shuffled)
+    ]
+    assert said[0] == said[1]
+    return repr(said[0])
+
+
+def of_everything():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(rank)
+    ddp = DDP(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)), bucket_cap_mb=1e-4)
+    optimizer = torch.optim.AdamW(ddp.parameters())
+    pairs = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3], [1, 2])]
+    for step in range(2):
+        ddp(torch.randn(4 + rank, 8)).square().mean().backward()
+        optimizer.step()
+        for pair in pairs:
+            if dist.get_rank(pair) >= 0:
+                dist.all_reduce(torch.ones(rank + 100)[:100], group=pair)
+        sending = dist.isend(torch.ones(rank + 1), (rank + 1) % size, tag=step)
+        dist.recv(torch.empty((rank - 1) % size + 1), (rank - 1) % size, tag=step)
+        sending.wait()
+        dist.all_gather_object([None] * size, {"rank": rank})
+
+
 def print_all():
     for how in SCHEDULES:
         print(digest(tinydist.launch(program, 4, **how).results), flush=True)
+    print(times(), flush=True)
 
 
 # The process ends at once: torch 2.12 may abort it, as it tidies up, if a thread has run backward.
@@ -99,7 +132,7 @@ os._exit(0)
 def test_the_same_in_a_fresh_process_with_other_hashes(capsys):
     print_all()
     here = capsys.readouterr().out
-    assert here.count("\n") == 50  # 2 schedules: 24 lines of ranks and a digest
+    assert here.count("\n") == 51  # 2 schedules: 24 lines of ranks and a digest; virtual times
     code = IN_A_FRESH_PROCESS.format(paths=[str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)])
     environment = os.environ | {"PYTHONHASHSEED": "1"}
     fresh = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)

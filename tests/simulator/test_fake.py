@@ -193,7 +193,7 @@ def test_numbers_that_other_ranks_have_changed_are_not_known():
         dist.all_reduce(x)
         return known, row.item()
 
-    with pytest.raises(RuntimeError, match="needs the numbers in a tensor, but tensors have none with fake=True"):
+    with pytest.raises(RuntimeError, match="needs the values of a tensor, but tensors have none with fake=True"):
         tinydist.launch(program, 2, fake=True)
 
 
@@ -258,6 +258,6 @@ def test_a_receive_from_any_rank_needs_the_ranks_to_run():
 def test_only_names_ranks_of_a_fake_run(how):
     with pytest.raises(
         ValueError,
-        match=r"only (names some of the ranks 0 to 3, with fake=True|must be a list of ranks, or None), got \[",
+        match=r"only (must be a subset of ranks 0 to 3, with fake=True|must be a list of ranks, or None), got \[",
     ):
         tinydist.launch(everything, 4, **how)

@@ -322,7 +322,7 @@ def missing(report):
     lines = report.splitlines()
     ranks = set()
     for line in lines:
-        if found := re.search(r"(?:not there: ranks?|to rank|from rank) ([\d, -]+)", line):
+        if found := re.search(r"(?:missing: ranks?|to rank|from rank) ([\d, -]+)", line):
             ranks |= in_numbers(found[1])
     waiting = [found[1] for line in lines if (found := re.match(r"  ranks? ([\d, -]+) waits? in", line))]
     if re.search(r"no rank can run: 1 of", report):

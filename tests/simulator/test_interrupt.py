@@ -177,7 +177,7 @@ def test_a_report_names_the_cell_and_its_line(kernel):
         tinydist.launch(forgets, 4)
         """)
     assert error["ename"] == "DeadlockError"
-    assert "not there: rank 2" in error["evalue"]
+    assert "missing: rank 2" in error["evalue"]
     assert re.search(r"at Cell In\s?\[\d+\], line 3, in forgets: dist.barrier\(\)", error["evalue"])
     assert "".join(error["traceback"]).count("scheduler.py") == 0
 

@@ -67,13 +67,13 @@ def test_the_kernel_gets_its_own_back(library, fails):
 
 @pytest.mark.parametrize("place", ["keeper", "keeper:", ":manager", 3])
 def test_a_place_has_a_form(library, place):
-    with pytest.raises(ValueError, match=r'names places as "package.module:Class.attribute", got'):
+    with pytest.raises(ValueError, match=r'entries must have the form "package.module:Class.attribute", got'):
         tinydist.launch(dist.barrier, 2, per_rank=[place])
 
 
 @pytest.mark.parametrize("place", ["keeper:manger", "keeper:State.shard", "keeper:Stat.shared"])
 def test_a_mistyped_place_is_not_passed_over(library, place):
-    with pytest.raises(ValueError, match=f"per_rank names {place}, which is not there.*set it to None first"):
+    with pytest.raises(ValueError, match=f"per_rank names {place}, which is not found.*set it to None first"):
         tinydist.launch(dist.barrier, 2, per_rank=[place])
 
 

@@ -13,7 +13,7 @@ from clock_by_hand import ClockByHand, ToldAtOnce, until
 
 from tinydist.simulator import scheduler as scheduler_module
 from tinydist.simulator import stuck
-from tinydist.simulator.scheduler import Abort, Event, Scheduler
+from tinydist.simulator.scheduler import Abort, RankScheduler, Waitable
 from tinydist.simulator.stuck import StuckError
 from tinydist.simulator.supervisor import Supervisor
 
@@ -26,11 +26,11 @@ def explain(tasks):
     return Deadlock([(task.rank, "ended" if task.ended else task.event) for task in tasks])
 
 
-def run(body, size, *, seed=None, patience=60.0, explain=explain):
+def run(body, size, *, seed=None, idle_timeout=60.0, explain=explain):
     """Results of ``body(rank, scheduler)`` by rank."""
     chance = None if seed is None else random.Random(seed)
-    scheduler = Scheduler(range(size), enter=lambda rank: None, leave=lambda rank: None, random=chance)
-    return Supervisor(scheduler, explain=explain, patience=patience).run(lambda rank: body(rank, scheduler))
+    scheduler = RankScheduler(range(size), enter=lambda rank: None, leave=lambda rank: None, random=chance)
+    return Supervisor(scheduler, explain=explain, idle_timeout=idle_timeout).run(lambda rank: body(rank, scheduler))
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def test_first_come_first_served():
 
 
 def test_those_who_wait_go_on_in_the_order_in_which_they_came():
-    log, event, arrival = [], Event(), {0: 2, 1: 0, 2: 1, 3: 3}  # rank -> how often it pauses before it waits
+    log, event, arrival = [], Waitable(), {0: 2, 1: 0, 2: 1, 3: 3}  # rank -> how often it pauses before it waits
 
     def body(rank, scheduler):
         for _ in range(arrival[rank]):
@@ -98,8 +98,8 @@ def test_those_who_wait_go_on_in_the_order_in_which_they_came():
     assert log == [1, 2, 0]
 
 
-def test_who_waits_for_an_event_that_is_done_keeps_the_baton():
-    log, event = [], Event()
+def test_who_waits_for_an_event_that_is_done_keeps_the_run_lock():
+    log, event = [], Waitable()
 
     def body(rank, scheduler):
         if rank == 0:
@@ -113,7 +113,7 @@ def test_who_waits_for_an_event_that_is_done_keeps_the_baton():
 
 
 def test_an_event_that_is_done_stays_done():
-    event = Event()
+    event = Waitable()
 
     def body(rank, scheduler):
         scheduler.set(event)
@@ -126,7 +126,7 @@ def test_an_event_that_is_done_stays_done():
 
 def test_one_rank_at_a_time_between_enter_and_leave():
     log = []
-    scheduler = Scheduler(
+    scheduler = RankScheduler(
         range(3),
         enter=lambda rank: log.append(("enter", rank)),
         leave=lambda rank: log.append(("leave", rank)),
@@ -144,9 +144,9 @@ def test_one_rank_at_a_time_between_enter_and_leave():
 
 
 def test_a_run_switches_only_where_a_rank_waits_or_ends():
-    scheduler = Scheduler(range(3), enter=lambda rank: None, leave=lambda rank: None)
+    scheduler = RankScheduler(range(3), enter=lambda rank: None, leave=lambda rank: None)
     Supervisor(scheduler, explain=explain).run(lambda rank: [scheduler.pause() for _ in range(2)])
-    assert scheduler.switches == 9  # 3 ranks: each is given the baton at first and after 2 pauses
+    assert scheduler.switches == 9  # 3 ranks: each is given the run lock at first and after 2 pauses
 
 
 # A random order.
@@ -190,13 +190,13 @@ def test_in_a_random_order_others_may_go_first_where_a_rank_communicates():
 
 
 def test_a_deadlock_is_known_at_once(told_at_once):
-    never = Event()
+    never = Waitable()
     with pytest.raises(Deadlock):
         run(lambda rank, scheduler: scheduler.wait(never), 3)
 
 
 def test_a_deadlock_is_explained_by_who_waits_and_who_ended():
-    events = [Event(), None, Event()]
+    events = [Waitable(), None, Waitable()]
 
     def body(rank, scheduler):
         if rank != 1:
@@ -208,7 +208,7 @@ def test_a_deadlock_is_explained_by_who_waits_and_who_ended():
 
 
 def test_a_deadlock_when_the_last_rank_that_could_run_ends():
-    never = Event()
+    never = Waitable()
 
     def body(rank, scheduler):
         if rank == 0:
@@ -222,12 +222,12 @@ def test_a_deadlock_when_the_last_rank_that_could_run_ends():
 
 def test_a_deadlock_of_a_single_rank():
     with pytest.raises(Deadlock):
-        run(lambda rank, scheduler: scheduler.wait(Event()), 1)
+        run(lambda rank, scheduler: scheduler.wait(Waitable()), 1)
 
 
 def test_polling_that_never_ends_is_found(monkeypatch):
     monkeypatch.setattr(scheduler_module, "POLL_SECONDS", 0.0)
-    never = Event()
+    never = Waitable()
 
     def body(rank, scheduler):
         if rank == 0:
@@ -243,7 +243,7 @@ def test_polling_that_never_ends_is_found(monkeypatch):
 def test_polling_a_rank_that_is_long_at_work_is_no_deadlock(monkeypatch):
     clock = ClockByHand()
     monkeypatch.setattr(scheduler_module, "time", clock)
-    event = Event()
+    event = Waitable()
 
     def body(rank, scheduler):
         if rank == 0:
@@ -264,7 +264,7 @@ def test_the_first_failure_is_raised_and_names_its_rank():
         scheduler.pause()
         if rank in (1, 2):
             raise ValueError(f"from {rank}")
-        scheduler.wait(Event())
+        scheduler.wait(Waitable())
 
     with pytest.raises(ValueError, match="from 1") as caught:
         run(body, 4)
@@ -278,7 +278,7 @@ def test_ranks_that_are_stopped_run_their_finally_blocks():
         try:
             if rank == 2:
                 raise ValueError
-            scheduler.wait(Event())
+            scheduler.wait(Waitable())
         finally:
             log.append(rank)
 
@@ -295,7 +295,7 @@ def test_no_except_exception_holds_up_the_end():
             raise ValueError
         while True:
             try:
-                scheduler.wait(Event())
+                scheduler.wait(Waitable())
             except Exception:
                 log.append("swallowed")
 
@@ -312,7 +312,7 @@ def test_a_rank_that_catches_everything_is_stopped_where_it_waits_next():
             raise ValueError
         for _ in range(3):
             try:
-                scheduler.wait(Event())
+                scheduler.wait(Waitable())
             except BaseException as stop:
                 stops.append(type(stop))
 
@@ -326,9 +326,9 @@ def test_ranks_that_are_stopped_do_not_communicate_any_more():
         if rank == 1:
             raise ValueError
         try:
-            scheduler.wait(Event())
+            scheduler.wait(Waitable())
         finally:
-            scheduler.wait(Event())
+            scheduler.wait(Waitable())
             pytest.fail("waited for an event that never comes")
 
     with pytest.raises(ValueError):
@@ -340,7 +340,7 @@ def test_what_a_rank_raises_while_it_is_stopped_does_not_hide_the_failure():
         if rank == 1:
             raise ValueError("the cause")
         try:
-            scheduler.wait(Event())
+            scheduler.wait(Waitable())
         finally:
             raise KeyError("the consequence")
 
@@ -352,7 +352,7 @@ def test_what_a_rank_raises_while_it_is_stopped_does_not_hide_the_failure():
 
 
 def run_interruptibly(body, size):
-    scheduler = Scheduler(range(size), enter=lambda rank: None, leave=lambda rank: None)
+    scheduler = RankScheduler(range(size), enter=lambda rank: None, leave=lambda rank: None)
     supervisor = Supervisor(scheduler, explain=explain)
     with supervisor.interruptible():
         return supervisor.run(lambda rank: body(rank, scheduler))
@@ -381,7 +381,7 @@ def test_a_second_interrupt_leaves_no_rank_behind():
 
     def body(rank, scheduler):
         if rank == 0:
-            scheduler.wait(Event())
+            scheduler.wait(Waitable())
         try:
             _thread.interrupt_main()
             while True:
@@ -427,7 +427,7 @@ def test_an_interrupt_while_a_notice_is_carried_out():
 
     def body(rank, scheduler):
         scheduler.notices.put(notice)
-        scheduler.wait(Event()) if rank else None
+        scheduler.wait(Waitable()) if rank else None
         while True:
             pass
 
@@ -437,7 +437,7 @@ def test_an_interrupt_while_a_notice_is_carried_out():
 
 
 def test_an_interrupt_that_comes_when_all_have_ended_is_not_lost():
-    scheduler = Scheduler(range(2), enter=lambda rank: None, leave=lambda rank: None)
+    scheduler = RankScheduler(range(2), enter=lambda rank: None, leave=lambda rank: None)
     tidied = False
     with pytest.raises(KeyboardInterrupt):
         supervisor = Supervisor(scheduler, explain=explain)
@@ -498,7 +498,7 @@ def test_a_thread_that_a_rank_starts_is_refused(call):
 
         def help_out():
             try:
-                getattr(scheduler, call)(*([Event()] if call == "wait" else []))
+                getattr(scheduler, call)(*([Waitable()] if call == "wait" else []))
             except RuntimeError as error:
                 errors.append(str(error))
 
@@ -517,13 +517,13 @@ def test_a_rank_asleep_is_reported_with_its_stack(monkeypatch):
 
     def body(rank, scheduler):
         if rank == 0:
-            scheduler.wait(Event())
+            scheduler.wait(Waitable())
         clock.go_on()
         while True:
             time.sleep(0.05)  # neither computes nor communicates
 
-    with pytest.raises(StuckError, match=r"rank 1 has held the baton for 0\.5 s") as caught:
-        run(body, 2, patience=0.5)
+    with pytest.raises(StuckError, match=r"rank 1 has held the run lock for 0\.5 s") as caught:
+        run(body, 2, idle_timeout=0.5)
     assert "time.sleep(0.05)  # neither computes nor communicates" in str(caught.value)
 
 
@@ -536,4 +536,4 @@ def test_a_rank_at_work_is_not_reported(monkeypatch):
             clock.go_on(computing=True)
         return "done"
 
-    assert run(body, 1, patience=0.5) == ["done"]
+    assert run(body, 1, idle_timeout=0.5) == ["done"]

@@ -75,7 +75,7 @@ def test_while_native_code_keeps_one_rank_the_others_are_gone_and_their_tensors_
         dist.all_reduce(mine, async_op=True)
         dist.barrier()
 
-    with pytest.raises(StuckError, match=r"rank 3 has held the baton for 0\.05 s without computing"):
+    with pytest.raises(StuckError, match=r"rank 3 has held the run lock for 0\.05 s without computing"):
         tinydist.launch(program, 4, timeout=0.05)
     (kept,) = rank_threads()
     gc.collect()
@@ -131,11 +131,11 @@ def test_a_loop_that_never_ends_is_reported_with_its_line(prints, capsys, monkey
         tinydist.launch(program, 2, timeout=0.2)
     report = str(caught.value)
     assert caught.value.computes
-    assert report.startswith("rank 1 has held the baton for 0.2 s of computing without communicating")
+    assert report.startswith("rank 1 has held the run lock for 0.2 s of computing without communicating")
     assert "test_stuck.py, line" in report.splitlines()[1] and "in program" in report.splitlines()[1]
 
 
-# How long a rank has held the baton, on clocks of our own.
+# How long a rank has held the run lock, on clocks of our own.
 
 
 class Clocks:
@@ -151,12 +151,12 @@ class Clocks:
 
 @pytest.fixture
 def passes(monkeypatch):
-    """Let time pass for a rank that holds the baton: what ``Hold`` says then."""
+    """Let time pass for a rank that holds the run lock: what ``Hold`` says then."""
     clocks = Clocks()
     monkeypatch.setattr(stuck, "time", clocks)
     task = SimpleNamespace(rank=0, parked=False, ended=False, thread=threading.current_thread())
     scheduler = SimpleNamespace(running=task, switches=1)
-    hold = Hold(scheduler, patience=60.0, limit=100.0)
+    hold = Hold(scheduler, idle_timeout=60.0, cpu_timeout=100.0)
     hold.check()
 
     def passes(seconds, at_work=0.0, then=lambda task, scheduler: None):
@@ -170,7 +170,7 @@ def passes(monkeypatch):
     return passes
 
 
-def test_doing_nothing_is_reported_when_patience_is_at_an_end(passes):
+def test_doing_nothing_is_reported_at_the_idle_timeout(passes):
     passes(60)
     with pytest.raises(StuckError, match="60 s without computing or communicating"):
         passes(1)

@@ -30,7 +30,7 @@ def test_who_waits_for_a_rank_that_never_comes_can_go_on():
         work = dist.all_reduce(torch.ones(2), async_op=True) if dist.get_rank() == 0 else None
         return work and caught(lambda: work.wait(seconds(3)))
 
-    words = "all_reduce(float32[2], SUM), call 1 on the world of ranks 0-2: Timed out after 3 s; not there: ranks 1-2"
+    words = "all_reduce(float32[2], SUM), call 1 on the world of ranks 0-2: Timed out after 3 s; missing: ranks 1-2"
     assert tinydist.launch(program, 3).results == [words, None, None]
 
 
@@ -75,9 +75,9 @@ def test_a_groups_own_timeout_holds_for_all_its_calls():
         if dist.get_rank() == 0:
             dist.all_reduce(torch.ones(2))
 
-    with pytest.raises(TimedOut, match=r"all_reduce.*: Timed out after 5 s; not there: rank 1") as caught:
+    with pytest.raises(TimedOut, match=r"all_reduce.*: Timed out after 5 s; missing: rank 1") as caught:
         tinydist.launch(program, 2, init=False)
-    assert any("no rank can run: 1 of 2 wait" in note for note in caught.value.__notes__)
+    assert any("no rank can run: 1 of 2 ranks wait" in note for note in caught.value.__notes__)
 
 
 def test_torchs_default_timeout_is_no_reason_to_give_up():

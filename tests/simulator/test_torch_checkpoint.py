@@ -65,7 +65,7 @@ def saved(tmp_path_factory):
     return folder, launch(save_after_training, 4, folder, (4,)).results[0]
 
 
-@pytest.mark.parametrize("after", [later(((4,),)), later(((2,),)), (1,), (8,), (2, 2)], ids=str)
+@pytest.mark.parametrize("after", [later(((4,),)), later(((2,),)), (1,), later(((8,),)), (2, 2)], ids=str)
 def test_a_run_of_four_ranks_goes_on_with_any_number(saved, after):
     """Weights and optimizer states, resharded: as if one process had trained twice as long."""
     folder, before = saved

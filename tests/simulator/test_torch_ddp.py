@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from sampled import sampled
 from tiny_training import (
     HIDDEN,
     OUT,
@@ -39,12 +40,12 @@ def trained(options=None, hook=None, state=None, model=tiny_mlp, steps=3):
     return train(ddp, sgd(ddp.parameters()), steps=steps)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("ranks", sampled((1, 4), (1, 2, 4, 8)))
 def test_weights_equal_one_process(ranks):
     assert_every_rank_has(train_in_one_process(), launch(trained, ranks).results)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled([0], range(3)))
 def test_weights_equal_one_process_in_a_shuffled_schedule(seed):
     options = {"bucket_cap_mb": A_LAYER}
     run = launch(trained, 4, options, schedule="shuffle", seed=seed)

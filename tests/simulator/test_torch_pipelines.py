@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from sampled import sampled
 from tiny_training import WIDTH, assert_every_rank_has
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
@@ -86,19 +87,19 @@ def name(schedule):
     return schedule.__name__.removeprefix("Schedule")
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", sampled((1, 4), (1, 2, 4, 8)))
 @pytest.mark.parametrize("schedule", ONE_STAGE_EACH, ids=name)
 def test_one_stage_on_each_rank(schedule, ranks):
-    assert_equals_one_process(schedule, in_a_loop, ranks, ranks, microbatches=6)
+    assert_equals_one_process(schedule, in_a_loop, ranks, ranks, microbatches=2 * ranks)
 
 
-@pytest.mark.parametrize("ranks, stages", [(2, 4), (4, 8), (2, 6)])
+@pytest.mark.parametrize("ranks, stages", sampled([(4, 8), (2, 6)], [(2, 4), (4, 8), (2, 6)]))
 @pytest.mark.parametrize("schedule", IN_A_LOOP, ids=name)
 def test_stages_in_a_loop(schedule, ranks, stages):
     assert_equals_one_process(schedule, in_a_loop, ranks, stages, microbatches=8)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", sampled([4], [2, 4, 8]))
 @pytest.mark.parametrize("schedule", IN_A_V, ids=name)
 def test_stages_in_a_v(schedule, ranks):
     """Here a rank posts several receives from one peer, for different stages, and waits for them in another order.
@@ -109,16 +110,7 @@ def test_stages_in_a_v(schedule, ranks):
     assert_equals_one_process(schedule, in_a_v, ranks, 2 * ranks, microbatches=2 * ranks)
 
 
-@pytest.mark.parametrize(
-    "schedule, stages_of, stages",
-    [(Schedule1F1B, in_a_loop, 8), (ScheduleZBVZeroBubble, in_a_v, 16)],
-    ids=["1F1B", "ZBV"],
-)
-def test_eight_ranks(schedule, stages_of, stages):
-    assert_equals_one_process(schedule, stages_of, 8, stages, microbatches=16)
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled([0], range(3)))
 @pytest.mark.parametrize(
     "schedule, stages_of",
     [(ScheduleInterleaved1F1B, in_a_loop), (ScheduleZBVZeroBubble, in_a_v)],

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from sampled import later, sampled
 from tiny_training import (
     assert_every_rank_has,
     global_batch,
@@ -50,7 +51,7 @@ def trained_sharded(**options):
     return train(model, sgd(model.parameters()))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])  # 3 divides neither 16 nor 8: shards are uneven
+@pytest.mark.parametrize("ranks", sampled((1, 3, 4), (1, 2, 3, 4, 8)))  # 3 divides neither 16 nor 8: shards are uneven
 def test_fully_shard_equals_one_process(ranks):
     rows = {"rows": 9} if ranks == 3 else {}
 
@@ -61,7 +62,7 @@ def test_fully_shard_equals_one_process(ranks):
     assert_every_rank_has(train_in_one_process(**rows), launch(on_ranks, ranks).results)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled([0], range(3)))
 def test_fully_shard_equals_one_process_in_a_shuffled_schedule(seed):
     run = launch(trained_sharded, 4, schedule="shuffle", seed=seed)
     assert_every_rank_has(train_in_one_process(), run.results)
@@ -90,7 +91,7 @@ def test_hsdp_on_a_2d_mesh_equals_one_process():
     assert_every_rank_has(train_in_one_process(), launch(on_ranks, 4).results)
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (4, 2), pytest.param((2, 4), marks=pytest.mark.exhaustive)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2), later(((4, 2),)), later(((2, 4),))], ids=str)
 def test_fully_shard_with_tensor_parallel_equals_one_process(shape):
     def on_ranks():
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp", "tp"))

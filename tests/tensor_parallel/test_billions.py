@@ -52,7 +52,7 @@ def peak(config, B, t, sequence):
 
 def training(config, B, sequence):
     torch.set_default_dtype(torch.bfloat16)
-    model = shard(GPT(config), sequence=sequence)
+    model = shard(GPT(config), sequence_parallel=sequence)
     optimizer = MasterWeights(model.parameters())
     tokens = torch.zeros(B, T, dtype=torch.long)
     for step in range(2):

@@ -9,7 +9,7 @@ from torch import nn
 import tinydist
 from tinydist.model import GPT, GPTConfig
 from tinydist.recompute import recompute
-from tinydist.tensor_parallel import OwnDropout, Tracker, gathered, shard
+from tinydist.tensor_parallel import RNGTracker, ShardedDropout, gathered, shard
 
 CONFIG = GPTConfig(vocab_size=24, context=24, layers=1, heads=8, dim=48, dropout=0.3)
 TOKENS = torch.arange(24)[None]
@@ -19,10 +19,10 @@ def test_streams_of_a_tracker():
     """Own numbers differ from rank to rank and from time to time; the common ones go on as if nobody had been away."""
 
     def program():
-        tracker, seen = Tracker(), []
+        tracker, seen = RNGTracker(), []
         for _ in range(2):
             common = torch.rand(3)
-            with tracker.own():
+            with tracker.fork():
                 seen += [torch.rand(3), torch.rand(3)]
         return torch.stack(seen), torch.stack([common, torch.rand(3)])
 
@@ -33,11 +33,11 @@ def test_streams_of_a_tracker():
 
 def test_whoever_restores_the_common_stream_restores_both():
     def program():
-        tracker, state = Tracker(), torch.get_rng_state()
-        with tracker.own():
+        tracker, state = RNGTracker(), torch.get_rng_state()
+        with tracker.fork():
             first = torch.rand(3)
         torch.set_rng_state(state)
-        with tracker.own():
+        with tracker.fork():
             return torch.equal(first, torch.rand(3))
 
     assert tinydist.launch(program, 2).results == [True, True]
@@ -48,7 +48,7 @@ def dropped(model):
     return {
         name: module(torch.ones(1000))
         for name, module in model.named_modules()
-        if isinstance(module, nn.Dropout | OwnDropout) and not name.endswith(".dropout.dropout")
+        if isinstance(module, nn.Dropout | ShardedDropout) and not name.endswith(".dropout.dropout")
     }
 
 
@@ -57,7 +57,7 @@ def test_which_dropouts_are_alike(sequence):
     """Those of attention's weights differ, which are of other heads. The others do where tokens are others."""
 
     def program():
-        model = shard(GPT(CONFIG), sequence=sequence)
+        model = shard(GPT(CONFIG), sequence_parallel=sequence)
         for hooked in model.modules():
             hooked._forward_pre_hooks.clear()  # which would cut the ones as tokens
         return dropped(model)
@@ -83,7 +83,7 @@ def test_without_cut_tokens_activations_and_gradients_of_copies_stay_the_same():
 
 def test_evaluation_drops_nothing():
     def program(sequence):
-        model = shard(GPT(CONFIG), sequence=sequence).eval()
+        model = shard(GPT(CONFIG), sequence_parallel=sequence).eval()
         return model.loss(TOKENS, TOKENS).detach()
 
     torch.manual_seed(0)
@@ -96,7 +96,7 @@ def test_evaluation_drops_nothing():
 @pytest.mark.parametrize("sequence", [None, "regather"])
 def test_recomputed_masks_are_the_same(which, sequence):
     def program(recomputed):
-        model = shard(GPT(CONFIG), sequence=sequence)
+        model = shard(GPT(CONFIG), sequence_parallel=sequence)
         if recomputed:
             full = which == "full"
             recompute(model.blocks if full else [model.blocks[0].attention], "forward" if full else "mix")
@@ -111,7 +111,7 @@ def test_on_processes_it_is_the_same():
     def program():
         found = []
         for sequence in ("regather", "overlap"):
-            model = shard(GPT(CONFIG), sequence=sequence)
+            model = shard(GPT(CONFIG), sequence_parallel=sequence)
             found += [model.loss(TOKENS, TOKENS)]
             found[-1].backward()
             found += gathered(model, of=gradient).values()

@@ -22,7 +22,7 @@ def test_clipping_equals_that_of_one_process(ranks, sequence):
     expected = clipped(whole(), lambda model, most: nn.utils.clip_grad_norm_(model.parameters(), most), named)
 
     def program():
-        return clipped(shard(whole(), sequence=sequence), clip_grad_norm_, gathered)
+        return clipped(shard(whole(), sequence_parallel=sequence), clip_grad_norm_, gathered)
 
     assert_every_rank_has(expected, tinydist.launch(program, ranks, observe=False).results)
 

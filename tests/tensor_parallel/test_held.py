@@ -30,7 +30,7 @@ FORMULAS = {  # (sequence, recomputed) -> units on each of t ranks; the block's 
 
 def block(sequence, recomputed, sizes):
     torch.set_default_dtype(torch.bfloat16)
-    model = shard(GPT(sizes), sequence=sequence)
+    model = shard(GPT(sizes), sequence_parallel=sequence)
     if recomputed == "full":
         recompute(model.blocks)
     if recomputed == "selective":

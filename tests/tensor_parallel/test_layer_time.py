@@ -39,14 +39,14 @@ def test_what_backward_sends_hides_behind_the_gradients_of_weights():
     forward, one_by_one = seconds()
     same, overlapped = seconds(overlap=True)
     assert same == forward
-    assert one_by_one - overlapped == pytest.approx(2 * ring_all_reduce(BSH, 8, NODE.inside), rel=0.01)
+    assert one_by_one - overlapped == pytest.approx(2 * ring_all_reduce(BSH, 8, NODE.intra_node), rel=0.01)
 
 
 def test_a_ring_hides_most_of_what_forward_sends():
     """2 gathers and 2 scatters of 1/8 a message: all but the first of each pass behind a product."""
     waiting, _ = seconds("save")
     ring, _ = seconds("overlap")
-    assert 0.6 < (waiting - ring) / (4 * ring_all_gather(BSH, 8, NODE.inside)) < 1
+    assert 0.6 < (waiting - ring) / (4 * ring_all_gather(BSH, 8, NODE.intra_node)) < 1
 
 
 def test_inside_of_an_nvlink_domain_and_across_it():

@@ -7,7 +7,13 @@ from tiny_training import assert_every_rank_has
 from torch import nn
 
 import tinydist
-from tinydist.tensor_parallel import ColumnParallelLinear, RowParallelLinear, Tokens, VocabularyParallelEmbedding, Whole
+from tinydist.tensor_parallel import (
+    ColumnParallelLinear,
+    Replicated,
+    RowParallelLinear,
+    SequenceParallel,
+    VocabParallelEmbedding,
+)
 
 B, T, D, WIDE = 2, 24, 6, 11  # 11 divides by none of the worlds
 
@@ -28,14 +34,14 @@ def both(up, down, x):
 
 
 LAYOUTS = {
-    "whole": lambda: Whole(),
-    "whole, one after another": lambda: Whole(overlap=False),
-    "save": lambda: Tokens(),
-    "regather": lambda: Tokens(way="regather"),
-    "regather, one after another": lambda: Tokens(way="regather", overlap=False),
-    "overlap": lambda: Tokens(way="overlap"),
-    "tokens first": lambda: Tokens(dim=0, way="regather"),
-    "a ring, tokens first": lambda: Tokens(dim=0, way="overlap"),
+    "whole": lambda: Replicated(),
+    "whole, one after another": lambda: Replicated(async_grad_reduce=False),
+    "save": lambda: SequenceParallel(),
+    "regather": lambda: SequenceParallel(way="regather"),
+    "regather, one after another": lambda: SequenceParallel(way="regather", async_grad_reduce=False),
+    "overlap": lambda: SequenceParallel(way="overlap"),
+    "tokens first": lambda: SequenceParallel(dim=0, way="regather"),
+    "a ring, tokens first": lambda: SequenceParallel(dim=0, way="overlap"),
 }
 
 
@@ -86,7 +92,7 @@ def test_what_takes_no_gradient_gets_none(frozen):
 
 def test_in_autocast_products_are_in_16_bits_and_gradients_in_the_parameters_precision():
     def program(sequence):
-        layout = Tokens(way=sequence) if sequence else Whole()
+        layout = SequenceParallel(way=sequence) if sequence else Replicated()
         up, down, x = layers(torch.float32)
         up, down = ColumnParallelLinear(up, layout), RowParallelLinear(down, layout)
         with torch.autocast("cpu", torch.bfloat16):
@@ -104,7 +110,7 @@ def test_without_f_or_g_nothing_fails_and_the_numbers_are_wrong(missing, wrong):
 
     def program():
         up, down, x = layers()
-        layout = Whole()
+        layout = Replicated()
         up, down = ColumnParallelLinear(up, layout), RowParallelLinear(down, layout)
         if missing == "f":
             up.entered = True
@@ -130,7 +136,7 @@ def test_an_embedding_of_a_part_of_the_vocabulary_is_the_whole():
         return layer, out.detach()
 
     def program():
-        layer, out = embedded(VocabularyParallelEmbedding)
+        layer, out = embedded(VocabParallelEmbedding)
         return out, layer.weight.cut.whole(layer.weight.grad)
 
     layer, out = embedded(lambda layer: layer)
@@ -141,7 +147,7 @@ def test_an_embedding_of_a_part_of_the_vocabulary_is_the_whole():
 @pytest.mark.parametrize("token", [13, -1])
 def test_a_token_that_is_none_is_refused_as_torch_does(token):
     def program():
-        VocabularyParallelEmbedding(nn.Embedding(13, 3))(torch.tensor([1, token]))
+        VocabParallelEmbedding(nn.Embedding(13, 3))(torch.tensor([1, token]))
 
     with pytest.raises(IndexError, match="index out of range"):
         nn.Embedding(13, 3)(torch.tensor([token]))
@@ -150,5 +156,5 @@ def test_a_token_that_is_none_is_refused_as_torch_does(token):
 
 
 def test_more_ranks_than_rows():
-    with pytest.raises(ValueError, match="cut: a part for each of 3 ranks, but there are 2 rows"):
+    with pytest.raises(ValueError, match="cut: cannot split a dim of size 2 over 3 ranks"):
         tinydist.launch(lambda: ColumnParallelLinear(nn.Linear(2, 2)), 3, observe=False)

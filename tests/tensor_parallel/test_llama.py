@@ -38,7 +38,7 @@ def train(model, loss):
 
 
 def sharded(sequence):
-    model = shard(llama(), sequence=sequence)
+    model = shard(llama(), sequence_parallel=sequence)
     losses = train(model, lambda logits, targets: cross_entropy(logits, targets, VOCABULARY))
     return losses, list(gathered(model)) == [name for name, _ in llama().named_parameters()]
 

@@ -106,6 +106,6 @@ def test_a_target_that_is_no_token_is_refused_as_torch_does(given, vocabulary, e
 
 @pytest.mark.parametrize("shape, target", [((2, 4), (2,)), ((2, 3), (3,)), ((2, 2, 3), (2,))])
 def test_shapes_that_do_not_fit(shape, target):
-    rule = r"cross_entropy: takes targets \[N\] and logits \[N, 3\], of 6 on 2 ranks, got"
+    rule = r"cross_entropy: expected targets \[N\] and logits \[N, 3\], of 6 on 2 ranks, got"
     with pytest.raises(ValueError, match=rule):
         tinydist.launch(lambda: cross_entropy(torch.zeros(shape), torch.zeros(target).long(), 6), 2, observe=False)

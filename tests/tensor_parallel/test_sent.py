@@ -42,14 +42,14 @@ def test_with_tokens_cut_the_same_or_two_gathers_more(ranks, sequence, times):
     """And the gradients of two norms, weight and bias, and of the two biases behind a sum, all-reduced."""
     norms = 2 * (ranks - 1) / ranks * 6 * D
     expected = times * BSH * (ranks - 1) / ranks + norms
-    assert numbers_of_a_layer(ranks, sequence=sequence) == pytest.approx(expected, rel=1e-12)
+    assert numbers_of_a_layer(ranks, sequence_parallel=sequence) == pytest.approx(expected, rel=1e-12)
 
 
 def test_collectives_of_a_layer():
     def program(how):
         with tinydist.region("made"):
             model = shard(GPT(GPTConfig(layers=1, context=T, heads=4, dim=D)), **how)
-        x = torch.ones(B, T // (1 + ("sequence" in how)), D, requires_grad=True)
+        x = torch.ones(B, T // (1 + ("sequence_parallel" in how)), D, requires_grad=True)
         dist.barrier()
         model.blocks[0](x).sum().backward()
 
@@ -61,5 +61,5 @@ def test_collectives_of_a_layer():
     assert issued() == ["all_reduce"] * 4
     of_norms_and_biases = ["all_reduce"] * 6
     both = ["all_gather", "reduce_scatter"]
-    assert sorted(issued(sequence="save")) == sorted(of_norms_and_biases + 4 * both)
-    assert sorted(issued(sequence="regather")) == sorted(of_norms_and_biases + 4 * both + 2 * both[:1])
+    assert sorted(issued(sequence_parallel="save")) == sorted(of_norms_and_biases + 4 * both)
+    assert sorted(issued(sequence_parallel="regather")) == sorted(of_norms_and_biases + 4 * both + 2 * both[:1])

@@ -34,7 +34,7 @@ each_way = pytest.mark.parametrize("sequence", WAYS)
 @each_world
 @each_way
 def test_the_loss_and_all_gradients_are_those_of_the_whole_model(ranks, sequence):
-    assert_every_rank_has(alone(one_backward), on_ranks(one_backward, ranks, sequence=sequence))
+    assert_every_rank_has(alone(one_backward), on_ranks(one_backward, ranks, sequence_parallel=sequence))
 
 
 @each_world
@@ -51,10 +51,12 @@ def test_ten_steps_of_sgd(ranks, sequence):
     """In float64 the weights agree in 12 decimals; in float32 they err at most twice as far as the whole model's."""
     sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
     exact = alone(steps, sgd, dtype=torch.float64)
-    assert_every_rank_has(exact, on_ranks(steps, ranks, sgd, dtype=torch.float64, sequence=sequence), atol=1e-12)
+    assert_every_rank_has(
+        exact, on_ranks(steps, ranks, sgd, dtype=torch.float64, sequence_parallel=sequence), atol=1e-12
+    )
     exact_losses, exact_weights = exact
     rounded_losses, rounded_weights = alone(steps, sgd)
-    for losses, weights in on_ranks(steps, ranks, sgd, sequence=sequence):
+    for losses, weights in on_ranks(steps, ranks, sgd, sequence_parallel=sequence):
         assert distance(weights, exact_weights) <= 2 * distance(rounded_weights, exact_weights)
         assert (losses - exact_losses).norm() <= 2 * (rounded_losses - exact_losses).norm()
 
@@ -64,7 +66,7 @@ def test_ten_steps_of_adamw(ranks, sequence):
     """The losses: Adam makes whole steps of the noise in gradients that are zero, as the bias of keys has."""
     adamw = partial(torch.optim.AdamW, lr=1e-3)
     expected, _ = alone(steps, adamw)
-    losses = [losses for losses, _ in on_ranks(steps, ranks, adamw, sequence=sequence)]
+    losses = [losses for losses, _ in on_ranks(steps, ranks, adamw, sequence_parallel=sequence)]
     assert_every_rank_has(expected, losses, atol=1e-5)
 
 
@@ -74,7 +76,7 @@ def test_gradients_of_several_backwards_add_up():
             model.loss(*text(step)).backward()
         return gather(model, of=gradient)
 
-    assert_every_rank_has(alone(twice), on_ranks(twice, 2, sequence="save"))
+    assert_every_rank_has(alone(twice), on_ranks(twice, 2, sequence_parallel="save"))
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -83,7 +85,7 @@ def test_bfloat16_within_the_dense_models_own_rounding(ranks, sequence):
     """Twice the error of the whole model in bfloat16, of the loss and of each gradient as a whole."""
     loss, exact = alone(one_backward, dtype=torch.float64)
     rounded_loss, rounded = alone(one_backward, dtype=torch.bfloat16)
-    found_loss, found = on_ranks(one_backward, ranks, dtype=torch.bfloat16, sequence=sequence)[0]
+    found_loss, found = on_ranks(one_backward, ranks, dtype=torch.bfloat16, sequence_parallel=sequence)[0]
     ulp = torch.finfo(torch.bfloat16).eps * loss
     assert abs(found_loss - loss) <= 2 * max(abs(rounded_loss - loss), ulp)
 
@@ -96,7 +98,7 @@ def test_on_a_group_that_is_a_part_of_the_world():
     def program():
         mine = dist.get_rank() // 2
         group = [dist.new_group([0, 1]), dist.new_group([2, 3])][mine]
-        model = shard(whole(), group, sequence="save")
+        model = shard(whole(), group, sequence_parallel="save")
         model.loss(*text(mine)).backward()
         return gathered(model, group, of=gradient)
 
@@ -150,7 +152,7 @@ def test_what_is_frozen_stays_frozen(sequence):
         model = whole()
         for name in frozen:
             model.get_parameter(name).requires_grad_(False)
-        shard(model, sequence=sequence).loss(*text()).backward()
+        shard(model, sequence_parallel=sequence).loss(*text()).backward()
         return [name for name, parameter in model.named_parameters() if parameter.grad is None]
 
     assert [sorted(names) for names in tinydist.launch(program, 2, observe=False).results] == [sorted(frozen)] * 2
@@ -173,8 +175,8 @@ def test_a_table_of_ones_own():
         model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
         expected = model(torch.ones(1, 4))
         table = {
-            "0": lambda linear, to: ColumnParallelLinear(linear, to.layout),
-            "2": lambda linear, to: RowParallelLinear(linear, to.layout),
+            "0": lambda linear, context: ColumnParallelLinear(linear, context.layout),
+            "2": lambda linear, context: RowParallelLinear(linear, context.layout),
         }
         shard(model, table=table)
         return (model(torch.ones(1, 4)) - expected).abs().max().item() < 1e-6
@@ -195,16 +197,20 @@ def latent():
     [
         (
             five_heads,
-            {"sequence": "save"},
+            {"sequence_parallel": "save"},
             r"the sequence length \(24\) must be divisible by the tensor-parallel degree \(5\)",
         ),
-        (whole, {}, "shard: 24 heads on 5 ranks: ranks have as many each"),
-        (lambda: five_heads(vocab_size=4), {}, "a part for each of 5 ranks, but there are 4"),
-        (lambda: Decoder(), {}, "shard: 4 heads on 5 ranks"),
+        (whole, {}, r"shard: num_heads \(24\) must be divisible by the tensor-parallel degree \(5\)"),
+        (lambda: five_heads(vocab_size=4), {}, "cannot split a dim of size 4 over 5 ranks"),
+        (lambda: Decoder(), {}, r"shard: num_heads \(4\) must be divisible by"),
         (lambda: nn.Linear(2, 2), {}, "the model has no embedding, "),
         (latent, {}, r"the model has no blocks\.\*\.attention\.key, blocks\.\*\.attention\.value\. Pass a table"),
         (whole, {"table": {"nothing": print}}, "the model has no nothing. Pass a table"),
-        (whole, {"sequence": "twice"}, "shard: sequence must be one of save, regather, overlap or None, got 'twice'"),
+        (
+            whole,
+            {"sequence_parallel": "twice"},
+            "shard: sequence_parallel must be one of save, regather, overlap or None, got 'twice'",
+        ),
     ],
 )
 def test_errors(make, how, error):

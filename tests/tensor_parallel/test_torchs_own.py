@@ -50,7 +50,7 @@ def ours(sequence):
         loss.backward()
         return loss.detach()
 
-    return train(shard(decoder(), sequence=sequence), loss_of, gathered)
+    return train(shard(decoder(), sequence_parallel=sequence), loss_of, gathered)
 
 
 # Torch's.

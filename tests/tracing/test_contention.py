@@ -18,7 +18,7 @@ STEADY = replace(A100_80GB, launch_overhead=0.0)
 WIRE = Link("wire", 0.0, 10e9)
 NODE = Cluster(STEADY, 2, WIRE)
 SIZE = 1024
-PRODUCT = costs.kernel_seconds(STEADY, 2 * SIZE**3, 3 * 4 * SIZE**2)  # of float32: it is the FLOPs that take time
+PRODUCT = costs.kernel_time(STEADY, 2 * SIZE**3, 3 * 4 * SIZE**2)  # of float32: it is the FLOPs that take time
 
 
 def beside(nbytes, products=1, kind="all_reduce"):
@@ -154,7 +154,7 @@ def test_with_nothing_to_lose_it_is_the_plain_clock(steps):
 def test_it_is_a_part_below_all():
     for wrong in (1, -0.1, "much", True):
         with pytest.raises(
-            ValueError, match=r"contention must be >= 0 and < 1, the fraction of speed that is lost, got "
+            ValueError, match=r"contention must be a number >= 0 and < 1, the fraction of speed that is lost, got "
         ):
             NODE.at(contention=wrong)
     assert NODE.at().contention == 0 and NODE.at(contention=0.2).at(matmul=0.5).contention == 0.2

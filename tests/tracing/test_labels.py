@@ -122,9 +122,9 @@ def by_fully_shard(model):
 
 def by_our_own(stage):
     if stage == 3:
-        return lambda model: zero.Parameters(model, torch.optim.SGD, units=list(model), prefetch=False, lr=0.1)
+        return lambda model: zero.ZeRO3(model, torch.optim.SGD, units=list(model), prefetch=False, lr=0.1)
     one_layer = dict(bucket_bytes=LAYER, lr=0.1)
-    return lambda model: [zero.OptimizerStates, zero.Gradients][stage - 1](model, torch.optim.SGD, **one_layer)
+    return lambda model: [zero.ZeRO1, zero.ZeRO2][stage - 1](model, torch.optim.SGD, **one_layer)
 
 
 def grid_of(prepare, moment, purpose):

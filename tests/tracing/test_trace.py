@@ -5,6 +5,7 @@ microseconds, taken as whole nanoseconds; complete events (X) of a thread nest o
 f) lie within a slice of their thread.
 """
 
+import gc
 import json
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -16,6 +17,7 @@ from hypothesis import given
 from random_programs import RANKS, programs, run_steps
 
 import tinydist
+from tinydist.tracing.trace import uncollected
 
 FIELDS = {  # that an event of a phase must have, and may have besides
     "X": ({"ph", "name", "cat", "ts", "dur", "pid", "tid"}, {"args"}),
@@ -130,7 +132,7 @@ def test_the_file_has_the_names_that_the_program_gives(path):
     events = check(saved(tinydist.launch(program, 2), path))
     assert [(event["name"], event["pid"]) for event in events["i"]] == [("begin", 0), ("begin", 1)]
     named = {event["name"]: event["args"] for event in events["X"]}
-    assert named["addmm"] == {"during": "forward", "regions": "F0"}
+    assert named["addmm"] == {"phase": "forward", "regions": "F0"}
     sent = named["all_reduce weight"]
     assert sent == {"bytes": 64, "what": "weight", "issued": sent["issued"]}
 
@@ -177,3 +179,16 @@ def test_events_of_a_rank_and_of_a_stream():
     assert [event.name for event in trace.of(1)] == ["ones", "message", "wait", "ones", "all_reduce", "mul_", "wait"]
     assert [event.name for event in trace.of(1, "ranks 0-1")] == ["all_reduce"]
     assert {event.rank for event in trace.of(0)} == {0}
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_garbage_collection_is_as_it_was_before_also_after_an_error(before):
+    enabled = gc.isenabled()
+    (gc.enable if before else gc.disable)()
+    try:
+        with pytest.raises(ValueError), uncollected():
+            assert not gc.isenabled()
+            raise ValueError
+        assert gc.isenabled() == before
+    finally:
+        (gc.enable if enabled else gc.disable)()

@@ -23,12 +23,12 @@ import torch.distributed as dist
 from training.small_runs import gpt, losses, made
 
 import tinydist
-from tinydist.checkpoint import files, rules, save_load, unanimous
+from tinydist.checkpoint import consensus, files, rules, save_load
 from tinydist.training import Plan, checkpoint, engine, saver
 from tinydist.training.checkpoint import load
 from tinydist.training.saver import Saver
 
-TRACED = [checkpoint, engine, saver, save_load, files, rules, unanimous]
+TRACED = [checkpoint, engine, saver, save_load, files, rules, consensus]
 PLANS = [Plan(tp=2), Plan(dp=2, zero=3), Plan(pp=2, microbatches=2), Plan(dp=2, zero=1)]
 RANKS, STEPS, EVERY, NEVER = 2, 5, 2, 10**9
 # Python 3.12 and later warn of a fork beside other threads; these wait, and hold no lock

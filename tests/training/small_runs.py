@@ -11,7 +11,7 @@ from tinydist.checkpoint import files
 from tinydist.model import GPT, GPTConfig
 from tinydist.tensor_parallel.cuts import cut_of
 from tinydist.training import parallelize
-from tinydist.training.checkpoint import Run, save
+from tinydist.training.checkpoint import EngineState, save
 
 TOKENS, ROWS = 37, 24  # a vocabulary that no number of ranks divides; rows that 1, 2, 3, 4 and 8 do
 
@@ -63,8 +63,8 @@ def shake(engine):
     for zero in engine.zero.values():
         for bucket in zero.buckets:
             bucket.grad = torch.randn(bucket.master.shape, generator=generator)
-        zero.stepper.step()
-        zero._renew()
+        zero.sharded_step.step()
+        zero._after_step()
         zero.zero_grad()
     engine.steps += 1
 
@@ -113,7 +113,7 @@ def everything_in(folder):
 
 def differences(engine, whole):
     """Names of what this rank has, and ought to have otherwise: by a checkpoint's ``whole`` numbers."""
-    run = Run(engine)
+    run = EngineState(engine)
     for row in run.rows:
         vectors, _ = run.kept(row)
         for parameter, (start, place, size) in row.segments.items():

@@ -24,11 +24,11 @@ from training.small_runs import (
 
 import tinydist
 from tinydist import checkpoint
-from tinydist.checkpoint import pieces
+from tinydist.checkpoint import shard_overlap
 from tinydist.checkpoint.rules import CheckpointError
 from tinydist.training import Plan
-from tinydist.training.checkpoint import Run, load, load_weights, save
-from tinydist.zero import OptimizerStates
+from tinydist.training.checkpoint import EngineState, load, load_weights, save
+from tinydist.zero import ZeRO1
 
 
 def loaded_by(plan, folder, whole, make=gpt, again=None, **how):
@@ -93,7 +93,7 @@ def with_dropout():
 PLANS = [
     Plan(2, 2, 2, zero=3, microbatches=2),
     Plan(dp=4, replicate=2, zero=2, precision="bf16"),
-    Plan(tp=2, sequence="save"),
+    Plan(tp=2, sequence_parallel="save"),
 ]
 
 
@@ -194,7 +194,7 @@ def test_a_stage_of_zero_takes_what_an_engine_has_saved_and_the_reverse(tmp_path
 
     def loads():
         model = gpt()
-        zero = OptimizerStates(model, torch.optim.AdamW, groups_of(model), lr=0.5)
+        zero = ZeRO1(model, torch.optim.AdamW, groups_of(model), lr=0.5)
         checkpoint.load(zero, tmp_path / "engine")
         checkpoint.save(zero, tmp_path / "zero")
 
@@ -225,7 +225,7 @@ def test_a_rank_reads_and_holds_what_it_owns(tmp_path, monkeypatch):
     """
     saving, loading = Plan(dp=2, zero=1), Plan(tp=2, dp=2, zero=3)
     numbers = defaultdict(list)
-    view = pieces.Box.view
+    view = shard_overlap.Box.view
 
     def counted(box, vector, inside):
         seen = view(box, vector, inside)
@@ -236,10 +236,10 @@ def test_a_rank_reads_and_holds_what_it_owns(tmp_path, monkeypatch):
         engine = made(loading, wider)
         if loads:
             load(engine, tmp_path)
-        return sum(size for row in Run(engine).rows for _, _, size in row.segments.values())
+        return sum(size for row in EngineState(engine).rows for _, _, size in row.segments.values())
 
     launched(saved_by, saving.ranks, saving, tmp_path, wider)
-    monkeypatch.setattr(pieces.Box, "view", counted)
+    monkeypatch.setattr(shard_overlap.Box, "view", counted)
     built, loaded = (tinydist.launch(program, loading.ranks, loads) for loads in (False, True))
     for rank, own in enumerate(loaded.results):
         assert sum(numbers[rank]) == 2 * 3 * own, "as much as is written, three for each number"

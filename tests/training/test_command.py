@@ -108,13 +108,13 @@ def test_a_text_and_its_tokens_train_alike(tmp_path):
 REFUSED = {
     "--batch many": "train: argument --batch: invalid int value: 'many'",
     "--depth 3": "train: unrecognized arguments: --depth 3",
-    "--mesh dp:2": "Plan: a mesh is written dp=2,pp=2,tp=2, of pp, dp, tp, replicate, got 'dp:2'",
-    "--mesh dp=3": "train: batch (16) must be divisible by dp (3) x microbatches (1)",
+    "--mesh dp:2": "Plan: a mesh has the form dp=2,pp=2,tp=2 with axes pp, dp, tp, replicate, got 'dp:2'",
+    "--mesh dp=3": "Plan: batch (16) must be divisible by dp (3) x microbatches (1)",
     "--mesh tp=3": "train: heads (4) must be divisible by tp (3)",
-    "--mesh tp=2 --sequence-parallel save --model context=63": "train: context (63) must be divisible by tp (2)",
-    "--mesh pp=4": "Plan: pp(4) x chunks(1) = 4 stages, but 2 blocks",
+    "--mesh tp=2 --sequence-parallel save --model context=63": "train: the sequence length (63) must be divisible",
+    "--mesh pp=4": "train: pp(4) x chunks(1) = 4 stages, but 2 layers",
     "--model dim=63": "GPTConfig: dim (63) must be divisible by heads (4)",
-    "--model width=64": "train: a model is written layers=2,dim=64, of context, layers, heads, dim, got 'width=64'",
+    "--model width=64": "train: a model has the form layers=2,dim=64 with keys context, layers, heads, dim, got ",
     "--zero 4": "Plan: zero must be an integer from 0 to 3, got 4",
     "--lr-schedule root": "train: --lr-schedule must be one of constant, linear, cosine, wsd, got 'root'",
     "--warmup-steps 100": "constant: warmup_steps (100) must be < steps (100)",
@@ -126,7 +126,7 @@ REFUSED = {
     "--backend gloo --cluster laptop": "train: --cluster requires simulated ranks",
     "--timeout 0": "train: --timeout must be a number of seconds > 0, or None, got 0.0",
     "--timeout 60": "train: --timeout requires torchrun",
-    "--mesh dp=16 --cluster laptop": "the cluster has 1 node x 8 devices = 8, but 16 ranks were asked for",
+    "--mesh dp=16 --cluster laptop": "the cluster has 1 node x 8 devices = 8, but 16 ranks were requested",
 }
 
 

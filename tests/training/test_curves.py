@@ -7,16 +7,15 @@ import pytest
 import torch
 from training.trained import MAX_NORM, alone, assert_equals_one_process, deep, distance, on_ranks
 
-from tinydist.tensor_parallel.layouts import WAYS
+from tinydist.plan import RECOMPUTE, SEQUENCE_PARALLEL
 from tinydist.training import Plan
-from tinydist.training.plan import RECOMPUTED
 
 MESHES = [(pp, 8 // (pp * tp), tp) for pp, tp in product((1, 2, 4, 8), repeat=2) if pp * tp <= 8]  # pp, dp, tp
 
 
 def plans():
     """All that differ: a stage alone needs no schedule, a rank alone shares no tokens. Ways to do it come in turns."""
-    ways, recomputed = cycle(WAYS), cycle(RECOMPUTED[1:])
+    ways, recomputed = cycle(SEQUENCE_PARALLEL), cycle(RECOMPUTE[1:])
     for (pp, dp, tp), zero in product(MESHES, range(4)):
         schedules = [("1f1b", 1), ("gpipe", 1), ("interleaved", 2), ("bfs", 2)][: 1 if pp == 1 else 2 if pp == 8 else 4]
         copies = [None, *[each for each in (2, 4) if zero and each < dp]]
@@ -26,14 +25,15 @@ def plans():
                 microbatches=2,
                 schedule=schedule,
                 chunks=chunks,
-                sequence=next(ways) if cut else None,
+                sequence_parallel=next(ways) if cut else None,
                 recompute=next(recomputed) if again else "none",
                 max_norm=MAX_NORM,
             )
 
 
 def name(plan):
-    parts = [f"{plan.pp}x{plan.dp}x{plan.tp}", f"zero{plan.zero}", plan.schedule, plan.sequence, plan.recompute]
+    parts = [f"{plan.pp}x{plan.dp}x{plan.tp}", f"zero{plan.zero}", plan.schedule]
+    parts += [plan.sequence_parallel, plan.recompute]
     parts += [f"replicate{plan.replicate}"] if plan.replicate else []
     return "-".join(filter(None, parts))
 

@@ -134,7 +134,7 @@ def test_if_the_reader_fails_all_fail():
 
     first, *others = launch(program, 3).results
     assert first.startswith("JSONDecodeError: Expecting")
-    assert others == [f"RuntimeError: broadcast_data: rank 0 of the group, which reads, failed: {first}"] * 2
+    assert others == [f"RuntimeError: broadcast_data: reading failed on rank 0 of the group: {first}"] * 2
 
 
 def test_what_cannot_be_told_in_one_message_fails_on_all():

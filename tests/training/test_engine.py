@@ -12,7 +12,7 @@ from training.trained import MAX_NORM, alone, distance, made, model, program, ro
 
 import tinydist
 from tinydist.precision import LossScaler
-from tinydist.precision.scale_rules import Dynamic
+from tinydist.precision.loss_scaler import DynamicLossScale
 from tinydist.training import Plan
 from tinydist.training.mesh import place_in
 
@@ -34,8 +34,8 @@ def test_after_an_overflow_on_one_rank_all_skip_the_scale_shrinks_and_all_go_on(
             engine.forward_backward(*batch)
             if step == 1 and dist.get_rank() == plan.ranks - 1:
                 next(iter(engine.zero.values())).buckets[0].grad[0] = torch.inf
-            taken = engine.optimizer_step().taken
-            found.append((taken, before != engine.evaluate(*batch), engine.steps, engine.scaler.rule.scale))
+            applied = engine.optimizer_step().applied
+            found.append((applied, before != engine.evaluate(*batch), engine.steps, engine.scaler.rule.scale))
         return found
 
     for found in tinydist.launch(run, plan.ranks, observe=False).results:
@@ -53,9 +53,9 @@ def test_in_fp16_losses_and_norms_are_nearer_to_fp32_than_those_of_bf16():
 def test_a_scaler_may_be_another():
     def run():
         engine = made(Plan(dp=2, precision="fp16"))
-        engine.scaler = LossScaler(Dynamic(scale=2.0**40))
+        engine.scaler = LossScaler(DynamicLossScale(scale=2.0**40))
         skipped = 0
-        while not engine.step(*rows_of(engine, text(0))).taken:
+        while not engine.step(*rows_of(engine, text(0))).applied:
             skipped += 1
         return skipped, engine.scaler.rule.scale
 
@@ -70,7 +70,7 @@ DROPPING = partial(model, dropout=0.2)
 
 @pytest.mark.parametrize("sequence", [None, "save"])
 def test_tensor_ranks_draw_alike_and_all_others_differ(sequence):
-    plan = Plan(2, 2, 2, zero=1, sequence=sequence)
+    plan = Plan(2, 2, 2, zero=1, sequence_parallel=sequence)
 
     def run():
         engine = made(plan, DROPPING)
@@ -87,7 +87,7 @@ def test_tensor_ranks_draw_alike_and_all_others_differ(sequence):
 
 def test_what_is_recomputed_drops_the_same():
     def losses(recompute):
-        plan = Plan(2, 1, 2, microbatches=2, sequence="save", recompute=recompute)
+        plan = Plan(2, 1, 2, microbatches=2, sequence_parallel="save", recompute=recompute)
         return tinydist.launch(program, 4, plan, DROPPING, 2, observe=False).results
 
     assert losses("none") == losses("selective") == losses("full")
@@ -114,7 +114,7 @@ def test_several_batches_may_come_before_a_step():
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(2, 2, 2, zero=3, microbatches=2, sequence="save"),
+        Plan(2, 2, 2, zero=3, microbatches=2, sequence_parallel="save"),
         Plan(2, 2, 1, zero=1, microbatches=2, chunks=2, schedule="bfs", layers=(1, 1, 1, 1)),
     ],
     ids=str,
@@ -178,7 +178,7 @@ def test_the_learning_rate_of_a_step_is_that_of_all_its_parameters():
 # Real processes.
 
 ON_FOUR = [
-    Plan(1, 2, 2, zero=3, microbatches=2, sequence="save", max_norm=MAX_NORM),
+    Plan(1, 2, 2, zero=3, microbatches=2, sequence_parallel="save", max_norm=MAX_NORM),
     Plan(2, 2, 1, zero=1, microbatches=3, recompute="full", max_norm=MAX_NORM),
 ]
 

@@ -70,7 +70,7 @@ def test_a_loss_that_is_no_number_is_an_error_with_the_step_and_the_rank(ranks):
 
 def test_a_step_that_fp16_has_skipped_may_have_any_loss():
     ((history, _),) = run(engine={"skipped": (1, 2)})
-    assert [state.taken for state in history] == [True, False, False, True, True, True]
+    assert [state.applied for state in history] == [True, False, False, True, True, True]
     assert math.isnan(history.losses[1])
 
 

@@ -31,15 +31,15 @@ SIX_HEADS = partial(model, layers=3, heads=6, dim=24)
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(3, 2, 2, zero=3, microbatches=2, sequence="save", recompute="full", max_norm=MAX_NORM),
+        Plan(3, 2, 2, zero=3, microbatches=2, sequence_parallel="save", recompute="full", max_norm=MAX_NORM),
         Plan(3, 1, 2, zero=0, microbatches=3, schedule="gpipe", max_norm=MAX_NORM),
-        Plan(1, 2, 3, zero=2, microbatches=2, sequence="regather", max_norm=MAX_NORM),
+        Plan(1, 2, 3, zero=2, microbatches=2, sequence_parallel="regather", max_norm=MAX_NORM),
         Plan(2, 3, 1, zero=1, layers=(1, 2), microbatches=4, max_norm=MAX_NORM),
     ],
     ids=str,
 )
 def test_meshes_that_are_no_powers_of_2(plan):
-    """The vocabulary does not divide by 3, nor do most buckets; the table is tied between the first and last stage."""
+    """The vocabulary is not divisible by 3, nor do most buckets; the table is tied between the first and last stage."""
     assert_equals_one_process(plan, SIX_HEADS)
 
 
@@ -52,7 +52,7 @@ def grouped():
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(2, 1, 4, zero=1, microbatches=2, sequence="save", recompute="selective", max_norm=MAX_NORM),
+        Plan(2, 1, 4, zero=1, microbatches=2, sequence_parallel="save", recompute="selective", max_norm=MAX_NORM),
         Plan(1, 2, 2, zero=3, recompute="full", max_norm=MAX_NORM),
     ],
     ids=str,
@@ -68,7 +68,7 @@ def test_gradients_that_are_accumulated_before_or_after_they_are_reduced(zero, r
 
 
 def test_any_legal_order_of_events():
-    plan = Plan(2, 1, 2, zero=3, microbatches=3, sequence="overlap", max_norm=MAX_NORM)
+    plan = Plan(2, 1, 2, zero=3, microbatches=3, sequence_parallel="overlap", max_norm=MAX_NORM)
     assert_equals_one_process(plan, schedule="shuffle", seed=1)
 
 
@@ -127,7 +127,7 @@ def test_every_parameter_keeps_its_name_and_its_group():
 
 
 def test_groups_of_other_parameters_are_refused():
-    with pytest.raises(ValueError, match=r"param_groups has parameters that are none of the model's: a tensor \[3\]"):
+    with pytest.raises(ValueError, match=r"param_groups has parameters that are not in the model: a tensor \[3\]"):
         tinydist.launch(lambda: parallelize(model(), Plan(), param_groups=[torch.ones(3, requires_grad=True)]), 1)
 
 

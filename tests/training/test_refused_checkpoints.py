@@ -14,20 +14,20 @@ import torch
 from training.small_runs import gpt, launched, longer, made, saved_by, shake, wider
 
 from tinydist.checkpoint.rules import CheckpointError
-from tinydist.precision import Static
+from tinydist.precision import StaticLossScale
 from tinydist.training import Plan
-from tinydist.training.checkpoint import Run, load, save
+from tinydist.training.checkpoint import EngineState, load, save
 
 
 def tries(plan, folder, make=gpt, **how):
     """What loading says. Nothing has changed."""
     engine = made(plan, make, **how)
     shake(engine)
-    before = [[v.clone() for v in Run(engine).kept(row)[0].values()] for row in Run(engine).rows]
+    before = [[v.clone() for v in EngineState(engine).kept(row)[0].values()] for row in EngineState(engine).rows]
     drawn = torch.get_rng_state()
     with pytest.raises(CheckpointError) as caught:
         load(engine, folder)
-    after = [list(Run(engine).kept(row)[0].values()) for row in Run(engine).rows]
+    after = [list(EngineState(engine).kept(row)[0].values()) for row in EngineState(engine).rows]
     assert all(torch.equal(a, b) for x, y in zip(before, after) for a, b in zip(x, y))
     assert torch.equal(torch.get_rng_state(), drawn) and engine.steps == 1
     return str(caught.value)
@@ -54,10 +54,10 @@ def change_a_byte(path, other):
 
 
 DAMAGE = {
-    "is not what was written": change_a_byte,
-    "52311 bytes, but 52312 were written": lambda path, other: path.write_bytes(path.read_bytes()[:-1]),
+    "is corrupt: checksum mismatch": change_a_byte,
+    "52311 bytes, expected 52312": lambda path, other: path.write_bytes(path.read_bytes()[:-1]),
     "is missing": lambda path, other: path.unlink(),
-    "its checksum differs": lambda path, other: path.write_bytes(other.read_bytes()),
+    "checksum mismatch": lambda path, other: path.write_bytes(other.read_bytes()),
 }
 
 
@@ -70,9 +70,9 @@ def test_files_that_are_damaged_or_of_another_save(saved, reason, tmp_path):
 
 
 def test_another_model_or_optimizer(saved):
-    assert_all_refuse(saved / "one", "is not in the state that is loaded", make=longer)
+    assert_all_refuse(saved / "one", "is missing in the checkpoint", make=longer)
     assert_all_refuse(saved / "one", "has shape [37, 24], but [37, 12] was saved", make=wider)
-    assert_all_refuse(saved / "one", "saved with AdamW, but the optimizer here is SGD", optimizer=torch.optim.SGD)
+    assert_all_refuse(saved / "one", "saved with AdamW, but the optimizer is SGD", optimizer=torch.optim.SGD)
 
 
 def test_another_rule_for_the_loss_scale(tmp_path):
@@ -80,17 +80,17 @@ def test_another_rule_for_the_loss_scale(tmp_path):
 
     def program():
         engine = made(Plan(dp=2, precision="fp16"))
-        engine.scaler.rule = Static()
+        engine.scaler.rule = StaticLossScale()
         save(engine, tmp_path)
         return tries(Plan(dp=2, precision="fp16"), tmp_path)
 
-    assert "the scaler's rule is Dynamic, but Static was saved" in launched(program, 2)[0]
+    assert "the scaler's rule is DynamicLossScale, but StaticLossScale was saved" in launched(program, 2)[0]
 
 
 def test_a_larger_model_was_saved(tmp_path):
     """Each rank finds all of its own; together they miss some."""
     launched(saved_by, 1, Plan(), tmp_path, longer)
-    assert_all_refuse(tmp_path, "the module here has no blocks.4.attention.out.bias")
+    assert_all_refuse(tmp_path, "the module has no blocks.4.attention.out.bias")
 
 
 def test_a_part_that_nobody_has_saved(saved, tmp_path):

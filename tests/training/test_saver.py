@@ -55,7 +55,7 @@ def published_by_all(folder):
 
 
 def test_training_goes_on_while_a_thread_writes(tmp_path):
-    """What is saved is what was there when it was asked for; and it is there when all have written it."""
+    """What is saved is what was there when it was requested; and it is there when all have written it."""
 
     def program():
         engine, seen = made(PLAN), []

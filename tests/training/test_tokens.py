@@ -76,7 +76,7 @@ def test_a_byte_that_changed_is_found(tmp_path_factory, data):
     changed = bytearray((folder / "tokens").read_bytes())
     changed[data.draw(some.integers(0, len(changed) - 1))] ^= data.draw(some.integers(1, 255))
     (folder / "tokens").write_bytes(changed)
-    with pytest.raises(ValueError, match="it is not what was written: its checksum differs"):
+    with pytest.raises(ValueError, match="it is corrupt: checksum mismatch"):
         TokenFile(folder / "tokens")
 
 
@@ -102,10 +102,10 @@ def no_file(path):
 
 REASONS = {
     cut_off: r"it has 1\d\d bytes, but 1\d\d were written",
-    without_header: r"there is no some\.tokens\.json",
-    foreign_header: "some.tokens.json is no header of 'tinydist tokens 1'",
-    half_a_header: "some.tokens.json is no header of 'tinydist tokens 1'",
-    no_file: r"there is no some\.tokens$",
+    without_header: r"some\.tokens\.json not found",
+    foreign_header: "some.tokens.json is not a header of 'tinydist tokens 1'",
+    half_a_header: "some.tokens.json is not a header of 'tinydist tokens 1'",
+    no_file: r"some\.tokens not found$",
 }
 
 

@@ -23,7 +23,7 @@ class ToyEngine:
         self.rates.append(lr)
         self.steps += 1
         loss = math.nan if self.steps - 1 in (self.nan_at, *self.skipped) else 1 / self.steps
-        return SimpleNamespace(loss=loss, norm=1.0, taken=self.steps - 1 not in self.skipped)
+        return SimpleNamespace(loss=loss, norm=1.0, applied=self.steps - 1 not in self.skipped)
 
     def evaluate(self, tokens, targets):
         self.evaluated.append(tokens)

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
-from tinydist.visuals.style import SMALL
+from tinydist.visuals.figure import SMALL
 
 TOUCH = 0.5  # pixels that boxes may share
 

@@ -41,7 +41,7 @@ def fsdp(net):
 
 
 def stage(number, net):
-    kind = {1: zero.OptimizerStates, 2: zero.Gradients, 3: zero.Parameters}[number]
+    kind = {1: zero.ZeRO1, 2: zero.ZeRO2, 3: zero.ZeRO3}[number]
     units = {"units": list(net[::2])} if number == 3 else {}
     return kind(net, optimizer_class=torch.optim.Adam, **units), net
 

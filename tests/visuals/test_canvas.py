@@ -4,8 +4,8 @@ import pytest
 from visuals.drawn import texts, written
 
 from tinydist.visuals.canvas import canvas, inside, measure, picture
+from tinydist.visuals.formatting import BYTES, SECONDS
 from tinydist.visuals.palette import BLUE, INK, PAPER, SKY
-from tinydist.visuals.words import BYTES, SECONDS
 
 
 @picture

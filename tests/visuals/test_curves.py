@@ -92,7 +92,7 @@ def test_not_more_markers_than_can_be_told_apart():
 
 
 def test_as_many_numbers_as_points():
-    with pytest.raises(ValueError, match=r"^curves: 2 points need as many numbers, but 'a' has 3$"):
+    with pytest.raises(ValueError, match=r"^curves: 2 points need one value each, but 'a' has 3$"):
         visuals.curves([1, 2], {"a": [1, 2, 3]}, "x", "y")
 
 

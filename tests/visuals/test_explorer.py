@@ -18,7 +18,7 @@ from PIL import Image
 from visuals.some_runs import run_of
 
 from tinydist import visuals
-from tinydist.visuals.page import size_of
+from tinydist.visuals.figure import size_of
 
 ROOT = Path(__file__).parents[2]
 

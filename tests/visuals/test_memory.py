@@ -10,10 +10,10 @@ from visuals.some_runs import run_of
 import tinydist
 from tinydist import visuals
 from tinydist.visuals.canvas import apart
+from tinydist.visuals.formatting import BYTES, bytes_text, digits, unit_for
+from tinydist.visuals.memory_states import MemoryStates, total
 from tinydist.visuals.palette import MEMORY, RED
 from tinydist.visuals.scene import Scene
-from tinydist.visuals.states import States, total
-from tinydist.visuals.words import BYTES, bytes_text, digits, unit_for
 
 
 def area(figure):
@@ -21,7 +21,7 @@ def area(figure):
 
 
 def states(run, rank=0, since=None):
-    return States(Scene("test", run.trace, [rank], since), rank)
+    return MemoryStates(Scene("test", run.trace, [rank], since), rank)
 
 
 @pytest.mark.parametrize("name", ["star", "ring", "overlap", "training"])
@@ -105,7 +105,7 @@ def test_names_of_lines_stand_apart():
 
 
 def test_a_rank_that_is_not_there():
-    with pytest.raises(ValueError, match="the run has ranks 0 to 3, but rank 4 was asked for"):
+    with pytest.raises(ValueError, match="the run has ranks 0 to 3, but rank 4 was requested"):
         visuals.memory(run_of("star"), rank=4)
 
 

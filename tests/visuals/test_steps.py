@@ -19,11 +19,9 @@ from visuals.drawn import texts as drawn_texts
 import tinydist
 from tinydist import visuals
 from tinydist.hardware import find_cluster
-from tinydist.visuals.arrows import arrivals, lanes_of, meet
-from tinydist.visuals.cells import in_letters, texts_of
-from tinydist.visuals.frames import steps_of
 from tinydist.visuals.palette import RANKS, tint
-from tinydist.visuals.steps import PALER
+from tinydist.visuals.step_cells import in_letters, steps_of, texts_of
+from tinydist.visuals.steps import PALER, arrivals, lanes_of, meet
 
 NODE = find_cluster("A100 node").communication_alone
 
@@ -245,9 +243,9 @@ def test_the_line(frames, line, capsys):
     [
         ([], "steps: run must be a run, or a list of frames, got []"),
         ([[[1]]] * 13, "steps: it has room for 1 to 12 frames, got 13: choose some with only=[...]"),
-        ([[[1, 2], [3]]], "every frame needs as many parts on each rank, got rows of 2, 1 cells"),
-        ([[[1]], [[1], [2]]], "every frame needs as many ranks, got 1, 2"),
-        ([[[1]] * 9], "it has colors for 8 ranks, got 9"),
+        ([[[1, 2], [3]]], "every frame needs the same number of parts per rank, got rows of 2, 1 cells"),
+        ([[[1]], [[1], [2]]], "every frame needs the same number of ranks, got 1, 2"),
+        ([[[1]] * 9], "at most 8 ranks are supported, got 9"),
         ([[[1.5]]], "a cell is a text or an integer >= 0, got 1.5"),
         ([[[-10]]], "a cell is a text or an integer >= 0, got -10"),
     ],
@@ -264,7 +262,7 @@ def test_steps_and_frames_must_agree():
     run = tinydist.launch(one_too_few, 4, backend="simulated", cluster=NODE)
     with pytest.raises(ValueError, match=r"steps: the run has 3 steps of messages, so 4 frames, but got 3"):
         visuals.steps(run)
-    with pytest.raises(ValueError, match=r"steps: 4 frames need as many titles, got 1"):
+    with pytest.raises(ValueError, match=r"steps: 4 frames need one title each, got 1"):
         visuals.steps(filmed(), titles=["one"])
     with pytest.raises(ValueError, match=r"steps: only must be one or more frames of 0 to 3, got \[4\]"):
         visuals.steps(filmed(), only=[4])

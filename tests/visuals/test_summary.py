@@ -7,7 +7,7 @@ from visuals.some_runs import run_of
 
 import tinydist
 from tinydist import visuals
-from tinydist.visuals.page import png
+from tinydist.visuals.figure import png
 
 
 def silence():

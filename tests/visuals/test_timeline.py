@@ -11,8 +11,8 @@ from visuals.some_runs import launched, run_of
 
 from tinydist import visuals
 from tinydist.visuals import palette
+from tinydist.visuals.formatting import seconds_text
 from tinydist.visuals.scene import Scene
-from tinydist.visuals.words import seconds_text
 
 
 def bars(figure, look, axes=0):

@@ -22,8 +22,8 @@ def test_devices_and_links_of_a_cluster(name, capsys):
     found = texts(visuals.cluster(where))
     ranks = [str(rank) for rank in range(min(where.size, 16))]
     assert [text for text in found if text.isdigit()] == ranks
-    assert any(text.startswith(str(where.inside)) for text in found)
-    assert any(text.startswith(str(where.between)) for text in found) == (where.nodes > 1)
+    assert any(text.startswith(str(where.intra_node)) for text in found)
+    assert any(text.startswith(str(where.inter_node)) for text in found) == (where.nodes > 1)
     assert f"{where.nodes} node" in capsys.readouterr().out
 
 
@@ -34,7 +34,7 @@ def test_more_nodes_than_can_be_drawn_are_told():
 def test_the_load_of_a_star(capsys):
     run = run_of("star")
     visuals.cluster(run)
-    root = 3 * 4_000_000 / run.cluster.inside.bandwidth / run.seconds
+    root = 3 * 4_000_000 / run.cluster.intra_node.bandwidth / run.seconds
     assert max(loads(run).values()) == pytest.approx(root)
     assert f"busiest: port of rank 0, {100 * root:.0f} % of" in capsys.readouterr().out
 

@@ -10,8 +10,8 @@ from tiny_training import global_batch, weights
 from torch import nn
 
 from tinydist import checkpoint
-from tinydist.checkpoint import Whole
-from tinydist.zero import Gradients, OptimizerStates, Parameters
+from tinydist.checkpoint import UnshardedModel
+from tinydist.zero import ZeRO1, ZeRO2, ZeRO3
 
 STEPS, ROWS = 4, 48  # rows divide by 1, 2, 3, 4 and 8, and then by 2 microbatches
 A_LAYER = 200  # bytes: a row is full with a layer or less
@@ -22,21 +22,21 @@ def linear(module):
 
 
 def stage_1(module, optimizer=torch.optim.AdamW, **options):
-    return OptimizerStates(module, optimizer, bucket_bytes=A_LAYER, **options)
+    return ZeRO1(module, optimizer, bucket_bytes=A_LAYER, **options)
 
 
 def stage_2(module, optimizer=torch.optim.AdamW, **options):
-    return Gradients(module, optimizer, bucket_bytes=A_LAYER, **options)
+    return ZeRO2(module, optimizer, bucket_bytes=A_LAYER, **options)
 
 
 def stage_3(module, optimizer=torch.optim.AdamW, **options):
-    return Parameters(module, optimizer, units=linear, **options)
+    return ZeRO3(module, optimizer, units=linear, **options)
 
 
 STAGES = [stage_1, stage_2, stage_3]
 
 
-class Plain(Whole):
+class Plain(UnshardedModel):
     def step(self):
         self.optimizer.step()
 

@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 from tiny_training import tiny_mlp
 from torch import nn
 from zero.ladder import stage_1, stage_2
-from zero.test_shards import on_both_layouts, shapes
+from zero.test_sharding import shapes, with_both_shardings
 
 import tinydist
-from tinydist.zero.buckets import Bucket, State
+from tinydist.zero.buckets import BucketState, ShardedBucket
 
 
-@on_both_layouts
+@with_both_shardings
 @given(shapes.filter(lambda shapes: sum(map(math.prod, shapes))), st.integers(1, 5))
-def test_all_own_everything_once(layout, shapes, ranks):
+def test_all_own_everything_once(sharding, shapes, ranks):
     """Each rank's segments, put at their places in the parameters, are the parameters."""
 
     def program():
         parameters = [nn.Parameter(torch.randn(shape)) for shape in shapes]
-        bucket = Bucket(parameters, layout)
-        own = [(s.start, bucket.mine[s.place : s.place + s.size].clone()) for s in bucket.segments.values()]
+        bucket = ShardedBucket(parameters, sharding)
+        own = [(s.start, bucket.shard[s.place : s.place + s.size].clone()) for s in bucket.segments.values()]
         return own, [parameter.detach().flatten() for parameter in parameters]
 
     results = tinydist.launch(program, ranks, observe=False).results
@@ -38,8 +38,8 @@ def test_all_own_everything_once(layout, shapes, ranks):
 
 def test_the_master_of_fp32_is_no_copy_and_of_16_bits_is():
     def program(dtype):
-        bucket = Bucket([nn.Parameter(torch.ones(6, dtype=dtype))])
-        master, whole = bucket.master.untyped_storage(), bucket.whole.untyped_storage()
+        bucket = ShardedBucket([nn.Parameter(torch.ones(6, dtype=dtype))])
+        master, whole = bucket.master.untyped_storage(), bucket.unsharded.untyped_storage()
         return bucket.master.dtype, master.data_ptr() == whole.data_ptr()
 
     for dtype, precise, shared in [
@@ -55,10 +55,10 @@ def test_the_master_of_fp32_is_no_copy_and_of_16_bits_is():
 def test_gradients_add_up_and_become_the_mean_over_the_ranks(times):
     def program():
         parameter = nn.Parameter(torch.zeros(5))
-        bucket = Bucket([parameter])
+        bucket = ShardedBucket([parameter])
         for _ in range(times):
             parameter.grad = torch.arange(5.0) * (torch.distributed.get_rank() + 1)
-            bucket.take(parameter)
+            bucket.accumulate_grad(parameter)
             assert parameter.grad is None and not bucket.missing
         for _ in bucket.reduction():
             pass
@@ -68,20 +68,24 @@ def test_gradients_add_up_and_become_the_mean_over_the_ranks(times):
     assert tinydist.launch(program, 2).results == [mean[:3], [*mean[3:], 0.0]]
 
 
-@on_both_layouts
-def test_states_and_what_the_parameters_are_in_each(layout):
+@with_both_shardings
+def test_states_and_what_the_parameters_are_in_each(sharding):
     def program():
         parameter = nn.Parameter(torch.arange(6.0).view(3, 2))
-        bucket, seen = Bucket([parameter], layout, resharded=True), []
+        bucket, seen = ShardedBucket([parameter], sharding, resharded=True), []
         for act in (lambda: None, bucket.start_gather, bucket.gather, bucket.gather, bucket.free, bucket.free):
             act()
-            seen.append((bucket.state, parameter.numel() == 6, bucket.whole.untyped_storage().nbytes() > 0))
+            seen.append((bucket.state, parameter.numel() == 6, bucket.unsharded.untyped_storage().nbytes() > 0))
         bucket.start_gather()
         bucket.free()
         bucket.gather()
         return seen, parameter.tolist()
 
-    sharded, gathering, whole = (State.SHARDED, False, False), (State.GATHERING, False, True), (State.WHOLE, True, True)
+    sharded, gathering, whole = (
+        (BucketState.SHARDED, False, False),
+        (BucketState.GATHERING, False, True),
+        (BucketState.UNSHARDED, True, True),
+    )
     for seen, numbers in tinydist.launch(program, 2).results:
         assert seen == [sharded, gathering, whole, whole, sharded, sharded]
         assert numbers == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]

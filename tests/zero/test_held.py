@@ -12,7 +12,7 @@ from zero.ladder import STAGES, stage_1, stage_3
 
 import tinydist
 from tinydist.model import GPT, GPTConfig
-from tinydist.zero import Gradients, OptimizerStates, Parameters
+from tinydist.zero import ZeRO1, ZeRO2, ZeRO3
 
 TINY = GPTConfig(vocab_size=61, context=16, layers=2, heads=2, dim=16)
 on_all_stages = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
@@ -32,7 +32,7 @@ def end_of_backward(stage, dtype, reduce_dtype):
     zero.zero_grad()
     zero.module.loss(tokens, tokens).backward()
     n = sum(torch.Size(shape).numel() for bucket in zero.buckets for shape in bucket.shapes)
-    return n, sum(bucket.layout.padding for bucket in zero.buckets), len(zero.buckets), zero
+    return n, sum(bucket.sharding.padding for bucket in zero.buckets), len(zero.buckets), zero
 
 
 @on_all_stages
@@ -79,7 +79,7 @@ def deep(stage, steps, **options):
 
 def layerwise(stage, *arguments, **options):
     """In layers of one row each, on all stages."""
-    if stage is Parameters:
+    if stage is ZeRO3:
         return stage(*arguments, units=lambda module: isinstance(module, nn.Linear), **options)
     return stage(*arguments, bucket_bytes=LAYER, **options)
 
@@ -98,16 +98,16 @@ def peaks(stage, **options):
 
 
 def test_stage_1_holds_all_gradients_and_one_row_more():
-    assert peaks(OptimizerStates)["gradients"] == LAYERS * LAYER + LAYER
+    assert peaks(ZeRO1)["gradients"] == LAYERS * LAYER + LAYER
 
 
 def test_stage_2_frees_gradients_in_backward():
     """A row that fills, one in flight, a gradient that has just come, and the shards."""
-    peak = peaks(Gradients)["gradients"]
+    peak = peaks(ZeRO2)["gradients"]
     assert peak <= 3 * LAYER + LAYERS * LAYER // RANKS < LAYERS * LAYER
 
 
-@pytest.mark.parametrize("stage", [Gradients, Parameters])
+@pytest.mark.parametrize("stage", [ZeRO2, ZeRO3])
 def test_without_sync_gradients_stay_whole_until_they_are_reduced(stage):
     """All of them, and one that has just come; then the one that is reduced, and its shard."""
 
@@ -123,7 +123,7 @@ def test_without_sync_gradients_stay_whole_until_they_are_reduced(stage):
     assert each <= 3 * LAYER + LAYERS * LAYER // RANKS
     names = [[event.name for event in run.trace.of(0)] for run in runs]
     assert [name.count("reduce_scatter") for name in names] == [LAYERS, 3 * LAYERS]
-    gathers = 2 * 3 * LAYERS if stage is Parameters else 0
+    gathers = 2 * 3 * LAYERS if stage is ZeRO3 else 0
     assert [name.count("all_gather") for name in names] == [names[0].count("all_gather")] * 2
     assert names[0].count("all_gather") - gathers <= 2  # those of the start
 
@@ -131,9 +131,9 @@ def test_without_sync_gradients_stay_whole_until_they_are_reduced(stage):
 @pytest.mark.parametrize("prefetch, whole", [(True, 2), (False, 1)])
 def test_stage_3_frees_parameters(prefetch, whole):
     """The shards, the layer that runs, and the next one."""
-    assert peaks(Parameters, prefetch=prefetch)["parameters"] == LAYERS * LAYER // RANKS + whole * LAYER
+    assert peaks(ZeRO3, prefetch=prefetch)["parameters"] == LAYERS * LAYER // RANKS + whole * LAYER
 
 
 def test_stage_3_without_resharding_holds_all_parameters():
-    held = peaks(Parameters, reshard_after_forward=False)["parameters"]
+    held = peaks(ZeRO3, reshard_after_forward=False)["parameters"]
     assert held == LAYERS * LAYER // RANKS + LAYERS * LAYER

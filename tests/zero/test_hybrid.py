@@ -26,7 +26,7 @@ from zero.ladder import (
 import tinydist
 from tinydist import checkpoint
 from tinydist.checkpoint.rules import CheckpointError
-from tinydist.zero import ByParameter
+from tinydist.zero import PerParameterSharding
 
 on_all_stages = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 
@@ -108,10 +108,10 @@ def test_sends_and_computes_what_fully_shard_does():
     assert_every_rank_has(expected, run.results)
 
 
-@pytest.mark.parametrize("layout", [{}, {"layout": ByParameter}], ids=str)
-def test_the_first_replica_saves_and_all_load(layout, tmp_path):
+@pytest.mark.parametrize("sharding", [{}, {"sharding": PerParameterSharding}], ids=str)
+def test_the_first_replica_saves_and_all_load(sharding, tmp_path):
     def save():
-        zero = hybrid(stage_3, 2)(tiny_mlp(), lr=0.01, **layout)
+        zero = hybrid(stage_3, 2)(tiny_mlp(), lr=0.01, **sharding)
         train(zero, mine, steps=1)
         checkpoint.save(zero, tmp_path)
         return all_of(zero)
@@ -135,7 +135,7 @@ def test_a_rank_that_must_refuse_takes_all_nodes_with_it():
         if dist.get_rank() == 2:
             states[0]["parameters"]["0.weight"]["vectors"]["weight"].fill_(torch.nan)
         before = all_of(zero)
-        with pytest.raises(CheckpointError, match=r"weight of 0\.weight has numbers that are not finite"):
+        with pytest.raises(CheckpointError, match=r"weight of 0\.weight has non-finite values"):
             checkpoint.load(zero, *states)
         assert_same(all_of(zero), before)
 

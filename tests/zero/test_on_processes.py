@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from checkpoint.small_checkpoints import Small, loaded_by, saved_by
 from zero.ladder import all_of, assert_same, stage_0, stage_1, stage_2, stage_3
-from zero.test_disk import trains_on_a_disk
+from zero.test_nvme_offload import trains_on_a_disk
 
 import tinydist
 from tinydist import checkpoint
@@ -41,7 +41,7 @@ def test_one_that_must_refuse_takes_the_other_with_it():
         assert_same(all_of(zero), before)
         return str(caught.value)
 
-    reason = "On rank 1: weight of scale has numbers that are not finite"
+    reason = "On rank 1: weight of scale has non-finite values"
     said = tinydist.launch(program, 2, backend="gloo").results
     assert said == [f"load failed; no rank was modified. {reason}"] * 2
 

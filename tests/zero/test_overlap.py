@@ -7,7 +7,7 @@ from zero.ladder import linear
 
 import tinydist
 from tinydist.hardware import Cluster, Link, costs
-from tinydist.zero import Parameters
+from tinydist.zero import ZeRO3
 
 LAYERS, WIDTH, ROWS, RANKS = 8, 512, 1024, 4
 LAYER = WIDTH * WIDTH * 4  # bytes
@@ -17,7 +17,7 @@ FAST, FREE = Link("fast", 0.5e-6, 300e9), Link("free", 0.0, float("inf"))
 def steps(count, prefetch):
     """Forward and backward alone."""
     module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
-    Parameters(module, torch.optim.SGD, units=linear, prefetch=prefetch)
+    ZeRO3(module, torch.optim.SGD, units=linear, prefetch=prefetch)
     for _ in range(count):
         module(torch.ones(ROWS, WIDTH)).sum().backward()
 

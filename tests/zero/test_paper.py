@@ -13,7 +13,7 @@ from tinydist.data_parallel import average_each
 from tinydist.model import GPT, GPTConfig
 from tinydist.model.gpt import Block
 from tinydist.precision import MasterWeights
-from tinydist.zero import ByParameter, Gradients, OptimizerStates, Parameters
+from tinydist.zero import PerParameterSharding, ZeRO1, ZeRO2, ZeRO3
 from tinydist.zero.estimators import model_states
 
 # Few and wide blocks: as many parameters as in the paper's model, and a third of the operators.
@@ -36,7 +36,7 @@ class Replicated:
 
 
 def by_blocks(module, **options):
-    return Parameters(module, units=lambda each: isinstance(each, Block), **options)
+    return ZeRO3(module, units=lambda each: isinstance(each, Block), **options)
 
 
 def in_16_bits(rung):
@@ -54,7 +54,7 @@ def a_step_and_a_backward(rung):
     rung.step()
     rung.zero_grad()
     module.loss(tokens, tokens).backward()
-    padding = sum(bucket.layout.padding for bucket in getattr(rung, "buckets", ()))
+    padding = sum(bucket.sharding.padding for bucket in getattr(rung, "buckets", ()))
     return rung, dist.get_world_size(), padding
 
 
@@ -62,8 +62,8 @@ def a_step_and_a_backward(rung):
     "stage, rung, printed",
     [
         pytest.param(0, Replicated, 120, marks=pytest.mark.exhaustive),
-        pytest.param(1, in_16_bits(OptimizerStates), 31.4, marks=pytest.mark.exhaustive),
-        pytest.param(2, in_16_bits(Gradients), 16.6, marks=pytest.mark.exhaustive),
+        pytest.param(1, in_16_bits(ZeRO1), 31.4, marks=pytest.mark.exhaustive),
+        pytest.param(2, in_16_bits(ZeRO2), 16.6, marks=pytest.mark.exhaustive),
         pytest.param(3, in_16_bits(by_blocks), 1.9, marks=pytest.mark.exhaustive),
     ],
 )
@@ -107,7 +107,7 @@ def gigabytes(rung, layers):
     return [nbytes / 1e9 for nbytes in (rest, memory.peak_between("step 1"), memory.peak_between(end="made"))]
 
 
-by_parameter = {"layout": ByParameter}
+by_parameter = {"sharding": PerParameterSharding}
 slow = partial(pytest.param, marks=pytest.mark.exhaustive)
 
 
@@ -115,10 +115,10 @@ slow = partial(pytest.param, marks=pytest.mark.exhaustive)
     "rung, layers, rest, step, start",
     [
         slow(Replicated, 36, 119.4, 121.8, 44.8),  # construction: 16-bit weights, and their masters
-        slow(OptimizerStates, 36, 46.2, 47.4, 15.4),
-        slow(partial(OptimizerStates, **by_parameter), 36, 46.9, 48.3, 15.6),
-        slow(Gradients, 36, 16.8, 19.0, 15.4),
-        slow(partial(Gradients, **by_parameter), 36, 17.0, 19.5, 15.6),
+        slow(ZeRO1, 36, 46.2, 47.4, 15.4),
+        slow(partial(ZeRO1, **by_parameter), 36, 46.9, 48.3, 15.6),
+        slow(ZeRO2, 36, 16.8, 19.0, 15.4),
+        slow(partial(ZeRO2, **by_parameter), 36, 17.0, 19.5, 15.6),
         (by_blocks, 2, 0.1724, 3.956, 0.4309),
         slow(by_blocks, 36, 2.10, 6.27, 0.70),
         slow(partial(by_blocks, **by_parameter), 36, 2.10, 7.50, 0.70),

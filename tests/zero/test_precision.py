@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from zero.ladder import STAGES, mine, stage_2, whole_weights
 
 import tinydist
-from tinydist.precision import LossScaler, Static
+from tinydist.precision import LossScaler, StaticLossScale
 
 on_all_stages = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 MANY = 512
@@ -44,7 +44,7 @@ def test_what_a_scale_has_kept_from_vanishing_in_16_bits_does_not_vanish_when_it
     def program():
         layer = torch.nn.Linear(1, 1, bias=False, dtype=torch.float16)
         zero = stage(layer, torch.optim.SGD, reduce_dtype=None, lr=2.0**26)
-        before, scaler = zero.buckets[0].master.clone(), LossScaler(Static(2.0**16))
+        before, scaler = zero.buckets[0].master.clone(), LossScaler(StaticLossScale(2.0**16))
         scaler.scale(2.0**-26 * layer(torch.ones(1, 1, dtype=torch.float16)).float().sum()).backward()
         scaler.unscale_(zero)
         zero.clip_grad_norm_(1.0)

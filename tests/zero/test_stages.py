@@ -47,5 +47,5 @@ def test_what_is_called_is_the_module(stage):
     def call():
         stage(torch.nn.Linear(2, 2), torch.optim.SGD, lr=0.1)(torch.ones(2))
 
-    with pytest.raises(TypeError, match="steps, and is no module: call the module that it was given, model"):
+    with pytest.raises(TypeError, match="is not a module: call the module that was passed to it, model"):
         tinydist.launch(call, 1)

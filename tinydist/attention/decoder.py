@@ -1,9 +1,9 @@
-"""A decoder that writes: blocks of attention, grouped or latent, after a prompt, with a cache or without.
+"""A small decoder-only transformer (Llama) with grouped-query or latent attention, with or without a KV cache.
 
     tokens [B, T] -> embedding -> blocks (attention + MLP) -> norm -> logits [B, T, V]
 
-Positions are rotary, as in Llama, so a sequence may stand anywhere in a batch, at any length. ``generate`` is greedy:
-each next token is the likeliest. ``generate_without_cache`` is slow and obvious, and what the former must equal.
+Positions are rotary, as in Llama, so sequences of different lengths can share a batch. ``generate`` is greedy: it takes
+the most likely token. ``generate_without_cache`` is the slow reference that ``generate`` must match.
 
     n tokens after a prompt of T:    with a cache n + T rows pass the model, without n T + n^2 / 2
 
@@ -17,15 +17,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from .. import rules
-from ..rules import each_of, function, listed, must, takes, whole
+from ..rules import each_of, function, listed, must, validate, whole
 from .heads import GroupedQueryAttention
 from .kv_cache import Slots
 from .latent import LatentAttention
 from .rotary import angles
 
 
-@takes(vocab_size=rules.count, layers=rules.within(1, 1000), heads=rules.count, kv_heads=rules.count, dim=rules.count)
-@takes(rotary=angles, latent=rules.count, rotary_dim=rules.count)
+@validate(
+    vocab_size=rules.count, layers=rules.within(1, 1000), heads=rules.count, kv_heads=rules.count, dim=rules.count
+)
+@validate(rotary=angles, latent=rules.count, rotary_dim=rules.count)
 @dataclass(frozen=True)
 class DecoderConfig:
     vocab_size: int = 256
@@ -34,11 +36,11 @@ class DecoderConfig:
     kv_heads: int = 2
     dim: int = 64
     rotary: float = 10_000.0  # base of the angles, or a Yarn
-    latent: int | None = None  # numbers of a latent: then all heads share it, and kv_heads counts for nothing
-    rotary_dim: int = 8  # with a latent, the numbers beside it that carry the position
+    latent: int | None = None  # latent dim: then all heads share it, and kv_heads is ignored
+    rotary_dim: int = 8  # with a latent, the dims beside it that carry the position
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     def __init__(self, config):
         super().__init__()
         D = config.dim
@@ -60,10 +62,10 @@ def attention_of(config):
     return LatentAttention(config.dim, config.heads, **sizes, rotary=config.rotary)
 
 
-@takes(config=DecoderConfig)
+@validate(config=DecoderConfig)
 class Decoder(nn.Module):
     """``model(tokens)`` gives logits for each next token; with a cache, tokens follow what is in it.
-    ``model.loss(tokens, targets)``: the mean cross-entropy, in nats a token.
+    ``model.loss(tokens, targets)``: the mean cross-entropy, in nats per token.
     """
 
     cross_entropy = staticmethod(F.cross_entropy)
@@ -72,14 +74,14 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config = config or DecoderConfig()
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.dim)
         self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
 
-    @takes(tokens=torch.Tensor, caches=each_of(Slots), counts=each_of(whole))
+    @validate(tokens=torch.Tensor, caches=each_of(Slots), counts=each_of(whole))
     def forward(self, tokens, caches=None, counts=None):  # [B, T]
         if caches is not None and len(caches) != len(self.blocks):
-            raise ValueError(f"Decoder: {len(self.blocks)} blocks need as many caches, got {len(caches)}")
+            raise ValueError(f"Decoder: {len(self.blocks)} blocks need one cache each, got {len(caches)}")
         x = self.embedding(tokens)  # [B, T, D]
         for i, block in enumerate(self.blocks):
             options = {"causal": True} if caches is None else {"cache": caches[i], "counts": counts}
@@ -94,7 +96,7 @@ class Decoder(nn.Module):
         return [block.attention.new_cache(batch, capacity) for block in self.blocks]
 
 
-@takes(model=function, prompts=each_of(torch.Tensor, 0))
+@validate(model=function, prompts=each_of(torch.Tensor, 0))
 @torch.no_grad()
 def generate(model, prompts, count):
     """``count`` new tokens after each of ``prompts``, tensors [T] of any lengths: [B, count]. Prefill, then decode."""
@@ -109,7 +111,7 @@ def generate(model, prompts, count):
     return torch.stack(new, dim=1)
 
 
-@takes(model=function, prompts=each_of(torch.Tensor, 0))
+@validate(model=function, prompts=each_of(torch.Tensor, 0))
 @torch.no_grad()
 def generate_without_cache(model, prompts, count):
     """The same from the model as it is: each prompt alone, and all of it again for each token."""
@@ -128,4 +130,4 @@ def _check(prompts, count):
     must("generate", "count", listed, count)
     shapes = [list(prompt.shape) for prompt in prompts]
     if not shapes or any(len(shape) != 1 or shape == [0] for shape in shapes):
-        raise ValueError(f"generate: takes prompts [T], each of one token at least, got the shapes {shapes}")
+        raise ValueError(f"generate: prompts must have shape [T] with at least one token, got the shapes {shapes}")

@@ -1,4 +1,4 @@
-r"""Flash attention: exact attention tile by tile, whose scores never leave fast memory.
+r"""Flash attention: exact attention, tile by tile; the scores never leave fast memory (SRAM).
 
                 keys
               0   1   2   3                for each tile of queries: q is read once, and stays
@@ -10,16 +10,16 @@ r"""Flash attention: exact attention tile by tile, whose scores never leave fast
             | x | x |\  |   | 2          those on it need a mask
             +---+---+---+---+
 
-Forward keeps the output and one number a query, lse = log sum exp(scores). Backward computes the scores again: the
-weights are exp(scores - lse), and their gradient needs one more number a query, delta = sum of dout out.
+Forward saves the output and one value per query, lse = log sum exp(scores). Backward recomputes the scores: the
+weights are exp(scores - lse), and their gradient needs one more value per query, delta = sum of dout out.
 
     dv = w^T dout       dw = dout v^T       ds = w (dw - delta)       dq = ds k scale       dk = ds^T q scale
 
-Costs, a head:      FLOPs                    numbers held              numbers moved, with M in fast memory
+Costs per head:     FLOPs                    elements held             elements moved, with M in SRAM
     forward         4 T S d                  O(T)                      O(T S d^2 / M)
-    backward        10 T S d, 5 products     O((T + S) d)              O(T S d^2 / M)
+    backward        10 T S d, 5 matmuls      O((T + S) d)              O(T S d^2 / M)
 
-Here "fast memory" is what the processor's caches make of a tile. ``slow_memory`` counts what moves.
+Here "fast memory" is what the processor's caches make of a tile. ``hbm`` counts what moves.
 
 Sources: Dao et al. 2022, FlashAttention, section 3 and appendix B; Dao 2023, FlashAttention-2, algorithms 1 and 2.
 """
@@ -27,37 +27,47 @@ Sources: Dao et al. 2022, FlashAttention, section 3 and appendix B; Dao 2023, Fl
 import math
 
 import torch
+import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from ..rules import count, each_of, finite, takes
-from .band import band_of, tiles
+from ..rules import count, each_of, finite, validate
 from .groups import check_shapes, fold, unfold
+from .mask import mask_of, tiles
 from .online_softmax import finish, merge, nothing, part
 
 
-@takes(scale=finite)
-def flash_attention(q, k, v, *, causal=False, window=None, past=None, scale=None, tile=(128, 128)):
+@validate(scale=finite)
+def flash_attention(q, k, v, *, causal=False, window=None, offset=None, scale=None, tile=(128, 128)):
     """What ``attention(q, k, v)`` gives, without its scores in memory: [B, H, T, e].
 
-    q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]; causal, window, past, scale: as in ``attention``.
+    q [B, H, T, d], k [B, G, S, d], v [B, G, S, e]; causal, window, offset, scale: as in ``attention``.
     tile:  queries and keys of a tile. Products of 16-bit tiles add up in float32.
 
     A query that sees nothing gets zeros. Raises ``ValueError`` and ``TypeError`` for shapes and dtypes that do not fit.
     It can be differentiated once.
     """
     check_shapes("flash_attention", q, k, v)
-    band = band_of("flash_attention", q, k, causal, window, past)
+    band = mask_of("flash_attention", q, k, causal, window, offset)
     return flash_over("flash_attention", band, q, k, v, scale, tile)
+
+
+@validate(scale=finite)
+def fused_attention(q, k, v, *, causal=False, window=None, offset=None, scale=None):
+    """Same as ``attention``, by torch's fused kernel. Each query must see a key."""
+    check_shapes("fused_attention", q, k, v)
+    T, S, heads, groups = q.shape[2], k.shape[2], q.shape[1], k.shape[1]
+    visible = mask_of("fused_attention", q, k, causal, window, offset).visible(slice(0, T), slice(0, S), q.device)
+    return F.scaled_dot_product_attention(q, k, v, visible, scale=scale, enable_gqa=heads != groups)
 
 
 def flash_over(name, band, q, k, v, scale, tile):
     """The same for any band; ``name`` is whose errors they are."""
     if not isinstance(tile, tuple) or len(tile) != 2 or not each_of(count)(tile):
         raise ValueError(f"{name}: tile must be (queries, keys), both >= 1, got {tile!r}")
-    return Flash.apply(q, k, v, band, 1 / math.sqrt(q.shape[3]) if scale is None else float(scale), tile)
+    return FlashAttention.apply(q, k, v, band, 1 / math.sqrt(q.shape[3]) if scale is None else float(scale), tile)
 
 
-class Flash(torch.autograd.Function):
+class FlashAttention(torch.autograd.Function):
     """Forward keeps q, k, v, the output and the log-sum-exp; backward computes the scores again."""
 
     @staticmethod

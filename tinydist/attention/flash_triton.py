@@ -1,11 +1,11 @@
-r"""Flash attention as a Triton kernel: what ``flash`` says in torch, written for one processor of a GPU.
+r"""Flash attention as a Triton kernel: the algorithm of ``flash``, written for one thread block.
 
-Here is the forward as it is read first: a program for each tile of queries and head, which loops over the keys and
-writes its output and lse once. Each program is a round of the outer loop of ``flash``; all run at once. Powers are of
-2, which is what the hardware has: exp(x) = 2^(x log2 e), and lse is a logarithm to base 2.
+A simple forward kernel to read first: one program per head and tile of queries loops over the keys and writes its
+output and lse once. Each program is one iteration of the outer loop of ``flash``; all run in parallel. Exponentials
+are base 2, as in hardware: exp(x) = 2^(x log2 e), and lse is a base-2 logarithm.
 
-Those to be called, ``flash_attention_triton`` and ``packed_flash_attention_triton``, are in kernels/: the same loop,
-masked only where something is hidden, with tiles for each GPU, any head dim, windows, and backward.
+The public functions, ``flash_attention_triton`` and ``packed_flash_attention_triton``, are in kernels/: the same loop,
+masked only in tiles that need it, autotuned per GPU, with any head dim, windows, and backward.
 
 On a GPU kernels are compiled. On a CPU they run in Triton's interpreter, slowly: set the environment variable
 TRITON_INTERPRET=1 before Python starts. Triton is not among the requirements of tinydist: ``make kernels``.

@@ -1,11 +1,11 @@
-r"""Groups: several query heads read the same head of keys and values.
+r"""Grouped-query attention: several query heads share one KV head.
 
     query heads       0  1  2    3  4  5       H = 6
                        \ | /      \ | /
     key, value heads     0          1          G = 2: query head h reads head h // (H / G)
 
-G = H is multi-head attention, G = 1 multi-query attention. Keys and values are not repeated for that: the queries of a
-group are laid one under the other, and meet their keys in one product.
+G = H is multi-head attention, G = 1 multi-query attention. Keys and values are not repeated: the queries of a group
+are stacked along the sequence dim and multiplied with their keys in one matmul.
 
     [B, H, T, d]  --fold-->  [B, G, (H/G) T, d]  @  [B, G, d, S]        a view, where the queries lie in this order
 
@@ -35,17 +35,17 @@ def check_shapes(name, q, k, v):
         must(name, what, torch.Tensor, given)
     shapes = f"got q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
     if not q.ndim == k.ndim == v.ndim == 4:
-        raise ValueError(f"{name}: takes [batch, heads, tokens, head dim], {shapes}")
+        raise ValueError(f"{name}: q, k and v must be [batch, heads, tokens, head_dim], {shapes}")
     if not q.dtype == k.dtype == v.dtype or not q.dtype.is_floating_point:
-        raise TypeError(f"{name}: q, k and v must be of one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
+        raise TypeError(f"{name}: q, k and v must have the same floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
     if not q.device == k.device == v.device:
-        raise ValueError(f"{name}: q, k and v must be on one device, got {q.device}, {k.device}, {v.device}")
+        raise ValueError(f"{name}: q, k and v must be on the same device, got {q.device}, {k.device}, {v.device}")
     if k.shape[:3] != v.shape[:3]:
-        raise ValueError(f"{name}: each key has one value, but {shapes}")
+        raise ValueError(f"{name}: k and v must have the same batch, heads and tokens, {shapes}")
     if q.shape[0] != k.shape[0]:
-        raise ValueError(f"{name}: q and k must be of one batch: {shapes}")
+        raise ValueError(f"{name}: q and k must have the same batch size: {shapes}")
     if q.shape[3] != k.shape[3] or q.shape[3] == 0:
-        raise ValueError(f"{name}: q and k must have one head dim, at least 1: {shapes}")
+        raise ValueError(f"{name}: q and k must have the same head_dim >= 1: {shapes}")
     check_heads(name, q.shape[1], k.shape[1])
 
 

@@ -1,4 +1,4 @@
-"""KV cache: keys and values of the past are kept, so that a new token costs one row and not all of them.
+"""KV cache: keys and values of past tokens are kept, so that decoding computes one new token, not the whole sequence.
 
     prefill   the prompts at once           a b c d         decode    one token a sequence at a time
                                             e f . .         (d, f are the last: they predict what comes next)
@@ -7,12 +7,12 @@
     row 0     a  b  c  d  g  i              lengths 4 -> 5 -> 6
     row 1     e  f  h  j                            2 -> 3 -> 4        the padding after f is written over
 
-Sequences of different lengths share a batch: each row writes behind its own last token, and nobody sees what is behind.
+Sequences of different lengths share a batch: each row appends after its own last token, and slots beyond it are masked.
 Without the cache, n tokens after a prompt of T cost n forward passes of T to T + n tokens each.
 
-    bytes a token = 2 layers kv_heads head_dim (bytes a number)        Llama 2 7B: 512 KiB. 4096 tokens: 2 GiB
+    bytes per token = 2 layers kv_heads head_dim (bytes a number)        Llama 2 7B: 512 KiB. 4096 tokens: 2 GiB
 
-A decode step reads all of it once and the weights once, for a few FLOPs a byte: it is bound by memory.
+A decode step reads the whole cache and the weights once, for a few FLOPs per byte: it is memory-bound.
 
 Sources: Shazeer 2019, Fast Transformer Decoding, section 2.4; Pope et al. 2022, Efficiently Scaling Transformer
 Inference, section 2; Kwon et al. 2023, PagedAttention, section 3 (800 KB a token for OPT 13B).
@@ -22,7 +22,7 @@ from functools import partial
 
 import torch
 
-from ..rules import count, each_of, takes, whole, within
+from ..rules import count, each_of, validate, whole, within
 
 # layers, heads of keys and values, head dim: what the bytes follow from, as in the configurations that were published
 # with the models; OPT 13B also in PagedAttention, section 3.
@@ -37,14 +37,14 @@ PUBLISHED = {
 }
 
 
-@takes(layers=count, kv_heads=count, head_dim=count, dtype=torch.dtype)
-def bytes_a_token(layers, kv_heads, head_dim, dtype=torch.float16):
-    """What the cache of a model holds for each token: a key and a value for each layer and head."""
+@validate(layers=count, kv_heads=count, head_dim=count, dtype=torch.dtype)
+def bytes_per_token(layers, kv_heads, head_dim, dtype=torch.float16):
+    """Bytes per token in the KV cache: a key and a value for each layer and KV head."""
     return 2 * layers * kv_heads * head_dim * dtype.itemsize
 
 
 class Slots:
-    """Room for ``capacity`` tokens in each of ``batch`` sequences: tensors [batch, G, capacity, d], a row for a token.
+    """Room for ``capacity`` tokens in each of ``batch`` sequences: tensors [batch, G, capacity, d], a row per token.
 
     lengths:  the tokens in use, of each sequence.
     """
@@ -57,17 +57,18 @@ class Slots:
     def nbytes(self):
         return sum(each.nbytes for each in self.tensors)
 
-    @takes(tokens=within(0, 2**20))
+    @validate(tokens=within(0, 2**20))
     def positions(self, tokens):
-        """Where the next ``tokens`` of each sequence stand: [B, tokens]."""
+        """Positions of the next ``tokens`` of each sequence: [B, tokens]."""
         device = self.tensors[0].device
         return torch.tensor(self.lengths, device=device)[:, None] + torch.arange(tokens, device=device)
 
-    @takes(counts=each_of(whole))
+    @validate(counts=each_of(whole))
     def keep(self, *rows, counts=None):
-        """Write rows [B, G, T, d] behind what is there. Of sequence b only the first ``counts[b]`` are real; None: all.
+        """Append rows [B, G, T, d]. Only the first ``counts[b]`` rows of sequence b are valid, the others padding;
+        None: all.
 
-        Returns views [B, G, S, d] up to the longest sequence. Raises ``ValueError`` where there is no room.
+        Returns views [B, G, S, d] up to the longest sequence. Raises ``ValueError`` if the capacity is exceeded.
         """
         self._check_shapes(rows)
         T = rows[0].shape[2]
@@ -80,9 +81,9 @@ class Slots:
         self.lengths = [length + count for length, count in zip(self.lengths, counts)]
         return [tensor[:, :, :S] for tensor in self.tensors]
 
-    def behind(self, attend):
-        """``attend`` for queries that follow what is in use now, and keys and values that ``keep`` returns after."""
-        return partial(attend_behind, self.lengths, attend)
+    def with_prefix(self, attend):
+        """``attend`` for queries that follow the tokens in use now, and the keys and values that ``keep`` returns."""
+        return partial(attend_with_cache, self.lengths, attend)
 
     def _check_shapes(self, rows):
         B, G, _, d = self.tensors[0].shape
@@ -93,15 +94,15 @@ class Slots:
     def _check_room(self, T, counts):
         name, (B, _, capacity, _) = type(self).__name__, self.tensors[0].shape
         if len(counts) != B or max(counts) > T:
-            raise ValueError(f"{name}: counts must be {B} numbers from 0 to {T}, got {list(counts)}")
+            raise ValueError(f"{name}: counts must be {B} integers from 0 to {T}, got {list(counts)}")
         if max(self.lengths) + T > capacity:
             row = self.lengths.index(max(self.lengths))
             raise ValueError(
-                f"{name}: sequence {row} has {self.lengths[row]} tokens, and {T} more do not fit {capacity}"
+                f"{name}: sequence {row} has {self.lengths[row]} tokens; {T} more exceed capacity ({capacity})"
             )
 
 
-@takes(batch=count, kv_heads=count, capacity=whole, head_dim=count, dtype=torch.dtype)
+@validate(batch=count, kv_heads=count, capacity=whole, head_dim=count, dtype=torch.dtype)
 class KVCache(Slots):
     """Of one layer: keys and values [batch, kv_heads, capacity, head_dim]."""
 
@@ -110,31 +111,31 @@ class KVCache(Slots):
         self.keys, self.values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         super().__init__(keys=self.keys, values=self.values)
 
-    @takes(k=torch.Tensor, v=torch.Tensor, counts=each_of(whole))
+    @validate(k=torch.Tensor, v=torch.Tensor, counts=each_of(whole))
     def append(self, k, v, counts=None):
-        """``keep`` k and v [B, G, T, d], and say who sees whom.
+        """``keep`` k and v [B, G, T, d].
 
         Returns keys and values [B, G, S, d], and a bool [B, 1, T, S]: a token sees itself, and its sequence before it.
         """
-        past = torch.tensor(self.lengths, device=k.device)[:, None, None, None]
+        before = torch.tensor(self.lengths, device=k.device)[:, None, None, None]
         keys, values = self.keep(k, v, counts=counts)
         distance = torch.arange(keys.shape[2], device=k.device) - torch.arange(k.shape[2], device=k.device)[:, None]
-        return keys, values, distance <= past
+        return keys, values, distance <= before
 
 
-def attend_behind(past, attend, q, k, v, **options):
-    """Queries [B, H, T, d] that follow ``past[b]`` tokens of sequence b: each sees itself and all before it.
+def attend_with_cache(lengths, attend, q, k, v, **options):
+    """Attention of queries [B, H, T, d] after ``lengths[b]`` cached tokens of sequence b, causal.
 
-    k, v:     as ``keep`` returns them, [B, G, S, d] with S = T + the largest of past.
-    options:  go to ``attend``, beside ``causal=True`` and, where sequences are not equally long, ``past``.
+    k, v:     as ``keep`` returns them, [B, G, S, d] with S = T + the largest of lengths.
+    options:  go to ``attend``, beside ``causal=True`` and, where sequences are not equally long, ``offset``.
     """
-    if len(set(past)) > 1:
-        options["past"] = past
+    if len(set(lengths)) > 1:
+        options["offset"] = lengths
     return attend(q, k, v, causal=True, **options)
 
 
 def check_call(attention, x, dim, cache, counts, options):
-    """What a module takes that attends with a cache or without."""
+    """Check the arguments of a module that attends with or without a cache."""
     name = type(attention).__name__
     if x.ndim != 3 or x.shape[2] != dim:
         raise ValueError(f"{name}: takes [batch, tokens, {dim}], got {list(x.shape)}")

@@ -1,4 +1,4 @@
-r"""Online softmax: attention over keys that come piece by piece, without the scores of all at once.
+r"""Online softmax: attention over blocks of keys, without holding all scores at once.
 
     keys    0 .. 63      64 .. 127      128 .. 191
               |              |              |
@@ -8,11 +8,11 @@ r"""Online softmax: attention over keys that come piece by piece, without the sc
                             \            /
                              merge ---> . ---> finish   o / l, and m + log l
 
-A part is a softmax-weighted mean before its division: l = sum of exp(score - m), o = sum of exp(score - m) value. Two
-parts over different keys make the part over both, in any order, and the result is exact: the rescaling by
-exp(m of the part - m of both) replaces the maximum that was not known yet.
+A part is an unnormalized softmax-weighted mean: l = sum of exp(score - m), o = sum of exp(score - m) value. Two parts
+over different keys merge into the part over both, in any order, and the result is exact: rescaling by
+exp(m of the part - m of both) corrects for the maximum that was not known yet.
 
-Costs O(d) numbers a query and part, however many keys it stands for.
+A part has O(d) elements per query, however many keys it covers.
 
 Sources: Milakov & Gimelshein 2018, Online normalizer calculation for softmax, section 3; Dao 2023, FlashAttention-2,
 section 3.1.1 (o is divided once, at the end; log-sum-exp is all that backward needs).
@@ -24,8 +24,8 @@ from typing import NamedTuple
 import torch
 
 
-class Part(NamedTuple):
-    """What is known of each query after some of the keys."""
+class SoftmaxState(NamedTuple):
+    """Partial result of each query over some of the keys: maximum, sum, unnormalized output."""
 
     maximum: torch.Tensor  # [..., T, 1] of the scores; -inf: none was seen
     total: torch.Tensor  # [..., T, 1] sum of exp(score - maximum)
@@ -35,21 +35,21 @@ class Part(NamedTuple):
 def nothing(rows, dim):
     """The part over no keys, for queries as in ``rows`` [..., T, d]: merged with another, it changes nothing."""
     zeros = torch.zeros_like(rows[..., :1])
-    return Part(zeros - math.inf, zeros, zeros.expand(*rows.shape[:-1], dim))
+    return SoftmaxState(zeros - math.inf, zeros, zeros.expand(*rows.shape[:-1], dim))
 
 
 def part(scores, values):
     """The part over these keys: scores [..., T, S], values [..., S, e]. Masked scores are -inf."""
     maximum = scores.amax(-1, keepdim=True)
     weights = (scores - _finite(maximum)).exp()
-    return Part(maximum, weights.sum(-1, keepdim=True), weights @ values)
+    return SoftmaxState(maximum, weights.sum(-1, keepdim=True), weights @ values)
 
 
 def merge(a, b):
     """The part over the keys of both."""
     maximum = torch.maximum(a.maximum, b.maximum)
     of_a, of_b = ((each.maximum - _finite(maximum)).exp() for each in (a, b))
-    return Part(maximum, of_a * a.total + of_b * b.total, of_a * a.output + of_b * b.output)
+    return SoftmaxState(maximum, of_a * a.total + of_b * b.total, of_a * a.output + of_b * b.output)
 
 
 def finish(state):

@@ -1,14 +1,14 @@
-"""Checkpoints: saved whole or by shards, loaded by any number of ranks, in any stage of ZeRO or none.
+"""Checkpoints: full or sharded, loaded by any number of ranks (resharded), with any ZeRO stage or none.
 
-save_load.py    all of a state: written, gathered, loaded, by all ranks or by none (unanimous.py)
-state.py        what is saved of a parameter; pieces.py: where it lies in all of it; trained.py: and who is asked
-rules.py        what may be loaded: of one save, complete, fitting, finite
-files.py        as files: all of a save, or the one before
-whole.py        a plain model and its optimizer, saved and loaded in the same way
+save_load.py        save, load, gathered, sharded: by all ranks or by none (consensus.py)
+state.py            the sharded state dict; shard_overlap.py: resharding
+rules.py            what may be loaded: of one save, complete, fitting, finite
+files.py            as files: a save is complete, or the previous one stays
+checkpointable.py   what can be saved: the base class; an unsharded model and its optimizer
 """
 
+from .checkpointable import UnshardedModel
 from .rules import CheckpointError
 from .save_load import gathered, load, load_weights, save, sharded
-from .whole import Whole
 
-__all__ = ["CheckpointError", "Whole", "gathered", "load", "load_weights", "save", "sharded"]
+__all__ = ["CheckpointError", "UnshardedModel", "gathered", "load", "load_weights", "save", "sharded"]

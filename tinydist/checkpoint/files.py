@@ -1,21 +1,20 @@
-"""A checkpoint as files: numbers in safetensors, one file a rank; what they are in one JSON file, written last.
+"""Checkpoint files: one safetensors file per rank, and a JSON index that is written last.
 
     folder/
-      checkpoint.json                 which save is the one to load; step, world, optimizer, run, layout;
-                                      of each file its bytes, its checksum, and where its pieces lie
+      checkpoint.json                 which save to load; step, world, optimizer, run, layout;
+                                      for each file its bytes, its checksum, and the offsets of its pieces
       save-k3v9x2/rank-0.safetensors  parameters/<name>/<key>, flat; random/<generator>; buffers/<name>, with rank 0
       save-k3v9x2/rank-1.safetensors  ...
 
-A save writes to a new folder, and becomes the checkpoint when its JSON file, complete and on the disk, is renamed into
-place. Whoever is killed before leaves the one before; what no JSON file names is removed by the next save. So a disk
-must have room for two. No file has code in it: JSON and safetensors are data, where a pickle is a program.
+A save writes to a new folder, and becomes the checkpoint when its index, complete and synced to disk, is renamed into
+place. A save that is killed before leaves the previous checkpoint; the next save removes its folder. So the disk needs
+room for two. No file contains code: JSON and safetensors are data, whereas a pickle is a program.
 
-Checksums are CRC-32, and all are compared before anything is loaded. The ranks that load share that work (1 GB/s each),
-so a byte is read twice: to check it, and by who owns it. Numbers are read where they lie: what a rank takes is all that
-it holds.
+All CRC-32 checksums are verified before anything is loaded. The ranks that load share that work (1 GB/s each), so each
+byte is read twice: for its checksum, and by its owner. Files are memory-mapped: a rank only allocates its own shard.
 
-How others do it: torch.distributed.checkpoint writes a file a rank, and then renames its ``.metadata`` (a pickle) into
-place; a Hugging Face index maps names to safetensors files.
+How others do it: torch.distributed.checkpoint writes one file per rank, and then renames its ``.metadata`` (a pickle)
+into place; a Hugging Face index maps names to safetensors files.
 """
 
 import json
@@ -30,8 +29,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from ..torch_internals import unobserved
-from .pieces import Part
 from .rules import COMMON, CheckpointError, require
+from .shard_overlap import ParameterPart
 
 INDEX, PREFIX, MIB = "checkpoint.json", "save-", 2**20
 
@@ -41,8 +40,8 @@ INDEX, PREFIX, MIB = "checkpoint.json", "save-", 2**20
 
 @contextmanager
 def new_save(folder):
-    """The name of a new folder in ``folder``, while no other save goes on there. Then only the named one stays."""
-    import fcntl  # which Windows has not
+    """The name of a new folder in ``folder``, locked against other saves. Afterwards only the indexed one stays."""
+    import fcntl  # not on Windows
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
@@ -50,7 +49,7 @@ def new_save(folder):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CheckpointError(f"another save into {folder} is under way") from None
+            raise CheckpointError(f"another save to {folder} is in progress") from None
         try:
             yield Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder)).name
         finally:
@@ -60,7 +59,7 @@ def new_save(folder):
 
 
 def write(folder, save, state):
-    """One rank's file. What the index is to say of it."""
+    """Write one rank's file; returns its entry in the index."""
     path = Path(folder, save, f"rank-{state['rank']}.safetensors")
     save_file(_flat(state), path)
     _sync(path)
@@ -69,7 +68,7 @@ def write(folder, save, state):
 
 
 def publish(folder, save, common, ranks):
-    """The index is written, and renamed: from now on it is this save that is loaded."""
+    """Write and rename the index: from now on this save is the checkpoint."""
     text = json.dumps({"save": save, **common, "ranks": ranks}).encode()
     path = Path(folder, save, INDEX)
     path.write_bytes(text + b"\n%08x\n" % zlib.crc32(text))
@@ -88,7 +87,7 @@ def _flat(state):
 
 
 def _sync(path):
-    """What is written there survives if the machine stops."""
+    """Sync to disk: it survives a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -100,7 +99,7 @@ def _remove_unnamed(folder):
     try:
         named = read_index(folder)["save"] if (folder / INDEX).exists() else None
     except CheckpointError:
-        return  # who knows which it was
+        return  # the index is corrupt: keep all
     for path in folder.glob(f"{PREFIX}*"):
         if path.name != named:
             shutil.rmtree(path, ignore_errors=True)
@@ -110,10 +109,10 @@ def _remove_unnamed(folder):
 
 
 def read(folder, rank, ranks):
-    """The states of all ranks that saved; their vectors are read when they are asked for.
+    """The states of all ranks that saved; their vectors are read lazily.
 
-    Rank ``rank`` of ``ranks`` looks at each file's length, and checks its share of the checksums. ``folder`` may be a
-    file, with the weights of a plain model.
+    Rank ``rank`` of ``ranks`` checks the size of each file, and its share of the checksums. ``folder`` may be a
+    safetensors file with the weights of a plain model.
     """
     folder = Path(folder)
     if folder.is_file():
@@ -124,9 +123,9 @@ def read(folder, rank, ranks):
         path = folder / index["save"] / f"rank-{number}.safetensors"
         require(path.is_file(), f"{path} is missing")
         found, written = path.stat().st_size, about["bytes"]
-        require(found == written, f"{path} has {found} bytes, but {written} were written")
+        require(found == written, f"{path} has {found} bytes, expected {written}")
         if number % ranks == rank:
-            require(checksum_of(path) == about["checksum"], f"{path} is not what was written: its checksum differs")
+            require(checksum_of(path) == about["checksum"], f"{path} is corrupt: checksum mismatch")
         common = {key: index[key] for key in (*COMMON, "save")}
         states.append({**common, "rank": number, **_contents(path, about["places"], index["layout"])})
     return states
@@ -134,9 +133,9 @@ def read(folder, rank, ranks):
 
 def read_index(folder):
     path = Path(folder, INDEX)
-    require(path.is_file(), f"{folder} has no {INDEX}: there is no checkpoint, or it was never finished")
+    require(path.is_file(), f"{folder} has no {INDEX}: no checkpoint, or an incomplete one")
     text, given = path.read_bytes()[:-10], path.read_bytes()[-10:]
-    require(given == b"\n%08x\n" % zlib.crc32(text), f"{path} is not what was written: its checksum differs")
+    require(given == b"\n%08x\n" % zlib.crc32(text), f"{path} is corrupt: checksum mismatch")
     return json.loads(text)
 
 
@@ -148,7 +147,7 @@ def _contents(path, places, layout):
             at = f"parameters/{name}/"
             vectors = {key: Vector(file, at + key) for key in layout[name]["vectors"]}
             scalars = {key: file.get_tensor(at + key) for key in layout[name]["scalars"]}
-            part = part and Part(*part)
+            part = part and ParameterPart(*part)
             parameters[name] = {"part": part, "start": start, "vectors": vectors, "scalars": scalars}
         return {
             "parameters": parameters,
@@ -163,7 +162,7 @@ def _all_under(prefix, file):
 
 
 def plain(path):
-    """Whole weights, as a state. Which of them are buffers, who loads them knows."""
+    """Unsharded weights, as a state. The module that loads them knows which are buffers."""
     with unobserved(), safe_open(path, "pt") as file:
         tensors = _all_under("", file)
     nothing = {"step": 0, "rank": 0, "world": 1, "optimizer": None, "run": {}, "random": {}, "buffers": tensors}
@@ -177,7 +176,7 @@ def plain(path):
 
 
 class Vector:
-    """One of a file. A slice of it is a view of the file: pages of the disk's cache, and none of the rank's memory."""
+    """A tensor in a file. A slice of it is a view of the mapped file, and not counted as the rank's memory."""
 
     def __init__(self, file, name):
         self.slice = file.get_slice(name)
@@ -202,7 +201,7 @@ def checksum_of(path):
     with open(path, "rb") as file:
         while chunk := file.read(MIB):
             crc = zlib.crc32(chunk, crc)
-    return f"{crc:08x}"  # as long for every content
+    return f"{crc:08x}"  # fixed width
 
 
 def fingerprint(common):

@@ -1,27 +1,27 @@
-"""When states may be loaded: stated here, and nowhere else.
+"""Validation of a checkpoint before it is loaded: every rule is in this file.
 
-    one save     they are alike in step, world, optimizer, run and layout; one of each rank that saved
-    complete     of what the layout says, nothing is missing; the pieces of a parameter cover it, once
-    fits         the same parameters, shapes and buffers as what is trained; the same optimizer, and where parameters
-                 share a group here, the same options
-    sound        numbers are finite
+    one save     all states have the same step, world, optimizer, run and layout; one from each rank that saved
+    complete     nothing of the layout is missing; the pieces of a parameter cover it exactly once
+    fits         the same parameters, shapes and buffers as the module; the same optimizer, and the same options for
+                 parameters that share a group
+    sound        values are finite
 
-The layout says of each parameter: its ``shape``, of all of it; the ``options`` with which it is trained, None if it is
-frozen; ``vectors``, what is kept number by number, with dtypes; ``scalars``, what else is kept.
+The layout has for each parameter: its full ``shape``; the optimizer's ``options``, None if it is frozen; ``vectors``,
+the elementwise tensors, with dtypes; ``scalars``, the others.
 """
 
 import math
 
 import torch
 
-from .pieces import part_of
+from .shard_overlap import part_of
 
 COMMON = ("step", "world", "optimizer", "run", "layout")
 OWN = ("rank", "parameters", "buffers", "random")
 
 
 class CheckpointError(ValueError):
-    """It cannot be saved, or loaded. No parameter has been changed, on any rank, nor the checkpoint that was there."""
+    """Saving or loading failed. No parameter was modified on any rank, nor the previous checkpoint."""
 
 
 def require(holds, message):
@@ -30,7 +30,7 @@ def require(holds, message):
 
 
 def check(states, zero, training=True):
-    """Raises ``CheckpointError`` for the first rule that does not hold. ``training``: not the weights alone."""
+    """Raises ``CheckpointError`` for the first rule that does not hold. ``training``: not just the weights."""
     of_one_save(states)
     layout = states[0]["layout"]
     fits(states, zero)
@@ -48,7 +48,7 @@ def check(states, zero, training=True):
 
 
 def weights_of(state):
-    """The same, without what else training needs."""
+    """The state, reduced to the weights."""
     weights = {
         name: {**entry, "vectors": {"weight": entry["vectors"]["weight"]}, "scalars": {}}
         for name, entry in state["parameters"].items()
@@ -75,17 +75,17 @@ def of_one_save(states):
     require(states, "no state was given")
     for state in states:
         lacks = [key for key in COMMON + OWN if not isinstance(state, dict) or key not in state]
-        require(not lacks, f"a state must say its {', '.join(COMMON + OWN)}; one that was given lacks {lacks}")
+        require(not lacks, f"a state must have the keys {', '.join(COMMON + OWN)}; missing: {lacks}")
     first = states[0]
     for state in states[1:]:
         for key in COMMON:
             both = f"{in_words(first[key])} and {in_words(state[key])}"
             ranks = f"ranks {first['rank']} and {state['rank']}"
-            require(state[key] == first[key], f"those of {ranks} are of different saves: {key}: {both}")
+            require(state[key] == first[key], f"the states of {ranks} come from different checkpoints: {key}: {both}")
     world, ranks = first["world"], sorted(state["rank"] for state in states)
     require(
         ranks == list(range(world)),
-        f"{world} saved, so the states of ranks 0 to {world - 1} are needed, each once; given are those of {ranks}",
+        f"the states of all {world} ranks that saved are required, each once; got those of ranks {ranks}",
     )
 
 
@@ -95,12 +95,12 @@ def in_words(value):
 
 
 def one_layout(layouts):
-    """Of what each rank has saved, that of all."""
+    """The layout of all ranks, from that of each."""
     whole = {}
     for layout in layouts:
         for name, planned in layout.items():
             known = whole.setdefault(name, planned)
-            require(known == planned, f"{name} is not the same on all ranks: {known} and {planned}")
+            require(known == planned, f"{name} differs between ranks: {known} and {planned}")
     return whole
 
 
@@ -109,7 +109,7 @@ def one_layout(layouts):
 
 def known_to(layout, state):
     unknown = sorted(state["parameters"].keys() - layout.keys())
-    require(not unknown, f"the layout knows no {', '.join(unknown[:3])} of the state of rank {state['rank']}")
+    require(not unknown, f"{', '.join(unknown[:3])} of the state of rank {state['rank']} is not in the layout")
 
 
 def complete(name, planned, entries):
@@ -119,7 +119,7 @@ def complete(name, planned, entries):
             found, wanted = sorted(entry[kind]), sorted(planned[kind])
             require(
                 found == wanted,
-                f"{name} must come with the {kind} {wanted}, but in the state of rank {rank} has {found}",
+                f"{name} must have the {kind} {wanted}, but has {found} in the state of rank {rank}",
             )
         for key, dtype in planned["vectors"].items():
             require(
@@ -129,22 +129,22 @@ def complete(name, planned, entries):
     for key in planned["vectors"]:
         for part, size in parts_of(name, math.prod(planned["shape"]), entries).items():
             runs = [(e["start"], e["vectors"][key].numel(), rank) for rank, e in entries.items() if e["part"] == part]
-            covered(f"{key} of {name}", "numbers", size, runs)
+            covered(f"{key} of {name}", "elements", size, runs)
     for key in planned["scalars"]:
         first, *others = (entry["scalars"][key] for entry in entries.values())
         alike = all(torch.equal(other, first) for other in others)
-        require(alike, f"{key} of {name} is not the same in all states")
+        require(alike, f"{key} of {name} differs between states")
         sound(f"{key} of {name}", first)
 
 
 def parts_of(name, size, entries):
-    """Part -> how many numbers it has. Cut parameters have several, side by side."""
+    """Part -> its number of elements. Cut parameters have several, side by side."""
     ranks = {entry["part"]: rank for rank, entry in entries.items()}
     if ranks.keys() <= {None}:
         return {None: size}
-    require(None not in ranks, f"{name} is whole in the state of rank {ranks.get(None)}, but a part in another")
+    require(None not in ranks, f"{name} is full in the state of rank {ranks.get(None)}, but a part in another")
     (lines, *others) = {part.lines for part in ranks}
-    require(not others and size % lines == 0, f"the {size} numbers of {name} are cut into lines of different lengths")
+    require(not others and size % lines == 0, f"the {size} elements of {name} are cut into lines of unequal length")
     covered(f"a line of {name}", "columns", size // lines, [(p.first, p.columns, rank) for p, rank in ranks.items()])
     return {part: part.lines * part.columns for part in ranks}
 
@@ -169,29 +169,29 @@ def fits(states, zero):
     for row in zero.rows:
         for parameter, own_shape in zip(row.parameters, row.shapes):
             name, (shape, part) = names[parameter], part_of(parameter, own_shape)
-            require(name in layout, f"{name} is not in the state that is loaded")
+            require(name in layout, f"{name} is missing in the checkpoint")
             saved = layout[name]["shape"]
             require(saved == list(shape), f"{name} has shape {list(shape)}, but {saved} was saved")
             for other in (entry["part"] for entry in entries_of(name, states)) if part else ():
                 require(
                     other is None or other.lines == part.lines,
-                    f"{name} is cut along another dim, or in other blocks, than when it was saved",
+                    f"{name} was saved with other sharding: along another dim, or in other blocks",
                 )
     for name, buffer in zero.buffers.items():
-        require(name in buffers, f"the buffer {name} is not in the state that is loaded")
+        require(name in buffers, f"the buffer {name} is missing in the checkpoint")
         shape, saved = list(buffer.shape), list(buffers[name].shape)
         require(shape == saved, f"the buffer {name} has shape {shape}, but {saved} was saved")
 
 
 def nothing_else(states, names):
-    """``names``: of all ranks."""
+    """The checkpoint has no parameters but ``names``, those of all ranks."""
     unknown = sorted((states[0]["layout"].keys() | buffers_of(states).keys()) - names)
-    require(not unknown, f"the module here has no {', '.join(unknown[:3])}, which was saved")
+    require(not unknown, f"the module has no {', '.join(unknown[:3])}, which the checkpoint has")
 
 
 def fits_training(saved, zero):
     mine, theirs = zero.optimizer_name, saved["optimizer"]
-    require(mine == theirs, f"it was saved with {theirs}, but the optimizer here is {mine}")
+    require(mine == theirs, f"the checkpoint was saved with {theirs}, but the optimizer is {mine}")
     names, of_groups = zero.names, {}  # the first parameter of each group, and its options
     for row in zero.rows:
         group = zero.param_group(row)
@@ -202,7 +202,7 @@ def fits_training(saved, zero):
             first, known = of_groups.setdefault(id(group), (name, options))
             for key in known if known else ():
                 both = f"{known[key]} and {options.get(key)}"
-                shared = f"{first} and {name} share a parameter group here"
+                shared = f"{first} and {name} share a parameter group"
                 require(known[key] == options.get(key), f"{shared}, but were saved with {key}: {both}")
 
 
@@ -211,17 +211,17 @@ def trained_or_frozen(options):
 
 
 def alike_in_a_row(names, states):
-    """A row has one count of steps, say, for all its parameters."""
+    """The parameters of a bucket share a step count, for example."""
     first, *others = names
     layout, scalars = states[0]["layout"], next(entries_of(first, states))["scalars"]
     for name in others:
         for kind in ("vectors", "scalars"):
             a, b = (layout[each][kind] for each in (first, name))
-            require(a == b, f"{first} and {name} share a row here, but were saved with other {kind}: {a} and {b}")
+            require(a == b, f"{first} and {name} share a bucket, but were saved with different {kind}: {a} and {b}")
         for key, value in next(entries_of(name, states))["scalars"].items():
             require(
                 torch.equal(value, scalars[key]),
-                f"{first} and {name} share a row here, and so must share {key}: {scalars[key].tolist()} and "
+                f"{first} and {name} share a bucket, and so must have the same {key}: {scalars[key].tolist()} and "
                 f"{value.tolist()}",
             )
 
@@ -230,7 +230,7 @@ def alike_in_a_row(names, states):
 
 
 def sound(what, tensor):
-    """Finite. (The extremes are NaN where any number is, and cost no memory.)"""
+    """Finite. (The extremes are NaN if any value is, and take no memory.)"""
     if tensor.is_floating_point() and tensor.numel():
         finite = all(extreme.isfinite() for extreme in torch.aminmax(tensor))
-        require(finite, f"{what} has {'numbers' if tensor.dim() else 'a number'} that are not finite")
+        require(finite, f"{what} has non-finite values")

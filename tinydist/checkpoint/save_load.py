@@ -1,17 +1,17 @@
-"""Checkpoints: whole, or each rank's shard; loaded by any number of ranks, in any stage or none (whole.py).
+"""Save and load a checkpoint: gathered or sharded, for any number of ranks, in any ZeRO stage or none.
 
-    save(zero, folder)    to files, one a rank, in the place of what was saved there before (files.py)
-    gathered(zero)        a state: every parameter's master weight and optimizer states, the same on every rank
-    sharded(zero)         a state: of each parameter this rank's piece, and where it lies: nothing is sent
+    save(zero, folder)    writes files, one per rank; replaces the last save (files.py)
+    gathered(zero)        full state dict: each parameter's master weight and optimizer states, the same on every rank
+    sharded(zero)         sharded state dict: this rank's piece of each parameter, and its offset; sends nothing
     load(zero, folder)    or load(zero, *states): a gathered one, or those of all ranks that saved, in any order
 
-Saved is what belongs to a parameter, not how rows were laid out: so 8 ranks save, and 3 load. A rank takes what
-overlaps with the pieces that it owns now (pieces.py), of a state as state.py has it.
+A checkpoint describes parameters, independent of the sharding layout, so 8 ranks can save and 3 load (resharding). A
+rank reads the pieces that overlap with its own shard (shard_overlap.py).
 
-Ranks load all or nothing. Each checks what it is given (rules.py) and puts its own new shard together; the
-first parameter changes when all ranks have said that they are ready, and load the same.
+All ranks load, or none does. Each checks what it is given (rules.py) and builds its new shard; parameters change once
+all ranks are ready to load the same checkpoint.
 
-``gathered`` sends (p-1)/p of 12 bytes a parameter (master weight and two moments), and each rank then holds all of
+``gathered`` sends (p-1)/p of 12 bytes per parameter (master weight and two moments), and each rank then holds all of
 them; ``sharded`` copies its 12/p to the host, and so does ``save``. ``load`` holds 12/p more until it has changed over;
 of a folder it reads only that.
 """
@@ -23,16 +23,16 @@ import torch
 
 from ..collectives.agreement import around, broadcast_all
 from . import files as files
+from .consensus import consensus, place_in
 from .rules import COMMON, CheckpointError, buffers_of, check, nothing_else, one_layout, require, weights_of
 from .state import check_finite, shard_of, state_of
-from .unanimous import place_in, unanimous
 
 NOTHING_SAVED = "save failed; nothing was saved"
 
 
 @torch.no_grad()
 def gathered(zero):
-    """Whole tensors, as one rank would have saved them. All ranks call it, and all get the same."""
+    """The full state dict, as one rank would save it. A collective: all ranks get the same."""
     state = state_of(zero, lambda row, vector: dict(zip(row.parameters, row.gathered(vector))), zero.buffers, 0, 1)
     if place_in(zero.group)[1] > 1:
         broadcast_all(state["buffers"].values(), group=zero.group)
@@ -41,7 +41,7 @@ def gathered(zero):
 
 @torch.no_grad()
 def sharded(zero):
-    """This rank's pieces, as flat tensors in the host's memory. Rank 0's has the buffers, too."""
+    """The sharded state dict: this rank's pieces, flat, in host memory. Rank 0's has the buffers, too."""
 
     def pieces(row, vector):
         return {p: vector[s.place : s.place + s.size].detach().to("cpu", copy=True) for p, s in zero.saved(row).items()}
@@ -51,12 +51,12 @@ def sharded(zero):
 
 @torch.no_grad()
 def save(zero, folder):
-    """All ranks call it; ``folder`` is one that all of them see. What was saved there is replaced once all is written.
+    """Write a checkpoint to ``folder``, which all ranks must see. It replaces the previous one once all is written.
 
-    Raises ``CheckpointError`` on all ranks if one of them fails (a full disk, NaN); then the folder is as before.
+    A collective. Raises ``CheckpointError`` on all ranks if one fails (a full disk, NaN); then the folder is unchanged.
     """
     if zero.replicas:  # the first of those that have the same shard saves it, and the others wait
-        with unanimous(NOTHING_SAVED, zero.replicas, CheckpointError):
+        with consensus(NOTHING_SAVED, zero.replicas, CheckpointError):
             if place_in(zero.replicas)[0] == 0:
                 _save(zero, folder)
     else:
@@ -69,19 +69,19 @@ def _save(zero, folder):
 
 
 class Saving:
-    """Begins with a copy of what is saved: from then on training may go on. All ranks call all of it but ``write``.
+    """Begins with a copy of what is saved, so training can continue. All methods but ``write`` are collectives.
 
-    write   this rank's file, in any thread. What it returns is for ``end``
-    end     all have written: it is the checkpoint
+    write   this rank's file, in any thread; returns what ``end`` needs
+    end     once all have written: it is the checkpoint now
     """
 
     def __init__(self, zero, folder):
         self.folder, self.group, self.rank = folder, zero.group, place_in(zero.group)[0]
         with ExitStack() as stack:
-            with self._unanimous() as said:
-                said.mine = stack.enter_context(files.new_save(folder)) if self.rank == 0 else None
-            self.new = said.all[0]
-            with self._unanimous():
+            with self._consensus() as exchange:
+                exchange.mine = stack.enter_context(files.new_save(folder)) if self.rank == 0 else None
+            self.new = exchange.all[0]
+            with self._consensus():
                 self.state = sharded(zero)
                 check_finite(self.state)
             self.under_way = stack.pop_all()
@@ -92,29 +92,28 @@ class Saving:
     def end(self, written):
         """``written()`` gives what ``write`` has returned, or raises what it has raised."""
         with self.under_way:
-            with self._unanimous() as said:
-                said.mine = written(), self.state["layout"]
-            with self._unanimous():
+            with self._consensus() as exchange:
+                exchange.mine = written(), self.state["layout"]
+            with self._consensus():
                 if self.rank == 0:
-                    ranks, layouts = zip(*said.all)
+                    ranks, layouts = zip(*exchange.all)
                     common = {key: self.state[key] for key in COMMON} | {"layout": one_layout(layouts)}
                     files.publish(self.folder, self.new, common, ranks)
 
     def give_up(self):
-        """The folder is as before. (Of rank 0, on which the others need not wait.)"""
+        """Abort the save and leave the folder unchanged. (For rank 0; not a collective call.)"""
         self.under_way.close()
 
-    def _unanimous(self):
-        return unanimous(NOTHING_SAVED, self.group, CheckpointError)
+    def _consensus(self):
+        return consensus(NOTHING_SAVED, self.group, CheckpointError)
 
 
 @torch.no_grad()
 def load(zero, *saved):
-    """Weights, optimizer states, its options, buffers and the count of steps, on every rank. All ranks call it.
+    """Load weights, optimizer states and options, buffers and the step count. A collective; returns the states.
 
-    ``saved``: a folder, or states. If one rank must refuse what it is given, all raise ``CheckpointError``, a
-    ``ValueError``, with the reason and the rank; ``OffloadError``, if a home has no room for it. Then nothing has been
-    loaded on any of them. Returns the states.
+    ``saved``: a folder, or states. If one rank cannot load, all raise ``CheckpointError``, a ``ValueError``, with the
+    reason and the rank (``OffloadError``, if an offload device is full), and no rank is modified.
     """
     states, names = _load(zero, saved), zero.names
     for row in zero.rows:
@@ -127,21 +126,21 @@ def load(zero, *saved):
 
 @torch.no_grad()
 def load_weights(zero, *saved):
-    """Weights and buffers alone, into whatever trains or does not. Optimizer states begin anew."""
+    """Load weights and buffers only; optimizer states are reset."""
     _load(zero, saved, training=False)
 
 
 def _load(zero, saved, training=True):
-    """The states, by rank: loaded once all are ready, and load the same."""
-    with _by_all(zero) as words:
+    """The states, by rank: loaded once all ranks are ready to load the same."""
+    with _by_all(zero) as exchanges:
         states, shards = _prepared(zero, saved, training)
         of_all = files.fingerprint([states[0].get(key) for key in ("save", *COMMON)])
-        for said in words:
-            said.mine = of_all, [*zero.names.values(), *zero.buffers]
+        for exchange in exchanges:
+            exchange.mine = of_all, [*zero.names.values(), *zero.buffers]
     with _by_all(zero):
-        for said in words:
-            require(said.mine[0] == said.all[0][0], "what it is given is another checkpoint than rank 0's")
-        nothing_else(states, {name for said in words for _, names in said.all for name in names})
+        for exchange in exchanges:
+            require(exchange.mine[0] == exchange.all[0][0], "it was given another checkpoint than rank 0")
+        nothing_else(states, {name for exchange in exchanges for _, names in exchange.all for name in names})
     zero.restore(shards)
     saved_buffers = buffers_of(states)
     for name, buffer in zero.buffers.items():
@@ -151,10 +150,10 @@ def _load(zero, saved, training=True):
 
 @contextmanager
 def _by_all(zero):
-    """By those that share a model, and by those that have the same shard."""
+    """Consensus in the shard group, and in that of its replicas."""
     with ExitStack() as stack:
         groups = around(zero.group, zero.replicas)
-        yield [stack.enter_context(unanimous("load failed; no rank was modified", g, CheckpointError)) for g in groups]
+        yield [stack.enter_context(consensus("load failed; no rank was modified", g, CheckpointError)) for g in groups]
 
 
 def _prepared(zero, saved, training):

@@ -1,23 +1,23 @@
-"""A state: what is saved of each parameter, from the rows of who trains it; and back, into the rows of others.
+"""Sharded state dicts: what a rank saves of each parameter, and how a shard is assembled from saved ones (resharding).
 
     {"step", "world", "optimizer", "run", "layout"}      the same on all ranks
     {"rank", "parameters", "buffers", "random"}          of each rank
 
-    parameters[name]    {"part", "start"}: where its piece lies (pieces.py)
+    parameters[name]    {"part", "start"}: where its piece lies (shard_overlap.py)
                         {"vectors"}: "weight", "exp_avg" ..., flat      {"scalars"}: "step" ...
-    layout[name]        the same of all pieces, in words (rules.py)
+    layout[name]        shape, options, dtypes: what all pieces have in common (rules.py)
 
-A rank that saves nothing of a parameter does not name it.
+A parameter of which a rank saves nothing is not in its state.
 """
 
 import torch
 
-from .pieces import Piece, copy_common, part_of
 from .rules import entries_of, sound
+from .shard_overlap import ParameterPiece, copy_common, part_of
 
 
 def state_of(zero, pieces_of, buffers, rank, world):
-    """``pieces_of(row, vector)``: parameter -> what is saved of it, of a row's vector."""
+    """``pieces_of(row, vector)``: parameter -> its piece of a row's vector, to be saved."""
     layout, parameters, names = {}, {}, zero.names
     for row in zero.rows:
         vectors, scalars = zero.kept(row)
@@ -51,7 +51,7 @@ def state_of(zero, pieces_of, buffers, rank, world):
 
 
 def _plain(group):
-    """Its options as numbers: a learning rate may be a tensor. None, for what is frozen."""
+    """Its options as numbers: a learning rate may be a tensor. None, if it is frozen."""
     if group is None:
         return None
     options = {key: value for key, value in group.items() if key != "params"}
@@ -65,11 +65,11 @@ def check_finite(state):
 
 
 def shard_of(row, names, states):
-    """(vectors, scalars) of what this rank owns in a row, from all saved pieces that overlap with it."""
+    """(vectors, scalars) of this rank's shard of a row, from all saved pieces that overlap with it."""
     first = next(entries_of(names[row.parameters[0]], states))
     vectors = {}
     for key, vector in first["vectors"].items():
-        shard = vectors[key] = torch.zeros(row.mine.numel(), dtype=vector.dtype, device=row.device)
+        shard = vectors[key] = torch.zeros(row.shard.numel(), dtype=vector.dtype, device=row.device)
         for (parameter, (start, place, size)), shape in zip(row.segments.items(), row.shapes):
             own = shard[place : place + size]
             _fill(own, *part_of(parameter, shape), start, entries_of(names[parameter], states), key)
@@ -78,7 +78,7 @@ def shard_of(row, names, states):
 
 
 def _fill(own, shape, part, start, entries, key):
-    mine = Piece(part, start, len(own))
+    mine = ParameterPiece(part, start, len(own))
     for entry in entries:
         saved = entry["vectors"][key]
-        copy_common(shape, mine, own, Piece(entry["part"], entry["start"], saved.numel()), saved.flatten())
+        copy_common(shape, mine, own, ParameterPiece(entry["part"], entry["start"], saved.numel()), saved.flatten())

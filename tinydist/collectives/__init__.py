@@ -1,7 +1,7 @@
-"""What ranks say together, built from messages between two of them.
+"""Collective algorithms, built from point-to-point messages.
 
-    reference.py       what each collective means, over plain lists
-    star.py            broadcast, reduce, all-reduce: the obvious way
+    reference.py       what each collective computes, on plain lists
+    star.py            broadcast, reduce, all-reduce: the simplest algorithm
     ring.py            all-gather, reduce-scatter, all-reduce: the fewest bytes
     tree.py            broadcast, reduce, all-reduce: few steps
     halving.py         all-reduce: the fewest bytes, in few steps; the nearest partner first, or the farthest
@@ -11,14 +11,14 @@
     hierarchical.py    all-reduce over nodes: inside them, and across
     multi_ring.py      all-reduce over nodes: several rings, so that all network cards send
     autograd.py        each collective with its conjugate backward
-    agreement.py       the same parameters on all ranks, and the same start
-    messages.py        send, receive, and both at once
-    power_of_2.py      any number of ranks, for algorithms that pair them
+    agreement.py       checks that parameters match on all ranks; broadcasts initial values
+    messages.py        send, receive, and sendrecv
+    power_of_2.py      adapts power-of-2 algorithms to any number of ranks
     reduction.py       sums, means, products, and so on
-    sends.py           what each rank sends: bytes and messages
+    sends.py           bytes and messages sent per rank
 
-The algorithms take what torch.distributed's functions of the same name take, and leave the same behind:
-``ring.all_reduce(tensor)`` for ``dist.all_reduce(tensor)``. Each has a ``..._cost`` beside it.
+The algorithms have the signatures and semantics of torch.distributed's functions of the same name:
+``ring.all_reduce(tensor)`` for ``dist.all_reduce(tensor)``. Each has a matching ``..._cost`` function.
 """
 
 from . import autograd, chain, doubling, halving, hierarchical, multi_ring, pairwise, reference, ring, star, tree

@@ -1,6 +1,6 @@
-"""What ranks must agree on before they train one module: its parameters are the same, and start alike.
+"""Checks that all ranks have the same parameters (shapes, dtypes), and broadcast of the initial values.
 
-Without it, messages of other sizes would meet: a hang, or numbers in the wrong parameter.
+Without these checks, messages of different sizes would be matched: a hang, or silently corrupted parameters.
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch._subclasses import FakeTensor
 
 
 def check_same_parameters(name, module, group=None):
-    """Raises ``ValueError`` on all ranks, in the words of ``name``, if their modules differ. Fake ranks are alike."""
+    """Raise ``ValueError`` (prefixed by ``name``) on all ranks if modules differ. Fake ranks are assumed equal."""
     parameters = dict(module.named_parameters())
     if any(isinstance(parameter, FakeTensor) for parameter in parameters.values()):
         return
@@ -33,7 +33,7 @@ def broadcast_all(tensors, root=0, group=None):
 
 
 def numbers_of_root(numbers, device, group=None):
-    """As many whole numbers as each rank brings: those of the group's rank 0. Fake ranks bring the same."""
+    """Broadcast integers from the group's rank 0; every rank passes as many. Fake ranks pass the same."""
     tensor = torch.tensor(numbers, dtype=torch.int32, device=device)
     dist.broadcast(tensor, group=group, group_src=0)
     return numbers if isinstance(tensor, FakeTensor) else tensor.tolist()

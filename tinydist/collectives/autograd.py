@@ -1,9 +1,9 @@
-"""Collectives that gradients flow through: each has a conjugate, which runs in backward.
+"""Differentiable collectives: each has a conjugate (adjoint) collective, which runs in backward.
 
-    forward           backward              The loss of any rank may depend on the numbers of every rank. Backward
+    forward           backward              The loss of any rank may depend on the elements of every rank. Backward
     broadcast         reduce                gives the gradient of the sum of all ranks' losses.
     reduce            broadcast
-    scatter           gather                The rule: forward is a matrix of zeros and ones over the numbers of all
+    scatter           gather                The rule: forward is a matrix of zeros and ones over the elements of all
     gather            scatter               ranks, and backward is its transpose. A copy becomes a sum, a sum becomes
     all_gather        reduce_scatter        a copy, and a part that went there comes back as a gradient.
     reduce_scatter    all_gather
@@ -21,62 +21,64 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Function
 
-from ..rules import each_of, number, takes, whole
+from ..rules import each_of, number, validate, whole
 from .messages import place
 
 
-@takes(tensor=torch.Tensor, src=whole, group=dist.ProcessGroup)
+@validate(tensor=torch.Tensor, src=whole, group=dist.ProcessGroup)
 def broadcast(tensor, src=0, group=None):
     """A new tensor: that of ``src``. Every rank passes one of its shape."""
     return Conjugates.apply(tensor, partial(copied, root=src, group=group), partial(summed_on, root=src, group=group))
 
 
-@takes(tensor=torch.Tensor, dst=whole, group=dist.ProcessGroup)
+@validate(tensor=torch.Tensor, dst=whole, group=dist.ProcessGroup)
 def reduce(tensor, dst=0, group=None):
     """A new tensor: the sum on ``dst``, zeros elsewhere."""
     return Conjugates.apply(tensor, partial(summed_on, root=dst, group=group), partial(copied, root=dst, group=group))
 
 
-@takes(tensor=torch.Tensor, src=whole, group=dist.ProcessGroup)
+@validate(tensor=torch.Tensor, src=whole, group=dist.ProcessGroup)
 def scatter(tensor, src=0, dim=0, group=None):
     """This rank's part, along ``dim``, of ``src``'s tensor. Every rank passes one of its shape."""
     where = {"root": src, "dim": dim, "group": group}
     return Conjugates.apply(tensor, partial(part_of_one, **where), partial(joined_on, **where))
 
 
-@takes(tensor=torch.Tensor, dst=whole, group=dist.ProcessGroup)
+@validate(tensor=torch.Tensor, dst=whole, group=dist.ProcessGroup)
 def gather(tensor, dst=0, dim=0, group=None):
     """All ranks' tensors joined along ``dim``, in their order, on ``dst``; zeros elsewhere."""
     where = {"root": dst, "dim": dim, "group": group}
     return Conjugates.apply(tensor, partial(joined_on, **where), partial(part_of_one, **where))
 
 
-@takes(tensor=torch.Tensor, group=dist.ProcessGroup)
+@validate(tensor=torch.Tensor, group=dist.ProcessGroup)
 def all_gather(tensor, dim=0, group=None):
     """All ranks' tensors joined along ``dim``, in their order."""
     where = {"dim": dim, "group": group}
     return Conjugates.apply(tensor, partial(joined, **where), partial(part_of_sum, **where))
 
 
-@takes(tensor=torch.Tensor, group=dist.ProcessGroup)
+@validate(tensor=torch.Tensor, group=dist.ProcessGroup)
 def reduce_scatter(tensor, dim=0, group=None):
     """This rank's part, along ``dim``, of the sum."""
     where = {"dim": dim, "group": group}
     return Conjugates.apply(tensor, partial(part_of_sum, **where), partial(joined, **where))
 
 
-@takes(tensor=torch.Tensor, group=dist.ProcessGroup)
+@validate(tensor=torch.Tensor, group=dist.ProcessGroup)
 def all_reduce(tensor, group=None):
     """A new tensor: the sum."""
     both = partial(summed, group=group)
     return Conjugates.apply(tensor, both, both)
 
 
-@takes(tensor=torch.Tensor, sent=each_of(whole), received=each_of(whole), group=dist.ProcessGroup)
-def all_to_all(tensor, sent=None, received=None, group=None):
-    """The first ``sent[0]`` rows go to rank 0, and so on; ``received[r]`` come from rank r. None: as many for each."""
-    there = partial(exchanged, sent=sent, received=received, group=group)
-    back = partial(exchanged, sent=received, received=sent, group=group)
+@validate(tensor=torch.Tensor, input_split_sizes=each_of(whole), output_split_sizes=each_of(whole))
+@validate(group=dist.ProcessGroup)
+def all_to_all(tensor, input_split_sizes=None, output_split_sizes=None, group=None):
+    """The first ``input_split_sizes[0]`` rows go to rank 0, and so on; ``output_split_sizes[r]`` come from rank r.
+    None: as many for each."""
+    there = partial(exchanged, sent=input_split_sizes, received=output_split_sizes, group=group)
+    back = partial(exchanged, sent=output_split_sizes, received=input_split_sizes, group=group)
     return Conjugates.apply(tensor, there, back)
 
 
@@ -151,12 +153,12 @@ def equal_parts(tensor, dim, group):
     rank, p = place(group)
     if tensor.shape[along(tensor, dim)] % p:
         sizes = f"dim {dim} of shape {list(tensor.shape)}"
-        raise ValueError(f"parts for {p} ranks must be equal, but {sizes} does not divide by {p} (rank {rank})")
+        raise ValueError(f"{sizes} must be divisible by the number of ranks ({p}) (rank {rank})")
     return [part.contiguous() for part in tensor.chunk(p, dim)]
 
 
 def along(tensor, dim):
     """``dim``, once it is known to be one of the tensor's."""
     if not (number(dim) and dim in range(-tensor.ndim, tensor.ndim)):
-        raise ValueError(f"dim must be one of a tensor of shape {list(tensor.shape)}, got {dim!r}")
+        raise ValueError(f"dim is out of range for a tensor of shape {list(tensor.shape)}, got {dim!r}")
     return int(dim)

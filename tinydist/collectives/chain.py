@@ -1,4 +1,4 @@
-"""A pipelined chain: each rank passes the tensor on in chunks, and sends one while it receives the next.
+"""A pipelined chain: each rank forwards the tensor in chunks, sending one while it receives the next.
 
     rank 0    1  2  3  4
     rank 1       1  2  3  4             m = 4 chunks over p = 4 ranks: p - 2 + m steps
@@ -18,17 +18,17 @@ import torch
 import torch.distributed as dist
 
 from ..hardware import Link
-from ..hardware.costs import message_seconds
-from ..rules import amount, count, listed, takes, whole
-from .messages import check_root, flat, place, place_of
+from ..hardware.costs import p2p_time
+from ..rules import amount, count, listed, validate, whole
+from .messages import as_contiguous_1d, check_root, place, place_of
 from .sends import Cost, part_sizes
 
 
-@takes(tensor=torch.Tensor, group=dist.ProcessGroup, chunks=listed)
+@validate(tensor=torch.Tensor, group=dist.ProcessGroup, chunks=listed)
 def broadcast(tensor, src=0, group=None, chunks=8):
     """``tensor`` becomes that of rank ``src`` of the world; it travels in ``chunks``."""
     rank, p = place(group)
-    mine, parts = (rank - place_of(src, group)) % p, flat(tensor, "broadcast").tensor_split(chunks)
+    mine, parts = (rank - place_of(src, group)) % p, as_contiguous_1d(tensor, "broadcast").tensor_split(chunks)
     arriving, leaving = [], []
     if mine > 0:
         arriving = [dist.irecv(part, group=group, group_src=(rank - 1) % p) for part in parts]
@@ -41,19 +41,19 @@ def broadcast(tensor, src=0, group=None, chunks=8):
         message.wait()
 
 
-@takes(count=whole, ranks=listed, chunks=listed, itemsize=whole)
-def broadcast_cost(count, ranks, root=0, chunks=8, itemsize=4) -> Cost:
+@validate(num_elements=whole, ranks=listed, chunks=listed, itemsize=whole)
+def broadcast_cost(num_elements, ranks, root=0, chunks=8, itemsize=4) -> Cost:
     """All but the last rank of the chain send n. The first, largest chunk goes all the way, the others follow it."""
     check_root(root, ranks)
     sends = [rank != (root - 1) % ranks for rank in range(ranks)]
-    sizes = [itemsize * size for size in part_sizes(count, chunks)]
+    sizes = [itemsize * size for size in part_sizes(num_elements, chunks)]
     steps = [(ranks - 2, sizes[0])] + [(1, size) for size in sizes] if ranks > 1 else []
     return Cost([sum(sizes) * s for s in sends], [chunks * s for s in sends], steps)
 
 
-@takes(nbytes=amount, ranks=count, link=Link)
+@validate(nbytes=amount, ranks=count, link=Link)
 def best_chunks(nbytes, ranks, link: Link) -> int:
-    """The number of chunks that takes the least time: one of the two whole numbers beside the best m.
+    """The number of chunks that takes the least time: one of the two integers next to the best m.
 
     A chunk has a byte at least. So on a link without latency, where smaller ones are always better, each has one.
     """
@@ -63,4 +63,4 @@ def best_chunks(nbytes, ranks, link: Link) -> int:
     paid = link.latency * link.bandwidth
     below = math.isqrt(int(min(waits / paid, most**2))) if paid > 0 else most
     beside = (min(max(1, m), most) for m in (0, below, below + 1))
-    return min(beside, key=lambda m: (ranks - 2 + m) * message_seconds(nbytes / m, link))
+    return min(beside, key=lambda m: (ranks - 2 + m) * p2p_time(nbytes / m, link))

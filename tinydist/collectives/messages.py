@@ -1,4 +1,4 @@
-"""All that the algorithms are made of: a message to one rank of the group, a message from one, or both at once."""
+"""The primitives of the algorithms: send to a rank of the group, receive from one, or both at once (sendrecv)."""
 
 import torch.distributed as dist
 
@@ -45,7 +45,7 @@ def receive(tensor, source, group=None):
 
 
 def exchange(outgoing, to, incoming, source, group=None):
-    """Send one tensor and receive another, at the same time. Only both together cannot wait in a circle."""
+    """Send one tensor and receive another at the same time (sendrecv): blocking sends and receives could deadlock."""
     exchange_at_once([(outgoing, to, incoming, source)], group)
 
 
@@ -59,9 +59,9 @@ def exchange_at_once(exchanges, group=None):
         work.wait()
 
 
-def flat(tensor, name):
-    """The tensor as one row of numbers, in the same memory."""
+def as_contiguous_1d(tensor, name):
+    """The tensor as a flat (1-D) view; it must be contiguous."""
     if not tensor.is_contiguous():
-        rule = "works in place on one row of numbers, so the tensor must be contiguous"
-        raise ValueError(f"{name}: {rule}, got shape {list(tensor.shape)} with strides {list(tensor.stride())}")
+        got = f"shape {list(tensor.shape)} with strides {list(tensor.stride())}"
+        raise ValueError(f"{name}: works in place, so the tensor must be contiguous, got {got}")
     return tensor.view(-1)

@@ -1,11 +1,11 @@
-"""Several rings at once, each with a share of the tensor: on each node they begin at another rank, so all cards send.
+"""Multi-ring all-reduce (NCCL's channels): several rings, each with a part of the tensor, use all NICs of a node.
 
     2 nodes of 4        ring 0:  0 1 2 3 | 4 5 6 7 | and back       leaves by ranks 3 and 7, arrives at 0 and 4
                         ring 1:  1 2 3 0 | 5 6 7 4 |                leaves by ranks 0 and 4, arrives at 1 and 5
                         ring 2:  2 3 0 1 | 6 7 4 5 |                and so on: g rings for g ranks of a node
 
-A flat ring sends through one card of each node, and the others idle. g rings send the same bytes, dealt out to g
-cards. In each step a rank sends g-1 parts to its neighbor inside the node and one to another node:
+A flat ring sends through one NIC of each node, and the others idle. g rings send the same bytes, split over g cards. In
+each step a rank sends g-1 parts to its neighbor inside the node and one to another node:
 
     all_reduce    2(p-1) max((g-1) (a_in + n/(g p b_in)), a_out + n/(g p b_out))        p = g k, k > 1 nodes
 
@@ -16,18 +16,18 @@ Source: NVIDIA/nccl, src/graph/search.cc and connect.cc; the ring: Patarasuk and
 import torch
 from torch.distributed import ProcessGroup, ReduceOp
 
-from ..rules import listed, takes, whole
+from ..rules import listed, validate, whole
 from . import ring
-from .messages import exchange_at_once, flat, place
+from .messages import as_contiguous_1d, exchange_at_once, place
 from .reduction import add_up, finish, known
 from .sends import Cost, part_sizes
 
 
-@takes(tensor=torch.Tensor, per_node=listed, op=known, group=ProcessGroup)
+@validate(tensor=torch.Tensor, per_node=listed, op=known, group=ProcessGroup)
 def all_reduce(tensor, per_node, op=ReduceOp.SUM, group=None):
     """``tensor`` becomes the sum of all ranks' tensors. The first ``per_node`` ranks share a node, and so on."""
     rank, p = place(group)
-    shares = flat(tensor, "all_reduce").tensor_split(per_node)
+    shares = as_contiguous_1d(tensor, "all_reduce").tensor_split(per_node)
     rings = [Ring(share, order, rank) for share, order in zip(shares, orders(p, per_node))]
     for step in range(p - 1):
         mine = [each.part(-step - 2) for each in rings]
@@ -57,7 +57,7 @@ class Ring:
 def orders(ranks, per_node):
     """The ranks of each ring, in its order."""
     if ranks % per_node:
-        raise ValueError(f"multi_ring: {ranks} ranks do not fill nodes of {per_node}")
+        raise ValueError(f"multi_ring: the number of ranks ({ranks}) must be divisible by per_node ({per_node})")
     nodes = [list(range(first, first + per_node)) for first in range(0, ranks, per_node)]
     return [[rank for node in nodes for rank in node[start:] + node[:start]] for start in range(per_node)]
 
@@ -67,8 +67,8 @@ def pass_on(rings, outgoing, incoming, group):
     exchange_at_once([(out, each.right, into, each.left) for each, out, into in zip(rings, outgoing, incoming)], group)
 
 
-@takes(count=whole, per_node=listed, nodes=listed, itemsize=whole)
-def all_reduce_cost(count, per_node, nodes, itemsize=4) -> tuple[Cost, Cost]:
+@validate(num_elements=whole, per_node=listed, nodes=listed, itemsize=whole)
+def all_reduce_cost(num_elements, per_node, nodes, itemsize=4) -> tuple[Cost, Cost]:
     """What goes inside the nodes and what goes across, at the same time: it takes the longer of both.
 
     A rank sends to another node in one ring, where it stands last in its node, and inside in the others. Of uneven
@@ -76,13 +76,13 @@ def all_reduce_cost(count, per_node, nodes, itemsize=4) -> tuple[Cost, Cost]:
     """
     p = per_node * nodes
     inside, across = [0] * p, [0] * p
-    for share, order in zip(part_sizes(count, per_node), orders(p, per_node)):
+    for share, order in zip(part_sizes(num_elements, per_node), orders(p, per_node)):
         sizes = [itemsize * size for size in part_sizes(share, p)]
         single = ring.reduce_scatter_cost(sizes).then(ring.all_gather_cost(sizes))
         for rank, right, sent in zip(order, [*order[1:], order[0]], single.sent):
             leaves = rank // per_node != right // per_node
             (across if leaves else inside)[rank] += sent
-    rounds, part = 2 * (p - 1), itemsize * part_sizes(part_sizes(count, per_node)[0], p)[0]
+    rounds, part = 2 * (p - 1), itemsize * part_sizes(part_sizes(num_elements, per_node)[0], p)[0]
     outside = rounds * (nodes > 1)
     within = rounds * per_node - outside
     return Cost(inside, [within] * p, [(within, part)]), Cost(across, [outside] * p, [(outside, part)])

@@ -1,4 +1,4 @@
-"""Any number of ranks, for algorithms that pair them and so want a power of 2.
+"""Adapts algorithms that need a power of 2 of ranks to any number of ranks.
 
     p = 6:    4 -> 0, 5 -> 1      ranks beyond the largest power of 2 hand their tensors to partners
               0, 1, 2, 3          the algorithm
@@ -14,21 +14,21 @@ from .messages import place, receive, send
 from .reduction import add_up
 
 
-def on_a_power_of_2(numbers, op, group, algorithm):
-    """``algorithm()`` reduces ``numbers``, on the first ranks alone."""
+def on_a_power_of_2(flat, op, group, algorithm):
+    """``algorithm()`` reduces ``flat``, on the first ranks alone."""
     rank, p = place(group)
     power = power_of_2(p)
     if rank >= power:
-        send(numbers, rank - power, group)
-        receive(numbers, rank - power, group)
+        send(flat, rank - power, group)
+        receive(flat, rank - power, group)
         return
     if rank + power < p:
-        arrived = torch.empty_like(numbers)
+        arrived = torch.empty_like(flat)
         receive(arrived, rank + power, group)
-        add_up(numbers, arrived, op)
+        add_up(flat, arrived, op)
     algorithm()
     if rank + power < p:
-        send(numbers, rank + power, group)
+        send(flat, rank + power, group)
 
 
 def power_of_2(p):

@@ -1,4 +1,4 @@
-"""What ``op`` does to the tensors of several ranks: two become one, again and again, as on simulated ranks at once."""
+"""Reduction operators (``op``): combine the tensors of several ranks pairwise, with the results of the simulator."""
 
 from torch.distributed import ReduceOp
 

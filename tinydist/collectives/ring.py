@@ -1,7 +1,7 @@
-"""Rings: every rank sends to its right and receives from its left, all at once, one part in each step.
+"""Ring algorithms: in each step every rank sends one part to its right neighbor and receives one from its left.
 
     step 0     step 1     step 2            p = 4, reduce-scatter: part 0 starts at rank 1, gathers one more
-    1 -> 2     2 -> 3     3 -> 0            rank's numbers at each stop, and ends, complete, at rank 0;
+    1 -> 2     2 -> 3     3 -> 0            rank's elements at each stop, and ends, fully reduced, at rank 0;
                                             parts 1, 2, 3 do the same, one rank further on
 
 Each rank sends n - one part in p-1 messages: (p-1)/p n. No algorithm can send less; a tree takes fewer steps.
@@ -17,13 +17,13 @@ import torch
 from torch.distributed import ProcessGroup, ReduceOp
 
 from ..hardware.costs import ring_steps
-from ..rules import amount, each_of, listed, takes, whole
-from .messages import check_parts, exchange, flat, place
+from ..rules import amount, each_of, listed, validate, whole
+from .messages import as_contiguous_1d, check_parts, exchange, place
 from .reduction import add_up, finish, known
 from .sends import Cost, part_sizes
 
 
-@takes(output=torch.Tensor, parts=each_of(torch.Tensor), op=known, group=ProcessGroup)
+@validate(output=torch.Tensor, parts=each_of(torch.Tensor), op=known, group=ProcessGroup)
 def reduce_scatter(output, parts, op=ReduceOp.SUM, group=None):
     """``output`` becomes the sum of all ranks' ``parts[rank]``. One part for each rank; they are left as they are."""
     rank, p = place(group)
@@ -39,7 +39,7 @@ def reduce_scatter(output, parts, op=ReduceOp.SUM, group=None):
     finish(output, op, p)
 
 
-@takes(parts=each_of(torch.Tensor), tensor=torch.Tensor, group=ProcessGroup)
+@validate(parts=each_of(torch.Tensor), tensor=torch.Tensor, group=ProcessGroup)
 def all_gather(parts, tensor, group=None):
     """``parts[r]`` becomes rank r's ``tensor``."""
     rank, p = place(group)
@@ -50,30 +50,30 @@ def all_gather(parts, tensor, group=None):
         exchange(held, (rank + 1) % p, missing, (rank - 1) % p, group)
 
 
-@takes(tensor=torch.Tensor, op=known, group=ProcessGroup)
+@validate(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def all_reduce(tensor, op=ReduceOp.SUM, group=None):
     """``tensor`` becomes the sum of all ranks' tensors."""
     rank, p = place(group)
-    parts = flat(tensor, "all_reduce").tensor_split(p)
+    parts = as_contiguous_1d(tensor, "all_reduce").tensor_split(p)
     reduce_scatter(parts[rank], parts, op, group)
     all_gather(parts, parts[rank], group)
 
 
-@takes(sizes=each_of(amount))
+@validate(sizes=each_of(amount))
 def reduce_scatter_cost(sizes) -> Cost:
     """Of parts of these bytes: rank r sends all but part r."""
     p = len(sizes)
     return Cost([sum(sizes) - size for size in sizes], [p - 1] * p, ring_steps(max(sizes), p))
 
 
-@takes(sizes=each_of(amount))
+@validate(sizes=each_of(amount))
 def all_gather_cost(sizes) -> Cost:
     """Of parts of these bytes: rank r sends all but its right neighbor's."""
     return reduce_scatter_cost([*sizes[1:], sizes[0]])
 
 
-@takes(count=whole, ranks=listed, itemsize=whole)
-def all_reduce_cost(count, ranks, itemsize=4) -> Cost:
-    """Of ``count`` numbers of ``itemsize`` bytes: 2(p-1)/p n a rank if they divide evenly."""
-    sizes = [itemsize * size for size in part_sizes(count, ranks)]
+@validate(num_elements=whole, ranks=listed, itemsize=whole)
+def all_reduce_cost(num_elements, ranks, itemsize=4) -> Cost:
+    """Of ``num_elements`` elements of ``itemsize`` bytes: 2(p-1)/p n a rank if they divide evenly."""
+    sizes = [itemsize * size for size in part_sizes(num_elements, ranks)]
     return reduce_scatter_cost(sizes).then(all_gather_cost(sizes))

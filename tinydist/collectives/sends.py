@@ -1,4 +1,4 @@
-"""What an algorithm makes each rank send: bytes and messages, counted exactly, where parts are uneven too.
+"""Exact counts of the bytes and messages that each rank sends in an algorithm, also with uneven parts.
 
 Its steps, and so its seconds, are those of hardware/costs.py.
 """
@@ -6,7 +6,7 @@ Its steps, and so its seconds, are those of hardware/costs.py.
 from typing import NamedTuple
 
 from ..hardware import costs
-from ..rules import listed, takes, whole
+from ..rules import listed, validate, whole
 
 
 class Cost(NamedTuple):
@@ -15,8 +15,8 @@ class Cost(NamedTuple):
     steps: list  # (how many messages follow one another, bytes of the largest)
 
     def seconds(self, link) -> float:
-        """alpha + n/beta for each step: adding numbers up costs nothing here."""
-        return costs.seconds(self.steps, link)
+        """alpha + n/beta for each step; reduction arithmetic is free here."""
+        return costs.total_time(self.steps, link)
 
     def then(self, other) -> "Cost":
         """One algorithm after another."""
@@ -26,8 +26,8 @@ class Cost(NamedTuple):
         return Cost(sent, messages, self.steps + other.steps)
 
 
-@takes(count=whole, parts=listed)
-def part_sizes(count, parts):
-    """How ``torch.tensor_split`` deals ``count`` things out: the first ones get one more."""
-    small, more = divmod(count, parts)
+@validate(num_elements=whole, parts=listed)
+def part_sizes(num_elements, parts):
+    """Sizes of the parts of ``torch.tensor_split`` for ``num_elements``: the first ones get one more."""
+    small, more = divmod(num_elements, parts)
     return [small + 1] * more + [small] * (parts - more)

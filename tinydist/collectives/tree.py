@@ -1,4 +1,4 @@
-"""Binomial trees: those that have the tensor send it to as many that have not.
+"""Binomial trees: in each step every rank that has the tensor sends it to one that does not.
 
     step 0    0 -> 1
     step 1    0 -> 2    1 -> 3
@@ -16,30 +16,30 @@ import torch
 from torch.distributed import ProcessGroup, ReduceOp
 
 from ..hardware.costs import tree_steps
-from ..rules import amount, listed, takes, whole
-from .messages import check_root, flat, group_root, place, place_of, receive, send
+from ..rules import amount, listed, validate, whole
+from .messages import as_contiguous_1d, check_root, group_root, place, place_of, receive, send
 from .reduction import add_up, finish, known
 from .sends import Cost
 
 
-@takes(tensor=torch.Tensor, group=ProcessGroup)
+@validate(tensor=torch.Tensor, group=ProcessGroup)
 def broadcast(tensor, src=0, group=None):
     """``tensor`` becomes that of rank ``src`` of the world."""
     rank, p = place(group)
-    mine, numbers = (rank - place_of(src, group)) % p, flat(tensor, "broadcast")
+    mine, flat = (rank - place_of(src, group)) % p, as_contiguous_1d(tensor, "broadcast")
     for reach in reaches(p):
         if mine < reach and mine + reach < p:
-            send(numbers, (rank + reach) % p, group)
+            send(flat, (rank + reach) % p, group)
         elif reach <= mine < 2 * reach:
-            receive(numbers, (rank - reach) % p, group)
+            receive(flat, (rank - reach) % p, group)
 
 
-@takes(tensor=torch.Tensor, op=known, group=ProcessGroup)
+@validate(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def reduce(tensor, dst=0, op=ReduceOp.SUM, group=None):
     """On rank ``dst`` of the world ``tensor`` becomes the sum of all ranks' tensors: a broadcast, backwards."""
     rank, p = place(group)
-    mine, numbers = (rank - place_of(dst, group)) % p, flat(tensor, "reduce")
-    total = numbers if mine == 0 else numbers.clone()
+    mine, flat = (rank - place_of(dst, group)) % p, as_contiguous_1d(tensor, "reduce")
+    total = flat if mine == 0 else flat.clone()
     for reach in reversed(reaches(p)):
         if mine < reach and mine + reach < p:
             arrived = torch.empty_like(total)
@@ -51,9 +51,9 @@ def reduce(tensor, dst=0, op=ReduceOp.SUM, group=None):
         finish(total, op, p)
 
 
-@takes(tensor=torch.Tensor, op=known, group=ProcessGroup)
+@validate(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def all_reduce(tensor, op=ReduceOp.SUM, group=None):
-    """``tensor`` becomes the sum of all ranks' tensors: all that is known comes together at one rank, and spreads."""
+    """``tensor`` becomes the sum of all ranks' tensors: a reduce to one rank, then a broadcast."""
     root = group_root(group)
     reduce(tensor, root, op, group)
     broadcast(tensor, root, group)
@@ -64,7 +64,7 @@ def reaches(p):
     return [2**step for step in range((p - 1).bit_length())]
 
 
-@takes(nbytes=amount, ranks=listed)
+@validate(nbytes=amount, ranks=listed)
 def broadcast_cost(nbytes, ranks, root=0) -> Cost:
     """A rank sends once for each child that it has."""
     check_root(root, ranks)
@@ -73,7 +73,7 @@ def broadcast_cost(nbytes, ranks, root=0) -> Cost:
     return Cost([nbytes * count for count in messages], messages, tree_steps(nbytes, ranks))
 
 
-@takes(nbytes=amount, ranks=listed)
+@validate(nbytes=amount, ranks=listed)
 def reduce_cost(nbytes, ranks, root=0) -> Cost:
     """Each rank but the root sends once."""
     check_root(root, ranks)
@@ -81,8 +81,8 @@ def reduce_cost(nbytes, ranks, root=0) -> Cost:
     return Cost([nbytes * count for count in messages], messages, tree_steps(nbytes, ranks))
 
 
-@takes(count=whole, ranks=listed, itemsize=whole)
-def all_reduce_cost(count, ranks, itemsize=4) -> Cost:
+@validate(num_elements=whole, ranks=listed, itemsize=whole)
+def all_reduce_cost(num_elements, ranks, itemsize=4) -> Cost:
     """2(p-1) messages in all, which is what a ring sends too; but some ranks send most of them."""
-    nbytes = count * itemsize
+    nbytes = num_elements * itemsize
     return reduce_cost(nbytes, ranks).then(broadcast_cost(nbytes, ranks))

@@ -1,4 +1,4 @@
-"""Buckets: gradients that travel together, in one flat tensor of which each gradient is a view.
+"""Gradient buckets: gradients that are reduced together, as views of one flat tensor.
 
     parameters   embedding   layer 0   layer 1   head
     ready last <------------------------------- ready first in backward
@@ -12,14 +12,14 @@ Source: Li et al., PyTorch Distributed, 2020, section 3.2.3 and 4.2.
 import torch
 
 from ..annotate import purpose
-from ..rules import amount, each_of, must, rate, several, takes
+from ..rules import amount, each_of, must, rate, several, validate
 
 MIB = 2**20
 
 
-@takes(parameters=each_of(torch.Tensor))
+@validate(parameters=each_of(torch.Tensor))
 class Bucket:
-    """``flat`` has room for the gradients of ``parameters``. Those that are not in it yet are ``missing``."""
+    """A bucket: ``flat`` holds the gradients of ``parameters``; ``missing`` are those not yet computed."""
 
     def __init__(self, parameters):
         self.parameters = parameters
@@ -30,7 +30,7 @@ class Bucket:
         self.missing = set(parameters)
 
     def take(self, parameter):
-        """Its gradient is here now, and ``parameter.grad`` a view of it. It is copied only if it was not one yet."""
+        """Put its gradient into the bucket; ``parameter.grad`` becomes a view of it. Copies only if needed."""
         view = self.views[parameter]
         if parameter.grad is None:
             view.zero_()
@@ -43,7 +43,7 @@ class Bucket:
         self.missing = set(self.parameters)
 
 
-@takes(parameters=several, first=amount)
+@validate(parameters=several, first=amount)
 def in_buckets(parameters, size=25 * MIB, first=MIB):
     """Buckets for ``parameters``, in the reverse of their order. Each takes them until it has ``size`` bytes.
 
@@ -65,5 +65,5 @@ def in_buckets(parameters, size=25 * MIB, first=MIB):
 
 
 def kind_of(parameter):
-    """What its gradient is made with."""
+    """Dtype and device of its gradient."""
     return {"dtype": parameter.grad_dtype or parameter.dtype, "device": parameter.device}

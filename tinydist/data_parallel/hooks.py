@@ -1,24 +1,24 @@
-"""What becomes of a full bucket: a hook starts its reduction, and returns what ends it.
+"""Communication hooks: a hook starts the reduction of a full bucket and returns a function that waits for it.
 
-finish = hook(flat, share, group)      # at once, in the middle of backward
+finish = hook(flat, share, group)      # starts immediately, during backward
 finish()                               # at the end of backward: ``flat`` is the sum of all ranks' flat * share
 """
 
 import torch
 import torch.distributed as dist
 
-from ..rules import part, takes
+from ..rules import part, validate
 
 
-@takes(flat=torch.Tensor, share=part, group=dist.ProcessGroup)
+@validate(flat=torch.Tensor, share=part, group=dist.ProcessGroup)
 def all_reduce(flat, share, group=None):
-    """2(p-1)/p of the bytes a rank. Divided before the sum, which else might overflow where the mean does not."""
+    """All-reduce: 2(p-1)/p of the bytes per rank. Divides before the sum, which could otherwise overflow."""
     return dist.all_reduce(flat.mul_(share), group=group, async_op=True).wait
 
 
-@takes(dtype=torch.dtype)
+@validate(dtype=torch.dtype)
 def compressed(dtype=torch.bfloat16):
-    """A hook that sends gradients as ``dtype``: half of the bytes, and bfloat16 keeps 8 bits of each number."""
+    """A hook that compresses gradients to ``dtype``: half of the bytes; bfloat16 has 8 significant bits."""
 
     def reduce_compressed(flat, share, group=None):
         small = flat.to(dtype).mul_(share)

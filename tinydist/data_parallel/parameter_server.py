@@ -1,4 +1,4 @@
-"""The parameter server: one rank keeps the model and takes all steps, the others, the workers, compute gradients.
+"""The parameter server: one rank holds the model and runs the optimizer; the others, the workers, compute gradients.
 
     server     sends parameters to each worker  ...  receives and adds their gradients, steps
     worker     receives them, backward, sends its gradient
@@ -19,7 +19,7 @@ def serve(model, optimizer, steps, group=None):
     """On rank 0 of the group: ``steps`` steps, each with the mean of all workers' gradients."""
     workers = range(1, dist.get_world_size(group))
     if not workers:
-        raise ValueError("parameter server: it needs a worker, but the group has one rank")
+        raise ValueError("parameter server: it needs a server and a worker, but the group has one rank")
     for _ in range(steps):
         weights = parameters_to_vector(model.parameters()).detach()
         for worker in workers:

@@ -1,8 +1,8 @@
-"""What is wrong? With a run: who keeps the others waiting. With this machine: is everything here that tinydist needs?
+"""Diagnosis: find stragglers and hangs of a run, and check the installation.
 
-command.py          ``python -m tinydist diagnose``: by traces, and by PyTorch's Flight Recorder
-recorded_calls.py   what traces and flight records say of calls
-doctor.py           ``python -m tinydist doctor``, in a Python in which nothing need be installed
+command.py          ``python -m tinydist diagnose``: from traces, or from PyTorch's Flight Recorder dumps
+recorded_calls.py   reads the calls in traces and Flight Recorder dumps
+doctor.py           ``python -m tinydist doctor``, which runs without any dependency installed
 """
 
 from .command import diagnose, files_in

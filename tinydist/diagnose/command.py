@@ -1,15 +1,15 @@
-"""``python -m tinydist diagnose FILES``: finds stragglers and hangs in what each rank has recorded of its calls.
+"""``python -m tinydist diagnose FILES``: find stragglers and hangs in the recorded calls of all ranks.
 
     trace.json          of simulated ranks: ``run.trace.save("trace.json")``
     rank_0 rank_1 ...   PyTorch's Flight Recorder, a file for each rank, whose name ends with it; or their folder
 
-Calls meet by their number within a group. Of each group the first is told to which not all have come, or at which they
-call different things; and before it the first that fits but comes from different lines: there it often begins. If
-nothing is wrong: who came last how often, and how long the next-to-last waited for him.
+Calls are matched by their sequence number within a group. For each group the report shows the first call that some
+ranks did not make, or in which they differ; and before it the first matching call from different source lines, often
+the cause. If all calls match: which rank came last how often, and how long the next-to-last waited for it.
 
-nccl's watchdog writes records when it gives up, to $TORCH_FR_DUMP_TEMP_FILE and the rank; gloo's are written by
-``tinydist.processes.recorder.save_record``. The time of a call is when Python made it, by the clock of its machine.
-gloo's records have no other times, and no messages.
+NCCL's watchdog dumps records on a timeout, to $TORCH_FR_DUMP_TEMP_FILE plus the rank; gloo's are written by
+``tinydist.processes.flight_recorder.save_record``. The time of a call is when Python issued it, by its
+machine's clock. gloo's records have no other times, and no point-to-point messages.
 """
 
 import argparse
@@ -17,12 +17,12 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from ..console.shell import command
+from ..console.command_name import command
 from .recorded_calls import Unreadable, read
 
 
 def diagnose(paths):
-    """(lines, is anything wrong). Raises ``Unreadable``."""
+    """The report: (lines, whether a problem was found). Raises ``Unreadable``."""
     groups, ranks_of = defaultdict(lambda: defaultdict(dict)), {}  # group -> number -> rank -> call
     everybody = set()
     for path in paths:
@@ -39,7 +39,7 @@ def diagnose(paths):
 
 
 def first_mismatch(group, meetings, ranks):
-    """What is wrong first, if anything."""
+    """The first mismatched call of the group, if any."""
     numbers = {rank: [n for n in meetings if rank in meetings[n]] for rank in ranks or set().union(*meetings.values())}
     begin = max(min(own, default=0) for own in numbers.values())  # what is older, some have dropped
     aside = None
@@ -53,9 +53,9 @@ def first_mismatch(group, meetings, ranks):
     else:
         return
     if aside:
-        yield f"{group}, call {aside}: it fits, but comes from different lines"
+        yield f"{group}, call {aside}: it matches, but comes from different lines of code"
         yield from together(meetings[aside])
-    yield f"{group}, call {number}: " + (f"{those(missing)} did not come" if missing else "it does not fit")
+    yield f"{group}, call {number}: " + (f"{those(missing)} did not join" if missing else "the calls do not match")
     yield from together(calls)
     for rank in missing:
         last = max(numbers[rank], default=None)
@@ -64,7 +64,7 @@ def first_mismatch(group, meetings, ranks):
 
 
 def together(calls):
-    """Ranks that did the same share a line; the fewest come first."""
+    """Group ranks with the same call on one line, smallest group first."""
     same = defaultdict(list)
     for rank in sorted(calls):
         same[str(calls[rank])].append(rank)
@@ -76,17 +76,17 @@ def those(ranks):
 
 
 def stragglers(groups):
-    """Who came last, to how many calls, and what the next-to-last waited for him."""
+    """Stragglers: which ranks came last, how often, and how long the next-to-last rank waited."""
     waits = defaultdict(list)  # rank -> (seconds, words)
     meetings = [(group, number, calls) for group in groups for number, calls in groups[group].items() if len(calls) > 1]
     for group, number, calls in meetings:
         *_, before, last = sorted(calls.values(), key=lambda call: call.at)
         if last.at > before.at:
             waits[last.rank].append((last.at - before.at, f"{group}, call {number}: {last}"))
-    yield f"all ranks came to all of {len(meetings)} calls, and what they called fits"
+    yield f"all ranks joined all of {len(meetings)} calls, and the calls match"
     for rank, own in sorted(waits.items(), key=lambda each: -sum(wait for wait, _ in each[1]))[:3]:
         total, (longest, words) = sum(wait for wait, _ in own), max(own)
-        yield f"rank {rank} came last to {len(own)}: the next-to-last waited {1e3 * total:,.3g} ms in all"
+        yield f"rank {rank} joined last in {len(own)}: the next-to-last waited {1e3 * total:,.3g} ms in all"
         yield f"    the longest, {1e3 * longest:,.3g} ms, at {words}"
 
 

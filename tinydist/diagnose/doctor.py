@@ -132,7 +132,7 @@ def check_matplotlib():
 
 def check_course():
     from ..lab.progress import folder
-    from ..lab.standing import unwritable
+    from ..lab.progress_summary import unwritable
 
     exercises = folder()
     if exercises is None:
@@ -140,7 +140,7 @@ def check_course():
     troubles = filter(None, map(unwritable, [exercises, *sorted(exercises.glob("*.ipynb"))]))
     if trouble := next(troubles, None):
         return Finding("missing", trouble)
-    return Finding("ok", f"{exercises.parent}, where you may write")
+    return Finding("ok", f"{exercises.parent}, writable")
 
 
 def dotted(version):

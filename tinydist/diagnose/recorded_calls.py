@@ -1,4 +1,4 @@
-"""Calls that ranks have recorded: a saved trace, or PyTorch's Flight Recorder's files, each read as a ``Call``."""
+"""Reads recorded calls from a saved trace or PyTorch's Flight Recorder dumps, as ``RecordedCall`` objects."""
 
 import json
 import pickle
@@ -10,7 +10,7 @@ from typing import NamedTuple
 UNEVEN = re.compile("all_to_all|gather$|scatter$|_v")  # ranks may give, or get, tensors of other sizes
 
 
-class Call(NamedTuple):
+class RecordedCall(NamedTuple):
     rank: int
     group: str
     number: int  # within its group
@@ -31,8 +31,8 @@ class Unreadable(ValueError):
     pass
 
 
-class Plain(pickle.Unpickler):
-    """Of lists, dicts, texts and numbers: a file of somebody else's must not run code here."""
+class PlainUnpickler(pickle.Unpickler):
+    """A restricted unpickler (lists, dicts, strings, numbers): an untrusted file must not run code."""
 
     def find_class(self, module, name):
         raise pickle.UnpicklingError(f"it would import {module}.{name}")
@@ -42,7 +42,7 @@ def read(path):
     """(calls, group -> its ranks where the file says so)"""
     try:
         with open(path, "rb") as file:
-            content = json.load(file) if file.peek(1)[:1] == b"{" else Plain(file).load()
+            content = json.load(file) if file.peek(1)[:1] == b"{" else PlainUnpickler(file).load()
         reads = next((reads for key, reads in READERS.items() if key in content), None)
         if reads:
             return reads(content, path)
@@ -51,20 +51,20 @@ def read(path):
     except Unreadable:
         raise
     except Exception as error:
-        raise Unreadable(f"diagnose: {path}: no trace, nor a Flight Recorder's file: {error!r}") from error
-    raise Unreadable(f"diagnose: {path}: a trace has traceEvents, a Flight Recorder's file entries; this has neither")
+        raise Unreadable(f"diagnose: {path}: neither a trace nor a Flight Recorder dump: {error!r}") from error
+    raise Unreadable(f"diagnose: {path}: a trace has traceEvents, a Flight Recorder dump has entries; this has neither")
 
 
 def of_record(content, path):
     rank = re.search(r"\d+$", Path(path).stem)
     if not rank:
-        raise Unreadable(f"diagnose: {path}: a Flight Recorder's file must end with its rank, as rank_0 does")
+        raise Unreadable(f"diagnose: {path}: the name of a Flight Recorder dump must end with its rank, as rank_0")
     calls = defaultdict(list)
     for entry in content["entries"]:
         if not entry["is_p2p"]:
             call = of_entry(entry, int(rank[0]))
             own = calls[call.group]
-            if own and call.number <= own[-1].number:  # a group made anew, which has the name of an older one
+            if own and call.number <= own[-1].number:  # a new group with the name of an older one
                 own.clear()
             own.append(call)
     groups = [each for each in content.get("pg_config", {}).values() if each["ranks"] != "[]"]  # gloo's are empty
@@ -78,7 +78,7 @@ def of_entry(entry, rank):
     line = f"{own[0]['filename']}:{own[0]['line']} in {own[0]['name']}" if own else "its line was not recorded"
     operation = entry["profiling_name"].partition(":")[2]
     number, at = entry["collective_seq_id"], entry["time_created_ns"] / 1e9
-    return Call(rank, named(*entry["process_group"]), number, operation, ", ".join(tensors), line, at)
+    return RecordedCall(rank, named(*entry["process_group"]), number, operation, ", ".join(tensors), line, at)
 
 
 def named(name, description):
@@ -94,11 +94,11 @@ def of_trace(content, path):
             about = each["args"]
             place = each["pid"], streams[each["pid"], each["tid"]]
             numbers[place] += 1
-            where = ", ".join(about[key] for key in ("during", "part", "regions") if key in about)
+            where = ", ".join(about[key] for key in ("phase", "module", "regions") if key in about)
             how = each["name"], f"{about['bytes']:,} bytes", f"in {where or 'the program'}", about["issued"] / 1e6
-            calls.append(Call(*place, numbers[place], *how))
+            calls.append(RecordedCall(*place, numbers[place], *how))
     if not calls:
-        raise Unreadable(f"diagnose: {path}: a trace without communication; is it of torch.profiler, or of one rank?")
+        raise Unreadable(f"diagnose: {path}: no communication in a trace; is it of torch.profiler, or of one rank?")
     return calls, {}
 
 

@@ -1,15 +1,15 @@
-"""The yardstick of NCCL's benchmarks: algorithm bandwidth, bus bandwidth, and a link fitted to them.
+"""Algorithm bandwidth and bus bandwidth, as defined by nccl-tests, and a link fitted to such measurements.
 
-Algorithm bandwidth is size / time. It falls as ranks are added, on the same wires. Bus bandwidth corrects for
-that: it is what each rank must have sent per second, whatever the algorithm. If the switches do the sums (NVLink
-SHARP), ranks send less than that, and the number may pass the speed of the wire.
+Algorithm bandwidth is size / time. It falls as ranks are added, on the same links. Bus bandwidth corrects for
+that: the bytes per second that each rank must send, whatever the algorithm. If switches reduce in the network (NVLink
+SHARP), ranks send less, and bus bandwidth may exceed the link speed.
 
 Source: NVIDIA/nccl-tests@a0b82b22 doc/PERFORMANCE.md (read).
 """
 
-from ..rules import amount, count, positive, rate, takes
-from .catalogue import look_up
+from ..rules import amount, count, positive, rate, validate
 from .links import Link
+from .lookup import look_up
 
 # bus bandwidth / algorithm bandwidth, of p ranks
 BUS_FACTORS = {
@@ -25,13 +25,13 @@ BUS_FACTORS = {
 }
 
 
-@takes(ranks=count)
+@validate(ranks=count)
 def bus_factor(collective, ranks) -> float:
     """The part of the size that a rank has to send: 2(p-1)/p for an all-reduce."""
     return look_up("collective", BUS_FACTORS, collective)(ranks)
 
 
-@takes(nbytes=amount, seconds=positive)
+@validate(nbytes=amount, seconds=positive)
 def algorithm_bandwidth(nbytes, seconds) -> float:
     """Bytes/s: size / time."""
     return nbytes / seconds
@@ -42,7 +42,7 @@ def bus_bandwidth(collective, nbytes, seconds, ranks) -> float:
     return algorithm_bandwidth(nbytes, seconds) * bus_factor(collective, ranks)
 
 
-@takes(latency=amount, bandwidth=rate, ranks=count)
+@validate(latency=amount, bandwidth=rate, ranks=count)
 def fitted_link(latency, bandwidth, ranks, name="fitted") -> Link:
     """The link on which a ring all-reduce of n bytes takes ``latency + 2(p-1)/p n / bandwidth``.
 
@@ -50,5 +50,5 @@ def fitted_link(latency, bandwidth, ranks, name="fitted") -> Link:
     bus bandwidth of a huge one. A ring has 2(p-1) steps, each with its share of the latency.
     """
     if ranks < 2:
-        raise ValueError(f"fitted link: an all-reduce must have 2 or more ranks to send anything, got {ranks}")
+        raise ValueError(f"fitted_link: ranks must be >= 2 for an all-reduce to send anything, got {ranks}")
     return Link(name, latency / (2 * (ranks - 1)), bandwidth)

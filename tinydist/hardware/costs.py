@@ -1,4 +1,4 @@
-"""Seconds for an operator, a message, and each collective by its algorithm.
+"""Cost model: time of an operator, of a message, and of each collective algorithm.
 
 With latency alpha and bandwidth beta of the link, p ranks, and n bytes:
 
@@ -12,8 +12,8 @@ With latency alpha and bandwidth beta of the link, p ranks, and n bytes:
     star all-reduce           2(p-1) (alpha + n/beta)                   all through one rank
     pairwise all-to-all       (p-1) (alpha + n/(p beta))
 
-Each follows from the algorithm's steps, which nobody can shorten: how many messages follow one another, of how many
-bytes. What each rank sends meanwhile is counted beside the algorithms, in collectives, where parts may be uneven.
+Each follows from the algorithm's critical path: how many messages follow one another, and their sizes. The bytes that
+each rank sends are counted next to the algorithms, in collectives, where parts may be uneven.
 
 n is what NCCL's benchmarks call the size: the whole tensor of a rank; of an all-gather the whole output, of a
 reduce-scatter the whole input, of a gather or scatter all that the root has. One rank alone pays nothing, nor sums.
@@ -23,26 +23,26 @@ halving and doubling, pairwise); Patarasuk and Yuan, Bandwidth Optimal All-reduc
 Workstations, 2009 (ring); nccl-tests, doc/PERFORMANCE.md (sizes).
 """
 
-from ..rules import amount, broken, count, one_of, power_of_2, takes
+from ..rules import amount, broken, count, one_of, power_of_2, validate
 from .devices import Device
 from .links import Link
 
 
-def operator_seconds(device: Device, flops, nbytes, dtype="float32") -> float:
-    """Of one that is started when nothing else runs: the launch overhead, and then its kernel."""
-    return kernel_seconds(device, flops, nbytes, dtype) + device.launch_overhead
+def op_time(device: Device, flops, nbytes, dtype="float32") -> float:
+    """Time of an operator on an idle device: launch overhead plus kernel time."""
+    return kernel_time(device, flops, nbytes, dtype) + device.launch_overhead
 
 
-def kernel_seconds(device: Device, flops, nbytes, dtype="float32", product=None) -> float:
+def kernel_time(device: Device, flops, nbytes, dtype="float32", product=None) -> float:
     """max(FLOPs / peak, bytes / memory bandwidth): the roofline (Williams et al. 2009).
 
     ``nbytes`` are read and written. An operator without FLOPs may have any dtype. ``product``: (batch, rows, columns,
     inner) of one; where the device has tiles, they say how long it computes (tiles.py).
     """
-    if not isinstance(device, Device):  # not by @takes, which would double what a replay takes for each operator
+    if not isinstance(device, Device):  # not by @validate, which would double what a replay takes for each operator
         raise broken("operator", "device", Device, device)
     if not (amount(flops) and amount(nbytes)):
-        raise ValueError(f"operator: FLOPs and bytes must be 0 or more, got {flops} and {nbytes}")
+        raise ValueError(f"operator: flops and nbytes must be finite numbers >= 0, got {flops} and {nbytes}")
     compute = flops / device.peak_of(dtype) if flops else 0.0
     if compute and product and device.tiles:
         within = device.tiles.rate_within(device.peak_of(dtype), device.memory_bandwidth)
@@ -50,23 +50,23 @@ def kernel_seconds(device: Device, flops, nbytes, dtype="float32", product=None)
     return max(compute, nbytes / device.memory_bandwidth)
 
 
-@takes(link=Link)
-def message_seconds(nbytes, link: Link) -> float:
+@validate(link=Link)
+def p2p_time(nbytes, link: Link) -> float:
     """alpha + n/beta."""
     if not amount(nbytes):
-        raise ValueError(f"message: bytes must be 0 or more, got {nbytes}")
+        raise broken("message", "nbytes", amount, nbytes)
     return link.latency + nbytes / link.bandwidth
 
 
-def seconds(steps, link) -> float:
+def total_time(steps, link) -> float:
     """Of steps: (how many, bytes of each). Without any there need be no link."""
-    return sum(times * message_seconds(nbytes, link) for times, nbytes in steps if times)
+    return sum(times * p2p_time(nbytes, link) for times, nbytes in steps if times)
 
 
 def _size(nbytes, ranks):
     """The bytes, once both are known to make sense."""
     if not (count(ranks) and amount(nbytes)):
-        raise ValueError(f"collective: it needs 1 or more ranks and 0 or more bytes, got {ranks} and {nbytes}")
+        raise ValueError(f"collective: ranks must be >= 1 and nbytes a finite number >= 0, got {ranks} and {nbytes}")
     return nbytes
 
 
@@ -74,23 +74,23 @@ def _size(nbytes, ranks):
 
 
 def ring_steps(part, ranks):
-    """Of parts of as many bytes, the largest if they are uneven."""
+    """Steps of a ring with parts of this many bytes (the largest, if uneven)."""
     return [(ranks - 1, part)]
 
 
 def ring_reduce_scatter(nbytes, ranks, link) -> float:
     """(p-1) (alpha + n/(p beta))."""
-    return seconds(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
+    return total_time(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 def ring_all_gather(nbytes, ranks, link) -> float:
     """(p-1) (alpha + n/(p beta))."""
-    return seconds(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
+    return total_time(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 def ring_all_reduce(nbytes, ranks, link) -> float:
     """2(p-1) (alpha + n/(p beta)): a reduce-scatter, then an all-gather."""
-    return seconds(2 * ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
+    return total_time(2 * ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 # Binomial trees: in each step those that have the tensor send it to as many that have not.
@@ -102,7 +102,7 @@ def tree_steps(nbytes, ranks):
 
 def tree_broadcast(nbytes, ranks, link) -> float:
     """ceil(lg p) (alpha + n/beta)."""
-    return seconds(tree_steps(_size(nbytes, ranks), ranks), link)
+    return total_time(tree_steps(_size(nbytes, ranks), ranks), link)
 
 
 def tree_reduce(nbytes, ranks, link) -> float:
@@ -136,7 +136,7 @@ def halving_doubling_all_reduce(nbytes, ranks, link) -> float:
     2 (alpha + n/beta) more.
     """
     size = _size(nbytes, ranks)
-    return seconds(halving_doubling_steps(ranks, lambda step: size / 2**step), link)
+    return total_time(halving_doubling_steps(ranks, lambda step: size / 2**step), link)
 
 
 def recursive_doubling_steps(nbytes, ranks):
@@ -147,7 +147,7 @@ def recursive_doubling_steps(nbytes, ranks):
 
 def recursive_doubling_all_reduce(nbytes, ranks, link) -> float:
     """lg p (alpha + n/beta); 2 (alpha + n/beta) more if p is no power of 2."""
-    return seconds(recursive_doubling_steps(_size(nbytes, ranks), ranks), link)
+    return total_time(recursive_doubling_steps(_size(nbytes, ranks), ranks), link)
 
 
 # One by one.
@@ -160,35 +160,37 @@ def star_steps(nbytes, ranks):
 
 def pairwise_all_to_all(nbytes, ranks, link) -> float:
     """(p-1) (alpha + n/(p beta)): in step k each rank sends to the one k further."""
-    return seconds(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
+    return total_time(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 def star_gather(nbytes, ranks, link) -> float:
     """(p-1) (alpha + n/(p beta)): the root receives one part after the other."""
-    return seconds(star_steps(_size(nbytes, ranks) / ranks, ranks), link)
+    return total_time(star_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 def star_all_reduce(nbytes, ranks, link) -> float:
     """2(p-1) (alpha + n/beta): all send everything to the root, which sends the sum back to each."""
-    return seconds(2 * star_steps(_size(nbytes, ranks), ranks), link)
+    return total_time(2 * star_steps(_size(nbytes, ranks), ranks), link)
 
 
 # Two levels.
 
 
-def hierarchical_all_reduce(nbytes, per_node, nodes, inside, between) -> float:
+@validate(nbytes=amount, ranks_per_node=count, nodes=count)
+def hierarchical_all_reduce(nbytes, ranks_per_node, nodes, intra_link, inter_link) -> float:
     """A reduce-scatter in each node, an all-reduce of each part across the nodes, an all-gather in each node.
 
     With g ranks in each of k nodes: 2(g-1) (a_in + n/(g b_in)) + 2(k-1) (a_out + n/(g k b_out)). If only the
-    network takes time, that is (g k - 1)/(k - 1) times as fast as one flat ring. ``between`` is what a device has
-    while all of its node send: ``cluster.between_all``. Source: Thakur et al. 2005, applied on each level.
+    network takes time, that is (g k - 1)/(k - 1) times as fast as one flat ring. ``inter_link`` is what a device has
+    while all of its node send: ``cluster.inter_node_shared``. Source: Thakur et al. 2005, applied on each level.
     """
-    in_node = ring_reduce_scatter(nbytes, per_node, inside) + ring_all_gather(nbytes, per_node, inside)
-    return in_node + ring_all_reduce(nbytes / per_node, nodes, between)
+    in_node = nbytes, ranks_per_node, intra_link
+    across = ring_all_reduce(nbytes / ranks_per_node, nodes, inter_link)
+    return ring_reduce_scatter(*in_node) + ring_all_gather(*in_node) + across
 
 
-@takes(nbytes=amount, per_node=power_of_2, nodes=power_of_2, first=partners)
-def halving_doubling_over_nodes(nbytes, per_node, nodes, inside, between, first="nearest") -> float:
+@validate(nbytes=amount, ranks_per_node=power_of_2, nodes=power_of_2, first=partners)
+def halving_doubling_over_nodes(nbytes, ranks_per_node, nodes, intra_link, inter_link, first="nearest") -> float:
     """Halving and doubling among g ranks in each of k nodes, both powers of 2, all links of a kind alike.
 
     nearest first     2 lg g a_in + 2 (g-1)/g n/b_in + 2 lg k a_out + 2 (k-1)/(g k) n/b_out
@@ -196,19 +198,19 @@ def halving_doubling_over_nodes(nbytes, per_node, nodes, inside, between, first=
 
     What comes first has all n to halve, what comes then has a part.
     """
-    near, far = (per_node, inside), (nodes, between)
+    near, far = (ranks_per_node, intra_link), (nodes, inter_link)
     (ranks, link), (others, their_link) = (near, far) if first == "nearest" else (far, near)
     then = halving_doubling_all_reduce(nbytes / ranks, others, their_link)
     return halving_doubling_all_reduce(nbytes, ranks, link) + then
 
 
-@takes(per_node=count, nodes=count)
-def multi_ring_all_reduce(nbytes, per_node, nodes, inside, between) -> float:
+@validate(ranks_per_node=count, nodes=count)
+def multi_ring_all_reduce(nbytes, ranks_per_node, nodes, intra_link, inter_link) -> float:
     """g rings through g ranks in each of k nodes, each with 1/g of the tensor, at the same time.
 
     2(p-1) max((g-1) (a_in + n/(g p b_in)), a_out + n/(g p b_out)), p = g k; of a single node all g rings stay inside.
     """
-    ranks, crossing = per_node * nodes, int(nodes > 1)
-    part = _size(nbytes, ranks) / ranks / per_node
-    step = max(seconds([(per_node - crossing, part)], inside), seconds([(crossing, part)], between))
+    ranks, crossing = ranks_per_node * nodes, int(nodes > 1)
+    part = _size(nbytes, ranks) / ranks / ranks_per_node
+    step = max(total_time([(ranks_per_node - crossing, part)], intra_link), total_time([(crossing, part)], inter_link))
     return 2 * (ranks - 1) * step

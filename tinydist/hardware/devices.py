@@ -1,21 +1,21 @@
-"""Accelerators: how fast they compute, how much they hold, how fast they read it.
+"""Accelerators: peak FLOP/s, memory capacity, memory bandwidth.
 
     peak                FLOP/s by dtype, dense (data sheets print twice as much, for 2:4 sparse matrices)
     memory              bytes; a data sheet's GB are 1e9
     memory_bandwidth    bytes/s, reads and writes together
     launch_overhead     seconds that the CPU takes to start an operator
-    runs_ahead          whether it starts the next one while this one still runs, as with a GPU
-    best_matmul         FLOP/s by dtype of the fastest matrix product that anybody measured
+    runs_ahead          whether operators are launched asynchronously, as on a GPU
+    best_matmul         best published matmul FLOP/s, by dtype
 
-Peaks are what the silicon could do; the last one says how much of that a program can have.
+Peaks are theoretical; the last one is achievable.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..rules import amount, count, flag, positive, rate, takes
-from .catalogue import look_up
+from ..rules import amount, count, flag, positive, rate, validate
+from .lookup import look_up
 from .tiles import Tiles
 
 GB = 1e9  # bytes
@@ -23,7 +23,7 @@ TB = 1e12
 TERA = 1e12
 
 
-@takes(name=str, peak=Mapping, runs_ahead=flag, best_matmul=Mapping, tiles=Tiles, source=str)
+@validate(name=str, peak=Mapping, runs_ahead=flag, best_matmul=Mapping, tiles=Tiles, source=str)
 @dataclass(frozen=True)
 class Device:
     name: str
@@ -34,7 +34,7 @@ class Device:
     runs_ahead: bool = False
     best_matmul: Mapping[str, float] = field(default_factory=dict, hash=False)  # FLOP/s, measured
     source: str = ""
-    tiles: Tiles | None = None  # how products are cut; None: their FLOPs alone count
+    tiles: Tiles | None = None  # how matmuls are tiled; None: only their FLOPs count
 
     def __post_init__(self):
         for what, value in [("memory", self.memory), ("memory bandwidth", self.memory_bandwidth)]:
@@ -51,18 +51,18 @@ class Device:
         return self.name
 
     def peak_of(self, dtype) -> float:
-        """FLOP/s in ``dtype``: a name such as 'bfloat16', or torch's dtype. Who has no 'tf32' computes in float32."""
+        """Peak FLOP/s in ``dtype``: a name such as 'bfloat16', or torch's dtype. Without 'tf32', the float32 peak."""
         name = str(dtype).removeprefix("torch.")
         name = "float8" if name.startswith("float8") else name  # e4m3 and e5m2 run alike
         name = "float32" if name == "tf32" and name not in self.peak else name
         if name not in self.peak:
-            raise ValueError(f"{self.name} has no rate for {name}: it computes in {', '.join(self.peak)}")
+            raise ValueError(f"{self.name} has no peak FLOP/s for {name}; available: {', '.join(self.peak)}")
         return self.peak[name]
 
-    @takes(matmul=positive, memory=positive, tiles=Tiles)
+    @validate(matmul=positive, memory=positive, tiles=Tiles)
     def at(self, matmul=1.0, memory=1.0, tiles=None) -> "Device":
-        """This device when programs get only a part of its peaks, and of its memory's bandwidth. ``tiles``: the best
-        of its products gets that part, and others are slower, as they fill their tiles and waves."""
+        """This device at fractions of its peak FLOP/s and memory bandwidth. ``tiles``: only the best matmul shape
+        reaches that fraction; others are slower (tile and wave quantization)."""
         if matmul == memory == 1 and tiles in (None, self.tiles):
             return self
         return replace(
@@ -73,9 +73,9 @@ class Device:
             memory_bandwidth=self.memory_bandwidth * memory,
         )
 
-    @takes(processes=count)
+    @validate(processes=count)
     def shared_by(self, processes) -> "Device":
-        """What each of ``processes`` has of this device if all compute at once."""
+        """The share of this device that each of ``processes`` gets if all compute concurrently."""
         return replace(
             self,
             name=f"1/{processes} of {self.name}",
@@ -86,7 +86,7 @@ class Device:
         )
 
 
-# Where a comment says nothing else: data sheets, as collected in COLLECTED (read), and the matrix products of its
+# Where a comment says nothing else: data sheets, as collected in COLLECTED (read), and the matmuls of its
 # MAMF tables. float64 is recalled from data sheets, with tensor cores from the A100 on.
 COLLECTED = "stas00/ml-engineering@744d01e1 compute/accelerator/README.md"
 
@@ -130,7 +130,7 @@ GB200_RATES = dict(float32=80, tf32=1250, bfloat16=2500, float16=2500, float8=50
 GB200 = gpu("GB200", 186, 8.0, {"bfloat16": 1822, "float8": 3615.6}, **GB200_RATES)
 
 # 8 cores at 3 GHz, each with two 8-wide fused multiply-adds (AVX2): 8 * 3e9 * 2 * 8 * 2. Narrow floats are computed
-# as float32. Two channels of DDR4-3200: 2 * 8 bytes * 3.2e9. The overhead is that of an 8 x 8 product in torch 2.13.
+# as float32. Two channels of DDR4-3200: 2 * 8 bytes * 3.2e9. The overhead is that of an 8 x 8 matmul in torch 2.13.
 CORES = 8
 LAPTOP_CPU = Device(
     "laptop CPU",

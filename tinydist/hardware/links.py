@@ -6,19 +6,19 @@ gets 300 GB/s at most (``link.bidirectional`` has the larger one).
 How a link joins the devices of a node is its ``shape``:
 
     switch    each device has one port of this bandwidth, and reaches any other through it
-    mesh      the bandwidth of a device is dealt out over wires, one to each of the others
+    mesh      the bandwidth of a device is split over wires, one to each of the others
     bus       one medium that all share
 """
 
 from dataclasses import dataclass, replace
 
-from ..rules import amount, count, one_of, positive, rate, takes
-from .catalogue import look_up
+from ..rules import amount, count, one_of, positive, rate, validate
+from .lookup import look_up
 
 SHAPES = ("switch", "mesh", "bus")
 
 
-@takes(name=str)
+@validate(name=str)
 @dataclass(frozen=True)
 class Link:
     name: str
@@ -42,14 +42,14 @@ class Link:
         """Bytes/s of both directions together, as advertised."""
         return 2 * self.bandwidth
 
-    @takes(efficiency=positive)
+    @validate(efficiency=positive)
     def at(self, efficiency) -> "Link":
-        """This link when programs get only a part of its bandwidth: ``PCIE_5.at(0.88)``."""
+        """This link at a fraction of its bandwidth: ``PCIE_5.at(0.88)``."""
         if efficiency == 1:
             return self
         return replace(self, name=f"{self.name} at {efficiency:.0%}", bandwidth=self.bandwidth * efficiency)
 
-    @takes(senders=count)
+    @validate(senders=count)
     def shared_by(self, senders) -> "Link":
         """What each of ``senders`` gets while all of them send."""
         if senders == 1:

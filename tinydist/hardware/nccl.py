@@ -1,12 +1,12 @@
-"""How NCCL chooses: it predicts each all-reduce by each algorithm, with each protocol, and takes the fastest.
+"""NCCL's tuning model: predicts an all-reduce's time by algorithm and protocol, and chooses the fastest.
 
-    protocols    LL        of 8 bytes 4 are a flag: half of the wire, but nobody waits for memory to be in order
-                 LL128     of 128 bytes 8 are a flag: nearly the whole wire, where NVLink keeps 128 bytes together
-                 Simple    whole chunks, and then a flag: the whole wire, but a step costs the most
+    protocols    LL        4 of 8 bytes are a flag: half of the bandwidth, but no memory fences
+                 LL128     8 of 128 bytes are a flag: 94 % of the bandwidth; needs atomic 128-byte stores (NVLink)
+                 Simple    whole chunks, then a flag: full bandwidth, highest latency per step
     ring         2(p-1) steps
     tree         a chain inside each of k nodes, a binary tree between them: g-1 + lg k steps up, and as many down
 
-    seconds = latency + n/bandwidth, of which the latency is a base and one for each step
+    seconds = latency + n/bandwidth; the latency is a base and one for each step
 
 So alpha depends on the size: a tensor of 1 kB goes by LL at 0.6 us a step on NVLink, one of 1 GB by Simple at 3.4 us.
 Not here: the algorithms in which switches add up (NVLS, CollNet), PAT, which is for other collectives, and what NCCL
@@ -19,7 +19,7 @@ ncclTopoGetAlgoTime (read).
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..rules import amount, count, one_of, positive, takes
+from ..rules import amount, count, one_of, positive, validate
 
 ALGORITHMS = ("ring", "tree")
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -64,7 +64,7 @@ TREE_BY_SIZE = {
 }
 
 
-one_way = takes(algorithm=one_of(ALGORITHMS), protocol=one_of(PROTOCOLS))
+one_way = validate(algorithm=one_of(ALGORITHMS), protocol=one_of(PROTOCOLS))
 
 
 class Choice(NamedTuple):
@@ -73,34 +73,34 @@ class Choice(NamedTuple):
     protocol: str
 
 
-@takes(
+@validate(
     ranks=count,
     nodes=count,
     channels=count,
     channel_bandwidth=positive,
     generation=one_of(TREE),
-    inside=one_of(("NVLink", "PCIe")),
+    intra_node=one_of(("NVLink", "PCIe")),
 )
 @dataclass(frozen=True)
 class Communicator:
-    """What NCCL knows of the ranks that all-reduce."""
+    """Topology of the ranks of an all-reduce, as NCCL's tuning model sees it."""
 
     ranks: int
     nodes: int
     channels: int
     channel_bandwidth: float  # bytes/s
     generation: str = "Ampere"
-    inside: str = "NVLink"
+    intra_node: str = "NVLink"
 
     def __post_init__(self):
         if self.ranks < 2 or self.ranks % self.nodes:
-            rule = "an all-reduce needs 2 ranks or more, as many on each node"
-            raise ValueError(f"Communicator: {rule}, got {self.ranks} on {self.nodes}")
+            rule = "ranks must be >= 2 and divisible by nodes"
+            raise ValueError(f"Communicator: {rule}, got {self.ranks} ranks, {self.nodes} nodes")
 
     @one_way
     def latency(self, algorithm, protocol) -> float:
         """Seconds, of a tensor of no bytes."""
-        within = STEP[self.inside][algorithm][protocol]
+        within = STEP[self.intra_node][algorithm][protocol]
         alone = self.ranks == self.nodes  # then the steps between nodes hide behind no others
         between = STEP["network"]["tree" if alone else algorithm][protocol]
         if algorithm == "tree":
@@ -125,7 +125,7 @@ class Communicator:
         part = 120 / 128 if size else 7 / 9
         return {"LL": min(wire / 3.8, ll), "LL128": min(part * wire, ll128), "Simple": wire}[protocol] / 2
 
-    @takes(nbytes=amount)
+    @validate(nbytes=amount)
     def seconds(self, nbytes, algorithm, protocol) -> float:
         latency, bandwidth = self.latency(algorithm, protocol), self.bandwidth(algorithm, protocol)
         if algorithm == "tree":
@@ -139,9 +139,9 @@ class Communicator:
     @property
     def protocols(self):
         """LL128 needs NVLink."""
-        return PROTOCOLS if self.inside == "NVLink" else ("LL", "Simple")
+        return PROTOCOLS if self.intra_node == "NVLink" else ("LL", "Simple")
 
-    @takes(nbytes=amount)
+    @validate(nbytes=amount)
     def choice(self, nbytes) -> Choice:
         """The fastest."""
         return min(
@@ -156,7 +156,7 @@ class Communicator:
 A100_NODE = Communicator(8, 1, channels=12, channel_bandwidth=20 * GB)
 
 
-@takes(nodes=count)
+@validate(nodes=count)
 def a100_pod(nodes) -> Communicator:
     """So many nodes of 8 A100s."""
     return Communicator(8 * nodes, nodes, 8, 24 * GB) if nodes > 1 else A100_NODE

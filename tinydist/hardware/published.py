@@ -1,20 +1,20 @@
-"""What others measured and published: training runs, a layer, all-reduces, a memory. Each with its source.
+"""Published measurements: training runs, a layer, all-reduces, memory bandwidth, each with its source.
 
-Numbers that a prediction is held against, under a name: ``RUNS["LLaMA 65B"].gpu_hours``.
+Reference values for predictions, by name: ``RUNS["LLaMA 65B"].gpu_hours``.
 """
 
 from dataclasses import dataclass, field
 
-from ..rules import takes
+from ..rules import validate
 from .devices import A100_80GB, H100, H800, V100, Device
 
 BILLION, TRILLION = 1e9, 1e12
 
 
-@takes(name=str, device=Device, source=str)
+@validate(name=str, device=Device, source=str)
 @dataclass(frozen=True)
 class TrainingRun:
-    """What is None was not published, or not read."""
+    """A published training run; fields that were not published are None."""
 
     name: str
     device: Device
@@ -41,7 +41,7 @@ class TrainingRun:
 
     @property
     def efficiency(self) -> float:
-        """The part of the peak that the FLOPs came to, over all GPU hours: MFU."""
+        """Model FLOPs utilization (MFU) over all GPU hours."""
         return self.hours_at_peak / self.gpu_hours
 
 
@@ -52,7 +52,7 @@ LLAMA_3_1 = "The Llama 3 Herd of Models, arXiv 2407.21783, and model card (read)
 BLOOM = "bigscience@9e64edec train/tr11-176B-ml (read); the rate counts 8 FLOPs, with recomputation; hours: everything"
 OPT = "OPT, arXiv 2205.01068, and metaseq chronicles (read)"
 GPT_3 = "GPT-3, arXiv 2005.14165, table D.1 (read); on V100s, of a number that was not published"
-DEEPSEEK = "DeepSeek-V3, arXiv 2412.19437 (read); pre-training alone; products in float8"
+DEEPSEEK = "DeepSeek-V3, arXiv 2412.19437 (read); pre-training alone; matmuls in float8"
 RUNS = {
     run.name: run
     for run in (
@@ -92,7 +92,7 @@ class LayerTime:
 
 
 # On 8 A100s of one node, in 16 bits: the model of 22 billion parameters, without recomputation and with all of it, and
-# with the operators between the products dealt out too (sequence parallelism).
+# with the operators between the matmuls sharded too (sequence parallelism).
 KORTHIKANTI = "Korthikanti et al., Reducing Activation Recomputation, arXiv 2205.05198, tables 3 and 4 (read)"
 MODEL_22B = dict(microbatch=4, tokens=2048, width=6144, heads=64, tensor_parallel=8, source=KORTHIKANTI)
 LAYERS = {

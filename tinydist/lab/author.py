@@ -1,41 +1,14 @@
-"""What the file of an exercise is written with."""
+"""The API for exercise files: everything that a file in solutions/ imports."""
 
-from .collectives import Collectives
+from .cases import Case, alone, turned
+from .communication_targets import Bytes, Collectives, Messages, Own, Waits
 from .costs import Flops, Memory, Seconds
+from .differences import contributions, unchanged
 from .errors import Wrong
 from .exercise import also, exercise, mistake
 from .leaves import kind
 from .messages import many
-from .pictures import draw_traffic
 from .results import Values
-from .sent import Bytes, Messages, Own, Waits
-from .sums import contributions, unchanged
-from .target import Malformed, Target
-from .worlds import Case, alone, turned
+from .target import Malformed, Target, draw_traffic
 
 of_sums = (unchanged, contributions)
-
-__all__ = [
-    "Bytes",
-    "Case",
-    "Collectives",
-    "Flops",
-    "Malformed",
-    "Memory",
-    "Messages",
-    "Own",
-    "Seconds",
-    "Target",
-    "Values",
-    "Waits",
-    "Wrong",
-    "alone",
-    "also",
-    "draw_traffic",
-    "exercise",
-    "kind",
-    "many",
-    "mistake",
-    "of_sums",
-    "turned",
-]

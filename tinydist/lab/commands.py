@@ -1,29 +1,29 @@
-"""The exercises on the command line: ``python -m tinydist list``, next, open, check, hint, reset."""
+"""Exercise commands: ``python -m tinydist list``, next, open, check, hint, reset."""
 
 import webbrowser
 from urllib.parse import quote
 
-from ..console.shell import command
+from ..console.command_name import command
 from . import progress
-from .find import find, of_chapter
-from .standing import Standing, path_of, shown, unwritable, within_reach
-from .whole_files import Trouble
+from .atomic_files import Trouble
+from .progress_summary import Progress, path_of, shown, unwritable, within_reach
+from .registry import find, of_chapter
 
 
 def show_list(beginning=""):
     """The exercises by chapter, with the reader's progress; of chapters whose name begins so."""
-    standing, chapter = Standing(within_reach()), None
-    listed = [entry for entry in standing.entries if entry.chapter.startswith(beginning)]
+    summary, chapter = Progress(within_reach()), None
+    listed = [entry for entry in summary.entries if entry.chapter.startswith(beginning)]
     if not listed:
-        raise LookupError(f"there is no chapter {beginning!r}. There are {', '.join(standing.chapters)}")
+        raise LookupError(f"unknown chapter {beginning!r}. There are {', '.join(summary.chapters)}")
     for entry in listed:
         if entry.chapter != chapter:
             chapter = entry.chapter
             print(chapter)
-        mark, tries = state(standing.done.get(entry.name, progress.NEW))
+        mark, tries = state(summary.done.get(entry.name, progress.NEW))
         print(f"  {mark:<4} {entry.name:<22} {entry.minutes:>3} min  {stars(entry):<6} {entry.title}{tries}")
-    following = standing.following()
-    print(f"{standing.count}. {f'Next: {following.name}' if following else 'All are done'}.")
+    following = summary.following()
+    print(f"{summary.count}. {f'Next: {following.name}' if following else 'All are done'}.")
 
 
 def state(entry):
@@ -37,21 +37,21 @@ def stars(entry):
 
 def show_next():
     """The first exercise that is not done."""
-    print(Standing(within_reach()).in_words())
+    print(Progress(within_reach()).in_words())
 
 
 def show_place(name):
     """How far the reader is in each chapter, and at which exercise."""
-    standing = Standing(within_reach())
-    here = standing.in_words(standing.named(name), "Here") if name else standing.in_words()
-    print(f"{standing.bars()}\n\n{standing.count}. {here}")
+    summary = Progress(within_reach())
+    here = summary.in_words(summary.named(name), "Here") if name else summary.in_words()
+    print(f"{summary.bars()}\n\n{summary.count}. {here}")
 
 
 def open_notebook(name=None):
     """Show the notebook of an exercise, or of the next one, in the JupyterLab that serves it."""
     from jupyter_server.serverapp import list_running_servers
 
-    path = path_of(Standing(within_reach()).named(name)).resolve()
+    path = path_of(Progress(within_reach()).named(name)).resolve()
     for server in list_running_servers():
         if path.is_relative_to(server["root_dir"]):
             place = quote(path.relative_to(server["root_dir"]).as_posix())
@@ -74,11 +74,11 @@ def check_answers(name):
 
 
 def check_answer(exercise):
-    from .notebook import answer_in
-    from .reader import report  # with torch
+    from .notebooks import answer_in
+    from .reader import find, report  # with torch
 
     path = path_of(exercise)
-    verdict = report(answer_in(path, exercise.name))
+    verdict = report(answer_in(path, exercise.name), find(exercise.name))
     if verdict.state == "not yet":
         print(f"\n{work_on(path)}")
     if verdict.state == "wrong":
@@ -97,7 +97,7 @@ def show_hint(name):
 
 
 def reset(name):
-    from .notebook import put_stub_back
+    from .notebooks import put_stub_back
 
     exercise = find(name)
     before = put_stub_back(path_of(exercise), exercise)
@@ -108,7 +108,7 @@ def reset(name):
 
 
 def carry_out(do, *names):
-    """The exit status: 0 if it went well. What goes wrong is told in a sentence."""
+    """Run a command. Returns the exit status, 0 on success; errors are printed in one sentence."""
     try:
         return 1 if do(*names) is False else 0
     except (LookupError, Trouble) as error:

@@ -1,16 +1,15 @@
-"""What an answer costs beside the reference: bytes held at their peak, FLOPs of matrix products, virtual time."""
+"""Checks of cost relative to the reference: peak memory, matmul FLOPs, virtual time."""
 
-from ..hardware.presets import A100_NODE
+from ..hardware.cluster import A100_NODE
 from ..tracing.record import Issue, Operator, Wait
+from .cases import outside_of_tensors
 from .errors import Wrong
-from .pictures import draw_memory, draw_timeline
-from .target import Malformed, Target
-from .worlds import outside_of_tensors
+from .target import Malformed, Target, drawing
 
 CLUSTER = A100_NODE.communication_alone  # where only messages take time: the longest chain of them
 EXACT = 1 + 1e-6  # sums of floating point numbers
-NOISE = 4 * 1024  # bytes a rank: of Python's own, which differ from one right answer to another
-LARGE = 4 * NOISE  # bytes of tensors a rank: what is kept of so much outside of tensors stands out
+NOISE = 4 * 1024  # bytes per rank: of Python's own, which differ from one right answer to another
+LARGE = 4 * NOISE  # bytes of tensors per rank: what is kept of so much outside of tensors stands out
 OUTSIDE = (
     "numbers are kept outside of tensors, in lists, bytes or NumPy's arrays: these take memory, too. Work on tensors"
 )
@@ -37,11 +36,11 @@ class Memory(Target):
                 raise Wrong(
                     f"{on(trial, rank)}holds {mine:,} bytes {self.what}, where {enough:,.0f} are enough: "
                     f"{self.holds}. {self.advice}".removesuffix(". "),
-                    draw_memory(trial, rank),
+                    drawing("memory", trial.run, rank),
                 )
             if mine < its * self.least:
                 raise Malformed(f"{on(trial, rank)}holds {mine:,} bytes {self.what}, of {its:,}: {OUTSIDE}")
-        if trial.watches and trial.case is self.weighed(exercise):  # no mistake of the exercise's is of this kind
+        if trial.tracers and trial.case is self.weighed(exercise):  # no mistake of the exercise's is of this kind
             enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
             if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
                 raise Malformed(OUTSIDE)
@@ -70,8 +69,8 @@ def on(trial, rank):
 
 
 class Flops(Target):
-    """At most those of the reference, in as few products; and at least ``least`` of them: else the products were not
-    made where they are seen."""
+    """At most those of the reference, in as few matmuls; and at least ``least`` of them: else the matmuls were not
+    observed."""
 
     name, operators = "FLOPs", True
 
@@ -80,7 +79,7 @@ class Flops(Target):
         self.least, self.name = least, name
 
     def seen(self, trial):
-        """By rank, of each product."""
+        """By rank, of each matmul."""
         if trial.error is not None:
             return None
         return [
@@ -94,7 +93,7 @@ class Flops(Target):
             if cost < self.least * enough:
                 raise Wrong(
                     f"{who}multiplies matrices with {cost:,} FLOPs, where {enough:,} are right. NumPy, Python's lists, "
-                    "(a * b).sum() and products of vectors lie outside of the meter: multiply matrices of torch, with @"
+                    "(a * b).sum() and dot products are not counted: multiply matrices of torch, with @"
                 )
             if cost > enough:
                 raise Wrong(
@@ -102,7 +101,7 @@ class Flops(Target):
                     f"{enough:,} are enough. Is something computed that nobody needs, or more often than once?"
                 )
             if len(mine) > len(its):
-                raise Wrong(f"{who}multiplies matrices {len(mine)} times, where {len(its)} are enough: in larger parts")
+                raise Wrong(f"{who}multiplies matrices {len(mine)} times, where {len(its)} are enough: larger blocks")
 
 
 class Seconds(Target):
@@ -126,9 +125,9 @@ class Seconds(Target):
         for cluster, took, its in zip(self.clusters(trial.case), self.seen(trial), self.seen(right)):
             if took > its * max(EXACT, self.room):
                 raise Wrong(
-                    f"it takes {in_words(took)} of virtual time on {cluster.inside.name}, where {in_words(its)} are "
-                    f"right: {took / its:.2f} times as long. {self.advice}".rstrip(),
-                    draw_timeline(trial, cluster),
+                    f"it takes {in_words(took)} of virtual time on {cluster.intra_node.name}, where {in_words(its)} "
+                    f"are right: {took / its:.2f} times as long. {self.advice}".rstrip(),
+                    drawing("timeline", trial.run.on(cluster)),
                 )
 
     def general(self, trial, right):

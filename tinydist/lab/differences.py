@@ -1,13 +1,16 @@
-"""How a result differs from the right one: where first, by how much, and what that looks like."""
+"""Describes how a result differs from the expected one: first mismatch, magnitude, likely cause."""
 
 import torch
 
+from ..rules import ranks_in_words
 from .leaves import kind, leaves
-from .messages import SHARED
+from .messages import SHARED, messages
 from .target import GUESS, Malformed
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 ATOL = 1e-5
+NOT_ADDED = "the last hop is missing, or what arrived was not added (or added before wait)"
+MOVED = -1  # in place of a count: a number of that rank, from another position
 SLIGHTLY = 1.0  # percent: bfloat16 rounds by 0.4 at most
 
 
@@ -124,3 +127,56 @@ def misplaced(trial, got, want, own, pick):
     if all(close(mine.flatten().sort().values, right.flatten().sort().values) for mine, right in zip(got, want)):
         return "the numbers are right, but in wrong places"
     return None
+
+
+# The same of a sum over the ranks. To find which ranks contribute to a wrong sum, it runs once per rank, with that
+# rank's values and zeros elsewhere.
+
+
+def unchanged(trial, got, want, own, pick):
+    """Ranks that have what they had."""
+    wrong = [rank for rank, mine in enumerate(got) if not close(mine, want[rank])]
+    if not all(close(got[rank], own[rank]) for rank in wrong):
+        return None
+    some = f"{ranks_in_words(wrong)} still {'has its' if len(wrong) == 1 else 'have their'}"
+    why = f" although messages are sent: {NOT_ADDED}" if messages(trial.run) else ""
+    return f"{some if len(wrong) < len(got) else 'every rank still has its'} own numbers: nothing was added{why}"
+
+
+def contributions(trial, got, want, own, pick):
+    """Which ranks' numbers are missing, counted twice, or from another place, where the first number is wrong."""
+    rank = next(rank for rank, mine in enumerate(got) if not close(mine, want[rank]))
+    if own[rank] is None or got[rank].shape != own[rank].shape:
+        return None
+    wrong = ~torch.isclose(got[rank].double(), want[rank].double(), rtol=1e-4, atol=1e-5)
+    place = tuple(wrong.nonzero()[0].tolist())
+    counts = [count(trial, source, pick, rank, place) for source in range(len(got))]
+    if None in counts or set(counts) == {1}:
+        return None
+    where = f"on rank {rank}, at position {', '.join(map(str, place))},"
+    if sorted(counts) == [0] * (len(got) - 1) + [1]:
+        return f"{where} there are only the numbers of rank {counts.index(1)}: {NOT_ADDED}"
+    told = {
+        0: "missing: a hop that was not made or not added",
+        MOVED: "those of another position: are the parts the same on all ranks?",
+        **{times: f"counted {times} times" for times in counts if times > 1},
+    }
+    found = [([r for r, each in enumerate(counts) if each == times], what) for times, what in told.items()]
+    return f"{where} {', and '.join(f'the numbers of {ranks_in_words(who)} are {what}' for who, what in found if who)}"
+
+
+def count(trial, source, pick, rank, place):
+    """How often the number of ``source`` is in the result there; None: it cannot be told."""
+
+    def arguments(other):
+        first, *others = trial.case.arguments(other)
+        return (first if other == source else torch.zeros_like(first), *others)
+
+    again = trial.again(arguments=arguments)
+    if again.error is not None:
+        return None
+    found, numbers = pick(again)[rank][place], arguments(source)[0]
+    times = (found / numbers[place]).round().nan_to_num(MOVED, MOVED, MOVED)
+    if times >= 0 and close(found, times * numbers[place]):
+        return int(times)
+    return MOVED if any(close(found, number) for number in numbers.flatten()) else None

@@ -1,4 +1,4 @@
-"""What is wrong with an answer that did not come to its end: what was raised, on which rank, at which line."""
+"""Explains why an answer failed: the exception, its rank and its line."""
 
 import re
 
@@ -6,7 +6,7 @@ from ..simulator.call_sites import CallSite, is_library
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
-from .limit import TooLong
+from .tracer import TooLong
 
 BATCH = ("batch_isend_irecv", "_check_p2p_op_list")  # of torch.distributed
 BACKWARD = "_engine_run_backward"  # of torch.autograd: what it calls need not be a line of the learner's

@@ -1,8 +1,8 @@
-"""An exercise in one file: a solution, and all that goes with it.
+"""An exercise: a reference solution with its checks, known mistakes and hints, in one file.
 
-The solution is the reference: it runs in the same worlds as the answer, and targets compare the two. A mistake is an
-edit of the solution's text, with its words: when an answer is wrong, the edits are run in that world, and the one that
-gives the same is the reason.
+The solution is the reference: it runs in the same test cases as the answer, and targets compare the two. A mistake is
+an edit of the solution's source, with an explanation: if an answer is wrong, the mutated solutions are run in the same
+test case, and the mistake that gives the same result is reported.
 """
 
 import ast
@@ -14,10 +14,10 @@ from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-from . import marks
+from . import blanks
+from .cases import Trial, outside_of_tensors
+from .communication_targets import Waits
 from .judging import properties
-from .sent import Waits
-from .worlds import Trial, outside_of_tensors
 
 
 class Mistake(NamedTuple):
@@ -45,33 +45,26 @@ def changed(case, rank=1):
     return replace(case, changed=rank, about=about)
 
 
-def is_a_solution(called, chapter):
-    """Of an exercise in that chapter."""
-    module, _, name = called.rpartition(".")
-    exercise = getattr(sys.modules.get(module), "EXERCISE", None) if module.startswith(f"{chapter}.") else None
-    return exercise is not None and exercise.name == name
-
-
 @dataclass(eq=False, repr=False)
 class Exercise:
     reference: Callable
     title: str
     minutes: int
     difficulty: int  # 1 to 5
-    worlds: Callable  # () -> cases, small ones first
+    test_cases: Callable  # () -> cases, small ones first
     targets: list
     mistakes: list
     hints: list  # from general to specific; the last is not the whole code
     why: str  # two sentences on why it matters
     program: Callable = call  # (answer, *arguments): what a rank does with the answer
-    ways: list = field(default_factory=list)  # other right ones: also(...)
-    follows: bool = True  # the results, if the numbers that are sent change on the way
+    alternatives: list = field(default_factory=list)  # other right ones: also(...)
+    check_communication: bool = True  # the results, if messages are perturbed
     runs: dict = field(default_factory=dict)  # (case, mistakes) -> Trial
 
     def __post_init__(self):
         self.module = sys.modules[self.reference.__module__]  # kept, as its chapter may be loaded once more
         waits = any(isinstance(target, Waits) for target in self.targets)
-        if not waits and any(case.ranks > 1 for case in self.worlds()):
+        if not waits and any(case.ranks > 1 for case in self.test_cases()):
             self.targets = [*self.targets, Waits()]
 
     @property
@@ -93,7 +86,7 @@ class Exercise:
 
     @cached_property
     def suspects(self):
-        """Mistakes; and several at once of those that were given, of which the first is told."""
+        """Mistakes; and several of them at once, the first of which is reported."""
         given = [each for each in self.mistakes if each.given]
         several = [those for count in range(2, len(given) + 1) for those in combinations(given, count)]
         return self.mistakes + [
@@ -110,30 +103,30 @@ class Exercise:
 
     @property
     def solution(self):
-        return marks.solution(self.text[0])
+        return blanks.solution(self.text[0])
 
     @property
     def source(self):
         """What stands in the reader's notebook."""
-        return marks.stub(self.edited(self.text[0], [each for each in self.mistakes if each.given]))
+        return blanks.stub(self.edited(self.text[0], [each for each in self.mistakes if each.given]))
 
     def edited(self, text, mistakes):
         for each in mistakes:
-            text = marks.edited(text, each.edits)
+            text = blanks.edited(text, each.edits)
         return text
 
     @cached_property
     def cases(self):
         """One rank comes last, since with others there is more to say."""
-        return sorted((case for case in self.worlds() if case.changed is None), key=lambda case: case.ranks == 1)
+        return sorted((case for case in self.test_cases() if case.changed is None), key=lambda case: case.ranks == 1)
 
     @cached_property
     def hidden(self):
         """The world where what one rank sends is changed on the way; None, where nothing is sent."""
         several = [case for case in self.cases if case.ranks > 1 and not case.measured]
-        if not several or not self.follows:
+        if not several or not self.check_communication:
             return None
-        chosen = [case for case in self.worlds() if case.changed is not None]
+        chosen = [case for case in self.test_cases() if case.changed is not None]
         return chosen[0] if chosen else changed(next((case for case in several if case.ranks > 2), several[0]))
 
     @property
@@ -164,6 +157,7 @@ class Exercise:
         return self.run(case)
 
     def run(self, case, *mistakes):
+        """What it does with these mistakes."""
         key = case, mistakes
         if key not in self.runs:
             function = self.variant(*mistakes) if mistakes else self.reference
@@ -178,12 +172,14 @@ class Exercise:
     def outside(self, case):
         """Bytes that the reference takes besides tensors."""
         if ("outside", case) not in self.runs:
-            self.runs["outside", case] = outside_of_tensors(self.right(case), watched=True)
+            self.runs["outside", case] = outside_of_tensors(self.run(case), watched=True)
         return self.runs["outside", case]
 
     def solutions_among(self, called):
-        """Names of exercises, of functions that were called."""
-        return [each.rpartition(".")[2] for each in called if is_a_solution(each, self.chapter)]
+        """Names of this chapter's exercises whose solutions are among the functions that were called."""
+        parts = [each.rpartition(".") for each in called if each.startswith(f"{self.chapter}.")]
+        found = [(getattr(sys.modules.get(module), "EXERCISE", None), name) for module, _, name in parts]
+        return [name for exercise, name in found if exercise is not None and exercise.name == name]
 
     def variant(self, *mistakes):
         """The solution with these, as a function."""
@@ -194,7 +190,7 @@ class Exercise:
 
 
 def exercise(**facts):
-    """A decorator: the function below becomes the reference of an exercise, and stays what it is."""
+    """A decorator: registers the function as the reference of an exercise, and returns it unchanged."""
 
     def register(function):
         sys.modules[function.__module__].EXERCISE = Exercise(function, **facts)

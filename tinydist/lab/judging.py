@@ -1,41 +1,147 @@
-"""The properties of an answer to an exercise in one file, lazily: no world is run that could not change the verdict.
+"""Judging: the properties of an answer, evaluated in order up to the first failure.
 
-What stands in the targets up to the values is judged as the worlds are run; where one of them does not hold, later
-worlds are not run.
+A property is a name, what holds if the answer is right, and a function that returns if it does, and else raises
+``Wrong`` with the reason. An answer that has not been begun is told "not yet": the untouched stub, and any that reaches
+a bare ``raise NotImplementedError``. One that sleeps for longer than a run waits is "not judged". No case is run that
+could not change the verdict: what stands in the targets up to the values is judged as the cases are run; where one of
+them does not hold, later cases are not run.
 """
 
+import contextlib
+import warnings
 from collections import defaultdict
 from functools import partial
+from typing import NamedTuple
 
-from ..console.waiting import waiting_for
-from .errors import Unjudged, Wrong, indented
+import torch
+
+from ..console.progress_message import progress_message
+from ..simulator.stuck import StuckError
+from .blanks import is_stub
+from .cases import Alone
+from .communication_targets import Own
+from .errors import Unjudged, Wrong, explain, indented
 from .messages import SHARED
-from .sent import Own
+from .page import Styled, plain
+from .registry import exercise_of
 from .target import Ends, Malformed
-from .worlds import Alone
 
 SHOWN = 12  # lines of what the ranks printed
+HANGING = "padding-left: 23ch; text-indent: -23ch"  # below what holds
+STANDS_OUT = "font-weight: bold; color: var(--jp-error-color1, #d32f2f)"
+
+
+class Line(NamedTuple):
+    """One property: ``state`` is "ok", "wrong" or "-" (not judged, as another one does not hold)."""
+
+    name: str
+    state: str
+    holds: str
+
+    @property
+    def styled(self):
+        look = f"{HANGING}; {STANDS_OUT}" if self.state == "wrong" else HANGING
+        return Styled(f"  {self.name:<13} {self.state:<6} {self.holds}", look)
+
+
+class Verdict(NamedTuple):
+    exercise: object
+    state: str  # "passed", "wrong", "not yet", "not judged"
+    lines: list = ()
+    wrong: Wrong | None = None  # or why it was not judged
+
+    @property
+    def passed(self):
+        return self.state == "passed"
+
+    @property
+    def told(self):
+        title = f"{self.exercise.name}: {self.state}"
+        if self.state == "not yet":
+            return [title]
+        return [title, *(line.styled for line in self.lines), *(["", str(self.wrong)] if self.wrong else [])]
+
+    def __str__(self):
+        return plain(self.told)
+
+
+def judge(answer, exercise=None) -> Verdict:
+    """Judge a learner's function, and print nothing. LookupError if no exercise has its name."""
+    exercise = exercise or exercise_of(answer)
+    if is_stub(answer, exercise.source):
+        return Verdict(exercise, "not yet")
+    lines, wrong = [], None
+    try:
+        with the_same_every_time():
+            for name, holds, judge_it in list(exercise.check(answer)):
+                state = "-"
+                if not wrong:
+                    with contextlib.suppress(Unjudged):
+                        wrong = what_is_wrong(judge_it)
+                        state = "wrong" if wrong else "ok"
+                lines.append(Line(name, state, holds))
+    except NotImplementedError:
+        return Verdict(exercise, "not yet")
+    except StuckError as stuck:
+        return Verdict(exercise, "not judged", wrong=explain(stuck))
+    passed = all(line.state == "ok" for line in lines)
+    return Verdict(exercise, "wrong" if wrong else "passed" if passed else "not judged", lines, wrong)
+
+
+@contextlib.contextmanager
+def the_same_every_time():
+    """What ``torch.empty`` returns holds NaN (whole numbers: the largest), and not by luck what an earlier run left.
+    And of what torch means to change in later versions nothing is said, as it would be in every run."""
+    before = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warned)
+
+
+def what_is_wrong(judge_it):
+    try:
+        judge_it()
+    except Wrong as wrong:
+        return wrong
+    except NotImplementedError as error:
+        if not error.args:
+            raise
+        return explain(error)
+    except (Unjudged, StuckError):
+        raise
+    except Exception as error:
+        return explain(error)
+    return None
+
+
+# The properties of an exercise.
 
 
 def properties(exercise, answer):
-    worlds = Worlds(exercise, answer)
-    yield "runs", worlds.in_words(), worlds.end
-    heard = [("heard", "the results follow what is sent", worlds.follow)] if exercise.hidden else []
+    runs = Runs(exercise, answer)
+    yield "runs", runs.in_words(), runs.end
+    depends = "results depend only on received data"
+    hidden = [("communication", depends, runs.follow)] if exercise.hidden else []
     for target in exercise.targets:
         if target.measured:
-            yield from heard
-            heard = []
-        yield target.name, target.holds, partial(worlds.hold, target)
-    yield from heard
+            yield from hidden
+            hidden = []
+        yield target.name, target.holds, partial(runs.hold, target)
+    yield from hidden
 
 
-class Worlds:
-    """An answer in the worlds of its exercise."""
+class Runs:
+    """An answer in the cases of its exercise."""
 
     def __init__(self, exercise, answer):
         self.exercise, self.answer = exercise, answer
         self.trials, self.wrong = [], {}  # target -> what it finds wrong
-        self.right = defaultdict(set)  # target -> sizes of worlds in which it holds
+        self.right = defaultdict(set)  # target -> numbers of ranks in which it holds
         self.over = self.complete = False
 
     def in_words(self):
@@ -50,7 +156,7 @@ class Worlds:
             return
         self.over, cases = True, self.exercise.cases
         for number, case in enumerate(cases, start=1):
-            with waiting_for(f"{number} of {len(cases)}: {case}"):
+            with progress_message(f"{number} of {len(cases)}: {case}"):
                 trial = self.exercise.trial(self.answer, case)
             self.trials.append(trial)
             own = [target for target in self.exercise.early if isinstance(target, Own)] if trial.error else []
@@ -90,11 +196,11 @@ class Worlds:
         return target in self.wrong
 
     def follow(self):
-        """In the hidden world, to one of the right ways."""
+        """In the hidden case, to one of the right ways."""
         exercise, wrong, failed = self.exercise, None, None
         trial = exercise.trial(self.answer, exercise.hidden)
         values = [target for target in [Ends(), *exercise.targets] if target.decides]
-        for way in [(), *((way,) for way in exercise.ways)]:
+        for way in [(), *((way,) for way in exercise.alternatives)]:
             try:
                 for target in values:
                     target.judge(exercise, trial, exercise.run(exercise.hidden, *way))
@@ -110,7 +216,7 @@ class Worlds:
 
 
 def told(text, trial, others=()):
-    """``others``: sizes of worlds in which it is right."""
+    """``others``: numbers of ranks in which it is right."""
     text = f"With {trial.case}: {text}"
     if trial.printed:
         text += f"\nYour ranks printed:\n{indented(chr(10).join(trial.printed[:SHOWN]))}"

@@ -1,4 +1,4 @@
-"""What is in a result: its numbers and tensors, each with its path, in lists, dicts and dataclasses."""
+"""Flattens a result (nested lists, dicts, dataclasses) into its numbers and tensors, each with a path."""
 
 from dataclasses import is_dataclass
 

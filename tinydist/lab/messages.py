@@ -1,4 +1,4 @@
-"""The second axis: what the ranks sent. How many messages, to whom, how many bytes, and by nothing but messages.
+"""The messages and transfers of a run, as recorded: how many, to whom, how many bytes, and whether all are waited for.
 
 Everything is counted in the record of the run, so a program that talks through a global variable has sent nothing.
 """
@@ -82,7 +82,7 @@ def star(sent):
 
 
 def whole_tensors(run, right, whole):
-    """``whole``: bytes of a tensor, of which parts should be sent; ``right``: those that all ranks send."""
+    """``whole``: bytes of a tensor, parts of which should be sent; ``right``: those that all ranks send."""
     if whole and {message.nbytes for message in messages(run)} == {whole}:
         count = sum(message.ranks[0] == 0 for message in messages(run))
         return (

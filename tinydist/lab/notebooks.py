@@ -1,5 +1,10 @@
-"""The notebooks of exercises and solutions, made from the files of the exercises: ``make exercises``."""
+"""Notebooks of exercises: generated from the exercise files (``make exercises``); the learner's, run and reset.
 
+An exercise's cell has the exercise's name as a tag, so that it is found whatever the reader made of it.
+"""
+
+import ast
+import linecache
 import os
 import sys
 import tempfile
@@ -7,8 +12,12 @@ import tempfile
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from .find import chapters, load, of_chapter, root
-from .merged import WRITTEN, digest
+from ..console.command_name import command
+from .atomic_files import locked, set_aside, write_atomically
+from .copy_course import WRITTEN, digest
+from .errors import line_of
+from .progress_summary import NotebookError
+from .registry import chapters, load, of_chapter, root
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -22,7 +31,8 @@ METADATA = {
     },
 }
 CHECK = "from tinydist.lab import check, hint\n\ncheck({})"  # so that it can be run before all others
-HINT = "# hint({})  # uncomment this for a hint, one each time"  # whoever runs all cells wants none
+HINT = "# hint({})  # uncomment this for a hint, one each time"  # not shown by "Run All"
+CALLS = ("check", "hint")  # what the notebook asks of the lab is not asked again here
 KERNEL = {"TINYDIST_QUIET": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -89,6 +99,110 @@ def run(notebook, folder):
 
 def save(path, notebook):
     path.write_text(nbformat.writes(nbformat.from_dict(notebook)) + "\n", encoding="utf-8")
+
+
+# The reader's notebook, from outside of it.
+
+
+class DamagedNotebook(NotebookError):
+    """Its file is no notebook."""
+
+
+def answer_in(path, name):
+    """The function ``name``, as the notebook defines it: its code cells are run, up to the last that defines it."""
+    cells = list(parsed_cells(path))
+    last = max((place for place, (_, tree) in enumerate(cells) if defines(tree, name)), default=None)
+    if last is None:
+        raise NotebookError(f"{title(path)} does not define {name}: `{command('reset', name)}` puts its stub back")
+    names = {"__name__": "__main__"}
+    for label, tree in cells[: last + 1]:
+        try:
+            exec(compile(tree, label, "exec"), names)
+        except (Exception, SystemExit) as error:
+            raise NotebookError(f"{type(error).__name__}: {error}\n{line_of(error)}") from error
+    return names[name]
+
+
+def parsed_cells(path):
+    """(label, syntax tree) of each code cell, without the calls of check and hint."""
+    for number, cell in enumerate(read(path).cells, start=1):
+        if cell.cell_type != "code":
+            continue
+        label, lines = f"{title(path)}, cell {number}", [plain(line) for line in cell.source.splitlines(keepends=True)]
+        linecache.cache[label] = (len(cell.source), None, lines, label)  # errors show the line
+        try:
+            tree = ast.parse("".join(lines), label)
+        except SyntaxError as error:
+            raise NotebookError(f"SyntaxError: {error.msg}\nat {label}, line {error.lineno}: {error.text}") from None
+        tree.body = [statement for statement in tree.body if not asks(statement)]
+        yield label, tree
+
+
+def title(path):
+    return f"{path.parent.name}/{path.name}"
+
+
+def plain(line):
+    """IPython's own commands are left out."""
+    return "\n" if line.startswith(("%", "!")) else line
+
+
+def asks(statement):
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and getattr(call.func, "id", getattr(call.func, "attr", None)) in CALLS
+
+
+def defines(tree, name):
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
+
+
+def read(path):
+    try:
+        notebook = nbformat.read(path, as_version=4)
+        return nbformat.validate(notebook) or notebook
+    except OSError as error:
+        raise NotebookError(f"{title(path)} cannot be read ({error.strerror})") from None
+    except Exception as error:  # not only ValueError: what a damaged file makes nbformat stumble over
+        raise DamagedNotebook(
+            f"{title(path)} is no notebook ({type(error).__name__}). {command('reset', 'NAME')}, with an exercise of "
+            "it, sets it aside and makes a new one"
+        ) from None
+
+
+def put_stub_back(path, exercise):
+    """The stub stands in its cell again, without outputs. What became of the old text, in words."""
+    try:
+        with locked(path):
+            try:
+                notebook = read(path)
+            except DamagedNotebook:
+                return made_anew(path)
+            before = put(exercise, notebook)
+            if before is None:
+                raise NotebookError(
+                    f"{title(path)} has no cell with the tag {exercise.name}: take it from a fresh copy of the file"
+                )
+            write_atomically(path, nbformat.writes(notebook) + "\n")
+            return f"What stood there:\n\n{before}"
+    except OSError as error:
+        raise NotebookError(f"{title(path)} cannot be written ({error.strerror or error})") from None
+
+
+def put(exercise, notebook):
+    """The stub, into its cell. The text that it replaced; None: there is no such cell."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and exercise.name in cell.metadata.get("tags", []):
+            before, cell.source = cell.source, exercise.source
+            cell.outputs, cell.execution_count = [], None
+            return before
+    return None
+
+
+def made_anew(path):
+    new = nbformat.writes(made(path.stem, solved=False)) + "\n"
+    aside = set_aside(path)
+    write_atomically(path, new)
+    return f"The notebook was damaged: all of it is new, and the old file is {title(aside)}"
 
 
 def main(names):

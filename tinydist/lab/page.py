@@ -1,16 +1,24 @@
-"""What the lab says: lines in a terminal; in a notebook a page, which wraps them at its own width."""
+"""Output of the lab: lines in a terminal, HTML in a notebook."""
 
 import textwrap
 from html import escape
 
-from ..console.waiting import in_notebook
+from ..console.progress_message import in_notebook
 
 TERMINAL = 110  # characters
 PAGE = "margin: 0; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"
 
 
+class Styled(str):
+    """A line with a CSS style of its own, in a notebook."""
+
+    def __new__(cls, text, style):
+        line = super().__new__(cls, text)
+        line.style = style
+        return line
+
+
 def say(*told):
-    """Each is a text, or a line that knows how it looks on a page: ``html()``."""
     if in_notebook():
         from IPython.display import display  # it is there: the notebook's own
 
@@ -20,7 +28,7 @@ def say(*told):
 
 
 def plain(told):
-    return "\n".join(filled(str(each)) for each in told)
+    return "\n".join(map(filled, told))
 
 
 def filled(text):
@@ -29,10 +37,10 @@ def filled(text):
 
 
 def page(told):
-    return f'<pre style="{PAGE}">{"".join(division(each) for each in told)}</pre>'
+    return f'<pre style="{PAGE}">{"".join(map(division, told))}</pre>'
 
 
-def division(told):
-    if isinstance(told, str):
-        return "".join(f"<div>{escape(line) or '<br>'}</div>" for line in told.split("\n"))
-    return told.html()
+def division(text):
+    if isinstance(text, Styled):
+        return f'<div style="{text.style}">{escape(text)}</div>'
+    return "".join(f"<div>{escape(line) or '<br>'}</div>" for line in text.split("\n"))

@@ -1,4 +1,4 @@
-"""What the reader has done, in ``progress.json`` of the folder ``exercises``: kept by no other folder.
+"""The learner's progress, stored in ``progress.json`` in the folder ``exercises``.
 
     {"all_reduce_many": {"passed": true, "tries": 3, "hints": 1}}
 
@@ -11,8 +11,8 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..console.shell import command
-from .whole_files import Trouble, locked, set_aside, write_whole
+from ..console.command_name import command
+from .atomic_files import Trouble, locked, set_aside, write_atomically
 
 COPY = "course"  # of a clone, in it
 NEW = {"passed": False, "tries": 0, "hints": 0}
@@ -71,7 +71,7 @@ def damaged(path, why):
 
 @contextmanager
 def changing():
-    """The progress of all exercises, to be changed: whoever else wants to waits meanwhile."""
+    """Context: the progress of all exercises, locked for modification by this process."""
     path = file()
     if path is None:
         yield _of_this_process
@@ -79,7 +79,7 @@ def changing():
     with writing(path):
         progress = load()
         yield progress
-        write_whole(path, json.dumps(progress, indent=2) + "\n")
+        write_atomically(path, json.dumps(progress, indent=2) + "\n")
 
 
 @contextmanager
@@ -96,6 +96,12 @@ def entry(name):
     """The same of one exercise."""
     with changing() as progress:
         yield progress.setdefault(name, dict(NEW))
+
+
+def count_try(name, passed):
+    with entry(name) as noted:
+        noted["tries"] += 1
+        noted["passed"] |= passed
 
 
 def forget(name):

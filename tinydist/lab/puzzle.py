@@ -1,4 +1,4 @@
-"""A puzzle: a program in a notebook's cell that is wrong, for the reader to mend in place.
+"""A puzzle: a buggy program in a notebook cell, to be fixed in place.
 
     @puzzle(ends_with([1.0, 0.0], ranks=2))
     def swap():
@@ -7,8 +7,6 @@
 It is run and judged whenever its cell is, and what came of it stands below the cell.
 """
 
-from dataclasses import dataclass
-from html import escape
 from types import SimpleNamespace
 
 import torch.distributed as dist
@@ -18,23 +16,12 @@ from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
 from .messages import left_open, nobody
-from .page import say
+from .page import Styled, say
 
-PATIENCE = 20  # seconds, for real processes
+TIMEOUT = 20  # seconds, for real processes
 REPORTS = DeadlockError, MismatchError, StuckError, TimeoutError
-GREEN, RED = "var(--jp-success-color1, #2e7d32)", "var(--jp-error-color1, #d32f2f)"
-
-
-@dataclass
-class Headline:
-    text: str
-    color: str
-
-    def __str__(self):
-        return self.text
-
-    def html(self):
-        return f'<div style="font-weight: bold; color: {self.color}">{escape(self.text)}</div>'
+GREEN = "font-weight: bold; color: var(--jp-success-color1, #2e7d32)"
+RED = "font-weight: bold; color: var(--jp-error-color1, #d32f2f)"
 
 
 def puzzle(check):
@@ -46,9 +33,9 @@ def puzzle(check):
         except REPORTS as report:
             wrong = str(report)
         if wrong:
-            say(Headline("Not yet. Edit the code above, and run this cell again.", RED), wrong)
+            say(Styled("Not yet. Edit the code above, and run this cell again.", RED), wrong)
         else:
-            say(Headline(f"Solved: {function.__name__} does what it should.", GREEN))
+            say(Styled(f"Solved: {function.__name__} does what it should.", GREEN))
         return function
 
     return judge
@@ -60,7 +47,7 @@ def ends_with(wanted, ranks):
     hang, or know nothing of one another."""
 
     def check(function):
-        run = launch(and_a_group_of_all, ranks, function, timeout=PATIENCE)
+        run = launch(and_a_group_of_all, ranks, function, timeout=TIMEOUT)
         if run.results != wanted:
             return f"All ranks end, but they return {run.results} and should return {wanted}."
         wrong = of_messages(run)

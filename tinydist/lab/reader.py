@@ -1,14 +1,13 @@
-"""What a reader calls in a notebook: ``check(my_function)`` and ``hint(my_function)``."""
+"""The notebook API: ``check(my_function)`` and ``hint(my_function)``."""
 
 import sys
 
-from ..console.shell import command
-from ..console.waiting import in_notebook, waiting_for
+from ..console.progress_message import in_notebook, progress_message
 from . import author as author  # so that all of the lab is there to be remembered
-from . import progress, tools
-from .find import find, following
+from . import progress, trusted_functions
+from .judging import judge
 from .page import say
-from .verdict import exercise_of, judge
+from .registry import exercise_of, find, what_next
 
 LOADED_LATE = "torch._dynamo"  # by the first simulated rank of a process
 
@@ -16,45 +15,31 @@ LOADED_LATE = "torch._dynamo"  # by the first simulated rank of a process
 def check(answer):
     """Judge a function, say what holds and what does not, and remember that it was tried."""
     try:
-        exercise_of(answer)
+        exercise = exercise_of(answer)
     except (LookupError, TypeError) as error:
         say(str(error))
         return
-    verdict = report(answer)
+    verdict = report(answer, exercise)
     if verdict.state == "wrong":
-        say(f"\nA hint: hint({verdict.exercise.name})")
+        say(f"\nA hint: hint({exercise.name})")
         if verdict.wrong.picture and in_notebook():
             verdict.wrong.picture()
 
 
-def report(answer):
+def report(answer, exercise):
     """The same, for a program: the verdict, and no picture."""
     first = "" if LOADED_LATE in sys.modules else ", the first: parts of torch are loaded"
-    with waiting_for(f"check {answer.__name__}{first}"):
-        verdict = judge(answer)
+    with progress_message(f"check {answer.__name__}{first}"):
+        verdict = judge(answer, exercise)
     say(*verdict.told)
     try:
-        remember(verdict)
+        if verdict.state in ("passed", "wrong"):
+            progress.count_try(exercise.name, verdict.passed)
     except progress.ProgressError as error:
         say(f"\nThis try was not noted: {error}")
     if verdict.passed:
-        say(f"\n{verdict.exercise.why}", what_next(verdict.exercise))
+        say(f"\n{exercise.why}", what_next(exercise))
     return verdict
-
-
-def remember(verdict):
-    if verdict.state in ("passed", "wrong"):
-        with progress.entry(verdict.exercise.name) as entry:
-            entry["tries"] += 1
-            entry["passed"] |= verdict.passed
-
-
-def what_next(exercise):
-    """Within the chapter: what a notebook shows must not change with the chapters that come after it."""
-    found = following(exercise)
-    if found is None or found.chapter != exercise.chapter:
-        return f"This was the last exercise of {exercise.chapter}. {command()} lists them all."
-    return f"Next: {found.name} ({found.minutes} minutes)"
 
 
 def hint(exercise):
@@ -79,4 +64,4 @@ def hint(exercise):
         say(f"\nThat you have seen it was not noted: {unkept}")
 
 
-tools.remember()
+trusted_functions.remember()

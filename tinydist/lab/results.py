@@ -1,6 +1,6 @@
-"""The values: what an answer returned, or wrote into its arguments, compared number by number with the reference's.
+"""Checks of values: what an answer returns or writes into its arguments, compared with the reference.
 
-Floating point sums may differ in their order, and so in their last digits.
+Floating-point sums may be taken in a different order, so results may differ by rounding.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from .target import Malformed, Target
 
 class Values(Target):
     """``names``: of the things that a tuple holds. ``scratch``: the answer may overwrite its arguments.
-    ``explain``: functions that look at a whole wrong result, and give the reason if they know it (sums.py).
+    ``explain``: functions that look at a whole wrong result, and give the reason if they know it (differences.py).
     ``tell``: are right numbers told? Not those that the task is to predict."""
 
     name, decides = "values", True
@@ -45,7 +45,7 @@ class Values(Target):
         on = "" if trial.case.ranks == 1 else f"rank {rank} returned "
         if inspect.isgenerator(mine) or inspect.iscoroutine(mine):
             raise Malformed(
-                f"{on or 'it returned '}{kind(mine)}: with `yield` or `async` a call runs nothing of a function"
+                f"{on or 'it returned '}{kind(mine)}: calling a generator or async function does not run its body"
             )
         if its is None:
             given = [each for each in trial.arguments[rank] if isinstance(each, torch.Tensor)]
@@ -103,7 +103,8 @@ class Values(Target):
         wrong = {place for place in its if not close(mine[place], its[place])}
         tensors = all(isinstance(each, torch.Tensor) for each in (*mine.values(), *its.values()))
         if not wrong or not tensors:
-            return ""
+            first = next((place for place in its if place in wrong), None)
+            return factor(mine[first], its[first]) if first and self.tell else ""
         path = min(wrong)[1]
         got, want = ([each[rank, path] for rank in range(trial.case.ranks)] for each in (mine, its))
         if any(a.shape != b.shape for a, b in zip(got, want)):
@@ -124,3 +125,13 @@ class Values(Target):
 def things(names, mine, its):
     """(name, what is there, what is right), where a tuple has as many things as it should."""
     return zip(names, mine, its) if kind_of(mine) == kind_of(its) == f"{len(names)} things" else ()
+
+
+def factor(mine, its):
+    """Of a number that is so many times too large or too small: in another unit, or without something that counts so
+    often. Small counts are it by chance."""
+    if all(type(each) is float or (type(each) is int and each >= 100) for each in (mine, its)) and min(mine, its) > 0:
+        for times, wrong in [(mine / its, "large"), (its / mine, "small")]:
+            if 1.5 < times < 1e12 and abs(times - round(times)) < 1e-5:
+                return f"It is {round(times):,} times too {wrong}"
+    return ""

@@ -1,4 +1,4 @@
-"""A target: what must hold of an answer in a world, beside the reference in the same world."""
+"""A target: a property that an answer must have in a test case, relative to the reference."""
 
 import re
 
@@ -19,9 +19,9 @@ class Target:
     compared with what the reference gives when it makes one mistake after another."""
 
     name = ""  # as the verdict calls it
-    measured = False  # is it judged in worlds alone that are measured?
+    measured = False  # is it judged only in cases that are measured?
     operators = False  # does it look at what ranks compute and hold? To take that down costs more than the ranks do
-    decides = False  # where it does not hold, no other world is run
+    decides = False  # where it does not hold, no other case is run
     of_errors = False  # does it look at runs that do not come to their end?
     torchs = ""  # a word in names of torch's functions that should not be called
 
@@ -107,7 +107,7 @@ def because(reason, facts):
 
 
 class Ends(Target):
-    """Every exercise has it: the answer comes to its end."""
+    """Every exercise has it: the answer finishes."""
 
     name, decides, of_errors = "runs", True, True
 
@@ -146,3 +146,18 @@ class Ends(Target):
 def calls(lines):
     """In which ranks hang: send, recv."""
     return set(re.findall(r" waits? in (\w+)", "\n".join(lines)))
+
+
+def drawing(name, *arguments):
+    """Draws what is wrong, when it is called: matplotlib takes its time to load."""
+
+    def draw():
+        from .. import visuals
+
+        return getattr(visuals, name)(*arguments)
+
+    return draw
+
+
+def draw_traffic(trial):
+    return drawing("traffic", trial.run)

@@ -1,4 +1,4 @@
-"""What ``launch`` takes: one rule for each option, and what must hold between them."""
+"""Validation of ``launch``'s options: one rule per option, and constraints between them."""
 
 import difflib
 import inspect
@@ -74,12 +74,17 @@ def checked(**options):
     asked.only = None if asked.only is None else sorted(set(map(int, asked.only)))
     if asked.only is not None and not (asked.fake and asked.only and asked.only[-1] < asked.ranks):
         raise ValueError(
-            f"launch: only names some of the ranks 0 to {asked.ranks - 1}, with fake=True, got {options['only']!r}"
+            f"launch: only must be a subset of ranks 0 to {asked.ranks - 1}, with fake=True, got {options['only']!r}"
         )
     idle = [name for name, default in OF_SIMULATED_RANKS.items() if getattr(asked, name) != default]
     if named in ("gloo", "nccl") and idle:
         raise ValueError(f"launch: {', '.join(idle)}: supported on simulated ranks only, got backend={named!r}")
     return asked
+
+
+def under_torchrun():
+    """Is this process a rank of a job already?"""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def check_program(fn, arguments, unknown):
@@ -98,11 +103,11 @@ def check_program(fn, arguments, unknown):
         meant = f" Did you mean {close[0]}?" if close else ""
         bound = ", ".join([name, *(f"{word}={shortly(value)}" for word, value in unknown.items())])
         line = ", ".join([f"functools.partial({bound})", *map(shortly, arguments)])
-        raise TypeError(f"launch has no option {first!r}.{meant} An argument of {name} goes like this: launch({line})")
+        raise TypeError(f"launch has no option {first!r}.{meant} To pass arguments to {name}, write: launch({line})")
 
 
 def check_room(asked):
-    """More ranks than there are threads and memory for are refused, before the machine comes to a halt."""
+    """Reject more ranks than the available threads and memory allow."""
     ranks, of_processes = asked.ranks, asked.backend != "simulated"
     running = len(asked.only) if asked.only else ranks
     needed = running * (A_PROCESS if of_processes else A_THREAD) + (ranks - running) * ABSENT

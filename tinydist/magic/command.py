@@ -1,4 +1,4 @@
-"""The magic itself: ``%%ranks 4 --backend gloo --cluster "H100 pod" --keep``."""
+"""The magic command: ``%%ranks 4 --backend gloo --cluster "H100 pod" --keep``."""
 
 import ast
 import dis
@@ -16,7 +16,7 @@ from IPython.display import display
 
 from ..rules import ranks_in_words
 from ..simulator.call_sites import learners_traceback
-from .session import Session
+from .session import RanksSession
 
 
 @magics_class
@@ -26,14 +26,14 @@ class RanksMagic(Magics):
     @magic_arguments()
     @argument("ranks", type=int, nargs="?", default=4, help="how many (4)")
     @argument("--backend", help="simulated, gloo or nccl; as in launch")
-    @argument("--cluster", help='the hardware whose times the picture shows: "H100 pod"')
-    @argument("--keep", action="store_true", help="the next such cell goes on with the variables of this one")
+    @argument("--cluster", help='cluster model for the timeline, e.g. "H100 pod"')
+    @argument("--keep", action="store_true", help="keep the variables for the next cell of ranks")
     @cell_magic
     def ranks(self, line, cell):
         """Run the cell as the program of each rank, with the notebook's names: each rank has copies of its own.
 
-        What a rank prints, and what the last line comes to, is shown under its number, then the picture of the run;
-        a ``;`` at the end hides the two. Later, ``ranks[2].loss`` is a variable of rank 2.
+        A rank's output and the value of its last line are shown with its rank, then a plot of the run; a ``;`` at the
+        end hides the value and the plot. Afterwards ``ranks[2].loss`` is a variable of rank 2.
         """
         asked = self.asked(line)
         program, session = Cell(self.shell, line, cell), self.session(asked.ranks, asked.backend)
@@ -62,8 +62,8 @@ class RanksMagic(Magics):
         if kept and (kept.size, kept.backend) == (ranks, backend):
             return kept
         if kept:
-            print(f"The ranks that were kept are gone, as this cell asks for others: {kept.ranks}")
-        return Session(ranks, backend)
+            print(f"The kept ranks were stopped, because this cell asks for others: {kept.ranks}")
+        return RanksSession(ranks, backend)
 
     def lines_of(self, error):
         """Its report, without the frames between the notebook and the cell's own lines. IPython asks for it."""
@@ -71,7 +71,7 @@ class RanksMagic(Magics):
 
 
 def show(run):
-    """What the last line came to, on which ranks; the picture, where something can be seen."""
+    """Show the value of the last line, grouped by ranks, and a plot of the run, if there is something to plot."""
     alike = defaultdict(list)
     for rank, text in enumerate(run.results):
         alike[text].append(rank)

@@ -1,4 +1,4 @@
-"""Ranks that run one cell, or several that share their variables; what the notebook knows of them later."""
+"""Sessions: ranks that keep their variables between cells, and access to them from the notebook."""
 
 import difflib
 import itertools
@@ -7,15 +7,14 @@ import cloudpickle
 
 from .. import processes
 from ..launching.launch import launch
-from . import room
-from .copies import copies, unpacked
-from .room import Gone, enter, look
+from . import namespace
+from .namespace import Gone, copies, enter, look, unpacked
 
 numbers = itertools.count(1)
 ABSENT = object()
 
 
-class Session:
+class RanksSession:
     """``ranks``: their variables. A name of the notebook's is their own from its first use, until the notebook binds it
     anew. An error ends them: one may have gone further than another."""
 
@@ -36,11 +35,12 @@ class Session:
             variables = [OfProcess(self.number, rank, each, world) for rank, each in enumerate(names)]
         except BaseException as error:
             if began:
-                error.add_note("The ranks have ended with what they kept: the next %%ranks cell begins anew.")
+                error.add_note("The ranks ended and their variables are lost: the next %%ranks cell starts new ones.")
             raise
         finally:
-            if room.session == self.number:  # they are simulated, and can be looked at whatever has happened
-                variables = [room.rooms[rank].names if rank in room.rooms else {} for rank in range(self.size)]
+            if namespace.session == self.number:  # they are simulated, and can be looked at whatever has happened
+                kept = namespace.namespaces
+                variables = [getattr(kept.get(rank), "names", {}) for rank in range(self.size)]
             self.ranks = Ranks(map(Rank, range(self.size), variables))
         self.known = {name: notebook.get(name, ABSENT) for name in looked_up.union(*variables) - uncopied.keys()}
         return run
@@ -73,13 +73,13 @@ class Rank:
         raise AttributeError(f"rank {self._number} has no variable {name!r}{meant}")
 
     def __setattr__(self, name, value):
-        raise AttributeError(f"rank {self._number}: its variables are set in a %%ranks cell, by itself")
+        raise AttributeError(f"rank {self._number}: its variables can only be set in a %%ranks cell, by itself")
 
     def __dir__(self):
         return [name for name in self._variables if not name.startswith("__")]
 
     def __reduce__(self):
-        raise TypeError("ranks are looked at in the notebook alone")
+        raise TypeError("ranks cannot be pickled, only used in the notebook")
 
     def __repr__(self):
         return f"<rank {self._number}: {', '.join(dir(self)) or 'no variables'}>"

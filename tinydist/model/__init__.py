@@ -1,4 +1,4 @@
-"""One plain GPT, which knows nothing of parallelism, and real text to train it on."""
+"""A plain single-device GPT, and a text dataset to train it on."""
 
 from .gpt import GPT, GPTConfig
 from .text import batch, load_text

@@ -2,7 +2,7 @@
 
     tokens [B, T] -> embedding -> blocks (attention + MLP) -> norm -> logits [B, T, V]
 
-B sequences, T tokens each, D numbers a token, H heads, V tokens in the vocabulary. Pre-norm blocks, learned positions
+B sequences, T tokens each, D channels, H heads, V tokens in the vocabulary. Pre-norm blocks, learned positions
 and tied embeddings as in GPT-2 (Radford et al. 2019, section 2.3). It knows nothing of parallelism: that is applied
 from outside.
 """
@@ -40,7 +40,7 @@ class Dropout(nn.Dropout):
 
 
 class Attention(nn.Module):
-    """Each token takes a mean of the values before it, weighted by how well its query fits their keys."""
+    """Causal multi-head self-attention."""
 
     def __init__(self, config):
         super().__init__()
@@ -55,7 +55,7 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
 
     def mix(self, q, k, v):
-        """With dropout all weights are written down, [B, H, T, T], and some of them dropped."""
+        """Attention; with dropout the weights [B, H, T, T] are materialized."""
         if not self.dropout.p:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True)
         unseen = torch.full((q.shape[2], q.shape[2]), -math.inf, dtype=q.dtype, device=q.device).triu(1)
@@ -65,7 +65,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """What each token makes of what it has gathered."""
+    """The feed-forward network of a block, applied to each token."""
 
     def __init__(self, config):
         super().__init__()
@@ -89,7 +89,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """``model(tokens)`` gives logits; ``model.loss(tokens, targets)`` the mean cross-entropy, in nats a token."""
+    """``model(tokens)`` gives logits; ``model.loss(tokens, targets)`` the mean cross-entropy, in nats per token."""
 
     cross_entropy = staticmethod(F.cross_entropy)
 
@@ -118,7 +118,7 @@ class GPT(nn.Module):
     def forward(self, tokens):  # [B, T]
         T = tokens.shape[1]
         if self.config.context < T:
-            raise ValueError(f"GPT: a sequence of {T} tokens, but the context is {self.config.context}")
+            raise ValueError(f"GPT: a sequence of {T} tokens exceeds the context length {self.config.context}")
         x = self.dropout(self.embedding(tokens) + self.position.weight[:T])  # [B, T, D]
         for block in self.blocks:
             x = block(x)

@@ -1,4 +1,4 @@
-"""The dataset: half a megabyte of English and Python, as bytes, which needs no download.
+"""The dataset: Python's own documentation, as bytes, available offline: half a megabyte of English and Python.
 
 It is the documentation that Python 3.11.7 has for ``help()``, in a file beside this one: other releases of Python have
 other words, with which a notebook would print other losses. Copyright Python Software Foundation, under the license in

@@ -1,42 +1,34 @@
-"""Pipeline parallel: every rank has some of the layers, and all microbatches pass through it.
+"""Pipeline parallelism: every rank holds some of the layers, and all microbatches pass through them.
 
 stages.py       where to cut a model
-actions.py      what a rank does next: 2F0, 2B0, 2SEND_F0
-schedule.py     a schedule: for each rank, its actions
+schedule.py     a schedule: for each rank, its actions: 2F0, 2B0, 2SEND_F0; placement: which rank has which stage
 schedules.py    naive, GPipe, 1F1B, interleaved, breadth-first, zero bubble, DualPipeV
-placement.py    which rank has which stage: one each, in a loop, in a V
-list_scheduler.py   which pass next: one rule, from which a schedule follows
-branch_and_bound.py  every order of few passes
-found.py        the best schedule for a placement, costs and memory
-messages.py     sends and receives, added
+list_scheduler.py   which pass next: one rule, from which a schedule follows; or every order of few passes
+schedule_search.py  search for the best schedule, given a placement, costs and a memory limit
+messages.py     adds sends and receives to a schedule, and checks that they match
 steps.py        what ends a training step, added: reduction, norm, optimizer; and the next step
 verifier.py     is it right? The rules, and where one is broken
-pairing.py      do sends and receives pair up?
-replay.py       followed through time; costs.py: what each action takes
-analysis.py     how long it takes, what is idle, what is held
+replay.py       followed through time
+analysis.py     what each action costs; how long a schedule takes, what is idle, what is held
 torch_csv.py    to torch's own schedules and back
-worker.py       does what a schedule says, with real tensors
-passes.py       forward and backward of its stages
-neighbors.py    messages: the ranks of the stages before and after
-backward.py     backward in two halves: input, weights
-recompute.py    forward once more, instead of holding what it made
-ending.py       the end of a training step, with real gradients; a step that was wrong is undone
-tied.py         a parameter of two stages
+one_f_one_b.py  1F1B as a plain loop: warm-up, steady state, cool-down
+worker.py       executes a schedule with real tensors: forward and backward of a rank's stages
+p2p.py          point-to-point communication with the neighboring stages
+backward.py     split backward (input gradients, weight gradients), and activation recomputation
+step_end.py     the end of a training step, with real gradients; a step that was wrong is undone
+tied_weights.py  a parameter of two stages
 """
 
-from .actions import Action, Overlap, parse
-from .analysis import Analysis, analyze
-from .backward import SplitBackward
-from .costs import Costs
-from .found import find_schedule
+from .analysis import Analysis, Costs, analyze
+from .backward import SplitBackward, with_recomputation
 from .messages import with_messages
-from .placement import in_a_loop, in_a_v, one_each
-from .recompute import with_recomputation
-from .schedule import Schedule
+from .one_f_one_b import step_1f1b
+from .schedule import Action, Overlap, Schedule, contiguous, looped, parse, v_shape
+from .schedule_search import find_schedule
 from .schedules import SCHEDULES, make_schedule
-from .stages import balanced, cut, evenly, forward_flops, layers_of, measured_seconds, parameter_counts
+from .stages import balanced, cut, evenly, forward_flops, layers_of, parameter_counts
 from .steps import with_steps
-from .tied import sum_tied_gradients
+from .tied_weights import sum_tied_gradients
 from .verifier import ScheduleError, verify
 from .worker import Worker
 
@@ -52,19 +44,19 @@ __all__ = [
     "Worker",
     "analyze",
     "balanced",
+    "contiguous",
     "cut",
     "evenly",
     "find_schedule",
     "forward_flops",
-    "in_a_loop",
-    "in_a_v",
     "layers_of",
+    "looped",
     "make_schedule",
-    "measured_seconds",
-    "one_each",
     "parameter_counts",
     "parse",
+    "step_1f1b",
     "sum_tied_gradients",
+    "v_shape",
     "verify",
     "with_messages",
     "with_recomputation",

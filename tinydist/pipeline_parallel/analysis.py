@@ -1,6 +1,6 @@
-"""What a schedule takes: how long ranks are idle, what they hold, how many messages.
+"""Analysis of a schedule: makespan, bubble, peak activations, message count.
 
-Two bubbles are in use, and a number without its definition means nothing. With P ranks and M microbatches of 1F1B:
+Two definitions of the bubble are in use; always state which. With P ranks and M microbatches of 1F1B:
 
     bubble              idle part of the step      1 - busy / (P makespan)            (P-1) / (M+P-1)
     bubble_over_ideal   idle time over work        (makespan - busiest) / busiest     (P-1) / M
@@ -13,17 +13,60 @@ and W, ``kept_for_weights`` of them stay: 1 by default, as where one graph holds
 (Qi et al., Zero Bubble Pipeline Parallelism, 2024, table 1).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from ..rules import takes
-from .actions import REDUCE, Action
-from .costs import Costs
-from .recompute import with_recomputation
-from .replay import BEFORE, Walk, follow
-from .schedule import Schedule
+from ..rules import amount, each_of, one_of, part, validate
+from .backward import with_recomputation
+from .replay import BEFORE, INSIDE, RECOMPUTED, REDUCED, WAYS, Walk, follow
+from .schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECOMPUTE, REDUCE, STEP, Action, Schedule
+
+Seconds = float | Sequence[float]  # of all stages, or one for each
+
+
+@validate(message=amount, overlap=amount, kept_for_weights=part, recompute=one_of(RECOMPUTED), kept_inputs=part)
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of the passes of a stage over one microbatch, of a message, and of what ends a training step: the mean of
+    a stage's gradients over its replicas, the optimizer's step of a stage."""
+
+    forward: Seconds = 1.0
+    backward_input: Seconds = 1.0
+    backward_weight: Seconds = 1.0
+    message: float = 0.0
+    overlap: float | None = None  # of a forward and a backward at once; None: as long as one after the other
+    kept_for_weights: float = 1.0
+    reduce: Seconds = 0.0
+    step: Seconds = 0.0
+    recompute: str | None = None  # as in backward.py
+    kept_inputs: float = 0.0  # of a stage's activations, those which recomputation begins with
+
+    def by_stage(self, stages):
+        """Seconds, [kind][stage]."""
+        names = ("forward", "backward_input", "backward_weight", "reduce", "step")
+        forward, backward_input, backward_weight, reduce, step = (self._each(name, stages) for name in names)
+        backward_input = backward_input + forward * (self.recompute == INSIDE)
+        seconds = {FORWARD: forward, BACKWARD: backward_input + backward_weight, BACKWARD_INPUT: backward_input}
+        seconds |= {BACKWARD_WEIGHT: backward_weight, RECOMPUTE: forward, REDUCED: reduce, STEP: step}
+        return np.stack([seconds.get(kind, np.zeros(stages)) for kind in WAYS])
+
+    def _each(self, name, stages):
+        seconds = getattr(self, name)
+        if not (amount(seconds) or (each_of(amount)(seconds) and len(seconds) == stages)):
+            rule = f"0 or more seconds, of all stages or of each of {stages}"
+            raise ValueError(f"Costs: {name} must be {rule}, got {seconds}")
+        return np.broadcast_to(np.asarray(seconds, dtype=float), stages)
+
+    def held(self, recompute):
+        """By kind, activations allocated when a pass begins and freed when it ends, in microbatches of one stage."""
+        again = 1.0 - self.kept_inputs if recompute else 0.0
+        inside = again * (recompute == INSIDE)
+        taken = {FORWARD: 1.0 - again, RECOMPUTE: again, BACKWARD: inside, BACKWARD_INPUT: inside}
+        given = {BACKWARD: 1.0, BACKWARD_INPUT: 1.0 - self.kept_for_weights, BACKWARD_WEIGHT: self.kept_for_weights}
+        return [np.array([change.get(kind, 0.0) for kind in WAYS]) for change in (taken, given)]
 
 
 @dataclass(frozen=True)
@@ -66,7 +109,7 @@ class Analysis:
 
     @property
     def bubble_over_ideal(self) -> float:
-        """How much longer than the work of the busiest rank."""
+        """Idle time of the busiest rank over its work: makespan / busiest - 1."""
         return (self.makespan - max(self.busy)) / max(self.busy)
 
     @property
@@ -86,9 +129,9 @@ class Analysis:
         return count
 
 
-@takes(schedule=Schedule, costs=Costs)
+@validate(schedule=Schedule, costs=Costs)
 def analyze(schedule, costs=None) -> Analysis:
-    """Follow a verified schedule through time. Raises ``Stuck`` if its ranks wait in a circle."""
+    """Simulate a verified schedule in time. Raises ``Stuck`` on a deadlock."""
     costs = costs or Costs()
     if costs.recompute == BEFORE:
         schedule = with_recomputation(schedule)

@@ -1,4 +1,6 @@
-"""Backward in two halves: the gradient of the input, which another rank waits for; those of the weights, later.
+"""Split backward (zero bubble), and backward with activation recomputation.
+
+Split: first the input gradient, which another rank waits for; weight gradients later.
 
     y <- matmul <- tanh <- matmul <- x        the way to the input: nodes of autograd's graph from which x is reached
            |                 |
@@ -6,21 +8,35 @@
            |                 |
            w2                w1
 
-The first half runs backward to x alone, and keeps the gradient that arrives at each node that has a branch. The second
-half goes on from there into the branches, a node at a time. Nothing is computed twice: a node computes the gradients
-that are asked of it. What both halves need, most of the graph, is held until the second is done.
+The first half runs backward to x only, and saves the incoming gradient of each node that has a branch. The second half
+continues from there into the branches, one node at a time. Nothing is computed twice: a node computes only the
+gradients that are requested. Most of the graph is needed by both and is held until the second half is done.
 
 Where the input takes no gradient (tokens), the first half has nothing to do, and the second is all of backward.
-Source: Qi et al., Zero Bubble Pipeline Parallelism, 2024, section 2; torch.distributed.pipelining does the same.
+
+Activation recomputation: only inputs are saved between forward and backward; dropout masks are reproduced exactly.
+
+    before      F ... R B       as an action of the schedule, right before backward: the rank runs forward again while
+                                it waits for the gradient (GPipe)
+    inside      F ...  RB       in backward itself, once the gradient is there (torch.utils.checkpoint, Megatron-LM)
+
+A third more compute, and a bubble of (P-1)(F+B) before, (P-1)(2F+B) inside, in GPipe and 1F1B. Held for each microbatch
+between F and B: its input, instead of all that backward needs; while its backward runs or waits, all of it.
+Sources: Qi et al., Zero Bubble Pipeline Parallelism, 2024, section 2 (torch.distributed.pipelining does the same); Chen
+et al., Training Deep Nets with Sublinear Memory Cost, 2016; Huang et al., GPipe, 2019, section 2.3.
 """
 
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils.checkpoint import get_device_states, set_device_states
 
-from ..rules import takes
+from ..annotate import region
+from ..rules import validate
+from .schedule import BACKWARD, BACKWARD_INPUT, RECOMPUTE, Schedule
 
 
 def edge_of(output) -> GradientEdge | None:
@@ -28,7 +44,7 @@ def edge_of(output) -> GradientEdge | None:
     return get_gradient_edge(output) if output.requires_grad else None
 
 
-@takes(edge=GradientEdge | None, gradient=torch.Tensor | None, input=torch.Tensor)
+@validate(edge=GradientEdge | None, gradient=torch.Tensor | None, input=torch.Tensor)
 class SplitBackward:
     """From ``edge``, the output's, to ``input``. ``input_gradient()`` first, then ``accumulate_weights()``."""
 
@@ -123,3 +139,50 @@ def watched(nodes, note):
     finally:
         for handle in handles:
             handle.remove()
+
+
+# Forward once more.
+
+
+@validate(schedule=Schedule)
+def with_recomputation(schedule):
+    """R right before each backward that has none yet."""
+    there = {part for _, _, part in schedule.all_parts() if part.kind == RECOMPUTE}
+    programs = [
+        tuple(each for step in program for each in [*(set(again(step)) - there), step]) for program in schedule.programs
+    ]
+    return replace(schedule, programs=tuple(programs))
+
+
+def again(each):
+    return [part._replace(kind=RECOMPUTE) for part in each.parts if part.kind in (BACKWARD, BACKWARD_INPUT)]
+
+
+class ForwardAgain:
+    """``run(input)`` without a graph now, in ``output``; and with one when ``edge()`` asks where backward begins."""
+
+    def __init__(self, run, input):
+        self.run, self.input = run, input
+        self.state = random_state(input)
+        with torch.no_grad():
+            self.output = run(input)
+
+    def edge(self):
+        now = random_state(self.input)
+        set_random_state(self.state)
+        try:
+            with region("recompute"):
+                return edge_of(self.run(self.input))
+        finally:
+            set_random_state(now)
+
+
+def random_state(tensor):
+    """Of the processor, and of the device that the tensor is on."""
+    return torch.get_rng_state(), *get_device_states(tensor)
+
+
+def set_random_state(state):
+    processor, devices, states = state
+    torch.set_rng_state(processor)
+    set_device_states(devices, states)

@@ -1,9 +1,10 @@
-"""List scheduling: whenever a rank is free, which of the passes that are ready does it begin?
+"""List scheduling, and branch and bound: the optimal schedule of a small number of passes.
 
-One rule, and a schedule follows from the placement, the seconds of each pass, and the memory that there is:
+List scheduling: whenever a rank is free, a priority rule selects one of the ready passes. One rule, and a schedule
+follows from the placement, the seconds of each pass, and the memory that there is:
 
-    1. the gradient of an input, which other ranks wait for, or a forward, which gives them work (``first`` says which)
-    2. the gradients of weights, which nobody waits for, only while nothing else is ready, nor soon will be
+    1. an input gradient, which other ranks wait for, or a forward, which gives them work (``first`` says which)
+    2. weight gradients, which no rank waits for, only while nothing else is ready or will be soon
     3. a forward only if there is room for what it keeps, and its stage is not too far ``ahead``; nor if a rank's first
        backward would have to wait for it, and so those of all ranks before (``still``)
 
@@ -13,6 +14,11 @@ Room is not only a free place. On a rank with several stages, microbatches that 
 memory and wait for one another: none gets through the second. So before it begins a forward, a rank makes sure that the
 oldest microbatch that it holds can still enter all its stages, then the next one with what that frees, and so on: the
 banker's algorithm (Dijkstra, EWD 623). As the oldest can always go on, on every rank, there is no deadlock.
+
+Branch and bound: of all ready passes, take the one that would finish first. On its rank, either it comes next or one
+that starts before it would finish; the search branches over these (Giffler and Thompson, 1960, active schedules). It
+prunes nodes whose lower bound (the remaining work of a rank) is not better than the best makespan so far, and nodes
+dominated by a visited one: the same passes done, on no rank earlier.
 """
 
 from dataclasses import dataclass
@@ -21,8 +27,8 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, COMPUTE, FORWARD
-from .costs import Costs
+from .analysis import Costs
+from .schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, COMPUTE, FORWARD
 
 
 @dataclass(frozen=True)
@@ -159,3 +165,70 @@ class ListScheduler:
         """For the first backward, that is ready in so many seconds."""
         soon = seconds < self.policy.still * self.problem.seconds[FORWARD][stage]
         return soon and not any(self.backwards[each] for each in self.stages_of[rank])
+
+
+class BranchAndBound:
+    """The shortest order of few passes: ``programs[rank]``, as in ``ListScheduler``; None if in so many ``tries`` none
+    is shorter than ``makespan``."""
+
+    def __init__(self, problem, makespan, tries):
+        self.problem, self.makespan, self.tries, self.programs = problem, makespan, tries, None
+        kinds = [FORWARD, problem.backward] + [BACKWARD_WEIGHT] * problem.halves
+        self.ends = {(stage, kind): [] for stage in range(len(problem.placement)) for kind in kinds}
+        self.before = {}  # passes done -> when, of those tried
+        self._try([()] * problem.ranks, [0.0] * problem.ranks)
+
+    def _try(self, programs, free):
+        if sum(map(len, programs)) == self.problem.passes:
+            self.programs, self.makespan = programs, max(free)
+        following = [each for stage, kind in self.ends for each in self._next(stage, kind, free)]
+        done, rank = min([(end, rank) for _, end, rank, *_ in following], default=(0, 0))
+        for begin, end, there, *each in sorted(following):
+            if there == rank and (begin < done or end == done) and self.tries > 0:
+                self.tries -= 1
+                self.ends[*each].append(end)
+                after = [*free[:rank], end, *free[rank + 1 :]]
+                if self._shorter(after) and self._new(after):
+                    self._try([*programs[:rank], (*programs[rank], tuple(each)), *programs[rank + 1 :]], after)
+                self.ends[*each].pop()
+
+    def _next(self, stage, kind, free):
+        """(begin, end, rank, stage, kind), if its microbatch is there, and room for it."""
+        rank, need = self.problem.placement[stage], self._need(stage, kind)
+        ready, turn = self.ends[need] if need else [0.0] * self.problem.microbatches, len(self.ends[stage, kind])
+        if turn < len(ready) and (kind != FORWARD or self._room(rank) >= 1 - 1e-9):
+            away = need and self.problem.placement[need[0]] != rank
+            begin = max(free[rank], ready[turn] + (self.problem.costs.message if away else 0.0))
+            yield begin, begin + self.problem.seconds[kind][stage], rank, stage, kind
+
+    def _need(self, stage, kind):
+        """The pass that it waits for."""
+        if kind == FORWARD:
+            return (stage - 1, kind) if stage else None
+        if kind == BACKWARD_WEIGHT:
+            return stage, self.problem.backward
+        return (stage, FORWARD) if stage == len(self.problem.placement) - 1 else (stage + 1, kind)
+
+    def _room(self, rank):
+        kept = self.problem.costs.kept_for_weights if self.problem.halves else 0.0
+        freed = {FORWARD: -1.0, self.problem.backward: 1.0 - kept, BACKWARD_WEIGHT: kept}
+        mine = [each for each in self.ends if self.problem.placement[each[0]] == rank]
+        return self.problem.room[rank] + sum(freed[kind] * len(self.ends[stage, kind]) for stage, kind in mine)
+
+    def _shorter(self, free):
+        left = list(free)
+        for (stage, kind), ends in self.ends.items():
+            times = self.problem.microbatches - len(ends)
+            left[self.problem.placement[stage]] += times * self.problem.seconds[kind][stage]
+        return max(left) < self.makespan - 1e-9
+
+    def _new(self, free):
+        done, times = (
+            tuple(map(len, self.ends.values())),
+            [*free, *[end for ends in self.ends.values() for end in ends]],
+        )
+        tried = self.before.setdefault(done, [])
+        if any(all(a <= b for a, b in zip(other, times)) for other in tried):
+            return False
+        tried.append(times)
+        return True

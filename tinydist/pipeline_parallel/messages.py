@@ -1,27 +1,27 @@
-"""Sends and receives, added to a schedule of passes: posted ahead, so that only passes ever wait.
+"""Adds sends and receives to a schedule of passes, posted early, so that only passes ever block; and verifies them.
 
     rank 0      0F0  0SEND_F0               a send is posted right after the pass that makes what it sends
                         |
     rank 1      1RECV_F0 ... 1F0            a receive one pass ahead of the pass that needs it, which waits for it
 
-Posting does not wait, so sends that cross cannot block each other. The rule that is left: **between two ranks, in one
-direction, messages are received in the order in which they are sent.** Where a rank uses them in another order, the
-receives of those that were overtaken are posted early, too. Then a schedule can deadlock only if its passes need one
-another in a circle.
+Posting is nonblocking, so opposite sends cannot block each other. One rule remains: **between two ranks, in one
+direction, messages are received in the order in which they are sent.** If a rank needs them in another order, the
+receives of the earlier sends are posted early, too. Then a schedule can deadlock only if its passes depend on each
+other in a cycle.
 
 Stages of one rank hand tensors over without a message. Messages of a step: 2 M (v P - 1) in a loop of P > 1 ranks with
 v stages each, 4 M (P - 1) in a V, each of one microbatch of what passes between two stages.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import replace
+from typing import NamedTuple
 
-from ..rules import flag, takes
-from .actions import CHECK, DOWN, NORM, UP, message_of, needs, result_of
-from .schedule import Schedule
+from ..rules import flag, validate
+from .schedule import CHECK, DOWN, MESSAGES, NORM, UP, Action, Schedule, message_of, needs, result_of
 
 
-@takes(schedule=Schedule, blocking=flag)
+@validate(schedule=Schedule, blocking=flag)
 def with_messages(schedule, blocking=False):
     """A verified schedule with a send and a receive for each result that is needed on another rank.
 
@@ -80,3 +80,72 @@ def receives_of(schedule, rank, each, under_way, posted):
             earlier = under_way[source, rank].popleft()
             posted.add(earlier)
             yield earlier
+
+
+# Do they pair up?
+
+
+class Expected(NamedTuple):
+    """A message, as the send and the receive of it are expected to be."""
+
+    receive: Action
+    ends: tuple[int, int]  # (source, destination)
+    neighbor: Action  # the pass that makes it, or needs it
+
+
+class Pairing:
+    """The verifier's rule: what a rank needs of another is sent once and received once, in the order in which it is
+    sent, after it is made and before it is needed; and nothing else is. ``facts``: the Check, with each action's place.
+    """
+
+    def __init__(self, facts):
+        self.facts, self.schedule = facts, facts.schedule
+        self.expected = dict(self._expected())
+
+    def _expected(self):
+        """Send or receive -> Expected."""
+        home = self.facts.home
+        for part in [part for part in self.facts.steps if part.kind not in MESSAGES]:
+            result = needs(part, self.schedule.stages, self.schedule.ranks)
+            if result and home[result.stage] != home[part.stage]:
+                send, receive = message_of(result)
+                ends = home[result.stage], home[part.stage]
+                yield send, Expected(receive, ends, self.facts.maker(result))
+                yield receive, Expected(receive, ends, part)
+
+    def check(self):
+        sent, received, done = defaultdict(list), defaultdict(list), Counter()  # ends -> receives, in order
+        for rank, step, part in self.schedule.all_parts():
+            if part.kind not in MESSAGES:
+                continue
+            done[part] += 1
+            if part not in self.expected or done[part] > 1:
+                why = "is there already" if part in self.expected else "brings nothing that another rank needs"
+                self.facts.fail("messages", f"{part} {why}", rank, step)
+            self._in_its_place(part, rank, step)
+            receive, ends, _ = self.expected[part]
+            (received if part == receive else sent)[ends].append(receive)
+        for message, expected in self.expected.items():
+            if not done[message]:
+                text = f"{message} is missing: {expected.neighbor} is for another rank, or from one"
+                self.facts.fail("messages", text, self.facts.home[message.stage])
+        for ends, order in sent.items():
+            self._in_order(ends[0], order, received[ends])
+
+    def _in_its_place(self, message, rank, step):
+        receive, _, neighbor = self.expected[message]
+        there, at = self.facts.steps[neighbor]
+        if there != rank:
+            text = f"{message} is of stage {message.stage}, which is on rank {there}"
+            self.facts.fail("messages", text, rank, step)
+        if message == receive and step > at:
+            self.facts.fail("order", f"{message} comes after {neighbor}, at step {at}, which needs it", rank, step)
+        if message != receive and step < at:
+            text = f"{message} comes before {neighbor}, at step {at}, which makes what it sends"
+            self.facts.fail("order", text, rank, step)
+
+    def _in_order(self, source, sent, received):
+        for first, other in zip(sent, received):
+            if first != other:
+                text = f"{other} is received where rank {source} sends what is for {first}: out of order"
+                self.facts.fail("messages", text, *self.facts.steps[other])

@@ -1,18 +1,18 @@
-"""A schedule followed through time, action by action: when each ends.
+"""Simulates a schedule in time: when each action begins and ends.
 
-A pass begins when its rank is done with the one before, and the result that it needs is there: that of another rank
-after the time of a message, which begins once it is sent and, if messages are written down, its receive posted. Of an
-overlap, both passes begin when both can, and both results are there when it ends.
-Sends and receives take no time of a rank; nor does the reduction of gradients, one after another while the rank goes
-on. So every time follows from the order of actions and what each takes, in one walk over them; if no rank can go on,
-they wait for one another in a circle.
+A pass begins when the previous pass of its rank has ended and its input is available. An input from another rank takes
+a message time, which begins when it is sent and, in schedules with explicit messages, its receive is posted. Overlapped
+passes begin when both are ready, and both results are available when the overlap ends.
+Sends and receives take no compute time; nor do gradient reductions, which run one after another in the background. So
+all times follow from the order and duration of actions, in one pass over them; if no rank can proceed, it is a
+deadlock.
 """
 
 from operator import itemgetter
 
 import numpy as np
 
-from .actions import (
+from .schedule import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
@@ -33,36 +33,37 @@ BEFORE, INSIDE = RECOMPUTED = ("before", "inside")  # backward
 WAIT = "wait"  # of an overlap, for what its backward needs
 REDUCED = "reduced"  # what REDUCE has begun is done
 PASSED_ON = DOWN + UP
-RESULTS = (*PASSED_ON, "begun", "mean", "nothing")
+BEGUN, MEAN, NOTHING = "begun", "mean", "nothing"
+RESULTS = (*PASSED_ON, BEGUN, MEAN, NOTHING)
 FOUND = (*RESULTS, *[f"{end} {kind}" for end in ("sent", "posted") for kind in PASSED_ON])
-SENT, POSTED = FOUND.index("sent F"), FOUND.index("posted F")  # places from a result to both ends of its message
+SENT, POSTED = len(RESULTS), len(RESULTS) + len(PASSED_ON)  # places from a result to both ends of its message
 # Kind -> what it makes (B and I the same), what it needs, and of which neighbor: the stage before, itself, or after.
 WAYS = {
-    FORWARD: ("F", "F", -1),
-    BACKWARD: ("B", "B", 1),
-    BACKWARD_INPUT: ("B", "B", 1),
-    BACKWARD_WEIGHT: ("nothing", "B", 0),
-    WAIT: ("nothing", "B", 1),
-    RECOMPUTE: ("nothing", "F", 0),
-    NORM: ("NORM", "NORM", -1),
-    CHECK: ("CHECK", "CHECK", 1),
-    REDUCE: ("begun", "nothing", 0),
-    REDUCED: ("mean", "begun", 0),
-    WAIT_REDUCE: ("nothing", "mean", 0),
-    STEP: ("nothing", "nothing", 0),
-    **{f"SEND_{kind}": (f"sent {kind}", "nothing", 0) for kind in PASSED_ON},
-    **{f"RECV_{kind}": (f"posted {kind}", "nothing", 0) for kind in PASSED_ON},
+    FORWARD: (FORWARD, FORWARD, -1),
+    BACKWARD: (BACKWARD, BACKWARD, 1),
+    BACKWARD_INPUT: (BACKWARD, BACKWARD, 1),
+    BACKWARD_WEIGHT: (NOTHING, BACKWARD, 0),
+    WAIT: (NOTHING, BACKWARD, 1),
+    RECOMPUTE: (NOTHING, FORWARD, 0),
+    NORM: (NORM, NORM, -1),
+    CHECK: (CHECK, CHECK, 1),
+    REDUCE: (BEGUN, NOTHING, 0),
+    REDUCED: (MEAN, BEGUN, 0),
+    WAIT_REDUCE: (NOTHING, MEAN, 0),
+    STEP: (NOTHING, NOTHING, 0),
+    **{f"SEND_{kind}": (f"sent {kind}", NOTHING, 0) for kind in PASSED_ON},
+    **{f"RECV_{kind}": (f"posted {kind}", NOTHING, 0) for kind in PASSED_ON},
 }
 NUMBER = {kind: number for number, kind in enumerate(WAYS)}
 MADE, NEEDED = (np.array([FOUND.index(way[which]) for way in WAYS.values()]) for which in (0, 1))
 NEIGHBOR = np.array([neighbor for _, _, neighbor in WAYS.values()])
-NONE = FOUND.index("nothing")
-NOTHING = -1  # is always there
-TURN = np.array([FOUND.index({"B": "F", "CHECK": "NORM"}.get(found, found)) for found in FOUND])  # at the last stage
+ALWAYS = -1  # the place of what is always there
+AT_THE_END = {BACKWARD: FORWARD, CHECK: NORM}  # what the way back begins with
+TURN = np.array([FOUND.index(AT_THE_END.get(found, found)) for found in FOUND])
 
 
 class Stuck(Exception):
-    """No rank can go on. ``steps``: rank -> the step that it cannot begin."""
+    """Deadlock. ``steps``: rank -> the step at which it is blocked."""
 
     def __init__(self, steps):
         super().__init__(steps)
@@ -70,10 +71,10 @@ class Stuck(Exception):
 
 
 def follow(walks):
-    """Let each rank go as far as it can, in turn, until all are done."""
+    """Advance each rank as far as possible, round-robin, until all are done."""
     schedule = walks[0].schedule
     kinds = len(FOUND if schedule.has_messages else RESULTS)
-    done = [None] * (kinds * schedule.stages * schedule.microbatches) + [0.0]  # when a result was there; NOTHING
+    done = [None] * (kinds * schedule.stages * schedule.microbatches) + [0.0]  # when a result was there; ALWAYS
     going = {walk: walk.run(done) for walk in walks}
     while going:
         before = sum([len(walk.ends) for walk in walks])
@@ -142,9 +143,9 @@ class Walk:
         away = ~np.array(mine)[stage + 1] & ~turns
         needed, messages = NEEDED[self.kind], away & self.schedule.has_messages
         need = np.where(turns, self._number(TURN[needed], self.stage), self._number(needed + SENT * messages, stage))
-        nothing = (needed == NONE) | (stage < 0)
-        need[nothing] = NOTHING
-        posted = np.where(messages & ~nothing, self._number(needed + POSTED, self.stage), NOTHING)
+        nothing = (needed == FOUND.index(NOTHING)) | (stage < 0)
+        need[nothing] = ALWAYS
+        posted = np.where(messages & ~nothing, self._number(needed + POSTED, self.stage), ALWAYS)
         own, late = self._number(MADE[self.kind], self.stage), np.where(away, self.costs.message, 0.0)
         return own.tolist(), need.tolist(), posted.tolist(), late.tolist(), self.seconds.tolist()
 

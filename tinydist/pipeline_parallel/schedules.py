@@ -1,6 +1,6 @@
-"""The schedules: who computes what in which order. All have the same work; they differ in who waits, and what is held.
+"""Published pipeline schedules: the same work in different orders, with different bubbles and activation memory.
 
-With P ranks, M microbatches, v stages a rank; F, B, I, W the seconds of a rank's passes over a microbatch (B = I + W,
+With P ranks, M microbatches, v stages per rank; F, B, I, W the seconds of a rank's passes over a microbatch (B = I + W,
 and all v stages together). Idle seconds of a rank, and the most microbatches whose activations a rank holds, counted in
 stages (so v times as many, each 1/v as large):
 
@@ -13,7 +13,7 @@ stages (so v times as many, each 1/v as large):
     ZB-H1               (P-1) (F + I - W)    P                   1x
     ZB-H2               (P-1) (F + I - 2W)   2P - 1              1x       in a rank's own span, as ZB-V's
     ZB-V                0 if F = I = W       2P                  2x
-    DualPipeV           (P-1) (F&B + B - 3W) 2P + 1              2x       of a stage: two a rank; F&B: both overlapped
+    DualPipeV           (P-1) (F&B + B - 3W) 2P + 1              2x       of a stage: two per rank; F&B: both overlapped
 
 For M >= 2P - 1, and W <= I in the lines with W. With v = 1 interleaved 1F1B is not 1F1B: its warm-up is twice as long,
 and 2P - 1 are held. DualPipeV's is the published one; it is met where F = I, F&B = F + B.
@@ -30,44 +30,43 @@ from collections import defaultdict, deque
 from itertools import chain, count
 
 from .. import rules
-from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Overlap
-from .schedule import Schedule
+from .schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, COMPUTE, FORWARD, Action, Overlap, Schedule
 
 
 def passes(stage):
-    """F, B, I, W of a stage."""
-    return [(stage, kind) for kind in (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)]
+    """Forward and backward of a stage, and backward's halves, of the input and of the weights."""
+    return [(stage, kind) for kind in COMPUTE]
 
 
-# One stage a rank.
+# One stage per rank.
 
 
 def naive(rank, ranks, microbatches):
-    """One microbatch goes down all ranks and back before the next begins: one rank works, the others wait."""
-    F, B, _, _ = passes(rank)
-    return [F, B] * microbatches
+    """One microbatch passes through all ranks and back before the next begins: only one rank works at a time."""
+    forward, backward, _, _ = passes(rank)
+    return [forward, backward] * microbatches
 
 
 def gpipe(rank, ranks, microbatches):
     """All forwards, then all backwards."""
-    F, B, _, _ = passes(rank)
-    return [F] * microbatches + [B] * microbatches
+    forward, backward, _, _ = passes(rank)
+    return [forward] * microbatches + [backward] * microbatches
 
 
 def one_f_one_b(rank, ranks, microbatches):
-    """Backward as soon as it can be: a rank holds as many microbatches as there are ranks from it to the last."""
-    F, B, _, _ = passes(rank)
+    """One forward, one backward: a rank holds as many microbatches as there are ranks from it to the last."""
+    forward, backward, _, _ = passes(rank)
     ahead = min(ranks - 1 - rank, microbatches)
-    return [F] * ahead + [F, B] * (microbatches - ahead) + [B] * ahead
+    return [forward] * ahead + [forward, backward] * (microbatches - ahead) + [backward] * ahead
 
 
 def zero_bubble(rank, ahead, owed, microbatches):
-    """``ahead`` forwards before the first backward; weights follow the inputs by ``owed`` microbatches."""
-    F, _, I, W = passes(rank)  # noqa: E741
+    """``ahead`` warmup forwards; weight gradients are deferred by ``owed`` microbatches after input gradients."""
+    forward, _, of_input, of_weight = passes(rank)
     ahead = min(ahead, microbatches)
     owed = min(owed, microbatches - ahead)
-    pairs = microbatches - ahead - owed
-    return [F] * ahead + [F, I] * owed + [F, I, W] * pairs + [I, W] * ahead + [W] * owed
+    steady = [forward, of_input, of_weight] * (microbatches - ahead - owed)
+    return [forward] * ahead + [forward, of_input] * owed + steady + [of_input, of_weight] * ahead + [of_weight] * owed
 
 
 def zb_h1(rank, ranks, microbatches):
@@ -80,7 +79,7 @@ def zb_h2(rank, ranks, microbatches):
     return zero_bubble(rank, 2 * (ranks - 1 - rank), 2 * rank, microbatches)
 
 
-# Several stages a rank, in a loop: rank, rank + P, rank + 2P ...
+# Several stages per rank, in a loop: rank, rank + P, rank + 2P ...
 
 
 def interleaved_1f1b(rank, ranks, microbatches, chunks):
@@ -99,7 +98,7 @@ def round_size(ranks, microbatches):
     rounds = max(1, microbatches // ranks)
     if microbatches % rounds:
         raise ValueError(
-            f"interleaved 1F1B: microbatches must divide into M // P rounds, but {microbatches} // {ranks} = {rounds} "
+            f"interleaved 1F1B: microbatches must be divisible by M // P, but {microbatches} // {ranks} = {rounds} "
             f"does not divide {microbatches}"
         )
     return microbatches // rounds
@@ -113,7 +112,8 @@ def looped_bfs(rank, ranks, microbatches, chunks):
     return forwards + backwards
 
 
-# Two stages a rank, in a V: down the ranks and up again, so the first rank has both ends.
+# Two stages per rank, in a V: down the ranks and up again, so the first rank has both ends. In the papers' letters: 0
+# is the stage on the way down, 1 the one on the way up.
 
 
 def zb_v(rank, ranks, microbatches):
@@ -175,7 +175,7 @@ LOOPED, V_SHAPED = ("interleaved 1F1B", "looped BFS"), ("ZB-V", "DualPipeV")
 def make_schedule(name, ranks, microbatches, stages_per_rank=None) -> Schedule:
     """The schedule ``name``, one of SCHEDULES, of all ranks. ``stages_per_rank`` is for looped schedules (2 if None).
 
-    Raises ``ValueError`` for a name, or for numbers, of which there is no schedule.
+    Raises ``ValueError`` for an unknown name, or sizes for which there is no schedule.
     """
     if not rules.one_of(SCHEDULES)(name):
         raise ValueError(f"make_schedule: name must be one of {', '.join(SCHEDULES)}, got {name!r}")
@@ -188,7 +188,7 @@ def make_schedule(name, ranks, microbatches, stages_per_rank=None) -> Schedule:
         raise ValueError(f"{name}: a rank has {rule}, got {chunks}")
     if ranks * chunks * microbatches > MOST_PASSES:
         product = f"{ranks} ranks x {chunks} stages x {microbatches} microbatches"
-        raise ValueError(f"{name}: {product} are more than the {MOST_PASSES} passes that can be written down")
+        raise ValueError(f"{name}: schedule too large: {product} (limit: {MOST_PASSES} passes)")
     options = [chunks] if name in LOOPED else []
     programs = [SCHEDULES[name](rank, ranks, microbatches, *options) for rank in range(ranks)]
     return Schedule(

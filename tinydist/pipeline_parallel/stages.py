@@ -1,17 +1,15 @@
-"""Where to cut a model: consecutive layers become a stage, and the slowest stage sets the pace of all.
+"""Partitioning a model into stages of consecutive layers, balanced by cost.
 
     layers     3  1  1  1  4        seconds, parameters, or 1 each
     evenly     3  1  1 | 1  4       the same number of layers (the first stages get one more): here 5 and 5
     balanced   3  1  1 | 1  4       the least possible cost of the largest stage, and the others alike
 
-``balanced`` is exact. Is a cost enough for the largest stage? Fill stages from the left, as full as allowed: yes or no;
-and only sums of consecutive layers can be the least. Of the cuts that keep to it the evenest is found by dynamic
+``balanced`` is exact: a binary search over the sums of consecutive layers finds the least maximum cost, where filling
+stages greedily from the left tests feasibility. Among the optimal partitions the most even one is found by dynamic
 programming, from the last layer to the first. Sources: Pinar and Aykanat, Fast Optimal Load Balancing Algorithms for 1D
 Partitioning, 2004; Harlap et al., PipeDream, 2018 (by measured cost).
 """
 
-import statistics
-import time
 from bisect import bisect_left
 from itertools import accumulate, takewhile
 
@@ -19,30 +17,30 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..rules import amount, count, each_of, listed, several, shown, stated, takes
+from ..rules import amount, count, each_of, listed, several, shown, stated, validate
 
 
-@takes(layers=each_of(nn.Module))
+@validate(layers=each_of(nn.Module))
 def cut(layers, sizes) -> list[nn.Sequential]:
     """The stages, of as many layers each as ``sizes`` says: ``cut(layers, evenly(layers, 4))``."""
     layers = list(layers)
     if not each_of(count)(sizes) or sum(sizes) != len(layers):
-        raise ValueError(f"cut: stages of 1 or more layers that add up to {len(layers)}, got {shown(sizes)}")
+        raise ValueError(f"cut: sizes must be integers >= 1 that sum to {len(layers)}, got {shown(sizes)}")
     ends = list(accumulate(sizes))
     return [nn.Sequential(*layers[end - size : end]) for end, size in zip(ends, sizes)]
 
 
-@takes(layers=several)
+@validate(layers=several)
 def evenly(layers, stages) -> list[int]:
-    """Layers of each stage, the first one more each where they do not divide."""
+    """Layers per stage, as equal as possible; the first stages get the remainder."""
     number = len(list(layers))
     check(number, stages)
     return [number // stages + (stage < number % stages) for stage in range(stages)]
 
 
-@takes(costs=several)
+@validate(costs=several)
 def balanced(costs, stages) -> list[int]:
-    """Layers of each stage, one at least, so that the most expensive stage costs the least possible.
+    """Layers per stage (at least one) that minimize the cost of the most expensive stage.
 
     Of all such cuts the evenest: that with the least sum of squared costs; of several such, that with more layers in
     the first stages. So a stage costs nothing only where fewer layers than stages cost something.
@@ -92,52 +90,26 @@ def evenest(costs, first, limit, follow):
 def check(layers, stages):
     if not (listed(stages) and count(layers) and stages <= layers):
         wanted, there = shown(stages), shown(layers)
-        raise ValueError(f"{wanted} stages of 1 or more layers each need as many layers, but there are {there}")
+        raise ValueError(f"{wanted} stages need at least one layer each, but there are {there}")
 
 
 # What a layer costs.
 
 
-@takes(layers=each_of(nn.Module))
+@validate(layers=each_of(nn.Module))
 def parameter_counts(layers) -> list[int]:
     return [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
 
 
-@takes(layers=each_of(nn.Module), inputs=torch.Tensor)
+@validate(layers=each_of(nn.Module), inputs=torch.Tensor)
 def forward_flops(layers, inputs) -> list[int]:
-    """FLOPs of each layer's matrix products in forward; on ``meta`` they are counted without being done."""
+    """FLOPs of each layer's matmuls in forward; on ``meta`` they are counted without being computed."""
     found = []
     for layer in layers:
         with FlopCounterMode(display=False) as counter:
             inputs = layer(inputs)
         found.append(counter.get_total_flops())
     return found
-
-
-@takes(layers=each_of(nn.Module), inputs=torch.Tensor, repeats=listed)
-def measured_seconds(layers, inputs, repeats=5) -> list[float]:
-    """Seconds of each layer's forward and backward on this machine, medians. The layers' gradients are dropped."""
-    found = []
-    for layer in layers:
-        times = []
-        for _ in range(repeats):
-            given = inputs.detach().requires_grad_(inputs.is_floating_point())
-            finish(inputs)
-            began = time.perf_counter()
-            output = layer(given)
-            output.backward(torch.ones_like(output))
-            finish(inputs)
-            times.append(time.perf_counter() - began)
-        layer.zero_grad()
-        found.append(statistics.median(times))
-        inputs = output.detach()
-    return found
-
-
-def finish(tensor):
-    """A GPU works while the program goes on: wait for it."""
-    if tensor.device.type != "cpu":
-        torch.accelerator.synchronize(tensor.device)
 
 
 # A GPT (model/gpt.py, or one with the same parts) as layers; or a decoder, whose positions are rotary (attention/).
@@ -166,7 +138,7 @@ class Head(nn.Module):
 
 
 class Causal(nn.Module):
-    """A block that is told, in each call, who sees whom."""
+    """A block called with ``causal=True``."""
 
     def __init__(self, block):
         super().__init__()
@@ -180,7 +152,7 @@ parts_of_a_gpt = ("embedding", "blocks", "norm", "head")
 gpts = stated(f"a GPT, with {', '.join(parts_of_a_gpt)}", lambda given: all(hasattr(given, p) for p in parts_of_a_gpt))
 
 
-@takes(gpt=gpts)
+@validate(gpt=gpts)
 def layers_of(gpt) -> list[nn.Module]:
     """Embedding, blocks, head: one after another they are the model, and have its parameters."""
     if hasattr(gpt, "position"):

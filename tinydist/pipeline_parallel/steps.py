@@ -1,27 +1,27 @@
-"""What ends a training step: gradients are reduced, their norm is checked, the optimizer steps; then comes the next.
+"""Adds the end of a training step to a schedule: gradient reduction, norm check, optimizer step; then the next step.
 
-    REDUCE_GRAD       the stage's gradients go to its replicas, right after its last backward, and the rank goes on
-    WAIT_REDUCE_GRAD  their mean is there
-    NORM              the squares of this rank's gradients join those of the ranks before, and go to the next one
-    CHECK             the norm of all gradients comes back from the last rank: is it finite, and not to be clipped?
+    REDUCE_GRAD       starts an all-reduce of the stage's gradients over its replicas, right after its last backward
+    WAIT_REDUCE_GRAD  waits for it
+    NORM              adds this rank's squared gradients to the sum of the previous ranks, and sends it to the next
+    CHECK             the global norm comes back from the last rank: is it finite, and below the clipping threshold?
     STEP              the optimizer's, on all stages of the rank
 
     checked     a rank's program                           the next step begins
-    None        ... REDUCE_GRAD ... STEP                   rank by rank, as they end: nobody looks at the norm
-    before      ... NORM CHECK STEP                        when all have ended, whose NORM each waits for
-    after       ... NORM STEP, F F F CHECK B ...           rank by rank; what is wrong is undone, and done again
+    None        ... REDUCE_GRAD ... STEP                   on each rank as it ends; the norm is not checked
+    before      ... NORM CHECK STEP                        after a synchronization of all ranks over NORM
+    after       ... NORM STEP, F F F CHECK B ...           on each rank as it ends; a wrong step is rolled back
 
-``after`` is the optimizer's post-validation of Qi et al., Zero Bubble Pipeline Parallelism, 2024, section 4. A step is
-done if the ranks before have nothing against it, and CHECK waits until the warm-up of the next one. Only with it is a
-zero bubble one: a further step takes the longest span of a rank, not the time from the first rank's begin to the last
-one's end. Each rank sends and receives two numbers more.
+``after`` is the optimizer post-validation of Qi et al., Zero Bubble Pipeline Parallelism, 2024, section 4. A rank steps
+speculatively with the partial norm of the ranks before it, and CHECK is deferred into the warmup of the next step. Only
+so is a zero-bubble schedule free of bubbles across steps: each further step takes the longest span of a rank, not the
+time from the first rank's start to the last one's end. Each rank sends and receives two more scalars.
 """
 
 from dataclasses import replace
 from itertools import accumulate, product, takewhile
 
-from ..rules import count, one_of, takes
-from .actions import (
+from ..rules import count, one_of, validate
+from .schedule import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
@@ -36,20 +36,20 @@ from .actions import (
     WAIT_REDUCE,
     Action,
     Overlap,
+    Schedule,
 )
-from .schedule import Schedule
 
 BEFORE, AFTER = CHECKED = ("before", "after")
 
 
-@takes(schedule=Schedule, steps=count, checked=one_of(CHECKED))
+@validate(schedule=Schedule, steps=count, checked=one_of(CHECKED))
 def with_steps(schedule, steps=1, checked=None):
     """A verified schedule of one step, ended, and as many times as there are ``steps``, each of as many microbatches.
 
     Raises ``ValueError`` if it has messages, or ends already.
     """
     if schedule.has_messages or schedule.steps > 1 or any(part.kind in ENDING for _, _, part in schedule.all_parts()):
-        raise ValueError(f"with_steps: {schedule!r} must be of one step, without messages, and not ended yet")
+        raise ValueError(f"with_steps: {schedule!r} must have one step, no send or recv, and no optimizer step")
     ahead = accumulate([forwards_ahead(schedule, rank) for rank in range(schedule.ranks)], min)
     programs = [tuple(several(schedule, rank, steps, checked, begun)) for rank, begun in enumerate(ahead)]
     return replace(schedule, programs=tuple(programs), microbatches=steps * schedule.microbatches, steps=steps)

@@ -1,4 +1,4 @@
-"""Schedules as torch.distributed.pipelining writes them: a line for each rank, a cell for each step.
+"""The CSV format of torch.distributed.pipelining's schedules: a line per rank, a cell per step.
 
     0F0,0F1,0B0,,0B1        an empty cell is a step in which torch draws the rank as idle: it is dropped
     ,1F0,1B0,1F1,1B1
@@ -13,10 +13,9 @@ import csv
 import re
 from pathlib import Path
 
-from ..rules import each_of, many, must, several, takes
+from ..rules import each_of, many, must, several, validate
 from ..torch_internals import pipeline_kinds
-from .actions import OVERLAP, Overlap, parse
-from .schedule import Schedule
+from .schedule import OVERLAP, Overlap, Schedule, parse
 
 NOT_KEPT = re.compile(r"\d+(UNSHARD|RESHARD|(WAIT_)?REDUCE_GRAD|WAIT_SEND_[FB])\d*")
 
@@ -44,7 +43,7 @@ def load(path, name=None) -> Schedule:
         return from_rows(csv.reader(file), name or Path(path).stem)
 
 
-@takes(rows=several, name=str)
+@validate(rows=several, name=str)
 def from_rows(rows, name) -> Schedule:
     """From cells of text, or torch's own actions: ``get_schedule_ops`` has those of a schedule."""
     programs = []
@@ -53,7 +52,7 @@ def from_rows(rows, name) -> Schedule:
         programs.append(tuple(at(rank, *cell) for cell in cells if cell[1] and not NOT_KEPT.fullmatch(cell[1])))
     parts = [part for program in programs for each in program for part in each.parts]
     if not parts:
-        raise ValueError(f"{name}: there are no actions in it")
+        raise ValueError(f"{name}: it contains no actions")
     stages, microbatches = (1 + max(part[field] for part in parts) for field in (0, 2))
     return Schedule(name, tuple(programs), stages, microbatches)
 

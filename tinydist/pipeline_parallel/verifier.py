@@ -1,4 +1,4 @@
-"""Is a schedule right? Each rule by its name; the first that is broken is shown with its place in the table of steps.
+"""Verifies a schedule: the first violated rule is reported with its rank and step.
 
     place       each stage is on one rank, each rank has one, and stages and microbatches are those that there are
     once        each stage does each microbatch's F once, and its B, or its I and its W, once; and its R once at most;
@@ -7,14 +7,17 @@
                 R between F and backward, STEP between the last gradients of its step and the next step's F
     messages    each result that another rank needs is sent once and received once, and nothing else is; between two
                 ranks, in one direction, messages are received in the order in which they are sent
-    deadlock    no ranks wait for one another in a circle
+    deadlock    no cycle of ranks that wait for each other
     memory      no rank holds more activations than it may
 
 A schedule without sends and receives is judged without them: messages.py adds what keeps the rules.
 """
 
-from ..rules import amount, shown, takes
-from .actions import (
+from ..rules import amount, shown, validate
+from .analysis import analyze
+from .messages import Pairing
+from .replay import Stuck
+from .schedule import (
     BACKWARD,
     BACKWARD_INPUT,
     COMPUTE,
@@ -25,14 +28,11 @@ from .actions import (
     RECOMPUTE,
     Action,
     Overlap,
+    Schedule,
     message_of,
     needs,
     result_of,
 )
-from .analysis import analyze
-from .pairing import Pairing
-from .replay import Stuck
-from .schedule import Schedule
 from .steps import comes_after, expected
 
 NEAR = 4  # steps shown on either side of the place
@@ -50,7 +50,7 @@ class ScheduleError(ValueError):
         super().__init__(f"{schedule.name}, {where}: {text} (rule: {rule})\n{steps}\n{table}")
 
 
-@takes(schedule=Schedule, most_activations=amount)
+@validate(schedule=Schedule, most_activations=amount)
 def verify(schedule, most_activations=None):
     """Raise ``ScheduleError`` if ``schedule`` breaks a rule; else return it.
 
@@ -81,7 +81,7 @@ class Check:
     def place(self):
         S, M, K = self.schedule.stages, self.schedule.microbatches, self.schedule.steps
         if M % K:
-            self.fail("place", f"{M} microbatches do not divide into {K} training steps", 0)
+            self.fail("place", f"{M} microbatches are not divisible into {K} training steps", 0)
         for rank, program in enumerate(self.schedule.programs):
             if not program:
                 self.fail("place", "it has no stage", rank)
@@ -93,17 +93,17 @@ class Check:
                     self.fail("place", f"{each} is not a forward with a backward", rank, step)
         for rank, step, (stage, kind, microbatch) in self.schedule.all_parts():
             if kind not in (*COMPUTE, *MESSAGES, *ENDING, RECOMPUTE):
-                self.fail("place", f"{Action(stage, kind, microbatch)} is no kind of action", rank, step)
+                self.fail("place", f"{Action(stage, kind, microbatch)} is not a known action", rank, step)
             ends = kind.removeprefix("SEND_").removeprefix("RECV_") in ENDING
             if not (0 <= stage < S and 0 <= microbatch < (K if ends else M)):
                 there = f"stages 0 to {S - 1} and " + (f"steps 0 to {K - 1}" if ends else f"microbatches 0 to {M - 1}")
                 self.fail("place", f"{Action(stage, kind, microbatch)}, but there are {there}", rank, step)
             if self.home.setdefault(stage, rank) != rank:
-                text = f"stage {stage} is on rank {self.home[stage]}, and cannot be here as well"
+                text = f"stage {stage} is on rank {self.home[stage]}, and cannot also be here"
                 self.fail("place", text, rank, step)
         for stage in range(S):
             if stage not in self.home:
-                self.fail("place", f"stage {stage} is on no rank", rank=min(stage, self.schedule.ranks - 1))
+                self.fail("place", f"stage {stage} is not placed on any rank", rank=min(stage, self.schedule.ranks - 1))
 
     def once(self):
         for rank, step, part in self.schedule.all_parts():
@@ -111,7 +111,7 @@ class Check:
             before = self.steps.setdefault(part, (rank, step))
             twin = Action(part.stage, BACKWARD_INPUT if part.kind == BACKWARD else BACKWARD, part.microbatch)
             if part.kind not in MESSAGES and before != (rank, step):
-                self.fail("once", f"{part} is done already, at step {before[1]}", rank, step)
+                self.fail("once", f"{part} was already executed at step {before[1]}", rank, step)
             if same.kind == BACKWARD and twin in self.steps:
                 self.fail("once", f"{twin}, at step {self.steps[twin][1]}, has done what {part} does", rank, step)
         for stage, rank in sorted(self.home.items()):
@@ -133,22 +133,25 @@ class Check:
         self.ends = bool(ending)
 
     def _complete(self, stage, microbatch, rank):
-        F, B, I, W = (Action(stage, kind, microbatch) for kind in COMPUTE)  # noqa: E741
-        if F not in self.steps:
-            self.fail("once", f"{F} is missing", rank)
-        if B not in self.steps and I not in self.steps:
-            self.fail("once", f"{B} is missing: neither it nor {I} is there", rank)
-        if I in self.steps and W not in self.steps:
-            self.fail("once", f"{W} is missing: {I} leaves the gradients of the weights to it", *self.steps[I])
-        if B in self.steps and W in self.steps:
-            self.fail("once", f"{W} does again what {B} does at step {self.steps[B][1]}", *self.steps[W])
+        forward, backward, of_input, of_weight = (Action(stage, kind, microbatch) for kind in COMPUTE)
+        steps = self.steps
+        if forward not in steps:
+            self.fail("once", f"{forward} is missing", rank)
+        if backward not in steps and of_input not in steps:
+            self.fail("once", f"{backward} is missing: neither it nor {of_input} is there", rank)
+        if of_input in steps and of_weight not in steps:
+            text = f"{of_weight} is missing: {of_input} leaves the weight gradients to it"
+            self.fail("once", text, *steps[of_input])
+        if backward in steps and of_weight in steps:
+            text = f"{of_weight} does again what {backward} does at step {steps[backward][1]}"
+            self.fail("once", text, *steps[of_weight])
 
     def order(self):
         for part, (rank, step) in self.steps.items():
             for before in self._needed_here(part) if part.kind not in MESSAGES else ():
                 at = self.steps[before][1]
                 if at > step:
-                    self.fail("order", f"{part} needs {before}, which comes only at step {at}", rank, step)
+                    self.fail("order", f"{part} needs {before}, which runs only at step {at}", rank, step)
                 if at == step:
                     self.fail("order", f"{part} cannot overlap {before}, which it needs", rank, step)
 
@@ -185,7 +188,7 @@ class Check:
             self.fail("deadlock", "; ".join(words), circle[0], stuck.steps[circle[0]])
 
     def _waits(self, steps):
-        """Rank -> (the pass that cannot begin, whom it waits for, for what)."""
+        """Rank -> (the blocked pass, the rank it waits for, the result it needs)."""
         reached = {
             part
             for rank, program in enumerate(self.schedule.programs)

@@ -1,32 +1,30 @@
-"""Planning a run: which parallel plan fits, how long a step takes, what the whole run costs. Arithmetic, no tensors.
+"""Planning a run: an analytical model of memory, step time and total cost of parallel plans. No tensors.
 
-model.py         a transformer's sizes, parameters and FLOPs; presets.py: models to start from
-plan.py          how it is dealt out, and which plans make no sense
-work.py          what a rank has to do, in five kinds
-operators.py     what one rank computes and sends
-efficiency.py    what programs get of devices and wires: every constant, with its source
-machine.py       seconds of an operator: as programs get them, or as on the simulated clock
-passes.py        a microbatch; overlap.py: what data parallelism sends, and what hides it
-step_time.py     a step, term by term; published.py: steps that were measured
-activations.py   bytes that blocks keep; buckets.py: whole gradients, and how long they live
-memory.py        bytes at the peak, by what they are for
-search.py        all plans of a cluster, the best, and why
+model.py         a transformer's sizes, parameters and FLOPs, and which plans suit it; presets.py: models to start from
+operators.py     computation and communication of one rank, in five kinds of operators
+efficiency.py    achievable fractions of peak FLOP/s and bandwidth: every constant, with its source
+machine.py       seconds per operator: as measured on hardware, or as on the simulated clock
+overlap.py       data-parallel communication, and how much of it is exposed
+step_time.py     time of a step, term by term; published.py: measured steps
+activations.py   activation memory; buckets.py: lifetime of unsharded gradients
+memory.py        peak memory by category
+search.py        search over all plans for a cluster, with explanations
 run.py           GPU hours, days, money, energy; checkpoints and failures
 command.py       python -m tinydist plan
 
 best = search(find_model("Llama 3 70B"), find_cluster("H100 node").pod(64), batch=2048).best
-print(explain(best), Run(best, tokens=15e12))
+print(explain(best), RunCost(best, tokens=15e12))
 """
 
+from ..plan import Plan
 from .efficiency import Efficiency
 from .machine import Clock, Measured
-from .memory import Memory, memory
-from .model import Experts, Latent, Model
-from .plan import Plan, check
+from .memory import MemoryEstimate, memory
+from .model import Experts, Latent, Model, check
 from .presets import MODELS, find_model
-from .run import Run, daly, goodput, young
+from .run import RunCost, daly, goodput, young
 from .search import Candidate, evaluate, explain, search
-from .step_time import Step, step_time
+from .step_time import StepTime, step_time
 
 __all__ = [
     "MODELS",
@@ -36,11 +34,11 @@ __all__ = [
     "Experts",
     "Latent",
     "Measured",
-    "Memory",
+    "MemoryEstimate",
     "Model",
     "Plan",
-    "Run",
-    "Step",
+    "RunCost",
+    "StepTime",
     "check",
     "daly",
     "evaluate",

@@ -1,7 +1,7 @@
-"""Bytes of activations: what blocks keep for backward, and what is made in their backward and soon dropped.
+"""Activation memory: tensors that blocks save for backward, and temporary ones in their backward.
 
-By Korthikanti et al. 2022, table 2, and beyond it for what has no dropout, grouped heads, or a gated MLP. ``fused``:
-kernels as Megatron-LM has them; else a gated model is one of tinydist.attention, where norms are in fp32, rotary
+By Korthikanti et al. 2022, table 2, and beyond it for what has no dropout, grouped heads, or a gated MLP. Fused
+kernels are as Megatron-LM has them; else a gated model is one of tinydist.attention, where norms are in fp32, rotary
 positions keep their tables, a gate keeps its SiLU, and attention writes down each of its steps.
 """
 
@@ -29,11 +29,11 @@ class Shapes(NamedTuple):
     dropped: float  # the mask of what is embedded
 
 
-def attention(model, t, b, flash, plain, i):
+def attention(model, t, b, plain, i):
     """Kept of the weights; what their backward takes beyond that."""
     rows = b * model.tokens * model.heads // t
     scores = rows * model.tokens * i
-    if flash:
+    if model.flash:
         return rows * STATISTIC, 0
     if plain:
         return 2 * scores + model.tokens**2 * MASK + 2 * rows * i, 4 * scores
@@ -41,18 +41,18 @@ def attention(model, t, b, flash, plain, i):
 
 
 @lru_cache(4096)
-def shapes(model, t, b, sequence, recompute, flash, fused, precision):
-    i, tokens, plain = ITEM[precision], b * model.tokens, model.gated and not fused
+def shapes(model, t, b, sequence_parallel, recompute, precision):
+    i, tokens, plain = ITEM[precision], b * model.tokens, model.gated and not model.fused
     x = tokens * model.width * i
-    own = x / t if sequence else x
+    own = x / t if sequence_parallel else x
     mask = own / i * MASK * (model.dropout > 0)
     norm = own * 2 * WIDE / i if plain else own  # what it takes; what it scales, too
-    entered = own if sequence == "regather" and not plain else x
+    entered = own if sequence_parallel == "regather" and not plain else x
     mixed = tokens * model.heads // t * model.head_dim * i
     keys = tokens * max(1, model.kv_heads // t) * model.head_dim * i
     angles = plain * 4 * model.tokens * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
     inside = tokens * model.inner // t * i
-    core, in_core = attention(model, t, b, flash, plain, i)
+    core, in_core = attention(model, t, b, plain, i)
     mlp = norm + entered + inside * (2 + model.gated + plain) + mask
     kept = norm + entered + 2 * mixed + 2 * keys + angles + mask + mlp
     again = {"none": 0, "selective": core, "full": kept + core - own}[recompute]
@@ -62,20 +62,20 @@ def shapes(model, t, b, sequence, recompute, flash, fused, precision):
         own,
         {"none": kept + core, "selective": kept, "full": own}[recompute],
         own * (plain and i < WIDE and recompute != "full"),
-        before + inside + x * bool(sequence),
+        before + inside + x * bool(sequence_parallel),
         before + 2 * inside * model.gated,
         before + x - inside,
         before + x * (1 + model.gated) - inside * (1 + model.gated + plain),
-        0 if flash else again + in_core,
+        0 if model.flash else again + in_core,
         norm + entered,
-        own + {None: 0, "regather": 3}.get(sequence, 2) * x + own * bool(sequence),
+        own + {None: 0, "regather": 3}.get(sequence_parallel, 2) * x + own * bool(sequence_parallel),
         WIDE * tokens * -(-model.vocabulary // t),
         mask,
     )
 
 
 def in_flight(plan, rank):
-    """Microbatches of which a rank has activations at once, of all its stages."""
+    """Microbatches whose activations a rank holds at once, over all its stages."""
     P, M, v = plan.pp, plan.microbatches, plan.chunks
     if plan.schedule == "gpipe":
         return M

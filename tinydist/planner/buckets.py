@@ -1,11 +1,11 @@
-"""Parameters in the buckets in which they travel, as ZeRO fills them, and how long each has whole gradients.
+"""Gradient buckets as ZeRO fills them: their parameters, and the lifetime of their unsharded gradients.
 
     backward      head | MLP, attention of the last block | ... of the first | embedding
     a bucket      begins with the first gradient that comes, is full with the last, and reduced when those before it are
     ZeRO 2, 3     and then freed: its mean is taken over shards, next over replicas, and each is waited for when a
                   bucket after it is reduced. So it is gone when the second one after it is, or backward ends
 
-What ranks of a tensor group have alike travels apart from what is cut. (zero/optimizer_states.py, zero/reduction.py)
+What ranks of a tensor group have alike travels apart from what is cut. (zero/zero1.py, zero/reduction.py)
 """
 
 from functools import lru_cache
@@ -23,7 +23,7 @@ class Weight(NamedTuple):
     comes: int  # when its gradient does
 
 
-class Bucket(NamedTuple):
+class GradientBucket(NamedTuple):
     numbers: int
     begins: int
     full: int
@@ -108,12 +108,12 @@ def buckets(model, t, layers, first, last, item, by_unit=False):
     reduced = [*accumulate((full[number] for number in order), max)]
     freed = dict(zip(order, [*reduced[2:], *[(layers + 2) * TIMES] * 2]))
     return tuple(
-        Bucket(sum(w.numbers for _, w in each), min(w.comes for _, w in each), full[number], freed[number])
+        GradientBucket(sum(w.numbers for _, w in each), min(w.comes for _, w in each), full[number], freed[number])
         for number, each in enumerate(lists)
     )
 
 
-class Whole(NamedTuple):
+class WholeGradients(NamedTuple):
     """Numbers that have whole gradients, and those that had."""
 
     numbers: int
@@ -122,7 +122,7 @@ class Whole(NamedTuple):
 
 @lru_cache(4096)
 def whole_gradients(model, t, layers, first, last, item, by_unit, sharded):
-    """At each time of a backward: (Whole as a gradient comes, Whole then). Unless they are ``sharded`` they stay."""
+    """At each time of a backward: as a gradient comes, and then. Unless they are ``sharded`` they stay."""
     ends = (layers + 2) * TIMES
     begun, freed = [0] * (ends + 1), [0] * (ends + 1)
     for bucket in buckets(model, t, layers, first, last, item, by_unit):
@@ -130,4 +130,4 @@ def whole_gradients(model, t, layers, first, last, item, by_unit, sharded):
         freed[bucket.freed if sharded else ends] += bucket.numbers
     begun, freed = [*accumulate(begun)], [*accumulate(freed)]
     before = [0, *freed]
-    return tuple((Whole(a - b, b), Whole(a - c, c)) for a, b, c in zip(begun, before, freed))
+    return tuple((WholeGradients(a - b, b), WholeGradients(a - c, c)) for a, b, c in zip(begun, before, freed))

@@ -3,10 +3,10 @@
 import argparse
 import math
 
-from ..console.shell import command
+from ..console.command_name import command
 from ..hardware import find_cluster
 from .presets import find_model
-from .run import Run
+from .run import RunCost
 from .search import explain, search
 
 SHOWN = 5
@@ -30,7 +30,7 @@ def options():
 
 
 def main(words):
-    """The five fastest plans that fit, and the reasons of the first. The exit status."""
+    """The five fastest plans that fit, the reasons of the first, and how to train by it. The exit status."""
     chosen = options().parse_args(words)
     try:
         model, cluster = find_model(chosen.model), find_cluster(chosen.cluster)
@@ -49,9 +49,19 @@ def main(words):
         )
         print(f"{numbers}   {each.plan}")
     print(f"\n{explain(best, *found.fitting[1:2])}")
+    print("\nTo train a GPT of these sizes by this plan (on GPUs, with torchrun in place of python):\n")
+    print(f"    {train_line(best)}")
     if chosen.tokens:
-        print(f"\n{Run(best, chosen.tokens, price=chosen.price, watts=chosen.watts)}, without failures")
+        print(f"\n{RunCost(best, chosen.tokens, price=chosen.price, watts=chosen.watts)}, without failures")
     return 0
+
+
+def train_line(candidate):
+    """The command that trains by its plan: a GPT, whatever the model is."""
+    model, options = candidate.model, candidate.plan.options
+    sizes = f"layers={model.layers},dim={model.width},heads={model.heads},context={model.tokens}"
+    words = [f"{name} {value}" for name, value in ({"--model": sizes} | options).items()]
+    return " ".join([command("train"), *words])
 
 
 def natural_batch(model):

@@ -1,8 +1,9 @@
-"""How much programs get of a device and of its wires: every constant of the planner, with its source and its reason.
+"""Measured efficiency of devices and links: every constant of the planner, with its source and its reason.
 
-None was fitted to a training step: products, copies and collectives were measured alone, two constants on passes. But
-their form was changed once after a first score on whole steps, which had shown what the passes say as well: a factor on
-all products became ``contention``, ``beside`` and ``gap``. So the score (benchmarks/planner.py) is a little too kind.
+None was fitted to a training step: matmuls, copies and collectives were measured separately, two constants on passes.
+But the model was revised once after a first evaluation on whole steps: a factor on all matmuls became ``contention``,
+``beside`` and ``gap``, as the passes suggest as well. So the reported error (benchmarks/planner.py) is slightly
+optimistic.
 
 Products are in tiles and waves (hardware/tiles.py), so that small, odd and thin ones are slower.
 """
@@ -14,7 +15,7 @@ from ..hardware import TILES, Tiles
 
 @dataclass(frozen=True)
 class Efficiency:
-    matmul: float  # FLOP/s of the best product
+    matmul: float  # FLOP/s of the best matmul
     tiles: Tiles  # its shape
     flash: float  # part of the peak that one kernel for attention gets
     step: float  # seconds of a step of a ring in a node
@@ -42,9 +43,9 @@ DEVICES = {"A100": A100, "H100": H100, "H200": H100, "B200": B200, "GB200": GB20
 # far_step, far_wire: the same line through all-reduces of four nodes of 8 B200s, each with eight cards of 50 GB/s. Of
 # other networks there is no measurement whose hardware is known.
 
-# contention: while a collective runs, a product loses this part of its speed (Lee et al. 2025; hardware/cluster.py).
-# beside: how much longer products take in a program than alone. Zero Bubble's backward passes of weights are nothing
-# but products: in stages of four models on A100s they take 0 to 6 % longer than alone. The geometric mean (Qi et al.
+# contention: while a collective runs, a matmul loses this fraction of its speed (Lee et al. 2025; hardware/cluster.py).
+# beside: how much longer matmuls take in a program than alone. Zero Bubble's backward passes of weights are nothing
+# but matmuls: in stages of four models on A100s they take 0 to 6 % longer than alone. The geometric mean (Qi et al.
 # 2024, table 6).
 # gap: seconds between two operators, where small kernels run that are not counted, and nothing. It is the one that fits
 # the five layers of Korthikanti et al. 2022, table 4, best, forward and backward: of ten times none is off by 3 %.

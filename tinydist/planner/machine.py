@@ -1,6 +1,6 @@
-"""Seconds for what work.py has, on a cluster: as programs get it, or as the simulated clock has it.
+"""Time of each operator on a cluster: at measured efficiency, or as on the simulated clock.
 
-    Measured(cluster)     products by tiles and waves, memory and wires at the parts that were measured (efficiency.py)
+    Measured(cluster)     matmuls by tiles and waves, memory and links at measured efficiency (efficiency.py)
     Clock(cluster)        rooflines and rings, by hardware.costs: what a run on simulated ranks takes on that cluster
 
 Both know links and devices by hardware.
@@ -11,11 +11,11 @@ from functools import cached_property, singledispatchmethod
 from math import prod
 
 from ..hardware import Cluster
-from ..hardware.catalogue import look_up
-from ..hardware.costs import kernel_seconds, ring_all_gather, ring_reduce_scatter
-from ..rules import takes
+from ..hardware.costs import kernel_time, ring_all_gather, ring_reduce_scatter
+from ..hardware.lookup import look_up
+from ..rules import validate
 from .efficiency import DEVICES, Efficiency
-from .work import Flash, Meanwhile, Memory, Product, Sent
+from .operators import CollectiveOp, Flash, Matmul, MemoryOp, OverlapOp
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Group:
         return -(-self.ranks // self.per_node)
 
 
-@takes(cluster=Cluster, dtype=str)
+@validate(cluster=Cluster, dtype=str)
 @dataclass(frozen=True)
 class Machine:
     cluster: Cluster
@@ -46,11 +46,11 @@ class Machine:
         """Of one operator on a rank of the tensor group."""
 
     @seconds.register
-    def _(self, operator: Product, group):
+    def _(self, operator: Matmul, group):
         return self.product(*operator)
 
     @seconds.register
-    def _(self, operator: Memory, group):
+    def _(self, operator: MemoryOp, group):
         return self.memory(operator.nbytes)
 
     @seconds.register
@@ -58,12 +58,12 @@ class Machine:
         return self.flash(operator)
 
     @seconds.register
-    def _(self, operator: Sent, group):
+    def _(self, operator: CollectiveOp, group):
         return self.collective(operator.what, operator.nbytes, group)
 
     @seconds.register
-    def _(self, operator: Meanwhile, group):
-        """Meanwhile the product is slower."""
+    def _(self, operator: OverlapOp, group):
+        """Overlapped, the matmul is slower."""
         sent, product = self.seconds(operator.sent, group), self.seconds(operator.product, group)
         return max(sent, product + self.contention * sent)
 
@@ -77,7 +77,7 @@ class Machine:
         return self.half(what, nbytes, group) if group.ranks > 1 else 0.0
 
 
-@takes(cluster=Cluster, dtype=str, efficiency=Efficiency)
+@validate(cluster=Cluster, dtype=str, efficiency=Efficiency)
 @dataclass(frozen=True)
 class Measured(Machine):
     efficiency: Efficiency | None = None  # None: the device's
@@ -116,19 +116,19 @@ class Measured(Machine):
 
     def half(self, what, nbytes, group):
         """A ring through all ranks, at the pace of its slowest wire: the ranks of a node share its cards."""
-        step, pace = self.efficiency.step, self.efficiency.wire * self.cluster.inside.bandwidth
+        step, pace = self.efficiency.step, self.efficiency.wire * self.cluster.intra_node.bandwidth
         if group.nodes > 1:
             cards = self.cluster.cards * group.per_node / self.cluster.devices_per_node
             step = self.efficiency.far_step
-            pace = min(pace, cards * self.efficiency.far_wire * self.cluster.between.bandwidth)
+            pace = min(pace, cards * self.efficiency.far_wire * self.cluster.inter_node.bandwidth)
         return (group.ranks - 1) * (step + nbytes / group.ranks / pace)
 
     def message(self, nbytes, across):
         """From a stage to the next, as all ranks of the node send at once."""
         e = self.efficiency
         if across:
-            return e.far_step + nbytes / (e.far_wire * self.cluster.between_all.bandwidth)
-        return e.step + nbytes / (e.wire * self.cluster.inside.bandwidth)
+            return e.far_step + nbytes / (e.far_wire * self.cluster.inter_node_shared.bandwidth)
+        return e.step + nbytes / (e.wire * self.cluster.intra_node.bandwidth)
 
 
 class Clock(Machine):
@@ -137,7 +137,7 @@ class Clock(Machine):
     def product(self, batch, rows, columns, inner):
         touched = 2 * batch * (rows * inner + inner * columns + rows * columns)
         product = batch, rows, columns, inner
-        return kernel_seconds(self.cluster.device, 2 * prod(product), touched, self.dtype, product)
+        return kernel_time(self.cluster.device, 2 * prod(product), touched, self.dtype, product)
 
     def memory(self, nbytes):
         return nbytes / self.cluster.device.memory_bandwidth
@@ -146,9 +146,9 @@ class Clock(Machine):
         return operator.flops / self.cluster.device.peak_of(self.dtype)
 
     def half(self, what, nbytes, group):
-        near = ring_all_gather(nbytes, group.per_node, self.cluster.inside)
-        return near + ring_reduce_scatter(nbytes / group.per_node, group.nodes, self.cluster.between)
+        near = ring_all_gather(nbytes, group.per_node, self.cluster.intra_node)
+        return near + ring_reduce_scatter(nbytes / group.per_node, group.nodes, self.cluster.inter_node)
 
     def message(self, nbytes, across):
-        link = self.cluster.between if across else self.cluster.inside
+        link = self.cluster.inter_node if across else self.cluster.intra_node
         return link.latency + nbytes / link.bandwidth

@@ -1,33 +1,33 @@
-"""How many bytes a rank holds at the peak of a step, by what they are for.
+"""Peak memory of a rank in a training step, by category.
 
     states         of each parameter the weight, 2, its gradient in fp32, 4, and Adam's, 12; in shards as ZeRO has them
     activations    what blocks keep for backward, of all microbatches under way (activations.py)
     gradients      those of the own shard; and whole ones, until they are reduced (buckets.py)
     working        what is made and soon dropped: logits, a block's own backward, gathered parameters, a step's
 
-Few moments of a step can be its peak, and each is added up: backward begins, at the loss; it is in the MLP of a block,
-or in its attention; it ends, with the gradient of the embedding; the optimizer steps. What the allocator adds, and the
-framework, stands apart: no ledger has them.
+Only a few moments can be the peak, and each is evaluated: the start of backward, at the loss; backward of a block's
+MLP or attention; its end, with the embedding's gradient; the optimizer step. Allocator and framework overhead are
+separate: the memory ledger does not contain them.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..rules import takes, whole
+from ..plan import Plan
+from ..rules import validate, whole
 from .activations import ITEM, WIDE, in_flight, shapes
-from .buckets import DOWN, GATED, OUT, TIMES, UP, Whole, block_of, buckets, table, whole_gradients
-from .model import Model
-from .plan import Plan
+from .buckets import DOWN, GATED, OUT, TIMES, UP, WholeGradients, block_of, buckets, table, whole_gradients
+from .model import Model, layers_of
 
 GRADIENT, MOMENTS, MASTER = 4, 8, 4
-NONE = Whole(0, 0)
+NONE = WholeGradients(0, 0)
 
 # A part of what PyTorch's allocator reserves has no tensor; and the context, kernels, NCCL's buffers. Rules of thumb.
 FRAGMENTS, FRAMEWORK = 0.04, 1.5e9
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryEstimate:
     """Bytes at the peak. ``moment``: when that is."""
 
     moment: str
@@ -47,20 +47,20 @@ class Memory:
         return self.held + sum(self.overhead.values())
 
 
-@takes(model=Model, plan=Plan, rank=whole)
-def memory(model, plan, rank=0) -> Memory:
+@validate(model=Model, plan=Plan, rank=whole)
+def memory(model, plan, rank=0) -> MemoryEstimate:
     """Of rank ``rank`` of a pipeline."""
     if rank >= plan.pp:
         raise ValueError(f"memory: a pipeline of {plan.pp} has ranks 0 to {plan.pp - 1}, got {rank}")
     states, found = moments(model, plan, rank)
     moment, *more = max(found, key=lambda each: each[1] + each[2] + each[3])
-    return Memory(moment, states | dict(zip(("activations", "gradients", "working"), more)))
+    return MemoryEstimate(moment, states | dict(zip(("activations", "gradients", "working"), more)))
 
 
 def moments(model, plan, rank):
     """What is held always; and for each moment its name, and bytes of activations, gradients, and what works."""
     i, by_unit = ITEM[plan.precision], plan.zero == 3
-    part = model, plan.tp, plan.layers(model)[rank], rank == 0, rank == plan.pp - 1, i, by_unit
+    part = model, plan.tp, layers_of(plan, model)[rank], rank == 0, rank == plan.pp - 1, i, by_unit
     numbers, stepping = of_step(*part)
     states = {
         "parameters": i * numbers / (plan.shard if by_unit else 1),
@@ -83,12 +83,12 @@ def of_step(*part):
 
 def of_backward(plan, part, numbers, flying, before):
     model, t, layers, first, last, i, by_unit = part
-    a = shapes(model, t, plan.microbatch, plan.sequence, plan.recompute, plan.flash, plan.fused, plan.precision)
+    a = shapes(model, t, plan.microbatch, plan.sequence_parallel, plan.recompute, plan.precision)
     times, s = whole_gradients(*part, plan.zero > 1), plan.shard if plan.zero > 1 else 1
     words, unit, both = table(model, t), block_of(model, t)[0], first and last and model.tied
 
     def gradients(whole=NONE):
-        """Whole ones, and those of the own shard, of this backward or of one before."""
+        """WholeGradients ones, and those of the own shard, of this backward or of one before."""
         if s > 1:
             return GRADIENT * (whole.numbers + (numbers if before else whole.freed) / s)
         return GRADIENT * (numbers if before else whole.numbers)

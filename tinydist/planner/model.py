@@ -1,30 +1,31 @@
-"""What a transformer is to a planner: its sizes, and what follows from them. Arithmetic, no tensors.
+"""A transformer's sizes and kernels, and the parameter and FLOP counts that follow from them. No tensors.
 
     tokens [B, T] -> embedding -> L blocks (attention + MLP) -> norm -> logits [B, T, V]
 
-With width D, H heads of E numbers, G heads of keys and values, F numbers inside the MLP, parameters of a block are
+With width D, H heads of dim E, G KV heads, MLP width F, parameters of a block are
 
     attention     D (H + 2 G) E + H E D            biases (H + 2 G) E + D
     MLP           2 D F, gated 3 D F               biases F + D
     norms         D each, with a shift 2 D
 
-and FLOPs of a token forward are 2 for each parameter of a product, and 4 T H E for scores and what they weigh: all T x
-T are counted, as FlopCounterMode does and the papers do, though a causal kernel leaves out half of them. Backward
+and forward FLOPs per token are 2 for each parameter of a matmul, and 4 T H E for attention scores and output: all T x T
+are counted, as FlopCounterMode does and the papers do, though a causal kernel leaves out half of them. Backward
 computes twice as many. For a GPT: 72 B T L D^2 (1 + T/6D + V/12LD) a step (Korthikanti et al. 2022, appendix A).
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from ..rules import count, flag, one_of, part, takes, whole
+from ..plan import Plan, evenly
+from ..rules import count, flag, one_of, part, validate, whole
 
 POSITIONS, NORMS = ("learned", "rotary", "alibi"), ("layer", "rms")
 
 
-@takes(total=count, active=count, inner=count, shared=whole, dense_layers=whole, balanced=flag)
+@validate(total=count, active=count, inner=count, shared=whole, dense_layers=whole, balanced=flag)
 @dataclass(frozen=True)
 class Experts:
-    """Of ``total`` gated MLPs with ``inner`` numbers each token takes ``active``, and all ``shared`` ones."""
+    """Of ``total`` gated MLPs of width ``inner`` each token uses ``active``, and all ``shared`` ones."""
 
     total: int
     active: int
@@ -34,11 +35,11 @@ class Experts:
     balanced: bool = False  # the router has a bias for each expert
 
 
-@takes(queries=count, keys=count, rotary=count, plain=count, values=count)
+@validate(queries=count, keys=count, rotary=count, plain=count, values=count)
 @dataclass(frozen=True)
 class Latent:
-    """Multi-head latent attention (DeepSeek-V2, 2024): numbers of the latents of queries, and of keys and values; and
-    of a head's query: those that are rotated, those that are not; and of its value."""
+    """Multi-head latent attention (DeepSeek-V2, 2024): dims of the latents of queries, and of keys and values; and of a
+    head's query: those that are rotated, those that are not; and of its value."""
 
     queries: int
     keys: int
@@ -47,9 +48,13 @@ class Latent:
     values: int
 
 
-@takes(name=str, layers=count, width=count, heads=count, vocabulary=count, tokens=count, kv_heads=count, head_dim=count)
-@takes(inner=count, gated=flag, biases=flag, tied=flag, positions=one_of(POSITIONS), norm=one_of(NORMS), dropout=part)
-@takes(normed_embedding=flag, experts=Experts, latent=Latent, source=str)
+@validate(
+    name=str, layers=count, width=count, heads=count, vocabulary=count, tokens=count, kv_heads=count, head_dim=count
+)
+@validate(
+    inner=count, gated=flag, biases=flag, tied=flag, positions=one_of(POSITIONS), norm=one_of(NORMS), dropout=part
+)
+@validate(normed_embedding=flag, experts=Experts, latent=Latent, flash=flag, fused=flag, source=str)
 @dataclass(frozen=True)
 class Model:
     name: str
@@ -70,19 +75,21 @@ class Model:
     normed_embedding: bool = False
     experts: Experts | None = None
     latent: Latent | None = None
+    flash: bool = True  # attention never writes its weights down
+    fused: bool = True  # kernels as Megatron-LM's, else as tinydist.model's
     source: str = ""
 
     def __post_init__(self):
         if self.head_dim is None and self.width % self.heads:
-            raise ValueError(
-                f"model {self.name!r}: width must divide into heads, but {self.width} / {self.heads} is not"
-            )
+            raise ValueError(f"Model {self.name!r}: width ({self.width}) must be divisible by heads ({self.heads})")
         given = {"kv_heads": self.heads, "head_dim": self.width // self.heads, "inner": 4 * self.width}
         for name, natural in given.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, natural)
         if self.heads % self.kv_heads:
-            raise ValueError(f"model {self.name!r}: {self.heads} heads do not divide into {self.kv_heads} of keys")
+            raise ValueError(
+                f"Model {self.name!r}: heads ({self.heads}) must be divisible by kv_heads ({self.kv_heads})"
+            )
 
     def __str__(self):
         return self.name
@@ -138,7 +145,7 @@ class Model:
 
     @cached_property
     def active(self) -> int:
-        """Those that a token meets."""
+        """Active parameters per token (mixture of experts)."""
         return self._layers(self.experts and self.experts.active) + self.ends
 
     # FLOPs.
@@ -153,7 +160,7 @@ class Model:
 
     @cached_property
     def layer_flops(self) -> float:
-        """Of a token forward: products of a block, and its attention; the mean of all blocks."""
+        """Per token, forward: matmuls of a block, and its attention; the mean of all blocks."""
         products = self._layers(self.experts and self.experts.active) / self.layers - self.small
         if self.experts and self.experts.balanced:
             products -= self.experts.total * (1 - self.experts.dense_layers / self.layers)
@@ -169,3 +176,37 @@ class Model:
         again = {"none": 0, "selective": self.attention_flops, "full": self.layer_flops}[recompute]
         a_token = self.layers * (3 * self.layer_flops + again) + 3 * self.head_flops
         return sequences * self.tokens * a_token
+
+
+# By a plan.
+
+
+def layers_of(plan, model):
+    """Of each pipeline rank: all its stages."""
+    return dealt_out(model.layers, plan.pp, plan.chunks)
+
+
+@lru_cache(4096)
+def dealt_out(layers, pp, chunks):
+    stages = evenly(layers, pp * chunks)
+    return tuple(sum(stages[rank::pp]) for rank in range(pp))
+
+
+@validate(plan=Plan, model=Model, ranks=count)
+def check(plan, model, ranks=None):
+    """Raise ``ValueError`` if the plan does not fit the model. ``ranks``: the world size."""
+    for words in broken(plan, model, ranks):
+        raise ValueError(f"plan: {words}")
+
+
+def broken(plan, model, ranks=None):
+    """Violated constraints, as equations."""
+    if ranks not in (None, plan.ranks):
+        yield f"{plan.product}, but there are {ranks}"
+    yield from plan.unsuited(model.layers, model.heads, model.tokens, model.kv_heads, model.inner)
+    bfs, reduces = plan.schedule == "bfs", plan.reduce_each is not None
+    for what, given in dict(layers=plan.layers, reduce_each=reduces, offload=plan.offload, bfs=bfs).items():
+        if given:
+            yield f"{what} is not supported by the planner yet"
+    if model.latent or model.experts:
+        yield f"{model} has {'latent attention' if model.latent else 'experts'}: parameters are counted, time is not"

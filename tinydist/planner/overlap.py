@@ -1,4 +1,4 @@
-"""What data parallelism sends, and what of it nothing hides: the walk through a microbatch.
+"""Data-parallel communication, and how much of it is exposed (not overlapped).
 
 compute     | head | block 3 | block 2 | block 1 | embedding |     | end
 sent               gather 2, reduce 3 | gather 1, reduce 2 | ..   reduce 1, embedding
@@ -55,13 +55,13 @@ def walk(segments, gathers=None, reduces=None):
     return max(now, reduced) - sum(segments)
 
 
-class DataParallel:
+class ExposedCommunication:
     """Of a rank with (layers, is it the first of a pipeline, the last). ``found``: Times of a microbatch."""
 
     def __init__(self, model, plan, machine, part, found):
-        self.plan, self.machine, inner = plan, machine, plan.tp * plan.cp
+        self.model, self.plan, self.machine, inner = model, plan, machine, plan.tp
         self.shards = Group.along(plan.shard, inner, machine.cluster)
-        self.copies = Group.along(plan.replicate, inner * plan.shard, machine.cluster)
+        self.copies = Group.along(plan.replicas, inner * plan.shard, machine.cluster)
         layers, first, last = part
         self.part = model, plan.tp, *part
         down, up = found.forward.seconds, found.backward.seconds + found.recomputed.seconds
@@ -77,15 +77,15 @@ class DataParallel:
         return self.machine.collective("reduce-scatter", nbytes, self.shards) + over_copies
 
     def exposed(self):
-        """Seconds of a microbatch whose gradients are reduced, that nothing hides."""
+        """Exposed communication time of a microbatch whose gradients are reduced."""
         full = full_in(*self.part, ITEM[self.plan.precision], self.plan.zero == 3)
         down, up = self.gathers() if self.plan.zero == 3 else ([], [])
-        if not self.plan.overlap:
+        if not self.plan.overlap_comm:
             return self.reduced(sum(numbers for numbers, _ in full)) + sum(down) + sum(up)
         seconds = {each: each[1] and each[1] * self.reduced(each[0] / each[1]) for each in {*full}}
         reduces = [(seconds[each], each[1]) for each in full]
         if (
-            up and self.plan.tp > 1 and not self.plan.fused
+            up and self.plan.tp > 1 and not self.model.fused
         ):  # a unit has two buckets, and the second waits for the first
             return walk(self.backward, up) + sum(whole for whole, _ in reduces) + walk(self.forward, down)
         return walk(self.backward, up, reduces) + (walk(self.forward, down) if down else 0.0)
@@ -97,6 +97,6 @@ class DataParallel:
         up = [seconds[numbers] for numbers in each]
         down = up[::-1]
         down[0] += seconds[throughout]
-        if throughout:  # a tied table is asked for by the model itself, after the head has asked for the last block
+        if throughout:  # a tied table is gathered by the model itself, after the last block for the head
             up[:2] = [up[0] + up[1] + seconds[throughout], 0.0]
         return down, up

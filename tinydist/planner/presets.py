@@ -1,8 +1,8 @@
-"""Models to start from, each with its source. ``find_model("Llama 3 70B")``."""
+"""Model presets, each with its source. ``find_model("Llama 3 70B")``."""
 
 from functools import partial
 
-from ..hardware.catalogue import look_up
+from ..hardware.lookup import look_up
 from .model import Experts, Latent, Model
 
 GPT_2 = "Radford et al. 2019, table 2; as karpathy/nanoGPT@0011cd44 model.py loads them (read); parameters as built"

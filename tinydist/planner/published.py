@@ -1,4 +1,4 @@
-"""Training steps as others measured them, each with the plan that it ran by. Predictions are held against them.
+"""Published step times, each with its parallel plan, to validate predictions.
 
 No constant of efficiency.py was taken from here.
 """
@@ -6,9 +6,9 @@ No constant of efficiency.py was taken from here.
 from dataclasses import dataclass, replace
 
 from ..hardware import Cluster, Link
-from ..hardware.presets import A100_NODE
+from ..hardware.cluster import A100_NODE
+from ..plan import Plan
 from .model import Model
-from .plan import Plan
 from .presets import find_model
 
 
@@ -22,10 +22,10 @@ class PublishedStep:
     source: str
 
 
-# Jean Zay: 8 A100s a node, which share four cards of Omni-Path, 100 Gbit/s each (bigscience@9e64edec, read).
-JEAN_ZAY = replace(A100_NODE, between=Link("Omni-Path 100", 14e-6, 100e9 / 8), cards_per_node=4)
+# Jean Zay: 8 A100s per node, which share four cards of Omni-Path, 100 Gbit/s each (bigscience@9e64edec, read).
+JEAN_ZAY = replace(A100_NODE, inter_node=Link("Omni-Path 100", 14e-6, 100e9 / 8), cards_per_node=4)
 
-# Megatron-LM of May 2022, in fp16. Model, pp, microbatches, sequences of each, stages a rank; seconds with all layers
+# Megatron-LM of May 2022, in fp16. Model, pp, microbatches, sequences of each, stages per rank; seconds with all layers
 # recomputed, and with attention alone and sequence parallelism.
 KORTHIKANTI = "Korthikanti et al. 2022, arXiv 2205.05198, tables 3 and 5 (read)"
 TABLE_5 = [
@@ -36,7 +36,8 @@ TABLE_5 = [
 ]
 
 # Megatron-LM of April 2021, in fp16: nothing that is sent hides. Model, tp, pp, dp, sequences of a microbatch and of a
-# step, stages a rank; FLOP/s of a GPU, in which all layers are recomputed (microbatches: examples/sc21/run_table_1.sh).
+# step, stages per rank; FLOP/s per GPU, in which all layers are recomputed (microbatches:
+# examples/sc21/run_table_1.sh).
 SC_21 = "Narayanan et al. 2021, arXiv 2104.04473, table 1 (read)"
 TABLE_1 = [
     ("1.7B", 1, 1, 32, 16, 512, 1, 137),
@@ -57,28 +58,35 @@ LLAMA = (
 )
 
 
+def model_of(name):
+    return replace(find_model(name), flash=False)
+
+
 def megatron(pp, chunks, **options):
     schedule = "interleaved" if chunks > 1 else "1f1b"
-    return Plan(pp=pp, chunks=chunks, schedule=schedule, precision="fp16", flash=False, **options)
+    return Plan(pp=pp, chunks=chunks, schedule=schedule, precision="fp16", **options)
 
 
 def table_5():
     for name, pp, M, b, chunks, *both in TABLE_5:
-        ways = {"all recomputed": dict(recompute="full"), "selective": dict(recompute="selective", sequence="regather")}
+        ways = {
+            "all recomputed": dict(recompute="full"),
+            "selective": dict(recompute="selective", sequence_parallel="regather"),
+        }
         for (way, how), seconds in zip(ways.items(), both):
             plan = megatron(pp, chunks, tp=8, microbatches=M, microbatch=b, **how)
-            yield PublishedStep(f"{name}, {way}", find_model(name), plan, A100_NODE.pod(pp), seconds, KORTHIKANTI)
+            yield PublishedStep(f"{name}, {way}", model_of(name), plan, A100_NODE.pod(pp), seconds, KORTHIKANTI)
 
 
 def table_1():
     for name, tp, pp, dp, b, batch, chunks, teraflops in TABLE_1:
-        model, how = find_model(f"Megatron {name}"), dict(tp=tp, dp=dp, microbatch=b, microbatches=batch // (dp * b))
-        plan = megatron(pp, chunks, recompute="full", overlap=False, **how)
+        model, how = model_of(f"Megatron {name}"), dict(tp=tp, dp=dp, microbatch=b, microbatches=batch // (dp * b))
+        plan = megatron(pp, chunks, recompute="full", overlap_comm=False, **how)
         seconds = model.flops(batch, "full") / (plan.ranks * teraflops * 1e12)
         yield PublishedStep(f"SC'21 {name}", model, plan, A100_NODE.pod(plan.ranks // 8), seconds, SC_21)
 
 
 def bloom():
     how = dict(tp=4, dp=8, zero=1, microbatch=2, microbatches=128, recompute="full", precision="bf16")
-    plan = Plan(pp=12, flash=False, overlap=False, **how)
-    return PublishedStep("BLOOM 176B", find_model("BLOOM 176B"), plan, JEAN_ZAY.pod(48), 105.0, BLOOM)
+    plan = Plan(pp=12, overlap_comm=False, **how)
+    return PublishedStep("BLOOM 176B", model_of("BLOOM 176B"), plan, JEAN_ZAY.pod(48), 105.0, BLOOM)

@@ -1,4 +1,4 @@
-"""What a whole run costs: GPU hours, days, money, energy; and what failures cost.
+"""Cost of a training run: GPU hours, days, money, energy; and the overhead of failures and checkpoints.
 
     steps      tokens / (batch x tokens of a sequence)            GPU hours    seconds x devices / 3600
 
@@ -8,25 +8,25 @@ between failures, R for a start, a checkpoint every t seconds costs C/t + t/(2M)
     t = sqrt(2 C M)                       Young 1974
     t = sqrt(2 C M) (1 + sqrt(C/18M) + C/18M) - C      Daly 2006, better where C is no longer small
 
-Goodput is the part of the time that ends up in the model.
+Goodput is the fraction of time spent on useful work.
 """
 
 from dataclasses import dataclass
 from math import sqrt
 
-from ..rules import amount, positive, takes
+from ..rules import amount, positive, validate
 from .search import Candidate
 
 HOUR, DAY = 3600, 86400
 
 
-@takes(checkpoint=positive, between_failures=positive)
+@validate(checkpoint=positive, between_failures=positive)
 def young(checkpoint, between_failures):
     """Seconds from one checkpoint to the next."""
     return sqrt(2 * checkpoint * between_failures)
 
 
-@takes(checkpoint=positive, between_failures=positive)
+@validate(checkpoint=positive, between_failures=positive)
 def daly(checkpoint, between_failures):
     """The same, to a higher order; where a checkpoint takes longer than half the time between failures, that."""
     ratio = checkpoint / (2 * between_failures)
@@ -35,17 +35,17 @@ def daly(checkpoint, between_failures):
     return young(checkpoint, between_failures) * (1 + sqrt(ratio) / 3 + ratio / 9) - checkpoint
 
 
-@takes(checkpoint=amount, between_failures=positive, restart=amount, interval=positive)
+@validate(checkpoint=amount, between_failures=positive, restart=amount, interval=positive)
 def goodput(checkpoint, between_failures, restart=0.0, interval=None):
-    """The part of the time that is not lost to checkpoints, to work done twice, and to starts."""
+    """The fraction of time not lost to checkpoints, repeated work and restarts."""
     interval = interval or daly(checkpoint, between_failures)
     lost = checkpoint / interval + (interval / 2 + restart) / between_failures
     return max(0.0, 1 / (1 + lost))
 
 
-@takes(candidate=Candidate, tokens=positive, price=amount, watts=amount, goodput=positive)
+@validate(candidate=Candidate, tokens=positive, price=amount, watts=amount, goodput=positive)
 @dataclass(frozen=True)
-class Run:
+class RunCost:
     """``price``: of a device and hour, in the reader's currency. ``watts``: of a device with its share of the rest."""
 
     candidate: Candidate

@@ -1,7 +1,7 @@
-"""All plans that a model can have on a cluster: which fit, which is the fastest, and what it would take to be another.
+"""Search over all parallel plans of a model on a cluster: which fit, which is fastest, and why.
 
 found = search(model, cluster, batch=1024)
-found.best, found.front          the fastest that fits; those than which none is both faster and smaller
+found.best, found.front          the fastest plan that fits; the Pareto front of time and memory
 explain(found.best)              where each second and each byte goes
 """
 
@@ -10,12 +10,12 @@ from functools import cached_property
 from itertools import product
 
 from ..hardware import Cluster
-from ..rules import count, rate, takes
+from ..plan import Plan
+from ..rules import count, validate
 from .machine import Measured
-from .memory import Memory, memory
-from .model import Model
-from .plan import Plan, wrong
-from .step_time import Step, step_time
+from .memory import MemoryEstimate, memory
+from .model import Model, broken
+from .step_time import StepTime, step_time
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Candidate:
     model: Model
     plan: Plan
     cluster: Cluster
-    step: Step
-    memory: Memory
+    step: StepTime
+    memory: MemoryEstimate
 
     @property
     def seconds(self):
@@ -62,7 +62,7 @@ class Found:
 
     @cached_property
     def front(self):
-        """From the fastest to the smallest: each is the fastest of those that need no more."""
+        """The Pareto front, from the fastest to the smallest."""
         front = []
         for each in self.candidates:
             if not front or each.memory.total < front[-1].memory.total:
@@ -77,19 +77,19 @@ def evaluate(model, plan, cluster, machine=None) -> Candidate:
     return Candidate(model, plan, cluster, step, held)
 
 
-@takes(model=Model, cluster=Cluster, batch=count, devices=count, efficiency=rate)
+@validate(model=Model, cluster=Cluster, batch=count, devices=count)
 def search(model, cluster, batch, devices=None, **fixed) -> Found:
-    """``batch``: sequences of a step. ``fixed``: what all plans have, ``precision="bf16"`` or ``pp=8`` say.
+    """``batch``: sequences of a step. ``fixed``: what all plans have, ``pp=8`` say. The precision is bf16 by default.
 
     Raises ``ValueError`` if there is no plan at all.
     """
     devices = devices or cluster.size
     cluster.check_ranks(devices)
-    machine, found, refused, why = Measured(cluster), [], 0, "none divides the devices and the batch"
-    for plan in plans(model, cluster, devices, batch, fixed):
-        broken = next(wrong(plan, model), None) if plan else why
-        if broken:
-            refused, why = refused + 1, broken
+    machine, found, refused, why = Measured(cluster), [], 0, "no degrees divide the devices and the batch"
+    for plan in plans(model, cluster, devices, batch, {"precision": "bf16"} | fixed):
+        unfit = next(broken(plan, model), None) if plan else why
+        if unfit:
+            refused, why = refused + 1, unfit
         else:
             found.append(evaluate(model, plan, cluster, machine))
     if not found:
@@ -100,7 +100,7 @@ def search(model, cluster, batch, devices=None, **fixed) -> Found:
 CHOICES = {
     "zero": (0, 1, 2, 3),
     "microbatch": (1, 2, 4, 8),
-    "sequence": (None, "regather"),
+    "sequence_parallel": (None, "regather"),
     "recompute": ("none", "selective", "full"),
     "chunks": (1, 2, 4),
 }
@@ -119,13 +119,13 @@ def plans(model, cluster, devices, batch, fixed):
 
 
 def plan_of(batch, sizes):
-    share, chunks = sizes["dp"] * sizes["microbatch"], sizes["chunks"]
-    looped = chunks > 1
-    if batch % share or (looped and sizes["pp"] == 1) or (sizes["sequence"] and sizes["tp"] == 1):
+    pp, dp, looped = sizes["pp"], sizes["dp"], sizes["chunks"] > 1
+    microbatches, rest = divmod(batch, dp * sizes["microbatch"])
+    if rest or (looped and (pp == 1 or microbatches % (microbatches // pp or 1))):
         return None
-    if sizes["zero"] and sizes["dp"] == 1:
+    if (sizes["sequence_parallel"] and sizes["tp"] == 1) or (sizes["zero"] and dp == 1):
         return None
-    return Plan(**sizes, schedule="interleaved" if looped else "1f1b", microbatches=batch // share)
+    return Plan(**sizes, schedule="interleaved" if looped else "1f1b", microbatches=microbatches)
 
 
 def divisors(number):
@@ -135,12 +135,12 @@ def divisors(number):
 # Why.
 
 
-@takes(candidate=Candidate, than=Candidate)
+@validate(candidate=Candidate, than=Candidate)
 def explain(candidate, than=None) -> str:
-    """Where each second and each byte goes. ``than``: another candidate; what would have to change for it to win."""
+    """A breakdown of time and memory. ``than``: another candidate, and what would have to change for it to win."""
     step, held, plan = candidate.step, candidate.memory, candidate.plan
     lines = [f"{candidate.model} on {plan.ranks} x {candidate.cluster.device}: {plan}"]
-    lines.append(f"{step.seconds:.3f} s a step, {step.mfu:.1%} of the peak for the model's FLOPs")
+    lines.append(f"{step.seconds:.3f} s per step, {step.mfu:.1%} of the peak for the model's FLOPs")
     for what, seconds in sorted(step.terms.items(), key=lambda term: -term[1]):
         if seconds > 0.0005 * step.seconds:
             lines.append(f"    {what:18} {seconds:9.3f} s  {seconds / step.seconds:6.1%}")
@@ -152,7 +152,7 @@ def explain(candidate, than=None) -> str:
 
 
 def against(candidate, other):
-    """By how much, and of what, another loses."""
+    """Why another candidate is slower, term by term."""
     if not other.fits:
         over = other.memory.total - other.cluster.device.memory
         yield f"{other.plan}: would need {over / 1e9:.1f} GB more than there are"

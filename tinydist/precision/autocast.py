@@ -1,16 +1,16 @@
-"""Autocast: the operator decides in which precision it runs, not the tensor.
+"""Autocast: precision is chosen per operator, not by the dtype of its inputs.
 
-    low       products: linear, conv, matmul, attention        fast in 16 bits; they add up in fp32 inside
+    low       matmuls: linear, conv, matmul, attention         fast in 16 bits; they accumulate in fp32
     fp32      exp, log, norms, losses                          small differences or large ranges
-    widest    several tensors that must agree                  fp32 if one of them is
+    widest    several tensors that need a common dtype         fp32 if any of them is
     (none)    all else: relu, add, pool, dropout               as its inputs are; add(bf16, fp32) is fp32
 
                  w fp32 --cast--> bf16 --.
                                           linear --> bf16 --> cross_entropy (cast to fp32) --> loss fp32
                  x fp32 --cast--> bf16 --'
 
-A cast is an operator like others, so backward casts back: the gradient of an fp32 weight is fp32. A weight is cast
-once while the context lasts, however often it is used: 2 bytes a parameter more, until the context ends.
+A cast is an operator like others, so backward casts back: the gradient of an fp32 weight is fp32. A weight is cast once
+while the context lasts, however often it is used: 2 more bytes per parameter, until the context ends.
 
 Sources: Micikevicius et al. 2017, Mixed Precision Training, section 3.3; the lists of torch.amp (its "Autocast Op
 Reference", and aten/src/ATen/autocast_mode.cpp).
@@ -22,7 +22,7 @@ from functools import wraps
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..rules import flag, function, one_of, takes
+from ..rules import flag, function, one_of, validate
 
 # Names as they are seen from Python, functions or methods: x @ w is __matmul__. What torch builds from operators of
 # these lists is seen as one: cross_entropy, einsum, nn.MultiheadAttention.
@@ -71,24 +71,7 @@ CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
 entered = ContextVar("entered", default=(None, None, None))  # in this thread: the innermost, its casts, those around it
 
 
-def operators(value):
-    """the name of an operator, or its function"""
-    return isinstance(value, str) or hasattr(value, "__name__")
-
-
-@takes(operator=operators)
-def rule_of(operator, device="cpu"):
-    """Of an operator, by name or the function itself: "low", "fp32", "widest", "banned"; None: as its inputs are."""
-    return RULES[_known(device)].get(getattr(operator, "__name__", operator))
-
-
-def _known(device):
-    if not one_of(RULES)(device):
-        raise ValueError(f"autocast: device must be one of {', '.join(map(repr, RULES))}, got {device!r}")
-    return device
-
-
-@takes(dtype=torch.dtype, enabled=flag, cache=flag)
+@validate(dtype=torch.dtype, enabled=flag, cache=flag)
 class autocast(TorchFunctionMode):
     """``with autocast():`` or ``@autocast()``: the operators inside choose their precision, backward follows them.
 
@@ -97,18 +80,21 @@ class autocast(TorchFunctionMode):
     enabled:    False switches an outer autocast off.
     cache:      keep the casts of weights while this lasts.
 
-    Only float32, float16 and bfloat16 are cast. In-place operators, and calls with ``out`` or a ``dtype``, do as they
-    are told. Checkpoints compute again outside: pass ``context_fn=lambda: (nullcontext(), autocast())`` to them.
+    Only float32, float16 and bfloat16 are cast. In-place operators, and calls with ``out`` or a ``dtype``, are not
+    changed. Activation checkpointing recomputes outside of the context: pass it
+    ``context_fn=lambda: (nullcontext(), autocast())``.
     """
 
     def __init__(self, device="cpu", dtype=None, enabled=True, cache=True):
         super().__init__()
-        rules, dtype = RULES[_known(device)], dtype or DTYPES[device]
+        if not one_of(RULES)(device):
+            raise ValueError(f"autocast: device must be one of {', '.join(map(repr, RULES))}, got {device!r}")
+        rules, dtype = RULES[device], dtype or DTYPES[device]
         if dtype not in (torch.float16, torch.bfloat16):
             raise ValueError(f"autocast: dtype must be torch.float16 or torch.bfloat16, got {dtype}")
         self.rules, self.dtype, self.cache = rules if enabled else {}, dtype, cache
 
-    @takes(function=function)
+    @validate(function=function)
     def __call__(self, function):
         """As a decorator."""
 

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import torch
 
-from ..rules import number, one_of, stated, takes, within
+from ..rules import number, one_of, stated, validate, within
 
 SPECIALS = ("inf and nan", "nan", "none")
 
 
-@takes(name=str, exponent_bits=within(0, 11), mantissa_bits=within(0, 52), dtype=torch.dtype, nbytes=within(1, 8))
+@validate(name=str, exponent_bits=within(0, 11), mantissa_bits=within(0, 52), dtype=torch.dtype, nbytes=within(1, 8))
 @dataclass(frozen=True)
 class Format:
     """``specials``: what the highest bit patterns mean.
@@ -119,7 +119,7 @@ def find_format(which) -> Format:
     for each in FORMATS.values():
         if which in (each.name, each.dtype) and which is not None:
             return each
-    raise ValueError(f"unknown format {which!r}: known are {', '.join(map(repr, FORMATS))}, and the dtypes of torch")
+    raise ValueError(f"unknown format {which!r}; available: {', '.join(map(repr, FORMATS))}, and the dtypes of torch")
 
 
 class Bits(NamedTuple):
@@ -134,14 +134,14 @@ class Bits(NamedTuple):
         return f"{self.sign} {self.exponent} {self.mantissa}"
 
 
-@takes(number=number)
-def bits_of(number, format) -> Bits:
+@validate(number=number)
+def encode_bits(number, format) -> Bits:
     """The bits of ``number``, rounded to the nearest of the format, ties to the even mantissa."""
     format = find_format(format)
     sign, magnitude = math.copysign(1, number) < 0, _pattern(abs(float(number)), format)
     digits = f"{magnitude:0{format.bits - 1}b}"
     exponent, mantissa = digits[: format.exponent_bits], digits[format.exponent_bits :]
-    return Bits(str(int(sign)), exponent, mantissa, number_of(str(int(sign)), exponent, mantissa, format))
+    return Bits(str(int(sign)), exponent, mantissa, decode_bits(str(int(sign)), exponent, mantissa, format))
 
 
 def _pattern(magnitude, format) -> int:
@@ -164,8 +164,8 @@ def _pattern(magnitude, format) -> int:
 digits = stated("a string of 0 and 1", lambda value: isinstance(value, str) and set(value) <= {"0", "1"})
 
 
-@takes(sign=digits, exponent=digits, mantissa=digits)
-def number_of(sign, exponent, mantissa, format) -> float:
+@validate(sign=digits, exponent=digits, mantissa=digits)
+def decode_bits(sign, exponent, mantissa, format) -> float:
     """What number these bits are; each a string of 0 and 1, as long as the format has it."""
     format = find_format(format)
     lengths = len(sign), len(exponent), len(mantissa)

@@ -1,4 +1,4 @@
-"""Rounding: each number becomes one that a format has.
+"""Rounding to a floating-point format: to nearest, or stochastic.
 
     --|---------|----x----|---------|--      numbers of the format, ``spacing`` apart
                       --->                   nearest: the closer one; in the middle, that with an even mantissa
@@ -15,17 +15,17 @@ section 3.1 (stochastic).
 
 import torch
 
-from ..rules import one_of, takes
+from ..rules import one_of, validate
 from .formats import find_format
 
 MODES = ("nearest", "stochastic")
 DOUBLE_BIAS, DOUBLE_MANTISSA = 1023, 52  # all is computed in float64, where every float32 is a normal number
 
 
-@takes(x=torch.Tensor, generator=torch.Generator)
+@validate(x=torch.Tensor, generator=torch.Generator)
 @torch.no_grad()
 def round_to(x, format, mode="nearest", generator=None):
-    """The numbers of ``format`` that are next to ``x``, as float32, of the shape of ``x``. No gradient passes.
+    """The values of ``format`` nearest to ``x``, as float32, of the shape of ``x``. No gradient passes.
 
     format:     a ``Format``, its name, or torch's dtype.
     mode:       "nearest" (ties to even), or "stochastic". What is beyond the largest number is rounded alike in both.
@@ -59,11 +59,11 @@ def _check(x, format, mode):
     if not one_of(MODES)(mode):
         raise ValueError(f"round_to: mode must be 'nearest' or 'stochastic', got {mode!r}")
     if x.dtype != torch.float32:
-        raise TypeError(f"round_to: rounds float32, got {x.dtype}")
+        raise TypeError(f"round_to: input must be float32, got {x.dtype}")
     if format.exponent_bits > 8 or format.mantissa_bits > 23 or format.largest > torch.finfo(torch.float32).max:
         raise ValueError(
             f"round_to: {format} has {format.exponent_bits} exponent and {format.mantissa_bits} mantissa bits; "
             "the result is held in float32, which has 8 and 23"
         )
     if format.specials == "none" and x.isnan().any():
-        raise ValueError(f"round_to: {format} has no NaN, but {int(x.isnan().sum())} numbers are NaN")
+        raise ValueError(f"round_to: {format} has no NaN, but {int(x.isnan().sum())} elements are NaN")

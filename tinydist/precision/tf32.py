@@ -1,11 +1,11 @@
-"""TF32: tensor cores round what they multiply to 10 bits of mantissa, and add up in fp32. Tensors stay float32.
+"""TF32: tensor cores round matmul inputs to 10 mantissa bits and accumulate in fp32. Tensors stay float32.
 
-    torch.set_float32_matmul_precision("high")         the switch: on a GPU it changes numbers and time,
-                                                       in virtual time the rate is that of tf32; a CPU's numbers stay
-    with tf32(): ...                                   here: the numbers are as rounded, too, wherever it runs
+    torch.set_float32_matmul_precision("high")         the switch: on a GPU it changes results and time,
+                                                       in virtual time the rate is that of tf32; a CPU's results stay
+    with tf32(): ...                                   here: results are rounded alike on any device
 
     a fp32 --round--> 10 bits --.
-                                 product, added up in fp32 --> fp32         an error of 2^-11 in each factor
+                                 product, accumulated in fp32 --> fp32         an error of 2^-11 in each factor
     b fp32 --round--> 10 bits --'
 
 On an A100 156 TFLOP/s instead of 19.5, on an H100 494.5 instead of 67, for a line; half of bf16's, whose factors have 7
@@ -27,7 +27,7 @@ FACTORS = {aten.mm: (0, 1), aten.bmm: (0, 1), aten.addmm: (1, 2), aten.baddbmm: 
 
 
 class tf32(TorchDispatchMode):
-    """``with tf32():`` matrix products of float32 round their factors. Attention in one operator keeps its numbers."""
+    """``with tf32():`` float32 matmuls round their inputs. Fused attention is not rounded."""
 
     def __enter__(self):
         self.rate = products_in_tf32()

@@ -1,4 +1,4 @@
-"""Real ranks from a notebook: processes of this machine, with gloo or nccl between them.
+"""Multi-process backend: worker processes on this machine that communicate with gloo or nccl.
 
     kernel                                  a worker for each rank
       | run: function, environment -----------> |  makes the process group, runs the function
@@ -7,9 +7,9 @@
       | leave, when all have returned --------> |  takes the process group down
       | <--------------------------------- left |
 
-Commands go to a worker's stdin, replies come from its stdout. A worker is a fresh Python that never imports
-the notebook or script that started it: functions travel by value. It stays for the next call, which so starts
-in milliseconds, and ends with the kernel, however that ends: its stdin is closed then.
+Commands go to a worker's stdin, replies come from its stdout. A worker is a fresh Python interpreter that never imports
+the notebook or script that started it: functions are pickled by value. It is reused by later calls, which then start in
+milliseconds, and ends with the kernel, however that ends, because its stdin is closed.
 """
 
 from .call import WorkerDied, run

@@ -1,4 +1,4 @@
-"""One call, as the kernel follows it: what the workers reply, and what happened when they do not."""
+"""Executes one call on the workers: collects replies, detects failures, timeouts and interrupts."""
 
 import math
 import os
@@ -16,11 +16,11 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-from ..console.waiting import waiting_for
+from ..console.progress_message import progress_message
 from ..rules import ranks_in_words
 from ..simulator.rank_state import environment
+from .pickles import name_of, pack
 from .pool import pool
-from .program import name_of, pack
 
 LOOPBACK = {"linux": "lo", "darwin": "lo0"}  # gloo's own choice needs a hostname that has an address
 LOOK = 0.1  # seconds between two looks at whether the workers live
@@ -31,19 +31,18 @@ one_at_a_time = threading.Lock()
 
 
 class WorkerDied(RuntimeError):
-    """The process of a rank ended while it was needed."""
+    """The process of a rank ended during a call."""
 
 
 def run(fn, ranks, args=(), *, backend="gloo", seed=0, timeout=None, init=True):
     """What ``fn(*args)`` returned on each of ``ranks`` processes, by rank.
 
-    What ranks print comes out when all have ended, rank by rank, and so in the same order every time.
-    ``timeout``, in seconds, is for all of it: to start workers, to send them the program, to run it. Modules that a
-    worker has imported stay as they are.
+    Output of ranks is printed when all have ended, rank by rank, so always in the same order. ``timeout``, in seconds,
+    includes starting workers, sending the program and running it. Modules imported by a worker are not reloaded.
 
     Raises what ``fn`` raised, with rank and traceback in its notes; ``WorkerDied``; ``TimeoutError``, which
-    says where each rank stands, as the note of a KeyboardInterrupt does; ``TypeError`` for what cannot be sent to a
-    process. A failure or an interrupt stops all workers; the next call starts new ones.
+    says where each rank stands, as the note of a KeyboardInterrupt does; ``TypeError`` for what is not
+    picklable. A failure or an interrupt stops all workers; the next call starts new ones.
     """
     check(ranks, backend)
     program = pack(fn, args)
@@ -83,7 +82,7 @@ def check(ranks, backend):
     if ranks < 1:
         raise ValueError(f"launch: ranks must be an integer >= 1, got {ranks!r}")
     if backend == "nccl" and ranks > (gpus := torch.cuda.device_count()):
-        raise ValueError(f"launch: nccl needs a GPU for each rank: {ranks} ranks, but {gpus} GPUs are here")
+        raise ValueError(f"launch: nccl requires one GPU per rank: {ranks} ranks, but {gpus} GPUs are available")
     if not dist.is_backend_available(backend):
         raise ValueError(f"launch: torch {torch.__version__} is built without the backend {backend!r}")
 
@@ -113,7 +112,7 @@ class Call:
         """The replies of that kind, one from each of ``ranks``. Raises what happened instead."""
         self.awaited, self.asked = kind, ranks
         deadline, failing = self.deadline, False
-        with waiting_for(self.progress):
+        with progress_message(self.progress):
             while self.late():
                 try:
                     self.take()
@@ -192,8 +191,8 @@ class Call:
             self.take()
         report = []
         for rank in late:
-            call, site = self.said["stands"].get(rank, ("native code, or stopped: it does not answer", None))
-            report += [f"  rank {rank} is in {call or 'no call of torch.distributed'}"]
+            call, site = self.said["stands"].get(rank, ("native code, or stopped: no response", None))
+            report += [f"  rank {rank} is in {call or 'no torch.distributed call'}"]
             report += [f"    at {site}"] if site else []
         finished = self.said["returned"].keys()
         return report + ([f"  {ranks_in_words(finished)}: finished"] if finished else [])

@@ -1,4 +1,4 @@
-"""The workers: started when they are first needed, kept for the next call, gone with the kernel."""
+"""The worker pool: workers start on demand, are reused by later calls, and end with the kernel."""
 
 import atexit
 import os
@@ -8,15 +8,15 @@ import sys
 import threading
 from contextlib import suppress
 
-from .channel import receive, send
+from .pickles import receive, send
 
 
 class Pool:
-    """The workers, by rank, what they are told and what they reply."""
+    """The worker processes by rank, with their command and reply channels."""
 
     def __init__(self):
         self.workers = []
-        self.outboxes = []  # what each is told, in order: a thread sends it, as a worker that is stopped reads nothing
+        self.outboxes = []  # messages to each, in order: a thread sends it, as a worker that is stopped reads nothing
         self.replies = queue.SimpleQueue()  # (rank, kind, content)
 
     def grow(self, ranks):
@@ -56,13 +56,13 @@ def start_worker():
         ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | {"TINYDIST_QUIET": "1"},  # until it is told the kernel's environment
+        env=os.environ | {"TINYDIST_QUIET": "1"},  # until it receives the kernel's environment
         start_new_session=True,  # Ctrl-C is for the kernel alone, which then stops its workers
     )
 
 
 def deliver(outbox):
-    """Send what is put there, until that is None. A dead worker is found by whoever waits for its reply."""
+    """Sender thread: send queued commands until None. A dead worker is detected when its reply is awaited."""
     while message := outbox.get():
         with suppress(OSError, ValueError):  # ValueError: closed
             send(*message)

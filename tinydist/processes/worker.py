@@ -1,4 +1,4 @@
-"""The life of a worker: a fresh Python that runs a program for each call, as one rank."""
+"""The worker process: a fresh Python interpreter that runs one program per call, as one rank."""
 
 import os
 import queue
@@ -15,12 +15,11 @@ import torch
 import torch.distributed as dist
 
 from ..simulator.call_sites import learners_traceback, site_of
-from ..simulator.endings import end_of
 from ..simulator.per_rank import forget
+from ..simulator.rank_exit import run_to_exit
 from ..simulator.rank_state import RankStream
 from ..torch_internals import excepthook_unchanged
-from .channel import receive, send
-from .program import can_travel, name_of
+from .pickles import can_travel, name_of, receive, send
 
 
 def work():
@@ -41,7 +40,7 @@ def work():
 
 
 def listen(commands, calls, reply):
-    """Hand on the commands, but answer at once where a busy rank stands. End with the kernel."""
+    """Forward commands to the main thread; report a busy rank's stack immediately. Exit with the kernel."""
     try:
         while True:
             command, content = receive(commands)
@@ -79,7 +78,7 @@ def perform(reply, variables, *how):
     # catch_warnings: a warning that comes once comes once in each call.
     with redirect_stdout(streams[0]), redirect_stderr(streams[1]), warnings.catch_warnings(), excepthook_unchanged():
         try:
-            return "returned", end_of(variables["RANK"], take_part, (variables, *how))
+            return "returned", run_to_exit(variables["RANK"], take_part, (variables, *how))
         except BaseException as error:
             return "raised", pack_error(error)
         finally:
@@ -101,7 +100,7 @@ def take_part(variables, program, path, folder, backend, seed, meeting):
 
 
 def start_afresh(variables, path, folder, seed):
-    """Make this process like one that the kernel has just started, whatever the last call did to it."""
+    """Reset this process to the state of a newly started worker."""
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:] = path

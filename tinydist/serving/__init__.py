@@ -1,62 +1,60 @@
-"""Serving: many people ask at once, and what is scarce is the memory of what was said.
+"""Serving: LLM inference with a paged KV cache, continuous batching and an OpenAI-compatible HTTP API.
 
-    request.py          what is asked, and the sequences that are written for it
-    blocks.py           the cache's memory in blocks: who has which, shared, copied on write, found again
-    paged_attention.py  queries meet keys where these lie, block by block
-    paged_cache.py      a decoder's cache in blocks, and a pass whose tokens lie end to end
-    scheduler.py        who waits, who runs, what a pass computes
-    policies.py         who is next: static batches, Orca, continuous batching
-    sampling.py         the next token: temperature, top-k, top-p
-    engine.py           a model that writes for many requests at once
-    trace.py            requests to replay, as long as those that people made
-    clock.py            what a pass costs on a device; replay.py: a trace served on this clock
-    waste.py            where the cache's memory goes
-    speculative.py      a small model drafts, a large one verifies
-    parallel.py         one engine on several ranks, several engines behind a router
-    completions.py      OpenAI's form of a call and of its answer
-    front.py            both over HTTP, with Tornado, and imported by its name alone; command.py: tinydist serve
+    request.py              requests, sampling parameters, and their sequences
+    blocks.py               the KV cache in blocks: reference counts, copy on write, prefix cache
+    paged_attention.py      attention over keys and values in blocks
+    paged_cache.py          the paged KV cache, and forward passes over a flattened batch
+    scheduler.py            continuous batching: which sequences are in the next pass, with how many tokens
+    contiguous_batching.py  before paging: static batches, Orca
+    sampling.py             the next token: temperature, top-k, top-p
+    engine.py               the inference engine
+    trace.py                synthetic request traces with published length statistics
+    clock.py                cost model of a forward pass
+    replay.py               simulates serving a trace; KV-cache fragmentation
+    speculative.py          speculative decoding with a draft model
+    parallel.py             tensor-parallel inference; a router over replicas
+    completions.py          OpenAI's completions API
+    http_server.py          the HTTP server (Tornado); not imported by default; command.py: tinydist serve
 
 In reading order.
 """
 
 from .blocks import BlockPool, BlockTable, OutOfBlocks
 from .clock import StepCost
-from .engine import Engine
+from .contiguous_batching import Orca, StaticBatching
+from .engine import LLMEngine
 from .paged_attention import paged_attention
 from .paged_cache import PagedCaches
-from .parallel import Replicas, bytes_sent_a_row, tensor_parallel_engine
-from .policies import Continuous, Orca, Static
-from .replay import Replay, replay
-from .request import Request, Sequence, Served
-from .scheduler import Policy, Scheduler, Step
-from .speculative import acceptance, expected_tokens, speculate, speedup, verify
-from .trace import ALPACA, SHAREGPT, Ask, Lengths, make_trace
-from .waste import expected_waste, memory_of, waste_in_blocks, waste_reserved
+from .parallel import Replicas, bytes_sent_per_token, tensor_parallel_engine
+from .replay import Replay, expected_waste, memory_of, replay, waste_in_blocks
+from .request import Request, RequestState, Sequence
+from .scheduler import ContinuousBatching, Scheduler, SchedulerOutput, SchedulingPolicy
+from .speculative import expected_tokens, speculate, speedup, verify
+from .trace import ALPACA, SHAREGPT, Lengths, TraceRequest, make_trace
 
 __all__ = [
     "ALPACA",
     "SHAREGPT",
-    "Ask",
     "BlockPool",
     "BlockTable",
-    "Continuous",
-    "Engine",
+    "ContinuousBatching",
+    "LLMEngine",
     "Lengths",
     "Orca",
     "OutOfBlocks",
     "PagedCaches",
-    "Policy",
     "Replay",
     "Replicas",
     "Request",
+    "RequestState",
     "Scheduler",
+    "SchedulerOutput",
+    "SchedulingPolicy",
     "Sequence",
-    "Served",
-    "Static",
-    "Step",
+    "StaticBatching",
     "StepCost",
-    "acceptance",
-    "bytes_sent_a_row",
+    "TraceRequest",
+    "bytes_sent_per_token",
     "expected_tokens",
     "expected_waste",
     "make_trace",
@@ -68,5 +66,4 @@ __all__ = [
     "tensor_parallel_engine",
     "verify",
     "waste_in_blocks",
-    "waste_reserved",
 ]

@@ -1,16 +1,16 @@
-"""Blocks: the cache's memory in pages of a few tokens, handed out when a sequence needs them, and not before.
+"""KV-cache blocks: fixed-size pages of a few tokens, allocated to sequences on demand.
 
     tokens of a sequence     a b c d | e f g h | i          block size 4
-    its block table             7         2      5          block 5 has three slots to spare: all that is wasted
-    another's, same prompt      7         2      9          7 and 2 are shared: two references each
+    its block table             7         2      5          block 5 has three unused slots: the only waste
+    another's, same prompt      7         2      9          7 and 2 are shared: reference count 2
 
-Contiguous, a sequence would be given all that it may come to need, before it has a token. In blocks it wastes less than
-one, and sequences that begin alike have their first blocks in common. A full block never changes. One that is not full
-may be shared after a fork; whoever writes to it first takes a copy (copy on write).
+A contiguous cache must reserve the maximum length of a sequence up front. With blocks a sequence wastes less than one
+block, and sequences with a common prefix share its blocks. A full block is immutable. A partial block may be shared
+after a fork; the first writer copies it (copy-on-write).
 
-Full blocks are found again by a hash of all tokens up to their end. When the last reference goes, a block joins the
-queue of free ones, and keeps what is in it until the queue has moved up: the prefix cache is the free memory. A
-sequence returns its blocks last to first, so that the beginnings, which others may share, stay longest.
+Full blocks are looked up by a hash of all tokens up to their end. When its reference count drops to 0, a block joins
+the free queue and keeps its contents until it is reallocated (LRU): the prefix cache lives in free memory. A sequence
+frees its blocks last to first, so that prefixes, which others may share, are evicted last.
 
 Sources: Kwon et al. 2023, PagedAttention, sections 4.2 to 4.4; vLLM's design document on automatic prefix caching.
 """
@@ -18,41 +18,41 @@ Sources: Kwon et al. 2023, PagedAttention, sections 4.2 to 4.4; vLLM's design do
 from collections import OrderedDict
 from hashlib import sha256
 
-from ..rules import count, flag, listed, takes, whole, within
+from ..rules import count, flag, listed, validate, whole, within
 
 
 class OutOfBlocks(RuntimeError):
-    """No block is free: the scheduler's to handle, who preempts or waits; a user never sees it."""
+    """No free block. Handled by the scheduler, which preempts or waits; never raised to a user."""
 
 
-@takes(blocks=listed, block_size=within(1, 2**20), prefix_cache=flag)
+@validate(num_blocks=listed, block_size=within(1, 2**20), prefix_cache=flag)
 class BlockPool:
-    """``blocks`` blocks of ``block_size`` tokens, with a count of references each.
+    """``num_blocks`` blocks of ``block_size`` tokens, with a reference count each.
 
-    prefix_cache:  full blocks are found again by what is in them.
+    prefix_cache:  reuse full blocks with the same tokens (automatic prefix caching).
     """
 
-    def __init__(self, blocks, block_size=16, prefix_cache=True):
-        self.blocks, self.block_size, self.prefix_cache = blocks, block_size, prefix_cache
-        self.references = [0] * blocks
-        self.free = OrderedDict.fromkeys(range(blocks))  # the first is taken next
-        self.named, self.names = {}, [None] * blocks  # what is in a full block: name -> blocks, block -> name
+    def __init__(self, num_blocks, block_size=16, prefix_cache=True):
+        self.num_blocks, self.block_size, self.prefix_cache = num_blocks, block_size, prefix_cache
+        self.references = [0] * num_blocks
+        self.free = OrderedDict.fromkeys(range(num_blocks))  # the first is taken next
+        self.cached_blocks, self.block_hashes = {}, [None] * num_blocks  # of full blocks: hash -> blocks, block -> hash
 
-    def needed(self, tokens):
+    def needed(self, num_tokens):
         """Blocks for so many tokens."""
-        return -(-tokens // self.block_size)
+        return -(-num_tokens // self.block_size)
 
     def allocate(self):
         """A free block, with one reference: the one that has been free for longest."""
         if not self.free:
-            raise OutOfBlocks(f"BlockPool: all {self.blocks} blocks are in use")
+            raise OutOfBlocks(f"BlockPool: all {self.num_blocks} blocks are in use")
         return self._take(next(iter(self.free)))
 
-    @takes(number=whole)
+    @validate(number=whole)
     def reserve(self, number):
-        """So many free blocks that are neighbors, with one reference each: how memory is kept without paging."""
+        """Allocate this many contiguous free blocks, as without paging."""
         first = length = 0
-        for block in range(self.blocks):
+        for block in range(self.num_blocks):
             first, length = (first, length + 1) if self.references[block] == 0 else (block + 1, 0)
             if length >= number:
                 return [self._take(block) for block in range(first, first + number)]
@@ -60,125 +60,127 @@ class BlockPool:
             raise OutOfBlocks(f"BlockPool: no {number} contiguous free blocks ({len(self.free)} blocks are free)")
         return []
 
-    def share(self, block):
-        """One reference more; a block that was free and still has what was in it is in use again."""
+    def incref(self, block):
+        """Increment the reference count. A free block with cached contents leaves the free queue."""
         if self.references[block] == 0:
             del self.free[block]
         self.references[block] += 1
 
-    def release(self, block):
-        """One reference less; without any the block is free."""
+    def decref(self, block):
+        """Decrement the reference count; at 0 the block is free."""
         if self.references[block] == 0:
-            raise ValueError(f"BlockPool: block {block} is released, but is free already")
+            raise ValueError(f"BlockPool: decref of block {block}, which is free already")
         self.references[block] -= 1
         if self.references[block] == 0:
             self.free[block] = None
 
-    def name(self, block, name):
-        """``block`` is full. Of blocks that are full of the same, the first is found, as long as it is there."""
-        self.named.setdefault(name, {})[block] = None
-        self.names[block] = name
+    def cache(self, block, block_hash):
+        """Register the hash of a full ``block``. Of blocks with the same hash, the first is used."""
+        self.cached_blocks.setdefault(block_hash, {})[block] = None
+        self.block_hashes[block] = block_hash
 
-    def find(self, name):
-        """The first block of this name, or None."""
-        return next(iter(self.named.get(name, ())), None)
+    def find(self, block_hash):
+        """The first block with this hash, or None."""
+        return next(iter(self.cached_blocks.get(block_hash, ())), None)
 
     def _take(self, block):
         del self.free[block]
-        same = self.named.get(self.names[block], {})
+        same = self.cached_blocks.get(self.block_hashes[block], {})
         same.pop(block, None)
         if not same:
-            self.named.pop(self.names[block], None)
-        self.names[block] = None
+            self.cached_blocks.pop(self.block_hashes[block], None)
+        self.block_hashes[block] = None
         self.references[block] = 1
         return block
 
 
-@takes(pool=BlockPool, salt=str)
+@validate(pool=BlockPool, cache_salt=str)
 class BlockTable:
-    """Where the tokens of one sequence lie: token i in slot ``i % block_size`` of ``blocks[i // block_size]``.
+    """Block table of one sequence: token i is in slot ``i % block_size`` of ``blocks[i // block_size]``.
 
-    length:  slots in use.
-    salt:    goes into the names: blocks are shared among sequences of the same salt alone.
+    length:      slots in use.
+    cache_salt:  part of each hash: only sequences with the same salt share blocks.
     """
 
-    def __init__(self, pool, salt=""):
-        self.pool, self.salt = pool, salt
-        self.blocks, self.length, self.names = [], 0, []
+    def __init__(self, pool, cache_salt=""):
+        self.pool, self.cache_salt = pool, cache_salt
+        self.blocks, self.length, self.block_hashes = [], 0, []
 
     @property
     def waste(self):
         """Slots that are held and not in use."""
         return len(self.blocks) * self.pool.block_size - self.length
 
-    def match(self, tokens):
-        """Take what the pool has of the beginning of ``tokens``, in full blocks, and return how many tokens that is."""
+    def match_prefix(self, tokens):
+        """Reuse cached full blocks for the longest prefix of ``tokens``. Returns the number of cached tokens."""
         size = self.pool.block_size
         for end in range(size, len(tokens) + 1, size):
-            name = self._name(tokens[end - size : end])
-            block = self.pool.find(name)
+            block_hash = self._hash(tokens[end - size : end])
+            block = self.pool.find(block_hash)
             if block is None:
                 break
-            self.pool.share(block)
+            self.pool.incref(block)
             self.blocks.append(block)
-            self.names.append(name)
+            self.block_hashes.append(block_hash)
         self.length = len(self.blocks) * size
         return self.length
 
-    @takes(tokens=count)
-    def reserve(self, tokens):
-        """Neighboring blocks for so many tokens, once and for all."""
-        self.blocks = self.pool.reserve(self.pool.needed(tokens))
+    @validate(num_tokens=count)
+    def reserve(self, num_tokens):
+        """Contiguous blocks for so many tokens, once and for all."""
+        self.blocks = self.pool.reserve(self.pool.needed(num_tokens))
 
-    @takes(tokens=whole)
-    def grow(self, tokens):
-        """Room for so many tokens more, in blocks of its own. Returns the copies to make first, (from, to) each.
+    def fits(self, num_tokens):
+        """Whether the pool has the blocks that ``allocate_slots`` would take."""
+        return sum(self._wanted(num_tokens)) <= len(self.pool.free)
+
+    @validate(num_tokens=whole)
+    def allocate_slots(self, num_tokens):
+        """Allocate slots for more tokens. Returns the block copies to make first (copy-on-write), as (from, to).
 
         Raises ``OutOfBlocks``, and then has changed nothing.
         """
-        shared = tokens > 0 and self.length % self.pool.block_size > 0 and self._is_shared(self._last)
-        new = max(0, self.pool.needed(self.length + tokens) - len(self.blocks))
-        if new + shared > len(self.pool.free):
-            raise OutOfBlocks(f"BlockTable: {new + shared} more blocks, but {len(self.pool.free)} are free")
-        copies = [self._own(self._last)] if shared else []
+        new, copy = self._wanted(num_tokens)
+        if new + copy > len(self.pool.free):
+            raise OutOfBlocks(f"BlockTable: {new + copy} more blocks are needed, but {len(self.pool.free)} are free")
+        copies = [self._copy_on_write()] if copy else []
         self.blocks += [self.pool.allocate() for _ in range(new)]
-        self.length += tokens
+        self.length += num_tokens
         return copies
 
-    def seal(self, tokens, computed):
-        """Of ``tokens`` so many are computed: name the blocks that these fill."""
+    def cache_full_blocks(self, tokens, num_computed_tokens):
+        """Register the blocks that are full after this many computed ``tokens`` for prefix caching."""
         size = self.pool.block_size
-        for i in range(len(self.names), computed // size if self.pool.prefix_cache else 0):
-            self.names.append(self._name(tokens[i * size : (i + 1) * size]))
-            self.pool.name(self.blocks[i], self.names[i])
+        for i in range(len(self.block_hashes), num_computed_tokens // size if self.pool.prefix_cache else 0):
+            self.block_hashes.append(self._hash(tokens[i * size : (i + 1) * size]))
+            self.pool.cache(self.blocks[i], self.block_hashes[i])
 
     def fork(self):
         """Another table of the same blocks."""
-        table = BlockTable(self.pool, self.salt)
-        table.blocks, table.length, table.names = [*self.blocks], self.length, [*self.names]
+        table = BlockTable(self.pool, self.cache_salt)
+        table.blocks, table.length, table.block_hashes = [*self.blocks], self.length, [*self.block_hashes]
         for block in self.blocks:
-            self.pool.share(block)
+            self.pool.incref(block)
         return table
 
     def clear(self):
         """Return all blocks, the last first."""
         for block in reversed(self.blocks):
-            self.pool.release(block)
-        self.blocks, self.length, self.names = [], 0, []
+            self.pool.decref(block)
+        self.blocks, self.length, self.block_hashes = [], 0, []
 
-    @property
-    def _last(self):
-        """The index of the block that is not full."""
-        return self.length // self.pool.block_size
+    def _wanted(self, num_tokens):
+        """(blocks, copies) for so many tokens more: a block that is not full, and that others have too, is copied."""
+        block, used = divmod(self.length, self.pool.block_size)
+        copy = num_tokens > 0 and used > 0 and self.pool.references[self.blocks[block]] > 1
+        return max(0, self.pool.needed(self.length + num_tokens) - len(self.blocks)), copy
 
-    def _is_shared(self, index):
-        return self.pool.references[self.blocks[index]] > 1
+    def _copy_on_write(self):
+        last = self.length // self.pool.block_size
+        old, self.blocks[last] = self.blocks[last], self.pool.allocate()
+        self.pool.decref(old)
+        return old, self.blocks[last]
 
-    def _own(self, index):
-        old, self.blocks[index] = self.blocks[index], self.pool.allocate()
-        self.pool.release(old)
-        return old, self.blocks[index]
-
-    def _name(self, tokens):
-        parent = self.names[-1] if self.names else sha256(self.salt.encode()).digest()
+    def _hash(self, tokens):
+        parent = self.block_hashes[-1] if self.block_hashes else sha256(self.cache_salt.encode()).digest()
         return sha256(parent + repr(tokens).encode()).digest()

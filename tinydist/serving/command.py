@@ -15,12 +15,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..attention import Decoder, DecoderConfig, fused_attention
-from ..console.shell import command
+from ..console.command_name import command
 from ..model import batch
-from .engine import Engine
-from .front import LOOPBACK, Front
+from .engine import LLMEngine
+from .http_server import LOOPBACK, Server
 from .parallel import Replicas
-from .policies import Continuous
+from .scheduler import ContinuousBatching
 
 
 def options():
@@ -49,7 +49,7 @@ def main(words):
     """The exit status: 0 after Ctrl-C, 1 if it cannot begin."""
     chosen = options().parse_args(words)
     try:
-        asyncio.run(serve(front_of(chosen), chosen.port, chosen.host))
+        asyncio.run(serve(server_of(chosen), chosen.port, chosen.host))
     except KeyboardInterrupt:
         print("Done.")
     except (ValueError, TypeError, OSError, SafetensorError) as error:
@@ -58,26 +58,26 @@ def main(words):
     return 0
 
 
-async def serve(front, port, host):
-    server, port = front.listen(port, host)
-    print(f"{front.model} at http://{host}:{port}/v1 (Ctrl-C stops it)", flush=True)
+async def serve(server, port, host):
+    http, port = server.listen(port, host)
+    print(f"{server.model} at http://{host}:{port}/v1 (Ctrl-C stops it)", flush=True)
     try:
         await forever()
     finally:
-        server.stop()
+        http.stop()
 
 
 async def forever():
     await asyncio.Event().wait()
 
 
-def front_of(chosen):
-    """What was chosen, ready to listen."""
+def server_of(chosen):
+    """What the options ask for, ready to listen."""
     model = decoder(chosen)
-    memory = dict(blocks=chosen.num_blocks, block_size=chosen.block_size, attend=fused_attention)
+    memory = dict(num_blocks=chosen.num_blocks, block_size=chosen.block_size, attend=fused_attention)
     limits = chosen.max_num_seqs, chosen.max_num_batched_tokens
-    engines = [Engine(model, Continuous(*limits), **memory) for _ in range(chosen.replicas)]
-    return Front(engines[0] if len(engines) == 1 else Replicas(engines))
+    engines = [LLMEngine(model, ContinuousBatching(*limits), **memory) for _ in range(chosen.replicas)]
+    return Server(engines[0] if len(engines) == 1 else Replicas(engines))
 
 
 def decoder(chosen):
@@ -113,4 +113,4 @@ def train(model, steps):
         loss.backward()
         optimizer.step()
         if step + 1 == steps:
-            print(f"trained for {steps} steps, loss {loss.item():.2f} nats a byte", flush=True)
+            print(f"trained for {steps} steps, loss {loss.item():.2f} nats per byte", flush=True)

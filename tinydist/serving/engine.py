@@ -1,111 +1,108 @@
-"""Engine: a model that writes for many requests at once, pass by pass.
+"""The inference engine: serves many requests concurrently, one batched forward pass at a time.
 
-    engine = Engine(model, Continuous(slots=8, budget=64), blocks=256)
+    engine = LLMEngine(model, ContinuousBatching(max_num_seqs=8, max_num_batched_tokens=64), num_blocks=256)
     for token in engine.stream(Request(prompt)): ...        others are served meanwhile
-    engine.run(requests)                                    or all, until each has ended
+    engine.run(requests)                                    or all, until each has finished
 
-What is written for a request depends on the model and on the request, its seed included: not on the policy, the blocks,
-or whoever is served beside it, as far as sums that are taken in another order are the same.
+The output of a request depends only on the model and the request, including its seed: not on the policy, the block size
+or concurrent requests (up to floating-point summation order).
 """
 
 import torch
 
 from ..attention import Decoder
-from ..rules import each_of, takes
+from ..rules import each_of, validate
 from .blocks import BlockPool
 from .paged_cache import PagedCaches
-from .policies import Continuous
-from .request import Request, Served
+from .request import Request, RequestState
 from .sampling import next_tokens
-from .scheduler import Policy, Scheduler
+from .scheduler import ContinuousBatching, Scheduler, SchedulingPolicy
 
 
-@takes(model=Decoder, policy=Policy)
-class Engine:
-    """``model`` with the memory of ``blocks`` blocks of ``block_size`` tokens.
+@validate(model=Decoder, policy=SchedulingPolicy)
+class LLMEngine:
+    """``model`` with a KV cache of ``num_blocks`` blocks of ``block_size`` tokens.
 
-    policy:        who shares a pass; None: ``Continuous()``.
-    prefix_cache:  what one request computed serves others that begin alike.
-    attend:        what computes attention; None: what the model has. ``fused_attention`` is fastest.
+    policy:        which sequences share a pass; None: ``ContinuousBatching()``.
+    prefix_cache:  share KV-cache blocks between requests with a common prefix.
+    attend:        the attention function; None: the model's. ``fused_attention`` is fastest.
 
     ``rows`` says how many tokens the model has computed until now.
     """
 
-    def __init__(self, model, policy=None, blocks=256, block_size=16, prefix_cache=True, attend=None):
+    def __init__(self, model, policy=None, num_blocks=256, block_size=16, prefix_cache=True, attend=None):
         self.model = model
-        self.pool = BlockPool(blocks, block_size, prefix_cache)
-        self.scheduler = Scheduler(policy or Continuous(), self.pool)
+        self.pool = BlockPool(num_blocks, block_size, prefix_cache)
+        self.scheduler = Scheduler(policy or ContinuousBatching(), self.pool)
         self.caches, self.rows = PagedCaches(model, self.pool, attend), 0
 
     @property
     def idle(self):
         return self.scheduler.idle
 
-    @takes(request=Request)
+    @validate(request=Request)
     def add(self, request):
-        """Let it wait, and return its ``Served``. Raises ``ValueError`` for what could never be served."""
+        """Add to the waiting queue. Returns its ``RequestState``. Raises ``ValueError`` if it could never be served."""
         V = self.model.config.vocab_size
         if max(request.prompt) >= V:
-            raise ValueError(f"Engine: tokens are from 0 to {V - 1}, got a prompt with {max(request.prompt)}")
+            raise ValueError(f"LLMEngine: token ids must be from 0 to {V - 1}, got a prompt with {max(request.prompt)}")
         return self.scheduler.add(request)
 
-    @takes(served=Served)
-    def cancel(self, served):
-        """Nobody waits for it any more: its blocks are free."""
-        self.scheduler.cancel(served)
+    @validate(state=RequestState)
+    def cancel(self, state):
+        """End a request that is no longer wanted; its blocks are free."""
+        self.scheduler.cancel(state)
 
     @torch.inference_mode()
     def step(self):
-        """One pass through the model. Returns what was written: (sequence, token) each."""
+        """Run one forward pass. Returns the generated tokens, as (sequence, token)."""
         try:
-            step = self.scheduler.step()
-            step.parts.sort(key=lambda part: part[1])  # those with equally many tokens meet their keys together
-            logits = self._logits(step) if step.parts else None
-            return self.scheduler.update(step, lambda ready: self._choose(logits, ready))
+            step = self.scheduler.schedule()
+            step.scheduled.sort(key=lambda each: each[1])  # sequences with as many tokens meet their keys together
+            logits = self._logits(step) if step.scheduled else None
+            return self.scheduler.update(step, lambda ready: self._sample(logits, ready))
         except BaseException:  # an interrupt, too: what was half done is computed again
-            self.scheduler.start_over()
+            self.scheduler.preempt_all()
             raise
 
-    @takes(requests=each_of(Request))
+    @validate(requests=each_of(Request))
     def run(self, requests):
-        """Serve all: of each request, of each of its samples, the new tokens."""
-        served = []
+        """Serve all requests to completion. Returns the output tokens of each sample of each request."""
+        states = []
         try:
-            served += map(self.add, requests)
-            for each in served:
-                while not each.done:  # all that run go on meanwhile
-                    self.step()
+            states += map(self.add, requests)
+            while not all(each.finished for each in states):
+                self.step()
         finally:
-            for each in served:
+            for each in states:
                 self.cancel(each)
-        return [each.new for each in served]
+        return [each.output_tokens for each in states]
 
-    @takes(request=Request)
+    @validate(request=Request)
     def stream(self, request):
-        """The tokens of its first sample, as they come; who stops reading is not served any more."""
-        served, given = self.add(request), 0
-        first = served.sequences[0]
+        """Stream the tokens of its first sample. Closing the generator cancels the request."""
+        state = self.add(request)
+        first = state.sequences[0]
         try:
-            while given < len(first.new) or first.reason is None:
-                if given < len(first.new):
-                    yield first.new[given]
-                    given += 1
-                else:
+            for i in range(request.max_new_tokens):
+                while i == len(first.output_tokens):
+                    if first.finish_reason:
+                        return
                     self.step()
+                yield first.output_tokens[i]
         finally:
-            self.cancel(served)
+            self.cancel(state)
 
     def _logits(self, step):
-        """Of the last row of each part: [parts, V]."""
+        """Of the last row of each sequence: [scheduled, V]."""
         self.caches.copy(step.copies)
-        spans = [(sequence.table, sequence.computed, tokens) for sequence, tokens in step.parts]
-        layout = self.caches.lay_out(spans)
-        rows = [token for each, tokens in step.parts for token in each.tokens[each.computed :][:tokens]]
-        logits = self.model(torch.tensor([rows], device=layout.positions.device), self.caches)
+        batch = self.caches.lay_out([(each.table, each.num_computed_tokens, new) for each, new in step.scheduled])
+        rows = [token for each, new in step.scheduled for token in each.tokens[each.num_computed_tokens :][:new]]
+        logits = self.model(torch.tensor([rows], device=batch.positions.device), self.caches)
         self.rows += len(rows)
-        return logits[0, layout.last]
+        return logits[0, batch.last]
 
-    def _choose(self, logits, ready):
+    def _sample(self, logits, ready):
         if not ready:
             return []
         rows, sequences = zip(*ready)

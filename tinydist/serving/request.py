@@ -1,18 +1,18 @@
-"""Request: what somebody asks for; and the sequences that are written for it, while they are.
+"""Requests, and the sequences that are generated for them.
 
-    request  prompt, 3 samples          sequence 0   prompt tokens | new tokens        computed: how many of its tokens
-                                        sequence 1   the same      | others            have their keys and values in
-                                        sequence 2   the same      | others            the cache; the rest is ``left``
+    request  prompt, 3 samples       sequence 0   prompt tokens | output tokens     num_computed_tokens of its tokens
+                                     sequence 1   the same      | others            have their keys and values in the
+                                     sequence 2   the same      | others            cache; the others are uncomputed
 
-A sequence knows no phases. It has tokens, of which some are computed: at first none, then a piece of the prompt, and so
-on. When all are, the model has said what may come next, and one more token is there: ``left`` is 1. One that loses its
-memory has nothing computed, and no token less.
+A sequence has no explicit prefill and decode phases. It has tokens, some of which are computed: at first none, then a
+chunk of the prompt, and so on. When all are computed, one more is sampled, the only uncomputed one. A preempted
+sequence has no computed tokens, but keeps all its tokens.
 """
 
 import random
 from dataclasses import dataclass
 
-from ..rules import amount, count, each_of, is_tensor, many, takes, whole, within
+from ..rules import amount, count, each_of, is_tensor, many, validate, whole, within
 
 
 def tokens(value):
@@ -30,30 +30,28 @@ def above_0_to_1(value):
     return amount(value) and 0 < value <= 1
 
 
-@takes(prompt=tokens, max_new=count, arrival=amount, seed=whole, temperature=amount, top_k=count, top_p=above_0_to_1)
-@takes(stop=endings, n=within(1, 2**10), salt=str)
+@validate(prompt=tokens, max_new_tokens=count, seed=whole, temperature=amount, top_k=count)
+@validate(top_p=above_0_to_1, stop=endings, n=within(1, 2**10), cache_salt=str)
 @dataclass(frozen=True, eq=False)
 class Request:
-    """``n`` samples, of at most ``max_new`` tokens each, after a prompt.
+    """``n`` samples, of at most ``max_new_tokens`` tokens each, after a prompt.
 
-    arrival:      in seconds.
-    temperature:  0 takes the likeliest token; above, logits are divided by it, and a token is drawn
-    top_k, top_p: among the k likeliest, and of those the fewest that have a share of p together.
-    seed:         of what is drawn: the same request gets the same tokens, whoever is served beside it.
-    stop:         tokens, or lists of tokens, after which it is done; they are part of what was written.
-    salt:         blocks of the cache are shared with requests of the same salt alone.
+    temperature:  0: greedy; above: logits are divided by it before sampling
+    top_k, top_p: sample from the k most likely tokens, and of those from the smallest set with total probability p.
+    seed:         of the sampling: a request gets the same tokens, whatever else is served.
+    stop:         tokens, or lists of tokens, that end a sample; they are part of its output.
+    cache_salt:   KV-cache blocks are shared only between requests with the same salt.
     """
 
     prompt: list
-    max_new: int = 16
-    arrival: float = 0.0
+    max_new_tokens: int = 16
     seed: int = 0
     temperature: float = 0.0
     top_k: int | None = None
     top_p: float = 1.0
     stop: list = ()
     n: int = 1
-    salt: str = ""
+    cache_salt: str = ""
 
     def __post_init__(self):
         object.__setattr__(self, "prompt", _listed(self.prompt))
@@ -61,8 +59,8 @@ class Request:
 
     @property
     def longest(self):
-        """Tokens that are ever in the cache for one sample: the last one that is written is not."""
-        return len(self.prompt) + self.max_new - 1
+        """Tokens of a sample that are ever in the cache: all but the last."""
+        return len(self.prompt) + self.max_new_tokens - 1
 
 
 def _listed(tokens):
@@ -70,57 +68,63 @@ def _listed(tokens):
 
 
 class Sequence:
-    """One sample of a request: its tokens, and where they lie.
+    """One sample of a request: its tokens, and the blocks where their keys and values lie.
 
-    served:  what it belongs to, a ``Served``.
-    reason:  why it ended: "length", "stop", "cancelled"; None: it has not.
+    state:          the ``RequestState`` that it belongs to.
+    finish_reason:  "length", "stop", "cancelled"; None: it has not finished.
     """
 
-    def __init__(self, served, sample, table):
-        self.served, self.sample, self.table = served, sample, table
-        self.request = served.request
+    def __init__(self, state, sample, table):
+        self.state, self.request, self.sample, self.table = state, state.request, sample, table
         self.tokens = [*self.request.prompt]
-        self.computed, self.reason = 0, None
+        self.num_computed_tokens, self.finish_reason = 0, None
         self.random = random.Random(f"{self.request.seed}, {sample}")
 
     @property
-    def new(self):
-        """The tokens that were written."""
+    def output_tokens(self):
         return self.tokens[len(self.request.prompt) :]
 
     @property
-    def left(self):
-        """Tokens to compute, before there is another."""
-        return len(self.tokens) - self.computed
+    def num_uncomputed_tokens(self):
+        return len(self.tokens) - self.num_computed_tokens
 
     @property
-    def places(self):
-        """Sequences that it is, or will be when its prompt has been computed."""
-        return self.request.n if len(self.served.sequences) < self.request.n else 1
+    def num_seqs(self):
+        """Sequences that it is, or will be when its prompt is computed."""
+        return self.request.n if len(self.state.sequences) < self.request.n else 1
+
+    def match_prefix(self):
+        """Take what the prefix cache has. The last token is computed in any case: its row gives the next."""
+        self.num_computed_tokens = self.table.match_prefix(self.tokens[:-1])
 
     def append(self, token):
         self.tokens.append(token)
         if any(self._ends_with(each) for each in self.request.stop):
-            self.reason = "stop"
-        elif len(self.tokens) == len(self.request.prompt) + self.request.max_new:
-            self.reason = "length"
+            self.finish_reason = "stop"
+        elif len(self.tokens) == len(self.request.prompt) + self.request.max_new_tokens:
+            self.finish_reason = "length"
+
+    def free(self):
+        """Return its blocks: nothing is computed."""
+        self.table.clear()
+        self.num_computed_tokens = 0
 
     def _ends_with(self, ending):
         written = len(self.tokens) - len(self.request.prompt)
         return len(ending) <= written and self.tokens[-len(ending) :] == ending
 
 
-class Served:
-    """A request while it is served, and after."""
+class RequestState:
+    """A request while it is served, and after: its sequences."""
 
     def __init__(self, request):
         self.request, self.sequences = request, []
 
     @property
-    def done(self):
-        return all(each.reason for each in self.sequences)
+    def finished(self):
+        return all(each.finish_reason for each in self.sequences)
 
     @property
-    def new(self):
-        """Of each sample, the tokens that were written."""
-        return [each.new for each in self.sequences]
+    def output_tokens(self):
+        """Of each sample."""
+        return [each.output_tokens for each in self.sequences]

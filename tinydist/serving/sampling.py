@@ -1,9 +1,9 @@
-"""Sampling: the next token of each sequence, from its own logits and its own dice.
+"""Sampling: the next token of each sequence, from its logits, with a per-sequence random generator.
 
-    logits / temperature --> the k likeliest --> of those the fewest whose share is p --> one of them, at random
+    logits / temperature --> top k --> the smallest set with probability p --> one of them, at random
 
-A draw is one number from 0 to 1, which falls into a token's share. It comes from the sequence's own generator, so that
-what is written depends on the request alone. Temperature 0 is the limit: the likeliest.
+Each sample uses one uniform random number (inverse transform), from the sequence's own generator, so that its output
+depends only on the request. Temperature 0 is greedy.
 
 Source: Holtzman et al. 2020, The Curious Case of Neural Text Degeneration, section 3.1 (top-p).
 """
@@ -15,7 +15,7 @@ def next_tokens(logits, sequences):
     """For logits [R, V] of as many sequences: a list of tokens. Raises ``ValueError`` where there is a NaN."""
     wrong = logits.isnan().any(-1)
     if wrong.any():
-        raise ValueError(f"next_tokens: the model gives NaN for sequence {wrong.int().argmax()} of {len(sequences)}")
+        raise ValueError(f"next_tokens: the logits are NaN for sequence {wrong.int().argmax()} of {len(sequences)}")
     tokens = logits.argmax(-1).tolist()
     drawn = [i for i, each in enumerate(sequences) if each.request.temperature > 0]
     if drawn:

@@ -1,78 +1,157 @@
-"""Scheduler: who is served now, and with which memory. It knows no model: what decides is a policy.
+"""Scheduler: which sequences take part in the next forward pass, with how many tokens each.
 
-    add --> waiting --admitted--> running --ended--> its blocks are free
-               ^                     |
-               '------preempted------'      loses its blocks, keeps its tokens, and computes them again
+    add --> waiting --scheduled--> running --finished--> its blocks are free
+               ^                      |
+               '------preempted-------'      loses its blocks, keeps its tokens, and computes them again
 
     while not scheduler.idle:
-        step = scheduler.step()                 each of ``step.parts`` computes so many tokens
-        scheduler.update(step, choose)          where all are computed, ``choose`` says the next
+        step = scheduler.schedule()             each sequence in ``step.scheduled`` computes so many tokens
+        scheduler.update(step, sample)          where all are computed, ``sample`` gives the next token
 
-The engine computes with a model between the two; a replay asks only what it would cost.
+It needs no model: the engine computes between the two calls, a replay asks only what the pass would cost. Who comes
+next is a policy's decision. ``ContinuousBatching`` is vLLM's; those before it are in ``contiguous_batching``.
 
-Source: Yu et al. 2022, Orca, section 3.1: the unit of scheduling is an iteration, not a request.
+Prefill and decode are not phases of the scheduler. A sequence has tokens, of which some are computed: in prefill many
+of the prompt's are not yet, in decode one. Each pass brings every running sequence forward, within one token budget.
+
+Sources: Yu et al. 2022, Orca, section 3.1 (the unit of scheduling is an iteration, not a request); Kwon et al. 2023,
+PagedAttention, section 4.5 (preemption); Agrawal et al. 2024, Sarathi-Serve, section 4 (chunked prefill); vLLM's V1
+scheduler, first come, first served, whose rules these are.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 
-from ..rules import function, takes
+from ..rules import count, flag, function, validate
 from .blocks import BlockPool, BlockTable
-from .request import Request, Sequence, Served
+from .request import Request, RequestState, Sequence
 
 
 @dataclass
-class Step:
-    """What one pass through the model computes.
+class SchedulerOutput:
+    """What one forward pass computes.
 
-    parts:      (sequence, how many of its next tokens).
-    copies:     (from, to): blocks to copy before, for they were shared.
-    admitted:   sequences that waited until now.
-    preempted:  sequences that lost their memory.
+    scheduled:  (sequence, num_tokens): how many of its next tokens.
+    copies:     (from, to): blocks to copy first, because they were shared.
+    preempted:  sequences that lost their blocks.
     """
 
-    parts: list = field(default_factory=list)
+    scheduled: list = field(default_factory=list)
     copies: list = field(default_factory=list)
-    admitted: list = field(default_factory=list)
     preempted: list = field(default_factory=list)
 
     @property
-    def tokens(self):
-        return sum(tokens for _, tokens in self.parts)
+    def num_tokens(self):
+        return sum(num_tokens for _, num_tokens in self.scheduled)
+
+    def schedule(self, sequence, num_tokens):
+        """``sequence`` computes so many tokens more, and gets slots for them."""
+        self.copies += sequence.table.allocate_slots(num_tokens)
+        self.scheduled.append((sequence, num_tokens))
 
 
-class Policy:
-    """Who is served now: ``step(scheduler)`` gives a ``Step``, whose memory is there.
+class SchedulingPolicy:
+    """``schedule(scheduler)`` gives a ``SchedulerOutput``, whose blocks are allocated.
 
-    shares:  whether the samples of a request share the blocks of its prompt.
+    paged:  blocks are allocated when tokens need them, and the samples of a request share those of its prompt.
     """
 
-    shares = False
+    paged = False
 
-    def over(self, running):
-        """Those whose place and memory are free now."""
-        return [each for each in running if each.reason]
+    def finished(self, running):
+        """The sequences that leave now."""
+        return [each for each in running if each.finish_reason]
 
     def check(self, request, pool):
-        """Raise ``ValueError`` unless it can be served when nobody else is."""
+        """Raise ``ValueError`` for a request that does not fit even alone."""
         check_fits(f"its {request.longest} tokens", request.longest, request, pool)
 
 
-def check_fits(what, tokens, request, pool):
-    if pool.needed(tokens) > pool.blocks:
+def check_fits(what, num_tokens, request, pool):
+    needed = pool.needed(num_tokens)
+    if needed > pool.num_blocks:
         raise ValueError(
-            f"request: {equation(request)}; {what} in blocks of {pool.block_size} are {pool.needed(tokens)} blocks, "
-            f"but the pool has {pool.blocks}"
+            f"request: {equation(request)}; {what} in blocks of {pool.block_size} are {needed} blocks, "
+            f"but the pool has {pool.num_blocks}"
         )
 
 
 def equation(request):
-    return f"{len(request.prompt)} (prompt) + {request.max_new} (new) - 1 = {request.longest} tokens"
+    return f"{len(request.prompt)} (prompt) + {request.max_new_tokens} (new) - 1 = {request.longest} tokens"
 
 
-@takes(policy=Policy, pool=BlockPool)
+@validate(max_num_seqs=count, max_num_batched_tokens=count, chunked_prefill=flag)
+class ContinuousBatching(SchedulingPolicy):
+    """At most ``max_num_seqs`` sequences and ``max_num_batched_tokens`` tokens in a pass; blocks as they are needed.
+
+    chunked_prefill:  split prompts by the token budget; else a prompt waits until it fits entirely.
+
+    The oldest running sequence can always proceed: all others may be preempted, and it fits alone. So none starves.
+    """
+
+    paged = True
+
+    def __init__(self, max_num_seqs=8, max_num_batched_tokens=64, chunked_prefill=True):
+        if max_num_batched_tokens < max_num_seqs:
+            got = f"max_num_batched_tokens ({max_num_batched_tokens}) must be >= max_num_seqs ({max_num_seqs})"
+            raise ValueError(f"ContinuousBatching: {got}, one token per sequence")
+        self.max_num_seqs, self.max_num_batched_tokens = max_num_seqs, max_num_batched_tokens
+        self.chunked_prefill = chunked_prefill
+
+    def check(self, request, pool):
+        super().check(request, pool)
+        if request.n > self.max_num_seqs:
+            raise ValueError(
+                f"request: n ({request.n}) exceeds max_num_seqs ({self.max_num_seqs}): all samples start together"
+            )
+        if not self.chunked_prefill and request.longest > self.max_num_batched_tokens:
+            budget = f"exceeds the token budget ({self.max_num_batched_tokens}), and chunked prefill is disabled"
+            raise ValueError(f"request: {equation(request)}: {budget}")
+
+    def schedule(self, scheduler):
+        step, token_budget = SchedulerOutput(), self.max_num_batched_tokens
+        running, waiting = scheduler.running, scheduler.waiting
+
+        # Running sequences, oldest first: the next token (decode), or the next chunk of the prompt (prefill).
+        i = 0
+        while i < len(running) and token_budget:
+            sequence = running[i]
+            num_tokens = self.chunk(sequence, token_budget)
+            if not sequence.table.fits(num_tokens):
+                step.preempted.append(running[-1])  # the youngest: at last this one itself
+                scheduler.preempt(running[-1])
+                continue
+            if num_tokens:
+                step.schedule(sequence, num_tokens)
+                token_budget -= num_tokens
+            i += 1
+
+        # Waiting requests, first come, first served, until one does not fit. None where blocks have just run out.
+        num_seqs = sum(each.num_seqs for each in running)
+        while waiting and token_budget and not step.preempted:
+            sequence = waiting[0]
+            num_seqs += sequence.num_seqs
+            if num_seqs > self.max_num_seqs:
+                break
+            sequence.match_prefix()
+            num_tokens = self.chunk(sequence, token_budget)
+            if not num_tokens or not sequence.table.fits(num_tokens):
+                sequence.free()
+                break
+            running.append(waiting.popleft())
+            step.schedule(sequence, num_tokens)
+            token_budget -= num_tokens
+        return step
+
+    def chunk(self, sequence, token_budget):
+        """How many tokens it computes now."""
+        left = sequence.num_uncomputed_tokens
+        return min(left, token_budget) if self.chunked_prefill or left <= token_budget else 0
+
+
+@validate(policy=SchedulingPolicy, pool=BlockPool)
 class Scheduler:
-    """Requests, in the order in which they came: ``waiting``, then ``running``, on the blocks of a pool."""
+    """Sequences in the order in which they came, ``waiting`` or ``running``, on the blocks of ``pool``."""
 
     def __init__(self, policy, pool):
         self.policy, self.pool = policy, pool
@@ -82,80 +161,70 @@ class Scheduler:
     def idle(self):
         return not self.waiting and not self.running
 
-    @takes(request=Request)
+    @validate(request=Request)
     def add(self, request):
-        """Let it wait, and return its ``Served``. Raises ``ValueError`` for what could never be served."""
+        """Queue it, and return its ``RequestState``. Raises ``ValueError`` for one that could never be served."""
         self.policy.check(request, self.pool)
-        served = Served(request)
-        together = self.policy.shares  # samples are one sequence until the prompt is computed
-        for sample in range(1 if together else request.n):
-            served.sequences.append(Sequence(served, sample, BlockTable(self.pool, request.salt)))
-        self.waiting += served.sequences
-        return served
+        state = RequestState(request)
+        for sample in range(1 if self.policy.paged else request.n):  # paged: one sequence until the prompt is computed
+            state.sequences.append(Sequence(state, sample, BlockTable(self.pool, request.cache_salt)))
+        self.waiting += state.sequences
+        return state
 
-    def step(self):
-        """What to compute now; its memory is there."""
-        return self.policy.step(self)
+    def schedule(self):
+        """The next pass; its blocks are allocated."""
+        return self.policy.schedule(self)
 
-    @takes(step=Step, choose=function)
-    def update(self, step, choose):
+    @validate(step=SchedulerOutput, sample=function)
+    def update(self, step, sample):
         """``step`` has been computed. Returns what was written, (sequence, token) each.
 
-        choose:  given those that may have a next token, (index in step.parts, sequence) each, the tokens.
+        sample:  given those that get a next token, (index in step.scheduled, sequence) each, returns the tokens.
         """
         ready = []
-        for i, (sequence, tokens) in enumerate(step.parts):
-            sequence.computed += tokens
-            sequence.table.seal(sequence.tokens, sequence.computed)
-            if sequence.left == 0:
-                ready += [(i, each) for each in self._samples(sequence)]
-        written = [(sequence, token) for (_, sequence), token in zip(ready, choose(ready))]
+        for i, (sequence, num_tokens) in enumerate(step.scheduled):
+            sequence.num_computed_tokens += num_tokens
+            sequence.table.cache_full_blocks(sequence.tokens, sequence.num_computed_tokens)
+            if sequence.num_uncomputed_tokens == 0:
+                ready += [(i, each) for each in self.fork_prompt(sequence)]
+        written = [(sequence, token) for (_, sequence), token in zip(ready, sample(ready))]
         for sequence, token in written:
             sequence.append(token)
-        for sequence in self.policy.over(self.running):
-            self._remove(sequence)
+        for sequence in self.policy.finished(self.running):
+            self.remove(sequence)
         return written
 
-    @takes(served=Served)
-    def cancel(self, served):
-        """Nobody waits for it any more: its blocks are free."""
-        for sequence in [each for each in served.sequences if each.reason is None]:
-            self._remove(sequence)
-            sequence.reason = "cancelled"
-
-    def admit(self, step):
-        """The first that waits, whose memory is there, runs."""
-        sequence = self.waiting.popleft()
-        self.running.append(sequence)
-        step.admitted.append(sequence)
-
-    def preempt(self, sequence, step):
-        """It loses its memory, and is the next that is admitted."""
-        self._remove(sequence)
-        sequence.computed = 0
-        self.waiting.appendleft(sequence)
-        step.preempted.append(sequence)
-
-    def start_over(self):
-        """Nothing is computed: all that run wait again, in their order."""
-        for sequence in reversed([each for each in self.running if each.reason is None]):
-            self.preempt(sequence, Step())
-
-    def _samples(self, sequence):
-        """Where several samples of one prompt begin, one sequence becomes several that share its blocks."""
-        served = sequence.served
-        forks = [Sequence(served, i, sequence.table.fork()) for i in range(len(served.sequences), served.request.n)]
-        for each in forks:
-            each.computed = sequence.computed
-        if forks:
-            served.sequences += forks
-            place = self.running.index(sequence) + 1
-            self.running[place:place] = forks
+    def fork_prompt(self, sequence):
+        """All samples of its request, once its prompt is computed: the others begin here, and share its blocks."""
+        state, forks = sequence.state, []
+        for sample in range(len(state.sequences), state.request.n):
+            forks.append(Sequence(state, sample, sequence.table.fork()))
+            forks[-1].num_computed_tokens = sequence.num_computed_tokens
+        state.sequences += forks
+        place = self.running.index(sequence) + 1
+        self.running[place:place] = forks
         return [sequence, *forks]
 
-    def _remove(self, sequence):
+    @validate(state=RequestState)
+    def cancel(self, state):
+        """End a request that is no longer wanted; its blocks are free."""
+        for sequence in [each for each in state.sequences if each.finish_reason is None]:
+            self.remove(sequence)
+            sequence.finish_reason = "cancelled"
+
+    def preempt(self, sequence):
+        """Preempt: free its blocks and put it at the front of the waiting queue."""
+        self.remove(sequence)
+        self.waiting.appendleft(sequence)
+
+    def preempt_all(self):
+        """Nothing is computed: all running sequences wait again, in their order."""
+        for sequence in reversed([each for each in self.running if each.finish_reason is None]):
+            self.preempt(sequence)
+
+    def remove(self, sequence):
         among = self.running if sequence in self.running else self.waiting
         if sequence not in among:
-            raise ValueError("Scheduler: cancel takes what add returned, got a request of another scheduler's")
+            raise ValueError("Scheduler: cancel takes what add returned, got a request of another scheduler")
         among.remove(sequence)
-        sequence.table.clear()
+        sequence.free()

@@ -1,19 +1,19 @@
-"""Speculative decoding: a small model drafts, a large one verifies all of it at once, and the text is the large one's.
+"""Speculative decoding: a draft model proposes tokens, which the target model verifies in one pass (lossless).
 
-    draft      x1 ~ q1   x2 ~ q2   x3 ~ q3          K steps of a small model, each reading few weights
+    draft      x1 ~ q1   x2 ~ q2   x3 ~ q3          num_draft_tokens K (gamma in the paper): K small steps
     verify     p1        p2        p3        p4     one step of the large one, K + 1 rows: it reads its weights once
     accept     x1 with probability min(1, p1(x1) / q1(x1)), then x2, ...
-    else       a token of max(0, p - q), normalized, and the rest of the draft is forgotten; all accepted: one of p4
+    else       a token of max(0, p - q), normalized, and the rest of the draft is dropped; all accepted: one of p4
 
-A token x appears with probability q min(1, p/q) + (1 - sum of min(p, q)) max(0, p - q) / sum of max(0, p - q) = p: it
-does not matter how bad the draft is, only how long it takes. Greedy is the case in which p and q have one token each.
+A token x appears with probability q min(1, p/q) + (1 - sum of min(p, q)) max(0, p - q) / sum of max(0, p - q) = p: the
+draft affects only the speed, not the distribution. Greedy is the case in which p and q have one token each.
 
-    a = sum of min(p, q)      how often a drafted token is accepted; independent of one another, a round gives on the
-    (1 - a^(K+1)) / (1 - a)   mean so many tokens, and is so many times as fast, if a draft costs c of a step:
+    a = sum of min(p, q)      the acceptance rate of drafted tokens; if they are independent, a round gives on
+    (1 - a^(K+1)) / (1 - a)   average so many tokens, and is so many times as fast, if a draft costs c of a step:
     (1 - a^(K+1)) / ((1 - a) (K c + 1))
 
-Decoding one sequence is bound by memory: K + 1 rows take the time of one. In large batches they do not, and it pays
-less. Forgetting costs nothing: what is in a cache behind its length is seen by nobody, and written over.
+Decoding one sequence is memory-bound: K + 1 rows take the time of one. In large batches they do not, and the speedup is
+smaller. Rejection costs nothing: cache entries beyond the length are masked, and overwritten.
 
 Sources: Leviathan, Kalman, Matias 2023, Fast Inference from Transformers via Speculative Decoding, algorithm 1,
 equation 1, theorem 3.8; Chen et al. 2023, Accelerating Large Language Model Decoding with Speculative Sampling.
@@ -24,33 +24,27 @@ from dataclasses import dataclass
 import torch
 
 from ..attention import Decoder
-from ..rules import amount, floats, listed, part, takes, within
+from ..rules import amount, floats, listed, part, validate, within
 from .sampling import tempered
 
-ahead_of_it = within(0, 1000)
+draft_length = within(0, 1000)
 
 
-@takes(p=floats, q=floats)
-def acceptance(p, q):
-    """How often a token of q is accepted as one of p: sum of min(p, q), over the last dim."""
-    return torch.minimum(p, q).sum(-1)
+@validate(acceptance=part, num_draft_tokens=draft_length)
+def expected_tokens(acceptance, num_draft_tokens):
+    """Expected tokens per round at this acceptance rate: 1 + a + a^2 + ... + a^K."""
+    return sum(acceptance**power for power in range(num_draft_tokens + 1))
 
 
-@takes(acceptance=part, ahead=ahead_of_it)
-def expected_tokens(acceptance, ahead):
-    """Of a round with ``ahead`` drafted tokens, each accepted so often: 1 + a + a^2 + ... + a^K."""
-    return sum(acceptance**power for power in range(ahead + 1))
+@validate(acceptance=part, num_draft_tokens=draft_length, cost=amount)
+def speedup(acceptance, num_draft_tokens, cost):
+    """Over decoding without a draft; ``cost``: a step of the draft, in steps of the target."""
+    return expected_tokens(acceptance, num_draft_tokens) / (num_draft_tokens * cost + 1)
 
 
-@takes(acceptance=part, ahead=ahead_of_it, cost=amount)
-def speedup(acceptance, ahead, cost):
-    """Against decoding without a draft; ``cost``: a step of the draft, in steps of the target."""
-    return expected_tokens(acceptance, ahead) / (ahead * cost + 1)
-
-
-@takes(drafted=torch.Tensor, q=floats, p=floats, draws=floats)
+@validate(drafted=torch.Tensor, q=floats, p=floats, draws=floats)
 def verify(drafted, q, p, draws):
-    """What becomes of ``drafted`` [K], drawn from q [K, V], where the target has p [K + 1, V]: a list of tokens.
+    """Accept or reject ``drafted`` [K], sampled from q [K, V], against the target's p [K + 1, V]. Returns tokens.
 
     draws [K + 1]:  random numbers from 0 to 1, used for nothing else: one to accept each, one for the last token.
     """
@@ -74,32 +68,32 @@ def chosen(weights, draw):
 
 
 @dataclass(frozen=True)
-class Written:
+class Speculation:
     tokens: list  # the new ones
     accepted: list  # how many drafted tokens, by round
     rounds: int  # steps of the target
 
 
-@takes(target=Decoder, draft=Decoder, prompt=torch.Tensor, count=listed, ahead=ahead_of_it, temperature=amount)
-@takes(generator=torch.Generator)
+@validate(target=Decoder, draft=Decoder, prompt=torch.Tensor, count=listed, num_draft_tokens=draft_length)
+@validate(temperature=amount, generator=torch.Generator)
 @torch.no_grad()
-def speculate(target, draft, prompt, count, ahead=4, temperature=1.0, generator=None):
-    """``count`` tokens after ``prompt`` [T], distributed as ``target`` alone would write them: a ``Written``.
+def speculate(target, draft, prompt, count, num_draft_tokens=4, temperature=1.0, generator=None):
+    """``count`` tokens after ``prompt`` [T], distributed as ``target`` alone would generate them: a ``Speculation``.
 
-    target, draft:  of the same vocabulary.
-    ahead:          tokens that are drafted in a round.
-    temperature:    0: the likeliest token always.
+    target, draft:     of the same vocabulary.
+    num_draft_tokens:  number of draft tokens per round.
+    temperature:       0: greedy.
     """
     if prompt.ndim != 1 or not len(prompt):
-        raise ValueError(f"speculate: takes a prompt [T] of one token at least, got {list(prompt.shape)}")
+        raise ValueError(f"speculate: prompt must be [T] with at least one token, got {list(prompt.shape)}")
     sizes = target.config.vocab_size, draft.config.vocab_size
     if sizes[0] != sizes[1]:
-        raise ValueError(f"speculate: the target knows {sizes[0]} tokens, and the draft {sizes[1]}")
+        raise ValueError(f"speculate: vocab_size of target ({sizes[0]}) and draft ({sizes[1]}) must be equal")
     capacity = len(prompt) + count
     target, draft = Reader(target, capacity, temperature), Reader(draft, capacity, temperature)
     tokens, accepted = prompt.tolist(), []
     while len(tokens) < capacity:
-        K, known, q = min(ahead, capacity - len(tokens) - 1), len(tokens), []
+        K, known, q = min(num_draft_tokens, capacity - len(tokens) - 1), len(tokens), []
         for _ in range(K):
             q.append(draft.read(tokens)[-1])
             tokens.append(chosen(q[-1], draw(1, generator)[0]))
@@ -110,7 +104,7 @@ def speculate(target, draft, prompt, count, ahead=4, temperature=1.0, generator=
         accepted.append(len(taken) - 1)
         for reader in (target, draft):
             reader.forget(len(tokens) - 1)
-    return Written(tokens[len(prompt) :], accepted, len(accepted))
+    return Speculation(tokens[len(prompt) :], accepted, len(accepted))
 
 
 def draw(number, generator):
@@ -118,27 +112,27 @@ def draw(number, generator):
 
 
 class Reader:
-    """A model, and what it has read of one sequence."""
+    """A model with its KV cache of one sequence."""
 
     def __init__(self, model, capacity, temperature):
         self.model, self.temperature = model, temperature
         self.caches, self.length = model.caches(1, capacity), 0
 
     def read(self, tokens):
-        """Of the tokens that it has not read: how likely each token is to be next, [how many, V]."""
+        """The distribution of the next token after each one that it has not read, [n, V]."""
         logits = self.model(torch.tensor([tokens[self.length :]]), self.caches)[0]
         self.length = len(tokens)
         return probabilities(logits, self.temperature)
 
     def forget(self, length):
-        """All that it read behind so many tokens."""
+        """All but the first ``length`` tokens."""
         self.length = min(self.length, length)
         for cache in self.caches:
             cache.lengths = [self.length]
 
 
 def probabilities(logits, temperature):
-    """Of each token, in float64. Temperature 0: all of it on the likeliest."""
+    """Of each token, in float64. Temperature 0: 1 for the most likely."""
     if temperature == 0:
         return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
     return tempered(logits, float(temperature)).softmax(-1)

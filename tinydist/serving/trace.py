@@ -1,4 +1,4 @@
-"""Requests to replay: how long their prompts and answers are, and when they come.
+"""Synthetic request traces: prompt lengths, output lengths, arrival times.
 
 What people asked of ChatGPT (ShareGPT), or an instruction set (Alpaca), has long tails, and is not here. So lengths are
 drawn, and only look like theirs: log-normal, rounded up, cut off at ``longest``, and scaled so that the mean of what is
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import ceil, exp
 from random import Random
 
-from ..rules import amount, count, listed, positive, rate, takes, whole
+from ..rules import amount, count, listed, positive, rate, validate, whole
 
 
 def spread(value):
@@ -23,7 +23,7 @@ def spread(value):
     return positive(value) and value <= 10
 
 
-@takes(name=str, prompt=positive, output=positive, prompt_spread=spread, output_spread=spread, longest=count)
+@validate(name=str, prompt=positive, output=positive, prompt_spread=spread, output_spread=spread, longest=count)
 @dataclass(frozen=True)
 class Lengths:
     """``prompt`` and ``output``: mean tokens. Spreads: the standard deviation of a length's logarithm."""
@@ -45,10 +45,10 @@ SHAREGPT = Lengths("ShareGPT-like", 161.31, 337.99, prompt_spread=1.3, output_sp
 ALPACA = Lengths("Alpaca-like", 19.31, 58.45, prompt_spread=0.5, output_spread=1.0)
 
 
-@takes(arrival=amount, prompt=listed, output=listed)
+@validate(arrival=amount, prompt=listed, output=listed)
 @dataclass(frozen=True)
-class Ask:
-    """Somebody's request: tokens of the prompt, tokens that will be the answer, seconds from the start."""
+class TraceRequest:
+    """A request of a trace: prompt tokens, output tokens, arrival in seconds from the start."""
 
     arrival: float
     prompt: int
@@ -59,17 +59,17 @@ class Ask:
         return self.prompt + self.output
 
 
-@takes(lengths=Lengths, requests=listed, per_second=rate, seed=whole)
+@validate(lengths=Lengths, requests=listed, per_second=rate, seed=whole)
 def make_trace(lengths, requests, per_second=float("inf"), seed=0):
-    """A list of ``Ask``, by arrival. ``per_second``: how many come; infinite: all are there at the start."""
+    """A list of ``TraceRequest``, by arrival. ``per_second``: request rate; infinite: all arrive at the start."""
     random = Random(seed)
     prompts = drawn(random, requests, lengths.prompt, lengths.prompt_spread, lengths.longest)
     outputs = drawn(random, requests, lengths.output, lengths.output_spread, lengths.longest)
-    arrival, asked = 0.0, []
+    arrival, trace = 0.0, []
     for prompt, output in zip(prompts, outputs):
-        asked.append(Ask(arrival, prompt, output))
+        trace.append(TraceRequest(arrival, prompt, output))
         arrival += random.expovariate(1) / per_second
-    return asked
+    return trace
 
 
 def drawn(random, number, mean, spread, longest):

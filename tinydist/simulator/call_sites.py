@@ -1,4 +1,4 @@
-"""Where in the learner's code a call stands: cheap to note, written out only when an error is shown."""
+"""Call sites: the line of the user's code that made a call, cheap to record and formatted only in an error."""
 
 import linecache
 import os

@@ -1,4 +1,4 @@
-"""A rank's handle on a process group: how its calls meet those of the others, and what torch.distributed asks of it."""
+"""A rank's handle on a process group: registers its calls, and implements torch.distributed's interface."""
 
 import torch
 import torch.distributed as dist
@@ -6,16 +6,15 @@ from torch.distributed import ReduceOp
 
 from ..rules import ranks_in_words
 from ..torch_internals import unobserved
-from ..tracing.stored import tensors_in
+from ..tracing.tensor_storage import tensors_in
 from . import transfer
-from .arguments import check_plain, reduction_of
 from .call_sites import here
-from .matching import Call, Message, Signature
+from .matching import Message, RankCall, Signature
 from .work import DONE, SimulatedWork, Works
 
 
 def _outside(*_):
-    raise RuntimeError("the backend 'simulated' lives inside tinydist.launch(fn, ranks=...): start the ranks with it")
+    raise RuntimeError("the backend 'simulated' works only inside tinydist.launch(fn, ranks=...)")
 
 
 dist.Backend.register_backend("simulated", _outside, devices=["cpu"])
@@ -28,14 +27,14 @@ class Asynchronous:
 
 
 class Handle(dist.ProcessGroup):
-    """One rank's handle on a ``matching.Group``. ``index`` is its rank in the group."""
+    """One rank's handle on a ``matching.SharedGroup``. ``index`` is its rank in the group."""
 
     def __init__(self, simulation, group, index):
         super().__init__(index, len(group.ranks))
         self.simulation, self.scheduler, self.group = simulation, simulation.scheduler, group
         self.index, self.count, self.owner = index, len(group.ranks), group.ranks[index]
         self.description = "undefined"
-        self.patience = None  # seconds that a wait may take, where the program has chosen them
+        self.timeout = None  # seconds that a wait may take, where the program has chosen them
         self.coalesced = None  # the works since _start_coalescing
 
     def __repr__(self):  # as torch says which group it does not know
@@ -43,7 +42,7 @@ class Handle(dist.ProcessGroup):
         return f"<simulated group of {ranks_in_words(self.group.ranks)}{ended}>"
 
     def move_to(self, simulation):
-        """Go on in another run of the same ranks, on its group of this name."""
+        """Rebind the handle to the group of the same name in another run of the same ranks."""
         self.simulation, self.scheduler = simulation, simulation.scheduler
         self.group = simulation.group(self.group.name, self.group.ranks)
         simulation.handles.add(self)
@@ -53,8 +52,8 @@ class Handle(dist.ProcessGroup):
     def _meet(self, name, move, alike, inputs, outputs, opts, *, reduces=False, root=None, written=None):
         """Register this rank's call; the last to arrive moves the data. ``alike`` must agree on all ranks."""
         self._issue()
-        reduction = reduction_of(self, name, opts) if reduces else None
-        check_plain(self, name, alike or inputs, reduction)
+        reduction = self._reduction(name, opts) if reduces else None
+        self._check_plain(name, alike or inputs, reduction)
         signature = Signature(
             name,
             root if root is None else self.group.ranks[root],
@@ -62,7 +61,7 @@ class Handle(dist.ProcessGroup):
             tuple([tensor.dtype for tensor in alike]),
             tuple([tensor.shape for tensor in alike]),
         )
-        meeting, full = self.group.join(self.index, Call(signature, inputs, outputs, here()))
+        meeting, full = self.group.join(self.index, RankCall(signature, inputs, outputs, here()))
         if self.simulation.record:
             self.simulation.record.collective(self, meeting, name, root, inputs, outputs, alike)
         if full:
@@ -82,7 +81,7 @@ class Handle(dist.ProcessGroup):
         self._issue()
         if peer is not None and not 0 <= peer < self.count:
             raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
-        check_plain(self, name, tensors, None)
+        self._check_plain(name, tensors, None)
         mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
         alone = self.alone_with(peer)
         other = None if alone else self.group.post(mine)
@@ -111,11 +110,33 @@ class Handle(dist.ProcessGroup):
         if task.rank != self.owner:
             raise RuntimeError(f"rank {task.rank} uses a process group of rank {self.owner}: each rank has its own")
 
+    def _where(self, name):
+        return f"{name} on rank {self.owner} of {self.group}"
+
+    def _reduction(self, name, opts):
+        """The name of the reduction that ``opts`` asks for."""
+        reduction = transfer.NAMES.get(int(opts.reduceOp.op))
+        if reduction is None:
+            raise NotImplementedError(f"{self._where(name)}: simulated ranks do not support {opts.reduceOp.op}")
+        return reduction
+
+    def _check_plain(self, name, tensors, reduction):
+        """Dense and with data; a sum may be of sparse ones, as on gloo."""
+        for tensor in tensors:
+            dense = tensor.layout is torch.strided
+            if dense and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta):
+                continue
+            if name == "all_reduce" and reduction == "SUM" and tensor.is_sparse:
+                continue
+            what = str(tensor.dtype if tensor.is_quantized else tensor.device if dense else tensor.layout)
+            also = ", or sparse_coo to sum" if name == "all_reduce" else ""
+            raise ValueError(f"{self._where(name)}: the tensors must be dense and have data{also}, got one of {what}")
+
     def _handle(self, event, tensors, asynchronous, inputs=()):
         if self.coalesced is None and not asynchronous:
-            self.simulation.wait(event, self.patience)
+            self.simulation.wait(event, self.timeout)
             return DONE
-        work = SimulatedWork(event, self.simulation, tensors, inputs, self.patience)
+        work = SimulatedWork(event, self.simulation, tensors, inputs, self.timeout)
         if self.coalesced is None:
             return work
         self.coalesced.append(work)

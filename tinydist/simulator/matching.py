@@ -1,4 +1,4 @@
-"""Who meets whom: collectives by the order of calls within their group, messages by the order of posts.
+"""Matching: collectives by call order within their group, messages by the order in which they are posted.
 
 A call that is issued is registered here; the last rank to arrive finds the others' tensors. Messages are matched
 when both sides are posted and not when they are waited for: a pipeline schedule that posts several receives and
@@ -8,15 +8,15 @@ waits for them in another order would otherwise get each other's tensors, silent
 from typing import NamedTuple
 
 from ..rules import ranks_in_words
-from .scheduler import Event
+from .scheduler import Waitable
 
 
 class MismatchError(RuntimeError):
-    """Ranks that should make the same call make different ones."""
+    """Ranks of a group issued different collectives, or with different arguments."""
 
 
 class Signature(NamedTuple):
-    """What a call says, and all ranks of a collective must say alike."""
+    """The signature of a call, which must match on all ranks of a collective."""
 
     name: str
     root: int | None = None  # global rank
@@ -36,7 +36,7 @@ class Signature(NamedTuple):
         return f"{self.name}({', '.join(words)})"
 
     def difference(self, other):
-        """The first field in which two signatures differ, in a learner's words."""
+        """The first field in which two signatures differ, as text for the error."""
         words = ("operations", "roots", "reductions", "dtypes", "shapes", "members")
         return next(word for word, mine, theirs in zip(words, self, other, strict=True) if mine != theirs)
 
@@ -50,7 +50,7 @@ def mismatch(where, what, rank, call, other_rank, other):
     )
 
 
-class Call:
+class RankCall:
     """One rank's part in a collective."""
 
     __slots__ = ("inputs", "outputs", "signature", "site")
@@ -59,15 +59,15 @@ class Call:
         self.signature, self.inputs, self.outputs, self.site = signature, inputs, outputs, site
 
 
-class Collective(Event):
-    """The meeting of a group's ranks for one call each."""
+class Collective(Waitable):
+    """A collective: one matched call of each rank of a group."""
 
     __slots__ = ("calls", "group", "number")
 
     def __init__(self, group, number):
         super().__init__()
         self.group, self.number = group, number
-        self.calls = {}  # group rank -> Call, in order of arrival
+        self.calls = {}  # group rank -> RankCall, in order of arrival
 
     def add(self, rank, call):
         for there, other in self.calls.items():
@@ -82,10 +82,10 @@ class Collective(Event):
         call = next(iter(self.calls.values()))
         absent = [rank for index, rank in enumerate(self.group.ranks) if index not in self.calls]
         where = self.group.call_in_words(self.number)
-        return f"{call.signature}, {where}", f"not there: {ranks_in_words(absent)}"
+        return f"{call.signature}, {where}", f"missing: {ranks_in_words(absent)}"
 
 
-class Message(Event):
+class Message(Waitable):
     """One side of a point-to-point transfer. ``peer`` is a group rank, None in a receive from any."""
 
     __slots__ = ("group", "owner", "peer", "signature", "site", "tag", "tensor")
@@ -97,7 +97,7 @@ class Message(Event):
         self.tensor, self.site = tensor, site
 
     def meets(self, other):
-        """Do a send and a receive, both posted, belong together? (They are in the mailbox of the receiver.)"""
+        """Whether a posted send and a posted receive match. (They are in the mailbox of the receiver.)"""
         return self.tag == other.tag and self.peer in (None, other.owner) and other.peer in (None, self.owner)
 
     def wait_in_words(self):
@@ -108,7 +108,7 @@ class Message(Event):
 
 
 class Mailbox:
-    """What has been posted for one receiver and has not met its other side."""
+    """Unmatched sends and receives of one receiver."""
 
     __slots__ = ("receives", "sends")
 
@@ -116,7 +116,7 @@ class Mailbox:
         self.sends, self.receives = [], []
 
     def post(self, message):
-        """The other side, if it is there; else ``message`` waits for it."""
+        """Return the matching message if it is posted already; otherwise queue ``message``."""
         sending = message.signature.name == "send"
         theirs, mine = (self.receives, self.sends) if sending else (self.sends, self.receives)
         for index, other in enumerate(theirs):
@@ -132,8 +132,8 @@ class Mailbox:
         return None
 
 
-class Group:
-    """What the ranks of one process group share: the calls that are under way among them."""
+class SharedGroup:
+    """Shared state of a process group's ranks: the calls in progress."""
 
     def __init__(self, name, ranks, world, present):
         self.name, self.ranks = name, tuple(ranks)
@@ -166,9 +166,9 @@ class Group:
         receiver = message.peer if message.signature.name == "send" else message.owner
         return self.mailboxes.setdefault(receiver, Mailbox()).post(message)
 
-    def unfinished(self):
-        """The calls that nobody has completed: (rank, call, whom it waits for, call site). Who has waited for them in
-        vain, up to a timeout, knows it."""
+    def pending(self):
+        """Pending calls: (rank, call, whom it waits for, call site). Calls that timed out are not listed: the rank got
+        an error."""
         for collective in self.open.values():
             if not collective.given_up:
                 words = collective.wait_in_words()
@@ -185,11 +185,11 @@ class Group:
         self.open.clear(), self.mailboxes.clear()
 
 
-class Makings(Group):
+class GroupCreations(SharedGroup):
     """The groups that ranks make with new_group.
 
     Torch names a group by how many its rank has made, and its members find one another by that name alone. So all ranks
-    of the world make all groups in one order, but for those of one rank each, which look for nobody.
+    of the world make all groups in one order, except groups of one rank, which need no other rank.
     """
 
     def call_in_words(self, number):
@@ -197,4 +197,4 @@ class Makings(Group):
 
     def join(self, rank, ranks, site):
         members = ranks_in_words(ranks) if len(ranks) > 1 else "one rank"
-        super().join(rank, Call(Signature("new_group", members=members), None, None, site))
+        super().join(rank, RankCall(Signature("new_group", members=members), None, None, site))

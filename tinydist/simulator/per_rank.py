@@ -1,7 +1,7 @@
-"""What libraries keep once in a process, and each rank must have for itself.
+"""Per-rank copies of process-wide library state (global variables and class attributes).
 
-A place is written "package.module:Class.attribute". While a rank has the baton, its own value is there (rank_state.py).
-The table has those that are known; a program adds its own with ``launch(..., per_rank=[...])``.
+A place is written "package.module:Class.attribute". While a rank has the run lock, its own value is there
+(rank_state.py). The table has those that are known; a program adds its own with ``launch(..., per_rank=[...])``.
 """
 
 import sys
@@ -49,7 +49,7 @@ KNOWN = {
 
 
 def forget():
-    """What libraries remember of the rank that this process was: as they begin in a new one."""
+    """Reset what libraries cache about the process's rank to its initial value."""
     for where, names in KNOWN.items():
         owner = owner_of(where)
         for name in [name for name, begin in names.items() if owner is not None and begin is nothing]:
@@ -57,7 +57,7 @@ def forget():
 
 
 class Home:
-    """A module, class or object with attributes that are each rank's own.
+    """A module, class or object with per-rank attributes.
 
     Mostly there is nothing in those that are known (no hook, an empty dictionary), or what ranks share. Then they stay
     as they are when ranks take turns.
@@ -92,7 +92,7 @@ class Home:
                 setattr(self.owner, name, value)
 
 
-class Places:
+class PerRankPlaces:
     """Those of one run: the known ones, and those that the program has ``named``."""
 
     def __init__(self, named=()):
@@ -150,7 +150,7 @@ def owner_of(where):
 def checked(place):
     """(Where, name) of a place that a program names: it must be there, so that no mistyped one is passed over."""
     if not (isinstance(place, str) and all(place.partition(":"))):
-        raise ValueError(f'launch: per_rank names places as "package.module:Class.attribute", got {place!r}')
+        raise ValueError(f'launch: per_rank entries must have the form "package.module:Class.attribute", got {place!r}')
     module, _, path = place.partition(":")
     *path, name = path.split(".")
     import_module(module)
@@ -158,6 +158,6 @@ def checked(place):
     owner = owner_of(where)
     if owner is None or name not in vars(owner):
         raise ValueError(
-            f"launch: per_rank names {place}, which is not there. If the program defines it later, set it to None first"
+            f"launch: per_rank names {place}, which is not found. If the program defines it later, set it to None first"
         )
     return where, name

@@ -1,4 +1,4 @@
-"""The `simulated` process group: the methods of torch.distributed's ProcessGroup, as meetings of ranks.
+"""The `simulated` process group: implements the methods of torch.distributed's ProcessGroup.
 
 Each collective says which of its tensors must be alike on all ranks, which take part, and what moves once all ranks
 are there (transfer.py). Ranks and roots are those of the group, as torch.distributed passes them.
@@ -9,8 +9,8 @@ from itertools import count
 from ..annotate import region
 from ..torch_internals import graph_task, native_code_calls
 from . import transfer
-from .arguments import check_count, check_pieces, check_splits, cut, split
 from .handle import Asynchronous, Handle
+from .matching import MismatchError
 from .scheduler import TimedOut
 from .work import NO_TIME, seconds
 
@@ -32,7 +32,7 @@ class SimulatedProcessGroup(Handle):
         return self._meet("all_reduce", transfer.all_reduce, tensors, tensors, tensors, opts, reduces=True)
 
     def _bucket(self, tensors):
-        """Torch's DDP reduces its buckets in their order, and of whole numbers which parameters were used."""
+        """Torch's DDP reduces its buckets in order, and an integer tensor of used parameters."""
         task = graph_task()
         if self.buckets[0] != task:
             self.buckets = task, count()
@@ -71,27 +71,27 @@ class SimulatedProcessGroup(Handle):
 
     def allgather(self, outputs, inputs, opts=Asynchronous):
         for pieces, tensor in zip(outputs, inputs, strict=True):
-            check_pieces(self, "all_gather", "output", pieces, tensor)
+            self._check_pieces("all_gather", "output", pieces, tensor)
         return self._meet("all_gather", transfer.all_gather, inputs, inputs, outputs, opts)
 
     def gather(self, outputs, inputs, opts=Asynchronous):
         for pieces in outputs:
-            check_pieces(self, "gather", "gather_list", pieces, inputs[0])
+            self._check_pieces("gather", "gather_list", pieces, inputs[0])
         return self._meet("gather", transfer.gather, inputs, inputs, outputs, opts, root=opts.rootRank)
 
     def scatter(self, outputs, inputs, opts=Asynchronous):
         for pieces in inputs:
-            check_pieces(self, "scatter", "scatter_list", pieces, outputs[0])
+            self._check_pieces("scatter", "scatter_list", pieces, outputs[0])
         return self._meet("scatter", transfer.scatter, outputs, inputs, outputs, opts, root=opts.rootRank)
 
     def reduce_scatter(self, outputs, inputs, opts=Asynchronous):
         for pieces, tensor in zip(inputs, outputs, strict=True):
-            check_pieces(self, "reduce_scatter", "input", pieces, tensor)
+            self._check_pieces("reduce_scatter", "input", pieces, tensor)
         return self._meet("reduce_scatter", transfer.reduce_scatter, outputs, inputs, outputs, opts, reduces=True)
 
     def alltoall(self, outputs, inputs, opts=Asynchronous):
         for what, tensors in (("output", outputs), ("input", inputs)):
-            check_count(self, "all_to_all", what, tensors)
+            self._check_count("all_to_all", what, tensors)
         return self._meet("all_to_all", self._all_to_all, [], inputs, outputs, opts)
 
     def _all_to_all(self, calls):
@@ -101,20 +101,20 @@ class SimulatedProcessGroup(Handle):
     # The same over one tensor, cut in pieces.
 
     def all_gather_single_coalesced(self, outputs, inputs, opts=Asynchronous):
-        pieces = [cut(self, "all_gather", "output", o, i) for o, i in zip(outputs, inputs, strict=True)]
+        pieces = [self._cut("all_gather", "output", o, i) for o, i in zip(outputs, inputs, strict=True)]
         flat = [tensor.reshape(-1) for tensor in inputs]
         return self._meet("all_gather", transfer.all_gather, inputs, flat, pieces, opts, written=outputs)
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts=Asynchronous):
-        pieces = [cut(self, "reduce_scatter", "input", i, o) for o, i in zip(outputs, inputs, strict=True)]
+        pieces = [self._cut("reduce_scatter", "input", i, o) for o, i in zip(outputs, inputs, strict=True)]
         flat = [tensor.view(-1) for tensor in outputs]
         return self._meet(
             "reduce_scatter", transfer.reduce_scatter, outputs, pieces, flat, opts, reduces=True, written=outputs
         )
 
     def all_to_all_single(self, output, input, output_splits=(), input_splits=(), opts=Asynchronous):
-        outputs = split(self, "output", output.data, output_splits)  # .data: see transfer.put
-        inputs = split(self, "input", input, input_splits)
+        outputs = self._split("output", output.data, output_splits)  # .data: see transfer.put
+        inputs = self._split("input", input, input_splits)
         return self._meet("all_to_all", self._all_to_all, [], inputs, outputs, opts, written=[output])
 
     def all_gather_single(self, output, input, opts=Asynchronous):
@@ -147,3 +147,60 @@ class SimulatedProcessGroup(Handle):
 
     def recv_anysource(self, tensors, tag=0):
         return self._post("recv", tensors, None, tag)
+
+    # Validates a collective's arguments as a real backend does, and splits them into one piece per rank.
+
+    def _check_count(self, name, what, tensors):
+        if len(tensors) != self.count:
+            raise ValueError(
+                f"{self._where(name)}: {what} needs {self.count} tensors, one for each rank, got {len(tensors)}"
+            )
+
+    def _check_pieces(self, name, what, pieces, like):
+        """One piece for each rank, each of the shape and dtype of ``like``."""
+        self._check_count(name, what, pieces)
+        for index, piece in enumerate(pieces):
+            if piece.shape != like.shape or piece.dtype != like.dtype:
+                raise ValueError(
+                    f"{self._where(name)}: {what}[{index}] is {list(piece.shape)} {piece.dtype}, but the tensor that "
+                    f"belongs to it is {list(like.shape)} {like.dtype}"
+                )
+
+    def _cut(self, name, what, whole, piece):
+        """``whole`` as one flat piece for each rank, each of the size of ``piece``."""
+        needed = self.count * piece.numel()
+        if whole.numel() != needed or whole.dtype != piece.dtype:
+            raise ValueError(
+                f"{self._where(name)}: {what} needs {self.count} ranks x {piece.numel()} = {needed} elements of "
+                f"{piece.dtype}, got {whole.numel()} of {whole.dtype}"
+            )
+        return whole.view(self.count, -1).unbind() if needed else [whole.view(-1)] * self.count
+
+    def _split(self, what, tensor, sizes):
+        """``tensor`` cut along its first dim: by ``sizes``, or evenly."""
+        rows = tensor.shape[0]
+        if not sizes and rows % self.count:
+            raise ValueError(
+                f"{self._where('all_to_all')}: {rows} rows of {what} are not divisible by {self.count} ranks"
+            )
+        sizes = list(sizes) or [rows // self.count] * self.count
+        if len(sizes) != self.count or sum(sizes) != rows:
+            raise ValueError(
+                f"{self._where('all_to_all')}: {what} needs {self.count} split sizes whose sum is its {rows} rows, "
+                f"got {sizes}"
+            )
+        return tensor.split(sizes)
+
+
+def check_splits(group, calls):
+    """What one rank of an all_to_all sends another must be what that one expects."""
+    for source, sender in enumerate(calls):
+        for destination, receiver in enumerate(calls):
+            sent, expected = sender.inputs[destination], receiver.outputs[source]
+            if sent.shape != expected.shape or sent.dtype != expected.dtype:
+                source, destination = group.ranks[source], group.ranks[destination]
+                raise MismatchError(
+                    f"all_to_all on {group}: rank {source} sends {list(sent.shape)} {sent.dtype} to rank "
+                    f"{destination}, which expects {list(expected.shape)} {expected.dtype} from it\n"
+                    f"  rank {source} calls at {sender.site}\n  rank {destination} calls at {receiver.site}"
+                )

@@ -1,6 +1,6 @@
-"""torch's profiler on simulated ranks: there is one in a process, so one session serves all ranks.
+"""torch.profiler on simulated ranks: there is one profiler per process, so all ranks share one session.
 
-It begins when the first rank starts its profiler and ends when the last one stops, which is when the results are there:
+It begins when the first rank starts its profiler and ends when the last one stops; only then are results available:
 a rank that asks for them earlier waits. Each rank's events are its own, told apart by their threads; a trace that is
 saved shows all ranks, one below the other.
 """
@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 
 from .. import torch_internals
-from .scheduler import Event
+from .scheduler import Waitable
 
 
-class Session(Event):
+class ProfilerSession(Waitable):
     """Of the ranks that profile at one time. Done when all of them have stopped."""
 
     def __init__(self):
@@ -60,11 +60,11 @@ class Profilers:
         rank = self.scheduler.me().rank
         if self.session is None and torch_internals.profiler_is_on():
             raise RuntimeError(
-                f"profiler on rank {rank}: it runs around the launch already, and torch has one in a process. Start it "
+                f"profiler on rank {rank}: one already runs around launch, and torch allows one per process. Start it "
                 "on the ranks or in the kernel, not in both"
             )
         if self.session and rank in self.session.profiling:
-            raise RuntimeError(f"profiler on rank {rank}: it runs already, and a rank has one at a time")
+            raise RuntimeError(f"profiler on rank {rank}: it is already running, and a rank can have only one")
 
     def enable(self, config, activities, *settings, **more):
         """The running rank joins the session. What is set besides differs from one torch to the next."""
@@ -80,7 +80,7 @@ class Profilers:
         begun = Future()
         self.scheduler.notices.put(lambda: begun.set_result(torch_internals.begin_profiling(config, activities)))
         begun.result()
-        self.session = Session()
+        self.session = ProfilerSession()
 
     def disable(self):
         """The running rank leaves it. What its events will be found in."""

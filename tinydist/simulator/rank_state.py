@@ -1,4 +1,4 @@
-"""What changes hands with the baton: the state that a process has for itself and threads share.
+"""Per-process state that threads share (random numbers, environment, streams), swapped with the run lock.
 
 Grad mode, autocast and the default device are not here: torch keeps them for each thread.
 """
@@ -32,8 +32,8 @@ class Seeds(numpy.random.SeedSequence):
         return words_of(self.entropy, self.spawn_key, *how)
 
 
-class State:
-    """The values of all that, while somebody else has the baton. Made anew, it holds those of this moment."""
+class ProcessState:
+    """Saved process state of a rank that is not running. The constructor saves the current state."""
 
     def __init__(self, places):
         self.places = places
@@ -62,7 +62,7 @@ class State:
         sys.stdout, sys.stderr = self.stdout, self.stderr
 
 
-class KernelState(State):
+class KernelState(ProcessState):
     """The kernel's, and what else a program can change for the process: all ranks share it, as long as they run."""
 
     def __init__(self, places):
@@ -101,12 +101,12 @@ def precision_of_products():
     newer = torch.backends.cuda.matmul.fp32_precision
     try:
         return torch.get_float32_matmul_precision(), newer
-    except RuntimeError:  # somebody has set the newer one, and torch does not want both to be used
+    except RuntimeError:  # the newer one has been set, and torch does not want both to be used
         return None, newer
 
 
-class RankState(State):
-    """What a fresh process finds. ``show(rank, stream, line)`` is given each line that the rank prints."""
+class RankState(ProcessState):
+    """The initial state of a rank's process. ``show(rank, stream, line)`` is called for each printed line."""
 
     def __init__(self, places, rank, size, per_node, seed, show):
         self.places, self.in_places = places, places.fresh()
@@ -125,7 +125,7 @@ class RankState(State):
             stream.close_line()
 
 
-ALONE = {"OMP_NUM_THREADS": 1}  # as torchrun sets it where nobody else has; libraries read it
+ALONE = {"OMP_NUM_THREADS": 1}  # torchrun's default if unset; libraries read it
 
 
 def environment(rank, size, per_node):

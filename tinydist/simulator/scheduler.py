@@ -1,8 +1,8 @@
-"""One thread a rank, one baton: only the rank that holds the baton runs.
+"""A cooperative scheduler: one thread per rank, and a run lock, so that only one rank runs at a time (as with the GIL).
 
-The baton passes where a rank waits, polls or ends, to the rank that has been ready for longest, so a program runs in
-the same order every time. When no rank is ready and some still wait, that is a deadlock, known at once. The thread
-that started the ranks is told (supervisor.py).
+The run lock passes where a rank waits, polls or ends, to the rank that has been ready for longest, so a program runs in
+the same order every time. If no rank is ready and some still wait, that is a deadlock, detected immediately. The thread
+that started the ranks is notified (supervisor.py).
 
 Imports no torch: a rank is any function that waits for events.
 """
@@ -17,14 +17,14 @@ ENDED, DEADLOCK = "all ranks have ended", "no rank can run"
 
 
 class Abort(BaseException):
-    """Unwinds a rank after another one failed. Not an Exception: a program's ``except`` must not stop it."""
+    """Raised in a rank to unwind it after another one failed. Not an Exception: ``except`` must not stop it."""
 
 
 class TimedOut(RuntimeError):
-    """What a rank waited for did not come in time."""
+    """A wait timed out."""
 
 
-class Event:
+class Waitable:
     """Something that a rank can wait for. Once done, always done."""
 
     __slots__ = ("done", "given_up", "transfer", "waiters")
@@ -35,14 +35,14 @@ class Event:
         self.transfer = None  # what is recorded of it
 
 
-class Task:
-    """A rank's thread, its baton, and the event that it waits for."""
+class RankThread:
+    """A rank's thread, the lock that it sleeps on, and the event that it waits for."""
 
     def __init__(self, rank):
         self.rank = rank
-        self.baton = threading.Lock()
-        self.baton.acquire()
-        self.parked = True  # blocked until it is given the baton
+        self.sleep = threading.Lock()  # released where the rank is given the run lock
+        self.sleep.acquire()
+        self.parked = True  # blocked until then
         self.thread = self.ident = None
         self.event = None
         self.deadline = None  # of the wait for the event
@@ -50,22 +50,22 @@ class Task:
         self.result = None
 
 
-class Scheduler:
+class RankScheduler:
     """Runs a function for each of ``ranks``, each on a thread of its own, one at a time.
 
-    ``enter(rank)`` and ``leave(rank)`` are called, baton in hand, when a rank takes it up and lays it down.
-    ``random`` (a random.Random) picks who runs next, also where messages are issued; None: first come, first served.
+    ``enter(rank)`` and ``leave(rank)`` are called, with the run lock held, when a rank acquires and releases it.
+    ``random`` (a random.Random) picks the next rank, also when messages are issued; None: first come, first served.
     """
 
     def __init__(self, ranks, *, enter, leave, random=None):
-        self.tasks = [Task(rank) for rank in ranks]
+        self.tasks = [RankThread(rank) for rank in ranks]
         self.enter, self.leave = enter, leave
         self.random = random
         self.ready = deque(self.tasks)
         self.running = None
         self.alive = len(self.tasks)
         self.switches = 0
-        self.now = 0.0  # seconds that ranks have waited in vain
+        self.now = 0.0  # seconds that ranks have waited without success
         self.polls, self.quiet_since = 0, None  # polls since something last happened
         self.aborting = False
         self.notices = queue.SimpleQueue()  # to the supervisor: an exception, ENDED, DEADLOCK, or what it shall call
@@ -80,19 +80,19 @@ class Scheduler:
                 raise Abort  # it goes on after it was stopped
             if self.aborting:
                 raise RuntimeError(
-                    "the run of these ranks has ended: their process groups, and the handles on their communication, "
-                    "are good only until launch returns"
+                    "the run of these ranks has ended: their process groups and Work handles "
+                    "are valid only until launch returns"
                 )
             raise RuntimeError(
                 f"thread {threading.current_thread().name!r} is not a rank: on simulated ranks only the rank's own "
-                "thread can communicate, not one that the program starts beside it"
+                "thread can communicate, not a thread started by the program"
             )
         return task
 
     def wait(self, event, timeout=None):
-        """Block the running rank until ``event`` is done. TimedOut after ``timeout`` seconds (None: never). Its task.
+        """Block the running rank until ``event`` is set; TimedOut after ``timeout`` seconds. Returns its task.
 
-        Only waiting in vain takes time: timeouts end where no rank can run, the one that ends first alone.
+        Time passes only when no rank can run: then the timeout that ends first expires, alone.
         """
         task = self.me()
         if not event.done:
@@ -109,18 +109,18 @@ class Scheduler:
         return task
 
     def give_way(self):
-        """Go to the end of the queue: for the last to arrive, so that ranks go on in the order in which they came."""
+        """Go to the end of the ready queue: for the last rank to arrive, so that ranks resume in order of arrival."""
         task = self.me()
         self.ready.append(task)
         self._pass_on(task)
 
     def set(self, event):
-        """``event`` is done: those who wait for it become ready, in the order in which they came."""
+        """Set ``event``: ranks that wait for it become ready, in order of arrival."""
         event.done = True
         self.ready.extend(event.waiters)
 
     def pause(self):
-        """Let the others run first: for a rank that polls."""
+        """Yield to the other ranks: for a rank that polls."""
         task = self.me()
         task.event = None  # one that it no longer waits for
         self.polls += 1
@@ -137,7 +137,7 @@ class Scheduler:
             self.give_way()
         return task
 
-    # How the baton passes.
+    # How the run lock passes.
 
     def begin(self):
         self._hand_to(self._pick())
@@ -162,17 +162,17 @@ class Scheduler:
     def _hand_to(self, task):
         self.switches += 1
         self.running = task
-        task.baton.release()
+        task.sleep.release()
 
     def _park(self, task):
         task.parked = True
-        task.baton.acquire()
+        task.sleep.acquire()
         task.parked = False
         if self.aborting:
             raise Abort
 
     def _time_passes(self):
-        """No rank can run. Up to the next deadline: does one go on, without what it waited for?"""
+        """No rank can run: advance to the next deadline. Returns whether a rank's wait timed out."""
         late = min((task for task in self.tasks if task.deadline is not None), key=deadline, default=None)
         if late is not None:
             self.now = late.deadline

@@ -1,4 +1,4 @@
-"""Do simulated ranks work with the torch that is here? The first launch asks a collective, a group and messages."""
+"""A self-test of the simulator with the installed torch, on the first launch: a collective, a group, messages."""
 
 import warnings
 from functools import cache

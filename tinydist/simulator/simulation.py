@@ -1,4 +1,4 @@
-"""One run of a program on simulated ranks: scheduler, process groups and the ranks' own state, put together."""
+"""One run of a program on simulated ranks: combines scheduler, process groups and per-rank state."""
 
 import math
 import os
@@ -13,20 +13,18 @@ import torch
 import torch.distributed as dist
 
 from .. import torch_internals
-from ..console.waiting import aside, waiting_for
-from ..tracing.modules import calls_told
-from ..tracing.operators import Watcher
-from ..tracing.purposes import purposes_known
-from . import unfinished
+from ..console.progress_message import aside, progress_message
+from ..tracing.hooks import calls_told, purposes_known
+from ..tracing.observer import Observer
 from .call_sites import here
-from .deadlock import explain
-from .endings import end_of
-from .matching import Group, Makings
-from .per_rank import Places
+from .deadlock import deadlock_report, pending_calls_report
+from .matching import GroupCreations, SharedGroup
+from .per_rank import PerRankPlaces
 from .process_group import SimulatedProcessGroup
 from .profiler import Profilers
+from .rank_exit import run_to_exit
 from .rank_state import KernelState, RankState
-from .scheduler import Scheduler, TimedOut
+from .scheduler import RankScheduler, TimedOut
 from .store import SharedStore
 from .supervisor import Supervisor
 
@@ -37,9 +35,9 @@ class Simulation:
     """``ranks`` simulated ranks, ready to run one program.
 
     ``schedule``: "fifo", or "shuffle" for another legal order of events, chosen by ``seed`` and replayed by it.
-    ``per_node``: how many of them share a machine (None: all). ``record`` takes down what the ranks do. ``fake`` runs
-    with tensors that have no data; then ``only`` may name the ranks that run: the others are taken to do the same.
-    ``per_rank``: places, besides those known, where each rank has a value of its own.
+    ``per_node``: ranks per node (None: all). ``record`` records the ranks' operations. ``fake`` uses tensors without
+    data; then ``only`` may list the ranks that run: the others are assumed to behave the same. ``per_rank``: additional
+    global variables that each rank needs separately.
     """
 
     def __init__(
@@ -58,10 +56,10 @@ class Simulation:
         self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
         self.watched = record is not None and record.operators
         self.per_node = per_node or ranks
-        self.places = Places(per_rank)
+        self.places = PerRankPlaces(per_rank)
         self.fake = fake
         self.present = range(ranks) if only is None else sorted(set(only))
-        self.scheduler = Scheduler(
+        self.scheduler = RankScheduler(
             self.present,
             enter=lambda rank: self.states[rank].enter(),
             leave=lambda rank: self.states[rank].leave(),
@@ -69,20 +67,20 @@ class Simulation:
         )
         self.store = SharedStore(self.scheduler)
         self.states = {}  # rank -> RankState
-        self.groups = {}  # (name, ranks) -> Group
+        self.groups = {}  # (name, ranks) -> SharedGroup
         self.handles = WeakSet()  # on them
-        self.makings = Makings("", range(ranks), ranks, len(self.present))
+        self.makings = GroupCreations("", range(ranks), ranks, len(self.present))
         self.identity = {rank: rank for rank in range(ranks)}
         self.kernel_streams = {"stdout": sys.stdout, "stderr": sys.stderr}
 
-    def run(self, fn, args=(), patience=60.0, limit=math.inf):
-        """What ``fn(*args)`` returned, by rank. ``unfinished`` then says which calls were never completed."""
-        supervisor = Supervisor(self.scheduler, explain=explain, patience=patience, limit=limit, pin=True)
+    def run(self, fn, args=(), idle_timeout=60.0, cpu_timeout=math.inf):
+        """Run ``fn(*args)``; returns results by rank. ``pending_calls`` then lists calls that were never completed."""
+        supervisor = Supervisor(self.scheduler, idle_timeout=idle_timeout, cpu_timeout=cpu_timeout)
         with supervisor.interruptible():
             return self._run(supervisor, fn, args)
 
     def _run(self, supervisor, fn, args):
-        with waiting_for("loading more of torch"):
+        with progress_message("loading more of torch"):
             kernel = KernelState(self.places)
             if self.watched:
                 torch_internals.load_for_modes()
@@ -100,9 +98,9 @@ class Simulation:
                 self.fake = torch_internals.FakeTensors() if self.fake else None  # which loads much of torch
                 self.states = {rank: self._new_state(rank) for rank in self.present}
                 random.seed(self.seed)  # functions that the kernel imported from random draw from its generator
-                with waiting_for(self._progress):
+                with progress_message(self._progress):
                     results = supervisor.run(lambda rank: self._live(rank, fn, args))
-                self.unfinished = unfinished.report([self.makings, *self.groups.values()])
+                self.pending_calls = pending_calls_report([self.makings, *self.groups.values()])
                 by_rank = dict(zip(self.present, results, strict=True))
                 return [by_rank.get(rank) for rank in range(self.ranks)]
         finally:
@@ -116,7 +114,7 @@ class Simulation:
         try:
             task = self.scheduler.wait(event, timeout)
         except TimedOut as error:
-            error.add_note(str(explain(self.scheduler.tasks)))
+            error.add_note(str(deadlock_report(self.scheduler.tasks)))
             raise
         if self.record:
             self.record.wait(task.rank, event)
@@ -134,14 +132,14 @@ class Simulation:
                     group = self.process_group("0", range(self.ranks), rank)
                     group.description = "default_pg"
                     torch_internals.install_world_group(group, "0", "simulated", self.store, self.identity)
-                return end_of(rank, fn, args)
+                return run_to_exit(rank, fn, args)
         finally:
             if self.scheduler.running:  # else the run is over, and native code has let go of this rank only now
                 torch_internals.forget_groups()
                 self.states[rank].flush()
 
     def _watched(self, rank):
-        return Watcher(self.record, rank) if self.watched else nullcontext()
+        return Observer(self.record, rank) if self.watched else nullcontext()
 
     def process_group(self, name, ranks, index):
         """The handle of ``ranks[index]`` on the group of that name and these ranks, which they share."""
@@ -153,18 +151,18 @@ class Simulation:
         ranks = ranks if isinstance(ranks, range) else tuple(ranks)  # a range is found at once, however long
         if (name, ranks) not in self.groups:
             present = sum(rank in self.present for rank in ranks)
-            self.groups[name, ranks] = Group(name, ranks, self.ranks, present)
+            self.groups[name, ranks] = SharedGroup(name, ranks, self.ranks, present)
         return self.groups[name, ranks]
 
     def go_on_from(self, earlier):
-        """The handles that a program has kept of an earlier run of these ranks serve in this one."""
+        """Make process-group handles from an earlier run of the same ranks usable in this run."""
         while earlier.handles:
             earlier.handles.pop().move_to(self)
 
     def _new_process_group(
         self, size, index, ranks, backend, store, name, timeout=None, pg_tag=None, group_desc=None, **options
     ):
-        """Stands in for torch's, which makes all groups. The default group has no ``ranks``, outsiders no ``index``."""
+        """Replaces torch's function to create groups. The default group has no ``ranks``, non-members no ``index``."""
         if not ranks and size != self.ranks:
             raise ValueError(f"init_process_group: world_size is {size}, but {self.ranks} ranks were launched")
         if ranks and name.isdigit():  # else its members alone make it, and its name is a hash
@@ -176,12 +174,12 @@ class Simulation:
         if handle is None:
             handle = self.process_group(name, ranks, index)
             handle.description = group_desc or "undefined"
-            handle.patience = torch_internals.chosen_timeout(timeout, backend)
+            handle.timeout = torch_internals.chosen_timeout(timeout, backend)
             torch_internals.install_group(handle, name, backend, store, pg_tag)
         return handle, store
 
     def _rendezvous(self, url, rank=-1, world_size=-1, **options):
-        """Stands in for torch's: whatever the address, the peers are here."""
+        """Replaces torch's rendezvous: whatever the address, all ranks are in this process."""
         rank = int(os.environ["RANK"]) if rank < 0 else rank
         yield self.store, rank, self.ranks if world_size < 0 else world_size
 

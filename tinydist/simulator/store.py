@@ -2,12 +2,12 @@
 
 import torch.distributed as dist
 
-from .scheduler import Event
+from .scheduler import Waitable
 from .work import seconds
 
 
-class Key(Event):
-    """A key that a rank waits for."""
+class StoreKey(Waitable):
+    """An event: a key of the store that a rank waits for."""
 
     __slots__ = ("name",)
 
@@ -26,7 +26,7 @@ class SharedStore(dist.Store):
         super().__init__()
         self.scheduler = scheduler
         self.values = {}
-        self.awaited = {}  # name -> Key
+        self.awaited = {}  # name -> StoreKey
         self.seconds = None  # that a wait may take
 
     def set(self, key, value):
@@ -41,7 +41,7 @@ class SharedStore(dist.Store):
     def wait(self, keys, timeout=None):
         for key in keys:
             while key not in self.values:
-                self.scheduler.wait(self.awaited.setdefault(key, Key(key)), seconds(timeout) or self.seconds)
+                self.scheduler.wait(self.awaited.setdefault(key, StoreKey(key)), seconds(timeout) or self.seconds)
 
     def add(self, key, amount):
         total = int(self.values.get(key, b"0")) + amount

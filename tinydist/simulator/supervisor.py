@@ -1,8 +1,7 @@
-"""Starts the ranks and watches over them, from the thread that launched them.
+"""The supervisor: starts the ranks and monitors them, from the thread that launched them.
 
-It does what ranks ask of it (prints), looks whether one keeps the others from running, and when one fails, or the
-reader interrupts, unwinds all of them, one after another. However a run ends, no thread of it is left but one that
-native code keeps.
+It handles their requests (prints), checks whether one blocks the others, and on a failure or interrupt unwinds all of
+them, one after another. However a run ends, all its threads end, except one that is blocked in native code.
 """
 
 import math
@@ -14,21 +13,20 @@ import time
 from contextlib import contextmanager
 
 from .call_sites import LIBRARIES, site_of
+from .deadlock import deadlock_report
 from .scheduler import DEADLOCK, ENDED, Abort
-from .stopping import frame_of, raise_in
-from .stuck import Hold
+from .stuck import Hold, frame_of, raise_in
 
 UNWIND_SECONDS = 10.0  # for ranks to tidy up when they are stopped; at most, for one that native code keeps
 MOMENT = 0.2  # seconds in which a rank that is not in native code has stopped
 
 
 class Supervisor:
-    """``explain(tasks)`` gives the exception for when no rank can run. ``pin`` keeps all threads on one processor,
-    where passing the baton is faster (Linux). ``patience`` and ``limit``: see ``Hold``."""
+    """``explain(tasks)``: the exception for when no rank can run. ``idle_timeout``, ``cpu_timeout``: see ``Hold``."""
 
-    def __init__(self, scheduler, *, explain, patience=60.0, limit=math.inf, pin=False):
-        self.scheduler, self.explain, self.pin = scheduler, explain, pin
-        self.patience, self.limit = patience, limit
+    def __init__(self, scheduler, *, explain=deadlock_report, idle_timeout=60.0, cpu_timeout=math.inf):
+        self.scheduler, self.explain = scheduler, explain
+        self.idle_timeout, self.cpu_timeout = idle_timeout, cpu_timeout
 
     def run(self, body):
         """What ``body(rank)`` returned, by rank.
@@ -37,7 +35,7 @@ class Supervisor:
         has a note of what was running.
         """
         scheduler = self.scheduler
-        live = pinned(scheduler.live) if self.pin else scheduler.live
+        live = pinned(scheduler.live)
         try:
             for task in scheduler.tasks:
                 task.thread = threading.Thread(target=live, args=(task, body), name=f"rank {task.rank}", daemon=True)
@@ -52,11 +50,11 @@ class Supervisor:
             self._unwind()
 
     def _listen(self):
-        hold = Hold(self.scheduler, self.patience, self.limit)
+        hold = Hold(self.scheduler, self.idle_timeout, self.cpu_timeout)
         while True:
             hold.check()
             try:
-                notice = self.scheduler.notices.get(timeout=min(1.0, self.patience / 4))
+                notice = self.scheduler.notices.get(timeout=min(1.0, self.idle_timeout / 4))
             except queue.Empty:
                 continue
             if notice is ENDED:
@@ -77,8 +75,8 @@ class Supervisor:
 
     @contextmanager
     def interruptible(self):
-        """The reader's interrupt stops the ranks: a notice, where KeyboardInterrupt could come at any line of this
-        file, also while it starts the ranks, stops them or tidies up."""
+        """Context: an interrupt is queued as a notice to stop the ranks. A KeyboardInterrupt could be raised at any
+        line of this file, also while it starts ranks, stops them or cleans up."""
         ours = threading.current_thread() is threading.main_thread()
         if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             yield
@@ -93,15 +91,15 @@ class Supervisor:
             raise KeyboardInterrupt  # it came when all ranks had ended
 
     def _unwind(self):
-        """Stop what still runs, one rank after another: the running one, or if native code keeps it, the others first.
-        Who is not back by then stops when it is."""
+        """Stop the remaining ranks one after another: the running one first, or last if it is blocked in native code.
+        A rank that does not return in time stops when it returns from native code."""
         scheduler = self.scheduler
         scheduler.aborting = True
         started = [task for task in scheduler.tasks if task.thread]
         running = [task for task in started if task is scheduler.running]
         self._stop(running, MOMENT)
         self._stop([task for task in started if task not in running], UNWIND_SECONDS)
-        self._stop(running, min(UNWIND_SECONDS, max(1.0, self.patience)))
+        self._stop(running, min(UNWIND_SECONDS, max(1.0, self.idle_timeout)))
         scheduler.running = None
         for task in scheduler.tasks:
             task.result = None
@@ -112,8 +110,8 @@ class Supervisor:
         deadline = time.monotonic() + seconds
         while tasks := [task for task in tasks if task.thread.is_alive()]:
             for task in tasks:
-                if task.parked and task.baton.locked():
-                    task.baton.release()
+                if task.parked and task.sleep.locked():
+                    task.sleep.release()
                 elif not task.ended:
                     raise_in(task.thread, Abort)
                 task.thread.join(min(1.0, seconds))
@@ -122,7 +120,7 @@ class Supervisor:
 
 
 def pinned(live):
-    """``live``, on one processor: a rank that is woken there cannot start before the other has laid down the GIL."""
+    """``live``, on one processor (Linux): a rank that wakes there cannot start before the GIL is released."""
     if not hasattr(os, "sched_setaffinity"):
         return live
     processors = sorted(os.sched_getaffinity(0))

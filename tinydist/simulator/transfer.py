@@ -1,4 +1,4 @@
-"""What a collective does to the tensors once all its ranks are there. ``calls`` are in the order of group ranks.
+"""Data movement of each collective, once all its ranks have arrived. ``calls`` are in group-rank order.
 
 Sums run in the order of ranks, so every rank and every way to shard gets the same bits.
 """

@@ -1,4 +1,4 @@
-"""A handle on communication under way: torch.distributed's Work, and the future that DDP asks it for."""
+"""Handles of asynchronous communication: torch.distributed's Work, and its future, which DDP uses."""
 
 from datetime import timedelta
 
@@ -15,12 +15,12 @@ class SimulatedWork(Work):
 
     def __init__(self, event, simulation, tensors, inputs=(), timeout=None):
         super().__init__()
-        self.patience = timeout  # seconds
+        self.timeout = timeout  # seconds
         self.event, self.simulation, self.tensors, self.inputs = event, simulation, tensors, inputs
         self.future = None
 
     def wait(self, timeout=None):
-        self.simulation.wait(self.event, seconds(timeout) or self.patience)
+        self.simulation.wait(self.event, seconds(timeout) or self.timeout)
         self.inputs = ()
         # Completed here, by the rank that owns it, so that callbacks run as that rank; and let go, since it knows this.
         future, self.future = self.future, None
@@ -95,7 +95,7 @@ class RankFuture(Future):
 
 
 class Works(Work):
-    """Several works, waited for as one."""
+    """Several Work handles, waited for together."""
 
     def __init__(self, works):
         super().__init__()

@@ -1,33 +1,33 @@
-"""Tensor parallel: matrices are cut inside of a layer, and all ranks work on each token together.
+"""Tensor parallelism: weight matrices are sharded within a layer; all ranks process every token.
 
-layouts.py      where activations are between layers: whole, or each rank's own tokens (sequence parallelism)
-cuts.py         which part of a parameter a rank has
-linear.py       a product by columns, then one by rows: what one gives, the other takes
-ring.py         tokens are passed on in a ring, while those that are here are multiplied
-embedding.py    a part of the vocabulary each
-loss.py         cross-entropy without all logits
-dropout.py      the same random numbers for copies, different ones for parts
-gradients.py    their norm, in which a copy counts once
-kinds.py        what becomes of each kind of layer; attention by heads, of keys there may be fewer than ranks
-shard.py        a plain model, by a table of the names of its layers
+layouts.py      activations between layers: replicated, or sequence parallel
+cuts.py         how a parameter is sharded
+linear.py       column- and row-parallel linear layers
+ring.py         their collectives on a ring, overlapped with the matmul
+embedding.py    vocabulary-parallel embedding
+loss.py         vocabulary-parallel cross-entropy
+dropout.py      random numbers: shared for replicated activations, different for sharded ones
+gradients.py    clipping: replicated gradients count once
+kinds.py        how each kind of layer is sharded; attention by heads
+shard.py        shards a plain model by a table of module names (a parallelize plan)
 """
 
-from .dropout import OwnDropout, Tracker
-from .embedding import VocabularyParallelEmbedding
+from .dropout import RNGTracker, ShardedDropout
+from .embedding import VocabParallelEmbedding
 from .gradients import clip_grad_norm_, gathered
-from .layouts import Tokens, Whole
+from .layouts import Replicated, SequenceParallel
 from .linear import ColumnParallelLinear, RowParallelLinear
 from .loss import cross_entropy
 from .shard import shard
 
 __all__ = [
     "ColumnParallelLinear",
-    "OwnDropout",
+    "RNGTracker",
+    "Replicated",
     "RowParallelLinear",
-    "Tokens",
-    "Tracker",
-    "VocabularyParallelEmbedding",
-    "Whole",
+    "SequenceParallel",
+    "ShardedDropout",
+    "VocabParallelEmbedding",
     "clip_grad_norm_",
     "cross_entropy",
     "gathered",

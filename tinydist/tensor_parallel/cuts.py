@@ -1,12 +1,12 @@
-"""Which part of a parameter a rank has, and all of it again.
+"""Sharding of a parameter along one dim: this rank's shard, and the all-gather of the full parameter.
 
     Cut(dim=0)                          rows of a weight: outputs              rank 0 | rank 1
     Cut(dim=1)                          columns: inputs
-    Cut(dim=0, blocks=3)                of queries, keys, values one under the other: rows of each of the three
+    Cut(dim=0, blocks=3)                of a fused QKV projection: rows of each of the three
     Cut(dim=0, parts=2), on 4 ranks     each part on two ranks: two copies
 
-Parts are as equal as can be, the first ones larger. A parameter without a cut is replicated: all ranks have all of it,
-the same, and the same gradient.
+Parts differ by at most one row, the first ones are larger. A parameter without a cut is replicated, and so is its
+gradient.
 """
 
 from dataclasses import dataclass
@@ -28,24 +28,22 @@ class Cut:
 
     def __post_init__(self):
         if self.size // self.blocks < self.parts:
-            raise ValueError(
-                f"cut: a part for each of {self.parts} ranks, but there are {self.size // self.blocks} rows"
-            )
+            raise ValueError(f"cut: cannot split a dim of size {self.size // self.blocks} over {self.parts} ranks")
 
     @classmethod
     def among(cls, layout, dim, size, blocks=1):
-        """One part for each rank of a layout's group."""
+        """One part for each rank of the layout's group."""
         return cls(dim, size, layout.rank, layout.ranks, 1, blocks)
 
     @property
     def sizes(self):
-        """Of the parts of a block, as equal as can be."""
+        """Of the parts of a block."""
         each, more = divmod(self.size // self.blocks, self.parts)
         return [each + (part < more) for part in range(self.parts)]
 
     @property
     def places(self):
-        """Of this rank's part in a block."""
+        """The indices of this rank's part in a block."""
         begin = sum(self.sizes[: self.part])
         return range(begin, begin + self.sizes[self.part])
 
@@ -55,7 +53,7 @@ class Cut:
         return range(self.part * self.copies, (self.part + 1) * self.copies)
 
     def whole_shape(self, shape):
-        """Of a part of ``shape``, that of all of it."""
+        """The shape of the full parameter, from that of a part."""
         return (*shape[: self.dim], self.size, *shape[self.dim + 1 :])
 
     def columns(self, shape):
@@ -64,21 +62,21 @@ class Cut:
         return prod(shape[: self.dim]) * self.blocks, self.places.start * after, len(self.places) * after
 
     def parameter(self, whole):
-        """This rank's part of a parameter, as one that knows its cut."""
+        """This rank's part of a parameter; its attribute ``cut`` is this cut."""
         parameter = nn.Parameter(self.own(whole.detach()), whole.requires_grad)
         parameter.cut = self
         return parameter
 
     def own(self, tensor):
-        """Of all of it, this rank's part: a copy."""
+        """A copy of this rank's part of the full tensor."""
         blocks = tensor.unflatten(self.dim, (self.blocks, -1)).split(self.sizes, self.dim + 1)
         return blocks[self.part].flatten(self.dim, self.dim + 1).clone()
 
     def whole(self, tensor, group=None):
-        """Of this rank's part, all of it. All ranks call it."""
+        """The full tensor, from this rank's part. A collective."""
         own = tensor.unflatten(self.dim, (self.blocks, -1)).movedim(self.dim + 1, 0)
         sizes = self.sizes
-        own = torch.cat([own, own.new_zeros(max(sizes) - len(own), *own.shape[1:])])  # all send as much
+        own = torch.cat([own, own.new_zeros(max(sizes) - len(own), *own.shape[1:])])  # all parts have one size
         found = [torch.empty_like(own) for _ in range(self.parts * self.copies)]
         dist.all_gather(found, own, group)
         whole = torch.cat([each[:size] for each, size in zip(found[:: self.copies], sizes)])
@@ -86,7 +84,7 @@ class Cut:
 
 
 def copied(parameter):
-    """All of it."""
+    """Replicated."""
     return nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
 
 
@@ -95,6 +93,6 @@ def cut_of(parameter) -> Cut | None:
 
 
 def copies_of(parameter, group=None):
-    """On how many ranks of the group the numbers of this parameter are."""
+    """How many ranks of the group hold the same elements of this parameter."""
     cut = cut_of(parameter)
     return cut.copies if cut else dist.get_world_size(group)

@@ -1,12 +1,12 @@
-"""Dropout on several ranks: which random numbers must be the same, and which must differ.
+"""Dropout with tensor parallelism: random numbers are shared for replicated activations and differ for sharded ones.
 
-    what all ranks compute alike     the same        else what should be copies of one number differ from rank to rank
-    what is dealt out                different       else channel i of every rank is dropped together: fewer patterns
+    replicated activations     the same        else copies of one activation differ between ranks
+    sharded activations        different       else channel i of every rank is dropped together: fewer patterns
 
-All ranks of the group begin with one seed, and draw the same. For what is dealt out, ``Tracker.own`` gives each a
-stream of its own for a while: its seed is drawn from the common stream, and the rank is added. So nothing is kept
-beside the common stream, which goes on as if nobody had been away; whoever restores that (recomputation does) restores
-both. Megatron-LM keeps two states, begins at seed and at seed + 2718 + rank, and restores two.
+All ranks of the group start from one seed, and draw the same. For sharded activations, ``RNGTracker.fork`` gives each
+rank its own stream: the seed is drawn from the common stream, plus the rank. So the common stream is the only state,
+and restoring it (as recomputation does) restores both. Megatron-LM keeps two states, seeded with seed and seed + 2718 +
+rank, and restores two.
 Source: Shoeybi et al., Megatron-LM, 2019, section 3; megatron/core/tensor_parallel/random.py.
 """
 
@@ -17,19 +17,19 @@ import torch.distributed as dist
 from torch import nn
 from torch._subclasses import FakeTensor
 
-from ..rules import takes
+from ..rules import validate
 
 CPU = torch.device("cpu")
 
 
-@takes(group=dist.ProcessGroup)
-class Tracker:
+@validate(group=dist.ProcessGroup)
+class RNGTracker:
     def __init__(self, group=None):
         self.rank = dist.get_rank(group)
 
     @contextmanager
-    def own(self, device=CPU):
-        """While this lasts, this rank's random numbers are its own."""
+    def fork(self, device=CPU):
+        """Context: random numbers differ between ranks."""
         drawn = torch.randint(2**62, ())
         seed = 0 if isinstance(drawn, FakeTensor) else drawn.item()  # fake numbers are not known, nor needed
         with torch.random.fork_rng([] if device == CPU else [device]):
@@ -37,9 +37,9 @@ class Tracker:
             yield
 
 
-@takes(dropout=nn.Dropout, tracker=Tracker)
-class OwnDropout(nn.Module):
-    """``dropout`` of what is this rank's alone."""
+@validate(dropout=nn.Dropout, tracker=RNGTracker)
+class ShardedDropout(nn.Module):
+    """``dropout`` of sharded activations: a different mask on each rank."""
 
     def __init__(self, dropout, tracker):
         super().__init__()
@@ -50,5 +50,5 @@ class OwnDropout(nn.Module):
     def forward(self, x):
         if not (self.training and self.p):
             return x
-        with self.tracker.own(x.device):
+        with self.tracker.fork(x.device):
             return self.dropout(x)

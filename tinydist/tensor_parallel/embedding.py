@@ -1,9 +1,9 @@
-"""Embedding: each rank has the rows of a part of the vocabulary.
+"""Vocabulary-parallel embedding: each rank has the rows of a part of the vocabulary.
 
     tokens        5 0 9 3          rank 0 has tokens 0 to 4       . E E E        rank 1: 5 to 9      E . . .
     found here, zeros elsewhere; the sum over the ranks is what one table would have given, to the last digit
 
-One all-reduce of what is embedded: 2(t-1)/t bsh numbers, once a step; backward sends nothing.
+One all-reduce of the embeddings: 2(t-1)/t bsh elements, once per step; backward sends nothing.
 Source: Shoeybi et al., Megatron-LM, 2019, section 3.
 """
 
@@ -11,15 +11,15 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from ..rules import takes
+from ..rules import validate
 from .cuts import Cut
-from .layouts import Whole
+from .layouts import Replicated
 
 
 def local(tokens, cut):
-    """Tokens as rows of this rank's part, and which of them are elsewhere; those stand at row 0.
+    """Tokens as row indices of this rank's shard, and a mask of those on other ranks (their index is 0).
 
-    One that is in no part is in no row either, and whoever looks it up says so.
+    A token outside of the vocabulary keeps an invalid row, so the lookup raises.
     """
     begin, end = cut.places.start, cut.places.stop
     elsewhere = (tokens < begin) | (tokens >= end)
@@ -27,13 +27,13 @@ def local(tokens, cut):
     return (tokens - begin).masked_fill(in_another, 0), elsewhere
 
 
-@takes(embedding=nn.Embedding, group=dist.ProcessGroup)
-class VocabularyParallelEmbedding(nn.Module):
-    """Tokens [B, T] to [B, T, D], whole on every rank."""
+@validate(embedding=nn.Embedding, group=dist.ProcessGroup)
+class VocabParallelEmbedding(nn.Module):
+    """Tokens [B, T] to [B, T, D], replicated."""
 
     def __init__(self, embedding, group=None):
         super().__init__()
-        self.layout = Whole(group)
+        self.layout = Replicated(group)
         self.weight = Cut.among(self.layout, 0, embedding.num_embeddings).parameter(embedding.weight)
 
     def forward(self, tokens):

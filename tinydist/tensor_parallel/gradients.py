@@ -1,6 +1,6 @@
-"""The norm of all gradients, of which some are in parts and some in copies; and whole parameters, for a look at them.
+"""Gradient clipping by the global norm, where some gradients are sharded and some replicated; and full parameters.
 
-    a number that is on c of t ranks counts 1/c on each         |g|^2 = sum over ranks of sum over parameters |g|^2 / c
+    an element on c of t ranks counts 1/c on each               |g|^2 = sum over ranks of sum over parameters |g|^2 / c
 
 Without that, replicated parameters count t times, the norm depends on how many ranks there are, and so does the step.
 One all-reduce of one number.
@@ -10,14 +10,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..rules import function, rate, takes
+from ..rules import function, rate, validate
 from .cuts import copies_of, cut_of
 
 
-@takes(model=nn.Module, max_norm=rate, group=dist.ProcessGroup)
+@validate(model=nn.Module, max_norm=rate, group=dist.ProcessGroup)
 @torch.no_grad()
 def clip_grad_norm_(model, max_norm, group=None):
-    """Let the gradients of a sharded model have a norm of ``max_norm`` at most. Returns the norm before."""
+    """Clip the global gradient norm of a sharded model to ``max_norm``. Returns the norm before clipping."""
     trained = [parameter for parameter in model.parameters() if parameter.grad is not None]
     wide = torch.promote_types(trained[0].dtype, torch.float32)
     norms = [torch.linalg.vector_norm(each.grad, dtype=wide) for each in trained]
@@ -28,10 +28,10 @@ def clip_grad_norm_(model, max_norm, group=None):
     return norm
 
 
-@takes(model=nn.Module, group=dist.ProcessGroup, of=function)
+@validate(model=nn.Module, group=dist.ProcessGroup, of=function)
 @torch.no_grad()
 def gathered(model, group=None, of=lambda parameter: parameter):
-    """Name -> whole parameter, or whatever ``of`` says of it: ``lambda p: p.grad``. All ranks call it."""
+    """Name -> full parameter, or the full tensor of ``of(parameter)``: ``lambda p: p.grad``. A collective."""
     found = {}
     for name, parameter in model.named_parameters():
         tensor, cut = of(parameter).detach(), cut_of(parameter)

@@ -1,6 +1,6 @@
-"""What becomes of each kind of layer, in a few lines: it is changed, or another that is returned takes its place.
+"""How each kind of layer is sharded: modified in place, or replaced by the returned module.
 
-Each rank has some of attention's heads, and they never meet but in the sum behind them.
+Attention is sharded by heads; their outputs meet only in the sum of the output projection.
 
     4 ranks      queries   0 1 | 2 3 | 4 5 | 6 7             H = 8 heads: 2 each
                  keys       0  |  0  |  1  |  1              G = 2: fewer than ranks, so each is on two of them
@@ -13,85 +13,89 @@ copies stay the same. Source: Shoeybi et al., Megatron-LM, 2019, section 3; Ains
 from dataclasses import dataclass
 
 from .cuts import Cut
-from .dropout import OwnDropout, Tracker
-from .embedding import VocabularyParallelEmbedding
-from .layouts import Layout
+from .dropout import RNGTracker, ShardedDropout
+from .embedding import VocabParallelEmbedding
+from .layouts import ActivationLayout
 from .linear import ColumnParallelLinear, RowParallelLinear
 
 
 @dataclass
-class To:
-    """How ``shard`` was asked to."""
+class ShardContext:
+    """The options of ``shard``."""
 
-    layout: Layout
-    tracker: Tracker
+    layout: ActivationLayout
+    tracker: RNGTracker
     gather_logits: bool
 
 
-def vocabulary(embedding, to):
-    return VocabularyParallelEmbedding(embedding, to.layout.group)
+def vocabulary(embedding, context):
+    return VocabParallelEmbedding(embedding, context.layout.group)
 
 
-def begin(module, to):
-    """What enters here is whole; from here on a rank has its own tokens, if they are cut."""
-    if to.layout.cuts_tokens:
-        module.register_forward_pre_hook(lambda module, inputs: (to.layout.own(inputs[0]), *inputs[1:]))
+def begin(module, context):
+    """The input is replicated; from here on, with sequence parallelism, a rank has its own part of the sequence."""
+    if context.layout.cuts_tokens:
+        module.register_forward_pre_hook(lambda module, inputs: (context.layout.own(inputs[0]), *inputs[1:]))
 
 
-def norm(module, to, enters=False):
-    """It sees a rank's own tokens, if they are cut. ``enters``: for all layers behind it at once."""
-    if to.layout.cuts_tokens:
+def norm(module, context, enters=False):
+    """With sequence parallelism, on a rank's own tokens. ``enters``: its output enters all following layers at once."""
+    if context.layout.cuts_tokens:
         for parameter in module.parameters():
-            to.layout.add_up_gradient(parameter)
+            context.layout.add_up_gradient(parameter)
     if enters:
-        module.register_forward_hook(lambda module, inputs, output: to.layout.enter(output))
+        module.register_forward_hook(lambda module, inputs, output: context.layout.enter(output))
 
 
-def dropout(module, to, begins=False):
-    """Of what is between layers. ``begins``: see ``begin``."""
-    module = OwnDropout(module, to.tracker) if to.layout.cuts_tokens else module
+def dropout(module, context, begins=False):
+    """Of activations between layers. ``begins``: see ``begin``."""
+    module = ShardedDropout(module, context.tracker) if context.layout.cuts_tokens else module
     if begins:
-        begin(module, to)
+        begin(module, context)
     return module
 
 
-def mlp(module, to, up, down):
-    """By columns, then by rows. ``up``: of several, all take what the norm before them has entered."""
+def mlp(module, context, up, down):
+    """Column-parallel, then row-parallel. ``up``: if several, the norm before them has entered their input."""
     for name in up:
-        setattr(module, name, ColumnParallelLinear(getattr(module, name), to.layout, entered=len(up) > 1))
-    setattr(module, down, RowParallelLinear(getattr(module, down), to.layout))
+        setattr(module, name, ColumnParallelLinear(getattr(module, name), context.layout, entered=len(up) > 1))
+    setattr(module, down, RowParallelLinear(getattr(module, down), context.layout))
 
 
-def attention(module, to, out, fused=None, queries=None, keys=(), dropout=None):
-    """By columns, a head as a whole, then by rows. Queries, keys and values come of one layer, or of one each."""
+def attention(module, context, out, fused=None, queries=None, keys=(), dropout=None):
+    """Column-parallel by whole heads, then row-parallel. Queries, keys and values in one layer, or in one each."""
     if fused:
-        cut = cut_heads(to.layout, getattr(module, fused), module.head_dim, blocks=3)
-        setattr(module, fused, ColumnParallelLinear(getattr(module, fused), to.layout, cut=cut))
+        cut = cut_heads(context.layout, getattr(module, fused), module.head_dim, blocks=3)
+        setattr(module, fused, ColumnParallelLinear(getattr(module, fused), context.layout, cut=cut))
     else:
         for name in (queries, *keys):
-            cut = cut_heads(to.layout, getattr(module, name), module.head_dim, copied=name in keys)
-            setattr(module, name, ColumnParallelLinear(getattr(module, name), to.layout, cut=cut, entered=True))
+            cut = cut_heads(context.layout, getattr(module, name), module.head_dim, copied=name in keys)
+            setattr(module, name, ColumnParallelLinear(getattr(module, name), context.layout, cut=cut, entered=True))
         cut = getattr(module, keys[0]).weight.cut
-        fewer = {"heads": to.layout.ranks, "kv_heads": cut.parts, "num_key_value_groups": cut.copies}
-        for name in fewer.keys() & vars(module).keys():  # what it knows of their number
+        fewer = {"heads": context.layout.ranks, "kv_heads": cut.parts, "num_key_value_groups": cut.copies}
+        for name in fewer.keys() & vars(module).keys():  # its attributes for their number
             setattr(module, name, getattr(module, name) // fewer[name])
-    setattr(module, out, RowParallelLinear(getattr(module, out), to.layout))
+    setattr(module, out, RowParallelLinear(getattr(module, out), context.layout))
     if dropout:
-        setattr(module, dropout, OwnDropout(getattr(module, dropout), to.tracker))
+        setattr(module, dropout, ShardedDropout(getattr(module, dropout), context.tracker))
 
 
-def logits(linear, to):
-    """Each rank's are those of its part of the vocabulary."""
-    return ColumnParallelLinear(linear, to.layout, gather_output=to.gather_logits)
+def logits(linear, context):
+    """Each rank computes those of its part of the vocabulary."""
+    return ColumnParallelLinear(linear, context.layout, gather_output=context.gather_logits)
 
 
 def cut_heads(layout, linear, head_dim, blocks=1, copied=False):
-    """The cut of what gives heads of ``head_dim`` channels. ``copied``: there may be fewer of them than ranks."""
+    """The cut of a projection to heads of ``head_dim``. ``copied``: there may be fewer of them than ranks."""
     t, size = layout.ranks, linear.out_features
     heads = size // blocks // head_dim
     if heads % t == 0:
         return Cut.among(layout, 0, size, blocks)
     if copied and t % heads == 0:
         return Cut(0, size, layout.rank * heads // t, heads, t // heads, blocks)
-    what, rule = ("key heads", "neither divides the other") if copied else ("heads", "ranks have as many each")
-    raise ValueError(f"shard: {heads} {what} on {t} ranks: {rule}")
+    rule = (
+        f"num_kv_heads ({heads}) must divide, or be divisible by,"
+        if copied
+        else f"num_heads ({heads}) must be divisible by"
+    )
+    raise ValueError(f"shard: {rule} the tensor-parallel degree ({t})")

@@ -1,21 +1,22 @@
-"""Where activations are between the layers that ranks share, and how they enter such a layer and leave it.
+"""Layouts of activations between tensor-parallel layers, and the collectives that enter and leave such a layer.
 
-    Whole      every rank has all tokens; each layer's norm, dropout and sum with the residual is computed by all alike
-    Tokens     every rank has its part of the tokens, and computes those for them alone: sequence parallelism
+    Replicated            every rank has the whole sequence; norm, dropout and residual sum are computed redundantly
+    SequenceParallel      every rank has its part of the sequence, and computes these for its part only
 
-                    enter: forward   backward            leave: forward   backward
-    Whole           as it is         all-reduce          all-reduce       as it is
-    Tokens          all-gather       reduce-scatter      reduce-scatter   all-gather
+                          enter: forward   backward            leave: forward   backward
+    Replicated            identity         all-reduce          all-reduce       identity
+    SequenceParallel      all-gather       reduce-scatter      reduce-scatter   all-gather
 
-Within a layer a rank has all tokens, and some of the channels. What comes out is its summand: so one adds up. What goes
-back is its summand of the input's gradient: so one adds up again. Megatron-LM calls ``enter`` f, ``leave`` g; with
-Tokens, g and g-bar. Forget one, and the loss is finite, falls, and is that of another model.
+Within a layer a rank has all tokens and some of the channels. Its output is a partial sum, reduced over the ranks; in
+backward, its gradient of the input is one, too. Megatron-LM calls ``enter`` f and ``leave`` g; with sequence
+parallelism, g and g-bar. If one is forgotten, the loss is still finite and decreases, but the model is a different one.
 
-A rule for all that is replicated and enters work that is dealt out: the gradients of its copies are added up. So those
-of a norm's weight are, too, where the norm sees a part of the tokens alone.
+General rule: the gradients of a replicated tensor that is used in sharded computation must be summed over the ranks.
+This includes a norm's weight with sequence parallelism.
 
-Each starts a collective and returns what ends it. An all-reduce sends 2(t-1)/t of the bytes, as the two others together
-do. Source: Shoeybi et al., Megatron-LM, 2019, section 3; Korthikanti et al. 2022, section 4.2.2.
+Each method starts a collective and returns a function that waits for it. An all-reduce sends 2(t-1)/t of the bytes, as
+many as the other two together. Source: Shoeybi et al., Megatron-LM, 2019, section 3; Korthikanti et al. 2022, section
+4.2.2.
 """
 
 import torch
@@ -25,44 +26,44 @@ from torch.autograd.function import once_differentiable
 
 from ..annotate import purpose
 from ..collectives.autograd import Conjugates, along
-from ..rules import flag, one_of, takes, whole
+from ..rules import flag, one_of, validate, whole
 
-WAYS = ("save", "regather", "overlap")  # what becomes of the tokens that are all-gathered for a matmul
+WAYS = ("save", "regather", "overlap")  # of the input that is all-gathered for a matmul
 
 
-@takes(group=dist.ProcessGroup, overlap=flag)
-class Layout:
-    """``overlap``: what backward sends is on its way while gradients of weights are computed."""
+@validate(group=dist.ProcessGroup, async_grad_reduce=flag)
+class ActivationLayout:
+    """``async_grad_reduce``: backward's collectives overlap with computing the weights' gradients."""
 
     cuts_tokens, way = False, "save"
 
-    def __init__(self, group=None, overlap=True):
-        self.group, self.overlap = group, overlap
+    def __init__(self, group=None, async_grad_reduce=True):
+        self.group, self.async_grad_reduce = group, async_grad_reduce
         self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
         self.smaller = {}
 
     def among(self, ranks):
-        """The same among some ranks of the group; asked for again, it is the same group."""
+        """``Replicated`` among some ranks of the group; the new group is cached."""
         if ranks not in self.smaller:
             world = dist.get_process_group_ranks(self.group or dist.group.WORLD)
-            self.smaller[ranks] = Whole(dist.new_group([world[r] for r in ranks], use_local_synchronization=True))
+            self.smaller[ranks] = Replicated(dist.new_group([world[r] for r in ranks], use_local_synchronization=True))
         return self.smaller[ranks]
 
     def enter(self, x):
-        """A part of the layer begins here, of whichever rank."""
+        """Into a tensor-parallel layer."""
         return Enter.apply(x, self)
 
     def leave(self, x):
-        """``x``, this rank's summand, is used up."""
+        """Out of it: reduce this rank's partial sum ``x``, which is overwritten."""
         return Leave.apply(x, self)
 
     def add_up_gradient(self, parameter):
-        """Each rank's is of its own part of the work; before it is accumulated, all are added up."""
+        """All-reduce the gradient of a replicated parameter before it is accumulated."""
         if parameter.requires_grad:
-            parameter.register_hook(lambda gradient: Whole.add_up(self, gradient.clone())())
+            parameter.register_hook(lambda gradient: Replicated.add_up(self, gradient.clone())())
 
 
-class Whole(Layout):
+class Replicated(ActivationLayout):
     """``x`` [B, T, D] is the same on all ranks."""
 
     def gather(self, x):
@@ -74,7 +75,7 @@ class Whole(Layout):
         return lambda: (work.wait(), x)[1]
 
 
-class Tokens(Layout):
+class SequenceParallel(ActivationLayout):
     """``x`` [B, T/t, D] is this rank's part along ``dim``.
 
     way:  "save" the gathered tokens for backward; "regather" them in backward; or "overlap" a ring all-gather with the
@@ -83,9 +84,9 @@ class Tokens(Layout):
 
     cuts_tokens = True
 
-    @takes(dim=whole, way=one_of(WAYS))
-    def __init__(self, group=None, overlap=True, *, dim=1, way="save"):
-        super().__init__(group, overlap)
+    @validate(dim=whole, way=one_of(WAYS))
+    def __init__(self, group=None, async_grad_reduce=True, *, dim=1, way="save"):
+        super().__init__(group, async_grad_reduce)
         self.dim, self.way = dim, way
 
     def gather(self, x):
@@ -100,9 +101,9 @@ class Tokens(Layout):
         work = dist.reduce_scatter_single(mine, parts.flatten(0, 1), group=self.group, async_op=True)
         return lambda: (work.wait(), mine)[1]
 
-    @takes(x=torch.Tensor)
+    @validate(x=torch.Tensor)
     def own(self, x):
-        """From all tokens to this rank's. In backward they come together again."""
+        """This rank's part of the sequence; backward all-gathers."""
         return Conjugates.apply(x, lambda x: self.parts(x)[self.rank].contiguous(), lambda x: self.gather(x)())
 
     def parts(self, x):  # [t, B, T/t, D]
@@ -123,7 +124,7 @@ class Enter(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
-        return ctx.layout.add_up(gradient.clone())(), None  # it may be somebody else's, too
+        return ctx.layout.add_up(gradient.clone())(), None  # autograd may share it
 
 
 class Leave(Function):

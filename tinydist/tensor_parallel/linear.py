@@ -1,18 +1,18 @@
-"""A matrix product on several ranks: the weight cut by columns, or by rows, of the W in y = x W.
+"""Column-parallel and row-parallel linear layers: the W of y = x W is sharded by columns or by rows.
 
     by columns    W = [W1 W2]    x W  = [x W1  x W2]          each rank has all of x, and some columns of y
-    by rows       W = [W1 / W2]  x W  = x1 W1 + x2 W2         each rank has some columns of x, and a summand of y
+    by rows       W = [W1 / W2]  x W  = x1 W1 + x2 W2         each rank has some columns of x, and a partial sum of y
 
-First by columns, then by rows: what the first gives is what the second takes, so one sum is all that is sent, forward,
-and one backward. In between may stand what treats each channel alone (GELU), or each head (attention); not what mixes
-channels of several ranks. (nn.Linear keeps W transposed: there columns are rows.)
+First by columns, then by rows: the first one's output is the second one's input, so there is one all-reduce in forward
+and one in backward. In between, anything elementwise (GELU) or per head (attention) needs no communication.
+(nn.Linear stores W transposed: there columns are rows.)
 
-    backward, by columns    dx = dy W^T, a summand     its sum is on its way while    dW = x^T dy is computed
+    backward, by columns    dx = dy W^T, a partial sum     its all-reduce overlaps with    dW = x^T dy
 
-With tokens of its own on each rank (layouts.Tokens), x is gathered before the product. Backward needs it once more:
+With ``SequenceParallel``, x is all-gathered before the matmul. Backward needs it once more:
 
-    kept     the gathered x is held until then         4 + 30/t of activations, 8bsh(t-1)/t numbers sent a layer
-    again    its part is, and gathered again, while dx is computed                34/t, 10bsh(t-1)/t
+    save        the gathered x                                       4 + 30/t of activations, 8bsh(t-1)/t elements sent
+    regather    this rank's part, gathered again during dx           34/t, 10bsh(t-1)/t
 
 Source: Shoeybi et al., Megatron-LM, 2019, section 3; Korthikanti et al. 2022, section 4.2.2.
 """
@@ -28,14 +28,14 @@ from torch.autograd.function import once_differentiable
 
 from ..annotate import purpose
 from ..collectives.autograd import Conjugates
-from ..rules import flag, takes
+from ..rules import flag, validate
 from .cuts import Cut, copied
-from .layouts import Layout, Whole
+from .layouts import ActivationLayout, Replicated
 from .ring import ColumnRing, RowRing
 
 
 class ColumnProduct(Function):
-    """x W^T + b for this rank's rows of W and b; x enters by ``layout``."""
+    """x W^T + b for this rank's rows of W and b; ``layout`` enters x."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, layout):
@@ -51,7 +51,7 @@ class ColumnProduct(Function):
     def backward(ctx, gradient):  # [B, T, V/t]
         (kept, weight), layout = ctx.saved_tensors, ctx.layout
         for_x, for_weight, for_bias, _ = ctx.needs_input_grad
-        meanwhile = (lambda started: started) if layout.overlap else at_once
+        meanwhile = (lambda started: started) if layout.async_grad_reduce else at_once
         entered = meanwhile(layout.gather(kept)) if for_weight and layout.way == "regather" else lambda: kept
         dx = meanwhile(layout.add_up(gradient @ weight)) if for_x else lambda: None
         rows = gradient.flatten(0, -2)
@@ -61,30 +61,30 @@ class ColumnProduct(Function):
 
 
 def at_once(started):
-    """It is ended now."""
+    """Wait for it now."""
     ended = started()
     return lambda: ended
 
 
 class ParallelLinear(nn.Module):
-    """What a rank has of ``linear``: ``weight`` and ``bias`` are its parts."""
+    """A rank's part of ``linear``."""
 
     def __init__(self, linear, layout):
         super().__init__()
-        self.layout = Whole() if layout is None else layout
+        self.layout = Replicated() if layout is None else layout
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
     def extra_repr(self):
         return f"{self.in_features} -> {self.out_features}, of which {list(self.weight.shape)}"
 
 
-@takes(linear=nn.Linear, layout=Layout, entered=flag, gather_output=flag, cut=Cut)
+@validate(linear=nn.Linear, layout=ActivationLayout, entered=flag, gather_output=flag, cut=Cut)
 class ColumnParallelLinear(ParallelLinear):
     """x [B, T, D] to this rank's channels [B, T, V/t].
 
     entered:        x has entered already, for several layers at once.
-    gather_output:  all ranks get all channels.
-    cut:            which rows of the weight: of whole heads (kinds.py), say. None: as many on each rank.
+    gather_output:  all-gather the output: [B, T, V].
+    cut:            which rows of the weight; whole heads (kinds.py), say. None: evenly split.
     """
 
     def __init__(self, linear, layout=None, *, entered=False, gather_output=False, cut=None):
@@ -110,9 +110,9 @@ class ColumnParallelLinear(ParallelLinear):
         return y
 
 
-@takes(linear=nn.Linear, layout=Layout)
+@validate(linear=nn.Linear, layout=ActivationLayout)
 class RowParallelLinear(ParallelLinear):
-    """This rank's channels [B, T, D/t] to the sum over all ranks' [B, T, V]; the bias is added once, after it."""
+    """This rank's channels [B, T, D/t] to the sum over all ranks [B, T, V]; the bias is added after the sum."""
 
     def __init__(self, linear, layout=None):
         super().__init__(linear, layout)
@@ -130,7 +130,7 @@ class RowParallelLinear(ParallelLinear):
 
 
 def in_autocast(*tensors):
-    """As autocast hands them to a product. Inside of a Function it would look at forward alone."""
+    """Cast as autocast casts for a matmul. Inside an autograd Function autocast would act on forward only."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return tensors

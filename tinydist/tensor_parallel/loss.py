@@ -1,15 +1,15 @@
-"""Cross-entropy of logits of which each rank has those of a part of the vocabulary: nobody ever has all of them.
+"""Vocabulary-parallel cross-entropy: each rank has the logits of a part of the vocabulary, none has all.
 
     loss = log sum exp z - z[target]
 
-    what all must know, of each token    the largest logit, so that exp does not overflow      all-reduce, maximum
+    needed of each token                 the largest logit, so that exp does not overflow      all-reduce, maximum
                                          sum exp, z[target] (whose rank has it; 0 elsewhere)   all-reduce, sum
 
-2 or 3 numbers a token travel in place of V. (Megatron-LM sends the same in three all-reduces.) Backward sends nothing:
-the gradient of a rank's logits is exp(z - log sum exp), minus one at the target, if it is here.
+2 or 3 values per token are sent instead of V. (Megatron-LM uses three all-reduces.) Backward sends nothing: the
+gradient of a rank's logits is exp(z - log sum exp), minus one at the target, if it is here.
 
-Logits may be in 16 bits: exponentials and sums are in fp32. What is held for backward are the logits, and a number a
-token. With label smoothing e, the target is 1 - e at the token and e/V everywhere: one sum more travels.
+Logits may be in 16 bits: exponentials and sums are in fp32. Saved for backward are the logits, and one value per token.
+With label smoothing e, the target is 1 - e at the token and e/V everywhere: one more sum is sent.
 Source: Shoeybi et al., Megatron-LM, 2019, section 3; megatron/core/tensor_parallel/cross_entropy.py.
 """
 
@@ -18,26 +18,26 @@ import torch.distributed as dist
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..rules import floats, integer, one_of, part, stated, takes, within
+from ..rules import floats, integer, one_of, part, stated, validate, within
 from .cuts import Cut
 from .embedding import local
-from .layouts import Whole
+from .layouts import Replicated
 
 token = stated("a 64-bit integer", lambda value: integer(value) and -(2**63) <= value < 2**63)
 
 
-@takes(logits=floats, targets=torch.Tensor, vocab_size=within(1, 2**31), group=dist.ProcessGroup, ignore_index=token)
-@takes(label_smoothing=part, reduction=one_of(["mean", "sum", "none"]))
+@validate(logits=floats, targets=torch.Tensor, vocab_size=within(1, 2**31), group=dist.ProcessGroup, ignore_index=token)
+@validate(label_smoothing=part, reduction=one_of(["mean", "sum", "none"]))
 def cross_entropy(logits, targets, vocab_size, group=None, *, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
     """What ``F.cross_entropy`` gives for the logits of all ``vocab_size`` tokens, on every rank.
 
     logits:   [N, V/t], this rank's; as ColumnParallelLinear cuts them, which gives the first ranks one more if need be.
     targets:  [N], tokens of the whole vocabulary; those that are ``ignore_index`` do not count.
     """
-    cut = Cut.among(Whole(group), 0, vocab_size)
+    cut = Cut.among(Replicated(group), 0, vocab_size)
     if logits.ndim != 2 or targets.shape != logits.shape[:1] or logits.shape[1] != len(cut.places):
         raise ValueError(
-            f"cross_entropy: takes targets [N] and logits [N, {len(cut.places)}], of {vocab_size} on {cut.parts} "
+            f"cross_entropy: expected targets [N] and logits [N, {len(cut.places)}], of {vocab_size} on {cut.parts} "
             f"ranks, got {list(targets.shape)} and {list(logits.shape)}"
         )
     counts = targets != ignore_index

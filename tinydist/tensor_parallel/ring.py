@@ -1,17 +1,17 @@
-"""Collective matmul: a product begins with the tokens that are here, while the others' are on their way.
+"""Collective matmul: a ring all-gather or reduce-scatter overlapped with the matmul of the chunks that have arrived.
 
     gather, then multiply     t ranks pass their tokens round a ring; each multiplies what it has, while the next come
         rank 0      x0 W | x3 W | x2 W | x1 W
         arriving    x3     x2     x1
-    multiply, then scatter    a sum passes all ranks, and each adds its product, made while the sum was on its way
+    multiply, then scatter    a sum passes all ranks, and each adds its matmul, computed while the sum was sent
         rank 0      y3     | y2     | y1     | y0             the last is its own
         arriving             y2 of 3  y1 of 3, 2  y0 of 3, 2, 1
 
-The backward of one is the other. As many numbers are sent as by an all-gather or a reduce-scatter: (t-1)/t of all, in
-t - 1 messages. Time: t products of 1/t each, of which the first (the last) hides nothing and the others a message each:
-max(product, message) t - 1 times, and a product. Smaller products are less efficient on a GPU, which the clock does not
-see. Sources: Wang et al., Overlap Communication with Dependent Computation via Decomposition, 2023; torch's async TP,
-torch.distributed._symmetric_memory.
+Each is the backward of the other. They send as much as an all-gather or a reduce-scatter: (t-1)/t of all, in t - 1
+messages. Time: t matmuls of 1/t each, of which the first (the last) overlaps with nothing and the others with a message
+each: max(matmul, message) t - 1 times, plus one matmul. Smaller matmuls are less efficient on a GPU, which the virtual
+clock does not model. Sources: Wang et al., Overlap Communication with Dependent Computation via Decomposition, 2023;
+torch's async TP, torch.distributed._symmetric_memory.
 """
 
 import torch
@@ -24,7 +24,7 @@ from ..annotate import purpose
 
 
 class ColumnRing(Function):
-    """What ``ColumnProduct`` computes. The gathered x is kept for backward."""
+    """``ColumnProduct``, overlapped. The gathered x is saved for backward."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, layout):
@@ -43,7 +43,7 @@ class ColumnRing(Function):
 
 
 class RowRing(Function):
-    """What a product by rows and ``layout.leave`` compute."""
+    """A row-parallel matmul and ``layout.leave``, overlapped."""
 
     @staticmethod
     def forward(ctx, x, weight, layout):
@@ -88,7 +88,7 @@ def scattered_product(x, weight, layout):
 
 
 def passing(tensor, arriving, layout):
-    """One to the next rank, one from the rank before: started; what is returned ends it."""
+    """Send to the next rank, receive from the previous one; returns a function that waits."""
     before, after = (layout.rank - 1) % layout.ranks, (layout.rank + 1) % layout.ranks
     messages = [
         dist.P2POp(dist.isend, tensor, group=layout.group, group_peer=after),

@@ -1,9 +1,9 @@
-"""A plain model becomes tensor parallel from outside: a table says which of its layers is of which kind.
+"""Shards a plain model for tensor parallelism: a table maps module names to kinds of layers.
 
     "blocks.*.mlp": partial(mlp, up=["up"], down="down")          names are those of modules; * is any one name
 
-The model's own ``forward`` stays: it does not know that its layers have become narrower. All ranks of the group pass
-the same tokens, compute the same loss, and hold 1/t of all that is cut. kinds.py says what each kind becomes.
+The model's own ``forward`` stays: its layers are just narrower. All ranks of the group pass the same tokens, compute
+the same loss, and hold 1/t of each sharded parameter. kinds.py has the kinds of layers.
 """
 
 import re
@@ -14,11 +14,11 @@ from torch import nn
 
 from ..annotate import label
 from ..collectives.agreement import broadcast_all, check_same_parameters
-from ..rules import flag, function, named, one_of, takes
+from ..rules import flag, function, named, one_of, validate
 from .cuts import cut_of
-from .dropout import Tracker
-from .kinds import To, attention, begin, dropout, logits, mlp, norm, vocabulary
-from .layouts import WAYS, Tokens, Whole
+from .dropout import RNGTracker
+from .kinds import ShardContext, attention, begin, dropout, logits, mlp, norm, vocabulary
+from .layouts import WAYS, Replicated, SequenceParallel
 from .loss import cross_entropy
 
 GPT = {  # tinydist.model
@@ -55,34 +55,36 @@ LLAMA = {  # transformers.LlamaForCausalLM, and those that are built like it
 TABLES = {"GPT": GPT, "DECODER": DECODER, "LLAMA": LLAMA}
 
 
-@takes(model=nn.Module, group=dist.ProcessGroup, gather_logits=flag, table=named(function))
-@takes(sequence=one_of(WAYS), overlap=flag)
-def shard(model, group=None, *, sequence=None, overlap=True, gather_logits=False, table=None):
-    """``model``, in place: each rank of ``group`` keeps its part of it. All ranks bring the same, and get rank 0's.
+@validate(model=nn.Module, group=dist.ProcessGroup, gather_logits=flag, table=named(function))
+@validate(sequence_parallel=one_of(WAYS), async_grad_reduce=flag)
+def shard(model, group=None, *, sequence_parallel=None, async_grad_reduce=True, gather_logits=False, table=None):
+    """Shard ``model`` in place over ``group``. All ranks pass the same model; rank 0's weights are broadcast.
 
-    sequence:       sequence parallelism, in training. ``"save"`` the gathered input for backward, ``"regather"`` it in
-                    backward, or ``"overlap"`` a ring all-gather with the matmul (ring.py). Where several layers share
-                    the input, as a gate and its value do, it is saved.
-    overlap:        what backward sends is on its way while gradients of weights are computed.
-    gather_logits:  the model gives all logits, for decoding. Else each rank's are of its part of the vocabulary, and a
-                    GPT's ``loss`` knows; for other models there is ``cross_entropy``.
-    table:          name of a module, with * for any one name -> what becomes of it.
+    sequence_parallel:  in training. ``"save"`` the gathered input for backward, ``"regather"`` it in backward, or
+                        ``"overlap"`` a ring all-gather with the matmul (ring.py). Where several layers share the input,
+                        as a gate and its value do, it is saved.
+    async_grad_reduce:  backward's collectives overlap with computing the weights' gradients.
+    gather_logits:      the model returns all logits, for decoding. Else those of its part of the vocabulary, which a
+                        GPT's ``loss`` handles; for other models use ``cross_entropy``.
+    table:              module name, with * for any one name -> a function (module, context) that shards it (kinds.py).
 
-    Raises ``ValueError`` where heads do not divide, or no table fits.
+    Raises ``ValueError`` if heads are not divisible, or no table fits.
     """
     table = table or min(TABLES.values(), key=lambda table: len(missing(model, table)))
     if lacks := missing(model, table):
-        raise ValueError(
-            f"shard: the model has no {', '.join(lacks)}. Pass a table that says which of its modules is of which kind"
-        )
+        raise ValueError(f"shard: the model has no {', '.join(lacks)}. Pass a table that maps its modules to kinds")
     check_same_parameters("shard", model, group)
     broadcast_all([*model.parameters(), *model.buffers()], group=group)
     tied = together(model)
-    layout = Tokens(group, overlap, way=sequence) if sequence else Whole(group, overlap)
-    to = To(layout, Tracker(group), gather_logits)
+    layout = (
+        SequenceParallel(group, async_grad_reduce, way=sequence_parallel)
+        if sequence_parallel
+        else Replicated(group, async_grad_reduce)
+    )
+    context = ShardContext(layout, RNGTracker(group), gather_logits)
     for pattern, kind in table.items():
         for name in matching(model, pattern):
-            changed = kind(model.get_submodule(name), to)
+            changed = kind(model.get_submodule(name), context)
             if changed is not None:
                 model.set_submodule(name, changed)
     for first, *others in tied:
@@ -108,7 +110,7 @@ def missing(model, table):
 
 
 def looked_for(table):
-    """Modules: of each row, and those inside of it that its kind asks for by name."""
+    """Names of modules: of each row, and those inside of it that its kind takes by name."""
     for pattern, kind in table.items():
         yield pattern
         for asked in getattr(kind, "keywords", {}).values():
@@ -117,7 +119,7 @@ def looked_for(table):
 
 
 def together(model):
-    """Names of each parameter that has several: tied weights."""
+    """Names of each tied weight."""
     names = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)

@@ -1,4 +1,4 @@
-"""Every private name of torch that tinydist touches, and why: no file outside of this folder knows one.
+"""Every private torch API that tinydist uses, and why. No file outside of this package uses one.
 
 Written for torch 2.13. What differs in the others of torch_versions.py, and how one program suits them all:
 

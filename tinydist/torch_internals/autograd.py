@@ -1,4 +1,4 @@
-"""Around operators, in backward, and when modules are converted."""
+"""Private names of torch: hooks into operators, autograd, module calls and module conversion."""
 
 import sys
 import threading
@@ -28,7 +28,7 @@ def load_for_modes():
 
 
 class unobserved(torch.inference_mode):
-    """Moving data between ranks is no operator of any rank: no autograd, no dispatch modes, no subclasses."""
+    """Context for data movement between ranks: disables autograd, dispatch modes and tensor subclasses."""
 
     def __enter__(self):
         super().__enter__()
@@ -71,7 +71,7 @@ def native_code_will_wait():
 
 
 def native_code_calls():
-    """Is the function in which this is asked called by C++, in backward? (By DDP, say.)"""
+    """Was the calling function called by C++, in backward? (By DDP, say.)"""
     return sys._getframe(2).f_code.co_filename == torch.autograd.graph.__file__
 
 

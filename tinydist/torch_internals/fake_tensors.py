@@ -1,4 +1,4 @@
-"""Tensors without data, for programs that run."""
+"""Fake tensors: shapes without data, for programs that are executed (not traced)."""
 
 from contextlib import contextmanager
 
@@ -47,7 +47,7 @@ class FakeTensors(FakeTensorMode):
         try:
             return super().__torch_dispatch__(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
-            reads = "needs the numbers in a tensor, but tensors have none with fake=True"
+            reads = "needs the values of a tensor, but tensors have none with fake=True"
             raise RuntimeError(f"{func.name()} {reads}") from None
 
     def forget(self, tensors):
@@ -87,7 +87,7 @@ class FakeTensors(FakeTensorMode):
                 super()._prep_args_for_hash(result, [each], *more)
 
     def _cached_dispatch_impl(self, func, types, args, kwargs):
-        """The cache makes a view by ``set_``, which lets storage grow that was freed: such views are made anew."""
+        """The cache makes a view by ``set_``, which lets storage grow that was freed: such views are created again."""
         freed = func.is_view and args[0].nbytes > args[0].untyped_storage().nbytes()
         return (self._dispatch_impl if freed else super()._cached_dispatch_impl)(func, types, args, kwargs)
 

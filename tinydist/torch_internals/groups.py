@@ -1,4 +1,4 @@
-"""What torch.distributed knows of process groups, on each rank."""
+"""Per-rank state of torch.distributed: process groups and the default group."""
 
 import sys
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ device_of_group = c10d._get_object_coll_device  # where a group takes tensors th
 
 
 class RankWorld(c10d._World):
-    """What torch.distributed knows of groups on one rank: plain attributes where torch's own are global variables."""
+    """One rank's process-group state of torch.distributed: attributes in place of torch's global variables."""
 
     pg_map = pg_names = pg_group_ranks = pg_backend_config = group_count = tags_to_pg = pg_to_tag = None
 
@@ -101,3 +101,11 @@ def forget_groups():
     """The groups of the running rank are gone, however it ended."""
     c10d._unregister_all_process_groups()
     c10d._world = RankWorld()
+
+
+def flight_record():
+    """What PyTorch's Flight Recorder has kept of this process's calls on groups of gloo and nccl: the pickle that
+    ``torchfrtrace`` reads, whose "entries" are a dict for each call, the oldest first."""
+    from torch._C._distributed_c10d import _dump_fr_trace  # the way that torch's own tutorial goes
+
+    return _dump_fr_trace()

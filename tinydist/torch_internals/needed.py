@@ -1,4 +1,4 @@
-"""Does this torch have what is touched? If not, the error says which torch to install."""
+"""Checks that the installed torch has all private APIs that are used; the error says which torch to install."""
 
 import torch
 import torch.distributed.distributed_c10d as c10d

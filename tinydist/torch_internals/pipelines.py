@@ -1,4 +1,4 @@
-"""torch's pipelines: what their stages run, and what their schedules can say."""
+"""Hooks into torch.distributed.pipelining: passes of its stages, kinds of actions of its schedules."""
 
 import sys
 from contextlib import contextmanager

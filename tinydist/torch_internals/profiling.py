@@ -1,4 +1,4 @@
-"""torch's profiler: who is recorded, and by whom it is started."""
+"""Hooks into torch.profiler: which threads are recorded, and how a profile starts and stops."""
 
 import threading
 from contextlib import contextmanager

@@ -1,7 +1,7 @@
 """A trace as Chrome-trace JSON, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-A process for each rank, and in it a thread for each of its streams; arrows from a send to its receive, and from a
-transfer that a rank has issued to where it waits for it.
+One process per rank, one thread per stream; flow arrows from a send to its receive, and from an issued transfer to the
+wait for it.
 """
 
 from itertools import count
@@ -44,12 +44,12 @@ def entries(trace):
 
 
 def _arguments(event):
-    found, (during, part, regions) = {}, event.where
+    found, (phase, module, regions) = {}, event.scope
     if event.transfer is not None:
         found["bytes"] = _total(event.transfer.nbytes)
         if event.issued is not None and event.name != "wait":
             found["issued"] = round(event.issued * GIGA) / KILO
-    for name, value in (("during", during), ("part", part), ("what", event.what), ("regions", " / ".join(regions))):
+    for name, value in (("phase", phase), ("module", module), ("what", event.what), ("regions", " / ".join(regions))):
         if value:
             found[name] = value
     return found

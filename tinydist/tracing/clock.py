@@ -1,11 +1,11 @@
-"""Virtual time: the record of a run, put on a cluster.
+"""The virtual clock: computes the timeline of a recorded run on a cluster.
 
-Each rank has a compute stream, on which its operators run one after another, and a stream for each group and for each
-rank that it sends to. An operator takes what the roofline says, once it is launched: on a device that runs ahead
-(Device.runs_ahead) the CPU launches it while those before still run. A transfer starts when its last rank has issued
-it and its stream is free; each of its phases takes its latencies, and then the bytes on the busiest of the links, ports
-and cards that it holds. Transfers that hold the same thing at the same time have equal shares of it. ``wait`` moves the
-compute stream to the transfer's end.
+Each rank has a compute stream, on which its operators run in order, and a stream for each group and for each rank that
+it sends to. An operator takes its roofline time once it is launched: on an asynchronous device (Device.runs_ahead) the
+CPU launches it while earlier ones still run. A transfer starts when its last rank has issued it and its stream is free;
+each of its phases takes its latencies, and then the time of its bytes on the bottleneck of the links, ports and cards
+that it occupies. Concurrent transfers share a resource equally. ``wait`` blocks the compute stream until the transfer
+ends.
 
 Events are taken in the order of virtual time, so the result depends on the record and the cluster alone.
 """
@@ -14,17 +14,17 @@ import heapq
 from collections import Counter, defaultdict, deque
 from itertools import count
 
-from ..hardware.costs import kernel_seconds
-from .chronicle import Chronicle, Spelled
-from .held import RankMemory
-from .memory import Memory
+from ..hardware.costs import kernel_time
+from .event_log import EventLog, Spelled
+from .ledger import StorageChange
+from .memory_timeline import RankMemory
 from .record import Issue, Operator, Wait
 from .routes import Leg, leg, route
 from .trace import Event, Trace
 
 
 class Flow:
-    """A transfer under way. ``left`` is the part of this phase's bytes that is still to come."""
+    """A transfer in flight. ``left`` is the remaining fraction of this phase's bytes."""
 
     def __init__(self, transfer, legs):
         self.transfer, self.legs = transfer, legs
@@ -33,15 +33,15 @@ class Flow:
         self.version = 0
 
 
-class Clock:
-    """Where all ranks and transfers stand at one moment of virtual time."""
+class VirtualClock:
+    """Simulation state: the progress of all ranks and transfers at a point in virtual time."""
 
     def __init__(self, programs, cluster):
         self.programs, self.cluster = programs, cluster
         self.spelled = Spelled()
-        self.chronicles = [Chronicle(rank, self.spelled) for rank in range(len(programs))]
+        self.logs = [EventLog(rank, self.spelled) for rank in range(len(programs))]
         self.events = []
-        self.calls = {}  # (transfer, rank) -> how the rank's events of it say where, for what, since when
+        self.calls = {}  # (transfer, rank) -> how the rank's events of it say in which scope, for what, since when
         self.time = [0.0] * len(programs)
         self.launched = [0.0] * len(programs)  # when the CPU of each rank has launched its last operator
         self.following = [0] * len(programs)  # the next entry of each program
@@ -61,10 +61,10 @@ class Clock:
             now, _, act, arguments = heapq.heappop(self.agenda)
             act(now, *arguments)
         self.events.sort(key=lambda event: (event.rank, event.start, event.end, event.place, event.stream))
-        for chronicle, end in zip(self.chronicles, self.time, strict=True):
-            chronicle.close(end)
-        memory = [RankMemory.of_changes(told.changes, told.rank, tuple(told.named)) for told in self.chronicles]
-        wholes = {name: nbytes for told in self.chronicles for name, nbytes in told.wholes.items()}
+        for log, end in zip(self.logs, self.time, strict=True):
+            log.close(end)
+        memory = [RankMemory.of_changes(log.changes, log.rank, tuple(log.named)) for log in self.logs]
+        wholes = {name: nbytes for log in self.logs for name, nbytes in log.wholes.items()}
         sent = {transfer: [leg.edges for leg in self.legs_of(transfer)] for transfer in self.started}
         return Trace(self.cluster, self.events, sent, memory, max(self.time), wholes)
 
@@ -74,32 +74,32 @@ class Clock:
     # A rank.
 
     def advance(self, rank):
-        """Follow a rank's program up to a wait that cannot end yet."""
+        """Advance a rank's program to the next wait that blocks."""
         program, now = self.programs[rank], self.time[rank]
         while self.following[rank] < len(program):
             place = self.following[rank]
             entry = program[place]
             if isinstance(entry, Operator):
-                end, where = self.end_of(entry, rank, now), self.spelled[entry.where]
-                if end is None:  # nobody knows yet: contention.py
+                end, scope = self.end_of(entry, rank, now), self.spelled[entry.scope]
+                if end is None:  # not known yet: contention.py
                     break
-                self.events.append(Event(rank, "compute", entry.name, now, end, None, where, "", now, place))
+                self.events.append(Event(rank, "compute", entry.name, now, end, None, scope, "", now, place))
                 now = end
-            elif isinstance(entry, Memory):
-                self.chronicles[rank].change(now, place, entry)
+            elif isinstance(entry, StorageChange):
+                self.logs[rank].change(now, place, entry)
             elif isinstance(entry, Issue):
-                where, what = self.spelled[entry.where], self.chronicles[rank].aim(entry)
-                self.calls[entry.transfer, rank] = where, what, now, place
+                scope, what = self.spelled[entry.scope], self.logs[rank].content_of(entry)
+                self.calls[entry.transfer, rank] = scope, what, now, place
                 self.at(now, self.arrive, entry.transfer)
             elif not isinstance(entry, Wait):
-                self.chronicles[rank].note(now, place, entry)
+                self.logs[rank].add(now, place, entry)
             elif entry.transfer not in self.ended:
                 self.waiting[entry.transfer].append(rank)
                 break
             elif self.ended[entry.transfer] > now:
-                end, where = self.ended[entry.transfer], self.spelled[entry.where]
+                end, scope = self.ended[entry.transfer], self.spelled[entry.scope]
                 what = self.calls[entry.transfer, rank][1]
-                self.events.append(Event(rank, "compute", "wait", now, end, entry.transfer, where, what, now, place))
+                self.events.append(Event(rank, "compute", "wait", now, end, entry.transfer, scope, what, now, place))
                 now = end
             self.following[rank] += 1
         self.time[rank] = now
@@ -118,9 +118,9 @@ class Clock:
         return max(now, self.launched[rank])
 
     def kernel(self, operator, device):
-        # Devices have no rates for products of whole or complex numbers: only their bytes count.
+        # Devices have no rates for integer or complex matmuls: only their bytes count.
         flops = operator.flops if getattr(operator.dtype, "is_floating_point", True) else 0
-        return kernel_seconds(device, flops, operator.nbytes, operator.dtype, operator.product)
+        return kernel_time(device, flops, operator.nbytes, operator.dtype, operator.product)
 
     # A transfer.
 
@@ -158,14 +158,14 @@ class Clock:
         self.at(now + leg.latency, self.send, flow)
 
     def send(self, now, flow):
-        """The latencies are over: the bytes pass."""
+        """The latency phase has ended: start transferring the bytes."""
         flow.left, flow.pace, flow.since = 1.0, None, now
         for resource in flow.load:
             self.holders[resource][flow] = True
         self.share(now, flow)
 
     def share(self, now, changed):
-        """``changed`` has come or gone: it and those that hold the same things have new shares."""
+        """``changed`` has started or ended: recompute the bandwidth shares of transfers that use the same resources."""
         flows = {changed: True} if changed.pace is None else {}
         for resource in changed.load:
             flows |= self.holders[resource]

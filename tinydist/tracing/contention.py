@@ -1,13 +1,13 @@
-"""Contention: while a collective runs on a device, its products are slower (``cluster.at(contention=0.16)``).
+"""Contention: matmuls run slower on a device while a collective overlaps (``cluster.at(contention=0.16)``).
 
-    compute        | product                       |
+    compute        | matmul                        |
     all-reduce              | ================================ |
-    speed            1        1 - contention                       the rest of the product takes longer
+    speed            1        1 - contention                       the rest of the matmul takes longer
 
-Overlap is not free: kernels that communicate take multiprocessors, and memory bandwidth, from those that compute. Here
-a constant part of the peak FLOP/s is gone from a collective's start to its end, on each of its ranks. An operator that
-waits for memory loses nothing, nor do messages between two ranks take anything; nor does a rank that waits in NCCL's
-kernel for one that is late, which in truth it does. Sources of its size: Cluster.at.
+Overlap is not free: communication kernels take SMs and memory bandwidth from compute kernels. Here a constant fraction
+of the peak FLOP/s is lost from a collective's start to its end, on each of its ranks. Memory-bound operators are not
+affected, and point-to-point messages have no effect; nor has a rank that waits in NCCL's kernel for a late one,
+which on real hardware it has. Sources of the value: Cluster.at.
 """
 
 from collections import Counter
@@ -16,23 +16,23 @@ from . import clock
 
 
 class Kernel:
-    """A product under way. ``left`` is the part of it that is still to come."""
+    """A matmul in progress. ``left`` is its remaining fraction."""
 
     def __init__(self, alone, contended):
         self.paces = alone, contended  # seconds for all of it
         self.left, self.since, self.pace, self.version = 1.0, None, None, 0
 
 
-class Clock(clock.Clock):
+class ContendedClock(clock.VirtualClock):
     def __init__(self, programs, cluster):
         super().__init__(programs, cluster)
         self.slowed = cluster.device.at(matmul=1 - cluster.contention)
-        self.kernels = {}  # rank -> its product under way
-        self.ended_at = {}  # rank -> when its last product has
+        self.kernels = {}  # rank -> its matmul in progress
+        self.ended_at = {}  # rank -> when its last matmul ended
         self.collectives = Counter()  # rank -> how many run on its device
 
     def end_of(self, operator, rank, now):
-        """Nobody knows when a product ends until it has."""
+        """The end of a matmul is unknown until it is reached."""
         if rank in self.ended_at:
             return self.ended_at.pop(rank)
         if not operator.flops or operator.seconds is not None:

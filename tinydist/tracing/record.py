@@ -1,6 +1,7 @@
-"""What each rank did, in its own order: operators, transfers issued and waited for, memory taken and given back.
+"""The execution record of each rank, in program order: operators, transfers issued and awaited, allocations, frees.
 
-There are no times in it. They follow from the record and a cluster (clock.py), so one run can be put on many.
+It has no timestamps. They are computed from the record and a cluster (clock.py), so a run can be replayed on many
+clusters.
 """
 
 from typing import NamedTuple
@@ -8,10 +9,10 @@ from typing import NamedTuple
 import torch
 
 from ..rules import ranks_in_words
-from .memory import Ledger
-from .names import Names, Where
-from .parts import Parts
-from .stored import span, stored
+from .ledger import Ledger
+from .module_names import ModuleNames
+from .scopes import Scope, Scopes
+from .tensor_storage import plain_tensors, span
 
 SIZE_IS_OF_ALL = {"all_gather", "reduce_scatter"}  # what counts is the tensor that has a piece of every rank
 
@@ -22,19 +23,19 @@ class Operator(NamedTuple):
     nbytes: float  # read and written
     dtype: object  # torch's, or "tf32", "mxfp8"
     seconds: float | None = None  # if it was measured
-    where: Where = Where()
+    scope: Scope = Scope()
     product: tuple | None = None  # (batch, rows, columns, inner), if it is one of two matrices, or of stacks of them
 
 
 class Issue(NamedTuple):
     transfer: "Transfer"
-    where: Where
+    scope: Scope
     carried: tuple  # (Holding, from, to): the bytes that travel
 
 
 class Wait(NamedTuple):
     transfer: "Transfer"
-    where: Where
+    scope: Scope
 
 
 class Transfer:
@@ -42,7 +43,7 @@ class Transfer:
 
     ``stream`` names what runs one after another: the collectives of a group, the messages from one rank to another.
     ``nbytes`` is what routes.py wants for ``name``; ``awaited``, how many calls make it start. ``seconds``: what it
-    takes, if it is on no link of the cluster (listener.py).
+    takes, if it is on no link of the cluster (observer.py).
     """
 
     __slots__ = ("awaited", "name", "nbytes", "ranks", "root", "seconds", "stream")
@@ -53,18 +54,18 @@ class Transfer:
 
 
 class Record:
-    """``measured``: operators take the processor's own time, instead of what they would take on the cluster.
-    ``operators``: False, if communication alone is taken down."""
+    """``measured``: operators take measured CPU time instead of the modeled time on the cluster.
+    ``operators``: False to record communication only."""
 
     def __init__(self, ranks, measured=False, operators=True):
         self.measured, self.operators = measured, operators
         self.programs = [[] for _ in range(ranks)]
-        self.parts = Parts()
-        self.ledgers = [Ledger(rank, program, self.parts) for rank, program in enumerate(self.programs)]
-        self.names = [Names(program, self.parts) for program in self.programs]
+        self.module_names = ModuleNames()
+        self.ledgers = [Ledger(rank, program, self.module_names) for rank, program in enumerate(self.programs)]
+        self.scopes = [Scopes(program, self.module_names) for program in self.programs]
 
     def collective(self, handle, meeting, name, root, inputs, outputs, alike):
-        """The rank of ``handle`` has come to ``meeting``."""
+        """Record that the rank of ``handle`` has joined the collective ``meeting``."""
         group, transfer = handle.group, meeting.transfer
         if transfer is None:
             transfer = meeting.transfer = Transfer(name)
@@ -72,7 +73,7 @@ class Record:
             transfer.stream = ranks_in_words(group.ranks) + (f", group {group.name}" if group.name != "0" else "")
             transfer.root = None if root is None else group.ranks[root]
             transfer.nbytes = (
-                {} if name == "all_to_all" else sum([part.nbytes for tensor in alike for part in stored(tensor)])
+                {} if name == "all_to_all" else sum([part.nbytes for tensor in alike for part in plain_tensors(tensor)])
             )
             if name in SIZE_IS_OF_ALL:
                 transfer.nbytes *= len(group.ranks)
@@ -94,20 +95,20 @@ class Record:
             transfer.nbytes, transfer.awaited = mine.tensor.nbytes, 2 if other else 1
 
     def wait(self, rank, event):
-        self.programs[rank].append(Wait(event.transfer, self.names[rank].now()))
+        self.programs[rank].append(Wait(event.transfer, self.scopes[rank].now()))
 
     def _issue(self, rank, transfer, tensors):
         carried = tuple(self._bytes_of(rank, tensors))
-        self.programs[rank].append(Issue(transfer, self.names[rank].now(), carried))
+        self.programs[rank].append(Issue(transfer, self.scopes[rank].now(), carried))
 
     def _bytes_of(self, rank, tensors):
         for tensor in tensors:
             if isinstance(tensor, torch.Tensor):
-                for part in stored(tensor):
+                for part in plain_tensors(tensor):
                     holding = self.ledgers[rank].holding_of(part)
                     if holding:
                         yield holding, *span(part)
-            else:  # pieces, in a row
+            else:  # consecutive pieces
                 ends = [*self._bytes_of(rank, tensor[:1]), *self._bytes_of(rank, tensor[-1:])]
                 if len(ends) == 2 and ends[0][0] is ends[1][0]:
                     ends = [(ends[0][0], ends[0][1], ends[1][2])]

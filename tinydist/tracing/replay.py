@@ -1,13 +1,13 @@
-"""A recorded run, put on a cluster."""
+"""Replays a recorded run on a cluster: its Trace."""
 
 from . import contention
-from .clock import Clock
-from .uncollected import uncollected
+from .clock import VirtualClock
+from .trace import uncollected
 
 
 def replay(record, cluster):
     """Its Trace: what happened when."""
     cluster.check_ranks(len(record.programs))
-    clock = contention.Clock if cluster.contention else Clock
+    clock = contention.ContendedClock if cluster.contention else VirtualClock
     with uncollected():
         return clock(record.programs, cluster).run()

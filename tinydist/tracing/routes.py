@@ -1,4 +1,4 @@
-"""What torch.distributed's collectives send, step by step: the algorithms that the virtual clock assumes.
+"""Routes: the messages of each collective, step by step, by the algorithms that the virtual clock assumes.
 
 A route is a list of phases, one after another. A phase counts its steps, each of which costs a latency, and the bytes
 from each source to each destination while it lasts:
@@ -83,8 +83,7 @@ def broadcast(transfer, node_of):
 
 
 def reduce(transfer, node_of):
-    """A broadcast, backwards."""
-    return [Phase(1, {(b, a): n for (a, b), n in phase.edges.items()}) for phase in broadcast(transfer, node_of)[::-1]]
+    return backwards(broadcast(transfer, node_of))
 
 
 def gather(transfer, node_of):
@@ -94,7 +93,11 @@ def gather(transfer, node_of):
 
 
 def scatter(transfer, node_of):
-    return [Phase(p.steps, {(b, a): n for (a, b), n in p.edges.items()}) for p in gather(transfer, node_of)]
+    return backwards(gather(transfer, node_of))
+
+
+def backwards(phases):
+    return [Phase(each.steps, {(b, a): n for (a, b), n in each.edges.items()}) for each in phases[::-1]]
 
 
 def all_to_all(transfer, node_of):
@@ -107,18 +110,8 @@ def barrier(transfer, node_of):
     return [Phase((len(transfer.ranks) - 1).bit_length(), {})]
 
 
-ROUTES = {
-    "message": message,
-    "all_reduce": all_reduce,
-    "reduce_scatter": reduce_scatter,
-    "all_gather": all_gather,
-    "broadcast": broadcast,
-    "reduce": reduce,
-    "gather": gather,
-    "scatter": scatter,
-    "all_to_all": all_to_all,
-    "barrier": barrier,
-}
+OF_ALL = all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all, barrier
+ROUTES = {each.__name__: each for each in (message, *OF_ALL)}
 
 
 def by_node(ranks, node_of):

@@ -1,21 +1,20 @@
-"""A run in virtual time: what happened on each rank, when, and how many bytes went where.
+"""The trace of a run in virtual time: events, traffic and memory of each rank.
 
 ``trace.save("run.json")`` writes it for Perfetto (ui.perfetto.dev) and chrome://tracing (chrome.py).
 """
 
+import gc
 import json
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from . import chrome
-from .held import Held, is_inside
-from .moments import Mark, Region, moment_of
-from .names import Where
-from .shown import Shown
-from .uncollected import uncollected
-from .window import Window
+from . import TraceView, chrome
+from .memory_timeline import Change, Held, RankMemory, is_inside
+from .scopes import Scope
+from .time_points import Mark, Region, time_point_of
 
 WHOSE = attrgetter("label", "shard")
 
@@ -29,35 +28,35 @@ class Event(NamedTuple):
     start: float
     end: float
     transfer: object = None  # record.Transfer
-    where: Where = Where()  # the rank was when it called
+    scope: Scope = Scope()  # the rank was when it called
     what: str = ""  # of a transfer: what it was for
     issued: float | None = None  # when the rank called
     place: int = -1  # of the call in the rank's record
 
-    during = property(lambda self: self.where.during)  # "forward", "backward" ... (names.py)
-    part = property(lambda self: self.where.part)  # of the model: "blocks.3.mlp"
-    regions = property(lambda self: self.where.regions)  # the outermost first
+    phase = property(lambda self: self.scope.phase)  # "forward", "backward" ... (scopes.py)
+    module = property(lambda self: self.scope.module)  # of the model: "blocks.3.mlp"
+    regions = property(lambda self: self.scope.regions)  # the outermost first
 
     def shifted(self, seconds):
         issued = None if self.issued is None else self.issued + seconds
         return self._replace(start=self.start + seconds, end=self.end + seconds, issued=issued)
 
 
-class Block(NamedTuple):
-    """Successive operators of a rank in one pass of one part of the model."""
+class OperatorBlock(NamedTuple):
+    """Consecutive operators of a rank in one phase of one module."""
 
     rank: int
-    during: str
-    part: str
+    phase: str
+    module: str
     start: float
     end: float
 
 
-class Traffic(Shown):
+class TrafficView(TraceView):
     """[source][destination] -> bytes."""
 
 
-class Memory(Shown):
+class MemoryView(TraceView):
     """By rank: RankMemory."""
 
 
@@ -66,7 +65,7 @@ class Trace:
         self.cluster = cluster
         self.events = events  # by rank, then by start, then as the rank did them
         self.sent = sent  # transfer -> for each of its phases, (source, destination) -> bytes
-        self.memory = Memory(self, memory)
+        self.memory = MemoryView(self, memory)
         self.seconds = seconds  # until the slowest rank is done
         self.wholes = wholes  # name of a parameter -> bytes of all of it
 
@@ -77,13 +76,13 @@ class Trace:
             for edges in phases:
                 for (source, destination), nbytes in edges.items():
                     traffic[source][destination] += nbytes
-        return Traffic(self, traffic)
+        return TrafficView(self, traffic)
 
     def of(self, rank, stream=None):
         """The events of a rank, in the order of time."""
         return [event for event in self.events if event.rank == rank and stream in (None, event.stream)]
 
-    # Names.
+    # Scopes.
 
     @property
     def marks(self):
@@ -93,31 +92,31 @@ class Trace:
     def regions(self):
         return [each for held in self.memory for each in held.named if isinstance(each, Region)]
 
-    def time(self, moment, rank=0, at_end=False):
+    def time(self, time_point, rank=0, at_end=False):
         """Seconds of a mark, or of the begin of a region, or of its end."""
-        return moment_of(moment, self.memory[rank].named, rank, at_end).time
+        return time_point_of(time_point, self.memory[rank].named, rank, at_end).time
 
     def blocks(self, rank, depth=None, regions=False):
-        """What a rank computed, block by block: successive operators of one pass and part make a Block.
+        """A rank's compute as OperatorBlocks: consecutive operators of one phase and module.
 
-        depth:    how much of a part's name counts: of "blocks.3.mlp.up", 2 leaves "blocks.3" (None: all).
-        regions:  the innermost region in the place of the part.
+        depth:    how much of a module's name counts: of "blocks.3.mlp.up", 2 leaves "blocks.3" (None: all).
+        regions:  the innermost region in the place of the module.
         """
 
         def key(event):
             if regions:
-                return event.during, event.regions[-1] if event.regions else ""
-            return event.during, ".".join(event.part.split(".")[:depth])
+                return event.phase, event.regions[-1] if event.regions else ""
+            return event.phase, ".".join(event.module.split(".")[:depth])
 
         operators = [event for event in self.of(rank, "compute") if event.name != "wait"]
-        for (during, part), together in groupby(operators, key):
+        for (phase, module), together in groupby(operators, key):
             first, *others = together
-            yield Block(rank, during, part, first.start, others[-1].end if others else first.end)
+            yield OperatorBlock(rank, phase, module, first.start, others[-1].end if others else first.end)
 
     # A window.
 
     def between(self, begin, end=None):
-        """What each rank did from one moment of its own to another, in the order of its record: a Trace.
+        """A Trace of a window: each rank's events between two of its own time points.
 
         ``end``: None for that of the region ``begin``. Time starts at the earliest begin of all ranks, and ``seconds``
         is the latest end. A transfer belongs to the ranks that issued it in between, and its bytes to their senders.
@@ -137,14 +136,14 @@ class Trace:
 
     # Who owns what.
 
-    def owners(self, moment, purpose="parameters", labels=None):
-        """By rank: {label: Held}, the bytes that it has of each part of the model at a moment of its own.
+    def owners(self, time_point, purpose="parameters", labels=None):
+        """By rank: {label: Held}, the bytes that it has of each part of the model at a time point of its own.
 
-        ``moment``: or a list of them, one for each rank. ``labels``: parts of the model, or what the program has
+        ``time_point``: or a list of them, one for each rank. ``labels``: parts of the model, or what the program has
         labelled; None: all, by the first two components of their names.
         """
-        moments = moment if isinstance(moment, list) else [moment] * len(self.memory)
-        held = [rank.sums(WHOSE, at, purpose) for rank, at in zip(self.memory, moments, strict=True)]
+        time_points = time_point if isinstance(time_point, list) else [time_point] * len(self.memory)
+        held = [rank.sums(WHOSE, at, purpose) for rank, at in zip(self.memory, time_points, strict=True)]
         if labels is None:
             labels = list(dict.fromkeys(self._module(name) for row in held for name, _ in row if name))
         grid = [{label: shards_of(label, row) for label in labels} for row in held]
@@ -179,3 +178,68 @@ def shards_of(label, held):
         if is_inside(name, label):
             found[shard] = found.get(shard, 0) + nbytes
     return found
+
+
+class Window:
+    """A window of a run: each rank's events between two of its own time points.
+
+    By name, each rank has its own, and takes part with what it did between them, in the order of its record. By
+    seconds, all have the same, and take part with what began from the first on and before the second. Time is counted
+    from the earliest begin, and ends with the latest end. What a transfer carries belongs to the rank that sends it, if
+    it has issued the transfer in between. A rank that is not run takes part in the transfers of the others.
+    """
+
+    def __init__(self, memory, begin, end):
+        ran = [held for held in memory if not held.is_idle]
+        self.begins = {held.rank: time_point_of(begin, held.named, held.rank) for held in ran}
+        self.ends = {held.rank: time_point_of(end, held.named, held.rank, at_end=True) for held in ran}
+        self.zero = max(0.0, min((each.time for each in self.begins.values()), default=0.0))
+        self.seconds = max((each.time for each in self.ends.values()), default=0.0) - self.zero
+        self.transfers = set()  # that a rank has issued in it
+
+    def has(self, event):
+        """To be asked of the events of all ranks in their order."""
+        begin, end = self.begins.get(event.rank), self.ends.get(event.rank)
+        if begin is None or event.issued is None:
+            return event.transfer in self.transfers
+        after = begin.time <= event.issued if begin.place is None else begin.place < event.place
+        before = event.issued < end.time if end.place is None else event.place < end.place
+        if after and before and event.transfer and event.name != "wait":
+            self.transfers.add(event.transfer)
+        return after and before
+
+    def memory_of(self, held):
+        """What was held at the begin, and the changes since."""
+        if held.is_idle:
+            return held
+        begin, end = self.begins[held.rank], self.ends[held.rank]
+        changes, start = [], {}
+        for change in held.changes:
+            if not begin.before(change.seconds, change.place):
+                key = change.purpose, change.label, change.shard
+                start[key] = start.get(key, 0) + change.nbytes
+            elif not end.before(change.seconds, change.place):
+                changes.append(change._replace(seconds=change.seconds - self.zero))
+        at = max(0.0, begin.time - self.zero)
+        there = [
+            Change(at, purpose, nbytes, label, shard, -1) for (purpose, label, shard), nbytes in start.items() if nbytes
+        ]
+        named = [each.shifted(-self.zero) for each in held.named if self.has_time_point(each, begin, end)]
+        return RankMemory.of_changes(there + changes, held.rank, tuple(named))
+
+    def has_time_point(self, each, begin, end):
+        return each.place == begin.place or (
+            begin.before(each.start, each.place) and not end.before(each.start, each.place)
+        )
+
+
+@contextmanager
+def uncollected():
+    """Context: disables the garbage collector while many long-lived objects are created."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,31 +1,30 @@
-"""Training: data, tensor and pipeline parallelism, composed of the library's own parts, and a loop that uses them.
+"""Training: combined data, tensor and pipeline parallelism, and a training loop.
 
-plan.py         the size of each axis and what is chosen besides; every rule, with the equation that fails
-mesh.py         ranks in four axes, and which link an axis lies on
-parallelize.py  a model, by a plan, in one visible order
-engine.py       a training step, in halves or whole: the stages of a rank step as one; evaluation
-checkpoint.py   the whole state of a run, for any other mesh; saver.py: written while training goes on
-rates.py        learning rates as functions of the step
-tokens.py       text as files of tokens, mapped into memory
-data.py         which of them a step trains on; one rank reads for its tensor group
+mesh.py         the device mesh with four axes, and the slowest link of each
+parallelize.py  applies a plan to a model
+engine.py       a training step, with one optimizer step over all stages of a rank; evaluation
+checkpoint.py   checkpoints that can be resharded to another mesh; saver.py: asynchronous saves
+lr_schedules.py  learning-rate schedules
+tokens.py       memory-mapped token files
+data.py         batches as a function of the step; one reader per tensor-parallel group
 meters.py       FLOPs, MFU, peak memory
-loop.py         one loop for every configuration
-job.py          what the options of a command say, and what each rank does; command.py: python -m tinydist train
+loop.py         the training loop
+job.py          the train command's job on each rank; command.py: python -m tinydist train
 report.py       a step as files
 compat/         programs and configurations of DeepSpeed and Megatron-LM, on this engine
 """
 
+from ..plan import Plan
 from .checkpoint import load, load_weights, save
 from .compat.config import Config
 from .compat.initialize import add_config_arguments, init_distributed, initialize
 from .compat.model_engine import ModelEngine
 from .data import Batches, broadcast_data
 from .engine import Engine, Step
-from .loop import History, State, train
-from .mesh import AXES, link_of, make_mesh, members, place_of
+from .loop import History, StepMetrics, train
+from .mesh import AXES, make_mesh, members, place_of
 from .meters import flops_per_token
 from .parallelize import parallelize
-from .plan import Plan
 from .saver import Saver
 from .tokens import TokenFile, encode, hold_out
 
@@ -38,8 +37,8 @@ __all__ = [
     "ModelEngine",
     "Plan",
     "Saver",
-    "State",
     "Step",
+    "StepMetrics",
     "TokenFile",
     "add_config_arguments",
     "broadcast_data",
@@ -48,7 +47,6 @@ __all__ = [
     "hold_out",
     "init_distributed",
     "initialize",
-    "link_of",
     "load",
     "load_weights",
     "make_mesh",

@@ -1,6 +1,6 @@
-"""Checkpoints of a run: saved on one mesh, loaded on another, or by a plain model. The format is that of zero/.
+"""Checkpoints of a training run, which can be resharded to another mesh or loaded into a plain model.
 
-    save(engine, folder)              all of its state: masters, optimizer, scaler, random numbers, step, plan
+    save(engine, folder)              the full state: master weights, optimizer, scaler, RNG states, step, plan
     load(engine, folder)              the same, whatever the mesh that saved it
     load_weights(model, folder)       the weights alone: of an engine, or of a plain model in one process;
     load_weights(model, file)         of a checkpoint, or of a plain model's safetensors
@@ -15,8 +15,8 @@ left, and which shard of that. Each number is written once, by the first of the 
 A rank reads what overlaps with what it owns, and while it loads holds no more than that: 12 bytes of each of its N/(pp
 tp shard) parameters, for Adam. Nothing has been loaded on any rank before all know that they can.
 
-On the same mesh random numbers go on where they were, and so does dropout, to the last bit; on another one they are
-drawn anew, of this step.
+On the same mesh RNG states are restored, so dropout continues bit for bit; on another mesh generators are reseeded from
+the step.
 """
 
 import os
@@ -26,45 +26,44 @@ import torch
 from torch import nn
 
 from .. import checkpoint
+from ..checkpoint.checkpointable import Checkpointable, ReplicatedParameter
 from ..checkpoint.rules import require
-from ..checkpoint.trained import Trained
-from ..checkpoint.whole import Replicated
-from ..rules import takes, whole
+from ..rules import validate, whole
 from ..tensor_parallel.cuts import cut_of
 from .engine import Engine
 
 
-@takes(engine=Engine, folder=str | os.PathLike, step=whole)
+@validate(engine=Engine, folder=str | os.PathLike, step=whole)
 def save(engine, folder, step=None, extra=None):
     """All ranks call it. ``step``: the position in the data, if it is not that of the engine. ``extra``: for JSON.
 
-    What was saved in ``folder`` is replaced once all is written. Raises ``CheckpointError`` on all ranks if one of them
-    fails; then the folder is as before.
+    The previous checkpoint in ``folder`` is replaced once everything is written. Raises ``CheckpointError`` on all
+    ranks if one of them fails; then the folder is as before.
     """
-    checkpoint.save(Run(engine, step, extra), folder)
+    checkpoint.save(EngineState(engine, step, extra), folder)
 
 
-@takes(engine=Engine, folder=str | os.PathLike)
+@validate(engine=Engine, folder=str | os.PathLike)
 def load(engine, folder):
     """All ranks call it. Returns the step, and what was ``extra``.
 
     Raises ``CheckpointError`` on all ranks, with the reason, if what is there is damaged, or another model's: then
     nothing has been loaded on any of them.
     """
-    run = Run(engine)
+    run = EngineState(engine)
     return run.go_on(checkpoint.load(run, folder))
 
 
-@takes(model=Engine | nn.Module, source=str | os.PathLike)
+@validate(model=Engine | nn.Module, source=str | os.PathLike)
 def load_weights(model, source):
-    """Into a plain ``model`` in one process, or an engine on all ranks, whose optimizer begins anew.
+    """Load weights into a plain ``model`` in one process, or an engine on all ranks, whose optimizer is reset.
 
     ``source``: the folder of a checkpoint, or a file of safetensors with the parameters of a plain model.
     """
-    checkpoint.load_weights(Run(model) if isinstance(model, Engine) else Plain(model), source)
+    checkpoint.load_weights(EngineState(model) if isinstance(model, Engine) else Plain(model), source)
 
 
-class Run(Trained):
+class EngineState(Checkpointable):
     """An engine, as checkpoints see it: the rows of all its stages, by names in the whole model."""
 
     group, buffers = None, {}  # a GPT has no buffers, nor has a Decoder
@@ -144,13 +143,13 @@ class Run(Trained):
             torch.manual_seed(torch.initial_seed() + self.engine.plan.ranks * self.steps)
 
 
-class Plain(Trained):
-    """A model whose weights are loaded, and that is all."""
+class Plain(Checkpointable):
+    """A model into which only the weights are loaded."""
 
     group = None
 
     def __init__(self, module):
-        self.module, self.rows = module, [Replicated(parameter) for parameter in module.parameters()]
+        self.module, self.rows = module, [ReplicatedParameter(parameter) for parameter in module.parameters()]
 
     def restore(self, loaded):
         for row, (vectors, _) in loaded.items():

@@ -1,4 +1,4 @@
-"""``python -m tinydist train``: a GPT on any mesh, from one line.
+"""``python -m tinydist train``: train a GPT on any device mesh.
 
     python -m tinydist train --mesh dp=2,pp=2,tp=2                          on simulated ranks
     torchrun --nproc-per-node 8 -m tinydist train --mesh dp=2,pp=2,tp=2     on processes, with a GPU each if there are
@@ -16,13 +16,14 @@ import sys
 from functools import partial
 
 from ..checkpoint.rules import CheckpointError
-from ..console.shell import command
+from ..console.command_name import command
 from ..launching.launch import launch
+from ..plan import add_options
 from . import report
 from .job import Job, Refused, on_rank
-from .rates import LR_SCHEDULES
+from .lr_schedules import LR_SCHEDULES
 
-# What a report is made of: two steps, of which it shows the second, and nothing is kept.
+# A report runs two steps and shows the second; nothing is kept.
 SHORT = dict(
     steps=2, warmup_steps=0, given=(), folder=None, save_every=None, validate_every=None, history=None, report=None
 )
@@ -45,33 +46,17 @@ class Options(argparse.ArgumentParser):
 def options():
     about = "Train a GPT on a mesh of ranks."
     adds = Options(prog=command("train"), description=about, usage="%(prog)s [options]", allow_abbrev=False)
+    add_options(adds)
     add = adds.add_argument
-    add("--mesh", default="dp=1", metavar="dp=2,pp=2,tp=2", help="parallelism degrees (default: %(default)s)")
     add("--model", default="", metavar="layers=2,dim=64,heads=4,context=64", help="sizes of the GPT")
     data = "text file or token file (default: the bundled text)"
     add("--data", metavar="FILE", help=data)
-    add("--batch", type=int, default=16, metavar="N", help="global batch size, in sequences (default: %(default)s)")
-    parts = "microbatches per step: of the pipeline, or for gradient accumulation (default: %(default)s)"
-    add("--microbatches", type=int, default=1, metavar="N", help=parts)
     add("--steps", type=int, default=100, metavar="N", help="number of training steps (default: %(default)s)")
     add("--lr", type=float, default=1e-3, metavar="LR", help="peak learning rate (default: %(default)s)")
     schedules = f"{{{','.join(LR_SCHEDULES)}}}"
     add("--lr-schedule", default="constant", metavar=schedules, help="learning-rate schedule (default: %(default)s)")
     warmup = "number of linear warmup steps (default: %(default)s)"
     add("--warmup-steps", type=int, default=0, metavar="N", help=warmup)
-    add("--grad-clip", type=float, dest="max_norm", metavar="NORM", help="maximum gradient norm (default: no clipping)")
-    stage = "ZeRO stage: shard optimizer states (1), gradients (2), parameters (3) (default: %(default)s)"
-    add("--zero", type=int, default=0, metavar="{0,1,2,3}", help=stage)
-    add("--replicate", type=int, metavar="N", help="replica groups for hybrid sharding (HSDP)")
-    add("--precision", default="fp32", metavar="{fp32,bf16,fp16}", help="training precision (default: %(default)s)")
-    again = "activation recomputation (default: %(default)s)"
-    add("--recompute", default="none", metavar="{none,selective,full}", help=again)
-    gathered = "sequence parallelism: save gathered activations, regather them in backward, or overlap with matmuls"
-    add("--sequence-parallel", dest="sequence", metavar="{save,regather,overlap}", help=gathered)
-    pipeline = "pipeline schedule: gpipe, 1f1b, interleaved, ... (default: %(default)s)"
-    add("--schedule", default="1f1b", metavar="NAME", help=pipeline)
-    stages = "pipeline stages per rank (interleaved) (default: %(default)s)"
-    add("--virtual-stages", type=int, default=1, dest="chunks", metavar="N", help=stages)
     add("--seed", type=int, default=0, metavar="N", help="random seed (default: %(default)s)")
     add("--folder", metavar="DIR", help="checkpoint directory; resumes from the latest checkpoint")
     add("--save-every", type=int, metavar="N", help="save a checkpoint every N steps and at the end")
@@ -84,7 +69,7 @@ def options():
     unlike = "allow ZeRO 2 and 3 with pipeline parallelism, which DeepSpeed rejects"
     add("--zero-in-pipelines", action="store_true", help=unlike)
     add("--local_rank", help=argparse.SUPPRESS)  # from launchers; ranks know theirs
-    add("--history", metavar="FILE", help="write the metrics of each step as a line of JSON")
+    add("--history", metavar="FILE", help="write the metrics of each step as JSON Lines")
     add("--report", metavar="DIR", help="write the timeline, memory and traffic of one step")
     add("--cluster", metavar="NAME", help="cluster model used for simulated timing, e.g. 'H100 pod'")
     where = "where ranks run: simulated (threads), gloo or nccl (processes, under torchrun)"

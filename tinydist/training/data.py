@@ -1,16 +1,16 @@
-"""Which tokens a step trains on: a function of the seed and the step, the same for every mesh.
+"""Batches of tokens as a function of seed and step, independent of the mesh.
 
 The tokens are cut into windows of T, each once an epoch:
 
     window w     tokens wT ... wT+T-1, and as targets those one further on
     epoch e      a permutation of all windows, by the seed and e
     step s       takes the next B of this order, across the end of an epoch
-    data rank r  of p takes B/p of those in a row, and reads no other
+    data rank r  of p takes B/p consecutive ones of those, and reads no other
 
-So a run that stops goes on at any step, on any mesh, and the step is all that it must know. The permutation is not
-written down but computed, for each window alone: a Feistel network, whose halves are each mixed into the other, is a
-permutation of 2^(2h) numbers; who falls beyond the last window walks on until he is inside (Black and Rogaway 2002,
-Ciphers with Arbitrary Finite Domains). 10^9 tokens take no memory and no time at the start.
+So a run can resume at any step, on any mesh, and the step is the only state. The permutation is not stored but computed
+for each window: a Feistel network is a permutation of 2^(2h) indices, and cycle walking repeats it while the index is
+beyond the last window (Black and Rogaway 2002, Ciphers with Arbitrary Finite Domains). 10^9 tokens need no memory and
+no startup time.
 
 The ranks of a tensor group work on the same tokens. Its rank 0 reads them, and tells the others.
 """
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..rules import count, function, listed, takes, whole, within
+from ..rules import count, function, listed, validate, whole, within
 from ..torch_internals import device_of_group
 from .tokens import some_tokens
 
@@ -29,11 +29,11 @@ ROUNDS, BLOCK = 6, 4096
 HEADER = 4096  # bytes of the message that says what comes
 
 
-@takes(tokens=some_tokens, batch=listed, context=listed, seed=whole)
+@validate(tokens=some_tokens, batch=listed, context=listed, seed=whole)
 class Batches:
     """``batches[step]``: tokens and targets of a global batch, int64 [B, T] each.
 
-    tokens:  a ``TokenFile``, or whole numbers [N] of NumPy.
+    tokens:  a ``TokenFile``, or a NumPy array of integers [N].
     """
 
     def __init__(self, tokens, batch, context, seed=0):
@@ -48,7 +48,7 @@ class Batches:
     def __getitem__(self, step):
         return self.rows(step, 0, 1)
 
-    @takes(step=within(0, 2**40), rank=whole, ranks=count)
+    @validate(step=within(0, 2**40), rank=whole, ranks=count)
     def rows(self, step, rank, ranks):
         """Those of data rank ``rank`` of ``ranks``: int64 [B / ranks, T] each."""
         if self.batch % ranks or rank >= ranks:
@@ -101,11 +101,11 @@ def mixed(x):
     return x ^ x >> np.uint64(31)
 
 
-@takes(read=function, group=dist.ProcessGroup)
+@validate(read=function, group=dist.ProcessGroup)
 def broadcast_data(read, group=None):
-    """What ``read()`` returns on rank 0 of ``group``, name -> tensor, on all its ranks. The others do not call it.
+    """Broadcast what ``read()`` returns on rank 0 of ``group``, name -> tensor. Only rank 0 calls it.
 
-    Two messages: names, dtypes and shapes; then all numbers in a row. Megatron-LM's function of this name sends sizes,
+    Two messages: names, dtypes and shapes; then all data, flattened. Megatron-LM's function of this name sends sizes,
     and wants one dtype (core/tensor_parallel/data.py). If ``read`` fails, the others raise ``RuntimeError`` with its
     reason.
     """
@@ -116,7 +116,7 @@ def broadcast_data(read, group=None):
         return told(read, device, group)
     about = json.loads(bytes(received(HEADER, device, group).tolist()).rstrip(b"\0"))
     if "error" in about:
-        raise RuntimeError(f"broadcast_data: rank 0 of the group, which reads, failed: {about['error']}")
+        raise RuntimeError(f"broadcast_data: reading failed on rank 0 of the group: {about['error']}")
     tensors = [(name, torch.empty(shape, dtype=getattr(torch, dtype))) for name, dtype, shape in about["tensors"]]
     sizes = [tensor.nbytes for _, tensor in tensors]
     pieces = received(sum(sizes), device, group).split(sizes)

@@ -1,10 +1,10 @@
-"""A training step of a model that has been parallelized, whatever the plan.
+"""The training step of a parallelized model, for any plan.
 
-    forward_backward   all microbatches pass the pipeline; gradients are reduced in backward, by ZeRO of each stage
-    optimizer_step     tied gradients | one all-reduce: loss, norm | clip | is all finite? | step on the own shards
+    forward_backward   runs all microbatches through the pipeline; ZeRO of each stage reduces gradients in backward
+    optimizer_step     tied gradients | one all-reduce: loss, norm | clip | finite? | step on this rank's shards
 
-Bytes that a rank sends in a step, of its N parameters of e bytes, with gradients in fp32; d = replicate, s = shard,
-t = tp; M microbatches of b rows, T tokens, D numbers each; R = M if gradients are reduced in every microbatch, else 1:
+Bytes that a rank sends in a step, of its N parameters of e bytes, with gradients in fp32; d = replicate, s = shard, t =
+tp; M microbatches of b rows, T tokens, width D; R = M if gradients are reduced in every microbatch, else 1:
 
     tp          in a layer 2 all-reduces of b T D e forward, 2 backward, for each microbatch: 2 (t-1)/t of each
     pp          M b T D e down, and M up; with sequence parallelism 1/t of it; tied: 4 bytes of each number of a shard
@@ -12,7 +12,7 @@ t = tp; M microbatches of b rows, T tokens, D numbers each; R = M if gradients a
                 e N (s-1)/s         all-gather after the step; in ZeRO 3, two in every microbatch instead
     replicate   4 N 2 (d-1)/d R/s   all-reduce of gradients, of fp32
 
-The stages of a rank, and those of all others, step as one: one norm, one decision, one step.
+All stages on all ranks take one optimizer step together: one global norm, one skip decision.
 
     |g|^2 = sum over ranks, over buckets     |g of the bucket's shard|^2 / copies        every number of the model once
 
@@ -31,9 +31,10 @@ import torch
 import torch.distributed as dist
 from torch._subclasses import FakeTensor
 
-from ..pipeline_parallel import Worker
-from ..pipeline_parallel.tied import add_that_of
-from ..rules import amount, takes
+from ..pipeline_parallel import Worker, make_schedule
+from ..pipeline_parallel.tied_weights import add_that_of
+from ..plan import SCHEDULES
+from ..rules import amount, validate
 
 
 class Step(NamedTuple):
@@ -41,18 +42,18 @@ class Step(NamedTuple):
 
     loss: float  # the mean over the global batch
     norm: float | None  # of all gradients, before they were clipped; None if the plan has no max_norm
-    taken: bool  # False: a gradient overflowed on some rank, and no rank stepped
+    applied: bool  # False: a gradient overflowed on some rank, and no rank stepped
 
 
 class Engine:
-    """What ``parallelize`` makes of a model. ``step`` is all that a loop needs.
+    """A parallelized model, as returned by ``parallelize``. A training loop needs only ``step``.
 
     plan, mesh     the ``Plan``, and the ``DeviceMesh`` with its axes
     stages         number -> module, of this rank
     zero           number -> what has its parameters, gradients and optimizer states
     names          parameter of this rank -> its name in the whole model. A tied copy has that of the original
     scaler         a ``LossScaler``, for fp16
-    steps          taken so far
+    steps          number of optimizer steps taken
     """
 
     def __init__(self, plan, mesh, stages, zero, tied, names, cross_entropy, width, scaler):
@@ -62,7 +63,7 @@ class Engine:
         self.copies = self.names.keys() & {copy for *_, copy in tied}  # no stage of others is kept
         self.cross_entropy, self.width = cross_entropy, width
         self.device, self.dtype = mine[0].device, mine[0].dtype
-        self.schedule, self.together = plan.make_schedule(), Together(zero.values())
+        self.schedule, self.optimizer = schedule_of(plan), MultiStageOptimizer(zero.values())
         self.pipeline = mesh.get_group("pp")
         self.upward = dist.new_group(dist.get_process_group_ranks(self.pipeline), use_local_synchronization=True)
         self.tied = list(self._tied(tied))
@@ -75,74 +76,74 @@ class Engine:
             for stage, own, other in ((first, parameter, last), (last, copy, first)):
                 if stage in self.stages and own.requires_grad:
                     bucket = self.zero[stage].reduction.bucket_of[own]
-                    bucket.counts *= own is parameter  # the numbers of the copy are counted there
+                    bucket.norm_weight *= own is parameter  # the elements of the copy are counted there
                     yield bucket, self.schedule.rank_of[other]
 
     # A step.
 
     def step(self, tokens=None, targets=None, lr=None):
-        """Of this data rank's rows, [B/dp, T]: all ranks of a pipeline and of a tensor group pass the same.
+        """A training step on this data-parallel rank's rows [B/dp, T]: the same on its pipeline and tensor ranks.
 
         Only the first stage reads tokens, only the last targets: elsewhere one may be None, the other says the shape.
         """
         self.forward_backward(tokens, targets)
         return self.optimizer_step(lr)
 
-    @takes(tokens=torch.Tensor, targets=torch.Tensor)
+    @validate(tokens=torch.Tensor, targets=torch.Tensor)
     def forward_backward(self, tokens=None, targets=None):
-        """Gradients are added to those that are there. Takes what ``step`` does."""
+        """Accumulates gradients. Takes the same arguments as ``step``."""
         one = torch.ones((), device=self.device)
         self.scale = self.scaler.scale(one) if self.scaler else one
         self.loss += self._summand(self._worker(tokens, targets).step(tokens, targets))
 
-    @takes(lr=amount)
+    @validate(lr=amount)
     @torch.no_grad()
     def optimizer_step(self, lr=None):
-        """Of all that forward_backward has brought: a ``Step``. Then there are no gradients."""
+        """The optimizer step on the accumulated gradients, which are cleared. Returns a ``Step``."""
         if lr is not None:
             self.set_lr(float(lr))
         for bucket, other in self.tied:
             add_that_of(other, bucket.grad, self.pipeline)
         if self.scaler:
-            self.scaler.unscale_(self.together)
+            self.scaler.unscale_(self.optimizer)
         loss, norm = self._of_all_ranks()
-        taken = self._step()
-        self.together.zero_grad()
+        applied = self._step()
+        self.optimizer.zero_grad()
         self.loss.zero_()
-        self.steps += taken
-        return Step(loss, norm, taken)
+        self.steps += applied
+        return Step(loss, norm, applied)
 
     def _of_all_ranks(self):
         """The mean loss, and the norm of all gradients, which are clipped."""
         limit = self.plan.max_norm
-        square = torch.zeros_like(self.loss) if limit is None else self.together.square_of_norm()
+        square = torch.zeros_like(self.loss) if limit is None else self.optimizer.squared_norm()
         total = torch.stack([self.loss, square])
         dist.all_reduce(total)
-        norm = total[1].sqrt() * self.together.gradient_factor
+        norm = total[1].sqrt() * self.optimizer.gradient_factor
         if limit is not None:
-            self.together.clip(norm, limit)
+            self.optimizer.clip(norm, limit)
         return known(total[0]), None if limit is None else known(norm)
 
     def _step(self):
-        """Was it taken?"""
+        """Was it applied?"""
         if self.scaler is None:
-            self.together.step()
+            self.optimizer.step()
             return True
-        taken = self.scaler.step(self.together)
+        applied = self.scaler.step(self.optimizer)
         self.scaler.update()
-        return taken
+        return applied
 
     def set_lr(self, lr):
         self.set_options(lr=lr)
 
     def set_options(self, **options):
         """Of the optimizer: ``betas=(0.8, 0.99)``."""
-        self.together.set_options(**options)
+        self.optimizer.set_options(**options)
 
-    @takes(tokens=torch.Tensor, targets=torch.Tensor)
+    @validate(tokens=torch.Tensor, targets=torch.Tensor)
     @torch.no_grad()
     def evaluate(self, tokens=None, targets=None):
-        """The mean loss over all data ranks, without dropout and without gradients."""
+        """The mean loss over all data-parallel ranks, in eval mode and without gradients."""
         for stage in self.stages.values():
             stage.eval()
         self.scale = 1.0
@@ -153,7 +154,7 @@ class Engine:
         return known(loss)
 
     def _summand(self, loss):
-        """Of the mean over all data ranks, of which each has its loss on all ranks of a tensor group; 0 elsewhere."""
+        """Of the mean over all data-parallel ranks; each has its loss on all ranks of its tensor group; 0 elsewhere."""
         if loss is None:
             return torch.zeros_like(self.loss)
         return loss.detach() / (self.scale * self.plan.dp * self.plan.tp)
@@ -167,7 +168,7 @@ class Engine:
     def _worker(self, tokens, targets):
         shape = getattr(targets if tokens is None else tokens, "shape", None)
         if shape not in self.workers:
-            self.workers[shape] = self._new_worker(*self.plan.microbatch(shape), self.width)
+            self.workers[shape] = self._new_worker(*between_stages(self.plan, shape), self.width)
         return self.workers[shape]
 
     def _new_worker(self, *between):
@@ -177,17 +178,32 @@ class Engine:
             torch.empty(between, dtype=self.dtype, device="meta"),
             self._loss,
             group=self.pipeline,
-            upward_group=self.upward,
+            grad_group=self.upward,
             no_sync=None if self.plan.reduces_each else {number: zero.no_sync for number, zero in self.zero.items()},
         )
+
+
+def schedule_of(plan):
+    """Of the pipeline; one of a single stage accumulates gradients."""
+    return make_schedule(SCHEDULES[plan.schedule], plan.pp, plan.microbatches, plan.chunks)
+
+
+def between_stages(plan, shape):
+    """[rows, tokens] of what passes between stages, of a data rank's batch [rows, tokens]."""
+    if shape is None or len(shape) != 2 or shape[0] % plan.microbatches:
+        rule, got = f"B/dp divisible by microbatches ({plan.microbatches})", shape and list(shape)
+        raise ValueError(f"step: tokens or targets must be [B/dp, T], {rule}, got {got}")
+    if plan.sequence_parallel and shape[1] % plan.tp:
+        raise ValueError(f"step: the sequence length ({shape[1]}) must be divisible by tp ({plan.tp})")
+    return shape[0] // plan.microbatches, shape[1] // (plan.tp if plan.sequence_parallel else 1)
 
 
 def known(number):
     return float("nan") if isinstance(number, FakeTensor) else number.item()
 
 
-class Together:
-    """``zeros``: an ``OptimizerStates``, ``Gradients`` or ``Parameters`` of each stage of this rank. Seen by a
+class MultiStageOptimizer:
+    """``zeros``: a ``ZeRO1``, ``ZeRO2`` or ``ZeRO3`` of each stage of this rank. Seen by a
     ``LossScaler`` as one optimizer.
     """
 
@@ -207,15 +223,14 @@ class Together:
         for zero in self.zeros:
             zero.gradient_factor = factor
 
-    def square_of_norm(self):
+    def squared_norm(self):
         """This rank's summand, of gradients as they are."""
-        return sum(zero.square_of_norm() for zero in self.zeros)
+        return sum(zero.squared_norm() for zero in self.zeros)
 
     def clip(self, norm, max_norm):
-        """The gradients, of which all have the norm ``norm``."""
-        factor = (float(max_norm) / (norm + 1e-6)).clamp(max=1.0)  # as torch
+        """The gradients, whose global norm is ``norm``."""
         for zero in self.zeros:
-            zero.stepper.multiply(factor)
+            zero.clip_grads_with_norm_(max_norm, norm)
 
     def step(self):
         for zero in self.zeros:

@@ -1,6 +1,6 @@
-"""What the options of ``train`` say, and what each rank does about it.
+"""The ``train`` command's job: builds plan, model, data and schedule from the options, on each rank.
 
-The options are all that ranks are told. Each makes of them the same plan, model, data and rates, and takes its part.
+Ranks receive only the options. Each builds the same plan, model, data and schedule from them, and takes its shard.
 """
 
 import json
@@ -15,22 +15,21 @@ import numpy as np
 import torch.distributed as dist
 
 from ..hardware import find_cluster
-from ..launching.options import RULES, optional
-from ..launching.torchrun import under_torchrun
+from ..launching.options import RULES, optional, under_torchrun
 from ..model import GPT, GPTConfig, load_text
+from ..plan import Plan
 from ..rules import count, must, one_of
 from ..torch_internals import device_of_group
 from . import report
 from .compat.config import Config
 from .data import Batches
+from .engine import schedule_of
 from .loop import rows_of, train
+from .lr_schedules import LR_SCHEDULES
 from .meters import flops_per_token, peak_memory
 from .parallelize import parallelize
-from .plan import Plan
-from .rates import LR_SCHEDULES
 from .tokens import TokenFile, hold_out, path_of_header
 
-CHOICES = ("zero", "replicate", "microbatches", "schedule", "chunks", "sequence", "recompute", "precision", "max_norm")
 OF_THEIR_OWN = {
     "lr_schedule": one_of(LR_SCHEDULES),
     "backend": optional(RULES["backend"]),
@@ -40,7 +39,8 @@ OF_THEIR_OWN = {
     "save_every": optional(count),
     "validate_every": optional(count),
 }
-BESIDE_A_FILE = ("replicate", "schedule", "chunks", "sequence", "recompute")  # no key of ds_config.json says them
+# No key of ds_config.json says these.
+BESIDE_A_FILE = ("replicate", "schedule", "chunks", "sequence_parallel", "recompute")
 HELD_OUT = 0.1  # of the data
 LINES = 20  # printed in a run, where no terminal shows a bar
 
@@ -59,20 +59,16 @@ def refusing():
         raise Refused(f"train: {error.filename}: {error.strerror}") from error
 
 
-def those(names, chosen):
-    return {name: getattr(chosen, name) for name in names}
-
-
 def file_of(chosen, dim):
     """A ds_config.json; the command line fills its "auto"."""
     sizes = Plan.parse(chosen.mesh)
     auto = Namespace(**vars(chosen), dp=sizes.dp, pp=sizes.pp, dim=dim)
-    beside = those(BESIDE_A_FILE, chosen)
+    beside = {name: getattr(chosen, name) for name in BESIDE_A_FILE}
     return Config(chosen.config, chosen.mesh, auto, chosen.given, chosen.zero_in_pipelines, **beside)
 
 
 class Job:
-    """Made before there are ranks, too: what is wrong is said at once. Raises ``Refused``."""
+    """Also constructed before ranks start, so that invalid options are reported early. Raises ``Refused``."""
 
     def __init__(self, chosen):
         self.chosen = chosen
@@ -86,7 +82,7 @@ class Job:
                 self.chosen = chosen = Namespace(
                     **vars(chosen) | {"batch": self.file.batch, "lr": self.file.options["lr"]}
                 )
-            self.plan = self.file.plan if self.file else Plan.parse(chosen.mesh, **those(CHOICES, chosen))
+            self.plan = self.file.plan if self.file else Plan.of(chosen)
             training, held_out = hold_out(tokens, HELD_OUT if chosen.validate_every else 0.0)
             batches = partial(Batches, batch=chosen.batch, context=self.config.context, seed=chosen.seed)
             self.batches = batches(training)
@@ -118,7 +114,7 @@ class Job:
     def check(self):
         """Before there are ranks: can they train, and write what they are to write?"""
         with refusing():
-            self.plan.sizes(self.config.layers)
+            schedule_of(self.plan)
             for holds, words in self.rules():
                 if not holds:
                     raise ValueError(f"train: {words}")
@@ -132,13 +128,9 @@ class Job:
     def rules(self):
         plan, chosen, config = self.plan, self.chosen, self.config
         world = int(os.environ["WORLD_SIZE"]) if under_torchrun() else plan.ranks
-        mesh = f"pp({plan.pp}) x dp({plan.dp}) x tp({plan.tp})"
-        yield plan.ranks == world, f"{mesh} = {plan.ranks} ranks, but torchrun started {world}"
-        parts = f"dp ({plan.dp}) x microbatches ({plan.microbatches})"
-        yield chosen.batch % (plan.dp * plan.microbatches) == 0, f"batch ({chosen.batch}) must be divisible by {parts}"
-        yield config.heads % plan.tp == 0, f"heads ({config.heads}) must be divisible by tp ({plan.tp})"
-        tokens = config.context if plan.sequence else plan.tp
-        yield tokens % plan.tp == 0, f"context ({config.context}) must be divisible by tp ({plan.tp})"
+        yield plan.ranks == world, f"{plan.product}, but torchrun started {world}"
+        unsuited = next(plan.unsuited(config.layers, config.heads, config.context), None)
+        yield not unsuited, unsuited
         yield chosen.folder or not chosen.save_every, "--save-every requires --folder"
         yield self.simulated or not chosen.cluster, "--cluster requires simulated ranks"
         yield under_torchrun() or not chosen.timeout, "--timeout requires torchrun"
@@ -161,7 +153,7 @@ def sizes_of(text):
     for each in filter(None, text.replace(" ", "").split(",")):
         name, _, size = each.partition("=")
         if name not in names or name in sizes or not size.isdecimal() or int(size) == 0:
-            raise ValueError(f"train: a model is written layers=2,dim=64, of {', '.join(names)}, got {text!r}")
+            raise ValueError(f"train: a model has the form layers=2,dim=64 with keys {', '.join(names)}, got {text!r}")
         sizes[name] = int(size)
     return sizes
 

@@ -1,11 +1,11 @@
-"""One loop for every configuration: the engine knows the plan, the loop knows the steps.
+"""The training loop, the same for every parallel configuration.
 
-    a step      this data rank's rows -> engine.step, at the rate of the step -> a State
+    a step      this data rank's rows -> engine.step, at the rate of the step -> a StepMetrics
     now and then   the loss on held-out windows; a checkpoint
     always      a progress bar on rank 0: loss, tokens/s, MFU, peak memory
 
-It knows no more of the past than its step: rates (rates.py) and data (data.py) are functions of that. So it goes on
-from the checkpoint in ``folder``, on whatever mesh.
+Its only state is the step: learning rates (lr_schedules.py) and data (data.py) are functions of it. So it resumes from
+a checkpoint in ``folder`` on any mesh.
 """
 
 import math
@@ -23,7 +23,7 @@ from tqdm import tqdm
 from ..annotate import region
 from ..checkpoint.files import INDEX
 from ..collectives.agreement import numbers_of_root
-from ..rules import count, function, positive, takes, whole
+from ..rules import count, function, positive, validate, whole
 from ..torch_internals import device_of_group
 from .checkpoint import load
 from .data import Batches, broadcast_data
@@ -33,14 +33,14 @@ from .saver import Saver
 NAMES = "tokens", "targets"
 
 
-class State(NamedTuple):
-    """What is known after a step; the same on every rank, but for seconds, what follows from them, and memory."""
+class StepMetrics(NamedTuple):
+    """Metrics of a step; the same on every rank, except time, values derived from it, and memory."""
 
     step: int  # from 0
-    loss: float  # nats a token, the mean over the global batch
+    loss: float  # nats per token, the mean over the global batch
     norm: float | None  # of all gradients, before they are clipped
     rate: float | None
-    taken: bool  # False: skipped, for an overflow in fp16
+    applied: bool  # False: skipped, for an overflow in fp16
     seconds: float
     tokens_per_second: float  # of all ranks
     mfu: float | None
@@ -59,15 +59,15 @@ class State(NamedTuple):
 
 
 class History(list):
-    """A ``State`` for each step."""
+    """A ``StepMetrics`` for each step."""
 
     @property
     def losses(self):
         return [state.loss for state in self]
 
 
-@takes(batches=Batches, steps=whole, rate=function, validation=Batches, evaluate_every=count, evaluations=count)
-@takes(folder=str | PathLike, save_every=count, flops=positive, on_step=function)
+@validate(batches=Batches, steps=whole, rate=function, validation=Batches, evaluate_every=count, evaluations=count)
+@validate(folder=str | PathLike, save_every=count, flops=positive, on_step=function)
 def train(
     engine,
     batches,
@@ -82,18 +82,18 @@ def train(
     on_step=None,
     stream=None,
 ):
-    """Train until ``steps`` steps are taken, those before the checkpoint in ``folder`` among them. Returns a History.
+    """Train until ``steps`` steps in total, resuming from the checkpoint in ``folder``. Returns a History.
 
-    rate:         step -> learning rate (rates.py); None: as the optimizer was made.
+    rate:         step -> learning rate (lr_schedules.py); None: as the optimizer was made.
     validation:   Batches of held-out tokens, of whose first ``evaluations`` the loss is the mean: every
                   ``evaluate_every`` steps, and after the last.
     folder:       where checkpoints are: every ``save_every`` steps, and after the last.
     flops:        of a token, for MFU (``flops_per_token``).
-    on_step:      is called with each State.
+    on_step:      is called with each StepMetrics.
     stream:       of the progress bar, which a terminal shows. None: stderr.
 
-    Raises ``FloatingPointError`` on every rank if the loss of a step is no finite number. However it ends, a checkpoint
-    is whole or not there.
+    Raises ``FloatingPointError`` on every rank if the loss of a step is not finite. However it ends, a checkpoint is
+    complete or absent.
     """
     history = History()
     with ExitStack() as until_the_end:
@@ -121,7 +121,7 @@ def train(
 
 
 def resume(engine, folder):
-    """The step to go on with: rank 0 sees whether there is a checkpoint."""
+    """Load the latest checkpoint, if rank 0 finds one. Returns the step to resume from."""
     there = [folder is not None and Path(folder, INDEX).exists()]
     return load(engine, folder)[0] if numbers_of_root(there, device_of_group())[0] else 0
 
@@ -131,7 +131,7 @@ def is_due(step, every):
 
 
 def progress_bar(steps, begin, stream):
-    """On rank 0, where somebody looks."""
+    """A progress bar on rank 0, if the stream is a terminal."""
     mine = dist.get_rank() == 0 and (stream or sys.stderr).isatty()
     return tqdm(total=steps, initial=begin, unit="step", file=stream, dynamic_ncols=True, disable=not mine)
 
@@ -139,16 +139,16 @@ def progress_bar(steps, begin, stream):
 def take(engine, batches, step, rate, meter):
     tokens, targets = rows_of(engine, batches, step)
     done = engine.step(tokens, targets, lr=rate)
-    if done.taken and not math.isfinite(done.loss):
+    if done.applied and not math.isfinite(done.loss):
         raise FloatingPointError(
             f"train: the loss of step {step} is {done.loss} (rank {dist.get_rank()}), the norm of its gradients "
             f"{done.norm}, the learning rate {rate}"
         )
-    return State(step, done.loss, done.norm, rate, done.taken, *meter.read())
+    return StepMetrics(step, done.loss, done.norm, rate, done.applied, *meter.read())
 
 
 def held_out_loss(engine, validation, most):
-    """The mean over the first batches of ``validation``, each window once."""
+    """Validation loss: the mean over the first batches of ``validation``, each window once."""
     number = max(1, min(most, validation.windows // validation.batch))
     return sum(engine.evaluate(*rows_of(engine, validation, step)) for step in range(number)) / number
 
@@ -164,7 +164,7 @@ def rows_of(engine, batches, step):
 
 
 class Meter:
-    """Of the time from one ``begin`` to the next: evaluation and checkpoints are not in it."""
+    """Measures the time between two calls of ``begin``, excluding evaluation and checkpoints."""
 
     def __init__(self, plan, batches, flops):
         self.tokens = batches.batch * batches.context

@@ -1,4 +1,4 @@
-"""The mesh: ranks laid out in four axes, and which of them must be near.
+"""The device mesh: ranks along four axes (pp, replicate, shard, tp), and the link that each axis uses.
 
     pp         0                    1                  16 ranks as pp=2, replicate=2, shard=2, tp=2
     replicate  0         1          0         1
@@ -6,8 +6,8 @@
     tp         0 1  0 1  0 1  0 1   0 1  0 1  0 1  0 1
     rank       0 1  2 3  4 5  6 7   8 9  ...
 
-tp is fastest, as in Megatron-LM: it sends most, in every layer, and nothing hides it, so its ranks are neighbors in a
-node. Shards come next, then their copies; pipelines send least, and may lie across nodes. Source: Narayanan et al.,
+tp varies fastest, as in Megatron-LM: it communicates most, in every layer, without overlap, so its ranks share a node.
+Shards come next, then replicas; pipelines communicate least and may span nodes. Source: Narayanan et al.,
 Megatron-LM, 2021, section 3.2, takeaway 1.
 """
 
@@ -17,9 +17,8 @@ from typing import NamedTuple
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from ..hardware import find_cluster
-from ..rules import one_of, takes, whole
-from .plan import Plan
+from ..plan import Plan
+from ..rules import one_of, validate, whole
 
 AXES = ("pp", "replicate", "shard", "tp")
 an_axis = one_of(AXES)
@@ -34,52 +33,38 @@ class Place(NamedTuple):
     tp: int
 
 
-@takes(plan=Plan)
+@validate(plan=Plan)
 def shape_of(plan):
     return Place(plan.pp, plan.replicas, plan.shard, plan.tp)
 
 
-@takes(plan=Plan, rank=whole)
+@validate(plan=Plan, rank=whole)
 def place_of(plan, rank):
-    """Where a rank is. Raises ``ValueError`` for one that the plan has not."""
+    """Mesh coordinates of a rank. Raises ``ValueError`` if the rank is not in the plan."""
     shape = shape_of(plan)
     if rank >= plan.ranks:
-        raise ValueError(f"place_of: {in_words(plan)}, 0 to {plan.ranks - 1}, but rank {rank} was asked for")
+        raise ValueError(f"place_of: {plan.product}, 0 to {plan.ranks - 1}, but rank {rank} was requested")
     return Place(*[rank // prod(shape[axis + 1 :]) % size for axis, size in enumerate(shape)])
 
 
-@takes(plan=Plan, axis=an_axis, rank=whole)
+@validate(plan=Plan, axis=an_axis, rank=whole)
 def members(plan, axis, rank=0):
-    """The ranks of a rank's group along an axis: all that differ from it there alone."""
+    """The group of a rank along an axis: the ranks whose other coordinates are equal."""
     shape, number = shape_of(plan), AXES.index(axis)
     stride = prod(shape[number + 1 :])
     first = rank - place_of(plan, rank)[number] * stride
     return list(range(first, first + shape[number] * stride, stride))
 
 
-@takes(plan=Plan, axis=an_axis)
-def link_of(plan, axis, cluster):
-    """The slowest link on which an axis lies, of all its groups; None if it has one rank."""
-    cluster = find_cluster(cluster)
-    cluster.check_ranks(plan.ranks)
-    groups = {tuple(members(plan, axis, rank)) for rank in range(plan.ranks)}
-    links = [link for link in map(cluster.ring_link, sorted(groups)) if link]
-    return min(links, key=lambda link: link.bandwidth, default=None)
-
-
-def in_words(plan):
-    return f"pp({plan.pp}) x dp({plan.dp}) x tp({plan.tp}) = {plan.ranks} ranks"
-
-
-@takes(plan=Plan)
+@validate(plan=Plan)
 def make_mesh(plan):
-    """Of all ranks. Raises ``ValueError`` if they are not as many as the plan has."""
+    """The device mesh of all ranks. Raises ``ValueError`` if the world size does not match the plan."""
     if dist.get_world_size() != plan.ranks:
-        raise ValueError(f"make_mesh: {in_words(plan)}, but the world has {dist.get_world_size()}")
+        raise ValueError(f"make_mesh: {plan.product}, but the world has {dist.get_world_size()}")
     return init_device_mesh("cuda" if dist.get_backend() == "nccl" else "cpu", shape_of(plan), mesh_dim_names=AXES)
 
 
-@takes(plan=Plan, mesh=DeviceMesh)
+@validate(plan=Plan, mesh=DeviceMesh)
 def check_mesh(plan, mesh):
     """Its axes may be in another order, which lays ranks out otherwise."""
     wanted, given = shape_of(plan)._asdict(), dict(zip(mesh.mesh_dim_names or (), mesh.shape))

@@ -1,10 +1,10 @@
-"""What is measured of a step: the FLOPs that the model wants, the part of the devices' peak that they are, memory.
+"""Metrics of a step: FLOPs of the model, MFU, peak memory.
 
     FLOPs of a token = 6 N + 12 L D T        forward and backward
     MFU              = tokens/s x FLOPs of a token / (ranks x peak of a device)
 
-N are the numbers of matrices that tokens pass through: the head among them, though it shares the embedding's, looking
-up a row not. L layers, whose queries have D numbers, each score T tokens; the causal half is not taken off. What is
+N counts the elements of matrices that tokens pass through: the head among them, though it shares the embedding's,
+looking up a row not. L layers, with queries of dim D, each score T tokens; the causal half is not taken off. What is
 recomputed does not count. Source: Chowdhery et al. 2022, PaLM, appendix B; Narayanan et al. 2021, Efficient Large-Scale
 Language Model Training, appendix, has the same sum by matrix.
 """
@@ -18,14 +18,14 @@ import torch.distributed as dist
 
 from ..hardware import DEVICES
 from ..model import GPT
-from ..rules import count, takes
-from ..tracing.names import of_thread
+from ..plan import DTYPES
+from ..rules import count, validate
+from ..tracing.scopes import of_thread
 
 BESIDE = {"PCIe", "NVL"}  # cards of the same name that are slower
-DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
-@takes(model=GPT, context=count)
+@validate(model=GPT, context=count)
 def flops_per_token(model, context=None):
     """Of a ``GPT``, on sequences of ``context`` tokens (None: its longest)."""
     config = model.config

@@ -1,11 +1,11 @@
-"""A model becomes that of a plan, in one visible order; each line is a part of the library.
+"""Applies a parallel plan to a model: precision, tensor, recomputation, pipeline and data parallelism, in this order.
 
     start        all ranks of a pipeline have the first one's model; those of the other axes follow, as they are made
     precision    parameters in 16 bits, if the plan says so
-    tensor       each rank keeps its part of each matrix, and of the tokens between (tensor_parallel)
-    recompute    forward once more in backward (recompute)
-    pipeline     the layers are cut into stages, and a rank keeps its own (pipeline_parallel)
-    data         around each stage ZeRO: 0 to 3, over the shards, and their replicas (zero)
+    tensor       each rank keeps its shard of each matrix, and of the tokens between (tensor_parallel)
+    recompute    activation recomputation in backward (recompute)
+    pipeline     the layers are split into stages, and a rank keeps its own (pipeline_parallel)
+    data         each stage is wrapped in ZeRO 0 to 3, over shards and replicas (zero)
 
 Tensor comes first, as names of layers are those of the whole model; ZeRO last, as it shards what is left. torchtitan
 cuts stages first, and in each applies tensor, recomputation and ``fully_shard`` (distributed/pipeline_parallel.py).
@@ -18,48 +18,52 @@ import torch
 from ..collectives.agreement import broadcast_all, check_same_parameters, numbers_of_root
 from ..pipeline_parallel import cut, layers_of
 from ..pipeline_parallel.stages import gpts
-from ..pipeline_parallel.tied import untied
+from ..pipeline_parallel.tied_weights import untied
+from ..plan import DTYPES, Plan
 from ..precision import LossScaler
 from ..recompute import recompute
-from ..rules import several, shown, takes
+from ..rules import several, shown, validate
 from ..tensor_parallel import shard
 from ..tensor_parallel.cuts import copies_of
 from ..torch_internals import device_of_group
-from ..zero import Gradients, Infinity, Offload, OptimizerStates, Parameters
-from .engine import Engine
+from ..zero import ZeRO1, ZeRO2, ZeRO3, ZeROInfinity, ZeROOffload
+from .engine import Engine, schedule_of
 from .mesh import AXES, check_mesh, make_mesh, place_in
-from .plan import Plan
 
-ZERO = (OptimizerStates, OptimizerStates, Gradients, Parameters)  # 0 is 1 with a shard group of one rank
-AT_HOME = (None, Offload, Offload, Infinity)  # in the host's memory
+ZERO = (ZeRO1, ZeRO1, ZeRO2, ZeRO3)  # 0 is 1 with a shard group of one rank
+OFFLOADED = (None, ZeROOffload, ZeROOffload, ZeROInfinity)  # in the host's memory
 
 
-@takes(model=gpts, plan=Plan, optimizer_class=type[torch.optim.Optimizer], param_groups=several)
+@validate(model=gpts, plan=Plan, optimizer_class=type[torch.optim.Optimizer], param_groups=several)
 def parallelize(
     model, plan, optimizer_class=torch.optim.AdamW, param_groups=None, mesh=None, scaler_rule=None, **options
 ):
-    """This rank's ``Engine``. All ranks bring the same model, a GPT or a Decoder, which is used up; they get rank 0's.
+    """Parallelize a GPT or Decoder; returns this rank's ``Engine``. The model is consumed; initial values are rank 0's.
 
     ``param_groups``: of the model's parameters, as optimizers take them. ``mesh``: a ``DeviceMesh`` with the axes of
     mesh.py in another order, to lay ranks out otherwise. ``scaler_rule``: for fp16. ``options``: the optimizer's.
 
     Raises ``ValueError`` for a plan that the model, or the number of ranks, does not suit.
     """
+    if not plan.overlap_comm:
+        raise ValueError("parallelize: overlap_comm=False is for the planner: gradients are reduced in backward here")
     mesh = make_mesh(plan) if mesh is None else check_mesh(plan, mesh)
     pp, replicas, shards, tp = map(mesh.get_group, AXES)
-    sizes, width = plan.sizes(len(model.blocks)), model.config.dim
+    sizes, width = plan.stage_layers(len(model.blocks)), model.config.dim
+    sizes[0] += 1  # the embedding
+    sizes[-1] += 1  # the head
     groups = by_name(model, param_groups)
 
     check_same_parameters("parallelize", model, pp)
     broadcast_all([*model.parameters(), *model.buffers()], group=pp)
-    model.to(plan.dtype)
-    shard(model, tp, sequence=plan.sequence)
+    model.to(dtype_of(plan))
+    shard(model, tp, sequence_parallel=plan.sequence_parallel)
     recomputed(model, plan.recompute)
     names = {parameter: name for name, parameter in model.named_parameters()}
     stages = cut(layers_of(model), sizes)
     tied = untied(stages)
     names |= {copy: names[original] for _, original, _, copy in tied}
-    mine = {number: stages[number] for number in plan.make_schedule().stages_of(mesh.get_local_rank("pp"))}
+    mine = {number: stages[number] for number in schedule_of(plan).stages_of(mesh.get_local_rank("pp"))}
 
     shared, zero = {names[parameter] for _, parameter, _, _ in tied}, {}
     for number, stage in mine.items():
@@ -67,10 +71,14 @@ def parallelize(
         how = dict(group=shards, replicas=replicas, apart=copies.get, **options)
         zero[number] = around(stage, plan, list(stage), optimizer_class, of_stage(stage, names, groups), **how)
         for bucket in zero[number].buckets:
-            bucket.counts = 1 / (copies_of(bucket.parameters[0], tp) * plan.replicas)
-    draw_apart(plan, mesh)
+            bucket.norm_weight = 1 / (copies_of(bucket.parameters[0], tp) * plan.replicas)
+    seed_rng_per_rank(plan, mesh)
     scaler = LossScaler(scaler_rule) if plan.precision == "fp16" else None
     return Engine(plan, mesh, mine, zero, tied, names, model.cross_entropy, width, scaler)
+
+
+def dtype_of(plan):
+    return getattr(torch, DTYPES[plan.precision])
 
 
 def by_name(model, param_groups):
@@ -81,7 +89,7 @@ def by_name(model, param_groups):
     foreign = [parameter for each in groups for parameter in each["params"] if parameter not in names]
     if foreign:
         found = ", ".join(map(shown, foreign))
-        raise ValueError(f"parallelize: param_groups has parameters that are none of the model's: {found}")
+        raise ValueError(f"parallelize: param_groups has parameters that are not in the model: {found}")
     return [{**each, "params": {names[parameter] for parameter in each["params"]}} for each in groups]
 
 
@@ -91,8 +99,8 @@ def of_stage(stage, names, groups):
 
 
 def around(module, plan, layers, *given, **how):
-    """ZeRO, in the plan's stage, and at its home. In stage 3 a layer is a unit."""
-    kind = (AT_HOME if plan.offload else ZERO)[plan.zero]
+    """Wrap a stage with ZeRO at the plan's stage and offload device. In stage 3 each layer is a unit."""
+    kind = (OFFLOADED if plan.offload else ZERO)[plan.zero]
     return kind(module, *given, **how, **({"units": layers} if plan.zero == 3 else {}))
 
 
@@ -104,8 +112,8 @@ def recomputed(model, how):
         recompute(attentions, "mix" if hasattr(attentions[0], "mix") else "attend")
 
 
-def draw_apart(plan, mesh):
-    """From now on a rank's random numbers are those of its tensor group: other data, and other layers, draw others."""
+def seed_rng_per_rank(plan, mesh):
+    """Seed random generators: the same within a tensor-parallel group, different across data and pipeline ranks."""
     device = device_of_group(None)
     (seed,) = numbers_of_root([torch.initial_seed() % 2**31], device)
     pp, replicate, shard, _ = place_in(mesh)

@@ -1,4 +1,4 @@
-"""A step as files. Of simulated ranks what is in the trace; of real ones, what torch.profiler saw.
+"""Exports one step: timeline, memory and traffic of simulated ranks; torch.profiler's traces of real ones.
 
     timeline.png   who computed, communicated and waited, and when
     trace.json     the same, for ui.perfetto.dev
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from .meters import DTYPES
+from ..plan import DTYPES
 
 
 def write_simulated(run, folder):

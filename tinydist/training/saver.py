@@ -1,15 +1,15 @@
-"""Checkpoints while training goes on: the state is copied, a thread writes it, and later all ranks agree that it is it.
+"""Asynchronous checkpoints: the state is copied, a background thread writes it, and all ranks commit it later.
 
     rank 0    copy | step | step | step | all written? publish | step
     thread         ------ writes ------>
     rank 1    copy | step | step | step | all written?         | step
     thread         -- writes -->
 
-Training waits for the copy alone: 12 bytes of each of a rank's N/(pp tp shard) parameters, for Adam, which the host's
-memory holds until they are written. The thread communicates with nobody. Whether all have written is asked once a step,
-by an all-reduce of one number, as long as something is being written.
+Training only waits for the copy: 12 bytes for each of a rank's N/(pp tp shard) parameters, with Adam, which stay in
+host memory until they are written. The thread does not communicate. While a save is in progress, an all-reduce of one
+number per step checks whether all ranks have finished.
 
-Simulated ranks save at once: their threads may not run beside one another.
+Simulated ranks save synchronously: their threads must not run concurrently.
 """
 
 import os
@@ -19,13 +19,13 @@ import torch
 import torch.distributed as dist
 
 from ..checkpoint.save_load import Saving
-from ..rules import takes, whole
+from ..rules import validate, whole
 from ..torch_internals import device_of_group
-from .checkpoint import Run
+from .checkpoint import EngineState
 from .engine import Engine
 
 
-@takes(engine=Engine, folder=str | os.PathLike)
+@validate(engine=Engine, folder=str | os.PathLike)
 class Saver:
     """All ranks call all of it.
 
@@ -36,12 +36,12 @@ class Saver:
                 if step % 100 == 99:
                     saver.save()
 
-    save    begins; what is still being written is ended first
-    poll    is it written, on all ranks? Then from now on it is the checkpoint
-    end     waits for it
+    save    start a save, after waiting for the previous one
+    poll    commit the save if all ranks have written it
+    end     wait for it and commit
 
     Raises ``CheckpointError`` on all ranks, in the next call, if one of them has failed to write; then the folder is as
-    before. Whoever leaves by an exception leaves what was being written unfinished.
+    before. If the context exits with an exception, the current save is abandoned.
     """
 
     def __init__(self, engine, folder):
@@ -49,10 +49,10 @@ class Saver:
         self.thread = None if dist.get_backend() == "simulated" else ThreadPoolExecutor(1)
         self.saving = self.written = None
 
-    @takes(step=whole)
+    @validate(step=whole)
     def save(self, step=None, extra=None):
         self.end()
-        saving = Saving(Run(self.engine, step, extra), self.folder)
+        saving = Saving(EngineState(self.engine, step, extra), self.folder)
         if self.thread:
             self.saving, self.written = saving, self.thread.submit(saving.write)
         else:

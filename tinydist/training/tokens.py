@@ -1,4 +1,4 @@
-"""Text as a file of tokens, which is mapped into memory and not read: 10^9 tokens take no more of it than one.
+"""Memory-mapped token files: 10^9 tokens take no more memory than one.
 
     books.tokens        the tokens, one after another: uint8, uint16 or uint32, the smallest that holds the vocabulary
     books.tokens.json   count, dtype, vocabulary, tokenizer, and a checksum (CRC-32); written last
@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoint.files import checksum_of
-from ..rules import part, stated, takes
+from ..rules import part, stated, validate
 
 FORMAT, MIB = "tinydist tokens 1", 2**20
 
 
-@takes(text=str | os.PathLike, to=str | os.PathLike, tokenizer=str | os.PathLike)
+@validate(text=str | os.PathLike, to=str | os.PathLike, tokenizer=str | os.PathLike)
 def encode(text, to, tokenizer=None):
     """The file ``text`` as a file of tokens, ``to``: a ``TokenFile``. A piece of 1 MiB is in memory at a time.
 
@@ -52,7 +52,7 @@ def encoder(tokenizer):
     except ModuleNotFoundError as missing:
         raise type(missing)("encode: a tokenizer's file needs the package tokenizers: pip install tokenizers") from None
     if not Path(tokenizer).is_file():
-        raise FileNotFoundError(f"encode: there is no tokenizer {tokenizer}")
+        raise FileNotFoundError(f"encode: tokenizer {tokenizer} not found")
     reads = Tokenizer.from_file(str(tokenizer))
     return lambda piece: reads.encode(piece.decode(), add_special_tokens=False).ids, reads.get_vocab_size()
 
@@ -61,9 +61,9 @@ def path_of_header(path):
     return Path(f"{path}.json")
 
 
-@takes(path=str | os.PathLike)
+@validate(path=str | os.PathLike)
 class TokenFile:
-    """The tokens in a file: ``len(tokens)``, and ``tokens[a:b]``, of which only what is asked for is read.
+    """The tokens in a file: ``len(tokens)``, and ``tokens[a:b]``, of which only the requested range is read.
 
     Refuses, with ``ValueError``, what no ``encode`` has written, or what has changed since. The checksum is compared
     once, at 1 GB/s.
@@ -77,7 +77,7 @@ class TokenFile:
         self._require(found == written, f"it has {found:,} bytes, but {written:,} were written")
         self._require(found, "it has no tokens")
         self.tokens = np.memmap(self.path, about["dtype"], "r")
-        self._require(checksum_of(self.path) == about["checksum"], "it is not what was written: its checksum differs")
+        self._require(checksum_of(self.path) == about["checksum"], "it is corrupt: checksum mismatch")
 
     def _require(self, holds, reason):
         if not holds:
@@ -98,13 +98,13 @@ def header(path):
     beside = path_of_header(path)
     for each in (path, beside):
         if not each.is_file():
-            raise ValueError(f"TokenFile: {path}: there is no {each.name}")
+            raise ValueError(f"TokenFile: {path}: {each.name} not found")
     try:
         about = json.loads(beside.read_bytes())
     except ValueError:
         about = None
     if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise ValueError(f"TokenFile: {path}: {beside.name} is no header of {FORMAT!r}")
+        raise ValueError(f"TokenFile: {path}: {beside.name} is not a header of {FORMAT!r}")
     return about
 
 
@@ -116,7 +116,7 @@ some_tokens = stated(
 )
 
 
-@takes(tokens=some_tokens, share=part)
+@validate(tokens=some_tokens, share=part)
 def hold_out(tokens, share=0.1):
     """The tokens to train on, and the last ``share`` of them, for ``evaluate``."""
     cut = round(len(tokens) * (1 - share))

@@ -1,14 +1,14 @@
-"""Numbers beside one another: a bar for each name, or a bar of several parts."""
+"""Bar charts, plain or stacked; and waterfall charts, each bar starting where the previous one ended."""
 
 from matplotlib.patches import Patch
 
-from ..rules import finite, flag, named, stated, takes
+from ..rules import finite, flag, named, positive, stated, validate
 from .canvas import canvas, inside, legend_above, named_number, picture
-from .palette import INK, LINE, MEMORY, PAPER, SERIES
-from .style import SMALL
-from .words import number_text, tell
+from .figure import SMALL
+from .formatting import SECONDS, number_text, tell, unit_for
+from .palette import DARK, GREY, INK, LINE, MEMORY, PAPER, RED, SERIES
 
-THICK = 0.66  # a bar; from one to the next is 1
+THICK, HIGH = 0.66, 0.7  # a bar, one of a waterfall; from one to the next is 1
 
 
 numbers = stated(
@@ -17,7 +17,7 @@ numbers = stated(
 )
 
 
-@takes(values=numbers, unit=str, limit=named_number, log=flag)
+@validate(values=numbers, unit=str, limit=named_number, log=flag)
 @picture
 def bars(values, unit, limit=None, log=False):
     """Draw a horizontal bar for each of ``values``: name -> number, or name -> {part: number}, laid end to end.
@@ -36,12 +36,12 @@ def bars(values, unit, limit=None, log=False):
         draw_bar(axes, place, each, colors, log)
     largest = max(*totals.values(), limit[1] if limit else 0)
     for place, total in enumerate([] if shares else totals.values()):
-        look = {
+        style = {
             "textcoords": "offset points",
             "va": "center_baseline",
             "bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 1},
         }
-        axes.annotate(number_text(total), (max(total, 0), place), (5, 0), zorder=4, **look)
+        axes.annotate(number_text(total), (max(total, 0), place), (5, 0), zorder=4, **style)
     label(axes, [*parts], unit, largest, limit, log)
     if shares:
         axes.set_xlim(right=1.01 * largest)
@@ -92,3 +92,50 @@ def label(axes, names, unit, largest, limit, log):
         axes.axvline(limit[1], color=INK, linewidth=0.9, linestyle="--")
         place = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
         axes.annotate(limit[0], (limit[1], 1), (0, 2), ha="center", va="bottom", fontsize=SMALL, **place)
+
+
+@validate(groups=stated("a dict, group -> {part: a number > 0}", named(named(positive))), unit=str, total=named_number)
+@picture
+def waterfall(groups, unit, total=None):
+    """Draw ``groups``, name -> {part: number}: their parts one after another, and the sum where each group ends.
+
+    unit:   what the numbers count; "seconds" are scaled.
+    total:  (name, number): what all of them should come to.
+    """
+    parts = list(waterfall_parts(groups, total))
+    if unit == "seconds":
+        size, unit = unit_for(max(end for _, _, end, _ in parts), SECONDS)
+        parts = [(name, start / size, end / size, color) for name, start, end, color in parts]
+    sums = [f"{name} {number_text(end)} {unit}" for name, start, end, color in parts if color == DARK]
+    tell("; ".join(sums))
+    figure, axes = canvas(
+        f"A sum of {len(parts) - len(sums)} parts: {', '.join(sums)}.", height=0.5 + 0.25 * len(parts)
+    )
+    for row, (_, start, end, color) in enumerate(parts):
+        axes.barh(row, end - start, HIGH, start, color=color)
+        beside = {"va": "center", "textcoords": "offset points", "fontweight": "bold" if color == DARK else "normal"}
+        axes.annotate(number_text(end - start), (end, row), (4, 0), **beside)
+        if row + 1 < len(parts):
+            axes.plot([end, end], [row + HIGH / 2, row + 1 - HIGH / 2], color=GREY, linewidth=0.8)
+    axes.set_yticks(range(len(parts)), [name for name, *_ in parts])
+    for tick, (*_, color) in zip(axes.get_yticklabels(), parts):
+        tick.set_fontweight("bold" if color == DARK else "normal")
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(parts) - 0.5, -0.5)
+    axes.set_xlim(0, 1.1 * max(end for _, _, end, _ in parts))
+    axes.set_xlabel(unit)
+    return figure
+
+
+def waterfall_parts(groups, total):
+    """(name, start, end, color) of each bar, from the first to the last."""
+    end = 0
+    for (group, parts), color in zip(groups.items(), SERIES):
+        for name, number in parts.items():
+            yield name, end, end + number, color
+            end += number
+        yield group, 0, end, DARK
+    if total:
+        if total[1] > end:
+            yield "not explained", end, total[1], RED
+        yield total[0], 0, total[1], DARK

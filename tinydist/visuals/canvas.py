@@ -1,4 +1,4 @@
-"""What a picture is drawn on, and with: axes, texts that fit into their boxes, axes with units, legends.
+"""Drawing primitives: figures, axes with units, text that fits its box, legends.
 
 @picture                            # in our style, placed once and for all
 def mine(run):
@@ -16,10 +16,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.font_manager import FontProperties
 
 from ..rules import finite, stated
-from .page import Picture
+from .figure import SMALL, WIDTH, Picture, library_style
+from .formatting import unit_for
 from .palette import ink_on
-from .style import SMALL, WIDTH, style
-from .words import unit_for
 
 MARGIN = 2  # points around a text in a box, both sides together
 
@@ -35,11 +34,11 @@ def canvas(alt, height=2.5, width=WIDTH, **options):
 
 
 def picture(draw):
-    """For a function that draws: in our style, whatever that of the notebook."""
+    """Decorator: draw in the library's style, whatever the notebook's is."""
 
     @wraps(draw)
     def draw_in_style(*args, **options):
-        with style():
+        with library_style():
             figure = draw(*args, **options)
             figure.draw_without_rendering()  # places everything, once: a second time differs by a hair
             figure.set_layout_engine("none")
@@ -49,44 +48,44 @@ def picture(draw):
     return draw_in_style
 
 
-def blocks(axes, boxes, **look):
-    """Draw many boxes, (left, bottom, width, height), quickly; of a look or of several, as PolyCollection has them."""
+def blocks(axes, boxes, **style):
+    """Draw many boxes, (left, bottom, width, height), quickly; in one style or several, as PolyCollection has them."""
     corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes]
-    return axes.add_collection(PolyCollection(corners, **{"zorder": 2} | look))
+    return axes.add_collection(PolyCollection(corners, **{"zorder": 2} | style))
 
 
-def inside(axes, box, text, fill, together=None, **look):
+def inside(axes, box, text, fill, together=None, **style):
     """Write ``text`` into the middle of ``box``, (left, bottom, width, height) of color ``fill``, if there is room.
 
-    text:      or several, of which the first is written that has room.
+    text:      or several: the first that fits is written.
     together:  texts of one name are written all, each the same of its several, or none.
     """
     choices = [text] if isinstance(text, str | int) else text
-    look = {"color": ink_on(fill), "fontsize": SMALL} | look
-    axes.figure.boxed[together or object()].append((axes, box, [str(each) for each in choices], look))
+    style = {"color": ink_on(fill), "fontsize": SMALL} | style
+    axes.figure.boxed[together or object()].append((axes, box, [str(each) for each in choices], style))
 
 
 def write_what_fits(figure):
     renderer = figure.canvas.get_renderer()
     for texts in figure.boxed.values():
-        most = min(len(choices) for _, _, choices, _ in texts)
-        numbers = (n for n in range(most) if all(fits(renderer, axes, box, c[n], look) for axes, box, c, look in texts))
-        number = next(numbers, None)
-        for axes, (left, bottom, width, height), choices, look in texts if number is not None else ():
-            place = {"ha": "center", "va": "center_baseline", "zorder": 5}
-            axes.text(left + width / 2, bottom + height / 2, choices[number], **place | look)
+        for number in range(min(len(choices) for _, _, choices, _ in texts)):
+            if all(fits(renderer, axes, box, choices[number], style) for axes, box, choices, style in texts):
+                for axes, (left, bottom, width, height), choices, style in texts:
+                    place = {"ha": "center", "va": "center_baseline", "zorder": 5}
+                    axes.text(left + width / 2, bottom + height / 2, choices[number], **place | style)
+                break
 
 
-def fits(renderer, axes, box, text, look):
+def fits(renderer, axes, box, text, style):
     left, bottom, width, height = box
     (x0, y0), (x1, y1) = axes.transData.transform([(left, bottom), (left + width, bottom + height)])
-    font = FontProperties(size=look["fontsize"], weight=look.get("fontweight", "normal"))
+    font = FontProperties(size=style["fontsize"], weight=style.get("fontweight", "normal"))
     wide, high, _ = renderer.get_text_width_height_descent(text, font, ismath=False) if text else (0, 0, 0)
     return wide + renderer.points_to_pixels(MARGIN) <= abs(x1 - x0) and high <= abs(y1 - y0)
 
 
 def measure(axis, most, units, name):
-    """Count in the unit in which ``most`` is 1 or more, and say so. ``units``: SECONDS or BYTES, of words.py."""
+    """Use the unit in which ``most`` is 1 or more, and label the axis with it. ``units``: SECONDS or BYTES."""
     size, unit = unit_for(most, units)
     axis.set_major_formatter(lambda number, _: f"{number / size:g}")
     axis.set_label_text(f"{name} ({unit})")

@@ -1,16 +1,16 @@
-"""Numbers that grow: a line for each name, over the same points."""
+"""Line plots: one line per name, over common x values."""
 
 from math import isfinite
 
 from matplotlib.ticker import MaxNLocator
 
-from ..rules import each_of, finite, flag, named, number, stated, takes
+from ..rules import each_of, finite, flag, named, number, stated, validate
 from .canvas import apart, canvas, named_number, picture
+from .figure import SMALL
+from .formatting import BYTES, number_text, tell, unit_for
 from .palette import INK, SERIES
-from .style import SMALL
-from .words import BYTES, number_text, tell, unit_for
 
-LOOKS = list(zip(SERIES, "os^Dv", ("-", "--", "-.", (0, (1, 1)), (0, (6, 2)))))
+LINES = list(zip(SERIES, "os^Dv", ("-", "--", "-.", (0, (1, 1)), (0, (6, 2)))))
 MOST_TICKS, MOST_MARKERS = 8, 25
 MOST_DOUBLED = 100_000
 APART = 13  # pixels from one name to the next
@@ -19,7 +19,9 @@ APART = 13  # pixels from one name to the next
 powers = stated("True, False or 'x'", lambda value: flag(value) or value == "x")
 
 
-@takes(points=each_of(finite), values=named(each_of(number)), x=str, y=str, limit=named_number, log=powers, zero=flag)
+@validate(
+    points=each_of(finite), values=named(each_of(number)), x=str, y=str, limit=named_number, log=powers, zero=flag
+)
 @picture
 def curves(points, values, x, y, limit=None, log=False, zero=False):
     """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count. NaN is no point.
@@ -30,14 +32,14 @@ def curves(points, values, x, y, limit=None, log=False, zero=False):
     """
     for name, numbers in values.items():
         if len(numbers) != len(points):
-            raise ValueError(f"curves: {len(points)} points need as many numbers, but {name!r} has {len(numbers)}")
-    if len(values) > len(LOOKS):
-        raise ValueError(f"curves: at most {len(LOOKS)} lines are supported, got {len(values)}")
+            raise ValueError(f"curves: {len(points)} points need one value each, but {name!r} has {len(numbers)}")
+    if len(values) > len(LINES):
+        raise ValueError(f"curves: at most {len(LINES)} lines are supported, got {len(values)}")
     tell("; ".join(f"{name}: {grows(numbers)}" for name, numbers in values.items()) + f" [{y}]")
     figure, axes = canvas(alt_text(points, values, x, y))
     if log:
         use_powers(axes, points, log, in_bytes=x == "bytes")
-    for (name, numbers), (color, marker, line) in zip(values.items(), LOOKS):
+    for (name, numbers), (color, marker, line) in zip(values.items(), LINES):
         marks = {"marker": marker, "markevery": -(-len(points) // MOST_MARKERS)}
         axes.plot(points, numbers, linestyle=line, color=color, label=name, **marks)
     if len(points) <= MOST_TICKS:
@@ -103,13 +105,13 @@ def name_lines(axes, ends, last):
     places = [min(max(axes.transData.transform(end[1:3])[1], bottom), top) for end in to_the_right]
     heights = apart(places, APART, top)
     for name, x, y, color in ends:
-        look = {"va": "center", "annotation_clip": False, "fontsize": SMALL}
+        style = {"va": "center", "annotation_clip": False, "fontsize": SMALL}
         if ends_early(axes, x, last):
-            axes.annotate(name, (x, y), (7, 5), textcoords="offset points", **look)
+            axes.annotate(name, (x, y), (7, 5), textcoords="offset points", **style)
             continue
         to = (1.03, (heights.pop(0) - bottom) / (top - bottom))
         leader = {"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
-        axes.annotate(name, (x, y), to, textcoords="axes fraction", arrowprops=leader, **look)
+        axes.annotate(name, (x, y), to, textcoords="axes fraction", arrowprops=leader, **style)
 
 
 def ends_early(axes, x, last):

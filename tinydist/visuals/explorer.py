@@ -1,4 +1,4 @@
-"""Controls above a picture: move one, and the picture is drawn again.
+"""Interactive controls (sliders, menus) that redraw a plot.
 
 The picture is the value of an Image widget, and a notebook keeps it as PNG: it is there where no kernel runs.
 """
@@ -12,8 +12,7 @@ import matplotlib.pyplot as plt
 from ipywidgets import HTML, Image, VBox, interactive
 from matplotlib.figure import Figure
 
-from .page import mimebundle
-from .style import style
+from .figure import library_style, mimebundle
 
 AS_SAVED = {"align_self": "flex-start", "max_width": "100%", "margin": "0"}  # a box would stretch it, and then scroll
 NOTHING = {}, {}  # no picture: its data and metadata
@@ -82,10 +81,10 @@ def control(name, given):
 
 
 def drawn(draw, values):
-    """((data, metadata), text) that come of ``draw(**values)``; its figures are closed, so that no cell shows them."""
+    """((data, metadata), text) of ``draw(**values)``; its figures are closed, so that no cell shows them."""
     before, printed = set(plt.get_fignums()), io.StringIO()
     try:
-        with redirect_stdout(printed), style():
+        with redirect_stdout(printed), library_style():
             plt.figure()  # for what is left to pyplot, which else draws into another cell's figure
             returned = draw(**values)
             figure = returned if isinstance(returned, Figure) else plt.gcf()

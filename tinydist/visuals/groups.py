@@ -1,13 +1,13 @@
-"""Who is in whose group: for each axis of a mesh a row of all ranks, node beside node, a color for each group."""
+"""Process groups of a device mesh: one row of ranks per axis, grouped by node, one color per group."""
 
 from matplotlib.patches import Rectangle
 
 from ..hardware import Cluster, default_cluster
-from ..rules import each_of, named, takes, whole
+from ..rules import each_of, named, validate, whole
 from .canvas import blocks, canvas, inside, picture
+from .figure import SMALL
+from .formatting import counted, tell
 from .palette import INK, LIGHT, PAPER, RANKS, tint
-from .style import SMALL
-from .words import counted, tell
 
 ROW, GAP = 1.0, 0.6  # of a cell: its height, between two nodes
 MOST_GROUPS = 2 * len(RANKS)  # more have no color of their own
@@ -15,7 +15,7 @@ MOST_GROUPS = 2 * len(RANKS)  # more have no color of their own
 axes_of_groups = named(each_of(each_of(whole)))
 
 
-@takes(groups=axes_of_groups, cluster=Cluster, rank=whole)
+@validate(groups=axes_of_groups, cluster=Cluster, rank=whole)
 @picture
 def groups(groups, cluster=None, rank=None):
     """Draw ``groups``, axis -> lists of ranks, on ``cluster`` (nodes of 8 by default); mark those of ``rank``."""

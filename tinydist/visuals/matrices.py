@@ -1,14 +1,14 @@
-"""Matrices of numbers beside one another: attention weights, masks, who reads whom. Nothing is white, the most dark."""
+"""Heat maps side by side: attention weights, masks. Zero is white, the maximum is dark."""
 
 from matplotlib.patches import Rectangle
 
-from ..rules import amount, each_of, flag, many, must, named, stated, takes
+from ..rules import amount, each_of, flag, many, must, named, stated, validate
 from .canvas import canvas, picture
+from .figure import WIDTH
+from .formatting import counted, tell
 from .palette import GREY, LINE, NUMBERS
-from .style import WIDTH
-from .words import counted, tell
 
-MOST_NAMES = 16  # rows, with more of which their numbers do not fit
+MOST_NAMES = 16  # rows; labels of more do not fit
 LARGEST_CELL, TALLEST = 0.34, 3.4  # inches: a cell, and all of them
 AROUND, BETWEEN = 0.5, 0.35  # inches: what is written at the left of all; between two
 LETTER = 0.1  # inches, of a title
@@ -17,7 +17,7 @@ LETTER = 0.1  # inches, of a title
 cells = stated("a number >= 0, or True or False", lambda cell: amount(cell) or flag(cell))
 
 
-@takes(tables=named(many), rows=str, columns=str)
+@validate(tables=named(many), rows=str, columns=str)
 @picture
 def matrices(tables, rows, columns):
     """Draw ``tables``, title -> [R, C] of numbers from 0 or of bool; ``rows`` and ``columns`` say what they count."""

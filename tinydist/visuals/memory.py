@@ -1,27 +1,26 @@
-"""What a rank held over virtual time, by purpose, and what its peak was made of; in one run, or in several."""
+"""Memory of a rank over virtual time by purpose, with a breakdown of the peak; for one run or several."""
 
 from matplotlib.patches import Patch, Rectangle
 
 from ..launching.launch import Run
-from ..rules import amount, each_of, many, named, one_of, takes
+from ..rules import amount, each_of, many, named, one_of, validate
 from ..tracing.trace import Trace
 from .canvas import picture
-from .levels import bytes_axis, draw_levels, levels_of, mark_peak, room_for, told
-from .palette import INK, MEMORY, RED
-from .rows import GREYS, Rows, handles
+from .figure import SMALL, WIDTH
+from .formatting import BYTES, bytes_text, check_rank, digits, seconds_text, tell, unit_for
+from .memory_states import MemoryStates, bytes_axis, draw_levels, levels_of, mark_peak, room_for, told, total
+from .palette import GREYS, INK, MEMORY, RED
 from .scene import Scene, a_moment, a_run, scenes_of
-from .states import States, total
-from .strips import GAP, Sheet, inches_of
-from .style import SMALL, WIDTH
+from .time_axis import GAP, Sheet, inches_of
 from .timeline import axis_of, first_rows, marked, some_marks
-from .words import BYTES, bytes_text, check_rank, digits, seconds_text, tell, unit_for
+from .timeline_rows import Rows, handles
 
 LEFT, AREA = 0.85, 1.9  # inches: room for the axis; the bytes
 TITLE, LOW, BESIDE, ABOVE = 0.24, 0.8, 0.75, 0.05  # of several runs: a title; the bytes; the axis; a timeline's edge
 LINE, MARK, COLUMN = 0.19, 0.16, 0.2  # of the table: a line; a colored mark; between two columns
 
 
-@takes(run=Run | Trace, lines=named(amount), since=a_moment, until=a_moment)
+@validate(run=Run | Trace, lines=named(amount), since=a_moment, until=a_moment)
 @picture
 def memory(run, rank=0, lines=None, since=None, until=None):
     """Draw the memory of one rank, by purpose, under the names of what it computes.
@@ -29,13 +28,13 @@ def memory(run, rank=0, lines=None, since=None, until=None):
     ``since`` and ``until`` are moments, as for ``timeline``; None: all of the run if its peak is before the first
     forward pass. ``lines``: name -> bytes, as high as which something would be: a dotted line for each.
     """
-    scene, held = look_at("memory", run, rank, [rank], since, until)
+    scene, held = scene_and_states("memory", run, rank, [rank], since, until)
     row = scene.rows[0]
-    rows = Rows([row], lanes=False, looks=GREYS) if any(block.name for block in row.compute) else None
+    rows = Rows([row], lanes=False, styles=GREYS) if any(block.name for block in row.compute) else None
     return draw(scene, held, rows, [""], lines or {})
 
 
-@takes(run=Run | Trace, ranks=many, lines=named(amount), since=a_moment, until=a_moment, mark=some_marks)
+@validate(run=Run | Trace, ranks=many, lines=named(amount), since=a_moment, until=a_moment, mark=some_marks)
 @picture
 def timeline_over_memory(run, rank=0, ranks=None, lines=None, since=None, until=None, mark=None):
     """Draw the memory of one rank under what ``ranks`` did (None: up to four), on one axis of time.
@@ -43,12 +42,14 @@ def timeline_over_memory(run, rank=0, ranks=None, lines=None, since=None, until=
     The other arguments are those of ``memory`` and of ``timeline``.
     """
     some = range(4) if len(run.memory) <= 4 else [rank]
-    scene, held = look_at("timeline_over_memory", run, rank, list(some if ranks is None else ranks), since, until)
-    rows = Rows(scene.rows, marked(scene, mark), looks=GREYS)
+    scene, held = scene_and_states(
+        "timeline_over_memory", run, rank, list(some if ranks is None else ranks), since, until
+    )
+    rows = Rows(scene.rows, marked(scene, mark), styles=GREYS)
     return draw(scene, held, rows, [f"rank {each}" for each in scene.ranks], lines or {})
 
 
-def look_at(operation, run, rank, ranks, since, until):
+def scene_and_states(operation, run, rank, ranks, since, until):
     check_rank(operation, rank, run)
     trace = run if isinstance(run, Trace) else run.trace
     if not trace.memory[rank].changes:
@@ -56,7 +57,7 @@ def look_at(operation, run, rank, ranks, since, until):
     scene = Scene(operation, trace, ranks, since, until)
     if since is None and peak_time(trace.memory[rank]) < scene.since:
         scene = Scene(operation, trace, ranks, 0.0, until)
-    return scene, States(scene, rank)
+    return scene, MemoryStates(scene, rank)
 
 
 def peak_time(held):
@@ -127,18 +128,18 @@ def draw_table(sheet, held):
         left += MARK + inches_of(purpose) + apart
     for line, name in enumerate(levels_of(held), 1):
         state = held.peak if name == "peak" else held.rest
-        look = {"va": "center", "fontsize": SMALL, "color": RED if name == "peak" else INK}
-        axes.text(sheet.left - GAP, (line + 0.5) * LINE, f"{name} ({unit})", ha="right", **look)
+        style = {"va": "center", "fontsize": SMALL, "color": RED if name == "peak" else INK}
+        axes.text(sheet.left - GAP, (line + 0.5) * LINE, f"{name} ({unit})", ha="right", **style)
         for purpose, place in places.items():
             nbytes = total(state) if purpose == "in all" else state[purpose]
             number = digits(nbytes / size) if nbytes >= size / 200 else "0.00"
-            axes.text(place, (line + 0.5) * LINE, number if nbytes else "–", **look)
+            axes.text(place, (line + 0.5) * LINE, number if nbytes else "–", **style)
 
 
 # Several runs, one below the other, on one axis and in one scale of bytes.
 
 
-@takes(runs=named(a_run), purposes=each_of(one_of(MEMORY)))
+@validate(runs=named(a_run), purposes=each_of(one_of(MEMORY)))
 @picture
 def memories(runs, rank=0, purposes=None):
     """Draw ``runs``, name -> run, or (run, since), each from its own beginning, above the names of what it computes.
@@ -146,12 +147,12 @@ def memories(runs, rank=0, purposes=None):
     purposes:  what is drawn, as the ledger names it. None: all.
     """
     scenes = scenes_of("memories", runs, rank)
-    held = {name: States(scene, rank, purposes or list(MEMORY)) for name, scene in scenes.items()}
+    held = {name: MemoryStates(scene, rank, purposes or list(MEMORY)) for name, scene in scenes.items()}
     if not any(total(states.peak) for states in held.values()):
         raise ValueError(f"memories: in none of the runs did rank {rank} hold anything, or it was not run")
     for name, states in held.items():
         tell(f"rank {rank}, {name}: {told(levels_of(states))}")
-    rows = [Rows([row], lanes=False, looks=GREYS) for row in first_rows(scenes)]
+    rows = [Rows([row], lanes=False, styles=GREYS) for row in first_rows(scenes)]
     legend = [Patch(label=kind, facecolor=MEMORY[kind]["facecolor"]) for kind in kinds_in(held)]
     heights = [height for row in rows for height in (TITLE, LOW, ABOVE + row.height)]
     said = "; ".join(f"{name}, {told(levels_of(states))}" for name, states in held.items())
@@ -171,6 +172,6 @@ def memories(runs, rank=0, purposes=None):
 
 
 def kinds_in(held):
-    """Purposes of which there is something."""
+    """Purposes with bytes."""
     states = [state for each in held.values() for _, _, state in each.states]
     return [kind for kind in MEMORY if any(state.get(kind) for state in states)]

@@ -1,4 +1,4 @@
-"""What each color means, the same in every picture.
+"""The color palette: the meaning of each color, the same in every plot.
 
     RANKS                 an owner: whose part, whose number, whose message
     COMPUTE               blue: forward is light, backward dark, weights pale, so that they differ in grey too
@@ -38,6 +38,21 @@ MEMORY = {
     "activations": {"facecolor": SKY, "edgecolor": PAPER},
     "communication": COMMUNICATION,
     "other": {"facecolor": GREY, "edgecolor": PAPER},
+}
+BLOCKS = {  # of a timeline
+    "forward": FORWARD,
+    "recompute": WEIGHTS,
+    "backward": BACKWARD,
+    "weights": WEIGHTS,
+    "optimizer": OPTIMIZER,
+    "compute": COMPUTE,
+    "other": {"facecolor": GREY, "edgecolor": PAPER},
+    "communication": COMMUNICATION,
+    "waiting": WAITING,
+}
+GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in BLOCKS} | {  # where colors mean something else
+    "communication": {"facecolor": LINE, "edgecolor": PAPER},
+    "waiting": {"facecolor": PAPER, "edgecolor": LINE},
 }
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED)  # what has no meaning of its own: lines, parts of a bar
 

@@ -1,13 +1,13 @@
-"""The roofline of a device: what it reaches at each intensity, and where operators lie on it."""
+"""Roofline plots: attainable FLOP/s by arithmetic intensity, with operators as points."""
 
 import numpy as np
 
 from ..hardware import Device
-from ..rules import named, positive, stated, takes
+from ..rules import named, positive, stated, validate
 from .canvas import canvas, picture
+from .figure import SMALL
+from .formatting import number_text, tell
 from .palette import BLUE, GREY, LIGHT, RED, SOFT
-from .style import SMALL
-from .words import number_text, tell
 
 TERA = 1e12
 MARGIN = 4  # how many times as far as the points the axes go
@@ -15,12 +15,12 @@ APART = 4  # how many times the intensity makes room for a name
 LINE = 11  # points from one name to the next
 
 
-@takes(device=Device, intensities=stated("a dict, operator -> FLOPs per byte, > 0", named(positive)), dtype=str)
+@validate(device=Device, intensities=stated("a dict, operator -> FLOPs per byte, > 0", named(positive)), dtype=str)
 @picture
 def roofline(device, intensities, dtype="bfloat16"):
     """Draw what ``device`` reaches at each intensity, and the operators of ``intensities``, name -> FLOPs per byte.
 
-    Left of the ridge an operator waits for memory, right of it for arithmetic.
+    Left of the ridge point an operator is memory-bound, right of it compute-bound.
     """
     peak, bandwidth = device.peak_of(dtype), device.memory_bandwidth
     ridge = peak / bandwidth
@@ -33,10 +33,10 @@ def roofline(device, intensities, dtype="bfloat16"):
     axes.axvspan(low, ridge, color=LIGHT, zorder=0)
     axes.loglog(corners, np.minimum(peak, corners * bandwidth) / TERA, color=SOFT)
     axes.axvline(ridge, color=GREY, linewidth=0.8)
-    look = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "ha": "center"}
-    axes.annotate("memory-bound", ((low * ridge) ** 0.5, 1), (0, -3), va="top", color=SOFT, **look)
-    axes.annotate("compute-bound", ((ridge * high) ** 0.5, 1), (0, -3), va="top", color=SOFT, **look)
-    axes.annotate(f"ridge: {ridge:.0f}", (ridge, 1), (0, 3), va="bottom", **look)
+    style = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "ha": "center"}
+    axes.annotate("memory-bound", ((low * ridge) ** 0.5, 1), (0, -3), va="top", color=SOFT, **style)
+    axes.annotate("compute-bound", ((ridge * high) ** 0.5, 1), (0, -3), va="top", color=SOFT, **style)
+    axes.annotate(f"ridge: {ridge:.0f}", (ridge, 1), (0, 3), va="bottom", **style)
     for name, intensity, line in placed(intensities):
         point = intensity, min(peak, intensity * bandwidth) / TERA
         left = intensity < ridge

@@ -1,4 +1,4 @@
-"""What is drawn of a run: some ranks, from one moment to another.
+"""The part of a run to plot: the blocks of a selection of ranks in a time range.
 
 A moment is in seconds, or has a name: that of a mark or a region of the program, or of a block in the picture itself.
 
@@ -7,15 +7,18 @@ A moment is in seconds, or has a name: that of a mark or a region of the program
     until="Adam"      where the first Adam after ``since`` ends    until=("Adam", -1)    the last of all
 """
 
+from copy import copy
 from functools import cache
+from itertools import groupby, pairwise
+from typing import NamedTuple
 
 from ..launching.launch import Run
 from ..rules import amount, integer, stated, whole
-from .blocks import Row
-from .names import Names
-from .words import check_rank, seconds_text
+from .block_names import BlockNames
+from .formatting import check_rank, seconds_text
 
 MOST_RANKS = 16  # more rows cannot be told apart
+NARROW = 1 / 250  # of the width: narrower blocks get no name, and may be dropped between two halves of a block
 
 
 def is_name(value):
@@ -30,7 +33,7 @@ class Scene:
     """``ranks``: None for all, and at most 16. ``since``: None for the first forward pass, where there is one."""
 
     def __init__(self, operation, trace, ranks=None, since=None, until=None):
-        self.operation, self.trace, self.names = operation, trace, Names(trace)
+        self.operation, self.trace, self.names = operation, trace, BlockNames(trace)
         self.everyone = range(len(trace.memory))
         self.ranks = list(self.everyone[:MOST_RANKS] if ranks is None else ranks)
         if not self.ranks or not all(whole(rank) and rank in self.everyone for rank in self.ranks):
@@ -103,3 +106,101 @@ def name_of(moment):
     if isinstance(moment, tuple):
         return f"{moment[0]}, {moment[1] + 1}" if moment[1] >= 0 else f"last {moment[0]}"
     return moment if isinstance(moment, str) else f"at {seconds_text(moment)}"
+
+
+class TimelineBlock(NamedTuple):
+    start: float
+    end: float
+    kind: str  # "forward", "recompute", "backward", "weights", "optimizer", "compute", "waiting", "communication"
+    name: str = ""
+
+    @property
+    def length(self):
+        return self.end - self.start
+
+    def since(self, moment):
+        return self._replace(start=self.start - moment, end=self.end - moment)
+
+
+class Row:
+    """What ``rank`` did between two moments."""
+
+    def __init__(self, trace, names, rank, since, until):
+        self.rank, self.compute, self.waiting, self.communication = rank, [], [], []
+        self.narrow = NARROW * (until - since)
+        for event in trace.of(rank):
+            start, end = max(event.start, since), min(event.end, until)
+            if start >= end:
+                continue
+            if event.stream != "compute":
+                self.communication.append(TimelineBlock(start, end, "communication", names.of_transfer(event)))
+            elif event.name == "wait":
+                add(self.waiting, TimelineBlock(start, end, "waiting"))
+            else:
+                add(self.compute, TimelineBlock(start, end, *names.of_operator(event)), self.narrow)
+
+    @property
+    def lanes(self):
+        """The transfers in as few lists as possible, each without overlaps.
+
+        In one list if all are too narrow to be told apart.
+        """
+        if all(block.length < self.narrow for block in self.communication):
+            return [sorted(self.communication)] if self.communication else []
+        found = []
+        for block in sorted(self.communication):
+            free = next((lane for lane in found if lane[-1].end <= block.start), None)
+            if free is None:
+                found.append([block])
+            else:
+                free.append(block)
+        return found
+
+    def since(self, moment):
+        """The same, counted from ``moment``."""
+        shifted = copy(self)
+        for kind in ("compute", "waiting", "communication"):
+            setattr(shifted, kind, [block.since(moment) for block in getattr(self, kind)])
+        return shifted
+
+    def named(self, name):
+        """All blocks of this name, or kind, in the order of time. Pieces of one, with waits between, are a whole."""
+        found = [block for block in self.communication + self.waiting if name in (block.name, block.kind)]
+        known = [block for block in self.compute if block.name or block.kind == name]
+        for asked, together in groupby(known, lambda block: name in (block.name, block.kind)):
+            if asked:
+                first, last = ends(list(together))
+                found.append(first._replace(end=last.end))
+        return sorted(found)
+
+
+def ends(blocks):
+    return blocks[0], blocks[-1]
+
+
+def add(blocks, block, narrow=0.0):
+    """The last one goes on, or the one before it after a ``narrow`` break without a name, or ``block`` is a new one."""
+    *_, before, last = None, None, *blocks
+    if last and touch(last, block) and alike(last, block):
+        blocks[-1] = last._replace(end=block.end)
+    elif before and touch(before, last, block) and alike(before, block) and last.length < narrow and not last.name:
+        blocks[-2:] = [before._replace(end=block.end)]
+    else:
+        blocks.append(block)
+
+
+def touch(*blocks):
+    return all(other.start <= block.end for block, other in pairwise(blocks))
+
+
+def alike(block, other):
+    return (block.kind, block.name) == (other.kind, other.name)
+
+
+def covered(blocks):
+    """Seconds in which there is any of them."""
+    total, until = 0.0, float("-inf")
+    for start, end, *_ in sorted(blocks):
+        total += max(0.0, end - max(start, until))
+        until = max(end, until)
+    return total

@@ -1,4 +1,4 @@
-"""A pipeline schedule in time: who does which pass of which microbatch, and who is idle.
+"""Plots of pipeline schedules over time: passes, microbatches, bubbles.
 
 Each rank has a row, each pass a bar with the number of its microbatch, in all bars or in none; where ranks have several
 stages, which are whose is drawn before it, and later ones are paler. What is outlined is the bubble. Of an overlap,
@@ -12,13 +12,13 @@ from functools import cache
 from matplotlib.patches import Patch
 
 from ..pipeline_parallel import Analysis
-from ..pipeline_parallel.actions import STEP
-from ..rules import named, takes
+from ..pipeline_parallel.schedule import STEP
+from ..rules import named, validate
 from .canvas import blocks, canvas, inside, legend_above, picture
+from .formatting import counted, number_text, percent, ranks_text, tell
 from .palette import BACKWARD, COMMUNICATION, FORWARD, GREY, INK, OPTIMIZER, PAPER, RED, WEIGHTS, tint
-from .words import counted, number_text, percent, ranks_text, tell
 
-KINDS = {  # kind -> what it is called, and its look
+KINDS = {  # kind -> what it is called, and its style
     "F": ("forward", FORWARD),
     "B": ("backward", BACKWARD),
     "I": ("backward for inputs", BACKWARD),
@@ -33,7 +33,7 @@ MOST_PASSES = 1200  # more cannot be told apart
 HIGH, LOW = 0.84, 0.12  # a bar, and that of a reduction; between rows is 1
 
 
-@takes(analysis=Analysis)
+@validate(analysis=Analysis)
 @picture
 def schedule(analysis):
     """Draw what ``pipeline_parallel.analyze`` returns. Seconds are those of its costs."""
@@ -41,7 +41,7 @@ def schedule(analysis):
     return draw_all({"": analysis}, row=min(0.4, 3.4 / analysis.schedule.ranks))
 
 
-@takes(analyses=named(Analysis))
+@validate(analyses=named(Analysis))
 @picture
 def schedules(analyses):
     """Draw several, title -> analysis, below one another, in one scale of time."""
@@ -163,8 +163,8 @@ def legend(figure, *analyses):
     there = {part.kind for analysis in analyses for _, _, part in analysis.schedule.all_parts()}
     names = defaultdict(list)  # by color: backward is split in some schedules
     for kind in sorted(there & KINDS.keys(), key=list(KINDS).index):
-        name, look = KINDS[kind]
-        names[look["facecolor"]].append(name)
+        name, style = KINDS[kind]
+        names[style["facecolor"]].append(name)
     handles = [Patch(label=" or ".join(each), facecolor=color) for color, each in names.items()]
     if any(start < end for analysis in analyses for start, end in analysis.reductions.values()):
         handles.append(Patch(label="reduction of gradients", **REDUCTION))

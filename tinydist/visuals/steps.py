@@ -1,4 +1,4 @@
-"""What ranks hold, step by step: a small table for each step, a row for each rank, a column for each part.
+"""Step tables of a collective: what each rank (row) holds of each part (column) after each step.
 
     start          step 0         step 1             A1: rank 0's part 1      AB1: ranks 0 and 1 added up
     A1 .  .        A1 .  C3       A1 B2 C3           Σ1: all ranks added up   .: nothing
@@ -8,21 +8,22 @@
 Each rank has a color, and a cell a stripe for each rank that is in it. A heavy frame is around what is new.
 """
 
+from collections import Counter
 from string import ascii_uppercase as LETTERS
 from typing import NamedTuple
 
 from ipywidgets import IntSlider
+from matplotlib.patches import FancyArrowPatch
+from matplotlib.path import Path
 
 from ..launching.launch import Run
-from ..rules import each_of, must, takes, whole
-from .arrows import arrivals, draw_arrow, lanes_of
+from ..rules import each_of, must, validate, whole
 from .canvas import blocks, canvas, inside, picture
-from .cells import letters_in, ranks_in, texts_of
 from .explorer import Explorer, drawn
-from .frames import film, frame_numbers, frames_of
+from .figure import WIDTH
+from .formatting import counted, ranks_text, tell
 from .palette import GREY, INK, PAPER, RANKS, SOFT, tint
-from .style import WIDTH
-from .words import counted, ranks_text, tell
+from .step_cells import frame_numbers, frames_of, frames_or_run, letters_in, ranks_in, texts_of
 
 MOST_FRAMES, IN_A_ROW = 12, 4
 ROOM, BETWEEN = WIDTH - 0.45, 0.05  # inches: for all frames of a row; between them
@@ -30,14 +31,14 @@ NARROWEST, WIDEST, LANE = 0.36, 1.1, 0.07  # from a part to the next; for an arr
 PALER = 0.45  # than an owner's color: black text can be read on it
 
 
-@takes(run=film, titles=each_of(str), only=each_of(whole))
+@validate(run=frames_or_run, titles=each_of(str), only=each_of(whole))
 @picture
 def steps(run, titles=None, only=None):
     """Draw what each rank held before the first step, and after each.
 
-    run:   its result on each rank is a list: its row of cells (cells.py) at the start, and after each step. Messages
-           that started together are a step; they are arrows into the cells that they changed. Or frames, of which no
-           messages are known: [step][rank] -> row.
+    run:   its result on each rank is a list: the rank's row of cells (step_cells.py) at the start and after each step.
+           Messages that started together are a step, drawn as arrows into the cells that they changed. Or frames
+           without messages: [step][rank] -> row.
     only:  the numbers of the frames to draw, 0 being the start; None: all, and at most 12.
     """
     tables, titles, sent = frames_of(run, titles)
@@ -62,7 +63,7 @@ def steps(run, titles=None, only=None):
 
 
 def stepper(run, titles=None):
-    """The same with a slider, one step at a time; where no kernel runs, all of them are there."""
+    """The same with a slider, one step at a time; without a kernel all steps are shown."""
     return Stepper(run, titles)
 
 
@@ -184,3 +185,51 @@ def stripes(box, owners):
     left, bottom, width, height = box
     width /= max(1, owners)
     return [(left + number * width, bottom, width, height) for number in range(owners)]
+
+
+def arrivals(table, before, messages):
+    """(source, destination, part): for each cell that has changed, the message that has changed it.
+
+    Of several to one rank it is that of a source which had what is new; of several such, the one with fewest cells yet.
+    """
+    found = []
+    for destination in dict.fromkeys(destination for _, destination in messages):
+        sources, told = [source for source, other in messages if other == destination], Counter()
+        for part, (new, old) in enumerate(zip(table[destination], before[destination])):
+            if new != old:
+                added = set(letters_in(new)) - set(letters_in(old))
+                had = [source for source in sources if added <= set("".join(before[source]))]
+                source = min(had or sources, key=lambda source: told[source])
+                told[source] += 1
+                found.append((source, destination, part))
+    return found
+
+
+def lanes_of(arrows):
+    """Arrow -> its lane in the gutter, counted from the cells; None for those between neighbors."""
+    lanes = {}
+    for arrow in sorted(arrows, key=lambda arrow: abs(arrow[0] - arrow[1])):
+        taken = {lanes[other] for other in lanes if other[2] == arrow[2] and meet(arrow, other)}
+        near = abs(arrow[0] - arrow[1]) == 1
+        lanes[arrow] = None if near else next(lane for lane in range(len(arrows)) if lane not in taken)
+    return lanes
+
+
+def meet(one, other):
+    """Do the rows that they pass, with those where they begin and end, have one in common?"""
+    return max(min(one[:2]), min(other[:2])) <= min(max(one[:2]), max(other[:2]))
+
+
+def draw_arrow(axes, arrow, lane, cell, lane_width):
+    """``cell`` is (half its width, half its height); a cell's middle is at (part, rank)."""
+    source, destination, part = arrow
+    wide, high = cell
+    if lane is None:
+        down = 1 if destination > source else -1
+        way = [(part, source + down * high), (part, destination - down * high)]
+    else:
+        x = part + wide + (lane + 1) * lane_width
+        low = 0.3 * high if destination > source else -0.3 * high  # beside an arrow that comes in
+        way = [(part + wide, source + low), (x, source + low), (x, destination - low), (part + wide, destination - low)]
+    style = {"arrowstyle": "-|>,head_length=3,head_width=1.8", "linewidth": 1.1, "color": INK, "joinstyle": "miter"}
+    axes.add_patch(FancyArrowPatch(path=Path(way), shrinkA=0, shrinkB=0, zorder=4, **style))

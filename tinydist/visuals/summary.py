@@ -1,10 +1,10 @@
-"""What a notebook shows for a run: its timeline. For its traffic and its memory: theirs."""
+"""The default plot of a run (its timeline), of its traffic and of its memory in a notebook."""
 
 import matplotlib.pyplot as plt
 
-from ..tracing.trace import Memory, Traffic
+from ..tracing.trace import MemoryView, TrafficView
+from .figure import mimebundle
 from .memory import memory
-from .page import mimebundle
 from .timeline import timeline
 from .traffic import traffic
 
@@ -19,9 +19,9 @@ def picture_of(shown):
 
 
 def draw(shown):
-    if isinstance(shown, Traffic):
+    if isinstance(shown, TrafficView):
         return traffic(shown.trace) if any(map(any, shown)) else None
-    if isinstance(shown, Memory):
+    if isinstance(shown, MemoryView):
         fullest = max(range(len(shown)), key=lambda rank: shown[rank].peak)
         return memory(shown.trace, fullest) if shown[fullest].changes else None
     return timeline(shown) if shown.record is not None and shown.trace.events else None

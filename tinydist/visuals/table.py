@@ -1,9 +1,9 @@
-"""A few numbers: a table says them better than a picture."""
+"""Small tables of values."""
 
 from html import escape
 
-from ..rules import finite, named, stated, takes
-from .words import bytes_text, number_text, seconds_text
+from ..rules import finite, named, stated, validate
+from .formatting import bytes_text, number_text, seconds_text
 
 UNITS = {"bytes": bytes_text, "seconds": seconds_text}  # others stand behind the number
 
@@ -11,7 +11,7 @@ entry = stated("a number or a text", lambda value: finite(value) or isinstance(v
 rows_of_entries = stated("a dict, row -> {column: number or text}", lambda rows: named(named(entry))(rows))
 
 
-@takes(rows=rows_of_entries, unit=stated("a unit or {column: unit}", lambda unit: isinstance(unit, str | dict)))
+@validate(rows=rows_of_entries, unit=stated("a unit or {column: unit}", lambda unit: isinstance(unit, str | dict)))
 def table(rows, unit=""):
     """``rows``, name -> {column: number or text}, as a notebook and a terminal show it.
 

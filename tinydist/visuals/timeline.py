@@ -1,17 +1,16 @@
-"""Who computed, communicated and waited, and when: a row for each rank of a run, or for a rank in each of several runs.
+"""Timelines: compute, communication and waits of each rank of a run, or of one rank in each of several runs.
 
-In a row, what is computed is above, by the names of names.py, and transfers are below. Where two lie above each other,
-communication is hidden behind compute; where a rank waits, it is not.
+In a row, compute is above, with the names of block_names.py, and transfers below. Where both are drawn, communication
+overlaps with compute; where a rank waits, it does not.
 """
 
 from ..launching.launch import Run
-from ..rules import many, named, stated, takes
-from .blocks import covered
+from ..rules import many, named, stated, validate
 from .canvas import picture
-from .rows import Rows, handles
-from .scene import Scene, a_moment, a_run, scenes_of
-from .strips import Axis, Sheet
-from .words import percent, ranks_text, seconds_text, tell
+from .formatting import percent, ranks_text, seconds_text, tell
+from .scene import Scene, a_moment, a_run, covered, scenes_of
+from .time_axis import Axis, Sheet
+from .timeline_rows import Rows, handles
 
 NOTHING = 1e-3  # of the longest: cannot be seen
 
@@ -26,7 +25,7 @@ some_marks = stated(
 )
 
 
-@takes(run=Run, ranks=many, since=a_moment, until=a_moment, mark=some_marks)
+@validate(run=Run, ranks=many, since=a_moment, until=a_moment, mark=some_marks)
 @picture
 def timeline(run, ranks=None, since=None, until=None, mark=None):
     """Draw ``ranks`` (None: all, and at most 16) from ``since`` to ``until``: seconds, or names (scene.py).
@@ -40,7 +39,7 @@ def timeline(run, ranks=None, since=None, until=None, mark=None):
     return draw(alt(scene), rows, [f"rank {rank}" for rank in scene.ranks], scene)
 
 
-@takes(runs=named(a_run), until=a_moment)
+@validate(runs=named(a_run), until=a_moment)
 @picture
 def timelines(runs, rank=0, until=None):
     """Draw ``runs``, name -> run, or (run, since), each from its own beginning; what the others take less is marked.

@@ -1,4 +1,4 @@
-"""The cluster: nodes, devices, what joins them, and how busy that was in a run.
+"""Cluster topology: nodes, devices and links, and the utilization of links in a run.
 
 The load of a link is the part of the run in which bytes passed on it. What sends and receives at the same time has an
 arrow for each direction, and the number of the busier. The busiest are red.
@@ -11,11 +11,11 @@ from matplotlib.patches import Arc, FancyBboxPatch
 
 from ..hardware import Cluster
 from ..launching.launch import Run
-from ..rules import takes
+from ..rules import validate
 from .canvas import canvas, inside, picture
+from .figure import SMALL
+from .formatting import bytes_text, counted, percent, seconds_text, tell
 from .palette import DARK, GREY, INK, LIGHT, ORANGE, PAPER, RED, SOFT, ink_on
-from .style import SMALL
-from .words import bytes_text, counted, percent, seconds_text, tell
 
 MOST_DEVICES = 16  # more cannot be told apart
 SWITCH, DEVICE, CARD, NETWORK = 3.5, 2.2, 1.1, 0.0  # how high each stands
@@ -24,7 +24,7 @@ SAME = 0.999  # of the busiest: as busy
 DIRECTIONS = {"port": ("port out", "port in"), "card": ("card out", "card in")}
 
 
-@takes(run_or_cluster=Run | Cluster)
+@validate(run_or_cluster=Run | Cluster)
 @picture
 def cluster(run_or_cluster):
     """Draw a cluster; of a run, that which it ran on, and the load of its links."""
@@ -53,8 +53,8 @@ def loads(run):
 
 def in_words(where):
     nodes = f"{counted(where.nodes, 'node')} x {where.devices_per_node} {where.device}"
-    inside = f"; {speed(where.inside)} inside" if where.devices_per_node > 1 else ""
-    return nodes + inside + (f"; {speed(where.between)} between" if where.nodes > 1 else "")
+    inside = f"; {speed(where.intra_node)} inside" if where.devices_per_node > 1 else ""
+    return nodes + inside + (f"; {speed(where.inter_node)} between" if where.nodes > 1 else "")
 
 
 def speed(link):
@@ -90,7 +90,7 @@ class Drawing:
             hidden = self.where.nodes - self.drawn
             more = f", and {counted(hidden, 'more node')}" if hidden else ""
             right = self.drawn * self.step - 0.7
-            self.bar(0.1, right, NETWORK, LIGHT, speed(self.where.between) + " a card" + more)
+            self.bar(0.1, right, NETWORK, LIGHT, speed(self.where.inter_node) + " a card" + more)
         self.frame()
 
     def node(self, node):
@@ -100,7 +100,7 @@ class Drawing:
         self.box(left - 0.1, centers[-1] + 0.6, low, SWITCH + 0.75, PAPER)
         self.axes.text(left, SWITCH + 0.88, f"node {node}: {self.where.device}", va="bottom", fontsize=SMALL)
         if len(centers) > 1:
-            self.mesh(node, centers) if self.where.inside.shape == "mesh" else self.switch(node, centers)
+            self.mesh(node, centers) if self.where.intra_node.shape == "mesh" else self.switch(node, centers)
         if self.where.nodes > 1:
             self.cards(node, centers)
         for local, center in enumerate(centers):
@@ -111,10 +111,10 @@ class Drawing:
 
     def switch(self, node, centers):
         for local, center in enumerate(centers):
-            both = self.directions("port", node, local) if self.where.inside.shape == "switch" else (0.0, 0.0)
+            both = self.directions("port", node, local) if self.where.intra_node.shape == "switch" else (0.0, 0.0)
             self.link(center, DEVICE + SIZE, SWITCH - 0.2, both)
         load = self.load["bus", node, 0]
-        text = speed(self.where.inside) + (f": {percent(load)} busy" if load else "")
+        text = speed(self.where.intra_node) + (f": {percent(load)} busy" if load else "")
         self.bar(centers[0] - SIZE, centers[-1] + SIZE, SWITCH, self.color(load) if load else LIGHT, text)
 
     def mesh(self, node, centers):
@@ -122,14 +122,14 @@ class Drawing:
         for a, b in combinations(range(len(centers)), 2):
             load = max(self.load["wire", node, (a, b)], self.load["wire", node, (b, a)])
             middle, high = (centers[a] + centers[b]) / 2, 0.2 + 0.75 * (b - a) / (len(centers) - 1)
-            look = {"color": self.color(load), "linewidth": self.width(load), "zorder": 1 + load}
-            arc = Arc((middle, DEVICE + SIZE), centers[b] - centers[a], 2 * high, theta1=0, theta2=180, **look)
+            style = {"color": self.color(load), "linewidth": self.width(load), "zorder": 1 + load}
+            arc = Arc((middle, DEVICE + SIZE), centers[b] - centers[a], 2 * high, theta1=0, theta2=180, **style)
             self.axes.add_patch(arc)
             if load and told:
                 paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}
                 self.number((middle, DEVICE + SIZE + high), load, "center", bbox=paper)
         self.axes.text(
-            sum(centers) / len(centers), SWITCH + 0.35, speed(self.where.inside), ha="center", fontsize=SMALL
+            sum(centers) / len(centers), SWITCH + 0.35, speed(self.where.intra_node), ha="center", fontsize=SMALL
         )
 
     def cards(self, node, centers):
@@ -154,17 +154,17 @@ class Drawing:
             self.axes.plot([x, x], [start, end], color=GREY, linewidth=1, zorder=1)
         for load, side, way in [(both[0], -APART, (start, end)), (both[1], APART, (end, start))]:
             if load:
-                look = {"color": self.color(load), "linewidth": self.width(load), "shrinkA": 0, "shrinkB": 0}
-                arrow = look | {"arrowstyle": "-|>,head_length=0.35,head_width=0.2", "mutation_scale": 9}
+                style = {"color": self.color(load), "linewidth": self.width(load), "shrinkA": 0, "shrinkB": 0}
+                arrow = style | {"arrowstyle": "-|>,head_length=0.35,head_width=0.2", "mutation_scale": 9}
                 self.axes.annotate("", (x + side, way[1]), (x + side, way[0]), arrowprops=arrow, zorder=1)
         if any(both):
             self.number((x + 2 * APART + 0.05, (start + end) / 2), max(both), "left")
 
-    def number(self, place, load, align, **look):
+    def number(self, place, load, align, **style):
         busiest = load >= self.busy
-        look |= {"color": RED if busiest else INK, "fontweight": "bold" if busiest else "normal", "zorder": 4}
+        style |= {"color": RED if busiest else INK, "fontweight": "bold" if busiest else "normal", "zorder": 4}
         self.axes.text(
-            *place, f"{100 * load:.0f}" if load >= 0.005 else "<1", ha=align, va="center", fontsize=SMALL, **look
+            *place, f"{100 * load:.0f}" if load >= 0.005 else "<1", ha=align, va="center", fontsize=SMALL, **style
         )
 
     def color(self, load):
@@ -175,13 +175,13 @@ class Drawing:
 
     def bar(self, left, right, y, color, text):
         self.box(left, right, y - 0.2, y + 0.2, color)
-        look = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": ink_on(color), "zorder": 3}
-        self.axes.text((left + right) / 2, y, text, **look)
+        style = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": ink_on(color), "zorder": 3}
+        self.axes.text((left + right) / 2, y, text, **style)
 
     def box(self, left, right, bottom, top, color):
-        look = {"facecolor": color, "edgecolor": GREY, "linewidth": 0.8, "zorder": 0 if color == PAPER else 2}
+        style = {"facecolor": color, "edgecolor": GREY, "linewidth": 0.8, "zorder": 0 if color == PAPER else 2}
         corners = "round,pad=0,rounding_size=0.06"
-        self.axes.add_patch(FancyBboxPatch((left, bottom), right - left, top - bottom, boxstyle=corners, **look))
+        self.axes.add_patch(FancyBboxPatch((left, bottom), right - left, top - bottom, boxstyle=corners, **style))
 
     def frame(self):
         width = self.drawn * self.step - 0.6
@@ -191,5 +191,5 @@ class Drawing:
         self.axes.axis("off")
         if self.load:
             note = "numbers: % of the run in which bytes pass, in the busier direction"
-            look = {"transform": self.axes.transAxes, "ha": "right", "va": "bottom", "fontsize": SMALL, "color": SOFT}
-            self.axes.text(1, 0, note, **look)
+            style = {"transform": self.axes.transAxes, "ha": "right", "va": "bottom", "fontsize": SMALL, "color": SOFT}
+            self.axes.text(1, 0, note, **style)

@@ -1,4 +1,4 @@
-"""Who sent how many bytes to whom, and which of them left their node.
+"""The traffic matrix: bytes sent from each rank to each, within and between nodes.
 
 A row for each sender, a column for each receiver; beside the rows what each sent in all, above the columns what each
 received. Lines stand between nodes.
@@ -8,19 +8,19 @@ import numpy as np
 from matplotlib.patches import Patch
 
 from ..launching.launch import Run
-from ..rules import takes
+from ..rules import validate
 from ..tracing.trace import Trace
 from .canvas import blocks, canvas, inside, picture
+from .figure import HEADING, SMALL, TEXT
+from .formatting import BYTES, bytes_text, digits, percent, ranks_text, tell, unit_for
 from .palette import GREY, INK, ORANGE, PAPER, RED, tint
-from .style import HEADING, SMALL, TEXT
-from .words import BYTES, bytes_text, digits, percent, ranks_text, tell, unit_for
 
-MOST_NAMES = 16  # ranks, of more of which every fourth is named
-MOST_ABOVE = 10  # bars side by side, of more of which the numbers would touch
+MOST_NAMES = 16  # ranks; with more, every fourth is labeled
+MOST_ABOVE = 10  # bars side by side; labels of more would touch
 CELL, TABLE, BARS = 0.46, 3.2, 2.2  # inches: a cell at most; all of them; the longest bar
 
 
-@takes(run=Run | Trace, title=str)
+@validate(run=Run | Trace, title=str)
 @picture
 def traffic(run, title=None):
     """Draw the bytes from each rank to each, and what each rank sent and received in all."""

@@ -1,40 +1,40 @@
-"""ZeRO: one ladder from DDP to fully sharded. Each stage keeps one thing more of its own shard alone.
+"""ZeRO: stages 1, 2 and 3 shard the optimizer states, then also the gradients, then also the parameters (FSDP).
 
-shards.py              whose is what: two layouts
-buckets.py             what travels together; sharded, gathering, whole
-reduction.py           gradients are reduced while backward goes on
-stepper.py             the step, on the own shards
-optimizer_states.py    stage 1: the optimizer's states
-gradients.py           stage 2: the gradients
-parameters.py          stage 3: the parameters (FSDP)
-units.py               what is gathered at once, and in which order
-start.py               all ranks begin alike; from the meta device, no rank has the whole model
-memory.py              what the meter is told
-homes.py               the host's memory: where what is offloaded is kept
-disk.py                files, the same
-offload.py             stages 2 and 3 with another home (ZeRO-Offload, ZeRO-Infinity), and the step there
-estimators.py          what model states need, before anything is run
+zero1.py             stage 1 shards the optimizer states
+zero2.py             stage 2 shards the gradients, too
+zero3.py             stage 3 shards the parameters, too (FSDP)
+sharding.py          sharding layouts: flat parameter, or per parameter
+buckets.py           parameters that are communicated together: sharded, gathering, unsharded
+memory.py            a bucket's buffers, registered with the memory ledger
+reduction.py         gradient reduction overlapped with backward
+sharded_step.py      the optimizer step on this rank's shards
+units.py             FSDP units, and their execution order for prefetching
+initialization.py    all ranks start from the same weights; materialize from the meta device
+offload.py           ZeRO-Offload and ZeRO-Infinity: stages 2 and 3 that offload to
+cpu_offload.py           host memory,
+nvme_offload.py          or files
+estimators.py        memory estimates of model states
 """
 
 from . import estimators
-from .disk import Disk
-from .gradients import Gradients
-from .homes import Host, OffloadError
-from .offload import Infinity, Offload
-from .optimizer_states import OptimizerStates
-from .parameters import Parameters
-from .shards import ByParameter, InARow
+from .cpu_offload import CPUOffload, OffloadError
+from .nvme_offload import NVMeOffload
+from .offload import ZeROInfinity, ZeROOffload
+from .sharding import FlatSharding, PerParameterSharding
+from .zero1 import ZeRO1
+from .zero2 import ZeRO2
+from .zero3 import ZeRO3
 
 __all__ = [
-    "ByParameter",
-    "Disk",
-    "Gradients",
-    "Host",
-    "InARow",
-    "Infinity",
-    "Offload",
+    "CPUOffload",
+    "FlatSharding",
+    "NVMeOffload",
     "OffloadError",
-    "OptimizerStates",
-    "Parameters",
+    "PerParameterSharding",
+    "ZeRO1",
+    "ZeRO2",
+    "ZeRO3",
+    "ZeROInfinity",
+    "ZeROOffload",
     "estimators",
 ]

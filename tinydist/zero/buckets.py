@@ -1,16 +1,16 @@
-"""A bucket: parameters that are gathered, reduced and freed together; and of each kind, what this rank has of them.
+"""A bucket: parameters that are gathered, reduced and freed together, and this rank's shard of them.
 
-whole      [p k]   the parameters, as the model computes with them
-mine       [k]     the part that this rank owns
-master     [k]     the same in fp32, for the optimizer
-gradients  [p k]   what backward brings, added up in ``reduce_dtype``
-grad       [k]     of the mean over all ranks, this rank's part
+unsharded  [p k]   the unsharded parameters, in the compute dtype
+shard      [k]     this rank's shard
+master     [k]     fp32 master weights of the shard, for the optimizer
+gradients  [p k]   accumulated in ``reduce_dtype``
+grad       [k]     this rank's shard of the mean over all ranks
 
              start_gather              gather
-SHARDED  ----------------> GATHERING ----------> WHOLE
+SHARDED  ----------------> GATHERING ----------> UNSHARDED
    ^                           |                   |
-   '---------------------------'-------------------'    free: the memory of ``whole`` is given back
-                                                        renew: it is there, but the others have new weights
+   '---------------------------'-------------------'    free: the memory of ``unsharded`` is released
+                                                        after_step: ``unsharded`` is stale: ranks have new weights
 """
 
 from enum import Enum
@@ -19,27 +19,27 @@ from functools import cached_property
 import torch
 import torch.distributed as dist
 
-from .memory import own_memory, to_travel, whole_memory
-from .shards import InARow, as_precise
+from .memory import comm_buffer, shard_buffer, unsharded_buffer
+from .sharding import FlatSharding, at_least_fp32
 
 
-class State(Enum):
-    SHARDED = "each rank has its own part alone"
-    GATHERING = "the parts of the others are on their way"
-    WHOLE = "every rank has all of it"
+class BucketState(Enum):
+    SHARDED = "each rank has its own shard only"
+    GATHERING = "the all-gather is in progress"
+    UNSHARDED = "every rank has all shards"
 
 
-class Bucket:
-    """``parameters`` of one dtype and device. ``resharded``: it starts, and rests, without ``whole`` (stage 3).
+class ShardedBucket:
+    """``parameters`` of one dtype and device. ``resharded``: ``unsharded`` is freed between uses (stage 3).
 
-    ``reduce_dtype``: in which gradients are added up, here and over the ranks; None: in the parameters' own. In 16
-    bits, small ones are swallowed by what has been added up before.
+    ``reduce_dtype``: the dtype in which gradients are accumulated and reduced; None: that of the parameters. In 16
+    bits, small gradients are lost when they are added to large sums.
     """
 
     def __init__(
         self,
         parameters,
-        layout=InARow,
+        sharding=FlatSharding,
         group=None,
         replicas=None,
         reduce_dtype=torch.float32,
@@ -48,111 +48,111 @@ class Bucket:
         self.parameters, self.group, self.replicas, self.resharded = parameters, group, replicas, resharded
         self.shapes = [tuple(parameter.shape) for parameter in parameters]
         self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
-        self.everybody = self.ranks * (dist.get_world_size(replicas) if replicas else 1)
-        self.layout = layout(self.shapes, self.ranks)
+        self.world = self.ranks * (dist.get_world_size(replicas) if replicas else 1)
+        self.sharding = sharding(self.shapes, self.ranks)
         self.dtype, self.device = parameters[0].dtype, parameters[0].device
-        self.counts = 1.0  # each number of it, in the norm of all: 1/c if it is on c ranks, elsewhere
+        self.norm_weight = 1.0  # of each number in the global norm: 1/c if c ranks hold it
         self.reduce_dtype = self.dtype if reduce_dtype is None or self.dtype is torch.float64 else reduce_dtype
-        self.segments = dict(zip(parameters, self.layout.segments(self.rank)))
-        self.whole = whole_memory(self, "parameters", self.dtype)
-        self.nbytes = self.whole.nbytes
-        self.places = dict(zip(parameters, self.layout.views(self.whole)))
-        if resharded or not self.layout.in_place:
-            self.mine = own_memory(self, "parameters", self.dtype)
+        self.segments = dict(zip(parameters, self.sharding.segments(self.rank)))
+        self.unsharded = unsharded_buffer(self, "parameters", self.dtype)
+        self.nbytes = self.unsharded.nbytes
+        self.places = dict(zip(parameters, self.sharding.views(self.unsharded)))
+        if resharded or not self.sharding.in_place:
+            self.shard = shard_buffer(self, "parameters", self.dtype)
         else:
-            self.mine = self.whole.chunk(self.ranks)[self.rank]
-        self.state, self.row, self.arriving = State.WHOLE, None, None
+            self.shard = self.unsharded.chunk(self.ranks)[self.rank]
+        self.state, self.row, self.arriving = BucketState.UNSHARDED, None, None
         self.drop_gradients()
         for parameter in parameters:
             self.fill(parameter, parameter)
-        self.show()
+        self.bind_views()
         if resharded:
             self.free()
 
     @cached_property
     def master(self):
-        """Made when an optimizer asks for it: frozen parameters need none. Of fp32, the same memory."""
-        if as_precise(self.mine) is self.mine:
-            return self.mine
-        return own_memory(self, "optimizer states", torch.float32).copy_(self.mine)
+        """fp32 master weights, created lazily: frozen parameters need none. For fp32 parameters, the shard itself."""
+        if at_least_fp32(self.shard) is self.shard:
+            return self.shard
+        return shard_buffer(self, "optimizer states", torch.float32).copy_(self.shard)
 
     # Parameters.
 
     @torch.no_grad()
     def fill(self, parameter, values):
-        """It gets these, of which all ranks have the same."""
-        if self.state is State.WHOLE:
+        """Set its values, which are the same on all ranks."""
+        if self.state is BucketState.UNSHARDED:
             values = self.places[parameter].copy_(values)
         start, place, size = self.segments[parameter]
-        self.mine[place : place + size] = values.reshape(-1)[start : start + size]
+        self.shard[place : place + size] = values.reshape(-1)[start : start + size]
 
-    def show(self):
-        """Each parameter is its place in ``whole``, or the part of it that this rank owns."""
+    def bind_views(self):
+        """Each parameter is a view of ``unsharded``, or of this rank's shard."""
         for parameter, place in self.places.items():
-            parameter.data = place if self.state is State.WHOLE else self._shard_of(parameter)
+            parameter.data = place if self.state is BucketState.UNSHARDED else self._shard_of(parameter)
 
     def _shard_of(self, parameter):
         _, place, size = self.segments[parameter]
-        return self.mine[place : place + size].view(self.layout.shard_shape(self.places[parameter].shape, size))
+        return self.shard[place : place + size].view(self.sharding.shard_shape(self.places[parameter].shape, size))
 
     def start_gather(self):
-        if self.state is State.SHARDED:
-            self.whole.untyped_storage().resize_(self.nbytes)
-            self.row = to_travel(self.layout.row_for, self.whole)
+        if self.state is BucketState.SHARDED:
+            self.unsharded.untyped_storage().resize_(self.nbytes)
+            self.row = comm_buffer(self.sharding.receive_buffer, self.unsharded)
             self.arriving = dist.all_gather_single(self.row, self.own_part(), group=self.group, async_op=True)
-            self.state = State.GATHERING
+            self.state = BucketState.GATHERING
 
     def gather(self):
-        """To its end."""
+        """Start, and wait."""
         self.start_gather()
         self.finish_gather()
 
     def finish_gather(self):
-        if self.state is State.GATHERING:
+        if self.state is BucketState.GATHERING:
             self._arrive()
-            self.layout.by_parameter(self.row, self.whole)
-            self.row, self.state = None, State.WHOLE
-            self.show()
+            self.sharding.unpack(self.row, self.unsharded)
+            self.row, self.state = None, BucketState.UNSHARDED
+            self.bind_views()
 
     def fetch(self):
-        """From where it is (offload.py), the own part that will be gathered soon."""
+        """Prefetch the shard from its offload device (offload.py)."""
 
     def own_part(self):
-        """What this rank has for the others."""
-        return self.mine
+        """The shard that this rank sends."""
+        return self.shard
 
     def _arrive(self):
         self.arriving.wait()
         self.arriving = None
 
     def free(self):
-        """Tensors that autograd has saved are views of this memory: they have data again after the next gather."""
-        if self.state is not State.SHARDED:
-            if self.state is State.GATHERING:
+        """Tensors saved by autograd are views of this memory: the next gather fills them again."""
+        if self.state is not BucketState.SHARDED:
+            if self.state is BucketState.GATHERING:
                 self._arrive()
-            self.row, self.state = None, State.SHARDED
-            self.whole.untyped_storage().resize_(0)
-            self.show()
+            self.row, self.state = None, BucketState.SHARDED
+            self.unsharded.untyped_storage().resize_(0)
+            self.bind_views()
 
-    def renew(self):
-        """After a step. Who has ``whole`` gathers the others' parts again."""
+    def after_step(self):
+        """The shard follows its master. What stays unsharded is gathered again."""
         if self.resharded:
             self.free()
-        self.round()
+        self.cast_from_master()
         if not self.resharded:
-            self.state = State.SHARDED
+            self.state = BucketState.SHARDED
             self.start_gather()
 
-    def round(self):
-        """The own part from its master."""
-        if self.master is not self.mine:
-            self.mine.copy_(self.master)
+    def cast_from_master(self):
+        """The shard, in the parameters' dtype, from its fp32 master."""
+        if self.master is not self.shard:
+            self.shard.copy_(self.master)
 
     # Gradients.
 
     @torch.no_grad()
-    def take(self, parameter):
-        """Its gradient is added to ``gradients``, and ``parameter.grad`` is gone."""
+    def accumulate_grad(self, parameter):
+        """Accumulate its gradient into ``gradients`` and clear ``parameter.grad``."""
         if parameter.grad is not None:
             self._make_room()
             self.gradient_of[parameter] += parameter.grad
@@ -160,26 +160,26 @@ class Bucket:
         self.missing.discard(parameter)
 
     def _make_room(self):
-        """For the gradients of one reduction."""
+        """Allocate ``gradients`` for the next reduction."""
         if not self.pending:
             if self.gradients is not None:  # of the backward before: in stage 1 the mean is in them
                 self.grad = self.own_copy(self.grad)
-            self.gradients = whole_memory(self, "gradients", self.reduce_dtype)
-            self.gradient_of = dict(zip(self.parameters, self.layout.views(self.gradients)))
+            self.gradients = unsharded_buffer(self, "gradients", self.reduce_dtype)
+            self.gradient_of = dict(zip(self.parameters, self.sharding.views(self.gradients)))
             self.pending = True
 
     def own_copy(self, grad):
-        return own_memory(self, "gradients", grad.dtype).copy_(grad)
+        return shard_buffer(self, "gradients", grad.dtype).copy_(grad)
 
     @torch.no_grad()
     def reduction(self):
-        """The mean over all ranks, in parts: whoever calls ``next`` lets the next one begin, and goes on meanwhile."""
+        """Average over all ranks: each ``next`` waits for one collective and starts the following one."""
         self._make_room()
         self.pending = False
-        row = to_travel(self.layout.by_rank, self.gradients)
-        row /= self.everybody  # before the sum, which else might overflow where the mean does not
+        row = comm_buffer(self.sharding.pack, self.gradients)
+        row /= self.world  # before the sum, which else might overflow where the mean does not
         mean = row.chunk(self.ranks)[self.rank]  # in its place
-        if not self.layout.in_place:
+        if not self.sharding.in_place:
             mean = self.own_copy(mean)
         yield from _until_done(dist.reduce_scatter_single(mean, row, group=self.group, async_op=True))
         if self.replicas:
@@ -195,20 +195,20 @@ class Bucket:
         for parameter in self.parameters:
             parameter.grad = None
 
-    # What is saved and loaded (checkpoint.py).
+    # Checkpoints.
 
     @property
     def saved(self):
-        """What this rank saves of each parameter: all that it owns."""
+        """Parameter -> the segment that this rank saves: all that it owns."""
         return self.segments
 
     def gathered(self, vector):
-        """Of a vector [k] of which each rank has its part: all of it, as the parameters are shaped."""
+        """All-gather a sharded vector [k]; returns tensors of the parameters' shapes."""
         row = vector.new_empty(self.ranks * vector.numel())
         dist.all_gather_single(row, vector.detach(), group=self.group)
-        whole = self.layout.row_for(row)
-        self.layout.by_parameter(row, whole)
-        return [view.clone() for view in self.layout.views(whole)]
+        whole = self.sharding.receive_buffer(row)
+        self.sharding.unpack(row, whole)
+        return [view.clone() for view in self.sharding.views(whole)]
 
 
 def _until_done(work):

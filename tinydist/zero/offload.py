@@ -1,13 +1,13 @@
-"""Offload: the device keeps what it computes with; the rest has another home (homes.py), and the step is taken there.
+"""ZeRO-Offload and ZeRO-Infinity: model states on an offload device (host memory or a drive), and the step there.
 
-    bytes a parameter   on the device          at home: host memory, or a disk       that cross, in a step
-    Offload             weights 2              (2 gradient | 4 master | 8)/p         (2 to the host, 2 to the device)/p
-    Infinity            the units that run     (2 weight | 2 | 4 | 8)/p              (2 to the host, 4 to the device)/p
+    bytes per parameter on the device          offloaded                             copied, in a step
+    ZeROOffload         weights 2              (2 gradient | 4 master | 8)/p         (2 to the host, 2 to the device)/p
+    ZeROInfinity        the units that run     (2 weight | 2 | 4 | 8)/p              (2 to the host, 4 to the device)/p
 
-(with gradients in 16 bits; in fp32, 4 instead of 2). The gradient of a shard goes home as soon as it is reduced, while
-backward goes on; the new weights come back after the step (Offload), or two units before they run (Infinity: twice a
-step). Each rank moves its own shard over its own link, so the links of all ranks work together. The results are those
-of stages 2 and 3.
+(with gradients in 16 bits; in fp32, 4 instead of 2). A shard's gradient is offloaded as soon as it is reduced, during
+backward; the new weights come back after the step (ZeROOffload), or two units before they run (ZeROInfinity: twice a
+step). Each rank copies its own shard over its own link, so all links are used at once. Results equal those of stages 2
+and 3.
 
 Sources: Ren et al., ZeRO-Offload, 2021; Rajbhandari et al., ZeRO-Infinity, 2021, section 5.
 """
@@ -17,71 +17,71 @@ from functools import cached_property
 import torch
 
 from ..torch_internals import unobserved
-from .buckets import Bucket, State
-from .gradients import Gradients
-from .homes import Host
-from .memory import own_memory
-from .parameters import Parameters
-from .shards import as_precise
-from .stepper import Stepper
+from .buckets import BucketState, ShardedBucket
+from .cpu_offload import CPUOffload
+from .memory import shard_buffer
+from .sharded_step import ShardedStep
+from .sharding import at_least_fp32
+from .zero2 import ZeRO2
+from .zero3 import ZeRO3
 
 
-class AwayBucket(Bucket):
-    """Master weights, optimizer states and reduced gradients are at ``home``; if it is ``resharded``, its own part of
-    the parameters, too, and no part is on the device while it is not whole.
+class OffloadedBucket(ShardedBucket):
+    """Master weights, optimizer states and reduced gradients are on ``offload_device``; so is the parameter shard
+    if the bucket is ``resharded``.
     """
 
-    at_home = False  # is the own part of the parameters there?
-    shard = bringing = None  # on the device, on its way
+    is_offloaded = False  # the shard of the parameters
+    prefetched = wait_for_copy = None  # the shard on the device, and the wait for its copy
 
-    def __init__(self, *arguments, home, **how):
-        self.home = home
+    def __init__(self, *arguments, offload_device, **how):
+        self.offload_device = offload_device
         super().__init__(*arguments, **how)
         if self.resharded:
-            self.mine, self.at_home = self.put_away(self._kept(self.mine)), True
-            self.show()
+            self.shard, self.is_offloaded = self.evict(self._stored(self.shard)), True
+            self.bind_views()
 
-    def _kept(self, tensor):
-        kept = self.home.keep(tensor)
-        self.home.arrived()
+    def _stored(self, tensor):
+        kept = self.offload_device.store(tensor)
+        self.offload_device.synchronize()
         return kept
 
-    def put_away(self, tensor):
-        self.home.put_away(tensor)
+    def evict(self, tensor):
+        self.offload_device.evict(tensor)
         return tensor
 
     @cached_property
     def master(self):
-        if not self.at_home:
-            kept = self._kept(self.mine)
+        if not self.is_offloaded:
+            kept = self._stored(self.shard)
             with unobserved():
-                return self.put_away(as_precise(kept))
-        with self.home.at_work(lambda: [self.mine], changed=False):
-            master = self.mine.to(as_precise(self.mine).dtype, copy=True)
-        return self.put_away(master)
+                return self.evict(at_least_fp32(kept))
+        with self.offload_device.in_memory(lambda: [self.shard], changed=False):
+            master = self.shard.to(at_least_fp32(self.shard).dtype, copy=True)
+        return self.evict(master)
 
     # Parameters.
 
     def fill(self, parameter, values):
-        if not self.at_home:
+        if not self.is_offloaded:
             return super().fill(parameter, values)
         start, place, size = self.segments[parameter]
-        kept = self._kept(values.reshape(-1)[start : start + size])
-        with self.home.at_work(lambda: [self.mine]):
-            self.mine[place : place + size] = kept
+        kept = self._stored(values.reshape(-1)[start : start + size])
+        with self.offload_device.in_memory(lambda: [self.shard]):
+            self.shard[place : place + size] = kept
 
     def _shard_of(self, parameter):
-        return self.whole.new_empty(0) if self.at_home else super()._shard_of(parameter)
+        return self.unsharded.new_empty(0) if self.is_offloaded else super()._shard_of(parameter)
 
     def fetch(self):
-        if self.at_home and self.state is State.SHARDED and self.shard is None:
-            self.shard = own_memory(self, "parameters", self.dtype)
-            with self.home.at_work(lambda: [self.mine], changed=False):
-                self.bringing = self.home.bring(self.shard, self.mine)
+        if self.is_offloaded and self.state is BucketState.SHARDED and self.prefetched is None:
+            self.prefetched = shard_buffer(self, "parameters", self.dtype)
+            with self.offload_device.in_memory(lambda: [self.shard], changed=False):
+                self.wait_for_copy = self.offload_device.load(self.prefetched, self.shard)
 
     def own_part(self):
         self.fetch()
-        own = self.shard if self.at_home else self.mine
+        own = self.prefetched if self.is_offloaded else self.shard
         self._forget_shard()
         return own
 
@@ -90,130 +90,132 @@ class AwayBucket(Bucket):
         self._forget_shard()
 
     def _forget_shard(self):
-        if self.bringing:
-            self.bringing()
-        self.shard = self.bringing = None
+        if self.wait_for_copy:
+            self.wait_for_copy()
+        self.prefetched = self.wait_for_copy = None
 
     # Gradients, and a step.
 
     def own_copy(self, grad):
-        """It is at home already, and not in ``gradients``."""
+        """It is offloaded already, and no view of ``gradients``."""
         return grad
 
     def add(self, mean):
-        kept, before = self.home.keep(mean), self.grad
+        kept, before = self.offload_device.store(mean), self.grad
         if before is not None:
-            self.home.arrived()
+            self.offload_device.synchronize()
         with unobserved():
             super().add(kept)
 
-    def stepped(self, states):
-        """What changes in a step, at home."""
-        return [self.master, *states, *([self.mine] if self.at_home else [])]
+    def changed_in_step(self, states):
+        """The offloaded tensors that a step changes."""
+        return [self.master, *states, *([self.shard] if self.is_offloaded else [])]
 
-    def prepare(self):
-        """At home, after the step: the new weights, to be brought once the step is known to be good."""
-        if self.at_home:
-            self.mine.copy_(self.master)
+    def cast_on_host(self):
+        """On the host, after the step: the new weights, to be copied once all ranks have succeeded."""
+        if self.is_offloaded:
+            self.shard.copy_(self.master)
         else:
-            self.new = self.home.room_like(self.mine).copy_(self.master)
+            self.new_shard = self.offload_device.empty_like(self.shard).copy_(self.master)
 
-    def round(self):
-        if not self.at_home:
-            self.bringing = self.home.bring(self.mine, self.new)
-            self.new = None
+    def cast_from_master(self):
+        if not self.is_offloaded:
+            self.wait_for_copy = self.offload_device.load(self.shard, self.new_shard)
+            self.new_shard = None
 
 
-class _Away:
-    """What both stages have at ``home``, and step on there."""
+class _Offloaded:
+    """Common base of the offloaded stages: buckets and the step on ``offload_device``."""
 
-    def __init__(self, module, *arguments, home=None, **options):
-        self.home = home or Host()
+    def __init__(self, module, *arguments, offload_device=None, **options):
+        self.offload_device = offload_device or CPUOffload()
         super().__init__(module, *arguments, **options)
 
     def _bucket(self, parameters):
-        return AwayBucket(parameters, home=self.home, resharded=self.resharded, **self.how)
+        return OffloadedBucket(parameters, offload_device=self.offload_device, resharded=self.resharded, **self.how)
 
-    def _stepper(self):
-        return StepperAtHome(self.optimizer, self.buckets, self.home, self.group)
-
-
-class Offload(_Away, Gradients):
-    """Stage 2 with optimizer states and gradients at ``home``: a ``Host()``, or a ``Disk(folder)``. ZeRO-Offload."""
+    def _sharded_step(self):
+        return OffloadedStep(self.optimizer, self.buckets, self.offload_device, self.group)
 
 
-class Infinity(_Away, Parameters):
-    """Stage 3 with everything at ``home`` but the units that run. ZeRO-Infinity."""
+class ZeROOffload(_Offloaded, ZeRO2):
+    """ZeRO-Offload: stage 2, optimizer states and gradients on ``offload_device``: ``CPUOffload()`` (the default), or
+    ``NVMeOffload(folder)``.
+    """
 
 
-# The step, there: bucket after bucket, and what it changes is kept on all ranks or on none.
+class ZeROInfinity(_Offloaded, ZeRO3):
+    """ZeRO-Infinity: stage 3 with everything on ``offload_device``, except the units that run."""
 
 
-class StepperAtHome(Stepper):
-    """One bucket at a time, as a disk reads and writes each."""
+# The step on the host, bucket by bucket: its changes are kept on all ranks or on none.
 
-    def __init__(self, optimizer, buckets, home, group):
+
+class OffloadedStep(ShardedStep):
+    """Steps bucket by bucket, because a drive reads and writes each one."""
+
+    def __init__(self, optimizer, buckets, offload_device, group):
         super().__init__(optimizer, buckets)
-        self.home, self.group = home, group
+        self.offload_device, self.group = offload_device, group
 
     def _vectors(self, bucket):
         if bucket not in self.buckets:  # frozen
-            return [bucket.mine]
+            return [bucket.shard]
         state = self.optimizer.state.get(bucket.master, {}).values()
-        return bucket.stepped([value for value in state if value.shape == bucket.master.shape])
+        return bucket.changed_in_step([value for value in state if value.shape == bucket.master.shape])
 
     def with_gradients(self):
-        """Ranks that ask one another do it on the device of the first, which is not at home."""
-        self.home.arrived()
+        """The first is on the device: loss scalers all-reduce there."""
+        self.offload_device.synchronize()
         return [torch.empty(0, device=self.buckets[0].device), *super().with_gradients()]
 
-    def square_of_norm(self):
-        self.home.arrived()
+    def squared_norm(self):
+        self.offload_device.synchronize()
         with unobserved():
-            kept = super().square_of_norm()
+            kept = super().squared_norm()
         square = torch.zeros((), device=self.buckets[0].device)
-        self.home.bring(square, kept)()
+        self.offload_device.load(square, kept)()
         return square
 
-    def multiply(self, factor):
+    def scale_grads(self, factor):
         if isinstance(factor, torch.Tensor):
-            factor = self.home.keep(factor)
-        self.home.arrived()
+            factor = self.offload_device.store(factor)
+        self.offload_device.synchronize()
         with unobserved():
-            super().multiply(factor)
+            super().scale_grads(factor)
 
     def step(self):
-        self.home.arrived()
+        self.offload_device.synchronize()
         self._all_or_nothing(self._step_on_one, self.buckets)
 
     def _step_on_one(self, bucket):
-        with self.home.at_work(lambda: self._vectors(bucket)):
+        with self.offload_device.in_memory(lambda: self._vectors(bucket)):
             self.step_on([bucket])
-            bucket.prepare()
+            bucket.cast_on_host()
 
     def _all_or_nothing(self, change, buckets):
         """``change(bucket)`` for each of ``buckets``; if it fails, states are as before."""
         state = self.optimizer.state
         before = {
-            master: {key: _copy_of_a_number(value) for key, value in kept.items()} for master, kept in state.items()
+            master: {key: _copy_of_scalar(value) for key, value in kept.items()} for master, kept in state.items()
         }
         try:
-            with self.home.all_or_nothing(self.group):
+            with self.offload_device.transaction(self.group):
                 for bucket in buckets:
                     change(bucket)
         except BaseException:
             state.clear()
             state.update(before)
             for bucket in self.buckets:
-                bucket.master.grad = bucket.new = None
+                bucket.master.grad = bucket.new_shard = None
             raise
 
-    # What is saved and loaded.
+    # Checkpoints.
 
     def kept(self, bucket):
-        """In copies, as the next step changes what is at home."""
+        """As copies, because the next step modifies the offloaded tensors."""
         tensors = self._vectors(bucket)
-        with self.home.at_work(lambda: tensors, changed=False):
+        with self.offload_device.in_memory(lambda: tensors, changed=False):
             vectors, scalars = super().kept(bucket)
             return {key: vector.clone() for key, vector in vectors.items()}, scalars
 
@@ -221,20 +223,20 @@ class StepperAtHome(Stepper):
         self._all_or_nothing(lambda bucket: self._restore(bucket, *loaded[bucket]), loaded)
 
     def _restore(self, bucket, vectors, scalars):
-        changed = [bucket.mine]
+        changed = [bucket.shard]
         if bucket in self.buckets:
-            changed = bucket.stepped([])
+            changed = bucket.changed_in_step([])
             for tensor in set(self._vectors(bucket)) - set(changed):
-                self.home.drop(tensor)
-            kept = {key: self.home.keep(vector) for key, vector in self.states_of(bucket, vectors).items()}
-            self.home.arrived()
-            self.optimizer.state[bucket.master] = {k: bucket.put_away(v) for k, v in kept.items()} | scalars
-        with self.home.at_work(lambda: changed):
+                self.offload_device.discard(tensor)
+            kept = {key: self.offload_device.store(vector) for key, vector in self.states_of(bucket, vectors).items()}
+            self.offload_device.synchronize()
+            self.optimizer.state[bucket.master] = {k: bucket.evict(v) for k, v in kept.items()} | scalars
+        with self.offload_device.in_memory(lambda: changed):
             changed[0].copy_(vectors["weight"])
             if bucket in self.buckets:
-                bucket.prepare()
+                bucket.cast_on_host()
 
 
-def _copy_of_a_number(value):
-    """Counts of steps are written in place; vectors are at home, which remembers them itself."""
+def _copy_of_scalar(value):
+    """Step counts are written in place; vectors are offloaded, and restored by the device's transaction."""
     return value.clone() if isinstance(value, torch.Tensor) and value.dim() == 0 else value

@@ -1,14 +1,13 @@
-"""When gradients are reduced: a bucket as soon as its last gradient is there, while backward goes on.
+"""Gradient reduction, overlapped with backward: a bucket is reduced as soon as its last gradient is ready.
 
     backward    layer 3       layer 2       layer 1         the end
     gradients   [bucket 0 fills][bucket 1 fills ][bucket 2 ..
     ranks                      reduce-scatter 0 ][ 1        ][ 2
 
-A bucket that fills and one under way: no more than two are between backward and their mean. All ranks reduce in the
-same order, whatever takes part in the loss of each.
+At most two buckets hold unreduced gradients: one fills, one is reduced. All ranks reduce in the same order, whichever
+parameters each used.
 
-With ``replicas`` (HSDP) the mean of the ranks that share a model is then averaged over those which have another copy:
-a reduce-scatter inside of a node, and an all-reduce of 1/p of it across.
+With ``replicas`` (HSDP): a reduce-scatter inside of a node, then an all-reduce of 1/p of the gradients across nodes.
 """
 
 from contextlib import contextmanager
@@ -26,14 +25,14 @@ a_dtype = stated(
 
 
 class Reduction:
-    """Of ``buckets``, in the order in which backward fills them. ``filled(bucket)`` is called when the last gradient is
-    there, ``reduced(bucket)`` when ``bucket.grad`` is.
+    """Of ``buckets``, in the order in which backward fills them. Calls ``filled(bucket)`` when its last gradient is
+    ready, and ``reduced(bucket)`` when ``bucket.grad`` is.
     """
 
     def __init__(self, buckets, filled, reduced):
         self.buckets, self.filled, self.reduced = buckets, filled, reduced
         self.bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.parameters}
-        self.synchronize, self.ending = True, []  # callables, for the end of each backward
+        self.synchronize, self.ending = True, []  # called at the end of each backward
         self.reset()
         for parameter in self.bucket_of:
             parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
@@ -61,7 +60,7 @@ class Reduction:
     def _gradient_is_ready(self, parameter):
         self.backward_goes_on()
         bucket = self.bucket_of[parameter]
-        bucket.take(parameter)
+        bucket.accumulate_grad(parameter)
         if not bucket.missing:
             self.filled(bucket)
             while self.synchronize and self._next_is_full():
@@ -71,7 +70,7 @@ class Reduction:
         return self.started < len(self.buckets) and not self.buckets[self.started].missing
 
     def _start_next(self):
-        self._go_on()  # those before: so that their memory is free
+        self._go_on()  # those before: so that their memory is freed
         bucket = self.buckets[self.started]
         self.started += 1
         self._advance(bucket, bucket.reduction())
@@ -82,7 +81,7 @@ class Reduction:
             self._advance(bucket, parts)
 
     def _advance(self, bucket, parts):
-        """The next of them begins. If there is none, the mean is there."""
+        """Start the next collective of this bucket; after the last one, the mean is ready."""
         try:
             next(parts)
         except StopIteration:
@@ -91,7 +90,7 @@ class Reduction:
             self.under_way.append((bucket, parts))
 
     def _backward_ends(self):
-        """Buckets that are not full have parameters that took no part: on this rank, but who knows of others."""
+        """Reduce buckets that are not full, too: their unused parameters may be used on other ranks."""
         try:
             while self.synchronize and self.started < len(self.buckets):
                 self._start_next()
@@ -103,9 +102,9 @@ class Reduction:
                 end()
 
     def check_done(self, name):
-        """Is all there to step on?"""
+        """Raises ``RuntimeError`` if gradients for a step are missing."""
         if any(bucket.grad is None or bucket.pending for bucket in self.buckets):
             raise RuntimeError(
-                f"{name}: gradients to step on are missing. Call backward first, and the last one before a step "
+                f"{name}: gradients are missing. Call backward before step, and the last backward "
                 f"outside of no_sync (rank {dist.get_rank()})"
             )

@@ -1,8 +1,8 @@
-"""Units: modules that are gathered and freed at once; which parameters are whose, and which one runs next.
+"""FSDP units: modules whose parameters are gathered and freed together; ownership, and order for prefetching.
 
 defined     embedding, block 1, block 2, head
-recorded    what ran in the last forward, in that order: the next one is gathered meanwhile
-backward    what ended in this forward, from the last on
+recorded    those that ran in the last forward, in that order: the next one is prefetched
+backward    those that ended in this forward, in reverse
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Order:
-    """In which units run: as defined until a forward has been recorded. (The outermost is around all of them.)"""
+    """Execution order of units: definition order until a forward is recorded. (Without the outermost unit.)"""
 
     def __init__(self, units):
         self.expected, self.begun, self.ended = list(units), [], []
@@ -19,7 +19,7 @@ class Order:
         self.expected, self.begun, self.ended = self.begun or self.expected, [], []
 
     def begins(self, unit):
-        """The two that are expected after it; nobody, if another was expected."""
+        """The next two units; none, if another one was expected."""
         place = len(self.begun)
         self.begun.append(unit)
         return self.expected[place + 1 : place + 3] if self.expected[place : place + 1] == [unit] else []
@@ -28,7 +28,7 @@ class Order:
         self.ended.append(unit)
 
     def comes_back_to(self, unit):
-        """Backward does. The two to which it comes next."""
+        """In backward. The next two units."""
         while unit in self.ended and self.ended.pop() is not unit:
             pass
         return self.last()
@@ -41,12 +41,12 @@ class Order:
 
 
 def in_order(name, module, units):
-    """``units``, modules or a rule, as a list in the module's order; the outermost is the first."""
+    """``units``, modules or a policy, as a list in the module's order; the outermost is the first."""
     inside = list(module.modules())
     chosen = [each for each in inside if units(each)] if callable(units) else list(units)
     foreign = [type(unit).__name__ for unit in chosen if unit not in inside]
     if foreign:
-        raise ValueError(f"{name}: units must be modules of the module, got {', '.join(foreign)}")
+        raise ValueError(f"{name}: units must be submodules of the module, got {', '.join(foreign)}")
     lists = [type(unit).__name__ for unit in chosen if isinstance(unit, nn.ModuleList | nn.ModuleDict)]
     if lists:
         raise ValueError(f"{name}: {lists[0]} has no forward() and cannot be a unit")
@@ -54,7 +54,7 @@ def in_order(name, module, units):
 
 
 def owners(module, units):
-    """Parameter -> the innermost of ``units`` that is around all modules which have it."""
+    """Parameter -> the innermost of ``units`` around all modules that use it."""
     paths = {}
 
     def visit(inside, path):

@@ -180,31 +180,6 @@ def a_row_for_each_rank_of_the_ring(tensors):
 
 
 @right("all_reduce_many")
-def filled_by_hand(tensors):
-    """The row is made first, and each tensor is copied into its place."""
-    rank, p = dist.get_rank(), dist.get_world_size()
-    row = tensors[0].new_empty(sum(map(torch.numel, tensors)))
-    pieces = row.split([tensor.numel() for tensor in tensors])
-    for tensor, piece in zip(tensors, pieces, strict=True):
-        piece.copy_(tensor.reshape(-1))
-    parts = row.tensor_split(p)
-
-    def turn(leaves, arrives):
-        for work in [dist.irecv(arrives, (rank - 1) % p), dist.isend(leaves, (rank + 1) % p)]:
-            work.wait()
-
-    for step in range(1, p):
-        mine = parts[(rank - 1 - step) % p]
-        arrived = torch.zeros_like(mine)
-        turn(parts[(rank - step) % p], arrived)
-        torch.add(mine, arrived, out=mine)
-    for step in range(p - 1):
-        turn(parts[(rank - step) % p], parts[(rank - 1 - step) % p])
-    for tensor, piece in zip(tensors, pieces, strict=True):
-        tensor.view(-1).copy_(piece)
-
-
-@right("all_reduce_many")
 def many_finished_by_the_neighbor(tensors):
     """As Baidu's: the first part that a rank sends is its own."""
     rank, p = dist.get_rank(), dist.get_world_size()

@@ -1,7 +1,6 @@
 """Other right answers to the exercises of 05_data_parallel: they must pass."""
 
 import itertools
-from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -34,36 +33,11 @@ def samples_first(parameters, samples):
 
 
 @right("average_gradients")
-def by_the_mean_over_ranks(parameters, samples):
-    """Whatever both sums are divided by: their quotient is the same."""
-    flat = weighted(parameters, samples)
-    dist.all_reduce(flat, op=dist.ReduceOp.AVG)
-    new_gradients(parameters, flat[:-1] / flat[-1])
-
-
-@right("average_gradients")
 def scaled_and_asynchronously(parameters, samples):
     flat = weighted(parameters, samples) * 0.1
     work = dist.all_reduce(flat, async_op=True)
     work.wait()
     new_gradients(parameters, flat[:-1] / flat[-1])
-
-
-@right("average_gradients")
-def into_one_buffer(parameters, samples):
-    total = sum(p.numel() for p in parameters)
-    flat = parameters[0].new_zeros(total + 1, requires_grad=False)
-    flat[total] = samples
-    at = 0
-    for p in parameters:
-        if samples > 0:
-            flat[at : at + p.numel()].add_(p.grad.reshape(-1), alpha=samples)
-        at += p.numel()
-    dist.all_reduce(flat)
-    flat[:total].div_(flat[total].item())
-    for p in reversed(parameters):
-        at -= p.numel()
-        p.grad = flat[at : at + p.numel()].reshape(p.shape).clone()
 
 
 @right("average_gradients")
@@ -188,30 +162,6 @@ def by_torchs_attribute(ddp, microbatches):
     for number, (inputs, targets) in enumerate(microbatches, start=1):
         ddp.require_backward_grad_sync = number == len(microbatches)
         F.mse_loss(ddp(inputs), targets).mul(len(inputs) / rows).backward()
-
-
-@right("accumulate")
-def the_sum_of_squares_by_the_numbers(ddp, microbatches):
-    numbers = sum(targets.numel() for _, targets in microbatches)
-    for each in microbatches:
-        with nullcontext() if each is microbatches[-1] else ddp.no_sync():
-            inputs, targets = each
-            loss = F.mse_loss(ddp(inputs), targets, reduction="sum") / numbers
-            loss.backward()
-
-
-@right("accumulate")
-def scaled_at_the_end(ddp, microbatches):
-    """Sums over rows add up; their mean is taken once, when they have been reduced."""
-    rows = 0
-    with ddp.no_sync():
-        for inputs, targets in microbatches[:-1]:
-            F.mse_loss(ddp(inputs), targets).mul(len(inputs)).backward()
-            rows += len(inputs)
-    inputs, targets = microbatches[-1]
-    F.mse_loss(ddp(inputs), targets).mul(len(inputs)).backward()
-    for parameter in ddp.parameters():
-        parameter.grad /= rows + len(inputs)
 
 
 @right("accumulate")

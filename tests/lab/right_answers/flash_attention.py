@@ -16,17 +16,6 @@ def by_a_sigmoid(a, b):
 
 
 @right("merge_states")
-def from_the_larger_on(a, b):
-    highest = torch.maximum(a[1], b[1])
-    safe = torch.where(highest.isinf(), 0, highest)
-    of_a, of_b = (a[1] - safe).exp(), (b[1] - safe).exp()
-    total = of_a + of_b
-    parts = torch.where(total > 0, total, 1)
-    out = (of_a / parts).unsqueeze(1) * a[0] + (of_b / parts).unsqueeze(1) * b[0]
-    return out, safe + total.log()
-
-
-@right("merge_states")
 def stacked(a, b):
     outs, lses = (torch.stack(pair) for pair in zip(a, b))
     parts = lses.softmax(0).nan_to_num()

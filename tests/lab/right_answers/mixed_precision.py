@@ -118,16 +118,6 @@ def gathered(optimizer, scale, good_steps, window, max_norm):
 
 
 @right("scaled_step")
-def in_float64(optimizer, scale, good_steps, window, max_norm):
-    def squares_of_all(mine):
-        total = mine.double()
-        dist.all_reduce(total, async_op=True).wait()
-        return total.item()
-
-    return scaler(optimizer, scale, good_steps, window, max_norm, squares_of_all)
-
-
-@right("scaled_step")
 def norms_of_norms(optimizer, scale, good_steps, window, max_norm):
     """Norms, not squares: the norm of norms is that of all."""
 
@@ -188,38 +178,6 @@ def a_flag_of_its_own(model, masters, microbatches, scale, lr, max_norm):
             master.sub_(g * (max_norm / norm).clamp(max=1), alpha=lr)
         write_back(model, masters)
     return found == 0
-
-
-@right("mended_fp16_step")
-def in_one_row(model, masters, microbatches, scale, lr, max_norm):
-    row = torch.cat([g.flatten() for g in backward(model, microbatches, scale)]) / scale / dist.get_world_size()
-    dist.all_reduce(row)
-    if not row.isfinite().all():
-        return False
-    row *= min(1.0, max_norm / row.norm().item())
-    for master, g in zip(masters, row.split([master.numel() for master in masters])):
-        master -= lr * g.view_as(master)
-    write_back(model, masters)
-    return True
-
-
-@right("mended_fp16_step")
-def added_up_in_fp32(model, masters, microbatches, scale, lr, max_norm):
-    """Each microbatch's gradients are unscaled before they are added."""
-    weights = list(model.parameters())
-    gradients = [torch.zeros_like(master) for master in masters]
-    for x, y in microbatches:
-        loss = F.mse_loss(model(x).float(), y)
-        for g, new in zip(gradients, torch.autograd.grad(scale * loss, weights)):
-            g += new.float() / scale / len(microbatches)
-    for g in gradients:
-        dist.all_reduce(g.div_(dist.get_world_size()))
-    if not all(g.isfinite().all() for g in gradients):
-        return False
-    torch._foreach_mul_(gradients, min(1, max_norm / torch.nn.utils.get_total_norm(gradients)))
-    torch._foreach_add_(masters, gradients, alpha=-lr)
-    write_back(model, masters)
-    return True
 
 
 @right("mended_fp16_step")
@@ -301,25 +259,5 @@ def counts_are_sent_beside_the_gradients(model, masters, microbatches, scale, lr
         return False
     for p, master, g in zip(weights, masters, gradients):
         master -= lr * g * min(1, max_norm / norm)
-        p.data.copy_(master)
-    return True
-
-
-@right("mended_fp16_step")
-def counts_the_overflows_first(model, masters, microbatches, scale, lr, max_norm):
-    weights = list(model.parameters())
-    model.zero_grad()
-    for x, y in microbatches:
-        (scale * F.mse_loss(model(x).float(), y) / len(microbatches)).backward()
-    gradients = [p.grad.float() / scale for p in weights]
-    count = torch.tensor(float(sum((~g.isfinite()).sum() for g in gradients)))
-    dist.all_reduce(count)
-    if count > 0:
-        return False
-    row = torch.cat([g.flatten() for g in gradients]) / dist.get_world_size()
-    dist.all_reduce(row)
-    row *= min(1, max_norm / row.norm())
-    for p, master, g in zip(weights, masters, row.split([p.numel() for p in weights])):
-        master -= lr * g.view_as(master)
         p.data.copy_(master)
     return True

@@ -2,7 +2,6 @@
 
 import os
 from collections import defaultdict
-from contextlib import suppress
 from itertools import groupby, product
 
 import torch
@@ -45,74 +44,6 @@ def with_ddp(x, targets, epochs, size, use_gpu, augment, save):
     return weight
 
 
-@right("train_under_torchrun")
-def with_weights_of_rank_0(x, targets, epochs, size, use_gpu, augment, save):
-    """Every rank has a seed of its own from the start; and who has no rows of a batch does not augment any."""
-    dist.init_process_group()
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    use_gpu(int(os.environ["LOCAL_RANK"]))
-    torch.manual_seed(7 + 100 * rank)
-    model = torch.nn.Linear(3, 1, bias=False)
-    dist.broadcast(model.weight.data, 0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    shuffled = torch.Generator().manual_seed(7)
-    for epoch in range(epochs):
-        for batch in torch.randperm(len(x), generator=shuffled).split(size):
-            each = -(-len(batch) // ranks)
-            mine = batch[rank * each : (rank + 1) * each]
-            optimizer.zero_grad(set_to_none=False)
-            loss = torch.zeros((), dtype=x.dtype)
-            if len(mine):
-                loss = (model(augment(x[mine])) - targets[mine]).square().sum() / len(batch)
-                loss.backward()
-            if model.weight.grad is None:
-                model.weight.grad = torch.zeros_like(model.weight)
-            dist.all_reduce(model.weight.grad)
-            optimizer.step()
-            loss = loss.detach()
-            dist.all_reduce(loss)
-        if rank == 0:
-            print(epoch, loss.item())
-            save(epoch, model.weight.detach().clone())
-    dist.barrier()
-    dist.destroy_process_group()
-    return model.weight.detach()
-
-
-@right("train_under_torchrun")
-def with_a_generator_kept_apart(x, targets, epochs, size, use_gpu, augment, save):
-    """The model is made with the seed of all; then the seed of this rank is set. Gradients are averaged."""
-    use_gpu(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    with torch.random.fork_rng():
-        torch.manual_seed(7)
-        model = torch.nn.Linear(3, 1, bias=False)
-    torch.manual_seed(rank)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    shuffled = torch.Generator().manual_seed(7)
-    try:
-        for epoch in range(epochs):
-            order = torch.randperm(len(x), generator=shuffled)
-            for begin in range(0, len(order), size):
-                batch = order[begin : begin + size]
-                mine = batch[torch.arange(len(batch)) % ranks == ranks - 1 - rank]
-                loss = (model(augment(x[mine])) - targets[mine]).pow(2).sum() / len(batch) * ranks
-                optimizer.zero_grad()
-                loss.backward()
-                model.weight.grad /= ranks
-                dist.all_reduce(model.weight.grad)
-                optimizer.step()
-            told = loss.detach() / ranks
-            dist.all_reduce(told)
-            if dist.get_rank() == 0:
-                save(epoch, model.weight)
-                print(f"After epoch {epoch} the loss is {told:.4g}.")
-    finally:
-        dist.destroy_process_group()
-    return model.weight
-
-
 def scripted(x, targets, epochs, size, use_gpu, augment, save, sums, after):
     """``sums`` comes before a step, ``after`` behind it."""
     dist.init_process_group("gloo")
@@ -139,16 +70,6 @@ def scripted(x, targets, epochs, size, use_gpu, augment, save, sums, after):
             save(epoch, model.weight)
     dist.destroy_process_group()
     return model.weight
-
-
-@right("train_under_torchrun")
-def with_gradients_of_all(*arguments):
-    def sums(weight):
-        everybodys = [torch.empty_like(weight.grad) for _ in range(dist.get_world_size())]
-        dist.all_gather(everybodys, weight.grad)
-        weight.grad = sum(everybodys)
-
-    return scripted(*arguments, sums, None)
 
 
 @right("train_under_torchrun")
@@ -194,30 +115,6 @@ def sorted_by_the_goal(price, gpus, room, goal, limit):
                 found.append((seconds, nbytes, count * seconds, count, flags))
     found.sort(key=lambda each: each[["fastest", "smallest", "cheapest"].index(goal)])
     return found[0][3:] if found else None
-
-
-@right("choose_flags")
-def with_words_in_a_list(price, gpus, room, goal, limit):
-    """Flags that are left out have their defaults; those that cannot go together are not asked for."""
-    best, chosen = float("inf"), None
-    for count in gpus:
-        for tp, pp in product((1, 2, 4, 8), repeat=2):
-            if count % (tp * pp):
-                continue
-            for rows, more in product((1, 2, 4), range(4)):
-                flags = ["--micro-batch-size", str(rows)]
-                flags += ["--tensor-model-parallel-size", str(tp)] if tp > 1 else []
-                flags += ["--pipeline-model-parallel-size", str(pp)] if pp > 1 else []
-                flags += ["--use-distributed-optimizer"] if more & 1 else []
-                flags += ["--recompute-granularity", "full"] if more & 2 else []
-                try:
-                    seconds, nbytes = price(count, flags)
-                except ValueError:
-                    continue
-                value = seconds if goal == "fastest" else nbytes if goal == "smallest" else seconds * count
-                if nbytes <= room and seconds <= limit and value < best:
-                    best, chosen = value, [count, flags]
-    return chosen
 
 
 @right("choose_flags")
@@ -325,32 +222,6 @@ def what_is_cut_is_not_read(group, files, batch_of, steps, every):
         saves, rest = divmod(step + 1, every)
         if rank == 0 and not rest:
             files.write("odd" if saves % 2 else "even", {"step": step + 1, "weight": weight, "momentum": momentum})
-    return weight
-
-
-@right("mended_elastic")
-def the_state_of_rank_0(group, files, batch_of, steps, every):
-    """Rank 0 alone reads, and keeps the checkpoint before the last one, too."""
-    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-    found = [(0, 0.0, 0.0)]
-    for name in ("last but one", "last"):
-        if rank == 0 and name in files:
-            with suppress(EOFError):
-                found.append(files.read(name))
-    box = [found[-1]]
-    dist.broadcast_object_list(box, group=group, group_src=0)
-    first, weight, momentum = box[0]
-    for step in range(first, steps):
-        rows, targets = batch_of(step)
-        x, own = noisy(step, rows)[rank::ranks], targets[rank::ranks]
-        gradient = 2 * ((x * weight).sum(1) - own) @ x / len(rows)
-        dist.all_reduce(gradient, group=group)
-        momentum = 0.9 * momentum + gradient
-        weight = weight - 0.1 * (1 - step / steps) * momentum
-        if (step + 1 - first) % every == 0 and rank == 0:
-            if "last" in files:
-                files.rename("last", "last but one")
-            files.write("last", (step + 1, weight, momentum))
     return weight
 
 

@@ -19,13 +19,6 @@ def divided_at_the_end(gradient, sequences):
 
 
 @right("average_uneven")
-def in_one_message(gradient, sequences):
-    both = torch.cat([gradient * sequences, torch.tensor([float(sequences)])])
-    dist.all_reduce(both)
-    gradient.copy_(both[:-1] / both[-1])
-
-
-@right("average_uneven")
 def a_mean_of_both(gradient, sequences):
     mine = torch.tensor(float(sequences))
     mean = mine.clone()
@@ -57,39 +50,6 @@ def first_weights_from_rank_0(inputs, targets, steps):
         clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     return model.weight.detach()
-
-
-@right("mended_loop")
-def one_mean_of_the_library(inputs, targets, steps):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)
-    model = nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        nn.functional.mse_loss(model(inputs[rank::p]), targets[rank::p]).backward()
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
-        clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    return model.weight.detach()
-
-
-@right("mended_loop")
-def the_loss_is_divided(inputs, targets, steps):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)
-    model = nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(inputs.chunk(p)[rank]), targets.chunk(p)[rank])
-        (loss / p).backward()
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad)
-        clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    return model.weight
 
 
 @right("mended_loop")

@@ -225,17 +225,6 @@ def with_a_mesh(weight, kv_heads):
 
 
 @right("copied_heads")
-def members_make_their_group(weight, kv_heads):
-    t, part = dist.get_world_size(), own_rows(weight, kv_heads).requires_grad_()
-    if kv_heads < t:
-        copies = t // kv_heads
-        first = dist.get_rank() // copies * copies
-        group = dist.new_group(list(range(first, first + copies)), use_local_synchronization=True)
-        part.register_hook(lambda gradient: total(gradient, group))
-    return part
-
-
-@right("copied_heads")
 def before_it_is_accumulated(weight, kv_heads):
     """A hook of the node that accumulates, as torch's DDP has it."""
     group, _ = dist.new_subgroups(max(1, dist.get_world_size() // kv_heads))

@@ -11,7 +11,7 @@ from training.compat.ds_configs import CIFAR, GETTING_STARTED, TRAINER, mutated
 import tinydist
 from tinydist.__main__ import main
 from tinydist.model import GPT, GPTConfig
-from tinydist.precision import Hysteresis, Static
+from tinydist.precision import HysteresisLossScale, StaticLossScale
 from tinydist.training import Config, Plan, parallelize
 from tinydist.training.compat.ds_file import ConfigError, paths
 from tinydist.training.compat.ds_keys import AUTO, KEYS, REMOVED
@@ -40,7 +40,9 @@ def test_the_configuration_of_the_getting_started_page():
     assert (config.batch, config.micro, config.accumulation) == (8, 4, 1)
     assert config.optimizer_class is torch.optim.AdamW  # of an Adam that is not told otherwise
     assert config.options == {"lr": 0.00015, "weight_decay": 0.0, "betas": (0.9, 0.999), "eps": 1e-8, "amsgrad": False}
-    assert config.scaler_rule == Hysteresis(2.0**16, window=1000, hysteresis=2, min_scale=1.0, consecutive=False)
+    assert config.scaler_rule == HysteresisLossScale(
+        2.0**16, window=1000, hysteresis=2, min_scale=1.0, consecutive=False
+    )
     assert config.ignored == {}
 
 
@@ -56,7 +58,8 @@ def test_the_configuration_of_transformers_documentation_is_filled_from_the_comm
 
 
 @pytest.mark.parametrize(
-    "fp16, rule", [({"loss_scale": 128}, Static(128.0)), ({"hysteresis": 1}, Hysteresis(hysteresis=1))]
+    "fp16, rule",
+    [({"loss_scale": 128}, StaticLossScale(128.0)), ({"hysteresis": 1}, HysteresisLossScale(hysteresis=1))],
 )
 def test_a_scale_is_static_or_has_deepspeeds_rule(fp16, rule):
     assert Config(of_8(fp16={"enabled": True, **fp16})).scaler_rule == rule
@@ -65,7 +68,7 @@ def test_a_scale_is_static_or_has_deepspeeds_rule(fp16, rule):
 @pytest.mark.parametrize("stage, hysteresis", [(0, 1), (1, 3), (2, 3), (3, 3)])
 def test_hysteresis_is_of_zeros_optimizers_alone_as_in_deepspeed(stage, hysteresis):
     config = Config(of_8(fp16={"enabled": True, "hysteresis": 3}, zero_optimization={"stage": stage}))
-    assert config.scaler_rule == Hysteresis(hysteresis=hysteresis)
+    assert config.scaler_rule == HysteresisLossScale(hysteresis=hysteresis)
     assert ("fp16.hysteresis" in config.ignored) == (stage == 0)
 
 
@@ -122,14 +125,14 @@ def test_a_file_is_read_as_its_contents(tmp_path):
 # What it may not say.
 
 REFUSED = {
-    '{"train_batchsize": 8}': "train_batchsize is no key of DeepSpeed's; the nearest is train_batch_size",
-    '{"stage": 2}': "stage is no key of DeepSpeed's; the nearest is zero_optimization.stage",
-    '{"zero_optimization": {"stge": 2}}': "zero_optimization.stge is no key of DeepSpeed's; the nearest is "
+    '{"train_batchsize": 8}': "train_batchsize is not a DeepSpeed key; did you mean train_batch_size",
+    '{"stage": 2}': "stage is not a DeepSpeed key; did you mean zero_optimization.stage",
+    '{"zero_optimization": {"stge": 2}}': "zero_optimization.stge is not a DeepSpeed key; did you mean "
     "zero_optimization.stage",
-    '{"optimizer": {"params": {"lrr": 1}}}': "optimizer.params.lrr is no key of DeepSpeed's; the nearest is lr",
-    '{"optimizer": {"params": {"max_grad_norm": 1}}}': "optimizer.params.max_grad_norm is no key of DeepSpeed's; take "
+    '{"optimizer": {"params": {"lrr": 1}}}': "optimizer.params.lrr is not a DeepSpeed key; did you mean lr",
+    '{"optimizer": {"params": {"max_grad_norm": 1}}}': "optimizer.params.max_grad_norm is not a DeepSpeed key; take "
     "gradient_clipping",
-    '{"optimizer": {"type": "OneBitAdam"}}': "optimizer.type: OneBitAdam is DeepSpeed's own, and is not here; here",
+    '{"optimizer": {"type": "OneBitAdam"}}': "optimizer.type: OneBitAdam is DeepSpeed's own, not supported; supported",
     '{"optimizer": {"type": "Adm"}}': "optimizer.type must be one of adam, adamw, adagrad, SGD, RMSprop, got 'Adm'",
     '{"optimizer": 3}': "optimizer must be an object {...}, got 3",
     '{"scheduler": {"type": "WarmupDecayLR"}}': "scheduler.params.total_num_steps must be given for WarmupDecayLR",
@@ -137,14 +140,14 @@ REFUSED = {
     '{"scheduler": {"params": {"warmup_min_lr": 0}}}': "scheduler needs a type",
     '{"gradient_clipping": "much"}': "gradient_clipping must be a finite number >= 0, got 'much'",
     '{"gradient_allreduce_op": "sum"}': "gradient_allreduce_op must be 'mean': gradients are averaged here, got 'sum'",
-    '{"fp16": {"enabled": true}, "bf16": {"enabled": true}}': "fp16.enabled and bf16.enabled exclude one another",
+    '{"fp16": {"enabled": true}, "bf16": {"enabled": true}}': "fp16.enabled and bf16.enabled are mutually exclusive",
     '{"elasticity": {"enabled": false}}': "elasticity is removed from DeepSpeed 0.19.8: set train_batch_size",
     '{"zero_optimization": {"offload_optimizer": {"device": "nvme"}}}': "zero_optimization.offload_optimizer.device "
     "must be one of none, cpu, got 'nvme'",
     '{"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}': "zero_optimization.offload_optimizer moves",
     '{"optimizer": {"type": "SGD"}, "zero_optimization": true}': "zero_allow_untested_optimizer must be true for SGD",
-    '{"torch_autocast": {"enabled": true}}': "torch_autocast must be off: there is none of it here, got ",
-    '{"optimizer": {"params": {"lr": "auto"}}}': 'optimizer.params.lr is "auto", which a command line fills, but there',
+    '{"torch_autocast": {"enabled": true}}': "torch_autocast must be off: it is not supported here, got ",
+    '{"optimizer": {"params": {"lr": "auto"}}}': 'optimizer.params.lr is "auto", which only a command line fills',
 }
 
 
@@ -159,7 +162,7 @@ def test_what_cannot_be_is_refused_by_its_key_and_the_rule(said):
 
 def test_an_auto_that_nothing_fills_is_refused():
     said = of_8(zero_optimization={"stage": "auto", "sub_group_size": "auto"})
-    words = 'zero_optimization.sub_group_size is "auto", which no option fills: write a value'
+    words = 'zero_optimization.sub_group_size is "auto", which no command-line option fills: set a value'
     assert refusal(said, "dp=2", auto=COMMAND_LINE) == words
 
 
@@ -215,7 +218,7 @@ def assert_it_trains_or_says_why(said):
     except ConfigError as error:
         assert str(error).startswith("ds_config: ") and len(str(error).splitlines()) == 1
         keys = {each for path in [*paths(), *REMOVED] for each in path.split(".")}
-        assert any(key in str(error) for key in keys) or "is no key of DeepSpeed's" in str(error)
+        assert any(key in str(error) for key in keys) or "is not a DeepSpeed key" in str(error)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -277,7 +280,7 @@ def test_the_command_has_the_losses_of_the_same_options(tmp_path):
 @pytest.mark.parametrize(
     "words, error",
     [
-        ("--zero 3", "ds_config: zero_optimization.stage is 2, but --zero says 3: one of them is wrong"),
+        ("--zero 3", "ds_config: zero_optimization.stage is 2, but --zero says 3: they must agree"),
         ("--lr-schedule cosine", "ds_config: --lr-schedule cannot be passed together with scheduler.type 'WarmupLR'"),
         (
             "--mesh dp=3",

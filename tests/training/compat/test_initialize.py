@@ -205,15 +205,15 @@ def test_an_optimizer_of_the_programs_takes_the_place_of_the_files():
     [
         (
             dict(model=None, config=SAID),
-            "initialize: it needs a model, and a config, which says the scheduler; model is",
+            "initialize: pass a model, and a config that has the scheduler; model is",
         ),
         (
             dict(model=net(), args=Namespace()),
-            "initialize: it needs a model, and a config, which says the scheduler; conf",
+            "initialize: pass a model, and a config that has the scheduler; conf",
         ),
         (
             dict(model=net(), config={"train_batch_size": 4}),
-            "initialize: neither optimizer= nor the config's optimizer",
+            "initialize: pass optimizer=, or set optimizer in the config",
         ),
         (dict(model=net(), config=SAID | {"train_batch_size": 4}), "ds_config: train_batch_size(4) must be"),
     ],

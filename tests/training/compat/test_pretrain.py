@@ -13,8 +13,8 @@ from training.trained import distance
 
 import tinydist
 from tinydist.model import GPT, GPTConfig
-from tinydist.training.compat.megatron_args import STYLES, num_microbatches, parse, ramped_up, rate_of
-from tinydist.training.compat.megatron_data import build_train_valid_test_datasets
+from tinydist.training.compat.megatron_args import STYLES, num_microbatches, parse, rate_of
+from tinydist.training.compat.megatron_calls import build_train_valid_test_datasets
 from tinydist.training.compat.pretrain import get_args, get_ltor_masks_and_position_ids
 
 PROGRAM = """
@@ -183,11 +183,11 @@ def test_it_validates(words, capsys):
 
 
 REFUSED = {
-    "--num-layer 3": "pretrain: unrecognized arguments: --num-layer 3; the nearest is --num-layers",
+    "--num-layer 3": "pretrain: unrecognized arguments: --num-layer 3; did you mean --num-layers",
     "--tensor-model-parallel-size 3": "pretrain: world size (2) must be divisible by tensor (3) x pipeline (1)",
     "--global-batch-size 6": "pretrain: global batch size (6) must be divisible by micro batch size (2) x",
-    "--fp16 --bf16": "pretrain: --fp16 and --bf16 exclude one another",
-    "--reset-position-ids": "pretrain: --reset-position-ids and --reset-attention-mask: the GPT here sees all",
+    "--fp16 --bf16": "pretrain: --fp16 and --bf16 are mutually exclusive",
+    "--reset-position-ids": "pretrain: --reset-position-ids and --reset-attention-mask: not supported, attention is",
     "--lr-decay-style wsd": "pretrain: --lr-decay-style must be one of constant, linear, cosine, inverse-square-root",
 }
 
@@ -215,16 +215,6 @@ def test_the_number_of_microbatches():
         match=r"^pretrain: global batch size \(30\) must be divisible by micro batch size \(4\) x",
     ):
         num_microbatches(30, 4, 2)
-
-
-def test_a_batch_that_is_ramped_up():
-    """32 to 96 in steps of 32, which share 200 samples."""
-    sizes = [ramped_up(32, 32, 200, 96, consumed) for consumed in (0, 99, 100, 199, 200, 201)]
-    assert sizes == [32, 32, 64, 64, 96, 96]
-    with pytest.raises(
-        ValueError, match=r"^pretrain: global batch size \(100\) - start \(32\) must be divisible by 32"
-    ):
-        ramped_up(32, 32, 200, 100, 0)
 
 
 TOKENS = torch.tensor([[5, 0, 7, 8, 0, 9], [1, 2, 3, 4, 5, 6]])
@@ -305,9 +295,7 @@ def test_numbers_of_microbatches_are_those_of_megatron_core(micro, dp, increment
     calculator = theirs.RampupBatchsizeNumMicroBatchesCalculator(last, micro, dp, False, 1, first, unit, samples)
     consumed = data.draw(some.integers(0, 120))
     calculator.update(consumed, True)
-    batch = ramped_up(first, unit, samples, last, consumed)
-    assert batch == calculator.get_current_global_batch_size()
-    assert num_microbatches(batch, micro, dp) == calculator.get()
+    assert num_microbatches(calculator.get_current_global_batch_size(), micro, dp) == calculator.get()
 
 
 @pytest.mark.parametrize("style", STYLES)

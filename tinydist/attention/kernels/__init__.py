@@ -1,13 +1,12 @@
-"""Flash attention as Triton kernels, for real GPUs. ``flash_triton.py`` has the forward as it is read first.
+"""Optimized flash attention kernels in Triton. ``flash_triton.py`` has a simple forward kernel to read first.
 
-    flash.py        what is called: ``flash_attention_triton``, ``packed_flash_attention_triton``
+    flash.py        the public functions: ``flash_attention_triton``, ``packed_flash_attention_triton``
     tiles.py        which tile a program works on, how it is loaded and stored, which of its pairs are seen
-    forward.py      a program for each tile of queries
-    backward.py     a program for each tile of keys: five products
-    queries.py      the gradient of queries without atomics, for a result that is the same each time: two products more
-    launch.py       what a kernel is given, how many programs there are
-    configs.py      which tiles are tried, on which GPU
-    loads.py        what a kernel loads, seen by the interpreter
+    forward.py      one program per tile of queries
+    backward.py     one program per tile of keys: five matmuls; or, deterministic, two programs and seven
+    launch.py       kernel arguments, grid and autotuning
+    configs.py      autotuning configurations per GPU
+    loads.py        counts a kernel's loads, under Triton's interpreter
     compiled.py     registers, spills, shared memory and instructions of a kernel, without a GPU
 
 It needs Triton, which is not among the requirements of tinydist: ``make kernels`` installs it.

@@ -1,13 +1,15 @@
-"""Backward: a program for each tile of keys and query head, which goes over the queries that see it.
+"""Backward kernel: one program per query head and tile of keys loops over the queries that attend to it.
 
     s^T = k q^T         w^T = 2^(s^T scale log2 e - lse)       dv += w^T dout
     dw^T = v dout^T     ds^T = w^T (dw^T - delta)              dk += ds^T q          dq += ds k, in memory
 
-Five products a tile, as in ``flash_backward``. Scores are computed keys by queries: so the program's own sums take them
-as they are. To dq all tiles of keys add, atomically: in any order, in float32. Only tiles at the edge of a causal band,
-or with the last key, are masked; under a window all are.
+Five matmuls per tile, as in ``flash_backward``. Scores are computed transposed (keys x queries), the layout that dk
+and dv accumulate. All tiles of keys add to dq atomically, in any order, in float32. Only tiles at the edge of a causal
+mask, or with the last key, are masked; with a window all are.
 
-delta, the sum of dout out, has a kernel of its own.
+delta, the sum of dout out, has a kernel of its own. With ``torch.use_deterministic_algorithms`` so has the gradient of
+queries: one program per tile of queries loops over the keys, as in forward. No two programs then add to the same
+address: seven matmuls instead of five.
 
 Source: Dao 2023, FlashAttention-2, algorithm 2.
 """
@@ -15,7 +17,7 @@ Source: Dao 2023, FlashAttention-2, algorithm 2.
 import triton
 import triton.language as tl
 
-from .tiles import add_tile, divided_up, load_tile, place_of, product, store_tile
+from .tiles import add_tile, divided_up, keys_of, load_tile, place_of, product, scores_of, store_tile
 
 
 @triton.jit
@@ -28,7 +30,7 @@ def delta_kernel(out, dout, delta, H, T, e: tl.constexpr, E: tl.constexpr, M: tl
 
 
 @triton.jit
-def backward_kernel(q, k, v, dout, lse, delta, dq, dk, dv, bounds_q, bounds_k, sequences, past, H, T, S, longest,
+def backward_kernel(q, k, v, dout, lse, delta, dq, dk, dv, bounds_q, bounds_k, sequences, offsets, H, T, S, longest,
                     scale, scale2, nearest, farthest, d: tl.constexpr, e: tl.constexpr, R: tl.constexpr,
                     right: tl.constexpr, left: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr,
                     N: tl.constexpr):  # fmt: skip
@@ -38,7 +40,7 @@ def backward_kernel(q, k, v, dout, lse, delta, dq, dk, dv, bounds_q, bounds_k, s
     """
     all_queries = T
     tiles = divided_up(longest, N)
-    tile, h, b, first_q, first_k, T, S, offset = place_of(tiles, H, bounds_q, bounds_k, sequences, past, T, S)
+    tile, h, b, first_q, first_k, T, S, offset = place_of(tiles, H, bounds_q, bounds_k, sequences, offsets, T, S)
     top = tile * N
     if top < S:
         columns = top + tl.arange(0, N)
@@ -59,16 +61,16 @@ def backward_kernel(q, k, v, dout, lse, delta, dq, dk, dv, bounds_q, bounds_k, s
         given = q, dout, lse + numbers, delta + numbers, None if dq is None else dq + numbers * d
         keys, values = load_tile(k, at_k, top, S, N, d, D), load_tile(v, at_k, top, S, N, e, E)
         state = tl.zeros([N, D], tl.float32), tl.zeros([N, E], tl.float32)
-        state = sweep(state, keys, values, given, at_q, begin, bare, T, first, last, scale2, d, e, D, E, M)
+        state = sweep_queries(state, keys, values, given, at_q, begin, bare, T, first, last, scale2, d, e, D, E, M)
         if not left:
-            state = sweep(state, keys, values, given, at_q, bare, end, T, None, None, scale2, d, e, D, E, M)
+            state = sweep_queries(state, keys, values, given, at_q, bare, end, T, None, None, scale2, d, e, D, E, M)
         dkeys, dvalues = state
         store_tile(dk, (b, h, first_k), top, S, N, d, D, dkeys * scale)
         store_tile(dv, (b, h, first_k), top, S, N, e, E, dvalues)
 
 
 @triton.jit
-def sweep(state, keys, values, given, at, begin, end, T, first, last, scale2, d: tl.constexpr, e: tl.constexpr,
+def sweep_queries(state, keys, values, given, at, begin, end, T, first, last, scale2, d: tl.constexpr, e: tl.constexpr,
           D: tl.constexpr, E: tl.constexpr, M: tl.constexpr):  # fmt: skip
     """The queries from ``begin`` to ``end``, masked where there is a ``first``."""
     dkeys, dvalues = state
@@ -92,3 +94,45 @@ def sweep(state, keys, values, given, at, begin, end, T, first, last, scale2, d:
         if dq is not None:
             add_tile(dq, start, T, M, d, D, product(dscores.T, keys))
     return dkeys, dvalues
+
+
+@triton.jit
+def queries_kernel(q, k, v, dout, lse, delta, dq, bounds_q, bounds_k, sequences, offsets, H, T, S, longest, scale,
+                   scale2, nearest, farthest, d: tl.constexpr, e: tl.constexpr, R: tl.constexpr, right: tl.constexpr,
+                   left: tl.constexpr, D: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr):  # fmt: skip
+    all_queries, tiles = T, divided_up(longest, M)
+    tile, h, b, first_q, first_k, T, S, offset = place_of(tiles, H, bounds_q, bounds_k, sequences, offsets, T, S)
+    if right:
+        tile = tiles - 1 - tile
+    top = tile * M
+    if top < T:
+        begin, bare, edge, end, first, last = keys_of(top, M, N, S, offset, nearest, farthest, right, left)
+        at_q, at_k = (b, h, first_q), (b, h // R, first_k)
+        rows = top + tl.arange(0, M)
+        numbers = (b.to(tl.int64) * H + h) * all_queries + first_q + rows
+        negative = -tl.load(lse + numbers, mask=rows < T, other=float("inf"))
+        given = (
+            load_tile(q, at_q, top, T, M, d, D),
+            load_tile(dout, at_q, top, T, M, e, E),
+            negative,
+            tl.load(delta + numbers, mask=rows < T, other=0.0),
+        )
+        dqueries = tl.zeros([M, D], tl.float32)
+        if left:
+            dqueries = sweep_keys(dqueries, given, k, v, at_k, begin, bare, S, first, last, scale2, d, e, D, E, N)
+        dqueries = sweep_keys(dqueries, given, k, v, at_k, bare, edge, None, None, None, scale2, d, e, D, E, N)
+        dqueries = sweep_keys(dqueries, given, k, v, at_k, edge, end, S, first, last, scale2, d, e, D, E, N)
+        store_tile(dq, at_q, top, T, M, d, D, dqueries * scale)
+
+
+@triton.jit
+def sweep_keys(dqueries, given, k, v, at, begin, end, S, first, last, scale2, d: tl.constexpr, e: tl.constexpr,
+          D: tl.constexpr, E: tl.constexpr, N: tl.constexpr):  # fmt: skip
+    queries, douts, negative, delta = given
+    for start in tl.range(begin, end, N, num_stages=None if last is None else 1):
+        keys, values = load_tile(k, at, start, S, N, d, D), load_tile(v, at, start, S, N, e, E)
+        scores = scores_of(queries, keys, start, first, last, N)
+        weights = tl.exp2(tl.fma(scores, scale2, negative[:, None]))
+        dscores = weights * (product(douts, values.T) - delta[:, None])
+        dqueries = product(dscores.to(keys.dtype), keys, dqueries)
+    return dqueries

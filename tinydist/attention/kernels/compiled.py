@@ -1,10 +1,10 @@
-"""What becomes of a kernel on a GPU that is not here: registers, spills, shared memory, the instructions of its loops.
+"""Compile a kernel for a GPU that is not present: report registers, spills, shared memory and loop instructions.
 
     python -m tinydist.attention.kernels.compiled [--quick]
 
 Triton compiles for any architecture; its disassembler tells what came out. A register that does not fit is spilled to
 the stack, which is slow memory. Shared memory that does not fit is an error when the kernel starts. An issue slot is
-one instruction of a warp, of which each of a processor's four schedulers starts one in a cycle.
+one instruction of a warp; each of an SM's four schedulers issues one per cycle.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from .configs import SHARED, WIDEST_DESCRIBED, configs
-from .launch import KERNELS, Task, arguments_of, prepare, view
+from .launch import KERNELS, KernelArguments, arguments_of, prepare, view
 
 PROGRAM = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?(\S+)\s*(.*?);", re.M)
 
 
 class Absent(NamedTuple):
-    """A device that is not here, for Triton to compile for."""
+    """A target device that is not present, for Triton to compile for."""
 
     architecture: int
 
@@ -44,8 +44,8 @@ class Absent(NamedTuple):
         return GPUTarget("cuda", self.architecture, 32)
 
 
-class Case(NamedTuple):
-    """Which kernel, and of what. d: numbers of a head; edges: of the band, "none", "causal" or "window"."""
+class KernelCase(NamedTuple):
+    """Which kernel, and of what. d: head dim; edges: of the band, "none", "causal" or "window"."""
 
     architecture: int
     kind: str
@@ -55,7 +55,7 @@ class Case(NamedTuple):
     edges: str = "causal"
     tma: bool = False
     packed: bool = False
-    past: bool = False
+    offsets: bool = False
     tokens: int = 512
 
 
@@ -63,7 +63,7 @@ class Compiled(NamedTuple):
     registers: int  # of a thread
     stack: int  # bytes of a thread: what was spilled
     shared: int  # bytes of a program
-    slots: list  # of the loops with products, in order: issue slots for 64 x 64 scores and one scheduler
+    slots: list  # of the loops with matmuls, in order: issue slots for 64 x 64 scores and one scheduler
 
 
 def cases(architectures, kinds, dims, edges, dtypes=("bfloat16",), packed=False):
@@ -71,7 +71,7 @@ def cases(architectures, kinds, dims, edges, dtypes=("bfloat16",), packed=False)
     for architecture, kind, d, dtype in itertools.product(architectures, kinds, dims, dtypes):
         for tma in sorted({False, architecture == 90 and d <= WIDEST_DESCRIBED[kind]}, reverse=True):
             for tile in configs(kind, architecture, d, getattr(torch, dtype).itemsize, tma, packed):
-                yield from (Case(architecture, kind, tile, d, dtype, each, tma, packed) for each in edges)
+                yield from (KernelCase(architecture, kind, tile, d, dtype, each, tma, packed) for each in edges)
 
 
 def compiled(case):
@@ -97,8 +97,9 @@ def arguments_for(case):
         if name != "dout" or kind != "forward"
     }
     edges = dict(nearest=-infinite if case.edges == "none" else 0, farthest=100 if case.edges == "window" else infinite)
-    bounds, past = (torch.zeros(9, dtype=torch.int32) if wanted else None for wanted in (case.packed, case.past))
-    task = Task(scale=0.125, longest_q=tokens, longest_k=tokens, bounds_q=bounds, bounds_k=bounds, past=past, **edges)
+    bounds, offsets = (torch.zeros(9, dtype=torch.int32) if wanted else None for wanted in (case.packed, case.offsets))
+    packed = dict(bounds_q=bounds, bounds_k=bounds, offsets=offsets)
+    task = KernelArguments(scale=0.125, longest_q=tokens, longest_k=tokens, **packed, **edges)
     numbers, gradient = torch.empty(1, 8, tokens), view(torch.empty_like(tensors["q"]))
     total = torch.empty(1, 8, tokens, case.d)
     more = {
@@ -119,7 +120,7 @@ def disassembled(cubin):
 
 
 def loops(code):
-    """How many instructions each innermost loop has that makes products, in the order of the program."""
+    """How many instructions each innermost loop with matmuls has, in the order of the program."""
     lines = [(int(at, 16), name, rest) for at, name, rest in INSTRUCTION.findall(code)]
     jumps = []
     for at, name, rest in lines:
@@ -140,7 +141,7 @@ if __name__ == "__main__":
         asked = [*cases(SHARED, KERNELS, (64, 128, 256), ("none", "causal", "window"))]
         causal = [case for case in asked if case.edges == "causal"]
         asked += cases(SHARED, KERNELS, (64, 128, 256), ("causal",), packed=True)
-        asked += [case._replace(past=True) for case in causal]
+        asked += [case._replace(offsets=True) for case in causal]
         asked += [case._replace(tokens=1) for case in causal if case.d == 64]  # sizes of 1 are constants
         asked += [*cases(SHARED, KERNELS, (64, 128, 256), ("causal",), ("float16",))]
         asked += [*cases(SHARED, KERNELS, (64, 128), ("window",), ("float32",))]

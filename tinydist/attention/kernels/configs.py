@@ -1,8 +1,8 @@
-"""Which tiles are tried: (queries, keys, warps, stages), by architecture, kernel and head dim, the likely best first.
+"""Autotuning configurations (queries, keys, warps, stages) by architecture, kernel and head dim, likely best first.
 
-The larger a tile, the fewer instructions a score; until its sums do not fit into the registers (255 a thread), or its
-stages into shared memory. All that is here fits, and of what ``compiled.py`` compiles nothing in 16 bits spills:
-tests hold it to that.
+Larger tiles need fewer instructions per score, until the accumulators no longer fit into the registers (255 per
+thread), or the stages into shared memory. All configurations here fit, and none of the 16-bit kernels that
+``compiled.py`` compiles spills: tests check this.
 """
 
 SHARED = {80: 166_912, 86: 101_376, 90: 232_448}  # bytes of a program: A100; RTX 30 and 40; H100
@@ -47,7 +47,7 @@ HOPPER_WITH_POINTERS = HOPPER | {
     "backward": {64: [(64, 128, 8, 2)], 128: [(32, 128, 8, 2)], 256: [(32, 32, 8, 2)]},
 }
 FLOAT32 = {64: [(32, 32, 4, 1)], 128: [(16, 16, 4, 1)]}  # they start, no more; wider ones would not fit
-WIDEST = {2: 256, 4: 128}  # numbers of a head, by the bytes of one
+WIDEST = {2: 256, 4: 128}  # head dim, by bytes per element
 WIDEST_DESCRIBED = {"forward": 256, "backward": 128, "queries": 128}  # of wider heads, descriptors make spills
 
 

@@ -1,4 +1,4 @@
-"""Launches: what a kernel is given, how many programs there are, and with which tiles they run."""
+"""Kernel launches: arguments, grid, and autotuned tile sizes."""
 
 import functools
 import math
@@ -9,22 +9,21 @@ import triton
 from triton.runtime import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .backward import backward_kernel, delta_kernel
+from .backward import backward_kernel, delta_kernel, queries_kernel
 from .configs import WIDEST_DESCRIBED, configs
 from .forward import forward_kernel
-from .queries import queries_kernel
 from .tiles import INTERPRETED, View
 
 KERNELS = {"forward": forward_kernel, "backward": backward_kernel, "queries": queries_kernel}
 
 
-class Task(NamedTuple):
-    """What the kernels are asked for, besides the tensors.
+class KernelArguments(NamedTuple):
+    """What the kernels take besides the tensors.
 
-    nearest, farthest:   the edges of the ``Band``.
+    nearest, farthest:   the edges of the ``AttentionMask``.
     longest_q, _k:       tokens of the longest sequence.
     bounds_q, _k:        int32 tensors, of packed sequences; None: each row of the batch is one.
-    past:                int32 tensor, of each row of the batch the keys before its first query; None: as in ``Band``.
+    offsets:             int32 tensor, of each row of the batch the position of its first query; None: keys - queries.
     tile:                (queries, keys), or None: the fastest of configs.py.
     """
 
@@ -35,7 +34,7 @@ class Task(NamedTuple):
     longest_k: int
     bounds_q: Any = None
     bounds_k: Any = None
-    past: Any = None
+    offsets: Any = None
     tile: tuple | None = None
 
 
@@ -93,7 +92,7 @@ def arguments_of(kind, task, tensors):
     right, left = task.nearest > -math.inf, task.farthest < math.inf
     band = dict(nearest=task.nearest if right else 0, farthest=task.farthest if left else 0, right=right, left=left)
     sequences = 1 if task.bounds_q is None else len(task.bounds_q) - 1
-    packed = dict(bounds_q=task.bounds_q, bounds_k=task.bounds_k, sequences=sequences, past=task.past)
+    packed = dict(bounds_q=task.bounds_q, bounds_k=task.bounds_k, sequences=sequences, offsets=task.offsets)
     sizes = dict(T=T, S=S, R=H // G, d=d, e=e, D=padded(d), E=padded(e), H=H)
     sizes |= dict(
         longest=task.longest_k if kind == "backward" else task.longest_q, scale2=task.scale * math.log2(math.e)
@@ -114,7 +113,7 @@ def descriptor(x):
 
 
 def describable(x):
-    """The copy engine of a Hopper GPU wants all that begins to begin at a multiple of 16 bytes."""
+    """A Hopper GPU's Tensor Memory Accelerator (TMA) requires base addresses and strides aligned to 16 bytes."""
     places = [x.data_ptr(), *(stride * x.itemsize for stride in x.stride()[:3])]
     return architecture() >= 90 and all(places) and not any(place % 16 for place in places)
 

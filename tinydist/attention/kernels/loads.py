@@ -1,4 +1,4 @@
-"""What a kernel loads, tile by tile: seen by Triton's interpreter, which calls a function of its own for each load."""
+"""Record the tiles that a kernel loads, under Triton's interpreter, which calls a Python function for each load."""
 
 from contextlib import contextmanager
 from typing import Any, NamedTuple

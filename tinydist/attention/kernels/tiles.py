@@ -1,16 +1,16 @@
-"""Tiles: which one a program works on, how it is loaded and stored, and which of its pairs are seen."""
+"""Tiles: which tile a program works on, how it is loaded and stored, and which of its scores are masked."""
 
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-# Triton's own functions too: they are if it was asked for before they were imported
+# Triton's own functions too: they are if it was requested before they were imported
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret and not isinstance(tl.zeros, triton.JITFunction))
 
 
 class View(NamedTuple):
-    """A tensor [B, H, T, d] where it lies. Only the numbers of one token must lie side by side."""
+    """A tensor [B, H, T, d] where it lies. Only the last dim must be contiguous."""
 
     pointer: Any
     of_batch: int
@@ -24,7 +24,7 @@ def divided_up(length, size):
 
 
 @triton.jit
-def place_of(tiles, heads, bounds_q, bounds_k, sequences, past, T, S):
+def place_of(tiles, heads, bounds_q, bounds_k, sequences, offsets, T, S):
     """Of this program: its tile, head, and row of the batch; where its sequence begins in queries and in keys, how many
     it has of both, and the key beside which its first query stands.
 
@@ -37,7 +37,7 @@ def place_of(tiles, heads, bounds_q, bounds_k, sequences, past, T, S):
         bounds_q, bounds_k, b = bounds_q + b % sequences, bounds_k + b % sequences, b // sequences
         first_q, first_k = tl.load(bounds_q), tl.load(bounds_k)
         T, S = tl.load(bounds_q + 1) - first_q, tl.load(bounds_k + 1) - first_k
-    offset = S - T if past is None else tl.load(past + b)
+    offset = S - T if offsets is None else tl.load(offsets + b)
     return tile, head, b, first_q, first_k, T, S, offset
 
 
@@ -116,7 +116,20 @@ def _inside(start, stop, N: tl.constexpr, d: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def product(a, b, total=None):
-    """a b, added to ``total`` in float32. The interpreter knows no products of bfloat16: there it is widened first."""
+    """a b, accumulated into ``total`` in float32. The interpreter has no bfloat16 matmul: it upcasts first."""
     if INTERPRETED:
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, total, input_precision="tf32x3")
+
+
+@triton.jit
+def scores_of(queries, keys, start, first, last, N: tl.constexpr):
+    """[M, N], for keys from ``start`` on; if there is a ``last``, -inf before ``first`` (None: 0) and after it."""
+    scores = product(queries, keys.T)
+    if last is not None:
+        columns = start + tl.arange(0, N)[None, :]
+        seen = columns <= last[:, None]
+        if first is not None:
+            seen &= columns >= first[:, None]
+        scores = tl.where(seen, scores, float("-inf"))
+    return scores

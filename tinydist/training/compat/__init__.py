@@ -1,6 +1,6 @@
-"""Programs and configurations of others, on this library's engine.
+"""Compatibility: runs programs and configurations of DeepSpeed and Megatron-LM on this engine.
 
-config.py       DeepSpeed's ds_config.json: a plan, an optimizer, rates (ds_*.py)
-initialize.py   loops as DeepSpeed's tutorials write them; model_engine.py: what they train by
-pretrain.py     programs as Megatron-LM's pretrain_gpt.py (megatron_*.py)
+config.py       DeepSpeed's ds_config.json: plan, optimizer, schedule (ds_*.py)
+initialize.py   training loops as in DeepSpeed's tutorials; model_engine.py: their engine
+pretrain.py     scripts like Megatron-LM's pretrain_gpt.py (megatron_*.py)
 """

@@ -1,11 +1,11 @@
-"""DeepSpeed's ds_config.json, as it stands: a plan, an optimizer, rates, a scaler's rule, sizes of batches.
+"""Parses DeepSpeed's ds_config.json into a plan, optimizer, learning-rate schedule, loss scaling and batch sizes.
 
     file -> said           each key by the rule that it has in ds_keys.py; "auto" filled, as transformers' Trainer does
     said -> what it says   or as DeepSpeed has it by default
 
     train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x dp      two of them give the third
 
-What cannot be is a ``ConfigError`` that names the key and the rule. What means nothing here is in ``config.ignored``.
+Invalid values raise a ``ConfigError`` with the key and the rule. Keys without effect here are in ``config.ignored``.
 Source: DeepSpeed, runtime/config.py.
 """
 
@@ -13,9 +13,9 @@ from inspect import signature
 
 import torch
 
-from ...precision import Hysteresis, Static
+from ...plan import DTYPES, Plan
+from ...precision import HysteresisLossScale, StaticLossScale
 from ...rules import holds, shown, words_of
-from ..plan import DTYPES, Plan
 from .ds_file import key_of, leaves, read, require, unknown
 from .ds_keys import AUTO, KEYS, Key
 from .ds_optimizers import ELSEWHERE, OPTIMIZERS
@@ -61,8 +61,8 @@ class Config:
     def _fill(self, auto, given):
         for path, value in self.said.items():
             if value == "auto" and (path in AUTO or key_of(path)):  # others are unknown
-                require(path in AUTO, f'{path} is "auto", which no option fills: write a value')
-                words = f'{path} is "auto", which a command line fills, but there is none: write a value'
+                require(path in AUTO, f'{path} is "auto", which no command-line option fills: set a value')
+                words = f'{path} is "auto", which only a command line fills: set a value'
                 require(auto is not None, words)
                 self.said[path] = AUTO[path][1](auto)
         kind = self.said.get("scheduler.type")
@@ -73,9 +73,7 @@ class Config:
         for path, (option, value) in AUTO.items():
             if option in given and (path in self.said or not path.startswith("scheduler.")):
                 chosen, name = value(auto), option.replace("_", "-")
-                words = (
-                    f"{path} is {shown(self.said.get(path))}, but --{name} says {shown(chosen)}: one of them is wrong"
-                )
+                words = f"{path} is {shown(self.said.get(path))}, but --{name} says {shown(chosen)}: they must agree"
                 require(self.said.setdefault(path, chosen) == chosen, words)
 
     def _held(self):
@@ -108,10 +106,10 @@ class Config:
 
     def _named(self, path, table, lower=False):
         name = self[path]
-        require(isinstance(name, str), f"{path} must be a text, got {shown(name)}")
+        require(isinstance(name, str), f"{path} must be a string, got {shown(name)}")
         known = name.lower() if lower and name.lower() in (*table, *ELSEWHERE) else name
         require(
-            known not in ELSEWHERE, f"{path}: {name} is DeepSpeed's own, and is not here; here are {', '.join(table)}"
+            known not in ELSEWHERE, f"{path}: {name} is DeepSpeed's own, not supported; supported: {', '.join(table)}"
         )
         require(known in table, f"{path} must be one of {', '.join(table)}, got {shown(name)}")
         return table[known]
@@ -133,15 +131,15 @@ class Config:
     def rules(self):
         stage, pp = self["zero_optimization.stage"], self.sizes.pp
         both = self["fp16.enabled"] and self["bf16.enabled"]
-        yield not both, "fp16.enabled and bf16.enabled exclude one another: a parameter has one dtype"
+        yield not both, "fp16.enabled and bf16.enabled are mutually exclusive: a parameter has one dtype"
         words = f"zero_optimization.stage({stage}) must be below 2 with a pipeline, pp({pp}), as in DeepSpeed"
-        yield pp == 1 or stage < 2 or self.zero_in_pipelines, f"{words} (here it may be, with zero_in_pipelines)"
+        yield pp == 1 or stage < 2 or self.zero_in_pipelines, f"{words} (allowed here with zero_in_pipelines)"
         yield (
             not self.offloads or stage,
             "zero_optimization.offload_optimizer moves shards: stage must be 1, 2 or 3, got 0",
         )
         params = self.device("param") == "cpu"
-        yield not params or stage == 3, f"zero_optimization.offload_param is of stage 3, got stage({stage})"
+        yield not params or stage == 3, f"zero_optimization.offload_param requires stage 3, got stage({stage})"
         words = f"zero_allow_untested_optimizer must be true for {self['optimizer.type']} with ZeRO, as in DeepSpeed"
         tested = self._named("optimizer.type", OPTIMIZERS, lower=True).tested
         yield tested or not stage or self["zero_allow_untested_optimizer"], words
@@ -206,7 +204,7 @@ class Config:
     def numbers(self):
         """What ``parallelize`` takes besides: how a loss is scaled, and in which dtype gradients are added and sent."""
         dtype = self["communication_data_type"] or self["data_types.grad_accum_dtype"]
-        return {"scaler_rule": self.scaler_rule, "reduce_dtype": DTYPES.get(dtype)}
+        return {"scaler_rule": self.scaler_rule, "reduce_dtype": dtype and getattr(torch, DTYPES[dtype])}
 
     @property
     def scaler_rule(self):
@@ -214,8 +212,8 @@ class Config:
         if self.precision != "fp16":
             return None
         if self["fp16.loss_scale"]:
-            return Static(float(self["fp16.loss_scale"]))
-        return Hysteresis(
+            return StaticLossScale(float(self["fp16.loss_scale"]))
+        return HysteresisLossScale(
             scale=2.0 ** self["fp16.initial_scale_power"],
             window=self["fp16.loss_scale_window"],
             hysteresis=self["fp16.hysteresis"] if self["zero_optimization.stage"] else 1,

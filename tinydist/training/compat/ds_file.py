@@ -1,4 +1,4 @@
-"""A ds_config.json as (path, value), and the words for keys that are none.
+"""Flattens a ds_config.json into (path, value) pairs, and reports unknown keys with suggestions.
 
 {"fp16": {"enabled": true}}  ->  fp16.enabled, True
 """
@@ -12,7 +12,7 @@ from .ds_keys import ALIASES, INSTEAD, KEYS, REMOVED, Key
 
 
 class ConfigError(ValueError):
-    """A configuration of which nothing can be made."""
+    """An invalid configuration."""
 
     def __init__(self, words):
         super().__init__(f"ds_config: {words}")
@@ -78,7 +78,7 @@ def paths(table=KEYS, inside=""):
 def unknown(path, name, known=None):
     """``known``: params, if it is one."""
     near = nearest(path, paths()) if known is None else nearest(name, known)
-    return ConfigError(f"{written(path)} is no key of DeepSpeed's{near}")
+    return ConfigError(f"{written(path)} is not a DeepSpeed key{near}")
 
 
 def written(path):
@@ -94,4 +94,4 @@ def nearest(name, known):
     parts = {each.split(".")[-1]: each for each in known}
     close = [each for each in [parts.get(last)] if each] or difflib.get_close_matches(str(name), known, 1)
     close = close or [parts[each] for each in difflib.get_close_matches(last, parts, 1)]
-    return f"; the nearest is {close[0]}" if close else ""
+    return f"; did you mean {close[0]}" if close else ""

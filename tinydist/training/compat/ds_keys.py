@@ -1,4 +1,4 @@
-"""The keys of DeepSpeed's ds_config.json: the rule of each, what it is by default, and what it means here.
+"""The keys of DeepSpeed's ds_config.json: validation, default and effect of each.
 
     said       in the file; or on the command line, for "auto" (AUTO) and for what the file does not say
     heeded     a Key without `idle`: config.py reads it
@@ -23,14 +23,14 @@ class Key(NamedTuple):
 
 
 section = stated("an object {...}", lambda value: isinstance(value, dict))
-text = stated("a text", lambda value: isinstance(value, str))
+text = stated("a string", lambda value: isinstance(value, str))
 off = stated(
-    "off: there is none of it here",
+    "off: it is not supported here",
     lambda value: value in (False, None) or (isinstance(value, dict) and not value.get("enabled", bool(value))),
 )
 pair = stated("two numbers >= 0 and < 1", lambda value: _two(value) and all(number(b) and 0 <= b < 1 for b in value))
 true = stated("true", lambda value: value is True)
-false = stated("false: there is none of it here", lambda value: value is False)
+false = stated("false: it is not supported here", lambda value: value is False)
 
 
 a_dtype = stated("fp16, bf16, fp32 or null", lambda value: value is None or one_of(("fp16", "bf16", "fp32"))(value))
@@ -38,6 +38,15 @@ a_dtype = stated("fp16, bf16, fp32 or null", lambda value: value is None or one_
 
 def _two(value):
     return isinstance(value, list | tuple) and len(value) == 2
+
+
+def idle(rule, why, names):
+    """Keys that are accepted, and do nothing here."""
+    return each(Key(rule, idle=why), names)
+
+
+def each(key, names):
+    return dict.fromkeys(names.split(), key)
 
 
 def only(value, why):
@@ -52,8 +61,8 @@ NONE = Key(section, idle=SAYS)
 OFF = Key(off, idle="it is off")
 OFFLOAD = {
     "device": Key(one_of(DEVICES), "none"),
-    **{name: Key(flag, idle=PLACES) for name in ("pin_memory", "pipeline_read", "pipeline_write", "fast_init")},
-    **{name: Key(amount, idle=PLACES) for name in ("buffer_count", "buffer_size", "max_in_cpu", "cpuadam_cores_perc")},
+    **idle(flag, PLACES, "pin_memory pipeline_read pipeline_write fast_init"),
+    **idle(amount, PLACES, "buffer_count buffer_size max_in_cpu cpuadam_cores_perc"),
     "nvme_path": Key(text, idle="it is for a device nvme"),
     "ratio": Key(part, idle=PLACES),
 }
@@ -95,56 +104,31 @@ KEYS = {
         "offload_param": OFFLOAD,
         "cpu_offload": Key(flag, False),  # before offload_optimizer
         "cpu_offload_param": Key(flag, False),
-        **{
-            name: Key(flag, idle=CUTS)
-            for name in (
-                "allgather_partitions",
-                "contiguous_gradients",
-                "overlap_comm",
-                "reduce_scatter",
-                "round_robin_gradients",
-                "stage3_allgather_sequential",
-                "stage3_use_all_reduce_for_fetch_params",
-                "use_multi_rank_bucket_allreduce",
-            )
-        },
-        **{
-            name: Key(amount, idle=CUTS)
-            for name in ("allgather_bucket_size", "reduce_bucket_size", "stage3_prefetch_bucket_size")
-        },
-        **{
-            name: Key(amount, idle=PLACES)
-            for name in (
-                "stage3_max_live_parameters",
-                "stage3_max_reuse_distance",
-                "stage3_model_persistence_threshold",
-                "stage3_module_granularity_threshold",
-                "stage3_param_persistence_threshold",
-                "sub_group_size",
-            )
-        },
-        **{
-            name: Key(flag, idle=PLACES)
-            for name in (
-                "cpu_offload_use_pin_memory",
-                "enable_sanity_checks",
-                "ignore_unused_parameters",
-                "legacy_stage1",
-                "load_from_fp32_weights",
-                "log_trace_cache_warnings",
-                "memory_efficient_linear",
-                "override_module_apply",
-                "pipeline_loading_checkpoint",
-            )
-        },
-        **{
-            name: Key(flag, idle="checkpoints here are files for any mesh")
-            for name in (
-                "elastic_checkpoint",
-                "stage3_gather_16bit_weights_on_model_save",
-                "stage3_gather_fp16_weights_on_model_save",
-            )
-        },
+        **idle(
+            flag,
+            CUTS,
+            "allgather_partitions contiguous_gradients overlap_comm reduce_scatter round_robin_gradients "
+            "stage3_allgather_sequential stage3_use_all_reduce_for_fetch_params use_multi_rank_bucket_allreduce",
+        ),
+        **idle(amount, CUTS, "allgather_bucket_size reduce_bucket_size stage3_prefetch_bucket_size"),
+        **idle(
+            amount,
+            PLACES,
+            "stage3_max_live_parameters stage3_max_reuse_distance stage3_model_persistence_threshold "
+            "stage3_module_granularity_threshold stage3_param_persistence_threshold sub_group_size",
+        ),
+        **idle(
+            flag,
+            PLACES,
+            "cpu_offload_use_pin_memory enable_sanity_checks ignore_unused_parameters legacy_stage1 "
+            "load_from_fp32_weights log_trace_cache_warnings memory_efficient_linear override_module_apply "
+            "pipeline_loading_checkpoint",
+        ),
+        **idle(
+            flag,
+            "checkpoints here are files for any mesh",
+            "elastic_checkpoint stage3_gather_16bit_weights_on_model_save stage3_gather_fp16_weights_on_model_save",
+        ),
         "zero_hpz_partition_size": Key(only(1, "no hpZ here"), 1),
         **{name: Key(false, False) for name in ("zero_quantized_weights", "zero_quantized_gradients")},
         "zero_quantized_nontrainable_weights": Key(false, False),
@@ -153,7 +137,7 @@ KEYS = {
         "stages": Key(count),
         "activation_checkpoint_interval": Key(whole, 0),  # blocks
         "partition": Key(text, idle="as many blocks in each stage"),
-        **{name: Key(flag, idle=CUTS) for name in ("pipe_partitioned", "grad_partitioned")},
+        **idle(flag, CUTS, "pipe_partitioned grad_partitioned"),
         "seed_layers": Key(flag, idle="weights come from the model as it is"),
     },
     "activation_checkpointing": {
@@ -172,34 +156,12 @@ KEYS = {
         only(1, "sequences are sharded over tensor-parallel groups, by --sequence-parallel"), 1
     ),
     "managed_gradient_accumulation": Key(true, True),
-    **dict.fromkeys(
-        (
-            "data_efficiency",
-            "expert_parallel",
-            "hybrid_engine",
-            "tensor_parallel",
-            "torch_autocast",
-            "weight_quantization",
-        ),
-        OFF,
-    ),
-    **dict.fromkeys(
-        (
-            "aio",
-            "autotuning",
-            "checkpoint",
-            "comet",
-            "comms_logger",
-            "compile",
-            "csv_monitor",
-            "flops_profiler",
-            "tensorboard",
-            "timers",
-            "wandb",
-        ),
+    **each(OFF, "data_efficiency expert_parallel hybrid_engine tensor_parallel torch_autocast weight_quantization"),
+    **each(
         NONE,
+        "aio autotuning checkpoint comet comms_logger compile csv_monitor flops_profiler tensorboard timers wandb",
     ),
-    **{name: Key(flag, idle=SAYS) for name in ("dump_state", "memory_breakdown", "wall_clock_breakdown")},
+    **idle(flag, SAYS, "dump_state memory_breakdown wall_clock_breakdown"),
     "steps_per_print": Key(amount, idle=SAYS),
     "log_level": Key(text, idle=SAYS),
     "communication_data_type": Key(a_dtype),  # null: that of the parameters
@@ -219,18 +181,10 @@ KEYS = {
 ALIASES = {"bfloat16": "bf16"}
 
 INSTEAD = {"max_grad_norm": "gradient_clipping"}  # as DeepSpeed says
-REMOVED = dict.fromkeys(  # from DeepSpeed itself, and what it says to take instead
-    (
-        "compression_training",
-        "eigenvalue",
-        "graph_harvesting",
-        "nebula",
-        "progressive_layer_drop",
-        "quantize_training",
-        "sparse_attention",
-        "sparse_gradients",
-    ),
+REMOVED = each(  # from DeepSpeed itself, and what it says to take instead
     "",
+    "compression_training eigenvalue graph_harvesting nebula progressive_layer_drop quantize_training "
+    "sparse_attention sparse_gradients",
 ) | {
     "amp": ": take fp16 or bf16",
     "curriculum_learning": ": take data_efficiency",

@@ -1,4 +1,4 @@
-"""The optimizers of a ds_config.json, and what their params may be.
+"""The optimizers of a ds_config.json, and validation of their params.
 
 Adam is AdamW unless adam_w_mode is false, and without decay, as DeepSpeed's.
 """

@@ -1,4 +1,4 @@
-"""Learning rates as DeepSpeed's schedulers have them, to the last digit: functions of the steps that were taken.
+"""DeepSpeed's learning-rate schedulers, bit for bit, as functions of the number of steps applied.
 
     WarmupLR         up, by the logarithm of the step (half of the way is done at sqrt(N) of N steps) or straight; stays
     WarmupDecayLR    up; straight down to 0

@@ -1,4 +1,4 @@
-"""Programs in DeepSpeed's shape, on this library's engine: with its import changed, such a loop runs.
+"""``deepspeed.initialize`` on this engine: a DeepSpeed training loop runs after changing its import.
 
     import tinydist.training as deepspeed
 
@@ -6,8 +6,8 @@
     for batch in loader:
         loss = model_engine(batch)      and so on: model_engine.py
 
-Any module whose ranks differ in nothing but data; a GPT on a mesh with pp and tp, too, by ``train_batch``, which is
-DeepSpeed's for pipelines. Source: DeepSpeed, docs/_tutorials/getting-started.md, deepspeed/__init__.py.
+Any module with pure data parallelism; a GPT also on a mesh with pp and tp, with ``train_batch``, DeepSpeed's method for
+pipelines. Source: DeepSpeed, docs/_tutorials/getting-started.md, deepspeed/__init__.py.
 """
 
 import os
@@ -17,12 +17,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
-from ...launching.torchrun import under_torchrun
+from ...launching.options import under_torchrun
 from ...precision import LossScaler
 from ...torch_internals import device_of_group
 from ..engine import Engine
 from ..mesh import make_mesh, place_in
-from ..parallelize import around, draw_apart, parallelize
+from ..parallelize import around, dtype_of, parallelize, seed_rng_per_rank
 from .config import Config
 from .ds_optimizers import is_tested
 from .model_engine import ModelEngine
@@ -42,7 +42,7 @@ def initialize(
     dist_init_required=None,
     zero_in_pipelines=False,
 ):
-    """A ``ModelEngine``, its optimizer, a loader of ``training_data`` or None, and None: the engine sets the rates.
+    """Returns a ``ModelEngine``, its optimizer, a loader of ``training_data`` or None, and None for the scheduler.
 
     ``config``, or ``args.deepspeed_config``: a ds_config.json. ``optimizer``: one of the program's, in place of the
     file's. ``mesh``: "dp=2,pp=2", by default all ranks are data-parallel. Raises ``ValueError`` for what cannot be.
@@ -52,7 +52,7 @@ def initialize(
     given = {"model": isinstance(model, nn.Module), "config": source, "no lr_scheduler": lr_scheduler is None}
     missing = [name for name, is_there in given.items() if not is_there]
     if missing:
-        raise ValueError(f"initialize: it needs a model, and a config, which says the scheduler; {missing[0]} is wrong")
+        raise ValueError(f"initialize: pass a model, and a config that has the scheduler; {missing[0]} is missing")
     config = Config(source, mesh or f"dp={dist.get_world_size()}", zero_in_pipelines=zero_in_pipelines)
     engine = ModelEngine(made(model, config, *stepping(optimizer, model_parameters, config)), config)
     loader = training_data and loader_of(engine.engine, training_data, config, collate_fn)
@@ -63,7 +63,7 @@ def stepping(optimizer, parameters, config):
     """The class of optimizer, parameter groups, options."""
     if optimizer is None:
         if not any(path.startswith("optimizer.") for path in config.said):
-            raise ValueError("initialize: neither optimizer= nor the config's optimizer says how to step")
+            raise ValueError("initialize: pass optimizer=, or set optimizer in the config")
         return config.optimizer_class, None if parameters is None else list(parameters), config.options
     kind, stage = type(optimizer), config.plan.zero
     if stage and not is_tested(kind) and not config["zero_allow_untested_optimizer"]:
@@ -84,10 +84,10 @@ def made(model, config, optimizer_class, groups, options):
     groups_of = dict(group=mesh.get_group("shard"), replicas=mesh.get_group("replicate"))
     rule, dtype = config.numbers.values()
     how = dict(**groups_of, reduce_dtype=dtype, **options)
-    zero = around(model.to(plan.dtype), plan, blocks, optimizer_class, groups, **how)
+    zero = around(model.to(dtype_of(plan)), plan, blocks, optimizer_class, groups, **how)
     for bucket in zero.buckets:
-        bucket.counts = 1 / plan.replicas
-    draw_apart(plan, mesh)
+        bucket.norm_weight = 1 / plan.replicas
+    seed_rng_per_rank(plan, mesh)
     scaler = LossScaler(rule) if rule else None
     return Engine(plan, mesh, {0: model}, {0: zero}, [], names, None, None, scaler)
 

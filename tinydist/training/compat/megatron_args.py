@@ -1,4 +1,4 @@
-"""Megatron-LM's arguments, those that mean something here, with its defaults; and the plan and rates that they say.
+"""Megatron-LM's command-line arguments (the supported ones), mapped to a plan and a learning-rate schedule.
 
     world = pp x dp x tp        global batch = micro batch x microbatches x dp
 
@@ -13,7 +13,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from ..plan import Plan
+from ...plan import Plan
 
 STYLES = ("constant", "linear", "cosine", "inverse-square-root")
 NUMBERS = {  # name -> default
@@ -48,11 +48,11 @@ class Parser(argparse.ArgumentParser):
     def _nearest(self, message):
         wrong = [word for word in message.split() if word.startswith("--")]
         close = difflib.get_close_matches(wrong[0], self._option_string_actions, 1) if wrong else []
-        return f"; the nearest is {close[0]}" if close else ""
+        return f"; did you mean {close[0]}" if close else ""
 
 
 def parse(extra_args_provider=None, defaults=None, words=None):
-    """The arguments. Raises ``ValueError`` for those of which nothing can be made, with the rule."""
+    """Parse the arguments. Raises ``ValueError`` for invalid ones, with the violated rule."""
     parser = Parser(prog="pretrain", allow_abbrev=False)
     for kind, names in NUMBERS.items():
         for name, default in names.items():
@@ -91,17 +91,17 @@ def rules(args):
     yield world % (tp * pp) == 0, f"world size ({world}) must be divisible by tensor ({tp}) x pipeline ({pp})"
     context, length = args.max_position_embeddings, args.seq_length
     yield context >= length, f"--max-position-embeddings({context}) must be --seq-length({length}) or more"
-    yield not (args.fp16 and args.bf16), "--fp16 and --bf16 exclude one another: a parameter has one dtype"
+    yield not (args.fp16 and args.bf16), "--fp16 and --bf16 are mutually exclusive: a parameter has one dtype"
     yield args.lr_decay_style in STYLES, f"--lr-decay-style must be one of {', '.join(STYLES)}"
     yield args.optimizer in ("adam", "sgd"), f"--optimizer must be adam or sgd, got {args.optimizer}"
     once = args.lr_warmup_fraction is None or not args.lr_warmup_iters
-    yield once, "--lr-warmup-fraction and --lr-warmup-iters exclude one another"
+    yield once, "--lr-warmup-fraction and --lr-warmup-iters are mutually exclusive"
     resets = args.reset_position_ids or args.reset_attention_mask
-    yield not resets, "--reset-position-ids and --reset-attention-mask: the GPT here sees all that is before a token"
+    yield not resets, "--reset-position-ids and --reset-attention-mask: not supported, attention is purely causal"
     drops = args.hidden_dropout, args.attention_dropout
     yield (
         drops[0] == drops[1],
-        f"the GPT here has one dropout, but --hidden-dropout{drops[0]} is not --attention-dropout",
+        f"--hidden-dropout={drops[0]} must equal --attention-dropout={drops[1]}",
     )
 
 
@@ -111,17 +111,6 @@ def num_microbatches(global_batch, micro_batch, data_parallel):
         product = f"micro batch size ({micro_batch}) x data parallel size ({data_parallel})"
         raise ValueError(f"pretrain: global batch size ({global_batch}) must be divisible by {product}")
     return global_batch // (micro_batch * data_parallel)
-
-
-def ramped_up(start, increment, samples, global_batch, consumed):
-    """The global batch after ``consumed`` samples: from ``start`` in equal steps, which ``samples`` share."""
-    if (global_batch - start) % increment:
-        raise ValueError(
-            f"pretrain: global batch size ({global_batch}) - start ({start}) must be divisible by {increment}"
-        )
-    if consumed > samples:
-        return global_batch
-    return start + int(consumed / (samples / ((global_batch - start) // increment))) * increment
 
 
 def plan_of(args):
@@ -136,7 +125,7 @@ def plan_of(args):
         microbatches=args.num_microbatches,
         schedule="interleaved" if chunks > 1 else "1f1b",
         chunks=chunks,
-        sequence="regather" if args.sequence_parallel and args.tensor_model_parallel_size > 1 else None,
+        sequence_parallel="regather" if args.sequence_parallel and args.tensor_model_parallel_size > 1 else None,
         recompute=args.recompute_granularity or "none",
         precision="fp16" if args.fp16 else "bf16" if args.bf16 else "fp32",
         max_norm=args.clip_grad or None,

@@ -1,4 +1,7 @@
-"""What programs in Megatron-LM's shape call: of the arguments, the tensor group, the data ranks. By its names.
+"""Megatron-LM's functions for training scripts (get_args, get_tokenizer, broadcast_data ...), under their names.
+
+    loss mask      0 after the end of a document, if requested; a microbatch's loss is a mean over the rest
+    iterator       sample by sample: of each micro batch x dp consecutive ones, data rank r takes the r-th micro batch
 
 Source: Megatron-LM of June 2023, pretrain_gpt.py, and what it imports.
 """
@@ -9,10 +12,12 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import default_collate
 
 from ...model import GPT, GPTConfig
 from ...torch_internals import device_of_group
-from ..data import broadcast_data
+from ..data import Batches, broadcast_data
+from ..job import open_tokens
 
 
 class OfRank(threading.local):
@@ -37,7 +42,7 @@ def get_tokenizer():
 
 
 def get_timers():
-    """Timers that nobody reads: a run has a timeline."""
+    """Dummy timers: use the timeline of the run instead."""
     return lambda name, log_level=0: SimpleNamespace(start=lambda **_: None, stop=lambda **_: None)
 
 
@@ -58,7 +63,7 @@ def core_transformer_config_from_args(args):
 
 
 def GPTModel(config, num_tokentypes=0, parallel_output=True, pre_process=True, post_process=True):
-    """All of it on every rank, whatever its stage: pipelines are cut later."""
+    """The full model on every rank; ``parallelize`` splits it into stages later."""
     return GPT(config)
 
 
@@ -82,8 +87,72 @@ tensor_parallel = SimpleNamespace(broadcast_data=broadcast)
 
 
 def average_losses_across_data_parallel_group(losses):
-    """The mean of each over data ranks, of which every one has its own."""
+    """All-reduce: the mean of each loss over the data-parallel ranks."""
     averaged = torch.stack([loss.detach().reshape(()) for loss in losses])
     for axis in ("replicate", "shard"):
         dist.all_reduce(averaged, group=of_rank.engine.mesh.get_group(axis))
     return averaged / of_rank.engine.plan.dp
+
+
+# Data: samples {"text": T + 1 tokens}, masks, one reader per tensor-parallel group.
+
+
+def get_ltor_masks_and_position_ids(data, eod_token, reset_position_ids, reset_attention_mask, eod_mask_loss):
+    """Of tokens [B, T]: who is not seen, bool [1 or B, 1, T, T]; the loss mask, positions [B, T].
+
+    With ``reset_attention_mask`` no token sees another document, with ``reset_position_ids`` each begins at 0. A
+    document ends with its ``eod_token``.
+    """
+    places = torch.arange(data.shape[1], device=data.device)
+    ends = data == eod_token
+    document = ends.cumsum(1) - ends.long()  # [B, T]: how many ended before
+    unseen = (places[None, :] > places[:, None])[None, None]  # [1, 1, T, T]
+    if reset_attention_mask:
+        unseen = unseen | (document[:, None, :, None] != document[:, None, None, :])
+    positions = places.expand_as(data)
+    if reset_position_ids:
+        after = torch.where(ends, places + 1, 0).cummax(1).values  # where the next document begins
+        positions = positions - torch.cat([torch.zeros_like(after[:, :1]), after[:, :-1]], 1)
+    mask = (~ends).float() if eod_mask_loss else torch.ones_like(data, dtype=torch.float)
+    return unseen, mask, positions
+
+
+class Windows:
+    """A part of all windows of a file of tokens, or of a text, in the order of ``Batches``."""
+
+    def __init__(self, batches, first, samples):
+        self.batches, self.first, self.samples = batches, first, samples
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, number):
+        batches, place = self.batches, self.first + number
+        start = int(batches.windows_at(place, place + 1)[0]) * batches.context
+        return {"text": torch.as_tensor(batches.tokens[start : start + batches.context + 1].astype("int64"))}
+
+
+def build_train_valid_test_datasets(
+    data_prefix=None,
+    splits_string="969, 30, 1",
+    train_valid_test_num_samples=(0, 0, 0),
+    seq_length=None,
+    seed=0,
+    **of_its_files,
+):
+    """Three datasets. ``data_prefix``: a file of tokens, or a text; None: one that is on every machine."""
+    tokens, _ = open_tokens(data_prefix[0] if data_prefix else None)
+    shares = [float(part) for part in splits_string.split(",")]
+    ends = [round(len(tokens) * sum(shares[: number + 1]) / sum(shares)) for number in range(len(shares))]
+    parts = [tokens[first:last] for first, last in zip([0, *ends], ends)]
+    return tuple(
+        Windows(Batches(part, 1, seq_length, seed), 0, samples) if samples and len(part) > seq_length else None
+        for part, samples in zip(parts, train_valid_test_num_samples)
+    )
+
+
+def iterator(dataset, micro_batch, rank, ranks, consumed=0):
+    """The micro batches of data rank ``rank``, from the sample after ``consumed`` on."""
+    for start in range(consumed, len(dataset) - micro_batch * ranks + 1, micro_batch * ranks):
+        first = start + rank * micro_batch
+        yield default_collate([dataset[number] for number in range(first, first + micro_batch)])

@@ -1,4 +1,4 @@
-"""A model as DeepSpeed's programs train it: what ``initialize`` returns, around this library's engine.
+"""DeepSpeed's model engine (forward, backward, step), which ``initialize`` returns, on this library's engine.
 
     loss = model_engine(batch)      forward of the module
     model_engine.backward(loss)     / gradient_accumulation_steps, x the scale; ZeRO reduces meanwhile
@@ -24,7 +24,7 @@ class ModelEngine:
 
     def __init__(self, engine, config):
         self.engine, self.config, self.module = engine, config, next(iter(engine.stages.values()))
-        self.optimizer, self.device = engine.together, engine.device
+        self.optimizer, self.device = engine.optimizer, engine.device
         self.local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
         self.micro_steps = self.global_steps = self.skipped_steps = 0
         self.done = None  # the last Step
@@ -63,7 +63,7 @@ class ModelEngine:
     def _step(self):
         self.done = self.engine.optimizer_step()
         self.global_steps += 1
-        self.skipped_steps += not self.done.taken
+        self.skipped_steps += not self.done.applied
         self._set_rate()
 
     def _set_rate(self):

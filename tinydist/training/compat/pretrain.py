@@ -1,4 +1,4 @@
-"""Programs in Megatron-LM's shape, on this library's engine: with its imports changed, such a program runs.
+"""Megatron-LM's ``pretrain`` on this engine: a pretrain_gpt.py runs after changing its imports.
 
     model_provider(pre_process, post_process)    the whole GPT: parallelize cuts it
     forward_step(data_iterator, model)           of a stage and a microbatch: get_batch, model(...), what makes a loss
@@ -24,15 +24,17 @@ from .megatron_calls import (
     GPTModel,
     ModelType,
     average_losses_across_data_parallel_group,
+    build_train_valid_test_datasets,
     core_transformer_config_from_args,
     get_args,
+    get_ltor_masks_and_position_ids,
     get_timers,
     get_tokenizer,
+    iterator,
     of_rank,
     print_rank_0,
     tensor_parallel,
 )
-from .megatron_data import build_train_valid_test_datasets, get_ltor_masks_and_position_ids, iterator
 
 __all__ = [
     "GPTModel",

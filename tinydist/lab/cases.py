@@ -1,0 +1,197 @@
+"""Test cases in which an answer is run, and their results.
+
+A ``Case`` is a number of ranks and what the answer is called with there; a ``Trial`` is a case that was run, with the
+answer or with the reference.
+"""
+
+import contextlib
+import io
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+import torch.distributed as dist
+
+from ..launching.launch import launch
+from ..torch_internals import unobserved
+from . import trusted_functions
+from .errors import Left, Wrong
+from .leaves import nbytes
+from .tracer import UNSEEN, TooLong, Tracer
+
+FEW = 8  # numbers
+IN_PLACE = ("all_reduce", "broadcast", "reduce")  # these write where they read
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    ranks: int
+    arguments: Callable  # rank -> a tuple, made anew on that rank
+    about: str = ""  # besides the number of ranks, as the learner reads it
+    measured: bool = False  # bytes held and seconds are judged here
+    changed: int | None = None  # the rank whose messages are perturbed
+    facts: object = None  # whatever the exercise's own targets want
+    rtol: float = 1e-4
+    how: dict = field(default_factory=dict)  # options of launch
+
+    def __str__(self):
+        ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
+        return f"{ranks}, {self.about}" if self.about else ranks
+
+
+class Alone(Case):
+    """One that needs no ranks, and whose messages name none."""
+
+    def __str__(self):
+        return self.about
+
+
+def alone(arguments, about, **more):
+    """``arguments()``: a tuple, made anew."""
+    return Alone(1, lambda rank: arguments(), about, **more)
+
+
+def turned(case):
+    """The same world, where tensors are views: in memory their last two dims have changed places."""
+
+    def arguments(rank):
+        given = case.arguments(rank)
+        return tuple(t.mT.contiguous().mT if isinstance(t, torch.Tensor) and t.dim() > 1 else t for t in given)
+
+    return replace(case, arguments=arguments, about=f"{case.about}, transposed views")
+
+
+class Trial:
+    """``arguments`` and ``returned``: by rank, as they are after the run; ``given``: bytes of the arguments, before it.
+    ``error``: what stopped it, or None."""
+
+    def __init__(self, program, case, watched=True, listen="", observe=True):
+        self.program, self.case = program, case
+        how = {"observe": observe, **case.how}
+        self.run = self.error = None
+        self.arguments, self.returned, self.given = (), (), [0] * case.ranks
+        self.tracers = [Tracer(listen, counted=how["observe"] is True) for _ in range(case.ranks)] if watched else []
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "launch: all ranks have ended")  # the verdict says it better
+                self.run = launch(self._rank, case.ranks, backend="simulated", **how)
+            self.arguments, self.returned = zip(*self.run.results)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self.error = error
+        self.printed = printed.getvalue().splitlines()
+        if watched:
+            self.error = self._not_allowed() or self.error
+        if isinstance(case, Alone) and isinstance(self.error, Exception):
+            notes = getattr(self.error, "__notes__", ())
+            self.error.__notes__ = [note for note in notes if note != "on rank 0 of 1"]
+
+    def _rank(self):
+        rank = dist.get_rank()
+        arguments = self.case.arguments(rank)
+        self.given[rank] = nbytes(arguments)
+        changes = perturbed_messages() if rank == self.case.changed else contextlib.nullcontext()
+        try:
+            with changes, self.tracers[rank] if self.tracers else contextlib.nullcontext():
+                return arguments, self.program(*arguments)
+        except SystemExit as end:
+            raise Left from end
+
+    def _not_allowed(self):
+        """What an answer did that would fool the lab."""
+        if any(tracer.passed for tracer in self.tracers) and not isinstance(self.error, TooLong):
+            return TooLong()  # it has swallowed it
+        replaced = trusted_functions.put_back()
+        if replaced:
+            return Wrong(f"it replaces {replaced[0]}, with which the lab measures: leave it as it is")
+        if any(tracer.unseen for tracer in self.tracers):
+            return Wrong("it switches torch's dispatch off, so what it computes and holds is not seen: leave it on")
+        for name in UNSEEN.keys() & self.called:
+            return Wrong(f"it starts {UNSEEN[name]} ({name}): write it in the function itself")
+        return None
+
+    @cached_property
+    def called(self):
+        """Names of functions, from their modules on."""
+        return set().union(*(tracer.called for tracer in self.tracers))
+
+    @cached_property
+    def torchs(self):
+        return set().union(*(tracer.torchs for tracer in self.tracers))
+
+    @property
+    def stubbed(self):
+        """A rank came to a bare ``raise NotImplementedError``."""
+        return isinstance(self.error, NotImplementedError) and not self.error.args
+
+    def again(self, watched=False, **changes):
+        """The same in another world."""
+        return Trial(self.program, replace(self.case, **changes), watched)
+
+
+def outside_of_tensors(trial, watched=True):
+    """Bytes at their peak that the process took besides tensors, while the trial was run once more."""
+    traced = tracemalloc.is_tracing()
+    if not traced:
+        tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        trial.again(watched, how={**trial.case.how, "observe": False})  # the record takes memory, too
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        if not traced:
+            tracemalloc.stop()
+
+
+@contextlib.contextmanager
+def perturbed_messages():
+    """Context: messages of this rank are perturbed in all groups, including those that it creates in the body.
+
+    Do results depend only on received data? Ranks of a check are threads, and could as well read a global variable. So
+    in one case one rank's messages are perturbed in transit, each element by its own factor, for the answer and for the
+    reference: results must change accordingly. Integers are left alone, and so are short tensors of integral values of
+    any dtype: they are counts, sizes or flags, which answers may send as they like.
+    """
+    mine = dist.group.WORLD  # this rank's own handle
+    handles = type(mine)
+    post, meet = handles._post, handles._meet
+
+    def is_mine(group):
+        return group.simulation is mine.simulation and group.owner == mine.owner
+
+    def post_perturbed(group, name, tensors, *others):
+        return post(group, name, perturbed_in(tensors) if name == "send" and is_mine(group) else tensors, *others)
+
+    def meet_perturbed(group, name, move, alike_everywhere, inputs, *others, **how):
+        if is_mine(group) and name in IN_PLACE:
+            for tensor in inputs:
+                with unobserved():
+                    tensor.data.copy_(perturbed(tensor))
+        elif is_mine(group):
+            inputs = perturbed_in(inputs)
+        return meet(group, name, move, alike_everywhere, inputs, *others, **how)
+
+    handles._post, handles._meet = post_perturbed, meet_perturbed
+    try:
+        yield
+    finally:
+        del handles._post, handles._meet  # those of its base are there again
+
+
+def perturbed_in(inputs):
+    return perturbed(inputs) if isinstance(inputs, torch.Tensor) else [perturbed_in(each) for each in inputs]
+
+
+def perturbed(tensor):
+    """A copy. The factors, from 1/2 to 2, go by the place in the tensor: the same in each that is sent."""
+    with unobserved():
+        if not tensor.is_floating_point() or (tensor.numel() <= FEW and bool((tensor == tensor.round()).all())):
+            return tensor
+        factors = 2 ** (2 * torch.rand(tensor.numel(), generator=torch.Generator().manual_seed(1)) - 1)
+        return (tensor.detach() * factors.view(tensor.shape)).to(tensor.dtype)

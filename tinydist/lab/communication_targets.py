@@ -1,0 +1,235 @@
+"""Checks of calls and communication: forbidden library functions, messages, bytes, collectives."""
+
+from collections import Counter
+from itertools import dropwhile
+
+from ..tracing.record import Operator
+from .errors import Wrong
+from .messages import (
+    are,
+    left_open,
+    many,
+    messages,
+    nobody,
+    of,
+    only_hub,
+    smaller_numbers,
+    star,
+    started,
+    transfers,
+    whole_tensors,
+)
+from .target import Target, draw_traffic
+from .tracer import within
+
+
+class Own(Target):
+    """Nothing of ``solved`` is called (module or function -> its name for a learner), nor a solution of an exercise,
+    nor what of torch's has ``torchs`` in its name. ``instead``: what to do. ``only``: names of the transfers that are
+    allowed (None: all). ``lent``: what in ``solved`` may be called."""
+
+    name, decides = "own work", True
+
+    def __init__(self, holds, instead, solved=(), torchs="", only=None, lent=()):
+        super().__init__(holds)
+        self.instead, self.torchs, self.only, self.lent = instead, torchs, only, lent
+        self.operators = bool(torchs)
+        self.solved = solved if isinstance(solved, dict) else {each: each for each in solved}
+
+    def concerns(self, trial, exercise):
+        return True  # also where it raised: what it calls is to be left out, and not to be mended
+
+    def judge(self, exercise, trial, right):
+        if self.only is not None and trial.run:
+            others = sorted({each.name for each in transfers(trial.run)} - set(self.only))
+            if others:
+                names = " and ".join(f"torch.distributed.{each}" for each in others)
+                raise Wrong(f"{names} {'is' if len(others) == 1 else 'are'} not allowed here; {self.instead}")
+        called = trial.called
+        if self.lent:
+            called = {name for name in called if not any(within(each, name) for each in self.lent)}
+        names = [told for home, told in self.solved.items() if any(within(home, name) for name in called)]
+        names += [f"the solution of {name}" for name in exercise.solutions_among(called)]
+        names += [f"torch's {name}" for name in (*sorted(trial.torchs), *sorted(self.ran(trial)))]
+        if names:
+            raise Wrong(f"you call {names[0]}, which already solves this; {self.instead}")
+
+    def ran(self, trial):
+        """Torch's operators, by their internal names, whatever calls them."""
+        if not self.torchs or not trial.run:
+            return set()
+        ran = {entry.name for program in trial.run.record.programs for entry in of(program, Operator)}
+        return {name for name in ran if self.torchs in name}
+
+
+class Waits(Target):
+    """Each message meets its other side, and whatever is started is waited for: so it is in every exercise in which
+    ranks talk."""
+
+    name = "waits"
+
+    def __init__(self, holds="whatever is started is waited for"):
+        super().__init__(holds)
+
+    def judge(self, exercise, trial, right):
+        left = left_open(trial)
+        if left:
+            raise Wrong(left)
+
+
+class Bytes(Target):
+    """As many from each rank as the reference sends, or up to ``room`` times as many where collectives send them; with
+    ``together``, from all ranks (or if it says so of a case). ``formula``: said with them."""
+
+    name = "bytes"
+
+    def __init__(self, holds, formula="", together=False, room=1.0):
+        super().__init__(holds)
+        self.formula, self.together, self.room = formula or holds, together, room
+
+    def judge(self, exercise, trial, right):
+        mine, its = map(self.seen, (trial, right))
+        for rank, (have, want) in enumerate(zip(mine, its)):
+            if not want - 0.5 <= have <= want * self.room + 0.5:
+                everybody = self.all_of(trial.case)
+                who, in_all = ("the ranks send", " in all") if everybody else (f"rank {rank} sends", "")
+                reason = (
+                    nobody(mine)
+                    or (not everybody and star(mine))
+                    or whole_tensors(trial.run, sum(its), in_parts(right))
+                    or f"{who} {have:,.0f} bytes{in_all}, where {want:,.0f} are right"
+                )
+                raise Wrong(f"{reason}: {self.formula}", draw_traffic(trial))
+
+    def seen(self, trial):
+        """By rank; or a list of one number, of all ranks."""
+        if trial.error is not None:
+            return None
+        by_rank = [round(sum(row), 3) for row in trial.run.traffic]
+        return [sum(by_rank)] if self.all_of(trial.case) else by_rank
+
+    def general(self, trial, right):
+        return smaller_numbers(trial, right)
+
+    def all_of(self, case):
+        return self.together(case) if callable(self.together) else self.together
+
+
+def in_parts(right):
+    """Bytes of the whole tensor, where the reference sends parts of it."""
+    whole = next((each.nbytes for each in right.arguments[0] if hasattr(each, "nbytes")), None)
+    return None if any(each.nbytes == whole for each in messages(right.run)) else whole
+
+
+class Messages(Target):
+    """From each rank to those to whom the reference sends; with ``most``, only as many in all, and no rank more than
+    the busiest of the reference. ``empty``: do those without bytes count?"""
+
+    name = "messages"
+
+    def __init__(self, holds, most=False, empty=True):
+        super().__init__(holds)
+        self.most, self.empty = most, empty
+
+    def seen(self, trial):
+        if trial.error is not None:
+            return None
+        return Counter(each.ranks for each in messages(trial.run) if each.nbytes or self.empty)
+
+    def judge(self, exercise, trial, right):
+        mine, its = self.seen(trial), self.seen(right)
+        if self.most:
+            self.at_most(trial, mine, its)
+        elif mine != its:
+            raise Wrong(self.other_way(trial, mine, its), draw_traffic(trial))
+
+    def at_most(self, trial, mine, its):
+        for rank, (count, right) in enumerate(zip(by(1, mine, trial), by(1, its, trial))):
+            if count > right:
+                enough = f"where {are(right)} enough" if right else "and has the numbers already"
+                raise Wrong(f"rank {rank} receives {many(count, 'message')}, {enough}", draw_traffic(trial))
+        sent, right = by(0, mine, trial), max(by(0, its, trial))
+        if max(sent) > right:
+            busiest = sent.index(max(sent))
+            star = f": all goes through rank {busiest}, a star" if only_hub(trial.run, busiest) else ""
+            raise Wrong(
+                f"rank {busiest} sends {many(sent[busiest], 'message')}, where {are(right)} enough{star}",
+                draw_traffic(trial),
+            )
+
+    def other_way(self, trial, mine, its):
+        p = trial.case.ranks
+        for (source, destination), count in sorted(mine.items()):
+            if (source, destination) not in its:
+                partners = [to for a, to in its if a == source]
+                what = f"rank {source} sends to rank {destination}"
+                ring = all(b == (a + 1) % p for a, b in its)
+                if ring:
+                    back = all(b == (a - 1) % p for a, b in mine)
+                    way = "your ring turns the other way" if back else "this is no ring"
+                    return f"{what}, but its right neighbor is rank {(source + 1) % p}: {way}"
+                return f"{what}, {f'where rank {partners[0]} is right' if partners else 'and should send to nobody'}"
+            if count > its[source, destination]:
+                enough = are(its[source, destination])
+                return f"rank {source} sends {many(count, 'message')} to rank {destination}, where {enough} enough"
+        (source, destination), count = next((pair, n) for pair, n in its.items() if mine[pair] < n)
+        sent = many(mine[source, destination], "message")
+        return f"rank {source} sends {sent} to rank {destination}, where {are(count)} right"
+
+
+def by(end, counter, trial):
+    """Messages that a rank sends (0) or receives (1), by rank."""
+    return [sum(n for pair, n in counter.items() if pair[end] == rank) for rank in range(trial.case.ranks)]
+
+
+class Collectives(Target):
+    """On each rank those of the reference, in its order, and as large. ``things``: what each is for, in words.
+    ``first``: names of others that may come before them. ``together``: only all bytes count, in as many calls as you
+    like."""
+
+    name = "collectives"
+
+    def __init__(self, holds, things="calls", advice="", name="collectives", first=(), together=False):
+        super().__init__(holds)
+        self.things, self.advice, self.name, self.first, self.together = things, advice, name, first, together
+
+    def seen(self, trial):
+        if trial.error is not None:
+            return None
+        return [self.of_rank(trial, rank) for rank in range(trial.case.ranks)]
+
+    def general(self, trial, right):
+        return smaller_numbers(trial, right)
+
+    def of_rank(self, trial, rank):
+        calls = dropwhile(lambda call: call.name in self.first, started(trial.run, rank))
+        if not self.together:
+            return [(call.name, call.nbytes) for call in calls]
+        sums = Counter()
+        for call in calls:
+            sums[call.name] += call.nbytes
+        return list(sums.items())
+
+    def judge(self, exercise, trial, right):
+        for rank, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):
+            text = self.difference(rank, mine, its)
+            if text:
+                raise Wrong(text, draw_traffic(trial))
+
+    def difference(self, rank, mine, its):
+        names = sorted({name for name, _ in its})
+        others = sorted({name for name, _ in mine} - set(names))
+        if others:
+            return f"you call {' and '.join(others)}, where {' and '.join(names)} is enough"
+        name = names[0].replace("_", "-") if len(names) == 1 else "collective"
+        if self.together and mine != its:
+            have, want = (sum(nbytes for _, nbytes in calls) for calls in (mine, its))
+            what = f"{name}s of {have:,} bytes in all" if have else f"no {name}"
+            return f"rank {rank} makes {what}, where {want:,} bytes are right: {self.things}"
+        if len(mine) != len(its):
+            return f"rank {rank} makes {many(len(mine), name)}, where {are(len(its))} right: {self.things}"
+        for place, ((name, have), (_, want)) in enumerate(zip(mine, its)):
+            if have != want:
+                which = f"{name.replace('_', '-')} {place} of rank {rank}"
+                return f"{which} has {have:,} bytes, where {want:,} are right. {self.advice}".rstrip()
+        return None

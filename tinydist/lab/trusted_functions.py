@@ -1,0 +1,39 @@
+"""Protects the functions that checks use: an answer that monkeypatches `torch.allclose` does not pass."""
+
+import builtins
+import math
+import sys
+
+import torch
+
+BUILT_IN = "abs all any dict float int isinstance len list max min range round set sorted str sum tuple type zip"
+OF_TORCH = "allclose cat equal isclose isfinite isinf isnan stack tensor"
+OF_TENSORS = (
+    "abs all allclose any copy_ detach double equal flatten isclose isfinite isnan item max min nbytes nonzero norm "
+    "numel shape sort sum tolist untyped_storage __eq__ __ne__ __gt__ __lt__ __sub__ __mul__ __truediv__ __invert__"
+)
+TOOLS = {}  # (where it is, its name) -> what it is
+
+
+def remember():
+    """The lab's own functions are among them: this is called when all of it is loaded."""
+    for place, names in ((builtins, BUILT_IN), (torch, OF_TORCH), (torch.Tensor, OF_TENSORS)):
+        TOOLS.update({(place, name): getattr(place, name) for name in names.split()})
+    ours = [module for name, module in sys.modules.items() if name.startswith(__package__)]
+    for place in (math, *ours):
+        TOOLS.update({(place, name): thing for name, thing in vars(place).items() if callable(thing)})
+
+
+def put_back():
+    """Those that have been replaced are what they were; their names."""
+    replaced = []
+    for (place, name), tool in TOOLS.items():
+        if getattr(place, name, None) is not tool and not same(getattr(place, name, None), tool):
+            setattr(place, name, tool)
+            replaced.append(f"{getattr(place, '__name__', place)}.{name}")
+    return replaced
+
+
+def same(a, b):
+    """Methods of C classes are new objects each time; descriptors are not."""
+    return type(a) is type(b) and getattr(a, "__func__", a) == getattr(b, "__func__", b)

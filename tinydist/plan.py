@@ -1,0 +1,242 @@
+"""A parallel plan: the degree of each kind of parallelism, and further options.
+
+    ranks = pp x dp x tp             pp  stages of a pipeline: each rank has some of the layers
+                                     dp  data parallel: each has some of the batch
+    dp = replicate x shard           tp  tensor parallel: each has a part of every matrix
+
+    zero    0   1   2   3            of the states of Adam, the gradients, the parameters, how many are sharded
+    shard   1   s   s   s            among how many ranks; there are ``replicate`` copies of the shards (HSDP)
+
+    batch = dp x microbatches x microbatch         sequences of a step, the global batch size
+
+The planner finds plans, an engine trains by them, ``train`` has an option for each choice: every rule that a plan must
+keep stands here, with the equation that fails; what a model must keep, too. Names are those of Narayanan et al.,
+Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, 2021, section 3.1 (p, t, d are pp, tp,
+dp here), and of torchtitan (Liang et al. 2024, section 2.1).
+"""
+
+from dataclasses import dataclass, fields, replace
+
+from .rules import count, each_of, flag, one_of, rate, validate, within
+
+SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "bfs": "looped BFS"}
+LOOPED = ("interleaved", "bfs")  # several stages per rank
+SEQUENCE_PARALLEL = ("save", "regather", "overlap")
+RECOMPUTE = ("none", "selective", "full")
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+SIZES = ("pp", "dp", "tp", "replicate")
+
+
+@validate(pp=count, dp=count, tp=count, zero=within(0, 3), replicate=count, microbatches=count, microbatch=count)
+@validate(schedule=one_of(SCHEDULES), chunks=count, layers=each_of(count), sequence_parallel=one_of(SEQUENCE_PARALLEL))
+@validate(recompute=one_of(RECOMPUTE), precision=one_of(DTYPES), max_norm=rate)
+@validate(reduce_each=flag, offload=flag, overlap_comm=flag)
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """Raises ``ValueError`` for an invalid plan, with the violated equation."""
+
+    pp: int = 1
+    dp: int = 1
+    tp: int = 1
+    zero: int = 0
+    replicate: int | None = None  # copies of the shards; None: dp for ZeRO 0, which has no shards, else 1
+    microbatches: int = 1  # of one data-parallel rank, in one step
+    microbatch: int = 1  # sequences of each; an engine takes what a step brings
+    schedule: str = "1f1b"
+    chunks: int = 1  # stages of a rank
+    layers: tuple[int, ...] | None = None  # blocks of each stage; None: as many in each, the first ones one more
+    sequence_parallel: str | None = None  # "save", "regather" or "overlap" (tensor_parallel.shard)
+    recompute: str = "none"  # "selective": attention's weights; "full": blocks
+    precision: str = "fp32"  # of parameters and what is computed with them; masters are in fp32
+    max_norm: float | None = None  # of all gradients; inf: it is measured, and nothing is clipped
+    reduce_each: bool | None = None  # are gradients reduced in every microbatch? None: from ZeRO 2 on
+    offload: bool = False  # are shards in the host's memory, and the optimizer steps there?
+    overlap_comm: bool = True  # gradients are reduced, and parameters gathered, while the rank computes
+
+    def __post_init__(self):
+        for words in self.broken():
+            raise ValueError(f"Plan: {words}")
+
+    def broken(self):
+        """What does not hold, in words."""
+        pp, dp, chunks, M, copies, name = self.pp, self.dp, self.chunks, self.microbatches, self.replicas, self.schedule
+        if dp % copies:
+            yield f"dp ({dp}) must be divisible by replicate ({copies})"
+        if self.zero == 0 and copies != dp:
+            yield f"ZeRO 0 has no shards, so replicate ({copies}) must equal dp ({dp})"
+        if self.offload and self.zero == 0:
+            yield "offload moves shards, and ZeRO 0 has none: zero must be 1, 2 or 3"
+        if self.offload and pp > 1:
+            yield f"offload does not support the tied weights of pipelines, so pp({pp}) must be 1"
+        if chunks > 1 and name not in LOOPED:
+            yield f"{name} has one stage per rank, but chunks({chunks}): that is for {LOOPED[0]}"
+        if pp == 1 and name in LOOPED:
+            yield f"{name} needs 2 or more pipeline ranks, but pp({pp}) = 1"
+        if chunks == 1 and name in LOOPED:
+            yield f"{name} needs 2 or more stages per rank, but chunks({chunks}) = 1"
+        if name == "interleaved" and M % (M // pp or 1):
+            yield f"interleaved microbatches make M // pp rounds, but {M} // {pp} = {M // pp} does not divide {M}"
+        if self.layers is not None and len(self.layers) != self.stages:
+            yield f"{len(self.layers)} layers, but pp({pp}) x chunks({chunks}) = {self.stages} stages"
+        if self.sequence_parallel and self.tp == 1:
+            yield "sequence_parallel splits tokens over tensor-parallel ranks, but tp = 1"
+
+    # As text.
+
+    def __repr__(self):
+        """What is chosen: all that is not as by default."""
+        return f"Plan({', '.join(f'{name}={value!r}' for name, value in self.chosen.items())})"
+
+    def __str__(self):
+        axes = [f"{name} {getattr(self, name)}" for name in ("pp", "dp", "tp") if getattr(self, name) > 1]
+        zero = f"ZeRO {self.zero}" if self.zero else ""
+        hybrid = f"replicate {self.replicas}" if self.zero and self.replicas > 1 else ""
+        schedule = self.schedule + f" {self.chunks}" * (self.chunks > 1) if self.pp > 1 else ""
+        cut = f"sequence {self.sequence_parallel}" if self.sequence_parallel else ""
+        again = f"{self.recompute} recomputation" if self.recompute != "none" else ""
+        rows = f"{self.microbatches} x {self.microbatch} sequences"
+        return ", ".join(filter(None, [*axes, zero, hybrid, schedule, cut, again, rows]))
+
+    @property
+    def chosen(self):
+        """Field -> value, of what is not as by default."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+
+    @property
+    def product(self):
+        return f"pp({self.pp}) x dp({self.dp}) x tp({self.tp}) = {self.ranks} ranks"
+
+    @classmethod
+    def parse(cls, mesh, **choices):
+        """``Plan.parse("dp=2,pp=2,tp=2", zero=1)``: the sizes as text."""
+        sizes = {}
+        for each in filter(None, mesh.replace(" ", "").split(",")):
+            name, _, size = each.partition("=")
+            if name not in SIZES or name in sizes or not size.isdecimal():
+                raise ValueError(f"Plan: a mesh has the form dp=2,pp=2,tp=2 with axes {', '.join(SIZES)}, got {mesh!r}")
+            sizes[name] = int(size)
+        return cls(**sizes, **choices)
+
+    @classmethod
+    def of(cls, options):
+        """Of what a parser with ``add_options`` has read. The batch says how many sequences a microbatch has."""
+        plan = cls.parse(options.mesh, **{name: getattr(options, name) for name in OPTIONS})
+        parts = plan.dp * plan.microbatches
+        if options.batch % parts:
+            product = f"dp ({plan.dp}) x microbatches ({plan.microbatches})"
+            raise ValueError(f"Plan: batch ({options.batch}) must be divisible by {product}")
+        return replace(plan, microbatch=options.batch // parts)
+
+    @property
+    def options(self):
+        """Option -> value, from which ``of`` makes this plan."""
+        chosen = {name: value for name, value in self.chosen.items() if name != "microbatch"}
+        mesh = ",".join(f"{name}={chosen.pop(name)}" for name in ("pp", "dp", "tp") if name in chosen)
+        if none := chosen.keys() - OPTIONS.keys():
+            raise ValueError(f"Plan: there is no option for {', '.join(sorted(none))}")
+        words = {"--mesh": mesh or "dp=1", "--batch": self.batch}
+        return words | {OPTIONS[name][0]: value for name, value in chosen.items()}
+
+    # What follows from it.
+
+    @property
+    def ranks(self):
+        return self.pp * self.dp * self.tp
+
+    @property
+    def batch(self):
+        """Sequences of a step."""
+        return self.dp * self.microbatches * self.microbatch
+
+    @property
+    def stages(self):
+        return self.pp * self.chunks
+
+    @property
+    def replicas(self):
+        """Ranks that have the same shards."""
+        return self.replicate or (self.dp if self.zero == 0 else 1)
+
+    @property
+    def shard(self):
+        """Ranks among which states are sharded."""
+        return self.dp // self.replicas
+
+    @property
+    def reduces_each(self):
+        return self.zero >= 2 if self.reduce_each is None else self.reduce_each
+
+    @validate(batch=count)
+    def with_batch(self, batch):
+        """The same plan with as many microbatches as the batch has."""
+        share = self.dp * self.microbatch
+        if batch % share:
+            product = f"dp ({self.dp}) x microbatch ({self.microbatch})"
+            raise ValueError(f"Plan: batch ({batch}) must be divisible by {product}")
+        return replace(self, microbatches=batch // share)
+
+    # What it asks of a model.
+
+    def stage_layers(self, layers):
+        """Of how many layers each stage is. Raises ``ValueError`` if it cannot be."""
+        for words in self._broken_by(layers):
+            raise ValueError(f"Plan: {words}")
+        return list(self.layers or evenly(layers, self.stages))
+
+    def _broken_by(self, layers):
+        if self.layers is None and layers < self.stages:
+            yield f"pp({self.pp}) x chunks({self.chunks}) = {self.stages} stages, but {layers} layers"
+        if self.layers is not None and sum(self.layers) != layers:
+            added = " + ".join(map(str, self.layers))
+            yield f"layers {added} = {sum(self.layers)}, but the model has {layers} layers"
+
+    def unsuited(self, layers, heads, tokens, kv_heads=None, inner=None):
+        """Why a model cannot be divided so, in words. ``tokens``: of a sequence; ``inner``: the MLP's width."""
+        tp = self.tp
+        if heads % tp:
+            yield f"heads ({heads}) must be divisible by tp ({tp})"
+        if kv_heads and kv_heads % tp and tp % kv_heads:
+            yield f"kv_heads ({kv_heads}) must be divisible by tp ({tp}), or tp by kv_heads"
+        if inner and inner % tp:
+            yield f"the MLP's width ({inner}) must be divisible by tp ({tp})"
+        if self.sequence_parallel and tokens % tp:
+            yield f"the sequence length ({tokens}) must be divisible by tp ({tp})"
+        yield from self._broken_by(layers)
+
+
+def evenly(layers, stages):
+    """Of how many layers each stage is: the first ones have one more where they do not divide."""
+    each, more = divmod(layers, stages)
+    return [each + (stage < more) for stage in range(stages)]
+
+
+OPTIONS = {  # of a command, for each field: its name, its type, what it takes, help
+    "microbatches": (
+        "--microbatches", int, "N", "microbatches per step: of the pipeline, or for gradient accumulation",
+    ),
+    "max_norm": ("--grad-clip", float, "NORM", "maximum gradient norm (default: no clipping)"),
+    "zero": ("--zero", int, range(4), "ZeRO stage: shard optimizer states (1), gradients (2), parameters (3)"),
+    "replicate": ("--replicate", int, "N", "number of replica groups for hybrid sharding (HSDP)"),
+    "precision": ("--precision", str, DTYPES, "training precision"),
+    "recompute": ("--recompute", str, RECOMPUTE, "activation recomputation"),
+    "sequence_parallel": (
+        "--sequence-parallel", str, SEQUENCE_PARALLEL,
+        "sequence parallelism: save gathered activations, regather them in backward, or overlap with matmuls",
+    ),
+    "schedule": ("--schedule", str, SCHEDULES, "pipeline schedule"),
+    "chunks": ("--virtual-stages", int, "N", "virtual pipeline stages per rank (interleaved)"),
+}  # fmt: skip
+
+
+def add_options(parser):
+    """To an ``argparse`` parser, those that ``Plan.of`` reads."""
+    default = " (default: %(default)s)"
+    mesh = "parallelism degrees" + default
+    parser.add_argument("--mesh", default="dp=1", metavar="dp=2,pp=2,tp=2", help=mesh)
+    batch = "global batch size, in sequences" + default
+    parser.add_argument("--batch", type=int, default=16, metavar="N", help=batch)
+    for name, (option, kind, values, words) in OPTIONS.items():
+        natural = Plan.__dataclass_fields__[name].default
+        metavar = values if isinstance(values, str) else f"{{{','.join(map(str, values))}}}"
+        words += default * (natural is not None)
+        parser.add_argument(option, dest=name, type=kind, default=natural, metavar=metavar, help=words)

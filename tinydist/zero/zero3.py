@@ -1,0 +1,133 @@
+"""ZeRO stage 3 (FSDP): parameters are sharded, too, and gathered unit by unit when they are needed.
+
+    stage 2     the parameters are always unsharded                           2 + 14/p bytes per parameter
+    stage 3     a unit's are unsharded while it runs                          16/p, and the units that run
+                (with gradients in fp32, 18/p)
+
+    forward     gather 1 | 1 runs, gather 2 | free 1, 2 runs, gather 3 | free 2 ...       p.data: full, then a shard
+    backward    gather 3 | 3 runs, gather 2 | free 3, reduce-scatter 3's gradients, 2 runs, gather 1 | ...
+
+A unit is a module (such as a block) whose parameters are gathered and freed together. While it runs, the next one is
+prefetched, so at most two are unsharded, and communication overlaps with compute.
+
+Bytes sent: 3 (p-1)/p of the parameters: two all-gathers and a reduce-scatter. With ``reshard_after_forward=False``
+parameters stay from forward to backward: 2 (p-1)/p, and at the peak all of them are unsharded. k microbatches of which
+all but the last run in ``no_sync``: 2k all-gathers and one reduce-scatter; all gradients are unsharded meanwhile.
+
+With ``replicas`` (HSDP), each node has all shards: all of this stays inside of nodes, and only the shards' gradients
+are all-reduced across them: 2 (r-1)/r of 1/p of the parameters, for r nodes.
+Sources: Rajbhandari et al., ZeRO, 2019, sections 5.3 and 7.2.2; Zhao et al., PyTorch FSDP, 2023.
+"""
+
+from functools import cached_property, partial
+
+from torch import nn
+
+from ..rules import each_of, flag, stated, validate
+from .sharding import grouped_by
+from .units import Order, in_order, owners, tensors_in
+from .zero2 import ZeRO2
+
+a_choice = stated(
+    "modules, or a function that says of a module whether it is one",
+    lambda units: callable(units) or each_of(nn.Module, 0)(units),
+)
+
+
+@validate(module=nn.Module, units=a_choice, reshard_after_forward=flag, prefetch=flag)
+class ZeRO3(ZeRO2):
+    """``ZeRO2``, but
+
+    forward     gather a unit before it runs, and prefetch the next one; free it after
+    backward    the same, in reverse; a unit is freed when all its gradients are ready
+    step        on the shard; no all-gather
+
+    ``units``: modules of ``module``, or a policy: a function that says whether a module is a unit. Parameters outside
+    of units belong to ``module``, the outermost unit; shared ones to the innermost unit around all their modules. All
+    ranks must run the same units. Otherwise a parameter is this rank's shard: read full ones by
+    ``checkpoint.gathered``.
+
+    Raises ``ValueError`` for units that are not in the module, or have no ``forward``.
+    """
+
+    resharded = True
+
+    def __init__(self, module, *arguments, units=(), reshard_after_forward=True, prefetch=True, **options):
+        self.module, self.reshard_after_forward, self.prefetch = module, reshard_after_forward, prefetch
+        self.units = in_order(self.name, module, units)
+        self.order = Order(self.units[1:])
+        super().__init__(module, *arguments, **options)
+        self.buckets_of = {unit: [] for unit in self.units}
+        for bucket in self.all_buckets:
+            self.buckets_of[self.owner[bucket.parameters[0]]].append(bucket)
+        self.reduction.ending.append(self._free_all)
+        for unit in self.units:
+            unit.register_forward_pre_hook(self._before_forward)
+            unit.register_forward_hook(self._after_forward)
+
+    # Start.
+
+    @cached_property
+    def owner(self):
+        """Parameter -> its unit."""
+        return owners(self.module, set(self.units))
+
+    def _frozen_and_sharded(self):
+        trained = {parameter for bucket in self.buckets for parameter in bucket.parameters}
+        return [parameter for parameter in self.owner if parameter not in trained]
+
+    def _lists(self, parameters):
+        """A bucket has the parameters of one unit, and one dtype."""
+        return grouped_by(lambda each: (self.owner[each], each.dtype, self.apart(each)), parameters)
+
+    # Forward. (During backward it is a recomputation: nothing is freed or recorded.)
+
+    def _before_forward(self, unit, inputs):
+        self._gather(unit)
+        if not self.reduction.in_backward:
+            if unit is self.module:
+                self.order.forward_begins()
+                self._prefetch(self.order.first())
+            else:
+                self._prefetch(self.order.begins(unit))
+
+    def _after_forward(self, unit, inputs, output):
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                tensor.register_hook(partial(self._before_backward, unit))
+        if not self.reduction.in_backward:
+            if unit is not self.module:
+                self.order.ends(unit)
+            if self.reshard_after_forward:
+                self._free(self.all_buckets if unit is self.module else self.buckets_of[unit])
+
+    def _gather(self, unit):
+        for bucket in self.buckets_of[unit]:
+            bucket.start_gather()
+        for bucket in self.buckets_of[unit]:
+            bucket.gather()
+
+    def _prefetch(self, units):
+        """Gather the first; fetch the second from its offload device."""
+        for unit, prepare in zip(units if self.prefetch else (), ("start_gather", "fetch")):
+            for bucket in self.buckets_of[unit]:
+                if bucket.missing:  # in backward: its gradients are still to come
+                    getattr(bucket, prepare)()
+
+    # Backward.
+
+    def _before_backward(self, unit, gradient):
+        self.reduction.backward_goes_on()
+        if any(bucket.missing for bucket in self.buckets_of[unit]):
+            self._gather(unit)
+        self._prefetch(self.order.last() if unit is self.module else self.order.comes_back_to(unit))
+
+    def _is_full(self, bucket):
+        bucket.free()
+
+    def _free_all(self):
+        self._free(self.all_buckets)
+
+    def _free(self, buckets):
+        for bucket in buckets:
+            bucket.free()
