@@ -1,47 +1,52 @@
-"""The alpha-beta model of an all-reduce beside published benchmarks.
+"""Collectives by the library's rule (hardware/algorithms.py), beside published measurements: every row.
 
     python benchmarks/allreduce_model.py
 
-Two models, both a ring on one link: `fitted`, with the latency and bandwidth that suit the benchmark best, and
-`data sheet`, a preset of the library as it is (for four nodes: the hierarchical all-reduce). Errors are those of
-the time: at +30 % the model is slower than the machine.
+Errors are those of the time: at +30 % the rule is slower than the machine. One call on an idle device is timed with
+what the host takes to start it (published_collectives.CALL); calls that are queued are not.
 """
 
-from tinydist.hardware import bus_bandwidth, bus_factor, costs, find_cluster, fitted_link
-from tinydist.hardware.published import ALL_REDUCES, SIZES
+from tinydist.hardware import bus_bandwidth, bus_factor, find_cluster
+from tinydist.hardware.algorithms import timing
+from tinydist.hardware.published_collectives import (
+    ALL_REDUCES,
+    CALL,
+    COLD,
+    HALVES,
+    ONES,
+    QUEUED,
+    RAN,
+    SHOTS,
+    SYMMETRIC,
+)
 
-GIGA = 1e9
-
-# What was fitted to published points: t = latency + 2(p-1)/p n / bandwidth, least absolute deviations of log t. For the
-# four nodes without the two smallest sizes, which are far off any line.
-# ranks, seconds, bytes/s, points left out
-FITS = {
-    "8 x A100": (8, 68.7e-6, 225.5 * GIGA, 0),
-    "8 x B200": (8, 48.7e-6, 718.8 * GIGA, 0),
-    "4 x 8 B200": (32, 411.5e-6, 381.8 * GIGA, 2),
-}
-PRESETS = {"8 x A100": "A100 node", "8 x B200": "B200 node", "4 x 8 B200": "B200 pod"}
-
-
-def fitted_seconds(system, nbytes):
-    ranks, latency, bandwidth, _ = FITS[system]
-    return costs.ring_all_reduce(nbytes, ranks, fitted_link(latency, bandwidth, ranks))
+GIGA, US = 1e9, 1e6
+MACHINES = {"8 x A100": "A100 node", "8 x H200": "H100 node", "8 x B200": "B200 node", "4 x 8 B200": "B200 EFA pod"}
 
 
-def data_sheet_seconds(system, nbytes):
-    cluster = find_cluster(PRESETS[system])
-    levels = cluster.devices_per_node, cluster.nodes, cluster.intra_node, cluster.inter_node_shared
-    return costs.hierarchical_all_reduce(nbytes, *levels)
+def ranks_of(system):
+    return find_cluster(MACHINES[system]).size
 
 
-def published_seconds(system, nbytes):
-    return nbytes * bus_factor("all_reduce", FITS[system][0]) / ALL_REDUCES[system][nbytes]
+def ours(system, nbytes, algorithm=None, call=0.0):
+    """(seconds, name of algorithm and protocol)"""
+    cluster = find_cluster(MACHINES[system])
+    time = timing("all_reduce", nbytes, cluster.size, cluster.devices_per_node, cluster, algorithm)
+    return call + time.seconds, f"{time.algorithm} {time.protocol}"
 
 
-def errors(system, model):
-    """Of the model's time, relative to the published one, for the sizes that were fitted."""
-    left_out = FITS[system][-1]
-    return [model(system, size) / published_seconds(system, size) - 1 for size in SIZES[left_out:]]
+def published_seconds(system, nbytes, table=ALL_REDUCES):
+    return nbytes * bus_factor("all_reduce", ranks_of(system)) / table[system][nbytes]
+
+
+def error(system, nbytes, table=ALL_REDUCES, algorithm=None):
+    call = CALL[system] if table is ALL_REDUCES else 0.0
+    return ours(system, nbytes, algorithm, call)[0] / published_seconds(system, nbytes, table) - 1
+
+
+def errors(table=ALL_REDUCES, algorithm=None):
+    """{(system, bytes): error of the time}"""
+    return {(system, size): error(system, size, table, algorithm) for system in table for size in table[system]}
 
 
 def readable(nbytes):
@@ -49,21 +54,84 @@ def readable(nbytes):
     return f"{nbytes >> 10 * exponent} {['B', 'KiB', 'MiB', 'GiB'][exponent]}"
 
 
-def table(system):
-    print(f"\n{system}: all-reduce, bus bandwidth in GB/s, error of the time\n")
-    print(f"{'size':>8} {'published':>10} {'fitted':>10} {'error':>8} {'data sheet':>11} {'error':>8}")
-    for size, measured in ALL_REDUCES[system].items():
-        line = f"{readable(size):>8} {measured / GIGA:>10.2f}"
-        for model, width in [(fitted_seconds, 10), (data_sheet_seconds, 11)]:
-            seconds = model(system, size)
-            speed = bus_bandwidth("all_reduce", size, seconds, FITS[system][0]) / GIGA
-            line += f" {speed:>{width}.2f} {seconds / published_seconds(system, size) - 1:>+8.0%}"
-        print(line)
-    for name, model in [("fitted", fitted_seconds), ("data sheet", data_sheet_seconds)]:
-        sizes = [abs(error) for error in errors(system, model)]
-        print(f"{name}: mean error {sum(sizes) / len(sizes):.1%}, largest {max(sizes):.1%}")
+def shares(found):
+    found = [abs(each) for each in found]
+    near, far = (sum(each <= most for each in found) for most in (0.15, 0.30))
+    return (
+        f"{len(found)} rows, {near / len(found):.0%} within 15 %, {far / len(found):.0%} within 30 %; "
+        f"mean {sum(found) / len(found):.1%}, worst {max(found):.0%}"
+    )
+
+
+def table(system, rows=ALL_REDUCES, algorithm=None):
+    """Each row: published, ours, error, the algorithm chosen."""
+    call = CALL[system] if rows is ALL_REDUCES else 0.0
+    print(f"{'size':>8} {'GB/s':>8} {'ours':>8} {'us':>10} {'ours':>10} {'error':>7}")
+    for size, measured in rows[system].items():
+        seconds, chosen = ours(system, size, algorithm, call)
+        speed = bus_bandwidth("all_reduce", size, seconds, ranks_of(system)) / GIGA
+        published = published_seconds(system, size, rows)
+        note = "  cold start" if rows is ALL_REDUCES and (system, size) in COLD else ""
+        if rows is QUEUED and system == "4 x 8 B200":
+            note = f"  (ran: {RAN[size]})"
+        print(
+            f"{readable(size):>8} {measured / GIGA:>8.2f} {speed:>8.2f} {published * US:>10.1f} {seconds * US:>10.1f} "
+            f"{seconds / published - 1:>+7.0%}  {chosen}{note}"
+        )
+
+
+def tables(title, rows, algorithm=None):
+    for system in rows:
+        print(f"\n{system}: {title}\n")
+        table(system, rows, algorithm)
+        print(shares([error(system, size, rows, algorithm) for size in rows[system]]))
+    print(f"\nall of these: {shares(errors(rows, algorithm).values())}")
+
+
+def row(label, published, what, nbytes, ranks, cluster, algorithm):
+    time = timing(what, nbytes, ranks, ranks, find_cluster(cluster), algorithm)
+    off = time.seconds / published - 1
+    chosen = f"{time.algorithm} {time.protocol}"
+    print(
+        f"{label:<48} {readable(nbytes):>8} {published * US:>10.1f} {time.seconds * US:>10.1f} {off:>+7.0%}  {chosen}"
+    )
+    return off
+
+
+def others():
+    print(f"\n{'other collectives, and servers':<48} {'size':>8} {'us':>10} {'ours':>10} {'error':>7}\n")
+    halves = [
+        row(f"8 H100: {what} {algorithm or ''}", seconds, what, size, 8, "H100 node", algorithm)
+        for (what, algorithm), rows in HALVES.items()
+        for size, seconds in rows.items()
+    ]
+    ones = []
+    for what, (small, bandwidth) in ONES.items():
+        ones.append(row(f"8 B200: {what}", small, what, 1024, 8, "B200 node", None))
+        large = 2**34 * bus_factor(what, 8) / bandwidth
+        ones.append(row(f"8 B200: {what}", large, what, 2**34, 8, "B200 node", None))
+    shots = [
+        row(
+            f"{ranks} H100: {algorithm} ({source})",
+            microseconds / US,
+            "all_reduce",
+            size,
+            ranks,
+            "H100 node",
+            algorithm,
+        )
+        for source, kernels in SHOTS.items()
+        for (ranks, algorithm), rows in kernels.items()
+        for size, microseconds in rows.items()
+    ]
+    for name, found in [("all_gather, reduce_scatter", halves), ("nine on B200", ones), ("servers", shots)]:
+        print(f"{name}: {shares(found)}")
 
 
 if __name__ == "__main__":
-    for system in FITS:
-        table(system)
+    tables("all-reduce, one call on an idle device", ALL_REDUCES)
+    warm = [each for key, each in errors().items() if key not in COLD]
+    print(f"without the cold starts: {shares(warm)}")
+    tables("all-reduce, calls queued", QUEUED)
+    tables("all-reduce on symmetric memory", SYMMETRIC, "symmetric")
+    others()

@@ -3,8 +3,8 @@
     python benchmarks/layer_time.py
 
 A layer of a model with 22 billion parameters, cut over the 8 A100s of a node by tensor parallelism, forward. First its
-products, softmax, GELU and two all-reduces alone, at the speeds of the data sheets; then, one after another, what else
-there is to compute, and the speeds that were measured.
+products, softmax, GELU and two all-reduces alone, which are rings at the speeds of the data sheets; then, one after
+another, what else there is to compute, and the speeds that were measured.
 """
 
 import torch
@@ -15,7 +15,7 @@ import tinydist
 from tinydist.hardware import find_cluster
 from tinydist.hardware.published import BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS
 
-NODE = find_cluster("A100 node")
+NODE = find_cluster("A100 node").with_algorithm("ring")
 LAYER = LAYERS["22B"]
 MATMUL = NODE.device.best_matmul["bfloat16"] / NODE.device.peak_of("bfloat16")
 MEMORY = MEMORY_BANDWIDTHS["A100 80GB"] / NODE.device.memory_bandwidth

@@ -29,7 +29,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import tinydist
-from tinydist.hardware import TILES
+from tinydist.hardware import RATES, TILES
 from tinydist.hardware.published import LAYERS
 from tinydist.model import GPT, GPTConfig, batch
 from tinydist.recompute import recompute
@@ -38,7 +38,9 @@ from tinydist.tensor_parallel import shard
 MODEL = runpy.run_path(str(Path(__file__).with_name("layer_time.py")))
 LAYER = MODEL["LAYER"]
 NODE = MODEL["NODE"].at(MODEL["MATMUL"], MODEL["MEMORY"], MODEL["WIRE"])
-SLOWER = NODE.at(contention=0.16, tiles=TILES["A100"])  # products: of these shapes; and while a collective runs
+# Products: of these shapes, at the power limit; and while a collective runs.
+SUSTAINED = RATES["A100"].sustained / MODEL["NODE"].device.peak_of("bfloat16")
+SLOWER = MODEL["NODE"].at(SUSTAINED, MODEL["MEMORY"], MODEL["WIRE"], contention=0.16, tiles=TILES["A100"])
 SIZES = GPTConfig(vocab_size=64, context=LAYER.tokens, layers=1, heads=LAYER.heads, dim=LAYER.width, dropout=0.1)
 
 # What is published -> how the layer is run. (With sequence parallelism, tokens are gathered again in backward.)

@@ -1,52 +1,116 @@
-"""The modeled all-reduce beside published ones: as close as the line that was fitted to them, and no closer."""
+"""The rule for collectives beside every published row: within 30 %, nine of ten within 15 %."""
 
 import runpy
 from pathlib import Path
 
 import pytest
 
-from tinydist.hardware.published import ALL_REDUCES, SIZES
+from tinydist.hardware import find_cluster
+from tinydist.hardware.algorithms import collective_time
+from tinydist.hardware.published_collectives import (
+    ALL_REDUCES,
+    COLD,
+    HALVES,
+    ONES,
+    QUEUED,
+    RAN,
+    SHOTS,
+    SIZES,
+    SYMMETRIC,
+)
 
 MODEL = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "allreduce_model.py"))
-FITS = MODEL["FITS"]
-
-# What was stated of the fits: mean and largest relative error of the time, and microseconds of a step of the ring.
-STATED = {
-    "8 x A100": (0.158, 0.572, 4.9),
-    "8 x B200": (0.120, 0.404, 3.48),
-    "4 x 8 B200": (0.081, 0.270, 6.64),
-}
-systems = pytest.mark.parametrize("system", STATED)
+ERRORS = MODEL["errors"]()
+MIB = 2**20
 
 
-def rounding(system, size):
-    """What the digits that were printed leave open in an error: of the points, of the fit and of the error."""
-    _, _, bandwidth, _ = FITS[system]
-    point = ALL_REDUCES[system][size]
-    seconds = MODEL["published_seconds"](system, size)
-    return 0.005e9 / point + 0.05e-6 / seconds + 0.05e9 / bandwidth + 0.0005
+@pytest.mark.parametrize("system, size", ERRORS)
+def test_every_all_reduce_is_within_30_percent_but_cold_starts(system, size):
+    assert abs(ERRORS[system, size]) <= 0.30 or (system, size) in COLD
 
 
-@systems
-def test_error_is_that_of_the_fit(system):
-    mean, largest, _ = STATED[system]
-    errors = [abs(error) for error in MODEL["errors"](system, MODEL["fitted_seconds"])]
-    assert sum(errors) / len(errors) == pytest.approx(mean, abs=0.0006)
-    worst = max(errors)
-    size = SIZES[-len(errors) :][errors.index(worst)]
-    assert worst == pytest.approx(largest, abs=(1 + largest) * rounding(system, size))
+def test_nine_of_ten_all_reduces_are_within_15_percent():
+    assert sum(abs(error) <= 0.15 for error in ERRORS.values()) >= 0.9 * len(ERRORS) == 72
 
 
-@systems
-def test_step_of_the_ring_has_its_share_of_the_latency(system):
-    ranks, latency, _, _ = FITS[system]
-    step = MODEL["fitted_link"](*FITS[system][1:3], ranks).latency
-    assert step * 1e6 == pytest.approx(STATED[system][2], abs=0.01)
-    assert step * 2 * (ranks - 1) == pytest.approx(latency)
+def test_cold_starts_are_the_first_of_their_table_and_slower_than_what_came_next():
+    table = ALL_REDUCES["4 x 8 B200"]
+    seconds = [MODEL["published_seconds"]("4 x 8 B200", size) for size in table]
+    assert len(COLD) == 3 and min(seconds[:3]) > 1.4 * seconds[3]
+    later = [MODEL["error"]("4 x 8 B200", size, QUEUED) for size in SIZES[:3]]
+    assert max(map(abs, later)) < 0.15  # the same nodes, the same sizes, later
+
+
+def test_calls_that_are_queued():
+    """Worst: 8 and 16 MiB on four nodes, where AWS's plugin took a tree. NCCL 2.27.7 was 53 % faster at 16 MiB."""
+    errors = MODEL["errors"](QUEUED)
+    far = {key for key, error in errors.items() if abs(error) > 0.30}
+    assert far == {("4 x 8 B200", 8 * MIB), ("4 x 8 B200", 16 * MIB)}
+    assert sum(abs(error) <= 0.15 for error in errors.values()) >= 52
+
+
+def test_the_algorithm_is_the_one_in_nccls_log_where_it_matters():
+    """From 8 to 64 MiB AWS's plugin takes another than the fastest by our rule."""
+    chosen = {size: MODEL["ours"]("4 x 8 B200", size)[1].split()[1] for size in SIZES}
+    other = {size for size in SIZES if chosen[size] != RAN[size]}
+    assert other == {8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB}
+    h200 = [MODEL["ours"]("8 x H200", size)[1] for size in SIZES]
+    assert h200[:6] == ["NCCL Ring LL"] * 6 and h200[8:] == ["NCCL NVLS Simple"] * 12  # its log: NVLS from 2 MiB
+
+
+def test_symmetric_memory():
+    errors = MODEL["errors"](SYMMETRIC, "symmetric").values()
+    assert max(map(abs, errors)) < 0.17
+
+
+def relative(what, size, seconds, algorithm, ranks=8, cluster="H100 node"):
+    return collective_time(what, size, ranks, ranks, find_cluster(cluster), algorithm) / seconds - 1
+
+
+def test_all_gathers_and_reduce_scatters():
+    errors = [
+        relative(what, size, seconds, algorithm)
+        for (what, algorithm), rows in HALVES.items()
+        for size, seconds in rows.items()
+    ]
+    assert max(map(abs, errors)) < 0.18 and sum(abs(error) < 0.1 for error in errors) >= 17
+
+
+@pytest.mark.parametrize("what", ONES)
+def test_nine_collectives_on_b200(what):
+    """A broadcast of 1 KiB is timed one behind the other, and they overlap."""
+    small, bandwidth = ONES[what]
+    least = 0.5 if what in ("broadcast", "reduce") else 0.21
+    assert abs(relative(what, 1024, small, None, cluster="B200 node")) < least
+    large = 2**34 * MODEL["bus_factor"](what, 8) / bandwidth
+    assert abs(relative(what, 2**34, large, None, cluster="B200 node")) < 0.07
+
+
+def test_kernels_of_servers():
+    errors = [
+        relative("all_reduce", size, microseconds * 1e-6, algorithm, ranks)
+        for kernels in SHOTS.values()
+        for (ranks, algorithm), rows in kernels.items()
+        for size, microseconds in rows.items()
+    ]
+    assert max(map(abs, errors)) < 0.33 and sum(abs(error) <= 0.15 for error in errors) >= 28
+
+
+def test_a_direct_exchange_beats_the_ring_where_it_did():
+    """On 8 H100s: sglang 7.8 and 16.7 us, vLLM 11.8 us, torch's two-shot 15 us of 512 KiB; NCCL 18 to 24."""
+    node = find_cluster("H100 node")
+
+    def seconds(size, algorithm):
+        return collective_time("all_reduce", size, 8, 8, node, algorithm)
+
+    for size, algorithm in [(2**15, "one-shot"), (2**15, "custom"), (2**18, "two-shot"), (2**19, "two-shot")]:
+        assert seconds(size, algorithm) < seconds(size, "NCCL")
+    for size in (16 * MIB, 128 * MIB):  # and does not where it did not: 125 and 121 us, 923 and 561
+        assert seconds(size, "two-shot") > seconds(size, "NCCL")
 
 
 def test_table_of_the_benchmark(capsys):
     MODEL["table"]("8 x A100")
     out = capsys.readouterr().out
-    assert "  16 GiB     234.89     225.38      +4%      299.86     -22%" in out
-    assert "fitted: mean error 15.8%" in out
+    assert "  16 GiB   234.89" in out and "NCCL Ring Simple" in out
+    assert len(out.splitlines()) == 21

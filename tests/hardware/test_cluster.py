@@ -95,7 +95,7 @@ def test_the_worst_link_paces_a_ring():
 
 
 def test_presets():
-    assert [cluster.size for cluster in CLUSTERS.values()] == [8, 4, 8, 8, 8, 32, 8, 8, 32, 72]
+    assert [cluster.size for cluster in CLUSTERS.values()] == [8, 4, 8, 8, 8, 32, 8, 8, 32, 32, 72]
     assert str(TWO_BY_FOUR) == "2 x 4 A100 80GB, NVSwitch (A100) inside, InfiniBand HDR between"
     assert str(Cluster("V100", 1)) == "1 x 1 V100"
     assert len({hash(cluster) for cluster in CLUSTERS.values()}) == len(CLUSTERS)

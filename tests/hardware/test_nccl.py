@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tinydist.hardware import nccl
 from tinydist.hardware.nccl import A100_NODE, Communicator, a100_pod
+from tinydist.hardware.published_collectives import SIZES
 
 MODEL = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "allreduce_model.py"))
 
@@ -61,7 +62,7 @@ def test_the_choice_is_the_fastest(nodes, per_node, nbytes):
     assert best.seconds == comm.seconds(nbytes, best.algorithm, best.protocol) == min(others)
 
 
-@pytest.mark.parametrize("size", [size for size in MODEL["SIZES"] if size >= 2**29])
+@pytest.mark.parametrize("size", [size for size in SIZES if size >= 2**29])
 def test_large_all_reduces_take_what_was_measured(size):
     """Small ones take longer than NCCL thinks: what is measured starts before NCCL's kernel does."""
     measured = MODEL["published_seconds"]("8 x A100", size)

@@ -39,7 +39,28 @@ def test_thin_and_odd_products_are_slower_and_those_with_a_short_inside():
     rates = [rate(A100, 1, 8192, 8192, inner) for inner in (64, 512, 4096, 32768)]
     assert all(a < b for a, b in pairwise(rates))
     assert rate(A100, 1, 8192, 768, 4096) < 0.95 * rate(A100, 1, 8192, 8192, 4096)
-    assert rate(A100, 1, 100, 100, 4096) < 0.01 * rate(A100, 1, 8192, 8192, 4096)
+    assert rate(A100, 1, 100, 100, 4096) < 0.2 * rate(A100, 1, 8192, 8192, 4096)  # split-K keeps 64 of 108 busy
+
+
+def test_the_size_of_tiles_is_the_best_for_the_shape():
+    """8192 x 768 in tiles of 256 x 128: 2 waves of 108. In 128 x 64 it wastes less: 8 of 1/4 as much, 7.1 filled."""
+    tiles, large = TILES["A100"], 2 * 256 * 128 * 108 * 4096 * 2
+    assert min(flops for flops, _ in tiles.choices((1, 8192, 768, 4096))) <= large * (1 + 20 * (1 / 256 + 1 / 128))
+    thin = min(flops for flops, _ in tiles.choices((1, 8192, 64, 4096)))
+    assert thin < min(flops for flops, _ in tiles.choices((1, 8192, 256, 4096)))
+
+
+def test_an_inner_dimension_is_split_among_idle_multiprocessors():
+    """A tile of 64 x 64 on 8 multiprocessors: of 8 parts, each has 1/8 of K."""
+    alone, among = Tiles((1, 1, 1), 1), Tiles((1, 1, 1), 8)
+    one, eight = (tiles.seconds((1, 64, 64, 8192), 1e12, 1e30) for tiles in (alone, among))
+    assert one == pytest.approx(eight)  # at one rate of all multiprocessors
+    assert among.seconds((1, 64, 64, 8192), 1e12, 1e9) > eight  # the sums are added up in memory
+
+
+def test_a_sum_in_float32_is_read_and_written():
+    tiles = TILES["A100"]
+    assert tiles.seconds((1, 8192, 8192, 512), 3e14, 1.7e12, 8) > tiles.seconds((1, 8192, 8192, 512), 3e14, 1.7e12)
 
 
 def test_without_tiles_all_products_get_the_same_and_so_does_what_is_none():

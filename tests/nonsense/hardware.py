@@ -26,8 +26,10 @@ CALLS = {
             inter_node="Ethernet 100",
             cards_per_node=2,
             contention=0.1,
+            algorithm="ring",
         ),
     ),
+    "Cluster.with_algorithm": Call(CLUSTER.with_algorithm, lambda: dict(algorithm="NCCL Tree")),
     "Cluster.check_ranks": Call(CLUSTER.check_ranks, lambda: dict(ranks=3)),
     "Cluster.node_of": Call(CLUSTER.node_of, lambda: dict(rank=3)),
     "Cluster.local_rank": Call(CLUSTER.local_rank, lambda: dict(rank=3)),
@@ -52,9 +54,13 @@ CALLS = {
     ),
     "Device.peak_of": Call(DEVICE.peak_of, lambda: dict(dtype="float32")),
     "Device.shared_by": Call(DEVICE.shared_by, lambda: dict(processes=2)),
-    "Link": Call(Link, lambda: dict(name="mine", latency=1e-6, bandwidth=1e9, shape="bus")),
+    "Link": Call(Link, lambda: dict(name="mine", latency=1e-6, bandwidth=1e9, shape="bus", fabric="EFA", rated=2e9)),
     "Link.at": Call(LINK.at, lambda: dict(efficiency=0.8)),
     "Link.shared_by": Call(LINK.shared_by, lambda: dict(senders=2)),
+    "collective_time": Call(
+        hardware.collective_time,
+        lambda: dict(what="all_reduce", nbytes=1000, ranks=8, per_node=4, cluster=CLUSTER, algorithm="NCCL Tree"),
+    ),
     "algorithm_bandwidth": Call(hardware.algorithm_bandwidth, lambda: dict(nbytes=1000, seconds=1e-3)),
     "bus_bandwidth": Call(
         hardware.bus_bandwidth, lambda: dict(collective="all_reduce", nbytes=1000, seconds=1e-3, ranks=4)
@@ -71,6 +77,43 @@ CALLS = {
     "Device.at": Call(DEVICE.at, lambda: dict(matmul=0.8, memory=0.9, tiles=TILES)),
     "Tiles": Call(hardware.Tiles, lambda: dict(best=(2048, 4096, 1024), processors=100)),
     "Tiles.rate_within": Call(TILES.rate_within, lambda: dict(measured=1e14, bandwidth=1e12)),
+    "ProductRates": Call(
+        hardware.ProductRates,
+        lambda: dict(within=3e14, burst=2e14, sustained=1e14, bandwidth=1e12, processors=100, watts=400.0, fp8=1.5),
+    ),
+    "ProductRates.limited_to": Call(hardware.RATES["H100"].limited_to, lambda: dict(watts=500)),
+    "product_time": Call(
+        hardware.product_time,
+        lambda: dict(
+            device="H100",
+            batch=2,
+            rows=128,
+            columns=256,
+            inner=512,
+            dtype="bfloat16",
+            accumulate=True,
+            sustained=False,
+        ),
+    ),
+    "attention_time": Call(
+        hardware.attention_time,
+        lambda: dict(
+            device="A100",
+            kernel="fa2",
+            heads=16,
+            tokens=2048,
+            head_dim=128,
+            causal=False,
+            backward=True,
+            keys=4096,
+            slowed=0.9,
+        ),
+    ),
+    "torch_kernel": Call(hardware.torch_kernel, lambda: dict(device="A100", version=(2, 5))),
+    "fused_softmax_available": Call(
+        hardware.fused_softmax_available, lambda: dict(heads=28, micro_batch=2, tokens=2048, longest=2048)
+    ),
+    "memory_time": Call(hardware.memory_time, lambda: dict(device="H100", nbytes=1e6)),
     "nccl.Communicator": Call(
         hardware.nccl.Communicator,
         lambda: dict(ranks=8, nodes=2, channels=4, channel_bandwidth=1e9, generation="Hopper", intra_node="PCIe"),
@@ -121,14 +164,17 @@ REASONS |= {
     "nccl.Choice": "what a communicator gives",
     "nccl.one_way": "a rule",
     "nccl.by_protocol": "the data's own",
+    "nccl.tree_correction": "the model's own",
     "published.TrainingRun": "data",
     "published.LayerTime": "data",
     "published.by_size": "what data is written with",
 }
 REASONS |= {
     "Resource": "only made by a cluster",
+    "ALGORITHMS": "data",
     "CLUSTERS": "data",
     "DEVICES": "data",
     "LINKS": "data",
+    "RATES": "data",
     "TILES": "data",
 }

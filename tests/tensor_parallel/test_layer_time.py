@@ -22,16 +22,16 @@ def test_within_10_percent_of_what_was_published(name):
     that these are what is counted was decided when the times were known.
     """
     found, published = seconds(*CASES[name], overlap=True, cluster=SLOWER), LAYERS[name]
-    assert found[0] == pytest.approx(published.forward, rel=0.005)
-    assert 0.9 * published.backward < found[1] < published.backward
+    assert found[0] == pytest.approx(published.forward, rel=0.02)
+    assert found[1] == pytest.approx(published.backward, rel=0.09)
 
 
 def test_what_makes_backward_slower_comes_nearer_one_by_one():
-    """A fifth is missing if gradients are added, and products at their best. What is left is not known."""
-    published = LAYERS["22B"].backward
-    backward = [seconds(overlap=True, cluster=each)[1] for each in (NODE, NODE.at(tiles=TILES["A100"]), SLOWER)]
-    assert 0.83 * published < backward[0] < 0.84 * published < 0.89 * published < backward[1] < backward[2]
-    assert 0.91 * published < backward[2] < 0.92 * published
+    """A fifth is missing if gradients are added, and products at their best. Shapes, the power limit, collectives
+    beside: 4, 4, 2 %. What is left is not known."""
+    clusters = NODE, NODE.at(tiles=TILES["A100"]), replace(SLOWER, contention=0.0), SLOWER
+    parts = [seconds(overlap=True, cluster=each)[1] / LAYERS["22B"].backward for each in clusters]
+    assert parts == pytest.approx([0.836, 0.876, 0.917, 0.938], abs=0.001)
 
 
 def test_what_backward_sends_hides_behind_the_gradients_of_weights():

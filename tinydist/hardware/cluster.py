@@ -15,9 +15,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..rules import count, each_of, must, part, positive, validate, whole, within
+from ..rules import count, each_of, must, one_of, part, positive, stated, validate, whole, within
+from .algorithms import ALGORITHMS
 from .devices import A100_80GB, B200, CORES, GB200, H100, INSTANT, LAPTOP_CPU, Device, find_device
 from .links import (
+    EFA_4,
     ETHERNET_100,
     INFINIBAND_HDR,
     INFINIBAND_NDR,
@@ -39,6 +41,9 @@ def below_1(value):
     return part(value) and value < 1
 
 
+some_algorithm = stated(f"None or one of {', '.join(ALGORITHMS)}", lambda it: it is None or one_of(ALGORITHMS)(it))
+
+
 class Resource(NamedTuple):
     """A resource (link, port or card) that a message occupies while it is transferred; concurrent messages share it."""
 
@@ -56,6 +61,9 @@ class Cluster:
     inter_node: Link | None = None  # or its name: what one network card has; a single node needs none
     cards_per_node: int | None = None  # network cards; None is one for each device
     contention: float = 0.0  # the fraction of matmul speed that a device loses while a collective runs on it
+    algorithm: str | None = (
+        None  # of collectives (algorithms.py); None: NCCL's choice if the links are NCCL's, or rings
+    )
 
     def __post_init__(self):
         for field, find in [("device", find_device), ("intra_node", find_link), ("inter_node", find_link)]:
@@ -74,6 +82,7 @@ class Cluster:
             raise ValueError(f"Cluster: inter_node must be a network, got {self.inter_node}, a {self.inter_node.shape}")
         must("Cluster", "cards_per_node", within(1, self.devices_per_node), self.cards)  # a device sends through one
         must("Cluster", "contention", below_1, self.contention)
+        must("Cluster", "algorithm", some_algorithm, self.algorithm)
 
     def __str__(self):
         name = f"{self.nodes} x {self.devices_per_node} {self.device}"
@@ -113,6 +122,11 @@ class Cluster:
     def pod(self, nodes) -> "Cluster":
         """As many of these nodes."""
         return replace(self, nodes=nodes)
+
+    def with_algorithm(self, algorithm) -> "Cluster":
+        """This cluster with collectives by this algorithm: ``"ring"``, ``"NCCL Tree"``, ``"fastest"`` (algorithms.py).
+        Where it cannot be used, they go by NCCL's choice."""
+        return replace(self, algorithm=algorithm)
 
     @validate(matmul=positive, memory=positive, wire=positive, tiles=Tiles)
     def at(self, matmul=1.0, memory=1.0, wire=1.0, contention=None, tiles=None) -> "Cluster":
@@ -188,6 +202,7 @@ H100_ROCE_NODE = Cluster(H100, 8, NVSWITCH_H100, inter_node=ROCE_400)
 B200_NODE = Cluster(B200, 8, NVSWITCH_B200, inter_node=INFINIBAND_NDR)
 H100_POD = H100_NODE.pod(4)
 B200_POD = B200_NODE.pod(4)
+B200_EFA_POD = replace(B200_POD, inter_node=EFA_4)
 # A rack: NVLink joins all 72 GPUs of its 18 trays, each with 1.8 TB/s of both directions (NVIDIA on the GB200 NVL72,
 # secondary). A node here is what NVLink joins, so the rack is one. A card of 400 Gbit/s for each GPU.
 NVL72 = Cluster(GB200, 72, NVSWITCH_B200, inter_node=INFINIBAND_NDR)
@@ -205,6 +220,7 @@ CLUSTERS = {
     "H100 RoCE node": H100_ROCE_NODE,
     "B200 node": B200_NODE,
     "B200 pod": B200_POD,
+    "B200 EFA pod": B200_EFA_POD,
     "GB200 NVL72": NVL72,
 }
 

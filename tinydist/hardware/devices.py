@@ -117,6 +117,9 @@ A100_40GB = gpu("A100 40GB", 40, 1.555, {"bfloat16": 271.2}, **A100_RATES)
 A100_80GB = gpu("A100 80GB", 80, 2.0, {"bfloat16": 271.2}, **A100_RATES)
 HOPPER_RATES = dict(float64=67, float32=67, tf32=494.5, bfloat16=989, float16=989, float8=1979, int8=1979)
 H100 = gpu("H100", 80, 3.35, {"bfloat16": 794.5, "float8": 1402.6}, **HOPPER_RATES)
+# Limited to 500 W, with HBM2e: torchtitan@b5bcd76c, benchmarks/llama3_h100_202412_torchtitan.md (read); 2.41 TB/s:
+# Ujeniya et al. 2026, arXiv 2604.11391 (secondary).
+H100_500W = gpu("H100 500W", 96, 2.41, **HOPPER_RATES)
 H800_SHEET = "H100, recalled: the same but for NVLink, of 200 GB/s per direction"
 H800 = gpu("H800", 80, 3.35, source=H800_SHEET, **HOPPER_RATES)
 H200 = gpu("H200", 141, 4.8, {"bfloat16": 794.5, "float8": 1453.4}, **HOPPER_RATES)
@@ -145,7 +148,9 @@ LAPTOP_CPU = Device(
 FREE = dict.fromkeys(["float64", "float32", "bfloat16", "float16", "float8", "mxfp8", "int8"], math.inf)
 INSTANT = Device("instant", FREE, math.inf, math.inf, source="a thought experiment")
 
-DEVICES = {each.name: each for each in (V100, A100_40GB, A100_80GB, H100, H800, H200, B200, GB200, LAPTOP_CPU)}
+DEVICES = {
+    each.name: each for each in (V100, A100_40GB, A100_80GB, H100, H100_500W, H800, H200, B200, GB200, LAPTOP_CPU)
+}
 
 
 def find_device(name) -> Device:

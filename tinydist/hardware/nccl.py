@@ -38,6 +38,7 @@ STEP = {
 }
 # A ring over nodes takes as much for each step at least: the CPU posts a message to the network (Intel's; AMD's 2 us).
 POST = by_protocol(1.0, 1.0, 3.0, unit=US)
+NVLS_STEP, NVLS_TREE_STEP = 25 * US, 20.9 * US  # the switches add; and from node to node
 PLATEAU = 1.4  # times the latency, of a ring with Simple over nodes, once each rank has 64 bytes a channel
 
 # Bytes/s that LL has at most: in a node by the GPU, over two nodes and over more by the CPU (Intel's).
@@ -62,6 +63,13 @@ TREE_BY_SIZE = {
     "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
     "Simple": (0.9,) * 7 + (0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 }
+
+
+def tree_correction(nbytes, protocol):
+    """What a tree gets of its bandwidth for so many bytes."""
+    doubled = (int(nbytes) >> 6).bit_length() - 1  # 64 bytes, so many times
+    by_size = TREE_BY_SIZE[protocol]
+    return by_size[doubled] if 0 <= doubled < len(by_size) else 1
 
 
 one_way = validate(algorithm=one_of(ALGORITHMS), protocol=one_of(PROTOCOLS))
@@ -129,9 +137,7 @@ class Communicator:
     def seconds(self, nbytes, algorithm, protocol) -> float:
         latency, bandwidth = self.latency(algorithm, protocol), self.bandwidth(algorithm, protocol)
         if algorithm == "tree":
-            doubled = (int(nbytes) >> 6).bit_length() - 1  # 64 bytes, so many times
-            by_size = TREE_BY_SIZE[protocol]
-            bandwidth *= by_size[doubled] if 0 <= doubled < len(by_size) else 1
+            bandwidth *= tree_correction(nbytes, protocol)
         elif protocol == "Simple" and self.nodes > 1 and nbytes >= 64 * self.channels * self.ranks:
             latency *= PLATEAU
         return latency + nbytes / bandwidth

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..rules import validate
 from .devices import A100_80GB, H100, H800, V100, Device
+from .published_collectives import ALL_REDUCES, SIZES
 
 BILLION, TRILLION = 1e9, 1e12
 
@@ -102,35 +103,6 @@ LAYERS = {
     "22B, selective recomputation, sequence parallel": LayerTime(**MODEL_22B, forward=7.2e-3, backward=13.1e-3),
     "22B, full recomputation": LayerTime(**MODEL_22B, forward=7.7e-3, backward=19.5e-3),
 }
-
-# Bus bandwidth of all-reduces by size, in bytes/s: ml-engineering@744d01e1 network/README.md (read). On the H200s, and
-# on one B200 node from 2 MiB on, the switches add (NVLink SHARP). The four nodes are joined by AWS EFA v4, a card of 50
-# GB/s for each device.
-SIZES = [32 * 1024 * 2**doublings for doublings in range(20)]  # bytes: 32 KiB to 16 GiB
-
-
-def by_size(*gigabytes):
-    return {size: each * 1e9 for size, each in zip(SIZES, gigabytes, strict=True)}
-
-
-ALL_REDUCES = {
-    "8 x A100": by_size(
-        1.31, 2.45, 4.43, 7.47, 11.41, 18.00, 36.18, 72.33, 109.93, 106.16,
-        138.49, 171.54, 176.92, 194.07, 222.72, 229.04, 231.41, 233.88, 234.61, 234.89,
-    ),
-    "8 x H200": by_size(
-        1.44, 2.93, 5.73, 11.74, 23.94, 39.93, 64.53, 107.16, 155.53, 219.89,
-        275.84, 346.51, 401.93, 436.15, 450.29, 463.58, 469.17, 473.10, 477.45, 482.26,
-    ),
-    "8 x B200": by_size(
-        1.20, 2.17, 4.86, 9.54, 18.71, 36.06, 63.09, 76.48, 126.49, 254.96,
-        325.97, 400.60, 568.38, 646.11, 688.99, 723.34, 734.97, 740.64, 839.07, 845.67,
-    ),
-    "4 x 8 B200": by_size(
-        0.01, 0.04, 0.45, 1.33, 2.84, 5.37, 10.38, 18.90, 35.12, 64.43,
-        91.19, 156.74, 197.94, 229.09, 326.90, 361.99, 372.42, 377.34, 380.39, 381.80,
-    ),
-}  # fmt: skip
 
 # The largest of them, 16 GiB in a node of 8, and what the H200s reach in a ring.
 BUS_BANDWIDTHS = {

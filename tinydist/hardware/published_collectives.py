@@ -1,0 +1,117 @@
+"""Published measurements of collectives: seconds by size, each table with its machine, its method and its source.
+
+    ALL_REDUCES         bus bandwidth of all-reduces from 32 KiB to 16 GiB, one call at a time on an idle device
+    QUEUED              the same machines, calls queued behind one another; four nodes with the algorithm that ran
+    SYMMETRIC           the same on symmetric memory
+    HALVES              all-gathers and reduce-scatters on 8 H100s
+    SHOTS               one-shot, two-shot and NCCL's all-reduces in servers, H100
+    ONES                nine collectives on 8 B200s: 1 KiB, and 16 GiB
+
+One call on an idle device also takes what the host takes to start it, and what ranks come late: ``CALL`` seconds.
+"""
+
+SIZES = [32 * 1024 * 2**doublings for doublings in range(20)]  # bytes: 32 KiB to 16 GiB
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+def by_size(*gigabytes):
+    return {size: each * 1e9 for size, each in zip(SIZES, gigabytes, strict=True)}
+
+
+# ml-engineering@744d01e1 network/README.md (read), in bytes/s. NCCL 2.27.7, but of the A100s, of which it is not said.
+# The four nodes are joined by AWS EFA v4, a card of 50 GB/s for each device.
+ALL_REDUCES = {
+    "8 x A100": by_size(
+        1.31, 2.45, 4.43, 7.47, 11.41, 18.00, 36.18, 72.33, 109.93, 106.16,
+        138.49, 171.54, 176.92, 194.07, 222.72, 229.04, 231.41, 233.88, 234.61, 234.89,
+    ),
+    "8 x H200": by_size(
+        1.44, 2.93, 5.73, 11.74, 23.94, 39.93, 64.53, 107.16, 155.53, 219.89,
+        275.84, 346.51, 401.93, 436.15, 450.29, 463.58, 469.17, 473.10, 477.45, 482.26,
+    ),
+    "8 x B200": by_size(
+        1.20, 2.17, 4.86, 9.54, 18.71, 36.06, 63.09, 76.48, 126.49, 254.96,
+        325.97, 400.60, 568.38, 646.11, 688.99, 723.34, 734.97, 740.64, 839.07, 845.67,
+    ),
+    "4 x 8 B200": by_size(
+        0.01, 0.04, 0.45, 1.33, 2.84, 5.37, 10.38, 18.90, 35.12, 64.43,
+        91.19, 156.74, 197.94, 229.09, 326.90, 361.99, 372.42, 377.34, 380.39, 381.80,
+    ),
+}  # fmt: skip
+
+# What a call takes besides its kernel. PyTorch's host: 20 to 30 us (ml-engineering@0cc3de50, read). Of H200 and B200 it
+# is the median difference between the tables here and in QUEUED. So it is of the four nodes, whose ranks also reach
+# the call at different times. Of A100s there is no second table: the middle of 20 to 30 us.
+CALL = {"8 x A100": 25e-6, "8 x H200": 20e-6, "8 x B200": 20e-6, "4 x 8 B200": 210e-6}
+
+# Rows that no steady state explains: the first sizes that the four nodes ran. The same nodes took 99, 101 and 109 us
+# for them when calls were queued, and took 382 us for the next size here, less than for these.
+COLD = {("4 x 8 B200", size) for size in SIZES[:3]}
+
+# ml-engineering@0cc3de50 network/README.md (read): NCCL 2.30.7, means of two sweeps, up to 10 calls queued while the
+# device is busy. The algorithms of the four nodes are from NCCL's log; AWS's plugin chose them. By the same page NCCL
+# 2.27.7 was 53 % faster at 16 MiB there, 16 % at 64 MiB, and 10 % slower at 32 MiB.
+QUEUED = {
+    "8 x H200": by_size(
+        3.15, 6.16, 12.46, 24.68, 48.15, 74.57, 96.26, 145.14, 196.56, 255.90,
+        301.25, 368.86, 414.54, 441.87, 456.23, 465.91, 471.06, 474.13, 478.24, 482.25,
+    ),
+    "8 x B200": by_size(
+        2.17, 3.95, 8.07, 15.57, 29.07, 58.54, 104.27, 127.85, 195.60, 294.36,
+        362.00, 419.98, 591.14, 658.63, 703.38, 721.37, 739.47, 749.12, 832.48, 838.97,
+    ),
+    "4 x 8 B200": by_size(
+        0.64, 1.26, 2.33, 3.97, 6.97, 12.56, 20.82, 31.56, 49.73, 72.03,
+        142.50, 198.07, 260.25, 282.60, 310.96, 366.15, 371.24, 374.66, 376.05, 376.60,
+    ),
+}  # fmt: skip
+RAN = dict(zip(SIZES, ["Tree"] * 10 + ["Ring"] * 2 + ["NVLSTree"] * 2 + ["Ring"] * 6, strict=True))
+SYMMETRIC = {
+    "8 x H200": by_size(
+        7.34, 14.36, 27.91, 48.50, 87.84, 145.04, 210.12, 297.81, 370.67, 408.19,
+        448.22, 460.66, 469.36, 475.13, 477.34, 479.98, 480.64, 483.06, 483.94, 484.08,
+    ),
+    "8 x B200": by_size(
+        5.31, 8.64, 16.52, 33.53, 61.56, 104.34, 184.07, 301.25, 426.89, 568.35,
+        679.39, 738.62, 776.80, 794.80, 806.40, 809.47, 807.06, 816.49, 819.30, 820.04,
+    ),
+}  # fmt: skip
+
+# On 8 H100s, {bytes: seconds}. NVIDIA/Megatron-LM#5596: kernels of FSDP, without and with symmetric memory.
+# NVIDIA/nccl#1047: nccl-tests, NCCL_ALGO=Ring. Both read, as far as a search shows them.
+HALVES = {
+    ("all_gather", None): {2 * MIB: 20.2e-6, 8 * MIB: 43.4e-6, 32 * MIB: 118.9e-6, 128 * MIB: 385.3e-6},
+    ("reduce_scatter", None): {
+        2 * MIB: 18.6e-6, 8 * MIB: 47.0e-6, 32 * MIB: 112.6e-6, 128 * MIB: 377.2e-6, 256 * MIB: 709.7e-6,
+        512 * MIB: 1377.8e-6, GIB: 2689.3e-6, 2 * GIB: 5295.9e-6, 4 * GIB: 10505e-6, 8 * GIB: 20754e-6,
+    },
+    ("all_gather", "one-shot"): {2 * MIB: 10.9e-6, 8 * MIB: 27.4e-6, 32 * MIB: 95.3e-6},
+    ("reduce_scatter", "one-shot"): {2 * MIB: 10.8e-6, 8 * MIB: 28.8e-6, 32 * MIB: 100.5e-6},
+}  # fmt: skip
+
+# All-reduces of servers on H100s, {(ranks, algorithm): {bytes: microseconds}}, read as far as a search shows them.
+# vllm-project/vllm#42324: NCCL, multimem and two-shot of torch, captured in a graph; the heading with the number of
+# GPUs was not seen, NCCL's times are those of 8. vllm-project/vllm#24111: vLLM's one-shot kernel in a graph.
+# sgl-project/sglang#2904: sglang's kernel, and vLLM's, without a graph.
+SHOTS = {
+    "vllm#42324": {
+        (8, "NCCL"): {MIB // 2: 24, MIB: 25, 2 * MIB: 37, 4 * MIB: 50, 8 * MIB: 76, 32 * MIB: 195},
+        (8, "two-shot"): {MIB // 2: 15, MIB: 17, 2 * MIB: 22, 4 * MIB: 37, 8 * MIB: 65, 32 * MIB: 242},
+        (8, "symmetric"): {MIB // 2: 11, MIB: 14, 2 * MIB: 18, 4 * MIB: 27, 8 * MIB: 46, 32 * MIB: 165},
+    },
+    "vllm#24111": {(6, "one-shot"): {MIB // 2: 13, MIB: 21, 2 * MIB: 38, 4 * MIB: 70}},
+    "sglang": {(8, "one-shot"): {32 * KIB: 7.8}, (8, "two-shot"): {256 * KIB: 16.7, MIB // 2: 22.1}},
+    "vLLM": {
+        (2, "custom"): {32 * KIB: 8.7, 256 * KIB: 12.9, MIB // 2: 17.7, MIB: 26.6},
+        (4, "custom"): {32 * KIB: 9.2, 256 * KIB: 20.6, MIB // 2: 26.9, MIB: 40.2},
+        (8, "custom"): {32 * KIB: 11.8, 256 * KIB: 24.1, MIB // 2: 30.4, MIB: 45.0},
+    },
+}
+
+# On 8 B200s, NCCL 2.30.7: median seconds of 1 KiB, timed one by one, and bus bandwidth of 16 GiB
+# (ml-engineering, about fb75494c, network/benchmarks/README.md: torch-dist-bench, read).
+ONES = {
+    "all_reduce": (29.7e-6, 839.63e9), "all_gather": (20.5e-6, 668.28e9), "reduce_scatter": (20.5e-6, 692.63e9),
+    "all_to_all": (15.6e-6, 659.71e9), "broadcast": (12.3e-6, 672.71e9), "reduce": (12.3e-6, 692.63e9),
+    "gather": (12.3e-6, 718.33e9), "scatter": (16.4e-6, 717.11e9), "send": (18.4e-6, 658.84e9),
+}  # fmt: skip
