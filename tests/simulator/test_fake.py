@@ -15,6 +15,7 @@ from torch._subclasses import FakeTensor
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tinydist
+from tinydist.hardware import default_cluster
 from tinydist.model import GPT, GPTConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -241,7 +242,8 @@ def test_torchs_own_ddp_on_one_of_many_ranks():
         model = DDP(nn.Linear(64, 64), bucket_cap_mb=0.01, init_sync=False)
         model(torch.ones(8, 64)).sum().backward()
 
-    run = tinydist.launch(program, 256, fake=True, only=[5])
+    cluster = default_cluster(256).with_algorithm("ring")
+    run = tinydist.launch(program, 256, fake=True, only=[5], cluster=cluster)
     assert sum(run.traffic[5]) == pytest.approx(2 * 255 / 256 * (64 * 64 + 64) * 4)
 
 

@@ -211,7 +211,7 @@ def test_blocks_are_successive_operators_of_one_pass_and_part():
 
 def transfers(run, rank=0):
     """(name, what for, pass) of a rank's transfers, in the order in which it issued them."""
-    events = [event for event in run.trace.of(rank) if event.stream != "compute"]
+    events = [event for event in run.trace.of(rank) if event.transfer and event.name != "wait"]
     return [(e.name, e.what, e.phase) for e in sorted(events, key=lambda event: event.place)]
 
 

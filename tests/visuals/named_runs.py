@@ -16,6 +16,7 @@ import tinydist
 from tinydist import zero
 from tinydist.attention.kv_cache import KVCache
 from tinydist.data_parallel import DDP
+from tinydist.hardware import default_cluster
 from tinydist.pipeline_parallel import Worker, make_schedule
 
 WIDTH, LAYERS, RANKS = 1000, 4, 4
@@ -121,7 +122,8 @@ def caches():
     tinydist.mark("there")
 
 
-FAKE = {"fake": True, "backend": "simulated"}
+# Rings of messages are short beside these layers, so that there is room for names.
+FAKE = {"fake": True, "backend": "simulated", "cluster": default_cluster().with_algorithm("ring")}
 PROGRAMS = {
     "ddp": (partial(train, ddp), FAKE),
     "torch ddp": (partial(train, torch_ddp, steps=1), {"backend": "simulated"}),  # it looks at numbers

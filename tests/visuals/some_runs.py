@@ -7,7 +7,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 import tinydist
+from tinydist.hardware import find_cluster
 from tinydist.model import GPT
+
+TWO_NODES = find_cluster("2 x 4").with_algorithm("ring")  # two levels: a sixth as many bytes across as inside
 
 
 def star(numel=1_000_000):
@@ -62,7 +65,7 @@ PROGRAMS = {
     "star": (star, 4, {}),
     "ring": (ring, 8, {}),
     "overlap": (overlap, 4, {"fake": True}),
-    "two nodes": (overlap, 8, {"fake": True, "cluster": "2 x 4"}),
+    "two nodes": (overlap, 8, {"fake": True, "cluster": TWO_NODES}),
     "many ranks": (ring, 20, {}),
     "training": (training_step, 2, {}),
     "alone": (training_step, 1, {}),

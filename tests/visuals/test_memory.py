@@ -92,6 +92,19 @@ def test_a_peak_before_training_is_drawn():
     assert top == run.memory[0].peak == 40_000_000
 
 
+def test_the_peak_until_a_block_is_not_that_of_the_next():
+    def program():
+        layers = [torch.nn.Linear(8, 8), torch.nn.Linear(8, 100_000)]
+        torch.nn.Sequential(*layers)(torch.ones(8, 8))
+
+    run = tinydist.launch(program, 1, fake=True)
+    weights = 4 * (9 * 8 + 9 * 100_000)
+    activations = 4 * 8 * (8 + 8)
+    figure = visuals.memory(run, until="F1")
+    assert area(figure).lines[0].get_ydata()[0] == weights + activations and figure.alt.endswith("in F1.")
+    assert area(visuals.memory(run, until="F2")).lines[0].get_ydata()[0] == run.memory[0].peak > 6.4e6
+
+
 def test_lines_are_as_high_as_they_say():
     figure = visuals.memory(run_of("star"), lines={"one tensor": 4e6, "two": 8e6})
     heights = {line.get_ydata()[0] for line in area(figure).lines}

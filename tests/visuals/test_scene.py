@@ -129,5 +129,5 @@ def test_all_seconds_of_the_events_are_in_the_blocks(runs, name):
     assert sum(block.length for block in row.waiting) == pytest.approx(waits)
     computed = sum(event.end - event.start for event in events if event.name != "wait")
     assert sum(block.length for block in row.compute) == pytest.approx(computed)
-    transfers = [(event.start, event.end) for event in run.trace.of(0) if event.stream != "compute"]
+    transfers = [(event.start, event.end) for event in run.trace.of(0) if event.transfer and event.name != "wait"]
     assert sorted(block[:2] for block in row.communication) == sorted(transfers)

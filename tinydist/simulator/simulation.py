@@ -16,6 +16,7 @@ from .. import torch_internals
 from ..console.progress_message import aside, progress_message
 from ..tracing.hooks import calls_told, purposes_known
 from ..tracing.observer import Observer
+from ..tracing.streams import streams_recorded
 from .call_sites import here
 from .deadlock import deadlock_report, pending_calls_report
 from .matching import GroupCreations, SharedGroup
@@ -94,6 +95,7 @@ class Simulation:
                 warnings.catch_warnings(),
                 purposes_known(self.record, self._ledger) if self.watched else nullcontext(),
                 calls_told() if self.watched else nullcontext(),
+                streams_recorded() if self.watched else nullcontext(),
             ):
                 self.fake = torch_internals.FakeTensors() if self.fake else None  # which loads much of torch
                 self.states = {rank: self._new_state(rank) for rank in self.present}

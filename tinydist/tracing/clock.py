@@ -1,11 +1,12 @@
 """The virtual clock: computes the timeline of a recorded run on a cluster.
 
-Each rank has a compute stream, on which its operators run in order, and a stream for each group and for each rank that
-it sends to. An operator takes its roofline time once it is launched: on an asynchronous device (Device.runs_ahead) the
-CPU launches it while earlier ones still run. A transfer starts when its last rank has issued it and its stream is free;
-each of its phases takes its latencies, and then the time of its bytes on the bottleneck of the links, ports and cards
-that it occupies. Concurrent transfers share a resource equally. ``wait`` blocks the compute stream until the transfer
-ends.
+Each rank has a compute stream, on which its operators run in order, a stream for each group and for each rank that it
+sends to, and those that its program makes (streams.py, lanes.py). An operator takes its roofline time once it is
+launched: on an asynchronous device (Device.runs_ahead) the CPU launches it while earlier ones still run. A transfer
+starts when its last rank has issued it and its stream is free; each of its phases takes its latencies, and then the
+time of its bytes on the bottleneck of the links, ports and cards that it occupies. A collective goes by NCCL's
+algorithms where they are known (nccl_routes.py), or by rings and trees of messages (routes.py). Concurrent transfers
+share a resource equally. ``wait`` blocks the stream that it is called on until the transfer ends.
 
 Events are taken in the order of virtual time, so the result depends on the record and the cluster alone.
 """
@@ -16,10 +17,13 @@ from itertools import count
 
 from ..hardware.costs import kernel_time
 from .event_log import EventLog, Spelled
+from .lanes import lanes_of
 from .ledger import StorageChange
 from .memory_timeline import RankMemory
+from .nccl_routes import nccl_leg
 from .record import Issue, Operator, Wait
 from .routes import Leg, leg, route
+from .streams import Signal, StreamSwitch, StreamWait
 from .trace import Event, Trace
 
 
@@ -42,48 +46,49 @@ class VirtualClock:
         self.logs = [EventLog(rank, self.spelled) for rank in range(len(programs))]
         self.events = []
         self.calls = {}  # (transfer, rank) -> how the rank's events of it say in which scope, for what, since when
-        self.time = [0.0] * len(programs)
+        self.lanes = [lanes_of(rank, program, cluster.device) for rank, program in enumerate(programs)]
         self.launched = [0.0] * len(programs)  # when the CPU of each rank has launched its last operator
-        self.following = [0] * len(programs)  # the next entry of each program
         self.arrived = Counter()  # transfer -> how many have issued it
         self.started = []  # transfers
-        self.ended = {}  # transfer -> when
-        self.waiting = defaultdict(list)  # transfer -> ranks
+        self.ended = {}  # transfer or signal -> when
+        self.behind = {}  # signal -> the transfer that its lane has waited for last
+        self.waiting = defaultdict(list)  # transfer or signal -> lanes
         self.legs = {}  # of transfers that are alike
         self.queued = defaultdict(deque)  # stream -> flows, of which the first is under way
         self.holders = defaultdict(dict)  # resource -> flows that have bytes on it (a dict: ordered, and a set)
         self.agenda, self.order = [], count()  # (seconds, order, what to do, with what)
 
     def run(self):
-        for rank in range(len(self.programs)):
-            self.advance(rank)
+        for lane in [lane for lanes in self.lanes for lane in lanes]:
+            self.advance(lane)
         while self.agenda:
             now, _, act, arguments = heapq.heappop(self.agenda)
             act(now, *arguments)
         self.events.sort(key=lambda event: (event.rank, event.start, event.end, event.place, event.stream))
-        for log, end in zip(self.logs, self.time, strict=True):
+        ends = [max(lane.time for lane in lanes) for lanes in self.lanes]
+        for log, end in zip(self.logs, ends, strict=True):
             log.close(end)
         memory = [RankMemory.of_changes(log.changes, log.rank, tuple(log.named)) for log in self.logs]
         wholes = {name: nbytes for log in self.logs for name, nbytes in log.wholes.items()}
         sent = {transfer: [leg.edges for leg in self.legs_of(transfer)] for transfer in self.started}
-        return Trace(self.cluster, self.events, sent, memory, max(self.time), wholes)
+        return Trace(self.cluster, self.events, sent, memory, max(ends), wholes)
 
     def at(self, seconds, act, *arguments):
         heapq.heappush(self.agenda, (seconds, next(self.order), act, arguments))
 
     # A rank.
 
-    def advance(self, rank):
-        """Advance a rank's program to the next wait that blocks."""
-        program, now = self.programs[rank], self.time[rank]
-        while self.following[rank] < len(program):
-            place = self.following[rank]
+    def advance(self, lane):
+        """Advance one of a rank's lanes to the next wait that blocks."""
+        rank, program, now = lane.rank, self.programs[lane.rank], lane.time
+        while lane.following < len(lane.places):
+            place = lane.places[lane.following]
             entry = program[place]
             if isinstance(entry, Operator):
-                end, scope = self.end_of(entry, rank, now), self.spelled[entry.scope]
+                end, scope = self.end_of(entry, lane, now), self.spelled[entry.scope]
                 if end is None:  # not known yet: contention.py
                     break
-                self.events.append(Event(rank, "compute", entry.name, now, end, None, scope, "", now, place))
+                self.events.append(Event(rank, lane.name, entry.name, now, end, None, scope, "", now, place))
                 now = end
             elif isinstance(entry, StorageChange):
                 self.logs[rank].change(now, place, entry)
@@ -91,28 +96,46 @@ class VirtualClock:
                 scope, what = self.spelled[entry.scope], self.logs[rank].content_of(entry)
                 self.calls[entry.transfer, rank] = scope, what, now, place
                 self.at(now, self.arrive, entry.transfer)
-            elif not isinstance(entry, Wait):
+            elif isinstance(entry, Signal):
+                self.signal(now, lane, entry)
+            elif isinstance(entry, (Wait, StreamWait)):
+                if entry.transfer not in self.ended:
+                    self.waiting[entry.transfer].append(lane)
+                    break
+                now = self.awaited(now, place, lane, entry)
+            elif not isinstance(entry, StreamSwitch):
                 self.logs[rank].add(now, place, entry)
-            elif entry.transfer not in self.ended:
-                self.waiting[entry.transfer].append(rank)
-                break
-            elif self.ended[entry.transfer] > now:
-                end, scope = self.ended[entry.transfer], self.spelled[entry.scope]
-                what = self.calls[entry.transfer, rank][1]
-                self.events.append(Event(rank, "compute", "wait", now, end, entry.transfer, scope, what, now, place))
-                now = end
-            self.following[rank] += 1
-        self.time[rank] = now
+            lane.following += 1
+        lane.time = now
 
-    def end_of(self, operator, rank, now):
+    def signal(self, now, lane, signal):
+        self.ended[signal], self.behind[signal] = now, lane.awaited
+        for waiting in self.waiting.pop(signal, ()):
+            self.at(now, self.resume, waiting)
+
+    def resume(self, now, lane):
+        self.advance(lane)
+
+    def awaited(self, now, place, lane, entry):
+        """What the entry waits for has ended; when its lane goes on."""
+        end, transfer = self.ended[entry.transfer], self.behind.get(entry.transfer, entry.transfer)
+        lane.awaited = transfer
+        if end > now and lane.computes:
+            scope, what = self.spelled[entry.scope], self.calls[transfer, lane.rank][1] if transfer else ""
+            self.events.append(Event(lane.rank, "compute", "wait", now, end, transfer, scope, what, now, place))
+        return max(now, end)
+
+    def end_of(self, operator, lane, now):
         """Of an operator, if those before it end now."""
         if operator.seconds is not None:
             return now + operator.seconds
-        return self.start_of(rank, now) + self.kernel(operator, self.cluster.device)
+        return self.start_of(lane, now) + self.kernel(operator, self.cluster.device)
 
-    def start_of(self, rank, now):
+    def start_of(self, lane, now):
         """When the operator that the CPU launches next can start."""
-        device = self.cluster.device
+        if lane.launches:
+            return max(now, lane.launches[lane.following])
+        device, rank = self.cluster.device, lane.rank
         cpu = self.launched[rank] if device.runs_ahead else now
         self.launched[rank] = cpu + device.launch_overhead
         return max(now, self.launched[rank])
@@ -140,8 +163,10 @@ class VirtualClock:
         nbytes = transfer.nbytes
         alike = transfer.name, transfer.ranks, transfer.root, tuple(nbytes.items()) if type(nbytes) is dict else nbytes
         if alike not in self.legs:
-            phases = route(transfer, self.cluster.node_of)
-            self.legs[alike] = [leg(phase, transfer.ranks, self.cluster) for phase in phases]
+            by_nccl = nccl_leg(transfer, self.cluster)
+            phases = [] if by_nccl else route(transfer, self.cluster.node_of)
+            legs = [leg(phase, transfer.ranks, self.cluster) for phase in phases]
+            self.legs[alike] = [by_nccl] if by_nccl else legs
         return self.legs[alike]
 
     def start(self, now, flow):
@@ -195,5 +220,5 @@ class VirtualClock:
         queue.popleft()
         if queue:
             self.start(now, queue[0])
-        for rank in self.waiting.pop(transfer, ()):
-            self.advance(rank)
+        for lane in self.waiting.pop(transfer, ()):
+            self.advance(lane)

@@ -27,38 +27,38 @@ class ContendedClock(clock.VirtualClock):
     def __init__(self, programs, cluster):
         super().__init__(programs, cluster)
         self.slowed = cluster.device.at(matmul=1 - cluster.contention)
-        self.kernels = {}  # rank -> its matmul in progress
-        self.ended_at = {}  # rank -> when its last matmul ended
+        self.kernels = {}  # lane -> its matmul in progress
+        self.ended_at = {}  # lane -> when its last matmul ended
         self.collectives = Counter()  # rank -> how many run on its device
 
-    def end_of(self, operator, rank, now):
+    def end_of(self, operator, lane, now):
         """The end of a matmul is unknown until it is reached."""
-        if rank in self.ended_at:
-            return self.ended_at.pop(rank)
+        if lane in self.ended_at:
+            return self.ended_at.pop(lane)
         if not operator.flops or operator.seconds is not None:
-            return super().end_of(operator, rank, now)
+            return super().end_of(operator, lane, now)
         kernel = Kernel(self.kernel(operator, self.cluster.device), self.kernel(operator, self.slowed))
-        self.at(self.start_of(rank, now), self.begin, rank, kernel)
+        self.at(self.start_of(lane, now), self.begin, lane, kernel)
         return None
 
-    def begin(self, now, rank, kernel):
-        self.kernels[rank], kernel.since = kernel, now
-        self.go_on(now, rank)
+    def begin(self, now, lane, kernel):
+        self.kernels[lane], kernel.since = kernel, now
+        self.go_on(now, lane)
 
-    def go_on(self, now, rank):
+    def go_on(self, now, lane):
         """At the pace of this moment."""
-        kernel = self.kernels[rank]
+        kernel = self.kernels[lane]
         if kernel.pace:
             kernel.left -= (now - kernel.since) / kernel.pace
-        kernel.pace, kernel.since = kernel.paces[self.collectives[rank] > 0], now
+        kernel.pace, kernel.since = kernel.paces[self.collectives[lane.rank] > 0], now
         kernel.version += 1
-        self.at(now + kernel.left * kernel.pace, self.finish, rank, kernel, kernel.version)
+        self.at(now + kernel.left * kernel.pace, self.finish, lane, kernel, kernel.version)
 
-    def finish(self, now, rank, kernel, version):
+    def finish(self, now, lane, kernel, version):
         if version == kernel.version:  # else its pace has changed since
-            del self.kernels[rank]
-            kernel.version, self.ended_at[rank] = None, now
-            self.advance(rank)
+            del self.kernels[lane]
+            kernel.version, self.ended_at[lane] = None, now
+            self.advance(lane)
 
     def start(self, now, flow):
         self.occupy(now, flow.transfer, 1)
@@ -72,5 +72,6 @@ class ContendedClock(clock.VirtualClock):
         if transfer.name != "message":
             for rank in sorted(set(transfer.ranks)):
                 self.collectives[rank] += more
-                if rank in self.kernels:
-                    self.go_on(now, rank)
+                for lane in self.lanes[rank]:
+                    if lane in self.kernels:
+                        self.go_on(now, lane)

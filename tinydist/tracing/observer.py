@@ -25,8 +25,15 @@ SPEAKING = {"prim", "profiler"}  # operators that ask a tensor something, or nam
 ASKS_DEVICE = torch.ops.prim.device.default  # of a fake tensor: three times as often as anything is computed
 ATTENTION = "_scaled_dot_product_flash_attention"  # has formulas; what processors use in its place has not
 FIRST = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # matmuls -> index of their first operand
+# fully_shard's copies -> the tensors that they read and write: the first one writes a part of what it returns, the
+# others an argument.
+COPIES = {
+    "all_gather_copy_in": lambda shards, *_: [*shards, *shards],
+    "split_with_sizes_copy": lambda whole, *_, out: [whole, *out],
+    "chunk_cat": lambda tensors, *_, out, **__: [*tensors, out],
+}
 # The address of an operator, whose hash is a call -> (its name, or None if it computes nothing; its FLOP formula; where
-# operands begin; itself, so that it keeps its address)
+# operands begin; what it touches, of COPIES; itself, so that it keeps its address)
 _known = {}
 
 
@@ -73,19 +80,19 @@ class Observer(TorchDispatchMode):
             return NotImplemented  # a DTensor, say: what it does with plain tensors comes here again
         began = self.measured and time.thread_time()
         result = func(*args, **kwargs) if kwargs else func(*args)
-        self._note(func, args, result, time.thread_time() - began if self.measured else None)
+        self._note(func, args, kwargs, result, time.thread_time() - began if self.measured else None)
         return result
 
     @hidden_from_debuggers
-    def _note(self, func, args, result, seconds):
-        name, formula, first, _ = _known.get(id(func)) or _look_at(func)
+    def _note(self, func, args, kwargs, result, seconds):
+        name, formula, first, copies, _ = _known.get(id(func)) or _look_at(func)
         single = isinstance(result, torch.Tensor)
         made = [result] if single and result.layout is torch.strided else tensors_in((result,))
         scope = self.scopes.now()
         for tensor in made:
             self.ledger.see(tensor, scope)
         if name is not None:
-            touched = tensors_in(args) + made
+            touched = copies(*args, **kwargs or {}) if copies else tensors_in(args) + made
             if touched:
                 flops = formula(*shapes(args), out_shape=result.shape if single else shapes(result)) if formula else 0
                 nbytes = sum([tensor.nbytes for tensor in touched])
@@ -145,7 +152,8 @@ def _look_at(func):
     # torch's formulas are wrapped in a search for tensors, which takes longer than most operators.
     formula = getattr(flop_registry.get(counted), "__wrapped__", None)
     idle = func.is_view or name in IDLE or func.namespace in SPEAKING
-    known = _known[id(func)] = None if idle else name, formula, FIRST.get(name.rstrip("_")), func
+    copies = COPIES.get(name) if func.namespace == "fsdp" else None
+    known = _known[id(func)] = None if idle else name, formula, FIRST.get(name.rstrip("_")), copies, func
     return known
 
 

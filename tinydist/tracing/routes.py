@@ -1,4 +1,7 @@
-"""Routes: the messages of each collective, step by step, by the algorithms that the virtual clock assumes.
+"""Routes: the messages of each collective, step by step, as rings and trees.
+
+The virtual clock goes by them where NCCL's algorithms are not known (nccl_routes.py has those), on a cluster
+``with_algorithm("ring")``, and for single messages.
 
 A route is a list of phases, one after another. A phase counts its steps, each of which costs a latency, and the bytes
 from each source to each destination while it lasts:
@@ -10,7 +13,7 @@ from each source to each destination while it lasts:
     all_to_all                  pairwise
     barrier                     dissemination
 
-Costs and sources: hardware/costs.py.
+Costs and sources: hardware/costs.py and messages.py.
 """
 
 from collections import defaultdict

@@ -29,6 +29,7 @@ class ObservedThread(threading.local):
     """What is kept of the rank that runs in this thread, if it is observed."""
 
     scopes = ledger = None
+    stream = None  # streams.py: None is the one that computes
     tf32 = False  # are matmuls rounded to it?
 
 

@@ -31,7 +31,8 @@ class BlockNames:
     @cached_property
     def parts(self):
         """Paths of all parts, in the order in which they first ran forward."""
-        ran = {event.module: None for event in self.trace.events if event.phase in ("forward", "recompute")}
+        computed = [event for event in self.trace.events if event.stream == "compute"]  # what is gathered runs ahead
+        ran = {event.module: None for event in computed if event.phase in ("forward", "recompute")}
         return [part for part in ran if part]
 
     @cached_property

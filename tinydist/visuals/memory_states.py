@@ -74,8 +74,11 @@ class MemoryStates:
         return moment, min(self.scene.times(moment))
 
     def _peak(self):
-        """(seconds, state): in the middle of the time that it lasts."""
-        number = max(range(len(self.states)), key=lambda each: total(self.states[each][2]))
+        """(seconds, state): in the middle of the time that it lasts. What begins at ``until`` is not seen, but for the
+        end of the run."""
+        until, end = self.scene.until, self.scene.trace.seconds
+        seen = [number for number, (start, _, _) in enumerate(self.states) if start < until or until == end]
+        number = max(seen, key=lambda each: total(self.states[each][2]))
         (start, _, state), *following = self.states[number:]
         return (start + (following[0][0] if following else self.scene.until)) / 2, state
 

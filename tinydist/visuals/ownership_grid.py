@@ -142,7 +142,7 @@ def moves(trace, ranks, since, until):
     """(source, destination) of all that arrived from one moment to another, in pairs of different ``ranks``."""
     found = {}
     for event in trace.events:
-        if event.stream != "compute" and since < event.end <= until:
+        if event.transfer and event.name != "wait" and since < event.end <= until:
             for pair in pairs(event.transfer, event.name):
                 if set(pair) <= set(ranks):
                     found[pair] = True

@@ -132,6 +132,8 @@ class Row:
             start, end = max(event.start, since), min(event.end, until)
             if start >= end:
                 continue
+            if event.stream != "compute" and event.transfer is None:
+                continue  # a copy beside compute, on a stream of the program's own
             if event.stream != "compute":
                 self.communication.append(TimelineBlock(start, end, "communication", names.of_transfer(event)))
             elif event.name == "wait":
