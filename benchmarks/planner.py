@@ -5,16 +5,14 @@
 FOLDER: a checkout of calculon-ai/calculon (PyPI's package of that name is another program), whose plans per second are
 measured beside ours; it needs pandas and psutil.
 
-No constant of tinydist/planner/efficiency.py was taken from these rows; their form was changed once after a first
-score, as is said there. The one constant, a part of the peak that all FLOPs of a step run at, is fitted to them: for
-each table the one with the least mean error.
+No constant of the planner was taken from these rows (benchmarks/published.py has more sets). The one constant, a part
+of the peak that all FLOPs of a step run at, is fitted to them: for each table the one with the least mean error.
 """
 
 import argparse
 import logging
 import sys
 import time
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -23,28 +21,21 @@ from tinydist.hardware.published import RUNS
 from tinydist.planner import MODELS, Measured, explain, find_model, search, step_time
 from tinydist.planner.published import bloom, table_1, table_5
 
-CONSTANTS = {  # and what each is called at the head of its column
-    "matmul": "product", "beside": "beside", "memory": "memory", "gap": "gap", "wire": "NVLink", "step": "latency",
-    "far_wire": "network", "contention": "contend",
-}  # fmt: skip
+PARTS = "products", "memory", "collectives"  # what a step is made of
 
 
-def predicted(row, **changed):
-    """A Step."""
-    machine = Measured(row.cluster)
-    return step_time(
-        row.model, row.plan, row.cluster, replace(machine, efficiency=replace(machine.efficiency, **changed))
-    )
+def predicted(row, **slower):
+    """A StepTime."""
+    return step_time(row.model, row.plan, row.cluster, row.program, Measured(row.cluster, **slower))
 
 
 def error(found, row):
     return found / row.seconds - 1
 
 
-def sensitivity(row, constant):
-    """Percent that a step takes longer if the constant is 10 % larger."""
-    value = getattr(Measured(row.cluster).efficiency, constant)
-    return 100 * (predicted(row, **{constant: 1.1 * value}).seconds / predicted(row).seconds - 1)
+def sensitivity(row, part):
+    """Percent that a step takes longer if that part takes 10 % longer."""
+    return 100 * (predicted(row, **{f"slower_{part}": 1.1}).seconds / predicted(row).seconds - 1)
 
 
 def at_one_constant(rows):
@@ -76,14 +67,14 @@ def gains(rows):
 
 def print_table(title, rows):
     print(f"\n{title}")
-    heads = "".join(f"{head:>9}" for head in CONSTANTS.values())
+    heads = "".join(f"{head:>12}" for head in PARTS)
     print(f"{'':32}{'published':>10}{'predicted':>10}{'error':>8}{'one const.':>11}{'error':>8} {heads}")
     ones, errors = at_one_constant(rows), ([], [])
     for row, one in zip(rows, ones):
         found = predicted(row).seconds
         for kept, seconds in zip(errors, (found, one)):
             kept.append(error(seconds, row))
-        counts = "".join(f"{sensitivity(row, constant):9.2f}" for constant in CONSTANTS)
+        counts = "".join(f"{sensitivity(row, part):12.2f}" for part in PARTS)
         both = f"{found:10.2f}{100 * errors[0][-1]:+7.1f}% {one:10.2f}{100 * errors[1][-1]:+7.1f}%"
         print(f"{row.name:32}{row.seconds:10.2f}{both} {counts}")
     print(f"    predicted: {summary(errors[0])};  one constant: {summary(errors[1])}")

@@ -22,15 +22,18 @@ from .rules import count, each_of, flag, one_of, rate, validate, within
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "bfs": "looped BFS"}
 LOOPED = ("interleaved", "bfs")  # several stages per rank
 SEQUENCE_PARALLEL = ("save", "regather", "overlap")
-RECOMPUTE = ("none", "selective", "full")
+RECOMPUTE = ("none", "selective", "per_op", "full")
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 SIZES = ("pp", "dp", "tp", "replicate")
+RULES = {
+    "pp": count, "dp": count, "tp": count, "zero": within(0, 3), "replicate": count, "microbatches": count,
+    "microbatch": count, "schedule": one_of(SCHEDULES), "chunks": count, "layers": each_of(count),
+    "sequence_parallel": one_of(SEQUENCE_PARALLEL), "recompute": one_of(RECOMPUTE), "precision": one_of(DTYPES),
+    "max_norm": rate, "reduce_each": flag, "offload": flag, "overlap_comm": flag,
+}  # fmt: skip
 
 
-@validate(pp=count, dp=count, tp=count, zero=within(0, 3), replicate=count, microbatches=count, microbatch=count)
-@validate(schedule=one_of(SCHEDULES), chunks=count, layers=each_of(count), sequence_parallel=one_of(SEQUENCE_PARALLEL))
-@validate(recompute=one_of(RECOMPUTE), precision=one_of(DTYPES), max_norm=rate)
-@validate(reduce_each=flag, offload=flag, overlap_comm=flag)
+@validate(**RULES)
 @dataclass(frozen=True, repr=False)
 class Plan:
     """Raises ``ValueError`` for an invalid plan, with the violated equation."""
@@ -46,7 +49,7 @@ class Plan:
     chunks: int = 1  # stages of a rank
     layers: tuple[int, ...] | None = None  # blocks of each stage; None: as many in each, the first ones one more
     sequence_parallel: str | None = None  # "save", "regather" or "overlap" (tensor_parallel.shard)
-    recompute: str = "none"  # "selective": attention's weights; "full": blocks
+    recompute: str = "none"  # "selective": attention's weights; "per_op": all but costly operators; "full": blocks
     precision: str = "fp32"  # of parameters and what is computed with them; masters are in fp32
     max_norm: float | None = None  # of all gradients; inf: it is measured, and nothing is clipped
     reduce_each: bool | None = None  # are gradients reduced in every microbatch? None: from ZeRO 2 on
@@ -218,7 +221,7 @@ OPTIONS = {  # of a command, for each field: its name, its type, what it takes, 
     "zero": ("--zero", int, range(4), "ZeRO stage: shard optimizer states (1), gradients (2), parameters (3)"),
     "replicate": ("--replicate", int, "N", "number of replica groups for hybrid sharding (HSDP)"),
     "precision": ("--precision", str, DTYPES, "training precision"),
-    "recompute": ("--recompute", str, RECOMPUTE, "activation recomputation"),
+    "recompute": ("--recompute", str, ("none", "selective", "full"), "activation recomputation"),
     "sequence_parallel": (
         "--sequence-parallel", str, SEQUENCE_PARALLEL,
         "sequence parallelism: save gathered activations, regather them in backward, or overlap with matmuls",

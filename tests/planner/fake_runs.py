@@ -1,25 +1,28 @@
 """Steps of a GPT, or of a Decoder, by a plan, on fake ranks: what the planner predicts is held against what they do."""
 
 import gc
+from dataclasses import replace
 
 import torch
 
 import tinydist
 from tinydist.attention import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
-from tinydist.planner import Model, Plan
+from tinydist.planner import TINYDIST, Model, Plan
 from tinydist.training import parallelize
 
 
+def program_of(config):
+    """A GPT without dropout writes no weights of attention down."""
+    return replace(TINYDIST, flash=isinstance(config, GPTConfig) and not config.dropout)
+
+
 def model_of(config, tokens=None):
-    """A Decoder has the shape of a Llama, and sequences of any length. Kernels are our own: a GPT without dropout
-    writes no weights of attention down."""
+    """A Decoder has the shape of a Llama, and sequences of any length."""
     if isinstance(config, GPTConfig):
         sizes = config.layers, config.dim, config.heads, config.vocab_size, config.context
-        return Model("a GPT", *sizes, dropout=config.dropout, flash=not config.dropout, fused=False)
+        return Model("a GPT", *sizes, dropout=config.dropout)
     kinds = dict(
-        flash=False,
-        fused=False,
         gated=True,
         biases=False,
         tied=False,

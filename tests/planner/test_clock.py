@@ -1,7 +1,7 @@
 """Seconds of a step by the planner, and by the simulated clock of a fake run of the same plan on the same cluster."""
 
 import pytest
-from planner.fake_runs import model_of, planned, run
+from planner.fake_runs import model_of, planned, program_of, run
 
 from tinydist.hardware import TILES, find_cluster
 from tinydist.model import GPTConfig
@@ -42,7 +42,9 @@ def check(config, b, choices, cluster=NODE):
     plan = planned(b, **choices)
     trace = run(config, model, plan, cluster).trace
     seconds = trace.time("over") - trace.time("step 1")
-    assert step_time(model, plan, cluster, Clock(cluster)).seconds == pytest.approx(seconds, rel=0.03)
+    assert step_time(model, plan, cluster, program_of(config), Clock(cluster)).seconds == pytest.approx(
+        seconds, rel=0.03
+    )
 
 
 @pytest.mark.parametrize("config, b, choices", FEW)

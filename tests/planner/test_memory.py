@@ -4,12 +4,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from planner.fake_runs import DROPPED, LLAMA, SMALL, held, model_of, planned, run
+from planner.fake_runs import DROPPED, LLAMA, SMALL, held, model_of, planned, program_of, run
 
 from tinydist.attention import DecoderConfig
 from tinydist.hardware import find_cluster
 from tinydist.model import GPTConfig
-from tinydist.planner import Plan, evaluate, find_model, memory
+from tinydist.planner import Plan, Program, evaluate, find_model, memory
 
 FEW = [  # a configuration and its tokens, sequences of a microbatch, choices
     ((SMALL, 128), 8, dict(microbatches=2)),
@@ -45,7 +45,9 @@ def check(sizes, b, choices):
     plan = planned(b, **choices)
     found = run(sizes[0], model, plan)
     for rank in sorted({0, plan.pp - 1}):
-        assert memory(model, plan, rank).held == pytest.approx(held(found, plan, rank), rel=0.01), (plan, rank)
+        assert memory(model, plan, rank, program_of(sizes[0])).held == pytest.approx(
+            held(found, plan, rank), rel=0.01
+        ), (plan, rank)
 
 
 @pytest.mark.parametrize("sizes, b, choices", FEW)
@@ -66,7 +68,7 @@ BASE = Plan(pp=2, dp=8, tp=4, zero=1, microbatches=8, precision="bf16")
 
 
 def of(flash=True, **changes):
-    return memory(replace(MODEL, flash=flash), replace(BASE, **changes)).held
+    return memory(MODEL, replace(BASE, **changes), program=Program("any", fused=True, flash=flash)).held
 
 
 def test_what_is_sharded_or_computed_again_is_not_held():
@@ -78,6 +80,7 @@ def test_what_is_sharded_or_computed_again_is_not_held():
         > of(sequence_parallel="regather", recompute="full")
     )
     assert of(flash=False) > of(flash=False, recompute="selective") > of(flash=False, recompute="full")
+    assert of() > of(recompute="per_op") > of(recompute="full")
     assert of(microbatch=4) > of(microbatch=2) > of()
 
 

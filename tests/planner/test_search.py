@@ -6,7 +6,7 @@ import pytest
 
 from tinydist.__main__ import main
 from tinydist.hardware import find_cluster
-from tinydist.planner import MODELS, Model, Plan, evaluate, explain, find_model, search
+from tinydist.planner import MEGATRON_LM, MODELS, TINYDIST, Model, Plan, evaluate, explain, find_model, search
 from tinydist.planner.command import train_line
 from tinydist.training.command import options
 from tinydist.training.job import Job
@@ -81,6 +81,7 @@ def test_the_command_shows_five_plans_the_reasons_and_the_cost(capsys, found):
     asked = ["plan", "--model", "llama-3-8b", "--cluster", "H100 pod", "--devices", "16", "--batch", "128"]
     assert main([*asked, "--tokens", "1e12", "--price", "2"]) == 0
     text = capsys.readouterr().out
+    assert MEGATRON_LM.options(found.best.plan, MODEL) in text
     assert str(found.best.plan) in text and "GB at the peak" in text
     assert "1e+12 tokens: " in text and " GPU hours, " in text and " at 2.0 an hour" in text
     assert sum(line.endswith("sequences") and line.split()[0][0].isdigit() for line in text.splitlines()) == 5
@@ -90,18 +91,36 @@ def words_of(line):
     return line.partition(" train ")[2].split()
 
 
-def test_the_train_line_of_each_plan_says_that_plan(found):
-    for each in found.candidates[::97]:
+def test_the_train_line_of_each_plan_says_that_plan():
+    for each in search(MODEL, CLUSTER, batch=128, program=TINYDIST).candidates[::97]:
         assert Job(options().parse_args(words_of(train_line(each)))).plan == each.plan
 
 
 def test_the_train_line_of_the_best_trains(capsys, monkeypatch):
     monkeypatch.setitem(MODELS, "tiny", Model("tiny", 4, 32, 4, 256, 16))
-    assert main(["plan", "--model", "tiny", "--batch", "8", "--devices", "4"]) == 0
+    assert main(["plan", "--model", "tiny", "--batch", "8", "--devices", "4", "--program", "tinydist"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     assert main(["train", *words_of(line), "--steps", "1"]) == 0
 
 
-def test_the_command_says_what_is_wrong(capsys):
-    assert main(["plan", "--model", "llama-9"]) == 1
-    assert "unknown model 'llama-9'" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ("--model llama-9", "unknown model 'llama-9'"),
+        ("--cluster laptop", "Measured: the efficiency of 1/8 of laptop CPU is not known, only that of A100, H100"),
+        ("--program nemo", "unknown program 'nemo'; available: 'Megatron-LM', 'DeepSpeed', 'FSDP', 'torchtitan', 'ti"),
+        ("--devices 0", "plan: --devices must be an integer >= 1, got 0"),
+        ("--devices -8", "plan: --devices must be an integer >= 1, got -8"),
+        ("--batch 0", "plan: --batch must be an integer >= 1, got 0"),
+        ("--tokens nan", "plan: --tokens must be a finite number > 0, got nan"),
+        ("--tokens -1", "plan: --tokens must be a finite number > 0, got -1.0"),
+        ("--tokens 0", "plan: --tokens must be a finite number > 0, got 0.0"),
+        ("--price nan", "plan: --price must be a finite number >= 0, got nan"),
+        ("--watts inf", "plan: --watts must be a finite number >= 0, got inf"),
+        ("--devices 1 --program FSDP", "search: none of 8 plans fits: the smallest needs"),
+        ("--batch 3 --program FSDP", "there is no plan for Llama 3 8B on 32 devices with 3 sequences: "),
+    ],
+)
+def test_the_command_says_what_is_wrong(wrong, words, capsys):
+    assert main(["plan", "--model", "llama-3-8b", *wrong.split()]) == 1
+    assert words in capsys.readouterr().out

@@ -1,10 +1,14 @@
 """Planning a run: an analytical model of memory, step time and total cost of parallel plans. No tensors.
 
-model.py         a transformer's sizes, parameters and FLOPs, and which plans suit it; presets.py: models to start from
-operators.py     computation and communication of one rank, in five kinds of operators
+model.py         a transformer's sizes, parameters and FLOPs; presets.py: models to start from
+programs.py      what runs a plan: its kernels; program_limits.py: what it cannot run; program_options.py: its flags
+checks.py        plans that are refused
+operators.py     five kinds of operators
+passes.py        computation and communication of one rank, forward and backward
 efficiency.py    achievable fractions of peak FLOP/s and bandwidth: every constant, with its source
 machine.py       seconds per operator: as measured on hardware, or as on the simulated clock
 overlap.py       data-parallel communication, and how much of it is exposed
+microbatch.py    seconds of a microbatch on one rank, by kind
 step_time.py     time of a step, term by term; published.py: measured steps
 activations.py   activation memory; buckets.py: lifetime of unsharded gradients
 memory.py        peak memory by category
@@ -17,26 +21,33 @@ print(explain(best), RunCost(best, tokens=15e12))
 """
 
 from ..plan import Plan
-from .efficiency import Efficiency
+from .checks import check
 from .machine import Clock, Measured
 from .memory import MemoryEstimate, memory
-from .model import Experts, Latent, Model, check
+from .model import Experts, Latent, Model
 from .presets import MODELS, find_model
+from .programs import DEEPSPEED, FSDP, MEGATRON_LM, PROGRAMS, TINYDIST, TORCHTITAN, Program, find_program
 from .run import RunCost, daly, goodput, young
 from .search import Candidate, evaluate, explain, search
 from .step_time import StepTime, step_time
 
 __all__ = [
+    "DEEPSPEED",
+    "FSDP",
+    "MEGATRON_LM",
     "MODELS",
+    "PROGRAMS",
+    "TINYDIST",
+    "TORCHTITAN",
     "Candidate",
     "Clock",
-    "Efficiency",
     "Experts",
     "Latent",
     "Measured",
     "MemoryEstimate",
     "Model",
     "Plan",
+    "Program",
     "RunCost",
     "StepTime",
     "check",
@@ -44,6 +55,7 @@ __all__ = [
     "evaluate",
     "explain",
     "find_model",
+    "find_program",
     "goodput",
     "memory",
     "search",

@@ -29,11 +29,11 @@ class Shapes(NamedTuple):
     dropped: float  # the mask of what is embedded
 
 
-def attention(model, t, b, plain, i):
+def attention(model, flash, t, b, plain, i):
     """Kept of the weights; what their backward takes beyond that."""
     rows = b * model.tokens * model.heads // t
     scores = rows * model.tokens * i
-    if model.flash:
+    if flash:
         return rows * STATISTIC, 0
     if plain:
         return 2 * scores + model.tokens**2 * MASK + 2 * rows * i, 4 * scores
@@ -41,8 +41,8 @@ def attention(model, t, b, plain, i):
 
 
 @lru_cache(4096)
-def shapes(model, t, b, sequence_parallel, recompute, precision):
-    i, tokens, plain = ITEM[precision], b * model.tokens, model.gated and not model.fused
+def shapes(model, program, t, b, sequence_parallel, recompute, precision):
+    i, tokens, plain = ITEM[precision], b * model.tokens, model.gated and not program.fused
     x = tokens * model.width * i
     own = x / t if sequence_parallel else x
     mask = own / i * MASK * (model.dropout > 0)
@@ -52,21 +52,23 @@ def shapes(model, t, b, sequence_parallel, recompute, precision):
     keys = tokens * max(1, model.kv_heads // t) * model.head_dim * i
     angles = plain * 4 * model.tokens * model.head_dim * WIDE  # sines and cosines twice, of queries and of keys
     inside = tokens * model.inner // t * i
-    core, in_core = attention(model, t, b, plain, i)
+    core, in_core = attention(model, program.flash, t, b, plain, i)
     mlp = norm + entered + inside * (2 + model.gated + plain) + mask
     kept = norm + entered + 2 * mixed + 2 * keys + angles + mask + mlp
-    again = {"none": 0, "selective": core, "full": kept + core - own}[recompute]
-    before = again if recompute == "full" else 0
-    in_core += mask - mlp + mixed * (4 if recompute == "selective" and not plain else 1)
+    outputs = own + 2 * mixed + 2 * keys + inside + x * model.gated + 2 * own * bool(sequence_parallel)  # per_op's
+    outputs += core if program.flash else b * model.heads // t * model.tokens**2 * i
+    again = {"none": 0, "selective": core, "per_op": kept + core - outputs, "full": kept + core - own}[recompute]
+    before = again if recompute in ("per_op", "full") else 0
+    in_core += mask - mlp + mixed * (4 if recompute == "selective" else 1)
     return Shapes(
         own,
-        {"none": kept + core, "selective": kept, "full": own}[recompute],
-        own * (plain and i < WIDE and recompute != "full"),
+        {"none": kept + core, "selective": kept, "per_op": outputs, "full": own}[recompute],
+        own * (plain and i < WIDE and recompute in ("none", "selective")),
         before + inside + x * bool(sequence_parallel),
         before + 2 * inside * model.gated,
         before + x - inside,
         before + x * (1 + model.gated) - inside * (1 + model.gated + plain),
-        0 if model.flash else again + in_core,
+        0 if program.flash else again + in_core,
         norm + entered,
         own + {None: 0, "regather": 3}.get(sequence_parallel, 2) * x + own * bool(sequence_parallel),
         WIDE * tokens * -(-model.vocabulary // t),

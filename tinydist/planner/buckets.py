@@ -66,6 +66,12 @@ def block_of(model, t):
     return sum(sizes), max(sizes)
 
 
+@lru_cache(4096)
+def numbers_of(model, t, layers, first, last):
+    """Of a rank of a pipeline, all its parameters."""
+    return sum(weight.numbers for _, _, weight in all_weights(model, t, layers, first, last))
+
+
 def all_weights(model, t, layers, first, last):
     """(unit, is it of two stages, Weight) of a rank of a pipeline. A unit is what ZeRO 3 gathers at once."""
     own, words, end = block(model, t), table(model, t), (layers + 1) * TIMES

@@ -2,14 +2,18 @@
 
 import argparse
 import math
+from textwrap import indent
 
 from ..console.command_name import command
 from ..hardware import find_cluster
+from ..rules import amount, count, must, positive
 from .presets import find_model
+from .programs import MEGATRON_LM, PROGRAMS, TINYDIST, find_program
 from .run import RunCost
 from .search import explain, search
 
 SHOWN = 5
+RULES = {"devices": count, "batch": count, "tokens": positive, "price": amount, "watts": amount}
 
 
 def options():
@@ -19,6 +23,8 @@ def options():
     add("--model", required=True, metavar="NAME", help="model preset, e.g. llama-3-70b")
     cluster = "cluster preset (node type), e.g. 'A100 node' (default: '%(default)s')"
     add("--cluster", default="H100 pod", metavar="NAME", help=cluster)
+    programs = f"program that is to run the plan: {', '.join(PROGRAMS)} (default: %(default)s)"
+    add("--program", default=MEGATRON_LM.name, metavar="NAME", help=programs)
     add("--devices", type=int, metavar="N", help="number of devices (default: all of the cluster)")
     batch = "global batch size, in sequences (default: about 4 million tokens)"
     add("--batch", type=int, metavar="N", help=batch)
@@ -33,10 +39,13 @@ def main(words):
     """The five fastest plans that fit, the reasons of the first, and how to train by it. The exit status."""
     chosen = options().parse_args(words)
     try:
-        model, cluster = find_model(chosen.model), find_cluster(chosen.cluster)
+        for name, rule in RULES.items():
+            if getattr(chosen, name) is not None:
+                must("plan", f"--{name}", rule, getattr(chosen, name))
+        model, cluster, program = find_model(chosen.model), find_cluster(chosen.cluster), find_program(chosen.program)
         devices = chosen.devices or cluster.size
         cluster = cluster.pod(math.ceil(devices / cluster.devices_per_node))
-        found = search(model, cluster, chosen.batch or natural_batch(model), devices)
+        found = search(model, cluster, chosen.batch or natural_batch(model), devices, program)
         best = found.best
     except ValueError as error:
         print(error)
@@ -49,19 +58,16 @@ def main(words):
         )
         print(f"{numbers}   {each.plan}")
     print(f"\n{explain(best, *found.fitting[1:2])}")
-    print("\nTo train a GPT of these sizes by this plan (on GPUs, with torchrun in place of python):\n")
-    print(f"    {train_line(best)}")
+    print(f"\nTo train by this plan with {program} ({program.source}):\n")
+    print(indent(train_line(best) if program.name == TINYDIST.name else program.options(best.plan, model), "    "))
     if chosen.tokens:
         print(f"\n{RunCost(best, chosen.tokens, price=chosen.price, watts=chosen.watts)}, without failures")
     return 0
 
 
 def train_line(candidate):
-    """The command that trains by its plan: a GPT, whatever the model is."""
-    model, options = candidate.model, candidate.plan.options
-    sizes = f"layers={model.layers},dim={model.width},heads={model.heads},context={model.tokens}"
-    words = [f"{name} {value}" for name, value in ({"--model": sizes} | options).items()]
-    return " ".join([command("train"), *words])
+    """The command that trains by its plan: a GPT, whatever the model is. On GPUs with torchrun in place of python."""
+    return f"{command('train')} {TINYDIST.options(candidate.plan, candidate.model)}"
 
 
 def natural_batch(model):

@@ -1,20 +1,22 @@
-"""Time of each operator on a cluster: at measured efficiency, or as on the simulated clock.
+"""Time of each operator on a cluster: as kernels and collectives were measured, or as on the simulated clock.
 
-    Measured(cluster)     matmuls by tiles and waves, memory and links at measured efficiency (efficiency.py)
-    Clock(cluster)        rooflines and rings, by hardware.costs: what a run on simulated ranks takes on that cluster
+    Measured(cluster)     hardware.products, attention_kernels and kernels; and what the CPU takes to launch each
+    Clock(cluster)        rooflines: what a run on simulated ranks takes on that cluster
 
-Both know links and devices by hardware.
+Both have collectives by hardware.algorithms, as NCCL chooses them.
 """
 
 from dataclasses import dataclass
 from functools import cached_property, singledispatchmethod
 from math import prod
 
-from ..hardware import Cluster
-from ..hardware.costs import kernel_time, ring_all_gather, ring_reduce_scatter
-from ..hardware.lookup import look_up
-from ..rules import validate
-from .efficiency import DEVICES, Efficiency
+from ..hardware import Cluster, collective_time
+from ..hardware.attention_kernels import attention_time, torch_kernel
+from ..hardware.costs import kernel_time
+from ..hardware.kernels import MEMORY, START
+from ..hardware.products import RATES, product_rates, product_time
+from ..rules import amount, part, positive, validate
+from .efficiency import CONTENTION, LAUNCH
 from .operators import CollectiveOp, Flash, Matmul, MemoryOp, OverlapOp
 
 
@@ -51,7 +53,7 @@ class Machine:
 
     @seconds.register
     def _(self, operator: MemoryOp, group):
-        return self.memory(operator.nbytes)
+        return self.kernel(*operator)
 
     @seconds.register
     def _(self, operator: Flash, group):
@@ -72,69 +74,85 @@ class Machine:
         return self.seconds(operator.sent, group) + self.seconds(operator.product, group)
 
     def collective(self, what, nbytes, group):
-        if what == "all-reduce":
-            return self.collective("reduce-scatter", nbytes, group) + self.collective("all-gather", nbytes, group)
-        return self.half(what, nbytes, group) if group.ranks > 1 else 0.0
+        """Of one of several groups side by side: a rank has its share of the node's cards."""
+        if group.ranks == 1:
+            return 0.0
+        return collective_time(what.replace("-", "_"), nbytes, group.ranks, group.per_node, self.cluster)
+
+    def message(self, nbytes, across):
+        """From a stage to the next."""
+        link = self.cluster.inter_node if across else self.cluster.intra_node
+        return link.latency + nbytes / link.bandwidth
 
 
-@validate(cluster=Cluster, dtype=str, efficiency=Efficiency)
+@validate(launch=amount, contention=part)
+@validate(slower_products=positive, slower_attention=positive, slower_memory=positive, slower_collectives=positive)
 @dataclass(frozen=True)
 class Measured(Machine):
-    efficiency: Efficiency | None = None  # None: the device's
+    """What if? ``slower_products=1.1``: matmuls take 1.1 times as long as measured; ``launch=0``: from CUDA graphs."""
+
+    launch: float = LAUNCH  # seconds of the CPU for each kernel of an eager program
+    contention: float = CONTENTION  # part of its speed that a matmul loses while a collective runs
+    slower_products: float = 1.0
+    slower_attention: float = 1.0
+    slower_memory: float = 1.0
+    slower_collectives: float = 1.0
 
     def __post_init__(self):
-        name = self.cluster.device.name.split()[0]
-        object.__setattr__(self, "efficiency", self.efficiency or look_up("efficiency", DEVICES, name))
+        if self.name not in MEMORY:
+            known = ", ".join(MEMORY)
+            raise ValueError(f"Measured: the efficiency of {self.cluster.device} is not known, only that of {known}")
 
-    @property
-    def contention(self):
-        return self.efficiency.contention
+    @cached_property
+    def name(self):
+        """Of the device, without the size of its memory: kernels are as fast in all."""
+        return self.cluster.device.name.split()[0]
 
-    @property
-    def gap(self):
-        return self.efficiency.gap
+    @cached_property
+    def rates(self):
+        """Of matmuls; the device may have a power limit."""
+        limited = self.cluster.device.name
+        return product_rates(limited if limited in RATES else self.name)
+
+    @cached_property
+    def limited(self):
+        """Part of the rate of other kernels that the power limit leaves."""
+        return self.rates.sustained / product_rates(self.name).sustained
 
     @cached_property
     def bandwidth(self):
-        return self.efficiency.memory * self.cluster.device.memory_bandwidth
+        return MEMORY[self.name] * self.cluster.device.memory_bandwidth / self.slower_memory
 
-    @cached_property
-    def rate(self):
-        return self.efficiency.tiles.rate_within(self.efficiency.matmul, self.bandwidth)
-
-    def product(self, batch, rows, columns, inner):
-        """By tiles; or as long as its operands take to be read and written."""
-        computing = self.efficiency.tiles.seconds((batch, rows, columns, inner), self.rate, self.bandwidth)
-        touched = 2 * batch * (rows * inner + inner * columns + rows * columns)
-        return self.efficiency.beside * max(computing, touched / self.bandwidth)
+    def product(self, batch, rows, columns, inner, fp8=False):
+        dtype = "float8" if fp8 else self.dtype
+        return self.slower_products * product_time(self.rates, batch, rows, columns, inner, dtype)
 
     def memory(self, nbytes):
         return nbytes / self.bandwidth
 
-    def flash(self, operator):
-        return operator.flops / 2 / (self.efficiency.flash * self.cluster.device.peak_of(self.dtype))
+    def kernel(self, nbytes, part):
+        return START + self.memory(nbytes) / part
 
-    def half(self, what, nbytes, group):
-        """A ring through all ranks, at the pace of its slowest wire: the ranks of a node share its cards."""
-        step, pace = self.efficiency.step, self.efficiency.wire * self.cluster.intra_node.bandwidth
-        if group.nodes > 1:
-            cards = self.cluster.cards * group.per_node / self.cluster.devices_per_node
-            step = self.efficiency.far_step
-            pace = min(pace, cards * self.efficiency.far_wire * self.cluster.inter_node.bandwidth)
-        return (group.ranks - 1) * (step + nbytes / group.ranks / pace)
+    def collective(self, what, nbytes, group):
+        return self.slower_collectives * super().collective(what, nbytes, group)
 
     def message(self, nbytes, across):
-        """From a stage to the next, as all ranks of the node send at once."""
-        e = self.efficiency
-        if across:
-            return e.far_step + nbytes / (e.far_wire * self.cluster.inter_node_shared.bandwidth)
-        return e.step + nbytes / (e.wire * self.cluster.intra_node.bandwidth)
+        """As all ranks of the node send at once."""
+        cluster = self.cluster
+        sharing = cluster.devices_per_node / cluster.cards if across else 1
+        return collective_time("send", nbytes * sharing, 2, 1 if across else 2, cluster)
+
+    def flash(self, operator):
+        kernel = operator.kernel or torch_kernel(self.name)
+        sizes = operator.batch, operator.tokens, operator.head_dim
+        slowed = self.limited / self.slower_attention
+        return attention_time(self.name, kernel, *sizes, backward=operator.products > 2, slowed=slowed)
 
 
 class Clock(Machine):
-    contention = gap = 0.0
+    contention = launch = 0.0
 
-    def product(self, batch, rows, columns, inner):
+    def product(self, batch, rows, columns, inner, fp8=False):
         touched = 2 * batch * (rows * inner + inner * columns + rows * columns)
         product = batch, rows, columns, inner
         return kernel_time(self.cluster.device, 2 * prod(product), touched, self.dtype, product)
@@ -142,13 +160,8 @@ class Clock(Machine):
     def memory(self, nbytes):
         return nbytes / self.cluster.device.memory_bandwidth
 
+    def kernel(self, nbytes, part):
+        return self.memory(nbytes)
+
     def flash(self, operator):
         return operator.flops / self.cluster.device.peak_of(self.dtype)
-
-    def half(self, what, nbytes, group):
-        near = ring_all_gather(nbytes, group.per_node, self.cluster.intra_node)
-        return near + ring_reduce_scatter(nbytes / group.per_node, group.nodes, self.cluster.inter_node)
-
-    def message(self, nbytes, across):
-        link = self.cluster.inter_node if across else self.cluster.intra_node
-        return link.latency + nbytes / link.bandwidth

@@ -6,8 +6,9 @@
     working        what is made and soon dropped: logits, a block's own backward, gathered parameters, a step's
 
 Only a few moments can be the peak, and each is evaluated: the start of backward, at the loss; backward of a block's
-MLP or attention; its end, with the embedding's gradient; the optimizer step. Allocator and framework overhead are
-separate: the memory ledger does not contain them.
+MLP or attention; its end, with the embedding's gradient; the optimizer step. Each program holds other bytes (holds.py,
+program_memory.py); those of this library's engine are evaluated here, to the tensor: its memory ledger has the same.
+Allocator and framework overhead are separate: the ledger does not contain them.
 """
 
 from dataclasses import dataclass
@@ -17,13 +18,31 @@ from ..plan import Plan
 from ..rules import validate, whole
 from .activations import ITEM, WIDE, in_flight, shapes
 from .buckets import DOWN, GATED, OUT, TIMES, UP, WholeGradients, block_of, buckets, table, whole_gradients
+from .checks import refuse
 from .model import Model, layers_of
+from .program_memory import MASTER, MOMENTS
+from .program_memory import moments as moments_of_program
+from .programs import MEGATRON_LM, Program
 
-GRADIENT, MOMENTS, MASTER = 4, 8, 4
+GRADIENT = 4
 NONE = WholeGradients(0, 0)
 
-# A part of what PyTorch's allocator reserves has no tensor; and the context, kernels, NCCL's buffers. Rules of thumb.
-FRAGMENTS, FRAMEWORK = 0.04, 1.5e9
+# A part of what PyTorch's allocator reserves has no tensor: 1.5 % and 4 % in Megatron-LM (its issues 965, 525), 6 % as
+# SimuMax assumes it (MooreThreads/SimuMax@4dcaae51 configs/strategy, mem_factor), 20 % where it then ran out of memory.
+FRAGMENTS = 0.04
+# The context, kernels, NCCL's buffers: 1.4 GiB of "non-PyTorch memory" on each of 4 A100s (wbfwonderful/Vad-R1 issue
+# 11), 0.5 on a single one (TianheWu/CoSeR issue 10).
+FRAMEWORK = 1.5e9
+
+# A data sheet's GB of a GPU's memory are GiB, of which a process gets 98.5 to 99.2 %, by PyTorch's messages: 39.41 of
+# an A100's 40 (tatsu-lab/stanford_alpaca issue 308), 79.15 of 80 (huggingface/accelerate issue 1864), 79.10 of an
+# H100's 80 (Lightricks/LTX-2 issue 57), 31.74 of a V100's 32 (NVIDIA/Megatron-LM issue 525).
+USABLE = 0.985 * 2**30 / 1e9
+
+
+def room(device):
+    """Bytes of a device that a process can have."""
+    return device.memory * (USABLE if device.runs_ahead else 1)
 
 
 @dataclass(frozen=True)
@@ -43,22 +62,35 @@ class MemoryEstimate:
         return {"allocator": FRAGMENTS * self.held, "framework": FRAMEWORK}
 
     @property
+    def reserved(self):
+        """By PyTorch's allocator."""
+        return self.held + self.overhead["allocator"]
+
+    @property
     def total(self):
         return self.held + sum(self.overhead.values())
 
 
-@validate(model=Model, plan=Plan, rank=whole)
-def memory(model, plan, rank=0) -> MemoryEstimate:
+@validate(model=Model, plan=Plan, program=Program, rank=whole)
+def memory(model, plan, rank=0, program=MEGATRON_LM) -> MemoryEstimate:
     """Of rank ``rank`` of a pipeline."""
     if rank >= plan.pp:
         raise ValueError(f"memory: a pipeline of {plan.pp} has ranks 0 to {plan.pp - 1}, got {rank}")
-    states, found = moments(model, plan, rank)
+    refuse("memory", plan, model, program=program)
+    return peak(model, plan, rank, program)
+
+
+def peak(model, plan, rank, program):
+    """Of a plan that was checked."""
+    states, found = moments(model, program, plan, rank)
     moment, *more = max(found, key=lambda each: each[1] + each[2] + each[3])
     return MemoryEstimate(moment, states | dict(zip(("activations", "gradients", "working"), more)))
 
 
-def moments(model, plan, rank):
+def moments(model, program, plan, rank):
     """What is held always; and for each moment its name, and bytes of activations, gradients, and what works."""
+    if program.holds:
+        return moments_of_program(model, program, plan, rank)
     i, by_unit = ITEM[plan.precision], plan.zero == 3
     part = model, plan.tp, layers_of(plan, model)[rank], rank == 0, rank == plan.pp - 1, i, by_unit
     numbers, stepping = of_step(*part)
@@ -69,7 +101,7 @@ def moments(model, plan, rank):
     own, found = GRADIENT / (plan.shard if plan.zero else 1), []
     flying, M = in_flight(plan, rank), plan.microbatches
     for before in {min(1, M - 1), 0 if flying > M - 1 else 1}:  # backwards of other microbatches that are done
-        found += of_backward(plan, part, numbers, min(flying, M - before), before)
+        found += of_backward(program, plan, part, numbers, min(flying, M - before), before)
     found.append(("step", 0, own * numbers if plan.zero > 1 else GRADIENT * numbers, own * stepping))
     return states, found
 
@@ -81,9 +113,9 @@ def of_step(*part):
     return sum(sizes), max(2 * size + before for size, before in zip(sizes, [0, *sizes]))
 
 
-def of_backward(plan, part, numbers, flying, before):
+def of_backward(program, plan, part, numbers, flying, before):
     model, t, layers, first, last, i, by_unit = part
-    a = shapes(model, t, plan.microbatch, plan.sequence_parallel, plan.recompute, plan.precision)
+    a = shapes(model, program, t, plan.microbatch, plan.sequence_parallel, plan.recompute, plan.precision)
     times, s = whole_gradients(*part, plan.zero > 1), plan.shard if plan.zero > 1 else 1
     words, unit, both = table(model, t), block_of(model, t)[0], first and last and model.tied
 

@@ -1,4 +1,4 @@
-"""A transformer's sizes and kernels, and the parameter and FLOP counts that follow from them. No tensors.
+"""A transformer's sizes, and the parameter and FLOP counts that follow from them. No tensors.
 
     tokens [B, T] -> embedding -> L blocks (attention + MLP) -> norm -> logits [B, T, V]
 
@@ -16,7 +16,7 @@ computes twice as many. For a GPT: 72 B T L D^2 (1 + T/6D + V/12LD) a step (Kort
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ..plan import Plan, evenly
+from ..plan import evenly
 from ..rules import count, flag, one_of, part, validate, whole
 
 POSITIONS, NORMS = ("learned", "rotary", "alibi"), ("layer", "rms")
@@ -54,7 +54,7 @@ class Latent:
 @validate(
     inner=count, gated=flag, biases=flag, tied=flag, positions=one_of(POSITIONS), norm=one_of(NORMS), dropout=part
 )
-@validate(normed_embedding=flag, experts=Experts, latent=Latent, flash=flag, fused=flag, source=str)
+@validate(normed_embedding=flag, experts=Experts, latent=Latent, source=str)
 @dataclass(frozen=True)
 class Model:
     name: str
@@ -75,8 +75,6 @@ class Model:
     normed_embedding: bool = False
     experts: Experts | None = None
     latent: Latent | None = None
-    flash: bool = True  # attention never writes its weights down
-    fused: bool = True  # kernels as Megatron-LM's, else as tinydist.model's
     source: str = ""
 
     def __post_init__(self):
@@ -173,7 +171,8 @@ class Model:
 
     def flops(self, sequences, recompute="none") -> float:
         """Of a step: forward and twice that backward; and what is recomputed."""
-        again = {"none": 0, "selective": self.attention_flops, "full": self.layer_flops}[recompute]
+        per_op = 2 * self.width * (self.heads * self.head_dim + self.inner)  # the second and fourth matmul of a block
+        again = {"none": 0, "selective": self.attention_flops, "per_op": per_op, "full": self.layer_flops}[recompute]
         a_token = self.layers * (3 * self.layer_flops + again) + 3 * self.head_flops
         return sequences * self.tokens * a_token
 
@@ -190,23 +189,3 @@ def layers_of(plan, model):
 def dealt_out(layers, pp, chunks):
     stages = evenly(layers, pp * chunks)
     return tuple(sum(stages[rank::pp]) for rank in range(pp))
-
-
-@validate(plan=Plan, model=Model, ranks=count)
-def check(plan, model, ranks=None):
-    """Raise ``ValueError`` if the plan does not fit the model. ``ranks``: the world size."""
-    for words in broken(plan, model, ranks):
-        raise ValueError(f"plan: {words}")
-
-
-def broken(plan, model, ranks=None):
-    """Violated constraints, as equations."""
-    if ranks not in (None, plan.ranks):
-        yield f"{plan.product}, but there are {ranks}"
-    yield from plan.unsuited(model.layers, model.heads, model.tokens, model.kv_heads, model.inner)
-    bfs, reduces = plan.schedule == "bfs", plan.reduce_each is not None
-    for what, given in dict(layers=plan.layers, reduce_each=reduces, offload=plan.offload, bfs=bfs).items():
-        if given:
-            yield f"{what} is not supported by the planner yet"
-    if model.latent or model.experts:
-        yield f"{model} has {'latent attention' if model.latent else 'experts'}: parameters are counted, time is not"

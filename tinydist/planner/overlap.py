@@ -38,33 +38,36 @@ def units(model, t, layers, first, last):
     return words * both, [head, *[block_of(model, t)[0]] * layers, begin]
 
 
-def walk(segments, gathers=None, reduces=None):
-    """Seconds that communication adds to those of ``segments``. ``gathers``: of what each needs, under way while the
-    one before it runs. ``reduces``: of what is full when it ends, and in how many buckets."""
-    now = reduced = 0.0
-    arrives = sent = gathers[0] if gathers else 0.0
-    for number, seconds in enumerate(segments):
+def walk(segments, gathers=None, reduces=None, slower=0.0):
+    """Seconds that communication adds to those of ``segments``, over one wire. ``gathers``: of what each needs, under
+    way while the one before it runs. ``reduces``: of what is full when it ends, and in how many buckets. ``slower``:
+    part of its speed that a segment loses meanwhile."""
+    gathers, reduces = gathers or [0.0] * len(segments), reduces or [(0.0, 0)] * len(segments)
+    now, wire = 0.0, gathers[0]
+    arrives = wire
+    for seconds, gather, (whole, count) in zip(segments, [*gathers[1:], 0.0], reduces):
         begin = now = max(now, arrives)
-        if gathers and number + 1 < len(segments):
-            arrives = sent = max(sent, now) + gathers[number + 1]
+        if gather:
+            arrives = wire = max(wire, now) + gather
         now += seconds
-        if reduces and reduces[number][1]:
-            whole, count = reduces[number]
-            now = max(now, reduced)
-            reduced = sent = max(max(sent, begin) + whole, now + whole / count)
-    return max(now, reduced) - sum(segments)
+        if whole:
+            wire = max(max(wire, begin) + whole, now + whole / count)
+    added = max(now, wire) - sum(segments)
+    beside = sum(gathers) + sum(whole for whole, _ in reduces) - added
+    return added + slower * max(0.0, beside)
 
 
 class ExposedCommunication:
     """Of a rank with (layers, is it the first of a pipeline, the last). ``found``: Times of a microbatch."""
 
-    def __init__(self, model, plan, machine, part, found):
-        self.model, self.plan, self.machine, inner = model, plan, machine, plan.tp
+    def __init__(self, model, program, plan, machine, part, found):
+        self.model, self.program, self.plan, self.machine, inner = model, program, plan, machine, plan.tp
         self.shards = Group.along(plan.shard, inner, machine.cluster)
         self.copies = Group.along(plan.replicas, inner * plan.shard, machine.cluster)
         layers, first, last = part
         self.part = model, plan.tp, *part
         down, up = found.forward.seconds, found.backward.seconds + found.recomputed.seconds
+        self.computing = found.forward.products / down, (found.backward.products + found.recomputed.products) / up
         self.forward = [found.embedding.seconds * first, *[down] * layers, found.loss.seconds * last]
         self.backward = [found.loss_backward.seconds * last, *[up] * layers, found.embedding_backward.seconds * first]
 
@@ -84,11 +87,11 @@ class ExposedCommunication:
             return self.reduced(sum(numbers for numbers, _ in full)) + sum(down) + sum(up)
         seconds = {each: each[1] and each[1] * self.reduced(each[0] / each[1]) for each in {*full}}
         reduces = [(seconds[each], each[1]) for each in full]
-        if (
-            up and self.plan.tp > 1 and not self.model.fused
-        ):  # a unit has two buckets, and the second waits for the first
+        if up and self.plan.tp > 1 and not self.program.fused:  # a unit has two buckets, the second waits for the first
             return walk(self.backward, up) + sum(whole for whole, _ in reduces) + walk(self.forward, down)
-        return walk(self.backward, up, reduces) + (walk(self.forward, down) if down else 0.0)
+        slower = [self.machine.contention * share for share in self.computing]
+        forward = walk(self.forward, down, slower=slower[0]) if down else 0.0
+        return walk(self.backward, up, reduces, slower[1]) + forward
 
     def gathers(self):
         """Seconds: forward, and backward."""

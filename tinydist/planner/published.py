@@ -10,6 +10,7 @@ from ..hardware.cluster import A100_NODE
 from ..plan import Plan
 from .model import Model
 from .presets import find_model
+from .programs import DEEPSPEED, MEGATRON_LM, Program
 
 
 @dataclass(frozen=True)
@@ -18,12 +19,21 @@ class PublishedStep:
     model: Model
     plan: Plan
     cluster: Cluster
+    program: Program
     seconds: float
     source: str
 
 
-# Jean Zay: 8 A100s per node, which share four cards of Omni-Path, 100 Gbit/s each (bigscience@9e64edec, read).
-JEAN_ZAY = replace(A100_NODE, inter_node=Link("Omni-Path 100", 14e-6, 100e9 / 8), cards_per_node=4)
+# Attention wrote its weights down.
+OF_2022 = replace(MEGATRON_LM, flash=False)
+# BLOOM's: Megatron-LM's kernels, DeepSpeed's pipeline and optimizer.
+MEGATRON_DEEPSPEED = replace(DEEPSPEED, name="Megatron-DeepSpeed", fused=True, flash=False, loss="vocab_parallel")
+
+# Jean Zay: 8 A100s per node, which share four cards of Omni-Path, 100 Gbit/s each (bigscience@9e64edec, read). An
+# all-reduce of 4 GB over four nodes went through one card, at 40.5 Gbit/s (bigscience@358e3c8f,
+# experiments/bandwidth/all_reduce_bench-a100-n4.txt, NCCL 2.10.3, read).
+OMNI_PATH = Link("Omni-Path 100", 14e-6, 40.5e9 / 8, fabric="InfiniBand", rated=100e9 / 8)
+JEAN_ZAY = replace(A100_NODE, inter_node=OMNI_PATH, cards_per_node=4)
 
 # Megatron-LM of May 2022, in fp16. Model, pp, microbatches, sequences of each, stages per rank; seconds with all layers
 # recomputed, and with attention alone and sequence parallelism.
@@ -58,10 +68,6 @@ LLAMA = (
 )
 
 
-def model_of(name):
-    return replace(find_model(name), flash=False)
-
-
 def megatron(pp, chunks, **options):
     schedule = "interleaved" if chunks > 1 else "1f1b"
     return Plan(pp=pp, chunks=chunks, schedule=schedule, precision="fp16", **options)
@@ -75,18 +81,20 @@ def table_5():
         }
         for (way, how), seconds in zip(ways.items(), both):
             plan = megatron(pp, chunks, tp=8, microbatches=M, microbatch=b, **how)
-            yield PublishedStep(f"{name}, {way}", model_of(name), plan, A100_NODE.pod(pp), seconds, KORTHIKANTI)
+            where = plan, A100_NODE.pod(pp), OF_2022
+            yield PublishedStep(f"{name}, {way}", find_model(name), *where, seconds, KORTHIKANTI)
 
 
 def table_1():
     for name, tp, pp, dp, b, batch, chunks, teraflops in TABLE_1:
-        model, how = model_of(f"Megatron {name}"), dict(tp=tp, dp=dp, microbatch=b, microbatches=batch // (dp * b))
+        model, how = find_model(f"Megatron {name}"), dict(tp=tp, dp=dp, microbatch=b, microbatches=batch // (dp * b))
         plan = megatron(pp, chunks, recompute="full", overlap_comm=False, **how)
         seconds = model.flops(batch, "full") / (plan.ranks * teraflops * 1e12)
-        yield PublishedStep(f"SC'21 {name}", model, plan, A100_NODE.pod(plan.ranks // 8), seconds, SC_21)
+        yield PublishedStep(f"SC'21 {name}", model, plan, A100_NODE.pod(plan.ranks // 8), OF_2022, seconds, SC_21)
 
 
 def bloom():
     how = dict(tp=4, dp=8, zero=1, microbatch=2, microbatches=128, recompute="full", precision="bf16")
     plan = Plan(pp=12, overlap_comm=False, **how)
-    return PublishedStep("BLOOM 176B", model_of("BLOOM 176B"), plan, JEAN_ZAY.pod(48), 105.0, BLOOM)
+    where = plan, JEAN_ZAY.pod(48), MEGATRON_DEEPSPEED
+    return PublishedStep("BLOOM 176B", find_model("BLOOM 176B"), *where, 105.0, BLOOM)

@@ -14,7 +14,7 @@ Goodput is the fraction of time spent on useful work.
 from dataclasses import dataclass
 from math import sqrt
 
-from ..rules import amount, positive, validate
+from ..rules import amount, part, positive, validate
 from .search import Candidate
 
 HOUR, DAY = 3600, 86400
@@ -43,7 +43,12 @@ def goodput(checkpoint, between_failures, restart=0.0, interval=None):
     return max(0.0, 1 / (1 + lost))
 
 
-@validate(candidate=Candidate, tokens=positive, price=amount, watts=amount, goodput=positive)
+def above_0(value):
+    """a number > 0 and at most 1"""
+    return part(value) and value > 0
+
+
+@validate(candidate=Candidate, tokens=positive, price=amount, watts=amount, goodput=above_0)
 @dataclass(frozen=True)
 class RunCost:
     """``price``: of a device and hour, in the reader's currency. ``watts``: of a device with its share of the rest."""

@@ -10,12 +10,14 @@ from functools import cached_property
 from itertools import product
 
 from ..hardware import Cluster
-from ..plan import Plan
-from ..rules import count, validate
-from .machine import Measured
-from .memory import MemoryEstimate, memory
-from .model import Model, broken
-from .step_time import StepTime, step_time
+from ..plan import RULES, Plan
+from ..rules import count, must, validate
+from .checks import broken, refuse
+from .machine import Machine, Measured
+from .memory import MemoryEstimate, peak, room
+from .model import Model
+from .programs import MEGATRON_LM, Program
+from .step_time import StepTime, machine_of, timed_step
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Candidate:
     model: Model
     plan: Plan
     cluster: Cluster
+    program: Program
     step: StepTime
     memory: MemoryEstimate
 
@@ -37,7 +40,12 @@ class Candidate:
 
     @property
     def fits(self):
-        return self.memory.total <= self.cluster.device.memory
+        return self.needed <= 1
+
+    @property
+    def needed(self):
+        """Part of what programs can have of a device's memory."""
+        return self.memory.total / room(self.cluster.device)
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Found:
     def best(self):
         if not self.fitting:
             least = min(self.candidates, key=lambda each: each.memory.total)
-            have = least.cluster.device.memory
+            have = room(least.cluster.device)
             raise ValueError(
                 f"search: none of {len(self.candidates)} plans fits: the smallest needs "
                 f"{least.memory.total / 1e9:.1f} GB on each device, which has {have / 1e9:.0f}: {least.plan}"
@@ -70,52 +78,75 @@ class Found:
         return front
 
 
-def evaluate(model, plan, cluster, machine=None) -> Candidate:
+@validate(model=Model, plan=Plan, cluster=Cluster, program=Program, machine=Machine)
+def evaluate(model, plan, cluster, program=MEGATRON_LM, machine=None) -> Candidate:
     """Of the rank of the pipeline that holds most: the first or the last."""
-    step = step_time(model, plan, cluster, machine)
-    held = max((memory(model, plan, rank) for rank in {0, plan.pp - 1}), key=lambda each: each.held)
-    return Candidate(model, plan, cluster, step, held)
+    refuse("evaluate", plan, model, cluster, program)
+    return evaluated(model, plan, cluster, program, machine_of("evaluate", cluster, machine))
 
 
-@validate(model=Model, cluster=Cluster, batch=count, devices=count)
-def search(model, cluster, batch, devices=None, **fixed) -> Found:
+def evaluated(model, plan, cluster, program, machine):
+    """Of a plan that was checked."""
+    step = timed_step(model, plan, cluster, program, machine)
+    held = max((peak(model, plan, rank, program) for rank in {0, plan.pp - 1}), key=lambda each: each.held)
+    return Candidate(model, plan, cluster, program, step, held)
+
+
+@validate(model=Model, cluster=Cluster, batch=count, devices=count, program=Program)
+def search(model, cluster, batch, devices=None, program=MEGATRON_LM, **fixed) -> Found:
     """``batch``: sequences of a step. ``fixed``: what all plans have, ``pp=8`` say. The precision is bf16 by default.
 
-    Raises ``ValueError`` if there is no plan at all.
+    Only what ``program`` can run is searched. Raises ``ValueError`` if there is no plan at all.
     """
     devices = devices or cluster.size
     cluster.check_ranks(devices)
-    machine, found, refused, why = Measured(cluster), [], 0, "no degrees divide the devices and the batch"
-    for plan in plans(model, cluster, devices, batch, {"precision": "bf16"} | fixed):
-        unfit = next(broken(plan, model), None) if plan else why
+    check_fixed(fixed)
+    given = "".join(f", {name}={value!r}" for name, value in fixed.items())
+    machine, found, refused, why = Measured(cluster), [], 0, f"no degrees divide the devices and the batch{given}"
+    for plan in plans(model, cluster, program, devices, batch, {"precision": "bf16"} | fixed):
+        unfit = next(broken(plan, model, cluster, program), None) if isinstance(plan, Plan) else plan or why
         if unfit:
             refused, why = refused + 1, unfit
         else:
-            found.append(evaluate(model, plan, cluster, machine))
+            found.append(evaluated(model, plan, cluster, program, machine))
     if not found:
         raise ValueError(f"search: there is no plan for {model} on {devices} devices with {batch} sequences: {why}")
     return Found(sorted(found, key=lambda each: each.seconds), refused)
 
 
-CHOICES = {
-    "zero": (0, 1, 2, 3),
-    "microbatch": (1, 2, 4, 8),
-    "sequence_parallel": (None, "regather"),
-    "recompute": ("none", "selective", "full"),
-    "chunks": (1, 2, 4),
-}
+FOLLOWS = ("dp", "microbatches", "schedule")  # from the devices, the batch, and the other choices
 
 
-def plans(model, cluster, devices, batch, fixed):
-    """Each combination; None where it makes no sense."""
-    given = {name: (fixed.pop(name),) for name in [*fixed] if name in (*CHOICES, "tp", "pp")}
-    sizes = [size for size in divisors(devices) if size <= cluster.devices_per_node and model.heads % size == 0]
-    for tp, pp in product(given.pop("tp", sizes), given.pop("pp", divisors(devices))):
+def check_fixed(fixed):
+    for name, value in fixed.items():
+        if name in FOLLOWS or name not in RULES:
+            known = ", ".join(each for each in RULES if each not in FOLLOWS)
+            raise ValueError(f"search: {name} is not a choice that can be fixed: these are {known}")
+        if value != Plan.__dataclass_fields__[name].default:
+            must("search", name, RULES[name], value)
+
+
+def choices(program, pp):
+    return {
+        "zero": program.zero_stages(pp),
+        "microbatch": (1, 2, 4, 8),
+        "sequence_parallel": (None, *(each for each in program.sequence_parallel if each != "overlap")),
+        "recompute": program.recompute,
+        "chunks": (1, 2, 4) if "interleaved" in program.schedules else (1,),
+    }
+
+
+def plans(model, cluster, program, devices, batch, fixed):
+    """Each combination; None where it makes no sense, or why in words."""
+    sizes = [size for size in divisors(devices, cluster.devices_per_node) if model.heads % size == 0]
+    given = {name: (fixed.pop(name),) for name in ("tp", "pp", *choices(program, 1)) if name in fixed}
+    for tp, pp in product(given.pop("tp", sizes), given.pop("pp", divisors(devices, model.layers))):
         dp, rest = divmod(devices, tp * pp)
-        if rest or pp > model.layers:
+        if rest:
             continue
-        for chosen in product(*(CHOICES | given).values()):
-            yield plan_of(batch, dict(zip(CHOICES, chosen)) | {"tp": tp, "pp": pp, "dp": dp} | fixed)
+        ways = choices(program, pp) | given
+        for chosen in product(*ways.values()):
+            yield plan_of(batch, dict(zip(ways, chosen)) | {"tp": tp, "pp": pp, "dp": dp} | fixed)
 
 
 def plan_of(batch, sizes):
@@ -125,11 +156,14 @@ def plan_of(batch, sizes):
         return None
     if (sizes["sequence_parallel"] and sizes["tp"] == 1) or (sizes["zero"] and dp == 1):
         return None
-    return Plan(**sizes, schedule="interleaved" if looped else "1f1b", microbatches=microbatches)
+    try:
+        return Plan(**sizes, schedule="interleaved" if looped else "1f1b", microbatches=microbatches)
+    except ValueError as error:
+        return str(error)
 
 
-def divisors(number):
-    return [each for each in range(1, number + 1) if number % each == 0]
+def divisors(number, most):
+    return [each for each in range(1, min(number, most) + 1) if number % each == 0]
 
 
 # Why.
@@ -144,8 +178,8 @@ def explain(candidate, than=None) -> str:
     for what, seconds in sorted(step.terms.items(), key=lambda term: -term[1]):
         if seconds > 0.0005 * step.seconds:
             lines.append(f"    {what:18} {seconds:9.3f} s  {seconds / step.seconds:6.1%}")
-    room = candidate.cluster.device.memory
-    lines.append(f"{held.total / 1e9:.1f} GB at the peak ({held.moment}), of {room / 1e9:.0f}")
+    has = room(candidate.cluster.device)
+    lines.append(f"{held.total / 1e9:.1f} GB at the peak ({held.moment}), of {has / 1e9:.0f}")
     for what, nbytes in (held.terms | held.overhead).items():
         lines.append(f"    {what:18} {nbytes / 1e9:9.2f} GB {nbytes / held.total:6.1%}")
     return "\n".join(lines + ([*against(candidate, than)] if than else []))
@@ -154,7 +188,7 @@ def explain(candidate, than=None) -> str:
 def against(candidate, other):
     """Why another candidate is slower, term by term."""
     if not other.fits:
-        over = other.memory.total - other.cluster.device.memory
+        over = other.memory.total - room(other.cluster.device)
         yield f"{other.plan}: would need {over / 1e9:.1f} GB more than there are"
     behind = other.seconds - candidate.seconds
     if behind <= 0:

@@ -11,8 +11,6 @@ The pipeline's formula is that of chapter 08's schedules (pipeline_parallel/sche
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
 
 from ..hardware import Cluster
 from ..plan import Plan
@@ -20,10 +18,13 @@ from ..rules import validate
 from . import efficiency
 from .activations import ITEM
 from .buckets import block_of, table
+from .checks import refuse
 from .machine import Group, Machine, Measured
+from .microbatch import times
 from .model import Model, layers_of
-from .operators import NUMBER, CollectiveOp, MemoryOp, Operators, OverlapOp
 from .overlap import GRADIENT, ExposedCommunication
+from .passes import NUMBER
+from .programs import MEGATRON_LM, Program
 
 
 @dataclass(frozen=True)
@@ -43,43 +44,53 @@ class StepTime:
         return self.flops / self.seconds / self.peak
 
 
-@validate(model=Model, plan=Plan, cluster=Cluster, machine=Machine)
-def step_time(model, plan, cluster, machine=None) -> StepTime:
+@validate(model=Model, plan=Plan, cluster=Cluster, program=Program, machine=Machine)
+def step_time(model, plan, cluster, program=MEGATRON_LM, machine=None) -> StepTime:
     """``machine``: Measured(cluster), or Clock(cluster)."""
-    machine = machine or Measured(cluster)
-    if model.fused and plan.precision not in efficiency.STEP:
-        known = ", ".join(efficiency.STEP)
-        raise ValueError(f"step_time: precision must be one of {known} for fused kernels, got {plan.precision!r}")
+    refuse("step_time", plan, model, cluster, program)
+    return timed_step(model, plan, cluster, program, machine_of("step_time", cluster, machine))
+
+
+def machine_of(operation, cluster, machine):
+    if machine is not None and machine.cluster is not cluster and machine.cluster != cluster:
+        raise ValueError(
+            f"{operation}: the machine is of another cluster: {machine.cluster}, and the plan's is {cluster}"
+        )
+    return machine or Measured(cluster)
+
+
+def timed_step(model, plan, cluster, program, machine):
+    """Of a plan that was checked."""
     how = plan.sequence_parallel, plan.recompute, plan.overlap_comm
-    found = times(model, machine, plan.tp, plan.microbatch, *how)
+    found = times(model, program, machine, plan.tp, plan.microbatch, *how)
     layers, numbers, M = layers_of(plan, model), parameters(model, plan), plan.microbatches
-    added = machine.memory(bytes_of_microbatch(model, plan))
+    added = machine.memory(bytes_of_microbatch(program, plan))
     waiting = 2 * plan.chunks * message(model, plan, machine)
-    often, once = exposed(model, plan, machine, found)
-    each = [found.block * count + added * number + waiting for count, number in zip(layers, numbers)]
+    often, once = exposed(model, program, plan, machine, found)
+    block, first, last = sum(found.block), sum(found.first), sum(found.last)
+    each = [block * count + added * number + waiting for count, number in zip(layers, numbers)]
     each = list(map(sum, zip(each, often)))
-    each[0] += found.first.seconds
-    each[-1] += found.last.seconds
+    each[0] += first
+    each[-1] += last
     slowest = max(range(plan.pp), key=each.__getitem__)
-    parts = [found.forward, found.backward, found.recomputed]
-    work = [sum(kind) * layers[slowest] for kind in zip(*parts)]
-    for end, at in ((found.first, 0), (found.last, plan.pp - 1)):
-        work = [a + b * (at == slowest) for a, b in zip(work, end)]
+    ends = [end for end, at in ((found.first, 0), (found.last, plan.pp - 1)) if at == slowest]
+    work = [sum(kind) for kind in zip([layers[slowest] * kind for kind in found.block], *ends)]
     terms = {
         "products": M * work[0],
         "memory": M * work[1],
         "tensor group": M * work[2],
+        "waiting for the CPU": M * work[3],
         "gradients added": M * added * numbers[slowest],
         "pipeline messages": M * waiting,
         "bubble": pipeline(each, plan) - M * each[slowest],
         "data parallelism": M * often[slowest] + once + renewed(plan, machine, max(numbers)),
-        "tied embedding": tied(model, plan, machine),
-        "optimizer": machine.memory(max(numbers) * bytes_of_step(model, plan)),
+        "tied embedding": tied(model, program, plan, machine),
+        "optimizer": machine.memory(max(numbers) * bytes_of_step(program, plan)),
     }
     return StepTime(terms, model.flops(plan.batch), plan.ranks * cluster.device.peak_of(machine.dtype))
 
 
-def exposed(model, plan, machine, found):
+def exposed(model, program, plan, machine, found):
     """Exposed data-parallel communication: per rank and microbatch; and per step, of the first rank (it ends last).
 
     Ranks between both ends that have as many layers are alike.
@@ -89,13 +100,13 @@ def exposed(model, plan, machine, found):
         return never, 0.0
     alike = [(count, rank == 0, rank == plan.pp - 1) for rank, count in enumerate(layers_of(plan, model))]
     needed = {*alike} if plan.zero > 1 else alike[:1]
-    seconds = {part: ExposedCommunication(model, plan, machine, part, found).exposed() for part in needed}
+    seconds = {part: ExposedCommunication(model, program, plan, machine, part, found).exposed() for part in needed}
     return ([seconds[part] for part in alike], 0.0) if plan.zero > 1 else (never, seconds[alike[0]])
 
 
-def bytes_of_microbatch(model, plan):
+def bytes_of_microbatch(program, plan):
     """For each parameter of a rank: its gradient is added to those before; and in ZeRO 2 and 3 reduced."""
-    if model.fused:
+    if program.fused:
         return efficiency.ACCUMULATED[plan.precision]
     added = efficiency.TORCH_ACCUMULATED[plan.precision]
     if plan.zero < 2:
@@ -104,10 +115,10 @@ def bytes_of_microbatch(model, plan):
     return added + efficiency.TORCH_WHOLE + own / plan.shard
 
 
-def bytes_of_step(model, plan):
+def bytes_of_step(program, plan):
     """The same, in a step."""
     shards = plan.shard if plan.zero else 1
-    if model.fused:
+    if program.fused:
         return efficiency.STEP[plan.precision] / shards
     return efficiency.TORCH_WHOLE * (plan.zero < 2) + efficiency.TORCH_OWN[plan.precision] / shards
 
@@ -115,9 +126,8 @@ def bytes_of_step(model, plan):
 def pipeline(each, plan):
     """Makespan, of ranks that take these seconds for a microbatch."""
     M, slowest, whole = plan.microbatches, max(each), sum(each)
-    if plan.pp > M:
-        return whole + (M - 1) * slowest / plan.chunks
-    return M * slowest + (whole - slowest) / plan.chunks
+    paced = M * slowest + (whole - slowest) / plan.chunks
+    return max(paced, whole + (M - 1) * slowest / plan.chunks) if plan.pp > M else paced
 
 
 def message(model, plan, machine):
@@ -151,76 +161,11 @@ def renewed(plan, machine, numbers):
     return machine.collective("all-gather", numbers * ITEM[plan.precision], group)
 
 
-def tied(model, plan, machine):
+def tied(model, program, plan, machine):
     """The first and the last stage exchange the gradients of what they share, and add them up."""
     if plan.pp == 1 or not model.tied:
         return 0.0
-    shards = plan.shard if plan.zero and not model.fused else 1
+    shards = plan.shard if plan.zero and not program.fused else 1
     nbytes = table(model, plan.tp) * GRADIENT[plan.precision] / shards
     near = plan.ranks <= machine.cluster.devices_per_node
     return machine.collective("all-reduce", nbytes, Group(2, 2 if near else 1)) + machine.memory(3 * nbytes)
-
-
-# A microbatch on one rank.
-
-
-class Pass(NamedTuple):
-    """Seconds."""
-
-    products: float = 0.0
-    memory: float = 0.0
-    sent: float = 0.0  # and waited for
-
-    @property
-    def seconds(self):
-        return sum(self)
-
-
-def timed(operators, machine, group, overlap):
-    """A Pass, of a list of operators."""
-    found = dict.fromkeys(Pass._fields, 0.0)
-    for each in operators:
-        if isinstance(each, OverlapOp):
-            found["products"] += (alone := machine.seconds(each.product, group))
-            both = machine.seconds if overlap else machine.in_turns
-            found["sent"] += both(each, group) - alone
-        else:
-            kind = {MemoryOp: "memory", CollectiveOp: "sent"}.get(type(each), "products")
-            found[kind] += machine.seconds(each, group)
-        found["memory"] += machine.gap
-    return Pass(**found)
-
-
-class Times(NamedTuple):
-    """Of a microbatch: a block forward, backward, recomputed; and both ends, forward and backward."""
-
-    forward: Pass
-    backward: Pass
-    recomputed: Pass
-    embedding: Pass
-    embedding_backward: Pass
-    loss: Pass
-    loss_backward: Pass
-
-    @property
-    def block(self):
-        return self.forward.seconds + self.backward.seconds + self.recomputed.seconds
-
-    @property
-    def first(self):
-        return Pass(*map(sum, zip(self.embedding, self.embedding_backward)))
-
-    @property
-    def last(self):
-        return Pass(*map(sum, zip(self.loss, self.loss_backward)))
-
-
-@lru_cache(4096)
-def times(model, machine, tp, microbatch, sequence_parallel, recompute, overlap):
-    operators = Operators(model, tp, microbatch, sequence_parallel)
-    group = Group.along(tp, 1, machine.cluster)
-    parts = [
-        operators.forward(), operators.backward(), operators.recomputed(recompute),
-        operators.embedding(), operators.embedding_backward(), operators.loss(), operators.loss_backward(),
-    ]  # fmt: skip
-    return Times(*[timed(part, machine, group, overlap) for part in parts])

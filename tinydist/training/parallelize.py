@@ -47,6 +47,8 @@ def parallelize(
     """
     if not plan.overlap_comm:
         raise ValueError("parallelize: overlap_comm=False is for the planner: gradients are reduced in backward here")
+    if plan.recompute == "per_op":
+        raise ValueError("parallelize: recompute='per_op' is for the planner: use 'selective' or 'full' here")
     mesh = make_mesh(plan) if mesh is None else check_mesh(plan, mesh)
     pp, replicas, shards, tp = map(mesh.get_group, AXES)
     sizes, width = plan.stage_layers(len(model.blocks)), model.config.dim

@@ -1,0 +1,92 @@
+"""Seconds of a microbatch on one rank, by kind: a block forward, backward and recomputed; and the ends of a model."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from .buckets import block as parameters_of
+from .ends import embedding, embedding_backward, loss, loss_backward
+from .machine import Group
+from .operators import CollectiveOp, MemoryOp, OverlapOp
+from .passes import Operators
+
+
+class Pass(NamedTuple):
+    """Seconds."""
+
+    products: float = 0.0
+    memory: float = 0.0
+    sent: float = 0.0  # and waited for
+    launches: float = 0.0  # of the CPU
+
+    @property
+    def waiting(self):
+        """For the CPU, where it launches kernels more slowly than the device runs them."""
+        return max(0.0, self.launches - self.products - self.memory - self.sent)
+
+    @property
+    def kinds(self):
+        return self.products, self.memory, self.sent, self.waiting
+
+    @property
+    def seconds(self):
+        return sum(self.kinds)
+
+
+def timed(operators, machine, group, overlap):
+    """A Pass, of a list of operators."""
+    found = dict.fromkeys(Pass._fields, 0.0)
+    for each in operators:
+        if isinstance(each, OverlapOp):
+            found["products"] += (alone := machine.seconds(each.product, group))
+            both = machine.seconds if overlap else machine.in_turns
+            found["sent"] += both(each, group) - alone
+        else:
+            kind = {MemoryOp: "memory", CollectiveOp: "sent"}.get(type(each), "products")
+            found[kind] += machine.seconds(each, group)
+        found["launches"] += machine.launch
+    return Pass(**found)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of a microbatch: a block forward, backward, recomputed; and both ends, forward and backward."""
+
+    forward: Pass
+    backward: Pass
+    recomputed: Pass
+    embedding: Pass
+    embedding_backward: Pass
+    loss: Pass
+    loss_backward: Pass
+
+    @cached_property
+    def block(self):
+        """Seconds by kind."""
+        return by_kind(self.forward, self.backward, self.recomputed)
+
+    @cached_property
+    def first(self):
+        return by_kind(self.embedding, self.embedding_backward)
+
+    @cached_property
+    def last(self):
+        return by_kind(self.loss, self.loss_backward)
+
+
+def by_kind(*passes):
+    """Of matmuls, of memory, of what is sent, and of waiting for the CPU."""
+    return [sum(kind) for kind in zip(*(each.kinds for each in passes))]
+
+
+@lru_cache(4096)
+def times(model, program, machine, tp, microbatch, sequence_parallel, recompute, overlap):
+    block = Operators(model, program, tp, microbatch, sequence_parallel)
+    group = Group.along(tp, 1, machine.cluster)
+    parts = [
+        block.forward(), block.backward(), block.recomputed(recompute),
+        embedding(block), embedding_backward(block), loss(block), loss_backward(block),
+    ]  # fmt: skip
+    found = Times(*[timed(part, machine, group, overlap) for part in parts])
+    added = machine.launch * len(parameters_of(model, tp))  # a kernel adds each gradient to those before
+    return replace(found, backward=found.backward._replace(launches=found.backward.launches + added))

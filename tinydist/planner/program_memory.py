@@ -1,0 +1,71 @@
+"""The moments at which a program's memory can be at its peak: activations, gradients, and what works.
+
+    loss     all activations that wait, and the logits
+    head     the gradients of the logits, of the head's weights, and of its input
+    block    a block's own backward; the gradient of its weights is in flight
+    end      the same of the embedding
+    step     no activations; gradients of the own shard in fp32
+
+Kernels are fused (activations.py). What stays from step to step, the gradients' buffer too, is there at each moment,
+and so is what ZeRO 3 gathers outside of blocks (holds.py).
+"""
+
+from .activations import ITEM, in_flight, shapes
+from .buckets import block_of, numbers_of, table
+from .model import layers_of
+
+MOMENTS, MASTER = 8, 4
+
+
+def moments(model, program, plan, rank):
+    """Bytes of the states; and for each moment its name, and bytes of activations, gradients, and what works."""
+    holds, i, by_unit = program.holds, ITEM[plan.precision], plan.zero == 3
+    first, last = rank == 0, rank == plan.pp - 1
+    part = layers_of(plan, model)[rank], first, last
+    numbers = numbers_of(model, plan.tp, *part)
+    shard, narrow = plan.shard if plan.zero else 1, i < MASTER
+    weights = 0 if by_unit and holds.masters and narrow else i * numbers / (shard if by_unit else 1)
+    states = {"parameters": weights, "optimizer states": (MOMENTS + MASTER * narrow) * numbers / shard}
+    gradient = holds.gradient(plan.precision)
+    gradients = gradient * numbers / (shard if plan.zero > 1 else 1)
+    always = always_there(model, program, plan, numbers, *part)
+    found = [
+        (moment, live, gradients, always + more)
+        for moment, live, more in of_backward(model, program, plan, rank, *part)
+    ]
+    in_fp32 = MASTER * (gradient < MASTER) * numbers / shard
+    return states, [*found, ("step", 0, gradients, always + in_fp32)]
+
+
+def always_there(model, program, plan, numbers, layers, first, last):
+    """Buffers, places for gradients in flight, and what ZeRO 3 gathers outside of blocks."""
+    holds, i = program.holds, ITEM[plan.precision]
+    words, unit = table(model, plan.tp), block_of(model, plan.tp)[0]
+    places = holds.in_flight * (unit + words * last) * holds.stays
+    gathered = i * (numbers - layers * unit) * (plan.zero == 3)
+    input_of_head = i * plan.microbatch * model.tokens * model.width * bool(plan.sequence_parallel) * last
+    return places + gathered + input_of_head + holds.buckets * (plan.dp > 1)
+
+
+def of_backward(model, program, plan, rank, layers, first, last):
+    """Moment, bytes of activations, and of what works."""
+    holds, i, t = program.holds, ITEM[plan.precision], plan.tp
+    a = shapes(model, program, t, plan.microbatch, plan.sequence_parallel, plan.recompute, plan.precision)
+    words, unit = table(model, t), block_of(model, t)[0]
+    tokens = plan.microbatch * model.tokens
+    logits = tokens * -(-model.vocabulary // t)
+    made = holds.in_flight * (not holds.stays)
+    waits = i * words * (holds.masters and first and last and model.tied)  # the head's, until the embedding's comes
+    kept = layers * a.block + a.dropped * first + a.own * (holds.outputs and not last)
+    flying = in_flight(plan, rank)
+    live = flying * kept + last * (flying - 1) * (a.end + i * logits)
+    if last:
+        x = i * tokens * model.width + a.own * bool(plan.sequence_parallel)
+        yield "loss", live + a.end, logits * (i if program.loss == "fused" else max(i, holds.logit))
+        yield "head", live + a.end, i * logits + x + max(made * words, waits)
+    gathered = i * unit * min(2, layers) * (plan.zero == 3)  # the next one, too
+    beside = a.own * (1 + (plan.pp > 1)) + waits + gathered + made * unit  # gradients between blocks; a message
+    for working in (a.down, a.gate, a.gated, a.up, a.core):
+        yield "block", live, beside + working
+    if first:
+        yield "end", live - kept, a.own + waits + max(i, made) * words
