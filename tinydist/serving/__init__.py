@@ -9,6 +9,7 @@
     sampling.py             the next token: temperature, top-k, top-p
     engine.py               the inference engine
     trace.py                synthetic request traces with published length statistics
+    execution.py            what starting kernels costs: eager, compiled, CUDA graphs
     clock.py                cost model of a forward pass
     replay.py               simulates serving a trace; KV-cache fragmentation
     speculative.py          speculative decoding with a draft model
