@@ -90,9 +90,10 @@ def version_numbers(value):
 def torch_kernel(device, version=(2, 13)) -> str:
     """Of scaled_dot_product_attention without a mask, in 16 bits.
 
-    FlashAttention-2 since PyTorch 2.2 (recalled). With a cuDNN above 9.15, cuDNN comes first on Hopper and Blackwell
-    (pytorch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention, an excerpt read): not
-    in 2.9.1, but in 2.13 (secondary); taken to be 2.10. On B200, torchtitan asks for cuDNN (pull request 1196, read).
+    FlashAttention-2 since PyTorch 2.2 (its release notes, read). With a cuDNN above 9.15, cuDNN comes first on Hopper
+    and Blackwell (pytorch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention, an
+    excerpt read): not in 2.9.1, but in 2.13 (secondary); taken to be 2.10. On B200, torchtitan asks for cuDNN (pull
+    request 1196, read).
     """
     if device in ("B200", "GB200"):
         return "cudnn"
@@ -156,7 +157,7 @@ def fused_softmax_available(heads, micro_batch, tokens, longest=4096) -> bool:
 
     16 < tokens <= 4096 (2048 until 2022), divisible by 4; and heads x micro_batch divisible by 4 and by the rows that a
     thread block of 128 threads works on: 4, or 8 of up to 128 tokens, more below 32. (Megatron-LM@00caa53a,
-    core/fusions/fused_softmax.py, is_kernel_available, and its get_batch_per_block, read; 2048: recalled.)
+    core/fusions/fused_softmax.py, is_kernel_available, and its get_batch_per_block, read; 2048: older copies of it.)
     """
     power_of_2 = 1 << (tokens - 1).bit_length()
     rows = 128 // min(power_of_2, 32) * (2 if power_of_2 <= 128 else 1)

@@ -66,8 +66,8 @@ RATES = {
     "B200": ProductRates(1.10 * 2250 * TERA, 0.65 * 2250 * TERA, 0.49 * 2250 * TERA, 0.80 * 8e12, 148, 1000, FP8),
     "GB200": ProductRates(1.30 * 2500 * TERA, 1822 * TERA, 0.589 * 2500 * TERA, 0.80 * 8e12, 148, 1200, FP8),
 }
-# Torchtitan's machines: H100 with 96 GB of HBM2e, limited to 500 W (its benchmarks say so; recalled). 2.41 TB/s:
-# Ujeniya et al. 2026, arXiv 2604.11391, read in an abstract of it.
+# Torchtitan's machines: H100 with 96 GB of HBM2e and 2.4 TB/s, limited to 500 W (pytorch/torchtitan@31a17bfd
+# benchmarks/llama3_h100_202412_torchtitan.md, read). 2.41: Ujeniya et al. 2026, arXiv 2604.11391, abstract.
 RATES["H100 500W"] = replace(RATES["H100"].limited_to(500), bandwidth=0.93 * 2.41e12)
 
 
