@@ -83,6 +83,7 @@ def launch(
     fake=False,
     only=None,
     per_rank=(),
+    gpus=False,
     **unknown,
 ):
     """Run ``fn(*args)`` on ``ranks`` ranks; ``run.results[rank]`` is what it returned there.
@@ -121,6 +122,10 @@ def launch(
     per_rank:  global state of libraries that each rank needs separately, as "module:Class.name"; each rank starts with
                a copy. The global state of torch, Accelerate, DeepSpeed, transformers and picotron is known.
 
+    gpus:      the program sees cuda devices, those of ``cluster``, each with its memory (gpus/): programs that are
+               written for GPUs run as they are, on CPU tensors. ``run.replaced`` says what they got in place of what
+               they asked for.
+
     Raises what the first failing rank raised, with the rank in a note; ``RuntimeError`` where that is
     KeyboardInterrupt, GeneratorExit or sys.exit with an error (sys.exit(0) returns None); ``TimeoutError`` and
     ``WorkerDied`` on processes; ``DeadlockError``, ``MismatchError`` and ``StuckError`` on simulated ranks;
@@ -147,6 +152,7 @@ def launch(
             fake=fake,
             only=only,
             per_rank=per_rank,
+            gpus=gpus,
         )
         with progress_message("loading torch"):
             from . import backends

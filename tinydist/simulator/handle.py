@@ -4,8 +4,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
+from ..gpus.nccl import devices_of
 from ..rules import ranks_in_words
-from ..torch_internals import unobserved
+from ..torch_internals import ddp_calls, unobserved
 from ..tracing.tensor_storage import tensors_in
 from . import transfer
 from .call_sites import here
@@ -34,6 +35,7 @@ class Handle(dist.ProcessGroup):
         self.simulation, self.scheduler, self.group = simulation, simulation.scheduler, group
         self.index, self.count, self.owner = index, len(group.ranks), group.ranks[index]
         self.description = "undefined"
+        self.backend = "simulated"  # or what the program has asked for
         self.timeout = None  # seconds that a wait may take, where the program has chosen them
         self.coalesced = None  # the works since _start_coalescing
 
@@ -54,6 +56,7 @@ class Handle(dist.ProcessGroup):
         self._issue()
         reduction = self._reduction(name, opts) if reduces else None
         self._check_plain(name, alike or inputs, reduction)
+        self._check_devices(name, [*inputs, *outputs], reduction)
         signature = Signature(
             name,
             root if root is None else self.group.ranks[root],
@@ -82,6 +85,7 @@ class Handle(dist.ProcessGroup):
         if peer is not None and not 0 <= peer < self.count:
             raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
         self._check_plain(name, tensors, None)
+        self._check_devices(name, tensors)
         mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
         alone = self.alone_with(peer)
         other = None if alone else self.group.post(mine)
@@ -131,6 +135,11 @@ class Handle(dist.ProcessGroup):
             what = str(tensor.dtype if tensor.is_quantized else tensor.device if dense else tensor.layout)
             also = ", or sparse_coo to sum" if name == "all_reduce" else ""
             raise ValueError(f"{self._where(name)}: the tensors must be dense and have data{also}, got one of {what}")
+
+    def _check_devices(self, name, tensors, reduction=None):
+        if self.simulation.gpus:
+            theirs = [] if ddp_calls() else tensors_in(tensors)
+            self.simulation.gpus.check_call(self.backend, name, theirs, reduction)
 
     def _handle(self, event, tensors, asynchronous, inputs=()):
         if self.coalesced is None and not asynchronous:
@@ -191,7 +200,7 @@ class Handle(dist.ProcessGroup):
 
     @property
     def _device_types(self):
-        return [torch.device("cpu")]
+        return devices_of(self.backend) if self.simulation.gpus else [torch.device("cpu")]
 
     def shutdown(self):
         pass

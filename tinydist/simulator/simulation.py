@@ -38,7 +38,7 @@ class Simulation:
     ``schedule``: "fifo", or "shuffle" for another legal order of events, chosen by ``seed`` and replayed by it.
     ``per_node``: ranks per node (None: all). ``record`` records the ranks' operations. ``fake`` uses tensors without
     data; then ``only`` may list the ranks that run: the others are assumed to behave the same. ``per_rank``: additional
-    global variables that each rank needs separately.
+    global variables that each rank needs separately. ``gpus``: PretendedGPUs, if its ranks see some.
     """
 
     def __init__(
@@ -53,7 +53,9 @@ class Simulation:
         fake=False,
         only=None,
         per_rank=(),
+        gpus=None,
     ):
+        self.gpus = gpus
         self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
         self.watched = record is not None and record.operators
         self.per_node = per_node or ranks
@@ -96,6 +98,7 @@ class Simulation:
                 purposes_known(self.record, self._ledger) if self.watched else nullcontext(),
                 calls_told() if self.watched else nullcontext(),
                 streams_recorded() if self.watched else nullcontext(),
+                self.gpus.installed() if self.gpus else nullcontext(),
             ):
                 self.fake = torch_internals.FakeTensors() if self.fake else None  # which loads much of torch
                 self.states = {rank: self._new_state(rank) for rank in self.present}
@@ -141,6 +144,8 @@ class Simulation:
                 self.states[rank].flush()
 
     def _watched(self, rank):
+        if self.gpus:
+            return self.gpus.of_rank(rank)
         return Observer(self.record, rank) if self.watched else nullcontext()
 
     def process_group(self, name, ranks, index):
@@ -175,7 +180,7 @@ class Simulation:
         handle = torch_internals.group_of_tag(pg_tag, ranks)
         if handle is None:
             handle = self.process_group(name, ranks, index)
-            handle.description = group_desc or "undefined"
+            handle.description, handle.backend = group_desc or "undefined", str(backend)
             handle.timeout = torch_internals.chosen_timeout(timeout, backend)
             torch_internals.install_group(handle, name, backend, store, pg_tag)
         return handle, store

@@ -11,11 +11,13 @@ Written for torch 2.13. What differs in the others of torch_versions.py, and how
 """
 
 from . import needed  # noqa: F401, first
+from .accelerators import accelerator, default_device, parse_to_arguments
 from .autograd import (
     before_backward_ends,
     checkpoint_runs,
     conversions_told,
     copy_all,
+    ddp_calls,
     dispatch_is_seen,
     graph_task,
     in_backward,
@@ -60,6 +62,7 @@ __all__ = [
     "REGION_ENDS",
     "FakeTensors",
     "RankWorld",
+    "accelerator",
     "be_profiled",
     "before_backward_ends",
     "begin_profiling",
@@ -67,6 +70,8 @@ __all__ = [
     "chosen_timeout",
     "conversions_told",
     "copy_all",
+    "ddp_calls",
+    "default_device",
     "device_of_group",
     "dispatch_is_seen",
     "end_profiling",
@@ -88,6 +93,7 @@ __all__ = [
     "nodes_made",
     "number_of",
     "own_parameters",
+    "parse_to_arguments",
     "pipeline_kinds",
     "pipeline_passes_told",
     "profiled_by",

@@ -1,16 +1,20 @@
 """Private names of torch: hooks into operators, autograd, module calls and module conversion."""
 
+import os
 import sys
 import threading
 from contextlib import contextmanager
 from operator import attrgetter, methodcaller
 
 import torch
+import torch.distributed.utils
 import torch.nn.parallel.distributed
 import torch.utils.checkpoint
 from torch import nn
 
 from .profiling import profiled
+
+TINYDIST = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 copy_all = torch._foreach_copy_  # (destinations, sources)
 multiply_and_check = torch._amp_foreach_non_finite_check_and_unscale_  # (tensors, found, factor): found 1 if inf or NaN
@@ -20,6 +24,7 @@ nodes_made = torch._C._autograd._get_sequence_nr  # by this thread: the number o
 number_of = methodcaller("_sequence_nr")  # of a node
 own_parameters = attrgetter("_parameters")  # of a module: name -> tensor or None
 NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed.__file__}
+NATIVE_CALLERS = NATIVE_WAITERS | {torch.distributed.utils.__file__}
 
 
 def load_for_modes():
@@ -73,6 +78,14 @@ def native_code_will_wait():
 def native_code_calls():
     """Was the calling function called by C++, in backward? (By DDP, say.)"""
     return sys._getframe(2).f_code.co_filename == torch.autograd.graph.__file__
+
+
+def ddp_calls():
+    """Does DDP's C++ call the group, with tensors of its own? No Python of torch.distributed stands between."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(TINYDIST):
+        frame = frame.f_back
+    return frame.f_code.co_filename in NATIVE_CALLERS
 
 
 def called_from(files):

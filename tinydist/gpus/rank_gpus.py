@@ -1,0 +1,88 @@
+"""A rank's view of its machine: which GPUs it sees, which one is current, and their random numbers."""
+
+import os
+import threading
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ..tracing.clock import VirtualClock
+from .placement import Placement
+from .random_numbers import PhiloxState
+
+
+class RankGPUs:
+    """``cluster``: whose GPUs they are. ``replaced``: {what the program asked for: what it got}, for the summary."""
+
+    def __init__(self, cluster, rank, record, replaced):
+        self.cluster, self.rank, self.record, self.replaced = cluster, rank, record, replaced
+        self.node = cluster.node_of(rank)
+        self.ledger = record.ledgers[rank]
+        self.placement = Placement(self.ledger)
+        self.index = 0  # of the current one
+        self.limit = cluster.device.memory  # bytes that the rank may hold
+        self.generators = {}  # device -> what its operators draw from
+        self.pinned = WeakIdKeyDictionary()  # tensors of the host
+        self.ranges = []  # of nvtx, open
+
+    @property
+    def visible(self):
+        """The node's GPUs that CUDA_VISIBLE_DEVICES leaves, by their number on the node."""
+        named = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if named is None:
+            return range(self.cluster.devices_per_node)
+        numbers = [int(number) for number in named.split(",") if number.strip().isdigit()]
+        return [number for number in numbers if number < self.cluster.devices_per_node]
+
+    @property
+    def current(self):
+        return torch.device("cuda", self.index)
+
+    def device(self, named):
+        """The device that a program names: a number, "cuda", a torch.device; None is the current one."""
+        if named is None:
+            return self.current
+        if isinstance(named, int):
+            named = self.index if named < 0 else named
+            named = torch.device("cuda", named)
+        named = torch.device(named)
+        if named.type != "cuda":
+            return named
+        if named.index is None:
+            return self.current
+        if named.index >= len(self.visible):
+            seen = len(self.visible)
+            raise torch.AcceleratorError(
+                f"CUDA error: invalid device ordinal\nrank {self.rank} asks for {named}, and sees {seen} GPU{'s' * (seen > 1)}, "
+                f"cuda:0 to cuda:{seen - 1}"
+            )
+        return named
+
+    def generator(self, device):
+        """That of a GPU, which its operators draw from."""
+        if device not in self.generators:
+            self.generators[device] = PhiloxState(torch.initial_seed())
+        return self.generators[device]
+
+    def times_of(self, *signals):
+        """In virtual time, as far as all ranks have come."""
+        clock = VirtualClock(self.record.programs, self.cluster)
+        clock.run()
+        return [clock.ended[signal] for signal in signals]
+
+    def note(self, asked, got):
+        self.replaced.setdefault(asked, got)
+
+
+class OfThread(threading.local):
+    gpus = None
+
+
+of_thread = OfThread()
+
+
+def mine():
+    """The GPUs of the rank that runs in this thread."""
+    if of_thread.gpus is None:
+        raise RuntimeError("torch.cuda: this thread is no rank, and has no GPU. Use the GPU in the rank's own thread")
+    return of_thread.gpus
