@@ -21,7 +21,8 @@ def is_available():
 
 
 def is_initialized():
-    return True
+    """Lazily, as CUDA: since a device was chosen, or memory allocated. (DeviceMesh chooses one where it is not.)"""
+    return mine().is_set or mine().ledger.device is not None
 
 
 def init():
@@ -40,7 +41,7 @@ def set_device(device):
     gpus = mine()
     index = gpus.device(device).index
     if index is not None:
-        gpus.index = index
+        gpus.index, gpus.is_set = index, True
 
 
 class device:
@@ -213,4 +214,3 @@ class nccl:
 
 nccl.__name__ = "torch.cuda.nccl"
 has_half = True
-__all__ = [name for name in list(vars()) if name not in {"torch", "mine", "generation", "Properties"}]

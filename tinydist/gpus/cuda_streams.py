@@ -44,8 +44,11 @@ def set_stream(stream):
     streams.switch_to(stream)
 
 
-stream = streams.stream
-StreamContext = streams.stream
+def stream(stream):
+    return streams.stream(stream)
+
+
+StreamContext = stream
 
 
 def synchronize(device=None):
@@ -81,6 +84,3 @@ class nvtx:
         with region(msg.format(*args, **kwargs)):
             yield
 
-
-__all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "is_current_stream_capturing"]
-__all__ += ["nvtx", "set_stream", "stream", "synchronize"]

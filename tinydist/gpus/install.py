@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 
 from ..torch_internals import accelerator
-from . import checkpoints, cuda_devices, cuda_memory, cuda_streams
+from . import cuda_devices, cuda_memory, cuda_streams
 from .device_mode import CallsNoted
-from .observer import GPUObserver
 from .nccl import NCCL
+from .observer import GPUObserver
 from .rank_gpus import RankGPUs, mine, of_thread
 from .tensors import ATTRIBUTES, MAKERS, parsed
 from .torch_classes import REPLACED

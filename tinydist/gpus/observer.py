@@ -6,6 +6,7 @@ import torch
 
 from ..hardware.costs import p2p_time
 from ..hardware.links import PCIE_4
+from ..torch_internals import dtensors_draw_under
 from ..tracing.observer import ASKS_DEVICE, Observer
 from ..tracing.tensor_storage import PLAIN
 from .cuda_memory import out_of_memory
@@ -34,7 +35,7 @@ class GPUObserver(Observer):
         device = self.placement.of_operator(func, args)
         if id(func) in COPIES:
             return self._copy(func, args, kwargs or {}, device)
-        if device == HOST:
+        if device.type != "cuda":
             return func(*args, **kwargs or {})
         return self._on_gpu(device, func, args, kwargs)
 
@@ -68,3 +69,6 @@ class GPUObserver(Observer):
             if self.ledger.nbytes > self.gpus.limit:
                 raise out_of_memory(self.gpus, result.nbytes)
         return result
+
+
+dtensors_draw_under(GPUObserver)

@@ -51,11 +51,11 @@ class Placement:
     def device_of(self, tensor):
         """``cuda:0`` and so on, ``cpu``, or what else torch says of a tensor without memory."""
         for part in plain_tensors(tensor):
+            if part.is_meta:
+                return META
             holding = self.ledger.holding_of(part)
             if holding is not None:
                 return holding.device
-            if part.is_meta:
-                return META
         return HOST
 
     def of_operator(self, func, args):

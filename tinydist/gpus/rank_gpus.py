@@ -19,7 +19,7 @@ class RankGPUs:
         self.node = cluster.node_of(rank)
         self.ledger = record.ledgers[rank]
         self.placement = Placement(self.ledger)
-        self.index = 0  # of the current one
+        self.index, self.is_set = 0, False  # the current one; has the program chosen it?
         self.limit = cluster.device.memory  # bytes that the rank may hold
         self.generators = {}  # device -> what its operators draw from
         self.pinned = WeakIdKeyDictionary()  # tensors of the host

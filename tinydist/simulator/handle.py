@@ -6,7 +6,7 @@ from torch.distributed import ReduceOp
 
 from ..gpus.nccl import devices_of
 from ..rules import ranks_in_words
-from ..torch_internals import ddp_calls, unobserved
+from ..torch_internals import c10d_calls, unobserved
 from ..tracing.tensor_storage import tensors_in
 from . import transfer
 from .call_sites import here
@@ -138,7 +138,7 @@ class Handle(dist.ProcessGroup):
 
     def _check_devices(self, name, tensors, reduction=None):
         if self.simulation.gpus:
-            theirs = [] if ddp_calls() else tensors_in(tensors)
+            theirs = tensors_in(tensors) if c10d_calls() else []
             self.simulation.gpus.check_call(self.backend, name, theirs, reduction)
 
     def _handle(self, event, tensors, asynchronous, inputs=()):

@@ -11,13 +11,13 @@ Written for torch 2.13. What differs in the others of torch_versions.py, and how
 """
 
 from . import needed  # noqa: F401, first
-from .accelerators import accelerator, default_device, parse_to_arguments
+from .accelerators import accelerator, default_device, dtensors_draw_under, parse_to_arguments
 from .autograd import (
     before_backward_ends,
+    c10d_calls,
     checkpoint_runs,
     conversions_told,
     copy_all,
-    ddp_calls,
     dispatch_is_seen,
     graph_task,
     in_backward,
@@ -66,14 +66,15 @@ __all__ = [
     "be_profiled",
     "before_backward_ends",
     "begin_profiling",
+    "c10d_calls",
     "checkpoint_runs",
     "chosen_timeout",
     "conversions_told",
     "copy_all",
-    "ddp_calls",
     "default_device",
     "device_of_group",
     "dispatch_is_seen",
+    "dtensors_draw_under",
     "end_profiling",
     "excepthook_unchanged",
     "fake_as_real",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from operator import attrgetter, methodcaller
 
 import torch
-import torch.distributed.utils
+import torch.distributed.distributed_c10d
 import torch.nn.parallel.distributed
 import torch.utils.checkpoint
 from torch import nn
@@ -24,7 +24,6 @@ nodes_made = torch._C._autograd._get_sequence_nr  # by this thread: the number o
 number_of = methodcaller("_sequence_nr")  # of a node
 own_parameters = attrgetter("_parameters")  # of a module: name -> tensor or None
 NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed.__file__}
-NATIVE_CALLERS = NATIVE_WAITERS | {torch.distributed.utils.__file__}
 
 
 def load_for_modes():
@@ -80,12 +79,12 @@ def native_code_calls():
     return sys._getframe(2).f_code.co_filename == torch.autograd.graph.__file__
 
 
-def ddp_calls():
-    """Does DDP's C++ call the group, with tensors of its own? No Python of torch.distributed stands between."""
+def c10d_calls():
+    """Does torch.distributed's Python call the group? DDP and functional collectives do in C++, with new tensors."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(TINYDIST):
         frame = frame.f_back
-    return frame.f_code.co_filename in NATIVE_CALLERS
+    return frame.f_code.co_filename == torch.distributed.distributed_c10d.__file__
 
 
 def called_from(files):
