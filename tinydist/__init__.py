@@ -31,6 +31,7 @@ The library in reading order:
     magic/            the %%ranks magic: run a notebook cell on every rank
     lab/              exercises: checks of values, communication and cost; hints; progress
     diagnose/         what is wrong: stragglers and hangs of a run, and what an installation lacks
+    scripts/          tinydist run: programs that are written for torchrun or spawn, on simulated ranks
 """
 
 from importlib import import_module

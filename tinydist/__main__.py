@@ -49,6 +49,8 @@ def main(arguments=None):
     copies.add_argument("folder", help="destination folder")
     copies.set_defaults(run=lambda chosen: in_the_lab("copy_course", chosen.folder, of="copy_course"))
 
+    runs = "run a script that is written for torchrun, on simulated ranks"
+    add_program(commands, "run", "tinydist.scripts.command", runs)
     plans = "find parallel plans that fit a model on a cluster, and estimate costs"
     add_program(commands, "plan", "tinydist.planner.command", plans)
     add_program(commands, "train", "tinydist.training.command", "train a GPT on a mesh of ranks")

@@ -1,1 +1,1 @@
-"""Terminal and notebook output: progress messages, and command lines formatted for the current shell."""
+"""Terminal and notebook output: progress messages, quantities as text, command lines for the current shell."""

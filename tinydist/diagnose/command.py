@@ -23,19 +23,26 @@ from .recorded_calls import Unreadable, read
 
 def diagnose(paths):
     """The report: (lines, whether a problem was found). Raises ``Unreadable``."""
-    groups, ranks_of = defaultdict(lambda: defaultdict(dict)), {}  # group -> number -> rank -> call
+    groups, ranks_of = groups_of(()), {}
     everybody = set()
     for path in paths:
         calls, said = read(path)
         ranks_of |= said
         everybody |= {call.rank for call in calls}
-        for call in calls:
-            groups[call.group][call.number][call.rank] = call
+        groups_of(calls, groups)
     ranks_of.setdefault("default_pg", everybody)
     wrong = [
         line for group, meetings in groups.items() for line in first_mismatch(group, meetings, ranks_of.get(group))
     ]
     return wrong or list(stragglers(groups)), bool(wrong)
+
+
+def groups_of(calls, groups=None):
+    """group -> number -> rank -> call"""
+    groups = defaultdict(lambda: defaultdict(dict)) if groups is None else groups
+    for call in calls:
+        groups[call.group][call.number][call.rank] = call
+    return groups
 
 
 def first_mismatch(group, meetings, ranks):
@@ -77,17 +84,23 @@ def those(ranks):
 
 def stragglers(groups):
     """Stragglers: which ranks came last, how often, and how long the next-to-last rank waited."""
-    waits = defaultdict(list)  # rank -> (seconds, words)
+    waits, meetings = waits_for_last(groups)
+    yield f"all ranks joined all of {meetings} calls, and the calls match"
+    for rank, own in sorted(waits.items(), key=lambda each: -sum(wait for wait, _ in each[1]))[:3]:
+        total, (longest, words) = sum(wait for wait, _ in own), max(own)
+        yield f"rank {rank} joined last in {len(own)}: the next-to-last waited {1e3 * total:,.3g} ms in all"
+        yield f"    the longest, {1e3 * longest:,.3g} ms, at {words}"
+
+
+def waits_for_last(groups):
+    """{rank: [(seconds for which the next-to-last waited for it, the call in words)]}, and the number of calls."""
+    waits = defaultdict(list)
     meetings = [(group, number, calls) for group in groups for number, calls in groups[group].items() if len(calls) > 1]
     for group, number, calls in meetings:
         *_, before, last = sorted(calls.values(), key=lambda call: call.at)
         if last.at > before.at:
             waits[last.rank].append((last.at - before.at, f"{group}, call {number}: {last}"))
-    yield f"all ranks joined all of {len(meetings)} calls, and the calls match"
-    for rank, own in sorted(waits.items(), key=lambda each: -sum(wait for wait, _ in each[1]))[:3]:
-        total, (longest, words) = sum(wait for wait, _ in own), max(own)
-        yield f"rank {rank} joined last in {len(own)}: the next-to-last waited {1e3 * total:,.3g} ms in all"
-        yield f"    the longest, {1e3 * longest:,.3g} ms, at {words}"
+    return waits, len(meetings)
 
 
 # The command.

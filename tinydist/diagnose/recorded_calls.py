@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
+from ..tracing.chrome import entries
+
 UNEVEN = re.compile("all_to_all|gather$|scatter$|_v")  # ranks may give, or get, tensors of other sizes
 
 
@@ -86,7 +88,19 @@ def named(name, description):
 
 
 def of_trace(content, path):
-    events, numbers = content["traceEvents"], Counter()
+    calls = calls_in(content["traceEvents"])
+    if not calls:
+        raise Unreadable(f"diagnose: {path}: no communication in a trace; is it of torch.profiler, or of one rank?")
+    return calls, {}
+
+
+def calls_of_trace(trace):
+    """The calls of a ``Trace`` that is not saved."""
+    return calls_in(list(entries(trace)))
+
+
+def calls_in(events):
+    numbers = Counter()
     streams = {(each["pid"], each["tid"]): each["args"]["name"] for each in events if each["name"] == "thread_name"}
     calls = []
     for each in events:
@@ -97,9 +111,7 @@ def of_trace(content, path):
             where = ", ".join(about[key] for key in ("phase", "module", "regions") if key in about)
             how = each["name"], f"{about['bytes']:,} bytes", f"in {where or 'the program'}", about["issued"] / 1e6
             calls.append(RecordedCall(*place, numbers[place], *how))
-    if not calls:
-        raise Unreadable(f"diagnose: {path}: no communication in a trace; is it of torch.profiler, or of one rank?")
-    return calls, {}
+    return calls
 
 
 READERS = {"entries": of_record, "traceEvents": of_trace}

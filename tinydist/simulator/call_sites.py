@@ -12,7 +12,7 @@ TINYDIST, *TORCH = (  # the scheduler, and so this, is there without torch, too
 )
 STARTERS = tuple(
     TINYDIST + name.replace("/", os.sep)
-    for name in ("launching/", "processes/", "simulator/", "tracing/", "torch_internals/", "magic/")
+    for name in ("launching/", "processes/", "simulator/", "tracing/", "torch_internals/", "magic/", "scripts/")
 )
 STDLIB = sysconfig.get_path("stdlib") + os.sep
 # A user's own, Debian's, and those of the Python under an environment are among them
@@ -44,14 +44,14 @@ class CallSite:
 
     __slots__ = ("code", "instruction")
 
-    def __init__(self, frame):
-        self.code, self.instruction = frame.f_code, frame.f_lasti
+    def __init__(self, frame, instruction=None):
+        self.code, self.instruction = frame.f_code, frame.f_lasti if instruction is None else instruction
 
     def __eq__(self, other):
         return (self.code, self.instruction) == (other.code, other.instruction)
 
     def __hash__(self):
-        return hash((id(self.code), self.instruction))
+        return hash((self.code.co_filename, self.instruction))  # ranks may have loaded the same module each
 
     @property
     def line(self):
@@ -80,6 +80,16 @@ def site_of(frame):
     while learner is not None and is_library[learner.f_code.co_filename]:
         learner = learner.f_back
     return CallSite(learner or frame)
+
+
+def site_of_traceback(link):
+    """The last of the learner's lines in it; None if there is none."""
+    site = None
+    while link:
+        if not is_library[link.tb_frame.f_code.co_filename]:
+            site = CallSite(link.tb_frame, link.tb_lasti)
+        link = link.tb_next
+    return site
 
 
 def _title(filename):

@@ -35,6 +35,9 @@ class Seeds(numpy.random.SeedSequence):
 class ProcessState:
     """Saved process state of a rank that is not running. The constructor saves the current state."""
 
+    running = None  # that of the rank which has the run lock
+    also = None  # what else changes hands with it: its ``leave()`` and ``enter()`` are called
+
     def __init__(self, places):
         self.places = places
         self.python_random, self.functions = random._inst, functions_of(random._inst)
@@ -48,8 +51,11 @@ class ProcessState:
         self.environment = os.environ._data
         self.in_places = self.places.values()
         self.stdout, self.stderr = sys.stdout, sys.stderr
+        if self.also:
+            self.also.leave()
 
     def enter(self):
+        ProcessState.running = self
         torch.default_generator.set_state(self.torch_random)
         random._inst = self.python_random
         random.__dict__.update(self.functions)
@@ -60,6 +66,8 @@ class ProcessState:
         os.environ._data = self.environment
         self.places.put(self.in_places)
         sys.stdout, sys.stderr = self.stdout, self.stderr
+        if self.also:
+            self.also.enter()
 
 
 class KernelState(ProcessState):
@@ -150,6 +158,9 @@ class RankStream(io.TextIOBase):
     """A rank's stdout or stderr: passes on whole lines."""
 
     encoding = "utf-8"
+
+    def reconfigure(self, **_):
+        """Of a file, which a program may want to be buffered by lines: this is."""
 
     def __init__(self, rank, name, show):
         self.rank, self.name, self.show = rank, name, show

@@ -1,0 +1,1 @@
+"""``tinydist run``: scripts that are written for torchrun or spawn, on simulated ranks."""

@@ -1,0 +1,123 @@
+"""``python -m tinydist run``: a script that is written for torchrun, on simulated ranks, in one process.
+
+    python -m tinydist run --nproc-per-node 8 train.py --lr 1e-3         as torchrun --nproc-per-node 8 train.py ...
+    python -m tinydist run --nproc-per-node 8 --nnodes 2 -m pkg.train    both nodes' ranks are started here
+    python -m tinydist run --gpus "H100 pod" --nproc-per-node 8 train.py the script sees CUDA GPUs
+    python -m tinydist run train.py                                      one process; those that it spawns are ranks
+
+torchrun's options are those of the installed torch. The exit status is torchrun's: 0, or 1 if a rank failed; 2 for
+options that cannot be met, 130 after Ctrl-C.
+"""
+
+import inspect
+import sys
+import time
+
+from ..console.command_name import command
+from ..hardware import CLUSTERS, find_cluster
+from ..launching import launch
+from . import processes
+from . import torchrun_options as torchrun
+from .failures import show
+from .job import Job
+from .program import Program
+from .summary import summary
+
+OURS = "tinydist"
+LATER = {
+    "fake": "--fake is not available yet: a forecast on tensors without data",
+    "value": "--value is not available yet: a number for --fake",
+}
+
+
+def options():
+    parser = torchrun.torchrun_parser()
+    parser.prog, parser.description = command("run"), "Run a script that is written for torchrun on simulated ranks."
+    parser.usage, parser.allow_abbrev = "%(prog)s [options] script.py [arguments of the script]", False
+    adds = parser.add_argument_group(OURS)
+    gpus = 'let the script see CUDA GPUs, those of a cluster (default: "A100 node")'
+    adds.add_argument("--gpus", action="store_true", help=f"[CLUSTER]  {gpus}")
+    adds.add_argument("--cluster", help=f"hardware on which virtual time is computed: {', '.join(CLUSTERS)}")
+    backends = "gloo: start processes with torchrun itself, without a record (default: %(default)s)"
+    adds.add_argument("--backend", choices=("simulated", "gloo"), default="simulated", help=backends)
+    fakes = "forecast at real size: what is on a GPU has no data"
+    adds.add_argument("--fake", action="store_true", help=fakes)
+    adds.add_argument("--value", action="append", metavar="NAME=NUMBER", help="with --fake: a number the script reads")
+    seed = "seed of each rank's random generators (default: %(default)s)"
+    adds.add_argument("--seed", type=int, default=0, help=seed)
+    schedule = "order of the ranks' turns; shuffle: another legal order, by --seed (default: %(default)s)"
+    adds.add_argument("--schedule", choices=("fifo", "shuffle"), default="fifo", help=schedule)
+    report = "write a timeline for Perfetto, pictures of memory and traffic, and the summary into a folder"
+    adds.add_argument("--report", metavar="FOLDER", help=report)
+    adds.add_argument("--quiet", action="store_true", help="print no summary")
+    return parser
+
+
+def parsed(words):
+    """The cluster after --gpus may be left out, so it is read where argparse finds a script."""
+    chosen = options().parse_args(words)
+    script, rest = chosen.training_script, chosen.training_script_args
+    if chosen.gpus and not chosen.cluster and script.lower() in map(str.lower, CLUSTERS):
+        before = words[: len(words) - len(rest) - 1]
+        chosen = options().parse_args([*before, "--cluster", script, *rest])
+    return chosen
+
+
+def main(words):
+    chosen = parsed(words)
+    try:
+        for name, why in LATER.items():
+            if getattr(chosen, name):
+                raise ValueError(f"run: {why}")
+        if chosen.backend == "gloo":
+            return processes.run(chosen)
+        job = job_of(chosen)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return run(job, chosen)
+
+
+def job_of(chosen):
+    ignored = torchrun.check(chosen)
+    cluster = find_cluster(chosen.cluster) if chosen.cluster else None
+    where = torchrun.placement(chosen, cluster, chosen.gpus)
+    where.on()
+    program = Program(chosen.training_script, chosen.training_script_args, chosen.module)
+    asked = {"seed": chosen.seed, "schedule": chosen.schedule, **of_gpus(chosen)}
+    shown = torchrun.local_ranks(chosen.local_ranks_filter)
+    if ignored:
+        print(ignored, file=sys.stderr)
+    return Job(program, where, torchrun.environment(chosen, where), asked, shown)
+
+
+def of_gpus(chosen):
+    if chosen.gpus and "gpus" not in inspect.signature(launch).parameters:
+        raise ValueError("run: --gpus: pretended GPUs are not available in this version")
+    return {"gpus": True} if chosen.gpus else {}
+
+
+def run(job, chosen):
+    """The exit status."""
+    began = time.monotonic()
+    try:
+        job.run()
+    except KeyboardInterrupt as pressed:
+        print("\ninterrupted", *getattr(pressed, "__notes__", ()), sep="\n", file=sys.stderr)
+        return 130
+    except Exception as error:
+        show(error, job, sys.stderr)
+        return 1
+    tell(job, chosen, time.monotonic() - began)
+    return 0
+
+
+def tell(job, chosen, wall):
+    observed = job.runs[0]  # the processes that a script has started end before itself
+    lines = summary(observed, wall)
+    if not chosen.quiet:
+        print(*lines, sep="\n")
+    if chosen.report:
+        from .report import write_report
+
+        write_report(observed, lines, chosen.report)
