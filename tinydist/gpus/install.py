@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from ..torch_internals import accelerator
-from . import cuda_devices, cuda_memory, cuda_streams
+from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention
 from .device_mode import CallsNoted
 from .nccl import NCCL
 from .observer import GPUObserver
@@ -82,11 +82,14 @@ def replaced(where, names):
                 setattr(where, name, value)
 
 
+REGISTERED = checkpoints, sharded_attention  # with torch, when they are imported
+
+
 class PretendedGPUs:
-    """Of a launch. ``replaced``: {what programs asked for: what they got}."""
+    """Of a launch."""
 
     def __init__(self, cluster, record):
-        self.cluster, self.record, self.replaced, self.nccl = cluster, record, {}, NCCL()
+        self.cluster, self.record, self.nccl = cluster, record, NCCL()
 
     @contextmanager
     def installed(self):
@@ -110,7 +113,7 @@ class PretendedGPUs:
 
     @contextmanager
     def of_rank(self, rank):
-        gpus = of_thread.gpus = RankGPUs(self.cluster, rank, self.record, self.replaced)
+        gpus = of_thread.gpus = RankGPUs(self.cluster, rank, self.record)
         try:
             with GPUObserver(self.record, rank, gpus), CallsNoted():
                 yield

@@ -12,10 +12,10 @@ from .random_numbers import PhiloxState
 
 
 class RankGPUs:
-    """``cluster``: whose GPUs they are. ``replaced``: {what the program asked for: what it got}, for the summary."""
+    """``cluster``: whose GPUs they are."""
 
-    def __init__(self, cluster, rank, record, replaced):
-        self.cluster, self.rank, self.record, self.replaced = cluster, rank, record, replaced
+    def __init__(self, cluster, rank, record):
+        self.cluster, self.rank, self.record = cluster, rank, record
         self.node = cluster.node_of(rank)
         self.ledger = record.ledgers[rank]
         self.placement = Placement(self.ledger)
@@ -71,7 +71,8 @@ class RankGPUs:
         return [clock.ended[signal] for signal in signals]
 
     def note(self, asked, got):
-        self.replaced.setdefault(asked, got)
+        """For the summary."""
+        self.record.replaced.setdefault(asked, got)
 
 
 class OfThread(threading.local):

@@ -33,6 +33,11 @@ class Run:
         return whole if self.window is None else whole.between(*self.window)
 
     @property
+    def replaced(self):
+        """With ``gpus=True``: what the program asked of a GPU, and what it got instead."""
+        return self.record.replaced if self.record else {}
+
+    @property
     def seconds(self):
         """Virtual time of the slowest rank, in seconds."""
         return self.trace.seconds
