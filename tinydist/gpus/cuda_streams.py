@@ -83,4 +83,3 @@ class nvtx:
     def range(msg, *args, **kwargs):
         with region(msg.format(*args, **kwargs)):
             yield
-

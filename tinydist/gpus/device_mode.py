@@ -1,4 +1,4 @@
-"""The torch function mode of a rank: notes which call of torch it is in, for what C++ allocates there (placement.py)."""
+"""A rank's torch function mode: notes the call of torch that it is in, for what C++ allocates there (placement.py)."""
 
 from torch.overrides import TorchFunctionMode
 

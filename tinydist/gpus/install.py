@@ -103,7 +103,7 @@ class PretendedGPUs:
             for where, name, value in REPLACED:
                 stack.enter_context(replaced(where, {name: value}))
             stack.enter_context(accelerator(torch.device("cuda"), parsed))
-            stack.enter_context(replaced(torch.version, {"cuda": cuda_devices.NEWEST}))
+            stack.enter_context(replaced(torch.version, {"cuda": cuda_devices.CUDA_VERSION}))
             stack.enter_context(replaced(dist, {"is_nccl_available": lambda: True}))
             stack.enter_context(replaced(dist.distributed_c10d, {"default_pg_nccl_timeout": NCCL_TIMEOUT}))
             yield
@@ -119,5 +119,3 @@ class PretendedGPUs:
                 yield
         finally:
             of_thread.gpus = None
-
-

@@ -68,7 +68,7 @@ def to(self, *how, **named):
     if how and isinstance(how[0], Tensor):  # as another one is
         how = device_of(how[0]), how[0].dtype, *how[1:]
     copy = named.pop("copy", False) or (len(how) > 3 and how[3])
-    device, dtype, non_blocking, memory_format = parsed(*how[:3], **named)
+    device, dtype, _, memory_format = parsed(*how[:3], **named)
     here = device_of(self)
     there = here if device is None else device
     if there != here and {there.type, here.type} <= {"cuda", "cpu"}:

@@ -1,8 +1,6 @@
 """What is shown of a job that failed: the program's own lines, then the root cause as torchrun's summary names it."""
 
-import os
 import re
-import sys
 import traceback
 
 from ..rules import ranks_in_words

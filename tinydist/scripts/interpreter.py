@@ -11,12 +11,11 @@ that stops in the middle of an import holds the lock of that module's name. The 
 wait for it for ever when it imports its own module of that name.
 """
 
+import _frozen_importlib as importing
 import logging
 import os
 import sys
 import threading
-
-import _frozen_importlib as importing
 
 from ..simulator.call_sites import is_library
 from ..simulator.rank_state import ProcessState

@@ -11,8 +11,8 @@ parse_to_arguments = torch._C._nn._parse_to  # (device, dtype, non_blocking, mem
 
 
 def default_device():
-    """That of ``with torch.device(...)`` or ``torch.set_default_device``; None is the host. (Torch's own function makes a
-    tensor to find out.)"""
+    """That of ``with torch.device(...)`` or ``torch.set_default_device``; None is the host. (Torch's own function makes
+    a tensor to find out.)"""
     return default_devices.CURRENT_DEVICE
 
 
