@@ -8,11 +8,13 @@ import torch
 import torch.distributed as dist
 
 from ..torch_internals import accelerator
+from ..tracing import streams
 from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention
 from .device_mode import CallsNoted
 from .nccl import NCCL
 from .observer import GPUObserver
 from .rank_gpus import RankGPUs, mine, of_thread
+from .storages import OF_STORAGES
 from .tensors import ATTRIBUTES, MAKERS, parsed
 from .torch_classes import REPLACED
 
@@ -48,9 +50,8 @@ def names_of_cuda():
     """What each public function of torch.cuda is, and the classes that are asked for."""
     functions = [name for name, value in vars(cuda).items() if isinstance(value, FunctionType) and name not in KEPT]
     public = [name for name in functions if not name.startswith("_")]
-    return {name: refused("torch.cuda", name) for name in public} | {
-        name: function for name, function in FUNCTIONS.items() if hasattr(cuda, name)
-    }
+    answered = {name: function for name, function in FUNCTIONS.items() if hasattr(cuda, name)}
+    return {name: refused("torch.cuda", name) for name in public} | answered | {"_initialized": True}
 
 
 def names_of_accelerator():
@@ -69,17 +70,17 @@ def names_of_submodules():
 
 @contextmanager
 def replaced(where, names):
-    before = {name: vars(where).get(name) for name in names}
+    before = {name: vars(where)[name] for name in names if name in vars(where)}
     for name, value in names.items():
         setattr(where, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                delattr(where, name)
+        for name in names:
+            if name in before:
+                setattr(where, name, before[name])
             else:
-                setattr(where, name, value)
+                delattr(where, name)
 
 
 REGISTERED = checkpoints, sharded_attention  # with torch, when they are imported
@@ -99,10 +100,12 @@ class PretendedGPUs:
             for where, names in names_of_submodules():
                 stack.enter_context(replaced(where, names))
             stack.enter_context(replaced(torch.Tensor, ATTRIBUTES))
+            stack.enter_context(replaced(torch.UntypedStorage, OF_STORAGES))
             stack.enter_context(replaced(torch, MAKERS))
             for where, name, value in REPLACED:
                 stack.enter_context(replaced(where, {name: value}))
             stack.enter_context(accelerator(torch.device("cuda"), parsed))
+            stack.enter_context(replaced(streams.Stream, {"device": property(cuda_streams.device_of_stream)}))
             stack.enter_context(replaced(torch.version, {"cuda": cuda_devices.CUDA_VERSION}))
             stack.enter_context(replaced(dist, {"is_nccl_available": lambda: True}))
             stack.enter_context(replaced(dist.distributed_c10d, {"default_pg_nccl_timeout": NCCL_TIMEOUT}))
