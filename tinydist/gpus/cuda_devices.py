@@ -201,7 +201,7 @@ def _get_device_index(device, optional=False, allow_cpu=False):
     return -1 if where.type == "cpu" else where.index
 
 
-class nccl:
+class NCCLModule:
     """The part of torch.cuda.nccl that programs ask."""
 
     @staticmethod
@@ -213,5 +213,4 @@ class nccl:
         return all(mine().placement.device_of(tensor).type == "cuda" for tensor in tensors)
 
 
-nccl.__name__ = "torch.cuda.nccl"
 has_half = True

@@ -63,7 +63,7 @@ def is_current_stream_capturing():
     return False
 
 
-class nvtx:
+class NVTX:
     """Ranges are regions of the trace."""
 
     @staticmethod

@@ -26,13 +26,12 @@ def device_among(func, args, kwargs, device_of):
     ]
     if func in INDEXING:
         operands = check_indices(operands)
-    elif func is aten.convolution.default or func is aten.convolution_overrideable.default:
-        check_convolution(operands)
-    elif func.overloadpacket.__name__.startswith("_scaled_dot_product"):
-        check_attention(operands)
+    for begin, check in CHECKS.items():
+        if func.overloadpacket.__name__.startswith(begin):
+            check(operands)
     declared = declaration_of(func)
     if func in INDEXING or not declared or "device_check: NoCheck" in declared:
-        return common_of_elements(operands)
+        return common_of_elements(func, operands)
     return common_of_all(func, operands, "structured" in declared)
 
 
@@ -41,12 +40,13 @@ def named(func, args, kwargs):
         yield argument.name, args[position] if position < len(args) else kwargs.get(argument.name)
 
 
-def common_of_elements(operands):
+def common_of_elements(func, operands):
     """As TensorIterator says it: the GPU first."""
+    written = operands[0][0] if func.overloadpacket.__name__.endswith("_") else "out"
     devices = [device for _, tensor, device in operands]
     common = next((device for device in devices if device != HOST), HOST)
     for name, tensor, device in operands:
-        if device != common and (device != HOST or tensor.dim() or name == "out"):
+        if device != common and (device != HOST or tensor.dim() or name == written):
             raise RuntimeError(f"{SAME} found at least two devices, {common} and {device}!")
     return common
 
@@ -97,3 +97,28 @@ def check_attention(operands):
             "Expected query, key, and value to have the same device type, but got "
             f"query.device: {query} key.device: {key} and value.device: {value} instead."
         )
+
+
+def check_mask(operands):
+    (_, _, filled), (_, _, mask), *_ = operands
+    if mask != filled:
+        raise RuntimeError(
+            f"expected self and mask to be on the same device, but got mask on {mask} and self on {filled}"
+        )
+
+
+def check_recurrent(operands):
+    (_, _, given), (_, _, weight), *_ = operands
+    if given != weight:
+        raise RuntimeError(
+            "Input and parameter tensors are not at the same device, "
+            f"found input tensor at {given} and parameter tensor at {weight}"
+        )
+
+
+CHECKS = {  # the beginning of an operator's name -> what checks its operands before torch does, in words of its own
+    "convolution": check_convolution,
+    "_scaled_dot_product": check_attention,
+    "masked_fill": check_mask,
+    "mkldnn_rnn": check_recurrent,
+}

@@ -2,18 +2,26 @@
 
 from torch.overrides import TorchFunctionMode
 
-from .placement import call
+from .placement import HOST, call, new_tensors_on
 from .rank_gpus import mine
 
 
 class CallsNoted(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if kwargs and type(kwargs.get("device")) is int:  # which C++ takes for a GPU of its own
-            kwargs = kwargs | {"device": mine().device(kwargs["device"])}
         before, call.given = call.given, args
-        if kwargs and "generator" in kwargs:  # C++ hands on another object of it
-            call.generator = kwargs["generator"]
         try:
-            return func(*args, **kwargs) if kwargs else func(*args)
+            return self._with_options(func, args, kwargs) if kwargs else func(*args)
         finally:
             call.given = before
+
+    def _with_options(self, func, args, kwargs):
+        """Those that C++ understands otherwise, or does not hand on to the operator."""
+        if "generator" in kwargs:
+            call.generator = kwargs["generator"]
+        if kwargs.get("device") is None:
+            return func(*args, **kwargs)
+        device = mine().device(kwargs["device"])
+        if device == HOST and (func.__name__.startswith("new_") or func.__name__.endswith("_like")):
+            with new_tensors_on(HOST):
+                return func(*args, **kwargs)
+        return func(*args, **kwargs | {"device": device})
