@@ -12,12 +12,11 @@ class CallsNoted(TorchFunctionMode):
         try:
             return self._with_options(func, args, kwargs) if kwargs else func(*args)
         finally:
-            call.given = before
+            call.given, call.has_out = before, False
 
     def _with_options(self, func, args, kwargs):
         """Those that C++ understands otherwise, or does not hand on to the operator."""
-        if "generator" in kwargs:
-            call.generator = kwargs["generator"]
+        call.generator, call.has_out = kwargs.get("generator"), "out" in kwargs
         if kwargs.get("device") is None:
             return func(*args, **kwargs)
         device = mine().device(kwargs["device"])

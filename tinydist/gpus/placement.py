@@ -23,10 +23,10 @@ COPIES = {id(each) for each in (aten.copy_.default, aten._to_copy.default)}  # f
 
 
 class Call(threading.local):
-    """The call of torch that this thread is in: what it has said of the device, what it was given, and what it draws
-    from."""
+    """The call of torch that this thread is in: what it has said of the device, what it was given, what it draws from,
+    and whether the program passed ``out``. (C++ does, with tensors that it has allocated itself: DDP's buckets.)"""
 
-    device, given, generator = None, (), None
+    device, given, generator, has_out = None, (), None, False
 
 
 call = Call()
@@ -50,11 +50,11 @@ class Placement:
     def device_of(self, tensor):
         """``cuda:0`` and so on, ``cpu``, or what else torch says of a tensor without memory."""
         for part in plain_tensors(tensor):
+            if part.is_meta:
+                return META
             holding = self.ledger.holding_of(part)
             if holding is not None:
                 return holding.device
-            if part.is_meta:
-                return META
         return HOST
 
     def of_operator(self, func, args, kwargs):
@@ -64,11 +64,11 @@ class Placement:
         operands = tensors_in(args)
         if not operands:
             return next(map(self.device_of, tensors_in(call.given)), HOST)
-        if kwargs and "out" in kwargs:
+        if call.has_out and kwargs and "out" in kwargs:
             operands += tensors_in((kwargs["out"],))
         alive, found = self.ledger.alive, None
         for tensor in operands:
-            holding = alive.get(tensor.untyped_storage()._cdata)
+            holding = None if tensor.is_meta else alive.get(tensor.untyped_storage()._cdata)
             device = holding.device if holding is not None else META if tensor.is_meta else HOST
             if found is None:
                 found = device
