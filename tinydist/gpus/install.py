@@ -12,6 +12,7 @@ import torch.nn.parallel.comm
 from ..torch_internals import accelerator
 from ..tracing import streams
 from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention
+from .batch_norm_kernels import KERNELS
 from .device_mode import CallsNoted
 from .nccl import NCCL
 from .observer import GPUObserver
@@ -114,7 +115,7 @@ class PretendedGPUs:
                 stack.enter_context(replaced(module, names_in(module, answers)))
             stack.enter_context(replaced(torch.Tensor, ATTRIBUTES))
             stack.enter_context(replaced(torch.UntypedStorage, OF_STORAGES))
-            stack.enter_context(replaced(torch, MAKERS))
+            stack.enter_context(replaced(torch, MAKERS | KERNELS))
             for where, name, value in REPLACED:
                 stack.enter_context(replaced(where, {name: value}))
             stack.enter_context(accelerator(torch.device("cuda"), parsed))
