@@ -59,7 +59,7 @@ class GPUObserver(Observer):
 
     def _copy(self, func, args, kwargs, device):
         """On one device an operator as any; between two, a copy over PCIe, for which the GPU waits."""
-        source = self.placement.device_of(args[0])
+        source = self.placement.device_of(args[0]) if isinstance(args[0], torch.Tensor) else device  # or a number
         if func is INTO:
             source, device = self.placement.device_of(args[1]), source
         if source == device:
