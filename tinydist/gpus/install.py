@@ -133,6 +133,9 @@ class PretendedGPUs:
         gpus = of_thread.gpus = RankGPUs(self.cluster, rank, self.record)
         try:
             with GPUObserver(self.record, rank, gpus), CallsNoted():
-                yield
+                try:
+                    yield
+                finally:
+                    torch.set_default_device(None)  # its mode, if there is one, is above
         finally:
             of_thread.gpus = None

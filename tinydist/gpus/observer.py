@@ -48,8 +48,9 @@ class GPUObserver(Observer):
         with self.gpus.generator(device).drawn_by_the_host() if draws else nullcontext():
             result = super().__torch_dispatch__(func, (), args, kwargs)
         if self.ledger.nbytes > self.gpus.limit:
+            nbytes = self.ledger.nbytes - before
             del result
-            raise out_of_memory(self.gpus, self.ledger.nbytes - before)
+            raise out_of_memory(self.gpus, nbytes)
         return result
 
     def _pinned(self, func, types, args, kwargs):
@@ -72,6 +73,7 @@ class GPUObserver(Observer):
             for part in plain_tensors(result):
                 self.ledger.see(part, self.scopes.now())
             if self.ledger.nbytes > self.gpus.limit:
+                del result, part
                 raise out_of_memory(self.gpus, nbytes)
         return result
 
