@@ -6,7 +6,7 @@ import torch
 
 from ..hardware.costs import p2p_time
 from ..hardware.links import PCIE_4
-from ..torch_internals import dtensors_draw_under
+from ..torch_internals import REGION_BEGINS, REGION_ENDS, dtensors_draw_under
 from ..tracing.observer import ASKS_DEVICE, Observer
 from ..tracing.tensor_storage import PLAIN, plain_tensors
 from .cuda_memory import out_of_memory
@@ -14,6 +14,7 @@ from .placement import COPIES, HOST, call, new_tensors_on
 from .random_numbers import check_generator
 
 RANDOM = torch.Tag.nondeterministic_seeded
+NO_COMPUTING = ASKS_DEVICE, REGION_BEGINS, REGION_ENDS  # a tuple: compared by identity, since a hash is a call
 INTO = torch.ops.aten.copy_.default  # the second operand, and the first is written
 
 
@@ -26,7 +27,7 @@ class GPUObserver(Observer):
         self.placement = gpus.placement
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is ASKS_DEVICE or not PLAIN.issuperset(types):
+        if func in NO_COMPUTING or not PLAIN.issuperset(types):
             return super().__torch_dispatch__(func, types, args, kwargs)
         if kwargs and kwargs.get("device") is not None and kwargs["device"].type == "cuda":
             with new_tensors_on(self.gpus.device(kwargs["device"])):
