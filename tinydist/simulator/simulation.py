@@ -132,7 +132,7 @@ class Simulation:
         torch.set_num_threads(1)
         torch_internals.be_profiled(False)  # until the rank starts its profiler
         try:
-            with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
+            with torch.autograd.set_multithreading_enabled(False), self._fakes(), self._watched(rank):
                 if self.init:
                     group = self.process_group("0", range(self.ranks), rank)
                     group.description = "default_pg"
@@ -143,9 +143,13 @@ class Simulation:
                 torch_internals.forget_groups()
                 self.states[rank].flush()
 
+    def _fakes(self):
+        """All tensors are fake; where there are GPUs, those on them (gpus/observer.py)."""
+        return self.fake if self.fake and not self.gpus else nullcontext()
+
     def _watched(self, rank):
         if self.gpus:
-            return self.gpus.of_rank(rank)
+            return self.gpus.of_rank(rank, self.fake)
         return Observer(self.record, rank) if self.watched else nullcontext()
 
     def process_group(self, name, ranks, index):
