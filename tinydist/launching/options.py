@@ -13,6 +13,7 @@ import psutil
 
 from ..hardware import CLUSTERS, Cluster, find_cluster
 from ..rules import count, each_of, flag, holds, many, must, one_of, positive, stated, whole, words_of
+from ..simulator.scheduler import rank_alone
 
 BACKENDS = ("simulated", "gloo", "nccl")
 OF_SIMULATED_RANKS = {
@@ -92,7 +93,7 @@ def checked(**options):
 
 def under_torchrun():
     """Is this process a rank of a job already?"""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and not rank_alone()
 
 
 def check_program(fn, arguments, unknown):

@@ -25,7 +25,7 @@ from .process_group import SimulatedProcessGroup
 from .profiler import Profilers
 from .rank_exit import run_to_exit
 from .rank_state import KernelState, RankState
-from .scheduler import RankScheduler, TimedOut
+from .scheduler import RankScheduler, TimedOut, rank_alone
 from .store import SharedStore
 from .supervisor import Supervisor
 
@@ -87,10 +87,12 @@ class Simulation:
             kernel = KernelState(self.places)
             if self.watched:
                 torch_internals.load_for_modes()
-        if not running.acquire(blocking=False):
+        launching = rank_alone()  # it waits meanwhile
+        if not launching and not running.acquire(blocking=False):
             raise RuntimeError("nested launch() is not supported: ranks are already running")
         try:
             with (
+                launching.lent() if launching else nullcontext(),
                 torch_internals.replaced(self._new_process_group, self._rendezvous),
                 torch_internals.profiled_by(Profilers(self.scheduler)),
                 torch_internals.fake_as_real() if self.fake else nullcontext(),
@@ -112,7 +114,8 @@ class Simulation:
             kernel.restore(self.states.values())
             for group in self.groups.values():
                 group.forget_tensors()
-            running.release()
+            if not launching:
+                running.release()
 
     def wait(self, event, timeout=None):
         """Block the running rank until ``event`` is done, for ``timeout`` seconds at most (None: for ever)."""
@@ -191,6 +194,8 @@ class Simulation:
 
     def _rendezvous(self, url, rank=-1, world_size=-1, **options):
         """Replaces torch's rendezvous: whatever the address, all ranks are in this process."""
+        if rank < 0 and "RANK" not in os.environ:
+            raise ValueError(f"init_process_group({url!r}): no rank was passed, and RANK is not set in the environment")
         rank = int(os.environ["RANK"]) if rank < 0 else rank
         yield self.store, rank, self.ranks if world_size < 0 else world_size
 
