@@ -32,7 +32,7 @@ from .autograd import (
     own_parameters,
     unobserved,
 )
-from .fake_tensors import FakeTensors, fake_as_real
+from .fake_tensors import FakeTensors, fake_as_real, fake_tensors_in_foreach
 from .groups import (
     RankWorld,
     chosen_timeout,
@@ -78,6 +78,7 @@ __all__ = [
     "end_profiling",
     "excepthook_unchanged",
     "fake_as_real",
+    "fake_tensors_in_foreach",
     "forget_groups",
     "get_world",
     "graph_task",
