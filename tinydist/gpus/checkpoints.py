@@ -10,14 +10,11 @@ On a machine without GPUs such a file needs ``map_location``, as one that was wr
 import torch
 from torch.serialization import register_package
 
-from ..tracing.scopes import of_thread as observed
+from ..torch_internals import untyped
 from .rank_gpus import of_thread
+from .storages import hold
 
 BEFORE_TORCHS_OWN = 5
-
-
-def untyped(storage):
-    return getattr(storage, "_untyped_storage", storage)
 
 
 def tag(storage):
@@ -29,8 +26,7 @@ def restore(storage, location):
     gpus = of_thread.gpus
     if gpus is None or not location.startswith("cuda"):
         return None
-    gpus.ledger.device = gpus.device(torch.device(location))
-    gpus.ledger.adopt(untyped(storage), observed.scopes.now())
+    hold(untyped(storage), gpus.device(torch.device(location)))
     return storage
 
 

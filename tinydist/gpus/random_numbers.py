@@ -15,6 +15,12 @@ STEP = 4  # an offset is a multiple of it
 BELOW_2_64 = 2**64
 
 
+def check_generator(generator, device):
+    """The operator's own, or none."""
+    if generator is not None and generator.device.type != device.type:
+        raise RuntimeError(f"Expected a '{device.type}' device type for generator but found '{generator.device.type}'")
+
+
 class PhiloxState:
     def __init__(self, seed):
         self.seed, self.offset = seed % BELOW_2_64, 0

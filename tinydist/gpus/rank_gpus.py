@@ -54,8 +54,8 @@ class RankGPUs:
         if named.index >= len(self.visible):
             seen = len(self.visible)
             raise torch.AcceleratorError(
-                f"CUDA error: invalid device ordinal\nrank {self.rank} asks for {named}, and sees {seen} GPU{'s' * (seen > 1)}, "
-                f"cuda:0 to cuda:{seen - 1}"
+                f"CUDA error: invalid device ordinal\nrank {self.rank} asks for {named}, and sees "
+                + (f"cuda:0 to cuda:{seen - 1}" if seen else "no GPU")
             )
         return named
 
