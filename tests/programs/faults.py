@@ -8,11 +8,14 @@ import torch.distributed as dist
 
 
 def hang(rank):
+    dist.barrier()
     if rank == 0:
-        dist.barrier()  # the others evaluate
-    dist.all_reduce(torch.ones(2))
-    if rank != 0:
-        dist.broadcast(torch.ones(2), 0)
+        dist.all_reduce(torch.ones(2))  # evaluates alone
+
+
+def forgets(rank):
+    if rank == 0:
+        dist.all_reduce(torch.ones(2), async_op=True)
 
 
 def mismatch(rank):
