@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from .. import processes
+from ..gpus.install import PretendedGPUs
 from ..hardware import default_cluster
 from ..simulator.self_test import before_first_launch
 from ..simulator.simulation import Simulation
@@ -29,6 +30,7 @@ def simulate(fn, args, asked):
     before_first_launch()
     operators = asked.observe is True
     record = Record(asked.ranks, asked.compute == "measured", operators) if asked.observe else None
+    gpus = PretendedGPUs(cluster, record, asked.fake, asked.values) if asked.gpus else None
     simulation = Simulation(
         asked.ranks,
         seed=asked.seed,
@@ -39,6 +41,7 @@ def simulate(fn, args, asked):
         fake=asked.fake,
         only=asked.only,
         per_rank=asked.per_rank,
+        gpus=gpus,
     )
     results = simulation.run(fn, args, idle_timeout=asked.timeout or 60.0, cpu_timeout=asked.timeout or math.inf)
     if simulation.pending_calls:

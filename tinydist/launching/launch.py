@@ -33,6 +33,11 @@ class Run:
         return whole if self.window is None else whole.between(*self.window)
 
     @property
+    def replaced(self):
+        """With ``gpus=True``: what the program asked of a GPU, and what it got instead."""
+        return self.record.replaced if self.record else {}
+
+    @property
     def seconds(self):
         """Virtual time of the slowest rank, in seconds."""
         return self.trace.seconds
@@ -83,6 +88,8 @@ def launch(
     fake=False,
     only=None,
     per_rank=(),
+    gpus=False,
+    values=None,
     **unknown,
 ):
     """Run ``fn(*args)`` on ``ranks`` ranks; ``run.results[rank]`` is what it returned there.
@@ -121,6 +128,11 @@ def launch(
     per_rank:  global state of libraries that each rank needs separately, as "module:Class.name"; each rank starts with
                a copy. The global state of torch, Accelerate, DeepSpeed, transformers and picotron is known.
 
+    gpus:      the program sees cuda devices, those of ``cluster``, each with its memory (gpus/): programs that are
+               written for GPUs run as they are, on CPU tensors. ``run.replaced`` says what they got in place of what
+               they asked for. With ``fake``, what is on a GPU has no data, and what is on the host has.
+    values:    with ``gpus`` and ``fake``: {name: number}, what the program reads of a GPU on lines with that name.
+
     Raises what the first failing rank raised, with the rank in a note; ``RuntimeError`` where that is
     KeyboardInterrupt, GeneratorExit or sys.exit with an error (sys.exit(0) returns None); ``TimeoutError`` and
     ``WorkerDied`` on processes; ``DeadlockError``, ``MismatchError`` and ``StuckError`` on simulated ranks;
@@ -147,6 +159,8 @@ def launch(
             fake=fake,
             only=only,
             per_rank=per_rank,
+            gpus=gpus,
+            values=values,
         )
         with progress_message("loading torch"):
             from . import backends

@@ -23,6 +23,8 @@ OF_SIMULATED_RANKS = {
     "fake": False,
     "only": None,
     "per_rank": (),
+    "gpus": False,
+    "values": None,
 }
 
 # Bytes of a rank that does nothing (benchmarks/simulator.py), and of one that does not run, as with ``only``.
@@ -58,6 +60,8 @@ RULES = {
     "compute": one_of(("modeled", "measured")),
     "fake": flag,
     "only": optional(stated("a list of ranks", each_of(whole, least=0))),
+    "gpus": flag,
+    "values": optional(stated("a dictionary of names and numbers", lambda value: isinstance(value, dict))),
     "per_rank": stated('a list of "module:attribute" strings', lambda value: many(value)),
 }
 
@@ -77,6 +81,10 @@ def checked(**options):
         raise ValueError(
             f"launch: only must be a subset of ranks 0 to {asked.ranks - 1}, with fake=True, got {options['only']!r}"
         )
+    if asked.gpus and asked.observe is not True:
+        raise ValueError(f"launch: gpus=True requires observe=True, which counts their memory, got {asked.observe!r}")
+    if asked.values and not (asked.gpus and asked.fake):
+        raise ValueError(f"launch: values are what is read of fake GPUs, with gpus=True, fake=True, got {asked.values!r}")
     idle = [name for name, default in OF_SIMULATED_RANKS.items() if getattr(asked, name) != default]
     if named in ("gloo", "nccl") and idle:
         raise ValueError(f"launch: {', '.join(idle)}: supported on simulated ranks only, got backend={named!r}")

@@ -2,10 +2,11 @@
 
 import torch
 import torch.distributed as dist
+from torch._subclasses import FakeTensor
 from torch.distributed import ReduceOp
 
 from ..rules import ranks_in_words
-from ..torch_internals import unobserved
+from ..torch_internals import c10d_calls, unobserved
 from ..tracing.tensor_storage import tensors_in
 from . import transfer
 from .call_sites import here
@@ -34,6 +35,7 @@ class Handle(dist.ProcessGroup):
         self.simulation, self.scheduler, self.group = simulation, simulation.scheduler, group
         self.index, self.count, self.owner = index, len(group.ranks), group.ranks[index]
         self.description = "undefined"
+        self.backend = "simulated"  # or what the program has asked for
         self.timeout = None  # seconds that a wait may take, where the program has chosen them
         self.coalesced = None  # the works since _start_coalescing
 
@@ -54,6 +56,7 @@ class Handle(dist.ProcessGroup):
         self._issue()
         reduction = self._reduction(name, opts) if reduces else None
         self._check_plain(name, alike or inputs, reduction)
+        self._check_devices(name, [*inputs, *outputs], reduction)
         signature = Signature(
             name,
             root if root is None else self.group.ranks[root],
@@ -65,7 +68,7 @@ class Handle(dist.ProcessGroup):
         if self.simulation.record:
             self.simulation.record.collective(self, meeting, name, root, inputs, outputs, alike)
         if full:
-            if not self.simulation.fake:
+            if self._have_data(inputs, outputs):
                 how = [word for word in (reduction, root) if word is not None]
                 with unobserved():
                     move([meeting.calls[index] for index in range(self.count)], *how)
@@ -82,6 +85,7 @@ class Handle(dist.ProcessGroup):
         if peer is not None and not 0 <= peer < self.count:
             raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
         self._check_plain(name, tensors, None)
+        self._check_devices(name, tensors)
         mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
         alone = self.alone_with(peer)
         other = None if alone else self.group.post(mine)
@@ -89,7 +93,7 @@ class Handle(dist.ProcessGroup):
             self.simulation.record.message(self, mine, other)
         if other:
             sent, received = (mine, other) if name == "send" else (other, mine)
-            if not self.simulation.fake:
+            if self._have_data([received.tensor]):
                 with unobserved():
                     transfer.put([received.tensor], [sent.tensor])
             received.peer = sent.owner
@@ -100,6 +104,12 @@ class Handle(dist.ProcessGroup):
         if self.simulation.fake and name == "recv":
             self.simulation.fake.forget(tensors)
         return self._handle(mine, tensors, True)
+
+    def _have_data(self, *tensors):
+        """With fake tensors nothing moves, but for those of the host where only GPUs are fake."""
+        if not self.simulation.fake:
+            return True
+        return self.simulation.gpus is not None and not any(isinstance(each, FakeTensor) for each in tensors_in(tensors))
 
     def alone_with(self, peer):
         """Does ``peer`` not run, and is taken to do its part?"""
@@ -131,6 +141,11 @@ class Handle(dist.ProcessGroup):
             what = str(tensor.dtype if tensor.is_quantized else tensor.device if dense else tensor.layout)
             also = ", or sparse_coo to sum" if name == "all_reduce" else ""
             raise ValueError(f"{self._where(name)}: the tensors must be dense and have data{also}, got one of {what}")
+
+    def _check_devices(self, name, tensors, reduction=None):
+        if self.simulation.gpus:
+            theirs = tensors_in(tensors) if c10d_calls() else []
+            self.simulation.gpus.check_call(self.backend, name, theirs, reduction)
 
     def _handle(self, event, tensors, asynchronous, inputs=()):
         if self.coalesced is None and not asynchronous:
@@ -191,7 +206,8 @@ class Handle(dist.ProcessGroup):
 
     @property
     def _device_types(self):
-        return [torch.device("cpu")]
+        gpus = self.simulation.gpus
+        return gpus.devices_of(self.backend) if gpus else [torch.device("cpu")]
 
     def shutdown(self):
         pass

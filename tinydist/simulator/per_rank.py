@@ -34,6 +34,7 @@ KNOWN = {
         "_global_is_full_backward_hook": copy,
     },
     "torch.optim.optimizer": {"_global_optimizer_post_hooks": copy, "_global_optimizer_pre_hooks": copy},
+    "torch.utils._device": {"CURRENT_DEVICE": nothing},  # of `with torch.device(...)`
     "torch.autograd.profiler": {"_is_profiler_enabled": copy},
     # How DTensor treats operators, which `loss_parallel()` changes for a while.
     "torch.distributed.tensor:DTensor._op_dispatcher": {"_custom_op_handlers": shared},

@@ -38,7 +38,7 @@ class Simulation:
     ``schedule``: "fifo", or "shuffle" for another legal order of events, chosen by ``seed`` and replayed by it.
     ``per_node``: ranks per node (None: all). ``record`` records the ranks' operations. ``fake`` uses tensors without
     data; then ``only`` may list the ranks that run: the others are assumed to behave the same. ``per_rank``: additional
-    global variables that each rank needs separately.
+    global variables that each rank needs separately. ``gpus``: PretendedGPUs, if its ranks see some.
     """
 
     def __init__(
@@ -53,7 +53,9 @@ class Simulation:
         fake=False,
         only=None,
         per_rank=(),
+        gpus=None,
     ):
+        self.gpus = gpus
         self.ranks, self.seed, self.init, self.record = ranks, seed, init, record
         self.watched = record is not None and record.operators
         self.per_node = per_node or ranks
@@ -98,6 +100,7 @@ class Simulation:
                 purposes_known(self.record, self._ledger) if self.watched else nullcontext(),
                 calls_told() if self.watched else nullcontext(),
                 streams_recorded() if self.watched else nullcontext(),
+                self.gpus.installed() if self.gpus else nullcontext(),
             ):
                 self.fake = torch_internals.FakeTensors() if self.fake else None  # which loads much of torch
                 self.states = {rank: self._new_state(rank) for rank in self.present}
@@ -132,7 +135,7 @@ class Simulation:
         torch.set_num_threads(1)
         torch_internals.be_profiled(False)  # until the rank starts its profiler
         try:
-            with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
+            with torch.autograd.set_multithreading_enabled(False), self._fakes(), self._watched(rank):
                 if self.init:
                     group = self.process_group("0", range(self.ranks), rank)
                     group.description = "default_pg"
@@ -143,7 +146,13 @@ class Simulation:
                 torch_internals.forget_groups()
                 self.states[rank].flush()
 
+    def _fakes(self):
+        """All tensors are fake; where there are GPUs, those on them (gpus/observer.py)."""
+        return self.fake if self.fake and not self.gpus else nullcontext()
+
     def _watched(self, rank):
+        if self.gpus:
+            return self.gpus.of_rank(rank, self.fake)
         return Observer(self.record, rank) if self.watched else nullcontext()
 
     def process_group(self, name, ranks, index):
@@ -178,7 +187,7 @@ class Simulation:
         handle = torch_internals.group_of_tag(pg_tag, ranks)
         if handle is None:
             handle = self.process_group(name, ranks, index)
-            handle.description = group_desc or "undefined"
+            handle.description, handle.backend = group_desc or "undefined", str(backend)
             handle.timeout = torch_internals.chosen_timeout(timeout, backend)
             torch_internals.install_group(handle, name, backend, store, pg_tag)
         return handle, store

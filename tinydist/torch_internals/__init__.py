@@ -11,8 +11,10 @@ Written for torch 2.13. What differs in the others of torch_versions.py, and how
 """
 
 from . import needed  # noqa: F401, first
+from .accelerators import accelerator, default_device, dtensors_draw_under, parse_to_arguments
 from .autograd import (
     before_backward_ends,
+    c10d_calls,
     checkpoint_runs,
     conversions_told,
     copy_all,
@@ -60,15 +62,19 @@ __all__ = [
     "REGION_ENDS",
     "FakeTensors",
     "RankWorld",
+    "accelerator",
     "be_profiled",
     "before_backward_ends",
     "begin_profiling",
+    "c10d_calls",
     "checkpoint_runs",
     "chosen_timeout",
     "conversions_told",
     "copy_all",
+    "default_device",
     "device_of_group",
     "dispatch_is_seen",
+    "dtensors_draw_under",
     "end_profiling",
     "excepthook_unchanged",
     "fake_as_real",
@@ -88,6 +94,7 @@ __all__ = [
     "nodes_made",
     "number_of",
     "own_parameters",
+    "parse_to_arguments",
     "pipeline_kinds",
     "pipeline_passes_told",
     "profiled_by",

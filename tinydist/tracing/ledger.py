@@ -47,7 +47,7 @@ BEGIN = attrgetter("begin")
 class Holding(ref):
     """A storage: a weak reference to it, and what is known of it. The record keeps it when the storage is gone."""
 
-    __slots__ = ("address", "is_covered", "nbytes", "pieces", "purpose", "scope")
+    __slots__ = ("address", "device", "is_covered", "nbytes", "pieces", "purpose", "scope")
 
     def has_label_in(self, begin, end):
         return bool(self.pieces) and any([piece.begin < end and begin < piece.end for piece in self.pieces])
@@ -101,6 +101,7 @@ class Ledger:
         self.alive = {}  # address of a storage -> Holding
         self.nbytes = self.peak = 0  # of all that is alive, now and at most
         self.asked = None  # the purpose that the program gave
+        self.device = None  # where new storages are, of a rank with several (gpus/)
         self.closed = False
 
     def see(self, tensor, scope):
@@ -110,6 +111,11 @@ class Ledger:
             self.resized(storage)
         elif not tensor.is_meta:
             self._hold(storage, self.asked or ("activations" if torch.is_grad_enabled() else "other"), scope)
+
+    def adopt(self, storage, scope):
+        """Count a storage that no operator has returned: one that was read from a file."""
+        if storage._cdata not in self.alive:
+            self._hold(storage, self.asked or "other", scope)
 
     def holding_of(self, tensor):
         return self.alive.get(tensor.untyped_storage()._cdata)
@@ -184,14 +190,15 @@ class Ledger:
             holding.add(piece)
         elif piece not in holding.pieces:  # from now on it is another's
             self._note(holding, holding.nbytes, 0)
-            self._hold(holding(), holding.purpose, holding.scope).pieces = holding.replaced(piece)
+            again = self._hold(holding(), holding.purpose, holding.scope)
+            again.device, again.pieces = holding.device, holding.replaced(piece)
 
     # Changes.
 
     def _hold(self, storage, purpose, scope):
         holding = self.alive[storage._cdata] = Holding(storage, self._gone)
         holding.address, holding.nbytes, holding.purpose = storage._cdata, storage.nbytes(), purpose
-        holding.scope, holding.pieces, holding.is_covered = scope, (), False
+        holding.scope, holding.pieces, holding.is_covered, holding.device = scope, (), False, self.device
         self._note(holding, 0, holding.nbytes)
         return holding
 

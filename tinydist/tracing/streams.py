@@ -46,8 +46,25 @@ def append(entry):
 
 
 class Stream:
-    def __init__(self, priority=-1):
-        pass
+    stream_id = cuda_stream = 0  # a number of the driver's
+
+    def __init__(self, device=None, priority=0, **_):
+        self.priority = priority
+        self.entered = []  # contexts in which it is the current one
+
+    def __enter__(self):
+        self.entered.append(stream(self))
+        self.entered[-1].__enter__()
+        return self
+
+    def __exit__(self, *error):
+        return self.entered.pop().__exit__(*error)
+
+    def query(self):
+        return True
+
+    def is_capturing(self):
+        return False
 
     def record_event(self, event=None):
         event = event or Event()
@@ -88,6 +105,11 @@ MAIN = Stream()  # of each rank: the one that computes
 
 def current_stream(device=None):
     return of_thread.stream or MAIN
+
+
+def switch_to(stream):
+    of_thread.stream = stream
+    append(StreamSwitch(stream))
 
 
 @contextmanager

@@ -11,12 +11,13 @@ STORED = {  # layout -> what a tensor keeps in plain ones; a layout that is miss
     torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
+WRAPPED = "_local_tensor", "elem"  # of a DTensor, and of a collective's result that nobody has waited for
 SEQUENCES = list, tuple
 
 
 def plain_tensors(tensor):
     if type(tensor) not in PLAIN:
-        tensor = getattr(tensor, "_local_tensor", tensor)
+        tensor = next((getattr(tensor, part) for part in WRAPPED if hasattr(tensor, part)), tensor)
     if tensor.layout is torch.strided:
         return [tensor]
     return [getattr(tensor, part)() for part in STORED.get(tensor.layout, ())]

@@ -1,0 +1,37 @@
+"""torch.save and torch.load of tensors on pretended GPUs: a file says which GPU, and they return there.
+
+    torch.save(model.state_dict())          each storage has the tag "cuda:0"
+    torch.load(path)                        back to cuda:0, on every rank: pass map_location
+    torch.load(path, map_location="cpu")    to the host
+
+On a machine without GPUs such a file needs ``map_location``, as one that was written on GPUs does.
+"""
+
+import torch
+from torch.serialization import register_package
+
+from ..tracing.scopes import of_thread as observed
+from .rank_gpus import of_thread
+
+BEFORE_TORCHS_OWN = 5
+
+
+def untyped(storage):
+    return getattr(storage, "_untyped_storage", storage)
+
+
+def tag(storage):
+    holding = of_thread.gpus and of_thread.gpus.ledger.alive.get(untyped(storage)._cdata)
+    return str(holding.device) if holding else None
+
+
+def restore(storage, location):
+    gpus = of_thread.gpus
+    if gpus is None or not location.startswith("cuda"):
+        return None
+    gpus.ledger.device = gpus.device(torch.device(location))
+    gpus.ledger.adopt(untyped(storage), observed.scopes.now())
+    return storage
+
+
+register_package(BEFORE_TORCHS_OWN, tag, restore)

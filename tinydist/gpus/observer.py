@@ -1,0 +1,82 @@
+"""The observer of a rank with a pretended GPU: records what runs there, and nothing that runs on the host."""
+
+from contextlib import nullcontext
+
+import torch
+
+from ..hardware.costs import p2p_time
+from ..hardware.links import PCIE_4
+from ..torch_internals import REGION_BEGINS, REGION_ENDS, dtensors_draw_under
+from ..tracing.observer import ASKS_DEVICE, Observer
+from ..tracing.tensor_storage import PLAIN
+from .cuda_memory import out_of_memory
+from .placement import COPIES, HOST, new_tensors_on
+
+ALWAYS = set(map(id, (ASKS_DEVICE, REGION_BEGINS, REGION_ENDS)))  # of no device
+RANDOM = torch.Tag.nondeterministic_seeded
+INTO = torch.ops.aten.copy_.default  # the second operand, and the first is written
+
+
+class GPUObserver(Observer):
+    """``gpus``: the rank's RankGPUs."""
+
+    def __init__(self, record, rank, gpus):
+        super().__init__(record, rank)
+        self.gpus = gpus
+        self.placement = gpus.placement
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if id(func) in ALWAYS or not PLAIN.issuperset(types):
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        if kwargs and kwargs.get("device") is not None and kwargs["device"].type == "cuda":
+            with new_tensors_on(self.gpus.device(kwargs["device"])):
+                return self.__torch_dispatch__(func, types, args, kwargs | {"device": HOST})
+        if kwargs and kwargs.get("pin_memory"):
+            return self._pinned(func, types, args, kwargs)
+        device = self.placement.of_operator(func, args)
+        if id(func) in COPIES:
+            return self._copy(func, args, kwargs or {}, device)
+        if device.type != "cuda":
+            return func(*args, **kwargs or {})
+        return self._on_gpu(device, func, args, kwargs)
+
+    def _on_gpu(self, device, func, args, kwargs):
+        self.ledger.device, before = device, self.ledger.nbytes
+        with self._computing(device, func, kwargs):
+            result = super().__torch_dispatch__(func, (), args, kwargs)
+        if self.ledger.nbytes > self.gpus.limit:
+            del result
+            raise out_of_memory(self.gpus, self.ledger.nbytes - before)
+        return result
+
+    def _computing(self, device, func, kwargs):
+        """Fake, in a forecast, also what has no fake operands yet; or with the GPU's random numbers."""
+        if self.gpus.fake:
+            return self.gpus.fake
+        draws = RANDOM in func.tags and not (kwargs and kwargs.get("generator"))
+        return self.gpus.generator(device).drawn_by_the_host() if draws else nullcontext()
+
+    def _pinned(self, func, types, args, kwargs):
+        made = self.__torch_dispatch__(func, types, args, kwargs | {"pin_memory": False})
+        self.gpus.pinned[made] = True
+        return made
+
+    def _copy(self, func, args, kwargs, device):
+        """On one device an operator as any; between two, a copy over PCIe, for which the GPU waits."""
+        source = self.placement.device_of(args[0])
+        if func is INTO:
+            source, device = self.placement.device_of(args[1]), source
+        if source == device:
+            return func(*args, **kwargs) if device == HOST else self._on_gpu(device, func, args, kwargs)
+        with self.gpus.fake or nullcontext():
+            result = func(*args, **kwargs)
+        self.stall("to host" if device == HOST else "to device", result.nbytes, p2p_time(result.nbytes, PCIE_4))
+        if device != HOST:
+            self.ledger.device = device
+            self.ledger.see(result, self.scopes.now())
+            if self.ledger.nbytes > self.gpus.limit:
+                raise out_of_memory(self.gpus, result.nbytes)
+        return result
+
+
+dtensors_draw_under(GPUObserver)

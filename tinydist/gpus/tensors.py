@@ -1,0 +1,183 @@
+"""What tensors say of their device, and how they move: attributes of torch.Tensor while ranks run.
+
+C++ has CPU tensors only. A copy to another device is one to other memory, which the ledger holds, or does not.
+"""
+
+import torch
+
+from ..torch_internals import default_device, parse_to_arguments
+from .placement import HOST, new_tensors_on
+from .rank_gpus import mine, of_thread
+
+Tensor = torch.Tensor
+
+
+def device_of(tensor):
+    return of_thread.gpus.placement.device_of(tensor)
+
+
+class Move(torch.autograd.Function):
+    """To another device, and gradients back."""
+
+    @staticmethod
+    def forward(ctx, tensor, device, dtype, memory_format):
+        ctx.device, ctx.dtype = device_of(tensor), tensor.dtype
+        return copied(tensor, device, dtype, memory_format)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return copied(gradient, ctx.device, ctx.dtype), None, None, None
+
+
+def copied(tensor, device, dtype=None, memory_format=None):
+    how = {"memory_format": memory_format} if memory_format else {}
+    with new_tensors_on(device):
+        return real["to"](tensor, HOST, dtype or tensor.dtype, copy=True, **how)
+
+
+def moved(tensor, device, dtype=None, memory_format=None):
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return Move.apply(tensor, device, dtype, memory_format)
+    return copied(tensor, device, dtype, memory_format)
+
+
+# The attributes.
+
+
+@property
+def device(self):
+    return device_of(self)
+
+
+@property
+def is_cuda(self):
+    return device_of(self).type == "cuda"
+
+
+@property
+def is_cpu(self):
+    return device_of(self).type == "cpu"
+
+
+def get_device(self):
+    index = device_of(self).index
+    return -1 if index is None else index
+
+
+def to(self, *how, **named):
+    if how and isinstance(how[0], Tensor):  # as another one is
+        how = device_of(how[0]), how[0].dtype, *how[1:]
+    copy = named.pop("copy", False) or (len(how) > 3 and how[3])
+    device, dtype, non_blocking, memory_format = parsed(*how[:3], **named)
+    here = device_of(self)
+    there = here if device is None else device
+    if there != here and {there.type, here.type} <= {"cuda", "cpu"}:
+        return moved(self, there, dtype, memory_format)
+    named = {"memory_format": memory_format} if memory_format else {}
+    if "meta" in (there.type, here.type):
+        named["device"] = HOST if there.type == "cuda" else there
+    return real["to"](self, dtype=dtype or self.dtype, copy=copy, **named)
+
+
+def parsed(*how, **named):
+    """What ``to`` is asked for, with the number of the GPU."""
+    if how and isinstance(how[0], int) and not isinstance(how[0], bool):
+        how = mine().device(how[0]), *how[1:]
+    if "device" in named:
+        how, named = (named["device"], *how), {name: value for name, value in named.items() if name != "device"}
+        return parsed(*how, **named)
+    device, *others = parse_to_arguments(*how, **named)
+    return device and mine().device(device), *others
+
+
+def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
+    return to(self, mine().device(device))
+
+
+def cpu(self, memory_format=torch.preserve_format):
+    return to(self, HOST)
+
+
+def type_of(self, dtype=None, non_blocking=False, **named):
+    if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
+        return real["type"](cuda(self), dtype.replace("torch.cuda.", "torch."))
+    if dtype is not None:
+        return real["type"](self, dtype, non_blocking)
+    name = real["type"](self)
+    return name.replace("torch.", "torch.cuda.") if is_cuda.fget(self) else name
+
+
+def numpy(self, *, force=False):
+    if is_cuda.fget(self):
+        if not force:
+            raise TypeError(
+                f"can't convert {device_of(self)} device type tensor to numpy. "
+                "Use Tensor.cpu() to copy the tensor to host memory first."
+            )
+        self = cpu(self.detach())
+    return real["numpy"](self, force=force)
+
+
+def pin_memory(self, device=None):
+    if is_cuda.fget(self):
+        raise RuntimeError(f"cannot pin '{type_of(self)}' only dense CPU tensors can be pinned")
+    mine().pinned[self] = True
+    return self
+
+
+def is_pinned(self, device=None):
+    return self in mine().pinned
+
+
+def record_stream(self, stream):
+    """The allocator's business."""
+
+
+def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, **named):
+    return tensor(data, dtype=dtype or self.dtype, device=device or device_of(self), requires_grad=requires_grad)
+
+
+ATTRIBUTES = {
+    "device": device,
+    "is_cuda": is_cuda,
+    "is_cpu": is_cpu,
+    "get_device": get_device,
+    "to": to,
+    "cuda": cuda,
+    "cpu": cpu,
+    "type": type_of,
+    "numpy": numpy,
+    "pin_memory": pin_memory,
+    "is_pinned": is_pinned,
+    "record_stream": record_stream,
+    "new_tensor": new_tensor,
+}
+real = {name: getattr(Tensor, name) for name in ATTRIBUTES}
+
+
+# Functions that make tensors of the program's data, out of the dispatcher's sight.
+
+
+def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    if of_thread.gpus is None:
+        return makers["tensor"](data, dtype=dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
+    made = on_its_device(makers["tensor"](data, dtype=dtype, device=HOST), device)
+    return made.requires_grad_(requires_grad)
+
+
+def as_tensor(data, dtype=None, device=None):
+    if of_thread.gpus is None:
+        return makers["as_tensor"](data, dtype=dtype, device=device)
+    if isinstance(data, Tensor):
+        return to(data, device or device_of(data), dtype or data.dtype)
+    return on_its_device(makers["as_tensor"](data, dtype=dtype, device=HOST), device)
+
+
+def on_its_device(made, device):
+    wanted = default_device() or HOST if device is None else device
+    device = mine().device(wanted)
+    return made if device == device_of(made) else moved(made, device)
+
+
+MAKERS = {"tensor": tensor, "as_tensor": as_tensor}
+makers = {name: getattr(torch, name) for name in MAKERS}

@@ -1,0 +1,134 @@
+"""Classes and functions of torch that name a device to C++, or need a real GPU: what they are while ranks run."""
+
+import torch
+from torch.amp.autocast_mode import autocast
+from torch.utils.data import DataLoader
+
+from ..precision.autocast import autocast as by_cuda_lists
+from ..precision.autocast import entered
+from .rank_gpus import of_thread
+
+WORKERS = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "timeout": 0}
+
+
+def mine():
+    return of_thread.gpus
+
+
+def note(asked, got):
+    if mine():
+        mine().note(asked, got)
+
+
+# Autocast: precision/autocast.py has CUDA's lists; C++ knows CPU tensors, and has others for them.
+
+make, begin, end = autocast.__init__, autocast.__enter__, autocast.__exit__
+
+
+def autocast_init(self, device_type, dtype=None, enabled=True, cache_enabled=None):
+    make(self, device_type, dtype, enabled, cache_enabled)
+    self.inner = None
+
+
+def autocast_enter(self):
+    if self.device != "cuda" or mine() is None:
+        return begin(self)
+    cache = self._cache_enabled
+    self.inner = [*(getattr(self, "inner", None) or ()), by_cuda_lists("cuda", self.fast_dtype, self._enabled, cache)]
+    self.inner[-1].__enter__()
+    return self
+
+
+def autocast_exit(self, *error):
+    if not getattr(self, "inner", None):
+        return end(self, *error)
+    return self.inner.pop().__exit__(*error)
+
+
+def is_autocast_enabled(device_type=None):
+    if device_type in (None, "cuda") and mine():
+        innermost = entered.get()[0]
+        return innermost is not None and bool(innermost.rules)
+    return real["is_autocast_enabled"](*([] if device_type is None else [device_type]))
+
+
+def get_autocast_dtype(device_type):
+    if device_type == "cuda" and mine():
+        innermost = entered.get()[0]
+        return innermost.dtype if innermost else torch.float16
+    return real["get_autocast_dtype"](device_type)
+
+
+def get_autocast_gpu_dtype():
+    return get_autocast_dtype("cuda")
+
+
+# Others.
+
+
+def dataloader_init(self, dataset, *args, num_workers=0, **kwargs):
+    """A worker would be a process; here the rank loads its data itself."""
+    if len(args) > 4:  # (batch_size, shuffle, sampler, batch_sampler, num_workers, ...)
+        args, num_workers = (*args[:4], 0, *args[5:]), args[4]
+    else:
+        kwargs["num_workers"] = 0
+    if num_workers:
+        note(f"DataLoader(num_workers={num_workers})", "the rank loads its data itself")
+        kwargs |= {name: value for name, value in WORKERS.items() if name in kwargs}
+        kwargs.pop("multiprocessing_context", None)
+    make_loader(self, dataset, *args, **kwargs)
+
+
+make_loader = DataLoader.__init__
+
+
+class Generator(torch.Generator):
+    """``torch.Generator("cuda")``: C++ has one for the host, which draws other numbers than a GPU's would."""
+
+    def __new__(cls, device="cpu"):
+        generator = super().__new__(cls, device="cpu")
+        generator.where = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+        return generator
+
+    @property
+    def device(self):
+        return mine().device(self.where) if mine() else self.where
+
+
+def compile(model=None, **options):
+    note("torch.compile", "runs eagerly")
+    return model if model is not None else lambda function: function
+
+
+def module_compile(self, *args, **kwargs):
+    note("Module.compile", "runs eagerly")
+
+
+class sdpa_kernel:
+    """Which kernel computes attention is the processor's."""
+
+    def __init__(self, backends=None, set_priority=False):
+        note("sdpa_kernel", "attention is computed by the processor's kernel")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+
+real = {name: getattr(torch, name) for name in ("is_autocast_enabled", "get_autocast_dtype", "get_autocast_gpu_dtype")}
+
+REPLACED = [  # (where, name, what)
+    (autocast, "__init__", autocast_init),
+    (autocast, "__enter__", autocast_enter),
+    (autocast, "__exit__", autocast_exit),
+    (torch, "is_autocast_enabled", is_autocast_enabled),
+    (torch, "get_autocast_dtype", get_autocast_dtype),
+    (torch, "get_autocast_gpu_dtype", get_autocast_gpu_dtype),
+    (torch, "Generator", Generator),
+    (torch, "compile", compile),
+    (torch.nn.Module, "compile", module_compile),
+    (torch.nn.attention, "sdpa_kernel", sdpa_kernel),
+    (DataLoader, "__init__", dataloader_init),
+]
