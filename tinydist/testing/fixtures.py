@@ -24,7 +24,7 @@ class OnEachRank:
         self.name, self.value = name, value
 
     def __repr__(self):
-        return f"<fixture {self.name!r}: it has a value on a rank only>"
+        return "<each rank's own>"
 
 
 def on_this_rank(arguments):

@@ -12,7 +12,7 @@ import inspect
 from typing import NamedTuple
 
 from ..launching.launch import launch
-from ..launching.options import RULES, checked
+from ..launching.options import RULES, check_room, checked
 from ..rules import many, must
 
 MARK = "@pytest.mark.ranks"
@@ -33,11 +33,10 @@ def asked_of(node, function):
     if mark is None:
         return None
     try:
+        check_function(function)
         return Asked(sizes_of(mark.args), options_of(mark))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{node.nodeid}: {error}") from None
-    finally:
-        check_function(node, function)
 
 
 def sizes_of(args):
@@ -50,14 +49,17 @@ def sizes_of(args):
 
 
 def options_of(mark):
-    """Validated as launch would: for each size, as a program for four ranks may name what eight do not have."""
+    """Validated as launch would, with each size."""
     for name in mark.kwargs.keys() - DEFAULTS.keys():
         raise TypeError(unknown(name))
     for size in sizes_of(mark.args):
         try:
-            checked(ranks=size, backend=None, **DEFAULTS | mark.kwargs)
+            asked = checked(ranks=size, backend=None, **DEFAULTS | mark.kwargs)
+            check_room(asked)
+            if asked.cluster:
+                asked.cluster.check_ranks(asked.ranks)
         except ValueError as error:
-            raise ValueError(str(error).replace("launch", MARK, 1)) from None
+            raise ValueError(f"{MARK}: {str(error).removeprefix('launch: ')}") from None
     return {"observe": False} | mark.kwargs  # recording takes most of the time of a small test
 
 
@@ -69,9 +71,8 @@ def unknown(name):
     return f"{MARK} has no option {name!r}.{meant}"
 
 
-def check_function(node, function):
+def check_function(function):
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise ValueError(
-            f"{node.nodeid}: {MARK} runs regular functions, and this is an async one: "
-            "write `def`, with asyncio.run(...) inside it"
+        raise TypeError(
+            f"{MARK} runs regular functions, and this one is async: write `def`, with asyncio.run(...) in it"
         )

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 import cloudpickle
 import pytest
 
-from ..processes.pickles import can_travel
-from .fixtures import OnEachRank
+from ..processes.pickles import can_travel, culprit
 from .mark import MARK
 from .on_ranks import call, launch_for_a_test
 from .own_copies import bare, of_all
 
+kinds = {each.Exception.__name__: each.Exception for each in (pytest.xfail, pytest.fail, pytest.skip, pytest.exit)}
 TIMEOUT = 120.0  # seconds, with the start of processes: a deadlock is no report there
-AFRESH = OnEachRank("monkeypatch", pytest.MonkeyPatch)  # what one process patched, another has not
 
 
 def run_on_processes(item, function, arguments, ranks, options):
@@ -25,40 +24,60 @@ def run_on_processes(item, function, arguments, ranks, options):
     only_simulated = [name for name in ("fake", "gpus") if options.get(name)]
     if only_simulated:
         pytest.skip(f"{only_simulated[0]}=True: on simulated ranks only")
-    args, kwargs = [bare(value) for value in arguments[0]], travelling(arguments[1])
+    sent = Sent(function, [bare(value) for value in arguments[0]], arguments[1])
     with by_value(item):
-        check_travel(item, function, args, kwargs)
-        launch_for_a_test(perform, ranks, function, args, kwargs, **{"timeout": TIMEOUT} | options)
+        sent.check()
+        try:
+            launch_for_a_test(sent, ranks, **{"timeout": TIMEOUT} | options)
+        except Outcome as outcome:
+            raise outcome.as_pytest_has_it() from None
 
 
-def perform(function, args, kwargs):
-    own = {name: value.value() for name, value in kwargs.items() if value_is_afresh(value)}
-    try:
-        call(function, args, kwargs | own)
-    finally:
-        for patch in own.values():
-            patch.undo()
+class Outcome(Exception):
+    """An exception of pytest, which says it is one of Python's own, and so cannot be pickled by its name."""
+
+    def __str__(self):
+        return ": ".join(self.args)
+
+    def as_pytest_has_it(self):
+        kind, message = self.args
+        error = kinds[kind](message)
+        error._use_item_location = True  # of a skip: its traceback has no line of the test
+        for note in self.__notes__ if kind == "Failed" else ():
+            error.add_note(note)
+        return error
 
 
-def value_is_afresh(value):
-    return isinstance(value, OnEachRank) and value.name == AFRESH.name
+class Sent:
+    """The call that each worker makes."""
 
+    def __init__(self, function, args, kwargs):
+        self.__name__ = function.__name__
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.patched = [name for name, value in kwargs.items() if isinstance(value, pytest.MonkeyPatch)]
+        for name in self.patched:  # what this process has patched, workers have not
+            del kwargs[name]
 
-def travelling(kwargs):
-    return {name: AFRESH if isinstance(value, pytest.MonkeyPatch) else value for name, value in kwargs.items()}
+    def __call__(self):
+        with pytest.MonkeyPatch.context() as own:
+            try:
+                call(self.function, self.args, self.kwargs | dict.fromkeys(self.patched, own))
+            except tuple(kinds.values()) as error:
+                raise Outcome(type(error).__name__, error.msg).with_traceback(error.__traceback__) from None
 
+    def check(self):
+        """Name the first part that cannot travel."""
+        parts = {f"fixture or parameter {name!r}": value for name, value in self.kwargs.items()}
+        parts |= {f"the instance of {type(value).__name__}": value for value in self.args}
+        for name, part in parts.items():
+            if of_all(part) or not can_travel(part):
+                self.refuse(f"{name} ({type(part).__name__})")
+        if not can_travel(self.function):
+            self.refuse(culprit(self.function, ()).rstrip(","))
 
-def check_travel(item, function, args, kwargs):
-    parts = {f"fixture {name!r}": value for name, value in kwargs.items()}
-    parts |= {f"the instance of {type(value).__name__}": value for value in args}
-    parts["the test function"] = function
-    for name, part in parts.items():
-        if (of_all(part) and name != "the test function") or not can_travel(part):
-            pytest.fail(
-                f"{MARK} on processes: {name} of {item.name} ({type(part).__name__}) cannot be pickled. "
-                "Make it inside the test, or run the test on simulated ranks",
-                pytrace=False,
-            )
+    def refuse(self, what):
+        where = "Make it inside the test, or run the test on simulated ranks"
+        pytest.fail(f"{MARK} on processes: {self.__name__}: {what} cannot be pickled. {where}", pytrace=False)
 
 
 @contextmanager

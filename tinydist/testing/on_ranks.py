@@ -10,8 +10,6 @@ A rank that has failed does not stop the others: they go on until they have ende
 
 import os
 from collections import defaultdict
-from contextlib import nullcontext
-from sys import modules
 from traceback import TracebackException, extract_tb
 from unittest import SkipTest
 
@@ -23,20 +21,24 @@ from ..rules import ranks_in_words
 from ..simulator.call_sites import learners_traceback
 from ..simulator.deadlock import DeadlockError
 from .fixtures import on_this_rank, rank_here
+from .given import example_context
 from .own_copies import own_copies
 
 SKIPPED = (pytest.skip.Exception, pytest.xfail.Exception, SkipTest)
 OUTCOMES = (Exception, pytest.skip.Exception, pytest.fail.Exception)  # pytest's are no Exceptions
 
 
-def load():
-    """What the first launch of a process does, so that no test's time has it."""
+def load(processes):
+    """What the first launch does, so that no test's time has it. It starts so many processes."""
     before_first_launch()
+    if processes:
+        launch(load, processes, 0)
 
 
 def simulate(function, arguments, ranks, options):
     """Call ``function`` on each rank with its own copy of ``arguments``, (args, kwargs). Raises one rank's failure."""
-    failures, context = {}, hypothesis_context()  # by rank, the first to fail first
+    __tracebackhide__ = True
+    failures, context = {}, example_context()  # by rank, the first to fail first
     own = own_copies(arguments, ranks)
 
     def program():
@@ -62,16 +64,6 @@ def call(function, args, kwargs):
         function(*args, **on_this_rank(kwargs))
     except SystemExit as end:  # launch would take sys.exit(0) for a rank that ends well
         raise RuntimeError(f"the test called sys.exit({end.code!r})").with_traceback(end.__traceback__) from None
-
-
-def hypothesis_context():
-    """A context for each rank's thread: that of the example which is being run, for assume(), note(), event()."""
-    control = modules.get("hypothesis.control")
-    variable = getattr(control, "_current_build_context", None)
-    if variable is None or variable.value is None:
-        return nullcontext
-    example = variable.value
-    return lambda: variable.with_value(example)
 
 
 def verdict(failures, ranks, end=None):

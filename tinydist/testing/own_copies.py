@@ -10,6 +10,8 @@ from copy import copy, deepcopy
 from multiprocessing.managers import BaseProxy
 from unittest import TestCase
 
+from torch import Tensor
+
 ONE_FOR_ALL = ("_pytest", "pytest", "hypothesis")  # modules: their objects refer to the session
 
 
@@ -20,8 +22,17 @@ def own_copies(arguments, ranks):
 
 
 def copied(args, kwargs):
-    memo = {id(value): value for value in kwargs.values() if of_all(value)}
+    memo = {id(value): value for value in leaves([args, kwargs]) if of_all(value)}
     return [own(value, memo) for value in args], {name: own(value, memo) for name, value in kwargs.items()}
+
+
+def leaves(value):
+    """What is in lists, tuples and dictionaries."""
+    if isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from leaves(each)
+    else:
+        yield value
 
 
 def own(value, memo):
@@ -32,6 +43,8 @@ def own(value, memo):
 
 
 def of_all(value):
+    if isinstance(value, Tensor):
+        return value.is_shared()
     return type(value).__module__.startswith(ONE_FOR_ALL) or isinstance(value, BaseProxy)
 
 

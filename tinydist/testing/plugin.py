@@ -14,6 +14,7 @@ from traceback import format_exception_only
 import pytest
 
 from .fixtures import group, launch, rank, rank_tmp_path, requested, subgroup, world_size  # noqa: F401
+from .given import check_drawn, place_of_function
 from .mark import MARK, SIZE, asked_of
 
 BACKEND = "TINYDIST_BACKEND"
@@ -27,6 +28,11 @@ def pytest_addoption(parser):
         "--ranks-backend",
         choices=("simulated", "gloo", "nccl"),
         help=f"where ranks run: threads (default), or processes; also ${BACKEND}",
+    )
+    options.addoption(
+        "--simulate-spawn",
+        action="store_true",
+        help="torch.multiprocessing.spawn and the bases of torch's own tests start simulated ranks",
     )
 
 
@@ -48,11 +54,23 @@ def pytest_unconfigure(config):
         os.environ[BACKEND] = before
 
 
+def pytest_collection_finish(session):
+    if session.config.getoption("simulate_spawn"):
+        from .spawned import spawns_launch
+
+        replaced = spawns_launch()
+        replaced.__enter__()
+        session.config.add_cleanup(lambda: replaced.__exit__(None, None, None))
+
+
 def pytest_generate_tests(metafunc):
+    asked, wrong = None, None
     try:
         asked = asked_of(metafunc.definition, metafunc.function)
     except ValueError as error:
-        pytest.fail(str(error), pytrace=False)
+        wrong = str(error)
+    if wrong:
+        pytest.fail(wrong, pytrace=False)
     if asked and len(asked.sizes) > 1:
         metafunc.fixturenames.append(SIZE)
         metafunc.parametrize(SIZE, asked.sizes, ids=[f"ranks{size}" for size in asked.sizes])
@@ -94,7 +112,7 @@ def pytest_runtest_setup(item):
     if marked:
         from .on_ranks import load
 
-        load()
+        load(asked_by(item)[0] if on_processes() else 0)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -107,9 +125,8 @@ def pytest_runtest_call(item):
 
 @contextmanager
 def called_on_ranks(item):
-    """While ``item`` runs, what it calls is a launch. Hypothesis draws an example first, so all ranks get the same."""
-    drawn = getattr(item.obj, "hypothesis", None)
-    owner, name = (item, "obj") if drawn is None else (drawn, "inner_test")
+    """While ``item`` runs, what it calls is a launch."""
+    owner, name = place_of_function(item.obj) or (item, "obj")
     function = getattr(owner, name)
 
     @functools.wraps(function)
@@ -126,21 +143,32 @@ def called_on_ranks(item):
 
 def run(item, function, args, kwargs):
     __tracebackhide__ = True
-    from .on_processes import run_on_processes
-    from .on_ranks import simulate
-
-    asked = asked_of(item, item.function)
-    ranks = parameters(item).get(SIZE, asked.sizes[0])
+    ranks, options = asked_by(item)
     if getattr(function, "__self__", None) is not None:
         function, args = function.__func__, (function.__self__, *args)
+    check_drawn(item, kwargs)
     try:
-        if os.environ.get(BACKEND, "simulated") == "simulated":
-            simulate(function, (args, kwargs), ranks, asked.options)
+        if on_processes():
+            from .on_processes import run_on_processes
+
+            run_on_processes(item, function, (args, kwargs), ranks, options)
         else:
-            run_on_processes(item, function, (args, kwargs), ranks, asked.options)
+            from .on_ranks import simulate
+
+            simulate(function, (args, kwargs), ranks, options)
     except BaseException as error:
         item.stash[raised] = error
         raise
+
+
+def asked_by(item):
+    """Its number of ranks, and the options of its launch."""
+    asked = asked_of(item, item.function)
+    return parameters(item).get(SIZE, asked.sizes[0]), asked.options
+
+
+def on_processes():
+    return os.environ.get(BACKEND, "simulated") != "simulated"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -158,7 +186,8 @@ def in_test(item, call):
 
 
 def told(excinfo):
-    """The exception and its notes, in pytest's form, without a traceback."""
-    form = excinfo.getrepr(style="value")
-    form.reprtraceback.reprentries[0].lines = "".join(format_exception_only(excinfo.value)).splitlines()
+    """The exception and its notes, in pytest's form, without a traceback. A process has sent its own, as a note."""
+    form, notes = excinfo.getrepr(style="value"), getattr(excinfo.value, "__notes__", [""])
+    text = "\n".join(notes) if notes[-1].startswith("Traceback") else "".join(format_exception_only(excinfo.value))
+    form.reprtraceback.reprentries[0].lines = text.splitlines()
     return form
