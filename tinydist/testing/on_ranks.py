@@ -42,12 +42,13 @@ def simulate(function, arguments, ranks, options):
     own = own_copies(arguments, ranks)
 
     def program():
-        args, kwargs = own[rank_here()]
+        rank = rank_here()
+        args, kwargs = own[rank]
         try:
             with context():
                 call(function, args, kwargs)
         except OUTCOMES as error:
-            failures[rank_here()] = error
+            failures[rank] = error
 
     try:
         launch(program, ranks, backend="simulated", **options)

@@ -18,6 +18,7 @@ def ranks_of_tests_by(launch):
     with ExitStack() as replaced:
         for module in (mp, sys.modules["torch.multiprocessing.spawn"]):  # mp.spawn calls that of its own module
             replaced.enter_context(patch.object(module, "start_processes", partial(start_processes, launch)))
+        replaced.enter_context(patch.object(dist, "FileStore", LastingFileStore))
         if bases := sys.modules.get(BASES):
             for owner, changes in methods(bases, launch).items():
                 replaced.enter_context(patch.multiple(owner, **changes))
@@ -28,6 +29,16 @@ def start_processes(launch, fn, args=(), nprocs=1, join=True, daemon=False, star
     __tracebackhide__ = True
     launch(fn, nprocs, *args)
     return None if join else Ended()
+
+
+class LastingFileStore(dist.FileStore):
+    """The last one to go would delete its file, which processes that spawned ones never do: they end before."""
+
+    made = ()
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        LastingFileStore.made += (self,)
 
 
 class Ended:
