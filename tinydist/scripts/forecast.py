@@ -36,8 +36,8 @@ def step_of(run, rank=0):
     ends = [each for each in run.memory[rank].named if each.name.startswith("Optimizer.step")]
     if len(ends) < 2:
         raise NoForecast(
-            f"no forecast: the script has made {len(ends)} optimizer step{'s' * (len(ends) != 1)}, and a forecast needs "
-            "two or more: the first one sets up. Let it make a few"
+            f"no forecast: the script has made {len(ends)} optimizer step{'s' * (len(ends) != 1)}. It needs two or more: "
+            "the first one sets up. Let it make a few"
         )
     first, last, count = ends[0], ends[-1], len(ends) - 1
     seconds = (last.end - first.end) / count
@@ -73,8 +73,8 @@ def forecast(run):
     device = run.cluster.device
     fullest = max(run.memory, key=lambda held: held.peak)
     lines = [
-        f"forecast: {seconds_text(step.seconds)} a step (mean of {step.count}, without the first), {step.share:.0%} of the "
-        f"FLOP/s peak, on {run.cluster}",
+        f"forecast: {seconds_text(step.seconds)} a step (mean of {step.count}, without the first), {step.share:.0%} of "
+        f"the FLOP/s peak, on {run.cluster}",
         f"memory: at most {bytes_text(fullest.peak)} of {bytes_text(device.memory)} in tensors, on rank {fullest.rank}",
         f"error: {OFF_BY}",
     ]
