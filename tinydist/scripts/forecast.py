@@ -42,7 +42,9 @@ def step_of(run, rank=0):
     first, last, count = ends[0], ends[-1], len(ends) - 1
     seconds = (last.end - first.end) / count
     operators = [
-        entry for entry in run.record.programs[rank][first.last : last.last] if isinstance(entry, Operator) and entry.flops
+        entry
+        for entry in run.record.programs[rank][first.last : last.last]
+        if isinstance(entry, Operator) and entry.flops
     ]
     flops = sum(each.flops for each in operators) / count
     at_peak = sum(each.flops / run.cluster.device.peak_of(each.dtype) for each in operators) / count
@@ -56,9 +58,13 @@ def check(step, run):
     if not step.flops:
         raise NoForecast("no forecast: the steps have no matmul, convolution or attention. Is every batch empty?")
     if step.share > 1:
-        raise NoForecast(f"no forecast: the steps would run at {step.share:.0%} of the FLOP/s peak of {run.cluster.device}")
+        raise NoForecast(
+            f"no forecast: the steps would run at {step.share:.0%} of the FLOP/s peak of {run.cluster.device}"
+        )
     if len(run.results) > 1 and not step.sent:
-        raise NoForecast(f"no forecast: {len(run.results)} ranks send nothing in a step. Is the model wrapped, in DDP or FSDP?")
+        raise NoForecast(
+            f"no forecast: {len(run.results)} ranks send nothing in a step. Is the model wrapped, in DDP or FSDP?"
+        )
 
 
 def forecast(run):
@@ -73,4 +79,3 @@ def forecast(run):
         f"error: {OFF_BY}",
     ]
     return lines + [f"unknown: {site}" for site in run.record.reads]
-
