@@ -9,6 +9,7 @@ torchrun's options are those of the installed torch. The exit status is torchrun
 options that cannot be met, 130 after Ctrl-C.
 """
 
+import os
 import sys
 import time
 import warnings
@@ -52,13 +53,19 @@ def options():
 
 
 def parsed(words):
-    """The cluster after --gpus may be left out, so it is read where argparse finds a script."""
+    """The cluster after --gpus may be left out, so it stands where argparse finds a script."""
     chosen = options().parse_args(words)
     script, rest = chosen.training_script, chosen.training_script_args
-    if chosen.gpus and not chosen.cluster and script.lower() in map(str.lower, CLUSTERS):
+    if chosen.gpus and not chosen.cluster and is_cluster(script):
         before = words[: len(words) - len(rest) - 1]
         chosen = options().parse_args([*before, "--cluster", script, *rest])
     return chosen
+
+
+def is_cluster(word):
+    """Also one that does not exist, which is told as such, if it looks like one."""
+    known = word.lower() in map(str.lower, CLUSTERS)
+    return known or (" " in word and not os.path.exists(word))
 
 
 def main(words):
@@ -118,6 +125,9 @@ def run(job, chosen):
         print(why, file=sys.stderr)
         return 1
     except Exception as error:
+        if isinstance(error, ValueError) and not job.outcome.failed:  # no rank was started
+            print(error, file=sys.stderr)
+            return 2
         show(error, job, sys.stderr)
         return 1
     return 0
