@@ -8,6 +8,7 @@ from ..hardware.costs import p2p_time
 from ..hardware.links import PCIE_4
 from ..torch_internals import REGION_BEGINS, REGION_ENDS, dtensors_draw_under
 from ..tracing.observer import ASKS_DEVICE, Observer
+from ..tracing.scopes import of_thread
 from ..tracing.tensor_storage import PLAIN, plain_tensors
 from .cuda_memory import out_of_memory
 from .placement import COPIES, HOST, call, new_tensors_on
@@ -27,7 +28,7 @@ class GPUObserver(Observer):
         self.placement = gpus.placement
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if id(func) in ALWAYS or not PLAIN.issuperset(types):
+        if id(func) in ALWAYS or not PLAIN.issuperset(types) or of_thread.paused:
             return super().__torch_dispatch__(func, types, args, kwargs)
         if kwargs and kwargs.get("device") is not None and kwargs["device"].type == "cuda":
             with new_tensors_on(self.gpus.device(kwargs["device"])):

@@ -46,6 +46,7 @@ from .groups import (
     replaced,
     set_world,
 )
+from .meshes import shapes_found
 from .pipelines import pipeline_kinds, pipeline_passes_told
 from .profiling import (
     REGION_BEGINS,
@@ -103,6 +104,7 @@ __all__ = [
     "profiler_is_on",
     "replaced",
     "set_world",
+    "shapes_found",
     "unobserved",
     "untyped",
 ]
