@@ -13,6 +13,7 @@ from ..torch_internals import accelerator
 from ..tracing import streams
 from ..tracing.live_clock import LiveClock
 from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention
+from .batch_norm_kernels import KERNELS
 from .device_mode import CallsNoted
 from .nccl import NCCL, devices_of
 from .observer import GPUObserver
@@ -118,7 +119,7 @@ class PretendedGPUs:
                 stack.enter_context(replaced(module, names_in(module, answers)))
             stack.enter_context(replaced(torch.Tensor, ATTRIBUTES))
             stack.enter_context(replaced(torch.UntypedStorage, OF_STORAGES))
-            stack.enter_context(replaced(torch, MAKERS))
+            stack.enter_context(replaced(torch, MAKERS | KERNELS))
             for where, name, value in REPLACED:
                 stack.enter_context(replaced(where, {name: value}))
             stack.enter_context(accelerator(torch.device("cuda"), parsed))
@@ -144,6 +145,9 @@ class PretendedGPUs:
         gpus = of_thread.gpus = RankGPUs(self.cluster, rank, self.record, self.clock, fake, self.values)
         try:
             with GPUObserver(self.record, rank, gpus), CallsNoted():
-                yield
+                try:
+                    yield
+                finally:
+                    torch.set_default_device(None)  # its mode, if there is one, is above
         finally:
             of_thread.gpus = None

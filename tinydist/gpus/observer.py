@@ -49,8 +49,9 @@ class GPUObserver(Observer):
         with self._computing(device, func, kwargs):
             result = super().__torch_dispatch__(func, (), args, kwargs)
         if self.ledger.nbytes > self.gpus.limit:
+            nbytes = self.ledger.nbytes - before
             del result
-            raise out_of_memory(self.gpus, self.ledger.nbytes - before)
+            raise out_of_memory(self.gpus, nbytes)
         return result
 
     def _computing(self, device, func, kwargs):
@@ -67,7 +68,7 @@ class GPUObserver(Observer):
 
     def _copy(self, func, args, kwargs, device):
         """On one device an operator as any; between two, a copy over PCIe, for which the GPU waits."""
-        source = self.placement.device_of(args[0])
+        source = self.placement.device_of(args[0]) if isinstance(args[0], torch.Tensor) else device  # or a number
         if func is INTO:
             source, device = self.placement.device_of(args[1]), source
         if source == device:
@@ -81,6 +82,7 @@ class GPUObserver(Observer):
             for part in plain_tensors(result):
                 self.ledger.see(part, self.scopes.now())
             if self.ledger.nbytes > self.gpus.limit:
+                del result, part
                 raise out_of_memory(self.gpus, nbytes)
         return result
 
