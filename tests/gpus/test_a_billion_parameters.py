@@ -1,7 +1,7 @@
 """Forecasts at a billion parameters: DDP and fully_shard hold what the formulas of bytes per parameter say.
 
-Rajbhandari et al. 2020, ZeRO, section 3.1: in fp32 with Adam, 4 bytes per parameter for itself, 4 for its gradient, 8 for
-the optimizer's moments. DDP adds its buckets: a copy of all gradients.
+Rajbhandari et al. 2020, ZeRO, section 3.1: in fp32 with Adam, 4 bytes per parameter for itself, 4 for its gradient,
+8 for the optimizer's moments. DDP adds its buckets: a copy of all gradients.
 """
 
 import os

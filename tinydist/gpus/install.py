@@ -12,7 +12,7 @@ import torch.nn.parallel.comm
 from ..torch_internals import accelerator
 from ..tracing import streams
 from ..tracing.live_clock import LiveClock
-from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention
+from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention, threads
 from .batch_norm_kernels import KERNELS
 from .device_mode import CallsNoted
 from .nccl import NCCL, devices_of
@@ -131,6 +131,7 @@ class PretendedGPUs:
                 from .fake import forecasting  # which loads much of torch
 
                 stack.enter_context(forecasting(replaced))
+            stack.enter_context(replaced(threads.Thread, threads.METHODS))
             yield
 
     def devices_of(self, backend):
@@ -144,7 +145,7 @@ class PretendedGPUs:
     def of_rank(self, rank, fake):
         gpus = of_thread.gpus = RankGPUs(self.cluster, rank, self.record, self.clock, fake, self.values)
         try:
-            with GPUObserver(self.record, rank, gpus), CallsNoted():
+            with GPUObserver(self.record, rank, gpus) as gpus.observer, CallsNoted():
                 try:
                     yield
                 finally:

@@ -25,6 +25,7 @@ class RankGPUs:
         self.generators = {}  # device -> what its operators draw from
         self.pinned = WeakIdKeyDictionary()  # tensors of the host
         self.ranges = []  # of nvtx, open
+        self.observer = None  # of its operators
 
     @property
     def visible(self):
@@ -93,11 +94,10 @@ class OfThread(threading.local):
     gpus = None
 
 
-of_thread = OfThread()
+of_thread = OfThread()  # of the rank that runs in this thread, or that has started it
 
 
 def mine():
-    """The GPUs of the rank that runs in this thread."""
     if of_thread.gpus is None:
         raise RuntimeError("torch.cuda: this thread is no rank, and has no GPU. Use the GPU in the rank's own thread")
     return of_thread.gpus
