@@ -13,6 +13,7 @@ The library in reading order:
     console/          progress messages; command lines formatted for the current shell
     tracing/          execution record, virtual clock, memory ledger, trace
     simulator/        a cluster inside one process: a backend of torch.distributed
+    gpus/             pretended GPUs: a program written for CUDA, on CPU tensors; forecasts on tensors without data
     processes/        real ranks from a notebook: gloo or nccl workers
     launching/        launch(): run one function on N ranks, on any backend
     recompute.py      activation recomputation (checkpointing)
@@ -29,6 +30,7 @@ The library in reading order:
     serving/          continuous batching over a paged KV cache, an engine, an HTTP server; replays on the clock
     visuals/          plots of a run: timelines, memory, shard placement, traffic; interactive sliders
     magic/            the %%ranks magic: run a notebook cell on every rank
+    testing/          the pytest plugin: a test function on several ranks
     lab/              exercises: checks of values, communication and cost; hints; progress
     diagnose/         what is wrong: stragglers and hangs of a run, and what an installation lacks
     scripts/          tinydist run: programs that are written for torchrun or spawn, on simulated ranks

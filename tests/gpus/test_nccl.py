@@ -29,8 +29,8 @@ def test_nccl_takes_no_tensors_of_the_host():
         return refusal(dist.all_reduce, torch.ones(2))
 
     words = (
-        "No backend type associated with device type cpu\nall_reduce on rank 0: the group's backend, nccl, takes tensors "
-        'on cuda; move them, or call init_process_group("cpu:gloo,cuda:nccl")'
+        "No backend type associated with device type cpu\nall_reduce on rank 0: the group's backend, nccl, takes "
+        'tensors on cuda; move them, or call init_process_group("cpu:gloo,cuda:nccl")'
     )
     assert on_backend("nccl", program)[0] == words
 
@@ -53,8 +53,8 @@ def test_two_ranks_on_one_gpu():
     with pytest.raises(dist.DistBackendError) as error:
         on_backend("nccl", program)
     assert str(error.value) == (
-        "NCCL error: invalid usage\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 0\nall_reduce: each rank "
-        "needs a GPU of its own; call torch.cuda.set_device(LOCAL_RANK) first"
+        "NCCL error: invalid usage\nDuplicate GPU detected : rank 1 and rank 0 both on CUDA device 0\nall_reduce: "
+        "each rank needs a GPU of its own; call torch.cuda.set_device(LOCAL_RANK) first"
     )
 
 

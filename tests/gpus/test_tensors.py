@@ -388,23 +388,22 @@ def test_functions_of_torch():
     assert on_gpus(program) == "cuda:0 cuda:0 cuda:0 cuda:0"
 
 
-def test_a_thread_that_is_no_rank():
-    """Tensors of the host are as ever; it has no GPU."""
+def test_a_thread_that_a_rank_starts_has_its_gpus():
+    """Libraries load weights in them."""
     told = []
 
     def help():
-        x = torch.tensor([1.0])
-        told.extend(
-            [where(x, x.to(torch.float64), torch.as_tensor([1])), x.is_cuda, refusal(x.cuda), refusal(x.to, "cuda:0")]
+        x = torch.ones(2).cuda()
+        told.append(
+            [str(x.device), str((x + 1).device), torch.cuda.current_device(), refusal(lambda: x + torch.ones(2))]
         )
-        told.append(refusal(torch.cuda.current_device))
 
     def program():
+        torch.cuda.set_device(1)
         thread = threading.Thread(target=help)
         thread.start()
         thread.join()
 
     on_gpus(program)
-    words = "this thread is no rank, and has no GPU. Use the GPU in the rank's own thread"
-    assert told[:2] == ["cpu cpu cpu", False]
-    assert all(words in each for each in told[2:])
+    words = "Expected all tensors to be on the same device, but found at least two devices, cuda:1 and cpu!"
+    assert told == [["cuda:1", "cuda:1", 1, words]]

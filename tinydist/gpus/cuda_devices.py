@@ -36,7 +36,7 @@ def device_count():
 
 
 def current_device():
-    return mine().index
+    return mine().current.index
 
 
 def set_device(device):

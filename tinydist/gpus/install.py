@@ -11,11 +11,13 @@ import torch.nn.parallel.comm
 
 from ..torch_internals import accelerator
 from ..tracing import streams
-from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention
+from ..tracing.live_clock import LiveClock
+from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention, threads
 from .batch_norm_kernels import KERNELS
 from .device_mode import CallsNoted
-from .nccl import NCCL
+from .nccl import NCCL, devices_of
 from .observer import GPUObserver
+from .placement import HOST
 from .rank_gpus import RankGPUs, mine, of_thread
 from .storages import OF_STORAGES
 from .tensors import ATTRIBUTES, MAKERS, parsed
@@ -109,8 +111,10 @@ REGISTERED = checkpoints, sharded_attention  # with torch, when they are importe
 class PretendedGPUs:
     """Of a launch."""
 
-    def __init__(self, cluster, record):
+    def __init__(self, cluster, record, fake=False, values=None):
         self.cluster, self.record, self.nccl = cluster, record, NCCL()
+        self.fake, self.values = fake, values
+        self.clock = LiveClock(record.programs, cluster)
 
     @contextmanager
     def installed(self):
@@ -127,16 +131,25 @@ class PretendedGPUs:
             stack.enter_context(replaced(torch.version, {"cuda": cuda_devices.CUDA_VERSION}))
             stack.enter_context(replaced(dist, {"is_nccl_available": lambda: True}))
             stack.enter_context(replaced(dist.distributed_c10d, {"default_pg_nccl_timeout": NCCL_TIMEOUT}))
+            if self.fake:
+                from .fake import forecasting  # which loads much of torch
+
+                stack.enter_context(forecasting(replaced))
+            stack.enter_context(replaced(threads.Thread, threads.METHODS))
             yield
+
+    def devices_of(self, backend):
+        """Whose tensors a group takes. Objects travel by way of the host, where they keep their data."""
+        return [HOST] if self.fake else devices_of(backend)
 
     def check_call(self, backend, name, tensors, reduction):
         self.nccl.check(mine(), backend, name, tensors, reduction)
 
     @contextmanager
-    def of_rank(self, rank):
-        gpus = of_thread.gpus = RankGPUs(self.cluster, rank, self.record)
+    def of_rank(self, rank, fake):
+        gpus = of_thread.gpus = RankGPUs(self.cluster, rank, self.record, self.clock, fake, self.values)
         try:
-            with GPUObserver(self.record, rank, gpus), CallsNoted():
+            with GPUObserver(self.record, rank, gpus) as gpus.observer, CallsNoted():
                 try:
                     yield
                 finally:

@@ -8,13 +8,14 @@ from ..hardware.costs import p2p_time
 from ..hardware.links import PCIE_4
 from ..torch_internals import REGION_BEGINS, REGION_ENDS, dtensors_draw_under
 from ..tracing.observer import ASKS_DEVICE, Observer
+from ..tracing.scopes import of_thread
 from ..tracing.tensor_storage import PLAIN, plain_tensors
 from .cuda_memory import out_of_memory
 from .placement import COPIES, HOST, call, new_tensors_on
 from .random_numbers import check_generator
 
+ALWAYS = set(map(id, (ASKS_DEVICE, REGION_BEGINS, REGION_ENDS)))  # of no device
 RANDOM = torch.Tag.nondeterministic_seeded
-NO_COMPUTING = ASKS_DEVICE, REGION_BEGINS, REGION_ENDS  # a tuple: compared by identity, since a hash is a call
 INTO = torch.ops.aten.copy_.default  # the second operand, and the first is written
 
 
@@ -27,7 +28,7 @@ class GPUObserver(Observer):
         self.placement = gpus.placement
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func in NO_COMPUTING or not PLAIN.issuperset(types):
+        if id(func) in ALWAYS or not PLAIN.issuperset(types) or of_thread.paused:
             return super().__torch_dispatch__(func, types, args, kwargs)
         if kwargs and kwargs.get("device") is not None and kwargs["device"].type == "cuda":
             with new_tensors_on(self.gpus.device(kwargs["device"])):
@@ -45,14 +46,20 @@ class GPUObserver(Observer):
 
     def _on_gpu(self, device, func, args, kwargs):
         self.ledger.device, before = device, self.ledger.nbytes
-        draws = RANDOM in func.tags and not (kwargs and kwargs.get("generator"))
-        with self.gpus.generator(device).drawn_by_the_host() if draws else nullcontext():
+        with self._computing(device, func, kwargs):
             result = super().__torch_dispatch__(func, (), args, kwargs)
         if self.ledger.nbytes > self.gpus.limit:
             nbytes = self.ledger.nbytes - before
             del result
             raise out_of_memory(self.gpus, nbytes)
         return result
+
+    def _computing(self, device, func, kwargs):
+        """Fake, in a forecast, also what has no fake operands yet; or with the GPU's random numbers."""
+        if self.gpus.fake:
+            return self.gpus.fake
+        draws = RANDOM in func.tags and not (kwargs and kwargs.get("generator"))
+        return self.gpus.generator(device).drawn_by_the_host() if draws else nullcontext()
 
     def _pinned(self, func, types, args, kwargs):
         made = self.__torch_dispatch__(func, types, args, kwargs | {"pin_memory": False})
@@ -66,7 +73,8 @@ class GPUObserver(Observer):
             source, device = self.placement.device_of(args[1]), source
         if source == device:
             return func(*args, **kwargs) if device == HOST else self._on_gpu(device, func, args, kwargs)
-        result = func(*args, **kwargs)
+        with self.gpus.fake or nullcontext():
+            result = func(*args, **kwargs)
         nbytes = sum(part.nbytes for part in plain_tensors(result))
         self.stall("to host" if device == HOST else "to device", nbytes, p2p_time(nbytes, PCIE_4))
         if device != HOST:

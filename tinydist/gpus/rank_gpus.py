@@ -6,16 +6,18 @@ import threading
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..tracing.clock import VirtualClock
+from ..tracing.scopes import of_thread as observed
 from .placement import Placement
 from .random_numbers import PhiloxState
 
 
 class RankGPUs:
-    """``cluster``: whose GPUs they are."""
+    """``cluster``: whose GPUs they are. ``clock``: of all ranks."""
 
-    def __init__(self, cluster, rank, record):
+    def __init__(self, cluster, rank, record, clock, fake=None, values=None):
         self.cluster, self.rank, self.record = cluster, rank, record
+        self.fake, self.values = fake, values or {}  # forecasts (fake.py): the mode, and numbers that are given
+        self.clock = clock
         self.node = cluster.node_of(rank)
         self.ledger = record.ledgers[rank]
         self.placement = Placement(self.ledger)
@@ -24,6 +26,7 @@ class RankGPUs:
         self.generators = {}  # device -> what its operators draw from
         self.pinned = WeakIdKeyDictionary()  # tensors of the host
         self.ranges = []  # of nvtx, open
+        self.observer = None  # of its operators
 
     @property
     def visible(self):
@@ -36,7 +39,8 @@ class RankGPUs:
 
     @property
     def current(self):
-        return torch.device("cuda", self.index)
+        """Of all ranks the first, while DTensor finds shapes: torch keeps for all what it found for one."""
+        return torch.device("cuda", 0 if observed.paused else self.index)
 
     def device(self, named):
         """The device that a program names: a number, "cuda", a torch.device; None is the current one."""
@@ -64,11 +68,24 @@ class RankGPUs:
             self.generators[device] = PhiloxState(torch.initial_seed())
         return self.generators[device]
 
+    def go_on_from(self, earlier):
+        """What the rank has left on its GPUs in an earlier run is there; None: it has not run."""
+        if earlier is None:
+            return
+        self.index, self.is_set, self.generators = earlier.index, earlier.is_set, earlier.generators
+        for holding in earlier.ledger.alive.values():
+            if (storage := holding()) is not None:
+                self.ledger.device = holding.device
+                self.ledger.adopt(storage, holding.scope)
+                self.ledger.alive[storage._cdata].purpose = holding.purpose
+
+    def now(self):
+        """Virtual time, as far as all ranks have come."""
+        return self.clock.now(self.rank)
+
     def times_of(self, *signals):
-        """In virtual time, as far as all ranks have come."""
-        clock = VirtualClock(self.record.programs, self.cluster)
-        clock.run()
-        return [clock.ended[signal] for signal in signals]
+        self.now()
+        return [self.clock.ended[signal] for signal in signals]
 
     def note(self, asked, got):
         """For the summary."""
@@ -79,11 +96,10 @@ class OfThread(threading.local):
     gpus = None
 
 
-of_thread = OfThread()
+of_thread = OfThread()  # of the rank that runs in this thread, or that has started it
 
 
 def mine():
-    """The GPUs of the rank that runs in this thread."""
     if of_thread.gpus is None:
         raise RuntimeError("torch.cuda: this thread is no rank, and has no GPU. Use the GPU in the rank's own thread")
     return of_thread.gpus

@@ -9,25 +9,24 @@ torchrun's options are those of the installed torch. The exit status is torchrun
 options that cannot be met, 130 after Ctrl-C.
 """
 
-import inspect
+import os
 import sys
 import time
+import warnings
+from functools import partial
+from unittest.mock import patch
 
 from ..console.command_name import command
 from ..hardware import CLUSTERS, find_cluster
-from ..launching import launch
 from . import processes
 from . import torchrun_options as torchrun
 from .failures import show
+from .forecast import NoForecast, forecast
 from .job import Job
 from .program import Program
 from .summary import summary
 
 OURS = "tinydist"
-LATER = {
-    "fake": "--fake is not available yet: a forecast on tensors without data",
-    "value": "--value is not available yet: a number for --fake",
-}
 
 
 def options():
@@ -54,21 +53,24 @@ def options():
 
 
 def parsed(words):
-    """The cluster after --gpus may be left out, so it is read where argparse finds a script."""
+    """The cluster after --gpus may be left out, so it stands where argparse finds a script."""
     chosen = options().parse_args(words)
     script, rest = chosen.training_script, chosen.training_script_args
-    if chosen.gpus and not chosen.cluster and script.lower() in map(str.lower, CLUSTERS):
+    if chosen.gpus and not chosen.cluster and is_cluster(script):
         before = words[: len(words) - len(rest) - 1]
         chosen = options().parse_args([*before, "--cluster", script, *rest])
     return chosen
 
 
+def is_cluster(word):
+    """Also one that does not exist, which is told as such, if it looks like one."""
+    known = word.lower() in map(str.lower, CLUSTERS)
+    return known or (" " in word and not os.path.exists(word))
+
+
 def main(words):
     chosen = parsed(words)
     try:
-        for name, why in LATER.items():
-            if getattr(chosen, name):
-                raise ValueError(f"run: {why}")
         if chosen.backend == "gloo":
             return processes.run(chosen)
         job = job_of(chosen)
@@ -81,43 +83,72 @@ def main(words):
 def job_of(chosen):
     ignored = torchrun.check(chosen)
     cluster = find_cluster(chosen.cluster) if chosen.cluster else None
-    where = torchrun.placement(chosen, cluster, chosen.gpus)
+    where = torchrun.placement(chosen, cluster, chosen.gpus or chosen.fake)
     where.on()
     program = Program(chosen.training_script, chosen.training_script_args, chosen.module)
     asked = {"seed": chosen.seed, "schedule": chosen.schedule, **of_gpus(chosen)}
     shown = torchrun.local_ranks(chosen.local_ranks_filter)
     if ignored:
         print(ignored, file=sys.stderr)
-    return Job(program, where, torchrun.environment(chosen, where), asked, shown)
+    return Job(program, where, torchrun.variables_for(chosen, where), asked, shown)
 
 
 def of_gpus(chosen):
-    if chosen.gpus and "gpus" not in inspect.signature(launch).parameters:
-        raise ValueError("run: --gpus: pretended GPUs are not available in this version")
-    return {"gpus": True} if chosen.gpus else {}
+    """A forecast is one of GPUs."""
+    values = dict(map(named_number, chosen.value or ()))
+    if values and not chosen.fake:
+        raise ValueError(f"run: --value gives a number to a forecast, --fake, got {' '.join(chosen.value)}")
+    if not (chosen.gpus or chosen.fake):
+        return {}
+    return {"gpus": True, "fake": chosen.fake, "values": values or None}
+
+
+def named_number(text):
+    name, _, number = text.partition("=")
+    try:
+        return name.strip(), float(number)
+    except ValueError:
+        raise ValueError(f"run: --value must be NAME=NUMBER, such as loss=3.0, got {text!r}") from None
 
 
 def run(job, chosen):
     """The exit status."""
     began = time.monotonic()
     try:
-        job.run()
+        with patch.object(warnings, "showwarning", partial(show_warning, warnings.showwarning)):
+            job.run()
+        tell(job, chosen, time.monotonic() - began)
     except KeyboardInterrupt as pressed:
         print("\ninterrupted", *getattr(pressed, "__notes__", ()), sep="\n", file=sys.stderr)
         return 130
+    except NoForecast as why:
+        print(why, file=sys.stderr)
+        return 1
     except Exception as error:
+        if isinstance(error, ValueError) and not job.outcome.failed:  # no rank was started
+            print(error, file=sys.stderr)
+            return 2
         show(error, job, sys.stderr)
         return 1
-    tell(job, chosen, time.monotonic() - began)
     return 0
 
 
+def show_warning(show, message, *where, **options):
+    """What ``launch`` warns of is about the script, and not about a line of this file."""
+    if str(message).startswith("launch: "):
+        print(message, file=sys.stderr)
+    else:
+        show(message, *where, **options)
+
+
 def tell(job, chosen, wall):
-    observed = job.runs[0]  # the processes that a script has started end before itself
+    observed = job.outcome.runs[0]  # the processes that a script has started end before itself
     lines = summary(observed, wall)
+    if chosen.fake:
+        lines += forecast(observed)
     if not chosen.quiet:
         print(*lines, sep="\n")
     if chosen.report:
         from .report import write_report
 
-        write_report(observed, lines, chosen.report)
+        write_report(observed, lines, wall, chosen.report)

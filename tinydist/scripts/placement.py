@@ -9,19 +9,20 @@ from ..hardware import Cluster, find_cluster
 class Placement:
     nodes: int
     per_node: int
-    cluster: Cluster | None = None  # None: as many devices per node as there are ranks
+    cluster: Cluster | None = None  # None: nodes of 8 A100s, or of as many as there are processes
 
     @property
     def ranks(self):
         return self.nodes * self.per_node
 
-    def options(self, ranks):
-        """Of ``launch``. A job of one process may start ``ranks`` processes itself, all on its node."""
-        return {"cluster": self.on() if ranks == self.ranks else Placement(1, ranks, self.cluster).on()}
+    def with_processes(self, ranks):
+        """Of ``ranks`` processes that a script has started on its node."""
+        return Placement(1, ranks, self.cluster)
 
     def on(self):
         """The cluster, with a node for each of the job's nodes."""
-        cluster = self.cluster or replace(find_cluster("A100 node"), devices_per_node=self.per_node)
+        node = find_cluster("A100 node")
+        cluster = self.cluster or replace(node, devices_per_node=max(node.devices_per_node, self.per_node))
         if self.per_node > cluster.devices_per_node:
             raise ValueError(
                 f"run: {self.per_node} processes per node exceed the {cluster.devices_per_node} devices of a node of "

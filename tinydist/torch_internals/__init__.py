@@ -40,7 +40,7 @@ from .autograd import (
     own_parameters,
     unobserved,
 )
-from .fake_tensors import FakeTensors, fake_as_real
+from .fake_tensors import FakeTensors, fake_as_real, fake_tensors_in_foreach
 from .groups import (
     RankWorld,
     chosen_timeout,
@@ -54,6 +54,7 @@ from .groups import (
     replaced,
     set_world,
 )
+from .meshes import shapes_found
 from .pipelines import pipeline_kinds, pipeline_passes_told
 from .profiling import (
     REGION_BEGINS,
@@ -87,6 +88,7 @@ __all__ = [
     "end_profiling",
     "excepthook_unchanged",
     "fake_as_real",
+    "fake_tensors_in_foreach",
     "forget_groups",
     "get_world",
     "graph_task",
@@ -111,6 +113,7 @@ __all__ = [
     "profiler_is_on",
     "replaced",
     "set_world",
+    "shapes_found",
     "unobserved",
     "untyped",
 ]

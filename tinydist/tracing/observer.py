@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from ..annotate import listen
 from ..torch_internals import REGION_BEGINS, REGION_ENDS
@@ -76,6 +75,8 @@ class Observer(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is ASKS_DEVICE:
             return args[0].device
+        if of_thread.paused:
+            return func(*args, **kwargs or {})
         if not PLAIN.issuperset(types):
             return NotImplemented  # a DTensor, say: what it does with plain tensors comes here again
         began = self.measured and time.thread_time()
@@ -149,6 +150,8 @@ def _look_at(func):
         counted = getattr(torch.ops.aten, name.replace("_for_cpu", ""))
     elif name.endswith("_") and func.namespace == "aten":  # in place: as much as out of place
         counted = getattr(torch.ops.aten, name[:-1], counted)
+    from torch.utils.flop_counter import flop_registry  # only now: it loads Triton, if that is installed
+
     # torch's formulas are wrapped in a search for tensors, which takes longer than most operators.
     formula = getattr(flop_registry.get(counted), "__wrapped__", None)
     idle = func.is_view or name in IDLE or func.namespace in SPEAKING

@@ -60,6 +60,7 @@ class Record:
     def __init__(self, ranks, measured=False, operators=True):
         self.measured, self.operators = measured, operators
         self.replaced = {}  # what the program asked of a GPU -> what it got instead (gpus/)
+        self.reads = {}  # the line of the program that reads a number which only a GPU would know -> how
         self.programs = [[] for _ in range(ranks)]
         self.module_names = ModuleNames()
         self.ledgers = [Ledger(rank, program, self.module_names) for rank, program in enumerate(self.programs)]
@@ -69,7 +70,7 @@ class Record:
         """Record that the rank of ``handle`` has joined the collective ``meeting``."""
         group, transfer = handle.group, meeting.transfer
         if transfer is None:
-            transfer = meeting.transfer = Transfer(name)
+            transfer = meeting.transfer = Transfer(name.removeprefix("monitored_"))  # a barrier
             transfer.ranks, transfer.awaited = group.ranks, group.present
             transfer.stream = ranks_in_words(group.ranks) + (f", group {group.name}" if group.name != "0" else "")
             transfer.root = None if root is None else group.ranks[root]
