@@ -56,7 +56,8 @@ class Handle(dist.ProcessGroup):
         self._issue()
         reduction = self._reduction(name, opts) if reduces else None
         self._check_plain(name, alike or inputs, reduction)
-        self._check_devices(name, [*inputs, *outputs], reduction)
+        if self.simulation.gpus:
+            self._check_devices(name, [*inputs, *outputs], reduction)
         signature = Signature(
             name,
             root if root is None else self.group.ranks[root],
@@ -85,7 +86,8 @@ class Handle(dist.ProcessGroup):
         if peer is not None and not 0 <= peer < self.count:
             raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
         self._check_plain(name, tensors, None)
-        self._check_devices(name, tensors)
+        if self.simulation.gpus:
+            self._check_devices(name, tensors)
         mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
         alone = self.alone_with(peer)
         other = None if alone else self.group.post(mine)
@@ -145,9 +147,8 @@ class Handle(dist.ProcessGroup):
             raise ValueError(f"{self._where(name)}: the tensors must be dense and have data{also}, got one of {what}")
 
     def _check_devices(self, name, tensors, reduction=None):
-        if self.simulation.gpus:
-            theirs = tensors_in(tensors) if c10d_calls() else []
-            self.simulation.gpus.check_call(self.backend, name, theirs, reduction)
+        theirs = tensors_in(tensors) if c10d_calls() else []
+        self.simulation.gpus.check_call(self.backend, name, theirs, reduction)
 
     def _handle(self, event, tensors, asynchronous, inputs=()):
         if self.coalesced is None and not asynchronous:
