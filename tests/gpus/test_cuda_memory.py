@@ -106,8 +106,8 @@ def test_out_of_memory_names_what_fills_it():
         words
         == moved
         == (
-            "CUDA out of memory. Tried to allocate 4.00 MiB. GPU 0 has a total capacity of 8.00 MiB of which 3.00 MiB is "
-            "free. Rank 0 holds 5.00 MiB with it: 4.00 MiB parameters, 1.00 MiB activations"
+            "CUDA out of memory. Tried to allocate 4.00 MiB. GPU 0 has a total capacity of 8.00 MiB of which 3.00 MiB "
+            "is free. Rank 0 holds 5.00 MiB with it: 4.00 MiB parameters, 1.00 MiB activations"
         )
     )
     assert after == 4 * MEGA

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 import warnings
+from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
@@ -115,7 +116,7 @@ def run(job, chosen):
     """The exit status."""
     began = time.monotonic()
     try:
-        with patch.object(warnings, "showwarning", partial(show_warning, warnings.showwarning)):
+        with patch.object(warnings, "showwarning", partial(show_warning, warnings.showwarning)), no_rank_of_a_job():
             job.run()
         tell(job, chosen, time.monotonic() - began)
     except KeyboardInterrupt as pressed:
@@ -131,6 +132,15 @@ def run(job, chosen):
         show(error, job, sys.stderr)
         return 1
     return 0
+
+
+@contextmanager
+def no_rank_of_a_job():
+    """Schedulers of a cluster set these, from which ``launch`` would conclude that it is to join a job."""
+    with patch.dict(os.environ):
+        for name in ("RANK", "WORLD_SIZE"):
+            os.environ.pop(name, None)
+        yield
 
 
 def show_warning(show, message, *where, **options):
