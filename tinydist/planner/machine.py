@@ -53,7 +53,7 @@ class Machine:
 
     @seconds.register
     def _(self, operator: MemoryOp, group):
-        return self.kernel(*operator)
+        return self.kernel(operator.nbytes, operator.part)
 
     @seconds.register
     def _(self, operator: Flash, group):
@@ -74,10 +74,13 @@ class Machine:
         return self.seconds(operator.sent, group) + self.seconds(operator.product, group)
 
     def collective(self, what, nbytes, group):
-        """Of one of several groups side by side: a rank has its share of the node's cards."""
+        """Of one of several groups side by side: a rank has its share of the node's cards, or of one card."""
         if group.ranks == 1:
             return 0.0
-        return collective_time(what.replace("-", "_"), nbytes, group.ranks, group.per_node, self.cluster)
+        cluster, sharing = self.cluster, 1.0
+        if group.nodes > 1:
+            sharing = max(1.0, cluster.devices_per_node / (cluster.cards * group.per_node))
+        return collective_time(what.replace("-", "_"), nbytes * sharing, group.ranks, group.per_node, cluster)
 
     def message(self, nbytes, across):
         """From a stage to the next."""
