@@ -155,7 +155,8 @@ def score(name, chosen):
     for place in order if chosen.rows else order[: WORST * shown]:
         print_row(runs[place], *found[place])
     reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
-    rows = [row(name, "", time, memory, fit=fit, **{"not expressed": reasons})]
+    worst = "; ".join(f"{runs[place].name} {found[place][0]:+.1%}" for place in order[:WORST])
+    rows = [row(name, "", time, memory, fit=fit, **{"not expressed": reasons, "worst rows": worst})]
     if shown or chosen.write:
         rows += controlled(name, runs, found, order[:WORST], shown)
     return rows
