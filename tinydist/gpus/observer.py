@@ -1,6 +1,5 @@
 """The observer of a rank with a pretended GPU: records what runs there, and nothing that runs on the host."""
 
-import inspect
 from contextlib import nullcontext
 
 import torch
@@ -18,7 +17,6 @@ from .random_numbers import check_generator
 ALWAYS = set(map(id, (ASKS_DEVICE, REGION_BEGINS, REGION_ENDS)))  # of no device
 RANDOM = torch.Tag.nondeterministic_seeded
 drawing = {}  # address of an operator -> does it draw random numbers?
-observe = inspect.unwrap(Observer.__torch_dispatch__)  # torch wraps each class's own, for dynamo: once is enough
 INTO = torch.ops.aten.copy_.default  # the second operand, and the first is written
 
 
@@ -32,7 +30,7 @@ class GPUObserver(Observer):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if id(func) in ALWAYS or not PLAIN.issuperset(types) or of_thread.paused:
-            return observe(self, func, types, args, kwargs)
+            return super().__torch_dispatch__(func, types, args, kwargs)
         if kwargs and kwargs.get("device") is not None and kwargs["device"].type == "cuda":
             with new_tensors_on(self.gpus.device(kwargs["device"])):
                 return self.__torch_dispatch__(func, types, args, kwargs | {"device": HOST})
@@ -49,26 +47,25 @@ class GPUObserver(Observer):
 
     def _on_gpu(self, device, func, args, kwargs):
         self.ledger.device, before = device, self.ledger.nbytes
-        within = self.gpus.fake or self._randomness(device, func, kwargs)
+        draws = drawing.get(id(func))
+        if draws is None:
+            draws = drawing[id(func)] = RANDOM in func.tags
+        within = self.gpus.fake or (self._randomness(device, kwargs) if draws else None)
         if within is None:
-            result = observe(self, func, (), args, kwargs)
+            result = self.compute(func, args, kwargs)
         else:
             with within:
-                result = observe(self, func, (), args, kwargs)
+                result = self.compute(func, args, kwargs)
         if self.ledger.nbytes > self.gpus.limit:
             nbytes = self.ledger.nbytes - before
             del result
             raise out_of_memory(self.gpus, nbytes)
         return result
 
-    def _randomness(self, device, func, kwargs):
-        """The GPU's random numbers, where the operator draws some, and not from a generator that it is given."""
-        draws = drawing.get(id(func))
-        if draws is None:
-            draws = drawing[id(func)] = RANDOM in func.tags
-        if not draws or (kwargs and kwargs.get("generator") is not None):
-            return None
-        return self.gpus.generator(device).drawn_by_the_host()
+    def _randomness(self, device, kwargs):
+        """The GPU's random numbers, for an operator that is given no generator of its own."""
+        given = kwargs and kwargs.get("generator") is not None
+        return None if given else self.gpus.generator(device).drawn_by_the_host()
 
     def _pinned(self, func, types, args, kwargs):
         made = self.__torch_dispatch__(func, types, args, kwargs | {"pin_memory": False})

@@ -5,6 +5,7 @@ from functools import wraps
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from ..torch_internals import modes_unseen
 from .rank_gpus import mine, of_thread
 
 
@@ -30,4 +31,11 @@ def names_a_gpu(value):
 
 def of_rank(attribute, real):
     """A property that is ``attribute(tensor)`` on a rank, and else what it was."""
-    return property(lambda self: real.__get__(self) if of_thread.gpus is None else attribute(self))
+
+    def ask(self):
+        if of_thread.gpus is None:
+            return real.__get__(self)
+        with modes_unseen():  # each look at a tensor would go through them
+            return attribute(self)
+
+    return property(ask)

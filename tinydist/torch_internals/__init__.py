@@ -17,6 +17,7 @@ from .accelerators import (
     default_device,
     dtensors_draw_under,
     inside_of,
+    modes_unseen,
     parse_to_arguments,
     untyped,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "install_group",
     "install_world_group",
     "load_for_modes",
+    "modes_unseen",
     "module_calls_told",
     "multiply_and_check",
     "native_code_calls",

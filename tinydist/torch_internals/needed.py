@@ -21,7 +21,7 @@ NEEDED = (
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node", "_current_graph_task_id")),
     (torch._C, ("_dispatch_tls_is_dispatch_key_excluded", "_len_torch_dispatch_stack")),
-    (torch._C, ("_ensureCUDADeviceGuardSet", "_get_accelerator")),
+    (torch._C, ("_ensureCUDADeviceGuardSet", "_get_accelerator", "DisableTorchFunction")),
     (torch._C._nn, ("_parse_to",)),
     (torch._C._functorch, ("get_unwrapped",)),
     (torch.Tensor, ("_make_wrapper_subclass",)),

@@ -79,6 +79,10 @@ class Observer(TorchDispatchMode):
             return func(*args, **kwargs or {})
         if not PLAIN.issuperset(types):
             return NotImplemented  # a DTensor, say: what it does with plain tensors comes here again
+        return self.compute(func, args, kwargs)
+
+    def compute(self, func, args, kwargs):
+        """Run an operator, and record it."""
         began = self.measured and time.thread_time()
         result = func(*args, **kwargs) if kwargs else func(*args)
         self._note(func, args, kwargs, result, time.thread_time() - began if self.measured else None)
