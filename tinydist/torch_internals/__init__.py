@@ -18,6 +18,7 @@ from .accelerators import (
     dtensors_draw_under,
     inside_of,
     parse_to_arguments,
+    reducer_allocating,
     untyped,
 )
 from .autograd import (
@@ -111,6 +112,7 @@ __all__ = [
     "pipeline_passes_told",
     "profiled_by",
     "profiler_is_on",
+    "reducer_allocating",
     "replaced",
     "set_world",
     "shapes_found",
