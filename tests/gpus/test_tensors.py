@@ -139,3 +139,11 @@ def test_a_thread_that_a_rank_starts_has_its_gpus():
     on_gpus(program)
     words = "Expected all tensors to be on the same device, but found at least two devices, cuda:1 and cpu!"
     assert told == [["cuda:1", "cuda:1", 1, words]]
+
+
+def test_the_old_constructor_of_a_tensor_is_where_that_one_is():
+    def program():
+        on_gpu = torch.ones(2, device="cuda")
+        return where(on_gpu.new([1.0]), on_gpu.new(3), on_gpu.new(), on_gpu.cpu().new([1.0])), on_gpu.new([7]).item()
+
+    assert on_gpus(program) == ("cuda:0 cuda:0 cuda:0 cpu", 7.0)

@@ -95,6 +95,22 @@ def test_known_libraries_need_no_word_even_if_a_rank_imports_them(monkeypatch):
     assert tinydist.launch(program, 3).results == [(None, rank) for rank in range(3)]
 
 
+def test_ranks_share_what_hydras_modules_register_and_nothing_of_its_run(monkeypatch):
+    for module in ("hydra", "hydra.core", "hydra.core.singleton"):
+        monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+    single = sys.modules["hydra.core.singleton"].Singleton = type("Singleton", (), {"_instances": {}})
+    store, run = type("ConfigStore", (), {}), type("GlobalHydra", (), {})
+    single._instances[store] = "as imported"
+
+    def program():
+        single._instances.setdefault(run, dist.get_rank())
+        dist.barrier()
+        return single._instances[store], single._instances[run]
+
+    assert tinydist.launch(program, 2).results == [("as imported", 0), ("as imported", 1)]
+    assert run not in single._instances
+
+
 @pytest.mark.parametrize("where", [where for where in KNOWN if where.startswith("torch.")])
 def test_what_torch_keeps_is_where_the_table_says(where):
     __import__(where.partition(":")[0])

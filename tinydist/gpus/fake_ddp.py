@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..annotate import region
+from ..annotate import purpose, region
 from ..torch_internals import before_backward_ends, graph_task
 
 MIB = 2**20
@@ -69,7 +69,8 @@ class FakeDDP(nn.Module):
         self.flat, self.view = [], {}
         for bucket in self.buckets:
             sizes = [each.numel() for each in bucket]
-            self.flat.append(torch.empty(sum(sizes), dtype=bucket[0].dtype, device=self.device))
+            with purpose("communication"):
+                self.flat.append(torch.empty(sum(sizes), dtype=bucket[0].dtype, device=self.device))
             views = zip(bucket, self.flat[-1].split(sizes), strict=True)
             self.view |= {id(each): view.view_as(each) for each, view in views}
 

@@ -139,6 +139,11 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, **na
     return tensor(data, dtype=dtype or self.dtype, device=device or device_of(self), requires_grad=requires_grad)
 
 
+def new(self, *sizes_or_data, device=None):
+    """As it was before ``new_tensor`` and ``new_empty``."""
+    return on_its_device(real["new"](self, *sizes_or_data), device or device_of(self))
+
+
 PROPERTIES = {"device": device_of, "is_cuda": is_cuda, "is_cpu": is_cpu}
 METHODS = {
     "get_device": get_device,
@@ -152,6 +157,7 @@ METHODS = {
     "is_pinned": is_pinned,
     "record_stream": record_stream,
     "new_tensor": new_tensor,
+    "new": new,
 }
 real = {name: getattr(Tensor, name) for name in PROPERTIES | METHODS}
 ATTRIBUTES = {name: of_rank(attribute, real[name]) for name, attribute in PROPERTIES.items()}

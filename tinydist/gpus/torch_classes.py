@@ -1,13 +1,17 @@
 """Classes and functions of torch that name a device to C++, or need a real GPU: what they are while ranks run."""
 
+from contextlib import contextmanager
 from functools import wraps
 
 import torch
 from torch.amp.autocast_mode import autocast
 from torch.utils.data import DataLoader
 
+from ..annotate import purpose
 from ..precision.autocast import autocast as by_cuda_lists
 from ..precision.autocast import entered
+from ..torch_internals import reducer_allocating
+from .placement import new_tensors_on
 from .rank_gpus import of_thread
 
 WORKERS = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "timeout": 0}
@@ -90,6 +94,12 @@ def dataloader_init(self, dataset, *args, num_workers=0, **kwargs):
 make_loader = DataLoader.__init__
 
 
+@contextmanager
+def beside(parameter):
+    with new_tensors_on(parameter.device), purpose("communication"):
+        yield
+
+
 class EveryGenerator(type(torch.Generator)):
     """Those of torch are instances too: of the host, or made before the launch."""
 
@@ -149,4 +159,5 @@ REPLACED = [  # (where, name, what)
     (torch.nn.Module, "compile", module_compile),
     (torch.nn.attention, "sdpa_kernel", sdpa_kernel),
     (DataLoader, "__init__", dataloader_init),
+    (torch.distributed, "Reducer", reducer_allocating(beside)),
 ]

@@ -108,7 +108,7 @@ class Handle(dist.ProcessGroup):
         return self._handle(mine, tensors, True)
 
     def _have_data(self, *tensors):
-        """With fake tensors nothing moves, but for those of the host where only GPUs are fake."""
+        """Nothing moves of fake tensors; where only GPUs are fake, those of the host are real."""
         return self.simulation.gpus is not None and not any(
             isinstance(each, FakeTensor) for each in tensors_in(tensors)
         )

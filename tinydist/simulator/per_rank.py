@@ -21,6 +21,14 @@ def shared(value):
     return copy(value)
 
 
+HYDRAS_RUN = "GlobalHydra", "HydraConfig", "JobRuntime"
+
+
+def registries(instances):
+    """Of hydra's singletons those that its modules fill once, when they are imported; the others are a rank's own."""
+    return {kind: each for kind, each in instances.items() if kind.__name__ not in HYDRAS_RUN}
+
+
 # Where -> name -> what a rank begins with, given what the kernel has. It holds once that module is imported.
 KNOWN = {
     # Hooks on all modules and all optimizers, which CommDebugMode and the like set for a while.
@@ -42,7 +50,7 @@ KNOWN = {
     "accelerate.state:AcceleratorState": {"_shared_state": nothing},
     "accelerate.state:GradientState": {"_shared_state": nothing},
     "accelerate.state:PartialState": {"_shared_state": nothing},
-    "hydra.core.singleton:Singleton": {"_instances": nothing},
+    "hydra.core.singleton:Singleton": {"_instances": registries},
     "deepspeed.comm.comm": {"cdb": nothing},
     "deepspeed.utils.groups": {"_WORLD_GROUP": nothing},
     "transformers.integrations.deepspeed": {"_hf_deepspeed_config_weak_ref": nothing},

@@ -19,6 +19,7 @@ from .accelerators import (
     inside_of,
     modes_unseen,
     parse_to_arguments,
+    reducer_allocating,
     untyped,
 )
 from .autograd import (
@@ -113,6 +114,7 @@ __all__ = [
     "pipeline_passes_told",
     "profiled_by",
     "profiler_is_on",
+    "reducer_allocating",
     "replaced",
     "set_world",
     "shapes_found",

@@ -65,6 +65,22 @@ def dtensors_draw_under(mode_class):
             TorchDispatchMode.__exit__(mode, None, None, None)
 
 
+def reducer_allocating(beside):
+    """DDP's reducer, whose C++ allocates the buckets of gradients inside ``beside(parameter)``."""
+
+    class Reducer(torch.distributed.Reducer):
+        def __init__(self, parameters, *args, **kwargs):
+            self.parameter = parameters[0]
+            with beside(self.parameter):
+                super().__init__(parameters, *args, **kwargs)
+
+        def _rebuild_buckets(self):
+            with beside(self.parameter):
+                return super()._rebuild_buckets()
+
+    return Reducer
+
+
 @contextmanager
 def accelerator(device, parse):
     """While this lasts, torch's Python takes ``device`` for the accelerator, whatever C++ was built for;

@@ -17,6 +17,7 @@ NEEDED = (
     (c10d, ("_World", "_world", "_backend", "_default_pg_init_method", "rendezvous", "_new_process_group_helper")),
     (c10d, ("_register_process_group", "_unregister_all_process_groups", "_get_object_coll_device")),
     (c10d, ("_find_pg_by_ranks_and_tag", "_get_default_timeout")),
+    (torch.distributed.Reducer, ("_rebuild_buckets",)),
     (c10d_logger, ("_get_msg_dict",)),
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node", "_current_graph_task_id")),

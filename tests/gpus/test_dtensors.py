@@ -1,0 +1,42 @@
+"""DTensors on pretended GPUs: DTensor tries each operator on tensors without data, of its mesh's device."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import tinydist
+
+
+def ready():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
+
+
+def test_every_rank_finds_shapes_though_the_first_one_has_found_them_before():
+    def program():
+        ready()
+        mesh = dist.device_mesh.init_device_mesh("cuda", (2,))
+        model = nn.Sequential(nn.Linear(3, 6), nn.Linear(6, 3)).cuda()
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
+        model(torch.ones(5, 3, device="cuda")).sum().backward()
+        return str(model[0].weight.grad.to_local().device)
+
+    assert tinydist.launch(program, 2, init=False, gpus=True).results == ["cuda:0", "cuda:1"]
+
+
+def test_parameters_of_meta_tensors_are_drawn_on_their_shards():
+    def program():
+        ready()
+        with torch.device("meta"):
+            model = nn.Linear(4, 6)
+        fully_shard(model)
+        model.to_empty(device="cuda")
+        model.reset_parameters()
+        return model.weight.to_local().abs().max().item()
+
+    run = tinydist.launch(program, 2, init=False, gpus=True)
+    assert all(0 < largest <= 0.5 for largest in run.results), "1 / sqrt(4)"
