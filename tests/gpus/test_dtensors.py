@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import tinydist
@@ -40,3 +41,16 @@ def test_parameters_of_meta_tensors_are_drawn_on_their_shards():
 
     run = tinydist.launch(program, 2, init=False, gpus=True)
     assert all(0 < largest <= 0.5 for largest in run.results), "1 / sqrt(4)"
+
+
+def test_a_dtensor_of_a_result_that_is_not_awaited_is_on_the_gpu():
+    def program():
+        ready()
+        mesh = dist.device_mesh.init_device_mesh("cuda", (2,))
+        sent = dist.tensor.Partial()
+        partial = DTensor.from_local(torch.ones(2, device="cuda"), mesh, [sent], run_check=False)
+        summed = partial.redistribute(mesh, [Replicate()], async_op=True)
+        return str(summed.device), str(torch.ones(2).type_as(summed.to_local()).device), summed.sum().item()
+
+    run = tinydist.launch(program, 2, init=False, gpus=True)
+    assert run.results == [(f"cuda:{rank}", f"cuda:{rank}", 4.0) for rank in range(2)]
