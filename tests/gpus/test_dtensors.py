@@ -47,10 +47,11 @@ def test_a_dtensor_of_a_result_that_is_not_awaited_is_on_the_gpu():
     def program():
         ready()
         mesh = dist.device_mesh.init_device_mesh("cuda", (2,))
-        sent = dist.tensor.Partial()
-        partial = DTensor.from_local(torch.ones(2, device="cuda"), mesh, [sent], run_check=False)
-        summed = partial.redistribute(mesh, [Replicate()], async_op=True)
-        return str(summed.device), str(torch.ones(2).type_as(summed.to_local()).device), summed.sum().item()
+        model = nn.Sequential(nn.Linear(4, 2, bias=False)).cuda()
+        nn.init.ones_(model[0].weight)
+        parallelize_module(model, mesh, {"0": RowwiseParallel(input_layouts=Replicate())})
+        result = DTensor.from_local(model(torch.ones(1, 4, device="cuda")), mesh, [Replicate()], run_check=False)
+        return str(result.device), str(torch.ones(1).type_as(result).device), result.sum().item()
 
     run = tinydist.launch(program, 2, init=False, gpus=True)
-    assert run.results == [(f"cuda:{rank}", f"cuda:{rank}", 4.0) for rank in range(2)]
+    assert run.results == [(f"cuda:{rank}", f"cuda:{rank}", 8.0) for rank in range(2)]
