@@ -3,7 +3,7 @@
     python benchmarks/gpus.py [--quick]
 
 A small GPT on 2 ranks, with DDP and AdamW; both launches are observed. The target is a ratio, since machines differ.
-Steps of the two alternate, launch by launch, and the fastest of each counts: what else the machine does only adds.
+CPU time of all ranks counts, and the fastest of several launches, which alternate: what else runs only adds.
 """
 
 import argparse
@@ -23,7 +23,7 @@ MOST = 1.10  # times as long, with pretended GPUs
 
 
 def step_seconds(steps):
-    """Of the fastest step of a rank, of all ranks in turn."""
+    """CPU seconds of the fastest step, of all ranks in turn."""
     device = torch.device("cuda", dist.get_rank()) if torch.cuda.is_available() else torch.device("cpu")
     model = DDP(GPT(CONFIG).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
@@ -31,13 +31,13 @@ def step_seconds(steps):
     seconds = []
     for _ in range(steps):
         dist.barrier()
-        began = time.perf_counter()
+        began = time.process_time()
         loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         dist.barrier()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.process_time() - began)
     return min(seconds)
 
 
@@ -50,9 +50,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help="fewer steps")
     steps, rounds = (3, 2) if parser.parse_args().quick else (10, 5)
     torch.set_num_threads(1)
-    host, gpus = (
-        min(times) for times in zip(*[(measured(False, steps), measured(True, steps)) for _ in range(rounds)])
-    )
+    pairs = [(measured(False, steps), measured(True, steps)) for _ in range(rounds)]
+    host, gpus = map(min, zip(*pairs, strict=True))
     print(f"step without  {host * 1e3:6.1f} ms")
     print(f"step with     {gpus * 1e3:6.1f} ms    {gpus / host:.3f} times as long (target: at most {MOST})")
 

@@ -7,21 +7,16 @@ import torch
 from gpus.on_gpus import on_gpus, refusal
 from torch import nn
 
-from tinydist.hardware import Cluster, find_cluster
+import tinydist
+from tinydist.hardware import Cluster
+from tinydist.hardware.devices import A100_80GB
+from tinydist.hardware.links import NVSWITCH_A100
 
 MEGA = 2**20
 
 
-def small(nbytes):
-    """A node of two GPUs with so little memory."""
-    node = find_cluster("A100 node") if False else None
-    return node or tiny(nbytes)
-
-
 def tiny(nbytes):
-    from tinydist.hardware.devices import A100_80GB
-    from tinydist.hardware.links import NVSWITCH_A100
-
+    """A node of two GPUs with so little memory."""
     return Cluster(replace(A100_80GB, memory=nbytes), 2, NVSWITCH_A100)
 
 
@@ -61,32 +56,24 @@ def test_all_functions_about_memory():
 def test_a_step_holds_what_the_formula_says():
     """W, its gradient and two states of Adam: 4 x 4 N^2 bytes; x and the loss's parts are small."""
     N, rows = 256, 2
+    matrix = 4 * N * N
 
     def program():
         model = nn.Linear(N, N, bias=False).to("cuda")
-        assert torch.cuda.memory_allocated() == 4 * N * N
+        assert torch.cuda.memory_allocated() == matrix
         optimizer = torch.optim.Adam(model.parameters(), foreach=False)
         loss = model(torch.ones(rows, N, device="cuda")).sum()
         loss.backward()
-        assert torch.cuda.memory_allocated() == 2 * 4 * N * N + 4  # the input and the output are gone; the loss
+        assert torch.cuda.memory_allocated() == 2 * matrix + 4  # the input and the output are gone; the loss
         optimizer.step()
         return torch.cuda.memory_allocated()
 
-    assert on_gpus(program) == 4 * 4 * N_SQUARED + 4
-
-
-N_SQUARED = 256 * 256
+    assert on_gpus(program) == 4 * matrix + 4
 
 
 @pytest.mark.parametrize("make", [lambda: nn.Linear(10, 10).to("cuda"), lambda: nn.Linear(10, 10, device="cuda")])
 def test_parameters_are_counted_as_such(make):
-    import tinydist
-
-    def program():
-        model = make()
-        return model
-
-    run = tinydist.launch(program, 1, gpus=True)
+    run = tinydist.launch(make, 1, gpus=True)
     assert run.memory[0].at_peak["parameters"] == run.memory[0].peak == 440
 
 
@@ -106,8 +93,8 @@ def test_out_of_memory_names_what_fills_it():
         words
         == moved
         == (
-            "CUDA out of memory. Tried to allocate 4.00 MiB. GPU 0 has a total capacity of 8.00 MiB of which 3.00 MiB is "
-            "free. Rank 0 holds 5.00 MiB with it: 4.00 MiB parameters, 1.00 MiB activations"
+            "CUDA out of memory. Tried to allocate 4.00 MiB. GPU 0 has a total capacity of 8.00 MiB "
+            "of which 3.00 MiB is free. Rank 0 holds 5.00 MiB with it: 4.00 MiB parameters, 1.00 MiB activations"
         )
     )
     assert after == 4 * MEGA

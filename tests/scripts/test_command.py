@@ -49,6 +49,13 @@ def test_one_process_is_the_default_and_prints_without_a_prefix(run):
     assert ran.out == ["1 __main__ ['script.py', 'a', '--b']"] and ran.err == []
 
 
+def test_ranks_are_started_also_where_a_scheduler_has_set_rank(run, monkeypatch):
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    ran = run("--quiet", "--nproc-per-node", 2, lines="import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'])")
+    assert ran.out == ["[rank 0] 0 2", "[rank 1] 1 2"] and os.environ["RANK"] == "5"
+
+
 @pytest.mark.parametrize("module, who", [("package.train", "the module"), ("package", "the package")])
 def test_each_rank_has_the_package_of_a_module_for_itself(run, module, who):
     ran = run("--nproc-per-node", 3, "--quiet", "-m", module, "x")

@@ -65,7 +65,11 @@ def names_in(module, answers):
 
 def names_of_accelerator():
     ours = FUNCTIONS | {name: FUNCTIONS[theirs] for name, theirs in UNDER_ACCELERATOR.items()}
-    return ours | {"current_accelerator": lambda check_available=False: torch.device("cuda")}
+    return ours | {"current_accelerator": current_accelerator}
+
+
+def current_accelerator(check_available=False):
+    return torch.device("cuda") if not check_available or FUNCTIONS["is_available"]() else None
 
 
 def public(of):

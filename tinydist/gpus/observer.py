@@ -1,5 +1,6 @@
 """The observer of a rank with a pretended GPU: records what runs there, and nothing that runs on the host."""
 
+import inspect
 from contextlib import nullcontext
 
 import torch
@@ -16,6 +17,8 @@ from .random_numbers import check_generator
 
 ALWAYS = set(map(id, (ASKS_DEVICE, REGION_BEGINS, REGION_ENDS)))  # of no device
 RANDOM = torch.Tag.nondeterministic_seeded
+drawing = {}  # address of an operator -> does it draw random numbers?
+observe = inspect.unwrap(Observer.__torch_dispatch__)  # torch wraps each class's own, for dynamo: once is enough
 INTO = torch.ops.aten.copy_.default  # the second operand, and the first is written
 
 
@@ -29,7 +32,7 @@ class GPUObserver(Observer):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if id(func) in ALWAYS or not PLAIN.issuperset(types) or of_thread.paused:
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            return observe(self, func, types, args, kwargs)
         if kwargs and kwargs.get("device") is not None and kwargs["device"].type == "cuda":
             with new_tensors_on(self.gpus.device(kwargs["device"])):
                 return self.__torch_dispatch__(func, types, args, kwargs | {"device": HOST})
@@ -46,20 +49,26 @@ class GPUObserver(Observer):
 
     def _on_gpu(self, device, func, args, kwargs):
         self.ledger.device, before = device, self.ledger.nbytes
-        with self._computing(device, func, kwargs):
-            result = super().__torch_dispatch__(func, (), args, kwargs)
+        within = self.gpus.fake or self._randomness(device, func, kwargs)
+        if within is None:
+            result = observe(self, func, (), args, kwargs)
+        else:
+            with within:
+                result = observe(self, func, (), args, kwargs)
         if self.ledger.nbytes > self.gpus.limit:
             nbytes = self.ledger.nbytes - before
             del result
             raise out_of_memory(self.gpus, nbytes)
         return result
 
-    def _computing(self, device, func, kwargs):
-        """Fake, in a forecast, also what has no fake operands yet; or with the GPU's random numbers."""
-        if self.gpus.fake:
-            return self.gpus.fake
-        draws = RANDOM in func.tags and not (kwargs and kwargs.get("generator"))
-        return self.gpus.generator(device).drawn_by_the_host() if draws else nullcontext()
+    def _randomness(self, device, func, kwargs):
+        """The GPU's random numbers, where the operator draws some, and not from a generator that it is given."""
+        draws = drawing.get(id(func))
+        if draws is None:
+            draws = drawing[id(func)] = RANDOM in func.tags
+        if not draws or (kwargs and kwargs.get("generator") is not None):
+            return None
+        return self.gpus.generator(device).drawn_by_the_host()
 
     def _pinned(self, func, types, args, kwargs):
         made = self.__torch_dispatch__(func, types, args, kwargs | {"pin_memory": False})

@@ -6,6 +6,7 @@ import threading
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ..tracing.scopes import of_thread as observed
 from .placement import Placement
 from .random_numbers import PhiloxState
 
@@ -38,7 +39,8 @@ class RankGPUs:
 
     @property
     def current(self):
-        return torch.device("cuda", self.index)
+        """Of all ranks the first, while DTensor finds shapes: torch keeps for all what it found for one."""
+        return torch.device("cuda", 0 if observed.paused else self.index)
 
     def device(self, named):
         """The device that a program names: a number, "cuda", a torch.device; None is the current one."""

@@ -56,7 +56,8 @@ class Handle(dist.ProcessGroup):
         self._issue()
         reduction = self._reduction(name, opts) if reduces else None
         self._check_plain(name, alike or inputs, reduction)
-        self._check_devices(name, [*inputs, *outputs], reduction)
+        if self.simulation.gpus:
+            self._check_devices(name, [*inputs, *outputs], reduction)
         signature = Signature(
             name,
             root if root is None else self.group.ranks[root],
@@ -68,7 +69,7 @@ class Handle(dist.ProcessGroup):
         if self.simulation.record:
             self.simulation.record.collective(self, meeting, name, root, inputs, outputs, alike)
         if full:
-            if self._have_data(inputs, outputs):
+            if not self.simulation.fake or self._have_data(inputs, outputs):
                 how = [word for word in (reduction, root) if word is not None]
                 with unobserved():
                     move([meeting.calls[index] for index in range(self.count)], *how)
@@ -85,7 +86,8 @@ class Handle(dist.ProcessGroup):
         if peer is not None and not 0 <= peer < self.count:
             raise ValueError(f"{name}: {self.group} has group ranks 0 to {self.count - 1}, got {peer}")
         self._check_plain(name, tensors, None)
-        self._check_devices(name, tensors)
+        if self.simulation.gpus:
+            self._check_devices(name, tensors)
         mine = Message(self.group, name, self.index, peer, tag, tensors[0], here())
         alone = self.alone_with(peer)
         other = None if alone else self.group.post(mine)
@@ -93,7 +95,7 @@ class Handle(dist.ProcessGroup):
             self.simulation.record.message(self, mine, other)
         if other:
             sent, received = (mine, other) if name == "send" else (other, mine)
-            if self._have_data([received.tensor]):
+            if not self.simulation.fake or self._have_data([received.tensor]):
                 with unobserved():
                     transfer.put([received.tensor], [sent.tensor])
             received.peer = sent.owner
@@ -106,9 +108,7 @@ class Handle(dist.ProcessGroup):
         return self._handle(mine, tensors, True)
 
     def _have_data(self, *tensors):
-        """With fake tensors nothing moves, but for those of the host where only GPUs are fake."""
-        if not self.simulation.fake:
-            return True
+        """Nothing moves of fake tensors; where only GPUs are fake, those of the host are real."""
         return self.simulation.gpus is not None and not any(
             isinstance(each, FakeTensor) for each in tensors_in(tensors)
         )
@@ -145,9 +145,8 @@ class Handle(dist.ProcessGroup):
             raise ValueError(f"{self._where(name)}: the tensors must be dense and have data{also}, got one of {what}")
 
     def _check_devices(self, name, tensors, reduction=None):
-        if self.simulation.gpus:
-            theirs = tensors_in(tensors) if c10d_calls() else []
-            self.simulation.gpus.check_call(self.backend, name, theirs, reduction)
+        theirs = tensors_in(tensors) if c10d_calls() else []
+        self.simulation.gpus.check_call(self.backend, name, theirs, reduction)
 
     def _handle(self, event, tensors, asynchronous, inputs=()):
         if self.coalesced is None and not asynchronous:

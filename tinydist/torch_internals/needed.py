@@ -3,12 +3,13 @@
 import torch
 import torch.distributed.distributed_c10d as c10d
 import torch.distributed.nn.functional  # here, since it binds the default group of the moment when it is imported
-from torch import nn
+from torch import nn, overrides
 from torch._C import _distributed_c10d as native
 from torch._subclasses import FakeTensorMode, fake_tensor
 from torch.autograd import profiler
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import c10d_logger
+from torch.utils import _device as default_devices
 
 from ..torch_versions import INSTALL
 
@@ -21,7 +22,12 @@ NEEDED = (
     (native, ("_set_thread_isolation_mode",)),
     (torch._C, ("_DisableTorchDispatch", "_current_autograd_node", "_current_graph_task_id")),
     (torch._C, ("_dispatch_tls_is_dispatch_key_excluded", "_len_torch_dispatch_stack")),
-    (torch._C, ("_ensureCUDADeviceGuardSet",)),
+    (torch._C, ("_ensureCUDADeviceGuardSet", "_get_accelerator")),
+    (torch._C._nn, ("_parse_to",)),
+    (torch._C._functorch, ("get_unwrapped",)),
+    (torch.Tensor, ("_make_wrapper_subclass",)),
+    (overrides, ("_get_current_function_mode_stack",)),
+    (default_devices, ("DeviceContext", "_device_constructors")),
     (torch._C._autograd, ("_get_sequence_nr",)),
     (torch.autograd.graph.Node, ("_sequence_nr",)),
     (torch, ("_foreach_copy_", "_amp_foreach_non_finite_check_and_unscale_")),
