@@ -1,5 +1,6 @@
 """What libraries keep once in a process is each rank's own: torch's hooks, Accelerate, and what a program names."""
 
+import builtins
 import sys
 import types
 import warnings
@@ -108,6 +109,18 @@ def test_each_rank_catches_its_own_warnings():
     before = list(warnings.filters)
     assert tinydist.launch(program, 3).results == [[f"of rank {rank}"] for rank in range(3)]
     assert warnings.filters == before
+
+
+def test_a_rank_that_silences_print_is_the_only_one(capsys):
+    def program():
+        if dist.get_rank() != 1:
+            builtins.print = lambda *words: None
+        dist.barrier()
+        print("from", dist.get_rank())
+
+    before = print
+    tinydist.launch(program, 3)
+    assert capsys.readouterr().out == "[rank 1] from 1\n" and print is before
 
 
 def test_ranks_share_what_hydras_modules_register_and_nothing_of_its_run(monkeypatch):
