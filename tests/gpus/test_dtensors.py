@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import tinydist
@@ -40,3 +41,17 @@ def test_parameters_of_meta_tensors_are_drawn_on_their_shards():
 
     run = tinydist.launch(program, 2, init=False, gpus=True)
     assert all(0 < largest <= 0.5 for largest in run.results), "1 / sqrt(4)"
+
+
+def test_a_dtensor_of_a_result_that_is_not_awaited_is_on_the_gpu():
+    def program():
+        ready()
+        mesh = dist.device_mesh.init_device_mesh("cuda", (2,))
+        model = nn.Sequential(nn.Linear(4, 2, bias=False)).cuda()
+        nn.init.ones_(model[0].weight)
+        parallelize_module(model, mesh, {"0": RowwiseParallel(input_layouts=Replicate())})
+        result = DTensor.from_local(model(torch.ones(1, 4, device="cuda")), mesh, [Replicate()], run_check=False)
+        return str(result.device), str(torch.ones(1).type_as(result).device), result.sum().item()
+
+    run = tinydist.launch(program, 2, init=False, gpus=True)
+    assert run.results == [(f"cuda:{rank}", f"cuda:{rank}", 8.0) for rank in range(2)]

@@ -166,3 +166,28 @@ def test_afterwards_tensors_have_data_again():
     launch(lambda: torch.ones(2, device="cuda") + 1, 1, fake=True)
     assert nn.Linear(2, 2).weight.sum().item() != 0 and time.time.__module__ == "time"
     assert tinydist.launch(lambda: (torch.ones(2) + 1).tolist(), 1).results == [[2.0, 2.0]]
+
+
+def test_no_number_is_taken_for_nan_or_infinite():
+    def program():
+        loss = torch.ones(1, device="cuda").sum()
+        return torch.isfinite(loss).item(), bool(torch.isnan(loss) or torch.isinf(loss)), bool(loss.isfinite())
+
+    run = launch(program, ranks=1, fake=True)
+    assert run.results == [(True, False, True)]
+    assert run.replaced["torch.isnan"] == "taken to be False" and run.replaced["torch.isfinite"] == "taken to be True"
+
+
+def test_parameters_that_are_drawn_on_their_shards():
+    def program():
+        ready()
+        with torch.device("meta"):
+            model = nn.Linear(8, 8)
+        torch.distributed.fsdp.fully_shard(model)
+        model.to_empty(device="cuda")
+        model.reset_parameters()
+        return tuple(model.weight.to_local().shape)
+
+    run = launch(program, fake=True)
+    assert run.results == [(4, 8), (4, 8)]
+    assert run.replaced["DTensor's random numbers"] == "all ranks have one state"

@@ -147,3 +147,14 @@ def test_the_old_constructor_of_a_tensor_is_where_that_one_is():
         return where(on_gpu.new([1.0]), on_gpu.new(3), on_gpu.new(), on_gpu.cpu().new([1.0])), on_gpu.new([7]).item()
 
     assert on_gpus(program) == ("cuda:0 cuda:0 cuda:0 cpu", 7.0)
+
+
+def test_a_class_that_is_refused_may_stand_in_annotations():
+    def program():
+        def replay(graph: torch.cuda.CUDAGraph | None):
+            pass
+
+        return isinstance(torch.ones(1), torch.cuda.CUDAGraph), refusal(torch.cuda.CUDAGraph)
+
+    is_one, words = on_gpus(program)
+    assert not is_one and words.startswith("torch.cuda.CUDAGraph on rank 0: pretended GPUs cannot answer this call.")

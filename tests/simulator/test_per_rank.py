@@ -1,7 +1,9 @@
 """What libraries keep once in a process is each rank's own: torch's hooks, Accelerate, and what a program names."""
 
+import builtins
 import sys
 import types
+import warnings
 
 import pytest
 import torch
@@ -93,6 +95,32 @@ def test_known_libraries_need_no_word_even_if_a_rank_imports_them(monkeypatch):
         return before, manager.process_group_manager
 
     assert tinydist.launch(program, 3).results == [(None, rank) for rank in range(3)]
+
+
+def test_each_rank_catches_its_own_warnings():
+    def program():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            dist.barrier()
+            warnings.warn(f"of rank {dist.get_rank()}", stacklevel=1)
+            dist.barrier()
+            return [str(each.message) for each in caught]
+
+    before = list(warnings.filters)
+    assert tinydist.launch(program, 3).results == [[f"of rank {rank}"] for rank in range(3)]
+    assert warnings.filters == before
+
+
+def test_a_rank_that_silences_print_is_the_only_one(capsys):
+    def program():
+        if dist.get_rank() != 1:
+            builtins.print = lambda *words: None
+        dist.barrier()
+        print("from", dist.get_rank())
+
+    before = print
+    tinydist.launch(program, 3)
+    assert capsys.readouterr().out == "[rank 1] from 1\n" and print is before
 
 
 def test_ranks_share_what_hydras_modules_register_and_nothing_of_its_run(monkeypatch):

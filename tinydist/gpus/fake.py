@@ -24,7 +24,7 @@ from ..tracing import observer
 from .fake_ddp import FakeDDP
 from .placement import META
 from .rank_gpus import mine, of_thread
-from .unknown import READS, Unknown
+from .unknown import QUESTIONS, READS, Unknown, taken_to_be
 
 FAKES_OWN = tuple(path + part for path in TORCH for part in ("_subclasses", "_prims", "_refs", "_decomp", "_meta_reg"))
 FAKES_OWN += (observer.__file__,)  # C++ asks by way of it
@@ -95,15 +95,17 @@ def assuming(ask, answer):
 @contextmanager
 def forecasting(replaced):
     """``replaced``: install.py's."""
-    questions = {"isfinite": True, "isnan": False, "isinf": False}
     with fake_tensors_in_foreach(), ExitStack() as stack:
         stack.enter_context(replaced(torch.Tensor, READS))
         stack.enter_context(replaced(FakeTensor, {"device": fake_device, "tolist": READS["tolist"]}))
         stack.enter_context(replaced(Parameter, {"__new__": fake_parameter}))
         stack.enter_context(replaced(time, {name: virtual(name) for name in CLOCKS}))
         stack.enter_context(
-            replaced(math, {name: assuming(getattr(math, name), is_) for name, is_ in questions.items()})
+            replaced(math, {name: assuming(getattr(math, name), is_) for name, is_ in QUESTIONS.items()})
         )
+        for where in (torch, torch.Tensor):
+            asked = {name: taken_to_be(getattr(where, name), is_) for name, is_ in QUESTIONS.items()}
+            stack.enter_context(replaced(where, asked))
         for where in (torch.nn.parallel, torch.nn.parallel.distributed):
             stack.enter_context(replaced(where, {"DistributedDataParallel": FakeDDP}))
         yield

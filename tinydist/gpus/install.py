@@ -44,14 +44,14 @@ REFUSED = ["CUDAGraph", "graph", "Graph", "MemPool", "ExternalStream", "GreenCon
 REFUSED += ["profile", "_record_memory_history", "_snapshot", "_dump_snapshot"]
 
 
-def refused(where, name):
+def refused(where, name, real):
     def refuse(*args, **kwargs):
         raise NotImplementedError(
             f"{where}.{name} on rank {mine().rank}: pretended GPUs cannot answer this call. What they can: "
             "devices, memory, streams and events, random numbers, nvtx"
         )
 
-    return refuse
+    return type(name, (), {"__new__": refuse}) if isinstance(real, type) else refuse  # annotations name classes
 
 
 def names_in(module, answers):
@@ -60,7 +60,7 @@ def names_in(module, answers):
     asked = [name for name in functions if vars(module)[name].__module__.startswith(OF_GPUS) and name[0] != "_"]
     asked += [name for name in REFUSED if name in vars(module)]
     answered = {name: function for name, function in answers.items() if name in vars(module)}
-    return {name: refused(module.__name__, name) for name in asked if name not in KEPT} | answered
+    return {name: refused(module.__name__, name, vars(module)[name]) for name in asked if name not in KEPT} | answered
 
 
 def names_of_accelerator():

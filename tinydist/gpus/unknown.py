@@ -1,9 +1,9 @@
 """Numbers that only the GPU would know: what a forecast answers when a program reads one.
 
-loss.item(), float(loss), print(loss)     unknown: it prints as nan, and is listed with its line
-if loss.item() > best, x[:count]          ForecastError with its line: where the program goes is not known
---value loss=3.0                          the number that is read on lines where ``loss`` stands
-math.isfinite(loss.item())                True, and listed: a forecast assumes that no number overflows
+loss.item(), float(loss), print(loss)       unknown: it prints as nan, and is listed with its line
+if loss.item() > best, x[:count]            ForecastError with its line: where the program goes is not known
+--value loss=3.0                            the number that is read on lines where ``loss`` stands
+math.isfinite(loss.item()), isfinite(loss)  True, and listed: a forecast assumes that no number overflows
 """
 
 import math
@@ -14,12 +14,17 @@ from functools import partialmethod
 import numpy
 import torch
 from torch._subclasses import FakeTensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ..simulator.call_sites import site_of
 from .rank_gpus import mine
 from .tensors import numpy as with_data
 
-GRAD_SCALER = torch.amp.grad_scaler.__file__  # it asks whether a gradient overflowed: none has
+ASSUMED = {  # file of torch -> whose questions they are, what is taken for granted, and the answer
+    torch.amp.grad_scaler.__file__: ("GradScaler", "no gradient overflows", 0.0),
+    f"{torch.__path__[0]}/distributed/tensor/_random.py": ("DTensor's random numbers", "all ranks have one state", 1.0),
+}
+answers = WeakIdKeyDictionary()  # result of torch.isnan and the like -> what it is taken to be
 
 
 class ForecastError(RuntimeError):
@@ -70,9 +75,10 @@ for name in ("neg", "pos", "abs", "round"):
 def known(what):
     """The number that is given for the line which reads, or None; the reading is listed."""
     frame = sys._getframe(2)
-    if frame.f_code.co_filename == GRAD_SCALER:
-        mine().note("GradScaler", "no gradient overflows")
-        return 0.0
+    if frame.f_code.co_filename in ASSUMED:
+        who, why, answer = ASSUMED[frame.f_code.co_filename]
+        mine().note(who, why)
+        return answer
     site = str(site_of(frame))
     line = site.rpartition(": ")[2]
     for name, value in mine().values.items():
@@ -85,7 +91,7 @@ def known(what):
 def item(tensor):
     if not isinstance(tensor, FakeTensor):
         return real["item"](tensor)
-    value = known("item")
+    value = answers[tensor] if tensor in answers else known("item")
     return Unknown() if value is None else value
 
 
@@ -100,7 +106,7 @@ def steering(name, kind):
     def ask(tensor):
         if not isinstance(tensor, FakeTensor):
             return real[name](tensor)
-        value = known(kind.__name__)
+        value = answers[tensor] if tensor in answers else known(kind.__name__)
         return refuse("the program needs") if value is None else kind(value)
 
     return ask
@@ -138,6 +144,20 @@ def represented(tensor, *, tensor_contents=None):
     return f"tensor(..., size={tuple(tensor.shape)}, dtype={tensor.dtype}, device='{tensor.device}')"
 
 
+def taken_to_be(ask, answer):
+    """torch.isnan, isinf, isfinite: a forecast assumes that no number overflows."""
+
+    def asked(tensor):
+        result = ask(tensor)
+        if isinstance(result, FakeTensor):
+            mine().note(f"torch.{ask.__name__}", f"taken to be {answer}")
+            answers[result] = answer
+        return result
+
+    return asked
+
+
+QUESTIONS = {"isfinite": True, "isnan": False, "isinf": False}  # of modules math and torch, and of tensors
 READS = {
     "item": item,
     "tolist": tolist,

@@ -46,6 +46,9 @@ KNOWN = {
     "torch.autograd.profiler": {"_is_profiler_enabled": copy},
     # How DTensor treats operators, which `loss_parallel()` changes for a while.
     "torch.distributed.tensor:DTensor._op_dispatcher": {"_custom_op_handlers": shared},
+    # Of `with warnings.catch_warnings()`, and what a script ignores.
+    "warnings": {"filters": shared, "showwarning": shared, "_showwarnmsg_impl": shared},
+    "builtins": {"print": shared},  # which scripts replace on all ranks but the first
     # Who this process is, and how many gradients it has accumulated.
     "accelerate.state:AcceleratorState": {"_shared_state": nothing},
     "accelerate.state:GradientState": {"_shared_state": nothing},

@@ -207,7 +207,7 @@ class Simulation:
 
         def show():
             with aside():
-                print(f"[rank {rank}] {line}", file=kernel_stream)
+                kernel_stream.write(f"[rank {rank}] {line}\n")
 
         self.scheduler.notices.put(show)
 

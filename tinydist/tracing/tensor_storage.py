@@ -17,7 +17,9 @@ SEQUENCES = list, tuple
 
 def plain_tensors(tensor):
     if type(tensor) not in PLAIN:
-        tensor = next((getattr(tensor, part) for part in WRAPPED if hasattr(tensor, part)), tensor)
+        inside = next((getattr(tensor, part) for part in WRAPPED if hasattr(tensor, part)), None)
+        if inside is not None:
+            return plain_tensors(inside)  # which may be a wrapper too: a DTensor of a collective's result
     if tensor.layout is torch.strided:
         return [tensor]
     return [getattr(tensor, part)() for part in STORED.get(tensor.layout, ())]
