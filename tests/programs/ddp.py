@@ -57,6 +57,7 @@ def main():
     train(settings, device)
     if rank == 0:
         print("settings", asdict(settings))
+    dist.barrier()  # none leaves while others still use its connections
     dist.destroy_process_group()
 
 

@@ -125,8 +125,8 @@ def apart(*words):
 
 
 def test_on_gloo_the_same_script_runs_on_processes_and_finds_the_same():
-    real = apart("--backend", "gloo", "--nnodes", "2", "--nproc-per-node", "1", "ddp.py", "--steps", "1")
-    simulated = apart("--nnodes", "2", "--nproc-per-node", "1", "--quiet", "ddp.py", "--steps", "1")
-    assert (real.returncode, simulated.returncode) == (0, 0)
+    real = apart("--backend", "gloo", "--nproc-per-node", "2", "ddp.py", "--steps", "1")
+    simulated = apart("--nproc-per-node", "2", "--quiet", "ddp.py", "--steps", "1")
+    assert (real.returncode, simulated.returncode) == (0, 0), real.stderr + simulated.stderr
     assert re.findall("settings .*", real.stdout) == re.findall("settings .*", simulated.stdout) != []
     assert re.findall("loss .*", real.stderr) == re.findall("loss .*", simulated.stderr) != []

@@ -198,7 +198,7 @@ def formulas_of_the_library(nbytes, per_node, nodes, inside, between):
     return "ring", costs.ring_all_reduce(nbytes, per_node * nodes, inside)
 
 
-@wrong("choose_algorithm", "runs", "nested launch()")
+@wrong("choose_algorithm", "own work", "you call tinydist.hardware, which already solves this")
 def runs_it_on_the_clock(nbytes, per_node, nodes, inside, between):
     run = tinydist.launch(lambda: None, 2, backend="simulated")
     return "ring", run.seconds
