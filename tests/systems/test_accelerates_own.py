@@ -14,7 +14,7 @@ SCRIPTS = {  # its own assertions are the test -> (ranks, what it prints at last
     "test_ops": (4, "testing sending tensors across devices"),
 }
 
-BY_CHANCE = "Gradients in sync when they should not be"  # test_sync draws its data without a seed: of 1e4 gradients one
+BY_CHANCE = "Gradients in sync when they should not be"  # test_sync draws data without a seed, and compares
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
