@@ -190,4 +190,16 @@ def test_parameters_that_are_drawn_on_their_shards():
 
     run = launch(program, fake=True)
     assert run.results == [(4, 8), (4, 8)]
-    assert run.replaced["DTensor's random numbers"] == "all ranks have one state"
+
+
+def test_a_checkpoint_without_data_is_not_written(tmp_path):
+    def program():
+        ready()
+        model = torch.distributed.fsdp.fully_shard(nn.Linear(4, 4).cuda())
+        torch.save({"model": [model.state_dict()]}, tmp_path / "model.pt")
+        torch.save({"step": torch.tensor(3)}, tmp_path / "step.pt")
+        return torch.load(tmp_path / "step.pt")["step"].item()
+
+    run = launch(program, ranks=1, fake=True)
+    assert run.results == [3] and [each.name for each in tmp_path.iterdir()] == ["step.pt"]
+    assert run.replaced["torch.save"] == "writes no file, since tensors have no data"

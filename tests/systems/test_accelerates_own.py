@@ -14,6 +14,8 @@ SCRIPTS = {  # its own assertions are the test -> (ranks, what it prints at last
     "test_ops": (4, "testing sending tensors across devices"),
 }
 
+BY_CHANCE = "Gradients in sync when they should not be"  # test_sync draws data without a seed, and compares
+
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_it_passes(script):
@@ -22,8 +24,14 @@ def test_it_passes(script):
     ranks, printed = SCRIPTS[script]
     run = [sys.executable, "-m", "tinydist", "run", "--gpus", "--nproc-per-node", str(ranks)]
     sees = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(ranks)))}
-    ran = subprocess.run(
-        [*run, "-m", f"accelerate.test_utils.scripts.{script}"], env=os.environ | sees, capture_output=True, text=True
-    )
+    for _ in range(3):
+        ran = subprocess.run(
+            [*run, "-m", f"accelerate.test_utils.scripts.{script}"],
+            env=os.environ | sees,
+            capture_output=True,
+            text=True,
+        )
+        if BY_CHANCE not in ran.stderr:
+            break
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert printed in ran.stdout and f"{ranks} simulated ranks: " in ran.stdout

@@ -51,7 +51,7 @@ def refused(where, name, real):
             "devices, memory, streams and events, random numbers, nvtx"
         )
 
-    return type(name, (), {"__new__": refuse}) if isinstance(real, type) else refuse  # annotations name classes
+    return type("refuse", (), {"__new__": refuse}) if isinstance(real, type) else refuse  # annotations name classes
 
 
 def names_in(module, answers):
