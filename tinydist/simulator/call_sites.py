@@ -12,7 +12,16 @@ TINYDIST, *TORCH = (  # the scheduler, and so this, is there without torch, too
 )
 STARTERS = tuple(
     TINYDIST + name.replace("/", os.sep)
-    for name in ("launching/", "processes/", "simulator/", "tracing/", "torch_internals/", "magic/", "scripts/")
+    for name in (
+        "launching/",
+        "processes/",
+        "simulator/",
+        "tracing/",
+        "torch_internals/",
+        "magic/",
+        "scripts/",
+        "testing/",
+    )
 )
 STDLIB = sysconfig.get_path("stdlib") + os.sep
 # A user's own, Debian's, and those of the Python under an environment are among them
