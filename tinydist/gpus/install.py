@@ -8,9 +8,11 @@ import torch
 import torch.distributed as dist
 
 from ..torch_internals import accelerator
+from ..tracing.live_clock import LiveClock
 from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention
 from .device_mode import CallsNoted
-from .nccl import NCCL
+from .nccl import NCCL, devices_of
+from .placement import HOST
 from .observer import GPUObserver
 from .rank_gpus import RankGPUs, mine, of_thread
 from .tensors import ATTRIBUTES, MAKERS, parsed
@@ -88,8 +90,10 @@ REGISTERED = checkpoints, sharded_attention  # with torch, when they are importe
 class PretendedGPUs:
     """Of a launch."""
 
-    def __init__(self, cluster, record):
+    def __init__(self, cluster, record, fake=False, values=None):
         self.cluster, self.record, self.nccl = cluster, record, NCCL()
+        self.fake, self.values = fake, values
+        self.clock = LiveClock(record.programs, cluster)
 
     @contextmanager
     def installed(self):
@@ -106,14 +110,22 @@ class PretendedGPUs:
             stack.enter_context(replaced(torch.version, {"cuda": cuda_devices.NEWEST}))
             stack.enter_context(replaced(dist, {"is_nccl_available": lambda: True}))
             stack.enter_context(replaced(dist.distributed_c10d, {"default_pg_nccl_timeout": NCCL_TIMEOUT}))
+            if self.fake:
+                from .fake import forecasting  # which loads much of torch
+
+                stack.enter_context(forecasting(replaced))
             yield
+
+    def devices_of(self, backend):
+        """Whose tensors a group takes. Objects travel by way of the host, where they keep their data."""
+        return [HOST] if self.fake else devices_of(backend)
 
     def check_call(self, backend, name, tensors, reduction):
         self.nccl.check(mine(), backend, name, tensors, reduction)
 
     @contextmanager
-    def of_rank(self, rank):
-        gpus = of_thread.gpus = RankGPUs(self.cluster, rank, self.record)
+    def of_rank(self, rank, fake):
+        gpus = of_thread.gpus = RankGPUs(self.cluster, rank, self.record, self.clock, fake, self.values)
         try:
             with GPUObserver(self.record, rank, gpus), CallsNoted():
                 yield

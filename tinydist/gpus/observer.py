@@ -41,13 +41,19 @@ class GPUObserver(Observer):
 
     def _on_gpu(self, device, func, args, kwargs):
         self.ledger.device, before = device, self.ledger.nbytes
-        draws = RANDOM in func.tags and not (kwargs and kwargs.get("generator"))
-        with self.gpus.generator(device).drawn_by_the_host() if draws else nullcontext():
+        with self._computing(device, func, kwargs):
             result = super().__torch_dispatch__(func, (), args, kwargs)
         if self.ledger.nbytes > self.gpus.limit:
             del result
             raise out_of_memory(self.gpus, self.ledger.nbytes - before)
         return result
+
+    def _computing(self, device, func, kwargs):
+        """Fake, in a forecast, also what has no fake operands yet; or with the GPU's random numbers."""
+        if self.gpus.fake:
+            return self.gpus.fake
+        draws = RANDOM in func.tags and not (kwargs and kwargs.get("generator"))
+        return self.gpus.generator(device).drawn_by_the_host() if draws else nullcontext()
 
     def _pinned(self, func, types, args, kwargs):
         made = self.__torch_dispatch__(func, types, args, kwargs | {"pin_memory": False})
@@ -61,7 +67,8 @@ class GPUObserver(Observer):
             source, device = self.placement.device_of(args[1]), source
         if source == device:
             return func(*args, **kwargs) if device == HOST else self._on_gpu(device, func, args, kwargs)
-        result = func(*args, **kwargs)
+        with self.gpus.fake or nullcontext():
+            result = func(*args, **kwargs)
         self.stall("to host" if device == HOST else "to device", result.nbytes, p2p_time(result.nbytes, PCIE_4))
         if device != HOST:
             self.ledger.device = device

@@ -6,16 +6,17 @@ import threading
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..tracing.clock import VirtualClock
 from .placement import Placement
 from .random_numbers import PhiloxState
 
 
 class RankGPUs:
-    """``cluster``: whose GPUs they are."""
+    """``cluster``: whose GPUs they are. ``clock``: of all ranks."""
 
-    def __init__(self, cluster, rank, record):
+    def __init__(self, cluster, rank, record, clock, fake=None, values=None):
         self.cluster, self.rank, self.record = cluster, rank, record
+        self.fake, self.values = fake, values or {}  # forecasts (fake.py): the mode, and numbers that are given
+        self.clock = clock
         self.node = cluster.node_of(rank)
         self.ledger = record.ledgers[rank]
         self.placement = Placement(self.ledger)
@@ -64,11 +65,13 @@ class RankGPUs:
             self.generators[device] = PhiloxState(torch.initial_seed())
         return self.generators[device]
 
+    def now(self):
+        """Virtual time, as far as all ranks have come."""
+        return self.clock.now(self.rank)
+
     def times_of(self, *signals):
-        """In virtual time, as far as all ranks have come."""
-        clock = VirtualClock(self.record.programs, self.cluster)
-        clock.run()
-        return [clock.ended[signal] for signal in signals]
+        self.now()
+        return [self.clock.ended[signal] for signal in signals]
 
     def note(self, asked, got):
         """For the summary."""

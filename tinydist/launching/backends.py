@@ -30,7 +30,7 @@ def simulate(fn, args, asked):
     before_first_launch()
     operators = asked.observe is True
     record = Record(asked.ranks, asked.compute == "measured", operators) if asked.observe else None
-    gpus = PretendedGPUs(cluster, record) if asked.gpus else None
+    gpus = PretendedGPUs(cluster, record, asked.fake, asked.values) if asked.gpus else None
     simulation = Simulation(
         asked.ranks,
         seed=asked.seed,

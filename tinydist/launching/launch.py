@@ -89,6 +89,7 @@ def launch(
     only=None,
     per_rank=(),
     gpus=False,
+    values=None,
     **unknown,
 ):
     """Run ``fn(*args)`` on ``ranks`` ranks; ``run.results[rank]`` is what it returned there.
@@ -129,7 +130,8 @@ def launch(
 
     gpus:      the program sees cuda devices, those of ``cluster``, each with its memory (gpus/): programs that are
                written for GPUs run as they are, on CPU tensors. ``run.replaced`` says what they got in place of what
-               they asked for.
+               they asked for. With ``fake``, what is on a GPU has no data, and what is on the host has.
+    values:    with ``gpus`` and ``fake``: {name: number}, what the program reads of a GPU on lines with that name.
 
     Raises what the first failing rank raised, with the rank in a note; ``RuntimeError`` where that is
     KeyboardInterrupt, GeneratorExit or sys.exit with an error (sys.exit(0) returns None); ``TimeoutError`` and
@@ -158,6 +160,7 @@ def launch(
             only=only,
             per_rank=per_rank,
             gpus=gpus,
+            values=values,
         )
         with progress_message("loading torch"):
             from . import backends

@@ -13,6 +13,7 @@ import psutil
 
 from ..hardware import CLUSTERS, Cluster, find_cluster
 from ..rules import count, each_of, flag, holds, many, must, one_of, positive, stated, whole, words_of
+from ..simulator.scheduler import rank_alone
 
 BACKENDS = ("simulated", "gloo", "nccl")
 OF_SIMULATED_RANKS = {
@@ -23,6 +24,7 @@ OF_SIMULATED_RANKS = {
     "only": None,
     "per_rank": (),
     "gpus": False,
+    "values": None,
 }
 
 # Bytes of a rank that does nothing (benchmarks/simulator.py), and of one that does not run, as with ``only``.
@@ -59,6 +61,7 @@ RULES = {
     "fake": flag,
     "only": optional(stated("a list of ranks", each_of(whole, least=0))),
     "gpus": flag,
+    "values": optional(stated("a dictionary of names and numbers", lambda value: isinstance(value, dict))),
     "per_rank": stated('a list of "module:attribute" strings', lambda value: many(value)),
 }
 
@@ -80,6 +83,8 @@ def checked(**options):
         )
     if asked.gpus and asked.observe is not True:
         raise ValueError(f"launch: gpus=True requires observe=True, which counts their memory, got {asked.observe!r}")
+    if asked.values and not (asked.gpus and asked.fake):
+        raise ValueError(f"launch: values are what is read of fake GPUs, with gpus=True, fake=True, got {asked.values!r}")
     idle = [name for name, default in OF_SIMULATED_RANKS.items() if getattr(asked, name) != default]
     if named in ("gloo", "nccl") and idle:
         raise ValueError(f"launch: {', '.join(idle)}: supported on simulated ranks only, got backend={named!r}")
@@ -88,7 +93,7 @@ def checked(**options):
 
 def under_torchrun():
     """Is this process a rank of a job already?"""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and not rank_alone()
 
 
 def check_program(fn, arguments, unknown):

@@ -88,7 +88,7 @@ def job_of(chosen):
     shown = torchrun.local_ranks(chosen.local_ranks_filter)
     if ignored:
         print(ignored, file=sys.stderr)
-    return Job(program, where, torchrun.environment(chosen, where), asked, shown)
+    return Job(program, where, torchrun.variables_for(chosen, where), asked, shown)
 
 
 def of_gpus(chosen):
@@ -113,7 +113,7 @@ def run(job, chosen):
 
 
 def tell(job, chosen, wall):
-    observed = job.runs[0]  # the processes that a script has started end before itself
+    observed = job.outcome.runs[0]  # the processes that a script has started end before itself
     lines = summary(observed, wall)
     if not chosen.quiet:
         print(*lines, sep="\n")

@@ -1,8 +1,6 @@
 """What is shown of a job that failed: the program's own lines, then the root cause as torchrun's summary names it."""
 
-import os
 import re
-import sys
 import traceback
 
 from ..rules import ranks_in_words
@@ -13,15 +11,15 @@ OF_A_RANK = re.compile(r"on rank \d+ of \d+")
 
 def show(error, job, file):
     """``error``: what ``launch`` has raised."""
-    rank, cause = job.failed or (None, error)
+    rank, cause = job.outcome.failed or (None, error)
     if isinstance(cause, SystemExit):
         words = [f"{cause.code}\n"] if isinstance(cause.code, str) else []
     else:
         words = traceback_of(cause)
-    prefix = "" if rank is None or job.ranks == 1 else f"[rank {rank}] "
+    prefix = "" if rank is None or job.outcome.ranks == 1 else f"[rank {rank}] "
     for line in "".join(words).splitlines():
         print(f"{prefix}{line}", file=file)
-    print(f"{job.program} FAILED", *root_cause(rank, cause, job), sep="\n  ", file=file)
+    print(f"{job.program} FAILED", *root_cause(rank, cause, job.outcome), sep="\n  ", file=file)
 
 
 def traceback_of(error):
@@ -42,17 +40,17 @@ def chain(error, seen=()):
         yield from chain(error.__context__, (*seen, error))
 
 
-def root_cause(rank, cause, job):
+def root_cause(rank, cause, outcome):
     if rank is None:
         return [f"root cause: {type(cause).__name__}, exit code 1"]
-    node, local_rank = divmod(rank, job.per_node)
+    node, local_rank = divmod(rank, outcome.per_node)
     exits = isinstance(cause, SystemExit)
     code = cause.code if exits and isinstance(cause.code, int) else 1
     first = f"sys.exit({cause.code!r})" if exits else first_line(cause)
     lines = [f"root cause: rank {rank} (local_rank {local_rank}, node {node}), exit code {code}: {first}"]
     site = site_of_traceback(cause.__traceback__)
     lines += [f"  at {site}"] if site else []
-    others = set(range(job.ranks)) - {rank}
+    others = set(range(outcome.ranks)) - {rank}
     return lines + ([f"stopped: {ranks_in_words(others)}"] if others else [])
 
 

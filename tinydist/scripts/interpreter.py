@@ -11,12 +11,12 @@ that stops in the middle of an import holds the lock of that module's name. The 
 wait for it for ever when it imports its own module of that name.
 """
 
+import _frozen_importlib as importing
 import logging
 import os
 import sys
 import threading
-
-import _frozen_importlib as importing
+from contextlib import contextmanager
 
 from ..simulator.call_sites import is_library
 from ..simulator.rank_state import ProcessState
@@ -96,3 +96,29 @@ def is_own(name, module):
     file = places[0] or (places[1] + os.sep if len(places) > 1 else "")
     is_python = file.endswith((".py", ".pyc", os.sep))
     return name in MAIN or (is_python and os.path.isabs(file) and not is_library[file])
+
+
+class Interpreters:
+    """Those of the ranks that run."""
+
+    common = None
+
+    @contextmanager
+    def of_ranks(self):
+        """Meanwhile the interpreter belongs to the ranks; afterwards to the one that launched them, as it was."""
+        outer = getattr(here, "interpreter", None) or of_this_process()
+        outer.leave()
+        before, self.common = self.common, Common()
+        try:
+            yield
+        finally:
+            Interpreter(self.common, [], [], "").leave()  # takes what a rank that failed has left there
+            self.common = before
+            outer.enter()
+
+
+def of_this_process():
+    return Interpreter(Common(), sys.argv, sys.path, os.getcwd())
+
+
+interpreters = Interpreters()

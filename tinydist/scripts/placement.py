@@ -15,9 +15,9 @@ class Placement:
     def ranks(self):
         return self.nodes * self.per_node
 
-    def options(self, ranks):
-        """Of ``launch``. A job of one process may start ``ranks`` processes itself, all on its node."""
-        return {"cluster": self.on() if ranks == self.ranks else Placement(1, ranks, self.cluster).on()}
+    def with_processes(self, ranks):
+        """Of ``ranks`` processes that a script has started on its node."""
+        return Placement(1, ranks, self.cluster)
 
     def on(self):
         """The cluster, with a node for each of the job's nodes."""

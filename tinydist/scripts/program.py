@@ -32,7 +32,7 @@ class Program:
         main.__spec__, main.__builtins__ = spec, builtins
         main.__package__ = spec.parent if spec else None
         main.__loader__ = spec.loader if spec else None
-        sys.modules["__main__"] = sys.modules[name] = main
+        sys.modules["__main__"] = sys.modules["__mp_main__"] = main  # as multiprocessing calls it
         exec(code, main.__dict__)
         return main
 

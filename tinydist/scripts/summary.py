@@ -13,7 +13,7 @@ from ..console.quantities import bytes_text, seconds_text
 from ..diagnose.command import groups_of, waits_for_last
 from ..diagnose.recorded_calls import calls_of_trace
 
-STRAGGLES = 0.05  # of virtual time: who makes the others wait longer
+STRAGGLES = 0.05  # of virtual time for which the others wait, at least, for the rank that comes last most of the time
 
 
 def summary(run, wall):
@@ -47,12 +47,13 @@ def memory_lines(run):
 
 def straggler_lines(run):
     """The rank for which the others waited longest, if that is much of the time."""
-    waits, calls = waits_for_last(groups_of(calls_of_trace(run.trace)))
+    calls = [call for call in calls_of_trace(run.trace) if not call.operation.startswith("message")]
+    waits, meetings = waits_for_last(groups_of(calls))
     rank, own = max(waits.items(), key=lambda each: sum(wait for wait, _ in each[1]), default=(None, []))
     total = sum(wait for wait, _ in own)
-    if total <= STRAGGLES * run.seconds:
+    if len(own) < max(2, meetings / 2) or total < STRAGGLES * run.seconds:
         return []
-    joined = f"rank {rank} joined last in {len(own)} of {calls} calls"
+    joined = f"rank {rank} joined last in {len(own)} of {meetings} calls"
     return [f"straggler: {joined}; the next-to-last waited {seconds_text(total)} in all"]
 
 

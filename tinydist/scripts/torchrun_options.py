@@ -86,18 +86,24 @@ def local_ranks(text):
     return {int(part) for part in text.split(",")} if text else None
 
 
-def environment(chosen, where):
+def variables_for(chosen, where):
+    return variables(
+        where, chosen.master_addr, chosen.master_port, chosen.rdzv_id, chosen.role, chosen.max_restarts
+    ) | ({"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "{local_rank}"} if chosen.virtual_local_rank else {})
+
+
+def variables(where, address, port, run_id, role, max_restarts):
     """What torchrun sets besides what each launch sets (rank_state.environment); {rank} is the rank."""
     return {
-        "MASTER_ADDR": chosen.master_addr,
-        "MASTER_PORT": str(chosen.master_port or 29500),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port or 29500),
         "GROUP_WORLD_SIZE": str(where.nodes),
-        "ROLE_NAME": chosen.role,
+        "ROLE_NAME": role,
         "ROLE_RANK": "{rank}",
         "ROLE_WORLD_SIZE": str(where.ranks),
-        "TORCHELASTIC_RUN_ID": chosen.rdzv_id,
+        "TORCHELASTIC_RUN_ID": run_id,
         "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": str(chosen.max_restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(max_restarts),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }

@@ -2,9 +2,9 @@
 
 import torch
 import torch.distributed as dist
+from torch._subclasses import FakeTensor
 from torch.distributed import ReduceOp
 
-from ..gpus.nccl import devices_of
 from ..rules import ranks_in_words
 from ..torch_internals import c10d_calls, unobserved
 from ..tracing.tensor_storage import tensors_in
@@ -68,7 +68,7 @@ class Handle(dist.ProcessGroup):
         if self.simulation.record:
             self.simulation.record.collective(self, meeting, name, root, inputs, outputs, alike)
         if full:
-            if not self.simulation.fake:
+            if self._have_data(inputs, outputs):
                 how = [word for word in (reduction, root) if word is not None]
                 with unobserved():
                     move([meeting.calls[index] for index in range(self.count)], *how)
@@ -93,7 +93,7 @@ class Handle(dist.ProcessGroup):
             self.simulation.record.message(self, mine, other)
         if other:
             sent, received = (mine, other) if name == "send" else (other, mine)
-            if not self.simulation.fake:
+            if self._have_data([received.tensor]):
                 with unobserved():
                     transfer.put([received.tensor], [sent.tensor])
             received.peer = sent.owner
@@ -104,6 +104,12 @@ class Handle(dist.ProcessGroup):
         if self.simulation.fake and name == "recv":
             self.simulation.fake.forget(tensors)
         return self._handle(mine, tensors, True)
+
+    def _have_data(self, *tensors):
+        """With fake tensors nothing moves, but for those of the host where only GPUs are fake."""
+        if not self.simulation.fake:
+            return True
+        return self.simulation.gpus is not None and not any(isinstance(each, FakeTensor) for each in tensors_in(tensors))
 
     def alone_with(self, peer):
         """Does ``peer`` not run, and is taken to do its part?"""
@@ -200,7 +206,8 @@ class Handle(dist.ProcessGroup):
 
     @property
     def _device_types(self):
-        return devices_of(self.backend) if self.simulation.gpus else [torch.device("cpu")]
+        gpus = self.simulation.gpus
+        return gpus.devices_of(self.backend) if gpus else [torch.device("cpu")]
 
     def shutdown(self):
         pass

@@ -11,9 +11,22 @@ import queue
 import threading
 import time
 from collections import deque
+from contextlib import contextmanager
 
 POLLS, POLL_SECONDS = 1000, 1.0  # ranks that only poll, more often and longer than this, are stuck
 ENDED, DEADLOCK = "all ranks have ended", "no rank can run"
+of_thread = threading.local()  # .scheduler: of the rank whose thread it is
+
+
+def scheduler_here():
+    """The scheduler of this thread's rank; None in a thread that is no rank."""
+    return getattr(of_thread, "scheduler", None)
+
+
+def rank_alone():
+    """The scheduler of this thread's rank if that is the only one, which may launch ranks; or else None."""
+    scheduler = scheduler_here()
+    return scheduler if scheduler and len(scheduler.tasks) == 1 else None
 
 
 class Abort(BaseException):
@@ -68,6 +81,7 @@ class RankScheduler:
         self.now = 0.0  # seconds that ranks have waited without success
         self.polls, self.quiet_since = 0, None  # polls since something last happened
         self.aborting = False
+        self.is_lent = False
         self.notices = queue.SimpleQueue()  # to the supervisor: an exception, ENDED, DEADLOCK, or what it shall call
 
     # What a rank calls.
@@ -137,6 +151,15 @@ class RankScheduler:
             self.give_way()
         return task
 
+    @contextmanager
+    def lent(self):
+        """Context: the only rank waits for ranks that it has launched."""
+        self.is_lent = True
+        try:
+            yield
+        finally:
+            self.is_lent = False
+
     # How the run lock passes.
 
     def begin(self):
@@ -188,7 +211,7 @@ class RankScheduler:
     # The life of a rank's thread.
 
     def live(self, task, body):
-        task.ident = threading.get_ident()
+        task.ident, of_thread.scheduler = threading.get_ident(), self
         try:
             self._park(task)
             self.enter(task.rank)

@@ -25,7 +25,7 @@ from .process_group import SimulatedProcessGroup
 from .profiler import Profilers
 from .rank_exit import run_to_exit
 from .rank_state import KernelState, RankState
-from .scheduler import RankScheduler, TimedOut
+from .scheduler import RankScheduler, TimedOut, rank_alone
 from .store import SharedStore
 from .supervisor import Supervisor
 
@@ -87,10 +87,12 @@ class Simulation:
             kernel = KernelState(self.places)
             if self.watched:
                 torch_internals.load_for_modes()
-        if not running.acquire(blocking=False):
+        launching = rank_alone()  # it waits meanwhile
+        if not launching and not running.acquire(blocking=False):
             raise RuntimeError("nested launch() is not supported: ranks are already running")
         try:
             with (
+                launching.lent() if launching else nullcontext(),
                 torch_internals.replaced(self._new_process_group, self._rendezvous),
                 torch_internals.profiled_by(Profilers(self.scheduler)),
                 torch_internals.fake_as_real() if self.fake else nullcontext(),
@@ -112,7 +114,8 @@ class Simulation:
             kernel.restore(self.states.values())
             for group in self.groups.values():
                 group.forget_tensors()
-            running.release()
+            if not launching:
+                running.release()
 
     def wait(self, event, timeout=None):
         """Block the running rank until ``event`` is done, for ``timeout`` seconds at most (None: for ever)."""
@@ -132,7 +135,7 @@ class Simulation:
         torch.set_num_threads(1)
         torch_internals.be_profiled(False)  # until the rank starts its profiler
         try:
-            with torch.autograd.set_multithreading_enabled(False), self.fake or nullcontext(), self._watched(rank):
+            with torch.autograd.set_multithreading_enabled(False), self._fakes(), self._watched(rank):
                 if self.init:
                     group = self.process_group("0", range(self.ranks), rank)
                     group.description = "default_pg"
@@ -143,9 +146,13 @@ class Simulation:
                 torch_internals.forget_groups()
                 self.states[rank].flush()
 
+    def _fakes(self):
+        """All tensors are fake; where there are GPUs, those on them (gpus/observer.py)."""
+        return self.fake if self.fake and not self.gpus else nullcontext()
+
     def _watched(self, rank):
         if self.gpus:
-            return self.gpus.of_rank(rank)
+            return self.gpus.of_rank(rank, self.fake)
         return Observer(self.record, rank) if self.watched else nullcontext()
 
     def process_group(self, name, ranks, index):
@@ -187,6 +194,8 @@ class Simulation:
 
     def _rendezvous(self, url, rank=-1, world_size=-1, **options):
         """Replaces torch's rendezvous: whatever the address, all ranks are in this process."""
+        if rank < 0 and "RANK" not in os.environ:
+            raise ValueError(f"init_process_group({url!r}): no rank was passed, and RANK is not set in the environment")
         rank = int(os.environ["RANK"]) if rank < 0 else rank
         yield self.store, rank, self.ranks if world_size < 0 else world_size
 

@@ -40,6 +40,9 @@ class Hold:
         task, now, used = self.scheduler.running, time.monotonic(), time.process_time()
         if task.parked or task.ended:
             return
+        if self.scheduler.is_lent:  # those that it has launched have a watchdog of their own
+            self.switches = None
+            return
         if self.switches != self.scheduler.switches or importing(task.thread):
             self.switches, self.taken = self.scheduler.switches, used
             self.busy = now, used

@@ -23,6 +23,7 @@ node_running = torch._C._current_autograd_node  # in it; None before the first a
 nodes_made = torch._C._autograd._get_sequence_nr  # by this thread: the number of the next one
 number_of = methodcaller("_sequence_nr")  # of a node
 own_parameters = attrgetter("_parameters")  # of a module: name -> tensor or None
+AS_DEEP = 8  # frames of torch.distributed, from a collective to the object collective that calls it
 NATIVE_WAITERS = {torch.autograd.graph.__file__, torch.nn.parallel.distributed.__file__}
 
 
@@ -80,11 +81,21 @@ def native_code_calls():
 
 
 def c10d_calls():
-    """Does torch.distributed's Python call the group? DDP and functional collectives do in C++, with new tensors."""
+    """Does torch.distributed's Python call the group, with the program's tensors? DDP and functional collectives call it
+    in C++, with new ones, and object collectives with those that objects are packed in."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(TINYDIST):
         frame = frame.f_back
-    return frame.f_code.co_filename == torch.distributed.distributed_c10d.__file__
+    own = torch.distributed.distributed_c10d.__file__
+    if frame.f_code.co_filename != own:
+        return False
+    for _ in range(AS_DEEP):
+        if frame.f_code.co_filename == own and "object" in frame.f_code.co_name:
+            return False
+        frame = frame.f_back
+        if frame is None:
+            break
+    return True
 
 
 def called_from(files):

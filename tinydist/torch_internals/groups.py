@@ -43,6 +43,9 @@ def excepthook_unchanged():
         sys.excepthook = excepthook
 
 
+lasting = []  # a rank without others may launch
+
+
 @contextmanager
 def replaced(new_process_group, rendezvous):
     """``init_process_group`` makes its group with ``new_process_group`` and finds its peers with ``rendezvous``.
@@ -55,11 +58,13 @@ def replaced(new_process_group, rendezvous):
     c10d_logger._get_msg_dict = lambda *_, **__: {}  # would hide an error by its own where there is no nccl
     c10d._new_process_group_helper, c10d.rendezvous = new_process_group, rendezvous
     native._set_thread_isolation_mode(True)  # a registry of group names for each thread, and so for each rank
+    lasting.append(None)
     try:
         with excepthook_unchanged():
             yield
     finally:
-        native._set_thread_isolation_mode(False)
+        lasting.pop()
+        native._set_thread_isolation_mode(bool(lasting))
         for name, value in before.items():
             setattr(c10d, name, value)
         c10d_logger._get_msg_dict = describe

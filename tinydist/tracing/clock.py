@@ -61,9 +61,7 @@ class VirtualClock:
     def run(self):
         for lane in [lane for lanes in self.lanes for lane in lanes]:
             self.advance(lane)
-        while self.agenda:
-            now, _, act, arguments = heapq.heappop(self.agenda)
-            act(now, *arguments)
+        self.act()
         self.events.sort(key=lambda event: (event.rank, event.start, event.end, event.place, event.stream))
         ends = [max(lane.time for lane in lanes) for lanes in self.lanes]
         for log, end in zip(self.logs, ends, strict=True):
@@ -72,6 +70,11 @@ class VirtualClock:
         wholes = {name: nbytes for log in self.logs for name, nbytes in log.wholes.items()}
         sent = {transfer: [leg.edges for leg in self.legs_of(transfer)] for transfer in self.started}
         return Trace(self.cluster, self.events, sent, memory, max(ends), wholes)
+
+    def act(self):
+        while self.agenda:
+            now, _, act, arguments = heapq.heappop(self.agenda)
+            act(now, *arguments)
 
     def at(self, seconds, act, *arguments):
         heapq.heappush(self.agenda, (seconds, next(self.order), act, arguments))

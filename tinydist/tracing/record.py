@@ -60,6 +60,7 @@ class Record:
     def __init__(self, ranks, measured=False, operators=True):
         self.measured, self.operators = measured, operators
         self.replaced = {}  # what the program asked of a GPU -> what it got instead (gpus/)
+        self.reads = {}  # the line of the program that reads a number which only a GPU would know -> how
         self.programs = [[] for _ in range(ranks)]
         self.module_names = ModuleNames()
         self.ledgers = [Ledger(rank, program, self.module_names) for rank, program in enumerate(self.programs)]
