@@ -20,4 +20,4 @@ def run_script(words):
         raise ValueError("run_script: --backend gloo starts processes, which are not recorded: use the command line")
     job = job_of(chosen)
     job.run()
-    return job.runs[0]
+    return job.outcome.runs[0]  # the processes that a script has started end before itself
