@@ -6,12 +6,13 @@ import torch
 
 from ..hardware.costs import p2p_time
 from ..hardware.links import PCIE_4
-from ..torch_internals import dtensors_draw_under
+from ..torch_internals import REGION_BEGINS, REGION_ENDS, dtensors_draw_under
 from ..tracing.observer import ASKS_DEVICE, Observer
 from ..tracing.tensor_storage import PLAIN
 from .cuda_memory import out_of_memory
 from .placement import COPIES, HOST, new_tensors_on
 
+ALWAYS = set(map(id, (ASKS_DEVICE, REGION_BEGINS, REGION_ENDS)))  # of no device
 RANDOM = torch.Tag.nondeterministic_seeded
 INTO = torch.ops.aten.copy_.default  # the second operand, and the first is written
 
@@ -25,7 +26,7 @@ class GPUObserver(Observer):
         self.placement = gpus.placement
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is ASKS_DEVICE or not PLAIN.issuperset(types):
+        if id(func) in ALWAYS or not PLAIN.issuperset(types):
             return super().__torch_dispatch__(func, types, args, kwargs)
         if kwargs and kwargs.get("device") is not None and kwargs["device"].type == "cuda":
             with new_tensors_on(self.gpus.device(kwargs["device"])):

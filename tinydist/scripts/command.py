@@ -9,25 +9,20 @@ torchrun's options are those of the installed torch. The exit status is torchrun
 options that cannot be met, 130 after Ctrl-C.
 """
 
-import inspect
 import sys
 import time
 
 from ..console.command_name import command
 from ..hardware import CLUSTERS, find_cluster
-from ..launching import launch
 from . import processes
 from . import torchrun_options as torchrun
 from .failures import show
+from .forecast import NoForecast, forecast
 from .job import Job
 from .program import Program
 from .summary import summary
 
 OURS = "tinydist"
-LATER = {
-    "fake": "--fake is not available yet: a forecast on tensors without data",
-    "value": "--value is not available yet: a number for --fake",
-}
 
 
 def options():
@@ -66,9 +61,6 @@ def parsed(words):
 def main(words):
     chosen = parsed(words)
     try:
-        for name, why in LATER.items():
-            if getattr(chosen, name):
-                raise ValueError(f"run: {why}")
         if chosen.backend == "gloo":
             return processes.run(chosen)
         job = job_of(chosen)
@@ -81,7 +73,7 @@ def main(words):
 def job_of(chosen):
     ignored = torchrun.check(chosen)
     cluster = find_cluster(chosen.cluster) if chosen.cluster else None
-    where = torchrun.placement(chosen, cluster, chosen.gpus)
+    where = torchrun.placement(chosen, cluster, chosen.gpus or chosen.fake)
     where.on()
     program = Program(chosen.training_script, chosen.training_script_args, chosen.module)
     asked = {"seed": chosen.seed, "schedule": chosen.schedule, **of_gpus(chosen)}
@@ -92,9 +84,21 @@ def job_of(chosen):
 
 
 def of_gpus(chosen):
-    if chosen.gpus and "gpus" not in inspect.signature(launch).parameters:
-        raise ValueError("run: --gpus: pretended GPUs are not available in this version")
-    return {"gpus": True} if chosen.gpus else {}
+    """A forecast is one of GPUs."""
+    values = dict(map(named_number, chosen.value or ()))
+    if values and not chosen.fake:
+        raise ValueError(f"run: --value gives a number to a forecast, --fake, got {' '.join(chosen.value)}")
+    if not (chosen.gpus or chosen.fake):
+        return {}
+    return {"gpus": True, "fake": chosen.fake, "values": values or None}
+
+
+def named_number(text):
+    name, _, number = text.partition("=")
+    try:
+        return name.strip(), float(number)
+    except ValueError:
+        raise ValueError(f"run: --value must be NAME=NUMBER, such as loss=3.0, got {text!r}") from None
 
 
 def run(job, chosen):
@@ -102,19 +106,24 @@ def run(job, chosen):
     began = time.monotonic()
     try:
         job.run()
+        tell(job, chosen, time.monotonic() - began)
     except KeyboardInterrupt as pressed:
         print("\ninterrupted", *getattr(pressed, "__notes__", ()), sep="\n", file=sys.stderr)
         return 130
+    except NoForecast as why:
+        print(why, file=sys.stderr)
+        return 1
     except Exception as error:
         show(error, job, sys.stderr)
         return 1
-    tell(job, chosen, time.monotonic() - began)
     return 0
 
 
 def tell(job, chosen, wall):
     observed = job.outcome.runs[0]  # the processes that a script has started end before itself
     lines = summary(observed, wall)
+    if chosen.fake:
+        lines += forecast(observed)
     if not chosen.quiet:
         print(*lines, sep="\n")
     if chosen.report:
