@@ -238,3 +238,11 @@ def test_a_line_that_asks_for_what_there_is_not(notebook, line, kind, told):
 
 def test_sys_exit_ends_a_rank_and_not_the_notebook(notebook):
     assert notebook.on_ranks("2", "import sys\nif dist.get_rank(): sys.exit()\n3") == ["rank 0: 3"]
+
+
+def test_with_gpus_a_cell_sees_cuda_devices_also_the_next_one(notebook):
+    seen = notebook.on_ranks("2 --gpus --keep", "x = torch.ones(3, device='cuda')\nstr(x.device)")
+    assert seen == ["ranks 0-1: 'cuda:0'"]
+    seen = notebook.on_ranks("2 --gpus", "str(x.device), torch.cuda.memory_allocated()")
+    assert seen == ["ranks 0-1: ('cuda:0', 12)"]
+    assert notebook.on_ranks("2", "torch.cuda.is_available()") == ["ranks 0-1: False"]

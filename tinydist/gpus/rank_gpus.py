@@ -65,6 +65,17 @@ class RankGPUs:
             self.generators[device] = PhiloxState(torch.initial_seed())
         return self.generators[device]
 
+    def go_on_from(self, earlier):
+        """What the rank has left on its GPUs in an earlier run is there; None: it has not run."""
+        if earlier is None:
+            return
+        self.index, self.is_set, self.generators = earlier.index, earlier.is_set, earlier.generators
+        for holding in earlier.ledger.alive.values():
+            if (storage := holding()) is not None:
+                self.ledger.device = holding.device
+                self.ledger.adopt(storage, holding.scope)
+                self.ledger.alive[storage._cdata].purpose = holding.purpose
+
     def now(self):
         """Virtual time, as far as all ranks have come."""
         return self.clock.now(self.rank)

@@ -27,6 +27,7 @@ class RanksMagic(Magics):
     @argument("ranks", type=int, nargs="?", default=4, help="how many (4)")
     @argument("--backend", help="simulated, gloo or nccl; as in launch")
     @argument("--cluster", help='cluster model for the timeline, e.g. "H100 pod"')
+    @argument("--gpus", action="store_true", help="the cell sees cuda devices, those of the cluster (as in launch)")
     @argument("--keep", action="store_true", help="keep the variables for the next cell of ranks")
     @cell_magic
     def ranks(self, line, cell):
@@ -38,7 +39,7 @@ class RanksMagic(Magics):
         asked = self.asked(line)
         program, session = Cell(self.shell, line, cell), self.session(asked.ranks, asked.backend)
         try:
-            run = session.run(program, self.shell.user_ns, asked.cluster)
+            run = session.run(program, self.shell.user_ns, cluster=asked.cluster, gpus=asked.gpus)
         except BaseException as error:
             error._render_traceback_ = partial(self.lines_of, error)
             raise

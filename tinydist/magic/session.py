@@ -6,6 +6,7 @@ import itertools
 import cloudpickle
 
 from .. import processes
+from ..gpus.rank_gpus import of_thread as here
 from ..launching.launch import launch
 from . import namespace
 from .namespace import Gone, copies, enter, look, unpacked
@@ -22,14 +23,14 @@ class RanksSession:
         self.number, self.size, self.backend = next(numbers), size, backend
         self.ranks, self.known = (), {}  # name -> what it was in the notebook then, if anything
 
-    def run(self, cell, notebook, cluster):
-        """The Run of the cell; its results say how each rank writes what the last line came to."""
+    def run(self, cell, notebook, **options):
+        """The Run of the cell; its results say how each rank writes what the last line came to. ``options``: launch's."""
         own = {name for name, thing in self.known.items() if notebook.get(name, ABSENT) is thing}
         packed, uncopied, looked_up = copies(notebook, cell.names | self.known.keys() - own, own)
         began, variables = bool(self.ranks), []
         program = self.number, began, packed, uncopied, cell.body, cell.last
         try:
-            run = launch(run_cell, self.size, *program, backend=self.backend, cluster=cluster)
+            run = launch(run_cell, self.size, *program, backend=self.backend, **options)
             run.results, names = zip(*(each or (None, ()) for each in run.results))  # None: it has called sys.exit(0)
             world = dict(ranks=self.size, backend=run.backend)
             variables = [OfProcess(self.number, rank, each, world) for rank, each in enumerate(names)]
@@ -104,6 +105,7 @@ class OfProcess:
 # What a rank does with a cell.
 
 
+GPUS = "__gpus__"  # the name of what the rank's last cell knew of its GPUs
 RESULT = "_"  # the name of what the last line came to, as in Python's own prompt
 
 
@@ -113,6 +115,9 @@ def run_cell(session, began, packed, uncopied, body, last):
     ``began``: it has run a cell of this session before. ``uncopied``: names of the notebook -> why no rank has them.
     """
     with enter(session, began) as names:
+        if here.gpus:
+            here.gpus.go_on_from(names.get(GPUS))
+            names[GPUS] = here.gpus
         names.update(unpacked(packed))
         try:
             exec(body, names)
