@@ -21,6 +21,7 @@ from torch.nn import Parameter
 from ..simulator.call_sites import STDLIB, TINYDIST, TORCH
 from ..tracing import observer
 from . import unknown
+from .checkpoints import save_if_known
 from .fake_ddp import FakeDDP
 from .placement import META
 from .rank_gpus import mine, of_thread
@@ -103,6 +104,7 @@ def forecasting(replaced):
         stack.enter_context(replaced(Parameter, {"__new__": fake_parameter}))
         stack.enter_context(replaced(time, {name: virtual(name) for name in CLOCKS}))
         stack.enter_context(replaced(math, {name: assuming(getattr(math, name), is_) for name, is_ in questions.items()}))
+        stack.enter_context(replaced(torch, {"save": save_if_known}))
         for where in (torch.nn.parallel, torch.nn.parallel.distributed):
             stack.enter_context(replaced(where, {"DistributedDataParallel": FakeDDP}))
         yield

@@ -45,8 +45,9 @@ class GPUObserver(Observer):
         with self._computing(device, func, kwargs):
             result = super().__torch_dispatch__(func, (), args, kwargs)
         if self.ledger.nbytes > self.gpus.limit:
+            error = out_of_memory(self.gpus, self.ledger.nbytes - before)
             del result
-            raise out_of_memory(self.gpus, self.ledger.nbytes - before)
+            raise error
         return result
 
     def _computing(self, device, func, kwargs):
