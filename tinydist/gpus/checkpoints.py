@@ -12,15 +12,12 @@ import torch
 from torch._subclasses import FakeTensor
 from torch.serialization import register_package
 
-from ..tracing.scopes import of_thread as observed
+from ..torch_internals import untyped
 from .rank_gpus import mine, of_thread
+from .storages import hold
 
 BEFORE_TORCHS_OWN = 5
 write = torch.save
-
-
-def untyped(storage):
-    return getattr(storage, "_untyped_storage", storage)
 
 
 def tag(storage):
@@ -32,8 +29,7 @@ def restore(storage, location):
     gpus = of_thread.gpus
     if gpus is None or not location.startswith("cuda"):
         return None
-    gpus.ledger.device = gpus.device(torch.device(location))
-    gpus.ledger.adopt(untyped(storage), observed.scopes.now())
+    hold(untyped(storage), gpus.device(torch.device(location)))
     return storage
 
 

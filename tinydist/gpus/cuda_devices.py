@@ -5,10 +5,11 @@ import torch
 from .random_numbers import PhiloxState
 from .rank_gpus import mine
 
+# NVIDIA, CUDA GPU compute capability (developer.nvidia.com/cuda-gpus)
 CAPABILITY = {"V100": (7, 0), "A100": (8, 0), "H100": (9, 0), "H800": (9, 0), "H200": (9, 0)}
-CAPABILITY |= {"B200": (10, 0), "GB200": (10, 0)}  # NVIDIA, CUDA GPU compute capability (developer.nvidia.com/cuda-gpus)
+CAPABILITY |= {"B200": (10, 0), "GB200": (10, 0)}
 MULTIPROCESSORS = {"V100": 80, "A100": 108, "H100": 132, "H800": 132, "H200": 132, "B200": 148, "GB200": 148}
-NEWEST = "13.0"  # the CUDA version of the build that is pretended
+CUDA_VERSION = "13.0"  # that torch says it was built for
 
 
 def generation():
@@ -200,7 +201,7 @@ def _get_device_index(device, optional=False, allow_cpu=False):
     return -1 if where.type == "cpu" else where.index
 
 
-class nccl:
+class NCCLModule:
     """The part of torch.cuda.nccl that programs ask."""
 
     @staticmethod
@@ -212,5 +213,4 @@ class nccl:
         return all(mine().placement.device_of(tensor).type == "cuda" for tensor in tensors)
 
 
-nccl.__name__ = "torch.cuda.nccl"
 has_half = True

@@ -1,7 +1,7 @@
 """torch.cuda's functions about memory, answered from the rank's ledger. Each is called as torch's of its name.
 
-The ledger counts the bytes of tensors. A GPU's allocator keeps more: blocks that are rounded up, and cached when they are
-freed. So "reserved" is at least what the peak was: it is given as the peak.
+The ledger counts the bytes of tensors. A GPU's caching allocator reserves more: it rounds blocks up, and keeps them
+when tensors are freed. So reserved memory is at least the peak of allocated memory, which is the number given for it.
 """
 
 from collections import defaultdict
@@ -71,8 +71,9 @@ def get_per_process_memory_fraction(device=None):
 def memory_stats(device=None):
     """What is not listed counts 0, as what the ledger does not know."""
     stats = defaultdict(int)
-    for what, now in (("allocated", memory_allocated()), ("active", memory_allocated()), ("reserved", memory_reserved())):
-        stats[f"{what}_bytes.all.current"], stats[f"{what}_bytes.all.peak"] = now, max_memory_allocated()
+    now = {"allocated": memory_allocated(), "active": memory_allocated(), "reserved": memory_reserved()}
+    for what, nbytes in now.items():
+        stats[f"{what}_bytes.all.current"], stats[f"{what}_bytes.all.peak"] = nbytes, max_memory_allocated()
     stats["requested_bytes.all.current"] = memory_allocated()
     stats["allocation.all.current"] = len(mine().ledger.alive)
     return stats
@@ -93,8 +94,8 @@ def out_of_memory(gpus, nbytes):
     of = ", ".join(f"{gib(size)} {purpose}" for purpose, size in held if size)
     return torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {gib(nbytes)}. GPU {gpus.index} has a total capacity of {gib(total)} "
-        f"of which {gib(max(0, gpus.limit - ledger.nbytes + nbytes))} is free. Rank {gpus.rank} holds {gib(ledger.nbytes)} "
-        f"with it: {of}"
+        f"of which {gib(max(0, gpus.limit - ledger.nbytes + nbytes))} is free. "
+        f"Rank {gpus.rank} holds {gib(ledger.nbytes)} with it: {of}"
     )
 
 

@@ -10,7 +10,11 @@ from .rank_gpus import mine
 class Stream(streams.Stream):
     def __init__(self, device=None, priority=0, **_):
         super().__init__(priority=priority)
-        self.device = mine().device(device)
+        self.of_device = mine().device(device)
+
+
+def device_of_stream(stream):
+    return getattr(stream, "of_device", mine().current)
 
 
 class Event(streams.Event):
@@ -59,7 +63,7 @@ def is_current_stream_capturing():
     return False
 
 
-class nvtx:
+class NVTX:
     """Ranges are regions of the trace."""
 
     @staticmethod
@@ -83,4 +87,3 @@ class nvtx:
     def range(msg, *args, **kwargs):
         with region(msg.format(*args, **kwargs)):
             yield
-

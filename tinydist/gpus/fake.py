@@ -19,6 +19,7 @@ from torch._subclasses import FakeTensor
 from torch.nn import Parameter
 
 from ..simulator.call_sites import STDLIB, TINYDIST, TORCH
+from ..torch_internals import fake_tensors_in_foreach
 from ..tracing import observer
 from . import unknown
 from .checkpoints import save_if_known
@@ -98,7 +99,7 @@ def forecasting(replaced):
     """``replaced``: install.py's."""
     questions = {"isfinite": True, "isnan": False, "isinf": False}
     unknown.numpy_before = torch.Tensor.numpy
-    with ExitStack() as stack:
+    with fake_tensors_in_foreach(), ExitStack() as stack:
         stack.enter_context(replaced(torch.Tensor, READS))
         stack.enter_context(replaced(FakeTensor, {"device": fake_device, "tolist": READS["tolist"]}))
         stack.enter_context(replaced(Parameter, {"__new__": fake_parameter}))

@@ -55,6 +55,7 @@ class FakeDDP(nn.Module):
         for tensor in tensors:
             dist.broadcast(tensor.detach(), group=self.process_group, group_src=0)
 
+    @torch.no_grad()
     def _fill_buckets(self, order):
         """As many parameters as fit, the first bucket smaller, so that communication begins early."""
         self.bucket_of, self.buckets, room = {}, [], 0  # by address
@@ -65,10 +66,12 @@ class FakeDDP(nn.Module):
             self.buckets[-1].append(parameter)
             self.bucket_of[id(parameter)] = len(self.buckets) - 1
             room -= parameter.nbytes
-        self.flat = [
-            torch.empty(sum(each.numel() for each in bucket), dtype=bucket[0].dtype, device=self.device)
-            for bucket in self.buckets
-        ]
+        self.flat, self.view = [], {}
+        for bucket in self.buckets:
+            sizes = [each.numel() for each in bucket]
+            self.flat.append(torch.empty(sum(sizes), dtype=bucket[0].dtype, device=self.device))
+            views = zip(bucket, self.flat[-1].split(sizes), strict=True)
+            self.view |= {id(each): view.view_as(each) for each, view in views}
 
     def forward(self, *inputs, **named):
         if self.device_ids:
@@ -101,29 +104,26 @@ class FakeDDP(nn.Module):
             self.left = [len(bucket) for bucket in self.buckets]
             before_backward_ends(self._finish)
         self.arrived.append(parameter)
-        number = self.bucket_of[id(parameter)]
-        self.left[number] -= 1
+        with torch.no_grad():
+            torch.mul(parameter.grad, 1 / self.process_group.size(), out=self.view[id(parameter)])
+        self.left[self.bucket_of[id(parameter)]] -= 1
         while len(self.works) < len(self.buckets) and self.left[len(self.works)] == 0:  # in order
-            self._reduce(len(self.works))
+            self._reduce()
 
-    @torch.no_grad()
-    def _reduce(self, number):
-        gradients = [each.grad for each in self.buckets[number] if each.grad is not None]
-        if gradients:
-            pieces = self.flat[number].split([each.numel() for each in gradients])
-            torch._foreach_copy_(pieces, [each.reshape(-1) for each in gradients])
-        self.flat[number].div_(self.process_group.size())
-        with region(f"bucket {number}"):
-            self.works.append(dist.all_reduce(self.flat[number], group=self.process_group, async_op=True))
+    def _reduce(self):
+        with region(f"bucket {len(self.works)}"):
+            flat = self.flat[len(self.works)]
+            self.works.append(dist.all_reduce(flat, group=self.process_group, async_op=True))
 
     @torch.no_grad()
     def _finish(self):
         while len(self.works) < len(self.buckets):  # some of its parameters were not used
-            self._reduce(len(self.works))
-        for work, bucket, flat in zip(self.works, self.buckets, self.flat, strict=True):
+            self._reduce()
+        for work, bucket in zip(self.works, self.buckets, strict=True):
             work.wait()
-            gradients = [each.grad for each in bucket if each.grad is not None]
-            torch._foreach_copy_([each.view(-1) for each in gradients], flat.split([each.numel() for each in gradients]))
+            for parameter in bucket:
+                if parameter.grad is not None:
+                    parameter.grad.copy_(self.view[id(parameter)])
         if len(self.arrived) == len(self.tensors) and list(self.bucket_of) != list(map(id, self.arrived)):
             self._fill_buckets(self.arrived)
         self.task = None

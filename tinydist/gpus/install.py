@@ -5,23 +5,27 @@ from datetime import timedelta
 from types import FunctionType
 
 import torch
+import torch.cuda.profiler
 import torch.distributed as dist
+import torch.nn.parallel.comm
 
 from ..torch_internals import accelerator
+from ..tracing import streams
 from ..tracing.live_clock import LiveClock
-from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention
+from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, memory_snapshot, sharded_attention
 from .device_mode import CallsNoted
 from .nccl import NCCL, devices_of
 from .placement import HOST
 from .observer import GPUObserver
 from .rank_gpus import RankGPUs, mine, of_thread
+from .storages import OF_STORAGES
 from .tensors import ATTRIBUTES, MAKERS, parsed
 from .torch_classes import REPLACED
 
 cuda = torch.cuda
 FUNCTIONS = {  # name -> what answers
     name: function
-    for module in (cuda_devices, cuda_memory, cuda_streams)
+    for module in (cuda_devices, cuda_memory, cuda_streams, memory_snapshot)
     for name, function in vars(module).items()
     if getattr(function, "__module__", None) == module.__name__
 }
@@ -33,7 +37,9 @@ UNDER_ACCELERATOR = {  # torch.accelerator's name -> torch.cuda's
     "device_index": "device",
 }
 NCCL_TIMEOUT = timedelta(minutes=10)  # torch's default
-KEPT = {"Any", "amp", "check_error", "DeferredCudaCallError", "OutOfMemoryError", "AcceleratorError"}
+OF_GPUS = "torch.cuda", "torch.accelerator", "torch.nn.parallel.comm"
+KEPT = {"check_error"}  # it does not ask a GPU
+REFUSED = ["CUDAGraph", "graph", "Graph", "MemPool", "ExternalStream", "GreenContext", "CUDAPluggableAllocator", "profile"]
 
 
 def refused(where, name):
@@ -46,42 +52,51 @@ def refused(where, name):
     return refuse
 
 
-def names_of_cuda():
-    """What each public function of torch.cuda is, and the classes that are asked for."""
-    functions = [name for name, value in vars(cuda).items() if isinstance(value, FunctionType) and name not in KEPT]
-    public = [name for name in functions if not name.startswith("_")]
-    return {name: refused("torch.cuda", name) for name in public} | {
-        name: function for name, function in FUNCTIONS.items() if hasattr(cuda, name)
-    }
+def names_in(module, answers):
+    """Each public function of a module: what answers it, or a refusal by its name."""
+    functions = [name for name, value in vars(module).items() if isinstance(value, FunctionType)]
+    asked = [name for name in functions if vars(module)[name].__module__.startswith(OF_GPUS) and name[0] != "_"]
+    asked += [name for name in REFUSED if name in vars(module)]
+    answered = {name: function for name, function in answers.items() if name in vars(module)}
+    return {name: refused(module.__name__, name) for name in asked if name not in KEPT} | answered
 
 
 def names_of_accelerator():
-    ours = {name: FUNCTIONS[name] for name in torch.accelerator.__all__ if name in FUNCTIONS}
-    ours |= {name: FUNCTIONS[theirs] for name, theirs in UNDER_ACCELERATOR.items()}
-    ours["current_accelerator"] = lambda check_available=False: torch.device("cuda")
-    return ours
+    ours = FUNCTIONS | {name: FUNCTIONS[theirs] for name, theirs in UNDER_ACCELERATOR.items()}
+    return ours | {"current_accelerator": lambda check_available=False: torch.device("cuda")}
 
 
-def names_of_submodules():
-    """torch.cuda.memory.max_memory_allocated is torch.cuda.max_memory_allocated."""
-    for name in ("memory", "random", "streams"):
-        module = getattr(cuda, name)
-        yield module, {each: FUNCTIONS[each] for each in vars(module) if each in FUNCTIONS}
+def public(of):
+    return {name: getattr(of, name) for name in vars(of) if not name.startswith("_")}
+
+
+ANSWERS = [  # (module of torch, what answers its functions)
+    (cuda, FUNCTIONS | {"_initialized": True}),
+    (torch.accelerator, names_of_accelerator()),
+    (cuda.memory, FUNCTIONS),
+    (cuda.random, FUNCTIONS),
+    (cuda.streams, FUNCTIONS),
+    (cuda.graphs, FUNCTIONS),
+    (cuda.nccl, public(cuda_devices.NCCLModule)),
+    (cuda.nvtx, public(cuda_streams.NVTX)),
+    (cuda.profiler, {}),
+    (torch.nn.parallel.comm, {}),  # nn.DataParallel's
+]
 
 
 @contextmanager
 def replaced(where, names):
-    before = {name: vars(where).get(name) for name in names}
+    before = {name: vars(where)[name] for name in names if name in vars(where)}
     for name, value in names.items():
         setattr(where, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                delattr(where, name)
+        for name in names:
+            if name in before:
+                setattr(where, name, before[name])
             else:
-                setattr(where, name, value)
+                delattr(where, name)
 
 
 REGISTERED = checkpoints, sharded_attention  # with torch, when they are imported
@@ -98,16 +113,16 @@ class PretendedGPUs:
     @contextmanager
     def installed(self):
         with ExitStack() as stack:
-            stack.enter_context(replaced(cuda, names_of_cuda()))
-            stack.enter_context(replaced(torch.accelerator, names_of_accelerator()))
-            for where, names in names_of_submodules():
-                stack.enter_context(replaced(where, names))
+            for module, answers in ANSWERS:
+                stack.enter_context(replaced(module, names_in(module, answers)))
             stack.enter_context(replaced(torch.Tensor, ATTRIBUTES))
+            stack.enter_context(replaced(torch.UntypedStorage, OF_STORAGES))
             stack.enter_context(replaced(torch, MAKERS))
             for where, name, value in REPLACED:
                 stack.enter_context(replaced(where, {name: value}))
             stack.enter_context(accelerator(torch.device("cuda"), parsed))
-            stack.enter_context(replaced(torch.version, {"cuda": cuda_devices.NEWEST}))
+            stack.enter_context(replaced(streams.Stream, {"device": property(cuda_streams.device_of_stream)}))
+            stack.enter_context(replaced(torch.version, {"cuda": cuda_devices.CUDA_VERSION}))
             stack.enter_context(replaced(dist, {"is_nccl_available": lambda: True}))
             stack.enter_context(replaced(dist.distributed_c10d, {"default_pg_nccl_timeout": NCCL_TIMEOUT}))
             if self.fake:
@@ -131,5 +146,3 @@ class PretendedGPUs:
                 yield
         finally:
             of_thread.gpus = None
-
-

@@ -27,9 +27,9 @@ class NCCL:
         for device in devices:
             if torch.device(device.type) not in supported:
                 raise RuntimeError(
-                    f"No backend type associated with device type {device.type}\n{name} on rank {gpus.rank}: the group's "
-                    f"backend, {backend}, takes tensors on {' and '.join(each.type for each in supported)}; move them, or "
-                    'init_process_group("cpu:gloo,cuda:nccl")'
+                    f"No backend type associated with device type {device.type}\n{name} on rank {gpus.rank}: the "
+                    f"group's backend, {backend}, takes tensors on {' and '.join(each.type for each in supported)}; "
+                    'move them, or call init_process_group("cpu:gloo,cuda:nccl")'
                 )
             if device.type == "cuda" and "nccl" in backend:
                 self._alone_on(gpus, device, name)
@@ -41,6 +41,7 @@ class NCCL:
         other = self.users.setdefault(place, gpus.rank)
         if other != gpus.rank:
             raise torch.distributed.DistBackendError(
-                f"NCCL error: invalid usage\nDuplicate GPU detected : rank {gpus.rank} and rank {other} both on CUDA device "
-                f"{place[1]}\n{name}: each rank needs a GPU of its own. Call torch.cuda.set_device(LOCAL_RANK) first"
+                f"NCCL error: invalid usage\nDuplicate GPU detected : rank {gpus.rank} and rank {other} both on CUDA "
+                f"device {place[1]}\n{name}: each rank needs a GPU of its own; call torch.cuda.set_device(LOCAL_RANK) "
+                "first"
             )

@@ -8,9 +8,10 @@ from ..hardware.costs import p2p_time
 from ..hardware.links import PCIE_4
 from ..torch_internals import REGION_BEGINS, REGION_ENDS, dtensors_draw_under
 from ..tracing.observer import ASKS_DEVICE, Observer
-from ..tracing.tensor_storage import PLAIN
+from ..tracing.tensor_storage import PLAIN, plain_tensors
 from .cuda_memory import out_of_memory
-from .placement import COPIES, HOST, new_tensors_on
+from .placement import COPIES, HOST, call, new_tensors_on
+from .random_numbers import check_generator
 
 ALWAYS = set(map(id, (ASKS_DEVICE, REGION_BEGINS, REGION_ENDS)))  # of no device
 RANDOM = torch.Tag.nondeterministic_seeded
@@ -33,7 +34,9 @@ class GPUObserver(Observer):
                 return self.__torch_dispatch__(func, types, args, kwargs | {"device": HOST})
         if kwargs and kwargs.get("pin_memory"):
             return self._pinned(func, types, args, kwargs)
-        device = self.placement.of_operator(func, args)
+        device = self.placement.of_operator(func, args, kwargs)
+        if kwargs and "generator" in kwargs:
+            check_generator(kwargs["generator"] and call.generator, device)
         if id(func) in COPIES:
             return self._copy(func, args, kwargs or {}, device)
         if device.type != "cuda":
@@ -71,12 +74,14 @@ class GPUObserver(Observer):
             return func(*args, **kwargs) if device == HOST else self._on_gpu(device, func, args, kwargs)
         with self.gpus.fake or nullcontext():
             result = func(*args, **kwargs)
-        self.stall("to host" if device == HOST else "to device", result.nbytes, p2p_time(result.nbytes, PCIE_4))
+        nbytes = sum(part.nbytes for part in plain_tensors(result))
+        self.stall("to host" if device == HOST else "to device", nbytes, p2p_time(nbytes, PCIE_4))
         if device != HOST:
             self.ledger.device = device
-            self.ledger.see(result, self.scopes.now())
+            for part in plain_tensors(result):
+                self.ledger.see(part, self.scopes.now())
             if self.ledger.nbytes > self.gpus.limit:
-                raise out_of_memory(self.gpus, result.nbytes)
+                raise out_of_memory(self.gpus, nbytes)
         return result
 
 

@@ -1,4 +1,4 @@
-"""Where tensors are, host or GPU, and the rule that the operands of an operator must be on one device.
+"""Where tensors are, host or GPU, and where an operator computes.
 
 A storage is on the GPU if the rank's ledger holds it, and on the host otherwise. A new one goes
 
@@ -14,20 +14,19 @@ from contextlib import contextmanager
 import torch
 
 from ..tracing.tensor_storage import plain_tensors, tensors_in
+from .device_checks import HOST, device_among
 
-HOST, META = torch.device("cpu"), torch.device("meta")
+META = torch.device("meta")
 aten = torch.ops.aten
 # By their addresses, since an operator's hash is a call
 COPIES = {id(each) for each in (aten.copy_.default, aten._to_copy.default)}  # from one device to another
-# Their first operand counts: indices are moved to it
-INDEXING = aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default
-BY_THE_FIRST = set(map(id, INDEXING))
 
 
 class Call(threading.local):
-    """The call of torch that this thread is in: what it has said of the device, and what it was given."""
+    """The call of torch that this thread is in: what it has said of the device, what it was given, what it draws from,
+    and whether the program passed ``out``. (C++ does, with tensors that it has allocated itself: DDP's buckets.)"""
 
-    device, given = None, ()
+    device, given, generator, has_out = None, (), None, False
 
 
 call = Call()
@@ -58,42 +57,21 @@ class Placement:
                 return holding.device
         return HOST
 
-    def of_operator(self, func, args):
-        """Where ``func(*args)`` computes. Raises RuntimeError where its operands are on two devices."""
+    def of_operator(self, func, args, kwargs):
+        """Where it computes. Raises RuntimeError where its operands are on two devices. (Each operator comes here.)"""
         if call.device is not None:
             return call.device
         operands = tensors_in(args)
         if not operands:
-            return next(iter(self.devices_of(tensors_in(call.given))), HOST)
-        if id(func) in BY_THE_FIRST:
-            operands = operands[:1]
-        found = self.devices_of(operands)
-        if len(found) > 1:
-            found = self.devices_of([each for each in operands if each.dim() or self.device_of(each) != HOST])
-        if len(found) > 1 and id(func) not in COPIES:
-            raise RuntimeError(self.two_devices(func, args))
-        return next(iter(found), HOST)
-
-    def devices_of(self, tensors):
-        return dict.fromkeys(map(self.device_of, tensors))
-
-    def two_devices(self, func, args):
-        """As torch says it: of an operator that goes over elements, and of any other."""
-        named = [
-            (argument.name, self.device_of(each))
-            for argument, value in zip(func._schema.arguments, args)
-            for each in tensors_in((value,))
-            if each.dim() or self.device_of(each) != HOST
-        ]
-        (_, first), *others = named
-        name, other = next(each for each in others if each[1] != first)
-        rule = "Expected all tensors to be on the same device, but"
-        if torch.Tag.pointwise in func.tags:
-            return f"{rule} found at least two devices, {first} and {other}!"
-        if other.type == "cuda":  # the kernel is the GPU's, whose first operand counts
-            name, other, first = named[0][0], first, other
-        method = f"wrapper_CUDA_{func.overloadpacket.__name__}"
-        return (
-            f"{rule} got {name} is on {other}, different from other tensors on {first} "
-            f"(when checking argument in method {method})"
-        )
+            return next(map(self.device_of, tensors_in(call.given)), HOST)
+        if call.has_out and kwargs and "out" in kwargs:
+            operands += tensors_in((kwargs["out"],))
+        alive, found = self.ledger.alive, None
+        for tensor in operands:
+            holding = None if tensor.is_meta else alive.get(tensor.untyped_storage()._cdata)
+            device = holding.device if holding is not None else META if tensor.is_meta else HOST
+            if found is None:
+                found = device
+            elif device is not found and device != found and id(func) not in COPIES:
+                return device_among(func, args, kwargs or {}, self.device_of)
+        return found

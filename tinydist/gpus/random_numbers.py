@@ -9,9 +9,16 @@ import hashlib
 from contextlib import contextmanager
 
 import torch
+from torch._subclasses import FakeTensor
 
 STEP = 4  # an offset is a multiple of it
 BELOW_2_64 = 2**64
+
+
+def check_generator(generator, device):
+    """The operator's own, or none."""
+    if generator is not None and generator.device.type != device.type:
+        raise RuntimeError(f"Expected a '{device.type}' device type for generator but found '{generator.device.type}'")
 
 
 class PhiloxState:
@@ -25,6 +32,8 @@ class PhiloxState:
 
     @state.setter
     def state(self, state):
+        if isinstance(state, FakeTensor):  # in a forecast, where nothing is drawn
+            return
         packed = bytes(state.tolist())
         if len(packed) != 16:
             raise RuntimeError(f"RNG state is wrong size: a GPU's has 16 bytes, got {len(packed)}")

@@ -25,6 +25,7 @@ class RankGPUs:
         self.generators = {}  # device -> what its operators draw from
         self.pinned = WeakIdKeyDictionary()  # tensors of the host
         self.ranges = []  # of nvtx, open
+        self.history = None  # the place in the record since which allocations are kept (memory_snapshot.py)
 
     @property
     def visible(self):
@@ -54,8 +55,8 @@ class RankGPUs:
         if named.index >= len(self.visible):
             seen = len(self.visible)
             raise torch.AcceleratorError(
-                f"CUDA error: invalid device ordinal\nrank {self.rank} asks for {named}, and sees {seen} GPU{'s' * (seen > 1)}, "
-                f"cuda:0 to cuda:{seen - 1}"
+                f"CUDA error: invalid device ordinal\nrank {self.rank} asks for {named}, and sees "
+                + (f"cuda:0 to cuda:{seen - 1}" if seen else "no GPU")
             )
         return named
 

@@ -6,6 +6,7 @@ C++ has CPU tensors only. A copy to another device is one to other memory, which
 import torch
 
 from ..torch_internals import default_device, parse_to_arguments
+from .overridable import of_rank, overridable
 from .placement import HOST, new_tensors_on
 from .rank_gpus import mine, of_thread
 
@@ -44,17 +45,10 @@ def moved(tensor, device, dtype=None, memory_format=None):
 # The attributes.
 
 
-@property
-def device(self):
-    return device_of(self)
-
-
-@property
 def is_cuda(self):
     return device_of(self).type == "cuda"
 
 
-@property
 def is_cpu(self):
     return device_of(self).type == "cpu"
 
@@ -65,10 +59,12 @@ def get_device(self):
 
 
 def to(self, *how, **named):
+    if "other" in named:
+        how = named.pop("other"), *how
     if how and isinstance(how[0], Tensor):  # as another one is
         how = device_of(how[0]), how[0].dtype, *how[1:]
     copy = named.pop("copy", False) or (len(how) > 3 and how[3])
-    device, dtype, non_blocking, memory_format = parsed(*how[:3], **named)
+    device, dtype, _, memory_format = parsed(*how[:3], **named)
     here = device_of(self)
     there = here if device is None else device
     if there != here and {there.type, here.type} <= {"cuda", "cpu"}:
@@ -104,11 +100,15 @@ def type_of(self, dtype=None, non_blocking=False, **named):
     if dtype is not None:
         return real["type"](self, dtype, non_blocking)
     name = real["type"](self)
-    return name.replace("torch.", "torch.cuda.") if is_cuda.fget(self) else name
+    return name.replace("torch.", "torch.cuda.") if is_cuda(self) else name
+
+
+def type_as(self, tensor):
+    return to(self, tensor)
 
 
 def numpy(self, *, force=False):
-    if is_cuda.fget(self):
+    if is_cuda(self):
         if not force:
             raise TypeError(
                 f"can't convert {device_of(self)} device type tensor to numpy. "
@@ -119,7 +119,7 @@ def numpy(self, *, force=False):
 
 
 def pin_memory(self, device=None):
-    if is_cuda.fget(self):
+    if is_cuda(self):
         raise RuntimeError(f"cannot pin '{type_of(self)}' only dense CPU tensors can be pinned")
     mine().pinned[self] = True
     return self
@@ -137,22 +137,23 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, **na
     return tensor(data, dtype=dtype or self.dtype, device=device or device_of(self), requires_grad=requires_grad)
 
 
-ATTRIBUTES = {
-    "device": device,
-    "is_cuda": is_cuda,
-    "is_cpu": is_cpu,
+PROPERTIES = {"device": device_of, "is_cuda": is_cuda, "is_cpu": is_cpu}
+METHODS = {
     "get_device": get_device,
     "to": to,
     "cuda": cuda,
     "cpu": cpu,
     "type": type_of,
+    "type_as": type_as,
     "numpy": numpy,
     "pin_memory": pin_memory,
     "is_pinned": is_pinned,
     "record_stream": record_stream,
     "new_tensor": new_tensor,
 }
-real = {name: getattr(Tensor, name) for name in ATTRIBUTES}
+real = {name: getattr(Tensor, name) for name in PROPERTIES | METHODS}
+ATTRIBUTES = {name: of_rank(attribute, real[name]) for name, attribute in PROPERTIES.items()}
+ATTRIBUTES |= {name: overridable(method, real[name]) for name, method in METHODS.items()}
 
 
 # Functions that make tensors of the program's data, out of the dispatcher's sight.
@@ -161,6 +162,7 @@ real = {name: getattr(Tensor, name) for name in ATTRIBUTES}
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     if of_thread.gpus is None:
         return makers["tensor"](data, dtype=dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory)
+    device = device_of(data) if device is None and isinstance(data, Tensor) else device
     made = on_its_device(makers["tensor"](data, dtype=dtype, device=HOST), device)
     return made.requires_grad_(requires_grad)
 
@@ -173,11 +175,20 @@ def as_tensor(data, dtype=None, device=None):
     return on_its_device(makers["as_tensor"](data, dtype=dtype, device=HOST), device)
 
 
+def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
+    if of_thread.gpus is None:
+        return makers["asarray"](obj, dtype=dtype, device=device, copy=copy, requires_grad=requires_grad)
+    made = obj.detach() if isinstance(obj, Tensor) else makers["asarray"](obj, dtype=dtype, device=HOST, copy=copy)
+    device = device_of(obj) if device is None and isinstance(obj, Tensor) else device
+    made = to(on_its_device(made, device), dtype=dtype or made.dtype, copy=bool(copy))
+    return made.requires_grad_(requires_grad) if requires_grad else made
+
+
 def on_its_device(made, device):
     wanted = default_device() or HOST if device is None else device
     device = mine().device(wanted)
     return made if device == device_of(made) else moved(made, device)
 
 
-MAKERS = {"tensor": tensor, "as_tensor": as_tensor}
+MAKERS = {"tensor": tensor, "as_tensor": as_tensor, "asarray": asarray}
 makers = {name: getattr(torch, name) for name in MAKERS}

@@ -82,7 +82,17 @@ def dataloader_init(self, dataset, *args, num_workers=0, **kwargs):
 make_loader = DataLoader.__init__
 
 
-class Generator(torch.Generator):
+class EveryGenerator(type(torch.Generator)):
+    """Those of torch are instances too: of the host, or made before the launch."""
+
+    def __instancecheck__(cls, generator):
+        return isinstance(generator, OfHost)
+
+
+OfHost = torch.Generator
+
+
+class Generator(OfHost, metaclass=EveryGenerator):
     """``torch.Generator("cuda")``: C++ has one for the host, which draws other numbers than a GPU's would."""
 
     def __new__(cls, device="cpu"):

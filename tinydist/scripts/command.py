@@ -11,6 +11,9 @@ options that cannot be met, 130 after Ctrl-C.
 
 import sys
 import time
+import warnings
+from functools import partial
+from unittest.mock import patch
 
 from ..console.command_name import command
 from ..hardware import CLUSTERS, find_cluster
@@ -117,7 +120,8 @@ def run(job, chosen):
     """The exit status."""
     began = time.monotonic()
     try:
-        job.run()
+        with patch.object(warnings, "showwarning", partial(show_warning, warnings.showwarning)):
+            job.run()
         tell(job, chosen, time.monotonic() - began)
     except KeyboardInterrupt as pressed:
         print("\ninterrupted", *getattr(pressed, "__notes__", ()), sep="\n", file=sys.stderr)
@@ -131,6 +135,14 @@ def run(job, chosen):
     return 0
 
 
+def show_warning(show, message, *where, **options):
+    """What ``launch`` warns of is about the script, and not about a line of this file."""
+    if str(message).startswith("launch: "):
+        print(message, file=sys.stderr)
+    else:
+        show(message, *where, **options)
+
+
 def tell(job, chosen, wall):
     observed = job.outcome.runs[0]  # the processes that a script has started end before itself
     lines = summary(observed, wall)
@@ -141,4 +153,4 @@ def tell(job, chosen, wall):
     if chosen.report:
         from .report import write_report
 
-        write_report(observed, lines, chosen.report)
+        write_report(observed, lines, wall, chosen.report)

@@ -11,7 +11,7 @@ Written for torch 2.13. What differs in the others of torch_versions.py, and how
 """
 
 from . import needed  # noqa: F401, first
-from .accelerators import accelerator, default_device, dtensors_draw_under, parse_to_arguments
+from .accelerators import accelerator, declaration_of, default_device, dtensors_draw_under, parse_to_arguments, untyped
 from .autograd import (
     before_backward_ends,
     c10d_calls,
@@ -32,7 +32,7 @@ from .autograd import (
     own_parameters,
     unobserved,
 )
-from .fake_tensors import FakeTensors, fake_as_real
+from .fake_tensors import FakeTensors, fake_as_real, fake_tensors_in_foreach
 from .groups import (
     RankWorld,
     chosen_timeout,
@@ -71,6 +71,7 @@ __all__ = [
     "chosen_timeout",
     "conversions_told",
     "copy_all",
+    "declaration_of",
     "default_device",
     "device_of_group",
     "dispatch_is_seen",
@@ -78,6 +79,7 @@ __all__ = [
     "end_profiling",
     "excepthook_unchanged",
     "fake_as_real",
+    "fake_tensors_in_foreach",
     "forget_groups",
     "get_world",
     "graph_task",
@@ -102,4 +104,5 @@ __all__ = [
     "replaced",
     "set_world",
     "unobserved",
+    "untyped",
 ]

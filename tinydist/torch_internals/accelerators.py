@@ -1,9 +1,13 @@
 """What torch's Python asks C++ about the accelerator."""
 
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
 import torch
+import torchgen
 from torch._prims import rng_prims
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _device as default_devices
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -11,9 +15,36 @@ parse_to_arguments = torch._C._nn._parse_to  # (device, dtype, non_blocking, mem
 
 
 def default_device():
-    """That of ``with torch.device(...)`` or ``torch.set_default_device``; None is the host. (Torch's own function makes a
-    tensor to find out.)"""
-    return default_devices.CURRENT_DEVICE
+    """That of ``with torch.device(...)`` or ``torch.set_default_device``; None is the host. (Torch's own function makes
+    a tensor to find out.)"""
+    modes = reversed(_get_current_function_mode_stack())
+    return next((mode.device for mode in modes if isinstance(mode, default_devices.DeviceContext)), None)
+
+
+@cache
+def declarations():
+    path = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml"
+    return path.read_text() if path.exists() else ""
+
+
+@cache
+def declaration_of(operator):
+    """What torch's list of operators says of it, "" if it is not listed. The list is a part of torch's code generator,
+    which comes with torch."""
+    schema = operator._schema
+    overload = f".{schema.overload_name}" if schema.overload_name else ""
+    _, _, text = declarations().partition(f"- func: {schema.name.removeprefix('aten::')}{overload}(")
+    return text.partition("\n- func:")[0]
+
+
+def untyped(storage):
+    """Bytes, of which a typed storage is a view."""
+    return getattr(storage, "_untyped_storage", storage)
+
+
+def on_host(value):
+    """The host in place of a GPU."""
+    return torch.device("cpu") if isinstance(value, torch.device) and value.type == "cuda" else value
 
 
 def dtensors_draw_under(mode_class):
@@ -37,8 +68,8 @@ def accelerator(device, parse):
     ``module.to(...)`` reads its arguments with ``parse``; and C++ is told "cpu" for the device of wrapped tensors."""
     asks, wraps = torch._C._get_accelerator, torch.Tensor._make_wrapper_subclass
 
-    def wrap(*args, device=None, **how):
-        return wraps(*args, device=device and (device if device.type == "meta" else torch.device("cpu")), **how)
+    def wrap(*args, **how):
+        return wraps(*map(on_host, args), **{name: on_host(value) for name, value in how.items()})
 
     torch._C._get_accelerator, torch._C._nn._parse_to = lambda check=False: device, parse
     torch.Tensor._make_wrapper_subclass = staticmethod(wrap)

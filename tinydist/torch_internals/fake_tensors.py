@@ -7,6 +7,8 @@ from torch._subclasses import DynamicOutputShapeException, FakeTensor, FakeTenso
 from torch._subclasses.fake_tensor import DataDependentOutputException, in_kernel_invocation_manager
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import _mesh_layout, device_mesh
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
 
 from .autograd import called_from
 
@@ -111,6 +113,19 @@ def fake_as_real():
     finally:
         functional._are_we_tracing.__code__, torch.utils.swap_tensors = tracing, swap
         torch._C._ensureCUDADeviceGuardSet = guard
+
+
+@contextmanager
+def fake_tensors_in_foreach():
+    """Optimizers update fake tensors as they do real ones on a GPU, many at once."""
+    types = optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types
+    for each in types:
+        each.append(FakeTensor)
+    try:
+        yield
+    finally:
+        for each in types:
+            each.remove(FakeTensor)
 
 
 def take(tensor, other):

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from ..annotate import listen
 from ..torch_internals import REGION_BEGINS, REGION_ENDS
@@ -149,6 +148,8 @@ def _look_at(func):
         counted = getattr(torch.ops.aten, name.replace("_for_cpu", ""))
     elif name.endswith("_") and func.namespace == "aten":  # in place: as much as out of place
         counted = getattr(torch.ops.aten, name[:-1], counted)
+    from torch.utils.flop_counter import flop_registry  # only now: it loads Triton, if that is installed
+
     # torch's formulas are wrapped in a search for tensors, which takes longer than most operators.
     formula = getattr(flop_registry.get(counted), "__wrapped__", None)
     idle = func.is_view or name in IDLE or func.namespace in SPEAKING

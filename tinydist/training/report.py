@@ -22,13 +22,16 @@ from ..plan import DTYPES
 def write_simulated(run, folder):
     """Of the last step of an observed ``Run``, which is returned."""
     step = run.between(("step", -1))
-    folder = new(folder)
-    for name, shown in {"timeline": step, "memory": step.memory, "traffic": step.traffic}.items():
+    write_run(step, new(folder))
+    return step
+
+
+def write_run(run, folder):
+    for name, shown in {"timeline": run, "memory": run.memory, "traffic": run.traffic}.items():
         picture = shown._repr_mimebundle_()  # None: there is nothing to be seen
         if picture:
             (folder / f"{name}.png").write_bytes(base64.b64decode(picture[0]["image/png"]))
-    step.trace.save(folder / "trace.json")
-    return step
+    run.trace.save(folder / "trace.json")
 
 
 def summary(step, plan, batches, flops):

@@ -1,0 +1,5 @@
+"""python -m package"""
+
+from .train import main
+
+main("the package")

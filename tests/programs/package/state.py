@@ -1,0 +1,4 @@
+"""Global variables, one set for each process."""
+
+seen = []
+rank = None
