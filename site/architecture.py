@@ -22,7 +22,7 @@ first sentence of each file.
 | [examples](examples) | the same training step in other systems; several machines |
 | [gpu](gpu) | what needs GPUs (`make gpu`) |
 | [site](site) | the course as web pages (`make site`) |
-| [docs](docs) | installation, training, benchmarks |
+| [docs](docs) | installation, training, testing, benchmarks |
 """
 
 

@@ -29,6 +29,7 @@ The library in reading order:
     serving/          continuous batching over a paged KV cache, an engine, an HTTP server; replays on the clock
     visuals/          plots of a run: timelines, memory, shard placement, traffic; interactive sliders
     magic/            the %%ranks magic: run a notebook cell on every rank
+    testing/          the pytest plugin: a test function on several ranks
     lab/              exercises: checks of values, communication and cost; hints; progress
     diagnose/         what is wrong: stragglers and hangs of a run, and what an installation lacks
     scripts/          tinydist run: programs that are written for torchrun or spawn, on simulated ranks

@@ -104,7 +104,9 @@ def test_what_is_read_is_listed_with_its_line_and_prints_as_nan(capsys):
     ],
 )
 def test_a_number_that_steers_is_an_error_with_its_line(steer, what):
-    with pytest.raises(ForecastError, match=rf"line \d+, in <lambda>.*\n.*the program {what} a number that only the GPU"):
+    with pytest.raises(
+        ForecastError, match=rf"line \d+, in <lambda>.*\n.*the program {what} a number that only the GPU"
+    ):
         launch(lambda: steer(torch.ones(3, device="cuda").sum()), 1, fake=True)
 
 

@@ -15,8 +15,8 @@ from ..tracing.live_clock import LiveClock
 from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, memory_snapshot, sharded_attention
 from .device_mode import CallsNoted
 from .nccl import NCCL, devices_of
-from .placement import HOST
 from .observer import GPUObserver
+from .placement import HOST
 from .rank_gpus import RankGPUs, mine, of_thread
 from .storages import OF_STORAGES
 from .tensors import ATTRIBUTES, MAKERS, parsed

@@ -1,9 +1,9 @@
 """Numbers that only the GPU would know: what a forecast answers when a program reads one.
 
-    loss.item(), float(loss), print(loss)     unknown: it prints as nan, and is listed with its line
-    if loss.item() > best, x[:count]          ForecastError with its line: where the program goes is not known
-    --value loss=3.0                          the number that is read on lines where ``loss`` stands
-    math.isfinite(loss.item())                True, and listed: a forecast assumes that no number overflows
+loss.item(), float(loss), print(loss)     unknown: it prints as nan, and is listed with its line
+if loss.item() > best, x[:count]          ForecastError with its line: where the program goes is not known
+--value loss=3.0                          the number that is read on lines where ``loss`` stands
+math.isfinite(loss.item())                True, and listed: a forecast assumes that no number overflows
 """
 
 import math

@@ -84,7 +84,9 @@ def checked(**options):
     if asked.gpus and asked.observe is not True:
         raise ValueError(f"launch: gpus=True requires observe=True, which counts their memory, got {asked.observe!r}")
     if asked.values and not (asked.gpus and asked.fake):
-        raise ValueError(f"launch: values are what is read of fake GPUs, with gpus=True, fake=True, got {asked.values!r}")
+        raise ValueError(
+            f"launch: values are what is read of fake GPUs, with gpus=True, fake=True, got {asked.values!r}"
+        )
     idle = [name for name, default in OF_SIMULATED_RANKS.items() if getattr(asked, name) != default]
     if named in ("gloo", "nccl") and idle:
         raise ValueError(f"launch: {', '.join(idle)}: supported on simulated ranks only, got backend={named!r}")

@@ -36,13 +36,15 @@ def step_of(run, rank=0):
     ends = [each for each in run.memory[rank].named if each.name.startswith("Optimizer.step")]
     if len(ends) < 2:
         raise NoForecast(
-            f"no forecast: the script has made {len(ends)} optimizer step{'s' * (len(ends) != 1)}, and a forecast needs "
-            "two or more: the first one sets up. Let it make a few"
+            f"no forecast: the script has made {len(ends)} optimizer step{'s' * (len(ends) != 1)}. It needs two or more: "
+            "the first one sets up. Let it make a few"
         )
     first, last, count = ends[0], ends[-1], len(ends) - 1
     seconds = (last.end - first.end) / count
     operators = [
-        entry for entry in run.record.programs[rank][first.last : last.last] if isinstance(entry, Operator) and entry.flops
+        entry
+        for entry in run.record.programs[rank][first.last : last.last]
+        if isinstance(entry, Operator) and entry.flops
     ]
     flops = sum(each.flops for each in operators) / count
     at_peak = sum(each.flops / run.cluster.device.peak_of(each.dtype) for each in operators) / count
@@ -56,9 +58,13 @@ def check(step, run):
     if not step.flops:
         raise NoForecast("no forecast: the steps have no matmul, convolution or attention. Is every batch empty?")
     if step.share > 1:
-        raise NoForecast(f"no forecast: the steps would run at {step.share:.0%} of the FLOP/s peak of {run.cluster.device}")
+        raise NoForecast(
+            f"no forecast: the steps would run at {step.share:.0%} of the FLOP/s peak of {run.cluster.device}"
+        )
     if len(run.results) > 1 and not step.sent:
-        raise NoForecast(f"no forecast: {len(run.results)} ranks send nothing in a step. Is the model wrapped, in DDP or FSDP?")
+        raise NoForecast(
+            f"no forecast: {len(run.results)} ranks send nothing in a step. Is the model wrapped, in DDP or FSDP?"
+        )
 
 
 def forecast(run):
@@ -67,10 +73,9 @@ def forecast(run):
     device = run.cluster.device
     fullest = max(run.memory, key=lambda held: held.peak)
     lines = [
-        f"forecast: {seconds_text(step.seconds)} a step (mean of {step.count}, without the first), {step.share:.0%} of the "
-        f"FLOP/s peak, on {run.cluster}",
+        f"forecast: {seconds_text(step.seconds)} a step (mean of {step.count}, without the first), {step.share:.0%} of "
+        f"the FLOP/s peak, on {run.cluster}",
         f"memory: at most {bytes_text(fullest.peak)} of {bytes_text(device.memory)} in tensors, on rank {fullest.rank}",
         f"error: {OFF_BY}",
     ]
     return lines + [f"unknown: {site}" for site in run.record.reads]
-

@@ -1,9 +1,9 @@
 """``--report FOLDER``: what a run did, for people and for programs.
 
-    timeline.png, memory.png, traffic.png   as a notebook shows a run
-    trace.json                              for Perfetto (ui.perfetto.dev), and for ``python -m tinydist diagnose``
-    summary.txt                             the lines that are printed, and a line on each picture
-    summary.json                            ranks, seconds, bytes sent by operation and by rank, peaks by rank and purpose
+timeline.png, memory.png, traffic.png   as a notebook shows a run
+trace.json                              for Perfetto (ui.perfetto.dev), and for ``python -m tinydist diagnose``
+summary.txt                             the lines that are printed, and a line on each picture
+summary.json                            ranks, seconds, bytes sent by operation and by rank, peaks by rank and purpose
 """
 
 import io

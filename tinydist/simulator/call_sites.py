@@ -13,14 +13,8 @@ TINYDIST, *TORCH = (  # the scheduler, and so this, is there without torch, too
 STARTERS = tuple(
     TINYDIST + name.replace("/", os.sep)
     for name in (
-        "launching/",
-        "processes/",
-        "simulator/",
-        "tracing/",
-        "torch_internals/",
-        "magic/",
-        "scripts/",
-        "testing/",
+        *("launching/", "processes/", "simulator/", "tracing/", "torch_internals/", "gpus/"),
+        *("magic/", "testing/", "scripts/"),
     )
 )
 STDLIB = sysconfig.get_path("stdlib") + os.sep

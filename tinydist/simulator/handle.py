@@ -113,7 +113,9 @@ class Handle(dist.ProcessGroup):
         """With fake tensors nothing moves, but for those of the host where only GPUs are fake."""
         if not self.simulation.fake:
             return True
-        return self.simulation.gpus is not None and not any(isinstance(each, FakeTensor) for each in tensors_in(tensors))
+        return self.simulation.gpus is not None and not any(
+            isinstance(each, FakeTensor) for each in tensors_in(tensors)
+        )
 
     def alone_with(self, peer):
         """Does ``peer`` not run, and is taken to do its part?"""

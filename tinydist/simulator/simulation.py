@@ -85,7 +85,7 @@ class Simulation:
     def _run(self, supervisor, fn, args):
         with progress_message("loading more of torch"):
             kernel = KernelState(self.places)
-            if self.watched and (self.fake or self.record.measured):  # else the first operator may: many have none
+            if self.watched and (self.gpus or self.fake or self.record.measured):  # else the first operator may
                 torch_internals.load_for_modes()
         launching = rank_alone()  # it waits meanwhile
         if not launching and not running.acquire(blocking=False):

@@ -45,6 +45,8 @@ def pytest_configure(config):
     config.stash[backend_before] = os.environ.get(BACKEND)
     if config.getoption("ranks_backend"):
         os.environ[BACKEND] = config.getoption("ranks_backend")
+    if config.getoption("simulate_spawn") and on_processes():
+        raise pytest.UsageError(f"--simulate-spawn runs on simulated ranks, and the backend is {os.environ[BACKEND]}")
 
 
 def pytest_unconfigure(config):

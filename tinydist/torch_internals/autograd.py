@@ -81,8 +81,8 @@ def native_code_calls():
 
 
 def c10d_calls():
-    """Does torch.distributed's Python call the group, with the program's tensors? DDP and functional collectives call it
-    in C++, with new ones, and object collectives with those that objects are packed in."""
+    """Does torch.distributed's Python call the group, with the program's tensors? DDP and functional collectives call
+    it in C++, with new ones, and object collectives with those that objects are packed in."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(TINYDIST):
         frame = frame.f_back
