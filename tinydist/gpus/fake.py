@@ -104,14 +104,10 @@ def forecasting(replaced):
         stack.enter_context(replaced(FakeTensor, {"device": fake_device, "tolist": READS["tolist"]}))
         stack.enter_context(replaced(Parameter, {"__new__": fake_parameter}))
         stack.enter_context(replaced(time, {name: virtual(name) for name in CLOCKS}))
-<<<<<<< HEAD
-        stack.enter_context(replaced(math, {name: assuming(getattr(math, name), is_) for name, is_ in questions.items()}))
-        stack.enter_context(replaced(torch, {"save": save_if_known}))
-=======
         stack.enter_context(
             replaced(math, {name: assuming(getattr(math, name), is_) for name, is_ in questions.items()})
         )
->>>>>>> gpus
+        stack.enter_context(replaced(torch, {"save": save_if_known}))
         for where in (torch.nn.parallel, torch.nn.parallel.distributed):
             stack.enter_context(replaced(where, {"DistributedDataParallel": FakeDDP}))
         yield

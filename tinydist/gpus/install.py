@@ -39,7 +39,16 @@ UNDER_ACCELERATOR = {  # torch.accelerator's name -> torch.cuda's
 NCCL_TIMEOUT = timedelta(minutes=10)  # torch's default
 OF_GPUS = "torch.cuda", "torch.accelerator", "torch.nn.parallel.comm"
 KEPT = {"check_error"}  # it does not ask a GPU
-REFUSED = ["CUDAGraph", "graph", "Graph", "MemPool", "ExternalStream", "GreenContext", "CUDAPluggableAllocator", "profile"]
+REFUSED = [
+    "CUDAGraph",
+    "graph",
+    "Graph",
+    "MemPool",
+    "ExternalStream",
+    "GreenContext",
+    "CUDAPluggableAllocator",
+    "profile",
+]
 
 
 def refused(where, name):

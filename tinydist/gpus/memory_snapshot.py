@@ -27,15 +27,15 @@ def _snapshot(device=None, augment_with_fx_traces=False):
     gpus = mine()
     history = gpus.record.programs[gpus.rank]
     since = len(history) if gpus.history is None else gpus.history
-    addresses, traced, end = {}, [], STREAM
+    addresses, traced, end = {}, [], 0
     for place, change in enumerate(history):
         if isinstance(change, StorageChange):
-            if change.holding not in addresses:
-                addresses[change.holding] = end
-                end += max(change.before, change.after)
+            address = addresses.setdefault(id(change.holding), end)
+            end = max(end, address + max(change.before, change.after))
             if place >= since:
-                traced += entries(change, addresses[change.holding])
-    segments = [segment(holding, addresses[holding]) for holding in gpus.ledger.alive.values() if holding in addresses]
+                traced += entries(change, address)
+    alive = [holding for holding in gpus.ledger.alive.values() if id(holding) in addresses]
+    segments = [segment(holding, addresses[id(holding)]) for holding in alive]
     traces = [traced if number == gpus.index else [] for number in range(len(gpus.visible))]
     return {"segments": segments, "device_traces": traces, "allocator_settings": {}}
 
