@@ -23,8 +23,8 @@ class Text(Dataset):
     def __init__(self, path, begin, end, context):
         with open(path, "rb") as file:
             data = file.read()
-        part = data[int(begin * len(data)) : int(end * len(data))]
-        self.tokens, self.context = torch.tensor(list(part)), context
+        part = bytearray(data[int(begin * len(data)) : int(end * len(data))])
+        self.tokens, self.context = torch.frombuffer(part, dtype=torch.uint8).long(), context
 
     def __len__(self):
         return (len(self.tokens) - 1) // self.context
@@ -81,35 +81,37 @@ def losses_of(model, tokens, targets, args):
 
 
 @record_function("step")
-def train_step(model, optimizer, tokens, targets, args):
+def train_step(model, optimizer, tokens, targets, step, args):
     loss = losses_of(model, tokens, targets, args).mean()
     loss.backward()
     if args.rank == 0:
-        log_gradients(model)
+        log_gradients(model, step)
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
     return loss.detach()
 
 
-def log_gradients(model):
-    found = {}
+@record_function("log")
+def log_gradients(model, step):
+    norms, histograms = {}, {}
     for name, parameter in model.named_parameters():
-        counts = torch.histc(parameter.grad, bins=16)
-        found[name] = {"norm": parameter.grad.norm().item(), "histogram": counts.tolist()}
-    log(gradients=found)
+        norms[name] = parameter.grad.norm().item()
+        histograms[name] = torch.histc(parameter.grad, bins=16).tolist()
+    log(step=step, norms=norms, histograms=histograms)
 
 
 @record_function("evaluate")
 @torch.no_grad()
 def evaluate(model, loader, args):
-    """The mean loss at each position in the context."""
+    """The mean loss at each position of the context."""
     model.eval()
-    losses = torch.zeros(args.context)
+    losses, count = torch.zeros(args.context), 0
     for tokens, targets in loader:
-        losses += losses_of(model, tokens, targets, args).mean(0)
+        losses += losses_of(model, tokens, targets, args).sum(0)
+        count += len(tokens)
     model.train()
-    return losses / len(loader)
+    return losses / count
 
 
 def log(**values):
@@ -119,10 +121,12 @@ def log(**values):
 
 def main(args):
     args.device = "cuda" if torch.cuda.is_available() else "cpu"
-    dist.init_process_group("nccl" if args.device == "cuda" else "gloo")
-    args.rank, ranks = dist.get_rank(), dist.get_world_size()
     if args.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    else:
+        dist.init_process_group("gloo")
+    args.rank, ranks = dist.get_rank(), dist.get_world_size()
 
     torch.manual_seed(0)
     model = GPT(args.vocab, args.layers, args.dim, args.heads, args.context)
@@ -133,23 +137,22 @@ def main(args):
     test_set = Text(args.text, 0.9, 1.0, args.context)
     sampler = DistributedSampler(train_set)
     loader = DataLoader(train_set, args.batch, sampler=sampler, drop_last=True)
-    test_loader = DataLoader(test_set, args.batch, drop_last=True)
+    test_loader = DataLoader(test_set, args.batch)
 
     step = 0
     for epoch in range(args.epochs):
         for tokens, targets in loader:
             began = time.perf_counter()
-            loss = train_step(model, optimizer, tokens, targets, args)
+            loss = train_step(model, optimizer, tokens, targets, step, args)
             step += 1
-            if args.rank == 0 and step % args.log_every == 0:
+            if step % args.log_every == 0:
                 loss = loss.item()
                 speed = ranks * tokens.numel() / (time.perf_counter() - began)
-                print(f"step {step}: loss {loss:.2f}, {speed:,.0f} tokens/s")
-                log(step=step, loss=loss)
+                if args.rank == 0:
+                    print(f"step {step}: loss {loss:.1f}, {speed:,.0f} tokens/s")
         if args.rank == 0:
             test = evaluate(model, test_loader, args).mean().item()
-            print(f"epoch {epoch}: test loss {test:.2f}")
-            log(epoch=epoch, test=test)
+            print(f"epoch {epoch}: test loss {test:.1f}")
             torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "checkpoint.pt")
         dist.barrier()
     dist.destroy_process_group()

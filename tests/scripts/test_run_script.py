@@ -58,6 +58,13 @@ def test_what_a_script_raises(script):
         run_script(["--nproc-per-node", "2", "script.py"])
 
 
+def test_an_error_has_the_line_of_the_script(script):
+    script("import torch\nx = torch.ones(2)\ny = x + torch.ones(3)\n")
+    with pytest.raises(RuntimeError) as raised:
+        run_script("--nproc-per-node 2 script.py")
+    assert "at script.py, line 3: y = x + torch.ones(3)" in raised.value.__notes__
+
+
 def test_processes_are_not_recorded(script):
     script(SUMS)
     with pytest.raises(ValueError, match="run_script: --backend gloo starts processes"):
