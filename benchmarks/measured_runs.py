@@ -104,8 +104,12 @@ VTRAIN = replace(find_cluster("A100 node"), cards_per_node=4)
 
 
 def vtrain(name, recompute):
-    """Without ZeRO. The configurations of both sets say that layers are recomputed. In one node they cannot have been:
-    matmuls alone would need 305 TFLOP/s, and the best that anybody measured has 271."""
+    """Without ZeRO. The configurations of both sets say that layers are recomputed.
+
+    The rows of one node are called measured, but were composed by vTrain's simulator: time is linear in the number of
+    microbatches to the nanosecond, and rows that differ in dp alone differ by entries of its table of all-reduces
+    (trace/a100, read), all 111 pairs. It adds up kernels of one profiled layer with the pauses between them, and the
+    last stage recomputes nothing, so that in one stage nothing is (src/predictor.py, read)."""
     for row in read(name):
         layers, width, heads, tokens = numbers(row, "layers", "width", "heads", "tokens")
         model = Model("GPT", layers, width, heads, 51200, tokens, dropout=0.1)
@@ -180,7 +184,7 @@ RUNS: dict[str, Callable] = {
     "SimuMax, B200": simumax,
     "torchtitan, H100 and H200": torchtitan,
     "BLOOM's trials, A100": bloom,
-    "vTrain, one node of A100": partial(vtrain, "vtrain_one_node", "none"),
+    "vTrain, one node of A100, simulated": partial(vtrain, "vtrain_one_node", "none"),
     "vTrain, several nodes": partial(vtrain, "vtrain_several_nodes", "full"),
     "Korthikanti, table 5, A100": partial(paper, table_5),
     "SC'21, table 1, A100": partial(paper, table_1),

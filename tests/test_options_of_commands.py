@@ -1,13 +1,14 @@
-"""The options of `train`, `serve` and `plan`: each says what it is, and none goes by another name."""
+"""The options of `run`, `train`, `serve` and `plan`: each says what it is, and none goes by another name."""
 
 import pytest
 
 from tinydist.__main__ import main
 from tinydist.planner import command as plan
+from tinydist.scripts import command as run
 from tinydist.serving import command as serve
 from tinydist.training import command as train
 
-COMMANDS = {"train": train, "serve": serve, "plan": plan}
+COMMANDS = {"run": run, "train": train, "serve": serve, "plan": plan}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -13,6 +13,7 @@ The library in reading order:
     console/          progress messages; command lines formatted for the current shell
     tracing/          execution record, virtual clock, memory ledger, trace
     simulator/        a cluster inside one process: a backend of torch.distributed
+    gpus/             pretended GPUs: a program written for CUDA, on CPU tensors; forecasts on tensors without data
     processes/        real ranks from a notebook: gloo or nccl workers
     launching/        launch(): run one function on N ranks, on any backend
     recompute.py      activation recomputation (checkpointing)

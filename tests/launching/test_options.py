@@ -81,7 +81,7 @@ def test_what_says_nothing_of_processes_is_refused_where_the_code_names_them(mon
     monkeypatch.setenv("TINYDIST_BACKEND", "gloo")
     asked = (
         dict.fromkeys(options.RULES)
-        | {"ranks": 2, "seed": 0, "per_rank": []}
+        | {"ranks": 2, "seed": 0, "per_rank": [], "gpus": False}
         | dict.fromkeys(("init", "observe"), True)
     )
     assert options.checked(**(asked | given)).backend == "gloo"  # chosen from outside: one script serves all worlds

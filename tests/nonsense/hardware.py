@@ -25,6 +25,7 @@ CALLS = {
             nodes=2,
             inter_node="Ethernet 100",
             cards_per_node=2,
+            ring_through_one_card=True,
             contention=0.1,
             algorithm="ring",
         ),

@@ -2,6 +2,8 @@
 
 import csv
 import importlib
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,28 @@ def test_the_stored_scores_are_those_that_are_computed(published, monkeypatch, t
     monkeypatch.setattr(published, "FILE", tmp_path / "scores.csv")
     published.main(["--write"])
     assert published.FILE.read_text() == STORED.read_text()
+
+
+def test_rows_that_are_called_simulated_were_composed(published):
+    """In microbatches they are linear to the nanosecond, as no measurement is."""
+    found = list(bends(published, "vTrain, one node of A100, simulated"))
+    assert len(found) > 70 and max(found) < 1e-9
+
+
+def bends(published, name):
+    """How far, as a part, the second of three rows that differ in the number of microbatches is from their line."""
+    alike = defaultdict(list)
+    for run in published.read(name)[0]:
+        rest = run.model, replace(run.plan, microbatches=1)
+        alike[rest].append((run.plan.microbatches, run.seconds))
+    for (a, first), (b, second), (c, third) in (sorted(rows)[:3] for rows in alike.values() if len(rows) > 2):
+        yield abs(first + (third - first) * (b - a) / (c - a) - second) / second
+
+
+def test_a_verdict_says_how_much_of_a_change_closes_the_gap(published):
+    assert published.verdict(-0.2, {"less": -0.1, "more": 0.2, "none": -0.2}) == "the gap is closed by 0.5 of: more"
+    assert "of less it would take 2.0 times as much" in published.verdict(-0.2, {"less": -0.1, "worse": -0.3})
+    assert published.verdict(0.2, {"worse": 0.3}) == "the gap is closed by none of these"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md"])

@@ -14,9 +14,9 @@ from tinydist.pipeline_parallel import Costs, analyze, make_schedule
 from tinydist.planner import MEGATRON_LM, Clock, Measured, Model, Plan, Program, find_model, step_time
 from tinydist.planner.machine import Group
 from tinydist.planner.microbatch import timed
-from tinydist.planner.operators import CollectiveOp, Matmul
+from tinydist.planner.operators import CollectiveOp, Matmul, launched
 from tinydist.planner.passes import Operators
-from tinydist.planner.published import table_1, table_5
+from tinydist.planner.published import JEAN_ZAY, table_1, table_5
 from tinydist.planner.step_time import pipeline
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "planner.py"))
@@ -93,6 +93,44 @@ def test_a_block_sends_the_bytes_of_the_formula(sequence, numbers):
         each.nbytes / own.x * (1 + (each.what == "all-reduce")) for each in sent if isinstance(each, CollectiveOp)
     ]
     assert sum(counts) == numbers
+
+
+@pytest.mark.parametrize("t, forward, backward", [(1, 14, 32), (2, 16, 34), (8, 16, 34)])
+def test_a_block_of_megatron_launches_the_kernels_of_its_source(t, forward, backward):
+    """Megatron-DeepSpeed@c2402048, transformer.py and what it calls; without the 12 that add gradients up.
+
+    Forward: two norms, four linear layers, scores, softmax, dropout, mixing, a copy, GELU, two dropouts with residual.
+    Backward: norms 3 each, linear layers 2, mixing 2, scores 2 and 2 that scale, sums of four biases, dropout of
+    weights and of residuals, softmax, GELU, queries, keys and values put together, two sums with the residual."""
+    model = replace(OF_22B, dropout=0.1)
+    own = Operators(model, WRITTEN, t, 4)
+    assert sum(launched(each, t) for each in own.forward()) == forward
+    assert sum(launched(each, t) for each in own.backward()) == backward
+
+
+# Groups side by side.
+
+
+def test_groups_that_share_a_card_share_its_bandwidth():
+    """Four cards of eight: of 8 groups, two send through each; 4 have one each; 2 have two each."""
+    pod = replace(NODE, cards_per_node=4).pod(4)
+    seconds = {
+        per_node: Measured(pod).collective("all-reduce", 4e9, Group(4 * per_node, per_node)) for per_node in (1, 2, 4)
+    }
+    sent = {per_node: 2 * (4 * per_node - 1) / (4 * per_node) for per_node in seconds}
+    rate = {per_node: sent[per_node] / seconds[per_node] for per_node in seconds}
+    assert rate[2] / rate[1] == pytest.approx(2, rel=0.01)
+    assert rate[4] / rate[2] == pytest.approx(2, rel=0.01)
+
+
+def test_an_all_reduce_of_all_ranks_takes_what_was_measured_on_jean_zay():
+    """4 GB on 4 nodes of 8 A100s: 1.53 s, and NCCL's log has one card in each node."""
+    assert Measured(JEAN_ZAY.pod(4)).collective("all-reduce", 4e9, Group(32, 8)) == pytest.approx(1.53, rel=0.02)
+
+
+@pytest.mark.parametrize("per_node, sharing", [(1, 2), (2, 2), (4, 2), (8, 1)])
+def test_rings_through_one_card_are_not_more_than_the_ranks_next_to_it(per_node, sharing):
+    assert Measured(JEAN_ZAY.pod(4)).sharing(Group(4 * per_node, per_node)) == sharing
 
 
 # The pipeline.

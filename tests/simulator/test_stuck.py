@@ -155,7 +155,7 @@ def passes(monkeypatch):
     clocks = Clocks()
     monkeypatch.setattr(stuck, "time", clocks)
     task = SimpleNamespace(rank=0, parked=False, ended=False, thread=threading.current_thread())
-    scheduler = SimpleNamespace(running=task, switches=1)
+    scheduler = SimpleNamespace(running=task, switches=1, is_lent=False)
     hold = Hold(scheduler, idle_timeout=60.0, cpu_timeout=100.0)
     hold.check()
 
@@ -180,6 +180,11 @@ def test_computing_is_reported_at_its_limit_on_the_processors_clock(passes):
     passes(200, at_work=0.5)
     with pytest.raises(StuckError, match="100 s of computing without communicating"):
         passes(1, at_work=0.5)
+
+
+@pytest.mark.parametrize("at_work", [0.0, 1.0])
+def test_who_waits_for_ranks_that_it_has_launched_is_never_reported(passes, at_work):
+    passes(200, at_work, then=lambda task, scheduler: vars(scheduler).update(is_lent=True))
 
 
 @pytest.mark.parametrize("at_work", [0.0, 1.0])

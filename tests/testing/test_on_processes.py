@@ -39,6 +39,10 @@ def test_given(x, rank):
     dist.all_gather_object(examples, x)
     assert examples == [x, x]
 
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("expected", [pytest.approx(1 / 3)])
+def test_parameter(expected): assert 0.333333333 == expected
+
 @pytest.mark.ranks(2, fake=True)
 def test_fake(): pass
 
@@ -49,7 +53,7 @@ def test_lock(lock): pass
 def test_capsys(capsys): pass
 """
     ran = tests(source, "--ranks-backend", "gloo", "-rsP")
-    assert ran.outcomes == {"passed": 3, "skipped": 1, "failed": 2}
+    assert ran.outcomes == {"passed": 4, "skipped": 1, "failed": 2}
     assert "fake=True: on simulated ranks only" in ran.text
     pids = {line.split()[-1] for line in ran.text.splitlines() if "] pid " in line}
     assert len(pids) == 2

@@ -1,6 +1,11 @@
 """The plugin beside what else pytest does: xdist, -k, --lf; and what it loads."""
 
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
 pytest_plugins = ["pytester"]
+ROOT = Path(__file__).parents[2]
 
 SIZES = """
 @pytest.mark.ranks(1, 2, 4)
@@ -31,3 +36,15 @@ def test_torch_is_not_loaded_without_ranks(tests):
 def test_help(tests):
     ran = tests("", "--markers")
     assert "@pytest.mark.ranks(*sizes, **options): run the test on each of so many ranks" in ran.text
+
+
+def test_under_torchrun_the_job_has_its_size(tests, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    ran = tests("@pytest.mark.ranks(4)\ndef test_it(): pass", "-rs")
+    assert ran.outcomes == {"skipped": 1} and "for 4 ranks, and this job has 2" in ran.text
+
+
+def test_what_is_installed_names_the_plugin():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert import_module(project["entry-points"]["pytest11"]["tinydist"]).pytest_addoption

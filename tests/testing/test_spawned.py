@@ -25,11 +25,15 @@ def test_spawn(start):
 def test_start_processes():
     assert mp.start_processes(program, (4, torch.zeros(4)), nprocs=4, join=False, start_method="fork").join()
 
+def leaves(rank): sys.exit(0 if rank else None)
+
+def test_exit(): mp.spawn(leaves, nprocs=2)
+
 def test_fails():
     mp.spawn(program, args=(4, torch.zeros(4), 2), nprocs=4)
 """
     ran = tests(source, "--simulate-spawn")
-    assert ran.outcomes == {"passed": 3, "failed": 1}
+    assert ran.outcomes == {"passed": 4, "failed": 1}
     assert (
         "E       assert 6.0 == (6 * 2)" in ran.text and "E       on rank 0 of 4\nE       ranks 1-3 failed" in ran.text
     )
@@ -71,7 +75,7 @@ class TestThreads(Sums, MultiThreadedTestCase):
 """
     ran = tests(source, "--simulate-spawn", "-rs")
     assert ran.outcomes == {"passed": 2, "failed": 2, "skipped": 1}
-    assert ran.text.count("E   on rank 1 of 3\n") == 2 or ran.text.count("on rank 1 of 3") == 2
+    assert ran.text.count("E       on rank 1 of 3\nE       rank 2 failed on the same line, too") == 2
 
 
 def test_on_processes_it_is_refused(tests):

@@ -3,7 +3,7 @@
 import torch
 
 from .random_numbers import PhiloxState
-from .rank_gpus import mine
+from .rank_gpus import mine, of_thread
 
 # NVIDIA, CUDA GPU compute capability (developer.nvidia.com/cuda-gpus)
 CAPABILITY = {"V100": (7, 0), "A100": (8, 0), "H100": (9, 0), "H800": (9, 0), "H200": (9, 0)}
@@ -18,7 +18,8 @@ def generation():
 
 
 def is_available():
-    return True
+    """Not in a thread that is no rank."""
+    return of_thread.gpus is not None and device_count() > 0
 
 
 def is_initialized():
@@ -35,7 +36,7 @@ def device_count():
 
 
 def current_device():
-    return mine().index
+    return mine().current.index
 
 
 def set_device(device):

@@ -94,7 +94,7 @@ def out_of_memory(gpus, nbytes):
     of = ", ".join(f"{gib(size)} {purpose}" for purpose, size in held if size)
     return torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {gib(nbytes)}. GPU {gpus.index} has a total capacity of {gib(total)} "
-        f"of which {gib(max(0, gpus.limit - ledger.nbytes + nbytes))} is free. "
+        f"of which {gib(max(0, gpus.limit - ledger.nbytes))} is free. "
         f"Rank {gpus.rank} holds {gib(ledger.nbytes)} with it: {of}"
     )
 

@@ -21,7 +21,6 @@ from torch.nn import Parameter
 from ..simulator.call_sites import STDLIB, TINYDIST, TORCH
 from ..torch_internals import fake_tensors_in_foreach
 from ..tracing import observer
-from . import unknown
 from .checkpoints import save_if_known
 from .fake_ddp import FakeDDP
 from .placement import META
@@ -98,7 +97,6 @@ def assuming(ask, answer):
 def forecasting(replaced):
     """``replaced``: install.py's."""
     questions = {"isfinite": True, "isnan": False, "isinf": False}
-    unknown.numpy_before = torch.Tensor.numpy
     with fake_tensors_in_foreach(), ExitStack() as stack:
         stack.enter_context(replaced(torch.Tensor, READS))
         stack.enter_context(replaced(FakeTensor, {"device": fake_device, "tolist": READS["tolist"]}))

@@ -12,7 +12,8 @@ import torch.nn.parallel.comm
 from ..torch_internals import accelerator
 from ..tracing import streams
 from ..tracing.live_clock import LiveClock
-from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, memory_snapshot, sharded_attention
+from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, memory_snapshot, sharded_attention, threads
+from .batch_norm_kernels import KERNELS
 from .device_mode import CallsNoted
 from .nccl import NCCL, devices_of
 from .observer import GPUObserver
@@ -72,7 +73,11 @@ def names_in(module, answers):
 
 def names_of_accelerator():
     ours = FUNCTIONS | {name: FUNCTIONS[theirs] for name, theirs in UNDER_ACCELERATOR.items()}
-    return ours | {"current_accelerator": lambda check_available=False: torch.device("cuda")}
+    return ours | {"current_accelerator": current_accelerator}
+
+
+def current_accelerator(check_available=False):
+    return torch.device("cuda") if not check_available or FUNCTIONS["is_available"]() else None
 
 
 def public(of):
@@ -126,7 +131,7 @@ class PretendedGPUs:
                 stack.enter_context(replaced(module, names_in(module, answers)))
             stack.enter_context(replaced(torch.Tensor, ATTRIBUTES))
             stack.enter_context(replaced(torch.UntypedStorage, OF_STORAGES))
-            stack.enter_context(replaced(torch, MAKERS))
+            stack.enter_context(replaced(torch, MAKERS | KERNELS))
             for where, name, value in REPLACED:
                 stack.enter_context(replaced(where, {name: value}))
             stack.enter_context(accelerator(torch.device("cuda"), parsed))
@@ -138,6 +143,7 @@ class PretendedGPUs:
                 from .fake import forecasting  # which loads much of torch
 
                 stack.enter_context(forecasting(replaced))
+            stack.enter_context(replaced(threads.Thread, threads.METHODS))
             yield
 
     def devices_of(self, backend):
@@ -151,7 +157,10 @@ class PretendedGPUs:
     def of_rank(self, rank, fake):
         gpus = of_thread.gpus = RankGPUs(self.cluster, rank, self.record, self.clock, fake, self.values)
         try:
-            with GPUObserver(self.record, rank, gpus), CallsNoted():
-                yield
+            with GPUObserver(self.record, rank, gpus) as gpus.observer, CallsNoted():
+                try:
+                    yield
+                finally:
+                    torch.set_default_device(None)  # its mode, if there is one, is above
         finally:
             of_thread.gpus = None

@@ -8,6 +8,7 @@ from ..hardware.costs import p2p_time
 from ..hardware.links import PCIE_4
 from ..torch_internals import REGION_BEGINS, REGION_ENDS, dtensors_draw_under
 from ..tracing.observer import ASKS_DEVICE, Observer
+from ..tracing.scopes import of_thread
 from ..tracing.tensor_storage import PLAIN, plain_tensors
 from .cuda_memory import out_of_memory
 from .placement import COPIES, HOST, call, new_tensors_on
@@ -27,7 +28,7 @@ class GPUObserver(Observer):
         self.placement = gpus.placement
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if id(func) in ALWAYS or not PLAIN.issuperset(types):
+        if id(func) in ALWAYS or not PLAIN.issuperset(types) or of_thread.paused:
             return super().__torch_dispatch__(func, types, args, kwargs)
         if kwargs and kwargs.get("device") is not None and kwargs["device"].type == "cuda":
             with new_tensors_on(self.gpus.device(kwargs["device"])):
@@ -48,9 +49,9 @@ class GPUObserver(Observer):
         with self._computing(device, func, kwargs):
             result = super().__torch_dispatch__(func, (), args, kwargs)
         if self.ledger.nbytes > self.gpus.limit:
-            error = out_of_memory(self.gpus, self.ledger.nbytes - before)
+            nbytes = self.ledger.nbytes - before
             del result
-            raise error
+            raise out_of_memory(self.gpus, nbytes)
         return result
 
     def _computing(self, device, func, kwargs):
@@ -67,7 +68,7 @@ class GPUObserver(Observer):
 
     def _copy(self, func, args, kwargs, device):
         """On one device an operator as any; between two, a copy over PCIe, for which the GPU waits."""
-        source = self.placement.device_of(args[0])
+        source = self.placement.device_of(args[0]) if isinstance(args[0], torch.Tensor) else device  # or a number
         if func is INTO:
             source, device = self.placement.device_of(args[1]), source
         if source == device:
@@ -81,6 +82,7 @@ class GPUObserver(Observer):
             for part in plain_tensors(result):
                 self.ledger.see(part, self.scopes.now())
             if self.ledger.nbytes > self.gpus.limit:
+                del result, part
                 raise out_of_memory(self.gpus, nbytes)
         return result
 

@@ -2,9 +2,10 @@
 
 from functools import wraps
 
+import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from .rank_gpus import of_thread
+from .rank_gpus import mine, of_thread
 
 
 def overridable(function, real):
@@ -13,12 +14,18 @@ def overridable(function, real):
     @wraps(real)
     def call(self, *args, **kwargs):
         if of_thread.gpus is None:
+            if real.__name__ == "cuda" or any(map(names_a_gpu, (*args, *kwargs.values()))):
+                mine()  # which says that there is none
             return real(self, *args, **kwargs)
         if has_torch_function_unary(self):
             return handle_torch_function(call, (self,), self, *args, **kwargs)
         return function(self, *args, **kwargs)
 
     return call
+
+
+def names_a_gpu(value):
+    return isinstance(value, torch.device | str) and str(value).startswith("cuda")
 
 
 def of_rank(attribute, real):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import torch
 
+from ..torch_internals import inside_of
 from ..tracing.tensor_storage import plain_tensors, tensors_in
 from .device_checks import HOST, device_among
 
@@ -52,7 +53,10 @@ class Placement:
         for part in plain_tensors(tensor):
             if part.is_meta:
                 return META
-            holding = self.ledger.holding_of(part)
+            try:
+                holding = self.ledger.holding_of(part)
+            except NotImplementedError:  # of torch.func's, which have no storage
+                return self.device_of(inside_of(part))
             if holding is not None:
                 return holding.device
         return HOST

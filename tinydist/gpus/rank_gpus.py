@@ -6,6 +6,7 @@ import threading
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ..tracing.scopes import of_thread as observed
 from .placement import Placement
 from .random_numbers import PhiloxState
 
@@ -26,6 +27,7 @@ class RankGPUs:
         self.pinned = WeakIdKeyDictionary()  # tensors of the host
         self.ranges = []  # of nvtx, open
         self.history = None  # the place in the record since which allocations are kept (memory_snapshot.py)
+        self.observer = None  # of its operators
 
     @property
     def visible(self):
@@ -38,7 +40,8 @@ class RankGPUs:
 
     @property
     def current(self):
-        return torch.device("cuda", self.index)
+        """Of all ranks the first, while DTensor finds shapes: torch keeps for all what it found for one."""
+        return torch.device("cuda", 0 if observed.paused else self.index)
 
     def device(self, named):
         """The device that a program names: a number, "cuda", a torch.device; None is the current one."""
@@ -94,11 +97,10 @@ class OfThread(threading.local):
     gpus = None
 
 
-of_thread = OfThread()
+of_thread = OfThread()  # of the rank that runs in this thread, or that has started it
 
 
 def mine():
-    """The GPUs of the rank that runs in this thread."""
     if of_thread.gpus is None:
         raise RuntimeError("torch.cuda: this thread is no rank, and has no GPU. Use the GPU in the rank's own thread")
     return of_thread.gpus

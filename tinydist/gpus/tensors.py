@@ -61,10 +61,10 @@ def get_device(self):
 def to(self, *how, **named):
     if "other" in named:
         how = named.pop("other"), *how
-    if how and isinstance(how[0], Tensor):  # as another one is
-        how = device_of(how[0]), how[0].dtype, *how[1:]
-    copy = named.pop("copy", False) or (len(how) > 3 and how[3])
-    device, dtype, _, memory_format = parsed(*how[:3], **named)
+    copy = named.pop("copy", False)
+    if len(how) > 2 and (len(how) > 3 or isinstance(how[0], Tensor | torch.dtype)):  # (..., non_blocking, copy)
+        how, copy = how[:-1], how[-1]
+    device, dtype, _, memory_format = parsed(*how, **named)
     here = device_of(self)
     there = here if device is None else device
     if there != here and {there.type, here.type} <= {"cuda", "cpu"}:
@@ -77,6 +77,8 @@ def to(self, *how, **named):
 
 def parsed(*how, **named):
     """What ``to`` is asked for, with the number of the GPU."""
+    if how and isinstance(how[0], Tensor):  # as another one is
+        how = device_of(how[0]), how[0].dtype, *how[1:]
     if how and isinstance(how[0], int) and not isinstance(how[0], bool):
         how = mine().device(how[0]), *how[1:]
     if "device" in named:

@@ -1,5 +1,7 @@
 """Classes and functions of torch that name a device to C++, or need a real GPU: what they are while ranks run."""
 
+from functools import wraps
+
 import torch
 from torch.amp.autocast_mode import autocast
 from torch.utils.data import DataLoader
@@ -25,6 +27,7 @@ def note(asked, got):
 make, begin, end = autocast.__init__, autocast.__enter__, autocast.__exit__
 
 
+@wraps(autocast.__init__)
 def autocast_init(self, device_type, dtype=None, enabled=True, cache_enabled=None):
     make(self, device_type, dtype, enabled, cache_enabled)
     self.inner = None
@@ -33,10 +36,14 @@ def autocast_init(self, device_type, dtype=None, enabled=True, cache_enabled=Non
 def autocast_enter(self):
     if self.device != "cuda" or mine() is None:
         return begin(self)
-    cache = self._cache_enabled
-    self.inner = [*(getattr(self, "inner", None) or ()), by_cuda_lists("cuda", self.fast_dtype, self._enabled, cache)]
+    enabled = self._enabled and self.fast_dtype in (torch.float16, torch.bfloat16)  # to float32 nothing is lowered
+    self.inner = [*(getattr(self, "inner", None) or ()), made(self, enabled)]
     self.inner[-1].__enter__()
     return self
+
+
+def made(context, enabled):
+    return by_cuda_lists("cuda", context.fast_dtype if enabled else None, enabled, context._cache_enabled)
 
 
 def autocast_exit(self, *error):
@@ -66,6 +73,7 @@ def get_autocast_gpu_dtype():
 # Others.
 
 
+@wraps(DataLoader.__init__)  # libraries look at its parameters
 def dataloader_init(self, dataset, *args, num_workers=0, **kwargs):
     """A worker would be a process; here the rank loads its data itself."""
     if len(args) > 4:  # (batch_size, shuffle, sampler, batch_sampler, num_workers, ...)

@@ -17,6 +17,7 @@ from torch._subclasses import FakeTensor
 
 from ..simulator.call_sites import site_of
 from .rank_gpus import mine
+from .tensors import numpy as with_data
 
 GRAD_SCALER = torch.amp.grad_scaler.__file__  # it asks whether a gradient overflowed: none has
 
@@ -28,8 +29,9 @@ class ForecastError(RuntimeError):
 def refuse(what):
     where = site_of(sys._getframe(2))
     raise ForecastError(
-        f"forecast: {where}\n{what} a number that only the GPU would know: with --fake, what is on it has no data. Give the "
-        "number (--value NAME=NUMBER, of a name on that line), or run with real numbers, without --fake, on fewer ranks"
+        f"forecast: {where}\n{what} a number that only the GPU would know: with --fake, what is on it has no data. "
+        "Give the number (--value NAME=NUMBER, of a name on that line), or run with real numbers, without --fake, on "
+        "fewer ranks"
     )
 
 
@@ -117,7 +119,7 @@ def nested(shape):
 
 def to_numpy(tensor, *, force=False):
     if not isinstance(tensor, FakeTensor):
-        return numpy_before(tensor, force=force)
+        return with_data(tensor, force=force)
     known("numpy")
     return numpy.full(tuple(tensor.shape), math.nan)
 

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..rules import count, each_of, must, one_of, part, positive, stated, validate, whole, within
+from ..rules import count, each_of, flag, must, one_of, part, positive, stated, validate, whole, within
 from .algorithms import ALGORITHMS
 from .devices import A100_80GB, B200, CORES, GB200, H100, INSTANT, LAPTOP_CPU, Device, find_device
 from .links import (
@@ -60,6 +60,7 @@ class Cluster:
     nodes: int = 1
     inter_node: Link | None = None  # or its name: what one network card has; a single node needs none
     cards_per_node: int | None = None  # network cards; None is one for each device
+    ring_through_one_card: bool = False  # NCCL finds no ring through all cards of a group's ranks in a node
     contention: float = 0.0  # the fraction of matmul speed that a device loses while a collective runs on it
     algorithm: str | None = (
         None  # of collectives (algorithms.py); None: NCCL's choice if the links are NCCL's, or rings
@@ -81,6 +82,7 @@ class Cluster:
         if self.inter_node and self.inter_node.shape != "switch":
             raise ValueError(f"Cluster: inter_node must be a network, got {self.inter_node}, a {self.inter_node.shape}")
         must("Cluster", "cards_per_node", within(1, self.devices_per_node), self.cards)  # a device sends through one
+        must("Cluster", "ring_through_one_card", flag, self.ring_through_one_card)
         must("Cluster", "contention", below_1, self.contention)
         must("Cluster", "algorithm", some_algorithm, self.algorithm)
 

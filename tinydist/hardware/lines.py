@@ -91,6 +91,11 @@ class Place:
         cards = self.cluster.cards * self.per_node / self.cluster.devices_per_node
         return max(1.0, cards) * self.cluster.inter_node.reached
 
+    @property
+    def ring_egress(self):
+        """The same, of a ring or a tree."""
+        return self.cluster.inter_node.reached if self.cluster.ring_through_one_card else self.egress
+
     def bus(self, protocol):
         """Bytes/s of a ring."""
         own = {"LL": self.inside.ll, "LL128": self.inside.ll128}
@@ -99,8 +104,9 @@ class Place:
             return bus
         size = min(self.nodes, 3) - 1
         ll128 = self.channels * nccl.RING_LL128[self.inside.generation][size]
-        ll = min(self.egress / 2, nccl.LL_OVER_NODES[size - 1])
-        out = {"LL": ll, "LL128": min(0.92 * self.egress, ll128), "Simple": self.egress}
+        wire = self.ring_egress
+        ll = min(wire / 2, nccl.LL_OVER_NODES[size - 1])
+        out = {"LL": ll, "LL128": min(0.92 * wire, ll128), "Simple": wire}
         return min(bus, out[protocol])
 
     @property
@@ -134,7 +140,7 @@ class Place:
         wire, ll = self.cluster.intra_node.reached, self.inside.ll * self.slowed
         size, generation, ll128 = min(self.nodes, 3) - 1, self.inside.generation, math.inf
         if size:
-            wire, ll = min(wire, self.egress), nccl.LL_OVER_NODES[size - 1]
+            wire, ll = min(wire, self.ring_egress), nccl.LL_OVER_NODES[size - 1]
             ll128 = self.channels * nccl.TREE_LL128[generation][size]
         wire = min(0.92 * wire, self.channels * nccl.TREE[generation][size] if size else math.inf)
         part = 120 / 128 if size else 7 / 9

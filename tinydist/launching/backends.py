@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 
 from .. import processes
-from ..gpus.install import PretendedGPUs
 from ..hardware import default_cluster
 from ..simulator.self_test import before_first_launch
 from ..simulator.simulation import Simulation
@@ -30,7 +29,7 @@ def simulate(fn, args, asked):
     before_first_launch()
     operators = asked.observe is True
     record = Record(asked.ranks, asked.compute == "measured", operators) if asked.observe else None
-    gpus = PretendedGPUs(cluster, record, asked.fake, asked.values) if asked.gpus else None
+    gpus = pretended_gpus(cluster, record, asked.fake, asked.values) if asked.gpus else None
     simulation = Simulation(
         asked.ranks,
         seed=asked.seed,
@@ -47,6 +46,12 @@ def simulate(fn, args, asked):
     if simulation.pending_calls:
         warnings.warn(f"launch: {simulation.pending_calls}", RuntimeWarning, stacklevel=3)
     return results, asked.backend, record, cluster
+
+
+def pretended_gpus(*of):
+    from ..gpus.install import PretendedGPUs  # only now: it loads half a second's worth of torch
+
+    return PretendedGPUs(*of)
 
 
 def run_processes(fn, args, asked):

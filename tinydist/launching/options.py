@@ -60,9 +60,9 @@ RULES = {
     "compute": one_of(("modeled", "measured")),
     "fake": flag,
     "only": optional(stated("a list of ranks", each_of(whole, least=0))),
+    "per_rank": stated('a list of "module:attribute" strings', lambda value: many(value)),
     "gpus": flag,
     "values": optional(stated("a dictionary of names and numbers", lambda value: isinstance(value, dict))),
-    "per_rank": stated('a list of "module:attribute" strings', lambda value: many(value)),
 }
 
 

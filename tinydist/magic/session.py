@@ -24,7 +24,7 @@ class RanksSession:
         self.ranks, self.known = (), {}  # name -> what it was in the notebook then, if anything
 
     def run(self, cell, notebook, **options):
-        """The Run of the cell; its results say how each rank writes what the last line came to. ``options``: launch's."""
+        """The Run of the cell; its results say how each rank writes the last line's value. ``options``: launch's."""
         own = {name for name, thing in self.known.items() if notebook.get(name, ABSENT) is thing}
         packed, uncopied, looked_up = copies(notebook, cell.names | self.known.keys() - own, own)
         began, variables = bool(self.ranks), []

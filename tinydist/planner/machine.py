@@ -53,7 +53,7 @@ class Machine:
 
     @seconds.register
     def _(self, operator: MemoryOp, group):
-        return self.kernel(*operator)
+        return self.kernel(operator.nbytes, operator.part)
 
     @seconds.register
     def _(self, operator: Flash, group):
@@ -74,10 +74,19 @@ class Machine:
         return self.seconds(operator.sent, group) + self.seconds(operator.product, group)
 
     def collective(self, what, nbytes, group):
-        """Of one of several groups side by side: a rank has its share of the node's cards."""
+        """Of one of several groups side by side."""
         if group.ranks == 1:
             return 0.0
-        return collective_time(what.replace("-", "_"), nbytes, group.ranks, group.per_node, self.cluster)
+        sharing = self.sharing(group) if group.nodes > 1 else 1.0
+        return collective_time(what.replace("-", "_"), nbytes * sharing, group.ranks, group.per_node, self.cluster)
+
+    def sharing(self, group):
+        """How many of the groups side by side send through the same card: that of a rank, or of a ring's first rank."""
+        cluster = self.cluster
+        near = cluster.devices_per_node / cluster.cards  # devices of a card
+        if cluster.ring_through_one_card:
+            return min(near, cluster.devices_per_node / group.per_node)
+        return max(1.0, near / group.per_node)
 
     def message(self, nbytes, across):
         """From a stage to the next."""

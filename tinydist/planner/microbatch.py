@@ -7,7 +7,7 @@ from typing import NamedTuple
 from .buckets import block as parameters_of
 from .ends import embedding, embedding_backward, loss, loss_backward
 from .machine import Group
-from .operators import CollectiveOp, MemoryOp, OverlapOp
+from .operators import CollectiveOp, MemoryOp, OverlapOp, launched
 from .passes import Operators
 
 
@@ -44,7 +44,7 @@ def timed(operators, machine, group, overlap):
         else:
             kind = {MemoryOp: "memory", CollectiveOp: "sent"}.get(type(each), "products")
             found[kind] += machine.seconds(each, group)
-        found["launches"] += machine.launch
+        found["launches"] += machine.launch * launched(each, group.ranks)
     return Pass(**found)
 
 

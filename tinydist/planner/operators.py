@@ -2,7 +2,7 @@
 
 Matmul(batch, rows, columns, inner)      ``batch`` matmuls [rows, inner] x [inner, columns]
 Flash(batch, T, E, products)             attention in one kernel
-MemoryOp(bytes)                          a memory-bound operator
+MemoryOp(bytes)                          a memory-bound operator, of one kernel or of several
 CollectiveOp(what, bytes)                a blocking collective of the tensor-parallel group
 OverlapOp(sent, product)                 a collective that can overlap with a matmul
 """
@@ -39,6 +39,7 @@ class Flash(NamedTuple):
 class MemoryOp(NamedTuple):
     nbytes: float
     part: float = 1.0  # of the bandwidth of a copy
+    kernels: int = 1
 
 
 class CollectiveOp(NamedTuple):
@@ -49,3 +50,10 @@ class CollectiveOp(NamedTuple):
 class OverlapOp(NamedTuple):
     sent: CollectiveOp
     product: Matmul
+
+
+def launched(operator, ranks):
+    """Kernels that the CPU launches for it, in a tensor-parallel group of so many ranks: one rank sends nothing."""
+    sent = int(ranks > 1)
+    kernels = {MemoryOp: getattr(operator, "kernels", 1), CollectiveOp: sent, OverlapOp: 1 + sent}
+    return kernels.get(type(operator), 1)

@@ -19,6 +19,9 @@ ROTARY, ROTARY_BACKWARD = (3, 20), (3, 24)
 # Megatron-LM where its fused softmax does not run: to fp32, scaled, masked, softmax, to 16 bits (core/fusions/
 # fused_softmax.py, forward_torch_softmax).
 SOFTMAX, SOFTMAX_BACKWARD = (5, 37), (5, 41)
+# Its layer norm's backward: parts of the gradients of weight and bias, their sums, the gradient of the input
+# (Megatron-DeepSpeed@c2402048, December 2022, megatron/fused_kernels/layer_norm_cuda_kernel.cu, read).
+NORM_BACKWARD = 3
 
 
 def pointwise(nbytes, kernels, each):
@@ -153,7 +156,8 @@ class Operators:
     def norm_backward(self):
         if self.model.norm == "rms" and not self.fused:
             return pointwise(self.own, *RMS_NORM_BACKWARD)
-        return [MemoryOp(3 * self.own, NORM["backward"])]
+        kernels = NORM_BACKWARD if self.program.fused else 1
+        return [MemoryOp(3 * self.own, NORM["backward"], kernels)]
 
     def core_backward(self):
         T, E = self.model.tokens, self.model.head_dim
@@ -164,9 +168,12 @@ class Operators:
         scores, mixed = Matmul(self.heads, T, T, E), Matmul(self.heads, T, E, T)
         weights = self.heads * T * T * NUMBER
         dropout = [MemoryOp(2 * weights + weights / NUMBER * MASK)] * self.drops
+        # Megatron-LM's scores are scaled by baddbmm: backward scales the gradients of queries and of keys
+        copy = [MemoryOp(2 * self.channels["heads"])]
+        first, scaled = ([], 2 * copy) if self.program.fused else (copy, [])
         return [
-            MemoryOp(2 * self.channels["heads"]), scores, mixed, *dropout,
-            *self.softmax(weights, SOFTMAX_BACKWARD, 3), mixed, mixed, *together, *rotated,
+            *first, scores, mixed, *dropout, *self.softmax(weights, SOFTMAX_BACKWARD, 3), mixed, mixed,
+            *scaled, *together, *rotated,
         ]  # fmt: skip
 
     def recomputed(self, recompute):

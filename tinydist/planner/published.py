@@ -31,9 +31,9 @@ MEGATRON_DEEPSPEED = replace(DEEPSPEED, name="Megatron-DeepSpeed", fused=True, f
 
 # Jean Zay: 8 A100s per node, which share four cards of Omni-Path, 100 Gbit/s each (bigscience@9e64edec, read). An
 # all-reduce of 4 GB over four nodes went through one card, at 40.5 Gbit/s (bigscience@358e3c8f,
-# experiments/bandwidth/all_reduce_bench-a100-n4.txt, NCCL 2.10.3, read).
+# experiments/bandwidth/all_reduce_bench-a100-n4.txt, NCCL 2.10.3, read): both channels of its ring end in card 1.
 OMNI_PATH = Link("Omni-Path 100", 14e-6, 40.5e9 / 8, fabric="InfiniBand", rated=100e9 / 8)
-JEAN_ZAY = replace(A100_NODE, inter_node=OMNI_PATH, cards_per_node=4)
+JEAN_ZAY = replace(A100_NODE, inter_node=OMNI_PATH, cards_per_node=4, ring_through_one_card=True)
 
 # Megatron-LM of May 2022, in fp16. Model, pp, microbatches, sequences of each, stages per rank; seconds with all layers
 # recomputed, and with attention alone and sequence parallelism.

@@ -55,8 +55,8 @@ class Start:
 def variables_of(module):
     """Its data: what a forked process would have, beside what it gets by running the module's lines."""
     code = (type, FunctionType, BuiltinFunctionType, ModuleType)
-    data = {name: value for name, value in vars(module).items() if name[:2] != "__" and not isinstance(value, code)}
-    return {name: value for name, value in data.items() if has_pickle(value)}
+    data = {name: value for name, value in vars(module).items() if not isinstance(value, code)}
+    return {name: data[name] for name in data if (name == "__name__" or name[:2] != "__") and has_pickle(data[name])}
 
 
 def has_pickle(value):
@@ -84,7 +84,8 @@ class RankProcess:
         self.name, self.daemon = name or f"Process-{next(numbers)}", bool(daemon)
 
     def __reduce__(self):
-        return copied, (type(self), {name: value for name, value in vars(self).items() if name not in PARENTS})
+        kind = type(self) if type(self).__module__ != __name__ else RankProcess  # where it runs they are all the same
+        return copied, (kind, {name: value for name, value in vars(self).items() if name not in PARENTS})
 
     def __repr__(self):
         return f"<{type(self).__name__} {self.name}, exitcode={self.exitcode}>"

@@ -9,9 +9,11 @@ torchrun's options are those of the installed torch. The exit status is torchrun
 options that cannot be met, 130 after Ctrl-C.
 """
 
+import os
 import sys
 import time
 import warnings
+from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
@@ -20,10 +22,8 @@ from ..hardware import CLUSTERS, find_cluster
 from . import processes
 from . import torchrun_options as torchrun
 from .failures import show
-from .forecast import NoForecast, forecast
 from .job import Job
 from .program import Program
-from .summary import summary
 
 OURS = "tinydist"
 
@@ -54,13 +54,19 @@ def options():
 
 
 def parsed(words):
-    """The cluster after --gpus may be left out, so it is read where argparse finds a script."""
+    """The cluster after --gpus may be left out, so it stands where argparse finds a script."""
     chosen = options().parse_args(words)
     script, rest = chosen.training_script, chosen.training_script_args
-    if chosen.gpus and not chosen.cluster and script.lower() in map(str.lower, CLUSTERS):
+    if chosen.gpus and not chosen.cluster and is_cluster(script):
         before = words[: len(words) - len(rest) - 1]
         chosen = options().parse_args([*before, "--cluster", script, *rest])
     return chosen
+
+
+def is_cluster(word):
+    """Also one that does not exist, which is told as such, if it looks like one."""
+    known = word.lower() in map(str.lower, CLUSTERS)
+    return known or (" " in word and not os.path.exists(word))
 
 
 def main(words):
@@ -120,19 +126,27 @@ def run(job, chosen):
     """The exit status."""
     began = time.monotonic()
     try:
-        with patch.object(warnings, "showwarning", partial(show_warning, warnings.showwarning)):
+        with patch.object(warnings, "showwarning", partial(show_warning, warnings.showwarning)), no_rank_of_a_job():
             job.run()
-        tell(job, chosen, time.monotonic() - began)
+        return tell(job, chosen, time.monotonic() - began)
     except KeyboardInterrupt as pressed:
         print("\ninterrupted", *getattr(pressed, "__notes__", ()), sep="\n", file=sys.stderr)
         return 130
-    except NoForecast as why:
-        print(why, file=sys.stderr)
-        return 1
     except Exception as error:
+        if isinstance(error, ValueError) and not job.outcome.failed:  # no rank was started
+            print(error, file=sys.stderr)
+            return 2
         show(error, job, sys.stderr)
         return 1
-    return 0
+
+
+@contextmanager
+def no_rank_of_a_job():
+    """Schedulers of a cluster set these, from which ``launch`` would conclude that it is to join a job."""
+    with patch.dict(os.environ):
+        for name in ("RANK", "WORLD_SIZE"):
+            os.environ.pop(name, None)
+        yield
 
 
 def show_warning(show, message, *where, **options):
@@ -144,13 +158,23 @@ def show_warning(show, message, *where, **options):
 
 
 def tell(job, chosen, wall):
+    """The exit status."""
+    if chosen.quiet and not (chosen.report or chosen.fake):
+        return 0
+    from .forecast import NoForecast, forecast  # only now: a script starts sooner
+    from .summary import summary
+
     observed = job.outcome.runs[0]  # the processes that a script has started end before itself
     lines = summary(observed, wall)
-    if chosen.fake:
-        lines += forecast(observed)
+    try:
+        lines += forecast(observed) if chosen.fake else []
+    except NoForecast as why:
+        print(why, file=sys.stderr)
+        return 1
     if not chosen.quiet:
         print(*lines, sep="\n")
     if chosen.report:
         from .report import write_report
 
         write_report(observed, lines, wall, chosen.report)
+    return 0

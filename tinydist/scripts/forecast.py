@@ -36,8 +36,8 @@ def step_of(run, rank=0):
     ends = [each for each in run.memory[rank].named if each.name.startswith("Optimizer.step")]
     if len(ends) < 2:
         raise NoForecast(
-            f"no forecast: the script has made {len(ends)} optimizer step{'s' * (len(ends) != 1)}. It needs two or more: "
-            "the first one sets up. Let it make a few"
+            f"no forecast: the script has made {len(ends)} optimizer step{'s' * (len(ends) != 1)}. It needs two or "
+            "more: the first one sets up. Let it make a few"
         )
     first, last, count = ends[0], ends[-1], len(ends) - 1
     seconds = (last.end - first.end) / count

@@ -9,7 +9,7 @@ from ..hardware import Cluster, find_cluster
 class Placement:
     nodes: int
     per_node: int
-    cluster: Cluster | None = None  # None: as many devices per node as there are ranks
+    cluster: Cluster | None = None  # None: nodes of 8 A100s, or of as many as there are processes
 
     @property
     def ranks(self):
@@ -21,7 +21,8 @@ class Placement:
 
     def on(self):
         """The cluster, with a node for each of the job's nodes."""
-        cluster = self.cluster or replace(find_cluster("A100 node"), devices_per_node=self.per_node)
+        node = find_cluster("A100 node")
+        cluster = self.cluster or replace(node, devices_per_node=max(node.devices_per_node, self.per_node))
         if self.per_node > cluster.devices_per_node:
             raise ValueError(
                 f"run: {self.per_node} processes per node exceed the {cluster.devices_per_node} devices of a node of "

@@ -6,7 +6,15 @@ import sys
 
 from .torchrun_options import nodes, option, options_set
 
-SIMULATED_ONLY = {"gpus": False, "cluster": None, "seed": 0, "schedule": "fifo", "report": None}
+SIMULATED_ONLY = {
+    "gpus": False,
+    "fake": False,
+    "value": None,
+    "cluster": None,
+    "seed": 0,
+    "schedule": "fifo",
+    "report": None,
+}
 WHERE = {"nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "standalone", "master_addr", "master_port"}
 
 

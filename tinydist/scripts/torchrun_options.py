@@ -26,7 +26,10 @@ WHY_NOT = {"no_python": "simulated ranks are threads of this Python process, so 
 
 
 def torchrun_parser():
-    return get_args_parser()
+    parser = get_args_parser()
+    for action in parser._actions:
+        action.help = action.help or "arguments of the script"  # torch says nothing there
+    return parser
 
 
 def option(name):

@@ -42,6 +42,7 @@ KNOWN = {
     "accelerate.state:AcceleratorState": {"_shared_state": nothing},
     "accelerate.state:GradientState": {"_shared_state": nothing},
     "accelerate.state:PartialState": {"_shared_state": nothing},
+    "hydra.core.singleton:Singleton": {"_instances": nothing},
     "deepspeed.comm.comm": {"cdb": nothing},
     "deepspeed.utils.groups": {"_WORLD_GROUP": nothing},
     "transformers.integrations.deepspeed": {"_hf_deepspeed_config_weak_ref": nothing},

@@ -159,13 +159,18 @@ class RankStream(io.TextIOBase):
 
     encoding = "utf-8"
 
-    def reconfigure(self, **_):
-        """Of a file, which a program may want to be buffered by lines: this is."""
-
     def __init__(self, rank, name, show):
         self.rank, self.name, self.show = rank, name, show
         self.line = []  # what it says, in pieces
         self.returned = False  # what comes next overwrites it
+
+    def reconfigure(self, **_):
+        """Of a file, which a program may want to be buffered by lines: this is."""
+
+    def fileno(self):
+        """The process's, for what writes there without Python: faulthandler, a child process."""
+        stream = getattr(sys, f"__{self.name}__")
+        return super().fileno() if stream is None else stream.fileno()
 
     def writable(self):
         return True

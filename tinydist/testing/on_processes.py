@@ -12,7 +12,7 @@ import pytest
 from ..processes.pickles import can_travel, culprit
 from .mark import MARK
 from .on_ranks import call, launch_for_a_test
-from .own_copies import bare, of_all
+from .own_copies import bare
 
 kinds = {each.Exception.__name__: each.Exception for each in (pytest.xfail, pytest.fail, pytest.skip, pytest.exit)}
 TIMEOUT = 120.0  # seconds, with the start of processes: a deadlock is no report there
@@ -70,10 +70,10 @@ class Sent:
         parts = {f"fixture or parameter {name!r}": value for name, value in self.kwargs.items()}
         parts |= {f"the instance of {type(value).__name__}": value for value in self.args}
         for name, part in parts.items():
-            if of_all(part) or not can_travel(part):
+            if not can_travel(part):
                 self.refuse(f"{name} ({type(part).__name__})")
         if not can_travel(self.function):
-            self.refuse(culprit(self.function, ()).rstrip(","))
+            self.refuse(culprit(self.function, ()).removesuffix(","))
 
     def refuse(self, what):
         where = "Make it inside the test, or run the test on simulated ranks"

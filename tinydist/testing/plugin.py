@@ -13,13 +13,13 @@ from traceback import format_exception_only
 
 import pytest
 
+from ..launching.options import under_torchrun
 from .fixtures import group, launch, rank, rank_tmp_path, requested, subgroup, world_size  # noqa: F401
 from .given import check_drawn, place_of_function
 from .mark import MARK, SIZE, asked_of
 
 BACKEND = "TINYDIST_BACKEND"
 raised = pytest.StashKey[BaseException]()  # what came of a launch
-backend_before = pytest.StashKey[str | None]()
 
 
 def pytest_addoption(parser):
@@ -42,18 +42,13 @@ def pytest_configure(config):
         "ranks(*sizes, **options): run the test on each of so many ranks; several sizes make several tests. "
         "Options are tinydist.launch's",
     )
-    config.stash[backend_before] = os.environ.get(BACKEND)
-    if config.getoption("ranks_backend"):
-        os.environ[BACKEND] = config.getoption("ranks_backend")
+    chosen = config.getoption("ranks_backend")
+    if chosen:
+        patch = pytest.MonkeyPatch()
+        patch.setenv(BACKEND, chosen)
+        config.add_cleanup(patch.undo)
     if config.getoption("simulate_spawn") and on_processes():
         raise pytest.UsageError(f"--simulate-spawn runs on simulated ranks, and the backend is {os.environ[BACKEND]}")
-
-
-def pytest_unconfigure(config):
-    before = config.stash.get(backend_before, None)
-    os.environ.pop(BACKEND, None)
-    if before is not None:
-        os.environ[BACKEND] = before
 
 
 def pytest_collection_finish(session):
@@ -99,7 +94,6 @@ def parameters(item):
     return item.callspec.params if hasattr(item, "callspec") else {}
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     marked = item.get_closest_marker("ranks") is not None
     for name, askers in requested(item).items() if isinstance(item, pytest.Function) else ():
@@ -114,7 +108,10 @@ def pytest_runtest_setup(item):
     if marked:
         from .on_ranks import load
 
-        load(asked_by(item)[0] if on_processes() else 0)
+        ranks, _ = asked_by(item)
+        if under_torchrun() and ranks != int(os.environ["WORLD_SIZE"]):
+            pytest.skip(f"for {ranks} ranks, and this job has {os.environ['WORLD_SIZE']}")
+        load(ranks if on_processes() else 0)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

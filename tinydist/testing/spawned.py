@@ -11,6 +11,7 @@ import os
 
 from torch import Tensor
 
+from ..simulator.rank_exit import run_to_exit
 from ..simulator.rank_state import environment
 from ..torch_internals.test_cases import ranks_of_tests_by
 from .fixtures import rank_here
@@ -28,7 +29,7 @@ def launched(program, ranks, *args):
     def spawned(*args):
         rank = rank_here()
         as_spawned(outside)
-        program(rank, *args)
+        run_to_exit(rank, program, (rank, *args))
 
     simulate(spawned, (args, {}), ranks, {"init": False, "observe": False})
 

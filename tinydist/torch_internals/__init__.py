@@ -11,7 +11,15 @@ Written for torch 2.13. What differs in the others of torch_versions.py, and how
 """
 
 from . import needed  # noqa: F401, first
-from .accelerators import accelerator, declaration_of, default_device, dtensors_draw_under, parse_to_arguments, untyped
+from .accelerators import (
+    accelerator,
+    declaration_of,
+    default_device,
+    dtensors_draw_under,
+    inside_of,
+    parse_to_arguments,
+    untyped,
+)
 from .autograd import (
     before_backward_ends,
     c10d_calls,
@@ -46,6 +54,7 @@ from .groups import (
     replaced,
     set_world,
 )
+from .meshes import shapes_found
 from .pipelines import pipeline_kinds, pipeline_passes_told
 from .profiling import (
     REGION_BEGINS,
@@ -85,6 +94,7 @@ __all__ = [
     "graph_task",
     "group_of_tag",
     "in_backward",
+    "inside_of",
     "install_group",
     "install_world_group",
     "load_for_modes",
@@ -103,6 +113,7 @@ __all__ = [
     "profiler_is_on",
     "replaced",
     "set_world",
+    "shapes_found",
     "unobserved",
     "untyped",
 ]

@@ -11,6 +11,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _device as default_devices
 from torch.utils._python_dispatch import TorchDispatchMode
 
+default_devices._device_constructors()  # which is kept: asked for the first time on a rank, it would keep our functions
+inside_of = torch._C._functorch.get_unwrapped  # what a tensor of vmap, grad or jvp wraps
 parse_to_arguments = torch._C._nn._parse_to  # (device, dtype, non_blocking, memory_format) of the arguments of ``to``
 
 

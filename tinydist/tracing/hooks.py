@@ -11,7 +11,7 @@ from torch.nn.modules.module import (
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ..annotate import region
-from ..torch_internals import conversions_told, module_calls_told, pipeline_passes_told
+from ..torch_internals import conversions_told, module_calls_told, pipeline_passes_told, shapes_found
 from .observer import hidden_from_debuggers
 from .scopes import of_thread
 
@@ -80,6 +80,16 @@ def purposes_known(record, ledger):
 
 
 @contextmanager
+def paused():
+    """What runs is no work of the program: it takes no time, and holds no memory."""
+    before, of_thread.paused = of_thread.paused, True
+    try:
+        yield
+    finally:
+        of_thread.paused = before
+
+
+@contextmanager
 def calls_told():
     """While this lasts, the scopes of a rank know which module is called."""
 
@@ -96,7 +106,7 @@ def calls_told():
 
         return call_and_tell
 
-    with module_calls_told(told), pipeline_passes_told(in_pass):
+    with module_calls_told(told), pipeline_passes_told(in_pass), shapes_found(paused):
         yield
 
 

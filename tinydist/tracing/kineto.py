@@ -52,7 +52,16 @@ def entries(trace, rank):
 
 
 def complete(category, name, at, took, process, thread, about):
-    return {"ph": "X", "cat": category, "name": name, "ts": at, "dur": took, "pid": process, "tid": thread, "args": about}
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "ts": at,
+        "dur": took,
+        "pid": process,
+        "tid": thread,
+        "args": about,
+    }
 
 
 def kernel_name(event):

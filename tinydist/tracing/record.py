@@ -70,7 +70,7 @@ class Record:
         """Record that the rank of ``handle`` has joined the collective ``meeting``."""
         group, transfer = handle.group, meeting.transfer
         if transfer is None:
-            transfer = meeting.transfer = Transfer(name)
+            transfer = meeting.transfer = Transfer(name.removeprefix("monitored_"))  # a barrier
             transfer.ranks, transfer.awaited = group.ranks, group.present
             transfer.stream = ranks_in_words(group.ranks) + (f", group {group.name}" if group.name != "0" else "")
             transfer.root = None if root is None else group.ranks[root]

@@ -31,6 +31,7 @@ class ObservedThread(threading.local):
     scopes = ledger = None
     stream = None  # streams.py: None is the one that computes
     tf32 = False  # are matmuls rounded to it?
+    paused = False  # is what runs no work of the program?
 
 
 of_thread = ObservedThread()
