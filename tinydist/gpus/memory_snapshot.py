@@ -66,9 +66,10 @@ def entry(action, nbytes, holding, address):
 
 
 def frames_of(holding):
-    labels = [str(label) for _, label, _ in holding.labels(0, holding.nbytes) if str(label)]
-    whose = labels[0] if labels else holding.scope.phase or "no module"
-    return [{"filename": whose, "line": 0, "name": holding.purpose}]
+    labels = [str(label) for _, label, _ in holding.labels(0, holding.nbytes) if label is not None and str(label)]
+    scope = holding.scope
+    whose = labels[0] if labels else scope.regions[-1] if scope.regions else scope.phase
+    return [{"filename": whose or "program", "line": 0, "name": holding.purpose}]
 
 
 def segment(holding, address):
