@@ -132,16 +132,18 @@ CLOSE = "assert torch.allclose(tensor, whole)"
         "What the sum has to be can be computed on each rank alone: all ranks' numbers follow from a formula.",
         "An all-reduce changes the tensor in place, on all ranks, and adds in an order of its own.",
     ],
-    why="This is a test for the pytest plugin: give it the fixtures rank and world_size, write @pytest.mark.ranks(2, 3, 4) "
-    "above it, and it runs in milliseconds on each of these. Most wrong collectives are right for two ranks, or for equal "
+    why="This is a test for the pytest plugin: give it the fixtures rank and world_size, write "
+    "@pytest.mark.ranks(2, 3, 4) "
+    "above it, and it runs in milliseconds on each of these. Most wrong collectives are right for two ranks, or for "
+    "equal "
     "numbers.",
 )
 def catches_wrong_sums(all_reduce):
     """Write a test: raise AssertionError if ``all_reduce(tensor)`` is wrong, and pass if it is right.
 
-    ``all_reduce`` should add a float32 tensor over all ranks in place, as ``dist.all_reduce`` does, in whatever order. This
-    function runs on each rank, and it is enough if it raises on one of them. It is called on 2, 3 and 4 ranks, with right and
-    with wrong ones.
+    ``all_reduce`` should add a float32 tensor over all ranks in place, as ``dist.all_reduce`` does, in whatever
+    order. This function runs on each rank, and it is enough if it raises on one of them. It is called on 2, 3
+    and 4 ranks, with right and with wrong ones.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     # ? Which numbers, what is expected, and what is compared?

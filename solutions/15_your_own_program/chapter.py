@@ -1,6 +1,6 @@
 """What the exercises of this chapter share: their order and their notebook's beginning."""
 
-ORDER = ["catches_wrong_sums", "mended_loop", "loss_in_parts"]
+ORDER = ["catches_wrong_sums", "mended_epoch", "loss_in_parts"]
 
 INTRODUCTION = """\
 # Exercises: your own program
@@ -12,11 +12,11 @@ exercises, about 65 minutes.
 **Check.** Fill in the function and run its cell, then the `check` cell below it. The functions run on simulated \
 ranks, in worlds of several sizes. The first property that does not hold is explained.
 
-**Hint.** `hint(mended_loop)` gives one hint each time, from general to specific.
+**Hint.** `hint(mended_epoch)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
-tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check mended_loop` checks, `hint \
-mended_loop` gives a hint, and `reset mended_loop` puts the stub back."""
+tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check mended_epoch` checks, `hint \
+mended_epoch` gives a hint, and `reset mended_epoch` puts the stub back."""
 
 IMPORTS = """\
 import torch

@@ -2,10 +2,15 @@
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 
 from tinydist.lab.author import Flops, Memory, Own, Values, alone, exercise, mistake
 
 SLACK = 3000  # bytes
+
+
+def part_of_loss(hidden, weight, targets):
+    return F.cross_entropy(hidden @ weight.T, targets, reduction="sum")
 
 
 def case(rows, dim, words, parts, dtype=torch.float32, measured=False):
@@ -69,11 +74,10 @@ def test_cases():
             "        loss.backward(retain_graph=True)\n        total = total + loss\n",
         ),
         mistake(
-            "Logits are computed twice: what checkpoint saves in memory it takes in time, and here nothing has to be kept",
+            "Logits are computed twice: what checkpoint saves in memory it takes in time, and here nothing has to be "
+            "kept",
             'F.cross_entropy(some @ own.T, wanted, reduction="sum") / len(targets)',
-            "torch.utils.checkpoint.checkpoint(\n"
-            '            lambda h, w, t: F.cross_entropy(h @ w.T, t, reduction="sum") / len(targets), some, own, wanted,\n'
-            "            use_reentrant=False)",
+            "torch.utils.checkpoint.checkpoint(part_of_loss, some, own, wanted, use_reentrant=False) / len(targets)",
         ),
         mistake(
             "The loss is a sum over the rows, where their mean is asked for",
@@ -84,17 +88,18 @@ def test_cases():
     hints=[
         "Rows do not know of one another: the loss is a sum over rows, and so is the gradient of the weight.",
         "What has to be kept when a part's gradients are there? Then backward need not wait for the end.",
-        "Detach a part and the weight, call requires_grad_(), compute its share of the mean, and call backward at once.",
+        "Detach a part and the weight, call requires_grad_(), compute its share of the mean, and call backward at "
+        "once.",
     ],
-    why="In models with large vocabularies the logits are the peak, not the layers. Liger Kernel's fused linear cross entropy "
-    "computes the gradients with the loss in the same way, part by part, and torchtitan and torchtune have losses in chunks.",
+    why="In models with large vocabularies the logits are the peak, not the layers. Liger Kernel's fused linear cross "
+    "entropy computes the gradients with the loss in the same way, part by part.",
 )
 def loss_in_parts(hidden, weight, targets, parts):
     """Return the mean cross entropy of ``hidden @ weight.T``, and its gradients with respect to hidden and weight.
 
-    ``hidden`` [rows, dim], ``weight`` [words, dim], ``targets`` [rows]. The program works, and holds all logits, [rows, words], and
-    what is computed from them. Let it hold those of about 1 / ``parts`` of the rows at a time, and still compute no product
-    twice. There may be fewer rows than parts.
+    ``hidden`` [rows, dim], ``weight`` [words, dim], ``targets`` [rows]. The program works, and holds all
+    logits, [rows, words], and what is computed from them. Let it hold those of about 1 / ``parts`` of the rows
+    at a time, and still compute no product twice. There may be fewer rows than parts.
     """
     size = -(-len(targets) // parts)
     total, weight_gradient = torch.zeros((), dtype=weight.dtype), torch.zeros_like(weight)

@@ -3,7 +3,7 @@
 import pickle
 import subprocess
 import sys
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_frames_say_whose_and_what_for(tmp_path):
 def test_storages_do_not_overlap(tmp_path):
     _, found, _ = snapshot(tmp_path)
     places = sorted((each["address"], each["total_size"]) for each in found["segments"])
-    assert all(address + size <= following for (address, size), (following, _) in zip(places, places[1:]))
+    assert all(address + size <= following for (address, size), (following, _) in pairwise(places))
 
 
 def test_without_a_history_there_are_segments_only(tmp_path):

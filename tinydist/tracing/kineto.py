@@ -1,4 +1,4 @@
-"""A trace as torch.profiler writes it on GPUs, a file for each rank, for tools that read those (Holistic Trace Analysis).
+"""A trace as torch.profiler writes it on GPUs, a file for each rank: Holistic Trace Analysis and other tools read it.
 
     kernel           an operator or a collective on its stream of the GPU; collectives are named as NCCL's kernels
     cuda_runtime     its launch by the CPU, with the same "correlation"

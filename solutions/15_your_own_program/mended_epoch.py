@@ -42,11 +42,12 @@ SUMS = "    dist.all_reduce(most, dist.ReduceOp.MAX)\n"
             ["the weight", "the steps"],
             scratch=True,
         ),
-        Bytes("an all-reduce of 6 numbers in each step, and of one number before", together=True, room=1.5),
+        Bytes("an all-reduce of 6 numbers in each step, and of one number before", together=True, room=2.0),
     ],
     mistakes=[
         mistake(
-            "A rank without batches leaves the loop, and the others wait for it in the next all-reduce. All take part in as "
+            "A rank without batches leaves the loop, and the others wait for it in the next all-reduce. All take "
+            "part in as "
             "many steps as the longest has, with zeros where they have no rows",
             "for step in range(int(most)):",
             "for step in range(len(batches)):",
@@ -84,16 +85,17 @@ SUMS = "    dist.all_reduce(most, dist.ReduceOp.MAX)\n"
         "All ranks need the same number of steps before the loop begins. Who knows it?",
         "What does a rank without rows add to a sum of gradients, of losses and of rows?",
     ],
-    why="Datasets are rarely divisible by ranks: DistributedSampler repeats samples, DDP has join(), and an IterableDataset has "
+    why="Datasets are rarely divisible by ranks: DistributedSampler repeats samples, DDP has join(), and an "
+    "IterableDataset has "
     "neither. Early stopping and best checkpoints by a rank's own loss hang in the same way, and only sometimes.",
 )
-def mended_loop(batches, weight, limit):
+def mended_epoch(batches, weight, limit):
     """Train ``weight`` on all ranks together, and return it, and the number of steps.
 
-    This is a colleague's program, and it hangs. Each rank has its own list of batches, tensors of rows, and lists may be of
-    unlike lengths, or empty. The loss of a row is (row @ weight) squared. In each step the weight moves by 0.1 times
-    the gradient of the mean loss of all rows that all ranks have in this step. The loop ends when no rank has batches,
-    or with the step in which that mean loss is below ``limit``.
+    This is a colleague's program, and it hangs. Each rank has its own list of batches, tensors of rows, and
+    lists may be of unlike lengths, or empty. The loss of a row is (row @ weight) squared. In each step the
+    weight moves by 0.1 times the gradient of the mean loss of all rows that all ranks have in this step. The
+    loop ends when no rank has batches, or with the step in which that mean loss is below ``limit``.
     """
     most = torch.tensor(len(batches))
     dist.all_reduce(most, dist.ReduceOp.MAX)
