@@ -9,7 +9,7 @@ from .all_reduces import ALL, RIGHT
 
 
 def test_cases():
-    for ranks in (2, 3, 4):
+    for ranks in (2, 3, 4, 1):
         for name in RIGHT:
             yield case(ranks, name)
     for ranks, name in [
@@ -87,7 +87,7 @@ CLOSE = "assert torch.allclose(tensor, whole)"
     program=program,
     check_communication=False,
     targets=[
-        Verdict("it fails for ten wrong all-reduces, each on 2, 3 or 4 ranks, and passes for two right ones"),
+        Verdict("it fails for ten wrong all-reduces, each on 2, 3 or 4 ranks, and passes for two right ones on 1 to 4"),
     ],
     mistakes=[
         mistake(
@@ -142,8 +142,8 @@ def catches_wrong_sums(all_reduce):
     """Write a test: raise AssertionError if ``all_reduce(tensor)`` is wrong, and pass if it is right.
 
     ``all_reduce`` should add a float32 tensor over all ranks in place, as ``dist.all_reduce`` does, in whatever
-    order. This function runs on each rank, and it is enough if it raises on one of them. It is called on 2, 3
-    and 4 ranks, with right and with wrong ones.
+    order. This function runs on each rank, and it is enough if it raises on one of them. It is called on
+    1 to 4 ranks, with right and with wrong ones.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     # ? Which numbers, what is expected, and what is compared?

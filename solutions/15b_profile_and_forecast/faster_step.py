@@ -103,15 +103,14 @@ WAITS = "    for work in works:\n        work.wait()\n"
         ),
     ],
     hints=[
-        "Draw it: visuals.timeline(tinydist.launch(program, 4, cluster='PCIe box')). Which all-reduces are needed at "
-        "all?",
+        "Draw the run: visuals.timeline(tinydist.launch(program, 4, cluster='PCIe box')). Which all-reduces are "
+        "needed at all?",
         "The mean of the step needs the sum over its micro-batches, and only the last of them completes it.",
         "In the last micro-batch a layer's gradient is complete when backward has passed it: layers below are computed "
         "meanwhile. The same goes for the loss.",
     ],
-    why="These are no_sync, overlap and asynchronous metrics, which DDP users get or lose by a line: DDP "
-    "overlaps, unless a hook, a "
-    "large bucket, or a metric that is reduced in the middle of a step makes it wait.",
+    why="These are no_sync, overlap and asynchronous metrics. DDP users get all three by a line, and lose them by "
+    "a line: by a large bucket, or by a metric that is reduced in the middle of a step.",
 )
 def faster_step(weights, batches):
     """One step on several micro-batches: return the mean loss, and the list of mean gradients, over all ranks.
