@@ -120,6 +120,14 @@ class TestServing(Answers):
     chapter = "serving"
 
 
+class TestYourOwnProgram(Answers):
+    chapter = "your_own_program"
+
+
+class TestProfileAndForecast(Answers):
+    chapter = "profile_and_forecast"
+
+
 def answers(kind, chapter):
     """Of the file for a chapter: (label, answer, ...)."""
     return getattr(importlib.import_module(f"lab.{kind}_answers.{chapter}"), f"{kind.upper()}_ANSWERS")

@@ -4,17 +4,20 @@
     torch.load(path)                        back to cuda:0, on every rank: pass map_location
     torch.load(path, map_location="cpu")    to the host
 
-On a machine without GPUs such a file needs ``map_location``, as one that was written on GPUs does.
+On a machine without GPUs such a file needs ``map_location``, as one that was written on GPUs does. A forecast writes no
+file of what is on a GPU, which has no data.
 """
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.serialization import register_package
 
 from ..torch_internals import untyped
-from .rank_gpus import of_thread
+from .rank_gpus import mine, of_thread
 from .storages import hold
 
 BEFORE_TORCHS_OWN = 5
+write = torch.save
 
 
 def tag(storage):
@@ -31,3 +34,15 @@ def restore(storage, location):
 
 
 register_package(BEFORE_TORCHS_OWN, tag, restore)
+
+
+def save_if_known(obj, f, *args, **options):
+    """``torch.save`` in a forecast."""
+    if of_thread.gpus is None or not has_fakes(obj):
+        return write(obj, f, *args, **options)
+    mine().note("torch.save", "no file: what is on a GPU has no data")
+
+
+def has_fakes(value):
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
+    return isinstance(value, FakeTensor) or any(map(has_fakes, parts))

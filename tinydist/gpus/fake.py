@@ -21,6 +21,7 @@ from torch.nn import Parameter
 from ..simulator.call_sites import STDLIB, TINYDIST, TORCH
 from ..torch_internals import fake_tensors_in_foreach
 from ..tracing import observer
+from .checkpoints import save_if_known
 from .fake_ddp import FakeDDP
 from .placement import META
 from .rank_gpus import mine, of_thread
@@ -92,33 +93,13 @@ def assuming(ask, answer):
     return asked
 
 
-# Checkpoints.
-
-
-def without_data(value):
-    """Is there a fake tensor in it?"""
-    if isinstance(value, dict | list | tuple):
-        return any(map(without_data, value.values() if isinstance(value, dict) else value))
-    return isinstance(getattr(value, "_local_tensor", value), FakeTensor)
-
-
-def save(obj, *args, **kwargs):
-    if without_data(obj):
-        mine().note("torch.save", "writes no file, since tensors have no data")
-    else:
-        write(obj, *args, **kwargs)
-
-
-write = torch.save
-
-
 @contextmanager
 def forecasting(replaced):
     """``replaced``: install.py's."""
     with fake_tensors_in_foreach(), ExitStack() as stack:
         stack.enter_context(replaced(torch.Tensor, READS))
         stack.enter_context(replaced(FakeTensor, {"device": fake_device, "tolist": READS["tolist"]}))
-        stack.enter_context(replaced(torch, {"save": save}))
+        stack.enter_context(replaced(torch, {"save": save_if_known}))
         stack.enter_context(replaced(Parameter, {"__new__": fake_parameter}))
         stack.enter_context(replaced(time, {name: virtual(name) for name in CLOCKS}))
         stack.enter_context(

@@ -12,7 +12,7 @@ import torch.nn.parallel.comm
 from ..torch_internals import accelerator
 from ..tracing import streams
 from ..tracing.live_clock import LiveClock
-from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, sharded_attention, threads
+from . import checkpoints, cuda_devices, cuda_memory, cuda_streams, memory_snapshot, sharded_attention, threads
 from .batch_norm_kernels import KERNELS
 from .device_mode import CallsNoted
 from .nccl import NCCL, devices_of
@@ -26,7 +26,7 @@ from .torch_classes import REPLACED
 cuda = torch.cuda
 FUNCTIONS = {  # name -> what answers
     name: function
-    for module in (cuda_devices, cuda_memory, cuda_streams)
+    for module in (cuda_devices, cuda_memory, cuda_streams, memory_snapshot)
     for name, function in vars(module).items()
     if getattr(function, "__module__", None) == module.__name__
 }
@@ -40,8 +40,16 @@ UNDER_ACCELERATOR = {  # torch.accelerator's name -> torch.cuda's
 NCCL_TIMEOUT = timedelta(minutes=10)  # torch's default
 OF_GPUS = "torch.cuda", "torch.accelerator", "torch.nn.parallel.comm"
 KEPT = {"check_error"}  # it does not ask a GPU
-REFUSED = ["CUDAGraph", "graph", "Graph", "MemPool", "ExternalStream", "GreenContext", "CUDAPluggableAllocator"]
-REFUSED += ["profile", "_record_memory_history", "_snapshot", "_dump_snapshot"]
+REFUSED = [
+    "CUDAGraph",
+    "graph",
+    "Graph",
+    "MemPool",
+    "ExternalStream",
+    "GreenContext",
+    "CUDAPluggableAllocator",
+    "profile",
+]
 
 
 def refused(where, name, real):

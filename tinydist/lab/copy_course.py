@@ -18,6 +18,7 @@ from .atomic_files import Trouble, locked, write_atomically
 from .registry import HOMES, PACKAGE
 
 FOLDERS = ("notebooks", "exercises", "solutions")
+SCRIPTS = (".py",)  # that notebooks run
 KINDS = (".ipynb", ".csv")  # not the files of exercises: a check reads the package's, which are never old
 LINKED = ("examples", "tests")  # besides the package: where links of notebooks lead
 PROGRESS = "exercises/progress.json"
@@ -121,8 +122,9 @@ def texts(cells):
 
 def names_in(home):
     for folder in FOLDERS:
+        kinds = (*KINDS, *SCRIPTS) if folder == FOLDERS[0] else KINDS
         for path in sorted((home / folder).rglob("*")):
-            if path.suffix in KINDS and ".ipynb_checkpoints" not in path.parts:
+            if path.suffix in kinds and ".ipynb_checkpoints" not in path.parts:
                 yield path.relative_to(home).as_posix()
 
 

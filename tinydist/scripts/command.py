@@ -41,6 +41,8 @@ def options():
     fakes = "forecast at real size: what is on a GPU has no data"
     adds.add_argument("--fake", action="store_true", help=fakes)
     adds.add_argument("--value", action="append", metavar="NAME=NUMBER", help="with --fake: a number the script reads")
+    only = "with --fake: run these ranks alone, such as 0; the others are taken to do the same"
+    adds.add_argument("--only", metavar="RANKS", help=only)
     seed = "seed of each rank's random generators (default: %(default)s)"
     adds.add_argument("--seed", type=int, default=0, help=seed)
     schedule = "order of the ranks' turns; shuffle: another legal order, by --seed (default: %(default)s)"
@@ -97,9 +99,19 @@ def of_gpus(chosen):
     values = dict(map(named_number, chosen.value or ()))
     if values and not chosen.fake:
         raise ValueError(f"run: --value gives a number to a forecast, --fake, got {' '.join(chosen.value)}")
+    if chosen.only and not chosen.fake:
+        raise ValueError(f"run: --only is for a forecast, --fake, got {chosen.only!r}")
     if not (chosen.gpus or chosen.fake):
         return {}
-    return {"gpus": True, "fake": chosen.fake, "values": values or None}
+    return {"gpus": True, "fake": chosen.fake, "values": values or None, "only": ranks_of(chosen.only)}
+
+
+def ranks_of(text):
+    if text is None:
+        return None
+    if not all(part.isdecimal() for part in text.split(",")):
+        raise ValueError(f"run: --only must be ranks separated by commas, such as 0 or 0,8, got {text!r}")
+    return [int(part) for part in text.split(",")]
 
 
 def named_number(text):

@@ -16,11 +16,11 @@ from ..diagnose.recorded_calls import calls_of_trace
 STRAGGLES = 0.05  # of virtual time for which the others wait, at least, for the rank that comes last most of the time
 
 
-def summary(run, wall):
-    """Lines. ``wall``: seconds that it took here."""
-    ranks = len(run.results)
+def summary(run, wall=None):
+    """Lines. ``wall``: seconds that it took here, if that is to be said."""
+    ranks, here = len(run.results), "" if wall is None else f"{wall:.1f} s here, "
     who = f"{ranks} simulated rank{'s' * (ranks > 1)}"
-    lines = [f"{who}: {wall:.1f} s here, {seconds_text(run.seconds)} of virtual time on {run.cluster}"]
+    lines = [f"{who}: {here}{seconds_text(run.seconds)} of virtual time on {run.cluster}"]
     lines += [*sent_lines(run), *memory_lines(run), *straggler_lines(run)]
     return lines + replaced_lines(run)
 
@@ -46,7 +46,9 @@ def memory_lines(run):
 
 
 def straggler_lines(run):
-    """The rank for which the others waited longest, if that is much of the time."""
+    """The rank for which the others waited longest, if that is much of the time, and all ranks ran."""
+    if any(held.is_idle for held in run.memory):
+        return []
     calls = [call for call in calls_of_trace(run.trace) if not call.operation.startswith("message")]
     waits, meetings = waits_for_last(groups_of(calls))
     rank, own = max(waits.items(), key=lambda each: sum(wait for wait, _ in each[1]), default=(None, []))

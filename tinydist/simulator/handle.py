@@ -72,7 +72,7 @@ class Handle(dist.ProcessGroup):
             if not self.simulation.fake or self._have_data(inputs, outputs):
                 how = [word for word in (reduction, root) if word is not None]
                 with unobserved():
-                    move([meeting.calls[index] for index in range(self.count)], *how)
+                    move(self._calls_of_all(meeting), *how)
             meeting.calls.clear()  # from here on, each rank's tensors live as long as it wants
             self.scheduler.set(meeting)
             if not opts.asyncOp:
@@ -80,6 +80,10 @@ class Handle(dist.ProcessGroup):
         if self.simulation.fake:
             self.simulation.fake.forget(tensors_in(outputs))
         return self._handle(meeting, written or outputs, opts.asyncOp, inputs)
+
+    def _calls_of_all(self, meeting):
+        """By rank; one that does not run is taken to do the same as this one."""
+        return [meeting.calls.get(index, meeting.calls[self.index]) for index in range(self.count)]
 
     def _post(self, name, tensors, peer, tag):
         self._issue()

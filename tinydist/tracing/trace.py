@@ -1,6 +1,7 @@
 """The trace of a run in virtual time: events, traffic and memory of each rank.
 
-``trace.save("run.json")`` writes it for Perfetto (ui.perfetto.dev) and chrome://tracing (chrome.py).
+``trace.save("run.json")`` writes it for Perfetto (ui.perfetto.dev) and chrome://tracing (chrome.py), and
+``trace.save_by_rank("folder")`` as torch.profiler would on GPUs, for tools that read those files (kineto.py).
 """
 
 import gc
@@ -11,7 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from . import TraceView, chrome
+from . import TraceView, chrome, kineto
 from .memory_timeline import Change, Held, RankMemory, is_inside
 from .scopes import Scope
 from .time_points import Mark, Region, time_point_of
@@ -169,6 +170,10 @@ class Trace:
             with uncollected():
                 # Not json.dump: writing piece by piece takes ten times as long.
                 file.write(json.dumps({"traceEvents": list(chrome.entries(self)), "displayTimeUnit": "ns"}))
+
+    def save_by_rank(self, folder):
+        """Write a file for each rank, as torch.profiler does on GPUs. Returns their paths."""
+        return kineto.save_by_rank(self, folder)
 
 
 def shards_of(label, held):

@@ -1,0 +1,117 @@
+"""A training loop that hangs where ranks have unlike numbers of batches, and where they decide by their own loss."""
+
+import torch
+import torch.distributed as dist
+
+from tinydist.lab.author import Bytes, Case, Values, exercise, mistake
+
+
+def case(counts, limit=0.0, dtype=torch.float32, measured=False):
+    """``counts``: batches of each rank."""
+
+    def arguments(rank):
+        draw = torch.Generator().manual_seed(rank)
+        rows = [torch.randn(3 + (rank + number) % 2, 4, generator=draw, dtype=dtype) for number in range(counts[rank])]
+        return rows, torch.ones(4, dtype=dtype), limit
+
+    told = f"{', '.join(map(str, counts))} batches" + f", until the loss is below {limit}" * (limit > 0)
+    return Case(len(counts), arguments, told, measured)
+
+
+def test_cases():
+    yield case((3, 3))
+    yield case((4, 2))
+    yield case((2, 3, 4))
+    yield case((6, 6, 6), limit=1.0)
+    yield case((3, 7, 5, 0), limit=0.8)
+    yield case((5,))
+    yield case((0, 2), dtype=torch.float64)
+
+
+SUMS = "    dist.all_reduce(most, dist.ReduceOp.MAX)\n"
+
+
+@exercise(
+    title="Mend a loop that hangs",
+    minutes=20,
+    difficulty=2,
+    test_cases=test_cases,
+    targets=[
+        Values(
+            "on 1 to 4 ranks with 0 to 7 batches of 3 or 4 rows each: the weight, and the number of steps",
+            ["the weight", "the steps"],
+            scratch=True,
+        ),
+        Bytes("an all-reduce of 6 numbers in each step, and of one number before", together=True, room=2.0),
+    ],
+    mistakes=[
+        mistake(
+            "A rank without batches leaves the loop, and the others wait for it in the next all-reduce. All take "
+            "part in as "
+            "many steps as the longest has, with zeros where they have no rows",
+            "for step in range(int(most)):",
+            "for step in range(len(batches)):",
+            given=True,
+        ),
+        mistake(
+            "Each rank decides by its own loss: one stops, and the others wait for it. Decide by the loss of all",
+            "if sums[-2] / sums[-1] < limit:",
+            "if step < len(batches) and own[-2] / own[-1] < limit:",
+            given=True,
+        ),
+        mistake(
+            "The loop ends with the shortest rank, and the other ranks' last batches are never seen",
+            "dist.ReduceOp.MAX",
+            "dist.ReduceOp.MIN",
+        ),
+        mistake(
+            "Batches have 3 or 4 rows, so a mean of means is not the mean: add up sums and rows, and divide once",
+            "weight = weight - 0.1 * sums[:-2] / sums[-1]",
+            "weight = weight - 0.1 * sums[:-2] / 3.5 / dist.get_world_size()",
+        ),
+        mistake(
+            "The step at which the loss is below the limit counts, too",
+            "        steps += 1\n        if",
+            "        steps += 0\n        if",
+        ),
+        mistake(
+            "The gradient of the square is twice the error",
+            "2 * errors @ rows",
+            "errors @ rows",
+        ),
+    ],
+    hints=[
+        "Run it with tinydist.launch and two lists of unlike lengths. Who waits in which call, and where is the other?",
+        "All ranks need the same number of steps before the loop begins. Who knows it?",
+        "What does a rank without rows add to a sum of gradients, of losses and of rows?",
+    ],
+    why="Datasets are rarely divisible by ranks: DistributedSampler repeats samples, DDP has join(), and an "
+    "IterableDataset has "
+    "neither. Early stopping and best checkpoints by a rank's own loss hang in the same way, and only sometimes.",
+)
+def mended_epoch(batches, weight, limit):
+    """Train ``weight`` on all ranks together, and return it, and the number of steps.
+
+    This is a colleague's program, and it hangs. Each rank has its own list of batches, tensors of rows, and
+    lists may be of unlike lengths, or empty. The loss of a row is (row @ weight) squared. In each step the
+    weight moves by 0.1 times the gradient of the mean loss of all rows that all ranks have in this step. The
+    loop ends when no rank has batches, or with the step in which that mean loss is below ``limit``.
+    """
+    most = torch.tensor(len(batches))
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    steps = 0
+    for step in range(int(most)):
+        own = weight.new_zeros(len(weight) + 2)  # gradient, loss, rows: sums over the rows
+        if step < len(batches):
+            rows = batches[step]
+            errors = rows @ weight
+            own[:-2] = 2 * errors @ rows
+            own[-2] = errors.square().sum()
+            own[-1] = len(rows)
+        sums = own.clone()
+        dist.all_reduce(sums)
+        weight = weight - 0.1 * sums[:-2] / sums[-1]
+        steps += 1
+        if sums[-2] / sums[-1] < limit:
+            break
+    return weight, steps
