@@ -202,4 +202,4 @@ def test_a_checkpoint_without_data_is_not_written(tmp_path):
 
     run = launch(program, ranks=1, fake=True)
     assert run.results == [3] and [each.name for each in tmp_path.iterdir()] == ["step.pt"]
-    assert run.replaced["torch.save"] == "writes no file, since tensors have no data"
+    assert run.replaced["torch.save"] == "no file: what is on a GPU has no data"

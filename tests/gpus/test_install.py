@@ -121,7 +121,6 @@ def test_submodules_refuse_too():
     def program():
         asked = {
             "torch.cuda.memory.memory_snapshot": torch.cuda.memory.memory_snapshot,
-            "torch.cuda.memory._record_memory_history": torch.cuda.memory._record_memory_history,
             "torch.cuda.graphs.CUDAGraph": torch.cuda.graphs.CUDAGraph,
             "torch.cuda.nvtx.range_start": torch.cuda.nvtx.range_start,
             "torch.cuda.nccl.all_reduce": torch.cuda.nccl.all_reduce,

@@ -45,4 +45,4 @@ def save_if_known(obj, f, *args, **options):
 
 def has_fakes(value):
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
-    return isinstance(value, FakeTensor) or any(map(has_fakes, parts))
+    return isinstance(getattr(value, "_local_tensor", value), FakeTensor) or any(map(has_fakes, parts))
