@@ -77,13 +77,14 @@ class Home:
     """
 
     def __init__(self, owner, names, known):
-        self.owner, self.names = owner, tuple(names)
-        self.begin = tuple(names.values())
+        twice = 1 if len(names) > 1 else 2  # of one name alone an itemgetter would give no tuple
+        self.owner, self.names = owner, twice * tuple(names)
+        self.begin = twice * tuple(names.values())
         for name in self.names:
             if name not in vars(owner):
                 setattr(owner, name, None)  # it is defined later
         self.space = vars(owner)
-        self.values_in = itemgetter(*names) if len(names) > 1 else lambda space, name=self.names[0]: (space[name],)
+        self.values_in = itemgetter(*self.names)
         self.first = self.values_in(self.space)
         blank = [shared if begin is shared else nothing for begin in self.begin]
         self.blank = tuple([blank(value) for blank, value in zip(blank, self.first)]) if known else ()  # equal to none
