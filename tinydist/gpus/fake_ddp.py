@@ -42,7 +42,9 @@ class FakeDDP(nn.Module):
         self.device = next(module.parameters()).device
         self.device_ids, self.broadcast_buffers = device_ids, broadcast_buffers
         self.bucket_bytes_cap = int((25 if bucket_cap_mb is None else bucket_cap_mb) * MIB)
+        self.first_bucket_bytes_cap = FIRST_BUCKET if bucket_cap_mb is None else self.bucket_bytes_cap
         self.require_backward_grad_sync, self.find_unused_parameters = True, find_unused_parameters
+        self.require_forward_param_sync = True  # set by each forward, for the next one
         self.tensors = [each for each in module.parameters() if each.requires_grad]
         if init_sync:
             self._broadcast([*module.parameters(), *module.buffers()])
@@ -62,7 +64,7 @@ class FakeDDP(nn.Module):
         for parameter in order:
             if room <= 0:
                 self.buckets.append([])
-                room = FIRST_BUCKET if len(self.buckets) == 1 else self.bucket_bytes_cap
+                room = self.first_bucket_bytes_cap if len(self.buckets) == 1 else self.bucket_bytes_cap
             self.buckets[-1].append(parameter)
             self.bucket_of[id(parameter)] = len(self.buckets) - 1
             room -= parameter.nbytes
@@ -77,9 +79,11 @@ class FakeDDP(nn.Module):
     def forward(self, *inputs, **named):
         if self.device_ids:
             inputs, named = moved(inputs, self.device), moved(named, self.device)
-        if self.broadcast_buffers and self.training and self.require_backward_grad_sync:
+        if self.broadcast_buffers and self.require_forward_param_sync:
             self._broadcast(self.module.buffers())
-        return self.module(*inputs, **named)
+        output = self.module(*inputs, **named)
+        self.require_forward_param_sync = torch.is_grad_enabled() and self.require_backward_grad_sync
+        return output
 
     @contextmanager
     def no_sync(self):
@@ -127,7 +131,7 @@ class FakeDDP(nn.Module):
                     parameter.grad.copy_(self.view[id(parameter)])
         if len(self.arrived) == len(self.tensors) and list(self.bucket_of) != list(map(id, self.arrived)):
             self._fill_buckets(self.arrived)
-        self.task = None
+        self.task, self.works = None, []  # which hold the buckets
 
 
 def moved(value, device):
