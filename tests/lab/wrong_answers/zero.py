@@ -184,7 +184,7 @@ def gradient_all_reduced(x, shard, rows):
     )(x, shard, rows)
 
 
-@wrong("sharded_linear", "peak", "holds 136,076 bytes")
+@wrong("sharded_linear", "peak", "bytes besides its arguments, where")
 def kept_in_backward(x, shard, rows):
     kept = x.__dict__.setdefault("kept", [])
 
