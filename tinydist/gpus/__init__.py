@@ -1,7 +1,7 @@
 """Pretended GPUs: a program written for CUDA runs on CPU tensors, and each rank's Python sees ``cuda`` devices.
 
     the program, its libraries, torch's Python     tensor.device is cuda:0, torch.cuda answers, nccl is the backend
-    ------------------------------------------     CudaDevices, a torch function mode: cuda arguments become "cpu"
+    ------------------------------------------     tensors.py, observer.py: cuda arguments become "cpu"
     torch's C++                                    CPU tensors compute the numbers
 
 Where a tensor is, is known by its storage: the ledger holds what is on the GPU, and nothing else. So what mixes host

@@ -1,8 +1,8 @@
 """The forecast of ``tinydist run --fake``: what a step of the script takes, holds and sends at its real size.
 
-    forecast: 244 ms a step (3 steps, without the first), 61 % of the FLOP/s peak, 1.41 GB sent per rank, on 1 x 8 A100
-    memory: at most 31.2 of 40 GB ...
-    unknown: train.py, line 290, in main: lossf = loss.item() * gradient_accumulation_steps
+    forecast: 302 ms a step (mean of 3, without the first), 57% of the FLOP/s peak, on 1 x 8 A100 80GB ...
+    memory: at most 15.5 GB of 80.0 GB in tensors, on rank 0
+    unknown: train.py, line 323: lossf = loss.item() * gradient_accumulation_steps
 
 A step ends where an optimizer's does. What cannot be right is refused: a rate above the peak, matmuls without a FLOP,
 ranks that send nothing.
