@@ -1,8 +1,23 @@
 """``tinydist run --fake``: the forecast of a script for GPUs, and what it refuses."""
 
+import csv
+import math
 import re
+from pathlib import Path
 
 import pytest
+
+from tinydist.scripts.forecast import OFF_BY
+
+PUBLISHED = Path(__file__).parents[2] / "notebooks" / "data" / "13_published.csv"
+
+
+def test_the_error_is_that_of_the_benchmark():
+    rows = [row for row in csv.DictReader(PUBLISHED.open()) if not row["changed"] and "simulated" not in row["set"]]
+    means = [float(row["mean"].rstrip("%")) for row in rows if row["mean"]]
+    worst = max(abs(float(row["worst"].rstrip("%"))) for row in rows if row["worst"])
+    said = f"by {min(means):.0f} to {math.ceil(max(means))} % on average, the worst by {math.ceil(worst)} %"
+    assert said in OFF_BY
 
 
 def test_the_forecast_of_a_script(run):
@@ -14,7 +29,7 @@ def test_the_forecast_of_a_script(run):
     assert steps[1:] == pytest.approx([int(step[1])] * 2, rel=0.02), "the script's own log has the same time"
     assert 0 < int(step[2]) < 100
     assert any("unknown: " in line and "loss.item()" in line for line in ran.out)
-    assert any(line.startswith("error: published steps of others") for line in ran.out)
+    assert any(line == f"error: {OFF_BY}" for line in ran.out)
 
 
 def test_with_numbers_the_same_script_trains(run):
