@@ -8,8 +8,8 @@ from .target import Malformed, Target, drawing
 
 CLUSTER = A100_NODE.communication_alone  # where only messages take time: the longest chain of them
 EXACT = 1 + 1e-6  # sums of floating point numbers
-NOISE = 4 * 1024  # bytes per rank: of Python's own, which differ from one right answer to another
-LARGE = 4 * NOISE  # bytes of tensors per rank: what is kept of so much outside of tensors stands out
+NOISE = 6 * 1024  # bytes per rank: of Python's own, which differ from one right answer to another, and run to run
+LARGE = 16 * 1024  # bytes of tensors per rank: what is kept of so much outside of tensors stands out
 OUTSIDE = (
     "numbers are kept outside of tensors, in lists, bytes or NumPy's arrays: these take memory, too. Work on tensors"
 )
@@ -42,7 +42,7 @@ class Memory(Target):
                 raise Malformed(f"{on(trial, rank)}holds {mine:,} bytes {self.what}, of {its:,}: {OUTSIDE}")
         if trial.tracers and trial.case is self.weighed(exercise):  # no mistake of the exercise's is of this kind
             enough = exercise.outside(trial.case) + (slack + NOISE) * trial.case.ranks
-            if all(outside_of_tensors(trial) > enough for _ in range(2)):  # once, things are loaded
+            if all(outside_of_tensors(trial) > enough for _ in range(3)):  # once, things are loaded
                 raise Malformed(OUTSIDE)
 
     def weighed(self, exercise):
