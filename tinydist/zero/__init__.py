@@ -6,6 +6,7 @@ zero3.py             stage 3 shards the parameters, too (FSDP)
 sharding.py          sharding layouts: flat parameter, or per parameter
 buckets.py           parameters that are communicated together: sharded, gathering, unsharded
 memory.py            a bucket's buffers, registered with the memory ledger
+forward_gather.py    the all-gather of stages 1 and 2, overlapped with the next forward
 reduction.py         gradient reduction overlapped with backward
 sharded_step.py      the optimizer step on this rank's shards
 units.py             FSDP units, and their execution order for prefetching

@@ -135,13 +135,11 @@ class ShardedBucket:
             self.bind_views()
 
     def after_step(self):
-        """The shard follows its master. What stays unsharded is gathered again."""
+        """The shard follows its master; what was unsharded is stale."""
         if self.resharded:
             self.free()
         self.cast_from_master()
-        if not self.resharded:
-            self.state = BucketState.SHARDED
-            self.start_gather()
+        self.state = BucketState.SHARDED
 
     def cast_from_master(self):
         """The shard, in the parameters' dtype, from its fp32 master."""

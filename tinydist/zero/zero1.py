@@ -23,8 +23,9 @@ import torch.distributed as dist
 
 from ..annotate import region
 from ..checkpoint.checkpointable import Checkpointable, ReplicatedParameter
-from ..rules import function, rate, several, validate
+from ..rules import flag, function, rate, several, validate
 from .buckets import ShardedBucket
+from .forward_gather import ForwardGather
 from .initialization import broadcast_rank_0, check_same_module, materialize, trained_groups
 from .reduction import Reduction, a_dtype
 from .sharded_step import ShardedStep
@@ -43,6 +44,7 @@ MIB = 2**20
     sharding=type[Sharding],
     initialize=function,
     apart=function,
+    overlap_param_gather=flag,
 )
 class ZeRO1(Checkpointable):
     """Train ``module`` on all ranks of ``group``, equivalent to one process with the combined batch:
@@ -64,6 +66,8 @@ class ZeRO1(Checkpointable):
     ``reduce_dtype``: in which gradients are accumulated; None: in the parameters' own. ``sharding``: ``FlatSharding``
     or ``PerParameterSharding``. ``initialize``: initializes a layer of a module on the meta device (initialization.py).
     ``apart``: a function of a parameter; those for which it returns different values share no bucket.
+    ``overlap_param_gather``: the all-gather overlaps with the next forward (forward_gather.py). Until that has used
+    a parameter, it is this rank's shard: call ``finish_param_gather`` to read parameters right after a step.
 
     Raises ``ValueError`` if modules differ between ranks, or a group has a parameter that is not in the module.
     """
@@ -82,6 +86,7 @@ class ZeRO1(Checkpointable):
         sharding=FlatSharding,
         initialize=None,
         apart=None,
+        overlap_param_gather=False,
         **options,
     ):
         if not rate(bucket_bytes):
@@ -105,6 +110,7 @@ class ZeRO1(Checkpointable):
         self.no_sync = self.reduction.no_sync
         self.optimizer = optimizer_class(on_shards, **options)
         self.sharded_step = self._sharded_step()
+        self.forward_gather = self._forward_gather() if overlap_param_gather else None
         self.gradient_factor = 1.0  # gradients are multiplied by it before the step: a loss scaler's 1 / scale
         self.steps = 0
 
@@ -133,6 +139,16 @@ class ZeRO1(Checkpointable):
 
     def _sharded_step(self):
         return ShardedStep(self.optimizer, self.buckets)
+
+    def _forward_gather(self):
+        if self.resharded:
+            raise ValueError(
+                f"{self.name}: overlap_param_gather is for stages 1 and 2; stage 3 gathers a unit before it runs, "
+                "and prefetches the next one"
+            )
+        gather = ForwardGather(self.module, self.buckets[::-1])
+        self.reduction.ending.append(gather.finish)  # of what forward has not used
+        return gather
 
     def _as_backward_comes(self, buckets):
         """A bucket is full when its first parameter has its gradient. The same order on all ranks."""
@@ -190,12 +206,22 @@ class ZeRO1(Checkpointable):
         self.steps += 1
 
     def _after_step(self):
-        """Update the parameters from their master weights, and all-gather them, bucket by bucket, overlapped."""
+        """Update the parameters from their master weights, and all-gather them: bucket by bucket, or in forward."""
+        if self.forward_gather:
+            self.forward_gather.start()
+            return
         for bucket, before in zip([*self.buckets, None], [None, *self.buckets]):
             if bucket:
                 bucket.after_step()
+            if bucket and not self.resharded:
+                bucket.start_gather()
             if before:
                 before.finish_gather()
+
+    def finish_param_gather(self):
+        """Wait until parameters are unsharded, with ``overlap_param_gather``. A collective."""
+        if self.forward_gather:
+            self.forward_gather.finish()
 
     def zero_grad(self):
         for bucket in self.buckets:
@@ -229,3 +255,4 @@ class ZeRO1(Checkpointable):
         for row in loaded.keys() - set(self.all_buckets):
             row.load(loaded[row][0]["weight"])
         self._after_step()
+        self.finish_param_gather()

@@ -109,10 +109,12 @@ class ZeRO3(ZeRO2):
 
     def _prefetch(self, units):
         """Gather the first; fetch the second from its offload device."""
-        for unit, prepare in zip(units if self.prefetch else (), ("start_gather", "fetch")):
+        if not self.prefetch:
+            return
+        for place, unit in enumerate(units):
             for bucket in self.buckets_of[unit]:
                 if bucket.missing:  # in backward: its gradients are still to come
-                    getattr(bucket, prepare)()
+                    bucket.start_gather() if place == 0 else bucket.fetch()
 
     # Backward.
 
