@@ -75,9 +75,13 @@ def its_find_unused_parameters():
     return with_adam(DistributedDataParallel(WithLoss(), find_unused_parameters=True))
 
 
-def stage_1():
+def stage_1(**options):
     module = WithLoss()
-    return stepping(module, ZeRO1(module, torch.optim.AdamW, lr=1e-3))
+    return stepping(module, ZeRO1(module, torch.optim.AdamW, lr=1e-3, **options))
+
+
+def stage_1_that_gathers_in_forward():
+    return stage_1(overlap_param_gather=True)
 
 
 def zero_redundancy_optimizer():
@@ -140,10 +144,11 @@ def fully_shard_and_parallelize_module():
     return with_parts_of_logits
 
 
-PAIRS = {  # ours, torch's, processes for the data and for a layer, at most so much of its time
+PAIRS = {  # ours, torch's or ours as it was, processes for the data and for a layer, at most so much of its time
     "DDP": (ddp, distributed_data_parallel, (2, 1), 1.05),
     "DDP, find_unused_parameters": (ddp_that_looks_for_the_unused, its_find_unused_parameters, (2, 1), None),
     "stage 1": (stage_1, zero_redundancy_optimizer, (2, 1), 0.75),
+    "stage 1, overlap_param_gather": (stage_1_that_gathers_in_forward, stage_1, (2, 1), 1.05),
     "stage 2": (stage_2, fully_shard_without_resharding, (2, 1), None),
     "stage 3": (stage_3, torchs_fully_shard, (2, 1), 0.75),
     "dp=2, tp=2, stage 3": (dp2_x_tp2, fully_shard_and_parallelize_module, (2, 2), 1.1),

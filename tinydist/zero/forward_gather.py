@@ -4,8 +4,8 @@
     overlapped           step | gather 1 | layer 1   | layer 2  | layer 3 ...
                                            gather 2   gather 3
 
-A layer waits for its own bucket alone, and starts the gather of the one after the next, so that besides what is in place
-at most two are in progress. Same bytes. Megatron-LM: ``--overlap-param-gather``.
+A layer waits for its own bucket alone, and starts the gather of the one after the next: at most two are in progress.
+The same bytes are sent. Megatron-LM: ``--overlap-param-gather``.
 """
 
 from collections import deque
