@@ -60,7 +60,23 @@ class ActivationLayout:
     def add_up_gradient(self, parameter):
         """All-reduce the gradient of a replicated parameter before it is accumulated."""
         if parameter.requires_grad:
-            parameter.register_hook(lambda gradient: Replicated.add_up(self, gradient.clone())())
+            parameter.register_hook(lambda gradient: all_reduced(gradient.clone(), self.group)())
+
+
+def after(work, result):
+    """Waits for ``work``, then returns ``result()``."""
+
+    def wait():
+        work.wait()
+        return result()
+
+    return wait
+
+
+def all_reduced(x, group):
+    """In place."""
+    work = dist.all_reduce(x, group=group, async_op=True)
+    return after(work, lambda: x)
 
 
 class Replicated(ActivationLayout):
@@ -70,9 +86,7 @@ class Replicated(ActivationLayout):
         return lambda: x
 
     def add_up(self, x):
-        """In place."""
-        work = dist.all_reduce(x, group=self.group, async_op=True)
-        return lambda: (work.wait(), x)[1]
+        return all_reduced(x, self.group)
 
 
 class SequenceParallel(ActivationLayout):
@@ -93,13 +107,13 @@ class SequenceParallel(ActivationLayout):
         parts = x.new_empty(self.ranks, *x.shape)
         work = dist.all_gather_single(parts.flatten(0, 1), x.contiguous(), group=self.group, async_op=True)
         # One tensor, without a copy if there is nothing before the tokens, or one sequence.
-        return lambda: (work.wait(), parts.movedim(0, self.dim).flatten(self.dim, self.dim + 1))[1]
+        return after(work, lambda: parts.movedim(0, self.dim).flatten(self.dim, self.dim + 1))
 
     def add_up(self, x):
         parts = self.parts(x).contiguous()
         mine = torch.empty_like(parts[0])
         work = dist.reduce_scatter_single(mine, parts.flatten(0, 1), group=self.group, async_op=True)
-        return lambda: (work.wait(), mine)[1]
+        return after(work, lambda: mine)
 
     @validate(x=torch.Tensor)
     def own(self, x):
