@@ -58,15 +58,26 @@ EVERYWHERE = {
     "no contention": machine(contention=0.0),
 }
 CONTROLS = {
-    "llm-foundry, H100": {"attention by FlashAttention 2": program(attention="fa2")},
-    "llm-foundry, A100": {"attention by FlashAttention 2": program(attention="fa2")},
+    "llm-foundry, H100": {
+        "attention by FlashAttention 2": program(attention="fa2"),
+        "attention by FlashAttention 1": program(attention="fa1"),
+    },
+    "llm-foundry, A100": {
+        "attention by FlashAttention 2": program(attention="fa2"),
+        "attention by FlashAttention 1": program(attention="fa1"),
+    },
     "SimuMax, B200": {
         "no weight gradient in flight": holds(in_flight=0),
         "a weight gradient in flight, which does not stay": holds(stays=False),
         "logits in fp32 at the loss": program(loss="vocab_parallel"),
         "this library's ledger": program(holds=None),
     },
-    "BLOOM's trials, A100": {"a stage's outputs freed": holds(outputs=False), "rings through all cards": all_cards},
+    "BLOOM's trials, A100": {
+        "a stage's outputs freed": holds(outputs=False),
+        "rings through all cards": all_cards,
+        "launches that do not wait": program(blocking=False),
+        "gradients reduced and scattered": program(sums="reduce-scatter"),
+    },
     "vTrain, several nodes": {"rings through one card": one_card},
     "torchtitan, H100 and H200": {"kernels that are not compiled": program(compiled=False)},
     "vTrain, one node of A100, simulated": {
