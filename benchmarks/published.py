@@ -39,6 +39,12 @@ def holds(**changed):
     return lambda run: program(holds=replace(run.program.holds, **changed))(run)
 
 
+def without_triton(run):
+    """Attention that ran in Triton takes as long as FlashAttention 1."""
+    kernel = "fa1" if run.program.attention == "triton 2022" else run.program.attention
+    return program(attention=kernel)(run)
+
+
 def one_card(run):
     """Rings of gradients send through one card of a node, as NCCL's log shows for BLOOM's cluster."""
     inside = run.plan.tp <= run.cluster.devices_per_node
@@ -60,11 +66,11 @@ EVERYWHERE = {
 CONTROLS = {
     "llm-foundry, H100": {
         "attention by FlashAttention 2": program(attention="fa2"),
-        "attention by FlashAttention 1": program(attention="fa1"),
+        "no Triton, but FlashAttention 1": without_triton,
     },
     "llm-foundry, A100": {
         "attention by FlashAttention 2": program(attention="fa2"),
-        "attention by FlashAttention 1": program(attention="fa1"),
+        "no Triton, but FlashAttention 1": without_triton,
     },
     "SimuMax, B200": {
         "no weight gradient in flight": holds(in_flight=0),

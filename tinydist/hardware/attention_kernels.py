@@ -26,11 +26,11 @@ PROCESSORS = {"A100": 108, "H100": 132, "H200": 132, "B200": 148, "GB200": 148}
 # fa1, fa2, triton on A100, fa1 on H100: flash-attention@0251105a, assets/flash2_{a100,h100}_fwd_bwd_benchmark.png
 #   (read). Triton's is triton.ops.flash_attention of July 2023 (benchmark_flash_attention.py@60499abc, read).
 # triton 2022: flash_attn_triton.py, compiled by Triton of December 2022, which llm-foundry has copied; causal.
-#   128, backward, A100: 12.3, 66.5, 75.2 TFLOP/s of 197, 4096, 8192 tokens (xformers pull request 479, an excerpt, read;
-#   it names no GPU: FlashAttention 1 beside it is as fast as on A100). Forward: 1.95 times FlashAttention 1's (issue
-#   405 of flash-attention, A100, an excerpt, read, which does not show the shape), which is 92: what its backward, 71
-#   and 76 there, leaves of the picture. 64: as triton. H100: nothing was published; 1.58 times an A100, as FlashAttention
-#   1 of 128 is, which has the same instructions.
+#   128, backward, A100: 12.3, 66.5, 75.2 TFLOP/s of 197, 4096, 8192 tokens (xformers pull request 479, an excerpt,
+#   read; it names no GPU: FlashAttention 1 beside it is as fast as on A100). Forward: 1.95 times FlashAttention 1's
+#   (issue 405 of flash-attention, A100, an excerpt, read, which does not show the shape), which is 92: what its
+#   backward, 71 and 76 there, leaves of the picture. 64: as triton. H100: nothing was published; 1.58 times an A100, as
+#   FlashAttention 1 of 128 is, which has the same instructions.
 # fa2 on H100: forward from assets/flash3_fp16_fwd.png, backward what is left of the other picture (both read).
 # fa2 on A100, 128, causal, forward: aiconfigurator@095f58a5, a100_sxm, sglang 0.5.10 (read); backward the rest.
 # fa3 on H100: forward flash3_fp16_fwd.png, backward of 128 tritonbench pull requests 1267 and 1256 (read). Of 64 no

@@ -38,15 +38,15 @@ class Pass(NamedTuple):
 
 def timed(operators, machine, group, overlap, blocking=False):
     """A Pass, of a list of operators."""
-    found = dict.fromkeys(Pass._fields[:4], 0.0)
+    found, seconds = dict.fromkeys(Pass._fields[:4], 0.0), machine.seconds
     for each in operators:
         if isinstance(each, OverlapOp):
-            found["products"] += (alone := machine.seconds(each.product, group))
-            both = machine.seconds if overlap else machine.in_turns
+            found["products"] += (alone := seconds(each.product, group))
+            both = seconds if overlap else machine.in_turns
             found["sent"] += both(each, group) - alone
         else:
             kind = {MemoryOp: "memory", CollectiveOp: "sent"}.get(type(each), "products")
-            found[kind] += machine.seconds(each, group)
+            found[kind] += seconds(each, group)
         found["launches"] += machine.launch * launched(each, group.ranks)
     return Pass(**found, blocking=blocking)
 
