@@ -85,7 +85,12 @@ def bloom():
     table has stage 1: fp16. The run itself was in bf16. From line 900 on, trials hold 15 to 20 GiB more than the same
     plans before: what the gradients of BF16_Optimizer take. They are scored in bf16, so their peaks are no evidence.
 
-    Where a model of the table's width has not the table's parameters, its width is 12288, which has."""
+    Where a model of the table's width has not the table's parameters, its width is 12288, which has.
+
+    With 320 GPUs and more, each launch had to wait for the kernel before it: else runs hung (lines 438 to 462 there,
+    read; with 160 they were as fast, with 80 they took 7 % longer). ZeRO 1 in fp16 reduces each shard to its rank
+    (DeepSpeed@2151c787, zero/stage_1_and_2.py, average_tensor); BF16_Optimizer sums up whole gradients, in fp32
+    (@56c52238, pipe/engine.py, _bf16_reduce_grads, read)."""
     for row in read("bloom_trials"):
         layers, width, heads, tokens = numbers(row, "layers", "width", "heads", "tokens")
         tp, dp, pp, zero, b, batch = numbers(row, "tp", "dp", "pp", "zero", "microbatch", "batch")
@@ -95,7 +100,8 @@ def bloom():
         how = dict(microbatch=b, microbatches=batch // (dp * b), recompute="full", precision=precision)
         plan = Plan(pp=pp, dp=dp, tp=tp, zero=zero * (dp > 1), overlap_comm=False, **how)
         seconds, peak = positive(row["seconds"]), row["GiB"] and float(row["GiB"]) * GIB
-        where = on(JEAN_ZAY, plan.ranks), MEGATRON_DEEPSPEED
+        program = replace(MEGATRON_DEEPSPEED, blocking=True, sums="all-reduce" if precision == "bf16" else "reduce")
+        where = on(JEAN_ZAY, plan.ranks), program
         yield Run(row["id"], model, plan, *where, seconds, peak or None, "total", row["oom"] != "1")
 
 
@@ -142,11 +148,10 @@ def foundry(gpu):
 
 
 def attention_of(row):
-    """Triton's of 2023, until the runs on 128 GPUs and more (llm-foundry@5e85bd62d, sweep.py and sweep.sh, read). Of it
-    on an H100 nothing was published: FlashAttention 1 has the same instructions, those of an A100."""
-    if row["gpu"].startswith("a100"):
-        return "triton"
-    return "fa2" if int(row["gpus"]) >= 128 and row["model"] in ("1b", "3b", "7b", "70b") else "fa1"
+    """FlashAttention's of 2022 in Triton, until the runs on 128 GPUs and more (llm-foundry@5e85bd62d, sweep.py and
+    sweep.sh; @b2a43a147, submit_benchmarks.py and models/layers/flash_attn_triton.py, read)."""
+    later = row["gpu"].startswith("h100") and int(row["gpus"]) >= 128 and row["model"] in ("1b", "3b", "7b", "70b")
+    return "fa2" if later else "triton 2022"
 
 
 TITAN = replace(find_cluster("H100 node"), device=find_device("H100 500W"))

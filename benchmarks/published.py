@@ -39,6 +39,12 @@ def holds(**changed):
     return lambda run: program(holds=replace(run.program.holds, **changed))(run)
 
 
+def without_triton(run):
+    """Attention that ran in Triton takes as long as FlashAttention 1."""
+    kernel = "fa1" if run.program.attention == "triton 2022" else run.program.attention
+    return program(attention=kernel)(run)
+
+
 def one_card(run):
     """Rings of gradients send through one card of a node, as NCCL's log shows for BLOOM's cluster."""
     inside = run.plan.tp <= run.cluster.devices_per_node
@@ -58,15 +64,26 @@ EVERYWHERE = {
     "no contention": machine(contention=0.0),
 }
 CONTROLS = {
-    "llm-foundry, H100": {"attention by FlashAttention 2": program(attention="fa2")},
-    "llm-foundry, A100": {"attention by FlashAttention 2": program(attention="fa2")},
+    "llm-foundry, H100": {
+        "attention by FlashAttention 2": program(attention="fa2"),
+        "no Triton, but FlashAttention 1": without_triton,
+    },
+    "llm-foundry, A100": {
+        "attention by FlashAttention 2": program(attention="fa2"),
+        "no Triton, but FlashAttention 1": without_triton,
+    },
     "SimuMax, B200": {
         "no weight gradient in flight": holds(in_flight=0),
         "a weight gradient in flight, which does not stay": holds(stays=False),
         "logits in fp32 at the loss": program(loss="vocab_parallel"),
         "this library's ledger": program(holds=None),
     },
-    "BLOOM's trials, A100": {"a stage's outputs freed": holds(outputs=False), "rings through all cards": all_cards},
+    "BLOOM's trials, A100": {
+        "a stage's outputs freed": holds(outputs=False),
+        "rings through all cards": all_cards,
+        "launches that do not wait": program(blocking=False),
+        "gradients reduced and scattered": program(sums="reduce-scatter"),
+    },
     "vTrain, several nodes": {"rings through one card": one_card},
     "torchtitan, H100 and H200": {"kernels that are not compiled": program(compiled=False)},
     "vTrain, one node of A100, simulated": {

@@ -28,6 +28,7 @@ from tinydist.planner import (
     search,
     step_time,
 )
+from tinydist.planner.programs import SUMS
 
 NODE, POD = find_cluster("H100 node"), find_cluster("H100 node").pod(8)
 A100 = find_cluster("A100 node")
@@ -214,7 +215,8 @@ def any_plan(draw):
 def outcome(draw):
     """The number, once it was seen to be sensible; or None."""
     model, cluster = draw.choice(MODELS), draw.choice([NODE, POD, A100, A100.pod(16)])
-    program = draw.choice([*PROGRAMS.values(), ANY, ANY, replace(MEGATRON_LM, flash=False)])
+    slow = replace(MEGATRON_LM, flash=False, blocking=True, sums=draw.choice(SUMS))
+    program = draw.choice([*PROGRAMS.values(), ANY, ANY, replace(MEGATRON_LM, flash=False), slow])
     try:
         plan = any_plan(draw)
         found = evaluate(model, plan, cluster, program)

@@ -210,6 +210,29 @@ def test_more_work_or_less_overlap_takes_longer(change):
     assert both[0] < both[1]
 
 
+def test_launches_that_wait_add_their_time_to_that_of_kernels():
+    plan, machine = Plan(tp=8, microbatches=4, microbatch=4, precision="fp16"), Measured(NODE)
+    waits = replace(MEGATRON_LM, blocking=True)
+    without, found = (step_time(OF_22B, plan, NODE, each, machine) for each in (MEGATRON_LM, waits))
+    assert without.terms["waiting for the CPU"] == 0
+    block, kernels = Operators(OF_22B, waits, 8, 4), 0
+    for each in (*block.forward(), *block.backward()):
+        kernels += launched(each, 8)
+    assert found.terms["waiting for the CPU"] > 4 * OF_22B.layers * kernels * machine.launch
+    assert found.seconds - without.seconds == pytest.approx(found.terms["waiting for the CPU"])
+
+
+def test_gradients_are_summed_up_as_the_program_does():
+    """Of n bytes a rank of p sends (p - 1)/p n to scatter them, n to reduce each shard to its rank, twice (p - 1)/p n
+    to sum them all up."""
+    plan = Plan(tp=8, dp=8, zero=1, overlap_comm=False, microbatches=2, precision="fp16")
+    scattered, reduced, everywhere = (
+        step_time(OF_22B, plan, NODE.pod(8), replace(MEGATRON_LM, sums=sums)).terms["data parallelism"]
+        for sums in ("reduce-scatter", "reduce", "all-reduce")
+    )
+    assert (reduced - scattered) / (everywhere - scattered) == pytest.approx(1 / 7, rel=0.05)
+
+
 def test_a_clock_without_losses_is_faster():
     fast, real = step_time(SMALL, BASE, CLUSTER, machine=Clock(CLUSTER)), step_time(SMALL, BASE, CLUSTER)
     assert fast.seconds < real.seconds

@@ -24,7 +24,13 @@ PROCESSORS = {"A100": 108, "H100": 132, "H200": 132, "B200": 148, "GB200": 148}
 # (device, kernel, head_dim, causal): forward, backward. Where a table has one number for both, it is each of them.
 #
 # fa1, fa2, triton on A100, fa1 on H100: flash-attention@0251105a, assets/flash2_{a100,h100}_fwd_bwd_benchmark.png
-#   (read). Triton is FlashAttention's of 2023.
+#   (read). Triton's is triton.ops.flash_attention of July 2023 (benchmark_flash_attention.py@60499abc, read).
+# triton 2022: flash_attn_triton.py, compiled by Triton of December 2022, which llm-foundry has copied; causal.
+#   128, backward, A100: 12.3, 66.5, 75.2 TFLOP/s of 197, 4096, 8192 tokens (xformers pull request 479, an excerpt,
+#   read; it names no GPU: FlashAttention 1 beside it is as fast as on A100). Forward: 1.95 times FlashAttention 1's
+#   (issue 405 of flash-attention, A100, an excerpt, read, which does not show the shape), which is 92: what its
+#   backward, 71 and 76 there, leaves of the picture. 64: as triton. H100: nothing was published; 1.58 times an A100, as
+#   FlashAttention 1 of 128 is, which has the same instructions.
 # fa2 on H100: forward from assets/flash3_fp16_fwd.png, backward what is left of the other picture (both read).
 # fa2 on A100, 128, causal, forward: aiconfigurator@095f58a5, a100_sxm, sglang 0.5.10 (read); backward the rest.
 # fa3 on H100: forward flash3_fp16_fwd.png, backward of 128 tritonbench pull requests 1267 and 1256 (read). Of 64 no
@@ -43,6 +49,8 @@ FITTED = {
     ("A100", "triton", 128, True): ((80, 313), (80, 313)),
     ("A100", "triton", 64, False): ((101, 61), (101, 61)),
     ("A100", "triton", 128, False): ((96, 116), (96, 116)),
+    ("A100", "triton 2022", 64, True): ((81, 190), (81, 190)),
+    ("A100", "triton 2022", 128, True): ((179, 354), (86.5, 1233)),
     ("A100", "fa2", 64, True): ((175, 508), (175, 508)),
     ("A100", "fa2", 128, True): ((210, 407), (188, 525)),
     ("A100", "fa2", 64, False): ((179, 180), (179, 180)),
@@ -51,6 +59,8 @@ FITTED = {
     ("H100", "fa1", 128, True): ((131, 174), (131, 174)),
     ("H100", "fa1", 64, False): ((162, 18), (162, 18)),
     ("H100", "fa1", 128, False): ((132, 19), (132, 19)),
+    ("H100", "triton 2022", 64, True): ((128, 190), (128, 190)),
+    ("H100", "triton 2022", 128, True): ((283, 354), (137, 1233)),
     ("H100", "fa2", 64, True): ((308, 359), (289, 629)),
     ("H100", "fa2", 128, True): ((349, 392), (324, 564)),
     ("H100", "fa2", 64, False): ((327, 83), (293, 252)),
@@ -137,14 +147,14 @@ def attention_rate(device, kernel, heads, tokens, head_dim, causal=True, backwar
 def saturating(device, like, kernel, head_dim, causal, backward, tokens):
     """TFLOP/s at this length."""
     if (like, kernel, head_dim, causal) not in FITTED:
-        raise not_measured(device, like, kernel)
+        raise not_measured(device, like, kernel, head_dim, causal)
     limit, half = FITTED[like, kernel, head_dim, causal][backward]
     return limit / (1 + half / tokens)
 
 
-def not_measured(device, like, kernel):
+def not_measured(device, like, kernel, head_dim, causal):
     """The error that says so."""
-    known = sorted({each for name, each, _, _ in FITTED if name == like})
+    known = sorted({each for name, each, *how in FITTED if (name, *how) == (like, head_dim, causal)})
     if known:
         return broken("attention", "kernel", one_of(known), kernel)
     return ValueError(f"attention: no kernel was measured on {device!r}; available: {', '.join(map(repr, PROCESSORS))}")

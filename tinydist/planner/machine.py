@@ -73,10 +73,22 @@ class Machine:
         """Of what could be meanwhile, if the program waits."""
         return self.seconds(operator.sent, group) + self.seconds(operator.product, group)
 
+    @cached_property
+    def timed(self):
+        """Seconds of collectives, by what is sent: plans of a search have few that are not alike."""
+        return {}
+
     def collective(self, what, nbytes, group):
         """Of one of several groups side by side."""
         if group.ranks == 1:
             return 0.0
+        sent = what, nbytes, group
+        if sent not in self.timed:
+            self.timed[sent] = self.alone(*sent)
+        return self.timed[sent]
+
+    def alone(self, what, nbytes, group):
+        """The same, not looked up."""
         sharing = self.sharing(group) if group.nodes > 1 else 1.0
         return collective_time(what.replace("-", "_"), nbytes * sharing, group.ranks, group.per_node, self.cluster)
 

@@ -18,10 +18,13 @@ class Pass(NamedTuple):
     memory: float = 0.0
     sent: float = 0.0  # and waited for
     launches: float = 0.0  # of the CPU
+    blocking: bool = False  # each launch waits for the kernel before it
 
     @property
     def waiting(self):
-        """For the CPU, where it launches kernels more slowly than the device runs them."""
+        """For the CPU, where it launches kernels more slowly than the device runs them, or only when that has ended."""
+        if self.blocking:
+            return self.launches
         return max(0.0, self.launches - self.products - self.memory - self.sent)
 
     @property
@@ -33,19 +36,19 @@ class Pass(NamedTuple):
         return sum(self.kinds)
 
 
-def timed(operators, machine, group, overlap):
+def timed(operators, machine, group, overlap, blocking=False):
     """A Pass, of a list of operators."""
-    found = dict.fromkeys(Pass._fields, 0.0)
+    found, seconds = dict.fromkeys(Pass._fields[:4], 0.0), machine.seconds
     for each in operators:
         if isinstance(each, OverlapOp):
-            found["products"] += (alone := machine.seconds(each.product, group))
-            both = machine.seconds if overlap else machine.in_turns
+            found["products"] += (alone := seconds(each.product, group))
+            both = seconds if overlap else machine.in_turns
             found["sent"] += both(each, group) - alone
         else:
             kind = {MemoryOp: "memory", CollectiveOp: "sent"}.get(type(each), "products")
-            found[kind] += machine.seconds(each, group)
+            found[kind] += seconds(each, group)
         found["launches"] += machine.launch * launched(each, group.ranks)
-    return Pass(**found)
+    return Pass(**found, blocking=blocking)
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,6 @@ def times(model, program, machine, tp, microbatch, sequence_parallel, recompute,
         block.forward(), block.backward(), block.recomputed(recompute),
         embedding(block), embedding_backward(block), loss(block), loss_backward(block),
     ]  # fmt: skip
-    found = Times(*[timed(part, machine, group, overlap) for part in parts])
+    found = Times(*[timed(part, machine, group, overlap, program.blocking) for part in parts])
     added = machine.launch * len(parameters_of(model, tp))  # a kernel adds each gradient to those before
     return replace(found, backward=found.backward._replace(launches=found.backward.launches + added))

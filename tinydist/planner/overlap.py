@@ -77,7 +77,13 @@ class ExposedCommunication:
     def reduced(self, numbers):
         nbytes = numbers * GRADIENT[self.plan.precision]
         over_copies = self.machine.collective("all-reduce", nbytes / self.plan.shard, self.copies)
-        return self.machine.collective("reduce-scatter", nbytes, self.shards) + over_copies
+        return self.summed(nbytes) + over_copies
+
+    def summed(self, nbytes):
+        """Over shards; ``reduce``: one after another, each to the rank whose shard it is."""
+        if self.program.sums == "reduce":
+            return self.plan.shard * self.machine.collective("reduce", nbytes / self.plan.shard, self.shards)
+        return self.machine.collective(self.program.sums, nbytes, self.shards)
 
     def exposed(self):
         """Exposed communication time of a microbatch whose gradients are reduced."""

@@ -25,6 +25,7 @@ from .holds import FSDP_2, MEGATRON, Holds
 from .model import Model
 
 STAGES, FEATURES = (0, 1, 2, 3), ("compiled", "fp8")
+SUMS = ("reduce-scatter", "reduce", "all-reduce")
 
 
 def few(choices, default=()):
@@ -41,6 +42,8 @@ def few(choices, default=()):
     loss=one_of(LOSS),
     holds=Holds,
     early_stop=flag,
+    blocking=flag,
+    sums=one_of(SUMS),
     source=str,
 )
 @validate(zero=each_of(within(0, 3)), zero_in_pipeline=each_of(within(0, 3)), schedules=each_of(one_of(SCHEDULES)))
@@ -59,6 +62,8 @@ class Program:
     fp8: bool = False  # matmuls of linear layers in fp8
     holds: Holds | None = None  # in memory; None: as this library's engine, tensor by tensor
     early_stop: bool = True  # recomputation ends as soon as all is there that backward needs
+    blocking: bool = False  # CUDA_LAUNCH_BLOCKING=1: the CPU launches a kernel when the one before has ended
+    sums: str = "reduce-scatter"  # the collective by which ZeRO sums up gradients over shards
     zero: tuple[int, ...] = few(STAGES)
     zero_in_pipeline: tuple[int, ...] = few(STAGES)
     schedules: tuple[str, ...] = few((*SCHEDULES,))
