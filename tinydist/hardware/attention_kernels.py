@@ -24,7 +24,7 @@ PROCESSORS = {"A100": 108, "H100": 132, "H200": 132, "B200": 148, "GB200": 148}
 # (device, kernel, head_dim, causal): forward, backward. Where a table has one number for both, it is each of them.
 #
 # fa1, fa2, triton on A100, fa1 on H100: flash-attention@0251105a, assets/flash2_{a100,h100}_fwd_bwd_benchmark.png
-#   (read). Triton's is triton.ops.flash_attention of July 2023 (benchmark_flash_attention.py@60499abc, read).
+#   (read). Triton's is, by what benchmark_flash_attention.py@60499abc imports (read), triton.ops.flash_attention.
 # triton 2022: flash_attn_triton.py, compiled by Triton of December 2022, which llm-foundry has copied; causal.
 #   128, backward, A100: 12.3, 66.5, 75.2 TFLOP/s of 197, 4096, 8192 tokens (xformers pull request 479, an excerpt,
 #   read; it names no GPU: FlashAttention 1 beside it is as fast as on A100). Forward: 1.95 times FlashAttention 1's
