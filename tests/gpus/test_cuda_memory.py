@@ -94,7 +94,7 @@ def test_out_of_memory_names_what_fills_it():
         == moved
         == (
             "CUDA out of memory. Tried to allocate 4.00 MiB. GPU 0 has a total capacity of 8.00 MiB "
-            "of which 3.00 MiB is free. Rank 0 holds 5.00 MiB with it: 4.00 MiB parameters, 1.00 MiB activations"
+            "of which 3.00 MiB is free. Rank 0 holds 5.00 MiB without it: 4.00 MiB parameters, 1.00 MiB activations"
         )
     )
     assert after == 4 * MEGA
@@ -104,6 +104,19 @@ def test_out_of_memory_that_is_not_caught():
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory") as error:
         on_gpus(lambda: torch.empty(9 * MEGA, dtype=torch.uint8, device="cuda"), 2, cluster=tiny(8 * MEGA))
     assert error.value.__notes__ == ["on rank 0 of 2"]
+
+
+def test_where_the_host_has_no_memory_either():
+    """A petabyte: more than the GPU has. On a GPU that has more the host is at fault, and it says what helps."""
+
+    def program():
+        return refusal(torch.empty, 2**50, dtype=torch.uint8, device="cuda")
+
+    said = on_gpus(program, cluster=tiny(8 * MEGA))
+    assert said.startswith("CUDA out of memory. Tried to allocate 1048576.00 GiB. GPU 0 has a total capacity of 8.00 M")
+    with pytest.raises(RuntimeError, match="DefaultCPUAllocator") as error:
+        on_gpus(lambda: torch.empty(2**50, dtype=torch.uint8, device="cuda"), cluster=tiny(2**51))
+    assert "--fake (fake=True) keeps shapes" in error.value.__notes__[0]
 
 
 def test_a_fraction_of_the_memory():

@@ -1,6 +1,8 @@
 """DTensors on pretended GPUs: DTensor tries each operator on tensors without data, of its mesh's device."""
 
 import os
+import subprocess
+import sys
 
 import torch
 import torch.distributed as dist
@@ -55,3 +57,28 @@ def test_a_dtensor_of_a_result_that_is_not_awaited_is_on_the_gpu():
 
     run = tinydist.launch(program, 2, init=False, gpus=True)
     assert run.results == [(f"cuda:{rank}", f"cuda:{rank}", 8.0) for rank in range(2)]
+
+
+LOADED_BY_THE_PROGRAM = """
+import sys
+import torch
+import torch.distributed as dist
+import tinydist
+
+def program():
+    dist.init_process_group("nccl")
+    mesh = dist.device_mesh.init_device_mesh("cuda", (1,))
+    from torch.distributed.tensor import DTensor, Replicate
+    x = DTensor.from_local(torch.ones(64, 64, device="cuda"), mesh, [Replicate()])
+    return str((x @ x).to_local().device)
+
+assert "torch.distributed.tensor" not in sys.modules
+runs = [tinydist.launch(program, 1, init=False, gpus=True) for _ in range(2)]
+first, second = [(run.results, run.memory[0].at_peak, len(run.record.programs[0])) for run in runs]
+assert first == second and first[0] == ["cuda:0"], (first, second)
+"""
+
+
+def test_dtensor_may_be_loaded_by_the_program():
+    """It is told of the launch when the first mesh is made: the search for shapes is neither in memory nor in time."""
+    subprocess.run([sys.executable, "-c", LOADED_BY_THE_PROGRAM], check=True)

@@ -24,7 +24,7 @@ def touched():
     """All places in torch that a launch with pretended GPUs may change."""
     places = [torch, torch.cuda, torch.accelerator, torch.Tensor, torch.UntypedStorage, torch.version, torch.nn.Module]
     places += [module for module, _ in ANSWERS] + [torch.amp.autocast, torch.utils.data.DataLoader, torch.nn.attention]
-    places += [dist, dist.distributed_c10d, torch._C, torch._C._nn, torch.storage, torch.cpu]
+    places += [dist, dist.distributed_c10d, torch._C, torch._C._nn, torch.storage, torch.cpu, torch.jit]
     return {str(place): dict(vars(place)) for place in places}
 
 

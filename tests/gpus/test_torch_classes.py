@@ -1,7 +1,11 @@
 """Autocast, GradScaler, DataLoader, torch.compile: what torch's classes are on pretended GPUs."""
 
+import importlib
+import sys
+
 import pytest
 import torch
+import torch.distributed.optim
 import torch.nn.functional as F
 from gpus.on_gpus import on_gpus, where
 from torch import nn
@@ -125,6 +129,26 @@ def test_compile_is_eager_and_said_once():
     run = tinydist.launch(program, 2, gpus=True)
     assert run.results == ["cuda:0 cuda:0"] * 2
     assert run.replaced == {"torch.compile": "runs eagerly", "Module.compile": "runs eagerly"}
+
+
+def plus_zeros(x: torch.Tensor):
+    return x + torch.zeros(2, device=x.device)
+
+
+def test_torchscript_is_eager_and_torchs_own_is_compiled():
+    """ZeroRedundancyOptimizer imports functions that torch compiles, and one of them calls torch.tensor."""
+
+    def program():
+        for name in [name for name in sys.modules if name.startswith("torch.distributed.optim.functional")]:
+            importlib.reload(sys.modules[name])
+        model = torch.jit.script(nn.Linear(2, 2).cuda())
+        return where(torch.jit.script(plus_zeros)(torch.ones(2, device="cuda")), model(torch.ones(1, 2, device="cuda")))
+
+    assert torch.distributed.optim.ZeroRedundancyOptimizer  # which imports them
+    run = tinydist.launch(program, 2, gpus=True)
+    assert run.results == ["cuda:0 cuda:0"] * 2
+    assert run.replaced == {"torch.jit.script": "runs eagerly"}
+    assert isinstance(torch.jit.script(plus_zeros), torch.jit.ScriptFunction), "after the launch"
 
 
 def test_nothing_was_replaced_where_nothing_was_asked():

@@ -44,6 +44,15 @@ def test_the_ranks_of_two_nodes_are_started_here(run):
     assert ran.out[:4] == [f"[rank {r}] {r} 4 {r % 2} 2 {r // 2} 2 {r} host 29500 mine" for r in range(4)]
 
 
+def test_what_a_script_does_not_import_is_not_loaded(tmp_path):
+    """DTensor and sympy take longer to load than tinydist."""
+    script = tmp_path / "script.py"
+    heavy = "torch.distributed.tensor", "torch.distributed.pipelining", "torch._dynamo", "sympy"
+    script.write_text(f"import sys, torch.distributed\nprint([name for name in {heavy} if name in sys.modules])")
+    words = sys.executable, "-m", "tinydist", "run", "--quiet", script
+    assert subprocess.run(words, check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
 def test_one_process_is_the_default_and_prints_without_a_prefix(run):
     ran = run("--quiet", lines="import os, sys; print(os.environ['WORLD_SIZE'], __name__, sys.argv)", then=["a", "--b"])
     assert ran.out == ["1 __main__ ['script.py', 'a', '--b']"] and ran.err == []

@@ -4,6 +4,7 @@ The ledger counts the bytes of tensors. A GPU's caching allocator reserves more:
 when tensors are freed. So reserved memory is at least the peak of allocated memory, which is the number given for it.
 """
 
+import re
 from collections import defaultdict
 
 import torch
@@ -95,8 +96,17 @@ def out_of_memory(gpus, nbytes):
     return torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {gib(nbytes)}. GPU {gpus.index} has a total capacity of {gib(total)} "
         f"of which {gib(max(0, gpus.limit - ledger.nbytes))} is free. "
-        f"Rank {gpus.rank} holds {gib(ledger.nbytes)} with it: {of}"
+        f"Rank {gpus.rank} holds {gib(ledger.nbytes)} without it: {of}"
     )
+
+
+def out_of_host_memory(gpus, error):
+    """What to raise where the host could not allocate what is on a GPU, if the GPU has no room for it either."""
+    asked = re.search(r"DefaultCPUAllocator: .*tried to allocate (\d+) bytes", str(error))
+    if asked and gpus.ledger.nbytes + int(asked[1]) > gpus.limit:
+        return out_of_memory(gpus, int(asked[1]))
+    if asked:
+        error.add_note("pretended GPUs keep their numbers in this machine's memory; --fake (fake=True) keeps shapes")
 
 
 def gib(nbytes):

@@ -10,7 +10,7 @@ from ..torch_internals import REGION_BEGINS, REGION_ENDS, dtensors_draw_under
 from ..tracing.observer import ASKS_DEVICE, Observer
 from ..tracing.scopes import of_thread
 from ..tracing.tensor_storage import PLAIN, plain_tensors
-from .cuda_memory import out_of_memory
+from .cuda_memory import out_of_host_memory, out_of_memory
 from .placement import COPIES, HOST, call, new_tensors_on
 from .random_numbers import check_generator
 
@@ -51,11 +51,16 @@ class GPUObserver(Observer):
         if draws is None:
             draws = drawing[id(func)] = RANDOM in func.tags
         within = self.gpus.fake or (self._randomness(device, kwargs) if draws else None)
-        if within is None:
-            result = self.compute(func, args, kwargs)
-        else:
-            with within:
+        try:
+            if within is None:
                 result = self.compute(func, args, kwargs)
+            else:
+                with within:
+                    result = self.compute(func, args, kwargs)
+        except RuntimeError as error:
+            if instead := out_of_host_memory(self.gpus, error):
+                raise instead from None
+            raise
         if self.ledger.nbytes > self.gpus.limit:
             nbytes = self.ledger.nbytes - before
             del result

@@ -5,7 +5,7 @@ C++ has CPU tensors only. A copy to another device is one to other memory, which
 
 import torch
 
-from ..torch_internals import default_device, parse_to_arguments
+from ..torch_internals import compiled_as, default_device, parse_to_arguments
 from .overridable import of_rank, overridable
 from .placement import HOST, new_tensors_on
 from .rank_gpus import mine, of_thread
@@ -200,3 +200,5 @@ def on_its_device(made, device):
 
 MAKERS = {"tensor": tensor, "as_tensor": as_tensor, "asarray": asarray}
 makers = {name: getattr(torch, name) for name in MAKERS}
+for name, function in MAKERS.items():
+    compiled_as(function, makers[name])

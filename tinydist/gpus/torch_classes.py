@@ -132,6 +132,19 @@ def module_compile(self, *args, **kwargs):
     note("Module.compile", "runs eagerly")
 
 
+@wraps(torch.jit.script)
+def script(obj, optimize=None, _frames_up=0, *args, **kwargs):
+    """As with ``PYTORCH_JIT=0``: compiled code would ask C++ for devices, and there all tensors are on the host. torch
+    compiles some of its own functions when a module of it is imported: they are compiled."""
+    if mine() is None or (getattr(obj, "__module__", None) or "").startswith("torch."):
+        return compile_script(obj, optimize, _frames_up + 1, *args, **kwargs)  # names are looked up in the caller
+    note("torch.jit.script", "runs eagerly")
+    return obj
+
+
+compile_script = torch.jit.script
+
+
 class sdpa_kernel:
     """Which kernel computes attention is the processor's."""
 
@@ -157,6 +170,7 @@ REPLACED = [  # (where, name, what)
     (torch, "Generator", Generator),
     (torch, "compile", compile),
     (torch.nn.Module, "compile", module_compile),
+    (torch.jit, "script", script),
     (torch.nn.attention, "sdpa_kernel", sdpa_kernel),
     (DataLoader, "__init__", dataloader_init),
     (torch.distributed, "Reducer", reducer_allocating(beside)),

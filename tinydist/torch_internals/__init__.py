@@ -13,6 +13,7 @@ Written for torch 2.13. What differs in the others of torch_versions.py, and how
 from . import needed  # noqa: F401, first
 from .accelerators import (
     accelerator,
+    compiled_as,
     declaration_of,
     default_device,
     dtensors_draw_under,
@@ -80,6 +81,7 @@ __all__ = [
     "c10d_calls",
     "checkpoint_runs",
     "chosen_timeout",
+    "compiled_as",
     "conversions_told",
     "copy_all",
     "declaration_of",

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 import torchgen
 from torch._prims import rng_prims
+from torch.jit import _builtins
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _device as default_devices
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -38,6 +39,11 @@ def declaration_of(operator):
     overload = f".{schema.overload_name}" if schema.overload_name else ""
     _, _, text = declarations().partition(f"- func: {schema.name.removeprefix('aten::')}{overload}(")
     return text.partition("\n- func:")[0]
+
+
+def compiled_as(function, real):
+    """TorchScript compiles a call of ``function`` to the operator that it has for ``real``."""
+    _builtins._register_builtin(function, _builtins._get_builtin_table()[id(real)])
 
 
 def untyped(storage):
