@@ -11,6 +11,9 @@ steps.py                what each rank holds, step by step; step_cells.py: what 
 matrices.py             heat maps: attention weights, masks
 bars.py                 bar and waterfall charts; table.py: small tables
 curves.py               line plots
+reference.py            training curves beside that of one rank
+rank_values.py          what each rank has, and their average
+batch_shares.py         how a batch is dealt to ranks
 pareto_front.py         Pareto fronts
 roofline.py             which operators are memory-bound
 explorer.py             interactive controls for a plot
@@ -22,10 +25,12 @@ timeline_rows.py        blocks as they are drawn; time_axis.py: strips on one ax
 ownership_grid.py       ranks x layers in the owners' colors; memory_states.py: what a rank held over time
 palette.py              what each color means; formatting.py: seconds and bytes as text
 figure.py               the figure class, its style, and how a notebook shows and saves it
+contents.py             which colors and shapes a figure has, in words
 canvas.py               figures and axes with units; text that fits its box; legends
 """
 
 from .bars import bars, waterfall
+from .batch_shares import batch_shares
 from .curves import curves
 from .explorer import Explorer
 from .figure import use_style
@@ -34,6 +39,8 @@ from .matrices import matrices
 from .memory import memories, memory, timeline_over_memory
 from .ownership_timeline import ownership_timeline
 from .pareto_front import pareto_front
+from .rank_values import rank_values
+from .reference import against_reference
 from .roofline import roofline
 from .schedule import schedule, schedules
 from .shard_map import shard_map
@@ -45,7 +52,9 @@ from .traffic import traffic
 
 __all__ = [
     "Explorer",
+    "against_reference",
     "bars",
+    "batch_shares",
     "cluster",
     "curves",
     "groups",
@@ -54,6 +63,7 @@ __all__ = [
     "memory",
     "ownership_timeline",
     "pareto_front",
+    "rank_values",
     "roofline",
     "schedule",
     "schedules",
