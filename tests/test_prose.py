@@ -1,7 +1,7 @@
 """What a chapter's prose promises, its notebook holds: its sections, and the colors and shapes of its pictures.
 
-The opening says "in nine sections", and their headings are numbered: a lost one leaves a gap, or too few. The text after a
-picture names only colors and shapes that the picture has (tinydist/visuals/contents.py stores them with it).
+The opening says "in nine sections", and their headings are numbered: a lost one leaves a gap, or too few. Text after
+a picture names only colors and shapes that the picture has (tinydist/visuals/contents.py stores them with it).
 """
 
 import re
@@ -112,9 +112,7 @@ def good_notebook():
     cells = [
         new_markdown_cell("# A chapter\n\nIt takes an hour, in\ntwo sections.\n\n## 1. One\n\nA white paper."),
         new_code_cell("figure", outputs=[picture(["bar", "dashed", "red"])]),
-        new_markdown_cell(
-            "The Red bars end at the dashed line; `grey` does not.\n\n### More\n\nThe next one is green."
-        ),
+        new_markdown_cell("The Red bars end at the dashed line; `grey` does not.\n\n### More\n\nNext, green."),
         new_markdown_cell("## 2. Two\n\n```bash\n## 3. a comment\n```\n\n## What to remember\n\nNo arrows."),
     ]
     return new_notebook(cells=cells)

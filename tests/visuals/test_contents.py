@@ -4,7 +4,7 @@ import pytest
 
 from tinydist import visuals
 from tinydist.visuals import palette
-from tinydist.visuals.canvas import canvas, picture
+from tinydist.visuals.canvas import blocks, canvas, picture
 from tinydist.visuals.contents import color_name, drawn_in
 from tinydist.visuals.figure import mimebundle
 from tinydist.visuals.palette import BLUE, INK, LINE, ORANGE, RED, tint
@@ -45,6 +45,8 @@ DRAWN = [
     (lambda axes: axes.text(0, 0, "1/18", color=RED), ["red"]),
     (lambda axes: axes.text(0, 0, "1/16", color=INK), []),
     (lambda axes: axes.annotate("", (0, 0), (1, 1), arrowprops={"arrowstyle": "->", "color": BLUE}), ["arrow", "blue"]),
+    (lambda axes: blocks(axes, [(0, 0, 1, 1)], facecolor=BLUE), ["bar", "blue"]),
+    (lambda axes: blocks(axes, [], facecolor=BLUE), []),
     (lambda axes: axes.scatter([1], [1], color=ORANGE), ["orange"]),
     (lambda axes: axes.imshow([[0, 1]], cmap=palette.NUMBERS), ["blue", "white"]),
 ]

@@ -1,5 +1,7 @@
 """How a batch is dealt to ranks: a column of boxes for each, and what each box counts in the mean of the means."""
 
+from matplotlib.ticker import MaxNLocator
+
 from ..rules import each_of, stated, validate, whole
 from .canvas import blocks, canvas, picture
 from .formatting import tell
@@ -39,6 +41,7 @@ def batch_shares(sizes, unit="sequences"):
     axes.set_xlim(-0.6, len(RANKS) - 0.4)
     axes.set_ylim(0, 1.15 * total + 0.8)
     axes.set_ylabel(unit)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     return figure
 
 

@@ -73,6 +73,8 @@ def patch_words(patch):
 
 
 def collection_words(collection):
+    if not collection.get_paths():
+        return
     collection.update_scalarmappable()
     yield from color_words(collection.get_facecolor())
     yield from set(color_words(collection.get_edgecolor())) - {"white"}

@@ -1,5 +1,7 @@
 """Training curves beside a reference: one rank with all data is a wide grey line, and what is compared runs over it."""
 
+from matplotlib.ticker import MaxNLocator
+
 from ..rules import each_of, named, number, stated, validate
 from .canvas import canvas, picture
 from .curves import LINES, ends_of, name_lines
@@ -28,14 +30,15 @@ def against_reference(reference, values, y, limits=None):
             )
     if len(values) > len(LINES):
         raise ValueError(f"against_reference: at most {len(LINES)} lines are supported, got {len(values)}")
-    said = [f"{name} {place_of(numbers, reference)}" for name, numbers in values.items()]
-    tell("; ".join(said or [f"{NAME}: {len(reference)} steps"]))
-    figure, axes = canvas(f"A wide grey line of {y} over {len(reference)} steps: {', '.join([NAME, *said])}.")
+    said = in_words(values, reference)
+    tell("; ".join(said) or f"{NAME}: {len(reference)} steps")
+    figure, axes = canvas(f"A wide grey line of {y} over {len(reference)} steps, {NAME}; {'; '.join(said) or 'alone'}.")
     steps = range(len(reference))
     axes.plot(steps, reference, color=LINE, linewidth=WIDE)
-    for (name, numbers), (color, _, line) in zip(values.items(), LINES):
+    for numbers, (color, _, line) in zip(values.values(), LINES):
         axes.plot(steps, numbers, linestyle=line, color=color)
     axes.set(xlabel="step", ylabel=y)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(limits)
     axes.margins(x=0.03)
     last = len(reference) - 1
@@ -45,7 +48,13 @@ def against_reference(reference, values, y, limits=None):
     return figure
 
 
-def place_of(numbers, reference):
+def in_words(values, reference):
+    """Which of them lie on the reference, and which leave it."""
     room = CLOSE * (max(reference) - min(reference))
-    away = any(not abs(own - right) <= room for own, right in zip(numbers, reference))  # NaN is away
-    return "leaves the reference" if away else "lies on the reference"
+    away = [name for name, numbers in values.items() if leaves(numbers, reference, room)]
+    close = [name for name in values if name not in away]
+    return [f"{what}: {', '.join(names)}" for what, names in (("on it", close), ("away from it", away)) if names]
+
+
+def leaves(numbers, reference, room):
+    return any(not abs(own - right) <= room for own, right in zip(numbers, reference))  # NaN is away
