@@ -5,6 +5,7 @@ memory.py               what a rank held, by purpose, also under a timeline, in 
 shard_map.py            placement of each layer's shards; ownership_timeline.py: placement over time
 traffic.py              who sent how many bytes to whom
 topology.py             the cluster, and how busy its links were
+graph.py                boxes and arrows, in rows
 groups.py               process groups along each axis of a device mesh
 schedule.py             pipeline schedules over time
 steps.py                what each rank holds, step by step; step_cells.py: what is in a cell
