@@ -18,7 +18,7 @@ def test_a_wide_grey_line_and_the_others_over_it(said):
     assert reference.get_color() == LINE and reference.get_linewidth() > 2 * others[0].get_linewidth()
     assert [line.get_color() for line in others] == list(SERIES[:2])
     assert {"one rank, all data", "sum", "mean", "step", "loss"} <= set(written(figure))
-    assert said() == "on it: mean; away from it: sum\n"
+    assert said() == "on the grey line: mean; off the grey line: sum\n"
     assert_can_be_read(figure)
 
 
@@ -36,7 +36,7 @@ def test_four_ranks_that_are_one_line():
 
 def test_what_becomes_nan_leaves_the_reference(said):
     visuals.against_reference(REFERENCE, {"a": [5.5, 4, nan, nan]}, "loss")
-    assert said() == "away from it: a\n"
+    assert said() == "off the grey line: a\n"
 
 
 def test_a_line_may_leave_the_picture():
