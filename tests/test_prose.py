@@ -7,6 +7,7 @@ a picture names only colors and shapes that the picture has (tinydist/visuals/co
 import re
 from base64 import b64decode, b64encode
 from io import BytesIO
+from itertools import groupby
 from pathlib import Path
 
 import nbformat
@@ -23,7 +24,7 @@ END = "What to remember"
 COLORS = {"gray": "grey", "pink": "purple", "violet": "purple"} | {
     name: name for name in ("black", "white", "grey", "red", "orange", "yellow", "green", "blue", "purple")
 }
-SHAPES = {name: name for name in ("dashed", "dotted", "bar", "circle", "triangle", "diamond", "arrow")}
+SHAPES = {name: name for name in ("dashed", "dotted", "bar", "circle", "diamond", "arrow")}  # masks are triangles
 NAMED = re.compile(rf"\b({'|'.join(COLORS | SHAPES)})s?\b", re.IGNORECASE)
 SEEN = 200  # pixels of a color in a picture without its list; one of black text has edges of any grey
 
@@ -51,16 +52,17 @@ def lost_sections(notebook):
 
 
 def missing_in_pictures(notebook):
-    """Colors and shapes that the text after a picture names, up to the next heading, and no picture before it has."""
-    pictures = []
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            pictures += [output for output in cell.outputs if "image/png" in output.get("data", {})]
-            continue
-        for word in named(cell.source) if pictures else ():
+    """Colors and shapes that the text after a picture names, up to a heading, and no picture around the text has."""
+    groups = [list(cells) for _, cells in groupby(notebook.cells, lambda cell: cell.cell_type)]
+    for above, text, below in zip(groups, groups[1:], [*groups[2:], []]):
+        pictures = pictures_of(above) + pictures_of(below)
+        for word in named(text[0].source) if pictures_of(above) else ():
             if not any(has(picture, word) for picture in pictures):
-                yield f"{word!r} is in no picture above: {cell.source[:60]!r}"
-        pictures = []
+                yield f"{word!r} is in no picture around it: {text[0].source[:60]!r}"
+
+
+def pictures_of(cells):
+    return [output for cell in cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})]
 
 
 def named(text):
@@ -135,10 +137,10 @@ LOST = [
     ("in how many sections", lambda cells: cells[0].update(source="# A chapter\n\n## 1. One")),
 ]
 ABSENT = [
-    ("'red' is in no picture", lambda cells: cells[1].update(outputs=[picture(["bar", "dashed"])])),
-    ("'bar' is in no picture", lambda cells: cells[1].update(outputs=[picture(["red", "dashed"])])),
-    ("'purple' is in no picture", lambda cells: cells[2].update(source="The pink one.")),
-    ("'grey' is in no picture", lambda cells: cells[2].update(source="The gray one.")),
+    ("'red' is in no picture around it", lambda cells: cells[1].update(outputs=[picture(["bar", "dashed"])])),
+    ("'bar' is in no picture around it", lambda cells: cells[1].update(outputs=[picture(["red", "dashed"])])),
+    ("'purple' is in no picture around it", lambda cells: cells[2].update(source="The pink one.")),
+    ("'grey' is in no picture around it", lambda cells: cells[2].update(source="The gray one.")),
 ]
 
 
