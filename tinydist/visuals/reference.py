@@ -53,7 +53,8 @@ def in_words(values, reference):
     room = CLOSE * (max(reference) - min(reference))
     away = [name for name, numbers in values.items() if leaves(numbers, reference, room)]
     close = [name for name in values if name not in away]
-    return [f"{what}: {', '.join(names)}" for what, names in (("on the grey line", close), ("off the grey line", away)) if names]
+    groups = {"on the grey line": close, "off the grey line": away}
+    return [f"{what}: {', '.join(names)}" for what, names in groups.items() if names]
 
 
 def leaves(numbers, reference, room):
