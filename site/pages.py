@@ -16,6 +16,7 @@ from nbformat.v4 import new_markdown_cell
 from PIL import Image
 from reference import TO_SOURCE
 
+from tinydist.lab.chapter_map import names_and_arrows
 from tinydist.visuals.palette import darkened
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +39,9 @@ def prepare(app, docname, source):
         for output in cell.get("outputs", ()):
             if "text/markdown" in output.get("data", {}):
                 output.data["text/markdown"] = for_the_site("".join(output.data["text/markdown"]))
-            if "image/png" in output.get("data", {}):
+            if cell.source.endswith("chapter_map()") and "image/png" in output.get("data", {}):
+                output.data = {"text/html": graph.drawn(*names_and_arrows(), page_of)}  # its boxes are links
+            elif "image/png" in output.get("data", {}):
                 output.data = {"text/html": shown(output, pictures, grids)}
     if docname == app.config.root_doc:
         notebook.cells.append(new_markdown_cell(contents()))
@@ -52,7 +55,6 @@ def finish(app, name, template, context, doctree):
 
 
 def for_the_site(text):
-    text = re.sub(r"```mermaid\n(.*?)```", lambda found: graph.drawn(found[1], page_of), text, flags=re.DOTALL)
     text = TO_SOURCE.sub(r"](page:../reference/source/\1.html)", text)
     return re.sub(r"\]\((?!\w+:)(\S+)\.ipynb\)", r"](page:\1.html)", text)
 

@@ -24,11 +24,10 @@ from PIL import Image
 from test_notebooks import ROOT
 
 from tinydist.collectives import Cost
+from tinydist.lab.chapter_map import names_and_arrows
 from tinydist.visuals import Explorer
 from tinydist.visuals.figure import mimebundle
 from tinydist.visuals.palette import INK, PAPER
-
-GRAPH = re.compile(r"```(mermaid)\n(.*?)```", re.DOTALL)
 
 
 def cells_of(*folders):
@@ -202,15 +201,14 @@ def test_every_explorer_of_a_notebook_finds_its_grid(prepared, bundle, tmp_path,
 
 
 def test_the_map_has_a_box_for_each_chapter_and_each_arrow_goes_down():
-    ((_, text),) = [each for path, cell in cells_of("notebooks") for each in GRAPH.findall(cell.source)]
-    names, arrows = graph.read(text)
+    names, arrows = names_and_arrows()
     rows, paths = graph.placed(names, arrows)
     row_of = {each: n for n, row in enumerate(rows) for each in row}
     assert sorted(each for row in rows for each in row if isinstance(each, str)) == sorted(names)
     assert all(row_of[below] == row_of[above] + 1 for path in paths for above, below in pairwise(path))
     assert [(path[0], path[-1]) for path in paths] == arrows
     assert all((ROOT / "notebooks" / pages.page_of(name)).with_suffix(".ipynb").exists() for name in names.values())
-    drawn = graph.drawn(text, pages.page_of)
+    drawn = graph.drawn(names, arrows, pages.page_of)
     assert drawn.count("<a href=") == len(names) and drawn.count("<path") == len(arrows)
 
 

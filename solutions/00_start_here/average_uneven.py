@@ -95,7 +95,8 @@ def test_cases():
         "gradient.",
     ],
     why="The last batch of an epoch is seldom even, and in language models every share has another number of "
-    "tokens. Averaging the means of uneven shares is a real bug: torchtune mended it in its pull request 1875.",
+    "tokens. The same mistake is made on one rank, where the gradients of several micro-batches are accumulated: "
+    "torchtune averaged their means, although they had unequal numbers of tokens, until its pull request 1875.",
 )
 def average_uneven(gradient, sequences):
     """Turn ``gradient``, in place, into the gradient of the whole batch.

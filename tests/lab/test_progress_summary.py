@@ -40,7 +40,8 @@ def test_a_chapter_ends(reader):
     reader(*(each.name for each in of_chapter("00_start_here")))
     assert rows()["00_start_here"] == ["●●●", "all done"]
     assert "| [00_start_here](../exercises/00_start_here.ipynb) | ●●● | all done |" in Overview()._repr_markdown_()
-    assert "00_start_here            ●●●    all done\n" in repr(Overview())
+    assert {line.index(dots) for line, (_, dots, _) in zip(repr(Overview()).splitlines(), Overview().rows)} == {28}
+    assert "00_start_here               ●●●    all done\n" in repr(Overview())
 
 
 def test_from_the_folder_of_the_notebooks_the_readers_own_progress_is_found(tmp_path, monkeypatch):

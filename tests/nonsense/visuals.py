@@ -43,9 +43,14 @@ def drawn(draw, arguments):
 
 
 CALLS = {
+    "against_reference": drawn(
+        visuals.against_reference,
+        lambda: dict(reference=[3, 2, 1], values={"a": [3, 4, 5]}, y="loss", limits=(0, 9)),
+    ),
     "bars": drawn(
         visuals.bars, lambda: dict(values={"a": 1.0, "b": {"c": 2, "d": 1}}, unit="s", limit=("most", 3), log=False)
     ),
+    "batch_shares": drawn(visuals.batch_shares, lambda: dict(sizes=[2, 1, 0], unit="sequences")),
     "cluster": drawn(visuals.cluster, lambda: dict(run_or_cluster=run())),
     "curves": drawn(
         visuals.curves,
@@ -67,6 +72,9 @@ CALLS = {
     ),
     "pareto_front": drawn(
         visuals.pareto_front, lambda: dict(points=[(1.0, 2.0), (2.0, 1.0)], x="seconds", y="GB", limit=("80 GB", 1.5))
+    ),
+    "rank_values": drawn(
+        visuals.rank_values, lambda: dict(values=[[1, 2], [3, 4]], average=[2, 3], x="numbers", y="gradient")
     ),
     "roofline": drawn(
         visuals.roofline, lambda: dict(device=DEVICES["H100"], intensities={"add": 0.2}, dtype="bfloat16")

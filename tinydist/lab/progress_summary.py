@@ -87,7 +87,8 @@ class Overview:
         return chapter, summary.dots(chapter), following
 
     def __repr__(self):
-        return "\n".join(f"{chapter:<24} {dots:<6} {following}" for chapter, dots, following in self.rows)
+        wide = max(len(chapter) for chapter, _, _ in self.rows)
+        return "\n".join(f"{chapter:<{wide}} {dots:<6} {following}" for chapter, dots, following in self.rows)
 
     def _repr_markdown_(self):
         lines = [

@@ -5,12 +5,16 @@ memory.py               what a rank held, by purpose, also under a timeline, in 
 shard_map.py            placement of each layer's shards; ownership_timeline.py: placement over time
 traffic.py              who sent how many bytes to whom
 topology.py             the cluster, and how busy its links were
+graph.py                boxes and arrows, in rows
 groups.py               process groups along each axis of a device mesh
 schedule.py             pipeline schedules over time
 steps.py                what each rank holds, step by step; step_cells.py: what is in a cell
 matrices.py             heat maps: attention weights, masks
 bars.py                 bar and waterfall charts; table.py: small tables
 curves.py               line plots
+reference.py            training curves beside that of one rank
+rank_values.py          what each rank has, and their average
+batch_shares.py         how a batch is dealt to ranks
 pareto_front.py         Pareto fronts
 roofline.py             which operators are memory-bound
 explorer.py             interactive controls for a plot
@@ -22,10 +26,12 @@ timeline_rows.py        blocks as they are drawn; time_axis.py: strips on one ax
 ownership_grid.py       ranks x layers in the owners' colors; memory_states.py: what a rank held over time
 palette.py              what each color means; formatting.py: seconds and bytes as text
 figure.py               the figure class, its style, and how a notebook shows and saves it
+contents.py             which colors and shapes a figure has, in words
 canvas.py               figures and axes with units; text that fits its box; legends
 """
 
 from .bars import bars, waterfall
+from .batch_shares import batch_shares
 from .curves import curves
 from .explorer import Explorer
 from .figure import use_style
@@ -34,6 +40,8 @@ from .matrices import matrices
 from .memory import memories, memory, timeline_over_memory
 from .ownership_timeline import ownership_timeline
 from .pareto_front import pareto_front
+from .rank_values import rank_values
+from .reference import against_reference
 from .roofline import roofline
 from .schedule import schedule, schedules
 from .shard_map import shard_map
@@ -45,7 +53,9 @@ from .traffic import traffic
 
 __all__ = [
     "Explorer",
+    "against_reference",
     "bars",
+    "batch_shares",
     "cluster",
     "curves",
     "groups",
@@ -54,6 +64,7 @@ __all__ = [
     "memory",
     "ownership_timeline",
     "pareto_front",
+    "rank_values",
     "roofline",
     "schedule",
     "schedules",

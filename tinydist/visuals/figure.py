@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from ..rules import flag, stated, validate
+from .contents import drawn_in
 from .palette import GREY, INK, LINE, SERIES, darkened
 
 WIDTH = 7.2  # inches
@@ -118,9 +119,10 @@ def mimebundle(figure):
 
 
 def size_of(figure):
-    """Width and height on the page, and the alt text."""
+    """Width and height on the page, the alt text, and words for what is drawn."""
     width, height = (round(pixels) for pixels in figure.get_size_inches() * figure.dpi)
-    return {"width": width, "height": height} | ({"alt": figure.alt} if getattr(figure, "alt", "") else {})
+    said = {"alt": getattr(figure, "alt", ""), "drawn": drawn_in(figure)}
+    return {"width": width, "height": height} | {name: value for name, value in said.items() if value}
 
 
 def png(figure, dark=False):

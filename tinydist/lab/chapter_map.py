@@ -1,0 +1,36 @@
+"""The map of the chapters: which chapter needs which. The first notebook of all shows it."""
+
+from ..visuals.graph import graph
+
+NEEDS = {  # name -> numbers of the chapters that an arrow comes from
+    "00 Start": "",
+    "01 Ranks": "00",
+    "02 Collectives": "01",
+    "03 Cost": "02",
+    "03b Clusters": "03",
+    "04 Precision": "02",
+    "05 Data parallel": "03",
+    "06 ZeRO": "04 05",
+    "07 Tensor": "06",
+    "08 Pipeline": "06",
+    "09 Heads": "03",
+    "10 Flash": "09",
+    "11 Three axes": "07 08",
+    "11b Configurations": "11",
+    "12 Real systems": "11",
+    "13 Planning": "11",
+    "14 Serving": "09 07",
+    "15 Your program": "12",
+    "15b Forecast": "15",
+}
+
+
+def names_and_arrows():
+    """Names by number, and arrows, (number, number)."""
+    names = {name.split()[0]: name for name in NEEDS}
+    return names, [(needed, name.split()[0]) for name, needs in NEEDS.items() for needed in needs.split()]
+
+
+def chapter_map():
+    """A picture: an arrow leads from each chapter to those that use it."""
+    return graph(*names_and_arrows())

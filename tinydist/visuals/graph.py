@@ -1,0 +1,101 @@
+"""A graph in rows: each box stands below all that it needs, and arrows lead from each to what needs it.
+
+A longer arrow has a place in each row that it passes.
+"""
+
+from itertools import pairwise, permutations
+
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.path import Path
+
+from ..rules import each_of, named, stated, validate
+from .canvas import canvas, inside, picture
+from .formatting import tell
+from .palette import INK, PALE, SOFT
+
+BOX, PASSING, HIGH, APART, BETWEEN = 130, 8, 32, 14, 30  # pixels: widths, a box's height, from one to the next, of rows
+
+texts = named(stated("a text", lambda value: isinstance(value, str)))
+
+
+@validate(names=stated("a dict, key -> name", texts), arrows=each_of(stated("(key, key)", lambda v: len(v) == 2)))
+@picture
+def graph(names, arrows):
+    """Draw ``names``, key -> what its box says, and ``arrows``, (key, key of what needs it), from top to bottom."""
+    for key in {key for arrow in arrows for key in arrow} - set(names):
+        raise ValueError(f"graph: an arrow leads from or to {key!r}, which has no name")
+    rows, paths = placed(names, arrows)
+    tell(f"boxes: {len(names)}; arrows: {len(arrows)}")
+    needs = [f"{names[below]} needs {names[above]}" for above, below in arrows]
+    high = len(rows) * (HIGH + BETWEEN) - BETWEEN + 4
+    wide = max(720, *(width_of(row) + 4 for row in rows))
+    figure, axes = canvas(f"{'; '.join(needs)}.", high / 100, wide / 100)
+    axes.set_position((0, 0, 1, 1))
+    axes.axis("off")
+    axes.set_xlim(-wide / 2, wide / 2)
+    axes.set_ylim(high, 0)
+    at = {each: (x, 2 + n * (HIGH + BETWEEN)) for n, row in enumerate(rows) for each, x in places(row)}
+    for path in paths:
+        axes.add_patch(arrow([at[each] for each in path]))
+    for key, name in names.items():
+        left, top = at[key][0] - BOX / 2, at[key][1]
+        box = FancyBboxPatch((left, top), BOX, HIGH, "round,pad=0,rounding_size=6", facecolor=PALE, edgecolor=SOFT)
+        axes.add_patch(box)
+        inside(axes, (left, top + HIGH, BOX, -HIGH), name, PALE, color=INK)
+    return figure
+
+
+def arrow(points):
+    (x, y), *others = points
+    corners, codes = [(x, y + HIGH)], [Path.MOVETO]
+    for to_x, to_y in others:
+        half = (y + HIGH + to_y) / 2
+        corners += [(x, half), (to_x, half), (to_x, to_y)]
+        codes += [Path.CURVE4] * 3
+        if (to_x, to_y) != points[-1]:
+            corners.append((to_x, to_y + HIGH))
+            codes.append(Path.LINETO)
+        x, y = to_x, to_y
+    return FancyArrowPatch(path=Path(corners, codes), arrowstyle="-|>", mutation_scale=8, color=SOFT, linewidth=1)
+
+
+def placed(names, arrows):
+    """Rows of keys, and of numbers of arrows that pass; and each arrow as the row of what it goes through."""
+    depth = dict.fromkeys(names, 0)
+    for _ in names:
+        for above, below in arrows:
+            depth[below] = max(depth[below], depth[above] + 1)
+    rows = [[key for key in names if depth[key] == row] for row in range(1 + max(depth.values()))]
+    paths = []
+    for number, (above, below) in enumerate(arrows):
+        passed = [(number, row) for row in range(depth[above] + 1, depth[below])]
+        paths.append([above, *passed, below])
+        for each in passed:
+            rows[each[1]].append(each)
+    steps = [step for path in paths for step in pairwise(path)]
+    best, length = rows, float("inf")
+    while (now := length_of(best, steps)) < length:
+        length = now
+        for n, row in enumerate(best):
+            orders = ([*best[:n], list(order), *best[n + 1 :]] for order in permutations(row))
+            best = min(orders, key=lambda rows: length_of(rows, steps))
+    return best, paths
+
+
+def length_of(rows, steps):
+    """How far the arrows go to the side."""
+    at = {each: x for row in rows for each, x in places(row)}
+    return sum(abs(at[above] - at[below]) for above, below in steps)
+
+
+def width_of(row):
+    return sum(BOX if isinstance(each, str) else PASSING for each in row) + APART * (len(row) - 1)
+
+
+def places(row):
+    """Each with its middle, from the middle of the row."""
+    left = -width_of(row) / 2
+    for each in row:
+        wide = BOX if isinstance(each, str) else PASSING
+        yield each, left + wide / 2
+        left += wide + APART
