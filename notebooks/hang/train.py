@@ -1,0 +1,40 @@
+"""Three training steps and a checkpoint, on four processes. It never ends: one line is in the wrong place.
+
+    torchrun --nproc-per-node 4 train.py
+"""
+
+import os
+import time
+
+import torch
+import torch.distributed as dist
+
+LOG_EVERY = 2
+
+
+def log(step):
+    metric = torch.tensor([100.0])
+    dist.all_reduce(metric)
+    print(f"step {step}: metric {metric.item()}", flush=True)
+
+
+def train():
+    for step in (1, 2, 3):
+        if dist.get_rank() == 0 and step % LOG_EVERY == 0:
+            log(step)
+        gradient = torch.tensor([1.0])
+        dist.all_reduce(gradient)
+
+
+def checkpoint():
+    if dist.get_rank() == 0:
+        torch.save({"step": 3}, "checkpoint.pt")
+    while not os.path.exists("checkpoint.pt"):
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    train()
+    checkpoint()
+    dist.destroy_process_group()
