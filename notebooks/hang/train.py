@@ -1,6 +1,8 @@
 """Three training steps and a checkpoint, on four processes. It never ends: one line is in the wrong place.
 
     torchrun --nproc-per-node 4 train.py
+
+Chapter 01 shows how it looks from outside, and how the line is found.
 """
 
 import os
