@@ -1,7 +1,9 @@
 """Real ranks: what they return and print, and that no failure of one leaves anything running or hanging."""
 
+import csv
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import time
 import traceback
 import warnings
 from contextlib import suppress
+from pathlib import Path
 
 import numpy
 import psutil
@@ -20,9 +23,10 @@ from clock_by_hand import GUARD
 from jupyter_client.manager import start_new_kernel
 
 from tinydist import processes
+from tinydist.diagnose import read
 from tinydist.processes import WorkerDied, call, run
 from tinydist.processes.call import LOOPBACK
-from tinydist.processes.flight_recorder import calls_recorded_in
+from tinydist.processes.flight_recorder import save_record
 from tinydist.processes.pool import pool
 
 
@@ -52,7 +56,7 @@ def rank_on_all(ranks=2):
 # What comes back
 
 
-def test_the_flight_recorder_knows_from_which_line_each_rank_called():
+def test_the_flight_recorder_knows_from_which_line_each_rank_called(tmp_path):
     def one_call_too_many():
         if dist.get_rank() == 0:
             dist.all_reduce(torch.ones(1))
@@ -62,12 +66,27 @@ def test_the_flight_recorder_knows_from_which_line_each_rank_called():
         dist.init_process_group("gloo")
         with suppress(RuntimeError):  # rank 0 waits in vain: the other has gone
             one_call_too_many()
+        save_record(tmp_path, dist.get_rank())
         dist.destroy_process_group()
-        return calls_recorded_in(one_call_too_many)
 
-    line = one_call_too_many.__code__.co_firstlineno
-    too_many, right = ("all_reduce", line + 2), ("all_reduce", line + 3)
-    assert run(recorded, 2, init=False) == [[too_many, right], [right]]
+    run(recorded, 2, init=False)
+    first = one_call_too_many.__code__.co_firstlineno
+    lines = [[call.line for call in read(tmp_path / f"rank_{rank}")[0]] for rank in range(2)]
+    too_many, right = (f"{__file__}:{first + more} in one_call_too_many" for more in (2, 3))
+    assert lines == [[too_many, right], [right]]
+
+
+def test_what_py_spy_saw_of_the_hang_of_chapter_01_is_in_its_program():
+    notebooks = Path(__file__).parents[1] / "notebooks"
+    program = (notebooks / "hang" / "train.py").read_text().splitlines()
+    with open(notebooks / "data" / "01_py_spy.csv") as file:
+        rows = list(csv.DictReader(file))
+    seen = {0: [], 1: [], 2: [], 3: []}
+    for row in rows:
+        if place := re.search(r"(\w+) \(train.py:(\d+)\)", row["line"]):
+            seen[int(row["rank"])].append((place[1], program[int(place[2]) - 1].strip()))
+    assert seen[0][0] == ("train", "dist.all_reduce(gradient)")
+    assert seen[1][0] == seen[2][0] == seen[3][0] == ("checkpoint", "time.sleep(0.1)")
 
 
 def test_ranks_communicate():

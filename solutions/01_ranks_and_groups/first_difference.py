@@ -15,6 +15,7 @@ def recorded(ranks, odd, calls, about, others=STEP * 2):
 def test_cases():
     yield recorded(4, 2, STEP + METRIC + STEP, "logs a metric before the second step")
     yield recorded(4, 0, METRIC + STEP * 2, "logs a metric first")
+    yield recorded(4, 0, STEP[:2] + METRIC + STEP[2:] + STEP, "logs a metric before the all-reduce of the first step")
     yield recorded(3, 1, STEP[:1] + STEP[2:] + STEP, "leaves out a call")
     yield recorded(5, 3, STEP, "stops after the first step")
     yield recorded(3, 1, STEP * 2 + METRIC, "makes a call too many at the end")
@@ -23,12 +24,18 @@ def test_cases():
 
 
 @exercise(
-    title="Read a Flight Recorder",
+    title="Find the bug in the records of a Flight Recorder",
     minutes=10,
     difficulty=2,
     test_cases=test_cases,
     targets=[Values("for records of 3 to 6 ranks", ["the number of the call", "the rank"])],
     mistakes=[
+        mistake(
+            "Compare the line, too, and not the operation alone: calls of one kind and from different lines meet "
+            "without a word, as in puzzle 2",
+            "record[number] if",
+            "record[number].split()[0] if",
+        ),
         mistake(
             "Calls count from 1, as in the reports: the first call of a rank is its call 1",
             "return number + 1, rank",
@@ -61,8 +68,9 @@ def test_cases():
         "A record that has ended has no next call: take None for it. Which call do most ranks make? max(calls, "
         "key=calls.count) finds it.",
     ],
-    why="torchfrtrace does this for the files of all ranks, group by group. After the first difference every later "
-    "call is shifted, so the first one is the only one that tells where the bug is.",
+    why="After the first difference every later call is shifted, so the first one is the only one that tells where the "
+    "bug is. torchfrtrace compares kinds, sizes and dtypes, and not the lines: where they are alike, it stops at a "
+    "later call. `python -m tinydist diagnose` compares the lines, too, as you did.",
 )
 def first_difference(records):
     """One rank has left the path of the others. Return (number, rank): the number of its

@@ -27,8 +27,11 @@ def program(answer, x, shape):
     if not isinstance(sums, list | tuple) or len(sums) != len(shape):
         raise Wrong("it should return a list of as many tensors as the mesh has axes")
     following = dist.new_group(list(range(dist.get_world_size())))
+    made = int(following.group_name) - 1
+    if made == 0:
+        raise Wrong("it makes no group: make the groups of the mesh with dist.new_group, and sum in them")
     found = {f"the sum along axis {axis}": each for axis, each in enumerate(sums)}
-    return {**found, "the number of groups that it makes": int(following.group_name) - 1}
+    return {**found, "the number of groups that it makes": made}
 
 
 @exercise(

@@ -61,6 +61,38 @@ def test_a_puzzle_shows_what_came_of_it(function, wanted, said, capsys):
     assert capsys.readouterr().out.startswith(said)
 
 
+def swapped(number):
+    other, mine, theirs = 1 - dist.get_rank(), torch.tensor([number]), torch.tensor([0])
+    sent = dist.isend(mine, other)
+    dist.recv(theirs, other)
+    sent.wait()
+    return theirs.item()
+
+
+def a_constant(number):
+    swapped(number)
+    return 1 - dist.get_rank()
+
+
+def the_others(numbers):
+    return numbers[::-1]
+
+
+def test_a_constant_does_not_solve_a_puzzle_with_numbers(capsys):
+    check = ends_with(the_others, numbers=[0, 1])
+    puzzle(check)(swapped)
+    assert capsys.readouterr().out.startswith("Solved: swapped does what it should.\n")
+    puzzle(check)(a_constant)
+    said = capsys.readouterr().out
+    assert said.startswith(NOT_YET + "With the numbers [0, 1] it is right, but with [")
+    assert "but they return [1, 0] and" in said
+
+
+def test_of_the_given_numbers_nothing_is_said_but_what_is_wrong(capsys):
+    puzzle(ends_with(the_others, numbers=[3, 7]))(a_constant)
+    assert capsys.readouterr().out == NOT_YET + "All ranks end, but they return [1, 0] and should return [7, 3].\n"
+
+
 def test_any_check_says_what_is_wrong(capsys):
     puzzle(lambda function: function(3) and "it should return 0, not 3")(abs)
     assert capsys.readouterr().out == NOT_YET + "it should return 0, not 3\n"

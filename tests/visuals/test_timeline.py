@@ -3,12 +3,15 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 from matplotlib.colors import to_rgba
 from visuals.drawn import assert_can_be_read, texts, written
 from visuals.named_runs import PROGRAMS as NAMED
 from visuals.named_runs import named_run
 from visuals.some_runs import launched, run_of
 
+import tinydist
 from tinydist import visuals
 from tinydist.visuals import palette
 from tinydist.visuals.formatting import seconds_text
@@ -99,6 +102,20 @@ def test_the_line_has_the_numbers_of_the_trace(said):
     assert line.startswith(f"4 ranks, {run.seconds * 1e6:.0f} us: compute ")
     assert f"waiting {100 * waiting / whole:.0f} %, communication" in line
     assert line.endswith("(0 % of it behind compute)\n")
+
+
+def test_without_compute_nothing_is_said_of_overlap(said):
+    def swap():
+        both = [
+            dist.P2POp(dist.isend, torch.ones(1000), 1 - dist.get_rank()),
+            dist.P2POp(dist.irecv, torch.empty(1000), 1 - dist.get_rank()),
+        ]
+        with tinydist.region("swap"):
+            for work in dist.batch_isend_irecv(both):
+                work.wait()
+
+    visuals.timeline(tinydist.launch(swap, 2, backend="simulated").between("swap"))
+    assert said().endswith(": no compute, waiting 100 %, communication 100 %\n")
 
 
 def test_overlap_is_what_was_not_waited_for(said):

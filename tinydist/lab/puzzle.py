@@ -7,6 +7,7 @@
 It is run and judged whenever its cell is, and what came of it stands below the cell.
 """
 
+import random
 from types import SimpleNamespace
 
 import torch.distributed as dist
@@ -41,24 +42,40 @@ def puzzle(check):
     return judge
 
 
-def ends_with(wanted, ranks):
+def ends_with(wanted, ranks=None, numbers=None):
     """A check: the function returns ``wanted[rank]`` on each of so many ranks, and none of them waits for ever.
     Something was sent, all messages were waited for, and all ranks made the same groups: else real processes would
-    hang, or know nothing of one another."""
+    hang, or know nothing of one another.
+
+    With ``numbers``, one for each rank, ``wanted`` is a function of them, and the puzzle takes its rank's number as its
+    argument. It is then run again with numbers drawn at random, so that it has to compute what it returns.
+    """
+    if numbers is None:
+        return lambda function: wrong_with(function, wanted, [()] * ranks)
 
     def check(function):
-        run = launch(and_a_group_of_all, ranks, function, timeout=TIMEOUT)
-        if run.results != wanted:
-            return f"All ranks end, but they return {run.results} and should return {wanted}."
-        wrong = of_messages(run)
-        return wrong and f"All ranks return what they should. But {wrong}."
+        wrong = wrong_with(function, wanted(numbers), [(number,) for number in numbers])
+        if wrong:
+            return wrong
+        drawn = random.sample(range(10, 100), len(numbers))
+        wrong = wrong_with(function, wanted(drawn), [(number,) for number in drawn])
+        return wrong and f"With the numbers {numbers} it is right, but with {drawn} it is not. {wrong}"
 
     return check
 
 
-def and_a_group_of_all(function):
+def wrong_with(function, wanted, arguments):
+    """What is wrong if rank r calls function(*arguments[r]), or None."""
+    run = launch(and_a_group_of_all, len(arguments), function, arguments, timeout=TIMEOUT)
+    if run.results != wanted:
+        return f"All ranks end, but they return {run.results} and should return {wanted}."
+    wrong = of_messages(run)
+    return wrong and f"All ranks return what they should. But {wrong}."
+
+
+def and_a_group_of_all(function, arguments):
     """What it returns. The group does not come about where some ranks have made groups that others have not."""
-    result = function()
+    result = function(*arguments[dist.get_rank()])
     dist.new_group()
     return result
 

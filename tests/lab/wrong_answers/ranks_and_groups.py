@@ -57,14 +57,6 @@ def zeros_are_sent(x, shape):
     return sums
 
 
-@wrong("mesh_sums", "values", "x has changed")
-def in_x_itself(x, shape):
-    *before, last = lists_of(shape)
-    sums = [summed(x, groups(lists)) for lists in before]
-    dist.all_reduce(x, group=groups(last))
-    return [*sums, x]
-
-
 @wrong("mesh_sums", "own work", "torch.distributed.device_mesh")
 def librarys_own(x, shape):
     mesh = init_device_mesh("cpu", tuple(shape))
@@ -80,6 +72,16 @@ def gathers_everything(x, shape):
         groups(lists)
         sums.append(sum(everybody[other] for ranks in lists if dist.get_rank() in ranks for other in ranks))
     return sums
+
+
+@wrong("mesh_sums", "runs", "it makes no group")
+def gathers_everything_and_makes_no_group(x, shape):
+    everybody = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(everybody, x)
+    return [
+        sum(everybody[other] for ranks in lists if dist.get_rank() in ranks for other in ranks)
+        for lists in lists_of(shape)
+    ]
 
 
 # mended_step
