@@ -146,6 +146,8 @@ REASONS = {
     name: INSIDE
     for name in (
         "star.others",
+        "star_in_chunks.collect_and_return",
+        "direct.exchange_with_all",
         "halving.halve",
         "halving.double",
         "halving.halve_and_double",

@@ -41,11 +41,18 @@ def texts_of(cell, ranks):
     """What is written, and what if there is less room: Σ if all ranks are in (or in which order), else who, or how
     many."""
     letters = "".join(letters_in(cell))
-    if ranks > 1 and set(LETTERS[:ranks]).issubset(letters):
-        if isinstance(cell, Spelled):
-            return cell, letters, "Σ"
-        return "Σ" + cell.strip(LETTERS), "Σ", "Σ"
-    return cell, letters or cell, f"{len(letters)}/{ranks}" if len(letters) > 1 else letters or cell
+    complete = ranks > 1 and set(LETTERS[:ranks]).issubset(letters)
+    few = "Σ" if complete else f"{len(letters)}/{ranks}" if len(letters) > 1 else letters or cell
+    if isinstance(cell, Spelled):
+        return cell, letters, folded(letters), few
+    if complete:
+        return "Σ" + cell.strip(LETTERS), few, few
+    return cell, letters or cell, few
+
+
+def folded(letters):
+    """Two to a line: of BCD, BC and below it D."""
+    return "\n".join(letters[begin : begin + 2] for begin in range(0, len(letters), 2))
 
 
 rows = stated("a row of cells", lambda row: many(row) and len(row) > 0)
