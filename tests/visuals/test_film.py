@@ -66,7 +66,7 @@ def test_letters_stand_in_the_order_of_addition():
     assert [sums[rank][-1][rank] for rank in range(4)] == ["ABCD1", "BACD2", "CABD3", "DABC4"]
 
 
-@pytest.mark.parametrize("add", [torch.add, torch.Tensor.add, lambda a, b: a + b], ids=str)
+@pytest.mark.parametrize("add", [torch.add, torch.Tensor.add, lambda a, b: a + b], ids=["torch.add", "method", "plus"])
 def test_any_addition_is_watched(add):
     def pairs(x, after_step):
         arrived = torch.empty_like(x)
