@@ -91,8 +91,9 @@ def train(answer, rows, columns, shared, dtype):
         "along the columns. The collectives want contiguous tensors.",
         "If all ranks compute the same loss, each has the whole gradient already. Which columns of it are yours?",
     ],
-    why="Both versions are in Megatron-LM: gather_from_tensor_model_parallel_region only cuts its gradient, since "
-    "all ranks share one loss, and all_gather_last_dim_from_tensor_parallel_region reduce-scatters it.",
+    why="Both versions are in Megatron-LM: gather_from_tensor_model_parallel_region only cuts its gradient, and "
+    "all_gather_last_dim_from_tensor_parallel_region reduce-scatters it. Which of them is right depends on what follows: "
+    "one loss that all ranks compute alike, or a part of the work on each rank.",
 )
 def gather_columns(x, shared):
     """Return the columns of all ranks side by side, in the order of the ranks: [rows, p * columns] of [rows, columns].

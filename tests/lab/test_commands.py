@@ -159,9 +159,7 @@ def test_what_there_is_not(capsys, reader, monkeypatch):
     for name in ("check", "hint", "reset"):
         status, said = run(capsys, name, "left_reduce_scater")
         assert status == 1
-        assert (
-            said == "there is no exercise 'left_reduce_scater'. Did you mean left_reduce_scatter?\n"
-        )
+        assert said == "there is no exercise 'left_reduce_scater'. Did you mean left_reduce_scatter?\n"
     write(reader, NAME, "x = 1")
     status, said = run(capsys, "check", NAME)
     assert status == 1 and f"does not define {NAME}: `{command('reset', NAME)}` puts its stub back" in said
