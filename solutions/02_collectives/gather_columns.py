@@ -92,8 +92,8 @@ def train(answer, rows, columns, shared, dtype):
         "If all ranks compute the same loss, each has the whole gradient already. Which columns of it are yours?",
     ],
     why="Both versions are in Megatron-LM: gather_from_tensor_model_parallel_region only cuts its gradient, and "
-    "all_gather_last_dim_from_tensor_parallel_region reduce-scatters it. Which of them is right depends on what follows: "
-    "one loss that all ranks compute alike, or a part of the work on each rank.",
+    "all_gather_last_dim_from_tensor_parallel_region reduce-scatters it. Which of them is right depends on what "
+    "follows: one loss that all ranks compute alike, or a part of the work on each rank.",
 )
 def gather_columns(x, shared):
     """Return the columns of all ranks side by side, in the order of the ranks: [rows, p * columns] of [rows, columns].
