@@ -72,7 +72,7 @@ def main(arguments=None):
 
 def add_exercise_command(commands, name, do, help):
     adds = commands.add_parser(name, help=help)
-    adds.add_argument("exercise", help="exercise name, e.g. all_reduce_many")
+    adds.add_argument("exercise", help="exercise name, e.g. broadcast_in_parts")
     adds.set_defaults(run=lambda chosen: do(chosen.exercise))
 
 

@@ -8,7 +8,19 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-from tinydist.collectives import chain, doubling, halving, multi_ring, pairwise, part_sizes, ring, star, tree
+from tinydist.collectives import (
+    chain,
+    direct,
+    doubling,
+    halving,
+    multi_ring,
+    pairwise,
+    part_sizes,
+    ring,
+    star,
+    star_in_chunks,
+    tree,
+)
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -44,7 +56,8 @@ def numbers(count, dtype, of=0):
 
 def all_reduce(library, case, group):
     tensor = numbers(case.count, case.dtype)
-    library.all_reduce(tensor, op=case.op, group=group)
+    chunks = {"chunks": case.chunks} if library is star_in_chunks else {}
+    library.all_reduce(tensor, op=case.op, group=group, **chunks)
     return tensor
 
 
@@ -116,6 +129,8 @@ many_rings = SimpleNamespace(all_reduce=in_many_rings)
 
 ALGORITHMS = {
     "star all-reduce": (all_reduce, star),
+    "star in chunks": (all_reduce, star_in_chunks),
+    "direct all-reduce": (all_reduce, direct),
     "ring all-reduce": (all_reduce, ring),
     "tree all-reduce": (all_reduce, tree),
     "halving all-reduce": (all_reduce, halving),
@@ -124,6 +139,8 @@ ALGORITHMS = {
     "multi-ring all-reduce": (all_reduce, many_rings),
     "ring all-gather": (all_gather, ring),
     "ring reduce-scatter": (reduce_scatter, ring),
+    "direct all-gather": (all_gather, direct),
+    "direct reduce-scatter": (reduce_scatter, direct),
     "star broadcast": (broadcast, star),
     "tree broadcast": (broadcast, tree),
     "chain broadcast": (broadcast, chain),
@@ -140,6 +157,10 @@ def cost(name, case, p):
     bytes_of_pairs = [[itemsize * count for count in row] for row in pairs(case, p)]
     return {
         "star all-reduce": lambda: star.all_reduce_cost(case.count, p, itemsize),
+        "star in chunks": lambda: star_in_chunks.all_reduce_cost(case.count, p, case.chunks, itemsize),
+        "direct all-reduce": lambda: direct.all_reduce_cost(case.count, p, itemsize),
+        "direct all-gather": lambda: direct.all_gather_cost(sizes),
+        "direct reduce-scatter": lambda: direct.reduce_scatter_cost(sizes),
         "star broadcast": lambda: star.broadcast_cost(nbytes, p, case.root),
         "star reduce": lambda: star.reduce_cost(nbytes, p, case.root),
         "ring all-reduce": lambda: ring.all_reduce_cost(case.count, p, itemsize),

@@ -1,6 +1,7 @@
 """What the algorithms cost: measured bytes, messages and virtual seconds are those of the closed forms."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.distributed import init_device_mesh
 import tinydist
 from tinydist.collectives import (
     chain,
+    direct,
     doubling,
     halving,
     hierarchical,
@@ -21,6 +23,7 @@ from tinydist.collectives import (
     power_of_2,
     ring,
     star,
+    star_in_chunks,
     tree,
 )
 from tinydist.hardware import Cluster, Link, costs
@@ -90,12 +93,16 @@ def test_exact_costs_are_the_formulas_where_parts_are_even(p, share):
     pairs = [
         (ring.all_reduce_cost(count, p), costs.ring_all_reduce),
         (star.all_reduce_cost(count, p), costs.star_all_reduce),
+        (star_in_chunks.all_reduce_cost(count, p, 16), partial(costs.star_in_chunks_all_reduce, chunks=16)),
+        (direct.all_reduce_cost(count, p), costs.direct_all_reduce),
         (tree.all_reduce_cost(count, p), costs.tree_all_reduce),
         (halving.all_reduce_cost(count, p), costs.halving_doubling_all_reduce),
         (halving.all_reduce_cost(count, p, first="farthest"), costs.halving_doubling_all_reduce),
         (doubling.all_reduce_cost(count, p), costs.recursive_doubling_all_reduce),
         (ring.reduce_scatter_cost([4 * size for size in part_sizes(count, p)]), costs.ring_reduce_scatter),
         (ring.all_gather_cost([4 * size for size in part_sizes(count, p)]), costs.ring_all_gather),
+        (direct.reduce_scatter_cost([4 * size for size in part_sizes(count, p)]), costs.direct_reduce_scatter),
+        (direct.all_gather_cost([4 * size for size in part_sizes(count, p)]), costs.direct_all_gather),
         (tree.broadcast_cost(4 * count, p), costs.tree_broadcast),
         (tree.reduce_cost(4 * count, p), costs.tree_reduce),
     ]
@@ -106,6 +113,23 @@ def test_exact_costs_are_the_formulas_where_parts_are_even(p, share):
 @given(st.integers(2, 64), st.integers(1, 10**6))
 def test_a_ring_sends_two_p_minus_one_over_p(p, share):
     assert ring.all_reduce_cost(share * p, p).sent == [2 * (p - 1) * share * 4] * p
+
+
+@given(st.integers(2, 64), st.integers(1, 10**6))
+def test_a_direct_exchange_sends_what_a_ring_sends_in_two_steps(p, share):
+    one, other = direct.all_reduce_cost(share * p, p), ring.all_reduce_cost(share * p, p)
+    assert one.sent == other.sent and one.messages == other.messages
+    assert len(one.steps) == 2
+    assert one.seconds(LINK) <= other.seconds(LINK) * (1 + 1e-9)
+
+
+@given(st.integers(2, 64), st.integers(1, 10**6))
+def test_chunks_halve_the_bytes_time_of_a_star(p, count):
+    """Without latency; with m chunks m + 1 of 2 m are left."""
+    free = Link("free", 0.0, 1e9)
+    whole_star, chunked = star.all_reduce_cost(16 * count, p), star_in_chunks.all_reduce_cost(16 * count, p, 16)
+    assert chunked.sent == whole_star.sent
+    assert math.isclose(chunked.seconds(free) / whole_star.seconds(free), 17 / 32, rel_tol=1e-9)
 
 
 @given(st.integers(1, 64), st.integers(0, 1000))

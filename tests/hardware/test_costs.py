@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -30,6 +31,9 @@ COLLECTIVES = [
     costs.pairwise_all_to_all,
     costs.star_gather,
     costs.star_all_reduce,
+    costs.direct_reduce_scatter,
+    costs.direct_all_gather,
+    costs.direct_all_reduce,
 ]
 each_collective = pytest.mark.parametrize("collective", COLLECTIVES, ids=lambda each: each.__name__)
 
@@ -74,6 +78,9 @@ def test_a_message():
         (costs.pairwise_all_to_all, 8, 7 * (2 + 100)),
         (costs.star_gather, 4, 3 * (2 + 200)),
         (costs.star_all_reduce, 4, 6 * (2 + 800)),
+        (partial(costs.star_in_chunks_all_reduce, chunks=8), 4, 3 * 9 * (2 + 100)),
+        (costs.direct_reduce_scatter, 4, 2 + 600),
+        (costs.direct_all_reduce, 4, 2 * (2 + 600)),
     ],
 )
 def test_formulas_by_hand(collective, p, expected):
@@ -106,11 +113,13 @@ def test_all_reduce_is_reduce_scatter_and_all_gather(n, p, link):
 
 @given(sizes, ranks, links)
 def test_no_all_reduce_beats_the_bound(n, p, link):
-    """Each rank must send 2(p-1)/p of the tensor, and news takes lg p steps (Patarasuk and Yuan 2009)."""
+    """Each rank must send 2(p-1)/p of the tensor, and news takes lg p steps (Patarasuk and Yuan 2009), or one if a rank
+    sends to all others at the same time."""
     bytes_alone = 2 * (p - 1) / p * n / link.bandwidth
     for all_reduce in COLLECTIVES:
         if all_reduce.__name__.endswith("all_reduce"):
-            floor = max(bytes_alone, math.log2(p) * link.latency)
+            steps = min(1, p - 1) if all_reduce == costs.direct_all_reduce else math.log2(p)
+            floor = max(bytes_alone, steps * link.latency)
             assert all_reduce(n, p, link) >= floor * (1 - 1e-12)
 
 

@@ -9,6 +9,7 @@ from tinydist import collectives
 from tinydist.collectives import (
     autograd,
     chain,
+    direct,
     doubling,
     halving,
     hierarchical,
@@ -17,6 +18,7 @@ from tinydist.collectives import (
     reference,
     ring,
     star,
+    star_in_chunks,
     tree,
 )
 from tinydist.hardware import Link
@@ -46,6 +48,7 @@ def cost(function, **arguments):
     return Call(function, lambda: dict(arguments))
 
 
+HALVES = {"ring": ring, "direct": direct}
 CALLS = {
     "Cost.seconds": Call(collectives.Cost([8], [1], [(1, 8)]).seconds, lambda: dict(link=LINK)),
     "part_sizes": cost(collectives.part_sizes, num_elements=10, parts=4),
@@ -53,14 +56,20 @@ CALLS = {
         f"{library.__name__.split('.')[-1]}.all_reduce": on_ranks(
             library.all_reduce, lambda: dict(tensor=row(), op=SUM, group=None)
         )
-        for library in (star, tree, ring, doubling)
+        for library in (star, tree, ring, doubling, direct)
     },
     **{
         f"{library.__name__.split('.')[-1]}.all_reduce_cost": cost(
             library.all_reduce_cost, num_elements=10, ranks=4, itemsize=4
         )
-        for library in (star, tree, ring, doubling)
+        for library in (star, tree, ring, doubling, direct)
     },
+    "star_in_chunks.all_reduce": on_ranks(
+        star_in_chunks.all_reduce, lambda: dict(tensor=row(), op=SUM, group=None, chunks=2)
+    ),
+    "star_in_chunks.all_reduce_cost": cost(
+        star_in_chunks.all_reduce_cost, num_elements=10, ranks=4, chunks=3, itemsize=4
+    ),
     "halving.all_reduce": on_ranks(
         halving.all_reduce, lambda: dict(tensor=row(), op=SUM, group=None, first="farthest")
     ),
@@ -80,12 +89,23 @@ CALLS = {
     "star.reduce": on_ranks(star.reduce, lambda: dict(tensor=row(), dst=1, op=SUM, group=None)),
     "tree.broadcast": on_ranks(tree.broadcast, lambda: dict(tensor=row(), src=1, group=None)),
     "tree.reduce": on_ranks(tree.reduce, lambda: dict(tensor=row(), dst=1, op=SUM, group=None)),
-    "ring.reduce_scatter": on_ranks(
-        ring.reduce_scatter, lambda: dict(output=torch.empty(2), parts=parts(), op=SUM, group=None)
-    ),
-    "ring.all_gather": on_ranks(ring.all_gather, lambda: dict(parts=parts(), tensor=torch.ones(2), group=None)),
-    "ring.reduce_scatter_cost": cost(ring.reduce_scatter_cost, sizes=[4, 4, 8]),
-    "ring.all_gather_cost": cost(ring.all_gather_cost, sizes=[4, 4, 8]),
+    **{
+        f"{name}.reduce_scatter": on_ranks(
+            library.reduce_scatter, lambda: dict(output=torch.empty(2), parts=parts(), op=SUM, group=None)
+        )
+        for name, library in HALVES.items()
+    },
+    **{
+        f"{name}.all_gather": on_ranks(
+            library.all_gather, lambda: dict(parts=parts(), tensor=torch.ones(2), group=None)
+        )
+        for name, library in HALVES.items()
+    },
+    **{
+        f"{name}.{half}_cost": cost(getattr(library, f"{half}_cost"), sizes=[4, 4, 8])
+        for name, library in HALVES.items()
+        for half in ("reduce_scatter", "all_gather")
+    },
     "chain.broadcast": on_ranks(chain.broadcast, lambda: dict(tensor=row(), src=1, group=None, chunks=2)),
     "chain.broadcast_cost": cost(chain.broadcast_cost, num_elements=10, ranks=4, root=1, chunks=3, itemsize=4),
     "chain.best_chunks": cost(chain.best_chunks, nbytes=10**6, ranks=4, link=LINK),
@@ -126,6 +146,8 @@ REASONS = {
     name: INSIDE
     for name in (
         "star.others",
+        "star_in_chunks.collect_and_return",
+        "direct.exchange_with_all",
         "halving.halve",
         "halving.double",
         "halving.halve_and_double",

@@ -143,8 +143,14 @@ CALLS = {
             "pairwise_all_to_all",
             "star_gather",
             "star_all_reduce",
+            "direct_reduce_scatter",
+            "direct_all_gather",
+            "direct_all_reduce",
         )
     },
+    "costs.star_in_chunks_all_reduce": Call(
+        costs.star_in_chunks_all_reduce, lambda: dict(nbytes=1000, ranks=4, link=LINK, chunks=4)
+    ),
     "costs.hierarchical_all_reduce": Call(
         costs.hierarchical_all_reduce,
         lambda: dict(nbytes=1000, ranks_per_node=4, nodes=2, intra_link=LINK, inter_link=LINK),
@@ -160,7 +166,10 @@ CALLS = {
 }
 STEPS = "what the formulas are made of"
 REASONS = {f"costs.{name}": STEPS for name in ("total_time", "partners")}
-REASONS |= {f"costs.{name}_steps": STEPS for name in ("ring", "tree", "star", "halving_doubling", "recursive_doubling")}
+REASONS |= {
+    f"costs.{name}_steps": STEPS
+    for name in ("ring", "tree", "star", "star_in_chunks", "direct", "halving_doubling", "recursive_doubling")
+}
 REASONS |= {
     "nccl.Choice": "what a communicator gives",
     "nccl.one_way": "a rule",

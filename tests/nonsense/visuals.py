@@ -97,7 +97,7 @@ CALLS = {
         lambda: dict(run=run(), rank=1, ranks=[0], lines={"a": 3}, since=0.0, until=run().seconds, mark=("AR", "x")),
     ),
     "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0, until=run().seconds)),
-    "traffic": drawn(visuals.traffic, lambda: dict(run=run(), title="a ring")),
+    "traffic": drawn(visuals.traffic, lambda: dict(run=run(), title="a ring", longest=1e6)),
     "waterfall": drawn(
         visuals.waterfall, lambda: dict(groups={"a": {"b": 1.0, "c": 2}}, unit="ms", total=("published", 4))
     ),
@@ -105,5 +105,6 @@ CALLS = {
 REASONS = {
     "Explorer": "widgets, which ipywidgets makes of what it is given",
     "stepper": "draws by steps",
+    "film": "launches a program",
     "use_style": "takes nothing",
 }

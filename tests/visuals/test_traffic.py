@@ -82,3 +82,9 @@ def test_its_words():
 def test_the_busiest_rank_is_named(name, line, said):
     visuals.traffic(run_of(name))
     assert said() == line
+
+
+def test_two_pictures_with_one_axis():
+    ends = [visuals.traffic(run_of(name), longest=64e6).axes[-1].get_xlim() for name in ("star", "ring")]
+    assert ends == [(0, 64), (0, 64)]
+    assert visuals.traffic(run_of("ring"), longest=1).axes[-1].get_xlim()[1] > 1  # at least what was sent

@@ -2,7 +2,9 @@
 
     reference.py       what each collective computes, on plain lists
     star.py            broadcast, reduce, all-reduce: the simplest algorithm
-    ring.py            all-gather, reduce-scatter, all-reduce: the fewest bytes
+    star_in_chunks.py  all-reduce: the star's bytes in half of its time, as the root sends and receives at once
+    direct.py          all-gather, reduce-scatter, all-reduce: the fewest bytes in two steps, each rank with all others
+    ring.py            all-gather, reduce-scatter, all-reduce: the fewest bytes, each rank with its neighbors alone
     tree.py            broadcast, reduce, all-reduce: few steps
     halving.py         all-reduce: the fewest bytes, in few steps; the nearest partner first, or the farthest
     doubling.py        all-reduce: the fewest steps
@@ -21,13 +23,28 @@ The algorithms have the signatures and semantics of torch.distributed's function
 ``ring.all_reduce(tensor)`` for ``dist.all_reduce(tensor)``. Each has a matching ``..._cost`` function.
 """
 
-from . import autograd, chain, doubling, halving, hierarchical, multi_ring, pairwise, reference, ring, star, tree
+from . import (
+    autograd,
+    chain,
+    direct,
+    doubling,
+    halving,
+    hierarchical,
+    multi_ring,
+    pairwise,
+    reference,
+    ring,
+    star,
+    star_in_chunks,
+    tree,
+)
 from .sends import Cost, part_sizes
 
 __all__ = [
     "Cost",
     "autograd",
     "chain",
+    "direct",
     "doubling",
     "halving",
     "hierarchical",
@@ -37,5 +54,6 @@ __all__ = [
     "reference",
     "ring",
     "star",
+    "star_in_chunks",
     "tree",
 ]

@@ -55,7 +55,7 @@ def exchange_at_once(exchanges, group=None):
     for outgoing, to, incoming, source in exchanges:
         messages.append(dist.P2POp(dist.isend, outgoing, group=group, group_peer=to))
         messages.append(dist.P2POp(dist.irecv, incoming, group=group, group_peer=source))
-    for work in dist.batch_isend_irecv(messages):
+    for work in dist.batch_isend_irecv(messages) if messages else ():
         work.wait()
 
 

@@ -21,18 +21,21 @@ from .sends import Cost
 @validate(tensor=torch.Tensor, group=ProcessGroup)
 def broadcast(tensor, src=0, group=None):
     """``tensor`` becomes that of rank ``src`` of the world."""
-    (rank, p), root = place(group), place_of(src, group)
+    rank, p = place(group)
+    root = place_of(src, group)
     flat = as_contiguous_1d(tensor, "broadcast")
     if rank != root:
         receive(flat, root, group)
-    for other in others(p, root) if rank == root else ():
+        return
+    for other in others(p, root):
         send(flat, other, group)
 
 
 @validate(tensor=torch.Tensor, op=known, group=ProcessGroup)
 def reduce(tensor, dst=0, op=ReduceOp.SUM, group=None):
     """On rank ``dst`` of the world ``tensor`` becomes the sum of all ranks' tensors."""
-    (rank, p), root = place(group), place_of(dst, group)
+    rank, p = place(group)
+    root = place_of(dst, group)
     flat = as_contiguous_1d(tensor, "reduce")
     if rank != root:
         send(flat, root, group)

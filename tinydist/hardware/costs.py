@@ -10,6 +10,8 @@ With latency alpha and bandwidth beta of the link, p ranks, and n bytes:
     recursive doubling        lg p (alpha + n/beta)                     fewest steps, all bytes in each
     tree all-reduce           2 ceil(lg p) (alpha + n/beta)             few steps, all bytes in each
     star all-reduce           2(p-1) (alpha + n/beta)                   all through one rank
+    star in m chunks          (p-1) (m+1) (alpha + n/(m beta))          the same, in and out at the same time
+    direct all-reduce         2 (alpha + (p-1)/p n/beta)                fewest bytes, two steps, p-1 partners
     pairwise all-to-all       (p-1) (alpha + n/(p beta))
 
 Each follows from the algorithm's critical path: how many messages follow one another, and their sizes. The bytes that
@@ -171,6 +173,40 @@ def star_gather(nbytes, ranks, link) -> float:
 def star_all_reduce(nbytes, ranks, link) -> float:
     """2(p-1) (alpha + n/beta): all send everything to the root, which sends the sum back to each."""
     return total_time(2 * star_steps(_size(nbytes, ranks), ranks), link)
+
+
+def star_in_chunks_steps(sizes, ranks):
+    """Chunks of these bytes, the largest first, each to the root from p-1 ranks, and back while the next one comes."""
+    return [(ranks - 1, sizes[0])] + [(ranks - 1, size) for size in sizes]
+
+
+@validate(chunks=count)
+def star_in_chunks_all_reduce(nbytes, ranks, link, chunks) -> float:
+    """(p-1) (m+1) (alpha + n/(m beta)): the root sends the sum of a chunk back while it receives the next chunk."""
+    return total_time(star_in_chunks_steps([_size(nbytes, ranks) / chunks] * chunks, ranks), link)
+
+
+# Direct exchanges: each rank sends to all others at once. Latencies pass together, and the messages share a port.
+
+
+def direct_steps(part, ranks):
+    """One step in which the rank with the largest part, of this many bytes, receives or sends it p-1 times."""
+    return [(int(ranks > 1), (ranks - 1) * part)]
+
+
+def direct_reduce_scatter(nbytes, ranks, link) -> float:
+    """alpha + (p-1)/p n/beta."""
+    return total_time(direct_steps(_size(nbytes, ranks) / ranks, ranks), link)
+
+
+def direct_all_gather(nbytes, ranks, link) -> float:
+    """alpha + (p-1)/p n/beta."""
+    return total_time(direct_steps(_size(nbytes, ranks) / ranks, ranks), link)
+
+
+def direct_all_reduce(nbytes, ranks, link) -> float:
+    """2 (alpha + (p-1)/p n/beta): a reduce-scatter, then an all-gather."""
+    return direct_reduce_scatter(nbytes, ranks, link) + direct_all_gather(nbytes, ranks, link)
 
 
 # Two levels.

@@ -1,6 +1,6 @@
 """The learner's progress, stored in ``progress.json`` in the folder ``exercises``.
 
-    {"all_reduce_many": {"passed": true, "tries": 3, "hints": 1}}
+    {"broadcast_in_parts": {"passed": true, "tries": 3, "hints": 1}}
 
 The environment variable TINYDIST_PROGRESS names another file. Elsewhere (in solutions/, say) it lasts as long as the
 process.

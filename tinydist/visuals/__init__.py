@@ -8,7 +8,7 @@ topology.py             the cluster, and how busy its links were
 graph.py                boxes and arrows, in rows
 groups.py               process groups along each axis of a device mesh
 schedule.py             pipeline schedules over time
-steps.py                what each rank holds, step by step; step_cells.py: what is in a cell
+steps.py                what each rank holds, step by step; step_cells.py: what is in a cell; film.py: a run for it
 matrices.py             heat maps: attention weights, masks
 bars.py                 bar and waterfall charts; table.py: small tables
 curves.py               line plots
@@ -35,6 +35,7 @@ from .batch_shares import batch_shares
 from .curves import curves
 from .explorer import Explorer
 from .figure import use_style
+from .film import film
 from .groups import groups
 from .matrices import matrices
 from .memory import memories, memory, timeline_over_memory
@@ -58,6 +59,7 @@ __all__ = [
     "batch_shares",
     "cluster",
     "curves",
+    "film",
     "groups",
     "matrices",
     "memories",

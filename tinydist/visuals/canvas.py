@@ -54,6 +54,9 @@ def blocks(axes, boxes, **style):
     return axes.add_collection(PolyCollection(corners, **{"zorder": 2} | style))
 
 
+LEADING = 1.2  # from line to line, in heights of a line
+
+
 def inside(axes, box, text, fill, together=None, **style):
     """Write ``text`` into the middle of ``box``, (left, bottom, width, height) of color ``fill``, if there is room.
 
@@ -80,7 +83,9 @@ def fits(renderer, axes, box, text, style):
     left, bottom, width, height = box
     (x0, y0), (x1, y1) = axes.transData.transform([(left, bottom), (left + width, bottom + height)])
     font = FontProperties(size=style["fontsize"], weight=style.get("fontweight", "normal"))
-    wide, high, _ = renderer.get_text_width_height_descent(text, font, ismath=False) if text else (0, 0, 0)
+    lines = [renderer.get_text_width_height_descent(line, font, ismath=False)[:2] for line in text.splitlines()]
+    wide = max((width for width, _ in lines), default=0)
+    high = sum(height for _, height in lines) * (LEADING if len(lines) > 1 else 1)
     return wide + renderer.points_to_pixels(MARGIN) <= abs(x1 - x0) and high <= abs(y1 - y0)
 
 

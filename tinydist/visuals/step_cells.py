@@ -1,7 +1,8 @@
 """Cells of ``steps``: which ranks each contains; and its frames, the start and the state after each step.
 
 A cell is a text, whose capital letters name ranks (A is rank 0), or a whole number, of which the digit with the value
-10**r tells what is in of rank r: 300 is C3, 330 is BC3, 3333 of four ranks is Σ3.
+10**r tells what is in of rank r: 300 is C3, 330 is BC3, 3333 of four ranks is Σ3. Where the order of addition is known
+(film.py), a sum of all ranks has its letters too: BCDA3.
 """
 
 from string import ascii_uppercase as LETTERS
@@ -9,6 +10,10 @@ from string import ascii_uppercase as LETTERS
 from ..launching.launch import Run
 from ..rules import each_of, finite, is_tensor, many, stated
 from .palette import RANKS
+
+
+class Spelled(str):
+    """A cell whose letters stand in the order in which they were added."""
 
 
 def in_letters(cell):
@@ -33,11 +38,21 @@ def ranks_in(cell):
 
 
 def texts_of(cell, ranks):
-    """What is written, and what if there is less room: Σ if all ranks are in, else who, or how many."""
+    """What is written, and what if there is less room: Σ if all ranks are in (or in which order), else who, or how
+    many."""
     letters = "".join(letters_in(cell))
-    if ranks > 1 and set(LETTERS[:ranks]).issubset(letters):
-        return "Σ" + cell.strip(LETTERS), "Σ", "Σ"
-    return cell, letters or cell, f"{len(letters)}/{ranks}" if len(letters) > 1 else letters or cell
+    complete = ranks > 1 and set(LETTERS[:ranks]).issubset(letters)
+    few = "Σ" if complete else f"{len(letters)}/{ranks}" if len(letters) > 1 else letters or cell
+    if isinstance(cell, Spelled):
+        return cell, letters, folded(letters), few
+    if complete:
+        return "Σ" + cell.strip(LETTERS), few, few
+    return cell, letters or cell, few
+
+
+def folded(letters):
+    """Two to a line: of BCD, BC and below it D."""
+    return "\n".join(letters[begin : begin + 2] for begin in range(0, len(letters), 2))
 
 
 rows = stated("a row of cells", lambda row: many(row) and len(row) > 0)

@@ -191,6 +191,7 @@ def arrivals(table, before, messages):
     """(source, destination, part): for each cell that has changed, the message that has changed it.
 
     Of several to one rank it is that of a source which had what is new; of several such, the one with fewest cells yet.
+    Where no source had all of it, each of those that had a summand has an arrow.
     """
     found = []
     for destination in dict.fromkeys(destination for _, destination in messages):
@@ -199,9 +200,12 @@ def arrivals(table, before, messages):
             if new != old:
                 added = set(letters_in(new)) - set(letters_in(old))
                 had = [source for source in sources if added <= set("".join(before[source]))]
-                source = min(had or sources, key=lambda source: told[source])
-                told[source] += 1
-                found.append((source, destination, part))
+                summands = {source: set(letters_in(before[source][part])) for source in sources}
+                parts = [source for source in sources if summands[source] and summands[source] <= added]
+                one = [min(had or sources, key=lambda source: told[source])]
+                for source in one if had or not parts else parts:
+                    told[source] += 1
+                    found.append((source, destination, part))
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.patches import Patch
 
 from ..launching.launch import Run
-from ..rules import validate
+from ..rules import positive, validate
 from ..tracing.trace import Trace
 from .canvas import blocks, canvas, inside, picture
 from .figure import HEADING, SMALL, TEXT
@@ -20,10 +20,13 @@ MOST_ABOVE = 10  # bars side by side; labels of more would touch
 CELL, TABLE, BARS = 0.46, 3.2, 2.2  # inches: a cell at most; all of them; the longest bar
 
 
-@validate(run=Run | Trace, title=str)
+@validate(run=Run | Trace, title=str, longest=positive)
 @picture
-def traffic(run, title=None):
-    """Draw the bytes from each rank to each, and what each rank sent and received in all."""
+def traffic(run, title=None, longest=None):
+    """Draw the bytes from each rank to each, and what each rank sent and received in all.
+
+    longest: bytes at the end of the bars' axis, at least; give two pictures the same to compare them.
+    """
     matrix = np.rint(np.array([list(row) for row in run.traffic]))
     nodes = np.array([run.cluster.node_of(rank) for rank in range(len(matrix))])
     away = matrix * (nodes[:, None] != nodes)
@@ -34,7 +37,7 @@ def traffic(run, title=None):
     figure, ((above, corner), (table, beside)) = canvas(
         alt_text(matrix, away, nodes), **size, nrows=2, ncols=2, sharex="col", sharey="row", **ratios
     )
-    most = max(matrix.sum(0).max(), matrix.sum(1).max())
+    most = max(matrix.sum(0).max(), matrix.sum(1).max(), longest or 0)
     draw_totals(above, above.bar, matrix.sum(0), away.sum(0), most)
     draw_totals(beside, beside.barh, matrix.sum(1), away.sum(1), most)
     draw_matrix(table, matrix, nodes)

@@ -159,48 +159,6 @@ def what_travels_left_is_a_new_tensor(tensor, shift):
     return travelling
 
 
-@right("all_reduce_many")
-def a_row_for_each_rank_of_the_ring(tensors):
-    """Sends are started, and what arrives has a tensor of its own in each step."""
-    rank, p = dist.get_rank(), dist.get_world_size()
-    row = torch.cat([tensor.flatten() for tensor in tensors])
-    parts = row.tensor_split(p)
-    for step in range(2 * (p - 1)):
-        i = (rank - 2 - step) % p
-        arrived = torch.empty_like(parts[i]) if step < p - 1 else parts[i]
-        sending = dist.isend(parts[(i + 1) % p], (rank + 1) % p)
-        dist.recv(arrived, (rank - 1) % p)
-        sending.wait()
-        if step < p - 1:
-            parts[i].add_(arrived)
-    start = 0
-    for tensor in tensors:
-        tensor[...] = row[start : start + tensor.numel()].reshape(tensor.shape)
-        start += tensor.numel()
-
-
-@right("all_reduce_many")
-def many_finished_by_the_neighbor(tensors):
-    """As Baidu's: the first part that a rank sends is its own."""
-    rank, p = dist.get_rank(), dist.get_world_size()
-    row = torch.cat([tensor.reshape(-1) for tensor in tensors])
-    parts = row.tensor_split(p)
-    for step in range(p - 1):
-        mine = parts[(rank - step - 1) % p]
-        arrived = torch.empty_like(mine)
-        for work in [dist.isend(parts[(rank - step) % p], (rank + 1) % p), dist.irecv(arrived, (rank - 1) % p)]:
-            work.wait()
-        mine += arrived
-    for step in range(p - 1):
-        works = [dist.isend(parts[(rank - step + 1) % p], (rank + 1) % p)]
-        works.append(dist.irecv(parts[(rank - step) % p], (rank - 1) % p))
-        for work in works:
-            work.wait()
-    for tensor in tensors:
-        piece, row = row[: tensor.numel()], row[tensor.numel() :]
-        tensor.copy_(piece.unflatten(0, tensor.shape))
-
-
 @right("broadcast_in_parts")
 def all_parts_dealt_at_once(tensor, src):
     rank, p = dist.get_rank(), dist.get_world_size()
@@ -269,20 +227,46 @@ def with_functions_for_both_halves(tensor, src):
     all_gather()
 
 
-@right("all_reduce_many")
-def views_of_what_is_contiguous(tensors):
+@right("mean_of_all")
+def a_sum_and_a_count_apart(x, shared):
+    count = torch.tensor(float(len(x)), dtype=x.dtype)
+    dist.all_reduce(count)
+
+    class Sum(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            total = x.clone()
+            dist.all_reduce(total)
+            return total
+
+        @staticmethod
+        def backward(ctx, gradient):
+            total = gradient.clone()
+            if not shared:
+                dist.all_reduce(total)
+            return total
+
+    return Sum.apply(x.sum(0)) / count
+
+
+@right("gather_columns")
+def one_row_of_columns(x, shared):
+    """Gathers transposed rows, which lie one after another."""
     rank, p = dist.get_rank(), dist.get_world_size()
-    right, left = (rank + 1) % p, (rank - 1) % p
-    row = torch.cat([tensor.view(-1) for tensor in tensors])
-    parts = row.tensor_split(p)
-    arrived = torch.empty_like(parts[0])
-    for step in range(2 * (p - 1)):
-        grows, leaves = parts[(rank - 1 - step) % p], parts[(rank - step) % p]
-        into = arrived[: len(grows)] if step < p - 1 else grows
-        coming, going = dist.irecv(into, left), dist.isend(leaves, right)
-        coming.wait()
-        going.wait()
-        if step < p - 1:
-            grows += into
-    for tensor, numbers in zip(tensors, row.split([tensor.numel() for tensor in tensors])):
-        tensor.view(-1).copy_(numbers)
+
+    class Rows(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, rows):
+            everything = rows.new_empty(p * len(rows), rows.shape[1])
+            dist.all_gather_single(everything, rows.contiguous())
+            return everything
+
+        @staticmethod
+        def backward(ctx, gradient):
+            if shared:
+                return gradient.chunk(p)[rank]
+            mine = torch.empty_like(gradient.chunk(p)[rank])
+            dist.reduce_scatter_single(mine, gradient.contiguous())
+            return mine
+
+    return Rows.apply(x.t()).t()

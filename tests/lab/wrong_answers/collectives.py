@@ -96,36 +96,6 @@ def parts_one_after_another(*arguments):
     return solved("broadcast_in_parts", "dist.batch_isend_irecv(", "in_turn(", in_turn=in_turn)(*arguments)
 
 
-# all_reduce_many
-
-
-@wrong("all_reduce_many", "values", "its own numbers")
-def many_left_alone(tensors):
-    pass
-
-
-@wrong("all_reduce_many", "own work", "torch.distributed.all_reduce")
-def many_calls(tensors):
-    for tensor in tensors:
-        dist.all_reduce(tensor)
-
-
-@wrong("all_reduce_many", "memory", "holds 36,864 bytes")
-def a_row_and_a_copy(tensors):
-    split = "row.tensor_split(p)"
-    return solved("all_reduce_many", f"parts = {split}", f"copy, row = row, row.clone()\n    parts = {split}")(tensors)
-
-
-@wrong("all_reduce_many", "time", "times as long")
-def rows_one_after_another(tensors):
-    return solved("all_reduce_many", "dist.batch_isend_irecv(", "in_turn(", in_turn=in_turn)(tensors)
-
-
-@wrong("all_reduce_many", "bytes", "smaller dtype")
-def a_row_of_float32(tensors):
-    return solved("all_reduce_many", "tensor.view(-1) for", "tensor.view(-1).float() for")(tensors)
-
-
 # mended_all_reduce
 
 SENDS = "dist.isend(parts[(i - 1) % p], left)"
@@ -207,3 +177,64 @@ def three_copies(tensor, rows):
 @wrong("all_to_all_uneven", "time", "times as long")
 def pair_after_pair(tensor, rows):
     return solved("all_to_all_uneven", "dist.batch_isend_irecv(", "in_turn(", in_turn=in_turn)(tensor, rows)
+
+
+# mean_of_all
+
+
+@wrong("mean_of_all", "runs", "has no backward")
+def a_mean_without_backward(x, shared):
+    both = torch.cat([x.detach().sum(0), x.new_tensor([len(x)])])
+    dist.all_reduce(both)
+    return both[:-1] / both[-1]
+
+
+@wrong("mean_of_all", "own work", "tinydist.collectives")
+def the_librarys_all_reduce(x, shared):
+    from tinydist.collectives import autograd
+
+    count = torch.tensor(float(len(x)))
+    dist.all_reduce(count)
+    return autograd.all_reduce(x.sum(0)) / count
+
+
+@wrong("mean_of_all", "bytes", "sends")
+def a_mean_from_all_rows(x, shared):
+    """Right numbers, but a second all-reduce of as many."""
+    return solved(
+        "mean_of_all", "dist.all_reduce(both)", "dist.all_reduce(both)\n            dist.all_reduce(both + 0)"
+    )(x, shared)
+
+
+@wrong("mean_of_all", "values", "the gradient of x")
+def a_gradient_of_the_first_row(x, shared):
+    return solved(
+        "mean_of_all", "expand(ctx.rows, -1)", "expand(ctx.rows, -1) * (torch.arange(ctx.rows) == 0)[:, None]"
+    )(x, shared)
+
+
+# gather_columns
+
+
+@wrong("gather_columns", "runs", "has no backward")
+def columns_without_backward(x, shared):
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x.detach())
+    return torch.cat(parts, dim=1)
+
+
+@wrong("gather_columns", "own work", "tinydist.collectives")
+def the_librarys_all_gather(x, shared):
+    from tinydist.collectives import autograd
+
+    return autograd.all_gather(x, dim=1)
+
+
+@wrong("gather_columns", "values", "the gradient of x")
+def the_neighbors_columns(x, shared):
+    return solved("gather_columns", "return parts[rank]", "return parts[rank - 1]")(x, shared)
+
+
+@wrong("gather_columns", "runs", "where a tensor of shape [2, 6] is right")
+def rows_below_one_another(x, shared):
+    return solved("gather_columns", "torch.cat(parts, dim=1)", "torch.cat(parts, dim=0)")(x, shared)
