@@ -15,12 +15,20 @@ One call on an idle device also takes what the host takes to start it, and what 
 
 from typing import NamedTuple
 
+from .bus_bandwidth import bus_factor
+
 SIZES = [32 * 1024 * 2**doublings for doublings in range(20)]  # bytes: 32 KiB to 16 GiB
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 
 def by_size(*gigabytes):
     return {size: each * 1e9 for size, each in zip(SIZES, gigabytes, strict=True)}
+
+
+def seconds_of(bandwidths, ranks, what="all_reduce"):
+    """Of a table of bus bandwidths, {bytes: bytes/s}: {bytes: seconds}."""
+    factor = bus_factor(what, ranks)
+    return {nbytes: factor * nbytes / each for nbytes, each in bandwidths.items()}
 
 
 # ml-engineering@744d01e1 network/README.md (read), in bytes/s. NCCL 2.27.7, but of the A100s, of which it is not said.

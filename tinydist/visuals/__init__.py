@@ -38,7 +38,7 @@ from .roofline import roofline
 from .schedule import schedule, schedules
 from .shard_map import shard_map
 from .steps import stepper, steps
-from .table import table
+from .table import beside, table
 from .timeline import timeline, timelines
 from .topology import cluster
 from .traffic import traffic
@@ -46,6 +46,7 @@ from .traffic import traffic
 __all__ = [
     "Explorer",
     "bars",
+    "beside",
     "cluster",
     "curves",
     "groups",
