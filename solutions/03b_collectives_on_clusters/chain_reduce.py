@@ -56,8 +56,8 @@ class OnRank0(Values):
     mistakes=[
         mistake(
             "What arrives is not added to what stands there",
-            "parts[comes] += arrived[: len(parts[comes])]",
-            "parts[comes].copy_(arrived[: len(parts[comes])])",
+            "total += arrived[: len(total)]",
+            "total.copy_(arrived[: len(total)])",
         ),
         mistake(
             "The last chunks never come: the first one needs p - 1 steps to rank 0, and each of the others one step "
@@ -73,10 +73,8 @@ class OnRank0(Values):
         ),
         mistake(
             "The sum has to stand in the tensor itself: add in place, with +=",
-            "parts[comes] += arrived[: len(parts[comes])]",
-            "parts[comes] = parts[comes] + arrived[: len(parts[comes])]",
-            "    parts = tensor.tensor_split(chunks)\n",
-            "    parts = list(tensor.tensor_split(chunks))\n",
+            "total += arrived[: len(total)]",
+            "total = total + arrived[: len(total)]",
         ),
     ],
     hints=[
@@ -116,5 +114,6 @@ def chain_reduce(tensor, chunks):
         for work in dist.batch_isend_irecv(messages) if messages else []:
             work.wait()
         if receives:
-            parts[comes] += arrived[: len(parts[comes])]
+            total = parts[comes]
+            total += arrived[: len(total)]
         # .

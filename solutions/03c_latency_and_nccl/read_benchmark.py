@@ -87,9 +87,9 @@ def read_benchmark(collective, ranks, seconds, wire):
     """Read a table of measurements: return (best, half, beyond).
 
     ``seconds`` is {bytes: seconds}, as nccl-tests counts bytes, of a ``collective`` ("all_reduce", "all_gather",
-    "reduce_scatter" or "all_to_all") among so many ``ranks``. ``best`` is the highest bus bandwidth, in bytes per second;
-    ``half`` the smallest size of the table that reaches half of it or more; ``beyond`` is True if ``best`` is more than
-    ``wire``, the bytes per second that a rank's link carries in one direction, else False.
+    "reduce_scatter" or "all_to_all") among so many ``ranks``. ``best`` is the highest bus bandwidth, in bytes/s;
+    ``half`` is the smallest size of the table that reaches half of it or more; ``beyond`` is True if ``best`` is more
+    than ``wire``, the bytes/s that a rank's link carries in one direction, else False.
     """
     # ? The bus bandwidth of each size
     factor = (ranks - 1) / ranks
