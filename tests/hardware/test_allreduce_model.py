@@ -120,7 +120,7 @@ def test_table_of_the_benchmark(capsys):
 
 
 def test_rows_of_pods():
-    """Where NCCL chose, within 21 %. Its rings over nodes, where they were forced, take twice as long as by the rule."""
+    """Where NCCL chose, within 21 %. Rings over nodes that were forced take twice as long as by the rule."""
     for row in PODS:
         cluster = replace(find_cluster(row.node).pod(row.nodes), cards_per_node=row.cards)
         ours = collective_time("all_reduce", row.nbytes, row.nodes * row.gpus, row.gpus, cluster, row.algorithm)
