@@ -4,14 +4,14 @@ import torch
 
 from tinydist.hardware import find_cluster
 
-ORDER = ["tree_reduce", "mended_hierarchy", "halving_doubling_any", "choose_algorithm"]
+ORDER = ["tree_reduce", "chain_reduce", "halving_doubling_any", "mended_hierarchy"]
 
 INTRODUCTION = """\
 # Exercises: collectives on clusters
 
-[Notebook 03b](../notebooks/03b_collectives_on_clusters.ipynb) goes before these. You add up along a tree, mend an \
-all-reduce that sends too much from node to node, halve and double on any number of ranks, and choose the fastest \
-algorithm for a size and a cluster. Four exercises, about 100 minutes.
+[Notebook 03b](../notebooks/03b_collectives_on_clusters.ipynb) goes before these. You add up along a tree, and \
+along a chain in chunks; you halve and double on any number of ranks, and mend an all-reduce that sends too much from
+node \\ to node. Four exercises, about 90 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on three axes: the values, the bytes sent, the bytes held; and on the \
@@ -28,15 +28,11 @@ n is the bytes of one rank's tensor, p the number of ranks; lg is the logarithm 
 alpha + n/beta seconds. Look at your own run whenever you like: `tinydist.launch(my_program, 4)`."""
 
 IMPORTS = """\
-from math import log2
-
 import torch
 import torch.distributed as dist"""
 
 BY_HAND = "build it yourself, from messages: send, recv, isend, irecv, batch_isend_irecv"
 SOLVED = ("tinydist.collectives",)
-ARITHMETIC = "here it is arithmetic, and yours"
-FORMULAS = ("tinydist.hardware", "tinydist.collectives")
 LARGE = 1 << 12  # numbers, where bytes held and time are judged
 FLOAT = 4  # bytes
 TWO_BY_FOUR = find_cluster("2 x 4").communication_alone

@@ -119,8 +119,9 @@ class Leaving(Target):
             given=True,
         ),
         mistake(
-            "Each rank sends the whole tensor to the other nodes. In its node it has summed one part: only this needs "
-            "to go",
+            "Too much goes to other nodes. In its node a rank has summed one part, n/g: only this needs to go, cut "
+            "in one "
+            "piece for each node, round a ring; not the whole tensor, and not the whole part k-1 times",
             "pieces = mine.tensor_split",
             "pieces = tensor.tensor_split",
         ),

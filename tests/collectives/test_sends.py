@@ -331,6 +331,12 @@ def test_multi_ring_is_faster_than_a_flat_ring_and_at_large_sizes_than_hierarchi
         assert multi < costs.ring_all_reduce(nbytes, 16, between) / 5
 
 
+def test_tiny_tensors_take_many_rings_as_long_as_one():
+    """They run side by side: no ring waits for another's latency."""
+    inside, between = TWO_BY_EIGHT.intra_node, TWO_BY_EIGHT.inter_node_shared
+    assert math.isclose(costs.multi_ring_all_reduce(8, 8, 2, inside, between), 30 * between.latency, rel_tol=1e-3)
+
+
 def test_multi_ring_needs_full_nodes():
     with pytest.raises(ValueError, match=r"multi_ring: the number of ranks \(6\) must be divisible by per_node \(4\)"):
         tinydist.launch(lambda: multi_ring.all_reduce(torch.ones(6), 4), 6)

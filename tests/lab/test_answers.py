@@ -72,6 +72,10 @@ class TestCollectivesOnClusters(Answers):
     chapter = "collectives_on_clusters"
 
 
+class TestLatencyAndNccl(Answers):
+    chapter = "latency_and_nccl"
+
+
 class TestMixedPrecision(Answers):
     chapter = "mixed_precision"
 

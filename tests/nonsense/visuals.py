@@ -88,6 +88,7 @@ CALLS = {
         visuals.steps,
         lambda: dict(run=[[["A1", ""], ["", "B2"]], [["AB1", ""], ["", "B2"]]], titles=["a", "b"], only=[1]),
     ),
+    "beside": drawn(visuals.beside, lambda: dict(measured={1: 1.0}, models={"a": {1: 2.0}}, shown=[1])),
     "table": drawn(visuals.table, lambda: dict(rows={"a": {"x": 1.0}}, unit="s")),
     "timeline": drawn(
         visuals.timeline, lambda: dict(run=run(), ranks=[0], since=0.0, until=run().seconds, mark=("AR", "x"))

@@ -38,3 +38,28 @@ def test_what_a_notebook_shows_is_no_html_of_ours():
 def test_what_is_no_table(rows):
     with pytest.raises(ValueError, match=r"^table: rows must be a dict, row -> \{column: number or text\}, got "):
         visuals.table(rows)
+
+
+MIB = 2**20
+MEASURED = {MIB // 2: 1e-3, MIB: 2e-3, 3 * MIB: 4e-3, 2**40: 1.0}
+
+
+def test_models_beside_measurements_and_the_worst_of_all_rows():
+    half, more = ({n: factor * s for n, s in MEASURED.items()} for factor in (0.5, 1.25))
+    more[3 * MIB] = 1e-3
+    table = visuals.beside(MEASURED, {"half": half, "more": more}, [MIB // 2, MIB, 2**40])
+    assert [line.split("  ")[0] for line in repr(table).splitlines()[1:]] == [
+        "512 KiB",
+        "1 MiB",
+        "1,024 GiB",
+        "worst of 4",
+    ]
+    assert [row[1:] for row in table.cells] == [["-50%", "+25%"]] * 3 + [["-50%", "-75%"]]
+    assert table.cells[0][0] == "1.00 ms"
+
+
+def test_each_model_has_all_sizes():
+    with pytest.raises(
+        ValueError, match=r"^beside: sizes must be in measured and in each model, 'a' or measured lacks"
+    ):
+        visuals.beside(MEASURED, {"a": {MIB: 1.0}}, [MIB])

@@ -5,20 +5,22 @@
                         ring 2:  2 3 0 1 | 6 7 4 5 |                and so on: g rings for g ranks of a node
 
 A flat ring sends through one NIC of each node, and the others idle. g rings send the same bytes, split over g cards. In
-each step a rank sends g-1 parts to its neighbor inside the node and one to another node:
+each step a rank sends g-1 parts to its neighbor inside the node, as one message, and one part to another node:
 
-    all_reduce    2(p-1) max((g-1) (a_in + n/(g p b_in)), a_out + n/(g p b_out))        p = g k, k > 1 nodes
+    all_reduce    2(p-1) max(a_in + (g-1) n/(g p b_in), a_out + n/(g p b_out))        p = g k, k > 1 nodes
 
 NCCL calls its rings channels, and lays them so (the log in NVIDIA/nccl#1453 lists sixteen over three nodes of eight).
+Channels are thread blocks that run beside one another, so none waits for another's latency: hence the one message.
 Source: NVIDIA/nccl, src/graph/search.cc and connect.cc; the ring: Patarasuk and Yuan, 2009.
 """
 
 import torch
+import torch.distributed as dist
 from torch.distributed import ProcessGroup, ReduceOp
 
 from ..rules import listed, validate, whole
 from . import ring
-from .messages import as_contiguous_1d, exchange_at_once, place
+from .messages import as_contiguous_1d, place
 from .reduction import add_up, finish, known
 from .sends import Cost, part_sizes
 
@@ -63,8 +65,19 @@ def orders(ranks, per_node):
 
 
 def pass_on(rings, outgoing, incoming, group):
-    """A step of all rings, at the same time."""
-    exchange_at_once([(out, each.right, into, each.left) for each, out, into in zip(rings, outgoing, incoming)], group)
+    """A step of all rings, at the same time. What goes to the same neighbor is one message."""
+    leaving, coming = {}, {}  # neighbor -> parts, in the order of the rings
+    for each, out, into in zip(rings, outgoing, incoming):
+        leaving.setdefault(each.right, []).append(out)
+        coming.setdefault(each.left, []).append(into)
+    arrived = {left: torch.cat(parts) for left, parts in coming.items()}
+    messages = [dist.P2POp(dist.isend, torch.cat(parts), group=group, group_peer=to) for to, parts in leaving.items()]
+    messages += [dist.P2POp(dist.irecv, whole, group=group, group_peer=left) for left, whole in arrived.items()]
+    for work in dist.batch_isend_irecv(messages):
+        work.wait()
+    for left, parts in coming.items():
+        for into, part in zip(parts, arrived[left].split([len(into) for into in parts])):
+            into.copy_(part)
 
 
 @validate(num_elements=whole, per_node=listed, nodes=listed, itemsize=whole)
@@ -83,6 +96,10 @@ def all_reduce_cost(num_elements, per_node, nodes, itemsize=4) -> tuple[Cost, Co
             leaves = rank // per_node != right // per_node
             (across if leaves else inside)[rank] += sent
     rounds, part = 2 * (p - 1), itemsize * part_sizes(part_sizes(num_elements, per_node)[0], p)[0]
-    outside = rounds * (nodes > 1)
-    within = rounds * per_node - outside
-    return Cost(inside, [within] * p, [(within, part)]), Cost(across, [outside] * p, [(outside, part)])
+    outside = int(nodes > 1)  # of the rings of a rank
+    within = per_node - outside
+    steps_inside, steps_across = rounds * (within > 0), rounds * outside
+    return (
+        Cost(inside, [steps_inside] * p, [(steps_inside, within * part)]),
+        Cost(across, [steps_across] * p, [(steps_across, part)]),
+    )

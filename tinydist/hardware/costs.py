@@ -244,9 +244,10 @@ def halving_doubling_over_nodes(nbytes, ranks_per_node, nodes, intra_link, inter
 def multi_ring_all_reduce(nbytes, ranks_per_node, nodes, intra_link, inter_link) -> float:
     """g rings through g ranks in each of k nodes, each with 1/g of the tensor, at the same time.
 
-    2(p-1) max((g-1) (a_in + n/(g p b_in)), a_out + n/(g p b_out)), p = g k; of a single node all g rings stay inside.
+    2(p-1) max(a_in + (g-1) n/(g p b_in), a_out + n/(g p b_out)), p = g k; of a single node all g rings stay inside.
+    What several rings send to the same neighbor is one message: they run beside one another, and share its bandwidth.
     """
     ranks, crossing = ranks_per_node * nodes, int(nodes > 1)
-    part = _size(nbytes, ranks) / ranks / ranks_per_node
-    step = max(total_time([(ranks_per_node - crossing, part)], intra_link), total_time([(crossing, part)], inter_link))
-    return 2 * (ranks - 1) * step
+    part, within = _size(nbytes, ranks) / ranks / ranks_per_node, ranks_per_node - crossing
+    inside = total_time([(int(within > 0), within * part)], intra_link)
+    return 2 * (ranks - 1) * max(inside, total_time([(crossing, part)], inter_link))

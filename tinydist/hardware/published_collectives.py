@@ -6,9 +6,16 @@
     HALVES              all-gathers and reduce-scatters on 8 H100s
     SHOTS               one-shot, two-shot and NCCL's all-reduces in servers, H100
     ONES                nine collectives on 8 B200s: 1 KiB, and 16 GiB
+    LARGE               all-reduce, with and without NVLS, all-gather and reduce-scatter on 8 H200s, 16 GiB
+    SHARP               all-reduces of 4 to 8 GPUs of a node, with and without NVLS, 8 GiB
+    PODS                single rows of nodes of A100s and H100s over InfiniBand or RoCE
 
 One call on an idle device also takes what the host takes to start it, and what ranks come late: ``CALL`` seconds.
 """
+
+from typing import NamedTuple
+
+from .bus_bandwidth import bus_factor
 
 SIZES = [32 * 1024 * 2**doublings for doublings in range(20)]  # bytes: 32 KiB to 16 GiB
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -16,6 +23,12 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 def by_size(*gigabytes):
     return {size: each * 1e9 for size, each in zip(SIZES, gigabytes, strict=True)}
+
+
+def seconds_of(bandwidths, ranks, what="all_reduce"):
+    """Of a table of bus bandwidths, {bytes: bytes/s}: {bytes: seconds}."""
+    factor = bus_factor(what, ranks)
+    return {nbytes: factor * nbytes / each for nbytes, each in bandwidths.items()}
 
 
 # ml-engineering@744d01e1 network/README.md (read), in bytes/s. NCCL 2.27.7, but of the A100s, of which it is not said.
@@ -115,3 +128,40 @@ ONES = {
     "all_to_all": (15.6e-6, 659.71e9), "broadcast": (12.3e-6, 672.71e9), "reduce": (12.3e-6, 692.63e9),
     "gather": (12.3e-6, 718.33e9), "scatter": (16.4e-6, 717.11e9), "send": (18.4e-6, 658.84e9),
 }  # fmt: skip
+
+# nccl-tests, bus bandwidth (ml-engineering@744d01e1 network/README.md, read). NVLS off: NCCL_NVLS_ENABLE=0. Of B200s
+# AWS's plugin chooses the algorithm.
+LARGE = {
+    "all_reduce": 480.0e9, "all_reduce, NVLS off": 367.2e9, "all_gather": 361.4e9, "reduce_scatter": 362.9e9,
+}  # fmt: skip
+SHARP = {  # GPUs -> with NVLS, where NCCL takes it, and without
+    "H200": {4: (363.3e9, 363.3e9), 5: (414.2e9, 364.4e9), 6: (435.6e9, 365.1e9), 7: (460.0e9, 365.7e9),
+             8: (473.1e9, 365.6e9)},
+    "B200": {4: (673.2e9, 673.8e9), 5: (677.8e9, 677.8e9), 6: (778.2e9, 677.8e9), 7: (811.2e9, 680.5e9),
+             8: (838.0e9, 682.2e9)},
+}  # fmt: skip
+
+
+class PodRow(NamedTuple):
+    """An all-reduce by nccl-tests. Its calls follow one another on a busy device."""
+
+    node: str  # a preset of cluster.py
+    nodes: int
+    gpus: int  # of each node that take part
+    cards: int  # of each node
+    algorithm: str | None  # NCCL_ALGO, where it was set
+    nbytes: int
+    seconds: float
+    source: str
+
+
+# All read as far as a search shows them: first rows or last ones, out of place. NCCL 2.16.5 in nccl#812, whose cards
+# have 100 Gbit/s each, 2.20.5 in nccl#1469; of the others it is not said.
+PODS = [
+    PodRow("A100 node", 2, 1, 1, None, 8, 19.9e-6, "NVIDIA/nccl-tests#150"),
+    PodRow("A100 node", 2, 8, 8, "NCCL Ring", 8, 93.1e-6, "NVIDIA/nccl#812"),
+    PodRow("A100 node", 3, 8, 4, None, 133_169_160, 2666.0e-6, "NVIDIA/nccl-tests#119"),
+    PodRow("A100 node", 32, 8, 4, None, 8, 63.0e-6, "NVIDIA/nccl#652"),
+    PodRow("H100 RoCE node", 5, 8, 4, "NCCL Ring", MIB, 354.9e-6, "NVIDIA/nccl#1368"),
+    PodRow("H100 node", 16, 8, 8, None, 1024, 73.7e-6, "NVIDIA/nccl#1469"),
+]

@@ -47,7 +47,7 @@ from .roofline import roofline
 from .schedule import schedule, schedules
 from .shard_map import shard_map
 from .steps import stepper, steps
-from .table import table
+from .table import beside, table
 from .timeline import timeline, timelines
 from .topology import cluster
 from .traffic import traffic
@@ -57,6 +57,7 @@ __all__ = [
     "against_reference",
     "bars",
     "batch_shares",
+    "beside",
     "cluster",
     "curves",
     "film",

@@ -1,8 +1,8 @@
-"""Small tables of values."""
+"""Small tables of values; models beside what was measured, each with its worst row."""
 
 from html import escape
 
-from ..rules import finite, named, stated, validate
+from ..rules import each_of, finite, named, positive, stated, validate, whole
 from .formatting import bytes_text, number_text, seconds_text
 
 UNITS = {"bytes": bytes_text, "seconds": seconds_text}  # others stand behind the number
@@ -21,6 +21,46 @@ def table(rows, unit=""):
     units = dict.fromkeys(columns, unit) if isinstance(unit, str) else unit
     cells = [[written(row.get(column, ""), units.get(column, "")) for column in columns] for row in rows.values()]
     return Table(columns, list(rows), cells)
+
+
+seconds_by_size = stated(
+    "a dict, bytes -> seconds > 0",
+    lambda value: isinstance(value, dict) and bool(value) and all(whole(n) and positive(s) for n, s in value.items()),
+)
+
+
+@validate(measured=seconds_by_size, models=named(seconds_by_size), shown=each_of(whole))
+def beside(measured, models, shown):
+    """Measured seconds by size, and how far each model is off; last, each one's worst of all rows, shown or not.
+
+    ``models``: name -> {bytes: seconds}, with all sizes that were measured.
+    """
+    for name, times in models.items():
+        if missing := sorted({*measured, *shown} - times.keys() | set(shown) - measured.keys()):
+            raise ValueError(
+                f"beside: sizes must be in measured and in each model, {name!r} or measured lacks {missing}"
+            )
+    rows = {
+        binary(n): {"measured": measured[n], **{name: off(t[n], measured[n]) for name, t in models.items()}}
+        for n in shown
+    }
+    rows[f"worst of {len(measured)}"] = {
+        name: max((off(times[n], measured[n]) for n in measured), key=lambda text: abs(int(text.strip("%"))))
+        for name, times in models.items()
+    }
+    return table(rows, unit={"measured": "seconds"})
+
+
+def off(model, measured):
+    return f"{round(100 * (model / measured - 1)):+d}%"
+
+
+def binary(nbytes):
+    """4096 -> '4 KiB'."""
+    units = ["B", "KiB", "MiB", "GiB"]
+    while len(units) > 1 and nbytes >= 1024 and nbytes % 1024 == 0:
+        nbytes, units = nbytes // 1024, units[1:]
+    return f"{nbytes:,} {units[0]}"
 
 
 def written(value, unit):

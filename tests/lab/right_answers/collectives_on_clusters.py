@@ -120,77 +120,6 @@ def cut_once(tensor, per_node):
         ring_sum(ranks, row, reduces=False)
 
 
-@right("choose_algorithm")
-def step_by_step(nbytes, per_node, nodes, inside, between):
-    """A list of messages for each, one after another: (bytes, link)."""
-    p, link = per_node * nodes, between if nodes > 1 else inside
-    plans = {"ring": [(nbytes / p, link)] * (2 * (p - 1))}
-    if nodes > 1 < per_node:
-        in_node = [(nbytes / per_node, inside)] * (2 * (per_node - 1))
-        plans["hierarchical"] = in_node + [(nbytes / p, between)] * (2 * (nodes - 1))
-    if p & (p - 1) == 0:
-        distances = [1 << i for i in range(p.bit_length() - 1)]
-        links = [inside if distance < per_node else between for distance in distances]
-        plans["recursive doubling"] = [(nbytes, each) for each in links]
-        plans["nearest first"] = 2 * [(nbytes / (2 * d), each) for d, each in zip(distances, links, strict=True)]
-    times = {name: sum(each.latency + n / each.bandwidth for n, each in plan) for name, plan in plans.items()}
-    if nodes > 1 < per_node:
-        n = nbytes / p / per_node
-        busiest = max((per_node - 1) * (inside.latency + n / inside.bandwidth), between.latency + n / between.bandwidth)
-        times["several rings"] = (p - 1) * 2 * busiest
-    name = min(times, key=times.get)
-    return name, times[name]
-
-
-@right("choose_algorithm")
-def sorted_pairs_in_a_list(nbytes, per_node, nodes, inside, between):
-    g, k, n = per_node, nodes, nbytes
-    (a, b), (c, d) = ((link.latency, link.bandwidth) for link in (inside, between))
-    found = [(2 * (g * k - 1) * ((c if k > 1 else a) + n / (g * k) / (d if k > 1 else b)), "ring")]
-    lg_g, lg_k = g.bit_length() - 1, k.bit_length() - 1
-    if 2**lg_g == g and 2**lg_k == k:
-        found.append((lg_g * a + lg_k * c + n * (lg_g / b + lg_k / d), "recursive doubling"))
-        found.append((2 * (lg_g * a + lg_k * c + n * ((1 - 1 / g) / b + (1 / g - 1 / g / k) / d)), "nearest first"))
-    if g > 1 and k > 1:
-        found.append((2 * ((g - 1) * (a + n / g / b) + (k - 1) * (c + n / g / k / d)), "hierarchical"))
-        found.append((2 * (g * k - 1) * max((g - 1) * (a + n / g**2 / k / b), c + n / g**2 / k / d), "several rings"))
-    seconds, name = sorted(found)[0]
-    return [name, seconds]
-
-
-@right("choose_algorithm")
-def with_functions_of_its_own(nbytes, per_node, nodes, inside, between):
-    def message(n, link):
-        return link.latency + n / link.bandwidth
-
-    def ring_of(ranks, n, link):
-        return 2 * (ranks - 1) * message(n / ranks, link)
-
-    def halving_of(ranks, n, link):
-        if ranks == 1:
-            return 0
-        return 2 * message(n / 2, link) + halving_of(ranks / 2, n / 2, link)
-
-    p = per_node * nodes
-    best = "ring", ring_of(p, nbytes, between if nodes > 1 else inside)
-    others = []
-    if nodes > 1 and per_node > 1:
-        inner = ring_of(per_node, nbytes, inside)
-        others.append(("hierarchical", inner + ring_of(nodes, nbytes / per_node, between)))
-        part = nbytes / per_node / p
-        pace = max((per_node - 1) * message(part, inside), message(part, between))
-        others.append(("several rings", 2 * (p - 1) * pace))
-    if p in (2, 4, 8, 16, 32, 64, 128):
-        near, far = len(bin(per_node)) - 3, len(bin(nodes)) - 3
-        others.append(("recursive doubling", near * message(nbytes, inside) + far * message(nbytes, between)))
-        halving = halving_of(per_node, nbytes, inside) + halving_of(nodes, nbytes / per_node, between)
-        others.append(("nearest first", halving))
-    for each in others:
-        if each[1] < best[1]:
-            best = each
-    return best
-
-
 @right("halving_doubling_any")
 def halves_by_recursion(tensor):
     """Each call halves, and on its return doubles."""
@@ -310,3 +239,38 @@ def received_from(rank, like):
     arrived = torch.empty_like(like)
     dist.recv(arrived, rank)
     return arrived
+
+
+@right("chain_reduce")
+def receives_and_sends_without_waiting(tensor, chunks):
+    """All receives are posted one ahead; sends are waited for at the end."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    sends = []
+    for part in tensor.tensor_split(chunks):
+        if rank < p - 1:
+            arrived = torch.empty_like(part)
+            dist.irecv(arrived, rank + 1).wait()
+            part.add_(arrived)
+        if rank:
+            sends.append(dist.isend(part, rank - 1))
+    for each in sends:
+        each.wait()
+
+
+@right("chain_reduce")
+def in_views_of_rows(tensor, chunks):
+    rank, p = dist.get_rank(), dist.get_world_size()
+    ends, start = [], 0
+    for part in tensor.tensor_split(chunks):
+        ends.append((start, start + len(part)))
+        start += len(part)
+    room, before = torch.zeros_like(tensor[: ends[0][1]]), None
+    for first, end in ends:
+        if rank + 1 < p:
+            dist.recv(room[: end - first], rank + 1)
+            tensor[first:end] += room[: end - first]
+        if before is not None:
+            before.wait()
+        before = dist.isend(tensor[first:end], rank - 1) if rank else None
+    if before is not None:
+        before.wait()

@@ -4,9 +4,6 @@ import torch
 import torch.distributed as dist
 from lab.registered import collection, solved
 
-import tinydist
-from tinydist.hardware import costs
-
 WRONG_ANSWERS, wrong = collection()
 
 
@@ -73,6 +70,39 @@ def the_sum_for_all(tensor, dst):
         distance *= 2
 
 
+# chain_reduce
+
+
+@wrong("chain_reduce", "own work", "torch.distributed.reduce")
+def torchs_own_reduce(tensor, chunks):
+    dist.reduce(tensor, 0)
+
+
+@wrong("chain_reduce", "messages", "1")
+def in_one_piece(tensor, chunks):
+    return solved("chain_reduce")(tensor, 1)
+
+
+@wrong("chain_reduce", "time", "times as long")
+def all_of_it_before_it_goes_on(tensor, chunks):
+    """A rank collects all chunks before it sends the first."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = tensor.tensor_split(chunks)
+    arrived = torch.empty_like(parts[0])
+    for part in parts if rank < p - 1 else ():
+        dist.recv(arrived[: len(part)], rank + 1)
+        part += arrived[: len(part)]
+    for part in parts if rank else ():
+        dist.send(part, rank - 1)
+
+
+@wrong("chain_reduce", "memory", "bytes")
+def a_copy_first(tensor, chunks):
+    copy = tensor.clone()
+    solved("chain_reduce")(copy, chunks)
+    tensor.copy_(copy)
+
+
 # mended_hierarchy
 
 
@@ -81,9 +111,14 @@ def mends_nothing_at_all(tensor, per_node):
     pass
 
 
-@wrong("mended_hierarchy", "own work", "torch.distributed.all_reduce")
-def one_call(tensor, per_node):
-    dist.all_reduce(tensor)
+@wrong("mended_hierarchy", "bytes between nodes", "bytes leave node 0")
+def the_whole_part_to_each_node(tensor, per_node):
+    """k-1 times, instead of its pieces round a ring."""
+    whole = "    kept = mine.clone()\n    passed = mine.clone()\n    for _ in range(len(across) - 1):\n"
+    whole += "        arrived = torch.empty_like(mine)\n        pass_on(across, passed, arrived)\n"
+    whole += "        kept += arrived\n        passed = arrived\n    mine.copy_(kept)\n"
+    ring_across = "    reduce_scatter(across, pieces)\n    all_gather(across, pieces)\n"
+    return solved("mended_hierarchy", ring_across, whole)(tensor, per_node)
 
 
 def ring(tensor, ranks):
@@ -176,34 +211,3 @@ def on_a_copy(tensor):
     copy = tensor.clone()
     solved("halving_doubling_any")(copy)
     tensor.copy_(copy)
-
-
-# choose_algorithm
-
-
-@wrong("choose_algorithm", "values", "nothing (None)")
-def chooses_nothing(nbytes, per_node, nodes, inside, between):
-    pass
-
-
-@wrong("choose_algorithm", "values", "the algorithm is 'ring'")
-def always_the_ring(*given):
-    return solved("choose_algorithm", "min(seconds.items(), key=lambda item: item[1])", "'ring', seconds['ring']")(
-        *given
-    )
-
-
-@wrong("choose_algorithm", "own work", "tinydist.hardware")
-def formulas_of_the_library(nbytes, per_node, nodes, inside, between):
-    return "ring", costs.ring_all_reduce(nbytes, per_node * nodes, inside)
-
-
-@wrong("choose_algorithm", "own work", "you call tinydist.hardware, which already solves this")
-def runs_it_on_the_clock(nbytes, per_node, nodes, inside, between):
-    run = tinydist.launch(lambda: None, 2, backend="simulated")
-    return "ring", run.seconds
-
-
-@wrong("choose_algorithm", "values", "1.44 GB on 2 x 8 A100")
-def inside_and_then_the_network(*given):
-    return solved("choose_algorithm", "max(in_nodes, over_network)", "(in_nodes + over_network)")(*given)

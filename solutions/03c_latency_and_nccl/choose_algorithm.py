@@ -94,6 +94,12 @@ class Choice(Values):
             "True",
         ),
         mistake(
+            "The rings run side by side: what they send to the same neighbor in a step pays the latency once, not "
+            "g-1 times",
+            "inside.latency + (per_node - 1) * part / inside.bandwidth",
+            "(per_node - 1) * (inside.latency + part / inside.bandwidth)",
+        ),
+        mistake(
             "Only the bytes are counted: each step also costs its latency",
             "inside.latency",
             "0",
@@ -104,16 +110,17 @@ class Choice(Values):
         ),
     ],
     hints=[
-        "Write each algorithm as a number of steps and the bytes of a step, as in the table at the end of the "
-        "notebook. Then ask of each step over which link it goes. A dict from names to seconds keeps them together.",
+        "Write each algorithm as a number of steps and the bytes of a step, as in the table at the end of "
+        "chapter 03b. Then ask of each step over which link it goes. A dict from names to seconds keeps them together.",
         "In a ring over several nodes each step waits for its slowest message, and that one goes between the nodes. In "
         "recursive doubling lg g steps go inside and lg k between, each of n bytes.",
         "Nearest first exchanges n/2, n/4, ... inside, in lg g steps: (g-1)/g n. Then each rank has n/g left, of which "
         "(k-1)/k go between the nodes, in lg k steps. And all of it twice, there and back.",
         "The least of a dict: min(seconds.items(), key=lambda item: item[1]).",
     ],
-    why="This is what NCCL's tuner does for every call: it expects a time of each combination and takes the least. And "
-    "you can say what a faster network would bring, before anybody buys it.",
+    why="This is what NCCL's tuner does for every call, with constants of its own: it expects a time of each "
+    "combination and "
+    "takes the least. And you can say what a faster network would bring, before anybody buys it.",
 )
 def choose_algorithm(nbytes, per_node, nodes, inside, between):
     """Return the name of the fastest all-reduce of ``nbytes``, and the seconds that it takes.
@@ -123,8 +130,9 @@ def choose_algorithm(nbytes, per_node, nodes, inside, between):
     per second. (With one node, or one GPU in each, one of the two is not used.)
 
     Choose from "ring"; if there are several nodes of several GPUs, "hierarchical" and "several rings" (as many as a
-    node has GPUs); if the number of GPUs is a power of 2, "recursive doubling" and "nearest first" (halving and
-    doubling).
+    node has GPUs, side by side: what several of them send to the same GPU in a step is one message); if the number of
+    GPUs is a power of 2, "recursive doubling" and "nearest first" (halving and doubling). Each step of each waits for
+    its messages, latency included, as in the table of chapter 03b.
     """
     p = per_node * nodes
     seconds = {}
@@ -136,7 +144,7 @@ def choose_algorithm(nbytes, per_node, nodes, inside, between):
         seconds["hierarchical"] = 2 * (per_node - 1) * (inside.latency + piece / inside.bandwidth)
         seconds["hierarchical"] += 2 * (nodes - 1) * (between.latency + piece / nodes / between.bandwidth)
         part = nbytes / (per_node * p)  # of each ring
-        in_nodes = (per_node - 1) * (inside.latency + part / inside.bandwidth)
+        in_nodes = inside.latency + (per_node - 1) * part / inside.bandwidth
         over_network = between.latency + part / between.bandwidth
         seconds["several rings"] = 2 * (p - 1) * max(in_nodes, over_network)
     if log2(p).is_integer():

@@ -1,0 +1,102 @@
+"""A benchmark's table read: bus bandwidth, where half of it is reached, and whether something added on the way."""
+
+from tinydist.hardware.published_collectives import ALL_REDUCES, HALVES, seconds_of
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
+
+from .chapter import ARITHMETIC, FORMULAS
+
+GB, MIB = 1e9, 2**20
+WIRES = {"8 x A100": 300 * GB, "8 x H200": 450 * GB, "8 x B200": 900 * GB, "4 x 8 B200": 50 * GB}
+NODE = {"2 MiB": 2 * MIB, "32 MiB": 32 * MIB, "128 MiB": 128 * MIB}
+
+
+def case(about, collective, ranks, seconds, wire, **more):
+    return alone(lambda: (collective, ranks, dict(seconds), wire), about, **more)
+
+
+def of_machine(name):
+    ranks = 32 if name.startswith("4") else 8
+    about = f"all-reduces on {name}, published"
+    return case(about, "all_reduce", ranks, seconds_of(ALL_REDUCES[name], ranks), WIRES[name])
+
+
+def test_cases():
+    for name in WIRES:
+        yield of_machine(name)
+    for collective in ("all_gather", "reduce_scatter"):
+        yield case(f"{collective} on 8 H100s, published", collective, 8, HALVES[collective, None], 450 * GB)
+    yield case("all_to_all on 16 ranks", "all_to_all", 16, {MIB: 60e-6, 8 * MIB: 200e-6, 64 * MIB: 1.4e-3}, 50 * GB)
+    yield case("the best is not the largest", "all_reduce", 4, {MIB: 1e-4, 2 * MIB: 1.1e-4, 4 * MIB: 9e-4}, 100 * GB)
+    yield case("the largest size first", "all_gather", 2, {4 * MIB: 1e-4, MIB: 6e-5, 2 * MIB: 7e-5}, 20 * GB)
+    yield case("one size", "reduce_scatter", 3, {300: 1e-6}, 1 * GB)
+
+
+@exercise(
+    title="Read a benchmark",
+    minutes=20,
+    difficulty=2,
+    test_cases=test_cases,
+    targets=[
+        Own("your own arithmetic", ARITHMETIC, FORMULAS),
+        Values(
+            "the best bus bandwidth, where half of it is reached, and what passes the wire: of published all-reduces, "
+            "all-gathers and reduce-scatters (the A100s of the notebook: 235 GB/s, 32 MiB, False), and of other tables",
+        ),
+    ],
+    mistakes=[
+        mistake(
+            "This is the algorithm bandwidth, bytes / time: it lacks the part that each rank has to send",
+            "factor * nbytes / each",
+            "nbytes / each",
+        ),
+        mistake(
+            "2 (p-1)/p is the factor of an all-reduce. An all-gather, a reduce-scatter and an all-to-all send half "
+            "of that",
+            'if collective == "all_reduce":',
+            "if True:",
+        ),
+        mistake(
+            "The best row need not be that of the largest tensor: take the highest of all",
+            "best = max(speeds.values())",
+            "best = speeds[max(speeds)]",
+        ),
+        mistake(
+            "The size wanted is the smallest that reaches half of the best bandwidth",
+            "half = min(",
+            "half = max(",
+        ),
+        mistake(
+            "It has to be compared with what the wire carries in one direction, as wire says, by bus bandwidth",
+            "best > wire",
+            "best > 2 * wire",
+        ),
+    ],
+    hints=[
+        "Bus bandwidth is bytes / seconds times the part of the bytes that each rank has to send. Which part, for "
+        "which "
+        "collective?",
+        "2 (p-1)/p for an all-reduce, (p-1)/p for the others. Make a dict {bytes: bus bandwidth}, and take its "
+        "largest value.",
+        "Of the sizes whose bus bandwidth is at least half of the best, the smallest: min(...) over the dict.",
+    ],
+    why="Three numbers say what a machine is worth to you: its plateau, how large a bucket must be to come near it, "
+    "and "
+    "whether an all-reduce profits from switches that add, from which the weights that FSDP gathers get nothing.",
+)
+def read_benchmark(collective, ranks, seconds, wire):
+    """Read a table of measurements: return (best, half, beyond).
+
+    ``seconds`` is {bytes: seconds}, as nccl-tests counts bytes, of a ``collective`` ("all_reduce", "all_gather",
+    "reduce_scatter" or "all_to_all") among so many ``ranks``. ``best`` is the highest bus bandwidth, in bytes/s;
+    ``half`` is the smallest size of the table that reaches half of it or more; ``beyond`` is True if ``best`` is more
+    than ``wire``, the bytes/s that a rank's link carries in one direction, else False.
+    """
+    # ? The bus bandwidth of each size
+    factor = (ranks - 1) / ranks
+    if collective == "all_reduce":
+        factor *= 2
+    speeds = {nbytes: factor * nbytes / each for nbytes, each in seconds.items()}
+    # ? The best, where half of it is reached, and whether it passes the wire
+    best = max(speeds.values())
+    half = min(nbytes for nbytes, speed in speeds.items() if speed >= best / 2)
+    return best, half, best > wire
