@@ -191,9 +191,18 @@ def test_a_table_of_all_purposes_fits_beside_them():
     assert texts["in all"].get_window_extent().x1 <= figure.bbox.x1
 
 
+class Mlp(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(512, 512), torch.nn.Linear(512, 512)
+
+    def forward(self, x):
+        return self.down(self.up(x).relu())
+
+
 def test_what_is_computed_once_more_is_hatched_and_in_the_legend():
     def program(again):
-        layers = torch.nn.ModuleList(torch.nn.Linear(512, 512) for _ in range(2))
+        layers = torch.nn.Sequential(*[Mlp() for _ in range(2)])
         x = torch.ones(512, 512)
         for layer in layers:
             x = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
