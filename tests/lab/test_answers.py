@@ -72,6 +72,10 @@ class TestCollectivesOnClusters(Answers):
     chapter = "collectives_on_clusters"
 
 
+class TestCostOfTraining(Answers):
+    chapter = "cost_of_training"
+
+
 class TestMixedPrecision(Answers):
     chapter = "mixed_precision"
 
