@@ -20,6 +20,8 @@ def on(device, about, *sizes):
 
 def test_cases():
     yield on(A100, "one expert, which all tokens meet", 6144, 2304, 1, 1)
+    yield on(H100, "one expert with a square weight", 8192, 8192, 1, 1)
+    yield on(A100, "one expert that is too narrow", 96, 2048, 1, 1)
     yield on(H100, "as many experts as Mixtral has", 4096, 14336, 8, 2)
     yield on(H100, "the same with weights of 4 bits", 4096, 14336, 8, 2, 0.5)
     yield on(H100, "as many experts as DeepSeek-V3 has", 7168, 2048, 256, 8, 1)
