@@ -99,7 +99,7 @@ def test_cases():
     ],
     why="With the notebook's numbers your three sums come to 7.2 ms, where 7.7 were published, and 6.6 where 7.2 "
     "were: the "
-    "products there have shapes and heat that three speeds do not know. This is how a run is planned before "
+    "products there have shapes that three speeds do not know. This is how a run is planned before "
     "anyone rents "
     "a GPU, and how one finds out afterwards that something is wrong.",
 )
