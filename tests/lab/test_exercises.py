@@ -157,7 +157,7 @@ def test_a_predicted_layer_is_within_15_percent_of_what_was_measured():
 
 
 def test_what_is_kept_is_what_a_layer_keeps_on_the_ledger():
-    """A layer of 03c without its parameters: fused attention, no dropout, on one rank."""
+    """A layer of 03d without its parameters: fused attention, no dropout, on one rank."""
     batch, tokens, width, heads = 2, 32, 64, 4
 
     def forward(layers):

@@ -1,4 +1,4 @@
-"""Other right answers to the exercises of 03c_cost_of_training: they must pass."""
+"""Other right answers to the exercises of 03d_cost_of_training: they must pass."""
 
 from lab.registered import others
 

@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of 03c_cost_of_training: with the property that rejects each, and what it is told."""
+"""Wrong answers to the exercises of 03d_cost_of_training: with the property that rejects each, and what it is told."""
 
 from lab.registered import collection, solved
 

@@ -5,7 +5,7 @@ ORDER = ["what_to_keep", "flops_per_token", "most_devices"]
 INTRODUCTION = """\
 # Exercises: the cost of training
 
-[Notebook 03c](../notebooks/03c_cost_of_training.ipynb) goes before these. You choose which activations to \
+[Notebook 03d](../notebooks/03d_cost_of_training.ipynb) goes before these. You choose which activations to \
 keep, so that \
 a step fits; you count the FLOPs of a model with experts, as its report and as its hardware would count them; \
 and you find \
