@@ -2,23 +2,25 @@
 
 from tinydist.hardware import DEVICES
 
-ORDER = ["rows_needed", "layer_seconds", "what_to_keep"]
+ORDER = ["tokens_needed", "fit_link", "layer_seconds"]
 
 INTRODUCTION = """\
 # Exercises: hardware and cost
 
-[Notebook 03](../notebooks/03_hardware_and_cost.ipynb) goes before these. You find out from how many rows on a product \
-is compute-bound, predict the time of a layer to within 15 % of two published measurements, and choose which \
-activations to keep. All three are arithmetic: no ranks, no tensors. Three exercises, about 60 minutes.
+[Notebook 03](../notebooks/03_hardware_and_cost.ipynb) goes before these. You find out from how many tokens on \
+the experts \
+of a model are compute-bound, get a link's latency and bandwidth out of two measurements, and predict the time of a \
+layer. All three are arithmetic: no ranks, no tensors. Three exercises, about 65 minutes.
 
-**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with several \
+**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with \
+several \
 layers and GPUs, also with some that no factory makes. The first property that does not hold is explained.
 
-**Hint.** `hint(rows_needed)` gives one hint each time, from general to specific.
+**Hint.** `hint(tokens_needed)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check rows_needed` checks, \
-`hint rows_needed` gives a hint, and `reset rows_needed` puts the stub back.
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check tokens_needed` checks, \
+`hint tokens_needed` gives a hint, and `reset tokens_needed` puts the stub back.
 
 Units are bytes, seconds, FLOP/s and bytes per second, without kilo, mega or giga."""
 

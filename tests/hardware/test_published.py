@@ -5,13 +5,16 @@ from itertools import pairwise
 import pytest
 
 from tinydist.hardware import find_device
-from tinydist.hardware.published import ALL_REDUCES, BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS
+from tinydist.hardware.published import ALL_REDUCES, BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS, STEP_MEMORIES
 
 # 6 N D / (GPU hours at the peak), in percent, as computed when the sources were read.
 EFFICIENCIES = {
     "BLOOM 176B": 31.8,
     "LLaMA 7B": 43.7,
+    "LLaMA 13B": 51.5,
+    "LLaMA 33B": 45.9,
     "LLaMA 65B": 47.8,
+    "Llama 2 7B": 39.1,
     "Llama 2 70B": 42.8,
     "Llama 3 70B": 27.9,
     "Llama 3.1 405B": 34.6,
@@ -62,3 +65,13 @@ def test_a_larger_all_reduce_is_hardly_slower_for_each_byte(measured):
 def test_a_memory_is_no_faster_than_its_sheet():
     for name, measured in MEMORY_BANDWIDTHS.items():
         assert 0.8 * find_device(name).memory_bandwidth < measured < find_device(name).memory_bandwidth
+
+
+@pytest.mark.parametrize("step", STEP_MEMORIES.values(), ids=STEP_MEMORIES)
+def test_steps_held_their_states_and_more(step):
+    """Of a parameter 2 bytes of weight and 4 of gradient, and of its states in 32 bits 12, sharded."""
+    attention = 2 * step.width**2 * (1 + step.kv_heads / step.heads)
+    layer = attention + 3 * step.width * step.intermediate
+    parameters = step.layers * layer + 2 * step.vocabulary * step.width
+    states = (6 + 12 / step.data_parallel) * parameters / step.tensor_parallel
+    assert 0.85 * step.peak < states < 0.93 * step.peak

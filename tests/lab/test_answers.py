@@ -76,6 +76,10 @@ class TestLatencyAndNccl(Answers):
     chapter = "latency_and_nccl"
 
 
+class TestCostOfTraining(Answers):
+    chapter = "cost_of_training"
+
+
 class TestMixedPrecision(Answers):
     chapter = "mixed_precision"
 

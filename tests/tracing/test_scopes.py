@@ -373,3 +373,31 @@ def test_a_place_for_a_module_may_be_empty():
         experts[1](torch.ones(1, 4))
 
     assert [event.module for event in tinydist.launch(program, 1).trace.events if event.phase == "forward"][-1] == "1"
+
+
+class Cheaply(torch.autograd.Function):
+    """A product that keeps its input's norm's input, in the region for it."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return F.layer_norm(x, x.shape[-1:]) @ weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        x = x.detach().requires_grad_()
+        with torch.enable_grad(), tinydist.region("recompute"):
+            again = F.layer_norm(x, x.shape[-1:])
+        again.backward(gradient @ weight.T)
+        return x.grad, again.detach().T @ gradient
+
+
+def test_a_function_of_its_own_names_what_it_computes_once_more():
+    def program():
+        x, weight = torch.ones(4, 8, requires_grad=True), torch.ones(8, 8, requires_grad=True)
+        Cheaply.apply(x, weight).sum().backward()
+
+    run = tinydist.launch(program, 1, backend="simulated")
+    again = [event.name for event in run.trace.of(0, "compute") if event.phase == "recompute"]
+    assert again == ["native_layer_norm"]

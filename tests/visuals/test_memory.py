@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from visuals.drawn import assert_can_be_read, texts, written
 from visuals.named_runs import PROGRAMS as NAMED
 from visuals.named_runs import named_run
@@ -188,3 +189,30 @@ def test_a_table_of_all_purposes_fits_beside_them():
     texts = {text.get_text(): text for axes in figure.axes for text in axes.texts}
     assert set(MEMORY) < texts.keys()
     assert texts["in all"].get_window_extent().x1 <= figure.bbox.x1
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(512, 512), torch.nn.Linear(512, 512)
+
+    def forward(self, x):
+        return self.down(self.up(x).relu())
+
+
+def test_what_is_computed_once_more_is_hatched_and_in_the_legend():
+    def program(again):
+        layers = torch.nn.Sequential(*[Mlp() for _ in range(2)])
+        x = torch.ones(512, 512)
+        for layer in layers:
+            x = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
+        x.sum().backward()
+
+    plain, again = (tinydist.launch(program, 1, each) for each in (False, True))
+    words = "R: forward once more"
+    assert words not in written(visuals.memories({"plain": plain}))
+    figure = visuals.memories({"plain": plain, "again": again})
+    assert_can_be_read(figure)
+    assert words in written(figure)
+    hatched = [bars for axes in figure.axes for bars in axes.collections if bars.get_hatch()]
+    assert hatched

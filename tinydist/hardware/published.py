@@ -64,7 +64,10 @@ RUNS = {
             rate=150e12, batch=2048, step_seconds=105.0, source=BLOOM,
         ),
         TrainingRun("LLaMA 7B", A100_80GB, 6.74 * BILLION, 1.0 * TRILLION, None, 82_432, source=LLAMA),
+        TrainingRun("LLaMA 13B", A100_80GB, 13.02 * BILLION, 1.0 * TRILLION, None, 135_168, source=LLAMA),
+        TrainingRun("LLaMA 33B", A100_80GB, 32.53 * BILLION, 1.4 * TRILLION, None, 530_432, source=LLAMA),
         TrainingRun("LLaMA 65B", A100_80GB, 65.29 * BILLION, 1.4 * TRILLION, 2048, 1_022_362, source=LLAMA),
+        TrainingRun("Llama 2 7B", A100_80GB, 6.74 * BILLION, 2.0 * TRILLION, None, 184_320, source=LLAMA_2),
         TrainingRun("Llama 2 70B", A100_80GB, 68.98 * BILLION, 2.0 * TRILLION, None, 1_720_320, source=LLAMA_2),
         TrainingRun("Llama 3 70B", H100, 70.55 * BILLION, 15.0 * TRILLION, None, 6.4e6, source=LLAMA_3),
         TrainingRun(
@@ -102,6 +105,40 @@ LAYERS = {
     "22B, selective recomputation": LayerTime(**MODEL_22B, forward=7.7e-3, backward=13.2e-3),
     "22B, selective recomputation, sequence parallel": LayerTime(**MODEL_22B, forward=7.2e-3, backward=13.1e-3),
     "22B, full recomputation": LayerTime(**MODEL_22B, forward=7.7e-3, backward=19.5e-3),
+}
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """What a rank held at its peak in training steps of a model with SwiGLU and grouped heads."""
+
+    layers: int
+    width: int
+    intermediate: int  # width of the MLP
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    tensor_parallel: int
+    data_parallel: int
+    tokens: int  # of one sequence, which is the micro-batch
+    peak: float  # bytes
+
+
+# On 8 B200s, Megatron-LM with fused attention, no recomputation, sequence and tensor parallel, and a distributed
+# optimizer: all rows with neither pipeline, context parallelism nor experts. Their 405B has 16 key-value heads
+# (simu_tools/megatron_scripts/scripts/run_pretrain_llama3.sh, read); Megatron pads the vocabulary.
+SIMUMAX = "MooreThreads/SimuMax@4dcaae51 docs/b200/b200_release_v1.2_summary.json (read)"
+LLAMA_3_70B = dict(layers=12, width=8192, intermediate=28_672, heads=64, kv_heads=8, vocabulary=128_512, tokens=4096)
+LLAMA_3_405B = dict(layers=4, width=16_384, intermediate=53_248, heads=128, kv_heads=16, tokens=4096)
+STEP_MEMORIES = {
+    "12 layers of Llama 3 70B, tp 2": StepMemory(**LLAMA_3_70B, tensor_parallel=2, data_parallel=4, peak=60.68 * 2**30),
+    "12 layers of Llama 3 70B, tp 4": StepMemory(**LLAMA_3_70B, tensor_parallel=4, data_parallel=2, peak=39.07 * 2**30),
+    "4 layers of Llama 3 405B, tp 2": StepMemory(
+        **LLAMA_3_405B, vocabulary=128_512, tensor_parallel=2, data_parallel=4, peak=81.59 * 2**30
+    ),
+    "4 layers of Llama 3 405B, tp 8": StepMemory(
+        **LLAMA_3_405B, vocabulary=129_024, tensor_parallel=8, data_parallel=1, peak=38.57 * 2**30
+    ),
 }
 
 # The largest of them, 16 GiB in a node of 8, and what the H200s reach in a ring.

@@ -9,6 +9,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "03 Cost": "02",
     "03b Clusters": "03",
     "03c NCCL": "03b",
+    "03d Training": "03",
     "04 Precision": "02",
     "05 Data parallel": "03",
     "06 ZeRO": "04 05",

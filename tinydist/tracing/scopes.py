@@ -100,7 +100,8 @@ class Scopes:
             name = leaf and leaf.owner
         else:
             name = self.made_in[bisect_right(self.begins, number) - 1]
-        phase = RECOMPUTE if torch.is_grad_enabled() and checkpoint_runs() else BACKWARD
+        again = torch.is_grad_enabled() and (RECOMPUTE in self.regions or checkpoint_runs())
+        phase = RECOMPUTE if again else BACKWARD
         return self.cache[phase, name, self.regions]
 
     # Modules.

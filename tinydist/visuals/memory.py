@@ -13,7 +13,7 @@ from .palette import GREYS, INK, MEMORY, RED
 from .scene import Scene, a_moment, a_run, scenes_of
 from .time_axis import GAP, Sheet, inches_of
 from .timeline import axis_of, first_rows, marked, some_marks
-from .timeline_rows import Rows, handles
+from .timeline_rows import WORDS, Rows, handles
 
 LEFT, AREA = 0.85, 1.9  # inches: room for the axis; the bytes
 TITLE, LOW, BESIDE, ABOVE = 0.24, 0.8, 0.75, 0.05  # of several runs: a title; the bytes; the axis; a timeline's edge
@@ -154,6 +154,8 @@ def memories(runs, rank=0, purposes=None):
         tell(f"rank {rank}, {name}: {told(levels_of(states))}")
     rows = [Rows([row], lanes=False, styles=GREYS) for row in first_rows(scenes)]
     legend = [Patch(label=kind, facecolor=MEMORY[kind]["facecolor"]) for kind in kinds_in(held)]
+    if any(block.kind == "recompute" for row in rows for block in row.rows[0].compute):
+        legend.append(Patch(label=WORDS["recompute"], **GREYS["recompute"]))
     heights = [height for row in rows for height in (TITLE, LOW, ABOVE + row.height)]
     said = "; ".join(f"{name}, {told(levels_of(states))}" for name, states in held.items())
     alt = f"The bytes that rank {rank} held in {len(held)} runs, in virtual time: {said}."

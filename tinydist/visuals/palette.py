@@ -1,7 +1,8 @@
 """The color palette: the meaning of each color, the same in every plot.
 
     RANKS                 an owner: whose part, whose number, whose message
-    COMPUTE               blue: forward is light, backward dark, weights pale, so that they differ in grey too
+    COMPUTE               blue: forward is light, backward dark, weights pale, so that they differ in grey too;
+                          what is computed once more is hatched, in grey pictures as well
     COMMUNICATION         orange
     WAITING               hardly there
     MEMORY                bytes, by purpose
@@ -25,6 +26,7 @@ RANKS = [BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#444444", YELLOW]
 FORWARD = {"facecolor": SKY, "edgecolor": PAPER}
 BACKWARD = {"facecolor": BLUE, "edgecolor": PAPER}
 WEIGHTS = {"facecolor": PALE, "edgecolor": PAPER}
+RECOMPUTE = {"facecolor": PALE, "edgecolor": SKY, "hatch": "////"}  # forward, for the second time
 OPTIMIZER = {"facecolor": GREEN, "edgecolor": PAPER}
 COMPUTE = BACKWARD
 COMMUNICATION = {"facecolor": ORANGE, "edgecolor": PAPER}
@@ -41,7 +43,7 @@ MEMORY = {
 }
 BLOCKS = {  # of a timeline
     "forward": FORWARD,
-    "recompute": WEIGHTS,
+    "recompute": RECOMPUTE,
     "backward": BACKWARD,
     "weights": WEIGHTS,
     "optimizer": OPTIMIZER,
@@ -51,6 +53,7 @@ BLOCKS = {  # of a timeline
     "waiting": WAITING,
 }
 GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in BLOCKS} | {  # where colors mean something else
+    "recompute": {"facecolor": PAPER, "edgecolor": GREY, "hatch": "////"},
     "communication": {"facecolor": LINE, "edgecolor": PAPER},
     "waiting": {"facecolor": PAPER, "edgecolor": LINE},
 }

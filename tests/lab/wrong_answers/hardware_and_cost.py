@@ -9,23 +9,43 @@ from tinydist.hardware import DEVICES, costs, find_device, published
 WRONG_ANSWERS, wrong = collection()
 
 
-# rows_needed
+# tokens_needed
 
 
-@wrong("rows_needed", "own work", "tinydist.hardware")
-def by_the_library(k, n, peak, bandwidth, size):
+@wrong("tokens_needed", "own work", "tinydist.hardware")
+def by_the_library(k, n, experts, chosen, peak, bandwidth, weight_bytes):
     device = replace(DEVICES["A100 80GB"], peak={"bfloat16": peak}, memory_bandwidth=bandwidth)
-    for m in range(1, 400):
-        flops = 2 * m * k * n
-        if costs.kernel_time(device, flops, size * (m * k + k * n + m * n), "bfloat16") <= flops / peak:
-            return m
+    for tokens in range(1, 400):
+        flops = 2 * tokens * chosen * k * n
+        nbytes = 2 * tokens * chosen * (k + n) + experts * weight_bytes * k * n
+        if costs.kernel_time(device, flops, nbytes, "bfloat16") <= flops / peak:
+            return tokens
     return 0
+
+
+@wrong("tokens_needed", "values", "where 173 is right")
+def the_ridge(k, n, experts, chosen, peak, bandwidth, weight_bytes):
+    return -int(-peak // bandwidth)
+
+
+# fit_link
+
+
+@wrong("fit_link", "values", "alpha")
+def the_small_one_is_latency(ranks, small, small_seconds, large, large_seconds):
+    bandwidth = 2 * (ranks - 1) / ranks * large / large_seconds
+    return small_seconds, bandwidth, small_seconds * bandwidth
+
+
+@wrong("fit_link", "values", "returned")
+def two_of_three(*arguments):
+    return solved("fit_link")(*arguments)[:2]
 
 
 # layer_seconds
 
 
-@wrong("layer_seconds", "values", "0.00717719")
+@wrong("layer_seconds", "values", "returned")
 def what_was_published(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire):
     return 7.2e-3 if shares_tokens else 7.7e-3
 
@@ -36,31 +56,14 @@ def looked_up(batch, sequence, width, heads, gpus, shares_tokens, compute, memor
     return published.LAYERS["22B"].forward
 
 
-@wrong("layer_seconds", "values", "0.00717719")
+@wrong("layer_seconds", "values", "the seconds of products")
 def arithmetic_alone(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire):
-    tokens = batch * sequence
-    return 24 * tokens * width**2 / gpus / compute
+    products, others, messages = solved("layer_seconds")(
+        batch, sequence, width, heads, gpus, shares_tokens, compute, 1e30, wire
+    )
+    return products, others * 1e30 / memory, messages
 
 
 @wrong("layer_seconds", "values", "It is 1,000 times too large")
 def milliseconds(*arguments):
-    return 1e3 * solved("layer_seconds")(*arguments)
-
-
-# what_to_keep
-
-
-@wrong("what_to_keep", "values", "where 'no maps' is right")
-def always_all(*arguments):
-    return "all", 1e9
-
-
-@wrong("what_to_keep", "values", "the way is 'inputs only'")
-def a_way_without_its_bytes(*arguments):
-    """Nothing says which mistake led to it: three ways are too few for that."""
-    return "inputs only", 1
-
-
-@wrong("what_to_keep", "values", "returned an object of type str")
-def the_way_alone(*arguments):
-    return solved("what_to_keep")(*arguments)[0]
+    return tuple(1e3 * seconds for seconds in solved("layer_seconds")(*arguments))

@@ -1,0 +1,96 @@
+"""Latency and bandwidth of a link, out of two measured ring all-reduces."""
+
+from tinydist.hardware import published
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
+
+from .chapter import BY_HAND, SOLVED
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+def case(about, ranks, small, small_seconds, large, large_seconds):
+    return alone(lambda: (ranks, small, small_seconds, large, large_seconds), about)
+
+
+def of_link(about, ranks, small, large, latency, bandwidth):
+    times = [2 * (ranks - 1) * (latency + nbytes / (ranks * bandwidth)) for nbytes in (small, large)]
+    return case(f"{about}, {ranks} ranks", ranks, small, times[0], large, times[1])
+
+
+def measured(name, small, large):
+    bus = published.ALL_REDUCES[name]
+    times = [2 * 7 / 8 * nbytes / bus[nbytes] for nbytes in (small, large)]
+    about = f"as measured on {name}, {small // KIB:,} KiB and {large // MIB:,} MiB"
+    return case(about, 8, small, times[0], large, times[1])
+
+
+def test_cases():
+    yield of_link("a link of 5 us and 1 GB/s", 2, KIB, GIB, 5e-6, 1e9)
+    yield of_link("NVLink of A100s", 8, KIB, GIB, 3.4e-6, 300e9)
+    yield of_link("sizes that lie near to each other", 16, MIB, 2 * MIB, 14e-6, 25e9)
+    yield of_link("a link of half a microsecond", 3, MIB, GIB, 0.5e-6, 50e9)
+    yield measured("8 x A100", 32 * KIB, 16 * GIB)
+    yield measured("8 x A100", 64 * MIB, 128 * MIB)
+    yield measured("8 x H200", 32 * KIB, 16 * GIB)
+
+
+@exercise(
+    title="A link out of two measurements",
+    minutes=15,
+    difficulty=1,
+    test_cases=test_cases,
+    targets=[
+        Own("your own arithmetic", BY_HAND, SOLVED),
+        Values(
+            "alpha, beta, and the bytes from which on bandwidth decides, on 2 to 16 ranks",
+            names=("alpha", "beta", "the bytes of half"),
+        ),
+    ],
+    mistakes=[
+        mistake(
+            "beta is bytes per second here, not seconds per byte",
+            "return latency, bandwidth,",
+            "return latency, 1 / bandwidth,",
+        ),
+        mistake(
+            "In each of the 2 (p-1) steps a rank sends n/p bytes, not all n",
+            "bandwidth = steps * (large - small) / ranks",
+            "bandwidth = steps * (large - small)",
+        ),
+        mistake(
+            "Two ways around the ring: there are 2 (p-1) steps, not p-1",
+            "steps = 2 * (ranks - 1)",
+            "steps = ranks - 1",
+        ),
+        mistake(
+            "The small all-reduce has bytes as well: its time is not latency alone",
+            "small_seconds / steps - small / (ranks * bandwidth)",
+            "small_seconds / steps",
+        ),
+        mistake(
+            "Each message has n/p bytes: the tensor has `ranks` times as many",
+            "ranks * latency * bandwidth",
+            "latency * bandwidth",
+        ),
+    ],
+    hints=[
+        "Two measurements, two unknowns: write the formula of the ring all-reduce twice, and subtract.",
+        "The difference of the two times has no latency in it: it is 2 (p-1) (large - small) / (p beta).",
+        "With beta, the small one gives alpha. Half of the time is latency where n / (p beta) = alpha.",
+    ],
+    why="Two numbers describe a link, and two measurements give them. But each pair gives others: NCCL changes "
+    "its algorithm "
+    "and its protocol with the size, as chapter 03b shows. So a line through two points says little outside of them.",
+)
+def fit_link(ranks, small, small_seconds, large, large_seconds):
+    """What are the latency and the bandwidth of the link, if these two ring all-reduces were measured on it?
+
+    A tensor of ``small`` bytes took ``small_seconds`` on ``ranks`` ranks, and one of ``large`` bytes
+    ``large_seconds``. Both go around the ring as in section 3 of the notebook. Return three numbers: alpha in
+    seconds, beta in bytes per second, and the bytes of the tensor for which half of the time is latency.
+    """
+    # ? Which of the two times has which part of alpha and beta in it?
+    steps = 2 * (ranks - 1)
+    bandwidth = steps * (large - small) / ranks / (large_seconds - small_seconds)
+    latency = small_seconds / steps - small / (ranks * bandwidth)
+    return latency, bandwidth, ranks * latency * bandwidth

@@ -1,0 +1,109 @@
+"""From how many tokens on are the experts of a layer compute-bound, if their weights have fewer bits?"""
+
+import math
+
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
+
+from .chapter import A100, BY_HAND, H100, SOLVED
+
+
+def case(about, k, n, experts, chosen, peak, bandwidth, weight_bytes=2):
+    said = (
+        f"{about}: k={k}, n={n}, {experts} experts, {chosen} of them for each token, weights of {weight_bytes:g} bytes"
+    )
+    return alone(lambda: (k, n, experts, chosen, peak, bandwidth, weight_bytes), said)
+
+
+def on(device, about, *sizes):
+    return case(f"{about}, on an {device}", *sizes[:4], device.peak_of("bfloat16"), device.memory_bandwidth, *sizes[4:])
+
+
+def test_cases():
+    yield on(A100, "one expert, which all tokens meet", 6144, 2304, 1, 1)
+    yield on(H100, "one expert with a square weight", 8192, 8192, 1, 1)
+    yield on(A100, "one expert that is too narrow", 96, 2048, 1, 1)
+    yield on(H100, "as many experts as Mixtral has", 4096, 14336, 8, 2)
+    yield on(H100, "the same with weights of 4 bits", 4096, 14336, 8, 2, 0.5)
+    yield on(H100, "as many experts as DeepSeek-V3 has", 7168, 2048, 256, 8, 1)
+    yield on(A100, "experts that are too narrow", 96, 2048, 8, 2)
+    yield case("a ridge of 128 FLOPs per byte", 512, 512, 4, 1, 128e12, 1e12)
+    yield case("a ridge of 256 FLOPs per byte", 512, 512, 4, 1, 256e12, 1e12)
+    yield case("all experts for each token", 64, 32, 4, 4, 1e13, 1e12, 4)
+
+
+@exercise(
+    title="How many tokens keep experts busy?",
+    minutes=20,
+    difficulty=2,
+    test_cases=test_cases,
+    targets=[
+        Own("your own arithmetic", BY_HAND, SOLVED),
+        Values(
+            "the smallest whole number of tokens; 0 where none is enough. For 1 to 256 experts, weights of 0.5 to 4 "
+            "bytes, on an A100, an H100 and GPUs that do not exist"
+        ),
+    ],
+    mistakes=[
+        mistake(
+            "All experts are read, since some token needs each of them: their weights count `experts` times",
+            "experts * weight_bytes * k * n",
+            "weight_bytes * k * n",
+        ),
+        mistake(
+            "A token is computed by `chosen` experts: it makes that many rows, each with 2 k n FLOPs",
+            "rows / chosen",
+            "rows",
+        ),
+        mistake(
+            "Each row is read, k numbers of 2 bytes, and n numbers of 2 bytes are written: not the weights alone are "
+            "moved",
+            "2 * k * n - ridge * 2 * (k + n)",
+            "2 * k * n",
+        ),
+        mistake(
+            "Only weights have weight_bytes. Rows have 2 bytes for each number",
+            "ridge * 2 * (k + n)",
+            "ridge * weight_bytes * (k + n)",
+        ),
+        mistake("A product has 2 m k n FLOPs: each multiplication comes with an addition", "2 * k * n -", "k * n -"),
+        mistake("Round up: with a token less than needed it is still memory-bound", "math.ceil(", "math.floor("),
+        mistake(
+            "However many tokens there are, this product stays left of the ridge: the answer is 0. Its intensity "
+            "comes "
+            "to k n / (k + n) and no further",
+            "gain <= 0",
+            "gain == 0",
+        ),
+    ],
+    hints=[
+        "Write down FLOPs and bytes for m rows, which all experts get together. One token makes `chosen` rows.",
+        "m rows take 2 m k n FLOPs. They move 2 m (k + n) bytes, and experts weight_bytes k n bytes of weights. "
+        "You look for "
+        "the smallest m for which the first divided by the second is peak / bandwidth or more.",
+        "Bring all terms with m to one side: m (2 k n - ridge 2 (k + n)) is to be at least ridge experts "
+        "weight_bytes k n. "
+        "What if the bracket is 0 or negative? And how many tokens make m rows?",
+    ],
+    why="A mixture of experts needs many more tokens at once than a dense model, experts / chosen times as many, "
+    "before its "
+    "GPUs are busy. This is why servers of such models gather the tokens of hundreds of users, and why weights of "
+    "4 bits help small batches and not large ones.",
+)
+def tokens_needed(k, n, experts, chosen, peak, bandwidth, weight_bytes):
+    """From how many tokens on is a layer of experts compute-bound?
+
+    Each of the ``experts`` has a k x n matrix, whose numbers have ``weight_bytes`` bytes. A token is sent to
+    ``chosen`` of the experts, and makes a row of k numbers in each of them. The rows and the results have 2 bytes for
+    each number. All experts get as many rows, and all of them are read from memory once; count the products of all
+    experts as one. The GPU computes ``peak`` FLOP/s and moves ``bandwidth`` bytes/s.
+
+    Return the smallest whole number of tokens for which arithmetic takes as long as memory, or longer. Return 0 if
+    there is no such number. (A row that is read by two experts is read twice.)
+    """
+    ridge = peak / bandwidth
+    # ? Which FLOPs and bytes do m rows have, when do they meet at the ridge, and how many tokens make m rows?
+    gain = 2 * k * n - ridge * 2 * (k + n)
+    if gain <= 0:
+        return 0
+    rows = ridge * experts * weight_bytes * k * n / gain
+    return math.ceil(rows / chosen)

@@ -1,0 +1,86 @@
+"""How many devices can share a batch? The hardware's critical number of tokens, and the learning's critical batch."""
+
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
+
+from .chapter import BY_HAND, SOLVED
+
+
+def case(about, *arguments):
+    return alone(lambda: arguments, about)
+
+
+def test_cases():
+    #                batch, width, rate, latency, bandwidth, limit
+    yield case("H100s on NVLink", 4_000_000, 8192, 728e12, 5e-6, 367e9, 4096)
+    yield case("H100s on InfiniBand, where latency wins", 4_000_000, 8192, 728e12, 14e-6, 50e9, 4096)
+    yield case("the same with four times the batch", 16_000_000, 8192, 728e12, 14e-6, 50e9, 4096)
+    yield case("a batch that one device does best alone", 2000, 4096, 728e12, 14e-6, 25e9, 64)
+    yield case("a network without latency", 1_000_000, 4096, 250e12, 0.0, 25e9, 4096)
+    yield case("as many devices as there are", 4_000_000, 8192, 250e12, 5e-6, 300e9, 16)
+
+
+@exercise(
+    title="The most devices",
+    minutes=20,
+    difficulty=3,
+    test_cases=test_cases,
+    targets=[
+        Own("your own arithmetic", BY_HAND, SOLVED),
+        Values("the largest number of devices, on networks with and without latency"),
+    ],
+    mistakes=[
+        mistake(
+            "The backward pass takes 4 FLOPs for each token and parameter: two products",
+            "(4 * width**2)",
+            "(2 * width**2)",
+        ),
+        mistake(
+            "It has to hide behind the backward pass alone: the forward pass is over by then",
+            "(4 * width**2)",
+            "(6 * width**2)",
+        ),
+        mistake("A gradient has 2 bytes for each of its numbers", "nbytes = 2 * width**2", "nbytes = width**2"),
+        mistake(
+            "Each of the 2 (p-1) steps of the ring has its latency, so the critical number grows with the devices",
+            "latency + nbytes / devices / bandwidth",
+            "nbytes / devices / bandwidth",
+        ),
+        mistake(
+            "The batch is shared: each device has batch / devices tokens",
+            "batch / devices >= critical",
+            "batch >= critical",
+        ),
+        mistake(
+            "A device that works alone sends nothing, so 1 is always an answer",
+            "most = 1",
+            "most = 0",
+        ),
+    ],
+    hints=[
+        "Write the condition for p devices: does a backward pass of batch / p tokens take at least as long as the "
+        "ring?",
+        "The ring takes 2 (p-1) (alpha + n / (p beta)) seconds with n = 2 w^2 bytes, and the backward pass of a layer "
+        "4 (batch / p) w^2 / rate.",
+        "From p = 1 on, try them all, and keep the largest p for which it holds.",
+    ],
+    why="With latency, twice the batch does not feed twice the devices: the critical number grows along the way. Here "
+    "rings end and trees begin (chapter 03b), and a large run takes other kinds of parallelism.",
+)
+def most_devices(batch, width, rate, latency, bandwidth, limit):
+    """How many devices can share a batch, if no device may wait for its gradients?
+
+    Learning takes no more than ``batch`` tokens per step, and p devices share them, 1 <= p <= ``limit``. Each layer
+    has one weight of width x width numbers, whose gradient in 16 bits is summed in a ring of all p devices, over
+    links of ``latency`` and ``bandwidth``. As in section 5 of the notebook, the all-reduce of a layer has to hide
+    behind the backward pass of another layer, at ``rate`` FLOP/s. It does so, too, if both take equally long. Return
+    the largest p for which it hides. A device alone sends nothing.
+    """
+    nbytes = 2 * width**2
+    # ? For which numbers of devices does the all-reduce hide?
+    most = 1
+    for devices in range(2, limit + 1):
+        seconds = 2 * (devices - 1) * (latency + nbytes / devices / bandwidth)
+        critical = seconds * rate / (4 * width**2)
+        if batch / devices >= critical:
+            most = devices
+    return most
