@@ -10,7 +10,9 @@ schedule.py             pipeline schedules over time
 steps.py                what each rank holds, step by step; step_cells.py: what is in a cell
 matrices.py             heat maps: attention weights, masks
 bars.py                 bar and waterfall charts; table.py: small tables
-curves.py               line plots
+curves.py               line plots; histograms.py: sizes of numbers
+bit_fields.py           the bits of a number in several formats; number_line.py: which numbers a format has
+step_costs.py           time and memory of a training step, in several ways
 pareto_front.py         Pareto fronts
 roofline.py             which operators are memory-bound
 explorer.py             interactive controls for a plot
@@ -26,17 +28,21 @@ canvas.py               figures and axes with units; text that fits its box; leg
 """
 
 from .bars import bars, waterfall
+from .bit_fields import bit_fields
 from .curves import curves
 from .explorer import Explorer
 from .figure import use_style
 from .groups import groups
+from .histograms import histograms
 from .matrices import matrices
 from .memory import memories, memory, timeline_over_memory
+from .number_line import number_line
 from .ownership_timeline import ownership_timeline
 from .pareto_front import pareto_front
 from .roofline import roofline
 from .schedule import schedule, schedules
 from .shard_map import shard_map
+from .step_costs import step_costs
 from .steps import stepper, steps
 from .table import table
 from .timeline import timeline, timelines
@@ -46,18 +52,22 @@ from .traffic import traffic
 __all__ = [
     "Explorer",
     "bars",
+    "bit_fields",
     "cluster",
     "curves",
     "groups",
+    "histograms",
     "matrices",
     "memories",
     "memory",
+    "number_line",
     "ownership_timeline",
     "pareto_front",
     "roofline",
     "schedule",
     "schedules",
     "shard_map",
+    "step_costs",
     "stepper",
     "steps",
     "table",
