@@ -23,10 +23,10 @@ def histograms(sizes, x="size, power of 2", below=None):
     below:  (name, power of 2): a gray zone of all that is smaller, in every histogram.
     """
     for title, numbers in sizes.items():
-        if zeros := sum(number == 0 for number in numbers):
-            raise ValueError(
-                f"histograms: 0 has no power of two, and {counted(zeros, 'number')} of {title!r} {'is' if zeros == 1 else 'are'} 0"
-            )
+        zeros = sum(number == 0 for number in numbers)
+        if zeros:
+            are = "is" if zeros == 1 else "are"
+            raise ValueError(f"histograms: 0 has no power of two, and {counted(zeros, 'number')} of {title!r} {are} 0")
     powers = {title: np.log2(np.abs(np.asarray(numbers, dtype=float))) for title, numbers in sizes.items()}
     low = np.floor(min([each.min() for each in powers.values()] + ([below[1]] if below else []))) - 1
     high = np.ceil(max(each.max() for each in powers.values())) + 1
