@@ -40,13 +40,14 @@ def histograms(sizes, x="size, power of 2", below=None):
         sharey=True,
         squeeze=False,
     )
-    for row, (axes, (title, each)) in enumerate(zip(panels[:, 0], powers.items())):
+    emptiest = min(powers, key=lambda title: (powers[title] < below[1]).sum()) if below else None  # its zone has room
+    for axes, (title, each) in zip(panels[:, 0], powers.items()):
         axes.hist(each, bins=np.arange(low, high + WIDE, WIDE), color=BLUE)
         axes.set_yscale("log")
         axes.set_title(title)
         if below:
             axes.axvspan(low, below[1], color=LIGHT, zorder=0)
-            if row == 0:
+            if title == emptiest:
                 place = {"xycoords": axes.get_xaxis_transform(), "va": "top", "color": DARK, "fontsize": SMALL}
                 axes.annotate(below[0], (low + 0.2, 0.95), **place)
     panels[-1, 0].set(xlabel=x, xlim=(low, high))
