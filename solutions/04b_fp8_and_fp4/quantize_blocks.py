@@ -69,7 +69,6 @@ UP = "torch.ceil(torch.log2(amax.double() / 6))"
             "1.0",
         ),
         mistake("The scale of a block is rounded to e4m3", ".to(torch.float8_e4m3fn).float() * tensor", " * tensor"),
-        mistake("NV has blocks of 16 numbers", '16 if kind == "nv" else 32', "32"),
         mistake(
             "A tie goes to the number with the even mantissa: 0, 1, 2 and 4 have it, and 0.5, 1.5, 3 and 6 do not",
             "steps = torch.round(magnitude / spacing)",

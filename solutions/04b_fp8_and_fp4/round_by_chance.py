@@ -83,8 +83,8 @@ def round_by_chance(x, chance):
     """Round the float32 tensor ``x`` stochastically to e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and their negatives.
 
     ``chance`` has the shape of x, with numbers from 0 up to 1, each as likely. A magnitude between two neighbors
-    becomes the upper one if its chance is smaller than the part of the way from the lower to the upper. What is beyond 6 is
-    cut to 6. Numbers of e2m1 stay.
+    becomes the upper one if its chance is smaller than the part of the way from the lower to the upper. What is
+    beyond 6 is cut to 6. Numbers of e2m1 stay.
     """
     grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     magnitude = x.abs().clamp(max=6.0)

@@ -36,7 +36,7 @@ def not_rounded(x, kind):
     return x.clone(), scales
 
 
-@wrong("quantize_blocks", "values", "two things")
+@wrong("quantize_blocks", "values", "2 tensors")
 def numbers_alone(x, kind):
     return solved("quantize_blocks")(x, kind)[0]
 
