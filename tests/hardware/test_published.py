@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 
 from tinydist.hardware import find_device
-from tinydist.hardware.published import ALL_REDUCES, BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS
+from tinydist.hardware.products import RATES
+from tinydist.hardware.published import ALL_REDUCES, BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS, SPEED_UPS
 
 # 6 N D / (GPU hours at the peak), in percent, as computed when the sources were read.
 EFFICIENCIES = {
@@ -62,3 +63,8 @@ def test_a_larger_all_reduce_is_hardly_slower_for_each_byte(measured):
 def test_a_memory_is_no_faster_than_its_sheet():
     for name, measured in MEMORY_BANDWIDTHS.items():
         assert 0.8 * find_device(name).memory_bandwidth < measured < find_device(name).memory_bandwidth
+
+
+def test_eight_bits_make_a_step_faster_and_never_by_as_much_as_its_products():
+    for run in SPEED_UPS:
+        assert 1 < run.factor < RATES["H100"].fp8
