@@ -5,7 +5,16 @@ from itertools import pairwise
 import pytest
 
 from tinydist.hardware import find_device
-from tinydist.hardware.published import ALL_REDUCES, BUS_BANDWIDTHS, LAYERS, MEMORY_BANDWIDTHS, RUNS, STEP_MEMORIES
+from tinydist.hardware.products import RATES
+from tinydist.hardware.published import (
+    ALL_REDUCES,
+    BUS_BANDWIDTHS,
+    LAYERS,
+    MEMORY_BANDWIDTHS,
+    RUNS,
+    SPEED_UPS,
+    STEP_MEMORIES,
+)
 
 # 6 N D / (GPU hours at the peak), in percent, as computed when the sources were read.
 EFFICIENCIES = {
@@ -75,3 +84,8 @@ def test_steps_held_their_states_and_more(step):
     parameters = step.layers * layer + 2 * step.vocabulary * step.width
     states = (6 + 12 / step.data_parallel) * parameters / step.tensor_parallel
     assert 0.85 * step.peak < states < 0.93 * step.peak
+
+
+def test_eight_bits_make_a_step_faster_and_never_by_as_much_as_its_products():
+    for run in SPEED_UPS:
+        assert 1 < run.factor < RATES["H100"].fp8

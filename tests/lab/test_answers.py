@@ -120,6 +120,10 @@ class TestRealSystems(Answers):
     chapter = "real_systems"
 
 
+class TestFP8AndFP4(Answers):
+    chapter = "fp8_and_fp4"
+
+
 class TestPlanningARun(Answers):
     chapter = "planning_a_run"
 

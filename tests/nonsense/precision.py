@@ -121,6 +121,13 @@ CALLS = {
     "mxfp8.quantize": Call(
         precision.mxfp8.quantize, lambda: dict(x=torch.ones(32), format="fp8 e4m3", rounding="down")
     ),
+    "fp4.nvfp4": Call(precision.fp4.nvfp4, lambda: dict(x=torch.ones(16, 16), mode="nearest", square=True)),
+    "fp4.mxfp4": Call(precision.fp4.mxfp4, lambda: dict(x=torch.ones(32), mode="nearest", scales="down")),
+    "fp4.hadamard": Call(precision.fp4.hadamard, lambda: dict(x=torch.ones(16), signs=torch.ones(16))),
+    "fp4.linear": Call(
+        precision.fp4.linear,
+        lambda: dict(x=torch.ones(16, 16), weight=torch.ones(16, 16), recipe=precision.fp4.Recipe("nearest")),
+    ),
     "fp8.matmul": Call(precision.fp8.matmul, lambda: dict(a=eight_bits(), b=eight_bits(), dtype=torch.float32)),
     "fp8.linear": Call(
         precision.fp8.linear,
@@ -142,6 +149,12 @@ REASONS = {
     "fp8.dequantized": WITHIN,
     "fp8.eight_bits": WITHIN,
     "mxfp8.power_of_two": WITHIN,
+    "fp4.Recipe": "options",
+    "fp4.FP4Linear": WITHIN,
+    "fp4.check_blocks": WITHIN,
+    "fp4.in_blocks": WITHIN,
+    "fp4.hadamard_matrix": WITHIN,
+    "fp4.matmul": WITHIN,
     "fp8.FP8Linear": WITHIN,
     "fp8.in_fp8": "offered as in_fp8",
 }

@@ -51,6 +51,7 @@ CALLS = {
         visuals.bars, lambda: dict(values={"a": 1.0, "b": {"c": 2, "d": 1}}, unit="s", limit=("most", 3), log=False)
     ),
     "batch_shares": drawn(visuals.batch_shares, lambda: dict(sizes=[2, 1, 0], unit="sequences")),
+    "bit_fields": drawn(visuals.bit_fields, lambda: dict(numbers={"fp4": ("0", "01", "1", 1.5)})),
     "cluster": drawn(visuals.cluster, lambda: dict(run_or_cluster=run())),
     "curves": drawn(
         visuals.curves,
@@ -59,11 +60,13 @@ CALLS = {
     "groups": drawn(
         visuals.groups, lambda: dict(groups={"tp": [[0, 1], [2, 3]]}, cluster=find_cluster("2 x 4"), rank=1)
     ),
+    "histograms": drawn(visuals.histograms, lambda: dict(sizes={"a": [1.0, 2.0]}, x="size", below=("zero", -3))),
     "matrices": drawn(visuals.matrices, lambda: dict(tables={"a": [[0, 1], [1, 0]]}, rows="query", columns="key")),
     "memories": drawn(visuals.memories, lambda: dict(runs={"a": run()}, rank=0, purposes=list(MEMORY))),
     "memory": drawn(
         visuals.memory, lambda: dict(run=run(), rank=1, lines={"limit": 300}, since=0.0, until=run().seconds)
     ),
+    "number_line": drawn(visuals.number_line, lambda: dict(numbers={"a": [0.0, 1.0]}, x="number")),
     "ownership_timeline": drawn(
         visuals.ownership_timeline,
         lambda: dict(
@@ -84,6 +87,9 @@ CALLS = {
     ),
     "schedule": drawn(visuals.schedule, lambda: dict(analysis=analysis())),
     "schedules": drawn(visuals.schedules, lambda: dict(analyses={"a": analysis()})),
+    "step_costs": drawn(
+        visuals.step_costs, lambda: dict(steps={"a": {"seconds": {"b": 1.0}, "memory": {"other": 2.0}}}, cut=3.0)
+    ),
     "steps": drawn(
         visuals.steps,
         lambda: dict(run=[[["A1", ""], ["", "B2"]], [["AB1", ""], ["", "B2"]]], titles=["a", "b"], only=[1]),

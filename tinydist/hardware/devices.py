@@ -107,7 +107,7 @@ def gpu(name, gigabytes, terabytes_per_second, best_matmul=None, source=COLLECTE
     )
 
 
-# Its tensor cores know float16 only.
+# Its tensor cores know float16 only: bfloat16 is computed as float32, at its rate at best.
 V100_RATES = dict(float64=7.8, float32=15.7, bfloat16=15.7, float16=125)
 V100_SHEET = "NVIDIA V100 data sheet, recalled; float16: ml-engineering@744d01e1 training/model-parallelism (read)"
 V100 = gpu("V100", 32, 0.9, source=V100_SHEET, **V100_RATES)
@@ -126,10 +126,10 @@ H200 = gpu("H200", 141, 4.8, {"bfloat16": 794.5, "float8": 1453.4}, **HOPPER_RAT
 # Its tensor cores take scales of blocks (Mishra et al. 2025, Recipes for Pre-training LLMs with MXFP8, section 1; data
 # sheets give one rate for FP8 and FP6, which there is only with such scales).
 BLACKWELL_RATES = dict(
-    float64=40, float32=80, tf32=1125, bfloat16=2250, float16=2250, float8=4500, mxfp8=4500, int8=4500
+    float64=40, float32=80, tf32=1125, bfloat16=2250, float16=2250, float8=4500, mxfp8=4500, nvfp4=9000, int8=4500
 )
 B200 = gpu("B200", 180, 8.0, {"bfloat16": 1745, "float8": 3432.5}, **BLACKWELL_RATES)
-GB200_RATES = dict(float32=80, tf32=1250, bfloat16=2500, float16=2500, float8=5000, mxfp8=5000, int8=5000)
+GB200_RATES = dict(float32=80, tf32=1250, bfloat16=2500, float16=2500, float8=5000, mxfp8=5000, nvfp4=10000, int8=5000)
 GB200 = gpu("GB200", 186, 8.0, {"bfloat16": 1822, "float8": 3615.6}, **GB200_RATES)
 
 # 8 cores at 3 GHz, each with two 8-wide fused multiply-adds (AVX2): 8 * 3e9 * 2 * 8 * 2. Narrow floats are computed
@@ -145,7 +145,7 @@ LAPTOP_CPU = Device(
 )
 
 # No such thing: on it only messages take time.
-FREE = dict.fromkeys(["float64", "float32", "bfloat16", "float16", "float8", "mxfp8", "int8"], math.inf)
+FREE = dict.fromkeys(["float64", "float32", "bfloat16", "float16", "float8", "mxfp8", "nvfp4", "int8"], math.inf)
 INSTANT = Device("instant", FREE, math.inf, math.inf, source="a thought experiment")
 
 DEVICES = {

@@ -1,11 +1,11 @@
-"""Published measurements: training runs, a layer, all-reduces, memory bandwidth, each with its source.
+"""Published measurements: training runs, a layer, all-reduces, memory bandwidth, steps in 8 bits, with sources.
 
 Reference values for predictions, by name: ``RUNS["LLaMA 65B"].gpu_hours``.
 """
 
 from dataclasses import dataclass, field
 
-from ..rules import validate
+from ..rules import rate, validate
 from .devices import A100_80GB, H100, H800, V100, Device
 from .published_collectives import ALL_REDUCES, SIZES
 
@@ -151,3 +151,34 @@ BUS_BANDWIDTHS = {
 # Of A[i] = c B[i], which reads as much as it writes, in bytes/s: te42kyfo/gpu-benches@1c36d509 gpu-stream/a100_80.txt
 # (read).
 MEMORY_BANDWIDTHS = {"A100 80GB": 1732e9}
+
+
+@validate(gpus=str, recipe=str, before=rate, after=rate, source=str)
+@dataclass(frozen=True)
+class SpeedUp:
+    """A training step of Llama 3 8B, 8,192 tokens a sequence, compiled and sharded: tokens/s of a GPU before, after."""
+
+    gpus: str
+    recipe: str
+    before: float
+    after: float
+    source: str
+
+    @property
+    def factor(self) -> float:
+        return self.after / self.before
+
+
+TITAN = "torchtitan@31a17bfd benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3 (read); 2 sequences a GPU"
+AO_H100 = "torchao@9519bebb torchao/float8/README.md, training benchmarks (read); 1 sequence a GPU"
+AO_B200 = "torchao@09f13255 torchao/prototype/mx_formats/README.md (read); power limited; 1 sequence a GPU"
+SPEED_UPS = [  # from 16 to 8 bits
+    SpeedUp("8 x H100 500W", "a scale per tensor", 6667, 8532, TITAN),
+    SpeedUp("128 x H100 500W", "a scale per tensor", 6514, 8380, TITAN),
+    SpeedUp("8 x H100", "a scale per tensor", 6150, 7689.5, AO_H100),
+    SpeedUp("8 x H100", "a scale per row", 6150, 6768, AO_H100),
+    SpeedUp("8 x B200", "a scale per tensor", 8307.5, 10417, AO_B200),
+    SpeedUp("8 x B200", "a scale per row", 8307.5, 8640.5, AO_B200),
+    SpeedUp("8 x B200", "MXFP8, scales rounded down", 8307.5, 9969, AO_B200),
+    SpeedUp("8 x B200", "MXFP8, scales rounded up", 8307.5, 9642, AO_B200),
+]

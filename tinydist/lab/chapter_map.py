@@ -11,6 +11,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "03c NCCL": "03b",
     "03d Training": "03",
     "04 Precision": "02",
+    "04b FP8, FP4": "04",
     "05 Data parallel": "03",
     "06 ZeRO": "04 05",
     "07 Tensor": "06",

@@ -1,10 +1,11 @@
 """Mixed precision: compute in 16 or 8 bits, accumulate in 32.
 
-    formats.py              floating-point formats: fp32, tf32, bf16, fp16, fp8; their bits
+    formats.py              floating-point formats: fp32, tf32, bf16, fp16, fp8, fp4; their bits
     rounding.py             rounding to a format: to nearest, or stochastic
     tf32.py                 float32 matmuls with inputs rounded to TF32
     autocast.py             automatic precision per operator
     fp8.py, mxfp8.py        8-bit formats with a scale per tensor or per 32 elements; linear layers
+    fp4.py                  MXFP4, NVFP4, and a linear layer that trains in it
     loss_scaler.py          loss scaling for fp16; steps that overflow are skipped on all ranks
     fp32_optimizer.py       16-bit weights with fp32 optimizer steps; the rounding error is lost, or
     master_weights.py           kept in fp32, kept in 16 bits (Kahan), or left to chance (stochastic rounding)
@@ -23,7 +24,7 @@ Six ways to store weights, with Adam:
 Where torch has the same, it is the reference: bit for bit in rounding, step for step in scaling, by operator in dtypes.
 """
 
-from . import fp8, mxfp8
+from . import fp4, fp8, mxfp8
 from .autocast import autocast
 from .formats import FORMATS, Bits, Format, decode_bits, encode_bits, find_format
 from .fp8 import in_fp8
@@ -49,6 +50,7 @@ __all__ = [
     "decode_bits",
     "encode_bits",
     "find_format",
+    "fp4",
     "fp8",
     "in_fp8",
     "mxfp8",

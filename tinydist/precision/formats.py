@@ -7,6 +7,7 @@
     fp16      s     eeeee     mmmmmmmmmm
     fp8 e5m2  s     eeeee     mm                         the upper half of fp16
     fp8 e4m3  s     eeee      mmm                        no infinity: its bits are numbers, up to 448
+    fp4 e2m1  s     ee        m                          no infinity and no NaN: up to 6
 
 The number is (-1)^sign 2^(exponent - bias) 1.mantissa, with bias = 2^(exponent bits - 1) - 1. Exponent 0 has no
 leading 1: the subnormals, evenly spaced down to zero. Exponent bits set how far numbers reach, mantissa bits how far
@@ -98,6 +99,7 @@ class Format:
 
 IEEE = "IEEE 754-2019, table 3.5"
 FP8 = "Micikevicius et al. 2022, FP8 Formats for Deep Learning, section 3"
+MX = "OCP Microscaling Formats (MX) Specification v1.0, 2023, section 5.3.3"
 
 FORMATS = {
     each.name: each
@@ -108,6 +110,7 @@ FORMATS = {
         Format("fp16", 5, 10, dtype=torch.float16, source=IEEE),
         Format("fp8 e4m3", 4, 3, "nan", torch.float8_e4m3fn, source=FP8),
         Format("fp8 e5m2", 5, 2, dtype=torch.float8_e5m2, source=FP8),
+        Format("fp4 e2m1", 2, 1, "none", source=MX),
     ]
 }
 

@@ -11,7 +11,9 @@ schedule.py             pipeline schedules over time
 steps.py                what each rank holds, step by step; step_cells.py: what is in a cell; film.py: a run for it
 matrices.py             heat maps: attention weights, masks
 bars.py                 bar and waterfall charts; table.py: small tables
-curves.py               line plots
+curves.py               line plots; histograms.py: sizes of numbers
+bit_fields.py           the bits of a number in several formats; number_line.py: which numbers a format has
+step_costs.py           time and memory of a training step, in several ways
 reference.py            training curves beside that of one rank
 rank_values.py          what each rank has, and their average
 batch_shares.py         how a batch is dealt to ranks
@@ -32,13 +34,16 @@ canvas.py               figures and axes with units; text that fits its box; leg
 
 from .bars import bars, waterfall
 from .batch_shares import batch_shares
+from .bit_fields import bit_fields
 from .curves import curves
 from .explorer import Explorer
 from .figure import use_style
 from .film import film
 from .groups import groups
+from .histograms import histograms
 from .matrices import matrices
 from .memory import memories, memory, timeline_over_memory
+from .number_line import number_line
 from .ownership_timeline import ownership_timeline
 from .pareto_front import pareto_front
 from .rank_values import rank_values
@@ -46,6 +51,7 @@ from .reference import against_reference
 from .roofline import roofline
 from .schedule import schedule, schedules
 from .shard_map import shard_map
+from .step_costs import step_costs
 from .steps import stepper, steps
 from .table import beside, table
 from .timeline import timeline, timelines
@@ -58,13 +64,16 @@ __all__ = [
     "bars",
     "batch_shares",
     "beside",
+    "bit_fields",
     "cluster",
     "curves",
     "film",
     "groups",
+    "histograms",
     "matrices",
     "memories",
     "memory",
+    "number_line",
     "ownership_timeline",
     "pareto_front",
     "rank_values",
@@ -72,6 +81,7 @@ __all__ = [
     "schedule",
     "schedules",
     "shard_map",
+    "step_costs",
     "stepper",
     "steps",
     "table",

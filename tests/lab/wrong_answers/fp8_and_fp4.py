@@ -1,0 +1,56 @@
+"""Wrong answers to the exercises of 04b_fp8_and_fp4: each with the property that rejects it, and what it is told."""
+
+import torch
+from lab.registered import collection, solved
+
+from tinydist import precision
+
+WRONG_ANSWERS, wrong = collection()
+
+
+@wrong("predicted_step", "values", "None")
+def predicts_nothing(*arguments):
+    pass
+
+
+@wrong("predicted_step", "values", "in 8 bits")
+def by_the_data_sheet(matrices, tokens, rest, gpus, rate, faster, bandwidth):
+    in_16, _ = solved("predicted_step")(matrices, tokens, rest, gpus, rate, faster, bandwidth)
+    return in_16, in_16 / 2
+
+
+@wrong("predicted_step", "values", "in 8 bits")
+def casts_nothing(matrices, tokens, rest, gpus, rate, faster, bandwidth):
+    return solved("predicted_step", "numbers * 5", "numbers * 0")(matrices, tokens, rest, gpus, rate, faster, bandwidth)
+
+
+@wrong("quantize_blocks", "own work", "tinydist.precision")
+def librarys_blocks(x, kind):
+    found = (precision.fp4.mxfp4 if kind == "mx" else precision.fp4.nvfp4)(x)
+    return found.dequantize(), found.scale
+
+
+@wrong("quantize_blocks", "values", "the numbers")
+def not_rounded(x, kind):
+    _, scales = solved("quantize_blocks")(x, kind)
+    return x.clone(), scales
+
+
+@wrong("quantize_blocks", "values", "2 tensors")
+def numbers_alone(x, kind):
+    return solved("quantize_blocks")(x, kind)[0]
+
+
+@wrong("round_by_chance", "own work", "tinydist.precision")
+def librarys_rounding(x, chance):
+    return precision.round_to(x, "fp4 e2m1", "stochastic")
+
+
+@wrong("round_by_chance", "values", "")
+def draws_its_own(x, chance):
+    return solved("round_by_chance")(x, torch.rand(x.shape, generator=torch.Generator().manual_seed(9)))
+
+
+@wrong("round_by_chance", "values", "None")
+def rounds_nothing(x, chance):
+    pass
