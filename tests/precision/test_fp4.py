@@ -77,7 +77,10 @@ def test_a_hadamard_transform_of_both_operands_changes_no_product():
     assert fp4.hadamard(outlier, signs).abs().unique().tolist() == [2.0]
 
 
-@pytest.mark.parametrize("recipe", [None, fp4.Recipe("nearest", False, False), fp4.Recipe(generator=seeded())], ids=str)
+RECIPES = {"none": None, "nearest": fp4.Recipe("nearest", False, False), "whole": fp4.Recipe(generator=seeded())}
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_a_linear_layer_is_near_the_exact_one_forward_and_backward(recipe):
     x, w = randoms(4, 32, 64).requires_grad_(), randoms(48, 64, seed=1).requires_grad_()
     upstream = randoms(4, 32, 48, seed=2)
