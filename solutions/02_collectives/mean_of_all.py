@@ -54,8 +54,8 @@ def train(answer, rows, features, shared, summed, dtype):
         Waits("each call is waited for"),
         Values("the mean, and the gradient of each rank's rows, on 1, 2, 3, 4 and 8 ranks; float32 and float64"),
         Bytes(
-            "forward one all-reduce of features + 1 numbers, the sums and a count; backward one of as many as features, "
-            "and none if the loss is shared"
+            "forward one all-reduce of features + 1 numbers, the sums and a count; backward one of features numbers, and "
+            "none if the loss is shared"
         ),
     ],
     mistakes=[
@@ -80,8 +80,8 @@ def train(answer, rows, features, shared, summed, dtype):
             "gradient / max(1, ctx.rows)",
         ),
         mistake(
-            "dist.all_reduce overwrites its tensor, and the gradient that backward is given is not yours alone: another "
-            "branch of the loss has the same one. Add up in a clone",
+            "dist.all_reduce overwrites its tensor, and the gradient that backward is given is not yours alone: "
+            "another branch of the loss has the same one. Add up in a clone",
             "gradient = gradient.clone()",
             "pass",
         ),
