@@ -54,8 +54,8 @@ def train(answer, rows, features, shared, summed, dtype):
         Waits("each call is waited for"),
         Values("the mean, and the gradient of each rank's rows, on 1, 2, 3, 4 and 8 ranks; float32 and float64"),
         Bytes(
-            "forward one all-reduce of features + 1 numbers, the sums and a count; backward one of features numbers, and "
-            "none if the loss is shared"
+            "forward one all-reduce of features + 1 numbers, the sums and a count; backward one of features numbers, "
+            "and none if the loss is shared"
         ),
     ],
     mistakes=[
