@@ -21,12 +21,9 @@ def case(ranks, shared, rows, columns, dtype=torch.float32):
 
 
 def test_cases():
-    for shared in (False, True):
-        yield case(2, shared, 2, 3)
-        yield case(3, shared, 4, 1)
-        yield case(4, shared, 3, 2, torch.float64)
-        yield case(8, shared, 2, 2)
-        yield case(1, shared, 2, 3)
+    for sizes in [(2, 2, 3), (3, 4, 1), (4, 3, 2, torch.float64), (8, 2, 2), (1, 2, 3)]:
+        for shared in (False, True):
+            yield case(sizes[0], shared, *sizes[1:])
 
 
 def train(answer, rows, columns, shared, dtype):

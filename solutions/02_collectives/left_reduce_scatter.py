@@ -17,7 +17,7 @@ def case(ranks, shift, *shape, dtype=torch.float32, measured=False, **how):
 
 def test_cases():
     for ranks, shift, count in [
-        (5, 3, 15),
+        (7, 2, 21),  # the parts r, r + shift - 1, r + shift + 1 and r - shift are different ones
         (3, 1, 12),
         (3, 0, 13),
         (2, 1, 9),

@@ -10,28 +10,36 @@ from .chapter import DIFFERENTIABLE, leaf, noted, numbers, result_of
 SUMMED = "                dist.all_reduce(gradient)\n"
 
 
-def case(ranks, shared, *rows, dtype=torch.float32):
+def case(ranks, shared, *rows, features=4, summed=False, dtype=torch.float32):
     rows = [rows[rank % len(rows)] for rank in range(ranks)]
-    about = f"{' + '.join(map(str, rows))} rows, shared={shared}" + ", float64" * (dtype == torch.float64)
-    return Case(ranks, lambda rank: (rows[rank], shared, dtype), about)
+    about = f"{' + '.join(map(str, rows))} rows of {features} features, shared={shared}"
+    about += ", the loss is the sum of the mean" * summed + ", float64" * (dtype == torch.float64)
+    return Case(ranks, lambda rank: (rows[rank], features, shared, summed, dtype), about)
 
 
 def test_cases():
-    for shared in (False, True):
-        yield case(2, shared, 3)
-        yield case(3, shared, 4, 1, 2)
-        yield case(4, shared, 0, 5, 2, 2, dtype=torch.float64)
-        yield case(8, shared, 1, 2)
-        yield case(1, shared, 3)
+    both = (False, True)
+    yield from (case(2, shared, 3) for shared in both)
+    yield from (case(3, shared, 4, 1, 2, features=3) for shared in both)
+    yield from (case(4, shared, 0, 5, 2, 2, features=5, dtype=torch.float64) for shared in both)
+    yield from (case(8, shared, 1, 2) for shared in both)
+    yield from (case(1, shared, 3) for shared in both)
+    yield from (case(3, shared, 2, summed=True) for shared in both)
 
 
-def train(answer, rows, shared, dtype):
-    """The loss uses the mean, and if it is each rank's own, numbers that the other ranks do not have."""
-    x = leaf(numbers(dist.get_rank(), (rows, 4), dtype))
-    mean = result_of(answer, x, shared, [4])
-    weight = numbers(100 if shared else 100 + dist.get_rank(), (4,), dtype)
-    torch.tanh(mean * weight).sum().backward()
-    return {"the mean": noted(mean), "the gradient of x": noted(x.grad)}
+def train(answer, rows, features, shared, summed, dtype):
+    """The loss uses the mean, and if it is each rank's own, numbers that the other ranks do not have. What is added to
+    the mean gets the same tensor as its gradient, after the mean: whoever adds up in it, changes both. The gradient
+    of a sum is one number, seen as many."""
+    rank = dist.get_rank()
+    x, bias = leaf(numbers(rank, (rows, features), dtype)), leaf(numbers(50, (features,), dtype))
+    offset = bias * 1
+    mean = result_of(answer, x, shared, [features])
+    weight = numbers(100 if shared else 100 + rank, (features,), dtype)
+    loss = mean.sum() if summed else torch.tanh((mean + offset) * weight).sum()
+    loss.backward()
+    found = {"the mean": noted(mean), "the gradient of x": noted(x.grad)}
+    return found if summed else found | {"the gradient of a tensor that was added to the mean": noted(bias.grad)}
 
 
 @exercise(
@@ -46,8 +54,8 @@ def train(answer, rows, shared, dtype):
         Waits("each call is waited for"),
         Values("the mean, and the gradient of each rank's rows, on 1, 2, 3, 4 and 8 ranks; float32 and float64"),
         Bytes(
-            "forward one all-reduce of 5 numbers, which are 4 sums and a count; backward one of 4, and none if the "
-            "loss is shared"
+            "forward one all-reduce of features + 1 numbers, the sums and a count; backward one of features numbers, "
+            "and none if the loss is shared"
         ),
     ],
     mistakes=[
@@ -70,6 +78,12 @@ def train(answer, rows, shared, dtype):
             "A row counts as one of the rows of all ranks: in backward, too, divide by their number, and not by yours",
             "gradient / ctx.count",
             "gradient / max(1, ctx.rows)",
+        ),
+        mistake(
+            "dist.all_reduce overwrites its tensor, and the gradient that backward is given is not yours alone: "
+            "another branch of the loss has the same one. Add up in a clone",
+            "gradient = gradient.clone()",
+            "pass",
         ),
         mistake(
             "The backward of a mean divides as its forward does: by the number of all rows",

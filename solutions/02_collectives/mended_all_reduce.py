@@ -121,7 +121,7 @@ STARTED = (
     "bytes.",
 )
 def mended_all_reduce(tensor):
-    """Mend this ring all-reduce: it has two bugs, and gives the right sum on machines where a send does not wait.
+    """Mend this ring all-reduce. It has two bugs: it hangs for large tensors, and it costs too much.
 
     It should replace ``tensor`` on every rank by the sum of all ranks' tensors, with the bytes and the time of a ring.
     """

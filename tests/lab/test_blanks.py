@@ -115,3 +115,9 @@ def test_a_function_without_text_is_begun():
     names = {}
     exec("def begin(x):\n    return x", names)
     assert not untouched(names["begin"], begin) and not untouched(len, begin) and not untouched(lambda x: x, begin)
+
+
+def test_a_lambda_that_shares_its_line_is_begun():
+    first, second = 1, lambda x: x  # fmt: skip
+    one = 1; other = lambda x: x  # fmt: skip # noqa: E702, E731
+    assert first == one and not untouched(second, begin) and not untouched(other, begin)

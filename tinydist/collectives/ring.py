@@ -4,7 +4,8 @@
     1 -> 2     2 -> 3     3 -> 0            rank's elements at each stop, and ends, fully reduced, at rank 0;
                                             parts 1, 2, 3 do the same, one rank further on
 
-Each rank sends n - one part in p-1 messages: (p-1)/p n. No algorithm can send less; a tree takes fewer steps.
+Each rank sends n - one part in p-1 messages: (p-1)/p n. As long as the ranks do the adding, no algorithm can send
+less; a tree takes fewer steps.
 
     reduce_scatter, all_gather    (p-1) (alpha + n/(p beta))
     all_reduce                    2(p-1) (alpha + n/(p beta))

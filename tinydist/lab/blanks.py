@@ -69,7 +69,7 @@ def is_stub(answer, stub):
     """
     try:
         return body_of(inspect.getsource(answer)) == body_of(stub)
-    except (OSError, TypeError, SyntaxError):  # it has no text: then it is not from a notebook
+    except (OSError, TypeError, SyntaxError, ValueError):  # it has no text of its own: then it is not from a notebook
         return False
 
 

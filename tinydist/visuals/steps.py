@@ -71,7 +71,7 @@ class Stepper(Explorer):
     def __init__(self, run, titles):
         self.run, self.titles = run, titles
         tables, _, _ = frames_of(run, titles)
-        slider = IntSlider(min(1, len(tables) - 1), max=len(tables) - 1, description="steps done")
+        slider = IntSlider(min(1, len(tables) - 1), max=len(tables) - 1, description="picture")
         super().__init__(lambda step: steps(run, titles, only=[step]), step=slider)
 
     def still(self):

@@ -32,7 +32,7 @@ def all_reduces_and_cuts(tensor, shift):
     return tensor.tensor_split(p)[(dist.get_rank() + shift) % p]
 
 
-@wrong("left_reduce_scatter", "bytes", "sends 240 bytes")
+@wrong("left_reduce_scatter", "bytes", "sends 504 bytes")
 def whole_tensors_to_the_left(tensor, shift):
     rank, p, right, left = neighbors()
     total, outgoing = tensor.clone(), tensor
@@ -45,6 +45,11 @@ def whole_tensors_to_the_left(tensor, shift):
         total += arrived
         outgoing = arrived
     return total.tensor_split(p)[(rank + shift) % p]
+
+
+@wrong("left_reduce_scatter", "values", "returns part 1 of the sum, where part 2 is asked for")
+def one_part_too_low(tensor, shift):
+    return solved("left_reduce_scatter")(tensor, shift - 1)
 
 
 @wrong("left_reduce_scatter", "memory", "holds 24,576 bytes")
@@ -211,6 +216,11 @@ def a_gradient_of_the_first_row(x, shared):
     return solved(
         "mean_of_all", "expand(ctx.rows, -1)", "expand(ctx.rows, -1) * (torch.arange(ctx.rows) == 0)[:, None]"
     )(x, shared)
+
+
+@wrong("mean_of_all", "runs", "3 ranks")
+def a_mean_of_four_features(x, shared):
+    return solved("mean_of_all", "both[:-1] / ctx.count", "both[:4] / ctx.count")(x, shared)
 
 
 # gather_columns
