@@ -21,7 +21,7 @@ def test_it_can_be_read():
 
 
 def test_the_table_needs_what_arrows_lead_from_and_nothing_off_the_way():
-    names, arrows = names_and_arrows()
+    _, arrows = names_and_arrows()
     for number, needed in needed_by_table().items():
         direct = {source for source, target in arrows if target == number}
         assert direct <= needed <= before(number, arrows), f"{number}: the map has {direct}, the table {needed}"
