@@ -92,7 +92,7 @@ def test_cases():
         "gradient of a rank with 6 of 16 sequences count?",
         "It counts 6/16. A rank knows its own 6. The 16 is a sum over all ranks: who sums over ranks?",
         "Two all_reduces: one of the number of sequences, as a tensor of one number, and then one of the weighted "
-        "gradient.",
+        "gradient. (all_gather_object pickles the number, and sends more bytes.)",
     ],
     why="The last batch of an epoch is seldom even, and in language models every share has another number of "
     "tokens. The same mistake is made on one rank, where the gradients of several micro-batches are accumulated: "

@@ -92,9 +92,9 @@ def test_cases():
             "",
         ),
         mistake(
-            "Each parameter is clipped by its own norm. The gradient is that of all parameters together",
+            "Nothing is clipped any more: where the averaged gradient is longer than 1, clip_grad_norm_ shortens it",
             "        clip_grad_norm_(model.parameters(), 1.0)\n",
-            "        for parameter in model.parameters():\n            clip_grad_norm_(parameter, 1.0)\n",
+            "",
         ),
         mistake(
             "Only the gradient of the weight is averaged: the bias is a parameter, too, and drifts apart",
@@ -118,7 +118,8 @@ def test_cases():
 )
 def mended_loop(inputs, targets, steps):
     """Train a linear model for ``steps`` steps on N samples, which the ranks share, and
-    return its weights [1, 3]. Gradients that are longer than 1 are clipped.
+    return its weights [1, 3]: those of one rank that begins with seed 0. Gradients that
+    are longer than 1 are clipped.
 
     This is a colleague's program. It ends without an error, and yet four ranks do not
     train as one does. It has four mistakes; mend them.

@@ -17,8 +17,8 @@ counts = stated("whole numbers, one for each rank", each_of(lambda value: whole(
 def batch_shares(sizes, unit="sequences"):
     """Draw ``sizes[rank]`` boxes for each rank. A rank without any is crossed out.
 
-    Above each share stands how much one of its boxes counts if the ranks average their means: in red, where that is
-    not 1 of all.
+    Above each share stands how much one of its boxes counts if the ranks average their means: in bold red, where
+    that is not 1 of all.
     """
     ranks, total = len(sizes), sum(sizes)
     if ranks > len(RANKS):
@@ -32,8 +32,8 @@ def batch_shares(sizes, unit="sequences"):
         blocks(axes, boxes, facecolor=RANKS[rank], edgecolor=PAPER)
         if size:
             parts = ranks * size
-            color = INK if parts == total else RED
-            axes.text(rank, size + 0.4, f"1/{parts} each", color=color, ha="center", va="bottom")
+            look = {"color": INK} if parts == total else {"color": RED, "weight": "bold"}
+            axes.text(rank, size + 0.4, f"1/{parts} each", **look, ha="center", va="bottom")
         else:
             cross_out(axes, rank, max(sizes))
     axes.set_xticks(range(len(RANKS)), [f"rank {rank}" if rank < ranks else "" for rank in range(len(RANKS))])
