@@ -41,7 +41,9 @@ def test_cases():
             "(4 * width**2)",
             "(6 * width**2)",
         ),
-        mistake("A gradient in fp32 has 4 bytes for each of its numbers", "nbytes = 4 * width**2", "nbytes = 2 * width**2"),
+        mistake(
+            "A gradient in fp32 has 4 bytes for each of its numbers", "nbytes = 4 * width**2", "nbytes = 2 * width**2"
+        ),
         mistake(
             "Each of the 2 (p-1) steps of the ring has its latency, so the critical number grows with the devices",
             "latency + nbytes / devices / bandwidth",
