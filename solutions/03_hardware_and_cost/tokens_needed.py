@@ -98,8 +98,8 @@ def tokens_needed(k, n, experts, chosen, peak, bandwidth, weight_bytes):
     from memory once; count the products of all experts as one. The GPU computes ``peak`` FLOP/s and moves ``bandwidth`` bytes/s.
 
     Return the smallest whole number of tokens for which arithmetic takes as long as memory, or longer. Return 0 if
-    there is no such number. (A row that is read by two experts is read twice. Solve for the
-    number: to try a million of them one after the other takes too long.)
+    there is no such number. (A row that is read by two experts is read twice. Solve for the number: to try a million of
+    them one after the other takes too long.)
     """
     ridge = peak / bandwidth
     # ? Which FLOPs and bytes do m rows have, when do they meet at the ridge, and how many tokens make m rows?
