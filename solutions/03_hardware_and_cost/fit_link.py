@@ -25,8 +25,8 @@ def measured(name, small, large):
 
 
 def test_cases():
-    yield of_link("a link of 5 us and 1 GB/s", 2, KIB, GIB, 5e-6, 1e9)
     yield of_link("NVLink of A100s", 8, KIB, GIB, 3.4e-6, 300e9)
+    yield of_link("a link of 5 us and 1 GB/s", 2, KIB, GIB, 5e-6, 1e9)
     yield of_link("sizes that lie near to each other", 16, MIB, 2 * MIB, 14e-6, 25e9)
     yield of_link("a link of half a microsecond", 3, MIB, GIB, 0.5e-6, 50e9)
     yield measured("8 x A100", 32 * KIB, 16 * GIB)
@@ -61,6 +61,11 @@ def test_cases():
             "Two ways around the ring: there are 2 (p-1) steps, not p-1",
             "steps = 2 * (ranks - 1)",
             "steps = ranks - 1",
+        ),
+        mistake(
+            "A ring all-reduce is no single message: it has 2 (p-1) steps, and each of them pays the latency",
+            "steps = 2 * (ranks - 1)",
+            "steps = 1",
         ),
         mistake(
             "The small all-reduce has bytes as well: its time is not latency alone",

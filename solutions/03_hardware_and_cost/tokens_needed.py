@@ -94,11 +94,13 @@ def tokens_needed(k, n, experts, chosen, peak, bandwidth, weight_bytes):
 
     Each of the ``experts`` has a k x n matrix, whose numbers have ``weight_bytes`` bytes. A token is sent to
     ``chosen`` of the experts, and makes a row of k numbers in each of them. The rows and the results have 2 bytes for
-    each number. All experts get as many rows, and all of them are read from memory once; count the products of all
-    experts as one. The GPU computes ``peak`` FLOP/s and moves ``bandwidth`` bytes/s.
+    each number. On average all experts get as many rows (so it need not be a whole number), and all of them are read
+    from memory once; count the products of all experts as one.
+    The GPU computes ``peak`` FLOP/s and moves ``bandwidth`` bytes/s.
 
     Return the smallest whole number of tokens for which arithmetic takes as long as memory, or longer. Return 0 if
-    there is no such number. (A row that is read by two experts is read twice.)
+    there is no such number. (A row that is read by two experts is read twice. Solve for the number: to try a million of
+    them one after the other takes too long.)
     """
     ridge = peak / bandwidth
     # ? Which FLOPs and bytes do m rows have, when do they meet at the ridge, and how many tokens make m rows?

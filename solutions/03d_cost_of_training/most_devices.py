@@ -11,11 +11,13 @@ def case(about, *arguments):
 
 def test_cases():
     #                batch, width, rate, latency, bandwidth, limit
+    yield case("a small batch", 60_000, 8192, 728e12, 14e-6, 50e9, 4096)
     yield case("H100s on NVLink", 4_000_000, 8192, 728e12, 5e-6, 367e9, 4096)
     yield case("H100s on InfiniBand, where latency wins", 4_000_000, 8192, 728e12, 14e-6, 50e9, 4096)
     yield case("the same with four times the batch", 16_000_000, 8192, 728e12, 14e-6, 50e9, 4096)
     yield case("a batch that one device does best alone", 2000, 4096, 728e12, 14e-6, 25e9, 64)
     yield case("a network without latency", 1_000_000, 4096, 250e12, 0.0, 25e9, 4096)
+    yield case("shares that are no whole numbers", 100, 64, 100e9, 0.0, 25e9, 64)
     yield case("as many devices as there are", 4_000_000, 8192, 250e12, 5e-6, 300e9, 16)
 
 
@@ -39,7 +41,9 @@ def test_cases():
             "(4 * width**2)",
             "(6 * width**2)",
         ),
-        mistake("A gradient has 2 bytes for each of its numbers", "nbytes = 2 * width**2", "nbytes = width**2"),
+        mistake(
+            "A gradient in fp32 has 4 bytes for each of its numbers", "nbytes = 4 * width**2", "nbytes = 2 * width**2"
+        ),
         mistake(
             "Each of the 2 (p-1) steps of the ring has its latency, so the critical number grows with the devices",
             "latency + nbytes / devices / bandwidth",
@@ -51,6 +55,11 @@ def test_cases():
             "batch >= critical",
         ),
         mistake(
+            "Do not round a device's share up: it is batch / devices tokens on average",
+            "batch / devices >= critical",
+            "-(-batch // devices) >= critical",
+        ),
+        mistake(
             "A device that works alone sends nothing, so 1 is always an answer",
             "most = 1",
             "most = 0",
@@ -59,7 +68,7 @@ def test_cases():
     hints=[
         "Write the condition for p devices: does a backward pass of batch / p tokens take at least as long as the "
         "ring?",
-        "The ring takes 2 (p-1) (alpha + n / (p beta)) seconds with n = 2 w^2 bytes, and the backward pass of a layer "
+        "The ring takes 2 (p-1) (alpha + n / (p beta)) seconds with n = 4 w^2 bytes, and the backward pass of a layer "
         "4 (batch / p) w^2 / rate.",
         "From p = 1 on, try them all, and keep the largest p for which it holds.",
     ],
@@ -69,13 +78,14 @@ def test_cases():
 def most_devices(batch, width, rate, latency, bandwidth, limit):
     """How many devices can share a batch, if no device may wait for its gradients?
 
-    Learning takes no more than ``batch`` tokens per step, and p devices share them, 1 <= p <= ``limit``. Each layer
-    has one weight of width x width numbers, whose gradient in 16 bits is summed in a ring of all p devices, over
+    Learning takes no more than ``batch`` tokens per step, and p devices share them, 1 <= p <= ``limit``. (A share is
+    an average, and need not be a whole number.) Each layer
+    has one weight of width x width numbers, whose gradient in fp32 is summed in a ring of all p devices, over
     links of ``latency`` and ``bandwidth``. As in section 5 of the notebook, the all-reduce of a layer has to hide
     behind the backward pass of another layer, at ``rate`` FLOP/s. It does so, too, if both take equally long. Return
     the largest p for which it hides. A device alone sends nothing.
     """
-    nbytes = 2 * width**2
+    nbytes = 4 * width**2
     # ? For which numbers of devices does the all-reduce hide?
     most = 1
     for devices in range(2, limit + 1):

@@ -14,11 +14,11 @@ def case(about, layers, batch, sequence, width, gpus, parameters, room):
 
 
 def test_cases():
+    yield case("a small model", 12, 8, 1024, 768, 1, 0.124e9, 16 * GB)
     yield case("the model of the notebook", 48, 4, 2048, 6144, 8, 22.07e9, 80 * GB)
     yield case("the same model, more sequences", 48, 6, 2048, 6144, 8, 22.07e9, 80 * GB)
     yield case("the same model with longer sequences", 48, 1, 32_768, 6144, 8, 22.07e9, 80 * GB)
     yield case("the same model on two GPUs", 48, 4, 2048, 6144, 2, 22.07e9, 80 * GB)
-    yield case("a small model", 12, 8, 1024, 768, 1, 0.124e9, 16 * GB)
     yield case("a small model, a large batch", 12, 64, 1024, 768, 1, 0.124e9, 16 * GB)
     yield case("a small model, a larger batch", 12, 100, 1024, 768, 1, 0.124e9, 16 * GB)
     yield case("a model that fills the room to the byte", 4, 1, 2048, 4096, 8, 8e9, 16_369_098_752)
@@ -105,8 +105,10 @@ def what_to_keep(layers, batch, sequence, width, gpus, parameters, room):
     From the cheapest to the dearest in time, there are three ways, as in section 3:
 
     - "all" keeps all activations;
+
     - "cheap" runs both normalizations and GELU again. In backward it has one of their results at a time besides what
       is kept, and its peak is where that is the largest of the three;
+
     - "inputs only" keeps 2 s b h bytes of each layer and runs the layer again. In backward it has everything else of
       one layer besides, as if "all" was kept of that layer.
 

@@ -13,7 +13,7 @@ BACKWARD = "_engine_run_backward"  # of torch.autograd: what it calls need not b
 NO_SIZE = ("concrete integers", "negative dimension", "calculation overflowed")  # what torch says of one
 UNWRITTEN = "No tensor has such a size. Is it read from a tensor that a message fills, before wait()?"
 UNKNOWN = "The first cell of the notebook has the imports: was it run?"
-LOOP = "Is there a loop whose condition never becomes false?"
+LOOP = "Is there a loop whose condition never becomes false, or one that takes too many turns?"
 EMPTY_BATCH = "batch_isend_irecv takes no empty list: on 1 rank there is nobody to talk to."
 
 

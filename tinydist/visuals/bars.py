@@ -96,13 +96,14 @@ def label(axes, names, unit, largest, limit, log):
 
 @validate(groups=stated("a dict, group -> {part: a number > 0}", named(named(positive))), unit=str, total=named_number)
 @picture
-def waterfall(groups, unit, total=None):
+def waterfall(groups, unit, total=None, rest="not explained"):
     """Draw ``groups``, name -> {part: number}: their parts one after another, and the sum where each group ends.
 
     unit:   what the numbers count; "seconds" are scaled.
     total:  (name, number): what all of them should come to.
+    rest:   what is written at a difference to the total.
     """
-    parts = list(waterfall_parts(groups, total))
+    parts = list(waterfall_parts(groups, total, rest))
     if unit == "seconds":
         size, unit = unit_for(max(end for _, _, end, _ in parts), SECONDS)
         parts = [(name, start / size, end / size, color) for name, start, end, color in parts]
@@ -127,7 +128,7 @@ def waterfall(groups, unit, total=None):
     return figure
 
 
-def waterfall_parts(groups, total):
+def waterfall_parts(groups, total, rest="not explained"):
     """(name, start, end, color) of each bar, from the first to the last."""
     end = 0
     for (group, parts), color in zip(groups.items(), SERIES):
@@ -137,5 +138,5 @@ def waterfall_parts(groups, total):
         yield group, 0, end, DARK
     if total:
         if total[1] > end:
-            yield "not explained", end, total[1], RED
+            yield rest, end, total[1], RED
         yield total[0], 0, total[1], DARK

@@ -51,7 +51,7 @@ def from_above(batch, width, rate, latency, bandwidth, limit):
     """The first that hides, from the most devices down."""
     devices = limit
     while devices > 1:
-        ring = 2 * (devices - 1) * latency + 4 * (devices - 1) / devices * width**2 / bandwidth
+        ring = 2 * (devices - 1) * latency + 8 * (devices - 1) / devices * width**2 / bandwidth
         if 4 * batch / devices * width**2 / rate >= ring:
             return devices
         devices -= 1

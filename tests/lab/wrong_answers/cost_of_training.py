@@ -15,6 +15,11 @@ def always_cheap(*arguments):
     return "cheap", 1e9
 
 
+@wrong("what_to_keep", "values", "where 'all' is right")
+def never_fits(*arguments):
+    return "nothing", 0
+
+
 @wrong("what_to_keep", "values", "the number of bytes")
 def a_way_without_its_bytes(*arguments):
     return solved("what_to_keep")(*arguments)[0], 1
@@ -51,7 +56,7 @@ def nothing_is_run_again(*arguments):
 
 @wrong("most_devices", "values", "is right")
 def critical_of_two_devices(batch, width, rate, latency, bandwidth, limit):
-    critical = 2 * (latency + width**2 / bandwidth) * rate / (4 * width**2)
+    critical = 2 * (latency + 2 * width**2 / bandwidth) * rate / (4 * width**2)
     return max(1, min(limit, int(batch / critical)))
 
 
