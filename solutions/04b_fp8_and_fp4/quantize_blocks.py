@@ -59,8 +59,8 @@ UP = "torch.ceil(torch.log2(amax.double() / 6))"
     mistakes=[
         mistake("The scale of MX is rounded up, so that no number is cut", UP, UP.replace("ceil", "floor")),
         mistake(
-            "That is FLOOR, the rule of the specification, by which a block's largest number may be cut. Here the scale "
-            "is rounded up: RCEIL",
+            "That is FLOOR, the rule of the specification, by which a block's largest number may be cut. Here the "
+            "scale is rounded up: RCEIL",
             UP,
             "(torch.floor(torch.log2(amax.double())) - 2)",
         ),
