@@ -8,7 +8,8 @@ LLAMA_8B = [(6144, 4096), (4096, 4096), (14336, 4096), (14336, 4096), (4096, 143
 
 
 def case(about, matrices, tokens, gpus, rest=0.7, rate=650e12, faster=1.75, bandwidth=2.2e12):
-    return alone(lambda: (matrices, tokens, rest, gpus, rate, faster, bandwidth), f"{about}, {gpus} GPUs")
+    on = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    return alone(lambda: (matrices, tokens, rest, gpus, rate, faster, bandwidth), f"{about}, {on}")
 
 
 def test_cases():
@@ -64,6 +65,11 @@ def test_cases():
             "The optimizer's 28 bytes per parameter are moved by the GPU that owns it: each has a part of 1/gpus",
             "parameters * 28 / gpus",
             "parameters * 28",
+        ),
+        mistake(
+            "The optimizer takes time, too: it moves 28 bytes for each parameter of the shard",
+            "rest + parameters * 28 / gpus / bandwidth",
+            "rest",
         ),
         mistake(
             "The rest and the optimizer are as long in 8 bits as in 16: only the products get faster",

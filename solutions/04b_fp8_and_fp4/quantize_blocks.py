@@ -33,6 +33,7 @@ def test_cases():
             "ties": ties,
             "a largest number that is a power of two times 6": lambda: 6.0 * 2.0 ** torch.arange(-3, 5).repeat(2, 8),
             "a block of zeros": zero_block,
+            "nothing but zeros": lambda: torch.zeros(2, 64),
         }
         for about, make in made.items():
             yield alone(lambda make=make, kind=kind: (make(), kind), f"{kind}, blocks of {block}: {about}")
@@ -58,6 +59,12 @@ UP = "torch.ceil(torch.log2(amax.double() / 6))"
     mistakes=[
         mistake("The scale of MX is rounded up, so that no number is cut", UP, UP.replace("ceil", "floor")),
         mistake(
+            "That is FLOOR, the rule of the specification, by which a block's largest number may be cut. Here the "
+            "scale is rounded up: RCEIL",
+            UP,
+            "(torch.floor(torch.log2(amax.double())) - 2)",
+        ),
+        mistake(
             "The scale of MX is a power of two",
             f"2.0 ** {UP}",
             "amax.double() / 6",
@@ -81,7 +88,8 @@ UP = "torch.ceil(torch.log2(amax.double() / 6))"
         "MX: the smallest power of two with which the largest number is 6 or less, so 2 ** ceil(log2(amax / 6)); "
         "compute it in float64. NV: tensor = x.abs().max() / 6 / 448, then amax / 6 / tensor is cast to "
         "torch.float8_e4m3fn and multiplied by tensor.",
-        "A block of zeros: its scale is 1 in MX and 0 in NV, and its numbers are 0. Do not divide by 0.",
+        "A block of zeros: its scale is 1 in MX and 0 in NV, and its numbers are 0. Do not divide by 0: where all of x "
+        "is zero, t is, too.",
         "e2m1 has steps of 0.5 below 2, of 1 from 2 to 4, and of 2 from 4 to 6. torch.round sends ties to the even "
         "number of steps, which is the even mantissa.",
     ],
@@ -91,9 +99,10 @@ UP = "torch.ceil(torch.log2(amax.double() / 6))"
 def quantize_blocks(x, kind):
     """Put the float32 matrix ``x`` into blocks of e2m1 along its rows. Return (numbers, scales), both float32.
 
-    ``kind`` "mx": blocks of 32, and the scale is the smallest power of two with which nothing exceeds 6 (1 for a block
-    of zeros). "nv": blocks of 16, and a scale is e4m3(amax / 6 / t) * t, where t = (the largest magnitude of all) / 6 /
-    448. torch.float8_e4m3fn may be used for that cast.
+    ``kind`` "mx": blocks of 32, and the scale is rounded up (RCEIL): the smallest power of two with which nothing
+    exceeds 6, and 1 for a block of zeros. "nv": blocks of 16, and a scale is e4m3(amax / 6 / t) * t, where t = (the
+    largest magnitude of all) / 6 / 448; a scale is 0 for a block of zeros, also if all of x is zero.
+    torch.float8_e4m3fn may be used for that cast.
 
     ``numbers`` has the shape of x: what stands for x, the rounded value times its scale. Values are rounded to the
     nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6, ties to the even mantissa, and cut at 6. ``scales``: [rows, blocks].
@@ -107,6 +116,7 @@ def quantize_blocks(x, kind):
     else:
         tensor = x.abs().max() / 6 / 448
         scales = (amax / 6 / tensor).to(torch.float8_e4m3fn).float() * tensor
+        scales = torch.where(amax == 0, 0.0, scales)  # of nothing but zeros, tensor is 0, too
     # ? Divide, round to e2m1, and multiply again.
     divisor = torch.where(scales == 0, 1.0, scales).unsqueeze(-1)
     magnitude = (blocks / divisor).abs().clamp(max=6)

@@ -62,6 +62,12 @@ UP = "chance < (magnitude - low) / (high - low)"
             "(chance > (magnitude - low) / (high - low)) & (magnitude > low)",
         ),
         mistake(
+            "1 - chance is as uniform as chance, but these are other draws: it goes up if the chance itself is below "
+            "the part of the way",
+            UP,
+            "1 - chance < (magnitude - low) / (high - low)",
+        ),
+        mistake(
             "The part of the way is measured in the spacing here: e2m1's is 0.5, 1 or 2",
             UP,
             "chance < (magnitude - low) / 0.5",

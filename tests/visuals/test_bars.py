@@ -30,6 +30,15 @@ def test_parts_are_laid_end_to_end(capsys):
     assert capsys.readouterr().out == "one: read 2 + write 1; two: write 4 [GB]\n"
 
 
+def test_a_mark_says_where_a_bar_should_end():
+    figure = visuals.bars({"one": {"read": 2, "write": 1}, "two": 4}, "ms", marks=("measured", {"one": 3.5, "two": 3}))
+    [axes] = figure.axes
+    assert [list(line.get_xdata()) for line in axes.lines] == [[3.5, 3.5], [3, 3]]
+    assert [text.get_text() for text in axes.texts][:2] == ["3, measured 3.50", "4, measured 3"]
+    assert figure.alt == "Bars of ms: one 3, measured 3.50, two 4, measured 3."
+    assert_can_be_read(figure)
+
+
 def test_shares_of_a_whole_have_no_total():
     figure = visuals.bars({"one": {"read": 75, "write": 25}, "two": {"read": 40, "write": 60}}, "% of the bytes")
     assert [text.get_text() for text in figure.axes[0].texts] == ["75", "25", "40", "60"]

@@ -17,32 +17,45 @@ numbers = stated(
 )
 
 
-@validate(values=numbers, unit=str, limit=named_number, log=flag)
+marked = stated(
+    "(name, {bar: number})", lambda marks: len(marks) == 2 and isinstance(marks[0], str) and numbers(marks[1])
+)
+
+
+@validate(values=numbers, unit=str, limit=named_number, log=flag, marks=marked)
 @picture
-def bars(values, unit, limit=None, log=False):
+def bars(values, unit, limit=None, log=False, marks=None):
     """Draw a horizontal bar for each of ``values``: name -> number, or name -> {part: number}, laid end to end.
 
     unit:   what the numbers count, below the axis and in the printed line. Parts in % are shares: no bar has a total.
     limit:  (name, number): a dashed line, at which something changes.
+    marks:  (name, {bar: number}): a black mark on a bar, where it should end, and its number beside the bar's.
     """
+    marked, places = marks or ("", {})
     parts = {name: value if isinstance(value, dict) else {"": value} for name, value in values.items()}
     totals = {name: sum(each.values()) for name, each in parts.items()}
     tell("; ".join(f"{name}: {in_words(parts[name])}" for name in parts) + f" [{unit}]")
     colors = colors_of(dict.fromkeys(part for each in parts.values() for part in each))
     shares = unit.startswith("%") and "" not in colors
     said = {name: in_words(parts[name]) if shares else number_text(total) for name, total in totals.items()}
+    said |= {name: f"{said[name]}, {marked} {number_text(place)}" for name, place in places.items()}
     figure, axes = canvas(alt_text(said, unit, limit), 0.8 + 0.32 * len(parts) + 0.2 * bool(limit))
-    for place, each in enumerate(parts.values()):
+    for place, (name, each) in enumerate(parts.items()):
         draw_bar(axes, place, each, colors, log)
-    largest = max(*totals.values(), limit[1] if limit else 0)
-    for place, total in enumerate([] if shares else totals.values()):
+        if name in places:
+            axes.plot([places[name]] * 2, [place - THICK / 2, place + THICK / 2], color=INK, linewidth=2)
+    largest = max(*totals.values(), *places.values(), limit[1] if limit else 0)
+    for place, (name, total) in enumerate([] if shares else totals.items()):
         style = {
             "textcoords": "offset points",
             "va": "center_baseline",
             "bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 1},
         }
-        axes.annotate(number_text(total), (max(total, 0), place), (5, 0), zorder=4, **style)
+        end = max(total, places.get(name, 0), 0)
+        axes.annotate(said[name], (end, place), (5, 0), zorder=4, **style)
     label(axes, [*parts], unit, largest, limit, log)
+    if places:
+        axes.set_xlim(right=1.4 * largest)
     if shares:
         axes.set_xlim(right=1.01 * largest)
     if "" not in colors:

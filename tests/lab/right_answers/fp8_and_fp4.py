@@ -47,6 +47,7 @@ def by_distance(x, kind):
     else:
         t = x.abs().max() / 6 / 448
         scales = (amax / 6 / t).to(torch.float8_e4m3fn).float() * t
+        scales = torch.where(amax == 0, 0.0, scales)
     values = (blocks / torch.where(scales == 0, 1.0, scales)[..., None]).abs().clamp(max=6)
     nearest = grid[(values[..., None] - grid).abs().argmin(-1)]
     return (nearest.copysign(blocks) * scales[..., None]).view_as(x), scales
