@@ -26,6 +26,14 @@ FEW = 8  # numbers
 IN_PLACE = ("all_reduce", "broadcast", "reduce")  # these write where they read
 
 
+class Ended(Exception):
+    """A rank ends the run for all, who may be anywhere: ``result`` is what each has returned."""
+
+    def __init__(self, result):
+        super().__init__(result)
+        self.result = result
+
+
 @dataclass(frozen=True, eq=False)
 class Case:
     ranks: int
@@ -33,10 +41,10 @@ class Case:
     about: str = ""  # besides the number of ranks, as the learner reads it
     measured: bool = False  # bytes held and seconds are judged here
     changed: int | None = None  # the rank whose messages are perturbed
-    by_value: bool = False  # are they by their numbers' values, and not by their places?
     facts: object = None  # whatever the exercise's own targets want
     rtol: float = 1e-4
     how: dict = field(default_factory=dict)  # options of launch
+    by_value: bool = False  # are messages perturbed by their numbers' values, and not by their places?
 
     def __str__(self):
         ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
@@ -83,6 +91,8 @@ class Trial:
             self.arguments, self.returned = zip(*self.run.results)
         except KeyboardInterrupt:
             raise
+        except Ended as ended:
+            self.returned = (ended.result,) * case.ranks
         except BaseException as error:
             self.error = error
         self.printed = printed.getvalue().splitlines()
@@ -170,7 +180,9 @@ def perturbed_messages(factors):
         return group.simulation is mine.simulation and group.owner == mine.owner
 
     def post_perturbed(group, name, tensors, *others):
-        return post(group, name, perturbed_in(tensors, factors) if name == "send" and is_mine(group) else tensors, *others)
+        if name == "send" and is_mine(group):
+            tensors = perturbed_in(tensors, factors)
+        return post(group, name, tensors, *others)
 
     def meet_perturbed(group, name, move, alike_everywhere, inputs, *others, **how):
         if is_mine(group) and name in IN_PLACE:
