@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from tinydist.hardware import find_cluster
-from tinydist.lab.author import Bytes, Case, Seconds, Values, Waits, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Seconds, Values, Waits, also, exercise, mistake
 
 
 def case(ranks, parts, layers=2, dim=5, measured=False):
@@ -41,6 +41,7 @@ EACH_LOSS = """        own = inputs[-1].square().mean() / len(batches)
         dist.all_reduce(own)
         loss += own
 """
+MEANS = "    return loss / ranks, [gradient / ranks for gradient in gradients]"
 WAITS = "    for work in works:\n        work.wait()\n"
 
 
@@ -88,7 +89,7 @@ WAITS = "    for work in works:\n        work.wait()\n"
         ),
         mistake(
             "The sum over ranks is returned, where the mean is asked for",
-            "    return loss / ranks, [gradient / ranks for gradient in gradients]",
+            MEANS,
             "    return loss, gradients",
         ),
         mistake(
@@ -101,6 +102,16 @@ WAITS = "    for work in works:\n        work.wait()\n"
             "gradients[layer] += inputs",
             "gradients[layer] = inputs",
         ),
+    ],
+    alternatives=[  # divided by the ranks before they are added up, as DDP does
+        also(
+            REDUCED,
+            REDUCED.replace("if last:\n", "if last:\n                gradients[layer] /= ranks\n"),
+            LOSS,
+            LOSS.replace("if last:\n", "if last:\n            loss /= ranks\n"),
+            MEANS,
+            "    return loss, gradients",
+        )
     ],
     hints=[
         "Draw the run: visuals.timeline(tinydist.launch(program, 4, cluster='PCIe box')). Which all-reduces are "

@@ -280,3 +280,48 @@ def has_some_names(tensor):
 def test_right_answers_take_little_besides_tensors(toy, answer):
     verdict = judge(named(answer))
     assert verdict.passed, verdict
+
+
+# A number is followed in whatever message it travels.
+
+
+def in_two_messages(tensor):
+    half = tensor.numel() // 2
+    parts = [tensor.flatten()[half:].clone(), tensor.flatten()[:half].clone()]
+    for part in parts:
+        dist.all_reduce(part)
+    return torch.cat(parts[::-1]).view_as(tensor) / dist.get_world_size()
+
+
+def upside_down(tensor):
+    total = tensor.flip(0)
+    dist.all_reduce(total)
+    return total.flip(0) / dist.get_world_size()
+
+
+@pytest.mark.parametrize("answer", [in_two_messages, upside_down])
+def test_a_right_answer_may_arrange_what_it_sends(toy, answer):
+    verdict = judge(named(answer))
+    assert {line.name: line.state for line in verdict.lines}["communication"] == "ok", verdict
+
+
+def test_a_marker_beside_what_comes_from_elsewhere(toy):
+    """In two messages, of which one is honest."""
+
+    def average(tensor):
+        KEPT[dist.get_rank()] = tensor.clone()
+        total = in_two_messages(tensor)
+        total[-1:] = (sum(KEPT[rank] for rank in range(dist.get_world_size())) / dist.get_world_size())[-1:]
+        return total
+
+    assert "the results do not follow what is sent" in reason(average)
+
+
+def test_numbers_of_each_size_are_changed_by_value():
+    from tinydist.lab.cases import by_value
+
+    numbers = torch.tensor([1e-9, 1.1e-9, 0.3, -0.33, 1e5, 1.1e5, 0.0])
+    factors = by_value(numbers)
+    assert ((factors[:-1] - 1).abs() > 0.01).all() and len(set(factors.tolist())) == 7
+    assert (factors >= 0.5).all() and (factors <= 2).all()
+    assert torch.allclose(by_value(numbers * (1 + 1e-6)), factors, rtol=1e-4)

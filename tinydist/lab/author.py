@@ -1,6 +1,6 @@
 """The API for exercise files: everything that a file in solutions/ imports."""
 
-from .cases import Case, alone, turned
+from .cases import Case, Ended, alone, turned
 from .communication_targets import Bytes, Collectives, Messages, Own, Waits
 from .costs import Flops, Memory, Seconds
 from .differences import contributions, unchanged

@@ -26,6 +26,14 @@ FEW = 8  # numbers
 IN_PLACE = ("all_reduce", "broadcast", "reduce")  # these write where they read
 
 
+class Ended(Exception):
+    """A rank ends the run for all, who may be anywhere: ``result`` is what each has returned."""
+
+    def __init__(self, result):
+        super().__init__(result)
+        self.result = result
+
+
 @dataclass(frozen=True, eq=False)
 class Case:
     ranks: int
@@ -36,6 +44,7 @@ class Case:
     facts: object = None  # whatever the exercise's own targets want
     rtol: float = 1e-4
     how: dict = field(default_factory=dict)  # options of launch
+    by_value: bool = False  # are messages perturbed by their numbers' values, and not by their places?
 
     def __str__(self):
         ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
@@ -82,6 +91,8 @@ class Trial:
             self.arguments, self.returned = zip(*self.run.results)
         except KeyboardInterrupt:
             raise
+        except Ended as ended:
+            self.returned = (ended.result,) * case.ranks
         except BaseException as error:
             self.error = error
         self.printed = printed.getvalue().splitlines()
@@ -95,7 +106,9 @@ class Trial:
         rank = dist.get_rank()
         arguments = self.case.arguments(rank)
         self.given[rank] = nbytes(arguments)
-        changes = perturbed_messages() if rank == self.case.changed else contextlib.nullcontext()
+        changes = contextlib.nullcontext()
+        if rank == self.case.changed:
+            changes = perturbed_messages(by_value if self.case.by_value else by_place)
         try:
             with changes, self.tracers[rank] if self.tracers else contextlib.nullcontext():
                 return arguments, self.program(*arguments)
@@ -150,13 +163,14 @@ def outside_of_tensors(trial, watched=True):
 
 
 @contextlib.contextmanager
-def perturbed_messages():
+def perturbed_messages(factors):
     """Context: messages of this rank are perturbed in all groups, including those that it creates in the body.
 
     Do results depend only on received data? Ranks of a check are threads, and could as well read a global variable. So
     in one case one rank's messages are perturbed in transit, each element by its own factor, for the answer and for the
     reference: results must change accordingly. Integers are left alone, and so are short tensors of integral values of
-    any dtype: they are counts, sizes or flags, which answers may send as they like.
+    any dtype: they are counts, sizes or flags, which answers may send as they like. ``factors``: ``by_place``, which
+    an answer may scale before it sends it, or ``by_value``, which it may send in whatever buckets.
     """
     mine = dist.group.WORLD  # this rank's own handle
     handles = type(mine)
@@ -166,15 +180,17 @@ def perturbed_messages():
         return group.simulation is mine.simulation and group.owner == mine.owner
 
     def post_perturbed(group, name, tensors, *others):
-        return post(group, name, perturbed_in(tensors) if name == "send" and is_mine(group) else tensors, *others)
+        if name == "send" and is_mine(group):
+            tensors = perturbed_in(tensors, factors)
+        return post(group, name, tensors, *others)
 
     def meet_perturbed(group, name, move, alike_everywhere, inputs, *others, **how):
         if is_mine(group) and name in IN_PLACE:
             for tensor in inputs:
                 with unobserved():
-                    tensor.data.copy_(perturbed(tensor))
+                    tensor.data.copy_(perturbed(tensor, factors))
         elif is_mine(group):
-            inputs = perturbed_in(inputs)
+            inputs = perturbed_in(inputs, factors)
         return meet(group, name, move, alike_everywhere, inputs, *others, **how)
 
     handles._post, handles._meet = post_perturbed, meet_perturbed
@@ -184,14 +200,27 @@ def perturbed_messages():
         del handles._post, handles._meet  # those of its base are there again
 
 
-def perturbed_in(inputs):
-    return perturbed(inputs) if isinstance(inputs, torch.Tensor) else [perturbed_in(each) for each in inputs]
+def perturbed_in(inputs, factors):
+    if isinstance(inputs, torch.Tensor):
+        return perturbed(inputs, factors)
+    return [perturbed_in(each, factors) for each in inputs]
 
 
-def perturbed(tensor):
-    """A copy. The factors, from 1/2 to 2, go by the place in the tensor: the same in each that is sent."""
+def perturbed(tensor, factors):
+    """A copy."""
     with unobserved():
         if not tensor.is_floating_point() or (tensor.numel() <= FEW and bool((tensor == tensor.round()).all())):
             return tensor
-        factors = 2 ** (2 * torch.rand(tensor.numel(), generator=torch.Generator().manual_seed(1)) - 1)
-        return (tensor.detach() * factors.view(tensor.shape)).to(tensor.dtype)
+        return (tensor.detach() * factors(tensor.detach())).to(tensor.dtype)
+
+
+def by_place(tensor):
+    """Factors from 1/2 to 2 that go by the place in the tensor: the same in each that is sent."""
+    return 2 ** (2 * torch.rand(tensor.numel(), generator=torch.Generator().manual_seed(1)) - 1).view(tensor.shape)
+
+
+def by_value(tensor):
+    """Factors from 1/2 to 2 that go by the number: the same wherever it stands. They oscillate with its logarithm, so
+    that numbers of each magnitude have unlike ones, and rounding moves them little."""
+    sizes = tensor.double().abs()
+    return 2 ** torch.sin(16 * torch.where(sizes > 0, sizes, 1).log())

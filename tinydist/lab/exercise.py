@@ -129,6 +129,11 @@ class Exercise:
         chosen = [case for case in self.test_cases() if case.changed is not None]
         return chosen[0] if chosen else changed(next((case for case in several if case.ranks > 2), several[0]))
 
+    @cached_property
+    def hidden_by_value(self):
+        """The same, where the change goes by the numbers, so that it does not matter in which message they travel."""
+        return replace(self.hidden, by_value=True)
+
     @property
     def measured(self):
         """Are there worlds in which bytes held and seconds are judged?"""

@@ -196,23 +196,35 @@ class Runs:
         return target in self.wrong
 
     def follow(self):
-        """In the hidden case, to one of the right ways."""
-        exercise, wrong, failed = self.exercise, None, None
+        """In the hidden case, to one of the right ways; or, if it groups otherwise what it sends, in the one where it
+        does not matter in which message a number travels."""
+        exercise = self.exercise
         trial = exercise.trial(self.answer, exercise.hidden)
-        values = [target for target in [Ends(), *exercise.targets] if target.decides]
-        for way in [(), *((way,) for way in exercise.alternatives)]:
-            try:
-                for target in values:
-                    target.judge(exercise, trial, exercise.run(exercise.hidden, *way))
-                return
-            except Wrong as error:
-                wrong, failed = error, target
+        failed, wrong = self.strays(trial, exercise.hidden)
+        if not wrong:
+            return
         if trial.error is None:
+            by_value = exercise.hidden_by_value
+            if not self.strays(exercise.trial(self.answer, by_value), by_value)[1]:
+                return
             earlier = [each.case for each in self.trials]
             found = failed.mistaken(exercise, trial, exercise.right(exercise.hidden), earlier)
             do_not = f"the results do not follow what is sent: they do not come from that alone. {SHARED}"
             wrong = found.get(2, do_not)
         raise Wrong(told(str(wrong), trial))
+
+    def strays(self, trial, case):
+        """From all right ways: the target that the last of them misses, and how. (None, None) if it follows one."""
+        exercise, failed, wrong = self.exercise, None, None
+        values = [target for target in [Ends(), *exercise.targets] if target.decides]
+        for way in [(), *((way,) for way in exercise.alternatives)]:
+            try:
+                for target in values:
+                    target.judge(exercise, trial, exercise.run(case, *way))
+                return None, None
+            except Wrong as error:
+                failed, wrong = target, error
+        return failed, wrong
 
 
 def told(text, trial, others=()):

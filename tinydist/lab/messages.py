@@ -37,7 +37,8 @@ def started(run, rank):
 
 def left_open(trial, *_):
     """Of a rank that leaves a message alone, or does not wait for what it has started. Wrong values may come of it."""
-    for rank, program in enumerate(trial.run.record.programs):
+    programs = trial.run.record.programs if trial.run else []  # none: a rank has ended it
+    for rank, program in enumerate(programs):
         issued = started(trial.run, rank)
         alone = [each for each in issued if not each.awaited]
         if alone:

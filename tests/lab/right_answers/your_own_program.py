@@ -17,6 +17,18 @@ def beside_torchs_own(all_reduce):
     assert (tensor - expected).abs().max() < 1e-3
 
 
+@right("catches_wrong_sums")
+def several_sizes_in_a_loop(all_reduce):
+    """The assert may fail on one rank while the others are in the next round."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for size in (1, ranks, 4 * ranks + 3, 101):
+        draws = [torch.Generator().manual_seed(100 * size + each) for each in range(ranks)]
+        numbers = [torch.randn(size, generator=draw) for draw in draws]
+        tensor = numbers[rank].clone()
+        all_reduce(tensor)
+        assert torch.allclose(tensor, sum(numbers), atol=1e-5)
+
+
 @right("mended_epoch")
 def with_a_flag_in_each_step(batches, weight, limit):
     """Each rank says in the same message whether it has had its last batch."""
