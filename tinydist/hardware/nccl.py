@@ -36,7 +36,7 @@ STEP = {
     "PCIe": {"ring": by_protocol(1.0, 2.5, 5.7, unit=US), "tree": by_protocol(1.0, 1.9, 4.0, unit=US)},
     "network": {"ring": by_protocol(2.7, 4.0, 14.0, unit=US), "tree": by_protocol(5.0, 8.5, 14.0, unit=US)},
 }
-# A ring over nodes takes as much for each step at least: the host's CPU posts a message to the network (getNetOverhead).
+# A ring over nodes takes as much for each step at least: the host posts a message to the network (getNetOverhead).
 POST = {"Intel": by_protocol(1.0, 1.0, 3.0, unit=US), "AMD": by_protocol(2.0, 2.0, 6.0, unit=US)}
 NVLS_STEP, NVLS_TREE_STEP = 25 * US, 20.9 * US  # the switches add; and from node to node
 PLATEAU = 1.4  # times the latency, of a ring with Simple over nodes, once each rank has 64 bytes a channel
