@@ -66,8 +66,8 @@ class OnRank0(Values):
             "range(p - 1)",
         ),
         mistake(
-            "A chunk can leave one step after it has come: sent in the step in which it arrives, it lacks the "
-            "others' sum",
+            "The numbers of rank 2 and of all ranks after it are missing: add what arrives before you send it on. A "
+            "chunk can leave one step after it has come, not in the same step",
             "leaves, comes = step - place, step - place + 1",
             "leaves, comes = step - place + (place > 0), step - place + 1",
         ),

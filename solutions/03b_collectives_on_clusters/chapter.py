@@ -11,7 +11,7 @@ INTRODUCTION = """\
 
 [Notebook 03b](../notebooks/03b_collectives_on_clusters.ipynb) goes before these. You add up along a tree, and \
 along a chain in chunks; you halve and double on any number of ranks, and mend an all-reduce that sends too much from
-node \\ to node. Four exercises, about 90 minutes.
+node to node. Four exercises, about 90 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on three axes: the values, the bytes sent, the bytes held; and on the \

@@ -47,6 +47,29 @@ def test_over_many_nodes_trees_go_up_to_large_sizes():
     assert A100_NODE.choice(2**20).algorithm == "ring"
 
 
+def test_a_host_of_amd_posts_slower():
+    """tuning.cc: 2 us a step and not 1, three times as much with Simple; LL has 19 GB/s and not 20.4."""
+    intel, amd = a100_pod(32), a100_pod(32, cpu="AMD")
+    steps = 2 * 255 - 2 * 31
+    assert amd.latency("ring", "LL") - intel.latency("ring", "LL") == pytest.approx(steps * 1e-6)
+    assert amd.latency("ring", "Simple") - intel.latency("ring", "Simple") == pytest.approx(steps * (6 - 3.4) * 1e-6)
+    assert amd.bandwidth("ring", "LL") / intel.bandwidth("ring", "LL") == pytest.approx(19 / 20.4)
+    assert amd.latency("tree", "LL") == intel.latency("tree", "LL")
+
+
+def test_a_tree_over_two_nodes_may_carry_more_than_a_ring():
+    """NVIDIA/nccl#812, two nodes with cards of 100 Gbit/s: a tree is faster. With 200 the ring is, by the model."""
+    slow = Communicator(16, 2, 8, 12e9, tree_channel_bandwidth=24e9)
+    assert slow.bandwidth("tree", "Simple") / 1e9 == pytest.approx(88.3, abs=0.1)
+    assert slow.bandwidth("ring", "Simple") / 1e9 == pytest.approx(51.2)
+    assert slow.choice(1e10).algorithm == "tree"
+    fast = Communicator(16, 2, 8, 24e9, tree_channel_bandwidth=30e9)
+    assert fast.bandwidth("tree", "Simple") / 1e9 == pytest.approx(94.4)
+    assert fast.choice(1e10).algorithm == "ring"
+    more = Communicator(32, 4, 8, 12e9, tree_channel_bandwidth=24e9)
+    assert more.bandwidth("tree", "Simple") == replace(more, tree_channel_bandwidth=None).bandwidth("tree", "Simple")
+
+
 def test_without_nvlink_there_is_no_ll128():
     pcie = replace(A100_NODE, intra_node="PCIe")
     assert {pcie.choice(2**power).protocol for power in range(3, 34)} == {"LL", "Simple"}

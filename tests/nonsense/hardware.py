@@ -117,7 +117,16 @@ CALLS = {
     "memory_time": Call(hardware.memory_time, lambda: dict(device="H100", nbytes=1e6)),
     "nccl.Communicator": Call(
         hardware.nccl.Communicator,
-        lambda: dict(ranks=8, nodes=2, channels=4, channel_bandwidth=1e9, generation="Hopper", intra_node="PCIe"),
+        lambda: dict(
+            ranks=8,
+            nodes=2,
+            channels=4,
+            channel_bandwidth=1e9,
+            generation="Hopper",
+            intra_node="PCIe",
+            cpu="AMD",
+            tree_channel_bandwidth=2e9,
+        ),
     ),
     "nccl.Communicator.latency": Call(hardware.nccl.A100_NODE.latency, lambda: dict(algorithm="tree", protocol="LL")),
     "nccl.Communicator.bandwidth": Call(
@@ -127,7 +136,7 @@ CALLS = {
         hardware.nccl.A100_NODE.seconds, lambda: dict(nbytes=1000, algorithm="ring", protocol="Simple")
     ),
     "nccl.Communicator.choice": Call(hardware.nccl.A100_NODE.choice, lambda: dict(nbytes=1000)),
-    "nccl.a100_pod": Call(hardware.nccl.a100_pod, lambda: dict(nodes=2)),
+    "nccl.a100_pod": Call(hardware.nccl.a100_pod, lambda: dict(nodes=2, cpu="AMD")),
     "costs.p2p_time": Call(costs.p2p_time, lambda: dict(nbytes=1000, link=LINK)),
     **{
         f"costs.{name}": collective(name)

@@ -9,7 +9,10 @@ each step a rank sends g-1 parts to its neighbor inside the node, as one message
 
     all_reduce    2(p-1) max(a_in + (g-1) n/(g p b_in), a_out + n/(g p b_out))        p = g k, k > 1 nodes
 
-NCCL calls its rings channels, and lays them so (the log in NVIDIA/nccl#1453 lists sixteen over three nodes of eight).
+NCCL calls its rings channels, and orders ranks so (NVIDIA/nccl#1453 logs sixteen over three nodes of eight). But its
+ring 0 leaves a node by the NIC through which it entered, that of rank 0: the last rank hands its parts over NVLink to
+rank 0's memory (PXN, PCI x NVLink), and all stay on one rail, the NICs of one number in all nodes. Here the last rank
+sends through its own NIC. Each NIC carries as much.
 Channels are thread blocks that run beside one another, so none waits for another's latency: hence the one message.
 Source: NVIDIA/nccl, src/graph/search.cc and connect.cc; the ring: Patarasuk and Yuan, 2009.
 """

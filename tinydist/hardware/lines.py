@@ -15,6 +15,7 @@ from .bus_bandwidth import BUS_FACTORS
 from .fabrics import NETWORKS, NODE_FABRICS
 
 US = 1e-6
+CPU = "Intel"  # of all hosts: what NCCL counts for AMD's was not held against measurements
 KERNEL = 2.9 * US  # 32 KiB on 8 H200s take 18.2 us: NCCL's model of LL counts 15.0, and their bytes 0.3
 # Steps of a ring with protocol Simple take 10.7, 6.3 and 5.2 us on A100, H100 and B200 (the latency of the large rows),
 # where NCCL's model has 3.4 for all: the rest is 1.5 MB at the pace of the ring, or 24 channels x 64 KiB.
@@ -105,7 +106,7 @@ class Place:
         size = min(self.nodes, 3) - 1
         ll128 = self.channels * nccl.RING_LL128[self.inside.generation][size]
         wire = self.ring_egress
-        ll = min(wire / 2, nccl.LL_OVER_NODES[size - 1])
+        ll = min(wire / 2, nccl.LL_OVER_NODES[CPU][size - 1])
         out = {"LL": ll, "LL128": min(0.92 * wire, ll128), "Simple": wire}
         return min(bus, out[protocol])
 
@@ -130,7 +131,7 @@ class Place:
         for protocol in nccl.PROTOCOLS:
             step, between = self.step("ring", protocol), 0.0
             if crossing:
-                step = max(step, nccl.POST[protocol])
+                step = max(step, nccl.POST[CPU][protocol])
                 alone = "tree" if self.per_node == 1 else "ring"
                 between = crossing * (nccl.STEP["network"][alone][protocol] + self.hop)
             latency = KERNEL + nccl.BASE["ring"][protocol] + steps * step + between
@@ -140,7 +141,7 @@ class Place:
         wire, ll = self.cluster.intra_node.reached, self.inside.ll * self.slowed
         size, generation, ll128 = min(self.nodes, 3) - 1, self.inside.generation, math.inf
         if size:
-            wire, ll = min(wire, self.ring_egress), nccl.LL_OVER_NODES[size - 1]
+            wire, ll = min(wire, self.ring_egress), nccl.LL_OVER_NODES[CPU][size - 1]
             ll128 = self.channels * nccl.TREE_LL128[generation][size]
         wire = min(0.92 * wire, self.channels * nccl.TREE[generation][size] if size else math.inf)
         part = 120 / 128 if size else 7 / 9

@@ -36,14 +36,14 @@ STEP = {
     "PCIe": {"ring": by_protocol(1.0, 2.5, 5.7, unit=US), "tree": by_protocol(1.0, 1.9, 4.0, unit=US)},
     "network": {"ring": by_protocol(2.7, 4.0, 14.0, unit=US), "tree": by_protocol(5.0, 8.5, 14.0, unit=US)},
 }
-# A ring over nodes takes as much for each step at least: the CPU posts a message to the network (Intel's; AMD's 2 us).
-POST = by_protocol(1.0, 1.0, 3.0, unit=US)
+# A ring over nodes takes as much for each step at least: the host posts a message to the network (getNetOverhead).
+POST = {"Intel": by_protocol(1.0, 1.0, 3.0, unit=US), "AMD": by_protocol(2.0, 2.0, 6.0, unit=US)}
 NVLS_STEP, NVLS_TREE_STEP = 25 * US, 20.9 * US  # the switches add; and from node to node
 PLATEAU = 1.4  # times the latency, of a ring with Simple over nodes, once each rank has 64 bytes a channel
 
-# Bytes/s that LL has at most: in a node by the GPU, over two nodes and over more by the CPU (Intel's).
+# Bytes/s that LL has at most: in a node by the GPU, over two nodes and over more by the host's CPU.
 LL_IN_A_NODE = {"Ampere": 87.7 * GB, "Hopper": 141 * GB, "Blackwell": 282 * GB}
-LL_OVER_NODES = (39 * GB, 20.4 * GB)
+LL_OVER_NODES = {"Intel": (39 * GB, 20.4 * GB), "AMD": (22.5 * GB, 19 * GB)}
 # The same of one channel, in one node, over two, over more.
 RING_LL128 = {"Ampere": (20 * GB,) * 3, "Hopper": (36.7 * GB,) * 3, "Blackwell": (40 * GB,) * 3}
 TREE_LL128 = {
@@ -88,10 +88,17 @@ class Choice(NamedTuple):
     channel_bandwidth=positive,
     generation=one_of(TREE),
     intra_node=one_of(("NVLink", "PCIe")),
+    cpu=one_of(POST),
+    tree_channel_bandwidth=positive,
 )
 @dataclass(frozen=True)
 class Communicator:
-    """Topology of the ranks of an all-reduce, as NCCL's tuning model sees it."""
+    """Topology of the ranks of an all-reduce, as NCCL's tuning model sees it.
+
+    ``tree_channel_bandwidth``: of a tree over two nodes, whose GPUs carry more bytes on NVLink than each card: NCCL's
+    search raises it, up to twice ``channel_bandwidth`` (src/graph/search.cc, "increase bwIntra for trees"). A DGX A100
+    has ``cpu="AMD"``.
+    """
 
     ranks: int
     nodes: int
@@ -99,6 +106,8 @@ class Communicator:
     channel_bandwidth: float  # bytes/s
     generation: str = "Ampere"
     intra_node: str = "NVLink"
+    cpu: str = "Intel"  # of the hosts
+    tree_channel_bandwidth: float | None = None  # bytes/s; None: channel_bandwidth
 
     def __post_init__(self):
         if self.ranks < 2 or self.ranks % self.nodes:
@@ -115,7 +124,7 @@ class Communicator:
             up = (self.ranks // self.nodes - 1) * within + (self.nodes.bit_length() - 1) * between
             return BASE["tree"][protocol] + 2 * up
         crossing = 2 * (self.nodes - 1)
-        within = max(within, POST[protocol]) if self.nodes > 1 else within
+        within = max(within, POST[self.cpu][protocol]) if self.nodes > 1 else within
         return BASE["ring"][protocol] + (2 * (self.ranks - 1) - crossing) * within + crossing * between
 
     @one_way
@@ -123,11 +132,13 @@ class Communicator:
         """Bytes/s of the tensor, when it is large."""
         size = min(self.nodes, 3) - 1
         wire = self.channels * self.channel_bandwidth
-        ll = LL_OVER_NODES[size - 1] if size else LL_IN_A_NODE[self.generation]
+        ll = LL_OVER_NODES[self.cpu][size - 1] if size else LL_IN_A_NODE[self.generation]
         if algorithm == "ring":
             ll128 = self.channels * RING_LL128[self.generation][size]
             bus = {"LL": min(ll, wire / 2), "LL128": min(0.92 * wire, ll128), "Simple": wire}[protocol]
             return bus * self.ranks / (2 * (self.ranks - 1))
+        if self.nodes == 2 and self.tree_channel_bandwidth:
+            wire = self.channels * self.tree_channel_bandwidth
         wire = min(0.92 * wire, self.channels * TREE[self.generation][size])
         ll128 = self.channels * TREE_LL128[self.generation][size]
         part = 120 / 128 if size else 7 / 9
@@ -162,7 +173,7 @@ class Communicator:
 A100_NODE = Communicator(8, 1, channels=12, channel_bandwidth=20 * GB)
 
 
-@validate(nodes=count)
-def a100_pod(nodes) -> Communicator:
+@validate(nodes=count, cpu=one_of(POST))
+def a100_pod(nodes, cpu="Intel") -> Communicator:
     """So many nodes of 8 A100s."""
-    return Communicator(8 * nodes, nodes, 8, 24 * GB) if nodes > 1 else A100_NODE
+    return Communicator(8 * nodes, nodes, 8, 24 * GB, cpu=cpu) if nodes > 1 else A100_NODE

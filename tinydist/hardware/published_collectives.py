@@ -104,15 +104,20 @@ HALVES = {
 
 # All-reduces of servers on H100s, {(ranks, algorithm): {bytes: microseconds}}, read as far as a search shows them.
 # vllm-project/vllm#42324: NCCL, multimem and two-shot of torch, captured in a graph; the heading with the number of
-# GPUs was not seen, NCCL's times are those of 8. vllm-project/vllm#24111: vLLM's one-shot kernel in a graph.
+# GPUs was not seen, NCCL's times are those of 8. vllm-project/vllm#24111: vLLM's one-shot kernel and torch's two-shot
+# in a graph, on 4 and on 6, as its tables say.
 # sgl-project/sglang#2904: sglang's kernel, and vLLM's, without a graph.
 SHOTS = {
     "vllm#42324": {
-        (8, "NCCL"): {MIB // 2: 24, MIB: 25, 2 * MIB: 37, 4 * MIB: 50, 8 * MIB: 76, 32 * MIB: 195},
-        (8, "two-shot"): {MIB // 2: 15, MIB: 17, 2 * MIB: 22, 4 * MIB: 37, 8 * MIB: 65, 32 * MIB: 242},
-        (8, "symmetric"): {MIB // 2: 11, MIB: 14, 2 * MIB: 18, 4 * MIB: 27, 8 * MIB: 46, 32 * MIB: 165},
+        (8, "NCCL"): {MIB // 2: 24, MIB: 25, 2 * MIB: 37, 4 * MIB: 50, 8 * MIB: 76, 16 * MIB: 121, 32 * MIB: 195},
+        (8, "two-shot"): {MIB // 2: 15, MIB: 17, 2 * MIB: 22, 4 * MIB: 37, 8 * MIB: 65, 16 * MIB: 125, 32 * MIB: 242},
+        (8, "symmetric"): {MIB // 2: 11, MIB: 14, 2 * MIB: 18, 4 * MIB: 27, 8 * MIB: 46, 16 * MIB: 87, 32 * MIB: 165},
     },
-    "vllm#24111": {(6, "one-shot"): {MIB // 2: 13, MIB: 21, 2 * MIB: 38, 4 * MIB: 70}},
+    "vllm#24111": {
+        (6, "one-shot"): {MIB // 2: 13, MIB: 21, 2 * MIB: 38, 4 * MIB: 70},
+        (4, "two-shot"): {MIB // 2: 18, MIB: 19, 2 * MIB: 23, 4 * MIB: 29},
+        (6, "two-shot"): {MIB // 2: 17, MIB: 21, 2 * MIB: 29, 4 * MIB: 41},
+    },
     "sglang": {(8, "one-shot"): {32 * KIB: 7.8}, (8, "two-shot"): {256 * KIB: 16.7, MIB // 2: 22.1}},
     "vLLM": {
         (2, "custom"): {32 * KIB: 8.7, 256 * KIB: 12.9, MIB // 2: 17.7, MIB: 26.6},

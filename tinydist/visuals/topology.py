@@ -97,7 +97,7 @@ class Drawing:
         left = node * self.step
         centers = [left + local + 0.5 for local in range(self.per_node)]
         low = CARD - 0.3 if self.where.nodes > 1 else DEVICE - 0.6
-        self.box(left - 0.1, centers[-1] + 0.6, low, SWITCH + 0.75, PAPER)
+        self.box(left - 0.1, centers[-1] + 0.75, low, SWITCH + 0.75, PAPER)
         self.axes.text(left, SWITCH + 0.88, f"node {node}: {self.where.device}", va="bottom", fontsize=SMALL)
         if len(centers) > 1:
             self.mesh(node, centers) if self.where.intra_node.shape == "mesh" else self.switch(node, centers)

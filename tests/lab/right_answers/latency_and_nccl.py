@@ -27,6 +27,18 @@ def in_rows(collective, ranks, seconds, wire):
             return [best, size, bool(best > wire)]
 
 
+@right("choose_protocol")
+def in_a_sorted_list(nbytes, per_node, nodes, protocols):
+    found = []
+    for name, (base, inside, between, posting, bandwidth) in protocols.items():
+        near = 2 * nodes * (per_node - 1)
+        pace = inside if nodes == 1 or inside > posting else posting
+        share = 2 * (1 - 1 / (per_node * nodes))
+        found.append((base + near * pace + (2 * nodes - 2) * between + share * nbytes / bandwidth, name))
+    seconds, name = sorted(found)[0]
+    return [name, seconds]
+
+
 @right("choose_algorithm")
 def step_by_step(nbytes, per_node, nodes, inside, between):
     """A list of messages for each, one after another: (bytes, link)."""

@@ -3,7 +3,7 @@
 from lab.registered import collection, solved
 
 import tinydist
-from tinydist.hardware import bus_bandwidth, costs
+from tinydist.hardware import bus_bandwidth, costs, nccl
 
 WRONG_ANSWERS, wrong = collection()
 
@@ -46,6 +46,31 @@ def half_of_the_wire(collective, ranks, seconds, wire):
     best, _, beyond = solved("read_benchmark")(collective, ranks, seconds, wire)
     factor = (1 + (collective == "all_reduce")) * (ranks - 1) / ranks
     return best, min((n for n, s in seconds.items() if factor * n / s >= wire / 2), default=0), beyond
+
+
+# choose_protocol
+
+
+@wrong("choose_protocol", "values", "nothing (None)")
+def chooses_no_protocol(nbytes, per_node, nodes, protocols):
+    pass
+
+
+@wrong("choose_protocol", "values", "the protocol is 'Simple'")
+def always_simple(*given):
+    return solved("choose_protocol", "min(seconds.items(), key=lambda item: item[1])", "'Simple', seconds['Simple']")(
+        *given
+    )
+
+
+@wrong("choose_protocol", "own work", "tinydist.hardware")
+def by_the_model_of_the_library(nbytes, per_node, nodes, protocols):
+    return "LL", nccl.a100_pod(nodes).seconds(nbytes, "ring", "LL")
+
+
+@wrong("choose_protocol", "values", "With 8 bytes on 8 A100: the number of seconds")
+def by_latency_alone(nbytes, per_node, nodes, protocols):
+    return solved("choose_protocol")(0, per_node, nodes, protocols)
 
 
 # choose_algorithm

@@ -1,0 +1,126 @@
+"""NCCL's choice of a protocol for a ring: latency + bytes / bandwidth of each, with the host's overhead."""
+
+from tinydist.hardware import nccl
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
+
+from .chapter import ARITHMETIC, FORMULAS
+
+GB = 1e9
+SIZES = {"8 bytes": 8, "64 kB": 64_000, "1 MB": 1_000_000, "20 MB": 20_000_000, "1 GB": 1_000_000_000}
+# Bytes/s of LL, LL128 and Simple: in a node, and over nodes
+FAST, SLOW = (87.7 * GB, 170 * GB, 235 * GB), (20 * GB, 160 * GB, 192 * GB)
+PODS = {  # GPUs in a node, nodes, processor of the hosts, bytes/s
+    "8 A100": (8, 1, "Intel", FAST),
+    "2 x 8 A100, Intel": (8, 2, "Intel", SLOW),
+    "2 x 8 A100, AMD": (8, 2, "AMD", SLOW),
+    "32 x 8 A100, AMD": (8, 32, "AMD", SLOW),
+    "3 x 6 A100, AMD": (6, 3, "AMD", SLOW),
+    "4 nodes of 1 GPU": (1, 4, "Intel", (6 * GB, 20 * GB, 24 * GB)),
+}
+
+
+def numbers(about):
+    """What NCCL knows, by protocol."""
+    *_, cpu, bandwidths = PODS[about]
+    inside, between = nccl.STEP["NVLink"]["ring"], nccl.STEP["network"]["ring"]
+    seconds = [nccl.BASE["ring"], inside, between, nccl.POST[cpu]]
+    return {
+        protocol: (*(each[protocol] for each in seconds), bandwidth)
+        for protocol, bandwidth in zip(nccl.PROTOCOLS, bandwidths, strict=True)
+    }
+
+
+def case(about, size):
+    per_node, nodes, _, _ = PODS[about]
+    return alone(lambda: (SIZES[size], per_node, nodes, numbers(about)), f"{size} on {about}")
+
+
+def test_cases():
+    for about in PODS:
+        for size in SIZES:
+            yield case(about, size)
+
+
+class Choice(Values):
+    def alike(self, mine, other, right):
+        """The same name alone says nothing: there are three."""
+        return 2 * (super().alike(mine, other, right) == 2)
+
+
+@exercise(
+    title="Choose the protocol of a ring",
+    minutes=20,
+    difficulty=3,
+    test_cases=test_cases,
+    targets=[
+        Own("your own arithmetic", ARITHMETIC, FORMULAS),
+        Choice(
+            f"the fastest protocol, and its seconds, on {len(PODS)} clusters, for 8 bytes to 1 GB (8 bytes on "
+            "two nodes of eight with processors of AMD: LL, 68.0 us)",
+            names=("the protocol", "the number of seconds"),
+        ),
+    ],
+    mistakes=[
+        mistake(
+            "This pays the network's latency in every step. It is in flight: 2 (k-1) steps pay it, the others pay a "
+            "step inside a node",
+            "(steps - crossing) * step + crossing * between",
+            "steps * between",
+        ),
+        mistake(
+            "Over several nodes the host posts each message: a step takes posting seconds at least, however short it "
+            "is inside a node",
+            "step = max(inside, posting)",
+            "step = inside",
+        ),
+        mistake(
+            "In a single node no message goes to the network, so nothing is posted",
+            "if nodes > 1:",
+            "if True:",
+        ),
+        mistake(
+            "The host posts while NVLink works: a step takes the longer of the two, not both",
+            "step = max(inside, posting)",
+            "step = inside + posting",
+        ),
+        mistake(
+            "These are bus bandwidths: each rank sends 2 (p-1)/p of the bytes, not all of them once",
+            "2 * (p - 1) / p * nbytes / bandwidth",
+            "nbytes / bandwidth",
+        ),
+        mistake(
+            "Each protocol has a base besides its steps, which every call pays once",
+            "latency = base + ",
+            "latency = ",
+        ),
+    ],
+    hints=[
+        "A protocol is one line: latency + bytes / bandwidth. Compute it for each, and take the least. The ring has "
+        "2 (p-1) steps: how many of them cross from one node to another, in the way of one part?",
+        "2 (k-1) steps over k nodes pay between. All others pay inside, but over several nodes not less than posting.",
+        "seconds = base + (steps - crossing) * step + crossing * between + 2 (p-1)/p * nbytes / bandwidth.",
+    ],
+    why="This is ncclTopoTuneModel for a ring. Its table for your machine is printed with NCCL_DEBUG=INFO and "
+    "NCCL_DEBUG_SUBSYS=TUNING: compare it with yours, and overrule it with NCCL_PROTO where a measurement disagrees.",
+)
+def choose_protocol(nbytes, per_node, nodes, protocols):
+    """Return the name of the fastest protocol for an all-reduce of ``nbytes`` by a ring, and the seconds it takes.
+
+    There are ``nodes`` nodes of ``per_node`` GPUs. ``protocols`` is {name: (base, inside, between, posting,
+    bandwidth)}: the seconds that every call takes, a step inside a node, a step between nodes, and what the host needs
+    to post a message to the network; and the bus bandwidth in bytes per second. Latency is in flight, as NCCL counts
+    it: of the 2 (p-1) steps, 2 (nodes-1) take ``between``. Each of the others takes ``inside``, but over several nodes
+    at least ``posting``.
+    """
+    p = per_node * nodes
+    seconds = {}
+    for name, (base, inside, between, posting, bandwidth) in protocols.items():
+        # ? Latency, and bytes / bandwidth
+        steps, crossing = 2 * (p - 1), 2 * (nodes - 1)
+        step = inside
+        if nodes > 1:
+            step = max(inside, posting)
+        latency = base + (steps - crossing) * step + crossing * between
+        seconds[name] = latency + 2 * (p - 1) / p * nbytes / bandwidth
+        # .
+    return min(seconds.items(), key=lambda item: item[1])
