@@ -51,15 +51,6 @@ class Choice(Values):
     ],
     mistakes=[
         mistake(
-            "Here beta is bytes per second: divide by it",
-            "/ (p * link.bandwidth)",
-            "* link.bandwidth / p",
-            "/ inside.bandwidth",
-            "* inside.bandwidth",
-            "/ between.bandwidth",
-            "* between.bandwidth",
-        ),
-        mistake(
             "A ring goes round twice: p-1 steps until each part is summed, and p-1 until all ranks have all",
             'seconds["ring"] = 2 * (p - 1)',
             'seconds["ring"] = (p - 1)',

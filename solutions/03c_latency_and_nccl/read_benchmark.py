@@ -80,8 +80,7 @@ def test_cases():
         "Of the sizes whose bus bandwidth is at least half of the best, the smallest: min(...) over the dict.",
     ],
     why="Three numbers say what a machine is worth to you: its plateau, how large a bucket must be to come near it, "
-    "and "
-    "whether an all-reduce profits from switches that add, from which the weights that FSDP gathers get nothing.",
+    "and whether an all-reduce profits from switches that add. The weights that FSDP gathers get nothing from those.",
 )
 def read_benchmark(collective, ranks, seconds, wire):
     """Read a table of measurements: return (best, half, beyond).

@@ -186,6 +186,9 @@ REASONS |= {
     "nccl.tree_correction": "the model's own",
     "published.TrainingRun": "data",
     "published.LayerTime": "data",
+    "published.StepMemory": "data",
+    "published.SpeedUp": "data",
+    "published.FourBits": "data",
     "published.by_size": "what data is written with",
 }
 REASONS |= {

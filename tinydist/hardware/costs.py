@@ -183,7 +183,7 @@ def star_in_chunks_steps(sizes, ranks):
 @validate(chunks=count)
 def star_in_chunks_all_reduce(nbytes, ranks, link, chunks) -> float:
     """(p-1) (m+1) (alpha + n/(m beta)): the root sends the sum of a chunk back while it receives the next chunk."""
-    return total_time(star_in_chunks_steps([_size(nbytes, ranks) / chunks] * chunks, ranks), link)
+    return (ranks - 1) * (chunks + 1) * p2p_time(_size(nbytes, ranks) / chunks, link)
 
 
 # Direct exchanges: each rank sends to all others at once. Latencies pass together, and the messages share a port.

@@ -62,11 +62,6 @@ def left_one_after_another(*arguments):
     return solved("left_reduce_scatter", "dist.batch_isend_irecv(", "in_turn(", in_turn=in_turn)(*arguments)
 
 
-@wrong("left_reduce_scatter", "runs", "3 ranks, shift=1")
-def receives_float32(*arguments):
-    return solved("left_reduce_scatter", "torch.empty_like(grows)", "torch.empty(len(grows))")(*arguments)
-
-
 # broadcast_in_parts
 
 
