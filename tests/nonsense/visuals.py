@@ -51,6 +51,7 @@ CALLS = {
         visuals.bars, lambda: dict(values={"a": 1.0, "b": {"c": 2, "d": 1}}, unit="s", limit=("most", 3), log=False)
     ),
     "batch_shares": drawn(visuals.batch_shares, lambda: dict(sizes=[2, 1, 0], unit="sequences")),
+    "call_grid": drawn(visuals.call_grid, lambda: dict(calls=[["line 1", "line 2"], ["line 1"]], mark=2)),
     "cluster": drawn(visuals.cluster, lambda: dict(run_or_cluster=run())),
     "curves": drawn(
         visuals.curves,
