@@ -86,18 +86,12 @@ def colors_of(png):
     return {name for name, count in counts.items() if count >= SEEN}
 
 
-# Their openings do not count their sections yet.
-UNCOUNTED = ["01_ranks_and_groups"]
-
-
 def read(path):
     return nbformat.read(ROOT / path, as_version=4)
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=str)
-def test_the_promised_sections_are_there(path, request):
-    if path.stem in UNCOUNTED:
-        request.applymarker(pytest.mark.xfail(strict=False))
+def test_the_promised_sections_are_there(path):
     assert list(lost_sections(read(path))) == []
 
 

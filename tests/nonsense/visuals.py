@@ -52,6 +52,7 @@ CALLS = {
     ),
     "batch_shares": drawn(visuals.batch_shares, lambda: dict(sizes=[2, 1, 0], unit="sequences")),
     "bit_fields": drawn(visuals.bit_fields, lambda: dict(numbers={"fp4": ("0", "01", "1", 1.5)})),
+    "call_grid": drawn(visuals.call_grid, lambda: dict(calls=[["line 1", "line 2"], ["line 1"]], mark=2)),
     "cluster": drawn(visuals.cluster, lambda: dict(run_or_cluster=run())),
     "curves": drawn(
         visuals.curves,

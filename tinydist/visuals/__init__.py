@@ -6,7 +6,7 @@ shard_map.py            placement of each layer's shards; ownership_timeline.py:
 traffic.py              who sent how many bytes to whom
 topology.py             the cluster, and how busy its links were
 graph.py                boxes and arrows, in rows
-groups.py               process groups along each axis of a device mesh
+groups.py               process groups along each axis of a device mesh; call_grid.py: the calls of each rank, by line
 schedule.py             pipeline schedules over time
 steps.py                what each rank holds, step by step; step_cells.py: what is in a cell; film.py: a run for it
 matrices.py             heat maps: attention weights, masks
@@ -35,6 +35,7 @@ canvas.py               figures and axes with units; text that fits its box; leg
 from .bars import bars, waterfall
 from .batch_shares import batch_shares
 from .bit_fields import bit_fields
+from .call_grid import call_grid
 from .curves import curves
 from .explorer import Explorer
 from .figure import use_style
@@ -65,6 +66,7 @@ __all__ = [
     "batch_shares",
     "beside",
     "bit_fields",
+    "call_grid",
     "cluster",
     "curves",
     "film",

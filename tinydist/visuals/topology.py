@@ -35,7 +35,7 @@ def cluster(run_or_cluster):
     tell(text)
     drawn = min(where.nodes, max(1, MOST_DEVICES // where.devices_per_node))
     figure, axes = canvas(f"A drawing of {text}.", 3.0 if where.nodes > 1 else 2.0)
-    Drawing(axes, where, load, len(run.traffic) if run else where.size, drawn).draw()
+    Drawing(axes, where, load, len(run.traffic) if run else where.size, drawn, across_nodes(run) if run else ()).draw()
     return figure
 
 
@@ -49,6 +49,12 @@ def loads(run):
                 for resource in run.cluster.resources(source, destination):
                     found[resource] += nbytes / bandwidth / run.seconds
     return found
+
+
+def across_nodes(run):
+    """Ranks that send to another node, or get from one."""
+    pairs = [(a, b) for a, row in enumerate(run.traffic) for b, nbytes in enumerate(row) if nbytes]
+    return {rank for pair in pairs if len({run.cluster.node_of(each) for each in pair}) == 2 for rank in pair}
 
 
 def in_words(where):
@@ -74,10 +80,11 @@ def busiest(where, load, seconds):
 
 
 class Drawing:
-    """A cluster on ``axes``, of which ``drawn`` nodes have room; ranks from ``ranks`` on are not used."""
+    """A cluster on ``axes``, of which ``drawn`` nodes have room; ranks from ``ranks`` on are not used, and those in
+    ``across`` use the network."""
 
-    def __init__(self, axes, where, load, ranks, drawn):
-        self.axes, self.where, self.load, self.ranks, self.drawn = axes, where, load, ranks, drawn
+    def __init__(self, axes, where, load, ranks, drawn, across=()):
+        self.axes, self.where, self.load, self.ranks, self.drawn, self.across = axes, where, load, ranks, drawn, across
         most, least = max(load.values(), default=0.0), min(load.values(), default=0.0)
         self.busy = SAME * most if least < SAME * most else float("inf")  # where all are as busy, none is marked
         self.per_node = min(where.devices_per_node, MOST_DEVICES)
@@ -137,7 +144,9 @@ class Drawing:
         for local, (center, card) in enumerate(zip(centers, cards)):
             shared = [other for other, its in enumerate(cards) if its == card]
             middle = sum(centers[other] for other in shared) / len(shared)
-            self.axes.plot([center, middle], [DEVICE - SIZE, CARD], color=GREY, linewidth=1, zorder=1)
+            used = node * self.where.devices_per_node + local in self.across
+            style = {"color": ORANGE, "linewidth": 2} if used else {"color": GREY, "linewidth": 1}
+            self.axes.plot([center, middle], [DEVICE - SIZE, CARD], **style, zorder=1)
             if local == shared[0]:
                 self.link(middle, CARD - 0.17, NETWORK + 0.2, self.directions("card", node, card))
                 box = (middle - 0.32, CARD - 0.17, 0.64, 0.34)
