@@ -48,7 +48,7 @@ def test_bytes_that_leave_their_node_are_red_and_lines_stand_between_nodes():
 
 def test_a_message_goes_from_a_row_to_a_column():
     *_, table, _ = visuals.traffic(run_of("ring")).axes
-    assert (table.get_ylabel(), table.get_xlabel()) == ("from rank", "to rank (MB; darker is more)")
+    assert (table.get_ylabel(), table.get_xlabel()) == ("from rank", "to rank (MB)")
     assert (7, 0) in cells(table) and (0, 7) not in cells(table)
 
 

@@ -91,7 +91,8 @@ def draw_matrix(axes, matrix, nodes):
         axes.axhline(edge, color=INK, linewidth=1.2)
         axes.axvline(edge, color=INK, linewidth=1.2)
     shown = range(0, ranks, 1 if ranks <= MOST_NAMES else -(-ranks // 16 // 4) * 4)
-    axes.set(xlabel=f"to rank ({unit}; darker is more)", ylabel="from rank", xticks=shown, yticks=shown)
+    shades = "; darker is more" * (ranks > MOST_ABOVE)  # cells are too small for numbers
+    axes.set(xlabel=f"to rank ({unit}{shades})", ylabel="from rank", xticks=shown, yticks=shown)
     axes.set(xlim=(-0.5, ranks - 0.5), ylim=(ranks - 0.5, -0.5))
     axes.tick_params(length=0)
 
