@@ -2,8 +2,12 @@
 
 from tinydist.lab.author import Values, alone, exercise, mistake
 
-STEP = ["all_gather on line 12", "reduce_scatter on line 19", "all_reduce on line 31"]
-METRIC = ["all_reduce on line 40"]
+STEP = [
+    "all_gather of [250] Float, train.py:12 in step",
+    "reduce_scatter of [1000] Float, train.py:19 in step",
+    "all_reduce of [1] Float, train.py:31 in step",
+]
+METRIC = ["all_reduce of [1] Float, train.py:40 in log"]
 
 
 def recorded(ranks, odd, calls, about, others=STEP * 2):
@@ -77,8 +81,10 @@ def first_difference(records):
     first call that is not what the others did, counted from 1, and the rank.
 
     ``records[rank]`` lists the calls that a rank has made in one group, in their order,
-    as texts such as "all_reduce on line 31". A rank that has stopped, or that goes on
-    where the others have stopped, does something else, too.
+    as texts such as "all_reduce of [1] Float, train.py:31 in step": those that
+    ``[str(call) for call in read("rank_0")[0]]`` gives of a record of the chapter. A rank
+    that has stopped, or that goes on where the others have stopped, does something else,
+    too.
     """
     longest = max(len(record) for record in records)
     # ? Call by call: what do most ranks do, and which one does not?

@@ -55,7 +55,7 @@ def numbers_in(text):
             scratch=True,
         ),
         Waits("each message is received and waited for"),
-        Bytes("one message from each rank, and one all-reduce of a number"),
+        Bytes("one message from each rank, and one all-reduce of a number", names=True),
         Seconds(
             "one message, and the all-reduce: all messages travel at the same time",
             "The messages go one after the other: let each rank post both of its messages, and then wait",
@@ -105,9 +105,9 @@ def numbers_in(text):
     "numbers first, and comes a call later, at another line.",
 )
 def mended_step(numbers, loss):
-    """Send ``numbers`` to the right neighbor in the ring of all ranks, and average ``loss``,
-    a tensor of one number. Return the numbers that have come from the left neighbor,
-    and the mean loss. Rank 0 prints the mean.
+    """Send ``numbers`` to the right neighbor, rank + 1 (of the last rank: rank 0), and
+    average ``loss``, a tensor of one number. Return the numbers that have come from the
+    left neighbor, and the mean loss. Rank 0 prints the mean.
 
     This is a colleague's program. It hangs, and when the first hang is mended it hangs
     again. Mend both.

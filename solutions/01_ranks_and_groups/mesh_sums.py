@@ -1,5 +1,7 @@
 """The groups of a device mesh of any shape, made by hand."""
 
+import warnings
+
 import torch
 import torch.distributed as dist
 
@@ -23,13 +25,28 @@ def test_cases():
 
 def program(answer, x, shape):
     """Besides the sums, how many groups the answer has made: torch names groups by their number."""
-    sums = answer(x, shape)
+    given = x.clone()
+    warnings.filterwarnings("error", message=".*does not belong to the given group")
+    try:
+        sums = answer(x, shape)
+    except UserWarning as outside:  # torch only warns
+        raise Wrong(
+            f"rank {dist.get_rank()} calls a collective of a group it is not in: keep, of those that you make, the "
+            "one that this rank is in, and call all_reduce there alone"
+        ) from outside
+    if not torch.equal(x, given):
+        raise Wrong(
+            "you changed x: an all_reduce writes into its tensor, so sum in a copy of x, a new one for each axis"
+        )
     if not isinstance(sums, list | tuple) or len(sums) != len(shape):
         raise Wrong("it should return a list of as many tensors as the mesh has axes")
     following = dist.new_group(list(range(dist.get_world_size())))
     made = int(following.group_name) - 1
     if made == 0:
-        raise Wrong("it makes no group: make the groups of the mesh with dist.new_group, and sum in them")
+        raise Wrong(
+            "it makes no group with all ranks: make the groups of the mesh with dist.new_group on every rank, and "
+            "sum in them (with use_local_synchronization=True only its members make it; here all ranks make all)"
+        )
     found = {f"the sum along axis {axis}": each for axis, each in enumerate(sums)}
     return {**found, "the number of groups that it makes": made}
 
@@ -43,7 +60,7 @@ def program(answer, x, shape):
     targets=[
         Values("for meshes of 1, 2 and 3 axes, on 1 to 12 ranks; and each rank makes all groups"),
         Own("no device mesh", "make the groups yourself, with dist.new_group", ["torch.distributed.device_mesh"]),
-        Bytes("one all-reduce in each of the rank's groups, one group for each axis"),
+        Bytes("one all-reduce in each of the rank's groups, one group for each axis", names=True),
     ],
     mistakes=[
         mistake(

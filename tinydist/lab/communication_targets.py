@@ -79,13 +79,14 @@ class Waits(Target):
 
 class Bytes(Target):
     """As many from each rank as the reference sends, or up to ``room`` times as many where collectives send them; with
-    ``together``, from all ranks (or if it says so of a case). ``formula``: said with them."""
+    ``together``, from all ranks (or if it says so of a case). ``formula``: said with them. ``names``: where other
+    collectives are called than those of the reference, that is said first."""
 
     name = "bytes"
 
-    def __init__(self, holds, formula="", together=False, room=1.0):
+    def __init__(self, holds, formula="", together=False, room=1.0, names=False):
         super().__init__(holds)
-        self.formula, self.together, self.room = formula or holds, together, room
+        self.formula, self.together, self.room, self.names = formula or holds, together, room, names
 
     def judge(self, exercise, trial, right):
         mine, its = map(self.seen, (trial, right))
@@ -99,7 +100,15 @@ class Bytes(Target):
                     or whole_tensors(trial.run, sum(its), in_parts(right))
                     or f"{who} {have:,.0f} bytes{in_all}, where {want:,.0f} are right"
                 )
-                raise Wrong(f"{reason}: {self.formula}", draw_traffic(trial))
+                others = self.other_calls(trial, right) if self.names else ""
+                raise Wrong(f"{others}{reason}: {self.formula}", draw_traffic(trial))
+
+    def other_calls(self, trial, right):
+        mine, its = ({each.name for each in transfers(one.run)} for one in (trial, right))
+        if mine <= its:
+            return ""
+        enough = " and ".join(sorted(its - {"message"}))
+        return f"you call {' and '.join(sorted(mine - its))}, where {enough} is enough. "
 
     def seen(self, trial):
         """By rank; or a list of one number, of all ranks."""

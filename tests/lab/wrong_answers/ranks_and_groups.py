@@ -63,7 +63,7 @@ def librarys_own(x, shape):
     return [summed(x, mesh.get_group(axis)) for axis in range(len(shape))]
 
 
-@wrong("mesh_sums", "bytes", "sends 88 bytes")
+@wrong("mesh_sums", "bytes", "you call all_gather, where all_reduce is enough. ")
 def gathers_everything(x, shape):
     everybody = [torch.empty_like(x) for _ in range(dist.get_world_size())]
     dist.all_gather(everybody, x)
@@ -82,6 +82,24 @@ def gathers_everything_and_makes_no_group(x, shape):
         sum(everybody[other] for ranks in lists if dist.get_rank() in ranks for other in ranks)
         for lists in lists_of(shape)
     ]
+
+
+@wrong("mesh_sums", "runs", "calls a collective of a group it is not in")
+def all_ranks_call_in_all_groups(x, shape):
+    sums = []
+    for lists in lists_of(shape):
+        total = x.clone()
+        for ranks in lists:
+            dist.all_reduce(total, group=dist.new_group(ranks))
+        sums.append(total)
+    return sums
+
+
+@wrong("mesh_sums", "runs", "you changed x")
+def sums_in_place(x, shape):
+    for lists in lists_of(shape):
+        dist.all_reduce(x, group=groups(lists))
+    return [x] * len(shape)
 
 
 # mended_step
@@ -110,7 +128,7 @@ def does_not_wait(numbers, loss):
     return arrived, loss / dist.get_world_size()
 
 
-@wrong("mended_step", "bytes", "sends 8,005 bytes")
+@wrong("mended_step", "bytes", "you call all_gather, where all_reduce is enough. ")
 def gathers(numbers, loss):
     p, _, left = neighbors()
     everybody = [torch.empty_like(numbers) for _ in range(p)]
