@@ -134,7 +134,10 @@ def apart(*words):
 
 
 def test_on_gloo_the_same_script_runs_on_processes_and_finds_the_same():
-    real = apart("--backend", "gloo", "--nproc-per-node", "2", "ddp.py", "--steps", "1")
+    for _ in range(3):  # at its end gloo aborts a process by chance, which torchrun alone sees as well
+        real = apart("--backend", "gloo", "--nproc-per-node", "2", "ddp.py", "--steps", "1")
+        if "terminate called without an active exception" not in real.stderr:
+            break
     simulated = apart("--nproc-per-node", "2", "--quiet", "ddp.py", "--steps", "1")
     assert (real.returncode, simulated.returncode) == (0, 0), real.stderr + simulated.stderr
     assert re.findall("settings .*", real.stdout) == re.findall("settings .*", simulated.stdout) != []
