@@ -74,16 +74,6 @@ def gathers_everything(x, shape):
     return sums
 
 
-@wrong("mesh_sums", "runs", "it makes no group")
-def gathers_everything_and_makes_no_group(x, shape):
-    everybody = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(everybody, x)
-    return [
-        sum(everybody[other] for ranks in lists if dist.get_rank() in ranks for other in ranks)
-        for lists in lists_of(shape)
-    ]
-
-
 @wrong("mesh_sums", "runs", "calls a collective of a group it is not in")
 def all_ranks_call_in_all_groups(x, shape):
     sums = []
@@ -220,12 +210,3 @@ def step_said_by(say, numbers, loss):
 @wrong("mended_step", "printed", "0.75")
 def prints_nothing(numbers, loss):
     return step_said_by(lambda rank, total, mean: None, numbers, loss)
-
-
-@wrong("mesh_sums", "waits", "3 collectives")
-def sums_that_are_not_waited_for(x, shape):
-    sums = []
-    for lists in lists_of(shape):
-        sums.append(x.clone())
-        dist.all_reduce(sums[-1], group=groups(lists), async_op=True)
-    return sums
