@@ -24,7 +24,8 @@ from zero.ladder import (
 import tinydist
 from tinydist import checkpoint
 from tinydist.hardware import Cluster, Link
-from tinydist.zero import CPUOffload, NVMeOffload, OffloadError, ZeROInfinity, ZeROOffload, nvme_offload
+from tinydist.zero import CPUOffload, NVMeOffload, OffloadError, ZeROInfinity, ZeROOffload
+from tinydist.zero.offload import nvme
 
 SGD = {"optimizer": torch.optim.SGD, "options": {"lr": 0.2, "momentum": 0.9}}
 
@@ -197,11 +198,11 @@ def disk_is_full(zero):
     full, third, create = (
         Path("/dev/full"),
         zero.offload_device.folder / f"tensor {zero.offload_device.number + 3}",
-        nvme_offload._create,
+        nvme._create,
     )
     if torch.distributed.get_rank() == 1:
-        nvme_offload._create = lambda path: full.open("wb", buffering=0) if path == third else create(path)
-        return lambda: setattr(nvme_offload, "_create", create)
+        nvme._create = lambda path: full.open("wb", buffering=0) if path == third else create(path)
+        return lambda: setattr(nvme, "_create", create)
     return lambda: None
 
 

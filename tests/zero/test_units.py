@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tinydist.zero.units import Order
+from tinydist.zero.zero3 import Order
 
 orders = st.lists(st.integers(0, 4), max_size=8)
 

@@ -204,7 +204,7 @@ def test_a_group_with_another_modules_parameters():
 
 
 def test_buckets_that_hold_nothing():
-    fails(lambda: ZeRO1(tiny_mlp(), bucket_bytes=0), ValueError, "bucket_bytes must be > 0, got 0")
+    fails(lambda: ZeRO1(tiny_mlp(), bucket_bytes=0), ValueError, "bucket_bytes must be a number > 0, got 0")
 
 
 @on_all_stages

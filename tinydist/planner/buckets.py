@@ -5,7 +5,7 @@
     ZeRO 2, 3     and then freed: its mean is taken over shards, next over replicas, and each is waited for when a
                   bucket after it is reduced. So it is gone when the second one after it is, or backward ends
 
-What ranks of a tensor group have alike travels apart from what is cut. (zero/zero1.py, zero/reduction.py)
+What ranks of a tensor group have alike travels apart from what is cut. (zero/zero1.py, zero/overlap.py)
 """
 
 from functools import lru_cache

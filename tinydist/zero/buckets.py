@@ -115,7 +115,7 @@ class ShardedBucket:
             self.bind_views()
 
     def fetch(self):
-        """Prefetch the shard from its offload device (offload.py)."""
+        """Prefetch the shard from its offload device (offload/)."""
 
     def own_part(self):
         """The shard that this rank sends."""

@@ -1,4 +1,4 @@
-"""The optimizer step on the shards of all buckets. (With offload: offload.py.)"""
+"""The optimizer step on the shards of all buckets. (With offload: offload/stages.py.)"""
 
 import torch
 

@@ -6,7 +6,7 @@
 
 An all-reduce is a reduce-scatter followed by an all-gather. After the reduce-scatter each rank has the mean gradient of
 its shard, which is enough for the optimizer step on that shard. So the step moves between the two, at no extra
-communication: 2 (p-1)/p of the parameters per rank. As in DDP, gradients are reduced during backward (reduction.py).
+communication: 2 (p-1)/p of the parameters per rank. As in DDP, gradients are reduced during backward (overlap.py).
 
     bytes per parameter, 16 bits and Adam: 2 weight | 2 gradient | (4 master weight + 4 + 4 moments)/p
     in fp32:                               4 weight | 4 gradient | 8/p                      (the weight is its master)
@@ -25,13 +25,10 @@ from ..annotate import region
 from ..checkpoint.checkpointable import Checkpointable, ReplicatedParameter
 from ..rules import flag, function, rate, several, validate
 from .buckets import ShardedBucket
-from .forward_gather import ForwardGather
 from .initialization import broadcast_rank_0, check_same_module, materialize, trained_groups
-from .reduction import Reduction, a_dtype
+from .overlap import ForwardGather, Reduction, a_dtype
 from .sharded_step import ShardedStep
 from .sharding import FlatSharding, Sharding, grouped_by, split_by_bytes
-
-MIB = 2**20
 
 
 @validate(
@@ -39,6 +36,7 @@ MIB = 2**20
     optimizer_class=type[torch.optim.Optimizer],
     param_groups=several,
     group=dist.ProcessGroup,
+    bucket_bytes=rate,
     replicas=dist.ProcessGroup,
     reduce_dtype=a_dtype,
     sharding=type[Sharding],
@@ -66,7 +64,7 @@ class ZeRO1(Checkpointable):
     ``reduce_dtype``: in which gradients are accumulated; None: in the parameters' own. ``sharding``: ``FlatSharding``
     or ``PerParameterSharding``. ``initialize``: initializes a layer of a module on the meta device (initialization.py).
     ``apart``: a function of a parameter; those for which it returns different values share no bucket.
-    ``overlap_param_gather``: the all-gather overlaps with the next forward (forward_gather.py). Until that has used
+    ``overlap_param_gather``: the all-gather overlaps with the next forward (overlap.py). Until that has used
     a parameter, it is this rank's shard: call ``finish_param_gather`` to read parameters right after a step.
 
     Raises ``ValueError`` if modules differ between ranks, or a group has a parameter that is not in the module.
@@ -80,7 +78,7 @@ class ZeRO1(Checkpointable):
         optimizer_class=torch.optim.AdamW,
         param_groups=None,
         group=None,
-        bucket_bytes=25 * MIB,
+        bucket_bytes=25 * 2**20,
         replicas=None,
         reduce_dtype=torch.float32,
         sharding=FlatSharding,
@@ -89,8 +87,6 @@ class ZeRO1(Checkpointable):
         overlap_param_gather=False,
         **options,
     ):
-        if not rate(bucket_bytes):
-            raise ValueError(f"{self.name}: bucket_bytes must be > 0, got {bucket_bytes}")
         self.module, self.group, self.replicas, self.bucket_bytes = module, group, replicas, bucket_bytes
         self.apart = apart or (lambda parameter: None)
         self.how = {"sharding": sharding, "group": group, "replicas": replicas, "reduce_dtype": reduce_dtype}
@@ -141,11 +137,6 @@ class ZeRO1(Checkpointable):
         return ShardedStep(self.optimizer, self.buckets)
 
     def _forward_gather(self):
-        if self.resharded:
-            raise ValueError(
-                f"{self.name}: overlap_param_gather is for stages 1 and 2; stage 3 gathers a unit before it runs, "
-                "and prefetches the next one"
-            )
         gather = ForwardGather(self.module, self.buckets[::-1])
         self.reduction.ending.append(gather.finish)  # of what forward has not used
         return gather

@@ -21,11 +21,11 @@ Sources: Rajbhandari et al., ZeRO, 2019, sections 5.3 and 7.2.2; Zhao et al., Py
 
 from functools import cached_property, partial
 
+import torch
 from torch import nn
 
 from ..rules import each_of, flag, stated, validate
 from .sharding import grouped_by
-from .units import Order, in_order, owners, tensors_in
 from .zero2 import ZeRO2
 
 a_choice = stated(
@@ -116,6 +116,12 @@ class ZeRO3(ZeRO2):
                 if bucket.missing:  # in backward: its gradients are still to come
                     bucket.start_gather() if place == 0 else bucket.fetch()
 
+    def _forward_gather(self):
+        raise ValueError(
+            f"{self.name}: overlap_param_gather is for stages 1 and 2; stage 3 gathers a unit before it runs, "
+            "and prefetches the next one"
+        )
+
     # Backward.
 
     def _before_backward(self, unit, gradient):
@@ -133,3 +139,78 @@ class ZeRO3(ZeRO2):
     def _free(self, buckets):
         for bucket in buckets:
             bucket.free()
+
+
+# Units: which modules, whose parameters, in which order.
+
+
+class Order:
+    """Execution order of units, for prefetching: definition order until a forward is recorded.
+
+    defined     block 1, block 2, head (without the outermost unit)
+    recorded    those that ran in the last forward, in that order: the next one is prefetched
+    backward    those that ended in this forward, in reverse
+    """
+
+    def __init__(self, units):
+        self.expected, self.begun, self.ended = list(units), [], []
+
+    def forward_begins(self):
+        self.expected, self.begun, self.ended = self.begun or self.expected, [], []
+
+    def begins(self, unit):
+        """The next two units; none, if another one was expected."""
+        place = len(self.begun)
+        self.begun.append(unit)
+        return self.expected[place + 1 : place + 3] if self.expected[place : place + 1] == [unit] else []
+
+    def ends(self, unit):
+        self.ended.append(unit)
+
+    def comes_back_to(self, unit):
+        """In backward. The next two units."""
+        while unit in self.ended and self.ended.pop() is not unit:
+            pass
+        return self.last()
+
+    def first(self):
+        return self.expected[:2]
+
+    def last(self):
+        return self.ended[:-3:-1]
+
+
+def in_order(name, module, units):
+    """``units``, modules or a policy, as a list in the module's order; the outermost is the first."""
+    inside = list(module.modules())
+    chosen = [each for each in inside if units(each)] if callable(units) else list(units)
+    foreign = [type(unit).__name__ for unit in chosen if unit not in inside]
+    if foreign:
+        raise ValueError(f"{name}: units must be submodules of the module, got {', '.join(foreign)}")
+    lists = [type(unit).__name__ for unit in chosen if isinstance(unit, nn.ModuleList | nn.ModuleDict)]
+    if lists:
+        raise ValueError(f"{name}: {lists[0]} has no forward() and cannot be a unit")
+    return [each for each in inside if each is module or each in chosen]
+
+
+def owners(module, units):
+    """Parameter -> the innermost of ``units`` around all modules that use it."""
+    paths = {}
+
+    def visit(inside, path):
+        path = (*path, inside) if inside in units else path
+        for parameter in inside.parameters(recurse=False):
+            known = paths.get(parameter, path)
+            paths[parameter] = tuple(a for a, b in zip(known, path) if a is b)
+        for child in inside.children():
+            visit(child, path)
+
+    visit(module, ())
+    return {parameter: path[-1] for parameter, path in paths.items()}
+
+
+def tensors_in(output):
+    if isinstance(output, torch.Tensor):
+        return [output]
+    inside = output.values() if isinstance(output, dict) else output if isinstance(output, list | tuple) else ()
+    return [tensor for each in inside for tensor in tensors_in(each)]

@@ -1,4 +1,4 @@
-"""Offload device ``cpu``: host memory, over PCIe. (Files on a drive behind it: nvme_offload.py.)
+"""Offload device ``cpu``: host memory, over PCIe. (Files on a drive behind it: nvme.py.)
 
     device  <-- link -->  host  <-- NVMe -->  files
 
@@ -19,11 +19,11 @@ from contextlib import contextmanager
 import torch
 from torch._subclasses import FakeTensor
 
-from ..annotate import begin_copy, stall, under_way
-from ..hardware import Link
-from ..hardware.costs import p2p_time
-from ..hardware.links import PCIE_4
-from ..torch_internals import unobserved
+from ...annotate import begin_copy, stall, under_way
+from ...hardware import Link
+from ...hardware.costs import p2p_time
+from ...hardware.links import PCIE_4
+from ...torch_internals import unobserved
 
 DDR4 = Link("8 channels of DDR4-3200, shared by 8 devices", 0.0, 8 * 3200e6 * 8 / 8)
 
@@ -114,5 +114,5 @@ class CPUOffload:
 
     @contextmanager
     def transaction(self, group):
-        """Changes made in here are kept if all ranks succeed, and else on none (nvme_offload.py)."""
+        """Changes made in here are kept if all ranks succeed, and else on none (nvme.py)."""
         yield

@@ -1,4 +1,6 @@
-"""Gradient reduction, overlapped with backward: a bucket is reduced as soon as its last gradient is ready.
+"""Communication that overlaps with compute: gradients are reduced during backward, and parameters gathered in forward.
+
+``Reduction``: a bucket is reduced as soon as its last gradient is ready.
 
     backward    layer 3       layer 2       layer 1         the end
     gradients   [bucket 0 fills][bucket 1 fills ][bucket 2 ..
@@ -8,8 +10,18 @@ At most two buckets hold unreduced gradients: one fills, one is reduced. All ran
 parameters each used.
 
 With ``replicas`` (HSDP): a reduce-scatter inside of a node, then an all-reduce of 1/p of the gradients across nodes.
+
+``ForwardGather``: the all-gather of stages 1 and 2 in the next forward, instead of right after the step.
+
+    after the step       step | gather 1 | gather 2 | gather 3 | layer 1, 2, 3 ...
+    overlapped           step | gather 1 | layer 1   | layer 2  | layer 3 ...
+                                           gather 2   gather 3
+
+A layer waits for its own bucket alone, and starts the gather of the one after the next: at most two are in progress.
+The same bytes are sent. Megatron-LM: ``--overlap-param-gather``.
 """
 
+from collections import deque
 from contextlib import contextmanager
 
 import torch
@@ -22,6 +34,8 @@ a_dtype = stated(
     "a floating-point dtype, or None",
     lambda given: given is None or (isinstance(given, torch.dtype) and given.is_floating_point),
 )
+
+IN_PROGRESS = 2  # gathers
 
 
 class Reduction:
@@ -108,3 +122,40 @@ class Reduction:
                 f"{name}: gradients are missing. Call backward before step, and the last backward "
                 f"outside of no_sync (rank {dist.get_rank()})"
             )
+
+
+class ForwardGather:
+    """Of ``buckets``, in the order in which forward uses them, for ``module``."""
+
+    def __init__(self, module, buckets):
+        self.buckets, self.stale = buckets, deque()
+        bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.parameters}
+        for layer in module.modules():
+            own = {bucket_of[parameter] for parameter in layer.parameters(recurse=False) if parameter in bucket_of}
+            if own:
+                layer.register_forward_pre_hook(lambda layer, inputs, own=own: self._wait_for(own))
+        module.register_forward_hook(lambda module, inputs, output: self.finish())
+        module.register_state_dict_pre_hook(lambda module, prefix, keep_vars: self.finish())
+
+    def start(self):
+        """The shards have new weights: gather the first buckets."""
+        for bucket in self.buckets:
+            bucket.after_step()
+            bucket.bind_views()  # to the shards, so that nobody reads what is stale
+        self.stale = deque(self.buckets)
+        self._start_first()
+
+    def finish(self):
+        self._wait_for(set(self.stale))
+
+    def _wait_for(self, buckets):
+        waiting = buckets.intersection(self.stale)
+        while waiting:
+            first = self.stale.popleft()
+            first.gather()
+            self._start_first()
+            waiting.discard(first)
+
+    def _start_first(self):
+        for bucket in list(self.stale)[:IN_PROGRESS]:
+            bucket.start_gather()

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import torch.distributed as dist
 
-from ..checkpoint.consensus import consensus, place_in
-from ..hardware import Link
-from ..hardware.links import PCIE_4
-from ..torch_internals import unobserved
-from .cpu_offload import DDR4, CPUOffload, OffloadError
+from ...checkpoint.consensus import consensus, place_in
+from ...hardware import Link
+from ...hardware.links import PCIE_4
+from ...torch_internals import unobserved
+from .cpu import DDR4, CPUOffload, OffloadError
 
 NVME = Link("NVMe", 100e-6, 3.2e9)  # assumed: a drive on 4 lanes of PCIe 3 (3.9 GB/s at most)
 

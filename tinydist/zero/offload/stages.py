@@ -16,14 +16,14 @@ from functools import cached_property
 
 import torch
 
-from ..torch_internals import unobserved
-from .buckets import BucketState, ShardedBucket
-from .cpu_offload import CPUOffload
-from .memory import shard_buffer
-from .sharded_step import ShardedStep
-from .sharding import at_least_fp32
-from .zero2 import ZeRO2
-from .zero3 import ZeRO3
+from ...torch_internals import unobserved
+from ..buckets import BucketState, ShardedBucket
+from ..memory import shard_buffer
+from ..sharded_step import ShardedStep
+from ..sharding import at_least_fp32
+from ..zero2 import ZeRO2
+from ..zero3 import ZeRO3
+from .cpu import CPUOffload
 
 
 class OffloadedBucket(ShardedBucket):
