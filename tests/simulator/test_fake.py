@@ -186,6 +186,17 @@ def kept(run):
     return [(purpose, nbytes) for _, purpose, nbytes, *_ in run.memory[0].changes if purpose in purposes]
 
 
+def test_native_code_that_reads_values_is_told():
+    def program():
+        torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+
+    with pytest.raises(RuntimeError) as told:
+        tinydist.launch(program, 2, fake=True)
+    assert any(
+        "torch's DistributedDataParallel does: tinydist.data_parallel.DDP" in each for each in told.value.__notes__
+    )
+
+
 def test_numbers_that_other_ranks_have_changed_are_not_known():
     def program():
         x = torch.tensor(float(dist.get_rank()))

@@ -25,6 +25,10 @@ VIEWS = {aten.select.int, aten.slice.Tensor, aten.split.Tensor, aten.squeeze.dim
 VIEWS |= {each.default for each in (aten._unsafe_view, aten.alias, aten.detach, aten.expand, aten.permute)}
 VIEWS |= {aten.t.default, aten.unsqueeze.default}
 VIEWS = dict.fromkeys(VIEWS, ON_ANY_DEVICE) | {aten.view.default: META}  # operator -> the kernel that looks at shapes
+NATIVE = (
+    "native code reads the values of a tensor, but tensors have none with fake=True. torch's DistributedDataParallel "
+    "does: tinydist.data_parallel.DDP does not, nor does torch's with launch(..., fake=True, gpus=True)"
+)
 
 
 class FakeTensors(FakeTensorMode):
@@ -32,6 +36,11 @@ class FakeTensors(FakeTensorMode):
 
     def __init__(self):
         super().__init__(allow_non_fake_inputs=True)
+
+    def __exit__(self, kind, error, traceback):
+        if kind is RuntimeError and "its data is not allocated yet" in str(error):
+            error.add_note(NATIVE)
+        return super().__exit__(kind, error, traceback)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
