@@ -2,6 +2,9 @@
 
 import json
 import pickle
+import random
+import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import torch.distributed as dist
 
 import tinydist
 from tinydist.__main__ import main
+from tinydist.diagnose import read
 
 RECORDS = Path(__file__).parents[1] / "flight_records"
 
@@ -84,18 +88,144 @@ def test_a_rank_that_was_stopped_is_the_one_for_whom_others_waited(capfd):
 # What nccl's watchdog writes.
 
 
-def test_a_rank_without_a_file_is_known_by_its_group(tmp_path, capfd):
-    group = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
-    for rank in (0, 1):
-        record(tmp_path, rank, (1, "all_reduce", [4], 0), pg_config=group)
+WORLD = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
+
+
+@pytest.mark.parametrize("ranks, listed, absent", [((0, 1), WORLD, 2), ((0, 2), {}, 1)])
+def test_without_the_file_of_a_rank_there_is_no_verdict(ranks, listed, absent, tmp_path, capfd):
+    for rank in ranks:
+        record(tmp_path, rank, (1, "all_reduce", [4], 0), pg_config=listed)
     assert said(capfd, tmp_path) == (
-        1,
+        3,
         [
-            "default_pg, call 1: rank 2 did not join",
-            "    ranks 0, 1: all_reduce of [4] Float, train.py:7 in step",
-            "    rank 2: no call of it is recorded",
+            f"not judged: there is no file of rank {absent}. The others have recorded 1 calls, which match. A process "
+            "that was killed leaves no file: look for its log first"
         ],
     )
+
+
+def test_a_call_that_does_not_match_is_told_where_a_file_is_missing(tmp_path, capfd):
+    for rank in (0, 2):
+        record(tmp_path, rank, (1, "all_reduce", [4 + rank], 0))
+    status, lines = said(capfd, tmp_path)
+    assert (status, lines[0]) == (1, "default_pg, call 1: the calls do not match")
+
+
+def test_a_rank_that_hangs_before_its_first_call_is_named(tmp_path, capfd):
+    record(tmp_path, 0, (1, "all_reduce", [4], 0))
+    record(tmp_path, 1)
+    status, lines = said(capfd, tmp_path)
+    assert (status, lines[0]) == (1, "default_pg, call 1: rank 1 did not join")
+    assert lines[2] == "    rank 1: no call of it is recorded"
+
+
+def test_a_rank_that_recorded_nothing_beside_calls_of_groups_that_nobody_lists(tmp_path, capfd):
+    for rank in (0, 1):
+        path = record(tmp_path, rank, (1, "all_reduce", [4], 0))
+        content = pickle.loads(path.read_bytes())
+        content["entries"][0]["process_group"] = ("1", "undefined")
+        path.write_bytes(pickle.dumps(content))
+    record(tmp_path, 2)
+    words = "not judged: rank 2 recorded nothing, and others 1 calls, of groups whose ranks no file lists"
+    assert said(capfd, tmp_path) == (3, [words])
+
+
+def test_an_empty_folder_and_records_without_collectives_are_not_judged(tmp_path, capfd):
+    assert said(capfd, tmp_path) == (3, ["not judged: there is no file"])
+    path = record(tmp_path, 0)
+    assert said(capfd, tmp_path) == (3, ["not judged: no collective is recorded"])
+    path.write_bytes(pickle.dumps({"entries": [{"is_p2p": True}] * 2}))
+    words = "not judged: no collective is recorded (2 point-to-point messages are)"
+    assert said(capfd, tmp_path) == (3, [words])
+
+
+def test_two_files_of_one_rank_are_refused(tmp_path, capfd):
+    (tmp_path / "b").mkdir()
+    first, second = record(tmp_path, 0), record(tmp_path / "b", 0)
+    assert said(capfd, first, second) == (2, [f"diagnose: {second}: rank 0 has another file, {first}"])
+
+
+def test_a_trace_and_a_record_are_not_of_one_job(tmp_path, capfd):
+    trace = tmp_path / "trace.json"
+    tinydist.launch(lambda: dist.all_reduce(torch.ones(4)), 2, backend="simulated").trace.save(trace)
+    words = f"diagnose: {trace}: a trace has all ranks of a job: give it alone"
+    assert said(capfd, trace, record(tmp_path, 0)) == said(capfd, trace, trace) == (2, [words])
+
+
+def test_what_a_terminal_would_take_for_a_command_is_written_out(tmp_path, capfd):
+    _, (line,) = said(capfd, tmp_path / "\x1b[31m_0")
+    assert line.endswith("\\x1b[31m_0: No such file or directory")
+
+
+def test_a_small_file_cannot_ask_for_much_memory(tmp_path, capfd):
+    place = b"\x80\x02Nr" + (2**28).to_bytes(4, "little") + b"."
+    data = b"\x80\x05\x96" + (2**31).to_bytes(8, "little")
+    tracemalloc.start()
+    for content in (place, data):
+        (tmp_path / "rank_0").write_bytes(content)
+        assert said(capfd, tmp_path / "rank_0")[0] == 2
+    assert tracemalloc.get_traced_memory()[1] < 1e6
+    tracemalloc.stop()
+
+
+# Campaign: records with a random part changed, left out or swapped.
+
+ODD = [None, -1, 0, 2**70, 1.5, float("nan"), "", "\x1b", [], [None], {}, (), True, b"x"]
+
+
+def changed(content, draw):
+    """One random place of a nested record has another value, or is gone."""
+    places, todo = [], [content]
+    while todo:
+        inside = todo.pop()
+        for key in list(inside) if isinstance(inside, dict) else range(len(inside)):
+            places.append((inside, key))
+            if isinstance(inside[key], dict | list):
+                todo.append(inside[key])
+    if not places:
+        return
+    inside, key = draw.choice(places)
+    if draw.random() < 0.3:
+        del inside[key]
+    else:
+        inside[key] = draw.choice(ODD)
+
+
+def campaign(folder, capfd, seeds):
+    """Each record is of a hang: rank 1 lacks the last call. Exit status -> how often."""
+    found = Counter()
+    for seed in seeds:
+        draw = random.Random(seed)
+        record(folder, 0, (1, "all_reduce", [4], 0), (2, "barrier", [], 1))
+        record(folder, 1, (1, "all_reduce", [4], 0))
+        victim = folder / f"rank_{draw.randrange(2)}"
+        content = pickle.loads(victim.read_bytes())
+        for _ in range(draw.randint(1, 3)):
+            changed(content, draw)
+        victim.write_bytes(pickle.dumps(content))
+        status, lines = said(capfd, folder)
+        assert lines and not any("Traceback" in line for line in lines), seed
+        assert status or all_came(folder), f"seed {seed}: a false all-clear"
+        found[status] += 1
+    return found
+
+
+def all_came(folder):
+    """Of the world, from the first call that both still have."""
+    first, second = [
+        {call.number for call in read(folder / f"rank_{rank}")[0] if call.group == "default_pg"} for rank in (0, 1)
+    ]
+    begin = max(min(first), min(second)) if first and second else 0
+    return {number for number in first if number >= begin} == {number for number in second if number >= begin}
+
+
+def test_mutated_records(tmp_path, capfd):
+    assert campaign(tmp_path, capfd, range(60)).keys() >= {1, 2}
+
+
+@pytest.mark.exhaustive
+def test_a_thousand_mutated_records(tmp_path, capfd):
+    assert campaign(tmp_path, capfd, range(60, 1060)).total() == 1000
 
 
 def test_calls_that_one_rank_has_dropped_for_newer_ones_are_not_missed(tmp_path, capfd):

@@ -10,6 +10,9 @@ the cause. If all calls match: which rank came last how often, and how long the 
 NCCL's watchdog dumps records on a timeout, to $TORCH_FR_DUMP_TEMP_FILE plus the rank; gloo's are written by
 ``tinydist.processes.flight_recorder.save_record``. The time of a call is when Python issued it, by its
 machine's clock. gloo's records have no other times, and no point-to-point messages.
+
+The ranks are those of the files, and of the groups that the files list. Where a rank has left no file, or nobody has
+recorded a collective, nothing is said of whether all came: ``NotJudged``.
 """
 
 import argparse
@@ -18,23 +21,66 @@ from collections import defaultdict
 from pathlib import Path
 
 from ..console.command_name import command
-from .recorded_calls import Unreadable, read
+from .recorded_calls import Unreadable, recording
+
+WORLD = "default_pg"
+
+
+class NotJudged(ValueError):
+    """Nothing is wrong in what is recorded, and it is not enough to say that all is well."""
 
 
 def diagnose(paths):
-    """The report: (lines, whether a problem was found). Raises ``Unreadable``."""
-    groups, ranks_of = groups_of(()), {}
-    everybody = set()
-    for path in paths:
-        calls, said = read(path)
-        ranks_of |= said
-        everybody |= {call.rank for call in calls}
-        groups_of(calls, groups)
-    ranks_of.setdefault("default_pg", everybody)
-    wrong = [
-        line for group, meetings in groups.items() for line in first_mismatch(group, meetings, ranks_of.get(group))
-    ]
+    """The report: (lines, whether a problem was found). Raises ``Unreadable`` and ``NotJudged``."""
+    recordings = of_one_job([recording(path) for path in paths])
+    there = {rank for each in recordings for rank in each.ranks}
+    groups, ranks_of = groups_of(call for each in recordings for call in each.calls), {}
+    for each in recordings:
+        ranks_of |= each.groups
+    named = [rank for each in recordings if not each.is_trace for rank in each.ranks]
+    everybody = ranks_of[WORLD] = there | ranks_of.get(WORLD, set()) | set(range(max(named, default=0)))
+    wrong = []
+    for group, meetings in groups.items():
+        members = ranks_of.get(group)
+        wrong += first_mismatch(group, meetings, members and members & there)
+    if not wrong:
+        check_enough(recordings, groups, everybody - there)
     return wrong or list(stragglers(groups)), bool(wrong)
+
+
+def of_one_job(recordings):
+    """Raises ``Unreadable`` for a trace beside something else, or two files of one rank."""
+    traces = [each.path for each in recordings if each.is_trace]
+    if traces and len(recordings) > 1:
+        raise Unreadable(f"diagnose: {traces[0]}: a trace has all ranks of a job: give it alone")
+    first = {}
+    for each in recordings:
+        for rank in each.ranks:
+            if rank in first:
+                raise Unreadable(f"diagnose: {each.path}: rank {rank} has another file, {first[rank]}")
+            first[rank] = each.path
+    return recordings
+
+
+def check_enough(recordings, groups, absent):
+    """Raises ``NotJudged`` if ranks, or all collectives, are missing from the recordings."""
+    if not recordings:
+        raise NotJudged("there is no file")
+    calls = sum(map(len, groups.values()))
+    if not calls:
+        messages = sum(each.messages for each in recordings)
+        beside = f" ({messages} point-to-point messages are)" * bool(messages)
+        raise NotJudged(f"no collective is recorded{beside}")
+    if absent:
+        raise NotJudged(
+            f"there is no file of {those(sorted(absent))}. The others have recorded {calls} calls, which match. A "
+            "process that was killed leaves no file: look for its log first"
+        )
+    silent = [rank for each in recordings if not each.calls for rank in each.ranks]
+    if silent:
+        raise NotJudged(
+            f"{those(silent)} recorded nothing, and others {calls} calls, of groups whose ranks no file lists"
+        )
 
 
 def groups_of(calls, groups=None):
@@ -113,14 +159,22 @@ def files_in(paths):
 
 
 def main(words):
-    """The exit status: 0, 1 if something is wrong, 2 for files that cannot be read."""
+    """The exit status: 0, 1 if something is wrong, 2 for files that cannot be read, 3 if they are not enough."""
     about = "Find stragglers and hangs from traces and Flight Recorder dumps."
     asks = argparse.ArgumentParser(prog=command("diagnose"), description=about)
     asks.add_argument("files", nargs="+", help="a saved trace; Flight Recorder dumps, one per rank, or their folder")
     try:
         lines, wrong = diagnose(files_in(asks.parse_args(words).files))
     except Unreadable as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 2
-    print(*lines, sep="\n")
+    except NotJudged as error:
+        print(printable(f"not judged: {error}"))
+        return 3
+    print(*map(printable, lines), sep="\n")
     return int(wrong)
+
+
+def printable(line):
+    """What a terminal would take for a command is written out: names in files are anybody's."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in line)

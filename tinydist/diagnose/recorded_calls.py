@@ -1,7 +1,9 @@
 """Reads recorded calls from a saved trace or PyTorch's Flight Recorder dumps, as ``RecordedCall`` objects."""
 
+import io
 import json
 import pickle
+import pickletools
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import NamedTuple
 
 from ..tracing.chrome import entries
 
+MOST_RANKS = 2**20
 UNEVEN = re.compile("all_to_all|gather$|scatter$|_v")  # ranks may give, or get, tensors of other sizes
 
 
@@ -33,6 +36,15 @@ class Unreadable(ValueError):
     pass
 
 
+class Recording(NamedTuple):
+    path: Path
+    is_trace: bool
+    ranks: set  # whose file it is
+    calls: list
+    groups: dict  # group -> its ranks, where the file lists them
+    messages: int  # point-to-point
+
+
 class PlainUnpickler(pickle.Unpickler):
     """A restricted unpickler (lists, dicts, strings, numbers): an untrusted file must not run code."""
 
@@ -40,16 +52,34 @@ class PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it would import {module}.{name}")
 
 
+def unpickled(file):
+    """A file of a few bytes may ask for gigabytes: of data that it does not have, or of places to remember it."""
+    size = file.seek(0, 2)
+    file.seek(0)
+    data = file.read(size)
+    for opcode, argument, _ in pickletools.genops(data):
+        if "PUT" in opcode.name and argument > size:
+            raise pickle.UnpicklingError(f"{opcode.name} {argument} in {size} bytes")
+    return PlainUnpickler(io.BytesIO(data)).load()
+
+
 def read(path):
     """(calls, group -> its ranks where the file says so)"""
+    found = recording(path)
+    return found.calls, found.groups
+
+
+def recording(path):
+    """Raises ``Unreadable``."""
     try:
         with open(path, "rb") as file:
-            content = json.load(file) if file.peek(1)[:1] == b"{" else PlainUnpickler(file).load()
-        reads = next((reads for key, reads in READERS.items() if key in content), None)
-        if reads:
-            return reads(content, path)
+            content = json.load(file) if file.peek(1)[:1] == b"{" else unpickled(file)
+        if isinstance(content, dict) and "entries" in content:
+            return of_record(content, path)
+        if isinstance(content, dict) and "traceEvents" in content:
+            return of_trace(content, path)
     except OSError as error:
-        raise Unreadable(f"diagnose: {path}: {error.strerror}") from error
+        raise Unreadable(f"diagnose: {path}: {error.strerror or error}") from error
     except Unreadable:
         raise
     except Exception as error:
@@ -58,20 +88,22 @@ def read(path):
 
 
 def of_record(content, path):
-    rank = re.search(r"\d+$", Path(path).stem)
-    if not rank:
+    digits = re.search(r"\d+$", Path(path).stem)
+    if not digits or int(digits[0]) >= MOST_RANKS:
         raise Unreadable(f"diagnose: {path}: the name of a Flight Recorder dump must end with its rank, as rank_0")
-    calls = defaultdict(list)
+    rank, calls, messages = int(digits[0]), defaultdict(list), 0
     for entry in content["entries"]:
-        if not entry["is_p2p"]:
-            call = of_entry(entry, int(rank[0]))
-            own = calls[call.group]
-            if own and call.number <= own[-1].number:  # a new group with the name of an older one
-                own.clear()
-            own.append(call)
+        if entry["is_p2p"]:
+            messages += 1
+            continue
+        call = of_entry(entry, rank)
+        own = calls[call.group]
+        if own and call.number <= own[-1].number:  # a new group with the name of an older one
+            own.clear()
+        own.append(call)
     groups = [each for each in content.get("pg_config", {}).values() if each["ranks"] != "[]"]  # gloo's are empty
-    ranks_of = {named(each["name"], each["desc"]): set(json.loads(each["ranks"])) for each in groups}
-    return [call for own in calls.values() for call in own], ranks_of
+    ranks_of = {named(each["name"], each["desc"]): set(map(int, json.loads(each["ranks"]))) for each in groups}
+    return Recording(path, False, {rank}, [call for own in calls.values() for call in own], ranks_of, messages)
 
 
 def of_entry(entry, rank):
@@ -79,19 +111,19 @@ def of_entry(entry, rank):
     own = [each for each in entry["frames"] if "/torch/" not in each["filename"]] or entry["frames"]
     line = f"{own[0]['filename']}:{own[0]['line']} in {own[0]['name']}" if own else "its line was not recorded"
     operation = entry["profiling_name"].partition(":")[2]
-    number, at = entry["collective_seq_id"], entry["time_created_ns"] / 1e9
+    number, at = int(entry["collective_seq_id"]), entry["time_created_ns"] / 1e9
     return RecordedCall(rank, named(*entry["process_group"]), number, operation, ", ".join(tensors), line, at)
 
 
 def named(name, description):
-    return description if description not in ("", "undefined") else f"group {name}"
+    return str(description) if description not in ("", "undefined") else f"group {name}"
 
 
 def of_trace(content, path):
     calls = calls_in(content["traceEvents"])
     if not calls:
         raise Unreadable(f"diagnose: {path}: no communication in a trace; is it of torch.profiler, or of one rank?")
-    return calls, {}
+    return Recording(path, True, {int(call.rank) for call in calls}, calls, {}, 0)
 
 
 def calls_of_trace(trace):
@@ -112,6 +144,3 @@ def calls_in(events):
             how = each["name"], f"{about['bytes']:,} bytes", f"in {where or 'the program'}", about["issued"] / 1e6
             calls.append(RecordedCall(*place, numbers[place], *how))
     return calls
-
-
-READERS = {"entries": of_record, "traceEvents": of_trace}
