@@ -118,7 +118,9 @@ class Plan:
             if name not in SIZES or name in sizes or not size.isdecimal():
                 raise ValueError(f"Plan: a mesh has the form dp=2,pp=2,tp=2 with axes {', '.join(SIZES)}, got {mesh!r}")
             sizes[name] = int(size)
-        return cls(**sizes, **choices)
+        if twice := [name for name in sizes if choices.get(name) is not None]:
+            raise ValueError(f"Plan: {twice[0]} is {sizes[twice[0]]} in the mesh, and {choices[twice[0]]} as an option")
+        return cls(**choices | sizes)
 
     @classmethod
     def of(cls, options):
