@@ -6,8 +6,8 @@ INTRODUCTION = """\
 # Exercises: latency, and what NCCL chooses
 
 [Notebook 03c](../notebooks/03c_latency_and_nccl.ipynb) goes before these. You time a ring whose senders are busy for a
-part of the latency, read the measurements of real machines, choose a protocol as NCCL does, and the fastest algorithm
-for a size and a cluster. All four are arithmetic: no ranks, no tensors. Four exercises, about 85 minutes.
+part of the latency, read the measurements of real machines, choose a protocol as NCCL does, and then between a ring and
+a tree, whose latency is in flight. All four are arithmetic: no ranks, no tensors. Four exercises, about 85 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with
 published measurements and presets of hardware, and with some that nobody makes. The first property that does not

@@ -1,27 +1,42 @@
-"""Which all-reduce is the fastest, for a size and a cluster: each as a number of steps, and the bytes of a step."""
+"""A ring or a tree, and by which protocol: latency in flight, and the bytes through the busiest wire."""
 
 from math import log2
 
-from tinydist.hardware import LINKS
+from tinydist.hardware import nccl
 from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 from .chapter import ARITHMETIC, FORMULAS
 
-CLUSTERS = {  # GPUs in a node, nodes, link inside, link between
-    "8 A100": (8, 1, "NVSwitch (A100)", "InfiniBand HDR"),
-    "6 A100": (6, 1, "NVSwitch (A100)", "InfiniBand HDR"),
-    "2 x 8 A100": (8, 2, "NVSwitch (A100)", "InfiniBand HDR"),
-    "8 x 8 H100": (8, 8, "NVSwitch (H100)", "InfiniBand NDR"),
-    "3 x 6 A100": (6, 3, "NVSwitch (A100)", "InfiniBand HDR"),
-    "4 x 4 GPUs over PCIe": (4, 4, "PCIe 4", "Ethernet 100"),
-    "8 nodes of 1 GPU": (1, 8, "PCIe 4", "Ethernet 100"),
+GB = 1e9
+SIZES = {"1 kB": 1e3, "1 MB": 1e6, "300 MB": 3e8, "100 GB": 1e11}
+CLUSTERS = {  # GPUs in a node, nodes, bytes/s from GPU to GPU and of all cards of a node, processor of the hosts
+    "8 A100": (8, 1, 240 * GB, 192 * GB, "AMD"),
+    "2 x 8 A100": (8, 2, 240 * GB, 192 * GB, "AMD"),
+    "2 x 8 A100, slower cards": (8, 2, 240 * GB, 96 * GB, "AMD"),
+    "16 x 8 A100": (8, 16, 240 * GB, 192 * GB, "AMD"),
+    "3 x 6 A100, slower cards": (6, 3, 240 * GB, 96 * GB, "Intel"),
+    "4 x 4 GPUs, fast cards": (4, 4, 100 * GB, 200 * GB, "Intel"),
 }
-SIZES = {"1.44 GB": 1_440_000_000, "14.4 MB": 14_400_000, "144 kB": 144_000, "1 kB": 1_000}
+# Of the bytes on the wire, the part that is data, as tuning.cc counts it
+PART = {"ring": {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}, "tree": {"LL": 0.24, "LL128": 0.86, "Simple": 0.92}}
+
+
+def ways(nodes, cpu):
+    """{(algorithm, protocol): (base, inside, between, part)}"""
+    found = {}
+    for algorithm, protocols in PART.items():
+        for protocol, part in protocols.items():
+            inside = nccl.STEP["NVLink"][algorithm][protocol]
+            if algorithm == "ring" and nodes > 1:
+                inside = max(inside, nccl.POST[cpu][protocol])
+            between = nccl.STEP["network"][algorithm][protocol]
+            found[algorithm, protocol] = nccl.BASE[algorithm][protocol], inside, between, part
+    return found
 
 
 def case(cluster, size):
-    per_node, nodes, inside, between = CLUSTERS[cluster]
-    arguments = SIZES[size], per_node, nodes, LINKS[inside], LINKS[between]
+    per_node, nodes, nvlink, cards, cpu = CLUSTERS[cluster]
+    arguments = SIZES[size], per_node, nodes, nvlink, cards, ways(nodes, cpu)
     return alone(lambda: arguments, f"{size} on {cluster}", facts=(cluster, size))
 
 
@@ -33,118 +48,113 @@ def test_cases():
 
 class Choice(Values):
     def alike(self, mine, other, right):
-        """The same name alone says nothing: there are five."""
+        """The same names alone say nothing: there are six pairs."""
         return 2 * (super().alike(mine, other, right) == 2)
 
 
 @exercise(
-    title="Choose the algorithm",
+    title="A ring or a tree",
     minutes=30,
     difficulty=4,
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", ARITHMETIC, FORMULAS),
         Choice(
-            f"the name of the fastest, and its seconds, on {len(CLUSTERS)} clusters, for 1 kB to 1.44 GB",
-            names=("the algorithm", "the number of seconds"),
+            f"the algorithm, the protocol and the seconds of the fastest, on {len(CLUSTERS)} clusters, for 1 kB to "
+            "100 GB (1 kB on 16 nodes of eight A100s: tree and LL, 55.2 us; there a ring by LL takes 536 us)",
+            names=("the algorithm", "the protocol", "the number of seconds"),
         ),
     ],
     mistakes=[
         mistake(
-            "A ring goes round twice: p-1 steps until each part is summed, and p-1 until all ranks have all",
-            'seconds["ring"] = 2 * (p - 1)',
-            'seconds["ring"] = (p - 1)',
+            "This lets every step of the ring wait for the network. Latency is in flight: only 2 (nodes-1) steps of "
+            "the ring pay it",
+            "(steps - crossing) * inside + crossing * between",
+            "steps * between",
         ),
         mistake(
-            "In a ring over several nodes each step waits for its slowest message, which goes between the nodes",
-            "between if nodes > 1 else inside",
-            "inside",
+            "A tree has a chain in each node, of per_node-1 steps up and as many down, before it goes to others",
+            "2 * (per_node - 1) * inside + 2 * int(log2(nodes)) * between",
+            "2 * int(log2(nodes)) * between",
         ),
         mistake(
-            "Recursive doubling swaps the whole tensor in each step",
-            'seconds["recursive doubling"] = near * (inside.latency + nbytes / inside.bandwidth)',
-            'seconds["recursive doubling"] = near * (inside.latency + nbytes / p / inside.bandwidth)',
-            "far * (between.latency + nbytes / between.bandwidth)",
-            "far * (between.latency + nbytes / p / between.bandwidth)",
+            "A tree goes up and down again: its latency counts twice",
+            "2 * (per_node - 1) * inside + 2 * int(log2(nodes)) * between",
+            "(per_node - 1) * inside + int(log2(nodes)) * between",
         ),
         mistake(
-            "After the exchanges inside each rank has 1/g of the tensor left, and only this goes between the nodes",
-            "crossing = rest *",
-            "crossing = nbytes *",
+            "Over two nodes one of them sends its sum up, and the other sends the whole back: through the cards of "
+            "each go n bytes, not 2 n",
+            "if nodes == 2:",
+            "if False:",
         ),
         mistake(
-            "In some steps the partner is in another node, with that link's latency and bandwidth",
-            "near, far = log2(per_node), log2(nodes)",
-            "near, far = log2(p), 0",
-            "nbytes * (per_node - 1) / per_node, nbytes / per_node",
-            "nbytes * (p - 1) / p, 0",
+            "With more than two nodes some node of the tree sends to its parent and to its children: 2 n through its "
+            "cards. Only with two nodes it is n",
+            "if nodes == 2:",
+            "if nodes > 1:",
         ),
         mistake(
-            "Recursive doubling and nearest first pair the GPUs, which takes a power of 2 of them",
-            "log2(p).is_integer()",
-            "True",
+            "The bytes inside and those between the nodes are on their way at the same time: the slower of the two "
+            "counts, not their sum",
+            "max(transfer, leaves / cards)",
+            "transfer + leaves / cards",
         ),
         mistake(
-            "The rings run side by side: what they send to the same neighbor in a step pays the latency once, not "
-            "g-1 times",
-            "inside.latency + (per_node - 1) * part / inside.bandwidth",
-            "(per_node - 1) * (inside.latency + part / inside.bandwidth)",
+            "part is how much of what a wire carries is data, so it makes the transfer longer: divide by it",
+            "transfer / part",
+            "transfer * part",
         ),
         mistake(
-            "Only the bytes are counted: each step also costs its latency",
-            "inside.latency",
-            "0",
-            "between.latency",
-            "0",
-            "link.latency",
-            "0",
+            "In a single node nothing goes through the cards, however slow they are",
+            "if nodes > 1:",
+            "if True:",
         ),
     ],
     hints=[
-        "Write each algorithm as a number of steps and the bytes of a step, as in the table at the end of "
-        "chapter 03b. Then ask of each step over which link it goes. A dict from names to seconds keeps them together.",
-        "In a ring over several nodes each step waits for its slowest message, and that one goes between the nodes. In "
-        "recursive doubling lg g steps go inside and lg k between, each of n bytes.",
-        "Nearest first exchanges n/2, n/4, ... inside, in lg g steps: (g-1)/g n. Then each rank has n/g left, of which "
-        "(k-1)/k go between the nodes, in lg k steps. And all of it twice, there and back.",
-        "The least of a dict: min(seconds.items(), key=lambda item: item[1]).",
+        "Compute the seconds of each of the six ways in a dict, and take the least. Each is base + latency + "
+        "transfer / part. What are latency and transfer of a ring, and of a tree?",
+        "Ring: of 2 (p-1) steps 2 (nodes-1) pay between and the others inside; each GPU sends 2 (p-1)/p n, and so "
+        "much leaves each node. Tree: 2 (per_node-1) steps inside and 2 ⌊lg nodes⌋ between; each GPU sends 2 n.",
+        "transfer = sent / nvlink; with several nodes the larger of this and leaves / cards. What leaves a node is "
+        "what a GPU sends, but for a tree over two nodes: there it is n.",
+        "min(seconds.items(), key=lambda item: item[1]) gives ((algorithm, protocol), seconds).",
     ],
-    why="This is what NCCL's tuner does for every call, with constants of its own: it expects a time of each "
-    "combination and "
-    "takes the least. And you can say what a faster network would bring, before anybody buys it.",
+    why="This is ncclTopoTuneModel for rings and trees, but for its limits of a channel: by those (23.6 GB/s for a "
+    "tree of A100s over two nodes) NCCL takes the ring on two nodes with fast cards, and the tree with slower ones. By "
+    "such a model you can say before you rent the nodes where a tree ends and a ring begins.",
 )
-def choose_algorithm(nbytes, per_node, nodes, inside, between):
-    """Return the name of the fastest all-reduce of ``nbytes``, and the seconds that it takes.
+def choose_algorithm(nbytes, per_node, nodes, nvlink, cards, ways):
+    """Return (algorithm, protocol, seconds) of the fastest all-reduce of ``nbytes``, as NCCL counts it.
 
-    There are ``nodes`` nodes of ``per_node`` GPUs, each with a network card of its own. ``inside`` is the link between
-    the GPUs of a node and ``between`` that between nodes, each with ``.latency`` in seconds and ``.bandwidth`` in bytes
-    per second. (With one node, or one GPU in each, one of the two is not used.)
+    There are ``nodes`` nodes of ``per_node`` GPUs. A GPU sends ``nvlink`` bytes per second to its neighbor, and all
+    network cards of a node together send ``cards``. ``ways`` is {(algorithm, protocol): (base, inside, between,
+    part)}: the seconds that each call takes, of a step inside a node (posting included), and of one between nodes; and
+    the part of what is sent that is data. The algorithms are "ring" (as many rings as there are cards) and "tree" (a
+    chain in each node; between the nodes two trees for half of the tensor each, 2 ⌊lg nodes⌋ steps up and down).
 
-    Choose from "ring"; if there are several nodes of several GPUs, "hierarchical" and "several rings" (as many as a
-    node has GPUs, side by side: what several of them send to the same GPU in a step is one message); if the number of
-    GPUs is a power of 2, "recursive doubling" and "nearest first" (halving and doubling). Each step of each waits for
-    its messages, latency included, as in the table of chapter 03b.
+    Latency is in flight. All chunks are on their way at the same time, so the busiest wire counts: of a ring
+    2 (p-1)/p n go through each GPU's NVLink, and out of each node; of a tree 2 n, up and down again, but over two
+    nodes only n leave each node.
     """
     p = per_node * nodes
     seconds = {}
-    # ? The seconds of each that is possible
-    link = between if nodes > 1 else inside  # the slowest message of a step
-    seconds["ring"] = 2 * (p - 1) * (link.latency + nbytes / (p * link.bandwidth))
-    if nodes > 1 and per_node > 1:
-        piece = nbytes / per_node
-        seconds["hierarchical"] = 2 * (per_node - 1) * (inside.latency + piece / inside.bandwidth)
-        seconds["hierarchical"] += 2 * (nodes - 1) * (between.latency + piece / nodes / between.bandwidth)
-        part = nbytes / (per_node * p)  # of each ring
-        in_nodes = inside.latency + (per_node - 1) * part / inside.bandwidth
-        over_network = between.latency + part / between.bandwidth
-        seconds["several rings"] = 2 * (p - 1) * max(in_nodes, over_network)
-    if log2(p).is_integer():
-        near, far = log2(per_node), log2(nodes)
-        seconds["recursive doubling"] = near * (inside.latency + nbytes / inside.bandwidth)
-        seconds["recursive doubling"] += far * (between.latency + nbytes / between.bandwidth)
-        going, rest = nbytes * (per_node - 1) / per_node, nbytes / per_node
-        crossing = rest * (nodes - 1) / nodes
-        seconds["nearest first"] = 2 * (near * inside.latency + going / inside.bandwidth)
-        seconds["nearest first"] += 2 * (far * between.latency + crossing / between.bandwidth)
-    # .
-    return min(seconds.items(), key=lambda item: item[1])
+    for (algorithm, protocol), (base, inside, between, part) in ways.items():
+        # ? Latency, and the bytes that a GPU sends, and those that leave a node
+        if algorithm == "ring":
+            steps, crossing = 2 * (p - 1), 2 * (nodes - 1)
+            latency = (steps - crossing) * inside + crossing * between
+            sent = leaves = 2 * (p - 1) / p * nbytes
+        else:
+            latency = 2 * (per_node - 1) * inside + 2 * int(log2(nodes)) * between
+            sent = leaves = 2 * nbytes
+            if nodes == 2:
+                leaves = nbytes
+        # ? The busiest wire, and all of it
+        transfer = sent / nvlink
+        if nodes > 1:
+            transfer = max(transfer, leaves / cards)
+        seconds[algorithm, protocol] = base + latency + transfer / part
+        # .
+    algorithm, protocol = min(seconds, key=seconds.get)
+    return algorithm, protocol, seconds[algorithm, protocol]

@@ -44,6 +44,11 @@ MIB = 2**20
 MEASURED = {MIB // 2: 1e-3, MIB: 2e-3, 3 * MIB: 4e-3, 2**40: 1.0}
 
 
+def test_what_ran_has_a_column_of_its_own():
+    table = visuals.beside(MEASURED, {"same": MEASURED}, [MIB], ran={MIB: "Ring"})
+    assert table.columns == ["ran", "measured", "same"] and table.cells[0][0] == "Ring"
+
+
 def test_models_beside_measurements_and_the_worst_of_all_rows():
     half, more = ({n: factor * s for n, s in MEASURED.items()} for factor in (0.5, 1.25))
     more[3 * MIB] = 1e-3

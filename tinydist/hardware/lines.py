@@ -141,7 +141,10 @@ class Place:
         wire, ll = self.cluster.intra_node.reached, self.inside.ll * self.slowed
         size, generation, ll128 = min(self.nodes, 3) - 1, self.inside.generation, math.inf
         if size:
-            wire, ll = min(wire, self.ring_egress), nccl.LL_OVER_NODES[CPU][size - 1]
+            # Over two nodes NCCL takes what NVLink carries (bwIntra): its search raises it up to twice the cards' pace
+            # (nccl@5067397c: tuning.cc, "nNodes <= 2"; search.cc, "increase bwIntra for trees"; read).
+            out = self.ring_egress * (2 if self.nodes == 2 else 1)
+            wire, ll = min(wire, out), nccl.LL_OVER_NODES[CPU][size - 1]
             ll128 = self.channels * nccl.TREE_LL128[generation][size]
         wire = min(0.92 * wire, self.channels * nccl.TREE[generation][size] if size else math.inf)
         part = 120 / 128 if size else 7 / 9

@@ -7,6 +7,7 @@
     SHOTS               one-shot, two-shot and NCCL's all-reduces in servers, H100
     ONES                nine collectives on 8 B200s: 1 KiB, and 16 GiB
     LARGE               all-reduce, with and without NVLS, all-gather and reduce-scatter on 8 H200s, 16 GiB
+    EXCHANGES           bus bandwidth of an all-reduce and of an all-to-all over the same nodes
     SHARP               all-reduces of 4 to 8 GPUs of a node, with and without NVLS, 8 GiB
     PODS                single rows of nodes of A100s and H100s over InfiniBand or RoCE
 
@@ -62,8 +63,8 @@ CALL = {"8 x A100": 25e-6, "8 x H200": 20e-6, "8 x B200": 20e-6, "4 x 8 B200": 2
 COLD = {("4 x 8 B200", size) for size in SIZES[:3]}
 
 # ml-engineering@0cc3de50 network/README.md (read): NCCL 2.30.7, means of two sweeps, up to 10 calls queued while the
-# device is busy. The algorithms of the four nodes are from NCCL's log; AWS's plugin chose them. By the same page NCCL
-# 2.27.7 was 53 % faster at 16 MiB there, 16 % at 64 MiB, and 10 % slower at 32 MiB.
+# device is busy. The algorithms of the four nodes are from NCCL's log, ``RAN``; AWS's plugin chose them. By the same
+# page NCCL 2.27.7 was so many times as fast there, ``OLDER``.
 QUEUED = {
     "8 x H200": by_size(
         3.15, 6.16, 12.46, 24.68, 48.15, 74.57, 96.26, 145.14, 196.56, 255.90,
@@ -79,6 +80,7 @@ QUEUED = {
     ),
 }  # fmt: skip
 RAN = dict(zip(SIZES, ["Tree"] * 10 + ["Ring"] * 2 + ["NVLSTree"] * 2 + ["Ring"] * 6, strict=True))
+OLDER = {16 * MIB: 1.53, 32 * MIB: 0.90, 64 * MIB: 1.16}
 SYMMETRIC = {
     "8 x H200": by_size(
         7.34, 14.36, 27.91, 48.50, 87.84, 145.04, 210.12, 297.81, 370.67, 408.19,
@@ -109,9 +111,12 @@ HALVES = {
 # sgl-project/sglang#2904: sglang's kernel, and vLLM's, without a graph.
 SHOTS = {
     "vllm#42324": {
-        (8, "NCCL"): {MIB // 2: 24, MIB: 25, 2 * MIB: 37, 4 * MIB: 50, 8 * MIB: 76, 16 * MIB: 121, 32 * MIB: 195},
-        (8, "two-shot"): {MIB // 2: 15, MIB: 17, 2 * MIB: 22, 4 * MIB: 37, 8 * MIB: 65, 16 * MIB: 125, 32 * MIB: 242},
-        (8, "symmetric"): {MIB // 2: 11, MIB: 14, 2 * MIB: 18, 4 * MIB: 27, 8 * MIB: 46, 16 * MIB: 87, 32 * MIB: 165},
+        (8, "NCCL"): {MIB // 2: 24, MIB: 25, 2 * MIB: 37, 4 * MIB: 50, 8 * MIB: 76, 16 * MIB: 121, 32 * MIB: 195,
+                      64 * MIB: 316, 128 * MIB: 561},
+        (8, "two-shot"): {MIB // 2: 15, MIB: 17, 2 * MIB: 22, 4 * MIB: 37, 8 * MIB: 65, 16 * MIB: 125, 32 * MIB: 242,
+                           64 * MIB: 468, 128 * MIB: 923},
+        (8, "symmetric"): {MIB // 2: 11, MIB: 14, 2 * MIB: 18, 4 * MIB: 27, 8 * MIB: 46, 16 * MIB: 87, 32 * MIB: 165,
+                            64 * MIB: 320, 128 * MIB: 631},
     },
     "vllm#24111": {
         (6, "one-shot"): {MIB // 2: 13, MIB: 21, 2 * MIB: 38, 4 * MIB: 70},
@@ -124,7 +129,7 @@ SHOTS = {
         (4, "custom"): {32 * KIB: 9.2, 256 * KIB: 20.6, MIB // 2: 26.9, MIB: 40.2},
         (8, "custom"): {32 * KIB: 11.8, 256 * KIB: 24.1, MIB // 2: 30.4, MIB: 45.0},
     },
-}
+}  # fmt: skip
 
 # On 8 B200s, NCCL 2.30.7: median seconds of 1 KiB, timed one by one, and bus bandwidth of 16 GiB
 # (ml-engineering, about fb75494c, network/benchmarks/README.md: torch-dist-bench, read).
@@ -145,6 +150,10 @@ SHARP = {  # GPUs -> with NVLS, where NCCL takes it, and without
     "B200": {4: (673.2e9, 673.8e9), 5: (677.8e9, 677.8e9), 6: (778.2e9, 677.8e9), 7: (811.2e9, 680.5e9),
              8: (838.0e9, 682.2e9)},
 }  # fmt: skip
+
+# Source -> nodes, GPUs in each, bus bandwidths of an all-reduce and an all-to-all, by nccl-tests (read, as far as a
+# search shows them). #78: V100s, 512 MiB, December 2021. #59: "~200" and "closer to 25" GB/s on Selene, December 2020.
+EXCHANGES = {"NVIDIA/nccl-tests#78": (8, 8, 4.32e9, 0.51e9), "NVIDIA/nccl-tests#59": (2, 8, 200e9, 25e9)}
 
 
 class PodRow(NamedTuple):

@@ -2,7 +2,7 @@
 
 from math import isfinite
 
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from ..rules import each_of, finite, flag, named, number, stated, validate
 from .canvas import apart, canvas, named_number, picture
@@ -85,6 +85,7 @@ def use_powers(axes, points, log, in_bytes):
     if log != "x":
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda number, _: number_text(number))
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # 2, 3, 5 within a power of 10
     if in_bytes:
         axes.xaxis.set_major_formatter(lambda number, _: rounded_bytes(number))
     elif doublings:

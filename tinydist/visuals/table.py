@@ -29,11 +29,15 @@ seconds_by_size = stated(
 )
 
 
-@validate(measured=seconds_by_size, models=named(seconds_by_size), shown=each_of(whole))
-def beside(measured, models, shown):
+by_size = stated("None or a dict, bytes -> what ran", lambda value: value is None or isinstance(value, dict))
+
+
+@validate(measured=seconds_by_size, models=named(seconds_by_size), shown=each_of(whole), ran=by_size)
+def beside(measured, models, shown, ran=None):
     """Measured seconds by size, and how far each model is off; last, each one's worst of all rows, shown or not.
 
     ``models``: name -> {bytes: seconds}, with all sizes that were measured.
+    ``ran``: {bytes: what ran there}, a column of its own.
     """
     for name, times in models.items():
         if missing := sorted({*measured, *shown} - times.keys() | set(shown) - measured.keys()):
@@ -41,7 +45,8 @@ def beside(measured, models, shown):
                 f"beside: sizes must be in measured and in each model, {name!r} or measured lacks {missing}"
             )
     rows = {
-        binary(n): {"measured": measured[n], **{name: off(t[n], measured[n]) for name, t in models.items()}}
+        binary(n): ({"ran": ran[n]} if ran else {})
+        | {"measured": measured[n], **{name: off(t[n], measured[n]) for name, t in models.items()}}
         for n in shown
     }
     rows[f"worst of {len(measured)}"] = {
