@@ -63,8 +63,8 @@ def test_cases():
             given=True,
         ),
         mistake(
-            "The gradients are summed and not divided, so they are p times too long. Clipping hides that where both "
-            "the sum and the average are longer than the limit. In all other steps the step itself is too long",
+            "The gradients are not divided by the number of ranks, so they are too long. Clipping hides that where "
+            "both they and the mean are longer than the limit. In all other steps the step itself is too long",
             "            parameter.grad /= p\n",
             "",
             given=True,

@@ -1,93 +1,104 @@
-"""What the settings of an optimizer become where gradients are summed and not averaged."""
+"""What the settings of an optimizer become where gradients have a wrong factor."""
 
 from tinydist.lab.author import Values, alone, exercise, mistake
 
 
-def setting(optimizer, ranks, learning_rate, clip, weight_decay):
+def setting(optimizer, factor, learning_rate, clip, weight_decay, eps):
     return alone(
-        lambda: (optimizer, ranks, learning_rate, clip, weight_decay),
-        f"{optimizer} on {ranks} ranks, learning rate {learning_rate}, clipping at {clip}, weight decay {weight_decay}",
+        lambda: (optimizer, factor, learning_rate, clip, weight_decay, eps),
+        f"{optimizer}, gradients {factor:g} times as long, learning rate {learning_rate}, clipping at {clip}, "
+        f"weight decay {weight_decay}, eps {eps}",
     )
 
 
 def test_cases():
-    yield setting("SGD", 4, 0.1, 1.0, 0.01)
-    yield setting("Adam", 4, 0.003, 1.0, 0.01)
-    yield setting("AdamW", 4, 0.003, 1.0, 0.1)
-    yield setting("AdamW", 2048, 1.5e-4, 1.0, 0.1)
-    yield setting("SGD", 64, 0.5, 2.0, 0.0)
-    yield setting("Adam", 8, 0.001, 0.5, 0.1)
-    yield setting("SGD", 1, 0.1, 1.0, 0.01)
+    yield setting("SGD", 4, 0.1, 1.0, 0.01, 1e-8)
+    yield setting("Adam", 1 / 8, 0.003, 1.0, 0.01, 1e-8)
+    yield setting("AdamW", 4, 0.003, 1.0, 0.1, 1e-6)
+    yield setting("AdamW", 2048, 1.5e-4, 1.0, 0.1, 1e-5)
+    yield setting("SGD", 1 / 64, 0.5, 2.0, 0.0, 1e-8)
+    yield setting("Adam", 8, 0.001, 0.5, 0.1, 1e-3)
+    yield setting("SGD", 1, 0.1, 1.0, 0.01, 1e-8)
 
 
 @exercise(
-    title="What a forgotten division changes",
+    title="What a wrong factor changes",
     minutes=10,
     difficulty=2,
     test_cases=test_cases,
     targets=[
         Values(
-            "for SGD, Adam and AdamW, on 1 to 2,048 ranks",
-            ["the learning rate", "the clip", "the weight decay"],
+            "for SGD, Adam and AdamW, with gradients too long and too short",
+            ["the learning rate", "the clip", "the weight decay", "the eps"],
             tell=False,
         )
     ],
     mistakes=[
         mistake(
             "Adam and AdamW divide a gradient by its own size: the factor cancels, and the learning rate stays",
-            'learning_rate * (ranks if optimizer == "SGD" else 1)',
-            "learning_rate * ranks",
+            'learning_rate * (factor if optimizer == "SGD" else 1)',
+            "learning_rate * factor",
         ),
         mistake(
-            "With SGD the step is the learning rate times the gradient, and the gradient is ranks times too long",
-            'learning_rate * (ranks if optimizer == "SGD" else 1)',
+            "With SGD the step is the learning rate times the gradient, and the gradient has the factor",
+            'learning_rate * (factor if optimizer == "SGD" else 1)',
             "learning_rate",
         ),
         mistake(
-            "The gradient is ranks times too long, so the step of SGD gets longer, not shorter",
-            'learning_rate * (ranks if optimizer == "SGD" else 1)',
-            "learning_rate / ranks",
+            "A gradient that is longer comes to the limit earlier: the limit in effect is smaller, not larger",
+            "clip / factor",
+            "clip * factor",
         ),
-        mistake(
-            "The gradient is longer, so it comes to the limit earlier: the limit in effect is smaller, not larger",
-            "clip / ranks",
-            "clip * ranks",
-        ),
-        mistake("The limit is compared with a gradient that is ranks times too long", "clip / ranks", "clip"),
+        mistake("The limit is compared with a gradient that has the factor", "clip / factor", "clip"),
         mistake(
             "AdamW applies its decay directly to the weights, not to the gradient: nothing changes there",
-            'weight_decay / (ranks if optimizer != "AdamW" else 1)',
-            "weight_decay / ranks",
+            'weight_decay / (factor if optimizer != "AdamW" else 1)',
+            "weight_decay / factor",
         ),
         mistake(
-            "SGD and Adam add the decay to the gradient, and beside one that is ranks times too long it counts "
-            "less. (That SGD takes a longer step is in the learning rate already)",
-            'weight_decay / (ranks if optimizer != "AdamW" else 1)',
+            "SGD and Adam add the decay to the gradient, and beside a longer one it counts less. (That SGD takes a "
+            "longer step is in the learning rate already)",
+            'weight_decay / (factor if optimizer != "AdamW" else 1)',
             "weight_decay",
+        ),
+        mistake(
+            "Adam divides by sqrt(v) + eps. The factor is in sqrt(v) and not in eps, so beside it eps counts less, or "
+            "more",
+            'eps / (factor if optimizer != "SGD" else 1)',
+            "eps",
+        ),
+        mistake(
+            "SGD has no eps: it stays as it is written",
+            'eps / (factor if optimizer != "SGD" else 1)',
+            "eps / factor",
         ),
     ],
     hints=[
-        "Write g for the right gradient and p for the ranks. The program has p g. Write down what each optimizer "
-        "does with it, and take the p out of the bracket.",
-        "SGD: learning rate x (p g + decay x weight) = (p x learning rate) x (g + decay / p x weight).",
-        "Adam does not see a constant factor, so p (g + decay / p x weight) is for it g + decay / p x weight. "
-        "Clipping: p g is longer than the limit where g is longer than limit / p.",
+        "Write g for the right gradient and f for the factor. The program has f g. Write down what each optimizer "
+        "does with it, and take the f out of the bracket.",
+        "SGD: learning rate x (f g + decay x weight) = (f x learning rate) x (g + decay / f x weight).",
+        "Adam: f m / (f sqrt(v) + eps), for m and sqrt(v) of the right gradient. Clipping: f g is longer than the "
+        "limit where g is longer than limit / f.",
     ],
-    why="A bug that only rescales is hidden by Adam and comes out where sizes are compared. And the same factor "
+    why="A bug that only rescales is hidden by Adam and comes out where sizes are compared. The same factor "
     "appears without any bug whenever somebody changes the number of GPUs and leaves the settings alone.",
 )
-def settings_in_effect(optimizer, ranks, learning_rate, clip, weight_decay):
-    """Somebody sums the gradients of ``ranks`` ranks and forgets to divide. Return the
-    (learning rate, clip, weight decay) with which one rank, on the whole batch, trains
-    in the same way, but for the tiny eps of Adam.
+def settings_in_effect(optimizer, factor, learning_rate, clip, weight_decay, eps):
+    """A program's gradients are ``factor`` times as long as they should be: 4 where four
+    ranks sum and forget to divide, 1/8 where eight ranks divide twice. Return the
+    (learning rate, clip, weight decay, eps) with which a program without that bug
+    trains in the same way.
 
     optimizer:  "SGD", "Adam" or "AdamW", as in torch.optim.
     clip:       the largest norm of a gradient. Longer ones are clipped, and then the
                 optimizer applies its weight decay.
+    eps:        keeps Adam and AdamW from dividing by zero. SGD has none: return it as
+                it is.
     """
-    # ? Which of the three change, and in which direction?
+    # ? Which of the four change, for which optimizer, and in which direction?
     return (
-        learning_rate * (ranks if optimizer == "SGD" else 1),
-        clip / ranks,
-        weight_decay / (ranks if optimizer != "AdamW" else 1),
+        learning_rate * (factor if optimizer == "SGD" else 1),
+        clip / factor,
+        weight_decay / (factor if optimizer != "AdamW" else 1),
+        eps / (factor if optimizer != "SGD" else 1),
     )

@@ -73,28 +73,31 @@ def sum_over_all_samples(inputs, targets, steps):
 
 
 @right("settings_in_effect")
-def case_by_case(optimizer, ranks, learning_rate, clip, weight_decay):
+def case_by_case(optimizer, factor, learning_rate, clip, weight_decay, eps):
     if optimizer == "SGD":
-        return learning_rate * ranks, clip / ranks, weight_decay / ranks
+        return learning_rate * factor, clip / factor, weight_decay / factor, eps
     if optimizer == "Adam":
-        return learning_rate, clip / ranks, weight_decay / ranks
-    return learning_rate, clip / ranks, weight_decay
+        return learning_rate, clip / factor, weight_decay / factor, eps / factor
+    return learning_rate, clip / factor, weight_decay, eps / factor
 
 
 @right("settings_in_effect")
-def as_a_list(optimizer, ranks, learning_rate, clip, weight_decay):
-    factors = {"SGD": (ranks, 1 / ranks, 1 / ranks), "Adam": (1, 1 / ranks, 1 / ranks), "AdamW": (1, 1 / ranks, 1)}
-    return [setting * factor for setting, factor in zip((learning_rate, clip, weight_decay), factors[optimizer])]
+def as_a_list(optimizer, factor, learning_rate, clip, weight_decay, eps):
+    less = 1 / factor
+    factors = {"SGD": (factor, less, less, 1), "Adam": (1, less, less, less), "AdamW": (1, less, 1, less)}
+    return [each * change for each, change in zip((learning_rate, clip, weight_decay, eps), factors[optimizer])]
 
 
 @right("settings_in_effect")
-def one_by_one(optimizer, ranks, learning_rate, clip, weight_decay):
-    clip /= ranks
-    if not optimizer.startswith("Adam"):
-        learning_rate *= ranks
+def one_by_one(optimizer, factor, learning_rate, clip, weight_decay, eps):
+    clip /= factor
+    if optimizer.startswith("Adam"):
+        eps /= factor
+    else:
+        learning_rate *= factor
     if not optimizer.endswith("W"):
-        weight_decay /= ranks
-    return learning_rate, clip, weight_decay
+        weight_decay /= factor
+    return learning_rate, clip, weight_decay, eps
 
 
 @right("mended_loop")

@@ -106,14 +106,20 @@ def talks_and_does_not_listen(inputs, targets, steps):
 
 
 @wrong("settings_in_effect", "values", "returned an object of type float")
-def one_number(optimizer, ranks, learning_rate, clip, weight_decay):
-    return clip / ranks
+def one_number(optimizer, factor, learning_rate, clip, weight_decay, eps):
+    return clip / factor
 
 
 @wrong("settings_in_effect", "runs", "KeyError")
-def knows_two_optimizers(optimizer, ranks, learning_rate, clip, weight_decay):
-    factor = {"SGD": ranks, "Adam": 1}[optimizer]
-    return learning_rate * factor, clip / ranks, weight_decay / ranks
+def knows_two_optimizers(optimizer, factor, learning_rate, clip, weight_decay, eps):
+    longer = {"SGD": factor, "Adam": 1}[optimizer]
+    return learning_rate * longer, clip / factor, weight_decay / factor, eps * longer / factor
+
+
+@wrong("settings_in_effect", "values", "eps is")
+def as_the_chapter_says_of_four_ranks(optimizer, factor, learning_rate, clip, weight_decay, eps):
+    """Right for 4 alone."""
+    return learning_rate * (4 if optimizer == "SGD" else 1), clip / 4, weight_decay / 4, eps / 4
 
 
 @wrong("average_uneven", "values", "5 ranks, shares of 4, 4, 4, 4")
