@@ -1,6 +1,7 @@
 """``python -m tinydist train``: what one types, and what comes of it."""
 
 import json
+import re
 import socket
 import sys
 
@@ -126,6 +127,7 @@ REFUSED = {
     "--backend gloo --cluster laptop": "train: --cluster requires simulated ranks",
     "--timeout 0": "train: --timeout must be a number of seconds > 0, or None, got 0.0",
     "--timeout 60": "train: --timeout requires torchrun",
+    "--allow-change lr": "train: --allow-change must be",
     "--mesh dp=16 --cluster laptop": "the cluster has 1 node x 8 devices = 8, but 16 ranks were requested",
 }
 
@@ -159,6 +161,36 @@ def test_a_checkpoint_of_another_model_is_refused_in_a_line(tmp_path, capsys):
     assert train(f"{TINY} --steps 1 --folder {tmp_path}") == 0
     assert train(f"--folder {tmp_path}") == 2
     assert capsys.readouterr().err.startswith("load failed; no rank was modified. On rank")
+
+
+OTHER_RUNS = {
+    "--seed 1": "a run with seed 0, and this one has seed 1: the rest of the data comes in another order",
+    "--batch 8": "a run with batch 4, and this one has batch 8: of the data's order, 8 sequences are done, and step 2 "
+    "now begins at number 16. --allow-change batch goes on with it",
+    "--model layers=2,dim=16,heads=4,context=8": "a run with heads 2, and this one has heads 4: the weights have",
+    "--data {text}": "a run with data ",
+    "--validate-every 2": "a run with held_out 0, and this one has held_out 0.1: the windows are cut anew",
+}
+
+
+@pytest.mark.parametrize("change", OTHER_RUNS)
+def test_a_checkpoint_of_another_run_is_refused_with_both_values(change, tmp_path, capsys):
+    (tmp_path / "text").write_bytes(bytes(range(256)) * 4)
+    words = f"--model layers=2,dim=16,heads=2,context=8 --batch 4 --folder {tmp_path}/run"
+    assert train(f"{words} --steps 2") == 0
+    capsys.readouterr()
+    changed = f"{words} --steps 3 {change.format(text=tmp_path / 'text')}"
+    assert train(changed) == 2
+    err = capsys.readouterr().err
+    assert f"train: the checkpoint in {tmp_path}/run is of {OTHER_RUNS[change]}" in err and err.count("\n") == 1
+    allowed = re.search("--allow-change ([a-z-]+) goes on", err)[1]
+    assert train(f"{changed} --allow-change {allowed}") == 0
+    assert train(f"{words} --steps 3") == 2  # it is that run now
+
+
+def test_steps_and_rates_may_change_as_a_run_goes_on(tmp_path):
+    assert train(f"{TINY} --steps 2 --folder {tmp_path}") == 0
+    assert train(f"{TINY} --steps 3 --lr 1e-4 --lr-schedule cosine --folder {tmp_path}") == 0
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):

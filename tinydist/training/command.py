@@ -59,6 +59,8 @@ def options():
     add("--warmup-steps", type=int, default=0, metavar="N", help=warmup)
     add("--seed", type=int, default=0, metavar="N", help="random seed (default: %(default)s)")
     add("--folder", metavar="DIR", help="checkpoint directory; resumes from the latest checkpoint")
+    change = "resume although the checkpoint is of a run with another one: batch, seed, data, held-out or heads"
+    add("--allow-change", nargs="+", default=(), metavar="NAME", help=change)
     add("--save-every", type=int, metavar="N", help="save a checkpoint every N steps and at the end")
     held_out = "compute the validation loss every N steps, on a held-out tenth of the data"
     add("--validate-every", type=int, metavar="N", help=held_out)

@@ -8,17 +8,18 @@ import os
 import sys
 from argparse import Namespace
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cache, partial
 
 import numpy as np
 import torch.distributed as dist
 
+from ..checkpoint.files import checksum_of
 from ..hardware import find_cluster
 from ..launching.options import RULES, optional, under_torchrun
 from ..model import GPT, GPTConfig, load_text
 from ..plan import Plan
-from ..rules import count, must, one_of
+from ..rules import count, each_of, must, one_of
 from ..torch_internals import device_of_group
 from . import report
 from .compat.config import Config
@@ -28,6 +29,7 @@ from .loop import rows_of, train
 from .lr_schedules import LR_SCHEDULES
 from .meters import flops_per_token, peak_memory
 from .parallelize import parallelize
+from .same_run import CHANGES
 from .tokens import TokenFile, hold_out, path_of_header
 
 OF_THEIR_OWN = {
@@ -38,6 +40,7 @@ OF_THEIR_OWN = {
     "timeout": RULES["timeout"],
     "save_every": optional(count),
     "validate_every": optional(count),
+    "allow_change": each_of(one_of([name.replace("_", "-") for name in CHANGES]), 0),
 }
 # No key of ds_config.json says these.
 BESIDE_A_FILE = ("replicate", "schedule", "chunks", "sequence_parallel", "recompute")
@@ -75,7 +78,7 @@ class Job:
         with refusing():
             for name, rule in OF_THEIR_OWN.items():
                 must("train", f"--{name.replace('_', '-')}", rule, getattr(chosen, name))
-            tokens, vocabulary = open_tokens(chosen.data)
+            tokens, vocabulary, self.data = open_tokens(chosen.data)
             self.config = GPTConfig(vocab_size=vocabulary, **sizes_of(chosen.model))
             self.file = file_of(chosen, self.config.dim) if chosen.config else None
             if self.file:
@@ -92,6 +95,13 @@ class Job:
                 self.rate = None
             else:
                 self.rate = LR_SCHEDULES[chosen.lr_schedule](chosen.lr, chosen.steps, chosen.warmup_steps)
+
+    @property
+    def run(self):
+        """What defines it, beside the options that a run may change as it goes on."""
+        sizes = {name: size for name, size in asdict(self.config).items() if name != "dropout"}
+        held_out = HELD_OUT if self.validation else 0
+        return sizes | {"seed": self.chosen.seed, "batch": self.chosen.batch, "data": self.data, "held_out": held_out}
 
     def optimizer(self):
         """What ``parallelize`` makes it of."""
@@ -160,13 +170,15 @@ def sizes_of(text):
 
 @cache
 def open_tokens(path):
-    """And the size of their vocabulary."""
+    """The size of their vocabulary, too, and by what they are known again, wherever the file is."""
     if path is None:
-        return load_text().numpy(), 256
-    if path_of_header(path).exists():
+        tokens, vocabulary, checksum = load_text().numpy(), 256, "of the bundled text"
+    elif path_of_header(path).exists():
         tokens = TokenFile(path)
-        return tokens, tokens.vocabulary
-    return np.memmap(path, np.uint8, "r"), 256  # a text
+        vocabulary, checksum = tokens.vocabulary, tokens.checksum
+    else:
+        tokens, vocabulary, checksum = np.memmap(path, np.uint8, "r"), 256, checksum_of(path)
+    return tokens, vocabulary, f"{len(tokens):,} tokens, {checksum}"
 
 
 def on_rank(chosen, out=None, err=None):
@@ -188,6 +200,8 @@ def on_rank(chosen, out=None, err=None):
         flops=flops,
         on_step=partial(tell, chosen, out or sys.stdout, err or sys.stderr) if dist.get_rank() == 0 else None,
         stream=err,
+        run=job.run,
+        allow_change=[name.replace("-", "_") for name in chosen.allow_change],
     )
     if chosen.report and dist.get_backend() != "simulated":
         report.profiled(chosen.report, lambda: engine.step(*rows_of(engine, job.batches, chosen.steps)))

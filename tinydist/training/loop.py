@@ -23,11 +23,12 @@ from tqdm import tqdm
 from ..annotate import region
 from ..checkpoint.files import INDEX
 from ..collectives.agreement import numbers_of_root
-from ..rules import count, function, positive, validate, whole
+from ..rules import count, each_of, function, positive, validate, whole
 from ..torch_internals import device_of_group
 from .checkpoint import load
 from .data import Batches, broadcast_data
 from .meters import peak_flops, peak_memory
+from .same_run import check_same_run
 from .saver import Saver
 
 NAMES = "tokens", "targets"
@@ -67,7 +68,9 @@ class History(list):
 
 
 @validate(batches=Batches, steps=whole, rate=function, validation=Batches, evaluate_every=count, evaluations=count)
-@validate(folder=str | PathLike, save_every=count, flops=positive, on_step=function)
+@validate(
+    folder=str | PathLike, save_every=count, flops=positive, on_step=function, run=dict, allow_change=each_of(str, 0)
+)
 def train(
     engine,
     batches,
@@ -81,6 +84,8 @@ def train(
     flops=None,
     on_step=None,
     stream=None,
+    run=None,
+    allow_change=(),
 ):
     """Train until ``steps`` steps in total, resuming from the checkpoint in ``folder``. Returns a History.
 
@@ -91,13 +96,15 @@ def train(
     flops:        of a token, for MFU (``flops_per_token``).
     on_step:      is called with each StepMetrics.
     stream:       of the progress bar, which a terminal shows. None: stderr.
+    run:          what defines the run, name -> value, for JSON. A checkpoint of a run with other values is refused
+                  (same_run.py), but for the names in ``allow_change``.
 
     Raises ``FloatingPointError`` on every rank if the loss of a step is not finite. However it ends, a checkpoint is
     complete or absent.
     """
     history = History()
     with ExitStack() as until_the_end:
-        begin = resume(engine, folder)
+        begin = resume(engine, folder, run, allow_change)
         saver = folder and until_the_end.enter_context(Saver(engine, folder))
         bar = until_the_end.enter_context(progress_bar(steps, begin, stream))
         meter = Meter(engine.plan, batches, flops)
@@ -115,15 +122,19 @@ def train(
             if saver:
                 saver.poll()
             if saver and (last or is_due(step, save_every)):
-                saver.save(step + 1)
+                saver.save(step + 1, run)
             meter.begin()
     return history
 
 
-def resume(engine, folder):
+def resume(engine, folder, run, allow_change):
     """Load the latest checkpoint, if rank 0 finds one. Returns the step to resume from."""
     there = [folder is not None and Path(folder, INDEX).exists()]
-    return load(engine, folder)[0] if numbers_of_root(there, device_of_group())[0] else 0
+    if not numbers_of_root(there, device_of_group())[0]:
+        return 0
+    step, saved = load(engine, folder)
+    check_same_run(folder, step, saved or {}, run or {}, allow_change)
+    return step
 
 
 def is_due(step, every):

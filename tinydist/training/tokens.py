@@ -77,7 +77,8 @@ class TokenFile:
         self._require(found == written, f"it has {found:,} bytes, but {written:,} were written")
         self._require(found, "it has no tokens")
         self.tokens = np.memmap(self.path, about["dtype"], "r")
-        self._require(checksum_of(self.path) == about["checksum"], "it is corrupt: checksum mismatch")
+        self.checksum = about["checksum"]
+        self._require(checksum_of(self.path) == self.checksum, "it is corrupt: checksum mismatch")
 
     def _require(self, holds, reason):
         if not holds:

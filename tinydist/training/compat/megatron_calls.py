@@ -141,7 +141,7 @@ def build_train_valid_test_datasets(
     **of_its_files,
 ):
     """Three datasets. ``data_prefix``: a file of tokens, or a text; None: one that is on every machine."""
-    tokens, _ = open_tokens(data_prefix[0] if data_prefix else None)
+    tokens, *_ = open_tokens(data_prefix[0] if data_prefix else None)
     shares = [float(part) for part in splits_string.split(",")]
     ends = [round(len(tokens) * sum(shares[: number + 1]) / sum(shares)) for number in range(len(shares))]
     parts = [tokens[first:last] for first, last in zip([0, *ends], ends)]
