@@ -127,7 +127,7 @@ def train(
     return history
 
 
-def resume(engine, folder, run, allow_change):
+def resume(engine, folder, run=None, allow_change=()):
     """Load the latest checkpoint, if rank 0 finds one. Returns the step to resume from."""
     there = [folder is not None and Path(folder, INDEX).exists()]
     if not numbers_of_root(there, device_of_group())[0]:
