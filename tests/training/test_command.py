@@ -1,8 +1,10 @@
 """``python -m tinydist train``: what one types, and what comes of it."""
 
 import json
+import os
 import re
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -12,6 +14,7 @@ from training.torchrun import torchrun
 import tinydist.training.command as command
 from tinydist.__main__ import main
 from tinydist.training import encode
+from tinydist.training.run_folder import only_run_in
 
 TINY = "--model layers=2,dim=16,heads=2,context=8 --batch 4 --grad-clip 1 --steps 4"
 
@@ -186,6 +189,29 @@ def test_a_checkpoint_of_another_run_is_refused_with_both_values(change, tmp_pat
     allowed = re.search("--allow-change ([a-z-]+) goes on", err)[1]
     assert train(f"{changed} --allow-change {allowed}") == 0
     assert train(f"{words} --steps 3") == 2  # it is that run now
+
+
+def test_a_second_run_in_a_folder_is_refused_while_the_first_one_is_there(tmp_path, capsys):
+    with only_run_in(tmp_path):
+        assert train(f"{TINY} --mesh dp=2 --folder {tmp_path}") == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"train: process {os.getpid()} on ") and f"its checkpoints in {tmp_path}, and" in told
+    assert train(f"{TINY} --mesh dp=2 --folder {tmp_path}") == 0
+
+
+def test_a_run_that_was_killed_leaves_its_folder_to_others(tmp_path):
+    there = f"""
+from tinydist.training.run_folder import only_run_in
+with only_run_in({str(tmp_path)!r}):
+    print(flush=True)
+    input()
+"""
+    with subprocess.Popen([sys.executable, "-c", there], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        assert train(f"{TINY} --folder {tmp_path}") == 2
+        other.kill()
+        other.wait()
+        assert train(f"{TINY} --folder {tmp_path}") == 0
 
 
 def test_steps_and_rates_may_change_as_a_run_goes_on(tmp_path):

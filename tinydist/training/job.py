@@ -29,7 +29,7 @@ from .loop import rows_of, train
 from .lr_schedules import LR_SCHEDULES
 from .meters import flops_per_token, peak_memory
 from .parallelize import parallelize
-from .same_run import CHANGES
+from .run_folder import CHANGES
 from .tokens import TokenFile, hold_out, path_of_header
 
 OF_THEIR_OWN = {

@@ -11,7 +11,7 @@ a checkpoint in ``folder`` on any mesh.
 import math
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -22,13 +22,14 @@ from tqdm import tqdm
 
 from ..annotate import region
 from ..checkpoint.files import INDEX
+from ..checkpoint.rules import CheckpointError
 from ..collectives.agreement import numbers_of_root
 from ..rules import count, each_of, function, positive, validate, whole
 from ..torch_internals import device_of_group
 from .checkpoint import load
 from .data import Batches, broadcast_data
 from .meters import peak_flops, peak_memory
-from .same_run import check_same_run
+from .run_folder import check_same_run, only_run_in
 from .saver import Saver
 
 NAMES = "tokens", "targets"
@@ -97,13 +98,15 @@ def train(
     on_step:      is called with each StepMetrics.
     stream:       of the progress bar, which a terminal shows. None: stderr.
     run:          what defines the run, name -> value, for JSON. A checkpoint of a run with other values is refused
-                  (same_run.py), but for the names in ``allow_change``.
+                  (run_folder.py), but for the names in ``allow_change``.
 
     Raises ``FloatingPointError`` on every rank if the loss of a step is not finite. However it ends, a checkpoint is
     complete or absent.
     """
     history = History()
     with ExitStack() as until_the_end:
+        if folder:
+            until_the_end.enter_context(alone_in(folder))
         begin = resume(engine, folder, run, allow_change)
         saver = folder and until_the_end.enter_context(Saver(engine, folder))
         bar = until_the_end.enter_context(progress_bar(steps, begin, stream))
@@ -135,6 +138,19 @@ def resume(engine, folder, run=None, allow_change=()):
     step, saved = load(engine, folder)
     check_same_run(folder, step, saved or {}, run or {}, allow_change)
     return step
+
+
+@contextmanager
+def alone_in(folder):
+    """Rank 0 locks the folder. Raises ``CheckpointError`` on all ranks if another run has it."""
+    with only_run_in(folder) if dist.get_rank() == 0 else nullcontext() as holder:
+        told = [holder]
+        dist.broadcast_object_list(told)
+        if told[0]:
+            raise CheckpointError(
+                f"train: {told[0]} is a run with its checkpoints in {folder}, and a second one would replace them"
+            )
+        yield
 
 
 def is_due(step, every):

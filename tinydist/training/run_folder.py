@@ -1,8 +1,16 @@
-"""What defines a training run stands in its checkpoints: one of another run is refused, unless the change is allowed.
+"""A folder of checkpoints belongs to one run: to one at a time, and to one that is defined as the run that began it.
 
 A run's only state is its step, and the data is a function of seed, batch and step (data.py). So a change of one of
-these goes on without an error, with sequences that were seen already, or with others that never come.
+these goes on without an error, with sequences that were seen already, or with others that never come. What defines the
+run stands in its checkpoints: a change is refused, unless it is allowed by name.
 """
+
+import os
+import socket
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from ..checkpoint.rules import CheckpointError
 
@@ -25,3 +33,21 @@ def check_same_run(folder, step, saved, run, allowed=()):
             option = name.replace("_", "-")
             words += f": {CHANGES[name].format_map(place)}. --allow-change {option} goes on with it"
         raise CheckpointError(words)
+
+
+@contextmanager
+def only_run_in(folder):
+    """On one rank: the folder is locked until the run, or its process, ends. Yields who has it already, or ""."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    lock, holder = FileLock(Path(folder, "run.lock"), thread_local=False), Path(folder, "run.holder")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield holder.read_text() if holder.exists() else "another process"
+        return
+    try:
+        holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        yield ""
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
