@@ -131,8 +131,8 @@ def mesh_sums(x, shape):
 
     The p ranks are laid out as a mesh of this ``shape``, for example [2, 4] or [2, 2, 3];
     the last coordinate varies fastest, as in the chapter. In a group along an axis are
-    all ranks whose other coordinates are the same. Find out yourself which ranks
-    each group has, and make all groups on all ranks, as the rules of chapter 01 want it. ``x`` stays as it is.
+    all ranks whose other coordinates are the same. Find out yourself which ranks each
+    group has, and make the groups as the rules of chapter 01 want it. ``x`` stays as it is.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     grid = torch.arange(p).view(shape)  # the rank at each place of the mesh
