@@ -14,6 +14,8 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+PACKAGE = Path(__file__).resolve().parents[1]
+
 # The files in a given order; the rest is torch's.
 IN_ORDER = """\
 import os, sys
@@ -34,6 +36,28 @@ def torchfrtrace(folder, first=0):
             Path(copies, path.name).write_bytes(pickle.dumps(record | {"pg_config": groups}))
         command = [sys.executable, "-c", IN_ORDER, copies, "/".join(path.name for path in paths)]
         return subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+
+
+def first_report(folder, first=0):
+    """Its report of the first call that does not fit, by line. Files are without their folders, culprits (whose order
+    it leaves open) have a line each, and of the stack only the program's lines are left, not torch's and tinydist's."""
+    report = []
+    for line in torchfrtrace(folder, first):
+        begins = line.startswith(("Not all ranks", "Collective sequence"))
+        if report and begins:
+            break
+        if report or begins:
+            report += shortened(line)
+    return report
+
+
+def shortened(line):
+    if place := re.fullmatch(r"\s*(\S+) at (.*?)([^/\\]+:\d+)", line):
+        name, home, file = place.groups()
+        inside = "/torch/" in home or home.startswith(str(PACKAGE)) or not home
+        return [] if inside else [f"{name} at {file}"]
+    words, *culprits = re.split(", (?=Culprit)|(?<=: )(?=Culprit)", line)
+    return [words.rstrip(), *sorted(culprits)]
 
 
 def rank_of(path):
