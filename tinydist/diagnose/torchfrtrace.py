@@ -43,21 +43,17 @@ def first_report(folder, first=0):
     it leaves open) have a line each, and of the stack only the program's lines are left, not torch's and tinydist's."""
     report = []
     for line in torchfrtrace(folder, first):
-        begins = line.startswith(("Not all ranks", "Collective sequence"))
-        if report and begins:
+        if line.startswith(("Not all ranks", "Collective sequence")) and report:
             break
-        if report or begins:
-            report += shortened(line)
+        frame = re.fullmatch(r"\s*(\S+) at (.*?)([^/\\]*:\d+)", line)
+        if frame and frame[2].startswith(str(PACKAGE)):
+            break  # what has called the program
+        if frame and "/torch/" not in frame[2]:
+            report.append(f"{frame[1]} at {frame[3]}")
+        elif not frame and "tabulate" not in line:  # a library that it can do without
+            words, *culprits = re.split(", (?=Culprit)|(?<=: )(?=Culprit)", line)
+            report += [words.rstrip(), *sorted(culprits)]
     return report
-
-
-def shortened(line):
-    if place := re.fullmatch(r"\s*(\S+) at (.*?)([^/\\]+:\d+)", line):
-        name, home, file = place.groups()
-        inside = "/torch/" in home or home.startswith(str(PACKAGE)) or not home
-        return [] if inside else [f"{name} at {file}"]
-    words, *culprits = re.split(", (?=Culprit)|(?<=: )(?=Culprit)", line)
-    return [words.rstrip(), *sorted(culprits)]
 
 
 def rank_of(path):
