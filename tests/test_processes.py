@@ -26,7 +26,7 @@ from tinydist import processes
 from tinydist.diagnose import read
 from tinydist.processes import WorkerDied, call, run
 from tinydist.processes.call import LOOPBACK
-from tinydist.processes.flight_recorder import save_record
+from tinydist.processes.flight_recorder import records_of, save_record
 from tinydist.processes.pool import pool
 
 
@@ -77,6 +77,34 @@ def test_the_flight_recorder_knows_from_which_line_each_rank_called(tmp_path):
     ]
     too_many, right = (f"{__file__}:{first + more} in one_call_too_many" for more in (2, 3))
     assert lines == [[too_many, right], [right]]
+
+
+def test_records_of_a_program_that_hangs(capfd):
+    def metric(numbers):
+        if dist.get_rank() == 0:
+            print("rank 0 logs")
+            dist.all_reduce(torch.ones(numbers))
+        dist.all_reduce(torch.ones(numbers))
+
+    folder = records_of(metric, 2, 3, seconds=1)
+    calls = [read(folder / f"rank_{rank}")[0] for rank in range(2)]
+    assert [len(own) for own in calls] == [2, 1]
+    assert calls[1][0].tensors == "[3] Float"
+    assert "rank 0 logs" not in capfd.readouterr().out
+
+
+def test_in_a_hang_on_a_mesh_the_rank_that_is_ahead_in_one_group_is_behind_in_another(monkeypatch):
+    notebooks = Path(__file__).parents[1] / "notebooks"
+    monkeypatch.syspath_prepend(str(notebooks))
+    from hang.mesh import train_on_a_mesh
+
+    folder = records_of(train_on_a_mesh, 4, seconds=2)
+    groups = ("mesh_tp", "mesh_dp", "default_pg")
+    counted = []
+    for rank in range(4):
+        calls, _ = read(folder / f"rank_{rank}")
+        counted.append([sum(call.group == group for call in calls) for group in groups])
+    assert counted == [[2, 2, 2], [2, 2, 2], [2, 2, 2], [2, 3, 1]]
 
 
 def test_what_py_spy_saw_of_the_hang_of_chapter_01_is_in_its_program():

@@ -1,6 +1,6 @@
 """Reading a Flight Recorder: at which call did a rank leave the others?"""
 
-from tinydist.lab.author import Values, alone, exercise, mistake
+from tinydist.lab.author import Values, Wrong, alone, exercise, mistake
 
 STEP = [
     "all_gather of [250] Float, train.py:12 in step",
@@ -27,11 +27,23 @@ def test_cases():
     yield recorded(4, 1, METRIC * 3, "stops in a loop of the same call", METRIC * 5)
 
 
+def program(answer, records):
+    found = answer(records)
+    if found is None and all(len(set(calls)) == 1 for calls in zip(*records)):
+        raise Wrong(
+            "it returns nothing. Up to the end of the shortest record all calls are the same, and there a loop over "
+            "zip(*records) ends. But a rank that has stopped, where the others go on, differs from them: take None for "
+            "the call that it does not make"
+        )
+    return found
+
+
 @exercise(
     title="Find the bug in the records of a Flight Recorder",
     minutes=10,
     difficulty=2,
     test_cases=test_cases,
+    program=program,
     targets=[Values("for records of 3 to 6 ranks", ["the number of the call", "the rank"])],
     mistakes=[
         mistake(

@@ -65,9 +65,12 @@ def numbers_in(text):
     ],
     mistakes=[
         mistake(
-            "Every rank stands in send, and nobody receives. Post the message with isend, receive, and then wait "
-            "for it",
-            "        sent = dist.isend(numbers, right)\n        dist.recv(arrived, left)\n        sent.wait()\n",
+            "Every rank stands in send, and nobody receives. Post both messages with batch_isend_irecv, and then "
+            "wait for them",
+            "        sending = dist.P2POp(dist.isend, numbers, right)\n"
+            "        receiving = dist.P2POp(dist.irecv, arrived, left)\n"
+            "        for work in dist.batch_isend_irecv([sending, receiving]):\n"
+            "            work.wait()\n",
             "        dist.send(numbers, right)\n        dist.recv(arrived, left)\n",
             given=True,
         ),
@@ -101,8 +104,9 @@ def numbers_in(text):
         "The first hang is puzzle 3 of the chapter, with more than two ranks. Who receives, while all of them send?",
         "The second hang is puzzle 2. Which of the lines in the if are for all ranks, and which for rank 0 alone?",
     ],
-    why="MPI may buffer small messages, and then the first hang shows only when they grow. The second hang mixes up "
-    "numbers first, and comes a call later, at another line.",
+    why="On simulated ranks and with gloo, isend and then recv is right, too. With nccl it can hang on two ranks: what "
+    "one sends the other waits in one queue on the GPU, behind what it sends itself, unless batch_isend_irecv posts "
+    "both together. The second hang mixes up numbers first, and comes a call later, at another line.",
 )
 def mended_step(numbers, loss):
     """Send ``numbers`` to the right neighbor, rank + 1 (of the last rank: rank 0), and
@@ -116,9 +120,10 @@ def mended_step(numbers, loss):
     right, left = (rank + 1) % p, (rank - 1) % p
     arrived = numbers.clone()
     if p > 1:
-        sent = dist.isend(numbers, right)
-        dist.recv(arrived, left)
-        sent.wait()
+        sending = dist.P2POp(dist.isend, numbers, right)
+        receiving = dist.P2POp(dist.irecv, arrived, left)
+        for work in dist.batch_isend_irecv([sending, receiving]):
+            work.wait()
     dist.all_reduce(loss)
     loss /= p
     if rank == 0:

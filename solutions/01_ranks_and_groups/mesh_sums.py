@@ -121,8 +121,9 @@ def program(answer, x, shape):
         "calls all_reduce there, with a copy of x.",
     ],
     why="This is what init_device_mesh does, and what Megatron-LM does in parallel_state, with an axis each for "
-    "tensor, pipeline and data parallel ranks. Who reads a list of groups in a log can tell at once which of them lie "
-    "inside a node.",
+    "tensor, pipeline and data parallel ranks. The lists are the work: new_subgroups_by_enumeration of "
+    "torch.distributed only calls new_group for each of them, on all ranks. Who reads a list of groups in a log can "
+    "tell at once which of them lie inside a node.",
 )
 def mesh_sums(x, shape):
     """Return a list of new tensors, one for each axis of a mesh: the sum of all ``x`` in
@@ -130,8 +131,8 @@ def mesh_sums(x, shape):
 
     The p ranks are laid out as a mesh of this ``shape``, for example [2, 4] or [2, 2, 3];
     the last coordinate varies fastest, as in the chapter. In a group along an axis are
-    all ranks whose other coordinates are the same. Make the groups yourself, with
-    ``dist.new_group``, as the rules of chapter 01 want it. ``x`` stays as it is.
+    all ranks whose other coordinates are the same. Find out yourself which ranks each
+    group has, and make the groups as the rules of chapter 01 want it. ``x`` stays as it is.
     """
     rank, p = dist.get_rank(), dist.get_world_size()
     grid = torch.arange(p).view(shape)  # the rank at each place of the mesh

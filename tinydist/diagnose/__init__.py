@@ -8,6 +8,6 @@ doctor.py           ``python -m tinydist doctor``, which runs without any depend
 
 from .command import diagnose, files_in
 from .recorded_calls import read
-from .torchfrtrace import torchfrtrace
+from .torchfrtrace import first_report, torchfrtrace
 
-__all__ = ["diagnose", "files_in", "read", "torchfrtrace"]
+__all__ = ["diagnose", "files_in", "first_report", "read", "torchfrtrace"]

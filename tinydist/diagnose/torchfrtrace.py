@@ -14,6 +14,8 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+PACKAGE = Path(__file__).resolve().parents[1]
+
 # The files in a given order; the rest is torch's.
 IN_ORDER = """\
 import os, sys
@@ -34,6 +36,24 @@ def torchfrtrace(folder, first=0):
             Path(copies, path.name).write_bytes(pickle.dumps(record | {"pg_config": groups}))
         command = [sys.executable, "-c", IN_ORDER, copies, "/".join(path.name for path in paths)]
         return subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+
+
+def first_report(folder, first=0):
+    """Its report of the first call that does not fit, by line. Files are without their folders, culprits (whose order
+    it leaves open) have a line each, and of the stack only the program's lines are left, not torch's and tinydist's."""
+    report = []
+    for line in torchfrtrace(folder, first):
+        if line.startswith(("Not all ranks", "Collective sequence")) and report:
+            break
+        frame = re.fullmatch(r"\s*(\S+) at (.*?)([^/\\]*:\d+)", line)
+        if frame and frame[2].startswith(str(PACKAGE)):
+            break  # what has called the program
+        if frame and "/torch/" not in frame[2]:
+            report.append(f"{frame[1]} at {frame[3]}")
+        elif not frame and "tabulate" not in line:  # a library that it can do without
+            words, *culprits = re.split(", (?=Culprit)|(?<=: )(?=Culprit)", line)
+            report += [words.rstrip(), *sorted(culprits)]
+    return report
 
 
 def rank_of(path):

@@ -160,6 +160,15 @@ def no_such_call(records):
                 return number + 1, rank
 
 
+@wrong("first_difference", "runs", "zip(*records) ends")
+def only_while_all_go_on(records):
+    for number, calls in enumerate(zip(*records), start=1):
+        most = max(calls, key=calls.count)
+        for rank, call in enumerate(calls):
+            if call != most:
+                return number, rank
+
+
 @wrong("place", "values", "devices_of_node[1] has changed")
 def eats_the_list(rank, devices_of_node):
     node = 0
@@ -175,7 +184,7 @@ def nodes_of_the_mean_size(rank, devices_of_node):
     return rank // size, rank % size
 
 
-@wrong("first_difference", "values", "records in which rank 1 stops in")
+@wrong("first_difference", "runs", "take None for the call that it does not make")
 def the_last_call_again(records):
     longest = max(len(record) for record in records)
     for number in range(longest):
