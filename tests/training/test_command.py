@@ -130,6 +130,12 @@ REFUSED = {
     "--backend gloo --cluster laptop": "train: --cluster requires simulated ranks",
     "--timeout 0": "train: --timeout must be a number of seconds > 0, or None, got 0.0",
     "--timeout 60": "train: --timeout requires torchrun",
+    "--model layers=1000000,dim=640": "train: the model has 19",
+    "--data=": "train: --data has an empty value: give a name, or leave it out",
+    "--config=": "train: --config has an empty value",
+    "--report=": "train: --report has an empty value",
+    "--data /dev/null": "train: /dev/null: it is no file",
+    "--backend nccl": "launch: nccl requires one GPU per rank: 1 ranks, but 0 GPUs are available",
     "--allow-change lr": "train: --allow-change must be",
     "--mesh dp=16 --cluster laptop": "the cluster has 1 node x 8 devices = 8, but 16 ranks were requested",
 }
@@ -140,6 +146,18 @@ def test_options_of_which_nothing_can_be_made_are_refused_in_a_line(capsys, word
     assert train(words) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(REFUSED[words]) and err.count("\n") == 1
+
+
+def test_a_backend_that_the_environment_names_wrongly_is_refused(capsys, monkeypatch):
+    monkeypatch.setenv("TINYDIST_BACKEND", "bogus")
+    assert train("--steps 1") == 2
+    assert capsys.readouterr().err == "launch: backend must be one of simulated, gloo, nccl, got 'bogus'\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_disk_ends_the_run_with_the_name_of_the_file(capsys):
+    assert train(f"{TINY} --history /dev/full") == 1
+    assert capsys.readouterr().err == "train: /dev/full: No space left on device\n"
 
 
 def test_torchrun_with_another_number_of_processes_is_told_both(capsys, monkeypatch):

@@ -96,6 +96,23 @@ def half_a_header(path):
     (path.parent / "some.tokens.json").write_text('{"format": "tiny')
 
 
+def changed_header(path, **values):
+    beside = path.parent / "some.tokens.json"
+    beside.write_text(json.dumps(json.loads(beside.read_text()) | values))
+
+
+def no_vocabulary(path):
+    changed_header(path, vocabulary=None)
+
+
+def another_dtype(path):
+    changed_header(path, dtype="float64")
+
+
+def small_vocabulary(path):
+    changed_header(path, vocabulary=40)
+
+
 def no_file(path):
     path.unlink()
 
@@ -105,6 +122,9 @@ REASONS = {
     without_header: r"some\.tokens\.json not found",
     foreign_header: "some.tokens.json is not a header of 'tinydist tokens 1'",
     half_a_header: "some.tokens.json is not a header of 'tinydist tokens 1'",
+    no_vocabulary: "some.tokens.json has vocabulary None",
+    another_dtype: "some.tokens.json has dtype 'float64'",
+    small_vocabulary: r"it has token \d+, beyond its vocabulary of 40",
     no_file: r"some\.tokens not found$",
 }
 

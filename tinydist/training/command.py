@@ -86,7 +86,8 @@ def main(words):
     folder = None
     try:
         chosen = options().parse_args(words)
-        chosen.config = chosen.config or chosen.deepspeed
+        if chosen.config is None:
+            chosen.config = chosen.deepspeed or None
         folder, job = chosen.folder, Job(chosen)
         job.check()
         if job.file and job.file.ignored and is_first():
@@ -97,6 +98,10 @@ def main(words):
         return ended(error, 2)
     except FloatingPointError as error:
         return ended(error, 1)
+    except OSError as error:
+        if not error.filename:
+            raise
+        return ended(f"train: {error.filename}: {error.strerror}", 1)
     except KeyboardInterrupt:
         return ended("train: interrupted" + (f"; the checkpoints in {folder} are complete" if folder else ""), 130)
 
@@ -118,7 +123,12 @@ def on_ranks(job):
     if job.simulated:
         return simulate(job, sys.stdout, sys.stderr, observe=False)
     how = dict(backend=chosen.backend, seed=chosen.seed, timeout=chosen.timeout)
-    return launch(partial(on_rank, chosen), job.plan.ranks, **how)
+    try:
+        return launch(partial(on_rank, chosen), job.plan.ranks, **how)
+    except ValueError as error:
+        if str(error).startswith("launch: "):  # there are no such ranks here
+            raise Refused(str(error)) from error
+        raise
 
 
 def simulate(job, out, err, observe):

@@ -10,11 +10,14 @@ from argparse import Namespace
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from functools import cache, partial
+from math import inf
+from pathlib import Path
 
 import numpy as np
 import torch.distributed as dist
 
 from ..checkpoint.files import checksum_of
+from ..console.quantities import bytes_text
 from ..hardware import find_cluster
 from ..launching.options import RULES, optional, under_torchrun
 from ..model import GPT, GPTConfig, load_text
@@ -45,6 +48,7 @@ OF_THEIR_OWN = {
 # No key of ds_config.json says these.
 BESIDE_A_FILE = ("replicate", "schedule", "chunks", "sequence_parallel", "recompute")
 HELD_OUT = 0.1  # of the data
+HOST_MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else inf
 LINES = 20  # printed in a run, where no terminal shows a bar
 
 
@@ -78,6 +82,9 @@ class Job:
         with refusing():
             for name, rule in OF_THEIR_OWN.items():
                 must("train", f"--{name.replace('_', '-')}", rule, getattr(chosen, name))
+            for name in ("data", "folder", "history", "report", "config", "cluster"):
+                if getattr(chosen, name) == "" and name in chosen.given:
+                    raise ValueError(f"train: --{name} has an empty value: give a name, or leave it out")
             tokens, vocabulary, self.data = open_tokens(chosen.data)
             self.config = GPTConfig(vocab_size=vocabulary, **sizes_of(chosen.model))
             self.file = file_of(chosen, self.config.dim) if chosen.config else None
@@ -144,6 +151,11 @@ class Job:
         yield chosen.folder or not chosen.save_every, "--save-every requires --folder"
         yield self.simulated or not chosen.cluster, "--cluster requires simulated ranks"
         yield under_torchrun() or not chosen.timeout, "--timeout requires torchrun"
+        least = 4 * 12 * config.layers * config.dim**2  # of its blocks' matrices, in fp32
+        words = (
+            f"the model has {bytes_text(least)} of weights and more, and this machine {bytes_text(HOST_MEMORY)} in all"
+        )
+        yield under_torchrun() or least < HOST_MEMORY, words
         if self.simulated and chosen.cluster:
             find_cluster(chosen.cluster).check_ranks(plan.ranks)
 
@@ -177,6 +189,8 @@ def open_tokens(path):
         tokens = TokenFile(path)
         vocabulary, checksum = tokens.vocabulary, tokens.checksum
     else:
+        if Path(path).exists() and not (Path(path).is_file() and os.path.getsize(path)):
+            raise ValueError(f"train: {path}: it " + ("is empty" if Path(path).is_file() else "is no file"))
         tokens, vocabulary, checksum = np.memmap(path, np.uint8, "r"), 256, checksum_of(path)
     return tokens, vocabulary, f"{len(tokens):,} tokens, {checksum}"
 
@@ -210,8 +224,11 @@ def on_rank(chosen, out=None, err=None):
 
 def tell(chosen, out, err, state):
     if chosen.history:
-        with open(chosen.history, "a") as file:
-            file.write(json.dumps(state._asdict()) + "\n")
+        try:
+            with open(chosen.history, "a") as file:
+                file.write(json.dumps(state._asdict()) + "\n")
+        except OSError as error:  # a full disk names no file
+            raise OSError(error.errno, error.strerror, chosen.history) from error
     if not err.isatty() and (state.step + 1) % max(1, chosen.steps // LINES) == 0:
         words = ", ".join(f"{name} {value}" for name, value in state.in_words().items())
         print(f"step {state.step + 1} of {chosen.steps}: {words}", file=out, flush=True)

@@ -18,6 +18,8 @@ from ..checkpoint.files import checksum_of
 from ..rules import part, stated, validate
 
 FORMAT, MIB = "tinydist tokens 1", 2**20
+DTYPES = "uint8", "uint16", "uint32"
+SAID = {"count": int, "vocabulary": int, "dtype": str, "checksum": str}
 
 
 @validate(text=str | os.PathLike, to=str | os.PathLike, tokenizer=str | os.PathLike)
@@ -72,13 +74,15 @@ class TokenFile:
     def __init__(self, path):
         self.path = Path(path)
         about = header(self.path)
-        self.vocabulary, self.tokenizer = about["vocabulary"], about["tokenizer"]
+        self.vocabulary, self.tokenizer = about["vocabulary"], about.get("tokenizer")
         found, written = self.path.stat().st_size, about["count"] * np.dtype(about["dtype"]).itemsize
         self._require(found == written, f"it has {found:,} bytes, but {written:,} were written")
         self._require(found, "it has no tokens")
         self.tokens = np.memmap(self.path, about["dtype"], "r")
         self.checksum = about["checksum"]
         self._require(checksum_of(self.path) == self.checksum, "it is corrupt: checksum mismatch")
+        most = int(self.tokens.max())
+        self._require(most < self.vocabulary, f"it has token {most:,}, beyond its vocabulary of {self.vocabulary:,}")
 
     def _require(self, holds, reason):
         if not holds:
@@ -106,6 +110,9 @@ def header(path):
         about = None
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise ValueError(f"TokenFile: {path}: {beside.name} is not a header of {FORMAT!r}")
+    for key, kind in SAID.items():
+        if not isinstance(about.get(key), kind) or (key == "dtype" and about[key] not in DTYPES):
+            raise ValueError(f"TokenFile: {path}: {beside.name} has {key} {about.get(key)!r}")
     return about
 
 
