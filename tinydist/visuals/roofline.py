@@ -51,7 +51,7 @@ def roofline(device, intensities, dtype="bfloat16"):
     axes.set_ylim(top=4 * peak / TERA)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda number, _: number_text(number))
-    axes.set_xlabel("intensity (FLOPs per byte)")
+    axes.set_xlabel("arithmetic intensity (FLOPs per byte)")
     axes.set_ylabel("TFLOP/s at most")
     return figure
 
