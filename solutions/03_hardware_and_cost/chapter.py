@@ -9,12 +9,12 @@ INTRODUCTION = """\
 
 [Notebook 03](../notebooks/03_hardware_and_cost.ipynb) goes before these. You find out from how many tokens on \
 the experts \
-of a model are compute-bound, get a link's latency and bandwidth out of two measurements, and predict the time of a \
-layer. All three are arithmetic: no ranks, no tensors. Three exercises, about 65 minutes.
+of a model are compute-bound, find three bugs in a program that gets a link's latency and bandwidth out of two \
+measurements, and build a prediction of \
+a layer's time. All three are arithmetic: no ranks, no tensors. Three exercises, about 65 minutes.
 
-**Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with \
-several \
-layers and GPUs, also with some that no factory makes. The first property that does not hold is explained.
+**Check.** Fill in (or mend) the function and run its cell, then the `check` cell below it. Your function is called \
+with several layers and GPUs, also with some that no factory makes. The first property that does not hold is explained.
 
 **Hint.** `hint(tokens_needed)` gives one hint each time, from general to specific.
 

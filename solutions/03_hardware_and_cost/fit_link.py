@@ -1,4 +1,4 @@
-"""Latency and bandwidth of a link, out of two measured ring all-reduces."""
+"""A fit of a link to two measured ring all-reduces, with three bugs: the numbers that it gives are plausible."""
 
 from tinydist.hardware import published
 from tinydist.lab.author import Own, Values, alone, exercise, mistake
@@ -35,9 +35,9 @@ def test_cases():
 
 
 @exercise(
-    title="A link out of two measurements",
+    title="Find three bugs in a fit",
     minutes=15,
-    difficulty=1,
+    difficulty=2,
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", BY_HAND, SOLVED),
@@ -56,11 +56,13 @@ def test_cases():
             "In each of the 2 (p-1) steps a rank sends n/p bytes, not all n",
             "bandwidth = steps * (large - small) / ranks",
             "bandwidth = steps * (large - small)",
+            given=True,
         ),
         mistake(
             "Two ways around the ring: there are 2 (p-1) steps, not p-1",
             "steps = 2 * (ranks - 1)",
             "steps = ranks - 1",
+            given=True,
         ),
         mistake(
             "A ring all-reduce is no single message: it has 2 (p-1) steps, and each of them pays the latency",
@@ -71,6 +73,7 @@ def test_cases():
             "The small all-reduce has bytes as well: its time is not latency alone",
             "small_seconds / steps - small / (ranks * bandwidth)",
             "small_seconds / steps",
+            given=True,
         ),
         mistake(
             "Each message has n/p bytes: the tensor has `ranks` times as many",
@@ -79,22 +82,24 @@ def test_cases():
         ),
     ],
     hints=[
-        "Two measurements, two unknowns: write the formula of the ring all-reduce twice, and subtract.",
-        "The difference of the two times has no latency in it: it is 2 (p-1) (large - small) / (p beta).",
-        "With beta, the small one gives alpha. Half of the time is latency where n / (p beta) = alpha.",
+        "Take a link that you know, of 3.4 us and 300 GB/s, and compute the two times by hand with the formula of "
+        "section 3. What does the program make of them? Which factors are 2, and which are the number of ranks?",
+        "How many steps does a ring all-reduce have, and how many bytes does a rank send in each of them?",
+        "The third bug is small where the small tensor has a few bytes, and large where it has millions: all-reduces "
+        "of any size have both alpha and beta in them. Once beta is known, how long did the small one's bytes take?",
     ],
-    why="Two numbers describe a link, and two measurements give them. But each pair gives others: NCCL changes "
-    "its algorithm "
-    "and its protocol with the size, as chapter 03b shows. So a line through two points says little outside of them.",
+    why="None of these bugs stops a program, and each of its numbers looks like a link: a fit has to be tried on times "
+    "whose link is known. And each pair of measurements gives another link, since NCCL changes its algorithm and its "
+    "protocol with the size, as chapter 03b shows: a line through two points says little outside of them.",
 )
 def fit_link(ranks, small, small_seconds, large, large_seconds):
-    """What are the latency and the bandwidth of the link, if these two ring all-reduces were measured on it?
+    """Mend this fit of a link to two measured ring all-reduces. It has three bugs.
 
-    A tensor of ``small`` bytes took ``small_seconds`` on ``ranks`` ranks, and one of ``large`` bytes
-    ``large_seconds``. Both go around the ring as in section 3 of the notebook. Return three numbers: alpha in
-    seconds, beta in bytes per second, and the bytes of the tensor for which half of the time is latency.
+    On times that a link of 3.4 us and 300 GB/s would give, it says 6.8 us and 1,200 GB/s. A tensor of ``small`` bytes
+    took ``small_seconds`` on ``ranks`` ranks, and one of ``large`` bytes ``large_seconds``; both went around the ring
+    as in section 3 of the notebook. It should return three numbers: alpha in seconds, beta in bytes per second, and
+    the bytes of the tensor for which half of the time is latency. (The last line has no bug of its own.)
     """
-    # ? Which of the two times has which part of alpha and beta in it?
     steps = 2 * (ranks - 1)
     bandwidth = steps * (large - small) / ranks / (large_seconds - small_seconds)
     latency = small_seconds / steps - small / (ranks * bandwidth)

@@ -26,6 +26,18 @@ def test_names_of_close_points_do_not_overlap():
     assert_can_be_read(figure)
 
 
+def test_names_of_one_point_stand_together():
+    figure = visuals.roofline(H100, {"scores": 80, "mix": 80, "projection": 630, "up": 1638, "down": 1638})
+    assert {"scores, mix", "projection", "up, down"} <= set(written(figure))
+    assert_can_be_read(figure)
+
+
+def test_on_the_right_the_last_point_is_named_first():
+    figure = visuals.roofline(H100, {"one": 900, "another": 950, "the last": 3000})
+    heights = {text.get_text(): text.xyann[1] for text in figure.axes[0].texts if hasattr(text, "xyann")}
+    assert heights["the last"] > heights["another"] > heights["one"]
+
+
 def test_roof_is_that_of_the_dtype(capsys):
     visuals.roofline(H100, {"product": 1000}, dtype="float8")
     assert "ridge at 591 FLOPs per byte; memory-bound: none" in capsys.readouterr().out

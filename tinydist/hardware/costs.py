@@ -2,17 +2,16 @@
 
 With latency alpha and bandwidth beta of the link, p ranks, and n bytes:
 
-    message                   alpha + n/beta
-    ring reduce-scatter       (p-1) (alpha + n/(p beta))
-    ring all-gather           (p-1) (alpha + n/(p beta))
-    ring all-reduce           2(p-1) (alpha + n/(p beta))               fewest bytes, most steps
-    halving-doubling          2 lg p alpha + 2 (p-1)/p n/beta           as few bytes, few steps
-    recursive doubling        lg p (alpha + n/beta)                     fewest steps, all bytes in each
-    tree all-reduce           2 ceil(lg p) (alpha + n/beta)             few steps, all bytes in each
-    star all-reduce           2(p-1) (alpha + n/beta)                   all through one rank
-    star in m chunks          (p-1) (m+1) (alpha + n/(m beta))          the same, in and out at the same time
-    direct all-reduce         2 (alpha + (p-1)/p n/beta)                fewest bytes, two steps, p-1 partners
-    pairwise all-to-all       (p-1) (alpha + n/(p beta))
+    message                             alpha + n/beta
+    ring reduce-scatter, all-gather     (p-1) (alpha + n/(p beta))
+    pairwise all-to-all                 (p-1) (alpha + n/(p beta))
+    ring all-reduce                     2(p-1) (alpha + n/(p beta))          fewest bytes, most steps
+    halving-doubling                    2 lg p alpha + 2 (p-1)/p n/beta      as few bytes, few steps
+    recursive doubling                  lg p (alpha + n/beta)                fewest steps, all bytes in each
+    tree all-reduce                     2 ceil(lg p) (alpha + n/beta)        few steps, all bytes in each
+    star all-reduce                     2(p-1) (alpha + n/beta)              all through one rank
+    star in m chunks                    (p-1) (m+1) (alpha + n/(m beta))     the same, in and out at the same time
+    direct all-reduce                   2 (alpha + (p-1)/p n/beta)           fewest bytes, two steps, p-1 partners
 
 Each follows from the algorithm's critical path: how many messages follow one another, and their sizes. The bytes that
 each rank sends are counted next to the algorithms, in collectives, where parts may be uneven.
@@ -72,7 +71,7 @@ def _size(nbytes, ranks):
     return nbytes
 
 
-# Rings: in each step every rank sends 1/p of the tensor to the next.
+# Rings: in each step every rank sends 1/p of the tensor to the next; pairwise, to another one each time.
 
 
 def ring_steps(part, ranks):
@@ -93,6 +92,11 @@ def ring_all_gather(nbytes, ranks, link) -> float:
 def ring_all_reduce(nbytes, ranks, link) -> float:
     """2(p-1) (alpha + n/(p beta)): a reduce-scatter, then an all-gather."""
     return total_time(2 * ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
+
+
+def pairwise_all_to_all(nbytes, ranks, link) -> float:
+    """(p-1) (alpha + n/(p beta)): in step k each rank sends to the one k further."""
+    return total_time(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 # Binomial trees: in each step those that have the tensor send it to as many that have not.
@@ -152,17 +156,11 @@ def recursive_doubling_all_reduce(nbytes, ranks, link) -> float:
     return total_time(recursive_doubling_steps(_size(nbytes, ranks), ranks), link)
 
 
-# One by one.
+# Stars: one message after the other.
 
 
 def star_steps(nbytes, ranks):
-    """The root sends, or receives, one message after the other."""
     return [(ranks - 1, nbytes)]
-
-
-def pairwise_all_to_all(nbytes, ranks, link) -> float:
-    """(p-1) (alpha + n/(p beta)): in step k each rank sends to the one k further."""
-    return total_time(ring_steps(_size(nbytes, ranks) / ranks, ranks), link)
 
 
 def star_gather(nbytes, ranks, link) -> float:
@@ -220,9 +218,8 @@ def hierarchical_all_reduce(nbytes, ranks_per_node, nodes, intra_link, inter_lin
     network takes time, that is (g k - 1)/(k - 1) times as fast as one flat ring. ``inter_link`` is what a device has
     while all of its node send: ``cluster.inter_node_shared``. Source: Thakur et al. 2005, applied on each level.
     """
-    in_node = nbytes, ranks_per_node, intra_link
-    across = ring_all_reduce(nbytes / ranks_per_node, nodes, inter_link)
-    return ring_reduce_scatter(*in_node) + ring_all_gather(*in_node) + across
+    within = ring_all_reduce(nbytes, ranks_per_node, intra_link)
+    return within + ring_all_reduce(nbytes / ranks_per_node, nodes, inter_link)
 
 
 @validate(nbytes=amount, ranks_per_node=power_of_2, nodes=power_of_2, first=partners)

@@ -50,7 +50,11 @@ LLAMA = "LLaMA, arXiv 2302.13971, tables 2 and 15; devices: section 2.4 (read)"
 LLAMA_2 = "Llama 2, arXiv 2307.09288, table 2 (read)"
 LLAMA_3 = "Meta, llama-models MODEL_CARD.md (read)"
 LLAMA_3_1 = "The Llama 3 Herd of Models, arXiv 2407.21783, and model card (read)"
-BLOOM = "bigscience@9e64edec train/tr11-176B-ml (read); the rate counts 8 FLOPs, with recomputation; hours: everything"
+# Hours: BLOOM's own report and the study of its carbon (arXiv 2211.02001) say 1,082,990; LLaMA's table 15, 1,082,880.
+BLOOM = (
+    "BLOOM, arXiv 2211.05100, section 3.4.1 (secondary): hours, of everything; bigscience@9e64edec train/tr11-176B-ml "
+    "(read): the rate, which counts 8 FLOPs, with recomputation"
+)
 OPT = "OPT, arXiv 2205.01068, and metaseq chronicles (read)"
 GPT_3 = "GPT-3, arXiv 2005.14165, table D.1 (read); on V100s, of a number that was not published"
 DEEPSEEK = "DeepSeek-V3, arXiv 2412.19437 (read); pre-training alone; matmuls in float8"
@@ -60,7 +64,7 @@ RUNS = {
         TrainingRun("GPT-3 175B", V100, 174.6 * BILLION, 0.3 * TRILLION, source=GPT_3),
         TrainingRun("OPT 175B", A100_80GB, 175 * BILLION, None, 992, 809_472, rate=147e12, source=OPT),
         TrainingRun(
-            "BLOOM 176B", A100_80GB, 176.247 * BILLION, 0.366 * TRILLION, 384, 1_082_880,
+            "BLOOM 176B", A100_80GB, 176.247 * BILLION, 0.366 * TRILLION, 384, 1_082_990,
             rate=150e12, batch=2048, step_seconds=105.0, source=BLOOM,
         ),
         TrainingRun("LLaMA 7B", A100_80GB, 6.74 * BILLION, 1.0 * TRILLION, None, 82_432, source=LLAMA),

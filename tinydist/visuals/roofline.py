@@ -10,7 +10,7 @@ from .formatting import number_text, tell
 from .palette import BLUE, GREY, LIGHT, RED, SOFT
 
 TERA = 1e12
-MARGIN = 4  # how many times as far as the points the axes go
+MARGIN, ROOM = 4, 8  # how many times as far as the points the axes go; to the right, where names stand
 APART = 4  # how many times the intensity makes room for a name
 LINE = 11  # points from one name to the next
 
@@ -28,7 +28,7 @@ def roofline(device, intensities, dtype="bfloat16"):
     said = f"memory-bound: {', '.join(bound) or 'none'}"
     tell(f"{device}, ridge at {ridge:.0f} FLOPs per byte; {said}")
     figure, axes = canvas(f"Roofline of {device} with its ridge at {ridge:.0f} FLOPs per byte; {said}.", height=3)
-    low, high = min(*intensities.values(), ridge) / MARGIN, max(*intensities.values(), ridge) * MARGIN
+    low, high = min(*intensities.values(), ridge) / MARGIN, max(*intensities.values(), ridge) * ROOM
     corners = np.array([low, ridge, high])
     axes.axvspan(low, ridge, color=LIGHT, zorder=0)
     axes.loglog(corners, np.minimum(peak, corners * bandwidth) / TERA, color=SOFT)
@@ -37,26 +37,36 @@ def roofline(device, intensities, dtype="bfloat16"):
     axes.annotate("memory-bound", ((low * ridge) ** 0.5, 1), (0, -3), va="top", color=SOFT, **style)
     axes.annotate("compute-bound", ((ridge * high) ** 0.5, 1), (0, -3), va="top", color=SOFT, **style)
     axes.annotate(f"ridge: {ridge:.0f}", (ridge, 1), (0, 3), va="bottom", **style)
-    for name, intensity, line in placed(intensities):
+    for names, intensity, line in placed(intensities, ridge):
         point = intensity, min(peak, intensity * bandwidth) / TERA
         left = intensity < ridge
         axes.plot(*point, "o", color=RED if left else BLUE, zorder=3)
         place = {"ha": "right", "va": "bottom"} if left else {"ha": "left", "va": "top"}
         offset = (-5, 3 + LINE * line) if left else (5, -4 - LINE * line)
-        axes.annotate(name, point, offset, textcoords="offset points", fontsize=SMALL, **place)
+        relpos = (1, 0) if left else (0, 0.5)
+        leader = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3, "relpos": relpos}
+        style = {**place, "textcoords": "offset points", "fontsize": SMALL, "arrowprops": leader if line else None}
+        axes.annotate(names, point, offset, **style)
     axes.set_xlim(low, high)
     axes.set_ylim(top=4 * peak / TERA)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda number, _: number_text(number))
-    axes.set_xlabel("intensity (FLOPs per byte)")
+    axes.set_xlabel("arithmetic intensity (FLOPs per byte)")
     axes.set_ylabel("TFLOP/s at most")
     return figure
 
 
-def placed(intensities):
-    """(name, intensity, how many lines from its point): names of close points have lines of their own."""
-    line, before = 0, 0
+def placed(intensities, ridge):
+    """(names, intensity, how many lines from its point). Names of one point stand together, those of close points on
+    lines of their own: each starts where no other's leader passes, so on the right the last point is named first."""
+    at = {}
     for name, intensity in sorted(intensities.items(), key=lambda item: item[1]):
-        line = line + 1 if intensity < APART * before else 0
-        before = intensity
-        yield name, intensity, line
+        at.setdefault(intensity, []).append(name)
+    left = [intensity for intensity in at if intensity < ridge]
+    right = [intensity for intensity in reversed(at) if intensity >= ridge]
+    for side in (left, right):
+        line, before = 0, None
+        for intensity in side:
+            close = before and max(intensity, before) < APART * min(intensity, before)
+            line, before = line + 1 if close else 0, intensity
+            yield ", ".join(at[intensity]), intensity, line
