@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import logging
+import socket
 
 import pytest
 import torch
@@ -50,7 +51,9 @@ async def send(port, body, head="POST /v1/completions", more=""):
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     reader, writer = await asyncio.open_connection(LOOPBACK, port)
     length = "" if "Content-Length" in more or "chunked" in more else f"Content-Length: {len(body)}\r\n"
-    writer.write(f"{head} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{length}{more}\r\n".encode() + body)
+    host = "" if "Host" in more else f"Host: {LOOPBACK}:{port}\r\n"
+    kind = "" if "Content-Type" in more else "Content-Type: application/json\r\n"
+    writer.write(f"{head} HTTP/1.1\r\n{host}{kind}Connection: close\r\n{length}{more}\r\n".encode() + body)
     answer = await reader.read()
     writer.close()
     if not answer:
@@ -222,11 +225,52 @@ def test_who_hangs_up_leaves_no_block():
     assert on_loopback(clients) == (True, 200, alone(**ask()))
 
 
+FOREIGN = {
+    "Host: evil.example\r\n": (
+        403,
+        "Host 'evil.example' is not this machine: use its address, or serve with --allow-host",
+    ),
+    "Host: [::\r\n": (403, "Host '[::' is not this machine"),
+    "Origin: https://evil.example\r\n": (
+        403,
+        "Origin 'https://evil.example' is another page than the server's '127.0.0.1:",
+    ),
+    "Origin: null\r\n": (403, "Origin 'null' is another page"),
+    "Content-Type: text/plain\r\n": (415, "Content-Type must be application/json, got 'text/plain'"),
+}
+
+
+@pytest.mark.parametrize("more", FOREIGN)
+def test_another_page_in_a_browser_cannot_use_it(more):
+    status, words = FOREIGN[more]
+    told, answer = on_loopback(lambda port, _: send(port, ask(), more=more))
+    assert told == status and json.loads(answer)["error"]["message"].startswith(words)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "[::1]:8000", "10.0.0.7", socket.gethostname(), "gpu7"])
+def test_this_machine_has_several_names(host):
+    status, _ = on_loopback(lambda port, _: send(port, ask(), more=f"Host: {host}\r\n"), allow_hosts=["GPU7"])
+    assert status == 200
+
+
+def test_its_own_page_may_ask():
+    async def clients(port, _):
+        return await send(port, ask(), more=f"Origin: http://{LOOPBACK}:{port}\r\n")
+
+    assert on_loopback(clients)[0] == 200
+
+
+def test_more_prompts_than_choices_are_refused():
+    status, answer = on_loopback(lambda port, _: send(port, ask(prompt=["a"] * 129)))
+    assert status == 400 and b"129 prompts x n (1) exceed 128 choices" in answer
+
+
 def test_a_slow_reader_keeps_nobody_waiting():
     async def clients(port, server):
         data = json.dumps(ask(max_tokens=100, stream=True)).encode()
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
-        writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+        head = f"Host: {LOOPBACK}\r\nContent-Type: application/json\r\n"
+        writer.write(f"POST /v1/completions HTTP/1.1\r\n{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
         await until(lambda: server.states)
         status, _ = await send(port, ask())  # while the other has read nothing
         text = b""
@@ -304,9 +348,10 @@ def test_the_command_serves_a_decoder_and_keeps_its_weights(tmp_path, monkeypatc
     [
         (["--model", "wings=2"], "serve: --model takes layers=2,dim=64,heads=4,kv_heads=2, got 'wings=2'"),
         (["--model", "dim=7"], "serve: GroupedQueryAttention: dim (7) must be divisible by heads"),
-        (["--steps", "0", "--port", "70000"], "serve: Server.listen: port must be an integer from 0 to 65535"),
+        (["--steps", "0", "--port", "70000"], "serve: --port must be an integer from 0 to 65535, got 70000"),
         (["--steps", "0", "--port", "0", "--host", "no such host"], "serve: "),
-        (["--steps", "0", "--replicas", "0"], "serve: "),
+        (["--steps", "0", "--replicas", "0"], "serve: --replicas must be an integer >= 1, got 0"),
+        (["--steps", "-1"], "serve: --steps must be an integer >= 0, got -1"),
         (["--steps", "0", "--num-blocks", "0"], "serve: BlockPool: num_blocks must be an integer"),
     ],
 )

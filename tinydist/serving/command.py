@@ -1,7 +1,8 @@
 """``python -m tinydist serve``: a small decoder with an OpenAI-compatible API, on 127.0.0.1.
 
     python -m tinydist serve --steps 300
-    curl http://127.0.0.1:8000/v1/completions -d '{"prompt": "The ", "max_tokens": 40}'
+    curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\
+        -d '{"prompt": "The ", "max_tokens": 40}'
 
 It is first trained on the bundled text, and writes text that looks a little like it.
 """
@@ -17,10 +18,13 @@ from safetensors.torch import load_file, save_file
 from ..attention import Decoder, DecoderConfig, fused_attention
 from ..console.command_name import command
 from ..model import batch
+from ..rules import count, whole, within, words_of
 from .engine import LLMEngine
 from .http_server import LOOPBACK, Server
 from .parallel import Replicas
 from .scheduler import ContinuousBatching
+
+RULES = {"steps": whole, "port": within(0, 65535), "replicas": count}
 
 
 def options():
@@ -31,11 +35,13 @@ def options():
     add = adds.add_argument
     host = "address to bind; 0.0.0.0 accepts connections from any host (default: %(default)s)"
     add("--host", default=LOOPBACK, metavar="ADDRESS", help=host)
+    names = "name under which clients may call, beside addresses, localhost and this machine's name"
+    add("--allow-host", nargs="+", default=(), metavar="NAME", help=names)
     add("--port", type=int, default=8000, help="port to listen on; 0: any free port (default: %(default)s)")
     add("--model", default="", metavar="layers=2,dim=64,heads=4,kv_heads=2", help="sizes of the decoder")
     add("--steps", type=int, default=100, metavar="N", help="training steps before serving (default: %(default)s)")
     add("--weights", metavar="FILE", help="safetensors file to load; written after training if it does not exist")
-    seqs = "maximum number of concurrent sequences (default: %(default)s)"
+    seqs = "maximum number of concurrent sequences; further requests wait in order (default: %(default)s)"
     add("--max-num-seqs", type=int, default=16, metavar="N", help=seqs)
     tokens = "token budget per forward pass (default: %(default)s)"
     add("--max-num-batched-tokens", type=int, default=256, metavar="N", help=tokens)
@@ -49,6 +55,9 @@ def main(words):
     """The exit status: 0 after Ctrl-C, 1 if it cannot begin."""
     chosen = options().parse_args(words)
     try:
+        for name, rule in RULES.items():
+            if not rule(getattr(chosen, name)):
+                raise ValueError(f"--{name} must be {words_of(rule)}, got {getattr(chosen, name)}")
         asyncio.run(serve(server_of(chosen), chosen.port, chosen.host))
     except KeyboardInterrupt:
         print("Done.")
@@ -77,7 +86,7 @@ def server_of(chosen):
     memory = dict(num_blocks=chosen.num_blocks, block_size=chosen.block_size, attend=fused_attention)
     limits = chosen.max_num_seqs, chosen.max_num_batched_tokens
     engines = [LLMEngine(model, ContinuousBatching(*limits), **memory) for _ in range(chosen.replicas)]
-    return Server(engines[0] if len(engines) == 1 else Replicas(engines))
+    return Server(engines[0] if len(engines) == 1 else Replicas(engines), allow_hosts=chosen.allow_host)
 
 
 def decoder(chosen):

@@ -38,6 +38,11 @@ def stops(value):
     return many(values) and len(values) <= 4 and all(isinstance(each, str) and each for each in values)
 
 
+def stream_options(value):
+    """a dict with include_usage, true or false"""
+    return named(flag)(value) and value.keys() <= {"include_usage"}
+
+
 def only(neutral):
     return stated(f"{neutral!r} (nothing else is supported)", lambda value: value == neutral)
 
@@ -45,7 +50,7 @@ def only(neutral):
 FIELDS = {
     "model": str, "prompt": prompts, "max_tokens": listed, "n": within(1, MAX_CHOICES),
     "temperature": temperatures, "top_p": above_0_to_1, "top_k": listed, "seed": within(0, 2**63 - 1),
-    "stop": stops, "stream": flag, "stream_options": named(flag),
+    "stop": stops, "stream": flag, "stream_options": stream_options,
     "user": str, "best_of": only(1), "echo": only(False), "frequency_penalty": only(0), "presence_penalty": only(0),
     "logit_bias": only({}), "logprobs": only(0), "suffix": only(""),
 }  # fmt: skip
@@ -77,8 +82,9 @@ def parse(body, model):
         message = f"completions: model {shown(fields['model'])} does not exist, only {model!r}"
         raise APIError(message, "model", 404, code="model_not_found")
     asked = prompts_in(fields)
-    if len(asked) * fields.get("n", 1) > MAX_CHOICES:
-        raise APIError(f"completions: {len(asked)} prompts x n ({fields['n']}) exceed {MAX_CHOICES} choices", "n")
+    samples = fields.get("n", 1)
+    if len(asked) * samples > MAX_CHOICES:
+        raise APIError(f"completions: {len(asked)} prompts x n ({samples}) exceed {MAX_CHOICES} choices", "n")
     stop = fields.get("stop", [])
     options = {name: fields[name] for name in ("top_p", "top_k", "n") if name in fields}
     options |= dict(max_new_tokens=fields.get("max_tokens", 16), temperature=fields.get("temperature", 1.0))

@@ -7,20 +7,28 @@
 Requests are admitted and finished between two forward passes, so the engine needs no lock, and concurrent requests
 share its passes. When a client disconnects, its request is cancelled and its blocks are freed; a slow reader does not
 block others. Malformed, oversized or unservable requests are rejected with an OpenAI error before a block is allocated.
+First come, first served: a request waits until one of the ``max_num_seqs`` sequences before it has finished.
+
+A page in a browser of this machine can reach the server, too. It cannot use it: a body has to be JSON, which a page may
+not send elsewhere unasked; what another page sends (``Origin``) is refused; and so is a name that is not this machine's
+(``Host``), to which a page may have bound this address (DNS rebinding).
 """
 
 import asyncio
+import ipaddress
 import json
 import logging
 import secrets
+import socket
 import time
+from urllib.parse import urlsplit
 
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler, stream_request_body
 
-from ..rules import count, validate, within
+from ..rules import count, each_of, validate, within
 from .completions import APIError, Detokenizer, answer, choice, parse, usage_of
 from .engine import LLMEngine
 from .parallel import Replicas
@@ -31,12 +39,16 @@ TIMEOUT = 60  # seconds for a body to arrive
 LOOPBACK = "127.0.0.1"
 
 
-@validate(engine=LLMEngine | Replicas, model=str, max_concurrent_requests=count)
+@validate(engine=LLMEngine | Replicas, model=str, max_concurrent_requests=count, allow_hosts=each_of(str, 0))
 class Server:
-    """``engine`` as ``model``; beyond ``max_concurrent_requests`` a client gets status 429."""
+    """``engine`` as ``model``; beyond ``max_concurrent_requests`` a client gets status 429.
 
-    def __init__(self, engine, model="tinydist", max_concurrent_requests=256):
+    ``allow_hosts``: names under which clients may call, beside addresses, localhost, and this machine's name.
+    """
+
+    def __init__(self, engine, model="tinydist", max_concurrent_requests=256, allow_hosts=()):
         self.engine, self.model, self.max_concurrent_requests = engine, model, max_concurrent_requests
+        self.hosts = {"localhost", socket.gethostname().lower(), *map(str.lower, allow_hosts)}
         self.states = {}  # handler -> states of its requests
         self.passes, self.passed, self.running = 0, asyncio.Event(), None
         routes = [("/v1/completions", Completions), ("/v1/models", Models)]
@@ -101,6 +113,15 @@ class Handler(RequestHandler):
     def initialize(self, server):
         self.server = server
 
+    def prepare(self):
+        host, origin = self.request.headers.get("Host", ""), self.request.headers.get("Origin")
+        if not known(host, self.server.hosts):
+            refused = f"Host {host[:60]!r} is not this machine: use its address, or serve with --allow-host"
+            self.reject(APIError(refused, status=403, kind="permission_error"))
+        elif origin is not None and urlsplit(origin).netloc != host:
+            refused = f"Origin {origin[:60]!r} is another page than the server's {host!r}"
+            self.reject(APIError(refused, status=403, kind="permission_error"))
+
     def reject(self, error):
         self.set_status(error.status)
         self.finish(error.form)
@@ -112,8 +133,20 @@ class Handler(RequestHandler):
         self.reject(APIError(f"{where}: {self._reason}", status=status, kind=kind))
 
 
+def known(host, names):
+    """An address, or one of the names; a port may follow."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name in names or bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
+
+
 class Unknown(Handler):
     def prepare(self):
+        super().prepare()
+        if self._finished:
+            return
         there_are = "POST /v1/completions, GET /v1/models"
         self.reject(APIError(f"{self.request.path[:60]} does not exist; available: {there_are}", status=404))
 
@@ -127,6 +160,7 @@ class Models(Handler):
 @stream_request_body
 class Completions(Handler):
     def prepare(self):
+        super().prepare()
         self.body, self.size, self.gone = [], 0, False
         self.about = {"id": f"cmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": self.server.model}
 
@@ -150,6 +184,9 @@ class Completions(Handler):
     def read(self):
         if self.size > LARGEST:
             raise APIError(f"the body ({self.size:,} bytes) exceeds {LARGEST:,} bytes", status=413)
+        kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise APIError(f"Content-Type must be application/json, got {kind[:60]!r}", status=415)
         most = self.server.max_concurrent_requests
         if len(self.server.states) >= most:
             busy = dict(status=429, kind="rate_limit_error", code="rate_limit_exceeded")
