@@ -57,11 +57,11 @@ MEANS = "    return loss / ranks, [gradient / ranks for gradient in gradients]"
         Waits("each all-reduce is waited for"),
         Bytes("an all-reduce of each layer's gradient, and of the loss, once in a step", together=True),
         Seconds(
-            "with 4 ranks, 2 micro-batches and 6 layers of 896 x 896, each layer's gradient reduced while backward goes "
-            "on: the program that is given takes 1.6 times this, and up to 1.12 times are enough. One message "
+            "with 4 ranks, 2 micro-batches and 6 layers of 896 x 896, each layer's gradient reduced while backward "
+            "goes on: the program that is given takes 1.6 times this, and up to 1.12 times are enough. One message "
             "after backward takes 1.16 times this",
-            "Look at the timeline: are gradients sent while backward still computes? The first all-reduce of a gradient "
-            "has to start before backward ends",
+            "Look at the timeline: are gradients sent while backward still computes? The first all-reduce of a "
+            "gradient has to start before backward ends",
             room=1.12,
             clusters=lambda case: [find_cluster("PCIe box")],
         ),
