@@ -22,7 +22,7 @@ def test_a_line_for_each_name(capsys):
 
 
 def test_of_lines_that_go_up_and_down_the_spread_is_said(capsys):
-    figure = curves([1, 2, 3], {"a": [1, 5, 2]}, x="step", y="loss", spread=True)
+    figure = visuals.curves([1, 2, 3], {"a": [1, 5, 2]}, x="step", y="loss", spread=True)
     assert capsys.readouterr().out == "a: between 1 and 5 [loss]\n"
     assert figure.alt == "Lines of loss over step from 1 to 3: a between 1 and 5."
 

@@ -20,7 +20,14 @@ powers = stated("True, False or 'x'", lambda value: flag(value) or value == "x")
 
 
 @validate(
-    points=each_of(finite), values=named(each_of(number)), x=str, y=str, limit=named_number, log=powers, zero=flag, spread=flag
+    points=each_of(finite),
+    values=named(each_of(number)),
+    x=str,
+    y=str,
+    limit=named_number,
+    log=powers,
+    zero=flag,
+    spread=flag,
 )
 @picture
 def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False):
