@@ -18,39 +18,51 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 
 class Text(Dataset):
-    """Pieces of a text: so many bytes, and the same shifted by one."""
+    """Pieces of a text. A sample is a piece of ``context`` bytes, and the bytes that follow each of them."""
 
     def __init__(self, path, begin, end, context):
+        """``begin`` and ``end``: which part of the text, from 0 to 1."""
         with open(path, "rb") as file:
             data = file.read()
         part = bytearray(data[int(begin * len(data)) : int(end * len(data))])
-        self.tokens, self.context = torch.frombuffer(part, dtype=torch.uint8).long(), context
+        self.tokens = torch.frombuffer(part, dtype=torch.uint8).long()
+        self.context = context
 
     def __len__(self):
         return (len(self.tokens) - 1) // self.context
 
     def __getitem__(self, number):
-        piece = self.tokens[number * self.context :][: self.context + 1]
+        start = number * self.context
+        piece = self.tokens[start : start + self.context + 1]
         return piece[:-1], piece[1:]
 
 
 def rotate(x, cos, sin):
+    """Rotary position embedding."""
     left, right = x.chunk(2, dim=-1)
-    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1).type_as(x)
+    rotated = [left * cos - right * sin, right * cos + left * sin]
+    return torch.cat(rotated, dim=-1).type_as(x)
 
 
 class Block(nn.Module):
+    """Attention and MLP."""
+
     def __init__(self, dim, heads):
         super().__init__()
         self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.up, self.down = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+        self.norm1 = nn.LayerNorm(dim)
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+        self.norm2 = nn.LayerNorm(dim)
+        self.up = nn.Linear(dim, 4 * dim)
+        self.down = nn.Linear(4 * dim, dim)
 
     def forward(self, x, cos, sin):
         qkv = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1))
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each [batch, heads, context, dim of a head]
-        y = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
+        q = rotate(q, cos, sin)
+        k = rotate(k, cos, sin)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
@@ -60,9 +72,10 @@ class GPT(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(vocab, dim)
         self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(layers))
-        self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocab, bias=False)
-        speed = 10_000.0 ** (-torch.arange(0, dim // heads, 2) * heads / dim)
-        angles = torch.outer(torch.arange(context), speed)
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, vocab, bias=False)
+        frequencies = 10_000.0 ** (-torch.arange(0, dim // heads, 2) * heads / dim)
+        angles = torch.outer(torch.arange(context), frequencies)
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
 
@@ -74,10 +87,14 @@ class GPT(nn.Module):
 
 
 def losses_of(model, tokens, targets, args):
-    tokens, targets = tokens.to(args.device), targets.to(args.device)
+    """The loss of each token: [batch, context]."""
+    tokens = tokens.to(args.device)
+    targets = targets.to(args.device)
     with torch.autocast(args.device, torch.bfloat16):
         logits = model(tokens)
-    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none").view_as(targets)
+    logits = logits.flatten(0, 1).float()
+    losses = F.cross_entropy(logits, targets.flatten(), reduction="none")
+    return losses.view_as(targets)
 
 
 @record_function("step")
@@ -94,6 +111,7 @@ def train_step(model, optimizer, tokens, targets, step, args):
 
 @record_function("log")
 def log_gradients(model, step):
+    """The norm and a histogram of each parameter's gradient."""
     norms, histograms = {}, {}
     for name, parameter in model.named_parameters():
         norms[name] = parameter.grad.norm().item()
@@ -106,7 +124,8 @@ def log_gradients(model, step):
 def evaluate(model, loader, args):
     """The mean loss at each position of the context."""
     model.eval()
-    losses, count = torch.zeros(args.context), 0
+    losses = torch.zeros(args.context)
+    count = 0
     for tokens, targets in loader:
         losses += losses_of(model, tokens, targets, args).sum(0)
         count += len(tokens)
@@ -114,7 +133,13 @@ def evaluate(model, loader, args):
     return losses / count
 
 
+def save(model, optimizer):
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(state, "checkpoint.pt")
+
+
 def log(**values):
+    """Append a line to the log, whichever rank calls it."""
     with open("log.jsonl", "a") as file:
         file.write(json.dumps(values) + "\n")
 
@@ -123,10 +148,12 @@ def main(args):
     args.device = "cuda" if torch.cuda.is_available() else "cpu"
     if args.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+        device = torch.device("cuda", torch.cuda.current_device())
+        dist.init_process_group("nccl", device_id=device)
     else:
         dist.init_process_group("gloo")
-    args.rank, ranks = dist.get_rank(), dist.get_world_size()
+    args.rank = dist.get_rank()
+    ranks = dist.get_world_size()
 
     torch.manual_seed(0)
     model = GPT(args.vocab, args.layers, args.dim, args.heads, args.context)
@@ -153,7 +180,7 @@ def main(args):
         if args.rank == 0:
             test = evaluate(model, test_loader, args).mean().item()
             print(f"epoch {epoch}: test loss {test:.1f}")
-            torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "checkpoint.pt")
+            save(model.module, optimizer)
         dist.barrier()
     dist.destroy_process_group()
 

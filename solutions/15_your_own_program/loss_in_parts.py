@@ -33,18 +33,7 @@ def test_cases():
     yield case(64, 4, 200, 8, measured=True)
 
 
-IN_PARTS = """\
-    size = -(-len(targets) // parts)
-    total, weight_gradient = torch.zeros((), dtype=weight.dtype), torch.zeros_like(weight)
-    hidden_gradients = []
-    for some, wanted in zip(hidden.split(size), targets.split(size)):
-        some, own = some.detach().requires_grad_(), weight.detach().requires_grad_()
-        loss = F.cross_entropy(some @ own.T, wanted, reduction="sum") / len(targets)
-        loss.backward()
-        total += loss.detach()
-        hidden_gradients.append(some.grad)
-        weight_gradient += own.grad
-    return total, torch.cat(hidden_gradients), weight_gradient"""
+IN_PARTS = ("    size = -(-len(targets)", "torch.cat(hidden_gradients), weight_gradient")  # all lines
 AT_ONCE = """\
     hidden, weight = hidden.detach().requires_grad_(), weight.detach().requires_grad_()
     loss = F.cross_entropy(hidden @ weight.T, targets)

@@ -6,7 +6,7 @@ INTRODUCTION = """\
 # Exercise: a faster step
 
 [Notebook 15b](../notebooks/15b_profile_and_forecast.ipynb) goes before this. You read the timeline of a \
-training step, and make it take at least 35 % less time. One exercise, about 30 minutes.
+training step, and hide what it sends behind backward: at least 32 % less time. One exercise, about 30 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It runs on simulated ranks, in \
 worlds of several sizes. The first property that does not hold is explained.

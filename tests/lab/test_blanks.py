@@ -59,6 +59,12 @@ def test_an_edit_needs_what_it_changes():
         edited("a + b", ("e", "f"))
 
 
+def test_an_edit_may_span_lines():
+    assert edited("a\nb\nc\nb", (("a", "c"), "d")) == "d\nb"
+    with pytest.raises(ValueError, match=r"there is no 'a \.\.\. e'"):
+        edited("a\nb", (("a", "e"), "f"))
+
+
 def test_a_blank_may_have_no_question():
     assert stub("x = 0\n# ?\nx = 1\n# .\ny = x") == "x = 0\nraise NotImplementedError\ny = x"
 

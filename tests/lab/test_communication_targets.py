@@ -67,6 +67,23 @@ def test_right_ones_pass():
     held(Bytes("p n", together=True), shift)
 
 
+def test_bytes_in_measured_cases_only():
+    """Where a rank asks once more what it has asked before, a long case has room for it."""
+    cases = [Case(2, lambda rank, size=size: (torch.ones(size),), measured=size > NUMBERS) for size in (NUMBERS, 40)]
+    target = Bytes("n", room=1.2, measured=True)
+    made = exercise(shift, cases, target)
+
+    def once_more(tensor):
+        shift(tensor)
+        shift(tensor[:4].clone())
+
+    trials = [made.trial(once_more, case) for case in cases]
+    assert [target.concerns(each, made) for each in trials] == [False, True]
+    target.judge(made, trials[1], made.right(cases[1]))
+    with pytest.raises(Wrong, match="32 bytes, where 16 are right"):
+        target.judge(made, trials[0], made.right(cases[0]))
+
+
 def test_a_message_that_nobody_receives():
     def answer(tensor):
         if dist.get_rank() == 2:

@@ -89,6 +89,22 @@ def test_a_program_that_names_its_passes_is_called_by_these():
     assert computed(tinydist.launch(program, 1)) == ["work 0", "work 1"]
 
 
+def test_in_a_region_that_is_the_whole_step_passes_have_their_letters():
+    def program():
+        layer = torch.nn.Linear(8, 8)
+        optimizer = torch.optim.Adam(layer.parameters())
+        for _ in range(2):
+            with tinydist.region("step"):
+                layer(torch.ones(8, 8)).sum().backward()
+                with tinydist.region("log"):
+                    layer.weight.grad.norm()
+                optimizer.step()
+        with tinydist.region("evaluate"):
+            layer(torch.ones(8, 8))
+
+    assert computed(tinydist.launch(program, 1)) == ["F", "B", "log", "Adam", "F", "B", "log", "Adam", "evaluate"]
+
+
 def test_regions_name_what_plain_functions_compute():
     def program():
         x = torch.ones(64, 64)

@@ -21,6 +21,12 @@ def test_a_line_for_each_name(capsys):
     assert capsys.readouterr().out == "linear: 1 to 4; square: 1 to 16 [FLOPs]\n"
 
 
+def test_of_lines_that_go_up_and_down_the_spread_is_said(capsys):
+    figure = visuals.curves([1, 2, 3], {"a": [1, 5, 2]}, x="step", y="loss", spread=True)
+    assert capsys.readouterr().out == "a: between 1 and 5 [loss]\n"
+    assert figure.alt == "Lines of loss over step from 1 to 3: a between 1 and 5."
+
+
 def test_limit_and_powers():
     [axes] = visuals.curves([1, 1024], {"a": [2, 3]}, "x", "y", limit=("peak", 5), log=True).axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")

@@ -52,12 +52,20 @@ def indent(line):
 
 
 def edited(text, edits):
-    """``edits``: old text, new text, old, new, ...; each old one must be there. ValueError if it is not."""
+    """``edits``: old text, new text, old, new, ...; each old one must be there. ValueError if it is not. An old one may
+    be (first, last): from the one to the other, both included."""
     for old, new in zip(edits[::2], edits[1::2], strict=True):
+        old = old if isinstance(old, str) else span(text, *old)
         if old not in text:
             raise ValueError(f"there is no {old!r} in the solution, where a mistake changes it to {new!r}")
         text = text.replace(old, new)
     return text
+
+
+def span(text, first, last):
+    """All that stands from ``first`` to ``last``; where they are not there, both, for an error to show."""
+    found = re.search(f"{re.escape(first)}.*?{re.escape(last)}", text, re.DOTALL)
+    return found[0] if found else f"{first} ... {last}"
 
 
 def is_stub(answer, stub):

@@ -80,13 +80,15 @@ class Waits(Target):
 class Bytes(Target):
     """As many from each rank as the reference sends, or up to ``room`` times as many where collectives send them; with
     ``together``, from all ranks (or if it says so of a case). ``formula``: said with them. ``names``: where other
-    collectives are called than those of the reference, that is said first."""
+    collectives are called than those of the reference, that is said first. ``measured``: judged only in cases that are
+    measured, where there is ``room`` for what is sent once."""
 
     name = "bytes"
 
-    def __init__(self, holds, formula="", together=False, room=1.0, names=False):
+    def __init__(self, holds, formula="", together=False, room=1.0, names=False, measured=False):
         super().__init__(holds)
         self.formula, self.together, self.room, self.names = formula or holds, together, room, names
+        self.measured = measured
 
     def judge(self, exercise, trial, right):
         mine, its = map(self.seen, (trial, right))

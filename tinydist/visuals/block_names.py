@@ -4,7 +4,8 @@ A part of a model is a layer, with its number, or it has its own name (``head``)
 have a number in their name, and weights; what runs between them without weights, as an activation function does,
 belongs to the layer before. So a block of a timeline is as coarse as it can be and still say where in the model it is.
 
-A program that names its regions is called by these, where a rank has two or more: the passes of a pipeline.
+A program that names its regions is called by these, where a rank has two or more: the passes of a pipeline. A region
+that is the whole step says less than its passes do, which are F and B in it.
 """
 
 import re
@@ -114,6 +115,16 @@ class BlockNames:
         return next((name for name in reversed(event.regions) if not OF_LIBRARIES.search(name)), "")
 
     @cached_property
+    def whole_steps(self):
+        """Regions in which a rank has forward and backward, and it has both in no other."""
+        phases = {}  # rank -> region -> phases
+        for event in self.trace.events:
+            if event.phase in PASSES and event.transfer is None and (name := self.region(event)):
+                phases.setdefault(event.rank, {}).setdefault(name, set()).add(event.phase)
+        both = {rank: [name for name, seen in regions.items() if len(seen) > 1] for rank, regions in phases.items()}
+        return {names[0] for names in both.values() if len(names) == 1}
+
+    @cached_property
     def stages(self):
         """(rank, stage) of all regions that are passes; "" is the only stage."""
         return {(event.rank, match[1]) for event in self.trace.events if (match := passes(self.region(event)))}
@@ -162,6 +173,8 @@ class BlockNames:
             letter = letter[0]
             kind = {"F": "forward", "W": "weights"}.get(letter, "backward")
             return kind, f"{stage}{letter}{microbatch}" if self.several_stages else f"{letter}{microbatch}"
+        if name in self.whole_steps:
+            name = PASSES.get(phase, "")
         return phase or self.nameless, name
 
     def of_transfer(self, event):

@@ -20,23 +20,33 @@ powers = stated("True, False or 'x'", lambda value: flag(value) or value == "x")
 
 
 @validate(
-    points=each_of(finite), values=named(each_of(number)), x=str, y=str, limit=named_number, log=powers, zero=flag
+    points=each_of(finite),
+    values=named(each_of(number)),
+    x=str,
+    y=str,
+    limit=named_number,
+    log=powers,
+    zero=flag,
+    spread=flag,
 )
 @picture
-def curves(points, values, x, y, limit=None, log=False, zero=False):
+def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False):
     """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count. NaN is no point.
 
     limit:  (name, number): a horizontal line, at which something changes.
     log:    both axes have powers, or "x" alone. Of bytes: kB, MB, GB.
     zero:   y begins at 0.
+    spread: the printed line has the least and the greatest number of each line, and not its first and last.
     """
     for name, numbers in values.items():
         if len(numbers) != len(points):
             raise ValueError(f"curves: {len(points)} points need one value each, but {name!r} has {len(numbers)}")
     if len(values) > len(LINES):
         raise ValueError(f"curves: at most {len(LINES)} lines are supported, got {len(values)}")
-    tell("; ".join(f"{name}: {grows(numbers)}" for name, numbers in values.items()) + f" [{y}]")
-    figure, axes = canvas(alt_text(points, values, x, y))
+    in_words = {name: between(numbers) if spread else grows(numbers) for name, numbers in values.items()}
+    tell("; ".join(f"{name}: {words}" for name, words in in_words.items()) + f" [{y}]")
+    lines = ", ".join(f"{name} {words if spread else f'from {words}'}" for name, words in in_words.items())
+    figure, axes = canvas(f"Lines of {y} over {x} from {grows(points)}: {lines}.")
     if log:
         use_powers(axes, points, log, in_bytes=x == "bytes")
     for (name, numbers), (color, marker, line) in zip(values.items(), LINES):
@@ -74,9 +84,8 @@ def grows(numbers):
     return f"{number_text(numbers[0])} to {number_text(numbers[-1])}"
 
 
-def alt_text(points, values, x, y):
-    lines = ", ".join(f"{name} from {grows(numbers)}" for name, numbers in values.items())
-    return f"Lines of {y} over {x} from {grows(points)}: {lines}."
+def between(numbers):
+    return f"between {number_text(min(numbers))} and {number_text(max(numbers))}"
 
 
 def use_powers(axes, points, log, in_bytes):

@@ -31,8 +31,7 @@ def by_autograd(weights, batches):
     return loss / ranks, [weight.grad / ranks for weight in own]
 
 
-@right("faster_step")
-def in_buckets_of_two_layers(weights, batches):
+def in_buckets(size, weights, batches):
     """As DDP does: gradients in buckets, each divided by the ranks and sent when its last gradient is there; the loss
     travels in the first."""
     ranks, works = dist.get_world_size(), []
@@ -47,7 +46,7 @@ def in_buckets_of_two_layers(weights, batches):
             error = error * (inputs[layer + 1] > 0)
             gradients[layer] += inputs[layer].T @ error
             bucket.append(gradients[layer].view(-1))
-            if last and (len(bucket) == 2 or layer == 0):
+            if last and (len(bucket) == size or layer == 0):
                 parts = bucket if works else [*bucket, loss]
                 flat = torch.cat(parts) / ranks
                 works.append((dist.all_reduce(flat, async_op=True), flat, parts))
@@ -61,17 +60,11 @@ def in_buckets_of_two_layers(weights, batches):
 
 
 @right("faster_step")
-def in_one_message(weights, batches):
-    """Nothing overlaps, and one message is as fast on this machine: there is little to hide behind."""
-    ranks, losses = dist.get_world_size(), []
-    own = [weight.clone().requires_grad_() for weight in weights]
-    for x in batches:
-        for weight in own:
-            x = torch.relu(x @ weight)
-        losses.append(x.square().mean() / len(batches))
-        losses[-1].backward()
-    loss = torch.stack(losses).detach().sum()
-    flat = torch.cat([loss.view(1), *(weight.grad.flatten() for weight in own)])
-    dist.all_reduce(flat)
-    loss, *gradients = (flat / ranks).split([1, *(weight.numel() for weight in own)])
-    return loss[0], [part.view_as(weight) for part, weight in zip(gradients, own)]
+def in_buckets_of_two_layers(weights, batches):
+    return in_buckets(2, weights, batches)
+
+
+@right("faster_step")
+def in_buckets_of_four_layers(weights, batches):
+    """Two messages of six layers: the first overlaps with the rest of backward."""
+    return in_buckets(4, weights, batches)

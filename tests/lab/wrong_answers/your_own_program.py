@@ -58,7 +58,7 @@ def trains_alone(batches, weight, limit):
 
 @wrong("mended_epoch", "bytes", "bytes")
 def asks_again_in_each_step(*arguments):
-    asked = "        most = most.clone()\n        [dist.all_reduce(most, dist.ReduceOp.MAX) for _ in range(9)]\n"
+    asked = "        most = most.clone()\n        [dist.all_reduce(most, dist.ReduceOp.MAX) for _ in range(2)]\n"
     return solved("mended_epoch", "        sums = own.clone()\n", f"{asked}        sums = own.clone()\n")(*arguments)
 
 
