@@ -91,7 +91,7 @@ class Dtypes(Target):
             raise Wrong(f"a product takes {dtype} numbers, where tensor cores are to get bfloat16")
         for name in precision.narrow[:1]:
             raise Wrong(
-                f"{name} takes bfloat16 numbers: the {IN_32_BITS[name]} computes in float32, so cast before it, .float()"
+                f"{name} takes bfloat16 numbers: the {IN_32_BITS[name]} needs float32, so cast before it: .float()"
             )
 
 
@@ -125,7 +125,9 @@ class Sums(Target):
                 f"{', and in another direction' if (mine - ratio * its).norm() > BAND * its.norm() else ''}"
             )
         if not rest <= HALF:
-            raise Wrong("a rest is larger than half a spacing of its weight: what is that large belongs into the weight")
+            raise Wrong(
+                "a rest is larger than half a spacing of its weight: what is that large belongs into the weight"
+            )
 
 
 @exercise(
@@ -135,7 +137,9 @@ class Sums(Target):
     test_cases=test_cases,
     program=train,
     targets=[
-        Own("neither torch's autocast nor the library's", HERE, {**SOLVED, "torch.amp.autocast_mode": "torch.autocast"}),
+        Own(
+            "neither torch's autocast nor the library's", HERE, {**SOLVED, "torch.amp.autocast_mode": "torch.autocast"}
+        ),
         Dtypes("every product takes bfloat16, forward and backward; the norm and the loss take float32"),
         Losses("that of the first step, within 1 %, in float32"),
         Sums("after 1 to 200 steps weights and rests have moved as far as exact weights would, within 10 %"),
@@ -179,13 +183,13 @@ class Sums(Target):
     ],
     hints=[
         "x is float32, and so is what a norm returns. What is a product to get? And in which dtype does it answer?",
-        "Four casts make the forward pass: x and the norm's result to bfloat16, the norm's input and the logits to "
-        "float32. torch.autograd.grad(loss, weights) gives the gradients.",
-        "Kahan: exact = weight + rest - lr * gradient, all in float32, in torch.no_grad(). Write it into the weight with "
-        "copy_, which rounds. What is the rest now?",
+        "Four casts make the forward pass: x and the norm's result to bfloat16, the norm's input and the logits "
+        "to float32. torch.autograd.grad(loss, weights) gives the gradients.",
+        "Kahan: exact = weight + rest - lr * gradient, all in float32, in torch.no_grad(). Write it into the weight "
+        "with copy_, which rounds. What is the rest now?",
     ],
-    why="The weights take 4 bytes with their rests, where a master weight and its copy take 6. And no operator had to be "
-    "told that the model is in bf16: a cast before each is all that autocast does, too.",
+    why="The weights take 4 bytes with their rests, where a master weight and its copy take 6. And no operator had to "
+    "be told that the model is in bf16: a cast before each is all that autocast does, too.",
 )
 def kahan_step(weights, rests, x, targets, lr):
     """Make one step of SGD with weights in bf16, in place. Return the loss, in float32.

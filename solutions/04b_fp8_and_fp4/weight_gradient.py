@@ -15,7 +15,7 @@ def nvfp4(rows, chance=None):
     amax = blocks.abs().amax(-1, keepdim=True)
     tensor = (rows.abs().max() / 6 / 448).clamp(min=2.0**-126)
     scale = (amax / 6 / tensor).to(torch.float8_e4m3fn).float() * tensor
-    magnitude = (blocks / torch.where(scale == 0, torch.inf, scale)).abs().clamp(max=6)
+    magnitude = (blocks / torch.where(scale == 0, torch.inf, scale)).abs().clamp(max=6).contiguous()
     place = (torch.bucketize(magnitude, E2M1, right=True) - 1).clamp(max=6)
     low, high = E2M1[place], E2M1[place + 1]
     part = (magnitude - low) / (high - low)
@@ -69,8 +69,8 @@ MIX = "(rows.unflatten(1, (-1, 16)) * signs) @ matrix"
             "quantize(x.T)",
         ),
         mistake(
-            "Nothing is transformed before it is rounded: an outlier still has its block's scale for itself. (A transform "
-            "after the rounding cancels in the product)",
+            "Nothing is transformed before it is rounded: an outlier still has its block's scale for itself. (A "
+            "transform after the rounding cancels in the product)",
             LEFT,
             "quantize(dy.T.contiguous(), chance)",
             RIGHT,
@@ -94,15 +94,15 @@ MIX = "(rows.unflatten(1, (-1, 16)) * signs) @ matrix"
         ),
     ],
     hints=[
-        "The product sums over tokens. So blocks lie along the tokens: the rows that you quantize are those of dy.T and "
-        "of x.T.",
+        "The product sums over tokens. So blocks lie along the tokens: the rows that you quantize are those of dy.T "
+        "and of x.T.",
         "The matrix of 2 numbers is [[1, 1], [1, -1]]. Each next one is [[M, M], [M, -M]]; that of 16 is divided by 4.",
-        "A block of 16, times the signs, times the matrix. Do it with both operands. The matrix is symmetric and its own "
-        "inverse, so the product stays what it was.",
+        "A block of 16, times the signs, times the matrix. Do it with both operands. The matrix is symmetric and its "
+        "own inverse, so the product stays what it was.",
         "Only the gradient gets the chances: quantize(rows, chance). x is rounded to the nearest: quantize(rows).",
     ],
-    why="A Blackwell does this in each backward pass of NVIDIA's recipe. The transform is for outliers in both operands; "
-    "chance is for the gradient, whose small numbers must arrive on average over thousands of steps.",
+    why="A Blackwell does this in each backward pass of NVIDIA's recipe. The transform is for outliers in both "
+    "operands; chance is for the gradient, whose small numbers must arrive on average over thousands of steps.",
 )
 def weight_gradient(dy, x, signs, chance, quantize):
     """Compute the gradient of a linear layer's weight, dy^T x, from operands in NVFP4. Return [outputs, inputs].

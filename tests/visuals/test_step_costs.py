@@ -30,7 +30,9 @@ def test_it_can_be_read(count):
 
 
 def test_no_part_of_the_time_looks_like_a_purpose_of_memory():
-    figure = visuals.step_costs({"a": {"seconds": {"passes": 1.0, "optimizer": 1.0}, "memory": MEMORY | {"other": 1e9}}})
+    figure = visuals.step_costs(
+        {"a": {"seconds": {"passes": 1.0, "optimizer": 1.0}, "memory": MEMORY | {"other": 1e9}}}
+    )
     time, memory = ([bar.get_facecolor() for bar in axes.patches] for axes in figure.axes)
     greys = [sum(color[:3]) / 3 for color in (*time, memory[-1])]
     assert not {*time} & {*memory} and min(abs(a - b) for a, b in combinations(greys, 2)) > 0.25
