@@ -5,14 +5,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tinydist.lab.author import Malformed, Target, Wrong
 
-ORDER = ["round_to_bfloat16", "lost_updates", "scaled_step", "mended_fp16_step", "training_bytes"]
+ORDER = ["round_to_bfloat16", "lost_updates", "kahan_step", "scaled_step", "mended_fp16_step", "training_bytes"]
 
 INTRODUCTION = """\
 # Exercises: mixed precision
 
 [Notebook 04](../notebooks/04_mixed_precision.ipynb) goes before these. You round by hand, predict where updates \
-vanish, let all ranks skip and clip together by a single number, mend a step of training in fp16, and predict what \
-training holds in memory. Five exercises, about two hours.
+vanish, keep them without a master weight in a step that casts as autocast does, let all ranks skip and clip together \
+by a single number, mend a step of training in fp16, and predict what training holds in memory. Six exercises, about \
+two and a half hours.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained.

@@ -34,19 +34,21 @@ def by_turns(ranks):
 
 
 def train(answer, plan):
-    """On each rank: weights, scale, good steps before the first step and after each."""
-    rank, history = dist.get_rank(), []
+    """On each rank, before the first step and after each: weights, scale, good steps, and the most numbers that this
+    rank has put into a call until then."""
+    rank, history, counts = dist.get_rank(), [], [0]
+    count_numbers(counts)
     if plan.again and rank == plan.again[0]:
         say_again(plan.again[1] + 1, plan.steps, history)
     parameters = parameters_of(rank)
     groups = [{"params": parameters[:1]}, {"params": parameters[1:]}]
     optimizer, scale, good_steps = torch.optim.SGD(groups, lr=0.1, momentum=0.9), plan.scale, plan.good_steps
-    history.append((flat(parameters), scale, good_steps))
+    history.append((flat(parameters), scale, good_steps, max(counts)))
     for step in range(plan.steps):
         if rank != plan.idle:
             plant(parameters, rank, step, scale, plan.planted.get(step, {}))
         scale, good_steps = pair(answer(optimizer, scale, good_steps, plan.window, plan.max_norm), scale, rank, step)
-        history.append((flat(parameters), scale, good_steps))
+        history.append((flat(parameters), scale, good_steps, max(counts)))
     return history[:-1] if plan.again and rank == plan.again[0] else history  # what it makes of it is its own affair
 
 
@@ -66,6 +68,18 @@ def plant(parameters, rank, step, scale, planted):
         parameter.grad = None if (rank, place) == (1, UNUSED) else gradient
     if rank in planted:
         parameters[step % 2].grad.view(-1)[step % 3] = planted[rank]
+
+
+def count_numbers(counts):
+    """How many each call takes: 8 bytes may be two of them."""
+    group = dist.group.WORLD
+    meet = group._meet
+
+    def meet_and_count(name, move, alike, inputs, *others, **how):
+        counts.append(sum(each.numel() * (2 if each.is_complex() else 1) for each in tensors(inputs)))
+        return meet(name, move, alike, inputs, *others, **how)
+
+    group._meet = meet_and_count
 
 
 def say_again(first, second, history):

@@ -135,6 +135,13 @@ class OneNumber(Target):
                     "one a step is enough: a sum of squares says both whether to step and how much to clip",
                     draw_traffic(trial),
                 )
+            *_, numbers = trial.returned[rank][-1]
+            if numbers > 1:
+                raise Wrong(
+                    f"rank {rank} puts {numbers} numbers into one {calls[0].name}, where one is enough: a sum of "
+                    "squares that is not finite says by itself that some rank has an inf or NaN",
+                    draw_traffic(trial),
+                )
             largest = max(map(size, calls), default=0)
             if largest > NBYTES:
                 raise Wrong(

@@ -1,13 +1,13 @@
 """What the exercises of this chapter share: their order, their notebook's beginning, and what may not be used."""
 
-ORDER = ["predicted_step", "quantize_blocks", "round_by_chance"]
+ORDER = ["predicted_step", "quantize_blocks", "round_by_chance", "weight_gradient"]
 
 INTRODUCTION = """\
 # Exercises: FP8 and FP4
 
 [Notebook 04b](../notebooks/04b_fp8_and_fp4.ipynb) goes before these. You predict a training step in 16 and in 8 bits, \
-on one GPU and on many, put a tensor into blocks of 4 bits by the rules of MX and of NVFP4, and round to 4 bits by \
-chance. Three exercises, about an hour and a quarter.
+on one GPU and on many, put a tensor into blocks of 4 bits by the rules of MX and of NVFP4, round to 4 bits by chance, \
+and compute the gradient of a weight in 4 bits. Four exercises, about an hour and three quarters.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. The first property that does not \
 hold is explained.

@@ -63,6 +63,32 @@ def test_steps_of_the_solution_in_fp16_by_hand(weight, update, steps):
     assert lost.tolist() == [True] and found.tolist() == [steps]
 
 
+# Autocast and Kahan summation.
+
+KAHAN = find("kahan_step")
+
+
+@pytest.mark.parametrize("case", KAHAN.cases, ids=str)
+def test_the_reference_casts_as_torch_does_and_moves_as_far_as_weights_in_fp32(case):
+    """With autocast the first loss is the same bit for bit; a master weight goes where weight and rest go, in a third
+    of the band."""
+    moved, _, losses, _ = KAHAN.right(case).returned[0]
+    weights, x, targets, lr, steps = case.arguments(0)
+    masters = [each.float() for each in weights]
+    start = torch.cat([each.flatten() for each in masters])
+    for step in range(steps):
+        weights = [each.bfloat16().requires_grad_() for each in masters]
+        with torch.autocast("cpu", torch.bfloat16):
+            normal = F.layer_norm(F.linear(x, weights[0]).float(), (32,))
+            loss = F.cross_entropy(F.linear(normal, weights[1]), targets)
+        if step == 0:
+            assert loss.item() == losses[0]
+        for master, gradient in zip(masters, torch.autograd.grad(loss, weights)):
+            master -= lr * gradient.float()
+    right = torch.cat([each.flatten() for each in masters]) - start
+    assert (moved - right).norm() <= KAHAN.module.BAND / 3 * right.norm()
+
+
 # The scaler.
 
 SCALER, PARTS = find("scaled_step"), load("04_mixed_precision", "parts")
@@ -88,7 +114,7 @@ def test_the_reference_does_what_torchs_scaler_does(case):
         scaler.update()
         scales.append(scaler.get_scale())
         for mine, history in zip(parts, SCALER.right(case).returned):
-            weights, *numbers = history[step + 1]
+            weights, *numbers, _ = history[step + 1]
             assert numbers == [scales[-1], scaler.state_dict()["_growth_tracker"]]
             assert weights.allclose(part.flat(mine), 1e-5, 1e-6)  # torch adds 1e-6 to the norm
     assert {b / a for a, b in pairwise(scales)} >= ({0.5, 2} if plan.planted else {2})

@@ -187,8 +187,9 @@ REASONS |= {
     "published.TrainingRun": "data",
     "published.LayerTime": "data",
     "published.StepMemory": "data",
-    "published.SpeedUp": "data",
-    "published.FourBits": "data",
+    "published_speed_ups.SpeedUp": "data",
+    "published_speed_ups.FourBits": "data",
+    "published_speed_ups.SpeedUpRange": "data",
     "published.by_size": "what data is written with",
 }
 REASONS |= {

@@ -56,7 +56,9 @@ CALLS = {
     "cluster": drawn(visuals.cluster, lambda: dict(run_or_cluster=run())),
     "curves": drawn(
         visuals.curves,
-        lambda: dict(points=[1, 2, 3], values={"a": [1, 2, 3]}, x="n", y="s", limit=("most", 2), log=True, zero=False),
+        lambda: dict(
+            points=[1, 2, 3], values={"a": [1, 2, 3]}, x="n", y="s", limit=("most", 2), log=True, zero=False, jumps=True
+        ),
     ),
     "groups": drawn(
         visuals.groups, lambda: dict(groups={"tp": [[0, 1], [2, 3]]}, cluster=find_cluster("2 x 4"), rank=1)

@@ -33,6 +33,12 @@ def test_limit_and_powers():
     assert list(axes.lines[-1].get_ydata()) == [5, 5]
 
 
+@pytest.mark.parametrize("jumps, style", [(True, "steps-post"), (False, "default")])
+def test_a_line_that_jumps_holds_its_number_up_to_the_next_point(jumps, style):
+    [axes] = visuals.curves([0, 1, 2], {"scale": [4, 2, 1]}, "step", "scale", jumps=jumps).axes
+    assert axes.lines[0].get_drawstyle() == style
+
+
 def test_bytes_to_gigabytes_are_powers_of_ten():
     [few] = visuals.curves([1, 1024], {"a": [2, 3]}, "ranks", "s", log=True).axes
     [many] = visuals.curves([1, 2**30], {"a": [2, 3]}, "bytes", "s", log=True).axes

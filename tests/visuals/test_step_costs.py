@@ -1,5 +1,7 @@
 """A row for each way to take a step: its time and its memory."""
 
+from itertools import combinations
+
 import pytest
 from visuals.drawn import assert_can_be_read, written
 
@@ -25,6 +27,15 @@ def test_bars_are_as_long_as_what_they_count_and_cut_where_the_axis_ends(capsys)
 def test_it_can_be_read(count):
     assert_can_be_read(visuals.step_costs({f"way {n} of it all": STEPS["fp32"] for n in range(count)}, cut=0.3))
     assert_can_be_read(visuals.step_costs({f"way {n}": STEPS["bf16"] for n in range(count)}))
+
+
+def test_no_part_of_the_time_looks_like_a_purpose_of_memory():
+    figure = visuals.step_costs(
+        {"a": {"seconds": {"passes": 1.0, "optimizer": 1.0}, "memory": MEMORY | {"other": 1e9}}}
+    )
+    time, memory = ([bar.get_facecolor() for bar in axes.patches] for axes in figure.axes)
+    greys = [sum(color[:3]) / 3 for color in (*time, memory[-1])]
+    assert not {*time} & {*memory} and min(abs(a - b) for a, b in combinations(greys, 2)) > 0.25
 
 
 def test_parts_that_can_be_told_apart():

@@ -15,6 +15,7 @@
     bus_bandwidth.py    bus bandwidth as in nccl-tests, and links fitted to it
     nccl.py             NCCL's protocols, and its choice of algorithm by message size
     published.py        published measurements: training runs, a layer, all-reduces
+    published_speed_ups.py published steps in 8 and in 4 bits, beside 16
     lookup.py           look presets up by name
 
 Peak FLOP/s (dense) and bandwidths (per direction) are from data sheets. Real programs reach about 80 % of either:
@@ -22,7 +23,7 @@ Peak FLOP/s (dense) and bandwidths (per direction) are from data sheets. Real pr
 overlaps, ``cluster.at(contention=0.16)``, or for unfavorable matmul shapes, ``tiles=TILES["A100"]``.
 """
 
-from . import costs, nccl, published
+from . import costs, nccl, published, published_speed_ups
 from .algorithms import ALGORITHMS, collective_time
 from .attention_kernels import attention_time, fused_softmax_available, torch_kernel
 from .bus_bandwidth import algorithm_bandwidth, bus_bandwidth, bus_factor, fitted_link
@@ -62,5 +63,6 @@ __all__ = [
     "nccl",
     "product_time",
     "published",
+    "published_speed_ups",
     "torch_kernel",
 ]

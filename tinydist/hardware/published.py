@@ -1,11 +1,11 @@
-"""Published measurements: training runs, a layer, all-reduces, memory bandwidth, steps in 8 bits, with sources.
+"""Published measurements: training runs, a layer, all-reduces, memory bandwidth, with sources.
 
 Reference values for predictions, by name: ``RUNS["LLaMA 65B"].gpu_hours``.
 """
 
 from dataclasses import dataclass, field
 
-from ..rules import rate, validate
+from ..rules import validate
 from .devices import A100_80GB, H100, H800, V100, Device
 from .published_collectives import ALL_REDUCES, SIZES
 
@@ -155,72 +155,3 @@ BUS_BANDWIDTHS = {
 # Of A[i] = c B[i], which reads as much as it writes, in bytes/s: te42kyfo/gpu-benches@1c36d509 gpu-stream/a100_80.txt
 # (read).
 MEMORY_BANDWIDTHS = {"A100 80GB": 1732e9}
-
-
-@validate(gpus=str, recipe=str, before=rate, after=rate, source=str)
-@dataclass(frozen=True)
-class SpeedUp:
-    """A training step of Llama 3 8B, 8,192 tokens a sequence, compiled and sharded: tokens/s of a GPU before, after."""
-
-    gpus: str
-    recipe: str
-    before: float
-    after: float
-    source: str
-
-    @property
-    def factor(self) -> float:
-        return self.after / self.before
-
-
-TITAN = "torchtitan@31a17bfd benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3 (read); 2 sequences a GPU"
-AO_H100 = "torchao@9519bebb torchao/float8/README.md, training benchmarks (read); 1 sequence a GPU"
-AO_MI300X = "torchao@9519bebb torchao/float8/README.md, training benchmarks, AMD MI300x (read); 1 sequence a GPU"
-AO_B200 = "torchao@09f13255 torchao/prototype/mx_formats/README.md (read); power limited; 1 sequence a GPU"
-SPEED_UPS = [  # from 16 to 8 bits
-    SpeedUp("8 x H100 500W", "a scale per tensor", 6667, 8532, TITAN),
-    SpeedUp("128 x H100 500W", "a scale per tensor", 6514, 8380, TITAN),
-    SpeedUp("8 x H100", "a scale per tensor", 6150, 7689.5, AO_H100),
-    SpeedUp("8 x H100", "a scale per row", 6150, 6768, AO_H100),
-    SpeedUp("8 x MI300X", "a scale per tensor", 5376.5, 6166, AO_MI300X),
-    SpeedUp("8 x MI300X", "a scale per row", 5376.5, 5891, AO_MI300X),
-    SpeedUp("8 x MI300X", "a scale per row, wgrad in bf16", 5376.5, 6100, AO_MI300X),
-    SpeedUp("8 x B200", "a scale per tensor", 8307.5, 10417, AO_B200),
-    SpeedUp("8 x B200", "a scale per row", 8307.5, 8640.5, AO_B200),
-    SpeedUp("8 x B200", "MXFP8, scales rounded down", 8307.5, 9969, AO_B200),
-    SpeedUp("8 x B200", "MXFP8, scales rounded up", 8307.5, 9642, AO_B200),
-]
-
-
-@validate(gpus=str, model=str, against=str, before=rate, after=rate, source=str)
-@dataclass(frozen=True)
-class FourBits:
-    """Training in NVFP4: tokens/s of a GPU with the fastest recipe ``against`` it in the same table, and in NVFP4."""
-
-    gpus: str
-    model: str
-    against: str
-    before: float
-    after: float
-    source: str
-
-    @property
-    def factor(self) -> float:
-        return self.after / self.before
-
-
-# All by NVIDIA. Parallelism differs between the two runs of some rows, as each was tuned for itself.
-BRIDGE = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md, container 26.04.01 (read)"
-STATION = "NVIDIA/dgx-spark-playbooks@227c1515 nvidia/station-nvfp4-pretraining/README.md (read)"
-STEP = 64 * 4096  # tokens, in 9.05 and 5.39 s
-FOUR_BITS = [
-    FourBits("1 x GB300", "Llama 3.1 8B", "bf16", STEP / 9.05, STEP / 5.39, STATION),
-    FourBits("64 x GB300", "Llama 3 70B", "fp8", 5376, 7296, BRIDGE),
-    FourBits("64 x GB200", "Llama 3 70B", "fp8", 4352, 4864, BRIDGE),
-    FourBits("256 x GB300", "Llama 3.1 405B", "fp8", 1024, 1440, BRIDGE),
-    FourBits("256 x GB200", "Llama 3.1 405B", "fp8", 832, 1184, BRIDGE),
-    FourBits("64 x GB300", "Nemotron 3 Super", "MXFP8", 9344, 9600, BRIDGE),
-    FourBits("64 x GB200", "Nemotron 3 Super", "MXFP8", 6656, 6784, BRIDGE),
-    FourBits("64 x B300", "Nemotron 3 Super", "MXFP8", 7424, 7552, BRIDGE),
-    FourBits("64 x B200", "Nemotron 3 Super", "MXFP8", 6400, 5632, BRIDGE),
-]

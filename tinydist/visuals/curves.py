@@ -28,15 +28,17 @@ powers = stated("True, False or 'x'", lambda value: flag(value) or value == "x")
     log=powers,
     zero=flag,
     spread=flag,
+    jumps=flag,
 )
 @picture
-def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False):
+def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False, jumps=False):
     """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count. NaN is no point.
 
     limit:  (name, number): a horizontal line, at which something changes.
     log:    both axes have powers, or "x" alone. Of bytes: kB, MB, GB.
     zero:   y begins at 0.
     spread: the printed line has the least and the greatest number of each line, and not its first and last.
+    jumps:  a number holds up to the next point, where the line jumps, and does not climb on the way.
     """
     for name, numbers in values.items():
         if len(numbers) != len(points):
@@ -51,6 +53,7 @@ def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False
         use_powers(axes, points, log, in_bytes=x == "bytes")
     for (name, numbers), (color, marker, line) in zip(values.items(), LINES):
         marks = {"marker": marker, "markevery": -(-len(points) // MOST_MARKERS)}
+        marks["drawstyle"] = "steps-post" if jumps else "default"
         axes.plot(points, numbers, linestyle=line, color=color, label=name, **marks)
     if len(points) <= MOST_TICKS:
         axes.set_xticks(points)

@@ -6,10 +6,10 @@ from ..rules import amount, named, positive, stated, validate
 from .canvas import canvas, legend_above, picture
 from .figure import SMALL
 from .formatting import BYTES, SECONDS, number_text, tell, unit_for
-from .palette import DARK, GREY, LINE, MEMORY, PAPER
+from .palette import INK, LINE, MEMORY, PAPER, SOFT
 
 THICK = 0.66
-PARTS = (GREY, DARK)  # of the time: a color is a purpose of memory, and nothing else
+PARTS = (SOFT, INK)  # of the time: a color is a purpose of memory, and so is the light grey of what is other
 ROOM = 1.18  # of the longest bar, for its number
 
 costs = stated(

@@ -1,6 +1,7 @@
 """Wrong answers to the exercises of 04b_fp8_and_fp4: each with the property that rejects it, and what it is told."""
 
 import torch
+import torch.nn.functional as F
 from lab.registered import collection, solved
 
 from tinydist import precision
@@ -54,3 +55,25 @@ def draws_its_own(x, chance):
 @wrong("round_by_chance", "values", "None")
 def rounds_nothing(x, chance):
     pass
+
+
+@wrong("weight_gradient", "values", "None")
+def multiplies_nothing(*arguments):
+    pass
+
+
+@wrong("weight_gradient", "values", "")
+def exact(dy, x, signs, chance, quantize):
+    return dy.T @ x
+
+
+@wrong("weight_gradient", "own work", "tinydist.precision")
+def librarys_transform(dy, x, signs, chance, quantize):
+    left, right = (precision.fp4.hadamard(each.T.contiguous(), signs) for each in (dy, x))
+    return quantize(left, chance) @ quantize(right).T
+
+
+@wrong("weight_gradient", "values", "")
+def rounds_the_product(dy, x, signs, chance, quantize):
+    product = dy.T @ x
+    return quantize(F.pad(product, (0, -product.shape[1] % 16)))[:, : product.shape[1]]

@@ -72,6 +72,36 @@ def one_step_more(weights, updates, format):
     return lost, steps + lost.long()
 
 
+# kahan_step
+
+
+@wrong("kahan_step", "runs", "nothing (None)")
+def steps_nowhere(weights, rests, x, targets, lr):
+    pass
+
+
+@wrong("kahan_step", "own work", "torch.autocast")
+def casts_by_torch(*arguments):
+    with torch.autocast("cpu", torch.bfloat16):
+        return solved("kahan_step")(*arguments)
+
+
+@wrong("kahan_step", "Kahan", "times as far")
+def returns_the_loss_alone(weights, rests, x, targets, lr):
+    copies = [[each.detach().clone().requires_grad_(each.requires_grad) for each in both] for both in (weights, rests)]
+    return solved("kahan_step")(*copies, x, targets, lr)
+
+
+@wrong("kahan_step", "loss", "the first loss")
+def adds_up_the_loss(*arguments):
+    return solved("kahan_step", ", targets)\n", ', targets, reduction="sum")\n')(*arguments)
+
+
+@wrong("kahan_step", "Kahan", "most updates below half a spacing")
+def keeps_half_of_the_rest(*arguments):
+    return solved("kahan_step", "rest.copy_(exact - weight)", "rest.copy_((exact - weight) / 2)")(*arguments)
+
+
 # scaled_step
 
 
@@ -105,10 +135,16 @@ def decides_and_then_clips(*arguments):
     return with_squares(in_two_calls)(*arguments)
 
 
-@wrong("scaled_step", "good steps", "the count of rank 0 is 21")
-def counts_and_adds(optimizer, scale, good_steps, window, max_norm):
-    following, count = solved("scaled_step")(optimizer, scale, good_steps % window, window, max_norm)
-    return following, count + 7 * window
+def in_one_call(squares):
+    """Two fp32 numbers have 8 bytes, as one of fp64 has."""
+    both = torch.stack([squares.sum(), (~squares.isfinite()).float().sum()])
+    dist.all_reduce(both)
+    return torch.where(both[1] > 0, torch.inf, both[0])
+
+
+@wrong("scaled_step", "bytes", "2 numbers into one all_reduce")
+def a_flag_beside_the_sum(*arguments):
+    return with_squares(in_one_call)(*arguments)
 
 
 IN_COMMON, TURNS = {}, {}  # the squares of each rank, which are threads here; two halves of the memory take turns
