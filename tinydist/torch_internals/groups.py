@@ -83,8 +83,7 @@ def install_group(group, name, backend, store, tag=None):
     world.pg_map[group] = (dist.Backend(backend), store)
     world.pg_names[group] = name
     world.pg_backend_config[group] = backend
-    # A tag of the program's own can be searched for without it, too.
-    tags = ["", f"user:{tag}"] if tag else [f"ptd:{name}"]
+    tags = "", f"user:{tag}" if tag else f"ptd:{name}"  # any group can be searched for without a tag, too
     world.pg_to_tag[group] = tags[-1]
     for each in tags:
         world.tags_to_pg.setdefault(each, []).append(group)
