@@ -264,7 +264,8 @@ def test_a_full_disk_leaves_what_the_next_copy_completes(clone, monkeypatch, cap
         full.setattr(os, "replace", fails_after(count))
         assert main(["copy-course", "course"]) == 1
     told = capsys.readouterr().out
-    assert told == "course cannot be written (No space left on device): choose another folder\n"
+    again = "make room and do this again, or choose another folder"
+    assert told == f"course cannot be written (No space left on device): {again}\n"
     there = [path for folder in FOLDERS for path in (clone / "course" / folder).rglob("*") if path.is_file()]
     assert all(path.read_bytes() == (clone / path.relative_to(clone / "course")).read_bytes() for path in there)
     course(clone, chapter="x = 2")
@@ -305,3 +306,8 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, capsys):
 def test_the_course_is_not_copied_onto_itself(clone, capsys):
     assert main(["copy-course", "."]) == 1
     assert capsys.readouterr().out == ". is the source of the course: choose another folder\n"
+
+
+def test_an_empty_name_is_no_folder(capsys):
+    assert main(["copy-course", ""]) == 1
+    assert capsys.readouterr().out == "the folder has an empty name: `.` is the one that you are in\n"

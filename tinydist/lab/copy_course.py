@@ -4,6 +4,7 @@ An update replaces unedited cells, even if they were run, and keeps and reports 
 copied cells tells which is which.
 """
 
+import errno
 import json
 import os
 import stat
@@ -28,6 +29,8 @@ RECORD = ".tinydist.json"  # name of a file -> what was copied
 
 def copy_course(folder):
     """Into a folder that has none, or an older one."""
+    if not str(folder):
+        raise Trouble("the folder has an empty name: `.` is the one that you are in")
     home, folder = next(home for home in HOMES if (home / FOLDERS[-1]).is_dir()), Path(folder)
     if folder.resolve() == home:
         raise Trouble(f"{folder} is the source of the course: choose another folder")
@@ -36,7 +39,8 @@ def copy_course(folder):
         with locked(folder / RECORD):
             Copy(home, folder).refresh()
     except OSError as error:
-        raise Trouble(f"{folder} cannot be written ({error.strerror or error}): choose another folder") from None
+        again = "make room and do this again, or " * (error.errno == errno.ENOSPC)
+        raise Trouble(f"{folder} cannot be written ({error.strerror or error}): {again}choose another folder") from None
 
 
 class Copy:
