@@ -6,9 +6,19 @@ passes begin when both are ready, and both results are available when the overla
 Sends and receives take no compute time; nor do gradient reductions, which run one after another in the background. So
 all times follow from the order and duration of actions, in one pass over them; if no rank can proceed, it is a
 deadlock.
+
+An action makes one result, and needs another (WAYS), which some stage has made of the same microbatch:
+
+    2F0    makes the output of stage 2              needs that of stage 1
+    2B0    makes the gradient of stage 2's input    needs that of stage 3; at the last stage, its own output
+    2W0    makes nothing for others                 needs the gradient of stage 3, as 2B0 does
+
+``done`` is one list for all ranks: when the result of each kind, stage and microbatch was there, or None. Each rank
+walks through its program, and stops where what it needs is None.
 """
 
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,34 +42,47 @@ from .schedule import (
 BEFORE, INSIDE = RECOMPUTED = ("before", "inside")  # backward
 WAIT = "wait"  # of an overlap, for what its backward needs
 REDUCED = "reduced"  # what REDUCE has begun is done
+
+# Results: those that go to another stage, of a reduction, and nothing. Where messages are explicit, both of their ends.
 PASSED_ON = DOWN + UP
 BEGUN, MEAN, NOTHING = "begun", "mean", "nothing"
-RESULTS = (*PASSED_ON, BEGUN, MEAN, NOTHING)
-FOUND = (*RESULTS, *[f"{end} {kind}" for end in ("sent", "posted") for kind in PASSED_ON])
-SENT, POSTED = len(RESULTS), len(RESULTS) + len(PASSED_ON)  # places from a result to both ends of its message
-# Kind -> what it makes (B and I the same), what it needs, and of which neighbor: the stage before, itself, or after.
-WAYS = {
-    FORWARD: (FORWARD, FORWARD, -1),
-    BACKWARD: (BACKWARD, BACKWARD, 1),
-    BACKWARD_INPUT: (BACKWARD, BACKWARD, 1),
-    BACKWARD_WEIGHT: (NOTHING, BACKWARD, 0),
-    WAIT: (NOTHING, BACKWARD, 1),
-    RECOMPUTE: (NOTHING, FORWARD, 0),
-    NORM: (NORM, NORM, -1),
-    CHECK: (CHECK, CHECK, 1),
-    REDUCE: (BEGUN, NOTHING, 0),
-    REDUCED: (MEAN, BEGUN, 0),
-    WAIT_REDUCE: (NOTHING, MEAN, 0),
-    STEP: (NOTHING, NOTHING, 0),
-    **{f"SEND_{kind}": (f"sent {kind}", NOTHING, 0) for kind in PASSED_ON},
-    **{f"RECV_{kind}": (f"posted {kind}", NOTHING, 0) for kind in PASSED_ON},
-}
-NUMBER = {kind: number for number, kind in enumerate(WAYS)}
-MADE, NEEDED = (np.array([FOUND.index(way[which]) for way in WAYS.values()]) for which in (0, 1))
-NEIGHBOR = np.array([neighbor for _, _, neighbor in WAYS.values()])
+WITHOUT_MESSAGES = (*PASSED_ON, BEGUN, MEAN, NOTHING)
+RESULTS = (*WITHOUT_MESSAGES, *(f"sent {kind}" for kind in PASSED_ON), *(f"posted {kind}" for kind in PASSED_ON))
+SENT = len(WITHOUT_MESSAGES)  # from the place of a result to that of its send,
+POSTED = SENT + len(PASSED_ON)  # and of its receive
 ALWAYS = -1  # the place of what is always there
-AT_THE_END = {BACKWARD: FORWARD, CHECK: NORM}  # what the way back begins with
-TURN = np.array([FOUND.index(AT_THE_END.get(found, found)) for found in FOUND])
+
+
+class Way(NamedTuple):
+    makes: str
+    needs: str
+    of: int  # whose: that of the stage before (-1), of its own (0), of the stage after (1)
+
+
+WAYS = {
+    FORWARD: Way(FORWARD, FORWARD, -1),
+    BACKWARD: Way(BACKWARD, BACKWARD, 1),
+    BACKWARD_INPUT: Way(BACKWARD, BACKWARD, 1),
+    BACKWARD_WEIGHT: Way(NOTHING, BACKWARD, 0),
+    WAIT: Way(NOTHING, BACKWARD, 1),
+    RECOMPUTE: Way(NOTHING, FORWARD, 0),
+    NORM: Way(NORM, NORM, -1),
+    CHECK: Way(CHECK, CHECK, 1),
+    REDUCE: Way(BEGUN, NOTHING, 0),
+    REDUCED: Way(MEAN, BEGUN, 0),
+    WAIT_REDUCE: Way(NOTHING, MEAN, 0),
+    STEP: Way(NOTHING, NOTHING, 0),
+    **{f"SEND_{kind}": Way(f"sent {kind}", NOTHING, 0) for kind in PASSED_ON},
+    **{f"RECV_{kind}": Way(f"posted {kind}", NOTHING, 0) for kind in PASSED_ON},
+}
+# The same as arrays, by the number of the kind.
+NUMBER = {kind: number for number, kind in enumerate(WAYS)}
+MAKES = np.array([RESULTS.index(way.makes) for way in WAYS.values()])
+NEEDS = np.array([RESULTS.index(way.needs) for way in WAYS.values()])
+OF = np.array([way.of for way in WAYS.values()])
+# Where the way back begins, it is what the way there has brought that is needed.
+BROUGHT = {BACKWARD: FORWARD, CHECK: NORM}
+AT_THE_END = np.array([RESULTS.index(BROUGHT.get(result, result)) for result in RESULTS])
 
 
 class Stuck(Exception):
@@ -73,8 +96,8 @@ class Stuck(Exception):
 def follow(walks):
     """Advance each rank as far as possible, round-robin, until all are done."""
     schedule = walks[0].schedule
-    kinds = len(FOUND if schedule.has_messages else RESULTS)
-    done = [None] * (kinds * schedule.stages * schedule.microbatches) + [0.0]  # when a result was there; ALWAYS
+    kinds = len(RESULTS if schedule.has_messages else WITHOUT_MESSAGES)
+    done = [None] * (kinds * schedule.stages * schedule.microbatches) + [0.0]  # the last one is ALWAYS
     going = {walk: walk.run(done) for walk in walks}
     while going:
         before = sum([len(walk.ends) for walk in walks])
@@ -136,21 +159,33 @@ class Walk:
             ends.append(now)
 
     def _columns(self):
-        """By row: the number of its result, of what it needs, of its receive, how long that is on its way, seconds."""
-        stages, ranks, stage = self.schedule.stages, self.schedule.ranks, self.stage + NEIGHBOR[self.kind]
-        mine = [self.schedule.rank_of.get(each, self.rank) == self.rank for each in range(-1, stages + 1)]
-        turns = stage == np.where(self.kind == NUMBER[CHECK], ranks, stages)  # there the way back begins
-        away = ~np.array(mine)[stage + 1] & ~turns
-        needed, messages = NEEDED[self.kind], away & self.schedule.has_messages
-        need = np.where(turns, self._number(TURN[needed], self.stage), self._number(needed + SENT * messages, stage))
-        nothing = (needed == FOUND.index(NOTHING)) | (stage < 0)
+        """By row: places of its result, of what it needs, of the receive of that; seconds on the way; its seconds."""
+        schedule, own_result, needed = self.schedule, MAKES[self.kind], NEEDS[self.kind]
+        stage = self.stage + OF[self.kind]  # whose result is needed
+        end = np.where(self.kind == NUMBER[CHECK], schedule.ranks, schedule.stages)  # CHECK goes from rank to rank
+        turns = stage == end
+        arrives = ~self._is_mine(stage) & ~turns  # from another rank
+        nothing = (needed == RESULTS.index(NOTHING)) | (stage < 0)
+        by_message = arrives & schedule.has_messages & ~nothing
+        need = np.where(
+            turns,
+            self._place(AT_THE_END[needed], self.stage),
+            self._place(needed + SENT * by_message, stage),
+        )
         need[nothing] = ALWAYS
-        posted = np.where(messages & ~nothing, self._number(needed + POSTED, self.stage), ALWAYS)
-        own, late = self._number(MADE[self.kind], self.stage), np.where(away, self.costs.message, 0.0)
-        return own.tolist(), need.tolist(), posted.tolist(), late.tolist(), self.seconds.tolist()
+        posted = np.where(by_message, self._place(needed + POSTED, self.stage), ALWAYS)
+        late = np.where(arrives, self.costs.message, 0.0)
+        columns = self._place(own_result, self.stage), need, posted, late, self.seconds
+        return [column.tolist() for column in columns]
 
-    def _number(self, place, stage):
-        return (place * self.schedule.stages + stage) * self.schedule.microbatches + self.microbatch
+    def _is_mine(self, stages):
+        """Of stages from -1 on: those that no rank has count as this rank's."""
+        ranks = [self.schedule.rank_of.get(each, self.rank) for each in range(-1, self.schedule.stages + 1)]
+        return (np.array(ranks) == self.rank)[stages + 1]
+
+    def _place(self, result, stage):
+        """In ``done``."""
+        return (result * self.schedule.stages + stage) * self.schedule.microbatches + self.microbatch
 
     @property
     def reductions(self):
@@ -186,5 +221,5 @@ class Walk:
     @property
     def again(self):
         """Of each row: is forward of its microbatch run once more, in R?"""
-        which = self._number(0, self.stage)
+        which = self._place(0, self.stage)
         return np.isin(which, which[self.kind == NUMBER[RECOMPUTE]])
