@@ -53,7 +53,8 @@ def ownership_timeline(run, purpose="parameters", moments=None, rank=0, labels=N
 
 def draw(scene, cells, states, levels, purpose, moments):
     names, right = [f"rank {rank}" for rank in cells.ranks], room_for(levels)
-    frames, rows = Frames(states, cells, purpose, moments, WIDTH - LEFT - right), Rows(scene.rows, styles=GREYS, around=CLOSE)
+    frames = Frames(states, cells, purpose, moments, WIDTH - LEFT - right)
+    rows = Rows(scene.rows, styles=GREYS, around=CLOSE)
     top = TITLE + heads_height(cells.names, frames.cell)
     heights = [top + HIGH * len(names) + STEM, rows.height, AREA]
     legend = handles([frame.grid for frame in frames.frames])

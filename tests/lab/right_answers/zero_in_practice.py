@@ -29,6 +29,10 @@ def by_an_all_to_all(gradient, inside, across):
     return shard, square**0.5
 
 
+def key(plan):
+    return round(plan["seconds"], 9), round(plan["held"], 3)
+
+
 @right("fastest_stage")
 def from_a_table(parameters, ranks, device_gb, kept_gb, recomputed_gb, tokens, microbatches, teraflops, gigabits):
     share = 1 / ranks
@@ -43,9 +47,6 @@ def from_a_table(parameters, ranks, device_gb, kept_gb, recomputed_gb, tokens, m
             plan = dict(stage=stage, recompute=recompute, held=held, sent=sent, seconds=seconds)
             if held > device_gb * 1e9 * (1 + 1e-12):
                 continue
-            if best is None or (round(seconds, 9), round(held, 3)) < (
-                round(best["seconds"], 9),
-                round(best["held"], 3),
-            ):
+            if best is None or key(plan) < key(best):
                 best = plan
     return best

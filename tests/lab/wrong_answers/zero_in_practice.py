@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of 06b_zero_in_practice: each with the property that rejects it, and what it is told."""
+"""Wrong answers to the exercises of 06b_zero_in_practice: each with what rejects it, and what it is told."""
 
 import torch
 import torch.distributed as dist
