@@ -30,6 +30,7 @@ def test_cases():
     yield case(3, 2, 18, torch.bfloat16)
     yield case(2, 1, 5)
     yield case(1, 3, 9)
+    yield case(1, 1, 6)
 
 
 def train(answer, gradient, nodes, per_node):

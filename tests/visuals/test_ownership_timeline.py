@@ -81,3 +81,12 @@ def test_rest_and_peak_are_told(capsys):
 def test_all_strips_have_one_axis():
     figure = visuals.ownership_timeline(named_run("zero 2"), "gradients", since="B4")
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
+
+
+def test_names_of_transfers_stand_beside_them_where_they_have_a_little_room(monkeypatch):
+    def names():
+        return [text for text in written(visuals.ownership_timeline(named_run("fsdp"), **SECOND)) if text[:2] == "AG"]
+
+    assert names() == ["AG4"]
+    monkeypatch.setattr("tinydist.visuals.ownership_timeline.CLOSE", 1.0)  # an inch
+    assert names() == []
