@@ -8,16 +8,16 @@ from tinydist.lab.author import Bytes, Collectives, Malformed, Memory, Own, Wait
 from tinydist.torch_internals import unobserved
 from tinydist.tracing.scopes import of_thread
 
-ORDER = ["sharded_adam", "shard_gradients", "sharded_linear", "mended_fsdp", "cheapest_stage"]
+ORDER = ["sharded_adam", "shard_gradients", "sharded_linear", "mended_fsdp", "predicted_fsdp"]
 
 INTRODUCTION = """\
 # Exercises: ZeRO
 
 [Notebook 06](../notebooks/06_zero.ipynb) goes before these. You climb the ladder by hand: an own shard of Adam, \
 gradients freed while backward runs, a layer gathered and freed; then you find bugs in an FSDP training loop, and \
-plan which stage to take. Use the collectives of `torch.distributed`, but neither `tinydist.zero` nor torch's FSDP or\
- `ZeroRedundancyOptimizer`; and keep numbers in tensors: memory of numpy counts, too. Five exercises, about \
-120 minutes.
+predict what FSDP holds and sends. Use the collectives of `torch.distributed`, but neither `tinydist.zero` nor \
+torch's FSDP or `ZeroRedundancyOptimizer`; and keep numbers in tensors: memory of numpy counts, too. Five \
+exercises, about 115 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on the values, on the bytes held, by purpose and at their peak, and \

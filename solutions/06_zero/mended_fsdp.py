@@ -58,7 +58,7 @@ def test_cases():
     for moving in (False, True):
         yield case(3, moving, inf)
     yield case(2, True, UNCLIPPED, width=48)  # so large that weights outside of tensors stand out
-    for ranks in (3, 1):
+    for ranks in (2, 3, 1):
         yield case(ranks, True, CLIPPED)
     yield case(4, True, CLIPPED, layers=3, width=12, steps=3, rows=3)
 
@@ -119,11 +119,6 @@ class OfLayers(Sent):
             given=True,
         ),
         mistake(
-            "Weights and momenta are whole on every rank: this is replication posing as FSDP",
-            CUT,
-            CUT.removesuffix(".clone()"),
-        ),
-        mistake(
             "Backward computes with a weight that forward has left, the last layer's: each layer's own weight was "
             "freed, and must be gathered again before its backward",
             "            x = y\n            y = torch.tanh(x @ gather(shard))\n",
@@ -150,6 +145,12 @@ class OfLayers(Sent):
             f"The norms of the ranks are added up: {SQUARES}",
             NORM,
             "        square = square.sqrt()\n        dist.all_reduce(square)\n        square = square.square()\n",
+        ),
+        mistake(
+            "The norm is averaged over the ranks. It is that of all shards together: their squares are added up, and "
+            "nothing is divided by p",
+            NORM,
+            NORM + "        square /= p\n",
         ),
         mistake(
             "Each layer is clipped by its own norm: the norm is that of all layers together",
@@ -184,7 +185,7 @@ class OfLayers(Sent):
     "holds all weights looks as it should until the model is too large.",
 )
 def mended_fsdp(checkpoint, batches, max_norm):
-    """Mend this FSDP training: it has four bugs.
+    """Mend this FSDP training: it has four bugs. All tensors are float32.
 
     The model is a chain of ``tanh(x @ weight)``, of as many layers as ``checkpoint.layers``; weights are square, and p
     divides them. ``checkpoint.weight(layer)`` and ``checkpoint.momentum(layer)`` read whole tensors. A rank should keep

@@ -147,7 +147,8 @@ def train(answer, weights, held):
     "DeepSpeed's stage 1, and Megatron-LM's distributed optimizer.",
 )
 def sharded_adam(weights, adam):
-    """Train flat ``weights``, the same on every rank, with Adam, whose states each rank keeps for its own shard alone.
+    """Train flat ``weights`` of float32, the same on every rank, with Adam, whose states each rank keeps for its own
+    shard alone. (In one world all tensors are float64: take the dtype of ``weights``.)
 
     ``adam([tensor])`` makes torch's Adam for a tensor. Return a function ``step(gradient)``: it gets this rank's own
     gradient of all weights, and leaves in ``weights``, in place and on every rank, what one process would have after a

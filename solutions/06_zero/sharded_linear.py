@@ -202,7 +202,8 @@ def gradient_of(tensor, name, rank):
     "(reshard_after_forward=False) pays no such price, and saves no memory at the peak.",
 )
 def sharded_linear(x, shard, rows):
-    """Return x W^T, where each rank has only its shard of W, and W is whole only while it is used.
+    """Return x W^T, where each rank has only its shard of W, and W is whole only while it is used. x and W are float32,
+    and float64 in one world: take the dtype of ``shard``.
 
     ``shard`` is this rank's part of W [rows, columns], flat; p divides it. Then ``shard.grad`` is this rank's part of
     the mean over the ranks of W's gradient, added to what it was, as autograd does; and x has the gradient of its own

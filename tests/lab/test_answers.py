@@ -92,6 +92,10 @@ class TestZero(Answers):
     chapter = "zero"
 
 
+class TestZeroInPractice(Answers):
+    chapter = "zero_in_practice"
+
+
 class TestTensorParallel(Answers):
     chapter = "tensor_parallel"
 

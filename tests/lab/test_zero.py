@@ -1,19 +1,12 @@
 """The exercises on ZeRO: their solutions are what one process gets, and hold and send what their texts say."""
 
-from contextlib import nullcontext
-from functools import cache, partial
-
 import pytest
 import torch
 from torch import nn
 
-from tinydist import launch
-from tinydist.data_parallel import average_each
+from tinydist import launch, region
 from tinydist.lab.registry import find
-from tinydist.precision import MasterWeights
-from tinydist.zero import ZeRO1, ZeRO2, ZeRO3
-
-STAGES = (0, 1, 2, 3)
+from tinydist.zero import ZeRO3
 
 
 def cases(name, ranks):
@@ -161,83 +154,47 @@ def test_the_mended_loop_holds_what_its_text_says(ranks):
     assert max(one.targets[-1].seen(one.right(case))) <= 3 * shards + 2 * case.facts + case.facts
 
 
-# Plans, beside stages that are run: mixed precision with Adam.
-
-WIDTH, LAYERS = 48, 2
-COUNT = 4  # bytes: Adam counts the steps of each row
+# Predictions, beside stage 3 that is run, with a unit for each layer.
 
 
-class Replicated:
-    """Stage 0: all of it on every rank."""
+class Row(nn.Module):
+    """A layer whose weight has so many numbers."""
 
-    def __init__(self, module):
-        self.module, self.optimizer, self.no_sync = module, MasterWeights(module.parameters()), nullcontext
-        self.zero_grad = self.optimizer.zero_grad
+    def __init__(self, numbers):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(numbers, dtype=torch.bfloat16))
 
-    def step(self):
-        average_each(self.module.parameters())
-        self.optimizer.step()
-
-
-IN_16_BITS = {"reduce_dtype": torch.bfloat16}
+    def forward(self, x):
+        return x * self.weight.mean()
 
 
-def by_layers(module, **options):
-    return ZeRO3(module, units=list(module), prefetch=False, **options)
+def two_steps(layers, reduce_bytes, **how):
+    model = nn.Sequential(*map(Row, layers))
+    how |= {"reduce_dtype": {2: torch.bfloat16, 4: torch.float32}[reduce_bytes]}
+    stage_3 = ZeRO3(model, torch.optim.SGD, units=list(model), lr=0.1, **how)
+    for _ in range(2):
+        with region("step"):
+            model(torch.ones(1, dtype=torch.bfloat16)).sum().backward()
+            stage_3.step()
+            stage_3.zero_grad()
 
 
-RUNGS = (Replicated, *(partial(stage, **IN_16_BITS) for stage in (ZeRO1, ZeRO2, by_layers)))
+def weights_and_sent(layers, ranks, reduce_bytes, **how):
+    run = launch(lambda: two_steps(layers, reduce_bytes, **how), ranks, backend="simulated")
+    step = run.between(("step", 1))
+    peak = run.memory[0].peak_between(("step", 1), purpose="parameters")
+    return peak, sum(step.traffic[0]), list(run.memory[0].over_time())[-1][1]["parameters"]
 
 
-def train(stage, microbatches, steps):
-    torch.set_default_dtype(torch.bfloat16)
-    rung = RUNGS[stage](nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS))))
-    for _ in range(steps):
-        for left in reversed(range(microbatches)):
-            with rung.no_sync() if stage == 1 and left else nullcontext():  # its gradients are whole anyway
-                rung.module(torch.ones(1, WIDTH)).sum().backward()
-        rung.step()
-        rung.zero_grad()
-    return rung
-
-
-def backward_after_a_step(stage):
-    """It ends with all model states there."""
-    rung = train(stage, 1, 1)
-    rung.module(torch.ones(1, WIDTH)).sum().backward()
-    return rung, len(getattr(rung, "buckets", [*rung.module.parameters()]))
-
-
-@cache
-def measured_states(ranks, stage):
-    """Bytes that a rank holds, by the ledger, without Adam's counts of steps."""
-    run = launch(backward_after_a_step, ranks, stage, backend="simulated", fake=True, only=[0])
-    held = list(run.memory[0].over_time())[-1][1]
-    return sum(held[purpose] for purpose in ("parameters", "gradients", "optimizer states")) - COUNT * run.results[0][1]
-
-
-@cache
-def measured_sent(ranks, stage, microbatches):
-    """Bytes that a rank sends in the second step."""
-    runs = (launch(train, ranks, stage, microbatches, steps, backend="simulated") for steps in (1, 2))
-    one, two = (sum(run.traffic[0]) for run in runs)
-    return two - one
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_plans_are_what_is_measured(stage):
-    plans = find("cheapest_stage")
-    assert plans.module.SMALL == LAYERS * WIDTH * WIDTH
-    for case in plans.cases[-len(plans.module.MEASURED) :]:
-        found, (_, ranks, _, _, microbatches, _) = plans.module.planned(plans, case, stage), case.arguments(0)
-        assert found["held"] == measured_states(ranks, stage)
-        assert found["sent"] == measured_sent(ranks, stage, microbatches)
-
-
-def test_every_stage_is_right_somewhere():
-    """Else one that is never given would not be missed."""
-    plans = find("cheapest_stage")
-    found = [plans.right(case).returned[0] for case in plans.cases]
-    stages = [plan and plan["stage"] for plan in found]
-    assert set(stages) == {None, *STAGES} and stages[-3:] == [1, 2, 3]
-    assert found[0] == {"stage": 3, "held": 28e9, "sent": 68.25e9, "seconds": 2.73}
+@pytest.mark.parametrize("case", find("predicted_fsdp").cases, ids=str)
+def test_predictions_are_what_is_measured(case):
+    found, (layers, ranks, reduce_bytes) = find("predicted_fsdp").right(case).returned[0], case.arguments(0)
+    ways = {
+        "in turns": {"prefetch": False},
+        "prefetch": {},
+        "kept": {"reshard_after_forward": False},
+    }
+    for name, how in ways.items():
+        peak, sent, rest = weights_and_sent(layers, ranks, reduce_bytes, **how)
+        assert peak == found[f"{name!r}"] and rest == found["'rest'"]
+        assert sent == found["'sent if kept'" if name == "kept" else "'sent'"]

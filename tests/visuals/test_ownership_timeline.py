@@ -1,5 +1,6 @@
 """Frames show the ledger at their moments, stand beside one another, and share their axis with the bytes below."""
 
+import sys
 from itertools import pairwise, product
 
 import pytest
@@ -81,3 +82,12 @@ def test_rest_and_peak_are_told(capsys):
 def test_all_strips_have_one_axis():
     figure = visuals.ownership_timeline(named_run("zero 2"), "gradients", since="B4")
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
+
+
+def test_names_of_transfers_stand_beside_them_where_they_have_a_little_room(monkeypatch):
+    def names():
+        return [text for text in written(visuals.ownership_timeline(named_run("fsdp"), **SECOND)) if text[:2] == "AG"]
+
+    assert names() == ["AG4"]
+    monkeypatch.setattr(sys.modules["tinydist.visuals.ownership_timeline"], "CLOSE", 10.0)  # inches
+    assert names() == []

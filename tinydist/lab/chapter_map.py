@@ -14,6 +14,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "04b FP8, FP4": "04",
     "05 Data parallel": "03",
     "06 ZeRO": "04 05",
+    "06b In practice": "03d 06",
     "07 Tensor": "06",
     "08 Pipeline": "05",
     "09 Heads": "03",

@@ -22,7 +22,7 @@ from .memory_states import MemoryStates, bytes_axis, draw_levels, levels_of, mar
 from .ownership_grid import HEAD, Cells, color_of, draw_cells, draw_heads, handles, heads_height, labels_of, that_ran
 from .palette import GREY, GREYS, SOFT
 from .scene import MOST_RANKS, Scene, a_moment, ends, is_name, name_of
-from .time_axis import Sheet, inches_of
+from .time_axis import CLOSE, Sheet, inches_of
 from .timeline_rows import Rows
 
 TITLE, STEM, AREA, LEFT = 0.24, 0.28, 1.35, 0.85  # inches
@@ -53,7 +53,8 @@ def ownership_timeline(run, purpose="parameters", moments=None, rank=0, labels=N
 
 def draw(scene, cells, states, levels, purpose, moments):
     names, right = [f"rank {rank}" for rank in cells.ranks], room_for(levels)
-    frames, rows = Frames(states, cells, purpose, moments, WIDTH - LEFT - right), Rows(scene.rows, styles=GREYS)
+    frames = Frames(states, cells, purpose, moments, WIDTH - LEFT - right)
+    rows = Rows(scene.rows, styles=GREYS, around=CLOSE)
     top = TITLE + heads_height(cells.names, frames.cell)
     heights = [top + HIGH * len(names) + STEM, rows.height, AREA]
     legend = handles([frame.grid for frame in frames.frames])

@@ -22,7 +22,7 @@ from .palette import INK, PAPER, WAITING
 
 RIGHT, TOP, AXIS = 0.18, 0.1, 0.52  # inches around the strips
 EDGED = 0.04  # inches: a narrower bar would be all edge
-MARGIN = 0.05  # around a name, both sides together
+MARGIN, CLOSE = 0.05, 0.037  # around a name, both sides together; where names are many
 GAP = 0.08  # between a name and its row
 TICK = 0.05  # of a bracket
 NOTHING = 0.08  # where no legend is
@@ -119,18 +119,19 @@ class Sheet:
         place = {"ha": "right", "va": "center_baseline", "fontsize": TEXT} | style
         axes.text(-self.as_seconds(GAP), middle, name, **place)
 
-    def bars(self, axes, bars, top, height, style, beside=False):
-        """A bar for each, from ``top`` down, with its name if there is room: in it, or else ``beside`` it."""
+    def bars(self, axes, bars, top, height, style, beside=None):
+        """A bar for each, from ``top`` down, with its name if there is room: in it, or else beside it, where it has
+        ``beside`` inches around it."""
         boxes = [(block.start - self.since, top, block.length, height) for block in bars]
         edges = [0.8 if self.as_inches(width) > EDGED or style is WAITING else 0 for _, _, width, _ in boxes]
         blocks(axes, boxes, linewidth=edges, clip_on=False, **style)
         following = [box[0] for box in boxes[1:]] + [self.length]
         for block, box, free in zip(bars, boxes, following):
-            wide, right = inches_of(block.name) + MARGIN, box[0] + box[2]
-            if wide <= self.as_inches(box[2]):
+            wide, right = inches_of(block.name), box[0] + box[2]
+            if wide + MARGIN <= self.as_inches(box[2]):
                 inside(axes, box, block.name, style["facecolor"])
-            elif beside and self.as_inches(box[2]) > EDGED and wide <= self.as_inches(free - right):
-                inside(axes, (right, top, self.as_seconds(wide), height), block.name, PAPER)
+            elif beside and self.as_inches(box[2]) > EDGED and wide + beside <= self.as_inches(free - right):
+                inside(axes, (right, top, self.as_seconds(wide + beside), height), block.name, PAPER)
 
     def bracket(self, axes, start, end, bottom, words, color=INK):
         """Words over a span, as near to its middle as they can stand."""

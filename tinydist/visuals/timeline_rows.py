@@ -4,6 +4,7 @@ from matplotlib.patches import Patch
 
 from .block_names import IN_WORDS
 from .palette import BLOCKS, RED
+from .time_axis import MARGIN
 
 HIGH, LANE, BETWEEN, BRACKET = 0.25, 0.19, 0.13, 0.25  # inches
 TALLEST, LANES = 4.6, 3  # inches of all rows together; lanes: more are no higher
@@ -16,10 +17,11 @@ WORDS = {
 
 
 class Rows:
-    """``rows``: of scene.py. ``marks``: number of a row -> [(start, end, words)], brackets above it."""
+    """``rows``: of scene.py. ``marks``: number of a row -> [(start, end, words)], brackets above it. ``around``: inches
+    around the name of a transfer."""
 
-    def __init__(self, rows, marks=None, lanes=True, styles=BLOCKS):
-        self.rows, self.marks, self.styles = rows, marks or {}, styles
+    def __init__(self, rows, marks=None, lanes=True, styles=BLOCKS, around=MARGIN):
+        self.rows, self.marks, self.styles, self.around = rows, marks or {}, styles, around
         self.lanes = [row.lanes if lanes else [] for row in rows]
         self.under = LANE * min(max(map(len, self.lanes)), LANES)
         tall = len(rows) * (HIGH + self.under + BETWEEN)
@@ -45,7 +47,7 @@ class Rows:
         under = self.scale * (self.under if len(lanes) > LANES else LANE * max(1, len(lanes)))
         for number, lane in enumerate(lanes):
             place = top + high + 0.02 + number * under / len(lanes)
-            sheet.bars(axes, lane, place, under / len(lanes) - 0.02, self.styles["communication"], True)
+            sheet.bars(axes, lane, place, under / len(lanes) - 0.02, self.styles["communication"], self.around)
 
 
 def handles(rows, lanes=True, styles=BLOCKS):

@@ -1,5 +1,7 @@
 """Other right answers to the exercises of 06_zero: they must pass."""
 
+from itertools import pairwise
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -364,57 +366,22 @@ def parts_of_gradients_are_exchanged(checkpoint, batches, max_norm):
     return shards
 
 
-# cheapest_stage
+# predicted_fsdp
 
 
-@right("cheapest_stage")
-def by_bytes_a_parameter(parameters, ranks, device_gb, activations_gb, microbatches, gigabits):
-    p, m, found = ranks, microbatches, None
-    table = [(16, 2), (4 + 12 / p, 2), (2 + 14 / p, m + 1), (16 / p, 3 * m)]
-    for stage, (of_one, collectives) in enumerate(table):
-        held = activations_gb * 1e9 + of_one * parameters
-        sent = collectives * 2 * parameters * (1 - 1 / p)
-        if held / 1e9 > device_gb:
-            continue
-        if found is None or (round(sent, 3), round(held, 3)) < (round(found["sent"], 3), round(found["held"], 3)):
-            found = {"stage": stage, "held": held, "sent": sent, "seconds": sent / (gigabits / 8 * 1e9)}
-    return found
-
-
-@right("cheapest_stage")
-def of_those_that_fit_in_their_order(parameters, ranks, device_gb, activations_gb, microbatches, gigabits):
-    """Stages that send as much as one below hold less; so the list is sorted twice."""
-
-    def plan(stage):
-        shared = [ranks if stage >= since else 1 for since in (3, 2, 1)]
-        held = sum(parameters * n / by for n, by in zip((2, 2, 12), shared)) + activations_gb * 10**9
-        collectives = [2, 2, 1 + microbatches, 3 * microbatches][stage]
-        sent = 2 * parameters * collectives * (ranks - 1) / ranks
-        return dict(stage=stage, held=held, sent=sent, seconds=sent * 8 / gigabits / 10**9)
-
-    plans = sorted(map(plan, range(4)), key=lambda each: (each["held"], each["stage"]))
-    plans.sort(key=lambda each: each["sent"])
-    return next((each for each in plans if each["held"] <= device_gb * 10**9), None)
-
-
-@right("cheapest_stage")
-def in_whole_numbers(parameters, ranks, device_gb, activations_gb, microbatches, gigabits):
-    """All bytes times p, so that nothing is rounded."""
-    p, n, m = ranks, int(parameters), microbatches
-    held = [n * (16 * p), n * (4 * p + 12), n * (2 * p + 14), n * 16]
-    sent = [2 * n * times * (p - 1) for times in (2, 2, m + 1, 3 * m)]
-    activations = p * activations_gb * 1e9
-    best = None
-    for stage in range(4):
-        fits = held[stage] + activations <= p * device_gb * 1e9
-        if fits and (best is None or (sent[stage], held[stage]) < (sent[best], held[best])):
-            best = stage
-    if best is None:
-        return None
-    bytes_sent = sent[best] / p
+@right("predicted_fsdp")
+def by_the_order_of_a_step(layers, ranks, reduce_bytes):
+    """What is whole, moment by moment."""
+    padded = [ranks * ((numbers + ranks - 1) // ranks) for numbers in layers]
+    rest = sum(padded) * 2 // ranks
+    order = [*range(len(padded)), *reversed(range(len(padded)))]
+    ahead = [{now, following} for now, following in pairwise(order)]
+    one_pass = sum(padded) * (ranks - 1) / ranks
     return {
-        "seconds": bytes_sent / (gigabits * 125e6),
-        "sent": bytes_sent,
-        "held": (held[best] + activations) / p,
-        "stage": best,
+        "rest": rest,
+        "in turns": rest + 2 * max(padded),
+        "prefetch": rest + max(2 * sum(padded[layer] for layer in moment) for moment in ahead),
+        "kept": rest + 2 * sum(padded),
+        "sent": (2 + 2 + reduce_bytes) * one_pass,
+        "sent if kept": (2 + reduce_bytes) * one_pass,
     }

@@ -259,34 +259,29 @@ def whole_weights_in_numpy(*arguments):
     )(*arguments)
 
 
-# cheapest_stage
+# predicted_fsdp
 
 
-@wrong("cheapest_stage", "choice", "parameters=1000000000, ranks=8")
-def less_than_the_device(*setting):
-    return solved("cheapest_stage", "<= device_gb", "< device_gb")(*setting)
+@wrong("predicted_fsdp", "own work", "tinydist.launch")
+def runs_it(layers, ranks, reduce_bytes):
+    from tinydist import launch
+
+    launch(lambda: None, 1, backend="simulated")
+    return solved("predicted_fsdp")(layers, ranks, reduce_bytes)
 
 
-@wrong("cheapest_stage", "choice", "no stage that fits")
-def nothing_fits(*setting):
-    return None
+@wrong("predicted_fsdp", "values", "'kept'")
+def no_shards_where_all_are_whole(*setting):
+    found = solved("predicted_fsdp")(*setting)
+    return found | {"kept": found["kept"] - found["rest"]}
 
 
-@wrong("cheapest_stage", "runs", "ZeroDivisionError")
-def divides_by_the_other_ranks(parameters, ranks, *setting):
-    found = solved("cheapest_stage")(parameters, ranks, *setting)
-    return found and found | {"sent": found["sent"] / (ranks - 1) * (ranks - 1)}
+@wrong("predicted_fsdp", "runs", "a dict with")
+def a_number(*setting):
+    return solved("predicted_fsdp")(*setting)["rest"]
 
 
-@wrong("cheapest_stage", "own work", "tinydist.zero")
-def estimators_of_the_library(*setting):
-    from tinydist.zero.estimators import model_states
-
-    found = solved("cheapest_stage")(*setting)
-    return found and found | {"held": model_states(setting[0], found["stage"], setting[1]) + setting[3] * 1e9}
-
-
-@wrong("cheapest_stage", "held, sent, seconds", "parameters=4608, ranks=2")
-def right_for_large_models_only(*setting):
-    found = solved("cheapest_stage")(*setting)
-    return found if setting[0] > 1e8 else found | {"held": found["held"] + 4}
+@wrong("predicted_fsdp", "values", "'sent if kept'")
+def sends_as_much_when_kept(*setting):
+    found = solved("predicted_fsdp")(*setting)
+    return found | {"sent if kept": found["sent"]}
