@@ -78,18 +78,6 @@ def reduces_nothing(tensor, chunks):
     pass
 
 
-@wrong("chain_reduce", "values", "numbers are wrong")
-def for_two_ranks_alone(tensor, chunks):
-    if dist.get_world_size() == 2 and dist.get_rank():
-        for part in tensor.tensor_split(chunks):
-            dist.send(part, 0)
-    elif dist.get_world_size() == 2:
-        for part in tensor.tensor_split(chunks):
-            arrived = torch.empty_like(part)
-            dist.recv(arrived, 1)
-            part += arrived
-
-
 @wrong("chain_reduce", "own work", "torch.distributed.reduce")
 def torchs_own_reduce(tensor, chunks):
     dist.reduce(tensor, 0)
