@@ -2,8 +2,9 @@
 
     python benchmarks/allreduce_model.py
 
-Errors are those of the time: at +30 % the rule is slower than the machine. One call on an idle device is timed with
-what the host takes to start it (published_collectives.CALL); calls that are queued are not.
+Errors are those of the time: at +30 % the rule is slower than the machine. One call of PyTorch's on an idle device is
+timed with what the host takes to start it (published_collectives.CALL); calls that are queued, and those of nccl-tests,
+the A100s, are not. The fabrics' constants were fitted to these tables of H200s, B200s and A100s (fabrics.py).
 """
 
 from tinydist.hardware import bus_bandwidth, bus_factor, find_cluster
@@ -129,7 +130,7 @@ def others():
 
 
 if __name__ == "__main__":
-    tables("all-reduce, one call on an idle device", ALL_REDUCES)
+    tables("all-reduce, one call on an idle device (A100: nccl-tests, back to back)", ALL_REDUCES)
     warm = [each for key, each in errors().items() if key not in COLD]
     print(f"without the cold starts: {shares(warm)}")
     tables("all-reduce, calls queued", QUEUED)

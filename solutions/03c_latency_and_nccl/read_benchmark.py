@@ -28,6 +28,8 @@ def test_cases():
     yield case("all_to_all on 16 ranks", "all_to_all", 16, {MIB: 60e-6, 8 * MIB: 200e-6, 64 * MIB: 1.4e-3}, 50 * GB)
     yield case("the best is not the largest", "all_reduce", 4, {MIB: 1e-4, 2 * MIB: 1.1e-4, 4 * MIB: 9e-4}, 100 * GB)
     yield case("the largest size first", "all_gather", 2, {4 * MIB: 1e-4, MIB: 6e-5, 2 * MIB: 7e-5}, 20 * GB)
+    yield case("a size at exactly half of the best", "all_reduce", 2, {1000: 2e-6, 2000: 2e-6, 4000: 2e-6}, 3 * GB)
+    yield case("the best is exactly the wire", "all_reduce", 2, {1000: 2e-6, 2000: 2e-6}, 1 * GB)
     yield case("one size", "reduce_scatter", 3, {300: 1e-6}, 1 * GB)
 
 
@@ -64,6 +66,16 @@ def test_cases():
             "The size wanted is the smallest that reaches half of the best bandwidth",
             "half = min(",
             "half = max(",
+        ),
+        mistake(
+            "A size that reaches exactly half of the best counts: half of it or more",
+            "speed >= best / 2",
+            "speed > best / 2",
+        ),
+        mistake(
+            "A best that equals the wire is not beyond it: nothing has added on the way",
+            "best > wire",
+            "best >= wire",
         ),
         mistake(
             "It has to be compared with what the wire carries in one direction, as wire says, by bus bandwidth",

@@ -87,7 +87,7 @@ def test_the_choice_is_the_fastest(nodes, per_node, nbytes):
 
 @pytest.mark.parametrize("size", [size for size in SIZES if size >= 2**29])
 def test_large_all_reduces_take_what_was_measured(size):
-    """Small ones take longer than NCCL thinks: what is measured starts before NCCL's kernel does."""
+    """Small ones took longer than NCCL expects, up to three times: nobody has explained it."""
     measured = MODEL["published_seconds"]("8 x A100", size)
     assert A100_NODE.choice(size).seconds == pytest.approx(measured, rel=0.065)
 

@@ -39,7 +39,8 @@ class Network:
 
 
 # A100: 234.9 of 300 GB/s at 16 GiB. LL takes 37 us longer for 512 KiB than for 32 KiB; by NCCL's own limit, 87.7 GB/s,
-# it would be 10. No other table of A100s was found. LL128: 1 to 8 MiB.
+# it would be 10. No other table of A100s was found. LL128: 1 to 8 MiB. Rows up to 2 MiB took 24 to 48 us longer than
+# these constants and NCCL's latencies say: nobody has explained it.
 # H100, H200: 367.2 of 450 GB/s at 16 GiB with NVLS off. LL is what ran up to 1 MiB, NVLS from 2 MiB. LL128: 92 % of the
 # ring, as NCCL has it.
 # B200: 682.2 of 900 GB/s at 8 GiB with NVLS off. Steps of LL take twice as long as NCCL says (8 bytes in 23.5 us, 15.2
@@ -53,5 +54,5 @@ NODE_FABRICS = {
 
 # InfiniBand: 46 to 48 of 50 GB/s (NVIDIA/nccl-tests#290, comment of March 2025, read), 24 of 25 (NVIDIA/nccl#1048,
 # read), and so RoCE. EFA: 47.07 of 50 GB/s (four nodes of B200, 16 GiB); a hop takes 18 to 20 us
-# (aws-ofi-nccl@2daf7d30, src/tuner/nccl_ofi_model.cpp, read), of which NCCL's model counts 5 (tree, LL).
+# (aws-ofi-nccl@39397b33, src/tuner/nccl_ofi_model.cpp, read), of which NCCL's model counts 5 (tree, LL).
 NETWORKS = {"InfiniBand": Network(0.96), "RoCE": Network(0.96), "EFA": Network(47.07 / 50, 13 * US)}

@@ -1,7 +1,9 @@
 """Published measurements of collectives: seconds by size, each table with its machine, its method and its source.
 
-    ALL_REDUCES         bus bandwidth of all-reduces from 32 KiB to 16 GiB, one call at a time on an idle device
-    QUEUED              the same machines, calls queued behind one another; four nodes with the algorithm that ran
+    ALL_REDUCES         bus bandwidth of all-reduces from 32 KiB to 16 GiB: by PyTorch, one call at a time on an idle
+                        device; A100s by nccl-tests, back to back
+    QUEUED              the same by PyTorch, calls queued behind one another; four nodes with RAN, RAN_BY
+    FORCED              four nodes, 4 GiB, once by rings and once by NVLSTree (NCCL_ALGO)
     SYMMETRIC           the same on symmetric memory
     HALVES              all-gathers and reduce-scatters on 8 H100s
     SHOTS               one-shot, two-shot and NCCL's all-reduces in servers, H100
@@ -11,7 +13,7 @@
     SHARP               all-reduces of 4 to 8 GPUs of a node, with and without NVLS, 8 GiB
     PODS                single rows of nodes of A100s and H100s over InfiniBand or RoCE
 
-One call on an idle device also takes what the host takes to start it, and what ranks come late: ``CALL`` seconds.
+One call on an idle device also takes what PyTorch's host takes to start it: ``CALL`` seconds.
 """
 
 from typing import NamedTuple
@@ -32,7 +34,10 @@ def seconds_of(bandwidths, ranks, what="all_reduce"):
     return {nbytes: factor * nbytes / each for nbytes, each in bandwidths.items()}
 
 
-# ml-engineering@744d01e1 network/README.md (read), in bytes/s. NCCL 2.27.7, but of the A100s, of which it is not said.
+# ml-engineering@744d01e1 network/README.md (read), in bytes/s. By PyTorch and NCCL 2.27.7, one call at a time; but the
+# A100s by nccl-tests, "all_reduce_perf -b 32k -e 16G -f 2 -g 8 -n 50", without -z: so back to back, in C++, with no
+# host of PyTorch in the time (benchmarks/README.md of that page, nccl-tests@a0b82b2 README.md, read). Its NCCL is not
+# said.
 # The four nodes are joined by AWS EFA v4, a card of 50 GB/s for each device.
 ALL_REDUCES = {
     "8 x A100": by_size(
@@ -53,10 +58,11 @@ ALL_REDUCES = {
     ),
 }  # fmt: skip
 
-# What a call takes besides its kernel. PyTorch's host: 20 to 30 us (ml-engineering@0cc3de50, read). Of H200 and B200 it
-# is the median difference between the tables here and in QUEUED. So it is of the four nodes, whose ranks also reach
-# the call at different times. Of A100s there is no second table: the middle of 20 to 30 us.
-CALL = {"8 x A100": 25e-6, "8 x H200": 20e-6, "8 x B200": 20e-6, "4 x 8 B200": 210e-6}
+# What a call takes besides its kernel: PyTorch's host, 20 to 30 us (ml-engineering@0cc3de50, read). Of H200 and B200
+# it is the median difference between the tables here and in QUEUED. Of the four nodes that difference goes from -1,204
+# to +6,250 us, in other versions of NCCL: no constant describes it, so they have the host's start alone. The A100s'
+# calls were back to back.
+CALL = {"8 x A100": 0.0, "8 x H200": 20e-6, "8 x B200": 20e-6, "4 x 8 B200": 20e-6}
 
 # Rows that no steady state explains: the first sizes that the four nodes ran. The same nodes took 99, 101 and 109 us
 # for them when calls were queued, and took 382 us for the next size here, less than for these.
@@ -64,7 +70,8 @@ COLD = {("4 x 8 B200", size) for size in SIZES[:3]}
 
 # ml-engineering@0cc3de50 network/README.md (read): NCCL 2.30.7, means of two sweeps, up to 10 calls queued while the
 # device is busy. The algorithms of the four nodes are from NCCL's log, ``RAN``; AWS's plugin chose them. By the same
-# page NCCL 2.27.7 was so many times as fast there, ``OLDER``.
+# page NCCL 2.27.7 took the same algorithms, and was so many times as fast there, ``OLDER``. ``FORCED``: NCCL_ALGO=ring
+# and nvlstree at 4 GiB.
 QUEUED = {
     "8 x H200": by_size(
         3.15, 6.16, 12.46, 24.68, 48.15, 74.57, 96.26, 145.14, 196.56, 255.90,
@@ -80,6 +87,8 @@ QUEUED = {
     ),
 }  # fmt: skip
 RAN = dict(zip(SIZES, ["Tree"] * 10 + ["Ring"] * 2 + ["NVLSTree"] * 2 + ["Ring"] * 6, strict=True))
+RAN_BY = dict(zip(SIZES, ["LL"] * 4 + ["LL128"] * 8 + ["Simple"] * 8, strict=True))  # protocols
+FORCED = {"NCCL Ring": 375.22e9, "NCCL NVLSTree": 308.15e9}
 OLDER = {16 * MIB: 1.53, 32 * MIB: 0.90, 64 * MIB: 1.16}
 SYMMETRIC = {
     "8 x H200": by_size(
@@ -109,14 +118,15 @@ HALVES = {
 # GPUs was not seen, NCCL's times are those of 8. vllm-project/vllm#24111: vLLM's one-shot kernel and torch's two-shot
 # in a graph, on 4 and on 6, as its tables say.
 # sgl-project/sglang#2904: sglang's kernel, and vLLM's, without a graph.
+ODD = 50_163_876  # 47.84 MiB, as the table has it
 SHOTS = {
     "vllm#42324": {
-        (8, "NCCL"): {MIB // 2: 24, MIB: 25, 2 * MIB: 37, 4 * MIB: 50, 8 * MIB: 76, 16 * MIB: 121, 32 * MIB: 195,
-                      64 * MIB: 316, 128 * MIB: 561},
-        (8, "two-shot"): {MIB // 2: 15, MIB: 17, 2 * MIB: 22, 4 * MIB: 37, 8 * MIB: 65, 16 * MIB: 125, 32 * MIB: 242,
-                           64 * MIB: 468, 128 * MIB: 923},
-        (8, "symmetric"): {MIB // 2: 11, MIB: 14, 2 * MIB: 18, 4 * MIB: 27, 8 * MIB: 46, 16 * MIB: 87, 32 * MIB: 165,
-                            64 * MIB: 320, 128 * MIB: 631},
+        (8, "NCCL"): {MIB // 2: 24, MIB: 25, 3 * MIB // 2: 33, 2 * MIB: 37, 3 * MIB: 44, 4 * MIB: 50, 8 * MIB: 76,
+                      16 * MIB: 121, 32 * MIB: 195, ODD: 267, 64 * MIB: 316, 128 * MIB: 561},
+        (8, "two-shot"): {MIB // 2: 15, MIB: 17, 3 * MIB // 2: 19, 2 * MIB: 22, 3 * MIB: 29, 4 * MIB: 37, 8 * MIB: 65,
+                          16 * MIB: 125, 32 * MIB: 242, ODD: 354, 64 * MIB: 468, 128 * MIB: 923},
+        (8, "symmetric"): {MIB // 2: 11, MIB: 14, 3 * MIB // 2: 16, 2 * MIB: 18, 3 * MIB: 23, 4 * MIB: 27, 8 * MIB: 46,
+                           16 * MIB: 87, 32 * MIB: 165, ODD: 244, 64 * MIB: 320, 128 * MIB: 631},
     },
     "vllm#24111": {
         (6, "one-shot"): {MIB // 2: 13, MIB: 21, 2 * MIB: 38, 4 * MIB: 70},

@@ -106,9 +106,10 @@ class Values(Target):
             first = next((place for place in its if place in wrong), None)
             return factor(mine[first], its[first]) if first and self.tell else ""
         path = min(wrong)[1]
-        got, want = ([each[rank, path] for rank in range(trial.case.ranks)] for each in (mine, its))
-        if any(a.shape != b.shape for a, b in zip(got, want)):
-            return ""
+        judged = sorted(rank for rank, each in its if each == path)
+        got, want = ([each[rank, path] for rank in judged] for each in (mine, its))
+        if judged != list(range(trial.case.ranks)) or any(a.shape != b.shape for a, b in zip(got, want)):
+            return left_open(trial) or ""  # what it looks like on all ranks cannot be said
         rank = min(rank for rank, each in wrong if each == path)
         if slightly_off(got[rank], want[rank]):
             return ""

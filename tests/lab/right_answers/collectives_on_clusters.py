@@ -274,3 +274,23 @@ def in_views_of_rows(tensor, chunks):
         before = dist.isend(tensor[first:end], rank - 1) if rank else None
     if before is not None:
         before.wait()
+
+
+@right("chain_reduce")
+def without_messages_of_nothing(tensor, chunks):
+    """More chunks than numbers: those that hold none are not sent."""
+    rank, p = dist.get_rank(), dist.get_world_size()
+    parts = [part for part in tensor.tensor_split(chunks) if len(part)]
+    arrived = torch.empty_like(parts[0])
+    place = p - 1 - rank
+    for step in range(p - 2 + len(parts)):
+        leaves, comes = step - place, step - place + 1
+        messages = []
+        if rank > 0 and 0 <= leaves < len(parts):
+            messages.append(dist.P2POp(dist.isend, parts[leaves], rank - 1))
+        if rank < p - 1 and 0 <= comes < len(parts):
+            messages.append(dist.P2POp(dist.irecv, arrived[: len(parts[comes])], rank + 1))
+        for work in dist.batch_isend_irecv(messages) if messages else []:
+            work.wait()
+        if rank < p - 1 and 0 <= comes < len(parts):
+            parts[comes].add_(arrived[: len(parts[comes])])

@@ -73,6 +73,11 @@ def the_sum_for_all(tensor, dst):
 # chain_reduce
 
 
+@wrong("chain_reduce", "values", "numbers are wrong")
+def reduces_nothing(tensor, chunks):
+    pass
+
+
 @wrong("chain_reduce", "own work", "torch.distributed.reduce")
 def torchs_own_reduce(tensor, chunks):
     dist.reduce(tensor, 0)
