@@ -64,8 +64,8 @@ START = "max(now, end) + latency"
     ],
     mistakes=[
         mistake(
-            "It is one bucket for everything, which starts when all of backward has ended. An all-reduce starts as soon "
-            "as its own bucket is full: more buckets would end earlier",
+            "It is one bucket for everything, which starts when all of backward has ended. An all-reduce starts as "
+            "soon as its own bucket is full: more buckets would end earlier",
             "if end < best",
             "if counts == [layers]",
         ),
