@@ -267,16 +267,3 @@ def from_the_last_cut_on(backward, nbytes, latency, bandwidth):
         ends.append(end)
         counts.append(best)
     return tuple(counts[-1])
-
-
-@right("best_buckets")
-def by_all_sets_of_cuts(backward, nbytes, latency, bandwidth):
-    layers = len(backward)
-    found = []
-    for number in range(layers):
-        for cuts in itertools.combinations(range(1, layers), number):
-            end = 0.0
-            for first, last in itertools.pairwise((0, *cuts, layers)):
-                end = max(end, sum(backward[:last])) + latency + sum(nbytes[first:last]) / bandwidth
-            found.append((end, [last - first for first, last in itertools.pairwise((0, *cuts, layers))]))
-    return min(found)[1]
