@@ -57,7 +57,7 @@ def another_ddp(ddp, microbatches):
 # tokens_to_hide
 
 
-@wrong("tokens_to_hide", "values", "a dense layer")
+@wrong("tokens_to_hide", "values", "4653")
 def the_rule_of_a_book(dense, expert, experts, chosen, gradient_bytes, bucket_bytes, rate, latency, bandwidth):
     return round(rate / bandwidth)
 
@@ -101,7 +101,7 @@ def there_is_always_one(*arguments):
     return found
 
 
-@wrong("fewest_gpus", "values", "microbatches that must divide")
+@wrong("fewest_gpus", "values", "the number of GPUs is 14")
 def shares_need_not_be_whole(batch, fits, deadline, forward, optimizer, all_reduce):
     for gpus in range(1, batch + 1):
         share = -(-batch // gpus)
