@@ -126,7 +126,7 @@ def average_gradients(parameters, samples):
     """Leave on every rank, in ``parameter.grad``, the gradient of the mean loss over the samples of all ranks.
 
     Backward has run on the mean over this rank's ``samples``. A rank may have none: its gradients are None. One
-    all-reduce carries everything.
+    all-reduce carries everything. Parameters are in fp32, in one world in fp64: gradients keep their dtype.
     """
     parts = []
     for parameter in parameters:

@@ -6,16 +6,16 @@ from torch import nn
 
 from tinydist.lab.author import Values
 
-ORDER = ["average_gradients", "overlap", "accumulate", "mended_training", "predict_traffic"]
+ORDER = ["average_gradients", "predict_traffic", "best_buckets", "mended_training", "overlap"]
 
 INTRODUCTION = """\
 # Exercises: data parallel
 
-[Notebook 05](../notebooks/05_data_parallel.ipynb) goes before these. You average gradients, send them while backward\
- runs though some are missing, reduce once for several microbatches, mend a training loop, and predict what DP and DDP \
-send. Use any \
-collective of `torch.distributed`, but neither `tinydist.data_parallel` nor torch's `DistributedDataParallel`. Five \
-exercises, about 100 minutes.
+[Notebook 05](../notebooks/05_data_parallel.ipynb) goes before these. You average gradients of unequal batches, \
+predict what DP and DDP send, cut a model into the best buckets, mend a training loop, and send gradients while \
+backward runs though some are missing. Use any collective of `torch.distributed`, but neither \
+`tinydist.data_parallel` nor torch's `DistributedDataParallel`. Tensors are in fp32 unless a task says otherwise, on \
+1 to 8 simulated ranks. Five exercises, about 110 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on the values, on what is sent, on what is held, and on the virtual \
@@ -31,6 +31,8 @@ S is the bytes of all gradients, p the number of ranks. Look at your own run whe
 `tinydist.launch(my_program, 4)`."""
 
 IMPORTS = """\
+import math
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F"""

@@ -88,6 +88,10 @@ class TestDataParallel(Answers):
     chapter = "data_parallel"
 
 
+class TestScalingDataParallel(Answers):
+    chapter = "scaling_data_parallel"
+
+
 class TestZero(Answers):
     chapter = "zero"
 

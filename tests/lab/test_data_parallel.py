@@ -41,6 +41,22 @@ def test_on_each_link_another_side_of_the_maximum_counts(ranks):
     assert fast < backward < slow
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("counts", [(1, 2, 3), (3, 1, 3), (5,)])
+@pytest.mark.parametrize("link", ["SLOW", "FAST"])
+def test_buckets_take_the_time_that_a_run_of_them_takes(ranks, counts, link):
+    """As ``best_buckets`` computes it, on the links on which overlap is judged."""
+    file = beside("overlap")
+    product, layers = file["PRODUCT"], sum(counts)
+    backward = [2 * product] * (layers - 1) + [product]  # the first layer's inputs need no gradient
+    latency = ring_all_reduce(0, ranks, file[link])
+    bandwidth = file["LAYER"] / (ring_all_reduce(file["LAYER"], ranks, file[link]) - latency)
+    computed = beside("best_buckets")["averaged_at"](counts, backward, [file["LAYER"]] * layers, latency, bandwidth)
+    run = find("overlap").right(file["case"](ranks, counts, measured=True)).run
+    forward = layers * product
+    assert run.on(Cluster(file["PRODUCTS"], ranks, file[link])).seconds == pytest.approx(forward + computed, rel=1e-9)
+
+
 def test_branches_fill_their_buckets_in_different_orders():
     """Else buckets that start as they fill would pass."""
     file, orders = beside("overlap"), []
@@ -138,6 +154,6 @@ def test_a_check_leaves_the_readers_random_numbers_alone():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    for exercise in of_chapter("05_data_parallel"):
+    for exercise in of_chapter("05_data_parallel") + of_chapter("05b_scaling_data_parallel"):
         assert judge(exercise.variant()).passed
     assert torch.equal(torch.rand(3), expected)

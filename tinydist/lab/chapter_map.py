@@ -13,6 +13,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "04 Precision": "03",
     "04b FP8, FP4": "04",
     "05 Data parallel": "03",
+    "05b Scaling": "03c 05",
     "06 ZeRO": "04 05",
     "06b In practice": "03d 06",
     "07 Tensor": "06",

@@ -12,7 +12,7 @@ from .scene import Scene, a_moment, a_run, covered, scenes_of
 from .time_axis import Axis, Sheet
 from .timeline_rows import Rows, handles
 
-NOTHING = 1e-3  # of the longest: cannot be seen
+NOTHING = 0.015  # of the longest: not worth a bracket
 
 
 def is_mark(value):

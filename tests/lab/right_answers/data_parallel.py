@@ -152,33 +152,6 @@ def by_the_mean_of_the_all_reduce(buckets):
     return Overlapped().finish
 
 
-# accumulate
-
-
-@right("accumulate")
-def by_torchs_attribute(ddp, microbatches):
-    """What torch's no_sync sets, and forward reads."""
-    rows = sum(len(targets) for _, targets in microbatches)
-    for number, (inputs, targets) in enumerate(microbatches, start=1):
-        ddp.require_backward_grad_sync = number == len(microbatches)
-        F.mse_loss(ddp(inputs), targets).mul(len(inputs) / rows).backward()
-
-
-@right("accumulate")
-def averaged_by_hand(ddp, microbatches):
-    with ddp.no_sync():
-        rows = sum(len(inputs) for inputs, _ in microbatches)
-        for inputs, targets in microbatches:
-            (((ddp(inputs) - targets) ** 2).mean() * len(inputs) / rows).backward()
-    parameters = list(ddp.module.parameters())
-    flat = parameters_to_vector([p.grad for p in parameters]) / dist.get_world_size()
-    dist.all_reduce(flat)
-    new_gradients(parameters, flat)
-
-
-# mended_training
-
-
 @right("mended_training")
 def with_data_and_mean(model, loader, epochs):
     p = dist.get_world_size()
@@ -277,11 +250,20 @@ def one_rank_apart(parameters, ranks, inputs, outputs):
     return {"DDP": (ring, ring), "DP": (received + inputs - inputs / ranks, received)}
 
 
-@right("accumulate")
-def the_first_is_kept_for_the_end(ddp, microbatches):
-    rows = sum(len(inputs) for inputs, _ in microbatches)
-    first, *others = microbatches
-    with ddp.no_sync():
-        for inputs, targets in others:
-            (F.mse_loss(ddp(inputs), targets) * len(inputs) / rows).backward()
-    (F.mse_loss(ddp(first[0]), first[1]) * len(first[0]) / rows).backward()
+# best_buckets
+
+
+@right("best_buckets")
+def from_the_last_cut_on(backward, nbytes, latency, bandwidth):
+    """The earliest end for the first layers, whatever follows: dynamic programming."""
+    ends, counts = [0.0], [[]]
+    for layer in range(1, len(backward) + 1):
+        full = sum(backward[:layer])
+        found = []
+        for start in range(layer):
+            end = max(full, ends[start]) + latency + sum(nbytes[start:layer]) / bandwidth
+            found.append((end, [*counts[start], layer - start]))
+        end, best = min(found)
+        ends.append(end)
+        counts.append(best)
+    return tuple(counts[-1])

@@ -5,7 +5,6 @@ import sys
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from lab.registered import collection, solved
 from torch.nn.parallel import DistributedDataParallel
 
@@ -126,43 +125,6 @@ def buckets_of_float32(buckets):
     return solved("overlap", flat, f"{flat}.float()")(buckets)
 
 
-# accumulate
-
-
-@wrong("accumulate", "runs", "after step 0")
-def accumulates_nothing(ddp, microbatches):
-    pass
-
-
-def never_reduce(ddp, microbatches):
-    return solved("accumulate", "microbatches[:-1]", "microbatches", "microbatches[-1:]", "[]")(ddp, microbatches)
-
-
-@wrong("accumulate", "runs", "it hangs")
-def none_on_one_rank(ddp, microbatches):
-    (never_reduce if dist.get_rank() == 1 else solved("accumulate"))(ddp, microbatches)
-
-
-@wrong("accumulate", "memory", "holds 84,516 bytes")
-def one_large_batch(ddp, microbatches):
-    inputs, targets = (torch.cat(tensors) for tensors in zip(*microbatches))
-    F.mse_loss(ddp(inputs), targets).backward()
-
-
-@wrong("accumulate", "waits", "2 collectives")
-def by_hand_and_not_waited_for(ddp, microbatches):
-    never_reduce(ddp, microbatches)
-    parameters = list(ddp.parameters())
-    flat = torch.cat([parameter.grad.flatten() for parameter in parameters])
-    dist.all_reduce(flat, async_op=True)
-    write_back(parameters, flat / dist.get_world_size())
-
-
-@wrong("accumulate", "own work", "DistributedDataParallel")
-def another_ddp(ddp, microbatches):
-    return solved("accumulate")(DistributedDataParallel(ddp.module), microbatches)
-
-
 # mended_training
 
 ALIKE = "dist.broadcast(tensor, 0)"
@@ -236,3 +198,40 @@ def and_a_number_more(*sizes):
 @wrong("predict_traffic", "DDP", "of the outputs is 0.5")
 def ddp_gathers_outputs(*sizes):
     return solved("predict_traffic", "ring, ring", "ring, ring + others / p * outputs")(*sizes)
+
+
+# best_buckets
+
+
+@wrong("best_buckets", "runs", "it returned None")
+def no_buckets(backward, nbytes, latency, bandwidth):
+    pass
+
+
+@wrong("best_buckets", "runs", "together 8")
+def too_few_layers(backward, nbytes, latency, bandwidth):
+    return [1] * (len(backward) - 1)
+
+
+@wrong("best_buckets", "values", "no latency")
+def halves(backward, nbytes, latency, bandwidth):
+    half = len(backward) // 2
+    return [half, len(backward) - half] if half else [1]
+
+
+@wrong("best_buckets", "values", "a large table")
+def equal_sizes_at_their_best(backward, nbytes, latency, bandwidth):
+    """The best bucket size, as if all layers were alike."""
+    layers = len(backward)
+    mean = [sum(backward) / layers] * layers, [sum(nbytes) / layers] * layers
+    return solved("best_buckets")(*mean, latency, bandwidth)
+
+
+@wrong("best_buckets", "values", "0.00928")
+def as_pytorch_does(backward, nbytes, latency, bandwidth):
+    counts, size = [0], 0
+    for each in nbytes:
+        if size >= 25 * 2**20:
+            counts, size = [*counts, 0], 0
+        counts[-1], size = counts[-1] + 1, size + each
+    return counts

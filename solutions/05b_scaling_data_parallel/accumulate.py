@@ -10,22 +10,21 @@ from torch import nn
 from tinydist.data_parallel import DDP
 from tinydist.lab.author import Case, Collectives, Memory, Own, Values, Waits, Wrong, also, exercise, mistake
 
-from .chapter import SOLVED, build, gradients
+from .chapter import TORCHS, build, gradients
 
-TORCHS = "torch.nn.parallel"
 STEPS, WIDTH, LAYERS = 2, 8, 3
 LARGE = 64  # rows of a microbatch, where bytes held are judged
 ONE = (LAYERS + 1) * LARGE * WIDTH * 4  # bytes of its activations: what each layer keeps, and a result on its way
 
 
-def deep(_, rank):
+def deep():
     return nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)])
 
 
 def case(ranks, *rows, measured=False):
     """``rows``: of the microbatches, on rank 0 and on the others."""
     about = f"microbatches of {' or '.join(', '.join(map(str, each)) for each in rows)} rows, {STEPS} steps"
-    return Case(ranks, lambda rank: (build(deep, (), rank), rows[min(rank, len(rows) - 1)]), about, measured)
+    return Case(ranks, lambda rank: (build(deep), rows[min(rank, len(rows) - 1)]), about, measured)
 
 
 def test_cases():
@@ -74,7 +73,7 @@ ALONE = "Each rank has gradients of its own: nothing was reduced. The last micro
     test_cases=test_cases,
     program=train,
     targets=[
-        Own("the ddp that is given, and no other", "use the ddp that is given", {TORCHS: SOLVED[TORCHS]}),
+        Own("the ddp that is given, and no other", "use the ddp that is given", TORCHS),
         Waits("whatever is started is waited for"),
         Values(
             "the gradients of one batch of all rows of all ranks; 1, 3 and 4 microbatches, of equal and of different "
@@ -150,7 +149,7 @@ def accumulate(ddp, microbatches):
     """Leave in the gradients those of the mean squared error over all rows of all ``microbatches`` of all ranks.
 
     ``microbatches`` is a list of (inputs, targets); all ranks have as many rows. ``ddp`` is a model in
-    DistributedDataParallel: in each step its gradients must be reduced only once.
+    DistributedDataParallel, in fp32: in each step its gradients must be reduced only once.
     """
     rows = sum(len(inputs) for inputs, targets in microbatches)
     # -

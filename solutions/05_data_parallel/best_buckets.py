@@ -1,0 +1,129 @@
+"""Cut a model into the buckets with which its gradients are averaged soonest."""
+
+import math
+
+from tinydist.lab.author import Own, Values, Wrong, alone, exercise, mistake
+
+from .chapter import SOLVED
+
+MB = 1e6
+
+
+def case(about, backward, nbytes, latency, bandwidth):
+    return alone(lambda: (backward, nbytes, latency, bandwidth), f"{about}: {len(backward)} layers")
+
+
+def test_cases():
+    even = [1e-3] * 8, [16 * MB] * 8
+    yield case("no latency, where each layer is a bucket", *even, 0.0, 25e9)
+    yield case("a network that is faster than backward", *even, 50e-6, 25e9)
+    yield case("a network that is slower than backward", *even, 300e-6, 10e9)
+    yield case("a latency so long that one bucket is best", [1e-4] * 4, [1 * MB] * 4, 2e-3, 10e9)
+    yield case("a large table that is ready last", [1e-3] * 6, [8 * MB] * 5 + [60 * MB], 200e-6, 12e9)
+    yield case("a large head that is ready first", [2e-3] + [5e-4] * 6, [60 * MB] + [4 * MB] * 6, 400e-6, 12e9)
+    yield case("norms between matrices", [1e-3, 2e-5] * 5, [16 * MB, 2e4] * 5, 150e-6, 25e9)
+    yield case("a single layer", [1e-3], [16 * MB], 50e-6, 25e9)
+
+
+def averaged_at(counts, backward, nbytes, latency, bandwidth):
+    """Seconds after the beginning of backward."""
+    now = end = layer = 0
+    for count in counts:
+        now += sum(backward[layer : layer + count])
+        end = max(now, end) + latency + sum(nbytes[layer : layer + count]) / bandwidth
+        layer += count
+    return end
+
+
+def seconds(answer, backward, nbytes, latency, bandwidth):
+    counts = answer(backward, nbytes, latency, bandwidth)
+    whole = isinstance(counts, list | tuple) and all(type(each) is int and each > 0 for each in counts)
+    if not whole or sum(counts) != len(backward):
+        raise Wrong(
+            f"it returned {counts!r}, where a list of whole numbers is right, how many layers each bucket has: "
+            f"together {len(backward)}"
+        )
+    return averaged_at(counts, backward, nbytes, latency, bandwidth)
+
+
+START = "max(now, end) + latency"
+
+
+@exercise(
+    title="The best buckets",
+    minutes=25,
+    difficulty=3,
+    test_cases=test_cases,
+    program=seconds,
+    targets=[
+        Own("it computes, and runs no wrapper", "compute it, from the seconds and bytes that you are given", SOLVED),
+        Values(
+            "the seconds until the last gradient is averaged, with the buckets that you return: as few as any buckets "
+            "take. 1 to 10 layers, equal and unequal; networks slower and faster than backward"
+        ),
+    ],
+    mistakes=[
+        mistake(
+            "It is one bucket for everything, which starts when all of backward has ended. An all-reduce starts as "
+            "soon as its own bucket is full: more buckets would end earlier",
+            "if end < best",
+            "if counts == [layers]",
+        ),
+        mistake(
+            "It is a bucket for each layer, where fewer would pay fewer latencies",
+            "if end < best",
+            "if counts == [1] * layers",
+        ),
+        mistake(
+            "All-reduces go one after the other: each starts when its bucket is full *and* the one before has ended",
+            START,
+            "now + latency",
+        ),
+        mistake("Each all-reduce pays the latency, also one that waits for the one before", START, "max(now, end)"),
+        mistake(
+            "Each bucket has its own bytes: those of its layers, and not as many for all of them",
+            "sum(nbytes[layer : layer + count])",
+            "sum(nbytes) / len(counts)",
+        ),
+    ],
+    hints=[
+        "Follow one choice of buckets from the left: when is the first bucket full, when has its all-reduce ended? "
+        "Then the second.",
+        "A bucket is full when backward of its last layer has ended. Its all-reduce starts then, or when the one "
+        "before has ended, if that is later.",
+        "end = max(full, end) + latency + bytes / bandwidth, from bucket to bucket. Keep the counts with the smallest "
+        "end.",
+    ],
+    why="PyTorch takes 25 MiB for all models and all networks, and a first bucket of 1 MiB, because it does not know "
+    "your network. Small models on slow networks gain from another choice, and a large embedding that is ready last is "
+    "a tail that no choice of buckets hides.",
+)
+def best_buckets(backward, nbytes, latency, bandwidth):
+    """Cut a model into buckets so that the last gradient is averaged as soon as possible.
+
+    Layers are listed in the order in which backward reaches them: backward of layer i takes ``backward[i]`` seconds,
+    and its gradients have ``nbytes[i]`` bytes. A bucket has neighbours in this list, and is full when backward of its
+    last layer has ended. The all-reduce of a full bucket of n bytes takes latency + n / bandwidth seconds, beside
+    backward, and one runs at a time, in the order of the buckets.
+
+    Return how many layers each bucket has, for example [1, 3, 4] of 8 layers.
+    """
+    layers = len(backward)
+    best, chosen = math.inf, None
+    for cuts in range(2 ** (layers - 1)):  # each bit: is there a cut after this layer?
+        counts = [1]
+        for place in range(layers - 1):
+            if cuts >> place & 1:
+                counts.append(1)
+            else:
+                counts[-1] += 1
+        # ? When has the last all-reduce of these buckets ended? Keep the best counts.
+        now = end = layer = 0
+        for count in counts:
+            now += sum(backward[layer : layer + count])
+            end = max(now, end) + latency + sum(nbytes[layer : layer + count]) / bandwidth
+            layer += count
+        if end < best:
+            best, chosen = end, counts
+        # .
+    return chosen

@@ -1,0 +1,126 @@
+"""A step must be ready in time: with how few GPUs, and how is the global batch split?"""
+
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
+
+from .chapter import BY_HAND, PLANNERS
+
+
+def tree(latency, sending):
+    """Seconds of an all-reduce of all gradients, by the number of GPUs."""
+
+    def all_reduce(gpus):
+        return 0.0 if gpus == 1 else 2 * (gpus - 1).bit_length() * latency + 2 * (gpus - 1) / gpus * sending
+
+    return all_reduce
+
+
+def ring(latency, sending):
+    def all_reduce(gpus):
+        return 2 * (gpus - 1) * (latency + sending / gpus)
+
+    return all_reduce
+
+
+def case(about, *arguments):
+    return alone(lambda: arguments, about)
+
+
+def test_cases():
+    #              batch fits deadline forward optimizer all_reduce
+    yield case("one GPU is enough", 8, 2, 1.0, 0.02, 0.01, tree(1e-4, 0.05))
+    yield case("no latency, and an all-reduce that hides", 96, 4, 0.2, 0.02, 0.01, tree(0.0, 0.03))
+    yield case("an all-reduce that hides only behind large microbatches", 96, 8, 0.45, 0.02, 0.01, tree(1e-4, 0.12))
+    yield case("a large optimizer", 64, 4, 0.40, 0.02, 0.17, tree(1e-4, 0.02))
+    yield case("microbatches that must divide the share", 60, 7, 0.35, 0.02, 0.01, tree(1e-3, 0.1))
+    yield case("small microbatches, behind which little hides", 64, 2, 0.5, 0.02, 0.01, tree(0.0, 0.1))
+    yield case("as many GPUs as sequences", 32, 4, 0.14, 0.02, 0.01, tree(1e-4, 0.05))
+    yield case("a deadline that nobody keeps, because the all-reduce shows", 32, 4, 0.14, 0.02, 0.01, tree(1e-4, 0.06))
+    yield case("a ring that takes longer with each GPU", 240, 2, 0.6, 0.02, 0.01, ring(2e-3, 0.02))
+    yield case("a ring that takes too long", 240, 2, 0.3, 0.02, 0.01, ring(4e-3, 0.02))
+    yield case("a deadline that is kept to the moment", 16, 4, 0.5, 0.03125, 0.125, tree(0.0, 0.0))
+
+
+COMPUTING, LAST = "3 * forward * share", "2 * forward * microbatch"
+ROOM = "range(min(fits, share), 0, -1)"
+
+
+@exercise(
+    title="The fewest GPUs for a deadline",
+    minutes=25,
+    difficulty=3,
+    test_cases=test_cases,
+    targets=[
+        Own("your own arithmetic", BY_HAND, PLANNERS),
+        Values(
+            "the fewest GPUs, and with these the largest microbatch; batches of 8 to 240 sequences, trees and rings; "
+            "(0, 0, 0) where no split is in time",
+            names=("the number of GPUs", "the microbatch", "the accumulation"),
+        ),
+    ],
+    mistakes=[
+        mistake(
+            "Only the last microbatch reduces, so the all-reduce hides behind the backward of that one alone",
+            LAST,
+            "2 * forward * share",
+        ),
+        mistake(
+            "The all-reduce starts when the last backward has begun: a forward pass hides nothing",
+            LAST,
+            "3 * forward * microbatch",
+        ),
+        mistake("As much of the all-reduce as backward is long does hide", f" - {LAST}", ""),
+        mistake("The optimizer takes its time in each step, too", " + optimizer", ""),
+        mistake(
+            "Activations of more than `fits` sequences are not there at once: the microbatch is at most `fits`",
+            ROOM,
+            "range(share, 0, -1)",
+        ),
+        mistake(
+            "Of the microbatches that fit the largest is asked for: its backward hides most",
+            ROOM,
+            "range(1, min(fits, share) + 1)",
+        ),
+        mistake(
+            "Each GPU computes its share of the batch alone, forward and backward: 3 times forward for each sequence "
+            "of it, whatever the microbatch is",
+            COMPUTING,
+            "3 * forward * microbatch",
+        ),
+        mistake("A step that ends at the deadline is in time", "<= deadline", "< deadline"),
+    ],
+    hints=[
+        "global batch = microbatch x accumulation x GPUs, all three of them whole. Go through the numbers of GPUs "
+        "from 1 on, skip those that do not divide the batch, and return the first that is in time.",
+        "Which microbatch is best for a number of GPUs? The time of forward and backward is the same for all. But the "
+        "larger the last microbatch is, the more of the all-reduce hides.",
+        "A step takes 3 x forward x share, then what all_reduce(gpus) is longer than 2 x forward x microbatch, and "
+        "then the optimizer. A microbatch must divide the share.",
+    ],
+    why="Two things that look like matters of memory and of waiting are one: the microbatch bounds how much of the "
+    "all-reduce can hide. And some deadlines are kept by no number of GPUs, because the optimizer, and what does not "
+    "hide of the all-reduce, stay as they are.",
+)
+def fewest_gpus(batch, fits, deadline, forward, optimizer, all_reduce):
+    """With how few GPUs is a step in time, and how is the global batch split?
+
+    A step has ``batch`` sequences and may take ``deadline`` seconds. A GPU computes microbatches of at most ``fits``
+    sequences. Forward takes ``forward`` seconds for each sequence, and backward twice as long. Gradients are
+    accumulated, and reduced once: the all-reduce takes ``all_reduce(gpus)`` seconds, a function that you call, and
+    hides behind the backward of the last microbatch, as far as that is long enough. (Take it that it can start when
+    that backward starts.) Then the optimizer takes ``optimizer`` seconds.
+
+    Return (GPUs, microbatch, accumulation), whole numbers whose product is ``batch``: with the fewest GPUs that are in
+    time, and with the largest microbatch for that number of GPUs. Return (0, 0, 0) if no split is in time.
+    """
+    # ? Which numbers of GPUs and which microbatches are possible, and how long does each step take?
+    for gpus in range(1, batch + 1):
+        if batch % gpus:
+            continue
+        share = batch // gpus
+        for microbatch in range(min(fits, share), 0, -1):
+            if share % microbatch:
+                continue
+            waiting = max(0.0, all_reduce(gpus) - 2 * forward * microbatch)
+            if 3 * forward * share + waiting + optimizer <= deadline:
+                return gpus, microbatch, share // microbatch
+    return 0, 0, 0
