@@ -1,4 +1,4 @@
-"""A collective that writes into a tensor of a graph: what gloo's backward warns of, that of simulated ranks does, too."""
+"""A collective that writes into a tensor of a graph: backward warns where gloo's does."""
 
 import warnings
 

@@ -44,12 +44,11 @@ def drawn(ranks, panels=None):
 
 def filled(figure):
     [axes] = figure.axes
-    parts = [part for part in axes.collections if part.get_zorder() == 3]
-    return [
-        (to_hex(color), path.get_extents())
-        for part in parts
-        for color, path in zip(part.get_facecolor(), part.get_paths())
-    ]
+    found = []
+    for part in axes.collections:
+        if part.get_zorder() == 3:
+            found += zip(map(to_hex, part.get_facecolor()), (path.get_extents() for path in part.get_paths()))
+    return found
 
 
 def test_parts_copies_and_summands_are_told_apart():
