@@ -120,7 +120,7 @@ class GatedMLP(nn.Module):
 
 
 def test_a_fused_gate_is_cut_in_two_blocks():
-    """Of each of the two a rank has the same rows; cut in one piece, one rank would have the gate, and one its value."""
+    """Of each of the two a rank has the same rows; cut in one piece, one rank has the gate, one its value."""
     torch.manual_seed(1)
     x, whole = torch.randn(1, 5, 6), nn.ModuleDict({"mlp": GatedMLP()})
     y = whole["mlp"](x)

@@ -54,7 +54,8 @@ class Bandwidth(NamedTuple):
     high: float
 
 
-# (collective, nodes) of the same cluster: pp_comm_bandwidth.html of the same page (read). Of which sizes it does not say.
+# (collective, nodes) of the same cluster: pp_comm_bandwidth.html of the same page (read), which does not say of which
+# sizes.
 NETWORK = {
     ("all_reduce", 1): Bandwidth(422.3e9, 436.0e9, 461.5e9),
     ("all_reduce", 2): Bandwidth(302.3e9, 361.7e9, 436.1e9),
