@@ -14,9 +14,9 @@ INTRODUCTION = """\
 [Notebook 07](../notebooks/07_tensor_parallel.ipynb) goes before these. You write what every tensor parallel layer \
 stands on: a product by rows whose bias is added once, the two operators at the ends of an MLP with a gate, for a \
 group of ranks and with an all-reduce that is hidden, a loss of logits that no rank has all of, and heads of keys \
-that are on several ranks. Use the collectives of `torch.distributed`, but neither `tinydist.tensor_parallel` nor collectives \
-that have a backward of their own. A collective on a tensor that has a graph is an error here: autograd does not see it. \
-Four exercises, about an hour and three quarters.
+that are on several ranks. Use the collectives of `torch.distributed`, but neither `tinydist.tensor_parallel` nor \
+collectives that have a backward of their own. A collective on a tensor that has a graph is an error here: autograd \
+does not see it. Four exercises, about an hour and three quarters.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on the values, on all gradients, and on the bytes sent and held. The \

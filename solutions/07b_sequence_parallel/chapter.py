@@ -13,8 +13,8 @@ INTRODUCTION = """\
 
 [Notebook 07b](../notebooks/07b_sequence_parallel.ipynb) goes before these. You count what blocks keep for backward \
 that the notebook did not have, choose the number of GPUs for a layer on a real cluster, and the kind of parallelism \
-that sends least; these three are arithmetic, without ranks and tensors. In the last one you find bugs in a training step \
-with sequence parallelism. Four exercises, about 80 minutes.
+that sends least; these three are arithmetic, without ranks and tensors. In the last one you find bugs in a training \
+step with sequence parallelism. Four exercises, about 80 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with several \
 models and clusters, also with some that nobody has built, or runs on simulated ranks. The first property that does \

@@ -89,8 +89,8 @@ def which_way(sequences, tokens, width, heads, kv_heads, parameters, ranks):
 
     "tensor": all ranks work on all sequences. It is possible if ``ranks`` divides ``heads``.
 
-    "ZeRO-3": each rank has its own sequences. It is possible if ``ranks`` divides ``sequences``. Weights are gathered in
-    forward and again in backward, and their gradients are reduce-scattered.
+    "ZeRO-3": each rank has its own sequences. It is possible if ``ranks`` divides ``sequences``. Weights are gathered
+    in forward and again in backward, and their gradients are reduce-scattered.
 
     "context": each rank has its part of each sequence. It is possible if ``ranks`` divides ``tokens``. Keys and values
     are all-gathered in forward and kept, and their gradients reduce-scattered; weights go as with ZeRO-3.

@@ -15,6 +15,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "05 Data parallel": "03",
     "06 ZeRO": "04 05",
     "07 Tensor": "06",
+    "07b Sequence": "07",
     "08 Pipeline": "05",
     "09 Heads": "03",
     "10 Flash": "09",
