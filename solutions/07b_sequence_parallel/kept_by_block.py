@@ -69,12 +69,12 @@ def test_cases():
     ],
     hints=[
         "Go through the block and write down the input of each product, of each norm, and both factors of a "
-        "multiplication, element by element. Each tensor counts once, whoever reads it.",
+        "multiplication, element by element. Each tensor counts once, however many read it.",
         "Which of them have all channels of all tokens on every rank? Which have a rank's own heads, or its own part "
         "of the MLP? Sequence parallelism changes one kind of them.",
         "Queries and attention's output have H/t heads each, keys and values the rank's KV heads, at least one each.",
     ],
-    why="Planners and papers have such a count for each kind of block. Whoever can make it needs no table for the next "
+    why="Planners and papers have such a count for each kind of block. If you can make it, you need no table for the next "
     "block: parallel ones, as in GPT-J and PaLM, drop a norm, and an all-reduce in each direction besides.",
 )
 def kept_by_block(tokens, width, heads, kv_heads, inner, gated, parallel, ranks, sequence_parallel):
