@@ -74,8 +74,8 @@ def test_cases():
         "of the MLP? Sequence parallelism changes one kind of them.",
         "Queries and attention's output have H/t heads each, keys and values the rank's KV heads, at least one each.",
     ],
-    why="Planners and papers have such a count for each kind of block. If you can make it, you need no table for the next "
-    "block: parallel ones, as in GPT-J and PaLM, drop a norm, and an all-reduce in each direction besides.",
+    why="Planners and papers have such a count for each kind of block. If you can make it, you need no table for the "
+    "next block: parallel ones, as in GPT-J and PaLM, drop a norm, and an all-reduce in each direction besides.",
 )
 def kept_by_block(tokens, width, heads, kv_heads, inner, gated, parallel, ranks, sequence_parallel):
     """Bytes that a block keeps for backward on one of ``ranks`` ranks, for a sequence of ``tokens`` tokens in 16 bits.
