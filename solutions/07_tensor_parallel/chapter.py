@@ -6,26 +6,27 @@ import torch.distributed as dist
 from tinydist.lab.author import Own, Waits, Wrong
 from tinydist.torch_internals import unobserved
 
-ORDER = ["f_and_g", "row_linear", "vocabulary_loss", "copied_heads", "mended_copies"]
+ORDER = ["row_linear", "f_and_g", "vocabulary_loss", "copied_heads"]
 
 INTRODUCTION = """\
 # Exercises: tensor parallel
 
 [Notebook 07](../notebooks/07_tensor_parallel.ipynb) goes before these. You write what every tensor parallel layer \
-stands on: the two operators at its ends, for a group of ranks, a product by rows whose bias is added once, a loss \
-of logits that no rank has all of, and heads of keys that are on several ranks. Use the collectives of \
-`torch.distributed`, but neither `tinydist.tensor_parallel` nor collectives that have a backward of their own. In the \
-last exercise you find bugs in a training step. Five exercises, about two hours.
+stands on: a product by rows whose bias is added once, the two operators at the ends of an MLP with a gate, for a \
+group of ranks and with an all-reduce that is hidden, a loss of logits that no rank has all of, and heads of keys \
+that are on several ranks. Use the collectives of `torch.distributed`, but neither `tinydist.tensor_parallel` nor \
+collectives that have a backward of their own. A collective on a tensor that has a graph is an error here: autograd \
+does not see it. Four exercises, about an hour and three quarters.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on the values, on all gradients, and on the bytes sent and held. The \
 first property that does not hold is explained.
 
-**Hint.** `hint(f_and_g)` gives one hint each time, from general to specific.
+**Hint.** `hint(row_linear)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check f_and_g` checks, `hint \
-f_and_g` gives a hint, and `reset f_and_g` puts the stub back.
+ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check row_linear` checks, `hint \
+row_linear` gives a hint, and `reset row_linear` puts the stub back.
 
 t is the number of ranks of a group that work on the same tokens. All of them compute the same loss."""
 

@@ -104,6 +104,10 @@ class TestTensorParallel(Answers):
     chapter = "tensor_parallel"
 
 
+class TestSequenceParallel(Answers):
+    chapter = "sequence_parallel"
+
+
 class TestPipelineParallel(Answers):
     chapter = "pipeline_parallel"
 

@@ -85,6 +85,9 @@ CALLS = {
     "roofline": drawn(
         visuals.roofline, lambda: dict(device=DEVICES["H100"], intensities={"add": 0.2}, dtype="bfloat16")
     ),
+    "cut_tensors": drawn(
+        visuals.cut_tensors, lambda: dict(run=run(), moment=0.0, panels={"a": {"x": (2, 3)}}, summands=["x"])
+    ),
     "shard_map": drawn(
         visuals.shard_map, lambda: dict(run=run(), moment=0.0, purposes=["other"], labels=["x"], ranks=[0, 1])
     ),

@@ -1,6 +1,7 @@
 """Attention by heads; fewer heads of keys than ranks; and a decoder that writes on several ranks."""
 
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 import tinydist
 from tinydist.attention import Decoder, DecoderConfig, generate
 from tinydist.tensor_parallel import clip_grad_norm_, cross_entropy, gathered, shard
+from tinydist.tensor_parallel.kinds import mlp
 
 VOCABULARY = 61
 
@@ -102,3 +104,35 @@ def test_a_step_of_decoding_sends_two_all_reduces_a_layer():
         )
 
     assert step(2) - step(1) == 2 * (2 * (2 - 1) / 2) * 2 * 16 * 4
+
+
+class GatedMLP(nn.Module):
+    """A gate and its value in one layer, one after the other."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.gate_up, self.down = nn.Linear(6, 2 * 12, bias=False), nn.Linear(12, 6, bias=False)
+
+    def forward(self, x):
+        gate, value = self.gate_up(x).chunk(2, -1)
+        return self.down(F.silu(gate) * value)
+
+
+def test_a_fused_gate_is_cut_in_two_blocks():
+    """Of each of the two a rank has the same rows; cut in one piece, one rank has the gate, one its value."""
+    torch.manual_seed(1)
+    x, whole = torch.randn(1, 5, 6), nn.ModuleDict({"mlp": GatedMLP()})
+    y = whole["mlp"](x)
+    y.pow(2).sum().backward()
+
+    def program(blocks):
+        table = {"mlp": partial(mlp, up=["gate_up"], down="down", blocks=blocks)}
+        model = shard(nn.ModuleDict({"mlp": GatedMLP()}), table=table)
+        found = model["mlp"](x)
+        found.pow(2).sum().backward()
+        return found.detach(), gathered(model, of=gradient)
+
+    assert_every_rank_has((y.detach(), named(whole, gradient)), tinydist.launch(program, 3, 2).results, atol=1e-5)
+    in_one_piece, _ = tinydist.launch(program, 2, 1).results[0]
+    assert (in_one_piece - y).norm() > 0.1 * y.norm()

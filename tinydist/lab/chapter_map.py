@@ -17,6 +17,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "06 ZeRO": "04 05",
     "06b In practice": "03d 06",
     "07 Tensor": "06",
+    "07b Sequence": "07",
     "08 Pipeline": "05",
     "09 Heads": "03",
     "10 Flash": "09",

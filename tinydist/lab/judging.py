@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 
 from ..console.progress_message import progress_message
+from ..simulator.autograd_warning import UnseenByAutograd
 from ..simulator.stuck import StuckError
 from .blanks import is_stub
 from .cases import Alone
@@ -91,13 +92,15 @@ def judge(answer, exercise=None) -> Verdict:
 @contextlib.contextmanager
 def the_same_every_time():
     """What ``torch.empty`` returns holds NaN (whole numbers: the largest), and not by luck what an earlier run left.
-    And of what torch means to change in later versions nothing is said, as it would be in every run."""
+    Of what torch means to change in later versions nothing is said, as it would be in every run. And a collective of
+    which autograd sees nothing is an error: PyTorch warns that its gradients may be silently wrong."""
     before = torch.are_deterministic_algorithms_enabled()
     only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("error", UnseenByAutograd)
             yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=only_warned)

@@ -9,6 +9,7 @@ from ..rules import ranks_in_words
 from ..torch_internals import c10d_calls, unobserved
 from ..tracing.tensor_storage import tensors_in
 from . import transfer
+from .autograd_warning import warn_in_backward
 from .call_sites import here
 from .matching import Message, RankCall, Signature
 from .work import DONE, SimulatedWork, Works
@@ -79,6 +80,7 @@ class Handle(dist.ProcessGroup):
                 self.scheduler.give_way()
         if self.simulation.fake:
             self.simulation.fake.forget(tensors_in(outputs))
+        warn_in_backward(name, written or outputs)
         return self._handle(meeting, written or outputs, opts.asyncOp, inputs)
 
     def _calls_of_all(self, meeting):

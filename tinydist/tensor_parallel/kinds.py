@@ -55,10 +55,15 @@ def dropout(module, context, begins=False):
     return module
 
 
-def mlp(module, context, up, down):
-    """Column-parallel, then row-parallel. ``up``: if several, the norm before them has entered their input."""
+def mlp(module, context, up, down, blocks=1):
+    """Column-parallel, then row-parallel. ``up``: if several, the norm before them has entered their input.
+
+    ``blocks``: 2 for one layer whose rows are those of a gate, and then those of its value (``gate_up_proj``).
+    """
     for name in up:
-        setattr(module, name, ColumnParallelLinear(getattr(module, name), context.layout, entered=len(up) > 1))
+        linear = getattr(module, name)
+        cut = Cut.among(context.layout, 0, linear.out_features, blocks)
+        setattr(module, name, ColumnParallelLinear(linear, context.layout, entered=len(up) > 1, cut=cut))
     setattr(module, down, RowParallelLinear(getattr(module, down), context.layout))
 
 

@@ -3,6 +3,7 @@
 timeline.py             who computed, communicated and waited, and when, in one run or several
 memory.py               what a rank held, by purpose, also under a timeline, in one run or several
 shard_map.py            placement of each layer's shards; ownership_timeline.py: placement over time
+cut_tensors.py          tensors of a calculation in their shapes: parts, copies, summands
 traffic.py              who sent how many bytes to whom
 topology.py             the cluster, and how busy its links were
 graph.py                boxes and arrows, in rows
@@ -37,6 +38,7 @@ from .batch_shares import batch_shares
 from .bit_fields import bit_fields
 from .call_grid import call_grid
 from .curves import curves
+from .cut_tensors import cut_tensors
 from .explorer import Explorer
 from .figure import use_style
 from .film import film
@@ -69,6 +71,7 @@ __all__ = [
     "call_grid",
     "cluster",
     "curves",
+    "cut_tensors",
     "film",
     "groups",
     "histograms",

@@ -20,51 +20,59 @@ def total(x, group=None):
 
 
 @right("f_and_g")
-def with_a_hook(group):
-    """f: a hook on a view. g: what has no gradient is added."""
+def one_product_for_all(group):
+    """The weights below one another, and so one product forward, and one for the gradient of x."""
 
-    def f(x):
-        x = x.view_as(x)
-        x.register_hook(lambda gradient: total(gradient, group))
-        return x
+    class Entering(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, *weights):
+            fused = torch.cat(weights)
+            ctx.save_for_backward(x, fused)
+            ctx.rows = [len(weight) for weight in weights]
+            return (x @ fused.T).split(ctx.rows, 1)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            x, fused = ctx.saved_tensors
+            gradient = torch.cat(gradients, 1)
+            work = dist.all_reduce(of_x := gradient @ fused, group=group, async_op=True)
+            of_weights = gradient.T @ x
+            work.wait()
+            return of_x, *of_weights.split(ctx.rows)
+
+    class Leaving(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, summand: total(summand, group))
+        backward = staticmethod(lambda ctx, gradient: gradient)
+
+    return Entering.apply, Leaving.apply
+
+
+@right("f_and_g")
+def others_add_a_constant(group):
+    """g: what has no gradient is added."""
+
+    class Entering(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            ctx.save_for_backward(*inputs)
+            x, *weights = inputs
+            return tuple(torch.nn.functional.linear(x, weight) for weight in weights)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            x, first, *others = ctx.saved_tensors
+            of_x = gradients[0] @ first
+            for gradient, weight in zip(gradients[1:], others):
+                of_x.addmm_(gradient, weight)
+            work = dist.all_reduce(of_x, group=group, async_op=True)
+            of_weights = tuple(gradient.mT.mm(x) for gradient in gradients)
+            work.wait()
+            return of_x, *of_weights
 
     def g(x):
         return x + (total(x.detach(), group) - x.detach())
 
-    return f, g
-
-
-@right("f_and_g")
-def from_one_function(group):
-    class Either(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, sums):
-            ctx.sums = sums
-            return total(x, group) if sums else x.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient if ctx.sums else total(gradient, group), None
-
-    return lambda x: Either.apply(x, False), lambda x: Either.apply(x, True)
-
-
-@right("f_and_g")
-def in_the_background(group):
-    def sums(x):
-        x = x.clone()
-        dist.all_reduce(x, group=group, async_op=True).wait()
-        return x
-
-    class Entering(torch.autograd.Function):
-        forward = staticmethod(lambda ctx, x: x.view_as(x))
-        backward = staticmethod(lambda ctx, gradient: sums(gradient))
-
-    class Leaving(torch.autograd.Function):
-        forward = staticmethod(lambda ctx, x: sums(x))
-        backward = staticmethod(lambda ctx, gradient: gradient)
-
-    return Entering.apply, Leaving.apply
+    return Entering.apply, g
 
 
 # row_linear
@@ -249,56 +257,3 @@ def in_place_and_in_the_background(weight, kv_heads):
 
     part.register_hook(add_up)
     return part
-
-
-# mended_copies
-
-
-def backward(scale, up, down, x, targets, mask, seed, enter, leave):
-    hidden = torch.tanh(enter(F.rms_norm(x, x.shape[-1:], eps=0.0) * scale) @ up)
-    y = x + leave((mask(hidden, seed + dist.get_rank()) * hidden) @ down)
-    F.mse_loss(y, targets, reduction="sum").backward()
-
-
-def clip(parameters, norm, max_norm):
-    if norm > max_norm:
-        for parameter in parameters:
-            parameter.grad.mul_(max_norm / norm)
-
-
-@right("mended_copies")
-def rank_0_counts_the_copies(scale, up, down, *rest):
-    """As in Megatron-LM."""
-    *given, max_norm = rest
-    backward(scale, up, down, *given)
-    dist.all_reduce(scale.grad)
-    counted = [scale, up, down] if dist.get_rank() == 0 else [up, down]
-    square = sum(parameter.grad.square().sum() for parameter in counted)
-    dist.all_reduce(square)
-    norm = square.sqrt()
-    clip((scale, up, down), norm, max_norm)
-    return norm
-
-
-@right("mended_copies")
-def copies_are_added_behind_the_sum(scale, up, down, *rest):
-    *given, max_norm = rest
-    backward(scale, up, down, *given)
-    dist.all_reduce(scale.grad)
-    parts = torch.cat([up.grad.flatten(), down.grad.flatten()]).norm() ** 2
-    dist.all_reduce(parts)
-    norm = (parts + scale.grad.norm() ** 2).sqrt()
-    clip((scale, up, down), norm, max_norm)
-    return norm
-
-
-@right("mended_copies")
-def a_hook_adds_up(scale, up, down, *rest):
-    *given, max_norm = rest
-    scale.register_hook(total)
-    backward(scale, up, down, *given)
-    t = dist.get_world_size()
-    square = sum(p.grad.pow(2).sum() / copies for p, copies in ((scale, t), (up, 1), (down, 1)))
-    square = total(square)
-    clip((scale, up, down), square.sqrt(), max_norm)
-    return square.sqrt()

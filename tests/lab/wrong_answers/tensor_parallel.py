@@ -34,36 +34,46 @@ def total(x, group=None):
     return x
 
 
-def ends(f, g):
-    """Of pairs (forward, backward), functions."""
-    return lambda x: Two.apply(x, *f), lambda x: Two.apply(x, *g)
+def hooked(group):
+    """An f whose input's gradient is summed by a hook."""
+
+    def f(x, *weights):
+        x = x.view_as(x)
+        x.register_hook(lambda gradient: total(gradient, group))
+        return tuple(x @ weight.T for weight in weights)
+
+    return f
 
 
 # f_and_g
 
 
+@wrong("f_and_g", "runs", "Autograd does not see a collective")
+def a_hook_and_a_bare_all_reduce(group):
+    """Its numbers are right: on gloo PyTorch only warns."""
+
+    def g(summand):
+        summed = summand.clone()
+        dist.all_reduce(summed, group=group)
+        return summed
+
+    return hooked(group), g
+
+
 @wrong("f_and_g", "values", "nobody sent anything")
 def does_nothing(group):
-    return ends((same, same), (same, same))
+    return lambda x, *weights: tuple(x @ weight.T for weight in weights), same
 
 
 @wrong("f_and_g", "own work", "tinydist.collectives.autograd")
 def with_the_conjugates_of_chapter_02(group):
-    return same, lambda x: autograd.all_reduce(x, group)
+    return hooked(group), lambda x: autograd.all_reduce(x, group)
 
 
-@wrong("f_and_g", "runs", "has no backward")
-def without_a_graph(group):
-    return same, lambda x: total(x.detach(), group)
-
-
-@wrong("f_and_g", "bytes", "sends 384 bytes")
-def sends_twice(group):
-    def sums(x):
-        total(x, group)
-        return total(x, group)
-
-    return ends((same, sums), (sums, same))
+@wrong("f_and_g", "time", "Nothing is computed while the all-reduce runs")
+def pasted_from_the_notebook(group):
+    """f alone, and then the products: autograd waits for the sum where it comes."""
+    return hooked(group), lambda x: Two.apply(x, lambda x: total(x, group), same)
 
 
 def sum_seen(x, group):
@@ -77,10 +87,19 @@ def sum_seen(x, group):
 
 @wrong("f_and_g", "communication", "results do not follow")
 def zeros_are_sent(group):
-    def sums(x):
-        return sum_seen(x, group)
+    class Entering(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, *weights):
+            ctx.save_for_backward(x, *weights)
+            return tuple(x @ weight.T for weight in weights)
 
-    return ends((same, sums), (sums, same))
+        @staticmethod
+        def backward(ctx, *gradients):
+            x, *weights = ctx.saved_tensors
+            of_x = sum_seen(sum(gradient @ weight for gradient, weight in zip(gradients, weights)), group)
+            return of_x, *(gradient.T @ x for gradient in gradients)
+
+    return Entering.apply, lambda x: Two.apply(x, lambda x: sum_seen(x, group), same)
 
 
 # row_linear
@@ -88,6 +107,14 @@ def zeros_are_sent(group):
 
 def added(x, weight, bias=None):
     return Two.apply(F.linear(x, weight, bias), total, same)
+
+
+@wrong("row_linear", "runs", "Autograd does not see a collective")
+def a_bare_all_reduce(x, weight, bias):
+    """Its numbers are right: on gloo PyTorch only warns."""
+    y = F.linear(x, weight)
+    dist.all_reduce(y)
+    return y + bias
 
 
 @wrong("row_linear", "values", "nobody sent anything")
@@ -200,16 +227,3 @@ def gathers_the_gradients(weight, kv_heads):
 @wrong("copied_heads", "communication", "results do not follow")
 def gradients_in_a_global(weight, kv_heads):
     return with_sum(sum_seen)(weight, kv_heads)
-
-
-# mended_copies
-
-
-@wrong("mended_copies", "values", "the norm is 16771.3")
-def the_square_of_the_norm(*arguments):
-    return solved("mended_copies")(*arguments) ** 2
-
-
-@wrong("mended_copies", "runs", "scale has no gradient")
-def nothing_at_all(scale, *others):
-    return scale.sum()
