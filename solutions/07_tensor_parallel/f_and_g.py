@@ -168,8 +168,8 @@ def f_and_g(group):
 
         @staticmethod
         def backward(ctx, *gradients):
-            x, *weights = ctx.saved_tensors
             # ? What has to be summed over the group, and what can be computed in the meantime?
+            x, *weights = ctx.saved_tensors
             of_x = sum(gradient @ weight for gradient, weight in zip(gradients, weights, strict=True))
             work = dist.all_reduce(of_x, group=group, async_op=True)
             of_weights = [gradient.T @ x for gradient in gradients]
