@@ -8,7 +8,7 @@ import torch
 import tinydist
 from tinydist.annotate import begin_copy
 from tinydist.hardware import Cluster, Link
-from tinydist.tracing.observer import hidden_from_debuggers
+from tinydist.tracing.observer import MarkPoint, Operator, hidden_from_debuggers
 
 
 def functions_seen(program):
@@ -80,3 +80,22 @@ def test_they_overlap_compute_and_each_other_but_for_those_of_one_direction():
 def test_where_nothing_is_observed_they_are_nothing():
     tinydist.launch(copies, 2, observe=False)
     begin_copy("to host", torch.ones(1), 4, 1.0)()
+
+
+@pytest.mark.parametrize("how", [dict(fused=True), dict(foreach=True), dict(foreach=False)], ids=str)
+def test_what_an_optimizer_writes_in_place_counts_too(how):
+    """Of Adam a fused kernel reads four tensors and writes three; lists count as single tensors do."""
+
+    def second_step():
+        weight = torch.nn.Parameter(torch.zeros(1000))
+        weight.grad = torch.zeros(1000)
+        optimizer = torch.optim.Adam([weight], **how)
+        optimizer.step()
+        tinydist.mark("begin")
+        optimizer.step()
+
+    program = tinydist.launch(second_step, 1).record.programs[0]
+    begin = next(place for place, each in enumerate(program) if isinstance(each, MarkPoint))
+    moved = sum(each.nbytes // 1000 * 1000 for each in program[begin:] if isinstance(each, Operator))
+    numbers = 7 if how.get("fused") else 3 + 2 + 4 + 2 + 2 + 2 + 4  # lerp, mul, addcmul, sqrt, div, add, addcdiv
+    assert moved == 4 * 1000 * numbers

@@ -32,7 +32,7 @@ COPIES = {
     "chunk_cat": lambda tensors, *_, out, **__: [*tensors, out],
 }
 # The address of an operator, whose hash is a call -> (its name, or None if it computes nothing; its FLOP formula; where
-# operands begin; what it touches, of COPIES; itself, so that it keeps its address)
+# operands begin; what it touches, if that is not its arguments and results; itself, so that it keeps its address)
 _known = {}
 
 
@@ -159,9 +159,24 @@ def _look_at(func):
     # torch's formulas are wrapped in a search for tensors, which takes longer than most operators.
     formula = getattr(flop_registry.get(counted), "__wrapped__", None)
     idle = func.is_view or name in IDLE or func.namespace in SPEAKING
-    copies = COPIES.get(name) if func.namespace == "fsdp" else None
+    copies = COPIES.get(name) if func.namespace == "fsdp" else reads_and_writes(func._schema)
     known = _known[id(func)] = None if idle else name, formula, FIRST.get(name.rstrip("_")), copies, func
     return known
+
+
+def reads_and_writes(schema):
+    """What an operator touches that returns nothing and writes into lists (foreach, fused optimizers); else None.
+
+    A fused optimizer writes gradients only if it unscales them, for a loss scaler.
+    """
+    if schema.returns:
+        return None
+    written = [
+        place
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info and argument.alias_info.is_write and argument.name != "grads"
+    ]
+    return lambda *args, **_: tensors_in(args) + tensors_in(args[place] for place in written if place < len(args))
 
 
 def computed_in(operands):
