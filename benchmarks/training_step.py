@@ -223,10 +223,11 @@ def stages():
                 medians.append(statistics.median(times))
     for stage, (_, theirs, _, target) in PAIRS.items():
         ours, torchs = found[stage]
-        ratio = statistics.median(a / b for a, b in zip(ours, torchs))
+        ratios = sorted(a / b for a, b in zip(ours, torchs))
         print(f"  {stage:32} {1e3 * statistics.median(ours):6.1f} ms")
         print(f"  {theirs.__name__.replace('_', ' '):32} {1e3 * statistics.median(torchs):6.1f} ms")
-        print(f"  ratio                            {ratio:6.2f}" + (f"     (at most {target})" if target else ""))
+        spread = f"{statistics.median(ratios):6.2f}     {ratios[0]:.2f} to {ratios[-1]:.2f} in {RUNS} runs"
+        print(f"  ratio                            {spread}" + (f" (at most {target})" if target else ""))
 
 
 def loop():
