@@ -71,12 +71,12 @@ def critical_of_two_devices(batch, width, rate, latency, bandwidth, limit):
     return max(1, min(limit, int(batch / critical)))
 
 
-@wrong("most_devices", "values", "^It returned 256, where 318 is right")
+@wrong("most_devices", "values", "With H100s on NVLink: the result is 256")
 def powers_of_two(*arguments):
     return 2 ** (solved("most_devices")(*arguments).bit_length() - 1)
 
 
-@wrong("most_devices", "values", "^It returned 317, where 318 is right")
+@wrong("most_devices", "values", "With H100s on NVLink: the result is 317")
 def one_less(*arguments):
     return solved("most_devices")(*arguments) - 1
 
