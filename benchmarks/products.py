@@ -2,7 +2,7 @@
 
     python benchmarks/products.py
 
-At the end, A100 once more: its two rates are fitted again to random halves of its rows, and scored on the other halves.
+At the end, A100 once more: its two rates fitted again to random halves of its rows, and scored on the other halves.
 
 Tables and their sources: measured/README.md. Matmuls of less than 0.15 ms in B200's table were measured before its
 clock fell (hardware/products.py), so they are scored as a short benchmark; "all warm" is without that distinction.

@@ -25,8 +25,8 @@ LINE = 11  # points from one name to the next
 def roofline(device, intensities, dtype="bfloat16", reached=None):
     """Draw what ``device`` reaches at each intensity, and the operators of ``intensities``, name -> FLOPs per byte.
 
-    Left of the ridge point an operator is memory-bound, right of it compute-bound. ``reached``, name -> FLOP/s, draws an
-    open point below that of the operator: what it gets of what it could.
+    Left of the ridge point an operator is memory-bound, right of it compute-bound. ``reached``, name -> FLOP/s, draws
+    an open point below that of the operator: what it gets of what it could.
     """
     peak, bandwidth = device.peak_of(dtype), device.memory_bandwidth
     ridge = peak / bandwidth
