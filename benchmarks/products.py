@@ -2,7 +2,7 @@
 
     python benchmarks/products.py
 
-At the end, A100 once more: its two rates fitted again to random halves of its rows, and scored on the other halves.
+At the end, A100 once more: two rates fitted again to random halves of its rows, and scored on the other halves.
 
 Tables and their sources: measured/README.md. Matmuls of less than 0.15 ms in B200's table were measured before its
 clock fell (hardware/products.py), so they are scored as a short benchmark; "all warm" is without that distinction.
@@ -61,7 +61,7 @@ def mean(values):
 
 
 def refitted(rows, peak, halves=3):
-    """(error of the half that it was fitted to, error of the other half), of two rates, ``within`` and ``sustained``."""
+    """(error of the half that it was fitted to, of the other half), of two rates: ``within`` and ``sustained``."""
     for seed in range(halves):
         shuffled = random.Random(seed).sample(rows, len(rows))
         half, other = shuffled[: len(rows) // 2], shuffled[len(rows) // 2 :]
