@@ -57,15 +57,7 @@ CALLS = {
     "curves": drawn(
         visuals.curves,
         lambda: dict(
-            points=[1, 2, 3],
-            values={"a": [1, 2, 3]},
-            x="n",
-            y="s",
-            limit=("most", 2),
-            log=True,
-            zero=False,
-            jumps=True,
-            top=5,
+            points=[1, 2, 3], values={"a": [1, 2, 3]}, x="n", y="s", limit=("most", 2), log=True, zero=False, jumps=True
         ),
     ),
     "groups": drawn(

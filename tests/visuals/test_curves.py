@@ -96,12 +96,6 @@ def test_y_may_begin_at_zero():
     assert axes.get_ylim()[0] == 0
 
 
-def test_pictures_that_are_compared_have_the_same_axis():
-    [high] = visuals.curves([1, 2], {"a": [8, 9]}, "x", "y", zero=True, top=10).axes
-    [low] = visuals.curves([1, 2], {"a": [1, 2]}, "x", "y", zero=True, top=10).axes
-    assert high.get_ylim() == low.get_ylim() == (0, 10)
-
-
 def test_not_more_markers_than_can_be_told_apart():
     [axes] = visuals.curves(range(100), {"a": range(100)}, "x", "y").axes
     assert axes.lines[0].get_markevery() == 4

@@ -4,7 +4,7 @@ from math import isfinite
 
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
-from ..rules import each_of, finite, flag, named, number, positive, stated, validate
+from ..rules import each_of, finite, flag, named, number, stated, validate
 from .canvas import apart, canvas, named_number, picture
 from .figure import SMALL
 from .formatting import BYTES, number_text, tell, unit_for
@@ -29,10 +29,9 @@ powers = stated("True, False or 'x'", lambda value: flag(value) or value == "x")
     zero=flag,
     spread=flag,
     jumps=flag,
-    top=positive,
 )
 @picture
-def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False, jumps=False, top=None):
+def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False, jumps=False):
     """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count. NaN is no point.
 
     limit:  (name, number): a horizontal line, at which something changes.
@@ -40,7 +39,6 @@ def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False
     zero:   y begins at 0.
     spread: the printed line has the least and the greatest number of each line, and not its first and last.
     jumps:  a number holds up to the next point, where the line jumps, and does not climb on the way.
-    top:    y ends here: for pictures that are compared with one another.
     """
     for name, numbers in values.items():
         if len(numbers) != len(points):
@@ -66,8 +64,6 @@ def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False
         axes.axhline(limit[1], color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=0)
     if zero:
         axes.set_ylim(bottom=0)
-    if top:
-        axes.set_ylim(top=top)
     axes.set(xlabel=x, ylabel=y)
     axes.grid(axis="y")
     if points[-1] < points[0]:
