@@ -17,6 +17,7 @@ from .messages import (
     star,
     started,
     transfers,
+    undivided,
     whole_tensors,
 )
 from .target import Target, draw_traffic
@@ -132,13 +133,6 @@ def in_parts(right):
     return None if any(each.nbytes == whole for each in messages(right.run)) else whole
 
 
-def undivided(trial, right):
-    whole = in_parts(right)
-    if whole and {each.nbytes for each in messages(trial.run)} == {whole}:
-        return f"every message carries the whole tensor, {whole:,} bytes: deal out parts, and pass on parts"
-    return ""
-
-
 class Messages(Target):
     """From each rank to those to whom the reference sends; with ``most``, only as many in all, and no rank more than
     the busiest of the reference. ``empty``: do those without bytes count?"""
@@ -159,7 +153,7 @@ class Messages(Target):
         if self.most:
             self.at_most(trial, mine, its)
         elif mine != its:
-            raise Wrong(undivided(trial, right) or self.other_way(trial, mine, its), draw_traffic(trial))
+            raise Wrong(undivided(trial.run, in_parts(right)) or self.other_way(trial, mine, its), draw_traffic(trial))
 
     def at_most(self, trial, mine, its):
         for rank, (count, right) in enumerate(zip(by(1, mine, trial), by(1, its, trial))):
