@@ -95,7 +95,7 @@ def whole_tensors(run, right, whole):
 def undivided(run, whole):
     """``whole`` as above."""
     if whole and {message.nbytes for message in messages(run)} == {whole}:
-        return f"every message carries the whole tensor, {whole:,} bytes: deal out parts, and pass on parts"
+        return f"every message carries the whole tensor, {whole:,} bytes: send parts of it"
 
 
 def smaller_numbers(trial, right):
