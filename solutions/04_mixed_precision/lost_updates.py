@@ -158,8 +158,9 @@ LOST = "(times > 1) | (times == 1) & even"
         "half / |u| is whole and the weight odd, that number itself. Compute in float64, which has room for all of "
         "this.",
     ],
-    why="In bf16 a weight of 1 swallows each update below 0.004, and late in training nearly all are smaller. That "
-    "is why the optimizer keeps fp32 copies: there they add up for as many steps as you have just computed.",
+    why="In bf16 a weight of 1 swallows each update below 0.004 upwards, and below 0.002 downwards. Late in training "
+    "nearly all are smaller. That is why the optimizer keeps fp32 copies: there they add up for as many steps as you "
+    "have just computed.",
 )
 def lost_updates(weights, updates, format):
     """Predict which updates are lost: ``weights + updates``, rounded to ``format``, is ``weights`` again.

@@ -5,13 +5,18 @@ from dataclasses import dataclass
 from ..rules import rate, validate
 
 
-@validate(gpus=str, recipe=str, before=rate, after=rate, source=str)
+@validate(gpus=str, recipe=str, gather=str, before=rate, after=rate, source=str)
 @dataclass(frozen=True)
 class SpeedUp:
-    """A training step of Llama 3 8B, 8,192 tokens a sequence, compiled and sharded: tokens/s of a GPU before, after."""
+    """A training step of Llama 3 8B, 8,192 tokens a sequence, compiled and sharded: tokens/s of a GPU before, after.
+
+    ``gather``: the dtype in which weights are gathered, "" where the source does not say. (A scale per row on a B200:
+    torchao's config.py, commit 36027d8, allows fp8 with a scale per tensor only.)
+    """
 
     gpus: str
     recipe: str
+    gather: str
     before: float
     after: float
     source: str
@@ -26,17 +31,17 @@ AO_H100 = "torchao@9519bebb torchao/float8/README.md, training benchmarks (read)
 AO_MI300X = "torchao@9519bebb torchao/float8/README.md, training benchmarks, AMD MI300x (read); 1 sequence a GPU"
 AO_B200 = "torchao@09f13255 torchao/prototype/mx_formats/README.md (read); power limited; 1 sequence a GPU"
 SPEED_UPS = [  # from 16 to 8 bits
-    SpeedUp("8 x H100 500W", "a scale per tensor", 6667, 8532, TITAN),
-    SpeedUp("128 x H100 500W", "a scale per tensor", 6514, 8380, TITAN),
-    SpeedUp("8 x H100", "a scale per tensor", 6150, 7689.5, AO_H100),
-    SpeedUp("8 x H100", "a scale per row", 6150, 6768, AO_H100),
-    SpeedUp("8 x MI300X", "a scale per tensor", 5376.5, 6166, AO_MI300X),
-    SpeedUp("8 x MI300X", "a scale per row", 5376.5, 5891, AO_MI300X),
-    SpeedUp("8 x MI300X", "a scale per row, wgrad in bf16", 5376.5, 6100, AO_MI300X),
-    SpeedUp("8 x B200", "a scale per tensor", 8307.5, 10417, AO_B200),
-    SpeedUp("8 x B200", "a scale per row", 8307.5, 8640.5, AO_B200),
-    SpeedUp("8 x B200", "MXFP8, scales rounded down", 8307.5, 9969, AO_B200),
-    SpeedUp("8 x B200", "MXFP8, scales rounded up", 8307.5, 9642, AO_B200),
+    SpeedUp("8 x H100 500W", "a scale per tensor", "", 6667, 8532, TITAN),
+    SpeedUp("128 x H100 500W", "a scale per tensor", "", 6514, 8380, TITAN),
+    SpeedUp("8 x H100", "a scale per tensor", "fp8", 6150, 7689.5, AO_H100),
+    SpeedUp("8 x H100", "a scale per row", "bf16", 6150, 6768, AO_H100),
+    SpeedUp("8 x MI300X", "a scale per tensor", "fp8", 5376.5, 6166, AO_MI300X),
+    SpeedUp("8 x MI300X", "a scale per row", "bf16", 5376.5, 5891, AO_MI300X),
+    SpeedUp("8 x MI300X", "a scale per row, wgrad in bf16", "bf16", 5376.5, 6100, AO_MI300X),
+    SpeedUp("8 x B200", "a scale per tensor", "fp8", 8307.5, 10417, AO_B200),
+    SpeedUp("8 x B200", "a scale per row", "bf16", 8307.5, 8640.5, AO_B200),
+    SpeedUp("8 x B200", "MXFP8, scales rounded down", "", 8307.5, 9969, AO_B200),
+    SpeedUp("8 x B200", "MXFP8, scales rounded up", "", 8307.5, 9642, AO_B200),
 ]
 
 
@@ -52,11 +57,11 @@ class SpeedUpRange:
     source: str
 
 
-FSDP2 = "dev-discuss.pytorch.org 2359, enabling float8 all-gather in FSDP2 (read)"
+FSDP2 = "dev-discuss.pytorch.org 2359, enabling float8 all-gather in FSDP2 (read): H100s on Grand Teton, as TITAN's"
 CRUSOE_H200 = "PyTorch blog 2025, Float8 rowwise on Crusoe's 2K H200s: 1,600 and 1,920 GPUs (read)"
 CRUSOE_B200 = "PyTorch blog 2025, MXFP8 on Crusoe's B200s: context parallel 2 (read)"
 SPEED_UPS_70B = [
-    SpeedUpRange("128 x H100", "a scale per tensor", 1.50, 1.50, FSDP2),
+    SpeedUpRange("128 x H100 500W", "a scale per tensor", 1.50, 1.50, FSDP2),
     SpeedUpRange("1,920 x H200", "a scale per row", 1.34, 1.43, CRUSOE_H200),
     SpeedUpRange("1,856 x B200", "MXFP8", 1.22, 1.28, CRUSOE_B200),
 ]
