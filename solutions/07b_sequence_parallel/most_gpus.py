@@ -20,10 +20,10 @@ def test_cases():
     yield case("four fifths useful", 0.1387, 3.35e-3, 16_384, 8192, 64, 72, 480e9, 40e9, 0.8)
     yield case("a narrow layer", 0.0251, 1.13e-3, 16_384, 3072, 32, 8, 480e9, 160e9, 0.5)
     yield case("wires half as fast", 0.05, 1e-3, 8192, 6144, 64, 64, 235e9, 25e9, 0.5)
-    yield case("48 heads", 0.2, 1e-3, 8192, 12_288, 48, 16, 480e9, 160e9, 0.6)
+    yield case("48 heads: no power of two", 0.2, 1e-3, 8192, 12_288, 48, 72, 480e9, 160e9, 0.8)
     yield case("a GPU that is best alone", 2e-3, 1.5e-3, 4096, 1024, 16, 8, 60e9, 10e9, 0.9)
     yield case("a quarter useful, wires without end", 0.05, 4e-3, 4096, 4096, 32, 8, 1e15, 1e15, 0.25)
-    yield case("a network that is useful again with more GPUs", 0.5, 0.0, 4096, 8192, 64, 2, 480e9, 70e9, 0.5)
+    yield case("a network that is fast enough for many", 0.5, 0.0, 4096, 8192, 64, 2, 480e9, 70e9, 0.5)
 
 
 @exercise(

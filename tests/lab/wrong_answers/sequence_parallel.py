@@ -42,6 +42,13 @@ def never_beyond_a_node(seconds, whole, tokens, width, heads, per_node, *rest):
     return min(per_node, solved("most_gpus")(seconds, whole, tokens, width, heads, per_node, *rest))
 
 
+@wrong("most_gpus", "values", "48 heads")
+def powers_of_two(seconds, whole, tokens, width, heads, per_node, nvlink, network, least):
+    """All that divide the heads, if they are a power of two; of 48 only the first five."""
+    most = solved("most_gpus")(seconds, whole, tokens, width, heads, per_node, nvlink, network, least)
+    return 2 ** (most.bit_length() - 1)
+
+
 @wrong("most_gpus", "own work", "tinydist.hardware")
 def asks_the_clock(seconds, whole, tokens, width, heads, per_node, nvlink, network, least):
     collective_time("all_reduce", 2 * tokens * width, 8, 8, find_cluster("H100 node"))
