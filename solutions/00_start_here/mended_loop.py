@@ -70,8 +70,8 @@ def test_cases():
             given=True,
         ),
         mistake(
-            "Each rank clips its own gradient before the average. The limit is for the gradient of the whole batch: "
-            "clip after the average",
+            "Each rank clips its own gradient before anything is averaged. The limit is for the gradient of the whole "
+            "batch: average the gradients, and then clip",
             "        loss.backward()\n",
             "        loss.backward()\n        clip_grad_norm_(model.parameters(), 1.0)\n",
             "        clip_grad_norm_(model.parameters(), 1.0)\n        optimizer.step()\n",
@@ -84,12 +84,9 @@ def test_cases():
             "inputs, targets",
         ),
         mistake(
-            "What is clipped is still the sum, p times as long as the gradient that the limit is for: divide the "
-            "gradients before",
-            "lr=0.1",
-            "lr=0.1 / p",
-            "            parameter.grad /= p\n",
-            "",
+            "The gradients are divided by 2, and there are not always 2 ranks: divide by the world size",
+            "parameter.grad /= p",
+            "parameter.grad /= 2",
         ),
         mistake(
             "Nothing is clipped any more: where the averaged gradient is longer than 1, clip_grad_norm_ shortens it",

@@ -61,14 +61,15 @@ def test_cases():
             "norms + dropout",
         ),
         mistake(
-            "There are two normalizations, one before attention and one before the MLP",
-            "norms = 2 * 2 * mine",
-            "norms = 2 * mine",
+            "Scores and mix wait for memory: a product takes the longer of its arithmetic and its bytes, not its "
+            "arithmetic alone",
+            "max(flops / compute, nbytes / memory)",
+            "flops / compute",
         ),
         mistake(
-            "There are two additions, one after attention and one after the MLP",
-            "additions = 2 * 3.5 * mine",
-            "additions = 3.5 * mine",
+            "A product takes 2 m k n FLOPs: each multiplication comes with an addition",
+            "flops = count * 2 * m * k * n",
+            "flops = count * m * k * n",
         ),
         mistake(
             "The masks are missing: each dropout also reads one, of 1 byte for each number",

@@ -92,7 +92,8 @@ def flops_per_token(layers, width, intermediate, heads, kv_heads, vocabulary, se
     """How many FLOPs does a token take in a training step, forward and backward? Return two numbers.
 
     The first is what the model needs (for MFU), the second what the hardware does (for HFU). If ``recomputes``, the
-    backward pass runs all layers again, each to its end; the logits are not run again. Else both numbers are the same.
+    backward pass runs all layers again, each to its end; the logits are not run again. Else both numbers are the same:
+    what the fused kernel computes anew inside its own backward pass is not counted.
 
     A layer has queries and a projection (width x width each), keys and values with ``kv_heads`` of ``heads`` heads,
     and an MLP with SwiGLU: three matrices of width x intermediate. If there are several ``experts``, each is such an

@@ -61,8 +61,10 @@ class Choice(Target):
         ),
         mistake("Each layer keeps as much: it counts `layers` times", "layers * kept[way]", "kept[way]"),
         mistake(
-            "In backward one layer after the other is computed again. While that happens, what of it was not kept is "
-            "there as well: the whole layer without its input",
+            "In backward, what is computed again is there besides what is kept: one result in 'cheap', and the whole "
+            "layer without its input in 'inputs only'",
+            "one * max(2, 8 / gpus)",
+            "0",
             "whole - 2 * one",
             "0",
         ),

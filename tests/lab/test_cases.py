@@ -213,6 +213,13 @@ def test_the_smallest_world_that_fails_is_told():
         worlds(lambda tensor: None, cases(), target).hold(target)
 
 
+def test_a_world_that_differs_in_more_than_ranks_and_sizes_is_not_told():
+    target, more = AtMostTwo(""), replace(cases()[2], about="5 numbers each, bfloat16")
+    with pytest.raises(Wrong) as caught:
+        worlds(lambda tensor: None, [*cases((1, 2)), more], target).hold(target)
+    assert str(caught.value) == "With 3 ranks, 5 numbers each, bfloat16: too many"
+
+
 # Without ranks.
 
 

@@ -41,3 +41,11 @@ def test_on_the_right_the_last_point_is_named_first():
 def test_roof_is_that_of_the_dtype(capsys):
     visuals.roofline(H100, {"product": 1000}, dtype="float8")
     assert "ridge at 591 FLOPs per byte; memory-bound: none" in capsys.readouterr().out
+
+
+def test_what_is_reached_lies_below_the_roof():
+    figure = visuals.roofline(H100, {"add": 0.5, "product": 1000}, reached={"product": 700e12})
+    *_, point = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert (point.get_xdata()[0], point.get_ydata()[0]) == (1000, pytest.approx(700))
+    assert (point.get_color(), point.get_markerfacecolor()) == (BLUE, "white")
+    assert_can_be_read(figure)

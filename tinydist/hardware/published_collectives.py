@@ -7,6 +7,7 @@
     SYMMETRIC           the same on symmetric memory
     HALVES              all-gathers and reduce-scatters on 8 H100s
     SHOTS               one-shot, two-shot and NCCL's all-reduces in servers, H100
+    WAYS                five all-reduces of four and of six H100s, 0.5 to 4 MiB
     ONES                nine collectives on 8 B200s: 1 KiB, and 16 GiB
     LARGE               all-reduce, with and without NVLS, all-gather and reduce-scatter on 8 H200s, 16 GiB
     EXCHANGES           bus bandwidth of an all-reduce and of an all-to-all over the same nodes
@@ -139,6 +140,15 @@ SHOTS = {
         (4, "custom"): {32 * KIB: 9.2, 256 * KIB: 20.6, MIB // 2: 26.9, MIB: 40.2},
         (8, "custom"): {32 * KIB: 11.8, 256 * KIB: 24.1, MIB // 2: 30.4, MIB: 45.0},
     },
+}  # fmt: skip
+
+# All ways of vllm#24111's tables of H100s, TP=6 and TP=4, at 0.5, 1, 2 and 4 MiB (ca_1stage, ca_2stage,
+# symm_mem_two_shot, symm_mem_multimem, pynccl), in microseconds.
+WAYS = {
+    6: {"one-shot": [13, 21, 38, 70], "two-shot, vLLM's": [15, 17, 26, 37], "two-shot, PyTorch's": [17, 21, 29, 41],
+        "in the switch": [13, 16, 21, 31], "NCCL": [23, 25, 43, 53]},
+    4: {"one-shot": [10, 15, 22, 38], "two-shot, vLLM's": [17, 18, 27, 43], "two-shot, PyTorch's": [18, 19, 23, 29],
+        "in the switch": [16, 18, 23, 33], "NCCL": [17, 19, 26, 37]},
 }  # fmt: skip
 
 # On 8 B200s, NCCL 2.30.7: median seconds of 1 KiB, timed one by one, and bus bandwidth of 16 GiB

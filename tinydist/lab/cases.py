@@ -6,6 +6,7 @@ answer or with the reference.
 
 import contextlib
 import io
+import re
 import tracemalloc
 import warnings
 from collections.abc import Callable
@@ -49,6 +50,11 @@ class Case:
     def __str__(self):
         ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
         return f"{ranks}, {self.about}" if self.about else ranks
+
+    @property
+    def kind(self):
+        """What it has in common with cases of other ranks and sizes."""
+        return re.sub(r"\d+", "", self.about), self.how
 
 
 class Alone(Case):

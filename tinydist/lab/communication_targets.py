@@ -17,6 +17,7 @@ from .messages import (
     star,
     started,
     transfers,
+    undivided,
     whole_tensors,
 )
 from .target import Target, draw_traffic
@@ -152,7 +153,7 @@ class Messages(Target):
         if self.most:
             self.at_most(trial, mine, its)
         elif mine != its:
-            raise Wrong(self.other_way(trial, mine, its), draw_traffic(trial))
+            raise Wrong(undivided(trial.run, in_parts(right)) or self.other_way(trial, mine, its), draw_traffic(trial))
 
     def at_most(self, trial, mine, its):
         for rank, (count, right) in enumerate(zip(by(1, mine, trial), by(1, its, trial))):

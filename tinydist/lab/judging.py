@@ -144,7 +144,7 @@ class Runs:
     def __init__(self, exercise, answer):
         self.exercise, self.answer = exercise, answer
         self.trials, self.wrong = [], {}  # target -> what it finds wrong
-        self.right = defaultdict(set)  # target -> numbers of ranks in which it holds
+        self.right = defaultdict(list)  # target -> cases in which it holds
         self.over = self.complete = False
 
     def in_words(self):
@@ -192,9 +192,9 @@ class Runs:
         if target.concerns(trial, self.exercise):
             try:
                 target.compare(self.exercise, trial, [each.case for each in self.trials[: self.trials.index(trial)]])
-                self.right[target].add(trial.case.ranks)
+                self.right[target].append(trial.case)
             except Wrong as wrong:
-                others = () if isinstance(wrong, Malformed) else sorted(self.right[target] - {1, trial.case.ranks})
+                others = () if isinstance(wrong, Malformed) else differ_in_ranks(self.right[target], trial.case)
                 self.wrong[target] = Wrong(told(str(wrong), trial, others), wrong.picture)
         return target in self.wrong
 
@@ -236,6 +236,12 @@ def told(text, trial, others=()):
     if trial.printed:
         text += f"\nYour ranks printed:\n{indented(chr(10).join(trial.printed[:SHOWN]))}"
     return text + (f"\nWith {listed(others)} ranks this is right." if others else "")
+
+
+def differ_in_ranks(cases, case):
+    """The numbers of ranks, but 1, of those among ``cases`` that differ from ``case`` in ranks and sizes alone."""
+    alike = {each.ranks for each in cases if each.kind == case.kind}
+    return sorted(alike - {1, case.ranks})
 
 
 def listed(things):

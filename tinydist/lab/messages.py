@@ -92,6 +92,12 @@ def whole_tensors(run, right, whole):
         )
 
 
+def undivided(run, whole):
+    """``whole`` as above."""
+    if whole and {message.nbytes for message in messages(run)} == {whole}:
+        return f"every message carries the whole tensor, {whole:,} bytes: send parts of it"
+
+
 def smaller_numbers(trial, right):
     """As many transfers, and each with half of the bytes, or a quarter of them."""
     mine, its = (

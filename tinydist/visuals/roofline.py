@@ -15,12 +15,18 @@ APART = 4  # how many times the intensity makes room for a name
 LINE = 11  # points from one name to the next
 
 
-@validate(device=Device, intensities=stated("a dict, operator -> FLOPs per byte, > 0", named(positive)), dtype=str)
+@validate(
+    device=Device,
+    intensities=stated("a dict, operator -> FLOPs per byte, > 0", named(positive)),
+    dtype=str,
+    reached=stated("a dict, operator -> FLOP/s, > 0", named(positive)),
+)
 @picture
-def roofline(device, intensities, dtype="bfloat16"):
+def roofline(device, intensities, dtype="bfloat16", reached=None):
     """Draw what ``device`` reaches at each intensity, and the operators of ``intensities``, name -> FLOPs per byte.
 
-    Left of the ridge point an operator is memory-bound, right of it compute-bound.
+    Left of the ridge point an operator is memory-bound, right of it compute-bound. ``reached``, name -> FLOP/s, draws
+    an open point below that of the operator: what it gets of what it could.
     """
     peak, bandwidth = device.peak_of(dtype), device.memory_bandwidth
     ridge = peak / bandwidth
@@ -47,6 +53,12 @@ def roofline(device, intensities, dtype="bfloat16"):
         leader = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3, "relpos": relpos}
         style = {**place, "textcoords": "offset points", "fontsize": SMALL, "arrowprops": leader if line else None}
         axes.annotate(names, point, offset, **style)
+    for name, rate in (reached or {}).items():
+        intensity = intensities[name]
+        roof = min(peak, intensity * bandwidth)
+        axes.plot([intensity, intensity], [rate / TERA, roof / TERA], color=GREY, linewidth=0.8, zorder=1)
+        color = RED if intensity < ridge else BLUE
+        axes.plot(intensity, rate / TERA, "o", markerfacecolor="white", color=color, zorder=3)
     axes.set_xlim(low, high)
     axes.set_ylim(top=4 * peak / TERA)
     for axis in (axes.xaxis, axes.yaxis):

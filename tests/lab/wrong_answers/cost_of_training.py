@@ -20,6 +20,17 @@ def never_fits(*arguments):
     return "nothing", 0
 
 
+@wrong("what_to_keep", "values", "one result in 'cheap'")
+def nothing_is_there_again(layers, batch, sequence, width, gpus, parameters, room):
+    one = sequence * batch * width
+    kept = {"all": one * (8 + 24 / gpus), "cheap": one * (4 + 16 / gpus), "inputs only": 2 * one}
+    for way, each in kept.items():
+        peak = 16 * parameters / gpus + layers * each
+        if peak <= room:
+            return way, peak
+    return "nothing", 0
+
+
 @wrong("what_to_keep", "values", "the number of bytes")
 def a_way_without_its_bytes(*arguments):
     return solved("what_to_keep")(*arguments)[0], 1
@@ -58,6 +69,16 @@ def nothing_is_run_again(*arguments):
 def critical_of_two_devices(batch, width, rate, latency, bandwidth, limit):
     critical = 2 * (latency + 2 * width**2 / bandwidth) * rate / (4 * width**2)
     return max(1, min(limit, int(batch / critical)))
+
+
+@wrong("most_devices", "values", "With H100s on NVLink: the result is 256")
+def powers_of_two(*arguments):
+    return 2 ** (solved("most_devices")(*arguments).bit_length() - 1)
+
+
+@wrong("most_devices", "values", "With H100s on NVLink: the result is 317")
+def one_less(*arguments):
+    return solved("most_devices")(*arguments) - 1
 
 
 @wrong("most_devices", "values", "is right")
