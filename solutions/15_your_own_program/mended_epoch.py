@@ -18,12 +18,34 @@ def case(counts, limit=0.0, dtype=torch.float32, measured=False):
     return Case(len(counts), arguments, told, measured)
 
 
+def of_ones(counts):
+    """Rows of 0.4, so that all losses of a step are alike, and a rank without batches shows how they are averaged."""
+
+    def arguments(rank):
+        return [torch.full((3, 4), 0.4)] * counts[rank], torch.ones(4), 1.5
+
+    return Case(len(counts), arguments, f"{', '.join(map(str, counts))} batches of 0.4, until the loss is below 1.5")
+
+
+def unlike(values):
+    """Each rank has rows of its own value: one rank's loss is above the limit, and the mean of all is below it."""
+
+    def arguments(rank):
+        return [torch.full((3, 4), values[rank])] * 3, torch.ones(4), 2.2
+
+    told = " and ".join(map(str, values))
+    return Case(len(values), arguments, f"3 batches on each rank, of {told}, until the loss is below 2.2")
+
+
 def test_cases():
     yield case((3, 3))
     yield case((4, 2))
     yield case((2, 3, 4))
     yield case((6, 6, 6), limit=1.0)
     yield case((3, 7, 5, 0), limit=0.8)
+    yield of_ones((3, 0))  # right: 2.56 and on; the mean of the ranks' means is 1.28
+    yield of_ones((0, 3))
+    yield unlike((0.3, 0.4))
     yield case((5,))
     yield case((0, 2), dtype=torch.float64)
     yield case((20, 13, 17), measured=True)  # many steps: what is sent once for all of them hardly counts
@@ -34,6 +56,13 @@ ONE_BY_ONE = """\
         for part in (sums[:-2], sums[-2:-1], sums[-1:]):
             dist.all_reduce(part)
 """
+
+
+DECIDED = "        if sums[-2] / sums[-1] < limit:\n"
+OWN_MEAN = "        mean = own[-2:-1] / own[-1].clamp(min=1)\n"
+MEAN_OF_MEANS = OWN_MEAN + "        dist.all_reduce(mean)\n        if mean / dist.get_world_size() < limit:\n"
+RANK_0S = OWN_MEAN + "        dist.broadcast(mean, 0)\n        if mean < limit:\n"
+LARGEST = OWN_MEAN + "        dist.all_reduce(mean, dist.ReduceOp.MAX)\n        if mean < limit:\n"
 
 
 @exercise(
@@ -71,6 +100,22 @@ ONE_BY_ONE = """\
             given=True,
         ),
         mistake(
+            "A rank without rows has a mean loss of zero in this mean of means, and the loop ends too early: divide "
+            "the sum of the losses by the sum of the rows",
+            DECIDED,
+            MEAN_OF_MEANS,
+        ),
+        mistake(
+            "Rank 0 decides by its own loss, and tells the others. Nothing hangs, and the loss is not that of all",
+            DECIDED,
+            RANK_0S,
+        ),
+        mistake(
+            "The largest loss of a rank decides, where the mean loss of all rows is asked for",
+            DECIDED,
+            LARGEST,
+        ),
+        mistake(
             "The loop ends with the shortest rank, and the other ranks' last batches are never seen",
             "dist.ReduceOp.MAX",
             "dist.ReduceOp.MIN",
@@ -79,11 +124,6 @@ ONE_BY_ONE = """\
             "Batches have 3 or 4 rows, so a mean of means is not the mean: add up sums and rows, and divide once",
             "weight = weight - 0.1 * sums[:-2] / sums[-1]",
             "weight = weight - 0.1 * sums[:-2] / 3.5 / dist.get_world_size()",
-        ),
-        mistake(
-            "The step at which the loss is below the limit counts, too",
-            "        steps += 1\n        if",
-            "        steps += 0\n        if",
         ),
         mistake(
             "The gradient of the square is twice the error",
