@@ -96,6 +96,16 @@ def test_y_may_begin_at_zero():
     assert axes.get_ylim()[0] == 0
 
 
+def test_a_y_axis_that_begins_above_zero_is_marked_as_cut():
+    [axes] = visuals.curves([1, 2], {"a": [90, 95]}, "x", "y", bottom=70).axes
+    first, *strokes = axes.lines
+    assert axes.get_ylim()[0] == 70
+    assert list(first.get_ydata()) == [90, 95]
+    assert [stroke.get_clip_on() for stroke in strokes] == [False, False]
+    [axes] = visuals.curves([1, 2], {"a": [90, 95]}, "x", "y").axes
+    assert len(axes.lines) == 1
+
+
 def test_not_more_markers_than_can_be_told_apart():
     [axes] = visuals.curves(range(100), {"a": range(100)}, "x", "y").axes
     assert axes.lines[0].get_markevery() == 4

@@ -2,6 +2,7 @@
 
 from math import isfinite
 
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from ..rules import each_of, finite, flag, named, number, stated, validate
@@ -29,9 +30,10 @@ powers = stated("True, False or 'x'", lambda value: flag(value) or value == "x")
     zero=flag,
     spread=flag,
     jumps=flag,
+    bottom=finite,
 )
 @picture
-def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False, jumps=False):
+def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False, jumps=False, bottom=None):
     """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count. NaN is no point.
 
     limit:  (name, number): a horizontal line, at which something changes.
@@ -39,6 +41,7 @@ def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False
     zero:   y begins at 0.
     spread: the printed line has the least and the greatest number of each line, and not its first and last.
     jumps:  a number holds up to the next point, where the line jumps, and does not climb on the way.
+    bottom: y begins at this number, and two strokes mark the axis as cut.
     """
     for name, numbers in values.items():
         if len(numbers) != len(points):
@@ -64,6 +67,9 @@ def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False
         axes.axhline(limit[1], color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=0)
     if zero:
         axes.set_ylim(bottom=0)
+    if bottom is not None:
+        axes.set_ylim(bottom=bottom)
+        mark_cut(axes)
     axes.set(xlabel=x, ylabel=y)
     axes.grid(axis="y")
     if points[-1] < points[0]:
@@ -71,6 +77,13 @@ def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False
     line = [(limit[0], axes.get_xlim()[1], limit[1], INK)] if limit else []
     name_lines(axes, [*ends_of(points, values), *line], points[-1])
     return figure
+
+
+def mark_cut(axes):
+    """Two strokes across the foot of the y-axis."""
+    for foot in (0.02, 0.045):
+        stroke = {"transform": axes.transAxes, "clip_on": False, "color": INK, "linewidth": 0.9}
+        axes.add_line(Line2D([-0.012, 0.012], [foot, foot + 0.025], **stroke))
 
 
 def ends_of(points, values):
