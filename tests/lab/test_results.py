@@ -167,7 +167,7 @@ def test_a_mistake_that_agrees_in_one_place_is_not_told_of_the_whole():
     for whole, known in [(False, True), (True, False)]:
         values = Values("", whole=whole)
         made = exercise(pair, [case], values)
-        made.mistakes.append(Mistake("The two are exchanged", ()))
+        made.mistakes.append(Mistake("The two are exchanged", (), False))
         made.runs[case, (made.mistakes[0],)] = Trial(lambda ranks: (ranks, 4), case)
         for answer, exchanged in [((2, 0), known), ((2, 4), True)]:
             with pytest.raises(Wrong) as caught:
