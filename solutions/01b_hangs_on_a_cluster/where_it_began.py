@@ -110,6 +110,7 @@ def where_it_began(members, records):
     Follow the waits: they end at a rank that waits for nobody, or in a circle of ranks.
     Return all ranks of such ends.
     """
+    began = []
     # ? Who waits for whom? Where does one get to from each rank, step by step?
     waits_for = []
     for rank, calls in enumerate(records):
@@ -132,7 +133,6 @@ def where_it_began(members, records):
         reached.append(found)
         waited_for |= found
 
-    began = []
     for rank in range(len(records)):
         last = not waits_for[rank] or rank in reached[rank]
         if last and rank in waited_for:

@@ -101,12 +101,11 @@ def who_is_missing(lines):
     for the first call that none of its ranks has completed. Missing are the ranks that
     have not enqueued it. If no rank has enqueued it, nobody waits: the list is empty.
     """
-    groups = {}
+    groups, missing = {}, {}
     # ? Which numbers has each group? Which call does it wait for, and who has not come?
     for line in lines:
         group, rank, enqueued, completed = map(int, re.findall(r"\d+", line))
         groups.setdefault(group, []).append((rank, enqueued, completed))
-    missing = {}
     for group, ranks in groups.items():
         waits = max(completed for _, _, completed in ranks) + 1
         missing[group] = sorted([rank for rank, enqueued, _ in ranks if enqueued < waits])
