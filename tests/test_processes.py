@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from clock_by_hand import GUARD
 from jupyter_client.manager import start_new_kernel
+from real_kernel import Kernel
 
 from tinydist import processes
 from tinydist.diagnose import read
@@ -93,6 +94,28 @@ def test_records_of_a_program_that_hangs(capfd):
     assert "rank 0 logs" not in capfd.readouterr().out
 
 
+def test_records_in_a_notebook_leave_no_traceback_of_the_progress_message():
+    """It appears after a second, from a thread, which flushes stdout."""
+    kernel = Kernel()
+    try:
+        assert kernel.run("import os; os.environ.pop('TINYDIST_QUIET', None)")[2] is None
+        out, said, error = kernel.run(
+            """
+            import time
+            from tinydist.processes.flight_recorder import records_of
+
+            def slow():
+                print("it logs")
+                time.sleep(2)
+
+            folder = records_of(slow, 1)
+            """
+        )
+    finally:
+        kernel.stop()
+    assert (out, error) == ("", None) and "Exception in thread" not in said, said
+
+
 def test_in_a_hang_on_a_mesh_the_rank_that_is_ahead_in_one_group_is_behind_in_another(monkeypatch):
     notebooks = Path(__file__).parents[1] / "notebooks"
     monkeypatch.syspath_prepend(str(notebooks))
@@ -107,10 +130,10 @@ def test_in_a_hang_on_a_mesh_the_rank_that_is_ahead_in_one_group_is_behind_in_an
     assert counted == [[2, 2, 2], [2, 2, 2], [2, 2, 2], [2, 3, 1]]
 
 
-def test_what_py_spy_saw_of_the_hang_of_chapter_01_is_in_its_program():
+def test_what_py_spy_saw_of_the_hang_of_notebook_01b_is_in_its_program():
     notebooks = Path(__file__).parents[1] / "notebooks"
     program = (notebooks / "hang" / "train.py").read_text().splitlines()
-    with open(notebooks / "data" / "01_py_spy.csv") as file:
+    with open(notebooks / "data" / "01b_py_spy.csv") as file:
         rows = list(csv.DictReader(file))
     seen = {0: [], 1: [], 2: [], 3: []}
     for row in rows:

@@ -1,6 +1,6 @@
 """Two training steps on a mesh of 2 x 2. They never end: one rank calls a collective of one of its groups too often.
 
-Chapter 01 counts the calls of each group.
+Notebook 01b counts the calls of each group.
 """
 
 import torch

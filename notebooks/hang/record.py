@@ -1,4 +1,4 @@
-"""What py-spy says of train.py while it hangs: writes notebooks/data/01_py_spy.csv, a row for each line.
+"""What py-spy says of train.py while it hangs: writes notebooks/data/01b_py_spy.csv, a row for each line.
 
     pip install py-spy psutil
     python notebooks/hang/record.py
@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 HERE = Path(__file__).resolve().parent
-FILE = HERE.parent / "data" / "01_py_spy.csv"
+FILE = HERE.parent / "data" / "01b_py_spy.csv"
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", HERE / "train.py"]
 
 

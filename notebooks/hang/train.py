@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 4 train.py
 
-Chapter 01 shows how it looks from outside, and how the line is found.
+Notebook 01b shows how it looks from outside, and how the line is found.
 """
 
 import os

@@ -1,11 +1,11 @@
 """What the exercises of this chapter share: their order and their notebook's beginning."""
 
-ORDER = ["place", "mesh_sums", "mended_step", "first_difference"]
+ORDER = ["place", "mesh_sums", "mended_step"]
 
 INTRODUCTION = """\
 # Exercises: ranks and groups
 
-[Chapter 01](../notebooks/01_ranks_and_groups.ipynb) goes before these. Four exercises, about 50 \
+[Chapter 01](../notebooks/01_ranks_and_groups.ipynb) goes before these. Three exercises, about 40 \
 minutes. The first takes five.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \

@@ -104,9 +104,10 @@ def numbers_in(text):
         "The first hang is puzzle 3 of the chapter, with more than two ranks. Who receives, while all of them send?",
         "The second hang is puzzle 2. Which of the lines in the if are for all ranks, and which for rank 0 alone?",
     ],
-    why="On simulated ranks and with gloo, isend and then recv is right, too. With nccl it can hang on two ranks: what "
-    "one sends the other waits in one queue on the GPU, behind what it sends itself, unless batch_isend_irecv posts "
-    "both together. The second hang mixes up numbers first, and comes a call later, at another line.",
+    why="Have you called isend and then recv? Here and with gloo that is right, but with nccl it can hang: post both "
+    "with batch_isend_irecv. On two ranks, what one sends the other waits in one queue on the GPU, behind what it "
+    "sends itself, unless both are posted together. The second hang mixes up numbers first, and comes a call later, "
+    "at another line.",
 )
 def mended_step(numbers, loss):
     """Send ``numbers`` to the right neighbor, rank + 1 (of the last rank: rank 0), and

@@ -44,8 +44,8 @@ def program(answer, x, shape):
     made = int(following.group_name) - 1
     if made == 0:
         raise Wrong(
-            "it makes no group with all ranks: make the groups of the mesh with dist.new_group on every rank, and "
-            "sum in them (with use_local_synchronization=True only its members make it; here all ranks make all)"
+            "no group was made by all ranks together: make the groups of the mesh with dist.new_group on every rank, "
+            "and sum in them (with use_local_synchronization=True only its members make it; here all ranks make all)"
         )
     found = {f"the sum along axis {axis}": each for axis, each in enumerate(sums)}
     return {**found, "the number of groups that it makes": made}

@@ -22,7 +22,9 @@ def test_cases():
     minutes=5,
     difficulty=1,
     test_cases=test_cases,
-    targets=[Values("for each rank, on nodes of equal and of different sizes", ["the node", "the local rank"])],
+    targets=[
+        Values("for each rank, on nodes of equal and of different sizes", ["the node", "the local rank"], whole=True)
+    ],
     mistakes=[
         mistake(
             "The nodes differ in size: one division by the size of the first is right only where all are alike",

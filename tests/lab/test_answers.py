@@ -60,6 +60,10 @@ class TestRanksAndGroups(Answers):
     chapter = "ranks_and_groups"
 
 
+class TestHangsOnACluster(Answers):
+    chapter = "hangs_on_a_cluster"
+
+
 class TestCollectives(Answers):
     chapter = "collectives"
 

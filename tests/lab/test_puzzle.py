@@ -101,3 +101,46 @@ def test_any_check_says_what_is_wrong(capsys):
 def test_an_error_in_an_answer_is_an_error_of_the_cell():
     with pytest.raises(ZeroDivisionError):
         puzzle(ends_with([0], ranks=1))(lambda: 1 / 0)
+
+
+def by_a_sum(number):
+    """It swaps, and no rank sends to another."""
+    total = torch.tensor([number])
+    dist.all_reduce(total)
+    return total.item() - number
+
+
+def test_a_puzzle_of_messages_is_not_solved_by_a_collective(capsys):
+    check = ends_with(the_others, numbers=[0, 1], messages=True)
+    puzzle(check)(swapped)
+    assert capsys.readouterr().out.startswith("Solved")
+    puzzle(check)(by_a_sum)
+    assert capsys.readouterr().out.startswith(
+        NOT_YET + "All ranks return what they should. But no rank has sent to ano"
+    )
+
+
+def sums_of_pairs(numbers):
+    return [numbers[0] + numbers[1]] * 2 + [numbers[2] + numbers[3]] * 2
+
+
+def in_pairs(number):
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    total = torch.tensor([number])
+    dist.all_reduce(total, group=groups[dist.get_rank() // 2])
+    return total.item()
+
+
+def in_the_world(number):
+    numbers = [torch.zeros(1, dtype=int) for _ in range(4)]
+    dist.all_gather(numbers, torch.tensor([number]))
+    first = dist.get_rank() // 2 * 2
+    return (numbers[first] + numbers[first + 1]).item()
+
+
+def test_a_puzzle_of_groups_is_not_solved_in_the_world(capsys):
+    check = ends_with(sums_of_pairs, numbers=[1, 2, 3, 4], groups=[[1, 0], [2, 3]])
+    puzzle(check)(in_pairs)
+    assert capsys.readouterr().out.startswith("Solved")
+    puzzle(check)(in_the_world)
+    assert "But nothing was summed in a group of ranks 0-1: make it, and call the" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from lab.mini import exercise
 from tinydist.lab.author import Case, Malformed, Memory, Values, Wrong, alone
 from tinydist.lab.cases import Trial
 from tinydist.lab.differences import slightly_off, untouched
+from tinydist.lab.exercise import Mistake
 from tinydist.lab.leaves import kind_of, leaves
 from tinydist.lab.target import because
 
@@ -154,3 +155,21 @@ def test_other_differences_are_not_taken_for_those(change):
     right = torch.ones(100)
     assert slightly_off(change(right), right) is None
     assert slightly_off(right, torch.zeros(100)) is None
+
+
+def test_a_mistake_that_agrees_in_one_place_is_not_told_of_the_whole():
+    """Numbers of calls and ranks are small: (2, 0) is not (4, 2) with its two exchanged."""
+
+    def pair(ranks):
+        return 4, ranks
+
+    case = alone(lambda: (2,), "a pair")
+    for whole, known in [(False, True), (True, False)]:
+        values = Values("", whole=whole)
+        made = exercise(pair, [case], values)
+        made.mistakes.append(Mistake("The two are exchanged", (), False))
+        made.runs[case, (made.mistakes[0],)] = Trial(lambda ranks: (ranks, 4), case)
+        for answer, exchanged in [((2, 0), known), ((2, 4), True)]:
+            with pytest.raises(Wrong) as caught:
+                values.compare(made, made.trial(lambda ranks, answer=answer: answer, case))
+            assert ("The two are exchanged" in str(caught.value)) == exchanged

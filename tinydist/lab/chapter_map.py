@@ -5,6 +5,7 @@ from ..visuals.graph import graph
 NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "00 Start": "",
     "01 Ranks": "00",
+    "01b Hangs": "01",
     "02 Collectives": "01",
     "03 Cost": "02",
     "03b Clusters": "03",
@@ -23,7 +24,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "10 Flash": "09",
     "11 Three dimensions": "07 08",
     "11b Configurations": "11",
-    "12 Real systems": "11",
+    "12 Real systems": "01b 11",
     "13 Planning": "11",
     "14 Serving": "09 07",
     "15 Your program": "05",

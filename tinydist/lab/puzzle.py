@@ -13,10 +13,11 @@ from types import SimpleNamespace
 import torch.distributed as dist
 
 from ..launching.launch import launch
+from ..rules import ranks_in_words
 from ..simulator.deadlock import DeadlockError
 from ..simulator.matching import MismatchError
 from ..simulator.stuck import StuckError
-from .messages import left_open, nobody
+from .messages import left_open, nobody, transfers
 from .page import Styled, say
 
 TIMEOUT = 20  # seconds, for real processes
@@ -42,19 +43,21 @@ def puzzle(check):
     return judge
 
 
-def ends_with(wanted, ranks=None, numbers=None):
+def ends_with(wanted, ranks=None, numbers=None, groups=(), messages=False):
     """A check: the function returns ``wanted[rank]`` on each of so many ranks, and none of them waits for ever.
     Something was sent, all messages were waited for, and all ranks made the same groups: else real processes would
     hang, or know nothing of one another.
+
+    Something went through each of the ``groups``, lists of ranks; and with ``messages``, from one rank to another.
 
     With ``numbers``, one for each rank, ``wanted`` is a function of them, and the puzzle takes its rank's number as its
     argument. It is then run again with numbers drawn at random, so that it has to compute what it returns.
     """
     if numbers is None:
-        return lambda function: wrong_with(function, wanted, [()] * ranks)
+        return lambda function: wrong_with(function, wanted, [()] * ranks, groups, messages)
 
     def check(function):
-        wrong = wrong_with(function, wanted(numbers), [(number,) for number in numbers])
+        wrong = wrong_with(function, wanted(numbers), [(number,) for number in numbers], groups, messages)
         if wrong:
             return wrong
         drawn = random.sample(range(10, 100), len(numbers))
@@ -64,12 +67,12 @@ def ends_with(wanted, ranks=None, numbers=None):
     return check
 
 
-def wrong_with(function, wanted, arguments):
+def wrong_with(function, wanted, arguments, groups=(), messages=False):
     """What is wrong if rank r calls function(*arguments[r]), or None."""
     run = launch(and_a_group_of_all, len(arguments), function, arguments, timeout=TIMEOUT)
     if run.results != wanted:
         return f"All ranks end, but they return {run.results} and should return {wanted}."
-    wrong = of_messages(run)
+    wrong = of_messages(run) or of_the_way(run, groups, messages)
     return wrong and f"All ranks return what they should. But {wrong}."
 
 
@@ -83,3 +86,15 @@ def and_a_group_of_all(function, arguments):
 def of_messages(run):
     """Of processes nothing is known."""
     return run.record and (left_open(SimpleNamespace(run=run)) or nobody(map(sum, run.traffic)))
+
+
+def of_the_way(run, groups, messages):
+    """What it should use and does not. Of processes nothing is known."""
+    made = transfers(run) if run.record else ()
+    if run.record and messages and not any(each.name == "message" for each in made):
+        return "no rank has sent to another: use send and recv, or isend and irecv"
+    used = {frozenset(each.ranks) for each in made}
+    for ranks in groups if run.record else ():
+        if frozenset(ranks) not in used:
+            return f"nothing was summed in a group of {ranks_in_words(ranks)}: make it, and call the collective there"
+    return None

@@ -18,13 +18,14 @@ from .target import Malformed, Target
 class Values(Target):
     """``names``: of the things that a tuple holds. ``scratch``: the answer may overwrite its arguments.
     ``explain``: functions that look at a whole wrong result, and give the reason if they know it (differences.py).
-    ``tell``: are right numbers told? Not those that the task is to predict."""
+    ``tell``: are right numbers told? Not those that the task is to predict. ``whole``: a mistake is told only if it
+    gives the same in all places, where one small number is soon the same by chance."""
 
     name, decides = "values", True
 
-    def __init__(self, holds, names=(), scratch=False, explain=(), tell=True):
+    def __init__(self, holds, names=(), scratch=False, explain=(), tell=True, whole=False):
         super().__init__(holds)
-        self.names, self.scratch, self.explain, self.tell = names, scratch, explain, tell
+        self.names, self.scratch, self.explain, self.tell, self.whole = names, scratch, explain, tell, whole
         self.in_place = None  # does the reference write into its arguments? It is known when it has run
 
     def judge(self, exercise, trial, right):
@@ -85,6 +86,8 @@ class Values(Target):
             return 0
         if all(close(mine[place], other[place]) for place in mine):
             return 2
+        if self.whole:
+            return 0
         first = next(place for place in right if not close(mine[place], right[place]))
         word = isinstance(mine[first], str)  # one of a few: many mistakes lead to it
         return int(not word and close(mine[first], other[first]))

@@ -1,5 +1,6 @@
 """Saves the collectives recorded by PyTorch's Flight Recorder in a worker process."""
 
+import io
 import tempfile
 from contextlib import redirect_stdout, suppress
 from datetime import timedelta
@@ -26,7 +27,7 @@ def records_of(program, ranks, *arguments, seconds=5):
     many ``seconds`` give up. What it prints is dropped."""
     pool.stop()
     folder = tempfile.mkdtemp(prefix="tinydist-records-")
-    with redirect_stdout(None):
+    with redirect_stdout(io.StringIO()):  # None would not do: the progress message flushes it, from its thread
         run(recorded, ranks, (program, folder, arguments, seconds), init=False)
     return Path(folder)
 

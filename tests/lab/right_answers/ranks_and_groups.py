@@ -1,7 +1,6 @@
 """Other right answers to the exercises of 01_ranks_and_groups: they must pass."""
 
-from collections import Counter
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 
 import torch
 import torch.distributed as dist
@@ -129,32 +128,3 @@ def the_loss_first(numbers, loss):
     dist.irecv(arrived, left).wait()
     sent.wait()
     return arrived, loss
-
-
-@right("first_difference")
-def by_counting(records):
-    for number, calls in enumerate(zip_longest(*records), start=1):
-        counts = Counter(calls)
-        if len(counts) > 1:
-            return number, calls.index(min(counts, key=counts.get))
-
-
-@right("first_difference")
-def the_odd_one_first(records):
-    odd = next(rank for rank, record in enumerate(records) if records.count(record) == 1)
-    other = records[odd - 1]
-    number = 0
-    while number < min(len(records[odd]), len(other)) and records[odd][number] == other[number]:
-        number += 1
-    return number + 1, odd
-
-
-@right("first_difference")
-def with_ends_marked(records):
-    longest = max(map(len, records))
-    filled = [record + ["stopped"] * (longest - len(record)) for record in records]
-    for number in range(longest):
-        for rank in range(len(filled)):
-            differing = sum(other[number] != filled[rank][number] for other in filled)
-            if differing == len(filled) - 1:
-                return [number + 1, rank]

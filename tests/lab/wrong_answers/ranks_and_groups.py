@@ -148,27 +148,6 @@ def knows_its_neighbor(numbers, loss):
     return numbers + 1000 * ((rank - 1) % p - rank), loss / p
 
 
-# first_difference
-
-
-@wrong("first_difference", "runs", "IndexError")
-def no_such_call(records):
-    for number in range(max(map(len, records))):
-        calls = [record[number] for record in records]
-        for rank, call in enumerate(calls):
-            if calls.count(call) == 1:
-                return number + 1, rank
-
-
-@wrong("first_difference", "runs", "zip(*records) ends")
-def only_while_all_go_on(records):
-    for number, calls in enumerate(zip(*records), start=1):
-        most = max(calls, key=calls.count)
-        for rank, call in enumerate(calls):
-            if call != most:
-                return number, rank
-
-
 @wrong("place", "values", "devices_of_node[1] has changed")
 def eats_the_list(rank, devices_of_node):
     node = 0
@@ -182,26 +161,6 @@ def eats_the_list(rank, devices_of_node):
 def nodes_of_the_mean_size(rank, devices_of_node):
     size = sum(devices_of_node) // len(devices_of_node)
     return rank // size, rank % size
-
-
-@wrong("first_difference", "runs", "take None for the call that it does not make")
-def the_last_call_again(records):
-    longest = max(len(record) for record in records)
-    for number in range(longest):
-        calls = [record[number] if number < len(record) else record[-1] for record in records]
-        for rank, call in enumerate(calls):
-            if calls.count(call) == 1:
-                return number + 1, rank
-
-
-@wrong("first_difference", "values", "records in which rank 3 stops")
-def up_to_the_shortest(records):
-    for number, calls in enumerate(zip(*records), start=1):
-        for rank, call in enumerate(calls):
-            if calls.count(call) == 1:
-                return number, rank
-    shortest = min(records, key=len)
-    return len(shortest), records.index(shortest)
 
 
 def step_said_by(say, numbers, loss):

@@ -44,11 +44,11 @@ def program(answer, records):
     difficulty=2,
     test_cases=test_cases,
     program=program,
-    targets=[Values("for records of 3 to 6 ranks", ["the number of the call", "the rank"])],
+    targets=[Values("for records of 3 to 6 ranks", ["the number of the call", "the rank"], whole=True)],
     mistakes=[
         mistake(
             "Compare the line, too, and not the operation alone: calls of one kind and from different lines meet "
-            "without a word, as in puzzle 2",
+            "without a word, as in puzzle 2 of chapter 01",
             "record[number] if",
             "record[number].split()[0] if",
         ),
@@ -94,7 +94,7 @@ def first_difference(records):
 
     ``records[rank]`` lists the calls that a rank has made in one group, in their order,
     as texts such as "all_reduce of [1] Float, train.py:31 in step": those that
-    ``[str(call) for call in read("rank_0")[0]]`` gives of a record of the chapter. A rank
+    ``[str(call) for call in read("rank_0")[0]]`` gives of a record of notebook 01b. A rank
     that has stopped, or that goes on where the others have stopped, does something else,
     too.
     """
