@@ -47,7 +47,7 @@ def program(answer, members, records):
 
 @exercise(
     title="Several groups: where the hang began",
-    minutes=25,
+    minutes=10,
     difficulty=3,
     test_cases=test_cases,
     program=program,
