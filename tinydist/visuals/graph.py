@@ -3,7 +3,7 @@
 A longer arrow has a place in each row that it passes.
 """
 
-from itertools import pairwise, permutations
+from itertools import combinations, pairwise, permutations
 
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
@@ -16,6 +16,8 @@ from .palette import INK, PALE, SOFT
 BOX, PASSING, HIGH, APART, BETWEEN = 130, 8, 32, 14, 30  # pixels: widths, a box's height, from one to the next, of rows
 
 texts = named(stated("a text", lambda value: isinstance(value, str)))
+
+MOST_TRIED = 7  # in a row, in every order
 
 
 @validate(names=stated("a dict, key -> name", texts), arrows=each_of(stated("(key, key)", lambda v: len(v) == 2)))
@@ -77,9 +79,21 @@ def placed(names, arrows):
     while (now := length_of(best, steps)) < length:
         length = now
         for n, row in enumerate(best):
-            orders = ([*best[:n], list(order), *best[n + 1 :]] for order in permutations(row))
+            orders = ([*best[:n], list(order), *best[n + 1 :]] for order in orders_of(row))
             best = min(orders, key=lambda rows: length_of(rows, steps))
     return best, paths
+
+
+def orders_of(row):
+    """All of a short row, and of a longer one those in which two have changed places."""
+    if len(row) <= MOST_TRIED:
+        yield from permutations(row)
+        return
+    yield row
+    for first, second in combinations(range(len(row)), 2):
+        order = list(row)
+        order[first], order[second] = row[second], row[first]
+        yield order
 
 
 def length_of(rows, steps):
