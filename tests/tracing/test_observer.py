@@ -99,3 +99,36 @@ def test_what_an_optimizer_writes_in_place_counts_too(how):
     moved = sum(each.nbytes // 1000 * 1000 for each in program[begin:] if isinstance(each, Operator))
     numbers = 7 if how.get("fused") else 3 + 2 + 4 + 2 + 2 + 2 + 4  # lerp, mul, addcmul, sqrt, div, add, addcdiv
     assert moved == 4 * 1000 * numbers
+
+
+TABLE, ROWS = torch.zeros(1000, 8), torch.arange(10)
+
+
+@pytest.mark.parametrize(
+    "operator, numbers",
+    [
+        (lambda: TABLE.zero_(), 8000),
+        (lambda: TABLE.fill_(2.0), 8000),
+        (lambda: TABLE.normal_(), 8000),
+        (lambda: torch.zeros_like(TABLE), 8000),
+        (lambda: TABLE.copy_(torch.empty(1000, 8)), 2 * 8000),
+        (lambda: TABLE.mul_(2.0), 2 * 8000),
+        (lambda: torch.nn.functional.embedding(ROWS, TABLE), 2 * 80 + 20),  # an index is two numbers wide
+    ],
+    ids="zero_ fill_ normal_ zeros_like copy_ mul_ embedding".split(),
+)
+def test_what_is_not_read_does_not_count(operator, numbers):
+    program = tinydist.launch(operator, 1).record.programs[0]
+    assert sum(each.nbytes for each in program if isinstance(each, Operator)) == 4 * numbers
+
+
+def test_a_loss_reads_one_score_of_each_row():
+    """The gradient of all scores is written, and then one number of each row."""
+
+    def loss():
+        scores = torch.zeros(10, 1000, requires_grad=True)
+        torch.nn.functional.nll_loss(scores, ROWS).backward()
+
+    program = tinydist.launch(loss, 1).record.programs[0]
+    forward, backward = (each for each in program if getattr(each, "name", "").startswith("nll_loss"))
+    assert (forward.nbytes, backward.nbytes) == (10 * 8 + 2 * 4, 10 * 8 + 10 * 1000 * 4)

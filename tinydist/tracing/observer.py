@@ -24,12 +24,18 @@ SPEAKING = {"prim", "profiler"}  # operators that ask a tensor something, or nam
 ASKS_DEVICE = torch.ops.prim.device.default  # of a fake tensor: three times as often as anything is computed
 ATTENTION = "_scaled_dot_product_flash_attention"  # has formulas; what processors use in its place has not
 FIRST = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # matmuls -> index of their first operand
-# fully_shard's copies -> the tensors that they read and write: the first one writes a part of what it returns, the
-# others an argument.
-COPIES = {
-    "all_gather_copy_in": lambda shards, *_: [*shards, *shards],
-    "split_with_sizes_copy": lambda whole, *_, out: [whole, *out],
-    "chunk_cat": lambda tensors, *_, out, **__: [*tensors, out],
+FILLS = "fill_ zero_ uniform_ normal_ zeros_like ones_like full_like rand_like randn_like new_zeros new_ones new_full"
+# What operators read and write that do not read all of their arguments, or write something else than what they return
+# (``made``). fully_shard's: the first one writes a part of what it returns, the others an argument.
+TOUCHED = {
+    **{f"aten::{name}": lambda made, *_, **__: made for name in FILLS.split()},
+    "aten::copy_": lambda made, target, source, *_: [source, target],
+    "aten::embedding": lambda made, table, rows, *_: [rows, *made, *made],
+    "aten::nll_loss_forward": lambda made, scores, targets, *_: [targets, *made],
+    "aten::nll_loss_backward": lambda made, gradient, scores, targets, *_: [targets, *made],
+    "fsdp::all_gather_copy_in": lambda made, shards, *_: [*shards, *shards],
+    "fsdp::split_with_sizes_copy": lambda made, whole, *_, out: [whole, *out],
+    "fsdp::chunk_cat": lambda made, tensors, *_, out, **__: [*tensors, out],
 }
 # The address of an operator, whose hash is a call -> (its name, or None if it computes nothing; its FLOP formula; where
 # operands begin; what it touches, if that is not its arguments and results; itself, so that it keeps its address)
@@ -90,14 +96,14 @@ class Observer(TorchDispatchMode):
 
     @hidden_from_debuggers
     def _note(self, func, args, kwargs, result, seconds):
-        name, formula, first, copies, _ = _known.get(id(func)) or _look_at(func)
+        name, formula, first, touches, _ = _known.get(id(func)) or _look_at(func)
         single = isinstance(result, torch.Tensor)
         made = [result] if single and result.layout is torch.strided else tensors_in((result,))
         scope = self.scopes.now()
         for tensor in made:
             self.ledger.see(tensor, scope)
         if name is not None:
-            touched = copies(*args, **kwargs or {}) if copies else tensors_in(args) + made
+            touched = touches(made, *args, **kwargs or {}) if touches else tensors_in(args) + made
             if touched:
                 flops = formula(*shapes(args), out_shape=result.shape if single else shapes(result)) if formula else 0
                 nbytes = sum([tensor.nbytes for tensor in touched])
@@ -159,12 +165,12 @@ def _look_at(func):
     # torch's formulas are wrapped in a search for tensors, which takes longer than most operators.
     formula = getattr(flop_registry.get(counted), "__wrapped__", None)
     idle = func.is_view or name in IDLE or func.namespace in SPEAKING
-    copies = COPIES.get(name) if func.namespace == "fsdp" else reads_and_writes(func._schema)
-    known = _known[id(func)] = None if idle else name, formula, FIRST.get(name.rstrip("_")), copies, func
+    touches = TOUCHED.get(func._schema.name) or written_lists(func._schema)
+    known = _known[id(func)] = None if idle else name, formula, FIRST.get(name.rstrip("_")), touches, func
     return known
 
 
-def reads_and_writes(schema):
+def written_lists(schema):
     """What an operator touches that returns nothing and writes into lists (foreach, fused optimizers); else None.
 
     A fused optimizer writes gradients only if it unscales them, for a loss scaler.
@@ -176,7 +182,7 @@ def reads_and_writes(schema):
         for place, argument in enumerate(schema.arguments)
         if argument.alias_info and argument.alias_info.is_write and argument.name != "grads"
     ]
-    return lambda *args, **_: tensors_in(args) + tensors_in(args[place] for place in written if place < len(args))
+    return lambda made, *args, **_: tensors_in(args) + tensors_in(args[place] for place in written if place < len(args))
 
 
 def computed_in(operands):
