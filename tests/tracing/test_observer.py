@@ -115,7 +115,7 @@ TABLE, ROWS = torch.zeros(1000, 8), torch.arange(10)
         (lambda: TABLE.mul_(2.0), 2 * 8000),
         (lambda: torch.nn.functional.embedding(ROWS, TABLE), 2 * 80 + 20),  # an index is two numbers wide
     ],
-    ids="zero_ fill_ normal_ zeros_like copy_ mul_ embedding".split(),
+    ids=["zero_", "fill_", "normal_", "zeros_like", "copy_", "mul_", "embedding"],
 )
 def test_what_is_not_read_does_not_count(operator, numbers):
     program = tinydist.launch(operator, 1).record.programs[0]
