@@ -137,7 +137,7 @@ compatibility:
 	$(IN_VENV) pip install --progress-bar off -c $(VENV)/constraints.txt -e ".[test]" "torch==$(TORCH)" && echo done)
 	$(call step,tests,Running the tests with torch $(TORCH),$(PYTEST) $(addprefix tests/,$(TOUCHING_TORCH)))
 
-systems: VENV = .venv-systems
+systems .venv-systems/made: VENV = .venv-systems
 systems: .venv-systems/made
 	$(call step,tests,Running the tests of other systems,$(PYTEST) tests/systems)
 

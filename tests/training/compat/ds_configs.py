@@ -74,6 +74,28 @@ def places(given):
             yield from places(value)
 
 
+def without_auto(config):
+    """What the file itself says, as DeepSpeed reads it: "auto" is for transformers."""
+    said = {key: without_auto(value) if isinstance(value, dict) else value for key, value in config.items()}
+    return {key: value for key, value in said.items() if value != "auto"}
+
+
+@some.composite
+def with_more_keys(draw, known):
+    """A tutorial's configuration and one to three more keys that DeepSpeed knows, whatever their values."""
+    config = without_auto(draw(some.sampled_from(list(TUTORIALS.values())))) | {"train_batch_size": 8}
+    for path in draw(some.lists(some.sampled_from(known), min_size=1, max_size=3)):
+        *sections, key = path.split(".")
+        inside = config
+        for section in sections:
+            inside = inside.setdefault(section, {})
+            if not isinstance(inside, dict):
+                break
+        else:
+            inside[key + draw(some.sampled_from(["", "", "", "x"]))] = draw(values | some.sampled_from([True, 1.5, {}]))
+    return config
+
+
 @some.composite
 def mutated(draw):
     """A tutorial's configuration with one to three things changed: a value, a name, a place; less, or more."""

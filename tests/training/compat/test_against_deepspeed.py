@@ -6,11 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
 from training.compat import against_deepspeed
 from training.compat.against_deepspeed import RANKS, configuration, losses_of
+from training.compat.ds_configs import mutated, with_more_keys, without_auto
 
 import tinydist
-from tinydist.training import initialize
+from tinydist.training import Config, initialize
+from tinydist.training.compat.ds_file import ConfigError, paths
 
 CASES = [[stage, precision, 2] for stage in (0, 1, 2, 3) for precision in ("fp32", "bf16", "fp16")]
 CASES += [[stage, "bf16", 1] for stage in (1, 2, 3)]
@@ -49,3 +52,19 @@ def as_long_as_they_are_the_same(stage, precision, accumulation, scales):
     if stage == 0:
         return accumulation
     return 1 + next(place for place in range(1, len(scales)) if scales[place] > scales[place - 1])
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=500, deadline=None)
+@given(with_more_keys(list(paths())) | mutated().map(without_auto))
+def test_deepspeed_accepts_what_is_accepted_here(config):
+    theirs = pytest.importorskip("deepspeed.runtime.config").DeepSpeedConfig
+    before = json.dumps(config)
+    try:
+        Config(config)
+    except ConfigError:
+        return  # more is refused here
+    try:
+        theirs(json.loads(before))
+    except Exception as refusal:
+        raise AssertionError(f"accepted here, refused by DeepSpeed: {before}") from refusal

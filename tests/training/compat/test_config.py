@@ -54,6 +54,7 @@ def test_the_configuration_of_transformers_documentation_is_filled_from_the_comm
     zero = ("offload_optimizer.pin_memory", "allgather_partitions", "allgather_bucket_size", "overlap_comm")
     more = ("reduce_scatter", "reduce_bucket_size", "contiguous_gradients")
     idle = {f"zero_optimization.{name}" for name in zero + more} | {"steps_per_print", "wall_clock_breakdown"}
+    idle |= {f"fp16.{name}" for name in TRAINER["fp16"] if name != "enabled"}  # as it is bf16
     assert config.ignored.keys() == idle and all(config.ignored.values())
 
 
@@ -147,6 +148,16 @@ REFUSED = {
     '{"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}': "zero_optimization.offload_optimizer moves",
     '{"optimizer": {"type": "SGD"}, "zero_optimization": true}': "zero_allow_untested_optimizer must be true for SGD",
     '{"torch_autocast": {"enabled": true}}': "torch_autocast must be off: it is not supported here, got ",
+    '{"torch_autocast": false}': "torch_autocast must be off: it is not supported here, got False",
+    '{"tensorboard": {"enable": true}}': "tensorboard.enable is not a DeepSpeed key; did you mean tensorboard.enabled",
+    '{"comms_logger": null}': "comms_logger must be an object {...}, got None",
+    '{"aio": {"block_size": 1.5}}': "aio.block_size must be an integer >= 1, got 1.5",
+    '{"zero_optimization": {"reduce_bucket_size": 0.5}}': "zero_optimization.reduce_bucket_size must be an integer >= 1",
+    '{"zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8, "offload_param": null}}': None,
+    '{"zero_optimization": {"stage": 2, "cpu_offload": true, "offload_optimizer": {"device": "cpu"}}}': (
+        "zero_optimization.cpu_offload is deprecated, and cannot be given together with "
+    ),
+    '{"hybrid_engine": {"enabled": true}}': "hybrid_engine.enabled must be false: it is not supported here, got True",
     '{"optimizer": {"params": {"lr": "auto"}}}': 'optimizer.params.lr is "auto", which only a command line fills',
 }
 
@@ -158,6 +169,12 @@ def test_what_cannot_be_is_refused_by_its_key_and_the_rule(said):
         Config(said)
     else:
         assert refusal(said).startswith(words)
+
+
+def test_what_other_keys_leave_without_effect_is_listed():
+    said = of_8(fp16={"loss_scale": 8}, dataloader_drop_last=True)
+    assert Config(said).ignored == {"fp16.loss_scale": "fp16 is not enabled"}
+    assert Config(said, "dp=2", COMMAND_LINE).ignored.keys() == {"fp16.loss_scale", "dataloader_drop_last"}
 
 
 def test_an_auto_that_nothing_fills_is_refused():

@@ -41,7 +41,7 @@ class Config:
         self.sizes = Plan.parse(mesh)
         self.said, self.zero_in_pipelines = dict(leaves(read(source))), zero_in_pipelines
         self._fill(auto, given)
-        self.ignored = {path: key.idle for path, key in self._held() if key.idle} | self._of_zero_alone()
+        self.ignored = {path: key.idle for path, key in self._held() if key.idle} | self._without_effect(auto)
         self.batch, self.micro, self.accumulation = self._batch()
         for holds_, words in self.rules():
             require(holds_, words)
@@ -88,11 +88,19 @@ class Config:
             require(holds(key.rule, value), f"{path} must be {words_of(key.rule)}, got {shown(value)}")
             yield path, key
 
-    def _of_zero_alone(self):
-        """Keys that DeepSpeed's optimizers without ZeRO do not read."""
-        found = self.said.keys() & {"fp16.hysteresis", "fp16.consecutive_hysteresis"}
-        why = "without ZeRO, every overflow halves the scale"
-        return {} if self["zero_optimization.stage"] else dict.fromkeys(sorted(found), why)
+    def _without_effect(self, auto):
+        """Keys that other keys, or the command line, leave nothing to say."""
+        found, said = {}, sorted(self.said)
+        if not self["zero_optimization.stage"]:  # DeepSpeed's optimizers without ZeRO do not read them
+            why = "without ZeRO, every overflow halves the scale"
+            found |= {path: why for path in said if path in ("fp16.hysteresis", "fp16.consecutive_hysteresis")}
+        if not self["fp16.enabled"]:
+            found |= {
+                path: "fp16 is not enabled" for path in said if path.startswith("fp16.") and path[5:] != "enabled"
+            }
+        if auto is not None and "dataloader_drop_last" in self.said:
+            found["dataloader_drop_last"] = "train draws full batches only"
+        return found
 
     def _optimizer_params(self):
         return self._named("optimizer.type", OPTIMIZERS, lower=True).params
@@ -138,6 +146,10 @@ class Config:
             not self.offloads or stage,
             "zero_optimization.offload_optimizer moves shards: stage must be 1, 2 or 3, got 0",
         )
+        for of, old in (("optimizer", "cpu_offload"), ("param", "cpu_offload_param")):
+            old, new = f"zero_optimization.{old}", f"zero_optimization.offload_{of}"
+            both = self.said.get(old) is not None and any(path.startswith(f"{new}.") for path in self.said)
+            yield not both, f"{old} is deprecated, and cannot be given together with {new}, which replaced it"
         params = self.device("param") == "cpu"
         yield not params or stage == 3, f"zero_optimization.offload_param requires stage 3, got stage({stage})"
         words = f"zero_allow_untested_optimizer must be true for {self['optimizer.type']} with ZeRO, as in DeepSpeed"

@@ -54,7 +54,8 @@ def leaves(given, table=KEYS, inside=""):
         if path == "zero_optimization" and isinstance(value, bool):
             yield "zero_optimization.stage", int(value)  # as in DeepSpeed's getting-started page
         elif isinstance(known, dict) or path in ("optimizer.params", "scheduler.params"):
-            value = {} if value is None and "params" not in path else value
+            if value is None and path.startswith("zero_optimization.offload_"):
+                value = {}  # the only sections that DeepSpeed lets be null
             require(isinstance(value, dict), f"{path} must be an object {{...}}, got {shown(value)}")
             yield from leaves(value, known, f"{path}.")
         else:

@@ -26,9 +26,13 @@ section = stated("an object {...}", lambda value: isinstance(value, dict))
 text = stated("a string", lambda value: isinstance(value, str))
 off = stated(
     "off: it is not supported here",
-    lambda value: value in (False, None) or (isinstance(value, dict) and not value.get("enabled", bool(value))),
+    lambda value: isinstance(value, dict) and not value.get("enabled", bool(value)),
 )
 pair = stated("two numbers >= 0 and < 1", lambda value: _two(value) and all(number(b) and 0 <= b < 1 for b in value))
+items = stated("an integer >= 0 (or 5e8)", lambda value: amount(value) and value == int(value))  # as pydantic has it
+size = stated("an integer >= 1 (or 5e8)", lambda value: items(value) and value >= 1)
+a_list = stated("a list", lambda value: isinstance(value, list))
+nullable_text = stated("a string or null", lambda value: value is None or isinstance(value, str))
 true = stated("true", lambda value: value is True)
 false = stated("false: it is not supported here", lambda value: value is False)
 
@@ -61,10 +65,51 @@ NONE = Key(section, idle=SAYS)
 OFF = Key(off, idle="it is off")
 OFFLOAD = {
     "device": Key(one_of(DEVICES), "none"),
-    **idle(flag, PLACES, "pin_memory pipeline_read pipeline_write fast_init"),
-    **idle(amount, PLACES, "buffer_count buffer_size max_in_cpu cpuadam_cores_perc"),
+    "pin_memory": Key(flag, idle=PLACES),
+    "buffer_count": Key(items, idle=PLACES),
     "nvme_path": Key(text, idle="it is for a device nvme"),
-    "ratio": Key(part, idle=PLACES),
+}
+OFFLOAD_PARAM = OFFLOAD | idle(items, PLACES, "buffer_size max_in_cpu")
+OFFLOAD_OPTIMIZER = OFFLOAD | {
+    **idle(flag, PLACES, "pipeline_read pipeline_write fast_init"),
+    **idle(part, PLACES, "ratio cpuadam_cores_perc"),
+}
+MONITOR = idle(flag, SAYS, "enabled")
+REPORTS = {  # sections of what is printed, measured, written down or tuned
+    "tensorboard": MONITOR | idle(text, SAYS, "output_path job_name"),
+    "csv_monitor": MONITOR | idle(text, SAYS, "output_path job_name"),
+    "wandb": MONITOR | idle(nullable_text, SAYS, "group team project"),
+    "comet": MONITOR
+    | idle(nullable_text, SAYS, "project workspace api_key experiment_name experiment_key mode")
+    | {"samples_log_interval": Key(count, idle=SAYS), "online": Key(flag, idle=SAYS)},
+    "comms_logger": idle(flag, SAYS, "enabled prof_all verbose debug") | {"prof_ops": Key(a_list, idle=SAYS)},
+    "flops_profiler": idle(flag, SAYS, "enabled detailed")
+    | idle(integer, SAYS, "profile_step module_depth top_modules")
+    | {"output_file": Key(nullable_text, idle=SAYS), "recompute_fwd_factor": Key(amount, idle=SAYS)},
+    "timers": {"throughput": idle(flag, SAYS, "enabled synchronized")},
+    "aio": idle(count, PLACES, "block_size queue_depth intra_op_parallelism")
+    | idle(flag, PLACES, "single_submit overlap_events")
+    | {"use_gds": Key(false, idle="it is off")},
+    "checkpoint": idle(flag, "checkpoints here are files for any mesh", "load_universal use_node_local_storage")
+    | {
+        "tag_validation": Key(text, idle=SAYS),
+        "parallel_write": {"pipeline_stage": Key(flag, idle=PLACES)},
+        "writer": Key(section, idle=PLACES),
+    },
+    "compile": idle(
+        flag,
+        KERNELS,
+        "deepcompile autoep_non_moe free_activation offload_activation offload_activation_pin_memory "
+        "offload_opt_states double_buffer symmetric_memory debug_log offload_parameters sync_before_reduce "
+        "sync_after_reduce sync_before_allgather sync_after_allgather keep_int_input_tensors keep_all_input_tensors",
+    )
+    | {"free_activation_threshold": Key(items, idle=KERNELS), "passes": Key(a_list, idle=KERNELS)},
+    "hybrid_engine": {
+        "enabled": Key(false, idle="it is off"),
+        "max_out_tokens": Key(size, idle="it is off"),
+        **idle(integer, "it is off", "inference_tp_size tp_gather_partition_size"),
+        **idle(flag, "it is off", "release_inference_cache pin_parameters enable_cuda_graph"),
+    },
 }
 
 KEYS = {
@@ -86,7 +131,7 @@ KEYS = {
         "loss_scale_window": Key(count, 1000),
         "hysteresis": Key(count, 2),
         "consecutive_hysteresis": Key(flag, False),
-        "min_loss_scale": Key(positive, 1),
+        "min_loss_scale": Key(size, 1),
         "auto_cast": Key(flag, idle="what goes into the model is as the program makes it"),
         "fp16_master_weights_and_grads": Key(false, False),
         "opt_level": Key(text, idle="Apex's"),
@@ -100,8 +145,8 @@ KEYS = {
     },
     "zero_optimization": {
         "stage": Key(within(0, 3), 0),
-        "offload_optimizer": OFFLOAD,
-        "offload_param": OFFLOAD,
+        "offload_optimizer": OFFLOAD_OPTIMIZER,
+        "offload_param": OFFLOAD_PARAM,
         "cpu_offload": Key(flag, False),  # before offload_optimizer
         "cpu_offload_param": Key(flag, False),
         **idle(
@@ -110,9 +155,10 @@ KEYS = {
             "allgather_partitions contiguous_gradients overlap_comm reduce_scatter round_robin_gradients "
             "stage3_allgather_sequential stage3_use_all_reduce_for_fetch_params use_multi_rank_bucket_allreduce",
         ),
-        **idle(amount, CUTS, "allgather_bucket_size reduce_bucket_size stage3_prefetch_bucket_size"),
+        **idle(items, CUTS, "allgather_bucket_size stage3_prefetch_bucket_size"),
+        "reduce_bucket_size": Key(size, idle=CUTS),
         **idle(
-            amount,
+            items,
             PLACES,
             "stage3_max_live_parameters stage3_max_reuse_distance stage3_model_persistence_threshold "
             "stage3_module_granularity_threshold stage3_param_persistence_threshold sub_group_size",
@@ -156,11 +202,9 @@ KEYS = {
         only(1, "sequences are sharded over tensor-parallel groups, by --sequence-parallel"), 1
     ),
     "managed_gradient_accumulation": Key(true, True),
-    **each(OFF, "data_efficiency expert_parallel hybrid_engine tensor_parallel torch_autocast weight_quantization"),
-    **each(
-        NONE,
-        "aio autotuning checkpoint comet comms_logger compile csv_monitor flops_profiler tensorboard timers wandb",
-    ),
+    **each(OFF, "data_efficiency expert_parallel tensor_parallel torch_autocast weight_quantization"),
+    **REPORTS,
+    "autotuning": NONE,
     **idle(flag, SAYS, "dump_state memory_breakdown wall_clock_breakdown"),
     "steps_per_print": Key(amount, idle=SAYS),
     "log_level": Key(text, idle=SAYS),
