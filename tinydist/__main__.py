@@ -1,6 +1,7 @@
 """The command line, ``python -m tinydist``: the course in a terminal; plan, train, serve, diagnose, doctor."""
 
 import argparse
+import errno
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -136,12 +137,16 @@ def in_a_child(do, *arguments):
 
 
 def while_somebody_reads(do, *arguments):
-    """Ignore a closed pipe (``| head``): it is not an error."""
+    """Ignore a closed pipe (``| head``): it is not an error. A full disk is one, and is told in a line."""
     try:
         status = do(*arguments)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        if error.errno == errno.ENOSPC:
+            print(f"tinydist: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in the buffer
         return 1
 

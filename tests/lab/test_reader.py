@@ -69,7 +69,8 @@ def test_wrong_counts_as_a_try_and_takes_nothing_back(capsys):
 
 
 def test_a_picture_in_a_notebook(capsys, monkeypatch):
-    monkeypatch.setattr("tinydist.lab.reader.in_notebook", lambda: True)
+    for place in ("reader", "judging"):
+        monkeypatch.setattr(f"tinydist.lab.{place}.in_notebook", lambda: True)
     check(wrong)
     assert capsys.readouterr().out.endswith("A hint: hint(double)\na picture\n")
 
@@ -135,7 +136,9 @@ def test_progress_that_cannot_be_written_is_no_traceback(capsys, monkeypatch, tm
 
 def test_the_first_check_says_that_it_loads(monkeypatch):
     told = []
-    monkeypatch.setattr("tinydist.lab.reader.judge", lambda *asked: told.extend(module.messages) or judge(*asked))
+    monkeypatch.setattr(
+        "tinydist.lab.reader.judge_isolated", lambda *asked: told.extend(module.messages) or judge(*asked)
+    )
     check(right)
     monkeypatch.setattr("tinydist.lab.reader.LOADED_LATE", "not.loaded")
     check(right)

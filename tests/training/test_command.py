@@ -155,6 +155,16 @@ def test_a_backend_that_the_environment_names_wrongly_is_refused(capsys, monkeyp
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_standard_output_that_is_full_is_told_in_a_line():
+    command = [sys.executable, "-m", "tinydist", "train", *TINY.split()]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "tinydist: standard output: No space left on device"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_disk_ends_the_run_with_the_name_of_the_file(capsys):
     assert train(f"{TINY} --history /dev/full") == 1
     assert capsys.readouterr().err == "train: /dev/full: No space left on device\n"

@@ -20,6 +20,7 @@ from ..launching.launch import launch
 from ..torch_internals import unobserved
 from . import trusted_functions
 from .errors import Left, Wrong
+from .isolation import renew_time
 from .leaves import nbytes
 from .tracer import UNSEEN, TooLong, Tracer
 
@@ -90,6 +91,7 @@ class Trial:
         self.arguments, self.returned, self.given = (), (), [0] * case.ranks
         self.tracers = [Tracer(listen, counted=how["observe"] is True) for _ in range(case.ranks)] if watched else []
         printed = io.StringIO()
+        renew_time()
         try:
             with contextlib.redirect_stdout(printed), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "launch: all ranks have ended")  # the verdict says it better

@@ -64,8 +64,8 @@ class Exercise:
     def __post_init__(self):
         self.module = sys.modules[self.reference.__module__]  # kept, as its chapter may be loaded once more
         waits = any(isinstance(target, Waits) for target in self.targets)
-        if not waits and any(case.ranks > 1 for case in self.test_cases()):
-            self.targets = [*self.targets, Waits()]
+        needed = not waits and any(case.ranks > 1 for case in self.test_cases())
+        self.targets = (*self.targets, Waits()) if needed else tuple(self.targets)
 
     @property
     def name(self):
@@ -118,7 +118,8 @@ class Exercise:
     @cached_property
     def cases(self):
         """One rank comes last, since with others there is more to say."""
-        return sorted((case for case in self.test_cases() if case.changed is None), key=lambda case: case.ranks == 1)
+        cases = [case for case in self.test_cases() if case.changed is None]
+        return tuple(sorted(cases, key=lambda case: case.ranks == 1))
 
     @cached_property
     def hidden(self):
@@ -160,6 +161,11 @@ class Exercise:
     def right(self, case):
         """What the reference does."""
         return self.run(case)
+
+    def run_reference(self):
+        """In all cases; what was run is kept."""
+        for case in [*self.cases, *([self.hidden] if self.hidden else [])]:
+            self.right(case)
 
     def run(self, case, *mistakes):
         """What it does with these mistakes."""

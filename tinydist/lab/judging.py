@@ -15,13 +15,15 @@ from typing import NamedTuple
 
 import torch
 
-from ..console.progress_message import progress_message
+from ..console.progress_message import in_notebook
 from ..simulator.autograd_warning import UnseenByAutograd
 from ..simulator.stuck import StuckError
+from . import trusted_functions
 from .blanks import is_stub
 from .cases import Alone
 from .communication_targets import Own
 from .errors import Unjudged, Wrong, explain, indented
+from .isolation import AVAILABLE, ProcessEnded, case_begins, run_isolated
 from .messages import SHARED
 from .page import Styled, plain
 from .registry import exercise_of
@@ -89,6 +91,36 @@ def judge(answer, exercise=None) -> Verdict:
     return Verdict(exercise, "wrong" if wrong else "passed" if passed else "not judged", lines, wrong)
 
 
+def judge_isolated(answer, exercise) -> Verdict:
+    """The same, in a process of its own where that is possible, so that an answer cannot end this one."""
+    if not AVAILABLE or is_stub(answer, exercise.source):
+        return judge(answer, exercise)
+    with the_same_every_time():
+        exercise.run_reference()  # here, where it is kept for the next check
+
+    try:
+        return run_isolated(lambda: portable(judge(answer, exercise)))._replace(exercise=exercise)
+    except ProcessEnded as ended:
+        (name, holds, _), *others = exercise.check(answer)
+        lines = [Line(name, "wrong", holds), *(Line(name, "-", holds) for name, holds, _ in others)]
+        return Verdict(exercise, "wrong", lines, Wrong(str(ended)))
+
+
+def portable(verdict):
+    """The verdict, as it travels from one process to another: its picture is drawn."""
+    wrong, picture = verdict.wrong, None
+    if wrong and wrong.picture and in_notebook():
+        from IPython.display import display  # it is there: the notebook's own
+        from IPython.utils.capture import capture_output
+
+        with capture_output() as captured:
+            figure = wrong.picture()
+            if figure is not None:
+                display(figure)
+        picture = captured.show
+    return verdict._replace(exercise=None, wrong=wrong and Wrong(str(wrong), picture))
+
+
 @contextlib.contextmanager
 def the_same_every_time():
     """What ``torch.empty`` returns holds NaN (whole numbers: the largest), and not by luck what an earlier run left.
@@ -126,6 +158,7 @@ def what_is_wrong(judge_it):
 
 
 def properties(exercise, answer):
+    trusted_functions.remember_exercise(exercise)
     runs = Runs(exercise, answer)
     yield "runs", runs.in_words(), runs.end
     depends = "results depend only on received data"
@@ -159,7 +192,7 @@ class Runs:
             return
         self.over, cases = True, self.exercise.cases
         for number, case in enumerate(cases, start=1):
-            with progress_message(f"{number} of {len(cases)}: {case}"):
+            with case_begins(number, len(cases), case):
                 trial = self.exercise.trial(self.answer, case)
             self.trials.append(trial)
             own = [target for target in self.exercise.early if isinstance(target, Own)] if trial.error else []

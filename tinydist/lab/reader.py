@@ -5,7 +5,8 @@ import sys
 from ..console.progress_message import in_notebook, progress_message
 from . import author as author  # so that all of the lab is there to be remembered
 from . import progress, trusted_functions
-from .judging import judge
+from .judging import judge as judge
+from .judging import judge_isolated
 from .page import say
 from .registry import exercise_of, find, what_next
 
@@ -30,7 +31,7 @@ def report(answer, exercise):
     """The same, for a program: the verdict, and no picture."""
     first = "" if LOADED_LATE in sys.modules else ", the first: parts of torch are loaded"
     with progress_message(f"check {answer.__name__}{first}"):
-        verdict = judge(answer, exercise)
+        verdict = judge_isolated(answer, exercise)
     say(*verdict.told)
     try:
         if verdict.state in ("passed", "wrong"):

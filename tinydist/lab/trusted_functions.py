@@ -3,6 +3,8 @@
 import builtins
 import math
 import sys
+from functools import cached_property
+from types import FunctionType
 
 import torch
 
@@ -12,6 +14,8 @@ OF_TENSORS = (
     "abs all allclose any copy_ detach double equal flatten isclose isfinite isnan item max min nbytes nonzero norm "
     "numel shape sort sum tolist untyped_storage __eq__ __ne__ __gt__ __lt__ __sub__ __mul__ __truediv__ __invert__"
 )
+OF_EXERCISES = "reference program targets cases"
+METHODS = FunctionType, property, cached_property
 TOOLS = {}  # (where it is, its name) -> what it is
 
 
@@ -21,7 +25,17 @@ def remember():
         TOOLS.update({(place, name): getattr(place, name) for name in names.split()})
     ours = [module for name, module in sys.modules.items() if name.startswith(__package__)]
     for place in (math, *ours):
-        TOOLS.update({(place, name): thing for name, thing in vars(place).items() if callable(thing)})
+        functions = {name: thing for name, thing in vars(place).items() if callable(thing)}
+        TOOLS.update({(place, name): thing for name, thing in functions.items()})
+        for made in functions.values():
+            if isinstance(made, type) and made.__module__.startswith(__package__):
+                TOOLS.update({(made, name): thing for name, thing in vars(made).items() if isinstance(thing, METHODS)})
+
+
+def remember_exercise(exercise):
+    """And what the exercise says that is judged; functions of its file."""
+    TOOLS.update({(exercise, name): getattr(exercise, name) for name in OF_EXERCISES.split()})
+    TOOLS.update({(exercise.module, name): thing for name, thing in vars(exercise.module).items() if callable(thing)})
 
 
 def put_back():

@@ -35,6 +35,10 @@ from ..rules import count, finite, flag, positive, stated, validate, whole
 from ..torch_internals import multiply_and_check
 
 SMALLEST = 2.0**-126  # scale, whose inverse is an fp32 number
+LARGEST = torch.finfo(torch.float32).max
+fp32_scale = stated(
+    f"a number > 0 and at most {LARGEST:.3g}, the largest of fp32", lambda s: positive(s) and s <= LARGEST
+)
 scale_rule = stated("a rule, with scale and update", lambda rule: hasattr(rule, "scale") and hasattr(rule, "update"))
 optimizers = stated("an optimizer", lambda given: hasattr(given, "step"))
 
@@ -146,7 +150,7 @@ def _check_none_is_fp16(parameters):
         )
 
 
-@validate(scale=positive)
+@validate(scale=fp32_scale)
 @dataclass
 class StaticLossScale:
     """The scale stays. Steps that overflow are skipped nevertheless."""
@@ -157,7 +161,7 @@ class StaticLossScale:
         pass
 
 
-@validate(scale=positive, growth_factor=finite, backoff_factor=finite, growth_interval=count, good_steps=whole)
+@validate(scale=fp32_scale, growth_factor=finite, backoff_factor=finite, growth_interval=count, good_steps=whole)
 @dataclass
 class DynamicLossScale:
     """torch's rule: an overflow shrinks the scale; ``growth_interval`` consecutive steps without one grow it.
@@ -194,7 +198,7 @@ class DynamicLossScale:
         self.scale = shrunk
 
 
-@validate(scale=positive, window=count, hysteresis=count, min_scale=positive, consecutive=flag, patience=whole)
+@validate(scale=fp32_scale, window=count, hysteresis=count, min_scale=positive, consecutive=flag, patience=whole)
 @validate(steps=whole, last_overflow=whole)
 @dataclass
 class HysteresisLossScale:

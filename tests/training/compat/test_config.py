@@ -150,6 +150,8 @@ REFUSED = {
     '{"torch_autocast": {"enabled": true}}': "torch_autocast must be off: it is not supported here, got ",
     '{"torch_autocast": false}': "torch_autocast must be off: it is not supported here, got False",
     '{"tensorboard": {"enable": true}}': "tensorboard.enable is not a DeepSpeed key; did you mean tensorboard.enabled",
+    '{"fp16": {"enabled": true, "loss_scale": 1e300}}': "fp16.loss_scale must be 0 (dynamic), or a number up to 3.4e38",
+    '{"fp16": {"enabled": true, "loss_scale": false}}': "fp16.loss_scale must be 0 (dynamic), or a number up to 3.4e38",
     '{"comms_logger": null}': "comms_logger must be an object {...}, got None",
     '{"aio": {"block_size": 1.5}}': "aio.block_size must be an integer >= 1, got 1.5",
     '{"zero_optimization": {"reduce_bucket_size": 0.5}}': "zero_optimization.reduce_bucket_size must be an integer",

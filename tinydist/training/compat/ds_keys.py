@@ -11,6 +11,7 @@ and defaults); transformers, integrations/deepspeed.py (what fills "auto").
 
 from typing import NamedTuple
 
+from ...precision.loss_scaler import fp32_scale
 from ...rules import amount, count, flag, integer, number, one_of, part, positive, stated, whole, within
 
 DEVICES = ("none", "cpu")
@@ -33,6 +34,7 @@ items = stated("an integer >= 0 (or 5e8)", lambda value: amount(value) and value
 size = stated("an integer >= 1 (or 5e8)", lambda value: items(value) and value >= 1)
 a_list = stated("a list", lambda value: isinstance(value, list))
 nullable_text = stated("a string or null", lambda value: value is None or isinstance(value, str))
+static_scale = stated("0 (dynamic), or a number up to 3.4e38", lambda n: fp32_scale(n) or (amount(n) and n == 0))
 true = stated("true", lambda value: value is True)
 false = stated("false: it is not supported here", lambda value: value is False)
 
@@ -126,7 +128,7 @@ KEYS = {
     "scheduler": {"type": Key(text), "params": Key(section, {})},
     "fp16": {
         "enabled": Key(flag, False),
-        "loss_scale": Key(amount, 0),  # 0: dynamic
+        "loss_scale": Key(static_scale, 0),  # 0: dynamic
         "initial_scale_power": Key(within(0, 127), 16),
         "loss_scale_window": Key(count, 1000),
         "hysteresis": Key(count, 2),
