@@ -48,8 +48,8 @@ class Page:
 
 
 @contextmanager
-def chromium(folder):
-    """A page of a browser that keeps what it keeps in ``folder``."""
+def chromium(folder, *more):
+    """A page of a browser that keeps what it keeps in ``folder``; ``more``: options of its command line."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("there is no Chromium")
@@ -61,7 +61,7 @@ def chromium(folder):
         "--window-size=1100,900",
         "--remote-debugging-port=0",
     ]
-    command = [program, *options, f"--user-data-dir={folder}", "about:blank"]
+    command = [program, *options, *more, f"--user-data-dir={folder}", "about:blank"]
     browser = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         port = next(found[1] for line in browser.stderr if (found := re.search(r"ws://127\.0\.0\.1:(\d+)", line)))
