@@ -32,6 +32,7 @@ def test_cases():
     yield measured("8 x A100", 32 * KIB, 16 * GIB)
     yield measured("8 x A100", 64 * MIB, 128 * MIB)
     yield measured("8 x H200", 32 * KIB, 16 * GIB)
+    yield measured("8 x A100", 8 * MIB, 16 * MIB)  # twice the bytes took more than twice as long: alpha is below 0
 
 
 @exercise(
@@ -79,6 +80,12 @@ def test_cases():
             "The large all-reduce has latency as well: beta follows from the difference of both",
             "(large - small) / ranks / (large_seconds - small_seconds)",
             "large / ranks / large_seconds",
+        ),
+        mistake(
+            "Twice the bytes took more than twice as long, so the line has an alpha below 0. No link is like this, and "
+            "whoever cuts it off at 0 does not see it",
+            "small_seconds / steps - small / (ranks * bandwidth)",
+            "max(0.0, small_seconds / steps - small / (ranks * bandwidth))",
         ),
         mistake(
             "Each message has n/p bytes: the tensor has `ranks` times as many",
