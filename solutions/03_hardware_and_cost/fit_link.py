@@ -25,13 +25,14 @@ def measured(name, small, large):
 
 
 def test_cases():
+    yield of_link("sizes that lie near to each other", 16, MIB, 3 * MIB, 14e-6, 25e9)
     yield of_link("NVLink of A100s", 8, KIB, GIB, 3.4e-6, 300e9)
     yield of_link("a link of 5 us and 1 GB/s", 2, KIB, GIB, 5e-6, 1e9)
-    yield of_link("sizes that lie near to each other", 16, MIB, 2 * MIB, 14e-6, 25e9)
     yield of_link("a link of half a microsecond", 3, MIB, GIB, 0.5e-6, 50e9)
     yield measured("8 x A100", 32 * KIB, 16 * GIB)
     yield measured("8 x A100", 64 * MIB, 128 * MIB)
     yield measured("8 x H200", 32 * KIB, 16 * GIB)
+    yield measured("8 x A100", 8 * MIB, 16 * MIB)  # twice the bytes took more than twice as long: alpha is below 0
 
 
 @exercise(
@@ -74,6 +75,17 @@ def test_cases():
             "small_seconds / steps - small / (ranks * bandwidth)",
             "small_seconds / steps",
             given=True,
+        ),
+        mistake(
+            "The large all-reduce has latency as well: beta follows from the difference of both",
+            "(large - small) / ranks / (large_seconds - small_seconds)",
+            "large / ranks / large_seconds",
+        ),
+        mistake(
+            "Twice the bytes took more than twice as long, so the line has an alpha below 0. No link is like this, and "
+            "whoever cuts it off at 0 does not see it",
+            "small_seconds / steps - small / (ranks * bandwidth)",
+            "max(0.0, small_seconds / steps - small / (ranks * bandwidth))",
         ),
         mistake(
             "Each message has n/p bytes: the tensor has `ranks` times as many",

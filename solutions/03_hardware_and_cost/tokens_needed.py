@@ -60,6 +60,7 @@ def test_cases():
             "2 * k * n - ridge * 2 * (k + n)",
             "2 * k * n",
         ),
+        mistake("The results are written, too: n numbers for each row", "2 * (k + n)", "2 * k"),
         mistake(
             "Only weights have weight_bytes. Rows have 2 bytes for each number",
             "ridge * 2 * (k + n)",

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from lab.registered import solved
 from lab.shipped import EXERCISES, ROOT
 
 from tinydist import launch, mark
@@ -145,6 +146,35 @@ def test_with_the_rows_that_are_needed_a_product_waits_for_arithmetic_and_with_o
     less = rows - 1 if rows else 10**6  # 0: no number of rows is enough
     assert not rows or waits_for_arithmetic(rows)
     assert not less or not waits_for_arithmetic(less)
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "told"),
+    [
+        (1, lambda own, maps, hidden: maps + 2 * own, "A mask has 1 byte"),
+        (1, lambda own, maps, hidden: -maps, "the mask of the maps"),
+        (1, lambda own, maps, hidden: -4 * own, "one of the two normalizations"),
+        (1, lambda own, maps, hidden: -4 * hidden, "the bytes of GELU"),
+        (1, lambda own, maps, hidden: 16 * hidden, "GELU is dealt out"),
+        (2, lambda seconds: seconds / 4, "Of n bytes a rank keeps a part"),
+        (2, lambda seconds: -3 / 8 * seconds, "An all-reduce has two halves"),
+        (2, lambda seconds: 4 * seconds, "A step of the ring sends n/p bytes"),
+    ],
+)
+def test_a_sum_of_a_layer_is_told_what_it_lacks(place, change, told):
+    """On five GPUs, in the first case."""
+    exercise, right = find("layer_seconds"), solved("layer_seconds")
+
+    def layer_seconds(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire):
+        sums = list(right(batch, sequence, width, heads, gpus, shares_tokens, compute, memory, wire))
+        numbers = batch * sequence * width
+        if place == 1:
+            sums[1] += change(numbers, batch * heads / gpus * sequence**2, 4 * numbers / gpus) / memory
+        else:
+            sums[2] += change(sums[2])
+        return tuple(sums)
+
+    assert told in str(judge(layer_seconds, exercise))
 
 
 def test_a_predicted_layer_is_within_15_percent_of_what_was_measured():

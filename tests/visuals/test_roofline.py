@@ -48,4 +48,5 @@ def test_what_is_reached_lies_below_the_roof():
     *_, point = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert (point.get_xdata()[0], point.get_ydata()[0]) == (1000, pytest.approx(700))
     assert (point.get_color(), point.get_markerfacecolor()) == (BLUE, "white")
+    assert {"at most, by the roofline", "expected", "TFLOP/s"} <= set(written(figure))
     assert_can_be_read(figure)

@@ -1,6 +1,7 @@
 """Roofline plots: attainable FLOP/s by arithmetic intensity, with operators as points."""
 
 import numpy as np
+from matplotlib.lines import Line2D
 
 from ..hardware import Device
 from ..rules import named, positive, stated, validate
@@ -26,7 +27,7 @@ def roofline(device, intensities, dtype="bfloat16", reached=None):
     """Draw what ``device`` reaches at each intensity, and the operators of ``intensities``, name -> FLOPs per byte.
 
     Left of the ridge point an operator is memory-bound, right of it compute-bound. ``reached``, name -> FLOP/s, draws
-    an open point below that of the operator: what it gets of what it could.
+    an open point below that of the operator: what is expected of it.
     """
     peak, bandwidth = device.peak_of(dtype), device.memory_bandwidth
     ridge = peak / bandwidth
@@ -59,12 +60,15 @@ def roofline(device, intensities, dtype="bfloat16", reached=None):
         axes.plot([intensity, intensity], [rate / TERA, roof / TERA], color=GREY, linewidth=0.8, zorder=1)
         color = RED if intensity < ridge else BLUE
         axes.plot(intensity, rate / TERA, "o", markerfacecolor="white", color=color, zorder=3)
+    if reached:
+        marks = [Line2D([], [], marker="o", linestyle="", color=SOFT, markerfacecolor=face) for face in (SOFT, "white")]
+        axes.legend(marks, ["at most, by the roofline", "expected"], loc="lower right")
     axes.set_xlim(low, high)
     axes.set_ylim(top=4 * peak / TERA)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda number, _: number_text(number))
     axes.set_xlabel("arithmetic intensity (FLOPs per byte)")
-    axes.set_ylabel("TFLOP/s at most")
+    axes.set_ylabel("TFLOP/s" if reached else "TFLOP/s at most")
     return figure
 
 
