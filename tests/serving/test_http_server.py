@@ -29,7 +29,7 @@ def alone(**fields):
     return bytes(engine().run([made])[0][0]).decode("utf-8", "replace")
 
 
-def on_loopback(clients, **options):
+def on_loopback(clients, patience=60, **options):
     """Run ``clients(port, server)`` beside a server; then nothing of theirs may be left in the engine."""
 
     async def program():
@@ -43,7 +43,7 @@ def on_loopback(clients, **options):
         assert server.engine.idle and len(server.engine.pool.free) == 40 and not server.states
         return result
 
-    return asyncio.run(asyncio.wait_for(program(), 60))  # a guard: nothing waits so long
+    return asyncio.run(asyncio.wait_for(program(), patience))  # a guard: nothing waits so long
 
 
 async def send(port, body, head="POST /v1/completions", more=""):
