@@ -98,7 +98,7 @@ class Choice(Values):
             "crossing * max(between, posting)",
         ),
         mistake(
-            "A small tensor need not go by LL: that depends on its start and its steps. Compute all, and take the least",
+            "A small tensor need not go by LL: that depends on its start and steps. Compute all, and take the least",
             "return min(",
             'return ("LL", seconds["LL"]) if nbytes < 1e6 else min(',
         ),
