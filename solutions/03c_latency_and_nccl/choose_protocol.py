@@ -17,6 +17,13 @@ PODS = {  # GPUs in a node, nodes, processor of the hosts, bytes/s
     "3 x 6 A100, AMD": (6, 3, "AMD", SLOW),
     "4 nodes of 1 GPU": (1, 4, "Intel", (6 * GB, 20 * GB, 24 * GB)),
 }
+# Of nobody's machine: LL has a long start, and to post by LL128 takes longer than to cross the network.
+US = 1e-6
+OTHER = {
+    "LL": (100 * US, 0.5 * US, 2.7 * US, 1 * US, 10 * GB),
+    "LL128": (5 * US, 1 * US, 4 * US, 6 * US, 20 * GB),
+    "Simple": (200 * US, 3 * US, 14 * US, 3 * US, 24 * GB),
+}
 
 
 def numbers(about):
@@ -39,6 +46,8 @@ def test_cases():
     for about in PODS:
         for size in SIZES:
             yield case(about, size)
+    for size in ("8 bytes", "64 kB"):
+        yield alone(lambda size=size: (SIZES[size], 4, 2, dict(OTHER)), f"{size} on 2 x 4, with a long start of LL")
 
 
 class Choice(Values):
@@ -55,7 +64,7 @@ class Choice(Values):
     targets=[
         Own("your own arithmetic", ARITHMETIC, FORMULAS),
         Choice(
-            f"the fastest protocol, and its seconds, on {len(PODS)} clusters, for 8 bytes to 1 GB (8 bytes on "
+            f"the fastest protocol, and its seconds, on {len(PODS) + 1} clusters, for 8 bytes to 1 GB (8 bytes on "
             "two nodes of eight with processors of AMD: LL, 68.0 us)",
             names=("the protocol", "the number of seconds"),
         ),
@@ -82,6 +91,16 @@ class Choice(Values):
             "The host posts while NVLink works: a step takes the longer of the two, not both",
             "step = max(inside, posting)",
             "step = inside + posting",
+        ),
+        mistake(
+            "Posting holds up the other steps alone: a crossing takes between, even if posting takes longer",
+            "crossing * between",
+            "crossing * max(between, posting)",
+        ),
+        mistake(
+            "A small tensor need not go by LL: that depends on its start and steps. Compute all, and take the least",
+            "return min(",
+            'return ("LL", seconds["LL"]) if nbytes < 1e6 else min(',
         ),
         mistake(
             "These are bus bandwidths: each rank sends 2 (p-1)/p of the bytes, not all of them once",

@@ -6,7 +6,8 @@ from tinydist.lab.author import Own, Values, alone, exercise, mistake
 from .chapter import ARITHMETIC, FORMULAS
 
 GB, MIB = 1e9, 2**20
-WIRES = {"8 x A100": 300 * GB, "8 x H200": 450 * GB, "8 x B200": 900 * GB, "4 x 8 B200": 50 * GB}
+# In a node a rank's link; over nodes all cards of a node, which rings share
+WIRES = {"8 x A100": 300 * GB, "8 x H200": 450 * GB, "8 x B200": 900 * GB, "4 x 8 B200": 8 * 50 * GB}
 NODE = {"2 MiB": 2 * MIB, "32 MiB": 32 * MIB, "128 MiB": 128 * MIB}
 
 
@@ -100,7 +101,8 @@ def read_benchmark(collective, ranks, seconds, wire):
     ``seconds`` is {bytes: seconds}, as nccl-tests counts bytes, of a ``collective`` ("all_reduce", "all_gather",
     "reduce_scatter" or "all_to_all") among so many ``ranks``. ``best`` is the highest bus bandwidth, in bytes/s;
     ``half`` is the smallest size of the table that reaches half of it or more; ``beyond`` is True if ``best`` is more
-    than ``wire``, the bytes/s that a rank's link carries in one direction, else False.
+    than ``wire``, else False. ``wire`` is the bytes/s in one direction of what carries a ring: a rank's link in a node,
+    and over nodes all cards of a node together.
     """
     # ? The bus bandwidth of each size
     factor = (ranks - 1) / ranks

@@ -55,10 +55,11 @@ def test_what_the_host_adds_to_a_call_is_nothing_in_nccl_tests_and_20_us_in_pyto
 
 
 def test_the_forced_pair_and_its_order():
-    """Four nodes, 4 GiB: rings against the hierarchy NVLSTree, 18 % slower."""
-    pod, (rings, tree) = find_cluster("B200 EFA pod"), FORCED.values()
-    assert tree / rings == pytest.approx(0.82, abs=0.005)
-    for algorithm, speed in FORCED.items():
+    """Four nodes, 4 GiB: rings against the hierarchy NVLSTree, 18 % slower on B200s and 15 % on H200s."""
+    pod, forced = find_cluster("B200 EFA pod"), FORCED["4 x 8 B200"]
+    slower = [1 - tree / rings for rings, tree in (pair.values() for pair in FORCED.values())]
+    assert slower == pytest.approx([0.18, 0.15], abs=0.005)
+    for algorithm, speed in forced.items():
         took = 2**32 * bus_factor("all_reduce", 32) / speed
         assert collective_time("all_reduce", 2**32, 32, 8, pod, algorithm) == pytest.approx(took, rel=0.03)
 
@@ -140,10 +141,10 @@ def test_a_direct_exchange_beats_the_ring_where_it_did():
 
 
 def test_an_all_to_all_over_nodes_has_one_card_for_each_gpu():
-    """Of what the cards of a node reach together in an all-reduce: 19 % too much on V100s, 88 % on Selene."""
-    for (nodes, gpus, all_reduce, all_to_all), most in zip(EXCHANGES.values(), (1.20, 1.90), strict=True):
+    """Of what the cards of a node reach together: 19 % too much on V100s, 88 % on Selene, 18 % on A100s."""
+    for (nodes, gpus, together, all_to_all), most in zip(EXCHANGES.values(), (1.20, 1.90, 1.20), strict=True):
         p = nodes * gpus
-        assert 1 < all_reduce / gpus * (p - 1) / (p - gpus) / all_to_all < most
+        assert 1 < together / gpus * (p - 1) / (p - gpus) / all_to_all < most
 
 
 def test_an_older_nccl_was_nearer_where_the_rule_is_off_most():
@@ -160,12 +161,16 @@ def test_table_of_the_benchmark(capsys):
 
 
 def test_rows_of_pods():
-    """Where NCCL chose, within 21 %. Rings over nodes that were forced take twice as long as by the rule."""
+    """Where NCCL chose, within 25 %, but for EFA v1. Rings that were forced take twice as long as by the rule."""
     for row in PODS:
         cluster = replace(find_cluster(row.node).pod(row.nodes), cards_per_node=row.cards)
+        cluster = replace(cluster, inter_node=row.inter_node or cluster.inter_node)
         ours = collective_time("all_reduce", row.nbytes, row.nodes * row.gpus, row.gpus, cluster, row.algorithm)
         error = ours / row.seconds - 1
-        assert abs(error) < 0.22 if row.algorithm is None else -0.55 < error < -0.44
+        if row.inter_node:
+            assert -0.75 < error < -0.65
+        else:
+            assert abs(error) < 0.26 if row.algorithm is None else -0.55 < error < -0.44
 
 
 def test_of_all_collectives_of_16_gib_only_the_all_reduce_gets_nvls():

@@ -39,8 +39,8 @@ class Network:
 
 
 # A100: 234.9 of 300 GB/s at 16 GiB. LL takes 37 us longer for 512 KiB than for 32 KiB; by NCCL's own limit, 87.7 GB/s,
-# it would be 10. No other table of A100s was found. LL128: 1 to 8 MiB. Rows up to 2 MiB took 24 to 48 us longer than
-# these constants and NCCL's latencies say: nobody has explained it.
+# it would be 10. Of two other tables of A100s these rows were not seen (nccl#583, nccl-tests#149). LL128: 1 to
+# 8 MiB. Rows up to 2 MiB took 24 to 48 us longer than these constants and NCCL's latencies say: nobody explained it.
 # H100, H200: 367.2 of 450 GB/s at 16 GiB with NVLS off. LL is what ran up to 1 MiB, NVLS from 2 MiB. LL128: 92 % of the
 # ring, as NCCL has it.
 # B200: 682.2 of 900 GB/s at 8 GiB with NVLS off. Steps of LL take twice as long as NCCL says (8 bytes in 23.5 us, 15.2

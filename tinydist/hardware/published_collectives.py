@@ -3,16 +3,16 @@
     ALL_REDUCES         bus bandwidth of all-reduces from 32 KiB to 16 GiB: by PyTorch, one call at a time on an idle
                         device; A100s by nccl-tests, back to back
     QUEUED              the same by PyTorch, calls queued behind one another; four nodes with RAN, RAN_BY
-    FORCED              four nodes, 4 GiB, once by rings and once by NVLSTree (NCCL_ALGO)
+    FORCED              four nodes, of two kinds, 4 GiB, once by rings and once by NVLSTree (NCCL_ALGO)
     SYMMETRIC           the same on symmetric memory
     HALVES              all-gathers and reduce-scatters on 8 H100s
     SHOTS               one-shot, two-shot and NCCL's all-reduces in servers, H100
     WAYS                five all-reduces of four and of six H100s, 0.5 to 4 MiB
     ONES                nine collectives on 8 B200s: 1 KiB, and 16 GiB
     LARGE               all-reduce, with and without NVLS, all-gather and reduce-scatter on 8 H200s, 16 GiB
-    EXCHANGES           bus bandwidth of an all-reduce and of an all-to-all over the same nodes
+    EXCHANGES           bus bandwidth of an all-to-all over nodes, and what all their cards reach together
     SHARP               all-reduces of 4 to 8 GPUs of a node, with and without NVLS, 8 GiB
-    PODS                single rows of nodes of A100s and H100s over InfiniBand or RoCE
+    PODS                single rows of nodes of A100s, H100s and B200s over InfiniBand, RoCE or EFA
 
 One call on an idle device also takes what PyTorch's host takes to start it: ``CALL`` seconds.
 """
@@ -72,7 +72,7 @@ COLD = {("4 x 8 B200", size) for size in SIZES[:3]}
 # ml-engineering@0cc3de50 network/README.md (read): NCCL 2.30.7, means of two sweeps, up to 10 calls queued while the
 # device is busy. The algorithms of the four nodes are from NCCL's log, ``RAN``; AWS's plugin chose them. By the same
 # page NCCL 2.27.7 took the same algorithms, and was so many times as fast there, ``OLDER``. ``FORCED``: NCCL_ALGO=ring
-# and nvlstree at 4 GiB.
+# and nvlstree at 4 GiB; of H200s, EFA v3, 16 cards of 25 GB/s a node, NCCL 2.27.7 (ml-engineering@744d01e1, read).
 QUEUED = {
     "8 x H200": by_size(
         3.15, 6.16, 12.46, 24.68, 48.15, 74.57, 96.26, 145.14, 196.56, 255.90,
@@ -89,7 +89,10 @@ QUEUED = {
 }  # fmt: skip
 RAN = dict(zip(SIZES, ["Tree"] * 10 + ["Ring"] * 2 + ["NVLSTree"] * 2 + ["Ring"] * 6, strict=True))
 RAN_BY = dict(zip(SIZES, ["LL"] * 4 + ["LL128"] * 8 + ["Simple"] * 8, strict=True))  # protocols
-FORCED = {"NCCL Ring": 375.22e9, "NCCL NVLSTree": 308.15e9}
+FORCED = {
+    "4 x 8 B200": {"NCCL Ring": 375.22e9, "NCCL NVLSTree": 308.15e9},
+    "4 x 8 H200": {"NCCL Ring": 364.65e9, "NCCL NVLSTree": 310.07e9},
+}
 OLDER = {16 * MIB: 1.53, 32 * MIB: 0.90, 64 * MIB: 1.16}
 SYMMETRIC = {
     "8 x H200": by_size(
@@ -171,9 +174,14 @@ SHARP = {  # GPUs -> with NVLS, where NCCL takes it, and without
              8: (838.0e9, 682.2e9)},
 }  # fmt: skip
 
-# Source -> nodes, GPUs in each, bus bandwidths of an all-reduce and an all-to-all, by nccl-tests (read, as far as a
-# search shows them). #78: V100s, 512 MiB, December 2021. #59: "~200" and "closer to 25" GB/s on Selene, December 2020.
-EXCHANGES = {"NVIDIA/nccl-tests#78": (8, 8, 4.32e9, 0.51e9), "NVIDIA/nccl-tests#59": (2, 8, 200e9, 25e9)}
+# Source -> nodes, GPUs in each, what all cards of a node reach, and the bus bandwidth of an all-to-all, by nccl-tests
+# (read, as far as a search shows them). #78: V100s, 512 MiB, December 2021: an all-reduce's bus bandwidth, and #59:
+# "~200" and "closer to 25" GB/s on Selene, December 2020. nccl#1138: A100s, 4 GiB, January 2024: 4 cards of 200 Gbit/s.
+EXCHANGES = {
+    "NVIDIA/nccl-tests#78": (8, 8, 4.32e9, 0.51e9),
+    "NVIDIA/nccl-tests#59": (2, 8, 200e9, 25e9),
+    "NVIDIA/nccl#1138": (2, 8, 4 * 25e9, 19.83e9),
+}
 
 
 class PodRow(NamedTuple):
@@ -187,10 +195,12 @@ class PodRow(NamedTuple):
     nbytes: int
     seconds: float
     source: str
+    inter_node: str | None = None  # another link than the preset's
 
 
 # All read as far as a search shows them: first rows or last ones, out of place. NCCL 2.16.5 in nccl#812, whose cards
-# have 100 Gbit/s each, 2.20.5 in nccl#1469; of the others it is not said.
+# have 100 Gbit/s each, 2.20.5 in nccl#1469; of the others it is not said. dstack#3961: two p6-b200. dstack#3865: two
+# p4d, whose EFA is v1: its cards have 100 Gbit/s, which 8 bytes do not notice.
 PODS = [
     PodRow("A100 node", 2, 1, 1, None, 8, 19.9e-6, "NVIDIA/nccl-tests#150"),
     PodRow("A100 node", 2, 8, 8, "NCCL Ring", 8, 93.1e-6, "NVIDIA/nccl#812"),
@@ -198,4 +208,6 @@ PODS = [
     PodRow("A100 node", 32, 8, 4, None, 8, 63.0e-6, "NVIDIA/nccl#652"),
     PodRow("H100 RoCE node", 5, 8, 4, "NCCL Ring", MIB, 354.9e-6, "NVIDIA/nccl#1368"),
     PodRow("H100 node", 16, 8, 8, None, 1024, 73.7e-6, "NVIDIA/nccl#1469"),
+    PodRow("B200 EFA pod", 2, 8, 8, None, 8, 50.58e-6, "dstackai/dstack#3961"),
+    PodRow("A100 node", 2, 8, 4, None, 8, 182.04e-6, "dstackai/dstack#3865", "EFA v4"),
 ]
