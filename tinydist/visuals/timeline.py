@@ -87,7 +87,7 @@ def shares(rows, whole):
     )
     either = sum(covered(row.compute + row.communication) for row in rows)
     if not compute and percent(waiting / whole) == percent(busy / whole) == "100 %":
-        return "no compute; all the time is spent waiting for communication"
+        return "no compute, only waiting for communication"
     if not compute:
         return f"no compute, waiting {percent(waiting / whole)}, communication {percent(busy / whole)}"
     text = f"compute {percent(compute / whole)}, waiting {percent(waiting / whole)}"
