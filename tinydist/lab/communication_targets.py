@@ -195,9 +195,9 @@ def by(end, counter, trial):
 
 
 class Collectives(Target):
-    """On each rank those of the reference, in its order, and as large; a rank alone may leave them out. ``things``: what
-    each is for, in words. ``first``: names of others that may come before them. ``together``: only all bytes count, in
-    as many calls as you like."""
+    """On each rank those of the reference, in its order, and as large; a rank alone needs none. ``things``: what each is
+    for, in words. ``first``: names of others that may come before them. ``together``: only all bytes count, in as many
+    calls as you like."""
 
     name = "collectives"
 
