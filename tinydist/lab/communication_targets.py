@@ -195,7 +195,7 @@ def by(end, counter, trial):
 
 
 class Collectives(Target):
-    """On each rank those of the reference, in its order, and as large; a rank alone needs none. ``things``: what each is
+    """On each rank those of the reference, in its order, and as large; one rank needs none. ``things``: what each is
     for, in words. ``first``: names of others that may come before them. ``together``: only all bytes count, in as many
     calls as you like."""
 
