@@ -42,7 +42,7 @@ def test_cases():
         Values("on 1 to 4 ranks, all ranks return the weights that one rank would have"),
         Own("no wrapper of torch", "average the gradients yourself", ["torch.nn.parallel.distributed"]),
         Collectives(
-            "each gradient is averaged once in each step",
+            "each gradient is averaged once: all-reduces of 16 bytes in each step",
             "every gradient once in each step",
             first=["broadcast"],  # of the weights to start with
             together=True,

@@ -43,6 +43,17 @@ def numbers_in(text):
     return map(float, re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text))
 
 
+def note(answer):
+    called = set(answer.__code__.co_names)
+    if "batch_isend_irecv" in called or not called & {"isend", "irecv"}:
+        return ""
+    return (
+        "You posted the two messages one by one. Here and with gloo that is right, but with nccl it can hang: on two "
+        "ranks, what one sends the other waits in one queue on the GPU, behind what it sends itself, unless both are "
+        "posted together, with batch_isend_irecv."
+    )
+
+
 @exercise(
     title="Mend two hangs",
     minutes=15,
@@ -104,10 +115,9 @@ def numbers_in(text):
         "The first hang is puzzle 3 of the chapter, with more than two ranks. Who receives, while all of them send?",
         "The second hang is puzzle 2. Which of the lines in the if are for all ranks, and which for rank 0 alone?",
     ],
-    why="Have you called isend and then recv? Here and with gloo that is right, but with nccl it can hang: post both "
-    "with batch_isend_irecv. On two ranks, what one sends the other waits in one queue on the GPU, behind what it "
-    "sends itself, unless both are posted together. The second hang mixes up numbers first, and comes a call later, "
-    "at another line.",
+    why="The first hang stops at its own line: no message can travel before somebody receives. The second one mixes up "
+    "numbers first, and comes a call later, at another line.",
+    note=note,
 )
 def mended_step(numbers, loss):
     """Send ``numbers`` to the right neighbor, rank + 1 (of the last rank: rank 0), and

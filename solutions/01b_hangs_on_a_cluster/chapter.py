@@ -6,7 +6,7 @@ INTRODUCTION = """\
 # Exercises: a hang on a cluster
 
 [Notebook 01b](../notebooks/01b_hangs_on_a_cluster.ipynb) goes before these. You read what the watchdog says, \
-records of one group, and records of several groups. Three exercises, about 45 minutes.
+records of one group, and records of several groups. Three exercises, about 30 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function reads the records of \
 several hangs. The first property that does not hold is explained.

@@ -240,6 +240,27 @@ def test_of_a_group_that_was_made_anew_the_newer_calls_count(tmp_path, capfd):
     assert said(capfd, tmp_path)[0] == 0
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_groups_of_one_description_are_told_apart_by_their_names(tmp_path, capfd, listed):
+    """As those of a mesh dimension: gloo lists no ranks of a group, and nccl does."""
+    for rank, name, calls in [(0, "1", 2), (1, "2", 2), (2, "1", 2), (3, "2", 3)]:
+        group = {"name": name, "desc": "mesh_dp", "ranks": str([0, 2] if name == "1" else [1, 3])}
+        numbers = [(number, "all_reduce", [4], 0) for number in range(1, calls + 1)]
+        path = record(tmp_path, rank, *numbers, pg_config={name: group} if listed else {})
+        content = pickle.loads(path.read_bytes())
+        for entry in content["entries"]:
+            entry["process_group"] = (name, "mesh_dp")
+        path.write_bytes(pickle.dumps(content))
+    assert said(capfd, tmp_path) == (
+        1,
+        [
+            "2:mesh_dp, call 3: rank 1 did not join",
+            "    rank 3: all_reduce of [4] Float, train.py:7 in step",
+            "    rank 1: its last call is 2, all_reduce of [4] Float, train.py:7 in step",
+        ],
+    )
+
+
 def test_a_scatter_may_be_of_other_sizes_and_an_all_reduce_may_not(tmp_path, capfd):
     for operation, status in [("scatter", 0), ("all_to_all", 0), ("all_reduce", 1), ("reduce_scatter", 1)]:
         for rank in (0, 1):

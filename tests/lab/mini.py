@@ -30,6 +30,7 @@ class Stated:
     minutes: int = 5
     difficulty: int = 1
     why: str = "Because."
+    note: object = None
     source: str = "def stub(x):\n    raise NotImplementedError"
     table: tuple = ()
 

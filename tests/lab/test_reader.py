@@ -11,6 +11,7 @@ from tinydist.console.command_name import command
 from tinydist.lab import check, hint, progress
 from tinydist.lab.errors import Wrong
 from tinydist.lab.judging import judge
+from tinydist.lab.registry import find
 from tinydist.simulator.stuck import StuckError
 
 
@@ -59,6 +60,16 @@ def test_passed(capsys):
         "double: passed\n  two           ok     2 gives 4\n\nBecause.\nNext: triple (5 minutes)\n"
     )
     assert progress.load()["double"] == {"passed": True, "tries": 1, "hints": 0}
+
+
+def test_a_note_is_for_those_whom_it_concerns(monkeypatch, capsys):
+    words = {right: "A note."}
+    monkeypatch.setattr(find("double"), "note", lambda answer: words.get(answer, ""))
+    check(right)
+    assert capsys.readouterr().out.endswith("Because.\nA note.\nNext: triple (5 minutes)\n")
+    words.clear()
+    check(right)
+    assert "Because.\nNext:" in capsys.readouterr().out
 
 
 def test_wrong_counts_as_a_try_and_takes_nothing_back(capsys):

@@ -34,9 +34,8 @@ def diagnose(paths):
     """The report: (lines, whether a problem was found). Raises ``Unreadable`` and ``NotJudged``."""
     recordings = of_one_job([recording(path) for path in paths])
     there = {rank for each in recordings for rank in each.ranks}
-    groups, ranks_of = groups_of(call for each in recordings for call in each.calls), {}
-    for each in recordings:
-        ranks_of |= each.groups
+    calls, ranks_of = told_apart(recordings)
+    groups = groups_of(calls)
     named = [rank for each in recordings if not each.is_trace for rank in each.ranks]
     everybody = ranks_of[WORLD] = there | ranks_of.get(WORLD, set()) | set(range(max(named, default=0)))
     wrong = []
@@ -60,6 +59,22 @@ def of_one_job(recordings):
                 raise Unreadable(f"diagnose: {each.path}: rank {rank} has another file, {first[rank]}")
             first[rank] = each.path
     return recordings
+
+
+def told_apart(recordings):
+    """All calls, and group -> its ranks where a file lists them. Where several groups have one description, as those of
+    a mesh dimension, each is called by its name, too: 2:mesh_dp, as torchfrtrace does."""
+    calls = [call for each in recordings for call in each.calls]
+    listed = {key: ranks for each in recordings for key, ranks in each.groups.items()}
+    names = defaultdict(set)
+    for group, name in [*listed, *((call.group, call.name) for call in calls)]:
+        names[group].add(name)
+
+    def words(group, name):
+        return group if group == WORLD or len(names[group]) == 1 else f"{name}:{group}"
+
+    calls = [call._replace(group=words(call.group, call.name)) for call in calls]
+    return calls, {words(*key): ranks for key, ranks in listed.items()}
 
 
 def check_enough(recordings, groups, absent):

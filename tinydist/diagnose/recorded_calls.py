@@ -23,6 +23,7 @@ class RecordedCall(NamedTuple):
     tensors: str  # "[4] Float"
     line: str
     at: float  # seconds
+    name: str = ""  # torch's, of its group: those of one mesh dimension have one description
 
     def __str__(self):
         return f"{self.operation}{' of ' * bool(self.tensors)}{self.tensors}, {self.line}"
@@ -41,7 +42,7 @@ class Recording(NamedTuple):
     is_trace: bool
     ranks: set  # whose file it is
     calls: list
-    groups: dict  # group -> its ranks, where the file lists them
+    groups: dict  # (group, torch's name of it) -> its ranks, where the file lists them
     messages: int  # point-to-point
 
 
@@ -66,7 +67,7 @@ def unpickled(file):
 def read(path):
     """(calls, group -> its ranks where the file says so)"""
     found = recording(path)
-    return found.calls, found.groups
+    return found.calls, {group: ranks for (group, _), ranks in found.groups.items()}
 
 
 def recording(path):
@@ -97,12 +98,12 @@ def of_record(content, path):
             messages += 1
             continue
         call = of_entry(entry, rank)
-        own = calls[call.group]
+        own = calls[call.group, call.name]
         if own and call.number <= own[-1].number:  # a new group with the name of an older one
             own.clear()
         own.append(call)
     groups = [each for each in content.get("pg_config", {}).values() if each["ranks"] != "[]"]  # gloo's are empty
-    ranks_of = {named(each["name"], each["desc"]): set(map(int, json.loads(each["ranks"]))) for each in groups}
+    ranks_of = {identity(each["name"], each["desc"]): set(map(int, json.loads(each["ranks"]))) for each in groups}
     return Recording(path, False, {rank}, [call for own in calls.values() for call in own], ranks_of, messages)
 
 
@@ -112,11 +113,12 @@ def of_entry(entry, rank):
     line = f"{own[0]['filename']}:{own[0]['line']} in {own[0]['name']}" if own else "its line was not recorded"
     operation = entry["profiling_name"].partition(":")[2]
     number, at = int(entry["collective_seq_id"]), entry["time_created_ns"] / 1e9
-    return RecordedCall(rank, named(*entry["process_group"]), number, operation, ", ".join(tensors), line, at)
+    group, name = identity(*entry["process_group"])
+    return RecordedCall(rank, group, number, operation, ", ".join(tensors), line, at, name)
 
 
-def named(name, description):
-    return str(description) if description not in ("", "undefined") else f"group {name}"
+def identity(name, description):
+    return str(description) if description not in ("", "undefined") else f"group {name}", str(name)
 
 
 def of_trace(content, path):

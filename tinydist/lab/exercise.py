@@ -58,6 +58,7 @@ class Exercise:
     why: str  # two sentences on why it matters
     program: Callable = call  # (answer, *arguments): what a rank does with the answer
     alternatives: list = field(default_factory=list)  # other right ones: also(...)
+    note: Callable | None = None  # (right answer) -> what only some answers need to be told, or ""
     check_communication: bool = True  # the results, if messages are perturbed
     runs: dict = field(default_factory=dict)  # (case, mistakes) -> Trial
 

@@ -39,7 +39,8 @@ def report(answer, exercise):
     except progress.ProgressError as error:
         say(f"\nThis try was not noted: {error}")
     if verdict.passed:
-        say(f"\n{exercise.why}", what_next(exercise))
+        note = exercise.note(answer) if exercise.note else ""
+        say(f"\n{exercise.why}", *filter(None, [note]), what_next(exercise))
     return verdict
 
 

@@ -86,6 +86,8 @@ def shares(rows, whole):
         sum(covered(getattr(row, kind)) for row in rows) for kind in ("compute", "waiting", "communication")
     )
     either = sum(covered(row.compute + row.communication) for row in rows)
+    if not compute and percent(waiting / whole) == percent(busy / whole) == "100 %":
+        return "no compute, only waiting for communication"
     if not compute:
         return f"no compute, waiting {percent(waiting / whole)}, communication {percent(busy / whole)}"
     text = f"compute {percent(compute / whole)}, waiting {percent(waiting / whole)}"
