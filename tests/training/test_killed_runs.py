@@ -16,7 +16,7 @@ def killed(times, seed, folder):
     return [json.loads(line) for line in said.splitlines()]
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("times", [2, pytest.param(30, marks=pytest.mark.exhaustive)])
 def test_runs_that_are_killed_go_on_to_the_same_losses(times, tmp_path):
     kills = killed(times, 0, tmp_path)
     assert len(kills) == times
