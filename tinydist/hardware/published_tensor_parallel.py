@@ -74,9 +74,6 @@ class AsyncTensorParallel(NamedTuple):
     """Tokens/s of a GPU, with 8 tensor-parallel ranks: their collectives in turns with matmuls, and overlapped."""
 
     width: int
-    heads: int
-    kv_heads: int
-    intermediate: int
     sequences: int  # of a rank
     in_turns: float
     overlapped: float
@@ -85,8 +82,8 @@ class AsyncTensorParallel(NamedTuple):
 # H100s with 500 W and HBM2e, 8 in a node; FSDP over the others; torch.compile; bfloat16. pytorch/torchtitan@b5bcd76c
 # benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md (read), which doesn't say how long the sequences are.
 ASYNC = {
-    "Llama 3 70B": AsyncTensorParallel(8192, 64, 8, 28_672, 16, 597.3, 652.4),  # 256 GPUs, full recomputation
-    "Llama 3 8B": AsyncTensorParallel(4096, 32, 8, 14_336, 12, 4378, 4809.4),  # 64 GPUs, recomputation by operators
+    "Llama 3 70B": AsyncTensorParallel(8192, 16, 597.3, 652.4),  # 256 GPUs, full recomputation
+    "Llama 3 8B": AsyncTensorParallel(4096, 12, 4378, 4809.4),  # 64 GPUs, recomputation by operators
 }
 
 
