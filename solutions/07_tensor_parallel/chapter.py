@@ -61,7 +61,7 @@ def leaf(tensor):
 
 
 def own_group(size):
-    """Ranks are dealt out to groups of ``size``, in a row: (this rank's group, its number, the place in it)."""
+    """Ranks are divided into groups of ``size``, in a row: (this rank's group, its number, the place in it)."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     groups = [dist.new_group(list(range(begin, begin + size))) for begin in range(0, ranks, size)]
     return groups[rank // size], rank // size, rank % size

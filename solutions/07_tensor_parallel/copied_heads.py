@@ -185,7 +185,7 @@ def held(trial):
         ),
     ],
     hints=[
-        "Query heads are dealt out in order, H/t to each rank, and H/G of them in a row read one KV head. Which KV "
+        "Query heads are sharded in order, H/t to each rank, and H/G of them in a row read one KV head. Which KV "
         "heads do the queries of rank r read if t divides G? And if G divides t?",
         "In both cases the first one is r G // t. Where G is less than t, a head is on t/G ranks in a row. All ranks "
         "make all the groups, and each keeps its own.",
@@ -193,7 +193,7 @@ def held(trial):
         "its place. Clone, all-reduce in the group, return.",
     ],
     why="With t = 16 each of Llama 3's 8 KV heads is on two ranks, and so is its cache. It is the rule of f once more: "
-    "what is replicated and feeds work that is dealt out needs a sum in backward, among those who have a copy.",
+    "what is replicated and feeds sharded work needs a sum in backward, among those who have a copy.",
 )
 def copied_heads(weight, kv_heads):
     """Return this rank's part of ``weight`` [G d, D], which gives keys (or values) of G = ``kv_heads`` heads: the rows

@@ -74,7 +74,7 @@ def train(answer, tokens, inputs, outputs, dtype):
             f"{SUM} + bias",
             "Sum.apply(F.linear(x, weight, bias * (dist.get_rank() == 0)))",
         ),
-        mistake("The bias is missing", f"{SUM} + bias", f"{SUM} + 0 * bias"),
+        mistake("The bias is missing, or its gradient", f"{SUM} + bias", f"{SUM} + 0 * bias"),
         mistake(
             "The sum over the ranks was divided by their number",
             ADDED,

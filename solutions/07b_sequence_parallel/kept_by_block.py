@@ -40,6 +40,11 @@ def test_cases():
             "kv_heads / ranks",
         ),
         mistake(
+            "Keys and values have KV heads, of which there may be fewer than query heads",
+            OWN_HEADS,
+            "heads // ranks",
+        ),
+        mistake(
             "With sequence parallelism a rank keeps its own tokens of what stands between the layers",
             INPUTS,
             "norms * tokens * width",

@@ -72,7 +72,7 @@ def mask(x, seed):
     ],
     mistakes=[
         mistake(
-            "All ranks drop the same places of their parts: hidden is dealt out, so its mask is drawn with seed + rank",
+            "All ranks drop the same places of their parts: hidden is sharded, so its mask is drawn with seed + rank",
             "mask(hidden, seed + rank)",
             "mask(hidden, seed)",
             given=True,
@@ -117,7 +117,7 @@ def mask(x, seed):
         "tokens, or the rank's own?",
         "Three rules for copies: the same random numbers only where all compute alike; gradients that are equal on all "
         "ranks; counted once in a norm.",
-        "The mask of what is dealt out is another on each rank. The scale sees a rank's own tokens. And the squares of "
+        "The mask of what is sharded is another on each rank. The scale sees a rank's own tokens. And the squares of "
         "all ranks are added up, those of the scale's copies too.",
     ],
     why="None of the three shows in the loss of a step. Megatron-LM keeps two states of random numbers, all-reduces "
@@ -129,7 +129,7 @@ def mended_copies(scale, up, down, x, targets, mask, seed, enter, leave, max_nor
     ``x`` and ``targets`` [T/t, D] are this rank's tokens; ``scale`` [D], the norm's weight, is a copy on every rank;
     ``up`` [D, H/t] and ``down`` [H/t, D] are this rank's parts. ``enter`` and ``leave`` are right: all-gather and
     reduce-scatter, with their conjugates. ``mask(like, seed)`` draws dropout's mask: with ``seed`` for what all ranks
-    compute alike, with ``seed + rank`` for what is dealt out. The loss is the sum over all tokens. Returns the norm of
+    compute alike, with ``seed + rank`` for what is sharded. The loss is the sum over all tokens. Returns the norm of
     all gradients before they are clipped; each parameter counts once.
     """
     rank, t = dist.get_rank(), dist.get_world_size()

@@ -23,6 +23,7 @@ def test_cases():
     yield case("48 heads: no power of two", 0.2, 1e-3, 8192, 12_288, 48, 72, 480e9, 160e9, 0.8)
     yield case("a GPU that is best alone", 2e-3, 1.5e-3, 4096, 1024, 16, 8, 60e9, 10e9, 0.9)
     yield case("a quarter useful, wires without end", 0.05, 4e-3, 4096, 4096, 32, 8, 1e15, 1e15, 0.25)
+    yield case("an eighth of it whole, wires without end", 0.06, 8e-3, 4096, 4096, 32, 8, 1e15, 1e15, 0.5)
     yield case("a network that is fast enough for many", 0.5, 0.0, 4096, 8192, 64, 2, 480e9, 70e9, 0.5)
 
 
@@ -42,12 +43,17 @@ def test_cases():
             "seconds / t",
         ),
         mistake(
+            "What every rank does whole is a part of the time of one GPU: divide the rest, without it",
+            "(seconds - whole) / t",
+            "seconds / t",
+        ),
+        mistake(
             "Beyond a node the ring goes through the network, and is as fast as that",
             FASTEST,
             "nvlink",
         ),
         mistake(
-            "Whole heads are dealt out: t divides the number of heads",
+            "A head is not cut: t divides the number of heads",
             "if heads % t == 0]",
             "if t <= heads]",
         ),
@@ -55,6 +61,11 @@ def test_cases():
             "A number has 2 bytes: four all-reduces of b s h numbers send 8 b s h (t - 1)/t, in twice as many bytes",
             SENT,
             SENT.replace("16", "8"),
+        ),
+        mistake(
+            "Of each all-reduce a rank sends (t - 1)/t of twice the tensor: on few GPUs that is much less than all",
+            SENT,
+            SENT.removesuffix(" * (t - 1) / t"),
         ),
         mistake(
             "Half is one bound among others: compare with what is asked for",

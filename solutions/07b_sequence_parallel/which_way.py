@@ -19,8 +19,9 @@ def test_cases():
     yield case("one long sequence, 8 ranks", 1, 131_072, 8192, 64, 8, 855e6, 8)
     yield case("one short sequence, 8 ranks", 1, 2048, 8192, 64, 8, 855e6, 8)
     yield case("more ranks than sequences", 16, 8192, 8192, 64, 8, 855e6, 32)
+    yield case("12 sequences on 8 ranks", 12, 8192, 4096, 32, 8, 218e6, 8)
     yield case("ranks that do not divide the heads", 1, 1200, 4096, 32, 8, 218e6, 12)
-    yield case("a length that they do not divide", 4, 1000, 4096, 32, 8, 218e6, 16)
+    yield case("a length that they do not divide", 4, 8200, 4096, 32, 8, 218e6, 16)
     yield case("as many keys as queries, one long sequence", 1, 65_536, 4096, 32, 32, 12 * 4096**2, 4)
     yield case("3 ranks, 6 sequences", 6, 4096, 3072, 24, 8, 110e6, 3)
 
@@ -41,9 +42,14 @@ def test_cases():
             "if True:",
         ),
         mistake(
-            "Tensor parallelism deals out whole heads: ranks must divide them",
+            "Tensor parallelism does not cut a head: ranks must divide their number",
             "if heads % ranks == 0:",
             "if True:",
+        ),
+        mistake(
+            "Context parallelism cuts each sequence: ranks must divide its length, and not the tokens of the batch",
+            "if tokens % ranks == 0:",
+            "if sequences * tokens % ranks == 0:",
         ),
         mistake(
             "With context parallelism weights are sharded as well, by ZeRO-3 over the same ranks: they are gathered "

@@ -1,10 +1,11 @@
 """Published numbers: what follows from them is what their sources say too."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from tinydist.hardware import find_device
+from tinydist.hardware import find_cluster, find_device
 from tinydist.hardware.published import (
     ALL_REDUCES,
     BUS_BANDWIDTHS,
@@ -12,6 +13,7 @@ from tinydist.hardware.published import (
     MEMORY_BANDWIDTHS,
     RUNS,
     STEP_MEMORIES,
+    training_rates,
 )
 
 # 6 N D / (GPU hours at the peak), in percent, as computed when the sources were read.
@@ -82,3 +84,16 @@ def test_steps_held_their_states_and_more(step):
     parameters = step.layers * layer + 2 * step.vocabulary * step.width
     states = (6 + 12 / step.data_parallel) * parameters / step.tensor_parallel
     assert 0.85 * step.peak < states < 0.93 * step.peak
+
+
+@pytest.mark.parametrize("name", ["A100 node", "H100 node"])
+def test_training_is_slower_than_the_sheets_and_than_a_benchmark(name):
+    cluster, rates = find_cluster(name), training_rates(find_cluster(name))
+    burst = cluster.device.best_matmul["bfloat16"] / cluster.device.peak_of("bfloat16")
+    assert 0.7 < rates["matmul"] < burst < 1 and 0.7 < rates["memory"] < 1 and 0.7 < rates["wire"] < 1
+    assert cluster.at(**rates).device.memory_bandwidth == rates["memory"] * cluster.device.memory_bandwidth
+
+
+def test_training_rates_of_other_devices_were_not_measured():
+    with pytest.raises(ValueError, match="V100"):
+        training_rates(replace(find_cluster("A100 node"), device=find_device("V100")))

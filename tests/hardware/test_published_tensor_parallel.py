@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tinydist.hardware.published_tensor_parallel import DEGREES, NETWORK, SEQUENCES_OF_BATCH
+from tinydist.hardware.published_tensor_parallel import ASYNC, DEGREES, NETWORK, SEQUENCES_OF_BATCH
 
 
 @pytest.mark.parametrize("rows", DEGREES.values(), ids=list(DEGREES))
@@ -28,6 +28,11 @@ def test_bandwidths_are_in_order():
     for what in ("all_reduce", "all_gather", "reduce_scatter"):
         medians = [NETWORK[what, nodes].median for nodes in (1, 2, 4)]
         assert medians == sorted(medians, reverse=True)
+
+
+@pytest.mark.parametrize("model, speed_up", [("Llama 3 70B", 1.09), ("Llama 3 8B", 1.10)])
+def test_speed_ups_are_those_of_the_table(model, speed_up):
+    assert ASYNC[model].overlapped / ASYNC[model].in_turns == pytest.approx(speed_up, abs=0.005)
 
 
 @pytest.mark.parametrize("row", SEQUENCES_OF_BATCH)

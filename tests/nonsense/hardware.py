@@ -76,6 +76,9 @@ CALLS = {
     "costs.kernel_time": Call(costs.kernel_time, lambda: dict(device=DEVICE, flops=1e9, nbytes=1e6, dtype="float32")),
     "Cluster.at": Call(CLUSTER.at, lambda: dict(matmul=0.8, memory=0.9, wire=0.7, contention=0.1, tiles=TILES)),
     "Device.at": Call(DEVICE.at, lambda: dict(matmul=0.8, memory=0.9, tiles=TILES)),
+    "published.training_rates": Call(
+        hardware.published.training_rates, lambda: dict(cluster=find_cluster("A100 node"))
+    ),
     "Tiles": Call(hardware.Tiles, lambda: dict(best=(2048, 4096, 1024), processors=100)),
     "Tiles.rate_within": Call(TILES.rate_within, lambda: dict(measured=1e14, bandwidth=1e12)),
     "ProductRates": Call(

@@ -6,8 +6,12 @@ Reference values for predictions, by name: ``RUNS["LLaMA 65B"].gpu_hours``.
 from dataclasses import dataclass, field
 
 from ..rules import validate
+from .cluster import Cluster
 from .devices import A100_80GB, H100, H800, V100, Device
+from .lookup import look_up
+from .products import RATES
 from .published_collectives import ALL_REDUCES, SIZES
+from .tiles import TILES
 
 BILLION, TRILLION = 1e9, 1e12
 
@@ -155,3 +159,23 @@ BUS_BANDWIDTHS = {
 # Of A[i] = c B[i], which reads as much as it writes, in bytes/s: te42kyfo/gpu-benches@1c36d509 gpu-stream/a100_80.txt
 # (read).
 MEMORY_BANDWIDTHS = {"A100 80GB": 1732e9}
+
+
+RINGS = {"A100": BUS_BANDWIDTHS["A100"], "H100": BUS_BANDWIDTHS["H200"]}  # the same links
+
+
+@validate(cluster=Cluster)
+def training_rates(cluster) -> dict:
+    """What ``cluster.at`` takes for A100s or H100s in training, each rate as it was measured: matmuls at the power
+    limit, by shape, and slower beside a collective; memory; all-reduces in a ring."""
+    device = cluster.device
+    family = device.name.split()[0]
+    ring = look_up("training rates", RINGS, family)
+    rates = RATES.get(device.name, RATES[family])
+    return {
+        "matmul": rates.sustained / device.peak_of("bfloat16"),
+        "memory": MEMORY_BANDWIDTHS.get(device.name, rates.bandwidth) / device.memory_bandwidth,
+        "wire": ring / cluster.intra_node.bandwidth,
+        "contention": 0.16,  # Cluster.at has the source
+        "tiles": TILES[family],
+    }

@@ -2,6 +2,7 @@
 
 DEGREES             tokens/s of a GPU, tensor-parallel degree 2 to 32, without and with sequence parallelism
 NETWORK             bus bandwidth of collectives on 1, 2 and 4 nodes of that cluster
+ASYNC               training steps with and without asynchronous tensor parallelism, in torchtitan
 SEQUENCES_OF_BATCH  the last pre-training configurations of Llama 3 405B
 """
 
@@ -66,6 +67,23 @@ NETWORK = {
     ("reduce_scatter", 1): Bandwidth(240.8e9, 249.7e9, 264.6e9),
     ("reduce_scatter", 2): Bandwidth(146.1e9, 181.6e9, 226.4e9),
     ("reduce_scatter", 4): Bandwidth(41.2e9, 115.8e9, 215.5e9),
+}
+
+
+class AsyncTensorParallel(NamedTuple):
+    """Tokens/s of a GPU, with 8 tensor-parallel ranks: their collectives in turns with matmuls, and overlapped."""
+
+    width: int
+    sequences: int  # of a rank
+    in_turns: float
+    overlapped: float
+
+
+# H100s with 500 W and HBM2e, 8 in a node; FSDP over the others; torch.compile; bfloat16. pytorch/torchtitan@b5bcd76c
+# benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md (read), which doesn't say how long the sequences are.
+ASYNC = {
+    "Llama 3 70B": AsyncTensorParallel(8192, 16, 597.3, 652.4),  # 256 GPUs, full recomputation
+    "Llama 3 8B": AsyncTensorParallel(4096, 12, 4378, 4809.4),  # 64 GPUs, recomputation by operators
 }
 
 

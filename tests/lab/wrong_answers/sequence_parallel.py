@@ -74,6 +74,13 @@ def all_of_it_is_sent(*arguments):
     return way, numbers * arguments[-1] / (arguments[-1] - 1)
 
 
+@wrong("which_way", "values", "12 sequences on 8 ranks")
+def zero_with_a_sequence_for_every_rank(sequences, tokens, width, heads, kv_heads, parameters, ranks):
+    if sequences >= ranks:
+        sequences -= sequences % ranks  # and some have one more
+    return solved("which_way")(sequences, tokens, width, heads, kv_heads, parameters, ranks)
+
+
 # mended_copies
 
 
