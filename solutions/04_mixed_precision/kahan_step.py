@@ -52,7 +52,8 @@ def test_cases():
 
 
 def train(answer, weights, x, targets, lr, steps):
-    """How far weights and rests have moved together, the rests in units of their weights, losses, dtypes."""
+    """How far weights and rests have moved together, the rests in units of their weights, losses, are the weights what
+    they were, dtypes."""
     weights = [weight.requires_grad_() for weight in weights]
     rests = [torch.zeros_like(weight, requires_grad=False) for weight in weights]
     start, losses, precision = flat(weights), [], Precision()
@@ -65,7 +66,8 @@ def train(answer, weights, x, targets, lr, steps):
             raise Wrong(f"the loss is {str(loss.dtype).removeprefix('torch.')}, where float32 is right")
         losses.append(loss.item())
     power = 2.0 ** (torch.frexp(flat(weights)).exponent - 1)
-    return flat(weights) + flat(rests) - start, (flat(rests).abs() / power).max().item(), losses, precision
+    still = torch.equal(flat(weights), start)
+    return flat(weights) + flat(rests) - start, (flat(rests).abs() / power).max().item(), losses, still, precision
 
 
 def flat(tensors):
@@ -115,7 +117,11 @@ class Sums(Target):
         return 2 * (torch.allclose(moved, its, 1e-3, 1e-5, equal_nan=True) and (rest <= HALF) == (its_rest <= HALF))
 
     def judge(self, exercise, trial, right):
-        (mine, rest, _, _), (its, *_) = trial.returned[0], right.returned[0]
+        (mine, rest, _, still, _), (its, _, _, still_right, _) = trial.returned[0], right.returned[0]
+        if still and not still_right:
+            raise Wrong(
+                "the weights are what they were: write into them, weight.copy_(...). `weight = ...` is another tensor"
+            )
         if not mine.isfinite().all():
             raise Wrong("weights or rests are inf or NaN")
         if not (mine - its).norm() <= BAND * its.norm():

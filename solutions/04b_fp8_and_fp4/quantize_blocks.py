@@ -25,6 +25,14 @@ def zero_block():
     return x
 
 
+def small_block():
+    """Its scale in e4m3 would be 1.4 times the smallest that there is, and is rounded down to it: 6 becomes 8.4."""
+    x = numbers(2, 32, seed=2)
+    x[0, 0] = 6 * 448.0
+    x[1, 16:] *= 6 * 1.4 * 2.0**-9 / x[1, 16:].abs().max()
+    return x
+
+
 def test_cases():
     for kind, block in (("mx", 32), ("nv", 16)):
         made = {
@@ -32,6 +40,7 @@ def test_cases():
             "numbers of very unlike sizes": lambda: numbers(8, 96, seed=1, spread=4.0),
             "ties": ties,
             "a largest number that is a power of two times 6": lambda: 6.0 * 2.0 ** torch.arange(-3, 5).repeat(2, 8),
+            "a block whose scale is rounded far down": small_block,
             "a block of zeros": zero_block,
             "nothing but zeros": lambda: torch.zeros(2, 64),
         }
@@ -80,6 +89,11 @@ UP = "torch.ceil(torch.log2(amax.double() / 6))"
             "A tie goes to the number with the even mantissa: 0, 1, 2 and 4 have it, and 0.5, 1.5, 3 and 6 do not",
             "steps = torch.round(magnitude / spacing)",
             "steps = torch.floor(magnitude / spacing + 0.5)",
+        ),
+        mistake(
+            "Where e4m3 has rounded a scale down, a value can exceed 6, and is to be cut. 8 is no number of e2m1",
+            ".clamp(max=6)",
+            "",
         ),
     ],
     hints=[

@@ -26,6 +26,22 @@ def nvfp4(rows, chance=None):
     return (torch.where(up, high, low).copysign(blocks) * scale).flatten(1)
 
 
+class Quantize:
+    """``nvfp4``, which notes what it is given."""
+
+    def __init__(self):
+        self.given = []
+
+    def __call__(self, rows, chance=None):
+        if rows.ndim != 2 or rows.shape[1] % 16:
+            raise ValueError(
+                f"quantize: {list(rows.shape)} has no blocks of 16 along its rows. The product sums over tokens, so "
+                "blocks lie along the tokens"
+            )
+        self.given.append((rows.detach().clone(), chance))
+        return nvfp4(rows, chance)
+
+
 def case(about, tokens, outputs, inputs, dy_by=1.0, x_by=1.0):
     """One token of each 16 has a gradient, or an input, that is so much larger."""
 
@@ -35,7 +51,7 @@ def case(about, tokens, outputs, inputs, dy_by=1.0, x_by=1.0):
         dy[5::16] *= dy_by
         x[3::16] *= x_by
         signs = torch.randint(0, 2, (16,), generator=generator).float() * 2 - 1
-        return dy, x, signs, torch.rand(outputs, tokens, generator=generator), nvfp4
+        return dy, x, signs, torch.rand(outputs, tokens, generator=generator), Quantize()
 
     return alone(given, about)
 
@@ -46,6 +62,39 @@ def test_cases():
     yield case("gradients of which one in 16 is 300 times as large", 64, 8, 24, dy_by=300.0)
     yield case("inputs of which one in 16 is 300 times as large", 64, 8, 24, x_by=300.0)
     yield case("as many tokens as outputs and inputs", 32, 32, 32)
+
+
+class Gradient(Values):
+    def general(self, trial, right):
+        return of_operands(*trial.arguments[0], right.arguments[0][4].given) or super().general(trial, right)
+
+
+def of_operands(dy, x, signs, chance, quantize, right):
+    """What is wrong with what ``quantize`` was given; ``right``: what the solution gave it, of dy, then of x."""
+    if not quantize.given:
+        return "quantize is never called. Both operands are rounded to 4 bits before they are multiplied"
+    if len(quantize.given) == 1:
+        return "quantize is called once. Both operands are rounded to 4 bits before they are multiplied"
+    for name, operand, (want, drawn) in zip(("dy", "x"), (dy, x), right):
+        mine = [pair for pair in quantize.given if pair[0].shape == want.shape]
+        near = [pair for pair in mine if torch.allclose(pair[0], want, rtol=1e-4, atol=1e-4)]
+        if not mine:
+            return f"quantize gets no rows of {name}.T, {list(want.shape)}: the product sums over tokens"
+        if near and drawn is None and all(pair[1] is not None for pair in near):
+            return f"{name} gets chances. Only the gradient, dy, is rounded stochastically"
+        if near and drawn is not None and not any(pair[1] is not None and pair[1].equal(drawn) for pair in near):
+            return f"{name} is not rounded with the numbers in `chance` as they are given"
+        if near:
+            continue
+        times = mine[0][0].norm() / want.norm()
+        if any(torch.equal(pair[0], operand.T) for pair in mine):
+            return (
+                f"{name} is quantized as it is. Both operands are transformed first, or nothing cancels in the product"
+            )
+        if not 0.9 < times < 1.1:
+            return f"{name} is {times:.3g} times as long after the transform: each row of the matrix has a length of 1"
+        return f"What quantize gets of {name} is not each 16 tokens, times the signs, times the matrix of 16 x 16"
+    return ""
 
 
 LEFT = "quantize(spread(dy.T), chance)"
@@ -60,7 +109,7 @@ MIX = "(rows.unflatten(1, (-1, 16)) * signs) @ matrix"
     test_cases=test_cases,
     targets=[
         Own("not the library's", HERE, SOLVED),
-        Values("the gradient from operands of 4 bits, for 16 to 64 tokens, and with outliers in either operand"),
+        Gradient("the gradient from operands of 4 bits, for 16 to 64 tokens, and with outliers in either operand"),
     ],
     mistakes=[
         mistake(

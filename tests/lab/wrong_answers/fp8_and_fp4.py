@@ -14,6 +14,12 @@ def predicts_nothing(*arguments):
     pass
 
 
+@wrong("predicted_step", "values", "the wrong way round")
+def swapped(*arguments):
+    in_16, in_8 = solved("predicted_step")(*arguments)
+    return in_8, in_16
+
+
 @wrong("predicted_step", "values", "in 8 bits")
 def by_the_data_sheet(matrices, tokens, rest, gpus, rate, faster, bandwidth):
     in_16, _ = solved("predicted_step")(matrices, tokens, rest, gpus, rate, faster, bandwidth)
@@ -62,7 +68,7 @@ def multiplies_nothing(*arguments):
     pass
 
 
-@wrong("weight_gradient", "values", "")
+@wrong("weight_gradient", "values", "quantize is never called")
 def exact(dy, x, signs, chance, quantize):
     return dy.T @ x
 
@@ -73,7 +79,15 @@ def librarys_transform(dy, x, signs, chance, quantize):
     return quantize(left, chance) @ quantize(right).T
 
 
-@wrong("weight_gradient", "values", "")
+@wrong("weight_gradient", "values", "x gets chances")
+def chances_for_both(dy, x, signs, chance, quantize):
+    drawn = torch.rand(x.shape[1], len(x), generator=torch.Generator().manual_seed(9))
+    right = "quantize(spread(x.T))"
+    answer = solved("weight_gradient", right, right.replace("x.T)", "x.T), drawn"), drawn=drawn)
+    return answer(dy, x, signs, chance, quantize)
+
+
+@wrong("weight_gradient", "values", "quantize is called once")
 def rounds_the_product(dy, x, signs, chance, quantize):
     product = dy.T @ x
     return quantize(F.pad(product, (0, -product.shape[1] % 16)))[:, : product.shape[1]]

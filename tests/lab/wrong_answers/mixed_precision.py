@@ -86,7 +86,7 @@ def casts_by_torch(*arguments):
         return solved("kahan_step")(*arguments)
 
 
-@wrong("kahan_step", "Kahan", "times as far")
+@wrong("kahan_step", "Kahan", "the weights are what they were")
 def returns_the_loss_alone(weights, rests, x, targets, lr):
     copies = [[each.detach().clone().requires_grad_(each.requires_grad) for each in both] for both in (weights, rests)]
     return solved("kahan_step")(*copies, x, targets, lr)
