@@ -24,6 +24,9 @@ from .chapter import (
 )
 
 SAME_ORDER = "All ranks must start the buckets in their order, each once it is full and those before it have started"
+IN_ORDER = """        while len(works) < len(buckets) and not missing[len(works)]:  # in their order, on every rank
+            works.append(dist.all_reduce(flats[len(works)], async_op=True))
+"""
 REST = """        for flat in flats[len(works) :]:
             works.append(dist.all_reduce(flat, async_op=True))
 """
@@ -158,9 +161,21 @@ def buffer_of(bucket, when):
             "",
         ),
         mistake(
-            f"Ranks start them in different orders. {SAME_ORDER}",
-            "    p = dist.get_world_size()",
-            "    buckets = buckets[::-1] if dist.get_rank() == 1 else buckets\n    p = dist.get_world_size()",
+            f"Ranks start them in different orders, each as it fills them. {SAME_ORDER}",
+            "works = []",
+            "works = {}",
+            IN_ORDER,
+            """        for number, flat in enumerate(flats):
+            if number not in works and not missing[number]:
+                works[number] = dist.all_reduce(flat, async_op=True)
+""",
+            REST,
+            """        for number, flat in enumerate(flats):
+            if number not in works:
+                works[number] = dist.all_reduce(flat, async_op=True)
+""",
+            "zip(flats, works)",
+            "zip(flats, [works[number] for number in range(len(flats))])",
         ),
         mistake(
             "A hook starts one bucket at most, and others that are full wait for the next hook: as long as the next "
