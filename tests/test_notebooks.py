@@ -3,6 +3,7 @@
 Whether the outputs are right is nbval's to say: `make notebooks` runs the cells and compares.
 """
 
+import ast
 import re
 from copy import deepcopy
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import torch
+from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 ROOT = Path(__file__).parent.parent
@@ -35,6 +37,7 @@ SCREEN, CONTROL, LINE = (
 )  # pixels: what JupyterLab has for cells on a screen of 1400 x 900; what widgets take
 LARGEST = 600_000  # bytes: more is slow to open, and does not show on the web
 WIDEST = 88  # characters: a longer line of code is broken where a page is narrow
+TABLES = {"visuals.table", "visuals.beside"}  # shown as the last value of a cell alone: pictures show themselves
 NARROW = [path for path in NOTEBOOKS if path.parent.name == "notebooks" and path.stem[0].isdigit()]
 IN_FULL = re.compile(r"\d+\.\d{7,}(?:e[-+]?\d+)?")  # a float that nobody has rounded
 # Two parts at least, with nothing before: not `bytes/s`, not `https://…`. Temporary paths are conftest.py's.
@@ -125,6 +128,24 @@ def no_number_in_full(notebook):
                     yield f"cell {cell.execution_count} shows {number}, whose last digits depend on the processor"
 
 
+def tables_are_shown(notebook):
+    trees = [(cell, ast.parse(TransformerManager().transform_cell(cell.source))) for cell in code_cells(notebook)]
+    names = [node for _, tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    used = {name.id for name in names if isinstance(name.ctx, ast.Load)}
+    for cell, tree in trees:
+        last = tree.body[-1] if tree.body and not cell.source.rstrip().endswith(";") else None
+        for node in ast.walk(tree):
+            dropped = isinstance(node, ast.Expr) and node is not last
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                dropped = node.targets[0].id not in used
+            if dropped and is_a_table(node.value):
+                yield f"cell {cell.execution_count} builds a table and does not show it: {ast.unparse(node)}"
+
+
+def is_a_table(value):
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in TABLES
+
+
 def is_rounded(number):
     """What 16 bits can hold is exact: a chapter about formats shows it in full."""
     return torch.tensor(float(number)).half().item() != float(number)
@@ -142,6 +163,7 @@ RULES = [
     no_path_of_a_machine,
     explorers_fit,
     no_number_in_full,
+    tables_are_shown,
 ]
 
 
@@ -195,7 +217,11 @@ def good_notebook():
         new_markdown_cell("A link: /some/path/of/text"),
         new_code_cell("print(1)", execution_count=1, outputs=[printed("1 GB/s, dp/tp/pp, https://a.b/c, 0.599609375")]),
         new_code_cell("1 / 0", execution_count=2, outputs=[failed()], metadata={"tags": [RAISES]}),
-        new_code_cell("figure", execution_count=3, outputs=[shown("image/png", "iVBOR/ab/cd"), explorer(3, 600)]),
+        new_code_cell(
+            "table = visuals.table(rows)\ntable",
+            execution_count=3,
+            outputs=[shown("image/png", "iVBOR/ab/cd"), explorer(3, 600)],
+        ),
     ]
     return new_notebook(cells=cells, metadata=deepcopy(METADATA))
 
@@ -220,6 +246,10 @@ def failed(*frames):
 
 def add(output):
     return lambda notebook: notebook.cells[1].outputs.append(output)
+
+
+def source(code):
+    return lambda notebook: notebook.cells[1].update(source=code)
 
 
 BROKEN = [
@@ -248,6 +278,10 @@ BROKEN = [
     ),
     ("one machine: /Users/ada", add(shown("text/plain", "PosixPath('/Users/ada')"))),
     ("one machine: C:\\Users", add(printed("C:\\Users\\ada"))),
+    ("does not show it: visuals.table(rows)", source("visuals.table(rows)\nassert rows")),
+    ("does not show it: visuals.table(rows)", source("visuals.table(rows);")),
+    ("does not show it: visuals.beside(ours)", source("for ours in both:\n    visuals.beside(ours)")),
+    ("does not show it: times = visuals.table(rows)", source("times = visuals.table(rows)\nprint(1)")),
     ("one machine: /usr/lib", lambda notebook: notebook.cells[2].update(outputs=[failed("/usr/lib/x.py")])),
 ]
 

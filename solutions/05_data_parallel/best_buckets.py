@@ -40,8 +40,8 @@ def seconds(answer, backward, nbytes, latency, bandwidth):
     whole = isinstance(counts, list | tuple) and all(type(each) is int and each > 0 for each in counts)
     if not whole or sum(counts) != len(backward):
         raise Wrong(
-            f"it returned {counts!r}, where a list of whole numbers is right, how many layers each bucket has: "
-            f"together {len(backward)}"
+            f"it returned {counts!r}, where a list of integers >= 1 is right, the layers of each bucket: together "
+            f"{len(backward)}"
         )
     return averaged_at(counts, backward, nbytes, latency, bandwidth)
 

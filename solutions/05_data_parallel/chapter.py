@@ -13,9 +13,9 @@ INTRODUCTION = """\
 
 [Notebook 05](../notebooks/05_data_parallel.ipynb) goes before these. You average gradients of unequal batches, \
 predict what DP and DDP send, cut a model into the best buckets, mend a training loop, and send gradients while \
-backward runs though some are missing. Use any collective of `torch.distributed`, but neither \
+backward runs, in place, though some are missing. Use any collective of `torch.distributed`, but neither \
 `tinydist.data_parallel` nor torch's `DistributedDataParallel`. Tensors are in fp32 unless a task says otherwise, on \
-1 to 8 simulated ranks. Five exercises, about 110 minutes.
+1 to 8 simulated ranks. Five exercises, about 115 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on the values, on what is sent, on what is held, and on the virtual \
@@ -117,11 +117,11 @@ def build(kind, counts, rank):
         return kind(counts, rank)
 
 
-def backward(model, rank, step):
-    """From the second step on gradients are there before it: zeros."""
+def backward(model, rank, step, rows=ROWS):
+    """Gradients that are there before it are made zero in place."""
     generator = torch.Generator().manual_seed(100 * step + rank)
     model.zero_grad(set_to_none=False)
-    model(torch.randn(ROWS, WIDTH, generator=generator).to(next(model.parameters()))).pow(2).mean().backward()
+    model(torch.randn(rows, WIDTH, generator=generator).to(next(model.parameters()))).pow(2).mean().backward()
 
 
 def gradients(model):

@@ -191,8 +191,8 @@ def mended_training(model, loader, epochs):
     """Mend this data parallel training: it has four bugs.
 
     All ranks should end with the weights that one process gets from the batches of all, beginning with rank 0's
-    model; and each should return the mean of all ranks' losses in the last step. All numbers are in fp32, but for the
-    loss that is returned, a float.
+    model; and each should return the mean of all ranks' losses in the last step. Epochs count from 0. All numbers are
+    in fp32, but for the loss that is returned, a float.
     """
     p = dist.get_world_size()
     # -

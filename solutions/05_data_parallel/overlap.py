@@ -1,4 +1,4 @@
-"""Buckets whose all-reduces run while backward goes on, although a gradient may never come."""
+"""Gradients that lie in their buckets, whose all-reduces run while backward goes on, although one may never come."""
 
 import math
 
@@ -24,11 +24,11 @@ from .chapter import (
 )
 
 SAME_ORDER = "All ranks must start the buckets in their order, each once it is full and those before it have started"
-REST = """        for bucket in buckets[len(started) :]:
-            for each in bucket:
-                if each.grad is None:
-                    each.grad = torch.zeros_like(each)
-            start(bucket)
+IN_ORDER = """        while len(works) < len(buckets) and not missing[len(works)]:  # in their order, on every rank
+            works.append(dist.all_reduce(flats[len(works)], async_op=True))
+"""
+REST = """        for flat in flats[len(works) :]:
+            works.append(dist.all_reduce(flat, async_op=True))
 """
 FEW, MORE = 2, 4  # steps
 PRODUCT = 10e-6  # seconds: only matrix products and messages take time
@@ -37,10 +37,10 @@ SLOW = Link("a link on which all-reduces take longer than backward", 1e-6, LAYER
 FAST = Link("a link on which backward takes longer than all-reduces", 0.1e-6, LAYER / 2e-6)
 
 
-def case(ranks, counts, steps=1, measured=False, dtype=torch.float32):
+def case(ranks, counts, steps=1, measured=False, dtype=torch.float32, rows=ROWS):
     kind = "" if dtype == torch.float32 else f" of {str(dtype).removeprefix('torch.')}"
     about = f"buckets of {', '.join(map(str, counts))} layers{kind}, {steps} step{'s' * (steps > 1)}"
-    return Case(ranks, lambda rank: (build(Chain, counts, rank).to(dtype), steps), about, measured, facts=steps)
+    return Case(ranks, lambda rank: (build(Chain, counts, rank).to(dtype), steps, rows), about, measured, facts=steps)
 
 
 def first_is_last(ranks, counts, steps=2):
@@ -79,26 +79,48 @@ def test_cases():
         yield case(ranks, counts, measured=True)
     yield skips(2, (1, 2, 1), (None, 0), (0, None), measured=True)
     yield second_is_first(2, (9, 1, 1))
-    yield case(2, (1, 2, 3), MORE, measured=True)
+    yield from (case(2, (1, 2, 3), steps, measured=True, rows=1) for steps in (FEW, MORE))  # few activations
 
 
-def train(answer, model, steps):
+def train(answer, model, steps, rows=ROWS):
     """What the learner's hooks leave: gradients, after each step."""
     rank = dist.get_rank()
     finish = answer([list(bucket) for bucket in model.buckets])
     if not callable(finish):
         what = "None" if finish is None else f"a {type(finish).__name__}"
         raise Wrong(f"on rank {rank} it returned {what}, where it should return the function finish")
-    found = {}
+    found, buffers = {}, [buffer_of(bucket, f"before backward, on rank {rank},") for bucket in model.buckets]
     for step in range(steps):
-        backward(model, rank, step)
+        backward(model, rank, step, rows)
         finish()
-        found[f"step {step}"] = gradients(model)
+        when = f"after step {step}, on rank {rank},"
+        if [buffer_of(bucket, when) for bucket in model.buckets] != buffers:
+            raise Wrong(
+                f"{when} gradients lie in other buffers than before: leave the means where the sums have arrived"
+            )
+        found[f"step {step}"] = gradients(model) if rows == ROWS else sums(model)
     return found
 
 
+def sums(model):
+    """Of each gradient, where bytes are judged: copies would hide others."""
+    return {f"{name}.grad": parameter.grad.sum() for name, parameter in model.named_parameters()}
+
+
+def buffer_of(bucket, when):
+    """The one in which the gradients of the bucket lie."""
+    buffers = {each.grad is not None and each.grad.untyped_storage().data_ptr() for each in bucket}
+    if False in buffers:
+        raise Wrong(
+            f"{when} a parameter has no gradient: from the beginning it should be a view of its bucket's buffer"
+        )
+    if len(buffers) > 1:
+        raise Wrong(f"{when} {len(bucket)} gradients of a bucket lie in {len(buffers)} buffers, where one is right")
+    return buffers.pop()
+
+
 @exercise(
-    title="Overlap, though a gradient may be missing",
+    title="Overlap in place, though a gradient may be missing",
     minutes=35,
     difficulty=4,
     test_cases=test_cases,
@@ -122,36 +144,44 @@ def train(answer, model, steps):
             "Start each in the hook that makes its bucket full, with async_op=True, and wait in finish",
             clusters=lambda case: [Cluster(PRODUCTS, case.ranks, link) for link in (SLOW, FAST)],
         ),
-        Memory(f"as many bytes after {MORE} steps as after {FEW}", slack=6 * LAYER),
+        Memory("each gradient once, in the buffer of its bucket, and nothing from step to step", slack=4 * LAYER),
     ],
     mistakes=[
+        mistake("This is the sum over the ranks: divide it by their number", "            flat /= p\n", ""),
         mistake(
-            "This is one all-reduce for each parameter: a bucket travels in one",
-            "    p = dist.get_world_size()",
-            "    buckets = [[each] for bucket in buckets for each in bucket]\n    p = dist.get_world_size()",
-        ),
-        mistake(
-            "The second step makes none: at its end finish must bring all back to where it began. Is `started` empty "
+            "The second step makes none: at its end finish must bring all back to where it began. Is `works` empty "
             "again?",
-            "        started.clear()",
+            "        works.clear()",
             "",
         ),
         mistake(
             "After the first step every bucket counts as full: at its end finish must make the sets of missing "
-            "parameters anew: that a gradient is there says nothing, as it may be an old one, made zero in place",
+            "parameters anew: that a gradient is there says nothing, as here it is there from the beginning",
             "        missing[:] = [set(bucket) for bucket in buckets]\n",
             "",
         ),
         mistake(
-            f"Ranks start them in different orders. {SAME_ORDER}",
-            "    p = dist.get_world_size()",
-            "    buckets = buckets[::-1] if dist.get_rank() == 1 else buckets\n    p = dist.get_world_size()",
+            f"Ranks start them in different orders, each as it fills them. {SAME_ORDER}",
+            "works = []",
+            "works = {}",
+            IN_ORDER,
+            """        for number, flat in enumerate(flats):
+            if number not in works and not missing[number]:
+                works[number] = dist.all_reduce(flat, async_op=True)
+""",
+            REST,
+            """        for number, flat in enumerate(flats):
+            if number not in works:
+                works[number] = dist.all_reduce(flat, async_op=True)
+""",
+            "zip(flats, works)",
+            "zip(flats, [works[number] for number in range(len(flats))])",
         ),
         mistake(
             "A hook starts one bucket at most, and others that are full wait for the next hook: as long as the next "
             "one in line is full, start it",
-            "while len(started)",
-            "if len(started)",
+            "while len(works)",
+            "if len(works)",
         ),
         mistake(
             "A bucket in which a gradient is missing never starts, and the other ranks wait for it. When backward has "
@@ -159,77 +189,63 @@ def train(answer, model, steps):
             REST,
             "",
         ),
-        mistake(
-            "A parameter that this rank has left out keeps its own gradient, or none. The other ranks step with the "
-            "mean of all, and from now on the weights differ: it needs that mean, too",
-            "                each.grad.copy_(mean.view_as(each))",
-            "                if each not in set().union(*missing):\n"
-            "                    each.grad.copy_(mean.view_as(each))",
-        ),
-        mistake(
-            "A gradient that is missing is a hole in the bucket: the numbers after it are added to those of other "
-            "parameters. Put zeros in its place",
-            "            for each in bucket:\n                if each.grad is None:\n                    each.grad = "
-            "torch.zeros_like(each)\n            start(bucket)",
-            "            start([each for each in bucket if each.grad is not None])",
-        ),
     ],
     hints=[
+        "A gradient that is there before backward is added to, in place. So make one buffer of zeros for each bucket, "
+        "and let each parameter.grad be a view of its part: split and view_as.",
         "A hook runs in the middle of backward. If it waits, backward waits. What does dist.all_reduce return with "
         "async_op=True, and who should wait for it?",
-        "Keep, for each bucket, the set of parameters whose gradient is still missing. The hook takes one out. A "
-        "bucket with an empty set is full.",
-        "Two ranks may fill their buckets in different orders, but collectives meet in the order in which they are "
-        "called. So start bucket i only after bucket i-1: while the next bucket in line is full, start it.",
+        "Keep, for each bucket, the set of parameters whose gradient is still missing. The hook takes one out. Start "
+        "bucket i only after bucket i-1: while the next bucket in line is full, start it.",
         "No hook tells you that a gradient will not come. When do you know it for certain? Which buckets have not "
-        "started by then, and in which order must they go?",
-        "In finish, first give each parameter without a gradient zeros, and start the buckets that are left, in their "
-        "order. Then wait, divide by p, split, and copy into all gradients, also those that were missing here.",
+        "started by then, and in which order must they go? What stands in the buffer in place of such a gradient?",
+        "In finish, start the buffers that are left, in their order. Then wait for each, divide the buffer by p in "
+        "place, and begin anew: sets of missing parameters, and no works.",
     ],
-    why="This is what DistributedDataParallel does, and why it scales. With find_unused_parameters=True it does better "
-    "by one thing: it walks over the graph before backward and knows what will be missing, so that a bucket need not "
-    "wait for the end. Without that flag PyTorch raises an error where you have sent zeros.",
+    why="This is what DistributedDataParallel does with gradient_as_bucket_view=True: it needs no second copy of all "
+    "gradients, and none is made. With find_unused_parameters=True it does better by one thing: it walks over the "
+    "graph before backward and knows what will be missing, so that a bucket need not wait for the end. Without that "
+    "flag PyTorch raises an error where you have sent zeros.",
 )
 def overlap(buckets):
-    """Average gradients while backward runs, although a rank's loss may leave some parameters out.
+    """Average gradients while backward runs, in place, although a rank's loss may leave some parameters out.
 
-    ``buckets`` are lists of parameters, the same on every rank. Register a hook on each parameter, and return a
-    function ``finish()``: it is called after each backward, and leaves the mean over the ranks in every
+    ``buckets`` are lists of parameters, the same on every rank. Give each bucket one flat buffer, of which every
+    ``parameter.grad`` is a view, from the beginning on: nothing is copied in or out. Register a hook on each parameter,
+    and return a function ``finish()``: it is called after each backward, and leaves the mean over the ranks in every
     ``parameter.grad``. A bucket's all-reduce starts as soon as its last gradient is there; all ranks start the buckets
-    in their order. A parameter that a rank has left out counts as zeros there, and nobody knows before the end of
-    backward which one that is: its hook never runs, and its gradient may be None.
+    in their order. Nobody knows before the end of backward which parameter a rank leaves out: its hook never runs, and
+    it counts as zeros there. Before each backward all gradients are made zero in place (``set_to_none=False``).
     Layers are 8 wide, in fp32, and in one world in fp64: send what you find.
     """
     p = dist.get_world_size()
     missing = [set(bucket) for bucket in buckets]  # whose gradients are not there yet
-    started = []  # for each bucket that travels: what finish needs
+    flats = []  # for each bucket, the buffer in which its gradients lie
+    works = []  # for each bucket that travels, what finish waits for
 
-    # -
-    def start(bucket):
-        flat = torch.cat([each.grad.flatten() for each in bucket])
-        started.append((flat, dist.all_reduce(flat, async_op=True)))
+    for bucket in buckets:
+        # ? Make its buffer. How do gradients come to lie in it?
+        flat = torch.cat([torch.zeros_like(each).flatten() for each in bucket])
+        for each, part in zip(bucket, flat.split([each.numel() for each in bucket])):
+            each.grad = part.view_as(each)
+        flats.append(flat)
 
-    # .
     def ready(parameter):
         # ? Its gradient is there now. Which buckets can start?
         for parameters in missing:
             parameters.discard(parameter)
-        while len(started) < len(buckets) and not missing[len(started)]:  # in their order, on every rank
-            start(buckets[len(started)])
+        while len(works) < len(buckets) and not missing[len(works)]:  # in their order, on every rank
+            works.append(dist.all_reduce(flats[len(works)], async_op=True))
 
     def finish():
-        # ? Backward has ended: what has not started? Wait for each bucket and write its means back. Begin anew.
-        for bucket in buckets[len(started) :]:
-            for each in bucket:
-                if each.grad is None:
-                    each.grad = torch.zeros_like(each)
-            start(bucket)
-        for bucket, (flat, work) in zip(buckets, started):
+        # ? Backward has ended: what has not started? Wait for each bucket, and make means of its sums. Begin anew.
+        for flat in flats[len(works) :]:
+            works.append(dist.all_reduce(flat, async_op=True))
+        for flat, work in zip(flats, works):
             work.wait()
-            for each, mean in zip(bucket, (flat / p).split([each.numel() for each in bucket])):
-                each.grad.copy_(mean.view_as(each))
+            flat /= p
         missing[:] = [set(bucket) for bucket in buckets]
-        started.clear()
+        works.clear()
 
     for bucket in buckets:
         for parameter in bucket:

@@ -52,7 +52,8 @@ MET, ALL = "dense + chosen * expert", "dense + experts * expert"
             f"(4 * ({ALL}))",
         ),
         mistake(
-            "Backward has two matmuls for each forward one: 4 FLOPs for each token and parameter that it meets",
+            "Backward has two matmuls for each forward one: 4 FLOPs for each token and parameter that it meets. (And "
+            "latency + n / bandwidth is all that an all-reduce of n bytes takes)",
             "(4 * (",
             "(2 * (",
         ),

@@ -140,12 +140,14 @@ def test_traffic_is_predicted_as_it_is_measured(sizes):
         assert both == pytest.approx((sent[rank].item(), received[rank].item()))
 
 
-def traffic(way, ranks, into, out, rows, steps):
+def traffic(way, ranks, into, out, rows, microbatches, steps):
     def program():
-        layer = nn.Linear(into, out, bias=False)
-        model = DataParallel(layer) if way == "DP" else DDP(layer)
-        for _ in range(steps):
-            model(torch.ones(rows if way == "DP" else rows // ranks, into)).sum().backward()
+        model = nn.Sequential(nn.Linear(into, into, bias=False).requires_grad_(False), nn.Linear(into, out, bias=False))
+        model = DataParallel(model) if way == "DP" else DDP(model)
+        for number in range(steps * microbatches):
+            model.require_backward_grad_sync = number % microbatches == microbatches - 1
+            batch = torch.ones(rows // microbatches if way == "DP" else rows // microbatches // ranks, into)
+            model(batch).sum().backward()
 
     return torch.tensor(launch(program, ranks, backend="simulated").traffic)
 

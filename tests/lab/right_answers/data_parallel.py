@@ -54,21 +54,14 @@ def with_the_vectors_of_torch(parameters, samples):
 # overlap
 
 
-def zeros_if_none(parameter):
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-
-
 @right("overlap")
 def by_counting(buckets):
     """How many gradients of each bucket are still to come; hooks that know their bucket."""
-    left, works, flats, following = [len(bucket) for bucket in buckets], [], [], [0]
+    left, works, flats = [len(bucket) for bucket in buckets], [], []
 
     def start_the_full():
-        while following[0] < len(buckets) and left[following[0]] == 0:
-            flat = torch.nn.utils.parameters_to_vector([p.grad for p in buckets[following[0]]])
-            flats.append(flat)
-            works.append(dist.all_reduce(flat, async_op=True))
-            following[0] += 1
+        while len(works) < len(buckets) and left[len(works)] == 0:
+            works.append(dist.all_reduce(flats[len(works)], async_op=True))
 
     def hook_of(number):
         def hook(parameter):
@@ -78,18 +71,17 @@ def by_counting(buckets):
         return hook
 
     def finish():
-        for bucket in buckets:
-            new_gradients(bucket, torch.cat([zeros_if_none(p).flatten() for p in bucket]))
         left[:] = [0] * len(buckets)
         start_the_full()
-        for bucket, flat, work in zip(buckets, flats, works):
+        for flat, work in zip(flats, works):
             work.wait()
-            flat /= dist.get_world_size()
-            new_gradients(bucket, flat.clone())
-        left[:], following[0] = [len(bucket) for bucket in buckets], 0
-        works.clear(), flats.clear()
+            flat.div_(dist.get_world_size())
+        left[:] = [len(bucket) for bucket in buckets]
+        works.clear()
 
     for number, bucket in enumerate(buckets):
+        flats.append(bucket[0].new_zeros(sum(each.numel() for each in bucket)))
+        new_gradients(bucket, flats[-1])
         for parameter in bucket:
             parameter.register_post_accumulate_grad_hook(hook_of(number))
     return finish
@@ -97,24 +89,22 @@ def by_counting(buckets):
 
 @right("overlap")
 def divided_before_it_travels(buckets):
-    p, there, travelling = dist.get_world_size(), set(), []
+    p, there, travelling, flats = dist.get_world_size(), set(), [], []
+    for bucket in buckets:
+        flats.append(parameters_to_vector([torch.zeros_like(each) for each in bucket]))
+        new_gradients(bucket, flats[-1])
 
     def ready(*arrived):
         there.update(arrived)
-        for bucket in buckets[len(travelling) :]:
+        for bucket, flat in [*zip(buckets, flats)][len(travelling) :]:
             if not there.issuperset(bucket):
                 return
-            flat = torch.cat([zeros_if_none(each).reshape(-1) for each in bucket]).div_(p)
-            travelling.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+            travelling.append(dist.all_reduce(flat.div_(p), async_op=True))
 
     def finish():
         ready(*itertools.chain(*buckets))
-        for bucket, flat, work in travelling:
+        for work in travelling:
             work.wait()
-            at = 0
-            for each in bucket:
-                each.grad = flat[at : at + each.numel()].reshape(each.shape).clone()
-                at += each.numel()
         travelling.clear(), there.clear()
 
     for each in itertools.chain(*buckets):
@@ -126,27 +116,31 @@ def divided_before_it_travels(buckets):
 def by_the_mean_of_the_all_reduce(buckets):
     class Overlapped:
         def __init__(self):
+            self.flats = [torch.zeros(sum(p.numel() for p in each), dtype=each[0].dtype) for each in buckets]
+            for bucket, flat in zip(buckets, self.flats):
+                at = 0
+                for each in bucket:
+                    each.grad = flat[at : at + each.numel()].reshape(each.shape)
+                    at += each.numel()
+                    each.register_post_accumulate_grad_hook(self.ready)
             self.begin_anew()
-            for each in [parameter for bucket in buckets for parameter in bucket]:
-                each.register_post_accumulate_grad_hook(self.ready)
 
         def begin_anew(self):
-            self.waiting, self.flats, self.works = [list(map(id, bucket)) for bucket in buckets], [], []
+            self.waiting, self.works = [list(map(id, bucket)) for bucket in buckets], []
 
         def ready(self, parameter):
             for each in self.waiting:
                 if id(parameter) in each:
                     each.remove(id(parameter))
             while len(self.works) < len(buckets) and not self.waiting[len(self.works)]:
-                self.flats.append(torch.hstack([zeros_if_none(each).ravel() for each in buckets[len(self.works)]]))
-                self.works.append(dist.all_reduce(self.flats[-1], op=dist.ReduceOp.AVG, async_op=True))
+                flat = self.flats[len(self.works)]
+                self.works.append(dist.all_reduce(flat, op=dist.ReduceOp.AVG, async_op=True))
 
         def finish(self):
             for each in [parameter for bucket in buckets for parameter in bucket]:
                 self.ready(each)
-            for bucket, flat, work in zip(buckets, self.flats, self.works):
+            for work in self.works:
                 work.wait()
-                new_gradients(bucket, flat.clone())
             self.begin_anew()
 
     return Overlapped().finish
@@ -225,29 +219,21 @@ def buffers_first(model, loader, epochs):
 
 
 @right("predict_traffic")
-def rank_by_rank(parameters, ranks, inputs, outputs):
+def rank_by_rank(parameters, trained, ranks, microbatches, inputs, outputs):
     sent = received = reduced = 0
     for _ in range(1, ranks):
-        sent += parameters + (inputs + outputs) / ranks
-        received += parameters + outputs / ranks
-        reduced += 2 * parameters / ranks
+        for _ in range(microbatches):
+            sent += parameters + (inputs + outputs) / ranks / microbatches
+            received += trained + outputs / ranks / microbatches
+        reduced += 2 * trained / ranks
     return {"DP": [sent, received], "DDP": [reduced, reduced]}
 
 
 @right("predict_traffic")
-def by_shares(parameters, ranks, inputs, outputs):
-    away = 1 - 1 / ranks  # of the batch
-    dp = (ranks - 1) * parameters + away * (inputs + outputs), (ranks - 1) * parameters + away * outputs
-    return dict(DP=dp, DDP=(2 * away * parameters,) * 2)
-
-
-@right("predict_traffic")
-def one_rank_apart(parameters, ranks, inputs, outputs):
-    if ranks == 1:
-        return {"DDP": (0, 0), "DP": (0, 0)}
-    received = ranks * parameters - parameters + outputs - outputs / ranks
-    ring = (2 * ranks - 2) * (parameters / ranks)
-    return {"DDP": (ring, ring), "DP": (received + inputs - inputs / ranks, received)}
+def by_shares(parameters, trained, ranks, microbatches, inputs, outputs):
+    away, times = 1 - 1 / ranks, (ranks - 1) * microbatches  # of the batch; that the model is lent
+    dp = times * parameters + away * (inputs + outputs), times * trained + away * outputs
+    return dict(DP=dp, DDP=(2 * away * trained,) * 2)
 
 
 # best_buckets
