@@ -1,6 +1,7 @@
 """Plans that cannot be are refused, in the words of the equation that does not hold, and with its numbers."""
 
 import re
+from argparse import ArgumentParser
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import tinydist
 from tinydist.attention.decoder import Decoder, DecoderConfig
 from tinydist.model import GPT, GPTConfig
-from tinydist.plan import SEQUENCE_PARALLEL, Plan
+from tinydist.plan import SEQUENCE_PARALLEL, Plan, add_options
 from tinydist.planner import Model, check, find_model
 from tinydist.planner.model import layers_of
 from tinydist.tensor_parallel.layouts import WAYS
@@ -35,6 +36,8 @@ GPT_4 = GPTConfig(layers=4, heads=4, dim=16, context=8)
         (dict(sequence_parallel="all"), "sequence_parallel must be one of save, regather, overlap or None, got 'all'"),
         (dict(recompute="all"), "recompute must be one of none, selective, per_op, full, got 'all'"),
         (dict(precision="fp8"), "precision must be one of fp32, bf16, fp16, got 'fp8'"),
+        (dict(dp=2, overlap_param_gather=True), "after a step: zero must be 1 or 2, got 0"),
+        (dict(dp=2, zero=3, overlap_param_gather=True), "after a step: zero must be 1 or 2, got 3"),
         (dict(max_norm=0), "max_norm must be a number > 0 or None, got 0"),
         (dict(layers=(0, 4)), "layers must be a non-empty list, each item an integer >= 1 or None, got (0, 4)"),
     ],
@@ -167,6 +170,15 @@ def test_a_pipeline_ranks_layers_are_those_of_its_stages():
 
 def test_sequence_parallelism_is_that_of_tensor_parallel():
     assert SEQUENCE_PARALLEL == WAYS
+
+
+def test_a_flag_has_no_value():
+    plan = Plan(dp=2, zero=1, overlap_param_gather=True)
+    assert plan.options == {"--mesh": "dp=2", "--batch": 2, "--zero": 1, "--overlap-param-gather": ""}
+    parser = ArgumentParser()
+    add_options(parser)
+    line = " ".join(f"{name} {value}" for name, value in plan.options.items())
+    assert Plan.of(parser.parse_args(line.split())) == plan
 
 
 @pytest.mark.parametrize("how", [dict(layers=(1, 1)), dict(reduce_each=True), dict(overlap_comm=False)], ids=str)

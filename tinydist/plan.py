@@ -30,6 +30,7 @@ RULES = {
     "microbatch": count, "schedule": one_of(SCHEDULES), "chunks": count, "layers": each_of(count),
     "sequence_parallel": one_of(SEQUENCE_PARALLEL), "recompute": one_of(RECOMPUTE), "precision": one_of(DTYPES),
     "max_norm": rate, "reduce_each": flag, "offload": flag, "overlap_comm": flag,
+    "overlap_param_gather": flag,
 }  # fmt: skip
 
 
@@ -55,6 +56,7 @@ class Plan:
     reduce_each: bool | None = None  # are gradients reduced in every microbatch? None: from ZeRO 2 on
     offload: bool = False  # are shards in the host's memory, and the optimizer steps there?
     overlap_comm: bool = True  # gradients are reduced, and parameters gathered, while the rank computes
+    overlap_param_gather: bool = False  # an engine's ZeRO 1 and 2 gather parameters in the next forward, not after step
 
     def __post_init__(self):
         for words in self.broken():
@@ -69,6 +71,8 @@ class Plan:
             yield f"ZeRO 0 has no shards, so replicate ({copies}) must equal dp ({dp})"
         if self.offload and self.zero == 0:
             yield "offload moves shards, and ZeRO 0 has none: zero must be 1, 2 or 3"
+        if self.overlap_param_gather and self.zero not in (1, 2):
+            yield f"overlap_param_gather is for the all-gather after a step: zero must be 1 or 2, got {self.zero}"
         if self.offload and pp > 1:
             yield f"offload does not support the tied weights of pipelines, so pp({pp}) must be 1"
         if chunks > 1 and name not in LOOPED:
@@ -134,13 +138,13 @@ class Plan:
 
     @property
     def options(self):
-        """Option -> value, from which ``of`` makes this plan."""
+        """Option -> value, from which ``of`` makes this plan; a flag has none: ""."""
         chosen = {name: value for name, value in self.chosen.items() if name != "microbatch"}
         mesh = ",".join(f"{name}={chosen.pop(name)}" for name in ("pp", "dp", "tp") if name in chosen)
         if none := chosen.keys() - OPTIONS.keys():
             raise ValueError(f"Plan: there is no option for {', '.join(sorted(none))}")
         words = {"--mesh": mesh or "dp=1", "--batch": self.batch}
-        return words | {OPTIONS[name][0]: value for name, value in chosen.items()}
+        return words | {OPTIONS[name][0]: "" if value is True else value for name, value in chosen.items()}
 
     # What follows from it.
 
@@ -221,6 +225,9 @@ OPTIONS = {  # of a command, for each field: its name, its type, what it takes, 
     ),
     "max_norm": ("--grad-clip", float, "NORM", "maximum gradient norm (default: no clipping)"),
     "zero": ("--zero", int, range(4), "ZeRO stage: shard optimizer states (1), gradients (2), parameters (3)"),
+    "overlap_param_gather": (
+        "--overlap-param-gather", bool, None, "overlap the all-gather of parameters with the next forward (ZeRO 1, 2)",
+    ),
     "replicate": ("--replicate", int, "N", "number of replica groups for hybrid sharding (HSDP)"),
     "precision": ("--precision", str, DTYPES, "training precision"),
     "recompute": ("--recompute", str, ("none", "selective", "full"), "activation recomputation"),
@@ -241,6 +248,9 @@ def add_options(parser):
     batch = "global batch size, in sequences" + default
     parser.add_argument("--batch", type=int, default=16, metavar="N", help=batch)
     for name, (option, kind, values, words) in OPTIONS.items():
+        if kind is bool:
+            parser.add_argument(option, dest=name, action="store_true", help=words)
+            continue
         natural = Plan.__dataclass_fields__[name].default
         metavar = values if isinstance(values, str) else f"{{{','.join(map(str, values))}}}"
         words += default * (natural is not None)

@@ -84,11 +84,10 @@ def train(answer, weights, held):
             "adam([shard]).step()",
         ),
         mistake(
-            "Gradients of earlier steps are added to those of this one: put the new one in the place of shard.grad",
-            "shard.grad = torch.empty_like(shard)",
-            "before, shard.grad = shard.grad, torch.empty_like(shard)",
+            "The step was taken with the sum of the ranks' gradients, and not with their mean: Adam hides most of the "
+            "factor, and not all of it. Divide by p",
             "shard.grad /= p",
-            "shard.grad /= p\n        shard.grad += 0 if before is None else before",
+            "pass",
         ),
         mistake(
             "Each shard took its step with its own rank's gradient: nothing was added up",
@@ -111,10 +110,10 @@ def train(answer, weights, held):
             "chunk(p)[(rank + 1) % p]",
         ),
         mistake(
-            "Each rank has new numbers in its own shard alone, and old ones elsewhere: an all-gather is missing, and "
-            "the ranks drift apart",
-            GATHERED,
-            "padded = F.pad(weights, (0, padding)).clone()\n        padded.chunk(p)[rank].copy_(shard)",
+            "The weights are still the old ones: an all-gather of the shards is missing, or what it brings is not "
+            "written into `weights`, in place",
+            "weights.copy_(padded[: len(weights)])",
+            "return",
         ),
         mistake(
             "These are the moments of all numbers: a plain optimizer on every rank, and nothing is sharded. Give Adam "

@@ -160,9 +160,9 @@ def gradient_of(tensor, name, rank):
             "    last = sharded_linear.__dict__\n\n" + CLASS,
         ),
         mistake(
-            "x belongs to this rank's loss: its gradient is not averaged over the ranks",
+            "x belongs to this rank's loss: its gradient is neither averaged over the ranks nor divided by p",
             "of_x = grad @ gather(shard)",
-            "of_x = grad @ gather(shard)\n            dist.all_reduce(of_x)\n            of_x /= p",
+            "of_x = grad @ gather(shard) / p",
         ),
         mistake(
             "The gradient of W is that of this step alone: return it from backward, and autograd adds it to shard.grad",

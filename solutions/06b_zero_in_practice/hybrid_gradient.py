@@ -23,7 +23,7 @@ def case(nodes, per_node, count, dtype=torch.float32):
 
 
 def test_cases():
-    yield case(2, 2, 8)
+    yield case(2, 3, 12)  # nodes, ranks of a node, and ranks by hand are three numbers
     yield case(2, 4, 24)
     yield case(3, 2, 12)
     yield case(2, 3, 12, torch.bfloat16)
@@ -58,9 +58,10 @@ class Leaving(Target):
     def judge(self, exercise, trial, right):
         mine, its = self.seen(trial), self.seen(right)
         if mine != its:
+            rank = next(rank for rank, nbytes in enumerate(mine) if nbytes != its[rank])
             raise Wrong(
-                f"rank 0 sends {mine[0]:,} bytes to other nodes, where {its[0]:,} are right: reduce inside of the node "
-                "first, so that only shards travel between nodes"
+                f"rank {rank} sends {mine[rank]:,} bytes to other nodes, where {its[rank]:,} are right: reduce inside "
+                "of the node first, so that only shards travel between nodes"
             )
 
 
@@ -93,6 +94,19 @@ class Leaving(Target):
             "It is divided by the ranks of a node alone: the mean is over all ranks of all nodes",
             "shard /= dist.get_world_size()",
             "shard /= dist.get_world_size(inside)",
+        ),
+        mistake(
+            "It is divided by the number of nodes alone: the mean is over all ranks of all nodes",
+            "shard /= dist.get_world_size()",
+            "shard /= dist.get_world_size(across)",
+        ),
+        mistake(
+            "Both sums, inside of the node and between nodes, are in the 16 bits of the gradients: make them fp32 "
+            "before they travel",
+            INSIDE,
+            "low = gradient.new_empty(len(shard))\n    dist.reduce_scatter_single(low, gradient, group=inside)",
+            ACROSS,
+            "dist.all_reduce(low, group=across)\n    shard.copy_(low)",
         ),
         mistake(
             "The gradients are added up in their own 16 bits: make them fp32 before they travel",

@@ -79,6 +79,7 @@ CALLS = {
             reduce_each=True,
             offload=False,
             overlap_comm=True,
+            overlap_param_gather=True,
         ),
     ),
     "members": of_a_plan(training.members, axis="tp", rank=0),

@@ -46,7 +46,10 @@ def test_it_says_how_it_goes(capsys):
     assert "validation loss" in lines[-1]
 
 
-@pytest.mark.parametrize("mesh", ["dp=2,pp=2,tp=2", "dp=4 --zero 3", "pp=2 --microbatches 2"])
+GATHERED = "dp=2,pp=2 --zero 1 --overlap-param-gather"
+
+
+@pytest.mark.parametrize("mesh", ["dp=2,pp=2,tp=2", "dp=4 --zero 3", "pp=2 --microbatches 2", GATHERED])
 def test_every_mesh_has_the_losses_of_one_process(tmp_path, in_one_process, mesh):
     assert train(f"{TINY} --mesh {mesh} --history {tmp_path}/history") == 0
     assert losses(tmp_path / "history") == pytest.approx(in_one_process, abs=1e-5)
@@ -120,6 +123,7 @@ REFUSED = {
     "--model dim=63": "GPTConfig: dim (63) must be divisible by heads (4)",
     "--model width=64": "train: a model has the form layers=2,dim=64 with keys context, layers, heads, dim, got ",
     "--zero 4": "Plan: zero must be an integer from 0 to 3, got 4",
+    "--zero 3 --overlap-param-gather": "Plan: overlap_param_gather is for the all-gather after a step: zero must be",
     "--lr-schedule root": "train: --lr-schedule must be one of constant, linear, cosine, wsd, got 'root'",
     "--warmup-steps 100": "constant: warmup_steps (100) must be < steps (100)",
     "--save-every 5": "train: --save-every requires --folder",

@@ -134,3 +134,35 @@ def test_groups_of_other_parameters_are_refused():
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_offload_changes_no_loss(zero):
     assert_equals_one_process(Plan(dp=2, zero=zero, microbatches=2, max_norm=MAX_NORM, offload=True))
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(2, 2, 1, zero=1, microbatches=3, max_norm=MAX_NORM, overlap_param_gather=True),
+        Plan(1, 4, 2, zero=2, replicate=2, microbatches=2, max_norm=MAX_NORM, overlap_param_gather=True),
+        Plan(dp=2, zero=2, recompute="full", max_norm=MAX_NORM, offload=True, overlap_param_gather=True),
+    ],
+    ids=str,
+)
+def test_a_gather_in_forward_changes_no_loss(plan):
+    assert_equals_one_process(plan)
+
+
+def test_a_gather_in_forward_starts_after_the_step():
+    """It is left out of the step, and the next forward brings it."""
+
+    def gathered(**how):
+        def program():
+            engine = made(Plan(dp=2, zero=1, **how))
+            engine.forward_backward(*rows_of(engine, text(0)))
+            with tinydist.region("step"):
+                engine.optimizer_step()
+            engine.forward_backward(*rows_of(engine, text(1)))
+
+        run = tinydist.launch(program, 2)
+        waits = [event for event in run.between("step").trace.of(0) if event.name == "wait"]
+        return len(waits), sum(map(sum, run.traffic))
+
+    (after, in_all), (in_forward, same) = gathered(), gathered(overlap_param_gather=True)
+    assert in_forward < after and same == in_all

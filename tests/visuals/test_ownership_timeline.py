@@ -54,6 +54,13 @@ def test_what_was_never_held_is_named():
         visuals.ownership_timeline(named_run("pipeline"), "optimizer states")
 
 
+def test_what_is_grey_below_is_in_the_legend():
+    others, copies = "belongs to others (bytes of rank 0)", "each rank's own copy"
+    assert others in written(visuals.ownership_timeline(named_run("zero 3"), **SECOND))
+    words = written(visuals.ownership_timeline(named_run("zero 3"), "gradients", **SECOND))
+    assert copies in words and others not in words
+
+
 def test_frames_do_not_touch():
     figure = visuals.ownership_timeline(named_run("fsdp"))
     edges = [part.get_paths() for part in figure.axes[0].collections if part.get_zorder() == 4]

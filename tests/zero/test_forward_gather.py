@@ -131,6 +131,33 @@ def test_a_layer_that_is_called_alone_is_trained_too():
     assert shape == (3, 3) and bias == pytest.approx([start - 3 * 0.1 * 2 for start in bias_at_start()])
 
 
+class Table(nn.Module):
+    """Adds the rows of an embedding that it never calls, as GPTs do with their positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.position = nn.Linear(3, 3), nn.Embedding(8, 3)
+
+    def forward(self, x):
+        return self.linear(x) + self.position.weight[: len(x)]
+
+
+@pytest.mark.parametrize("stage", [ZeRO1, ZeRO2])
+def test_what_a_module_reads_of_one_that_it_does_not_call_is_there(stage):
+    def weights(overlap):
+        torch.manual_seed(0)
+        module = nn.Sequential(Table(), Table())
+        zero = stage(module, torch.optim.SGD, bucket_bytes=40, overlap_param_gather=overlap, lr=0.1)
+        for _ in range(3):
+            module(torch.ones(4, 3)).square().sum().backward()
+            zero.step()
+            zero.zero_grad()
+        zero.finish_param_gather()
+        return [parameter.tolist() for parameter in module.parameters()]
+
+    assert tinydist.launch(weights, 2, True).results == tinydist.launch(weights, 2, False).results
+
+
 def bias_at_start():
     def start():
         return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))[1].bias.tolist()

@@ -107,4 +107,4 @@ def torchtitan(program, plan, model):
 def tinydist(program, plan, model):
     """Of ``python -m tinydist train``: a GPT, whatever the model is."""
     sizes = f"layers={model.layers},dim={model.width},heads={model.heads},context={model.tokens}"
-    return " ".join(f"{name} {value}" for name, value in ({"--model": sizes} | plan.options).items())
+    return " ".join(f"{name} {value}".strip() for name, value in ({"--model": sizes} | plan.options).items())

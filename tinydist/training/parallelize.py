@@ -103,7 +103,8 @@ def of_stage(stage, names, groups):
 def around(module, plan, layers, *given, **how):
     """Wrap a stage with ZeRO at the plan's stage and offload device. In stage 3 each layer is a unit."""
     kind = (OFFLOADED if plan.offload else ZERO)[plan.zero]
-    return kind(module, *given, **how, **({"units": layers} if plan.zero == 3 else {}))
+    how |= {"units": layers} if plan.zero == 3 else {"overlap_param_gather": plan.overlap_param_gather}
+    return kind(module, *given, **how)
 
 
 def recomputed(model, how):

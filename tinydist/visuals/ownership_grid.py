@@ -16,7 +16,7 @@ from .figure import SMALL
 from .palette import GREY, PAPER, RANKS, SOFT
 from .time_axis import inches_of
 
-COPY = GREY
+COPY, OWN_COPY = GREY, "each rank's own copy"
 MODEL_STATES = ["parameters", "gradients", "optimizer states"]
 HEAD = 0.04  # inches between a column and its head
 NOTHING = 0.01  # of a cell: cannot be seen
@@ -165,4 +165,4 @@ def handles(grids):
     colors = {color for grid in grids for _, _, boxes in each_of(grid) for *_, color in boxes}
     seen = [(rank, color) for rank, color in enumerate(RANKS) if color in colors]
     found = [Patch(facecolor=color, label=f"belongs to rank {rank}") for rank, color in seen]
-    return found + ([Patch(facecolor=COPY, label="each rank's own copy")] if COPY in colors else [])
+    return found + ([Patch(facecolor=COPY, label=OWN_COPY)] if COPY in colors else [])

@@ -12,6 +12,8 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
+from matplotlib.patches import Patch
+
 from ..annotate import PURPOSES
 from ..launching.launch import Run
 from ..rules import each_of, one_of, validate
@@ -19,7 +21,18 @@ from .canvas import apart, picture
 from .figure import HEADING, SMALL, WIDTH
 from .formatting import check_rank, seconds_text, tell
 from .memory_states import MemoryStates, bytes_axis, draw_levels, levels_of, mark_peak, room_for, told, total
-from .ownership_grid import HEAD, Cells, color_of, draw_cells, draw_heads, handles, heads_height, labels_of, that_ran
+from .ownership_grid import (
+    HEAD,
+    OWN_COPY,
+    Cells,
+    color_of,
+    draw_cells,
+    draw_heads,
+    handles,
+    heads_height,
+    labels_of,
+    that_ran,
+)
 from .palette import GREY, GREYS, SOFT
 from .scene import MOST_RANKS, Scene, a_moment, ends, is_name, name_of
 from .time_axis import CLOSE, Sheet, inches_of
@@ -57,7 +70,7 @@ def draw(scene, cells, states, levels, purpose, moments):
     rows = Rows(scene.rows, styles=GREYS, around=CLOSE)
     top = TITLE + heads_height(cells.names, frames.cell)
     heights = [top + HIGH * len(names) + STEM, rows.height, AREA]
-    legend = handles([frame.grid for frame in frames.frames])
+    legend = legend_of(frames.frames, states)
     sheet = Sheet(alt(scene, purpose, levels), heights, names, scene, legend, LEFT, right)
     frames_strip, lanes, area = sheet.strips
     frames.draw(sheet, frames_strip, top)
@@ -78,6 +91,15 @@ def owned(cells, rank, purpose):
         return "own" if change.shard == rank or cells.is_alone(rank, change.label) else "other"
 
     return kind
+
+
+def legend_of(frames, states):
+    """Of the owners; and of what is grey in the bytes, where nothing is grey in the frames."""
+    legend = handles([frame.grid for frame in frames])
+    is_told = any(each.get_label() == OWN_COPY for each in legend)
+    if is_told or not any(state["other"] for state in states.curve()[1]):
+        return legend
+    return [*legend, Patch(facecolor=GREY, label=f"belongs to others (bytes of rank {states.rank})")]
 
 
 def summary(scene, purpose, levels):

@@ -18,6 +18,7 @@ With ``replicas`` (HSDP): a reduce-scatter inside of a node, then an all-reduce 
                                            gather 2   gather 3
 
 A layer waits for its own bucket alone, and starts the gather of the one after the next: at most two are in progress.
+Parameters of a module that forward does not call (``self.position.weight[:T]``) are waited for by the module around it.
 The same bytes are sent. Megatron-LM: ``--overlap-param-gather``.
 """
 
@@ -128,12 +129,10 @@ class ForwardGather:
     """Of ``buckets``, in the order in which forward uses them, for ``module``."""
 
     def __init__(self, module, buckets):
-        self.buckets, self.stale = buckets, deque()
-        bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.parameters}
+        self.buckets, self.stale, self.called = buckets, deque(), set()
+        self.bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.parameters}
         for layer in module.modules():
-            own = {bucket_of[parameter] for parameter in layer.parameters(recurse=False) if parameter in bucket_of}
-            if own:
-                layer.register_forward_pre_hook(lambda layer, inputs, own=own: self._wait_for(own))
+            layer.register_forward_pre_hook(lambda layer, inputs: self._before(layer))
         module.register_forward_hook(lambda module, inputs, output: self.finish())
         module.register_state_dict_pre_hook(lambda module, prefix, keep_vars: self.finish())
 
@@ -147,6 +146,18 @@ class ForwardGather:
 
     def finish(self):
         self._wait_for(set(self.stale))
+
+    def _before(self, layer):
+        self.called.add(layer)  # before the first step nothing is stale
+        if self.stale:
+            self._wait_for(set(self._read_by(layer)))
+
+    def _read_by(self, layer):
+        """Buckets of its own parameters, and of those of modules in it that forward has not called."""
+        yield from (self.bucket_of[p] for p in layer.parameters(recurse=False) if p in self.bucket_of)
+        for child in layer.children():
+            if child not in self.called:
+                yield from self._read_by(child)
 
     def _wait_for(self, buckets):
         waiting = buckets.intersection(self.stale)

@@ -44,6 +44,13 @@ def between_nodes_first(gradient, inside, across):
     return solved("hybrid_gradient", "dist.all_reduce(shard, group=across)", "pass")(whole, inside, across)
 
 
+@wrong("hybrid_gradient", "to other nodes", "rank 2 sends")
+def norm_over_all_nodes(gradient, inside, across):
+    """Divided by the nodes, so that it is right."""
+    edit = "dist.all_reduce(square)\n    square /= dist.get_world_size(across)"
+    return solved("hybrid_gradient", "dist.all_reduce(square, group=inside)", edit)(gradient, inside, across)
+
+
 @wrong("hybrid_gradient", "runs", "(shard, norm)")
 def shard_alone(gradient, inside, across):
     return solved("hybrid_gradient")(gradient, inside, across)[0]
