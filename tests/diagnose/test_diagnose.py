@@ -3,6 +3,7 @@
 import json
 import pickle
 import random
+import re
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,8 @@ import torch.distributed as dist
 import tinydist
 from tinydist.__main__ import main
 from tinydist.diagnose import read
+from tinydist.diagnose.command import groups_of, waits_for_last
+from tinydist.diagnose.recorded_calls import calls_of_trace
 
 RECORDS = Path(__file__).parents[1] / "flight_records"
 
@@ -291,6 +294,93 @@ def test_in_a_simulated_trace_the_rank_that_computes_longest_is_waited_for(tmp_p
 def test_in_a_trace_of_ranks_alike_nobody_is_last(tmp_path, capfd):
     tinydist.launch(lambda: dist.all_reduce(torch.ones(4)), 4, backend="simulated").trace.save(tmp_path / "trace.json")
     assert said(capfd, tmp_path / "trace.json") == (0, ["all ranks joined all of 1 calls, and the calls match"])
+
+
+def launches(count):
+    """Small kernels: on a GPU each takes less than its launch."""
+    x = torch.ones(4)
+    for _ in range(count):
+        x + 1
+
+
+def steps(late):
+    """``late``: how many kernels more than the others a rank launches before a call, by call."""
+
+    def program():
+        for extra in late:
+            launches(100 + extra.get(dist.get_rank(), 0))
+            dist.all_reduce(torch.ones(4))
+
+    return tinydist.launch(program, 4, backend="simulated", cluster="A100 node").trace
+
+
+def late(trace):
+    """{rank: the numbers of the calls that count against it}, and the seconds of each."""
+    waits, _ = waits_for_last(groups_of(calls_of_trace(trace)))
+    numbers = {rank: [int(re.search(r"call (\d+)", words)[1]) for _, words in own] for rank, own in waits.items()}
+    return numbers, [wait for own in waits.values() for wait, _ in own]
+
+
+def test_a_rank_that_was_late_once_counts_once():
+    """Its CPU stays behind, and it comes last to each later call."""
+    trace = steps([{}, {2: 80}, {}, {}, {}])
+    calls = [[event for event in trace.of(rank) if event.name == "all_reduce"] for rank in range(4)]
+    assert all(max(call.issued for call in each) == each[2].issued for each in list(zip(*calls, strict=True))[1:])
+    numbers, seconds = late(trace)
+    assert numbers == {2: [2]}
+    assert seconds == [pytest.approx(80 * trace.cluster.device.launch_overhead)]
+
+
+def test_a_rank_that_is_late_in_each_step_counts_in_each():
+    numbers, seconds = late(steps([{1: 50}] * 5))
+    assert numbers == {1: [1, 2, 3, 4, 5]}
+    assert seconds == [pytest.approx(seconds[0], abs=3e-9)] * 5
+
+
+def test_ranks_that_are_alike_are_never_late():
+    assert late(steps([{}] * 5)) == ({}, [])
+
+
+def test_a_rank_that_catches_up_is_not_counted():
+    """Rank 3 has less to do in the second step, and rank 0 is not late: it was early before."""
+    numbers, _ = late(steps([{3: 50}, {0: 50, 1: 50, 2: 50}, {}]))
+    assert numbers == {3: [1]}
+
+
+def chain(late, orders):
+    """Groups 0-1 and 1-2. ``orders``: of the calls of rank 1."""
+
+    def program():
+        rank = dist.get_rank()
+        groups, x = [dist.new_group([0, 1]), dist.new_group([1, 2])], torch.ones(4)
+        for step in range(4):
+            launches(100 + 80 * (step == 1 and rank == late))
+            for place in orders:
+                if rank in (place, place + 1):
+                    dist.all_reduce(x, group=groups[place])
+
+    trace = tinydist.launch(program, 3, backend="simulated", cluster="A100 node").trace
+    waits, _ = waits_for_last(groups_of(calls_of_trace(trace)))
+    return {rank: [words.partition(":")[0] for _, words in own] for rank, own in waits.items()}
+
+
+def test_a_rank_that_waited_in_one_group_is_not_late_in_another():
+    """Rank 2 waits for rank 1, which has waited for rank 0."""
+    assert chain(0, [0, 1]) == {0: ["ranks 0-1, group 1, call 2"]}
+
+
+def test_a_delay_counts_in_one_of_two_groups():
+    """Of rank 1: rank 0 has waited for it first, and then rank 2."""
+    assert chain(1, [0, 1]) == {1: ["ranks 0-1, group 1, call 2"]}
+    assert chain(1, [1, 0]) == {1: ["ranks 1-2, group 2, call 2"]}
+
+
+def test_what_was_saved_is_judged_as_what_was_not(tmp_path, capfd):
+    trace = steps([{}, {2: 80}, {}, {}])
+    trace.save(tmp_path / "trace.json")
+    _, lines = said(capfd, tmp_path / "trace.json")
+    assert lines[1] == f"rank 2 joined last in 1: the next-to-last waited {1e3 * late(trace)[1][0]:,.3g} ms in all"
+    assert len(lines) == 3
 
 
 # Files that cannot be read.

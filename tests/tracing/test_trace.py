@@ -117,6 +117,7 @@ def test_the_file_of_a_program(path):
         assert event["cat"] == ("compute" if event["name"] in ("ones", "mul_") else "communication")
         if event["cat"] == "communication":
             assert event["args"].pop("issued", 0) <= event["ts"]
+            assert event["args"].pop("worked", 0) >= 0
             assert event["args"] == {"bytes": 4000}
     assert max(nanoseconds(event)[1] for event in events["X"]) == round(run.seconds * 1e9)
 
@@ -134,7 +135,7 @@ def test_the_file_has_the_names_that_the_program_gives(path):
     named = {event["name"]: event["args"] for event in events["X"]}
     assert named["addmm"] == {"phase": "forward", "regions": "F0"}
     sent = named["all_reduce weight"]
-    assert sent == {"bytes": 64, "what": "weight", "issued": sent["issued"]}
+    assert sent == {"bytes": 64, "what": "weight", "issued": sent["issued"], "worked": sent["worked"]}
 
 
 def test_an_all_to_all_says_its_bytes_of_all_ranks(path):

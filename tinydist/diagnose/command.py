@@ -5,7 +5,8 @@
 
 Calls are matched by their sequence number within a group. For each group the report shows the first call that some
 ranks did not make, or in which they differ; and before it the first matching call from different source lines, often
-the cause. If all calls match: which rank came last how often, and how long the next-to-last waited for it.
+the cause. If all calls match: which rank came last how often, and how long the next-to-last waited for it; of a trace,
+a rank that was late once counts once (``waits_for_last``).
 
 NCCL's watchdog dumps records on a timeout, to $TORCH_FR_DUMP_TEMP_FILE plus the rank; gloo's are written by
 ``tinydist.processes.flight_recorder.save_record``. The time of a call is when Python issued it, by its
@@ -16,14 +17,16 @@ recorded a collective, nothing is said of whether all came: ``NotJudged``.
 """
 
 import argparse
+import math
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from ..console.command_name import command
 from .recorded_calls import Unreadable, recording
 
 WORLD = "default_pg"
+ROUNDING = 2e-9  # seconds: a trace has whole nanoseconds
 
 
 class NotJudged(ValueError):
@@ -154,14 +157,33 @@ def stragglers(groups):
 
 
 def waits_for_last(groups):
-    """{rank: [(seconds for which the next-to-last waited for it, the call in words)]}, and the number of calls."""
-    waits = defaultdict(list)
+    """{rank: [(seconds for which the next-to-last waited for it, the call in words)]}, and the number of calls.
+
+    In a trace only new lateness counts. A rank that was late once may come last for long: its CPU is behind, while
+    those of the ranks that waited have launched what follows. So of the wait for the last rank counts what it has
+    worked longer than any other, since the last call of the group, and has not been counted in another group since
+    then. What ranks have waited for is no work: a rank that was made late by another is not counted. Flight
+    Recorder's dumps do not tell work from waiting; there the whole wait counts, in each call.
+    """
+    waits, counted, before = defaultdict(list), Counter(), Counter()  # counted: by rank; before: until its last call
     meetings = [(group, number, calls) for group in groups for number, calls in groups[group].items() if len(calls) > 1]
-    for group, number, calls in meetings:
-        *_, before, last = sorted(calls.values(), key=lambda call: call.at)
-        if last.at > before.at:
-            waits[last.rank].append((last.at - before.at, f"{group}, call {number}: {last}"))
+    for group, number, calls in sorted(meetings, key=lambda each: max(call.at for call in each[2].values())):
+        *_, ahead, last = sorted(calls.values(), key=lambda call: call.at)
+        wait = min(last.at - ahead.at, longer(calls, last.rank, lambda rank: counted[rank] - before[group, rank]))
+        if wait > ROUNDING:
+            waits[last.rank].append((wait, f"{group}, call {number}: {last}"))
+            counted[last.rank] += wait
+        for rank in calls:
+            before[group, rank] = counted[rank]
     return waits, len(meetings)
+
+
+def longer(calls, last, counted):
+    """Seconds that the last rank has worked longer than any other, without what was counted; inf if it is not known."""
+    if any(call.worked is None for call in calls.values()):
+        return math.inf
+    new = {rank: call.worked - counted(rank) for rank, call in calls.items()}
+    return new.pop(last) - max(new.values())
 
 
 # The command.

@@ -24,6 +24,7 @@ class RecordedCall(NamedTuple):
     line: str
     at: float  # seconds
     name: str = ""  # torch's, of its group: those of one mesh dimension have one description
+    worked: float | None = None  # seconds of the rank's own work since its last call of the group, in a trace
 
     def __str__(self):
         return f"{self.operation}{' of ' * bool(self.tensors)}{self.tensors}, {self.line}"
@@ -144,5 +145,6 @@ def calls_in(events):
             numbers[place] += 1
             where = ", ".join(about[key] for key in ("phase", "module", "regions") if key in about)
             how = each["name"], f"{about['bytes']:,} bytes", f"in {where or 'the program'}", about["issued"] / 1e6
-            calls.append(RecordedCall(*place, numbers[place], *how))
+            worked = about["worked"] / 1e6 if "worked" in about else None
+            calls.append(RecordedCall(*place, numbers[place], *how, worked=worked))
     return calls

@@ -3,7 +3,7 @@
 8 simulated ranks: 2.1 s here, 31.4 ms of virtual time on 1 x 8 A100 80GB, NVSwitch inside
 sent: 60.0 MB by all_reduce, 1.2 MB by broadcast
 fullest: rank 0, 34.1 MB: 16.0 MB activations, 8.00 MB parameters, 8.00 MB gradients
-straggler: rank 3 joined last in 12 of 14 calls; the next-to-last waited 8.1 ms in all
+straggler: rank 3 came last in 12 of 14 calls by work of its own; the next-to-last waited 8.1 ms in all
 replaced: torch.compile by eager
 """
 
@@ -13,7 +13,7 @@ from ..console.quantities import bytes_text, seconds_text
 from ..diagnose.command import groups_of, waits_for_last
 from ..diagnose.recorded_calls import calls_of_trace
 
-STRAGGLES = 0.05  # of virtual time for which the others wait, at least, for the rank that comes last most of the time
+STRAGGLES = 0.05  # of virtual time for which the next-to-last waits, at least, for the rank that comes last
 
 
 def summary(run, wall=None):
@@ -46,16 +46,19 @@ def memory_lines(run):
 
 
 def straggler_lines(run):
-    """The rank for which the others waited longest, if that is much of the time, and all ranks ran."""
+    """The rank for which the others waited longest, if that is much of the time, and all ranks ran.
+
+    A rank that was late once counts once, not in each call to which it is late still (``waits_for_last``).
+    """
     if any(held.is_idle for held in run.memory):
         return []
     calls = [call for call in calls_of_trace(run.trace) if not call.operation.startswith("message")]
     waits, meetings = waits_for_last(groups_of(calls))
     rank, own = max(waits.items(), key=lambda each: sum(wait for wait, _ in each[1]), default=(None, []))
     total = sum(wait for wait, _ in own)
-    if len(own) < max(2, meetings / 2) or total < STRAGGLES * run.seconds:
+    if not own or total < STRAGGLES * run.seconds:
         return []
-    joined = f"rank {rank} joined last in {len(own)} of {meetings} calls"
+    joined = f"rank {rank} came last in {len(own)} of {meetings} calls by work of its own"
     return [f"straggler: {joined}; the next-to-last waited {seconds_text(total)} in all"]
 
 

@@ -4,6 +4,7 @@ One process per rank, one thread per stream; flow arrows from a send to its rece
 wait for it.
 """
 
+from collections import Counter
 from itertools import count
 
 GIGA, KILO = 1e9, 1e3  # the format counts microseconds, and its readers whole nanoseconds
@@ -11,6 +12,7 @@ GIGA, KILO = 1e9, 1e3  # the format counts microseconds, and its readers whole n
 
 def entries(trace):
     threads, arrows = {}, Arrows(trace.events)  # (rank, stream) -> its number within the rank
+    worked = work_before_calls(trace.events)
     for event in trace.events:
         key = event.rank, event.stream
         if key not in threads:
@@ -26,7 +28,7 @@ def entries(trace):
             "cat": "compute" if event.transfer is None else "communication",
             "ts": start / KILO,
             "dur": (end - start) / KILO,
-            "args": _arguments(event),
+            "args": _arguments(event, worked),
             **place,
         }
         yield from arrows.of(event, start / KILO, end / KILO, place)
@@ -43,12 +45,29 @@ def entries(trace):
             }
 
 
-def _arguments(event):
+def work_before_calls(events):
+    """{(transfer, rank): seconds of the rank's own operators since its last call on that stream}
+
+    In the order of the rank's record, and without what it has waited for: the work that can make it late.
+    """
+    done, before, found = Counter(), Counter(), {}
+    for event in sorted(events, key=lambda event: (event.rank, event.place)):
+        if event.transfer is None:
+            done[event.rank] += event.own
+        elif event.name != "wait":
+            here = event.rank, event.stream
+            found[event.transfer, event.rank] = done[event.rank] - before[here]
+            before[here] = done[event.rank]
+    return found
+
+
+def _arguments(event, worked):
     found, (phase, module, regions) = {}, event.scope
     if event.transfer is not None:
         found["bytes"] = _total(event.transfer.nbytes)
         if event.issued is not None and event.name != "wait":
             found["issued"] = round(event.issued * GIGA) / KILO
+            found["worked"] = round(worked[event.transfer, event.rank] * GIGA) / KILO
     for name, value in (("phase", phase), ("module", module), ("what", event.what), ("regions", " / ".join(regions))):
         if value:
             found[name] = value

@@ -47,6 +47,7 @@ class VirtualClock:
         self.events = []
         self.calls = {}  # (transfer, rank) -> how the rank's events of it say in which scope, for what, since when
         self.lanes = [lanes_of(rank, program, cluster.device) for rank, program in enumerate(programs)]
+        self.alone = {}  # operators that are alike -> what they take where nothing holds them up
         self.launched = [0.0] * len(programs)  # when the CPU of each rank has launched its last operator
         self.arrived = Counter()  # transfer -> how many have issued it
         self.started = []  # transfers
@@ -88,10 +89,10 @@ class VirtualClock:
             place = lane.places[lane.following]
             entry = program[place]
             if isinstance(entry, Operator):
-                end, scope = self.end_of(entry, lane, now), self.spelled[entry.scope]
+                end, scope, own = self.end_of(entry, lane, now), self.spelled[entry.scope], self.own(entry)
                 if end is None:  # not known yet: contention.py
                     break
-                self.events.append(Event(rank, lane.name, entry.name, now, end, None, scope, "", now, place))
+                self.events.append(Event(rank, lane.name, entry.name, now, end, None, scope, "", now, place, own))
                 now = end
             elif isinstance(entry, StorageChange):
                 self.logs[rank].change(now, place, entry)
@@ -133,6 +134,17 @@ class VirtualClock:
         if operator.seconds is not None:
             return now + operator.seconds
         return self.start_of(lane, now) + self.kernel(operator, self.cluster.device)
+
+    def own(self, operator):
+        """Seconds, if nothing else is waited for: of its launch and its kernel the longer, where the CPU runs ahead."""
+        if operator.seconds is not None:
+            return operator.seconds
+        alike = operator.flops, operator.nbytes, operator.dtype, operator.product
+        if alike not in self.alone:
+            device = self.cluster.device
+            parts = device.launch_overhead, self.kernel(operator, device)
+            self.alone[alike] = max(parts) if device.runs_ahead else sum(parts)
+        return self.alone[alike]
 
     def start_of(self, lane, now):
         """When the operator that the CPU launches next can start."""

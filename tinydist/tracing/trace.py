@@ -33,6 +33,7 @@ class Event(NamedTuple):
     what: str = ""  # of a transfer: what it was for
     issued: float | None = None  # when the rank called
     place: int = -1  # of the call in the rank's record
+    own: float = 0.0  # of an operator: what it takes on a rank that nothing holds up
 
     phase = property(lambda self: self.scope.phase)  # "forward", "backward" ... (scopes.py)
     module = property(lambda self: self.scope.module)  # of the model: "blocks.3.mlp"
