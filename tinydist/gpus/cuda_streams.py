@@ -1,5 +1,6 @@
 """torch.cuda's streams and events, on those that the simulator records. Each is called as torch's of its name."""
 
+import weakref
 from contextlib import contextmanager
 
 from ..annotate import mark, region
@@ -11,6 +12,7 @@ class Stream(streams.Stream):
     def __init__(self, device=None, priority=0, **_):
         super().__init__(priority=priority)
         self.of_device = mine().device(device)
+        mine().streams.append(weakref.ref(self))
 
 
 def device_of_stream(stream):
@@ -56,7 +58,11 @@ StreamContext = stream
 
 
 def synchronize(device=None):
-    """The CPU would wait; virtual time is that of the GPU."""
+    """The CPU waits for all streams."""
+    alive = [stream for stream in (found() for found in mine().streams) if stream is not None]
+    mine().streams[:] = map(weakref.ref, alive)
+    for stream in (streams.MAIN, *alive):
+        stream.synchronize()
 
 
 def is_current_stream_capturing():

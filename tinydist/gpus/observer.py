@@ -9,6 +9,7 @@ from ..hardware.links import PCIE_4
 from ..torch_internals import REGION_BEGINS, REGION_ENDS, dtensors_draw_under
 from ..tracing.observer import ASKS_DEVICE, Observer
 from ..tracing.scopes import of_thread
+from ..tracing.streams import host_waits
 from ..tracing.tensor_storage import PLAIN, plain_tensors
 from .cuda_memory import out_of_host_memory, out_of_memory
 from .placement import COPIES, HOST, call, new_tensors_on
@@ -16,8 +17,10 @@ from .random_numbers import check_generator
 
 ALWAYS = set(map(id, (ASKS_DEVICE, REGION_BEGINS, REGION_ENDS)))  # of no device
 RANDOM = torch.Tag.nondeterministic_seeded
-drawing = {}  # address of an operator -> does it draw random numbers?
+READS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+about = {}  # address of an operator -> (does it draw random numbers? does the CPU wait for its result?)
 INTO = torch.ops.aten.copy_.default  # the second operand, and the first is written
+BY_MASK = {"index", "index_put", "index_put_"}  # count the True ones first
 
 
 class GPUObserver(Observer):
@@ -47,9 +50,7 @@ class GPUObserver(Observer):
 
     def _on_gpu(self, device, func, args, kwargs):
         self.ledger.device, before = device, self.ledger.nbytes
-        draws = drawing.get(id(func))
-        if draws is None:
-            draws = drawing[id(func)] = RANDOM in func.tags
+        draws, waits = about.get(id(func)) or look_at(func)
         within = self.gpus.fake or (self._randomness(device, kwargs) if draws else None)
         try:
             if within is None:
@@ -65,6 +66,8 @@ class GPUObserver(Observer):
             nbytes = self.ledger.nbytes - before
             del result
             raise out_of_memory(self.gpus, nbytes)
+        if waits and waits(args):
+            host_waits()
         return result
 
     def _randomness(self, device, kwargs):
@@ -78,7 +81,7 @@ class GPUObserver(Observer):
         return made
 
     def _copy(self, func, args, kwargs, device):
-        """On one device an operator as any; between two, a copy over PCIe, for which the GPU waits."""
+        """On one device an operator as any; between two, a copy over PCIe, for which the GPU waits, and the CPU too."""
         source = self.placement.device_of(args[0]) if isinstance(args[0], torch.Tensor) else device  # or a number
         if func is INTO:
             source, device = self.placement.device_of(args[1]), source
@@ -88,6 +91,8 @@ class GPUObserver(Observer):
             result = func(*args, **kwargs)
         nbytes = sum(part.nbytes for part in plain_tensors(result))
         self.stall("to host" if device == HOST else "to device", nbytes, p2p_time(nbytes, PCIE_4))
+        if not (args[2] if len(args) > 2 else kwargs.get("non_blocking")):
+            host_waits()
         if device != HOST:
             self.ledger.device = device
             for part in plain_tensors(result):
@@ -96,6 +101,25 @@ class GPUObserver(Observer):
                 del result, part
                 raise out_of_memory(self.gpus, nbytes)
         return result
+
+
+def look_at(func):
+    """Does it draw random numbers? And what says of its arguments whether the CPU waits for its result?"""
+    waits = None
+    if func._schema.name.removeprefix("aten::") in BY_MASK:
+        waits = by_mask
+    elif READS.intersection(func.tags):
+        waits = always
+    known = about[id(func)] = RANDOM in func.tags, waits
+    return known
+
+
+def always(args):
+    return True
+
+
+def by_mask(args):
+    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
 
 
 dtensors_draw_under(GPUObserver)

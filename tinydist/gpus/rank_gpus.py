@@ -26,6 +26,7 @@ class RankGPUs:
         self.generators = {}  # device -> what its operators draw from
         self.pinned = WeakIdKeyDictionary()  # tensors of the host
         self.ranges = []  # of nvtx, open
+        self.streams = []  # references to those that the program has made
         self.history = None  # the place in the record since which allocations are kept (memory_snapshot.py)
         self.observer = None  # of its operators
 

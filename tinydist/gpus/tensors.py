@@ -6,6 +6,7 @@ C++ has CPU tensors only. A copy to another device is one to other memory, which
 import torch
 
 from ..torch_internals import compiled_as, default_device, parse_to_arguments
+from ..tracing.streams import host_waits
 from .overridable import of_rank, overridable
 from .placement import HOST, new_tensors_on
 from .rank_gpus import mine, of_thread
@@ -21,25 +22,25 @@ class Move(torch.autograd.Function):
     """To another device, and gradients back."""
 
     @staticmethod
-    def forward(ctx, tensor, device, dtype, memory_format):
+    def forward(ctx, tensor, device, dtype, memory_format, non_blocking):
         ctx.device, ctx.dtype = device_of(tensor), tensor.dtype
-        return copied(tensor, device, dtype, memory_format)
+        return copied(tensor, device, dtype, memory_format, non_blocking)
 
     @staticmethod
     def backward(ctx, gradient):
-        return copied(gradient, ctx.device, ctx.dtype), None, None, None
+        return copied(gradient, ctx.device, ctx.dtype), None, None, None, None
 
 
-def copied(tensor, device, dtype=None, memory_format=None):
+def copied(tensor, device, dtype=None, memory_format=None, non_blocking=False):
     how = {"memory_format": memory_format} if memory_format else {}
     with new_tensors_on(device):
-        return real["to"](tensor, HOST, dtype or tensor.dtype, copy=True, **how)
+        return real["to"](tensor, HOST, dtype or tensor.dtype, non_blocking=non_blocking, copy=True, **how)
 
 
-def moved(tensor, device, dtype=None, memory_format=None):
+def moved(tensor, device, dtype=None, memory_format=None, non_blocking=False):
     if tensor.requires_grad and torch.is_grad_enabled():
-        return Move.apply(tensor, device, dtype, memory_format)
-    return copied(tensor, device, dtype, memory_format)
+        return Move.apply(tensor, device, dtype, memory_format, non_blocking)
+    return copied(tensor, device, dtype, memory_format, non_blocking)
 
 
 # The attributes.
@@ -64,11 +65,11 @@ def to(self, *how, **named):
     copy = named.pop("copy", False)
     if len(how) > 2 and (len(how) > 3 or isinstance(how[0], Tensor | torch.dtype)):  # (..., non_blocking, copy)
         how, copy = how[:-1], how[-1]
-    device, dtype, _, memory_format = parsed(*how, **named)
+    device, dtype, non_blocking, memory_format = parsed(*how, **named)
     here = device_of(self)
     there = here if device is None else device
     if there != here and {there.type, here.type} <= {"cuda", "cpu"}:
-        return moved(self, there, dtype, memory_format)
+        return moved(self, there, dtype, memory_format, non_blocking)
     named = {"memory_format": memory_format} if memory_format else {}
     if "meta" in (there.type, here.type):
         named["device"] = HOST if there.type == "cuda" else there
@@ -89,7 +90,7 @@ def parsed(*how, **named):
 
 
 def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
-    return to(self, mine().device(device))
+    return to(self, mine().device(device), non_blocking=non_blocking)
 
 
 def cpu(self, memory_format=torch.preserve_format):
@@ -118,6 +119,17 @@ def numpy(self, *, force=False):
             )
         self = cpu(self.detach())
     return real["numpy"](self, force=force)
+
+
+def tolist(self):
+    return real["tolist"](cpu(self.detach()) if is_cuda(self) else self)
+
+
+def represented(self, *, tensor_contents=None):
+    """torch reads it outside of all modes."""
+    if is_cuda(self):
+        host_waits()
+    return real["__repr__"](self, tensor_contents=tensor_contents)
 
 
 def pin_memory(self, device=None):
@@ -153,6 +165,8 @@ METHODS = {
     "type": type_of,
     "type_as": type_as,
     "numpy": numpy,
+    "tolist": tolist,
+    "__repr__": represented,
     "pin_memory": pin_memory,
     "is_pinned": is_pinned,
     "record_stream": record_stream,

@@ -17,7 +17,9 @@ from torch._subclasses import FakeTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..simulator.call_sites import site_of
+from ..tracing.streams import host_waits
 from .rank_gpus import mine
+from .tensors import is_cuda
 from .tensors import numpy as with_data
 
 ASSUMED = {  # file of torch -> whose questions they are, what is taken for granted, and the answer
@@ -72,6 +74,12 @@ for name in ("neg", "pos", "abs", "round"):
 # What is asked of a tensor.
 
 
+def wait_for(tensor):
+    """As a program that reads a number of the GPU."""
+    if is_cuda(tensor):
+        host_waits()
+
+
 def known(what):
     """The number that is given for the line which reads, or None; the reading is listed."""
     frame = sys._getframe(2)
@@ -91,6 +99,7 @@ def known(what):
 def item(tensor):
     if not isinstance(tensor, FakeTensor):
         return real["item"](tensor)
+    wait_for(tensor)
     value = answers[tensor] if tensor in answers else known("item")
     return Unknown() if value is None else value
 
@@ -98,6 +107,7 @@ def item(tensor):
 def as_float(tensor):
     if not isinstance(tensor, FakeTensor):
         return real["__float__"](tensor)
+    wait_for(tensor)
     value = known("float")
     return math.nan if value is None else float(value)
 
@@ -106,6 +116,7 @@ def steering(name, kind):
     def ask(tensor):
         if not isinstance(tensor, FakeTensor):
             return real[name](tensor)
+        wait_for(tensor)
         value = answers[tensor] if tensor in answers else known(kind.__name__)
         return refuse("the program needs") if value is None else kind(value)
 
@@ -115,6 +126,7 @@ def steering(name, kind):
 def tolist(tensor):
     if not isinstance(tensor, FakeTensor):
         return real["tolist"](tensor)
+    wait_for(tensor)
     known("tolist")
     return nested(tuple(tensor.shape))
 
@@ -126,6 +138,7 @@ def nested(shape):
 def to_numpy(tensor, *, force=False):
     if not isinstance(tensor, FakeTensor):
         return with_data(tensor, force=force)
+    wait_for(tensor)
     known("numpy")
     return numpy.full(tuple(tensor.shape), math.nan)
 
@@ -133,6 +146,7 @@ def to_numpy(tensor, *, force=False):
 def formatted(tensor, spec):
     if not isinstance(tensor, FakeTensor):
         return real["__format__"](tensor, spec)
+    wait_for(tensor)
     known("print")
     return format(Unknown(), spec) if tensor.dim() == 0 else f"<{list(tensor.shape)}, not known>"
 
@@ -140,6 +154,7 @@ def formatted(tensor, spec):
 def represented(tensor, *, tensor_contents=None):
     if not isinstance(tensor, FakeTensor):
         return real["__repr__"](tensor, tensor_contents=tensor_contents)
+    wait_for(tensor)
     known("print")
     return f"tensor(..., size={tuple(tensor.shape)}, dtype={tensor.dtype}, device='{tensor.device}')"
 

@@ -16,7 +16,7 @@ from .. import torch_internals
 from ..console.progress_message import aside, progress_message
 from ..tracing.hooks import calls_told, purposes_known
 from ..tracing.observer import Observer
-from ..tracing.streams import streams_recorded
+from ..tracing.streams import host_waits, streams_recorded
 from .call_sites import here
 from .deadlock import deadlock_report, pending_calls_report
 from .matching import GroupCreations, SharedGroup
@@ -126,6 +126,8 @@ class Simulation:
             raise
         if self.record:
             self.record.wait(task.rank, event)
+            if self.gpus and event.transfer.name == "barrier":  # NCCL's blocks the CPU
+                host_waits()
 
     def _new_state(self, rank):
         return RankState(self.places, rank, self.ranks, self.per_node, self.seed, self._show)

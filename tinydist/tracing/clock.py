@@ -6,7 +6,8 @@ launched: on an asynchronous device (Device.runs_ahead) the CPU launches it whil
 starts when its last rank has issued it and its stream is free; each of its phases takes its latencies, and then the
 time of its bytes on the bottleneck of the links, ports and cards that it occupies. A collective goes by NCCL's
 algorithms where they are known (nccl_routes.py), or by rings and trees of messages (routes.py). Concurrent transfers
-share a resource equally. ``wait`` blocks the stream that it is called on until the transfer ends.
+share a resource equally. ``wait`` blocks the stream that it is called on until the transfer ends; where the program
+reads a number of the GPU, the CPU waits for its stream, and launches no further operator until then (HostWait).
 
 Events are taken in the order of virtual time, so the result depends on the record and the cluster alone.
 """
@@ -23,7 +24,7 @@ from .memory_timeline import RankMemory
 from .nccl_routes import nccl_leg
 from .record import Issue, Operator, Wait
 from .routes import Leg, leg, route
-from .streams import Signal, StreamSwitch, StreamWait
+from .streams import HostWait, Signal, StreamSwitch, StreamWait
 from .trace import Event, Trace
 
 
@@ -102,11 +103,13 @@ class VirtualClock:
                 self.at(now, self.arrive, entry.transfer)
             elif isinstance(entry, Signal):
                 self.signal(now, lane, entry)
-            elif isinstance(entry, (Wait, StreamWait)):
+            elif isinstance(entry, (Wait, StreamWait, HostWait)):
                 if entry.transfer not in self.ended:
                     self.waiting[entry.transfer].append(lane)
                     break
                 now = self.awaited(now, place, lane, entry)
+                if isinstance(entry, HostWait):
+                    now = max(now, self.host_goes_on(lane, self.ended[entry.transfer]))
             elif not isinstance(entry, StreamSwitch):
                 self.logs[rank].add(now, place, entry)
             lane.following += 1
@@ -129,6 +132,14 @@ class VirtualClock:
             self.events.append(Event(lane.rank, "compute", "wait", now, end, transfer, scope, what, now, place))
         return max(now, end)
 
+    def host_goes_on(self, lane, signal):
+        """When, if it has waited for a signal of that time. Each lane of the rank finds the same."""
+        if lane.launches:
+            lane.host = max(lane.host + lane.launches[lane.following], signal)
+            return lane.host
+        self.launched[lane.rank] = max(self.launched[lane.rank], signal)
+        return self.launched[lane.rank]
+
     def end_of(self, operator, lane, now):
         """Of an operator, if those before it end now."""
         if operator.seconds is not None:
@@ -149,7 +160,7 @@ class VirtualClock:
     def start_of(self, lane, now):
         """When the operator that the CPU launches next can start."""
         if lane.launches:
-            return max(now, lane.launches[lane.following])
+            return max(now, lane.host + lane.launches[lane.following])
         device, rank = self.cluster.device, lane.rank
         cpu = self.launched[rank] if device.runs_ahead else now
         self.launched[rank] = cpu + device.launch_overhead

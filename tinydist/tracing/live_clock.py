@@ -7,7 +7,7 @@ it will have to share a link with. So a reading is a preview: the trace of the w
 from .clock import VirtualClock
 from .lanes import Lane, stream_of
 from .record import Operator
-from .streams import MAIN, StreamSwitch
+from .streams import MAIN, HostWait, StreamSwitch
 
 
 class LiveClock(VirtualClock):
@@ -19,7 +19,8 @@ class LiveClock(VirtualClock):
         self.by_stream = [{MAIN: Lane(rank, "compute", [])} for rank in range(len(programs))]
         self.lanes = [list(lanes.values()) for lanes in self.by_stream]
         self.seen, self.streams = [0] * len(programs), [MAIN] * len(programs)
-        self.cpu = [0.0] * len(programs)  # when the CPU of each rank has started its last operator
+        self.cpu = [0.0] * len(programs)  # when the CPU of each rank has started its last operator, since it waited
+        self.host_waits = [set() for _ in programs]  # places
 
     def now(self, rank):
         """Until when that rank's compute stream is busy: the time that a CPU reads which has waited for it."""
@@ -43,17 +44,25 @@ class LiveClock(VirtualClock):
             if isinstance(entry, StreamSwitch):
                 self.streams[rank] = entry.stream
                 continue
+            if isinstance(entry, HostWait):
+                self.host_waits[rank].add(place)
+                lanes = self.lanes[rank]
+            else:
+                lanes = [self._lane(rank, stream_of(entry, self.streams[rank]))]
             if isinstance(entry, Operator) and entry.seconds is None:
                 self.cpu[rank] += device.launch_overhead
-            lane = self._lane(rank, stream_of(entry, self.streams[rank]))
-            lane.places.append(place)
-            if device.runs_ahead:
-                lane.launches.append(self.cpu[rank])
+            for lane in lanes:
+                if device.runs_ahead:
+                    lane.append(place, self.cpu[rank])
+                else:
+                    lane.places.append(place)
+            if isinstance(entry, HostWait):
+                self.cpu[rank] = 0.0
         self.seen[rank] = len(program)
 
     def _lane(self, rank, stream):
         lanes = self.by_stream[rank]
         if stream not in lanes:
-            lanes[stream] = Lane(rank, f"side stream {len(lanes)}", [])
+            lanes[stream] = lanes[MAIN].beside(f"side stream {len(lanes)}", self.host_waits[rank])
             self.lanes[rank].append(lanes[stream])
         return lanes[stream]

@@ -40,9 +40,26 @@ class StreamWait(NamedTuple):
     stream: "Stream"
 
 
+class HostWait(NamedTuple):
+    """In the record: the CPU waits until the signal is there, and launches what follows then, on whatever stream."""
+
+    transfer: Signal
+    scope: Scope
+
+
 def append(entry):
     if of_thread.scopes is not None:
         of_thread.scopes.program.append(entry)
+
+
+def host_waits(signal=None):
+    """The CPU of this rank waits for a signal, or for what it has queued on the current stream."""
+    if of_thread.scopes is None:
+        return
+    if signal is None:
+        signal = Signal(current_stream())
+        append(signal)
+    append(HostWait(signal, of_thread.scopes.now()))
 
 
 class Stream:
@@ -79,7 +96,7 @@ class Stream:
         self.wait_event(stream.record_event())
 
     def synchronize(self):
-        """The CPU would wait."""
+        host_waits(self.record_event().signal)
 
 
 class Event:
@@ -97,7 +114,8 @@ class Event:
         return True
 
     def synchronize(self):
-        """The CPU would wait."""
+        if self.signal is not None:
+            host_waits(self.signal)
 
 
 MAIN = Stream()  # of each rank: the one that computes
