@@ -1,21 +1,23 @@
-"""What the exercise of this chapter's notebook needs."""
+"""What the exercises of this chapter's notebook need."""
 
-ORDER = ["faster_step"]
+ORDER = ["peak_by_owner", "waited_for", "faster_step"]
 
 INTRODUCTION = """\
-# Exercise: a faster step
+# Exercises: read what a run has recorded
 
-[Notebook 15b](../notebooks/15b_profile_and_forecast.ipynb) goes before this. You read the timeline of a \
-training step, and hide what it sends behind backward: at least 32 % less time. One exercise, about 30 minutes.
+[Notebook 15b](../notebooks/15b_profile_and_forecast.ipynb) goes before these. You read a memory snapshot and a trace, \
+and then the timeline of a training step, of which you hide what it sends behind backward: at least 32 % less time. \
+Three exercises, about 50 minutes.
 
-**Check.** Fill in the function and run its cell, then the `check` cell below it. It runs on simulated ranks, in \
-worlds of several sizes. The first property that does not hold is explained.
+**Check.** Fill in the function and run its cell, then the `check` cell below it. The first two read \
+lists, and the third runs on simulated ranks, in worlds of several sizes. The first property that does not hold is \
+explained.
 
-**Hint.** `hint(faster_step)` gives one hint each time, from general to specific.
+**Hint.** `hint(peak_by_owner)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
-tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check faster_step` checks, `hint \
-faster_step` gives a hint, and `reset faster_step` puts the stub back."""
+tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check peak_by_owner` checks, `hint \
+peak_by_owner` gives a hint, and `reset peak_by_owner` puts the stub back."""
 
 IMPORTS = """\
 import torch

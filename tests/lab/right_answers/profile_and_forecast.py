@@ -1,10 +1,58 @@
-"""Other right answers to the exercise of 15b_profile_and_forecast: they must pass."""
+"""Other right answers to the exercises of 15b_profile_and_forecast: they must pass."""
 
 import torch
 import torch.distributed as dist
 from lab.registered import others
 
 RIGHT_ANSWERS, right = others()
+
+
+@right("peak_by_owner")
+def from_the_end(events):
+    """Backwards: what is freed was alive, and what is alive at the beginning is older."""
+    changes = [event for event in events if event["action"] in ("alloc", "free_completed")]
+    alive, owners = {}, {}
+    for event in reversed(changes):
+        if event["action"] == "alloc":
+            alive.pop(event["addr"], None)
+        else:
+            alive[event["addr"]] = event["size"]
+    own = {addr: {"older": size} for addr, size in alive.items()}
+    peak, owners = sum(alive.values()), {"older": sum(alive.values())} if alive else {}
+    for event in changes:
+        if event["action"] == "alloc":
+            named = (frame["filename"] for frame in event["frames"])
+            own[event["addr"]] = {next((each for each in named if each[:6] != "torch/"), "torch"): event["size"]}
+        else:
+            del own[event["addr"]]
+        held = sum(sum(each.values()) for each in own.values())
+        if held > peak:
+            peak, owners = held, {}
+            for each in own.values():
+                for name, size in each.items():
+                    owners[name] = owners.get(name, 0) + size
+    return peak, owners
+
+
+@right("waited_for")
+def in_one_pass(calls):
+    begins = {}
+    for each in calls:
+        key = each["step"], each["number"]
+        begins[key] = max(begins.get(key, (-1, 0)), (each["issued"], each["rank"]))
+    waits = {each["step"]: ({}, {}) for each in calls}
+    for each in calls:
+        begin, last = begins[each["step"], each["number"]]
+        ranks, links = waits[each["step"]]
+        cut = min(max(begin, each["waits_from"]), each["end"])
+        ranks[last] = ranks.get(last, 0) + max(0, begin - each["waits_from"])
+        links[each["link"]] = links.get(each["link"], 0) + each["end"] - cut
+
+    def longest(seconds):
+        most = max(seconds, key=seconds.get)
+        return most if seconds[most] > 0 else None
+
+    return [(longest(ranks), longest(links)) for _, (ranks, links) in sorted(waits.items())]
 
 
 @right("faster_step")

@@ -1,10 +1,96 @@
-"""Wrong answers to the exercise of 15b_profile_and_forecast: the property that rejects each, and what it is told."""
+"""Wrong answers to the exercises of 15b_profile_and_forecast: the property that rejects each, and what it is told."""
 
 import torch
 import torch.distributed as dist
 from lab.registered import collection, solved
 
 WRONG_ANSWERS, wrong = collection()
+
+# peak_by_owner
+
+
+@wrong("peak_by_owner", "values", "was there before it began")
+def as_the_notebook_does(events):
+    """It starts at zero, and forgets what is older."""
+    held, peak, alive, at_peak = 0, 0, {}, {}
+    for event in events:
+        if event["action"] == "alloc":
+            held += event["size"]
+            alive[event["addr"]] = event
+        elif event["action"] == "free_completed":
+            held -= event["size"]
+            alive.pop(event["addr"], None)
+        if held > peak:
+            peak, at_peak = held, dict(alive)
+    owners = {}
+    for event in at_peak.values():
+        files = [frame["filename"] for frame in event["frames"] if not frame["filename"].startswith("torch/")]
+        name = files[0] if files else "torch"
+        owners[name] = owners.get(name, 0) + event["size"]
+    return peak, owners
+
+
+@wrong("peak_by_owner", "values", "the peak")
+def what_was_allocated_most(events):
+    sizes = {event["addr"]: event["size"] for event in events}
+    return sum(sizes.values()), solved("peak_by_owner")(events)[1]
+
+
+@wrong("peak_by_owner", "values", "the owners")
+def only_the_largest_owner(events):
+    peak, owners = solved("peak_by_owner")(events)
+    largest = max(owners, key=owners.get, default=None)
+    return peak, {largest: owners[largest]} if owners else {}
+
+
+@wrong("peak_by_owner", "values", "the owners")
+def an_address_that_was_freed_is_always_older(events):
+    peak, owners = solved("peak_by_owner")(events)
+    freed = {event["addr"]: event["size"] for event in events if event["action"] == "free_completed"}
+    return peak, owners | ({"older": sum(freed.values())} if freed else {})
+
+
+@wrong("peak_by_owner", "runs", "the bytes and a dict of owners")
+def only_the_bytes(events):
+    return solved("peak_by_owner")(events)[0]
+
+
+# waited_for
+
+
+@wrong("waited_for", "values", "The link is not busy before the last rank has come")
+def all_of_a_wait_is_the_links(calls):
+    return solved("waited_for", "link_waits = end - max(begin, since)", "link_waits = end - since")(calls)
+
+
+@wrong("waited_for", "values", "rank None, NVLink")
+def the_last_rank_of_the_longest_call(calls):
+    found = []
+    for step in sorted({each["step"] for each in calls}):
+        here = [each for each in calls if each["step"] == step]
+        longest = max(here, key=lambda each: each["end"] - each["issued"])
+        last = max((each for each in here if each["number"] == longest["number"]), key=lambda each: each["issued"])
+        found.append((last["rank"], longest["link"]))
+    return found
+
+
+@wrong("waited_for", "values", "rank None, NVLink")
+def negative_waits_count(calls):
+    return solved("waited_for", "if rank_waits > 0", "if True", "if link_waits > 0", "if True")(calls)
+
+
+@wrong("waited_for", "runs", "a list of pairs")
+def as_a_dict(calls):
+    return dict(enumerate(solved("waited_for")(calls)))
+
+
+@wrong("waited_for", "values", "begin anew")
+def calls_by_their_number_alone(calls):
+    each_step = 'each["number"] == number and each["step"] == step'
+    return solved("waited_for", each_step, 'each["number"] == number')(calls)
+
+
+# faster_step
 
 
 @wrong("faster_step", "values", "None")

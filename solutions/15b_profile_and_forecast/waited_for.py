@@ -1,0 +1,134 @@
+"""A trace's calls: which rank, and which link, do the others wait for in each step?"""
+
+from tinydist.lab.author import Values, Wrong, alone, exercise, mistake
+
+
+def call(link, seconds, issued, waits_from=None):
+    """``issued``, ``waits_from``: by rank."""
+    return link, seconds, issued, waits_from or issued
+
+
+def of(steps, about):
+    """``steps``: their calls. Times go on from one step to the next."""
+
+    def arguments():
+        calls, begin = [], 0
+        for step, given in enumerate(steps):
+            for number, (link, seconds, issued, waits_from) in enumerate(given):
+                end = begin + max(issued) + seconds
+                for rank, each in enumerate(issued):
+                    times = {"issued": begin + each, "waits_from": begin + waits_from[rank], "end": end}
+                    calls.append({"step": step, "number": number, "rank": rank, "link": link, **times})
+            begin += 1000
+        return (sorted(calls, key=lambda each: (each["rank"], each["issued"])),)
+
+    return alone(arguments, about)
+
+
+def test_cases():
+    even = call("NVLink", 20, [100, 100, 100])
+    yield of([[even]], "a step without a late rank")
+    yield of([[call("NVLink", 20, [100, 180, 110])], [even]], "a late rank in the first of two steps")
+    hidden = call("InfiniBand", 300, [100, 100, 100], [500, 500, 500])
+    yield of([[hidden, even]], "a long call that is behind computation")
+    partly = call("InfiniBand", 300, [100, 100, 100], [350, 390, 370])
+    yield of([[call("NVLink", 60, [10, 10, 10]), partly]], "a long call that is behind computation in part")
+    early = call("NVLink", 20, [300, 340, 310], [360, 350, 345])
+    yield of([[early, call("InfiniBand", 30, [400, 400, 420])]], "a rank that is late, and for which nobody waits")
+    often = [call("NVLink", 5, [10 + at, 12 + at, 10 + at]) for at in (0, 50, 100)]
+    once = call("InfiniBand", 8, [290, 200, 295])
+    yield of([[*often, once]], "a rank that is late often, and one that is late once, by more")
+    last = [call("NVLink", 10, [100, 90, 160]), call("InfiniBand", 90, [300, 310, 300], [330, 390, 320])]
+    yield of([last, [call("NVLink", 30, [100, 40, 90])], last[1:]], "three steps, each of which waits for another")
+    yield of([[call("NVLink", 9, [50, 50], [70, 80])]], "two ranks that wait for nothing")
+
+
+def program(answer, calls):
+    found = answer(calls)
+    if not isinstance(found, list) or not all(isinstance(each, tuple) and len(each) == 2 for each in found):
+        raise Wrong(f"it should return a list of pairs, (rank, link) of each step, and returns {found!r}")
+    return [f"rank {rank}, {link}" for rank, link in found]
+
+
+@exercise(
+    title="What does each step wait for?",
+    minutes=10,
+    difficulty=2,
+    test_cases=test_cases,
+    program=program,
+    targets=[Values("the rank and the link of each step, of eight traces of 2 or 3 ranks")],
+    mistakes=[
+        mistake(
+            "A call that is behind computation is waited for only from where the rank stops computing, its waits_from",
+            "link_waits = end - max(begin, since)",
+            "link_waits = end - begin",
+        ),
+        mistake(
+            "From its issue on a rank need not wait: it may compute. For the last rank it waits from its waits_from on",
+            "rank_waits = begin - since",
+            'rank_waits = begin - each["issued"]',
+        ),
+        mistake(
+            "The link is not busy before the last rank has come: until then they wait for that rank",
+            "link_waits = end - max(begin, since)",
+            "link_waits = end - since",
+        ),
+        mistake(
+            "This is who waits longest. It is asked for whom the others wait: the rank that issues the call last",
+            'ranks.get(last["rank"], 0)',
+            'ranks.get(each["rank"], 0)',
+            'ranks[last["rank"]] =',
+            'ranks[each["rank"]] =',
+        ),
+        mistake(
+            "How often a rank is last does not tell how long the others wait: add up seconds",
+            'ranks.get(last["rank"], 0) + rank_waits',
+            'ranks.get(last["rank"], 0) + 1',
+        ),
+        mistake(
+            "Numbers of calls begin anew in each step: a call is the one of that step and that number",
+            'each["number"] == number and each["step"] == step',
+            'each["number"] == number',
+        ),
+    ],
+    hints=[
+        "The events of one call have its step and its number in common. When can it begin?",
+        "A rank that waits from 100 on, for a call that the last rank issues at 130 and that ends at 150, waits 30 for "
+        "that rank and 20 for the link.",
+        "A rank that computes until after the end of a call does not wait for it: the difference would be negative, "
+        "and counts as nothing.",
+    ],
+    why="A step that waits for a rank needs another remedy than a step that waits for a link: a faster network does "
+    "not help the first, and an even division of work not the second. The bar of a collective in a timeline is as long "
+    "in both, so it has to be cut where the last rank comes.",
+)
+def waited_for(calls):
+    """Return a list with (rank, link) for each step: the rank and the link that are waited for longest.
+
+    ``calls`` has an event for each rank and each call: dicts with "step", "number" (of
+    the call in its step), "rank", "link", and three times: "issued", when the rank issues the
+    call; "waits_from", when it has nothing else to compute and waits; and "end", when the
+    call ends. A call begins when its last rank has issued it. Until then ranks that wait do so
+    for that rank, and afterwards for the link. Add up the seconds that all ranks wait in a
+    step. Where nobody waits for a rank, or for a link, put None in its place.
+    """
+    found = []
+    for step in sorted({each["step"] for each in calls}):
+        ranks, links = {}, {}  # seconds for which they are waited
+        numbers = {each["number"] for each in calls if each["step"] == step}
+        for number in sorted(numbers):
+            # ? Who comes last, and when? How long does each rank wait for it, and how long for the link?
+            together = [each for each in calls if each["number"] == number and each["step"] == step]
+            last = max(together, key=lambda each: each["issued"])
+            begin, end = last["issued"], last["end"]
+            for each in together:
+                since = each["waits_from"]
+                rank_waits = begin - since
+                link_waits = end - max(begin, since)
+                if rank_waits > 0:
+                    ranks[last["rank"]] = ranks.get(last["rank"], 0) + rank_waits
+                if link_waits > 0:
+                    links[each["link"]] = links.get(each["link"], 0) + link_waits
+            # .
+        found.append((max(ranks, key=ranks.get, default=None), max(links, key=links.get, default=None)))
+    return found
