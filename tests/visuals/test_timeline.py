@@ -15,7 +15,7 @@ import tinydist
 from tinydist import visuals
 from tinydist.visuals import palette
 from tinydist.visuals.formatting import seconds_text
-from tinydist.visuals.scene import Scene
+from tinydist.visuals.scene import Scene, covered
 
 
 def bars(figure, look, axes=0):
@@ -74,6 +74,17 @@ def test_a_mark_is_a_bracket_over_what_it_names():
     spans = [line.get_xdata()[[0, -1]] + scene.since for line in map(with_array, figure.axes[0].lines)]
     np.testing.assert_allclose(spans, [(step.start, step.end), (longest.start, longest.end)])
     assert any(text.startswith("the step, ") for text in written(figure))
+
+
+def test_all_waits_are_under_brackets_with_their_sum():
+    run = named_run("fsdp")
+    figure = visuals.timeline(run, ranks=[0], since=("F1", 1), mark=("all waits", "waiting"))
+    waiting = Scene("test", run.trace, [0], since=("F1", 1)).rows[0].waiting
+    (said,) = [text for text in written(figure) if text.startswith("waiting, ")]
+    assert said == f"waiting, {seconds_text(covered(waiting))} in all"
+    spans = [line.get_xdata() for line in map(with_array, figure.axes[0].lines)]
+    assert len(spans) > 1 and sum(span[-1] - span[0] for span in spans) >= 0.9 * covered(waiting)
+    assert_can_be_read(figure)
 
 
 def with_array(line):

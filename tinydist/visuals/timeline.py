@@ -30,8 +30,8 @@ some_marks = stated(
 def timeline(run, ranks=None, since=None, until=None, mark=None):
     """Draw ``ranks`` (None: all, and at most 16) from ``since`` to ``until``: seconds, or names (scene.py).
 
-    mark:  (what, words), or a list of these: a bracket with words. What: "waiting", for the longest wait; the name of a
-           block, as "AR1"; or two moments.
+    mark:  (what, words), or a list of these: a bracket with words. What: "waiting", for the longest wait; "all waits",
+           each under a bracket, with their sum at the longest; the name of a block, as "AR1"; or two moments.
     """
     scene = Scene("timeline", run.trace, ranks, since, until)
     tell(summary(scene))
@@ -111,9 +111,28 @@ def marked(scene, marks):
     """Number of a row -> [(start, end, words)]."""
     found = {}
     for what, words in [marks] if isinstance(marks, tuple) else marks or []:
+        if what == "all waits":
+            found |= {number: found.get(number, []) + spans for number, spans in all_waits(scene, words)}
+            continue
         number, start, end = place_of(scene, what)
         found.setdefault(number, []).append((start, end, f"{words}, {seconds_text(end - start)}"))
     return found
+
+
+def all_waits(scene, words):
+    """Of each row that waits: its number, and brackets over waits that follow one another, the sum at the longest."""
+    for number, row in enumerate(scene.rows):
+        spans, least = [], NOTHING * scene.seconds
+        for start, end, *_ in sorted(row.waiting):
+            if spans and start - spans[-1][1] < least:
+                spans[-1] = spans[-1][0], max(end, spans[-1][1])
+            else:
+                spans.append((start, end))
+        if spans:
+            longest = max(spans, key=lambda span: span[1] - span[0])
+            spans = [span for span in spans if span == longest or span[1] - span[0] > least]
+            said = {longest: f"{words}, {seconds_text(covered(row.waiting))} in all"}
+            yield number, [(*span, said.get(span, "")) for span in spans]
 
 
 def place_of(scene, what):
