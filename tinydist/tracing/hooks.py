@@ -11,7 +11,7 @@ from torch.nn.modules.module import (
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ..annotate import region
-from ..torch_internals import conversions_told, module_calls_told, pipeline_passes_told, shapes_found
+from ..torch_internals import conversions_told, modes_unseen, module_calls_told, pipeline_passes_told, shapes_found
 from .observer import hidden_from_debuggers
 from .scopes import of_thread
 
@@ -42,17 +42,19 @@ def purposes_known(record, ledger):
 
     @hidden_from_debuggers
     def before_step(optimizer, args, kwargs):
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            if not ledger().is_for("optimizer states", parameter):  # as master weights are
-                ledger().mark(parameter, "parameters", parameter)
-            ledger().mark(parameter.grad, "gradients", parameter)
+        with modes_unseen():  # each look at a tensor would go through them
+            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+                if not ledger().is_for("optimizer states", parameter):  # as master weights are
+                    ledger().mark(parameter, "parameters", parameter)
+                ledger().mark(parameter.grad, "gradients", parameter)
 
     @hidden_from_debuggers
     def after_step(optimizer, args, kwargs):
-        for parameter, state in optimizer.state.items():
-            for value in state.values():
-                if isinstance(value, torch.Tensor):
-                    ledger().mark(value, "optimizer states", parameter)
+        with modes_unseen():
+            for parameter, state in optimizer.state.items():
+                for value in state.values():
+                    if isinstance(value, torch.Tensor):
+                        ledger().mark(value, "optimizer states", parameter)
 
     resize = torch.UntypedStorage.resize_
 
