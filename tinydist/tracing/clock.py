@@ -48,7 +48,7 @@ class VirtualClock:
         self.events = []
         self.calls = {}  # (transfer, rank) -> how the rank's events of it say in which scope, for what, since when
         self.lanes = [lanes_of(rank, program, cluster.device) for rank, program in enumerate(programs)]
-        self.alone = {}  # operators that are alike -> what they take where nothing holds them up
+        self.kernel_seconds = {}  # operators that are alike, and a device -> the seconds of the kernel
         self.launched = [0.0] * len(programs)  # when the CPU of each rank has launched its last operator
         self.arrived = Counter()  # transfer -> how many have issued it
         self.started = []  # transfers
@@ -150,12 +150,9 @@ class VirtualClock:
         """Seconds, if nothing else is waited for: of its launch and its kernel the longer, where the CPU runs ahead."""
         if operator.seconds is not None:
             return operator.seconds
-        alike = operator.flops, operator.nbytes, operator.dtype, operator.product
-        if alike not in self.alone:
-            device = self.cluster.device
-            parts = device.launch_overhead, self.kernel(operator, device)
-            self.alone[alike] = max(parts) if device.runs_ahead else sum(parts)
-        return self.alone[alike]
+        device = self.cluster.device
+        parts = device.launch_overhead, self.kernel(operator, device)
+        return max(parts) if device.runs_ahead else sum(parts)
 
     def start_of(self, lane, now):
         """When the operator that the CPU launches next can start."""
@@ -167,9 +164,12 @@ class VirtualClock:
         return max(now, self.launched[rank])
 
     def kernel(self, operator, device):
-        # Devices have no rates for integer or complex matmuls: only their bytes count.
-        flops = operator.flops if getattr(operator.dtype, "is_floating_point", True) else 0
-        return kernel_time(device, flops, operator.nbytes, operator.dtype, operator.product)
+        alike = operator.flops, operator.nbytes, operator.dtype, operator.product, id(device)
+        if alike not in self.kernel_seconds:
+            # Devices have no rates for integer or complex matmuls: only their bytes count.
+            flops = operator.flops if getattr(operator.dtype, "is_floating_point", True) else 0
+            self.kernel_seconds[alike] = kernel_time(device, flops, operator.nbytes, operator.dtype, operator.product)
+        return self.kernel_seconds[alike]
 
     # A transfer.
 
