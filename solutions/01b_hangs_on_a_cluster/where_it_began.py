@@ -42,7 +42,7 @@ def program(answer, members, records):
     began = answer(members, records)
     if not isinstance(began, list):
         raise Wrong(f"it should return a list of ranks, and returns {began!r}")
-    return "ranks " + ", ".join(map(str, sorted(began)))
+    return "ranks " + ", ".join(map(str, began))
 
 
 @exercise(
@@ -108,7 +108,7 @@ def where_it_began(members, records):
     last of its calls: it waits for the members of that group that have called less often
     in it. If there are none, it does not wait (it has left, or does something else).
     Follow the waits: they end at a rank that waits for nobody, or in a circle of ranks.
-    Return all ranks of such ends.
+    Return all ranks of such ends. (Where nobody waits for a rank, no wait ends at it.)
     """
     began = []
     # ? Who waits for whom? Where does one get to from each rank, step by step?

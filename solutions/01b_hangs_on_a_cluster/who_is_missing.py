@@ -27,7 +27,7 @@ def test_cases():
     yield hang(said(0, [5, 5, 5], [5, 4, 5]), "lines of ranks that have gone on, but for one that waits")
     two = said(0, [12, 12, 11, 12], [11, 11, 11, 11]) + said(3, [90, 90], [90, 90], ranks=[2, 3])
     yield hang(two, "lines of two groups, in one of which nobody waits")
-    three = said(0, [2, 2, 2, 1], [1, 1, 1, 1]) + said(2, [2, 3], [2, 2], ranks=[1, 3]) + said(1, [2, 2], [2, 2])
+    three = said(0, [2, 1, 2, 1], [1, 1, 1, 1]) + said(2, [2, 3], [2, 2], ranks=[1, 3]) + said(1, [2, 2], [2, 2])
     yield hang([three[place] for place in (5, 2, 7, 0, 4, 3, 6, 1)], "lines of three groups, in any order")
 
 
@@ -74,6 +74,11 @@ def in_words(ranks):
             "Each group counts its calls for itself: compare only numbers of the same group",
             "max(completed for _, _, completed in ranks)",
             "max(completed for others in groups.values() for _, _, completed in others)",
+        ),
+        mistake(
+            "The lines come in any order: sort the ranks that are missing",
+            "sorted([rank for rank, enqueued, _ in ranks if enqueued < waits])",
+            "[rank for rank, enqueued, _ in ranks if enqueued < waits]",
         ),
         mistake(
             "These are the ranks that have come, where those are asked for that have not",

@@ -107,10 +107,11 @@ def test_cases():
 def fit_link(ranks, small, small_seconds, large, large_seconds):
     """Mend this fit of a link to two measured ring all-reduces. It has three bugs.
 
-    On times that a link of 3.4 us and 300 GB/s would give, it says 6.8 us and 1,200 GB/s. A tensor of ``small`` bytes
-    took ``small_seconds`` on ``ranks`` ranks, and one of ``large`` bytes ``large_seconds``; both went around the ring
-    as in section 3 of the notebook. It should return three numbers: alpha in seconds, beta in bytes per second, and
-    the bytes of the tensor for which half of the time is latency. (The last line has no bug of its own.)
+    On the times of eight ranks that a link of 3.4 us and 300 GB/s would give (for 1,000 bytes and for 1 GB), it says
+    6.8 us and 1,200 GB/s. A tensor of ``small`` bytes took ``small_seconds`` on ``ranks`` ranks, and one of ``large``
+    bytes ``large_seconds``; both went around the ring as in section 3 of the notebook. It should return three numbers:
+    alpha in seconds, beta in bytes per second, and the bytes of the tensor for which half of the time is latency. (The
+    last line has no bug of its own.)
     """
     steps = 2 * (ranks - 1)
     bandwidth = steps * (large - small) / ranks / (large_seconds - small_seconds)

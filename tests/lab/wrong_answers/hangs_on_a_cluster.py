@@ -29,6 +29,20 @@ def nobody_ever(lines):
     return {int(re.findall("[0-9]+", line)[0]): [] for line in lines}
 
 
+@wrong("who_is_missing", "values", "sort the ranks that are missing")
+def in_the_order_of_the_lines(lines):
+    groups = {}
+    for line in lines:
+        group, rank, enqueued, completed = map(int, re.findall("[0-9]+", line))
+        groups.setdefault(group, []).append((rank, enqueued, completed))
+    missing = {}
+    for group, ranks in groups.items():
+        waits = 1 + max(completed for _, _, completed in ranks)
+        late = [rank for rank, enqueued, _ in ranks if enqueued < waits]
+        missing[group] = late if len(late) < len(ranks) else []
+    return missing
+
+
 # first_difference
 
 
