@@ -4,6 +4,7 @@ import builtins
 import math
 import sys
 from functools import cached_property
+from itertools import chain
 from types import FunctionType
 
 import torch
@@ -17,6 +18,7 @@ OF_TENSORS = (
 OF_EXERCISES = "reference program targets cases"
 METHODS = FunctionType, property, cached_property
 TOOLS = {}  # (where it is, its name) -> what it is
+JUDGED_BY = {}  # the same, of the exercise that is judged
 
 
 def remember():
@@ -34,14 +36,17 @@ def remember():
 
 def remember_exercise(exercise):
     """And what the exercise says that is judged; functions of its file."""
-    TOOLS.update({(exercise, name): getattr(exercise, name) for name in OF_EXERCISES.split()})
-    TOOLS.update({(exercise.module, name): thing for name, thing in vars(exercise.module).items() if callable(thing)})
+    JUDGED_BY.clear()  # of another one nothing is kept
+    JUDGED_BY.update({(exercise, name): getattr(exercise, name) for name in OF_EXERCISES.split()})
+    for name, thing in vars(exercise.module).items():
+        if callable(thing):
+            JUDGED_BY[exercise.module, name] = thing
 
 
 def put_back():
     """Those that have been replaced are what they were; their names."""
     replaced = []
-    for (place, name), tool in TOOLS.items():
+    for (place, name), tool in chain(TOOLS.items(), JUDGED_BY.items()):
         if getattr(place, name, None) is not tool and not same(getattr(place, name, None), tool):
             setattr(place, name, tool)
             replaced.append(f"{getattr(place, '__name__', place)}.{name}")
