@@ -177,7 +177,8 @@ class Sums(Target):
             "rest.copy_(weight - exact)",
         ),
         mistake(
-            "The sum is made in bfloat16, where the update is swallowed before it can be kept. Add up in float32",
+            "Nothing is kept of what rounding leaves over: either the rests are never written, or the sum is made in "
+            "bfloat16, where the update is swallowed first. Add up in float32",
             "exact = weight.float() + rest.float() - lr * gradient.float()",
             "exact = (weight + (rest - lr * gradient)).float()",
         ),

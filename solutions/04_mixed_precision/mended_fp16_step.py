@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from tinydist.lab.author import Case, Own, Target, Wrong, also, draw_traffic, exercise, many, mistake
+from tinydist.lab.author import Case, Own, Target, Waits, Wrong, also, draw_traffic, exercise, many, mistake
 from tinydist.rules import ranks_in_words
 from tinydist.tracing.record import Issue
 
@@ -183,6 +183,7 @@ AS_ONE = """\
     alternatives=[also(AVERAGE, AS_ONE)],
     targets=[
         Own("neither torch's scaler nor the library's", HERE, SOLVED),
+        Waits("whatever is started is waited for"),
         Overflow("overflow", "one rank's inf skips the step on all", lambda plan: plan.overflows),
         Moves(
             "mean",

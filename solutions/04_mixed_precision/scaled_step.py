@@ -12,7 +12,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Case, Own, Target, Wrong, draw_traffic, exercise, many, mistake
+from tinydist.lab.author import Case, Own, Target, Waits, Wrong, draw_traffic, exercise, many, mistake
 from tinydist.rules import ranks_in_words
 from tinydist.tracing.record import SIZE_IS_OF_ALL, Issue
 
@@ -174,6 +174,7 @@ ANY = "if any has an inf or NaN none steps: a model of which one part has made a
     check_communication=False,  # of what is said only the sum is known: what is said again takes its place
     targets=[
         Own("neither torch's scaler nor the library's", HERE, SOLVED),
+        Waits("whatever is started is waited for"),
         Each(
             "steps",
             "an inf or NaN on one rank of 1, 2, 3 or 4: no rank steps; all other steps are taken, with gradients "

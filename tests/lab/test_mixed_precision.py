@@ -8,8 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from lab import measured_recipes as recipes
+from lab.registered import solved
 
 import tinydist
+from tinydist.lab import judge
 from tinydist.lab.errors import Wrong
 from tinydist.lab.registry import find, load
 from tinydist.precision import FORMATS, encode_bits
@@ -131,9 +133,9 @@ def test_a_wrong_scale_is_drawn():
     def scaled_step(optimizer, scale, good_steps, window, max_norm):
         return SCALER.reference(optimizer, scale, good_steps, window + 100, max_norm)
 
-    case = SCALER.cases[0]
+    case, scale = SCALER.cases[0], next(each for each in SCALER.targets if each.name == "scale")
     with pytest.raises(Wrong) as wrong:
-        SCALER.targets[2].judge(SCALER, SCALER.trial(scaled_step, case), SCALER.right(case))
+        scale.judge(SCALER, SCALER.trial(scaled_step, case), SCALER.right(case))
     figure = wrong.value.picture()
     (axes,) = figure.axes
     assert axes.get_xlabel() == "step" and [each.get_text() for each in axes.get_legend().get_texts()][:2] == [
@@ -141,6 +143,14 @@ def test_a_wrong_scale_is_drawn():
         "yours",
     ]
     plt.close(figure)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"), [("scaled_step", "all_reduce(squares)"), ("mended_fp16_step", "all_reduce(g)")]
+)
+def test_who_does_not_wait_is_told_so_and_not_what_follows(name, call):
+    verdict = judge(solved(name, call, call.replace(")", ", async_op=True)")))
+    assert verdict.state == "wrong" and "does not wait for" in str(verdict)
 
 
 # The step in fp16.
