@@ -87,10 +87,24 @@ def all_of_them(batch, *rest):
     return batch, 1, 1
 
 
-@wrong("fewest_gpus", "values", "the accumulation")
-def product_is_not_the_batch(*arguments):
-    gpus, microbatch, accumulation = solved("fewest_gpus")(*arguments)
-    return gpus, microbatch, max(1, accumulation - 1)
+@wrong("fewest_gpus", "values", "the number of GPUs is 8, where 14 is right")
+def microbatches_need_not_divide_a_share(*arguments):
+    return solved("fewest_gpus", "            if share % microbatch:\n                continue\n", "")(*arguments)
+
+
+@wrong("fewest_gpus", "values", "the number of GPUs is 0, where 14 is right")
+def gives_up_when_a_step_takes_longer(batch, fits, deadline, forward, optimizer, all_reduce):
+    shortest = float("inf")
+    for gpus in [gpus for gpus in range(1, batch + 1) if batch % gpus == 0]:
+        share = batch // gpus
+        microbatch = max(each for each in range(1, min(fits, share) + 1) if share % each == 0)
+        step = 3 * forward * share + max(0.0, all_reduce(gpus) - 2 * forward * microbatch) + optimizer
+        if step <= deadline:
+            return gpus, microbatch, share // microbatch
+        if step > shortest:
+            break
+        shortest = step
+    return 0, 0, 0
 
 
 @wrong("fewest_gpus", "runs", "deadline that nobody keeps")
