@@ -73,6 +73,11 @@ def as_if_dense(dense, expert, experts, chosen, *rest):
     return solved("tokens_to_hide")(dense + chosen * expert, 0, 0, 0, *rest)
 
 
+@wrong("tokens_to_hide", "values", "the result is 1281, where 1280 is right")
+def one_more_than_is_enough(*arguments):
+    return solved("tokens_to_hide", "math.ceil(seconds", "1 + int(seconds")(*arguments)
+
+
 @wrong("tokens_to_hide", "own work", "tinydist.hardware")
 def asks_the_library(*arguments):
     collective_time("all_reduce", 1e6, 8, 8, find_cluster("H100 node"))
