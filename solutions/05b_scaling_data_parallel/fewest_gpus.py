@@ -37,6 +37,7 @@ def test_cases():
     yield case("a deadline that nobody keeps, because the all-reduce shows", 32, 4, 0.14, 0.02, 0.01, tree(1e-4, 0.06))
     yield case("a ring that takes longer with each GPU", 240, 2, 0.6, 0.02, 0.01, ring(2e-3, 0.02))
     yield case("a ring that takes too long", 240, 2, 0.3, 0.02, 0.01, ring(4e-3, 0.02))
+    yield case("shares of 8, 7 and 4, of which 7 has no microbatch but 1", 56, 4, 0.5, 0.02, 0.01, tree(0.0, 0.11))
     yield case("a deadline that is kept to the moment", 16, 4, 0.5, 0.03125, 0.125, tree(0.0, 0.0))
 
 

@@ -23,6 +23,7 @@ def test_cases():
     yield case("a slow network", 12e6, 0, 0, 0, 4, 25 * MB, 250e12, 50e-6, 12.5e9)
     yield case("a single small bucket", 1.5e6, 0, 0, 0, 2, 25 * MB, 250e12, 50e-6, 12.5e9)
     yield case("a GPU that computes slowly, where few tokens are enough", 3e6, 1e6, 4, 1, 4, 8 * MB, 1.1e12, 7e-6, 90e9)
+    yield case("four full buckets, hidden to the moment", 2**20, 0, 0, 0, 4, 2**20, 2.0**40, 2.0**-12, 2.0**30)
 
 
 MET, ALL = "dense + chosen * expert", "dense + experts * expert"

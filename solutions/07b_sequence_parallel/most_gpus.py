@@ -25,6 +25,8 @@ def test_cases():
     yield case("a quarter useful, wires without end", 0.05, 4e-3, 4096, 4096, 32, 8, 1e15, 1e15, 0.25)
     yield case("an eighth of it whole, wires without end", 0.06, 8e-3, 4096, 4096, 32, 8, 1e15, 1e15, 0.5)
     yield case("a network that is fast enough for many", 0.5, 0.0, 4096, 8192, 64, 2, 480e9, 70e9, 0.5)
+    yield case("one that is useful by just a half", 7.0, 0.0, 1024, 1024, 16, 8, 2.0**24, 2.0**24, 0.5)
+    yield case("a network faster than the wires inside", 0.2, 0.0, 16_384, 8192, 64, 4, 30e9, 480e9, 0.5)
 
 
 @exercise(

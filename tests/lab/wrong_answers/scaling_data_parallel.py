@@ -73,6 +73,11 @@ def as_if_dense(dense, expert, experts, chosen, *rest):
     return solved("tokens_to_hide")(dense + chosen * expert, 0, 0, 0, *rest)
 
 
+@wrong("tokens_to_hide", "values", "the result is 1281, where 1280 is right")
+def one_more_than_is_enough(*arguments):
+    return solved("tokens_to_hide", "math.ceil(seconds", "1 + int(seconds")(*arguments)
+
+
 @wrong("tokens_to_hide", "own work", "tinydist.hardware")
 def asks_the_library(*arguments):
     collective_time("all_reduce", 1e6, 8, 8, find_cluster("H100 node"))
@@ -87,10 +92,24 @@ def all_of_them(batch, *rest):
     return batch, 1, 1
 
 
-@wrong("fewest_gpus", "values", "the accumulation")
-def product_is_not_the_batch(*arguments):
-    gpus, microbatch, accumulation = solved("fewest_gpus")(*arguments)
-    return gpus, microbatch, max(1, accumulation - 1)
+@wrong("fewest_gpus", "values", "the number of GPUs is 8, where 14 is right")
+def microbatches_need_not_divide_a_share(*arguments):
+    return solved("fewest_gpus", "            if share % microbatch:\n                continue\n", "")(*arguments)
+
+
+@wrong("fewest_gpus", "values", "the number of GPUs is 0, where 14 is right")
+def gives_up_when_a_step_takes_longer(batch, fits, deadline, forward, optimizer, all_reduce):
+    shortest = float("inf")
+    for gpus in [gpus for gpus in range(1, batch + 1) if batch % gpus == 0]:
+        share = batch // gpus
+        microbatch = max(each for each in range(1, min(fits, share) + 1) if share % each == 0)
+        step = 3 * forward * share + max(0.0, all_reduce(gpus) - 2 * forward * microbatch) + optimizer
+        if step <= deadline:
+            return gpus, microbatch, share // microbatch
+        if step > shortest:
+            break
+        shortest = step
+    return 0, 0, 0
 
 
 @wrong("fewest_gpus", "runs", "deadline that nobody keeps")

@@ -49,6 +49,11 @@ def powers_of_two(seconds, whole, tokens, width, heads, per_node, nvlink, networ
     return 2 ** (most.bit_length() - 1)
 
 
+@wrong("most_gpus", "values", "useful by just a half")
+def more_than_the_bound(*arguments):
+    return solved("most_gpus", ">= least", "> least or t == 1")(*arguments)
+
+
 @wrong("most_gpus", "own work", "tinydist.hardware")
 def asks_the_clock(seconds, whole, tokens, width, heads, per_node, nvlink, network, least):
     collective_time("all_reduce", 2 * tokens * width, 8, 8, find_cluster("H100 node"))
