@@ -2,18 +2,18 @@
 
 import torch
 
-ORDER = ["merge_states", "flash_row", "flash_column", "choose_tile", "mended_flash"]
+ORDER = ["merge_states", "flash_row", "flash_column", "mended_flash"]
 
 INTRODUCTION = """\
 # Exercises: flash attention
 
 [Notebook 10](../notebooks/10_flash_attention.ipynb) goes before these. You merge two finished attentions, write a \
-row of tiles of the forward pass and a column of tiles of the backward pass, choose a tile for a GPU, and mend a flash \
-attention. Use any product, sum and maximum of `torch`, but neither `tinydist.attention` nor torch's own attention. \
-Five exercises, about two hours.
+row of tiles of the forward pass and a column of tiles of the backward pass, and mend a flash attention. Use any \
+product, sum and maximum of `torch`, but neither `tinydist.attention` nor torch's own attention. Four exercises, about \
+100 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on small inputs,\
- whose lengths and tiles differ, and is judged on the values, on the products of matrices that it computes, and on \
+ whose lengths and tiles differ, and is judged on the values, on the matmuls that it computes, and on \
 the bytes that it holds at their peak. The first property that does not hold is explained.
 
 **Hint.** `hint(merge_states)` gives one hint each time, from general to specific.

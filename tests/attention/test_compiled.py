@@ -33,7 +33,7 @@ def test_the_first_choices_fit_and_spill_nothing():
     assert_fits(rows)
     # issue slots of 64 x 64 scores, where the tensor cores need 256 cycles; of 412 it was late
     assert found[90, "forward", 64]["slots"][0] < 280
-    chapter = (Path(__file__).parents[2] / "notebooks/10_flash_attention.ipynb").read_text()
+    chapter = (Path(__file__).parents[2] / "notebooks/10b_flash_kernels.ipynb").read_text()
     a100, h100 = found[80, "forward", 128], found[90, "forward", 128]
     assert f"| registers of a thread | {a100['registers']} of 255 | {h100['registers']} of 255 |" in chapter
     assert " | ".join(f"{row['shared']:,} of {row['limit']:,} bytes" for row in (a100, h100)) in chapter

@@ -124,6 +124,10 @@ class TestFlashAttention(Answers):
     chapter = "flash_attention"
 
 
+class TestFlashKernels(Answers):
+    chapter = "flash_kernels"
+
+
 class TestThreeDParallel(Answers):
     chapter = "three_d_parallel"
 

@@ -8,7 +8,7 @@ from ..rules import named, positive, stated, validate
 from .canvas import canvas, picture
 from .figure import SMALL
 from .formatting import number_text, tell
-from .palette import BLUE, GREY, LIGHT, RED, SOFT
+from .palette import BLUE, GREEN, GREY, LIGHT, RED, SOFT
 
 TERA = 1e12
 MARGIN, ROOM = 4, 8  # how many times as far as the points the axes go; to the right, where names stand
@@ -23,11 +23,12 @@ LINE = 11  # points from one name to the next
     reached=stated("a dict, operator -> FLOP/s, > 0", named(positive)),
 )
 @picture
-def roofline(device, intensities, dtype="bfloat16", reached=None):
+def roofline(device, intensities, dtype="bfloat16", reached=None, cache=None):
     """Draw what ``device`` reaches at each intensity, and the operators of ``intensities``, name -> FLOPs per byte.
 
     Left of the ridge point an operator is memory-bound, right of it compute-bound. ``reached``, name -> FLOP/s, draws
-    an open point below that of the operator: what is expected of it.
+    an open point below that of the operator: what is expected of it. ``cache``, (name, bytes/s), draws a second roof,
+    dashed: that of a cache.
     """
     peak, bandwidth = device.peak_of(dtype), device.memory_bandwidth
     ridge = peak / bandwidth
@@ -40,6 +41,8 @@ def roofline(device, intensities, dtype="bfloat16", reached=None):
     axes.axvspan(low, ridge, color=LIGHT, zorder=0)
     axes.loglog(corners, np.minimum(peak, corners * bandwidth) / TERA, color=SOFT)
     axes.axvline(ridge, color=GREY, linewidth=0.8)
+    if cache:
+        draw_roof_of(cache, axes, peak, low, high)
     style = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "ha": "center"}
     axes.annotate("memory-bound", ((low * ridge) ** 0.5, 1), (0, -3), va="top", color=SOFT, **style)
     axes.annotate("compute-bound", ((ridge * high) ** 0.5, 1), (0, -3), va="top", color=SOFT, **style)
@@ -70,6 +73,16 @@ def roofline(device, intensities, dtype="bfloat16", reached=None):
     axes.set_xlabel("arithmetic intensity (FLOPs per byte)")
     axes.set_ylabel("TFLOP/s" if reached else "TFLOP/s at most")
     return figure
+
+
+def draw_roof_of(cache, axes, peak, low, high):
+    name, bandwidth = cache
+    ridge = peak / bandwidth
+    corners = np.array([low, ridge, high])
+    axes.loglog(corners, np.minimum(peak, corners * bandwidth) / TERA, "--", color=GREEN)
+    where = {"xytext": (0, 4), "textcoords": "offset points", "ha": "right", "va": "bottom", "color": GREEN}
+    middle = (low * ridge) ** 0.5
+    axes.annotate(f"roof of {name}, ridge at {ridge:.0f}", (middle, middle * bandwidth / TERA), **where)
 
 
 def placed(intensities, ridge):
