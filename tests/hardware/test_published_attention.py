@@ -3,7 +3,7 @@
 import pytest
 
 from tinydist.hardware import find_device
-from tinydist.hardware.published_attention import FLASH_3, OTHER_RUNS, GPT2_STEP, TOKENS
+from tinydist.hardware.published_attention import FLASH_3, GPT2_STEP, OTHER_RUNS, TOKENS
 
 PEAK = find_device("H100").peak_of("bfloat16") / 1e12
 

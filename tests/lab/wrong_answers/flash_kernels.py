@@ -5,6 +5,24 @@ from lab.registered import collection, solved
 WRONG_ANSWERS, wrong = collection()
 
 
+# flash_kernel
+
+
+def edited(label, rejected_by, told, *edits):
+    WRONG_ANSWERS.append((f"flash_kernel-{label}", solved("flash_kernel", *edits), rejected_by, told))
+
+
+HIGHER, SEEN = "tl.maximum(maximum, tl.max(scores, 1))", "rows[:, None] + S - T"
+ROUND, END = "        at, inside =", "(tl.program_id(0) + 1) * M + S - T"
+QUERIES = "        tl.load(q + rows[:, None] * D + width, mask=(rows < T)[:, None], other=0.0)\n"
+STORE = "output / total[:, None], mask=(rows < T)[:, None]"
+edited("stores_beyond_the_end", "runs", "stores beyond the last query", STORE, "output / total[:, None]")
+edited("the_maximum_of_each_tile_alone", "values", "scores of some hundreds", HIGHER, "tl.max(scores, 1)")
+edited("sees_the_next_key", "values", "the diagonal goes through", SEEN, SEEN + " + 1")
+edited("loads_the_queries_in_each_round", "loads", "rows 0 to 15 of q", ROUND, QUERIES + ROUND)
+edited("stops_a_tile_late", "loads", "which it does not need", END, END + " + N")
+
+
 # choose_tile
 
 
