@@ -2,6 +2,8 @@
 
 import torch
 
+from tinydist.lab.author import Flops, Wrong
+
 ORDER = ["merge_states", "flash_row", "flash_column", "mended_flash"]
 
 INTRODUCTION = """\
@@ -23,7 +25,7 @@ the bytes that it holds at their peak. The first property that does not hold is 
 `hint merge_states` gives a hint, and `reset merge_states` puts the stub back.
 
 T is the number of queries, S that of keys, d the width of a head; e is that of the values. Position 0 is the first \
-of the sequence."""
+of the sequence. All tensors are float32, but for a few in float64 where the table says so."""
 
 IMPORTS = """\
 import math
@@ -60,3 +62,20 @@ def lowest(q, k, v):
     rounding does no harm."""
     q[:, 0], k[:, 0] = 0, 2**20
     q[0, 0] = -(2**21)
+
+
+class Visits(Flops):
+    """And no matmul is larger than one of the reference's, ``heads(case)`` of which may be one batch."""
+
+    def __init__(self, holds, heads=lambda case: 1):
+        super().__init__(holds, name="visits")
+        self.heads = heads
+
+    def judge(self, exercise, trial, right):
+        (mine,), (its,) = self.seen(trial), self.seen(right)
+        if mine and max(mine) > self.heads(trial.case) * max(its):
+            raise Wrong(
+                f"the scores of several tiles are made at once: a matmul has {max(mine):,} FLOPs, where one tile's has "
+                f"{max(its):,}. Then they grow with the length, which is what tiles are to avoid: take tile after tile"
+            )
+        super().judge(exercise, trial, right)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tinydist.lab import judge, tracer
+from tinydist.lab.blanks import is_stub
 from tinydist.lab.registry import chapters, course, find, of_chapter
 
 
@@ -45,7 +46,10 @@ class Answers:
     def test_of_several_bugs_that_are_left_one_is_told(self, exercise):
         given = [each.words for each in exercise.mistakes if each.given]
         for several in exercise.suspects[len(exercise.mistakes) :]:
-            verdict = judge(exercise.variant(several))
+            answer = exercise.variant(several)
+            if is_stub(answer, exercise.source):  # of all of them
+                continue
+            verdict = judge(answer)
             assert verdict.state == "wrong" and any(words in str(verdict.wrong) for words in given), verdict
 
     def test_other_right_ways_pass(self, exercise):
