@@ -42,7 +42,7 @@ def roofline(device, intensities, dtype="bfloat16", reached=None, cache=None):
     axes.loglog(corners, np.minimum(peak, corners * bandwidth) / TERA, color=SOFT)
     axes.axvline(ridge, color=GREY, linewidth=0.8)
     if cache:
-        draw_roof_of(cache, axes, peak, low, high)
+        draw_roof_of(cache, axes, peak, low, high, [each for each in intensities.values() if each < ridge])
     style = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "ha": "center"}
     axes.annotate("memory-bound", ((low * ridge) ** 0.5, 1), (0, -3), va="top", color=SOFT, **style)
     axes.annotate("compute-bound", ((ridge * high) ** 0.5, 1), (0, -3), va="top", color=SOFT, **style)
@@ -75,14 +75,17 @@ def roofline(device, intensities, dtype="bfloat16", reached=None, cache=None):
     return figure
 
 
-def draw_roof_of(cache, axes, peak, low, high):
+def draw_roof_of(cache, axes, peak, low, high, intensities):
+    """With an open point for each operator that memory would hold up."""
     name, bandwidth = cache
     ridge = peak / bandwidth
     corners = np.array([low, ridge, high])
     axes.loglog(corners, np.minimum(peak, corners * bandwidth) / TERA, "--", color=GREEN)
-    where = {"xytext": (0, 4), "textcoords": "offset points", "ha": "right", "va": "bottom", "color": GREEN}
-    middle = (low * ridge) ** 0.5
-    axes.annotate(f"roof of {name}, ridge at {ridge:.0f}", (middle, middle * bandwidth / TERA), **where)
+    for intensity in intensities:
+        rate = min(peak, intensity * bandwidth) / TERA
+        axes.plot(intensity, rate, "o", markerfacecolor="white", color=GREEN, zorder=3)
+    where = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center", "va": "bottom", "color": GREEN}
+    axes.annotate(f"all from {name}, ridge: {ridge:.0f}", (ridge, peak / TERA), **where)
 
 
 def placed(intensities, ridge):
