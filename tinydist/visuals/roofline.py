@@ -51,11 +51,17 @@ def roofline(device, intensities, dtype="bfloat16", reached=None, cache=None):
         point = intensity, min(peak, intensity * bandwidth) / TERA
         left = intensity < ridge
         axes.plot(*point, "o", color=RED if left else BLUE, zorder=3)
-        place = {"ha": "right", "va": "bottom"} if left else {"ha": "left", "va": "top"}
-        offset = (-5, 3 + LINE * line) if left else (5, -4 - LINE * line)
-        relpos = (1, 0) if left else (0, 0.5)
+        above = left and not cache  # where a cache's roof is
+        place = {"ha": "right", "va": "bottom"} if above else {"ha": "left", "va": "top"}
+        offset = (-5, 3 + LINE * line) if above else (5, -4 - (0 if left else LINE * line))
+        relpos = (1, 0) if above else (0, 0.5)
         leader = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3, "relpos": relpos}
-        style = {**place, "textcoords": "offset points", "fontsize": SMALL, "arrowprops": leader if line else None}
+        style = {
+            **place,
+            "textcoords": "offset points",
+            "fontsize": SMALL,
+            "arrowprops": leader if offset[1] < -4 or offset[1] > 3 else None,
+        }
         axes.annotate(names, point, offset, **style)
     for name, rate in (reached or {}).items():
         intensity = intensities[name]
