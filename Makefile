@@ -4,7 +4,7 @@
 # make exhaustive  the tests that take too long for every time: whole campaigns, all sizes, scratch notebooks
 # make processors  notebooks and tests as other processors would compute them, with 1 and 2 threads; takes an hour
 # make smallest    of that, what .ci/run adds to make test: the fewest instructions, and only what depends on them
-# make kernels  adds Triton, which make test does, too: for the cells of chapter 10 in which you write a kernel
+# make kernels  adds Triton, which make test does, too: for the cells of chapter 10b in which you write a kernel
 # make compatibility TORCH=2.15.0    runs the tests that touch torch most, with another torch
 # make systems  installs DeepSpeed, Megatron-core, Accelerate in .venv-systems, and holds their steps to ours
 # make dist    a wheel and a source distribution, with the course in them, in dist/

@@ -2,18 +2,20 @@
 
 import torch
 
-ORDER = ["merge_states", "flash_row", "flash_column", "choose_tile", "mended_flash"]
+from tinydist.lab.author import Flops, Wrong
+
+ORDER = ["merge_states", "flash_row", "flash_column", "mended_flash"]
 
 INTRODUCTION = """\
 # Exercises: flash attention
 
 [Notebook 10](../notebooks/10_flash_attention.ipynb) goes before these. You merge two finished attentions, write a \
-row of tiles of the forward pass and a column of tiles of the backward pass, choose a tile for a GPU, and mend a flash \
-attention. Use any product, sum and maximum of `torch`, but neither `tinydist.attention` nor torch's own attention. \
-Five exercises, about two hours.
+row of tiles of the forward pass and a column of tiles of the backward pass, and mend a flash attention. Use any \
+product, sum and maximum of `torch`, but neither `tinydist.attention` nor torch's own attention. Four exercises, about \
+100 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on small inputs,\
- whose lengths and tiles differ, and is judged on the values, on the products of matrices that it computes, and on \
+ whose lengths and tiles differ, and is judged on the values, on the matmuls that it computes, and on \
 the bytes that it holds at their peak. The first property that does not hold is explained.
 
 **Hint.** `hint(merge_states)` gives one hint each time, from general to specific.
@@ -23,7 +25,7 @@ the bytes that it holds at their peak. The first property that does not hold is 
 `hint merge_states` gives a hint, and `reset merge_states` puts the stub back.
 
 T is the number of queries, S that of keys, d the width of a head; e is that of the values. Position 0 is the first \
-of the sequence."""
+of the sequence. All tensors are float32, but for a few in float64 where the table says so."""
 
 IMPORTS = """\
 import math
@@ -60,3 +62,20 @@ def lowest(q, k, v):
     rounding does no harm."""
     q[:, 0], k[:, 0] = 0, 2**20
     q[0, 0] = -(2**21)
+
+
+class Visits(Flops):
+    """And no matmul is larger than one of the reference's, ``heads(case)`` of which may be one batch."""
+
+    def __init__(self, holds, heads=lambda case: 1):
+        super().__init__(holds, name="visits")
+        self.heads = heads
+
+    def judge(self, exercise, trial, right):
+        (mine,), (its,) = self.seen(trial), self.seen(right)
+        if mine and max(mine) > self.heads(trial.case) * max(its):
+            raise Wrong(
+                f"the scores of several tiles are made at once: a matmul has {max(mine):,} FLOPs, where one tile's has "
+                f"{max(its):,}. Then they grow with the length, which is what tiles are to avoid: take tile after tile"
+            )
+        super().judge(exercise, trial, right)

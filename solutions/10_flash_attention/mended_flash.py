@@ -60,7 +60,7 @@ OLD = "when a tile brings a larger maximum, what was added up before counts from
             "no key, no NaN. NaN in a value that is seen comes out again",
         ),
         Flops(
-            "two products of matrices for each tile of `tile` queries and keys, none right of the diagonal",
+            "two matmuls for each tile of `tile` queries and keys, none right of the diagonal",
             name="visits",
         ),
         Memory(

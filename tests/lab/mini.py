@@ -33,6 +33,7 @@ class Stated:
     note: object = None
     source: str = "def stub(x):\n    raise NotImplementedError"
     table: tuple = ()
+    unavailable: object = str
 
     def run_reference(self):
         pass

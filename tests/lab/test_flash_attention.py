@@ -34,15 +34,16 @@ def test_merged_attention_is_that_of_the_library(case):
     assert all(map(close, right("merge_states", case), (out, lse[:, 0])))
 
 
-@each_case("flash_row", "NaN in value 0")
+@each_case("flash_row", "NaN in value 0", "-10^12")
 def test_a_row_is_that_of_attention(case):
-    q, k, v, start, _ = case.arguments(0)
-    k, v = k.nan_to_num(), v.nan_to_num()
+    """The sink is a key whose value is zero."""
+    q, k, v, start, _, window, sink = case.arguments(0)
     out, lse = right("flash_row", case)
-    visible = torch.arange(len(k)) <= torch.arange(start, start + len(q))[:, None]
-    assert close(out, attention(*heads(q, k, v), mask=visible)[0, 0])
-    scores = (q.double() @ k.double().T / math.sqrt(q.shape[1])).masked_fill(~visible, -math.inf)
-    assert close(lse, scores.logsumexp(1))
+    far = torch.arange(start, start + len(q))[:, None] - torch.arange(len(k))
+    scores = (q.double() @ k.double().T / math.sqrt(q.shape[1])).masked_fill((far < 0) | (far >= window), -math.inf)
+    with_sink = torch.cat([scores, torch.full((len(q), 1), sink, dtype=scores.dtype)], 1)
+    assert close(out, (with_sink.softmax(1)[:, :-1] @ v.double()).float())
+    assert close(lse, with_sink.logsumexp(1))
 
 
 @each_case("mended_flash", "NaN in the last")
@@ -53,32 +54,35 @@ def test_the_whole_is_that_of_attention(case):
 
 @each_case("flash_column")
 def test_a_column_is_that_of_autograd(case):
-    """With the sizes of the world, and numbers of its own."""
-    keys, values, queries, *_, start, tile = case.arguments(0)
-    generator = torch.Generator().manual_seed(3)
-    widths = [each.shape[1] for each in (queries, keys, values, values)]
-    q, k, v, dout = (torch.randn(len(queries), width, generator=generator).double() for width in widths)
+    """With the sizes of the world, and numbers of its own; the library's grouped heads."""
+    keys, values, queries, *_, start, tile, window = case.arguments(0)
+    generator, (heads, length, d) = torch.Generator().manual_seed(3), queries.shape
+    q = torch.randn(heads, length, d, generator=generator).double()
+    k, v = (torch.randn(length, width, generator=generator).double() for width in (d, values.shape[1]))
+    dout = torch.randn(heads, length, v.shape[1], generator=generator).double()
     for each in (k, v):
         each.requires_grad_()
-    out = attention(*heads(q, k, v), causal=True)[0, 0]
+    out = attention(q[None], k[None, None], v[None, None], causal=True, window=window)[0]
     out.backward(dout)
     own = slice(start, start + len(keys))
-    given = k[own].detach(), v[own].detach(), q, dout, lse_of(q, k.detach()), (dout * out.detach()).sum(1)
-    assert all(map(close, find("flash_column").reference(*given, start, tile), (k.grad[own], v.grad[own])))
+    delta, lse = (dout * out.detach()).sum(2), lse_of(q, k.detach(), window)
+    given = k[own].detach(), v[own].detach(), q, dout, lse, delta
+    assert all(map(close, find("flash_column").reference(*given, start, tile, window), (k.grad[own], v.grad[own])))
 
 
-def lse_of(q, k):
-    hidden = torch.arange(len(k)) > torch.arange(len(q))[:, None]
-    return (q @ k.T / math.sqrt(q.shape[1])).masked_fill(hidden, -math.inf).logsumexp(1)
+def lse_of(q, k, window):
+    far = torch.arange(q.shape[1])[:, None] - torch.arange(len(k))
+    return (q @ k.T / math.sqrt(q.shape[2])).masked_fill((far < 0) | (far >= window), -math.inf).logsumexp(2)
 
 
 def test_what_a_column_is_given_is_of_attention():
     cases = [case.arguments(0) for case in find("flash_column").cases]
-    whole = [each for each in cases if len(each[0]) == len(each[2])]  # all keys
-    assert len(whole) == 2
-    for k, v, q, dout, lse, delta, *_ in whole:
-        assert close(lse, lse_of(q, k))
-        assert close(delta, (dout * attention(*heads(q, k, v), causal=True)[0, 0]).sum(1))
+    whole = [each for each in cases if len(each[0]) == each[2].shape[1]]  # all keys
+    assert len(whole) == 3
+    for k, v, q, dout, lse, delta, *_, window in whole:
+        out = attention(q[None], k[None, None], v[None, None], causal=True, window=window)[0]
+        assert close(lse, lse_of(q, k, window))
+        assert close(delta, (dout * out).sum(2))
 
 
 @each_case("choose_tile")
@@ -113,7 +117,7 @@ SAID = [
 @pytest.mark.parametrize("name, words, place, least, most", SAID)
 def test_scores_are_as_large_as_is_said(name, words, place, least, most):
     (given,) = (case.arguments(0) for case in find(name).cases if words in case.about)
-    q, k = (given[2], given[0]) if name == "flash_column" else given[:2]
+    q, k = (given[2][0], given[0]) if name == "flash_column" else given[:2]
     assert least < (q @ k.T / math.sqrt(q.shape[1]))[place] < most
 
 

@@ -19,6 +19,16 @@ def test_points_lie_on_the_roof(capsys):
     assert capsys.readouterr().out == "H100, ridge at 295 FLOPs per byte; memory-bound: add\n"
 
 
+def test_a_cache_has_a_roof_of_its_own():
+    figure = visuals.roofline(H100, {"small": 64, "large": 126, "once": 4000}, cache=("L2", 12e12))
+    (roof,) = (line for line in figure.axes[0].lines if line.get_linestyle() == "--")
+    assert roof.get_xdata()[1] == pytest.approx(989 / 12)
+    points = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
+    assert [point.get_ydata()[0] for point in points] == [pytest.approx(768), 989]
+    assert "all from L2, ridge: 82" in written(figure)
+    assert_can_be_read(figure)
+
+
 def test_names_of_close_points_do_not_overlap():
     close = {"a first": 80, "a second": 81, "the third": 85, "one": 900, "another": 950, "the last": 3000}
     figure = visuals.roofline(H100, close)

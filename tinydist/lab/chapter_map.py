@@ -22,6 +22,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "08 Pipeline": "05",
     "09 Heads": "03",
     "10 Flash": "09",
+    "10b Kernels": "10",
     "11 Three dimensions": "07 08",
     "11b Configurations": "11",
     "12 Real systems": "01b 11",

@@ -7,7 +7,9 @@ test case, and the mistake that gives the same result is reported.
 
 import ast
 import inspect
+import linecache
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -60,6 +62,7 @@ class Exercise:
     alternatives: list = field(default_factory=list)  # other right ones: also(...)
     note: Callable | None = None  # (right answer) -> what only some answers need to be told, or ""
     check_communication: bool = True  # the results, if messages are perturbed
+    unavailable: Callable = str  # () -> why no answer can be judged on this machine, or ""
     runs: dict = field(default_factory=dict)  # (case, mistakes) -> Trial
 
     def __post_init__(self):
@@ -195,9 +198,11 @@ class Exercise:
 
     def variant(self, *mistakes):
         """The solution with these, as a function."""
-        text, line = self.edited(self.solution, mistakes), self.text[1]
+        text = "\n" * (self.text[1] - 1) + self.edited(self.solution, mistakes)
         names = {**vars(self.module), "__name__": "mistaken"}
-        exec(compile("\n" * (line - 1) + text, self.module.__file__, "exec"), names)
+        file = f"{self.module.__file__}, {zlib.crc32(text.encode()):08x}"
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # Triton reads the source
+        exec(compile(text, file, "exec"), names)
         return names[self.name]
 
 

@@ -2,9 +2,9 @@
 
 A property is a name, what holds if the answer is right, and a function that returns if it does, and else raises
 ``Wrong`` with the reason. An answer that has not been begun is told "not yet": the untouched stub, and any that reaches
-a bare ``raise NotImplementedError``. One that sleeps for longer than a run waits is "not judged". No case is run that
-could not change the verdict: what stands in the targets up to the values is judged as the cases are run; where one of
-them does not hold, later cases are not run.
+a bare ``raise NotImplementedError``. One that sleeps for longer than a run waits is "not judged"; so is any where the
+exercise is unavailable on this machine. No case is run that could not change the verdict: what stands in the targets up
+to the values is judged as the cases are run; where one of them does not hold, later cases are not run.
 """
 
 import contextlib
@@ -73,6 +73,8 @@ def judge(answer, exercise=None) -> Verdict:
     exercise = exercise or exercise_of(answer)
     if is_stub(answer, exercise.source):
         return Verdict(exercise, "not yet")
+    if reason := exercise.unavailable():
+        return Verdict(exercise, "not judged", wrong=Wrong(reason))
     lines, wrong = [], None
     try:
         with the_same_every_time():
@@ -93,7 +95,7 @@ def judge(answer, exercise=None) -> Verdict:
 
 def judge_isolated(answer, exercise) -> Verdict:
     """The same, in a process of its own where that is possible, so that an answer cannot end this one."""
-    if not AVAILABLE or is_stub(answer, exercise.source):
+    if not AVAILABLE or is_stub(answer, exercise.source) or exercise.unavailable():
         return judge(answer, exercise)
     with the_same_every_time():
         exercise.run_reference()  # here, where it is kept for the next check

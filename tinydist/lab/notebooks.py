@@ -46,10 +46,11 @@ def made(chapter, solved):
     for number, exercise in enumerate(of_chapter(chapter), start=1):
         name = exercise.name.replace("_", "-")
         text = exercise.solution if solved else exercise.source
+        elsewhere = {"tags": ["nbval-ignore-output"]} if exercise.unavailable is not str else {}
         cells += [
             new_markdown_cell(task(number, exercise), id=f"{name}-task"),
             new_code_cell(text, id=name, metadata={"tags": [exercise.name]}),
-            new_code_cell(CHECK.format(exercise.name), id=f"{name}-check"),
+            new_code_cell(CHECK.format(exercise.name), id=f"{name}-check", metadata=elsewhere),
         ]
         cells += [] if solved else [new_code_cell(HINT.format(exercise.name), id=f"{name}-hint")]
     return new_notebook(cells=cells, metadata={**METADATA, WRITTEN: {cell.id: digest(cell.source) for cell in cells}})

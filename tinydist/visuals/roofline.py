@@ -8,7 +8,7 @@ from ..rules import named, positive, stated, validate
 from .canvas import canvas, picture
 from .figure import SMALL
 from .formatting import number_text, tell
-from .palette import BLUE, GREY, LIGHT, RED, SOFT
+from .palette import BLUE, GREEN, GREY, LIGHT, RED, SOFT
 
 TERA = 1e12
 MARGIN, ROOM = 4, 8  # how many times as far as the points the axes go; to the right, where names stand
@@ -23,11 +23,12 @@ LINE = 11  # points from one name to the next
     reached=stated("a dict, operator -> FLOP/s, > 0", named(positive)),
 )
 @picture
-def roofline(device, intensities, dtype="bfloat16", reached=None):
+def roofline(device, intensities, dtype="bfloat16", reached=None, cache=None):
     """Draw what ``device`` reaches at each intensity, and the operators of ``intensities``, name -> FLOPs per byte.
 
     Left of the ridge point an operator is memory-bound, right of it compute-bound. ``reached``, name -> FLOP/s, draws
-    an open point below that of the operator: what is expected of it.
+    an open point below that of the operator: what is expected of it. ``cache``, (name, bytes/s), draws a second roof,
+    dashed: that of a cache.
     """
     peak, bandwidth = device.peak_of(dtype), device.memory_bandwidth
     ridge = peak / bandwidth
@@ -40,6 +41,8 @@ def roofline(device, intensities, dtype="bfloat16", reached=None):
     axes.axvspan(low, ridge, color=LIGHT, zorder=0)
     axes.loglog(corners, np.minimum(peak, corners * bandwidth) / TERA, color=SOFT)
     axes.axvline(ridge, color=GREY, linewidth=0.8)
+    if cache:
+        draw_roof_of(cache, axes, peak, low, high, [each for each in intensities.values() if each < ridge])
     style = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "ha": "center"}
     axes.annotate("memory-bound", ((low * ridge) ** 0.5, 1), (0, -3), va="top", color=SOFT, **style)
     axes.annotate("compute-bound", ((ridge * high) ** 0.5, 1), (0, -3), va="top", color=SOFT, **style)
@@ -48,11 +51,17 @@ def roofline(device, intensities, dtype="bfloat16", reached=None):
         point = intensity, min(peak, intensity * bandwidth) / TERA
         left = intensity < ridge
         axes.plot(*point, "o", color=RED if left else BLUE, zorder=3)
-        place = {"ha": "right", "va": "bottom"} if left else {"ha": "left", "va": "top"}
-        offset = (-5, 3 + LINE * line) if left else (5, -4 - LINE * line)
-        relpos = (1, 0) if left else (0, 0.5)
+        above = left and not cache  # where a cache's roof is
+        place = {"ha": "right", "va": "bottom"} if above else {"ha": "left", "va": "top"}
+        offset = (-5, 3 + LINE * line) if above else (5, -4 - (0 if left else LINE * line))
+        relpos = (1, 0) if above else (0, 0.5)
         leader = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3, "relpos": relpos}
-        style = {**place, "textcoords": "offset points", "fontsize": SMALL, "arrowprops": leader if line else None}
+        style = {
+            **place,
+            "textcoords": "offset points",
+            "fontsize": SMALL,
+            "arrowprops": leader if offset[1] < -4 or offset[1] > 3 else None,
+        }
         axes.annotate(names, point, offset, **style)
     for name, rate in (reached or {}).items():
         intensity = intensities[name]
@@ -70,6 +79,19 @@ def roofline(device, intensities, dtype="bfloat16", reached=None):
     axes.set_xlabel("arithmetic intensity (FLOPs per byte)")
     axes.set_ylabel("TFLOP/s" if reached else "TFLOP/s at most")
     return figure
+
+
+def draw_roof_of(cache, axes, peak, low, high, intensities):
+    """With an open point for each operator that memory would hold up."""
+    name, bandwidth = cache
+    ridge = peak / bandwidth
+    corners = np.array([low, ridge, high])
+    axes.loglog(corners, np.minimum(peak, corners * bandwidth) / TERA, "--", color=GREEN)
+    for intensity in intensities:
+        rate = min(peak, intensity * bandwidth) / TERA
+        axes.plot(intensity, rate, "o", markerfacecolor="white", color=GREEN, zorder=3)
+    where = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center", "va": "bottom", "color": GREEN}
+    axes.annotate(f"all from {name}, ridge: {ridge:.0f}", (ridge, peak / TERA), **where)
 
 
 def placed(intensities, ridge):

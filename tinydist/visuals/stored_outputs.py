@@ -1,6 +1,6 @@
 """Notebook cells that need an optional package: without it their stored outputs are shown.
 
-    cells_that_need("triton", "10_flash_attention.ipynb")
+    cells_that_need("triton", "10b_flash_kernels.ipynb")
 
     %%triton
     kernel[grid](...)           runs where Triton is installed; elsewhere shows what the notebook's file has

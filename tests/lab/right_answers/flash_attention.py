@@ -34,100 +34,77 @@ def row_by_row(a, b):
 
 
 @right("flash_row")
-def normalized_outputs(q, k, v, start, tile):
+def normalized_outputs(q, k, v, start, tile, window, sink):
     """In the order of FlashAttention: the output is divided in every tile."""
-    lse, out = torch.full((len(q), 1), -math.inf), torch.zeros(len(q), v.shape[1])
+    lse, out = torch.full((len(q), 1), sink), torch.zeros(len(q), v.shape[1])
     p = torch.arange(start, start + len(q))[:, None]
     for first in range(0, min(len(k), start + len(q)), tile):
         seen = slice(first, min(first + tile, start + len(q)))
+        if seen.stop <= start - window + 1:
+            continue
         scores = torch.einsum("td,sd->ts", q, k[seen]) / math.sqrt(q.shape[1])
-        scores = scores.masked_fill(torch.arange(first, first + scores.shape[1]) > p, -math.inf)
+        behind = p - torch.arange(first, first + scores.shape[1])
+        scores = scores.masked_fill((behind < 0) | (behind >= window), -math.inf)
         new = torch.logaddexp(lse, scores.logsumexp(1, keepdim=True))
         out, lse = out * (lse - new).exp() + (scores - new).exp() @ v[seen], new
     return out, lse.squeeze(1)
 
 
 @right("flash_row")
-def added_in_place(q, k, v, start, tile):
+def added_in_place(q, k, v, start, tile, window, sink):
     maximum, total = torch.full((len(q), 1), -math.inf), torch.zeros(len(q), 1)
     output = q.new_zeros(len(q), v.shape[1])
     positions = start + torch.arange(len(q))
     for keys, values, places in zip(k.split(tile), v.split(tile), torch.arange(len(k)).split(tile)):
-        if places[0] > positions[-1]:
-            break
+        if places[0] > positions[-1] or places[-1] <= positions[0] - window:
+            continue
         scores = torch.mm(q, keys.t()).mul_(q.shape[1] ** -0.5)
-        scores.masked_fill_(places[None] > positions[:, None], float("-inf"))
-        new = scores.max(1, keepdim=True).values.maximum(maximum)
+        far = positions[:, None] - places[None]
+        scores.masked_fill_((far < 0) | (far >= window), float("-inf"))
+        new = scores.max(1, keepdim=True).values.maximum(maximum).clamp(min=-3e38)
         factor = torch.exp(maximum - new)
         weights = scores.sub_(new).exp_()
         total.mul_(factor).add_(weights.sum(1, keepdim=True))
         output.mul_(factor).addmm_(weights, values)
         maximum = new
-    return output.div_(total), maximum.add(total.log())[:, 0]
-
-
-@right("flash_row")
-def transposed(q, k, v, start, tile):
-    """Scores [keys, queries]; a tile that only the last queries see adds a bias."""
-    scaled, e = q.T / math.sqrt(q.shape[1]), v.shape[1]
-    maximum, total, output = torch.full((len(q),), -math.inf), torch.zeros(len(q)), torch.zeros(e, len(q))
-    last = start + len(q) - 1
-    for tile_number in range(last // tile + 1):
-        own = slice(tile_number * tile, (tile_number + 1) * tile)
-        if own.start >= len(k):
-            break
-        scores = k[own] @ scaled
-        behind = torch.arange(own.start, own.start + len(scores))[:, None] > torch.arange(start, last + 1)
-        scores = scores + torch.zeros(scores.shape).masked_fill(behind, -math.inf)
-        before, maximum = maximum, torch.maximum(maximum, scores.max(0)[0])
-        weights = torch.exp(scores - maximum)
-        total = total * torch.exp(before - maximum) + weights.sum(0)
-        output = output * torch.exp(before - maximum) + v[own].T @ weights
-    return (output / total).T, maximum + torch.log(total)
+    new = maximum.clamp(min=sink)  # the sink comes last
+    factor = torch.exp(maximum - new)
+    total = total.mul_(factor).add_(torch.exp(sink - new))
+    return output.mul_(factor).div_(total), new.add(total.log())[:, 0]
 
 
 @right("flash_column")
-def from_its_own_first_query_on(k, v, q, dout, lse, delta, start, tile):
-    dk, dv, root = torch.zeros_like(k), torch.zeros_like(v), math.sqrt(q.shape[1])
-    for first in range(start, len(q), tile):
+def all_heads_in_one_batch(k, v, q, dout, lse, delta, start, tile, window):
+    dk, dv, root = torch.zeros_like(k), torch.zeros_like(v), math.sqrt(q.shape[2])
+    for first in range(start, min(q.shape[1], start + len(k) - 1 + window), tile):
         rows = slice(first, first + tile)
-        scores = k @ q[rows].T / root
-        unseen = torch.arange(first, first + scores.shape[1]) < torch.arange(start, start + len(k))[:, None]
-        weights = (scores - lse[rows]).exp().masked_fill(unseen, 0)
-        dk += weights * (v @ dout[rows].T - delta[rows]) @ q[rows] / root
-        dv += weights @ dout[rows]
+        scores = q[:, rows] @ k.T / root
+        far = torch.arange(first, first + scores.shape[1])[:, None] - torch.arange(start, start + len(k))
+        weights = (scores - lse[:, rows, None]).exp().masked_fill((far < 0) | (far >= window), 0)
+        dscores = weights * (dout[:, rows] @ v.T - delta[:, rows, None])
+        dk += (dscores.mT @ q[:, rows]).sum(0) / root
+        dv += (weights.mT @ dout[:, rows]).sum(0)
     return dk, dv
 
 
 @right("flash_column")
-def by_einsum(k, v, q, dout, lse, delta, start, tile):
+def by_einsum(k, v, q, dout, lse, delta, start, tile, window):
     dk = dv = 0
     scale = q.shape[-1] ** -0.5
-    for first in range(start - start % tile, len(q), tile):
-        queries, grads = q[first : first + tile] * scale, dout[first : first + tile]
-        mask = (first + torch.arange(len(queries)))[:, None] >= start + torch.arange(len(k))
-        scores = torch.einsum("td,sd->ts", queries, k).where(mask, -torch.inf)
-        weights = torch.exp(scores - lse[first : first + tile].unsqueeze(-1))
-        dv = dv + torch.einsum("ts,te->se", weights, grads)
-        dweights = torch.einsum("te,se->ts", grads, v)
-        dscores = weights * (dweights - delta[first : first + tile].unsqueeze(-1))
-        dk = dk + torch.einsum("ts,td->sd", dscores, queries)
-    return dk, dv
-
-
-@right("flash_column")
-def added_in_place_to_gradients(k, v, q, dout, lse, delta, start, tile):
-    dk, dv, scale = k.new_zeros(k.shape), v.new_zeros(v.shape), 1 / math.sqrt(k.shape[1])
-    for queries, grads, of_scores, of_weights, places in zip(
-        *(each.split(tile) for each in (q, dout, lse, delta, torch.arange(len(q))))
-    ):
-        if places[-1] < start:
-            continue
-        hidden = places[:, None] < start + torch.arange(len(k))
-        weights = queries.mm(k.t()).mul_(scale).masked_fill_(hidden, -math.inf).sub_(of_scores[:, None]).exp_()
-        dv.addmm_(weights.t(), grads)
-        weights.mul_(grads.mm(v.t()).sub_(of_weights[:, None]))
-        dk.addmm_(weights.t(), queries, alpha=scale)
+    for queries_of, grads_of, lses, deltas in zip(q, dout, lse, delta):
+        for first in range(start - start % tile, len(queries_of), tile):
+            if first >= start + len(k) + window - 1:
+                break
+            rows = slice(first, first + tile)
+            queries, grads = queries_of[rows] * scale, grads_of[rows]
+            far = (first + torch.arange(len(queries)))[:, None] - (start + torch.arange(len(k)))
+            mask = (far >= 0) & (far < window)
+            scores = torch.einsum("td,sd->ts", queries, k).where(mask, -torch.inf)
+            weights = torch.exp(scores - lses[rows].unsqueeze(-1))
+            dv = dv + torch.einsum("ts,te->se", weights, grads)
+            dweights = torch.einsum("te,se->ts", grads, v)
+            dscores = weights * (dweights - deltas[rows].unsqueeze(-1))
+            dk = dk + torch.einsum("ts,td->sd", dscores, queries)
     return dk, dv
 
 
@@ -200,47 +177,3 @@ def queries_that_see_nothing_first(q, k, v, tile):
             maximum = highest
         out[rows] = output / total
     return out
-
-
-@right("choose_tile")
-def from_the_most_queries_down(gpu, head_dim, tokens):
-    """The first number of queries with which any keys fit."""
-    for queries in (1024, 512, 256, 128, 64, 32, 16):
-        for keys in range(1024, 0, -16):
-            in_shared = 2 * queries * head_dim + 4 * gpu.stages * keys * head_dim
-            in_registers = 4 * queries * head_dim + 4 * queries * keys
-            if in_shared <= gpu.shared and in_registers <= gpu.registers:
-                nbytes = 2 * tokens * head_dim * (1 + 2 * math.ceil(tokens / queries))
-                waits = 4 * tokens**2 * head_dim < gpu.needed * nbytes
-                return {"waits": waits, "bytes": nbytes, "keys": keys, "queries": queries}
-
-
-@right("choose_tile")
-def room_by_division(gpu, head_dim, tokens):
-    """How many keys there is room for, for each number of queries."""
-    best = None
-    for queries in 2 ** torch.arange(4, 11):
-        room = (gpu.shared / (2 * head_dim) - queries) / (2 * gpu.stages)
-        room = min(room, gpu.registers / (4 * queries) - head_dim, 1024)
-        if room >= 16:
-            best = int(queries), int(room // 16 * 16)
-    programs = len(range(0, tokens, best[0]))
-    nbytes = 2 * head_dim * tokens + programs * 2 * (2 * head_dim * tokens)
-    waits = 4 * tokens**2 * head_dim / nbytes < gpu.needed
-    return {"queries": best[0], "keys": best[1], "bytes": nbytes, "waits": waits}
-
-
-@right("choose_tile")
-def one_program_at_a_time(gpu, head_dim, tokens):
-    found = {}
-    for queries in (16, 32, 64, 128, 256, 512, 1024):
-        for keys in range(16, 1040, 16):
-            shared = 2 * head_dim * (queries + 2 * gpu.stages * keys)
-            if shared <= gpu.shared and 4 * queries * (head_dim + keys) <= gpu.registers:
-                found[queries] = keys
-    queries = max(found)
-    numbers = 0
-    for start in range(0, tokens, queries):
-        numbers += (min(start + queries, tokens) - start) * head_dim + 2 * tokens * head_dim
-    waits = not 4 * tokens * tokens * head_dim / (2 * numbers) >= gpu.needed
-    return {"queries": queries, "keys": found[queries], "bytes": 2 * numbers, "waits": waits}

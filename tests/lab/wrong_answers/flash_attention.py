@@ -53,53 +53,6 @@ def a_mean_of_those_alike(a, b):
     return torch.where((a[1] - b[1]).abs()[:, None] < 0.1, (a[0] + b[0]) / 2, out), lse
 
 
-# choose_tile
-
-
-@wrong("choose_tile", "tile", "it returned nothing (None)")
-def chooses_nothing(gpu, head_dim, tokens):
-    pass
-
-
-@wrong("choose_tile", "tile", "keys is 128")
-def always_128_by_128(gpu, head_dim, tokens):
-    return {**solved("choose_tile")(gpu, head_dim, tokens), "queries": 128, "keys": 128}
-
-
-@wrong("choose_tile", "bytes", "bytes is 1179648")
-def output_too(gpu, head_dim, tokens):
-    return solved("choose_tile", "(tokens + programs", "(2 * tokens + programs")(gpu, head_dim, tokens)
-
-
-@wrong("choose_tile", "waits", "With many registers")
-def one_product(gpu, head_dim, tokens):
-    return solved("choose_tile", "flops = 4", "flops = 2")(gpu, head_dim, tokens)
-
-
-@wrong("choose_tile", "waits", "waits")
-def never_waits(gpu, head_dim, tokens):
-    return {**solved("choose_tile")(gpu, head_dim, tokens), "waits": False}
-
-
-# flash_row
-
-
-@wrong("flash_row", "values", "4 queries from position 4")
-def visits_all_tiles(*given):
-    return solved("flash_row", "min(len(k), start + len(q))", "len(k)")(*given)
-
-
-@wrong("flash_row", "memory", "besides its arguments")
-def all_scores_at_once(q, k, v, start, tile):
-    seen = start + len(q)
-    return solved("flash_row")(q, k[:seen], v[:seen], start, seen)
-
-
-@wrong("flash_row", "values", "4 queries from position 8")
-def begins_with_a_maximum_of_0(*given):
-    return solved("flash_row", "torch.full((len(q), 1), -math.inf)", "torch.zeros(len(q), 1)")(*given)
-
-
 def of_numpy(q, k, v, offset):
     p = numpy.arange(len(q))[:, None] + offset
     q, k, v = (each.numpy() for each in (q, k, v))
@@ -110,14 +63,41 @@ def of_numpy(q, k, v, offset):
     return weights @ v / total.clip(min=1), (highest + numpy.log(total.clip(min=1)))[:, 0]
 
 
+# flash_row
+
+
+@wrong("flash_row", "visits", "the scores of several tiles are made at once")
+def all_keys_at_once(q, k, v, start, tile, window, sink):
+    return solved("flash_row")(q, k, v, start, len(k), window, sink)
+
+
+@wrong("flash_row", "visits", "the scores of several tiles are made at once")
+def all_seen_keys_at_once(q, k, v, start, tile, window, sink):
+    seen = start + len(q)
+    return solved("flash_row")(q, k[:seen], v[:seen], start, seen, window, sink)
+
+
+@wrong("flash_row", "values", "scores and sink near -2048")
+def begins_with_a_maximum_of_0(q, k, v, start, tile, window, sink):
+    begin = "torch.full((len(q), 1), sink), torch.ones(len(q), 1)"
+    edit = "torch.zeros(len(q), 1), torch.full((len(q), 1), math.exp(sink))"
+    return solved("flash_row", begin, edit)(q, k, v, start, tile, window, sink)
+
+
 @wrong("flash_row", "visits", "NumPy")
-def with_numpy(q, k, v, start, tile):
-    seen = slice(0, start + len(q))
-    return tuple(map(torch.from_numpy, of_numpy(q, k[seen], v[seen], start)))
+def with_numpy(q, k, v, start, tile, window, sink):
+    far = numpy.arange(start, start + len(q))[:, None] - numpy.arange(len(k))
+    queries, keys, values = (each.numpy() for each in (q, k, v))
+    scores = numpy.where((far >= 0) & (far < window), queries @ keys.T / math.sqrt(q.shape[1]), -INF)
+    highest = numpy.maximum(scores.max(1, keepdims=True), sink)
+    weights = numpy.exp(scores - highest)
+    total = weights.sum(1, keepdims=True) + numpy.exp(sink - highest)
+    found = weights @ values / total, (highest + numpy.log(total))[:, 0]
+    return tuple(torch.from_numpy(each).float() for each in found)
 
 
 @wrong("flash_row", "own work", "scaled_dot_product_attention")
-def a_mask_that_torch_refuses(q, k, v, start, tile):
+def a_mask_that_torch_refuses(q, k, v, start, tile, window, sink):
     seen = torch.arange(len(k)) <= torch.arange(start, start + len(q))[:, None]
     output = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.long())
     return output, (q @ k.T).logsumexp(1)
@@ -128,35 +108,29 @@ def a_mask_that_torch_refuses(q, k, v, start, tile):
 
 @wrong("flash_column", "own work", "scaled_dot_product_attention")
 def torchs_gradient(k, v, q, *others):
-    F.scaled_dot_product_attention(q[None], k[None], v[None])
+    F.scaled_dot_product_attention(q[0][None], k[None], v[None])
     return solved("flash_column")(k, v, q, *others)
 
 
-@wrong("flash_column", "values", "4 keys from position 32")
+@wrong("flash_column", "visits", "4 keys from position 4")
 def begins_at_the_first_query(*given):
     return solved("flash_column", "range(start // tile * tile,", "range(0,")(*given)
 
 
-@wrong("flash_column", "memory", "holds 17,696 bytes")
-def all_weights_at_once(k, v, q, dout, lse, delta, start, tile):
-    return solved("flash_column")(k, v, q, dout, lse, delta, start, len(q) if start == 0 else tile)
+@wrong("flash_column", "visits", "the scores of several tiles are made at once")
+def all_weights_at_once(k, v, q, dout, lse, delta, start, tile, window):
+    return solved("flash_column")(k, v, q, dout, lse, delta, start, q.shape[1], window)
 
 
 @wrong("flash_column", "values", "4 keys from position 4")
 def hides_weights(*given):
-    hidden = "(scores.masked_fill(hidden, -math.inf) - lse[rows, None]).exp()"
-    return solved("flash_column", hidden, "(scores - lse[rows, None]).exp() * ~hidden")(*given)
+    hidden = "(scores.masked_fill(hidden, -math.inf) - lse[head, rows, None]).exp()"
+    return solved("flash_column", hidden, "(scores - lse[head, rows, None]).exp() * ~hidden")(*given)
 
 
-@wrong("flash_column", "visits", "NumPy")
-def by_sums(k, v, q, dout, lse, delta, start, tile):
-    own = slice(start // tile * tile, None)
-    q, dout, lse, delta = (each[own] for each in (q, dout, lse, delta))
-    p = torch.arange(own.start, own.start + len(q))[:, None]
-    scores = (q[:, None] * k).sum(2) / math.sqrt(q.shape[1])
-    w = (scores.masked_fill(torch.arange(start, start + len(k)) > p, -INF) - lse[:, None]).exp()
-    ds = w * ((dout[:, None] * v).sum(2) - delta[:, None])
-    return (ds[..., None] * q[:, None]).sum(0) / math.sqrt(q.shape[1]), (w[..., None] * dout[:, None]).sum(0)
+@wrong("flash_column", "values", "heads")
+def the_mean_of_the_heads(k, v, q, *others):
+    return tuple(each / len(q) for each in solved("flash_column")(k, v, q, *others))
 
 
 # mended_flash

@@ -1,6 +1,6 @@
 """Compile a kernel for a GPU that is not present: report registers, spills, shared memory and loop instructions.
 
-    python -m tinydist.attention.kernels.compiled [--quick]
+    python -m tinydist.attention.kernels.compiled [--quick] [--json]
 
 Triton compiles for any architecture; its disassembler tells what came out. A register that does not fit is spilled to
 the stack, which is slow memory. Shared memory that does not fit is an error when the kernel starts. An issue slot is
@@ -131,10 +131,26 @@ def loops(code):
     return [len(body) for body in bodies if any("MMA" in name for name in body)]
 
 
+def table_row(case, found):
+    """As the table below prints it: GPU, kernel and so on."""
+    queries, keys, warps, stages = case.tile
+    return (
+        *(f"sm_{case.architecture}", case.kind, case.d, case.dtype, case.edges, f"{queries} x {keys}", warps, stages),
+        *(f"{found.shared:,} of {SHARED[case.architecture]:,}", f"{found.registers} of 255", found.stack),
+    )
+
+
+def print_row(*cells):
+    widths = 6, 8, 4, 8, 6, 9, 5, 6, 18, 10, 7
+    print("  ".join(str(cell).ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip(), flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="only the first choices: a dozen")
-    if parser.parse_args().quick:
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each kernel")
+    options = parser.parse_args()
+    if options.quick:
         every = itertools.product(SHARED, ("forward", "backward"), (64, 128))
         asked = [next(cases([architecture], [kind], [d], ["causal"])) for architecture, kind, d in every]
     else:
@@ -145,6 +161,25 @@ if __name__ == "__main__":
         asked += [case._replace(tokens=1) for case in causal if case.d == 64]  # sizes of 1 are constants
         asked += [*cases(SHARED, KERNELS, (64, 128, 256), ("causal",), ("float16",))]
         asked += [*cases(SHARED, KERNELS, (64, 128), ("window",), ("float32",))]
+    if not options.json:
+        names = (
+            "GPU",
+            "kernel",
+            "d",
+            "dtype",
+            "edges",
+            "tile",
+            "warps",
+            "stages",
+            "bytes shared",
+            "registers",
+            "spilled",
+        )
+        print_row(*names)
     with ProcessPoolExecutor() as pool:
         for case, found in zip(asked, pool.map(compiled, asked)):
-            print(json.dumps(case._asdict() | found._asdict() | dict(limit=SHARED[case.architecture])), flush=True)
+            if options.json:
+                limit = dict(limit=SHARED[case.architecture])
+                print(json.dumps(case._asdict() | found._asdict() | limit), flush=True)
+            else:
+                print_row(*table_row(case, found))

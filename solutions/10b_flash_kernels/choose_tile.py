@@ -16,7 +16,7 @@ class Gpu(NamedTuple):
     needed: float  # FLOPs for each byte that it loads, without which it waits
 
 
-HALF = 131_072  # bytes: of the registers of a processor. Addresses, and weights in 16 bits, take others
+HALF = 131_072  # bytes: of the registers of an SM. Addresses, and weights in 16 bits, take others
 # The H100's: what Triton grants a program of shared memory, and 989 TFLOP/s with 12 TB/s of its L2 cache (Shah et al.
 # 2024, FlashAttention-3, table 1). The others are made up.
 GPUS = [
@@ -119,7 +119,7 @@ ONCE = "Keys and values are counted once, but each program loads all of them"
         "A program loads its own queries, and all keys and values. So what is loaded in all depends on the number of "
         "programs, and not on the size of a tile of keys.",
         "min() of tuples compares their first numbers, and the second ones where the first are equal. FLOPs: two "
-        "products of tokens x tokens x head_dim, with two FLOPs for each multiplication and its addition.",
+        "matmuls of tokens x tokens x head_dim, with two FLOPs for each multiplication and its addition.",
     ],
     why="More queries in a tile are fewer programs, and each of these loads all keys again: the number of queries "
     "decides the bytes, and the registers decide the queries. With heads of 256 there is room for half as many, and "
@@ -128,15 +128,15 @@ ONCE = "Keys and values are counted once, but each program loads all of them"
 def choose_tile(gpu, head_dim, tokens):
     """Choose the tile of a flash attention kernel, forward, without a mask, in 16 bits, and predict what it loads.
 
-    Each program has a tile of queries, and all keys pass, in tiles. In shared memory it has its queries, and
-    ``gpu.stages`` tiles of keys and as many of values, in 16 bits: at most ``gpu.shared`` bytes together. In registers
-    it has its output and the scores of one tile, in 32 bits: at most ``gpu.registers`` bytes together. The number of
-    queries of a tile is a power of 2 from 16 to 1024, that of keys a multiple of 16, to 1024.
+    Each program, a thread block on an SM, has a tile of queries, and all keys pass, in tiles. In shared memory it has
+    its queries, and ``gpu.stages`` tiles of keys and as many of values, in 16 bits: at most ``gpu.shared`` bytes
+    together. In registers it has its output and the scores of one tile, in 32 bits: at most ``gpu.registers`` bytes
+    together. The number of queries of a tile is a power of 2 from 16 to 1024, that of keys a multiple of 16, to 1024.
 
     Of the tiles that fit, choose the one that loads the fewest bytes; of several, the one with the most keys. Return
     {"queries": ..., "keys": ..., "bytes": ..., "waits": ...}: the tile; the bytes that all programs of one head of
     ``tokens`` queries and as many keys load; and whether they wait for these, as they do if there are fewer than
-    ``gpu.needed`` FLOPs (of the two products) for each byte. The last tile may be short.
+    ``gpu.needed`` FLOPs (of the two matmuls) for each byte. The last tile may be short.
     """
     fitting = []
     for queries in (16, 32, 64, 128, 256, 512, 1024):
