@@ -35,7 +35,7 @@ def a_whole_number_of_8_bytes(gradient, sequences):
 
 
 @right("mended_loop")
-def first_weights_from_rank_0(inputs, targets, steps):
+def first_weights_from_rank_0_and_no_call_alone(inputs, targets, steps):
     rank, p = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(rank)
     model = nn.Linear(3, 1)
@@ -45,26 +45,9 @@ def first_weights_from_rank_0(inputs, targets, steps):
     for _ in range(steps):
         optimizer.zero_grad()
         nn.functional.mse_loss(model(inputs.chunk(p)[rank]), targets.chunk(p)[rank]).backward()
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
-        clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    return model.weight.detach()
-
-
-@right("mended_loop")
-def alone_without_a_call(inputs, targets, steps):
-    rank, p = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)
-    model = nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        nn.functional.mse_loss(model(inputs.chunk(p)[rank]), targets.chunk(p)[rank]).backward()
         if p > 1:
             for parameter in model.parameters():
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= p
+                dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
         clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     return model.weight.detach()
