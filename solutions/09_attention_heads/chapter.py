@@ -2,13 +2,13 @@
 
 from tinydist.lab.author import Memory, Own, Values
 
-ORDER = ["plan_cache", "decode_step", "mended_cache", "latent_attention"]
+ORDER = ["plan_cache", "decode_step", "mended_cache"]
 INTRODUCTION = """\
 # Exercises: attention heads and the cache
 
 [Notebook 09](../notebooks/09_attention_heads.ipynb) goes before these. You predict what a cache takes, write a step \
-of decoding with a cache for sequences of different lengths, mend attention with a cache, and attend over latents in \
-the cheaper of two ways. Four exercises, about 105 minutes.
+of decoding with a cache for sequences of different lengths, and mend attention with a cache. Three exercises, about \
+65 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained. What an answer holds is counted by the ledger: the bytes of\

@@ -7,6 +7,7 @@
     heads.py            MHA, GQA and MQA: one module
     kv_cache.py         the KV cache, for batches of sequences of different lengths
     latent.py           multi-head latent attention (MLA): one cached latent per token; weight absorption
+    published_scores.py what the variants score beside multi-head attention, as published
     decoder.py          a small Llama-like decoder that generates with or without the cache
     online_softmax.py   partial softmax results over blocks of keys, and how to merge them
     flash.py            flash attention, forward and backward: exact, tile by tile, in O(N) memory; and torch's own

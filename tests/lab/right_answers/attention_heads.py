@@ -25,21 +25,6 @@ def one_by_one(q, k, v, seen):
     return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(groups)], 1)
 
 
-def parts_of(q, rows, up, r):
-    """Queries and their rotary part; latents and rotary keys; of each head, what makes keys and values."""
-    d = q.shape[-1] - r
-    return q[..., :d], q[..., d:], rows[:, None, :, :-r], rows[:, None, :, -r:], up[:, :d], up[:, d:]
-
-
-def over_latents(q, rows, up, r, absorbs):
-    T, S = q.shape[2], rows.shape[1]
-    contents, turned, latents, keys, of_keys, of_values = parts_of(q, rows, up, r)
-    scores = (contents @ of_keys) @ latents.mT if absorbs else contents @ (latents @ of_keys.mT).mT
-    scores = (scores + turned @ keys.mT) * q.shape[-1] ** -0.5
-    weights = scores.masked_fill(~causal(T, S), -math.inf).softmax(-1)
-    return weights @ latents @ of_values.mT if absorbs else weights @ (latents @ of_values.mT)
-
-
 @right("decode_step")
 def all_slots_are_read_and_most_hidden(q, k, v, cache):
     n, rows = cache.lengths.clone(), torch.arange(len(q))
@@ -137,36 +122,3 @@ def with_a_softmax_of_ones_own(q, k, v, cache, counts):
     seen = causal(S, S)[at].unsqueeze(1)  # [B, 1, T, S]
     assert seen.shape[2] == T
     return one_by_one(rotate(q, at), cache.keys[:, :, :S], cache.values[:, :, :S], seen)
-
-
-@right("latent_attention")
-def by_the_flops_of_both(q, rows, up, r):
-    """All products are counted, the rotary part as well."""
-    (H, T, _), S, (_, more, c) = q.shape[1:], rows.shape[1], up.shape
-    made = H * (S * c * more + T * S * (more + r))
-    absorbed = H * (T * c * more + T * S * (2 * c + r))
-    return over_latents(q, rows, up, r, absorbs=absorbed < made)
-
-
-@right("latent_attention")
-def head_after_head(q, rows, up, r):
-    T, S, (_, more, c) = q.shape[2], rows.shape[1], up.shape
-    absorbs = T * S * (2 * c - more) < (S - T) * c * more
-    heads = zip(q.split(1, dim=1), up.split(1))
-    return torch.cat([over_latents(query, rows, matrix, r, absorbs) for query, matrix in heads], 1)
-
-
-@right("latent_attention")
-def by_einsum_over_whole_rows(q, rows, up, r):
-    """Absorbed it is multi-query attention: the rows as they lie are the keys."""
-    T, S, (_, more, c) = q.shape[2], rows.shape[1], up.shape
-    hidden = torch.zeros(T, S, dtype=q.dtype).masked_fill(~causal(T, S), -math.inf)
-    contents, turned, _, keys, of_keys, of_values = parts_of(q, rows, up, r)
-    if T / S + T * (2 / more - 1 / c) < 1:
-        short = torch.cat([torch.einsum("bhtd,hdc->bhtc", contents, of_keys), turned], -1)
-        weights = (torch.einsum("bhtc,bsc->bhts", short, rows) / q.shape[-1] ** 0.5 + hidden).softmax(-1)
-        return torch.einsum("bhtc,hec->bhte", torch.einsum("bhts,bsc->bhtc", weights, rows[..., :c]), of_values)
-    made = torch.einsum("bsc,hdc->bhsd", rows[..., :c], of_keys)
-    made = torch.cat([made, keys.expand(-1, len(up), -1, -1)], -1)
-    weights = (torch.einsum("bhtd,bhsd->bhts", q, made) / q.shape[-1] ** 0.5 + hidden).softmax(-1)
-    return weights @ torch.einsum("bsc,hec->bhse", rows[..., :c], of_values)
