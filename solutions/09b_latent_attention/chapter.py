@@ -2,12 +2,12 @@
 
 from tinydist.lab.author import Own
 
-ORDER = ["latent_attention"]
+ORDER = ["latent_attention", "divided_attention"]
 INTRODUCTION = """\
 # Exercises: latent attention
 
 [Notebook 09b](../notebooks/09b_latent_attention.ipynb) goes before these. You attend over latents in the cheaper of \
-two ways. One exercise, about 40 minutes.
+two ways, and find out what each GPU holds and reads when attention is divided. Two exercises, about an hour.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained.
@@ -19,7 +19,7 @@ the other, and the first that does not hold is explained.
  `hint latent_attention` gives a hint, and `reset latent_attention` puts the stub back.
 
 B is the batch, H the query heads, T the queries, S the keys, c the numbers of a latent, d those of a head's key and e \
-of its value, r those of the rotary key. Build from matmuls and a softmax: neither `tinydist.attention` nor torch's \
+of its value, r those of the rotary key. In exercise 1, build from matmuls and a softmax: neither `tinydist.attention` nor torch's \
 `scaled_dot_product_attention` and `nn.MultiheadAttention` may help."""
 
 IMPORTS = """\
@@ -30,5 +30,5 @@ import torch"""
 
 SOLVED = ("tinydist.attention", "torch.nn.attention")
 LENT = ["tinydist.attention.rotary"]
-BUILT = Own("built from products and a softmax", "here it is for you to build", SOLVED, torchs="attention", lent=LENT)
+BUILT = Own("built from matmuls and a softmax", "here it is for you to build", SOLVED, torchs="attention", lent=LENT)
 LOW = -1e12  # a score that a query has with the only key that it sees

@@ -58,3 +58,24 @@ def by_einsum_over_whole_rows(q, rows, up, r):
     made = torch.cat([made, keys.expand(-1, len(up), -1, -1)], -1)
     weights = (torch.einsum("bhtd,bhsd->bhts", q, made) / q.shape[-1] ** 0.5 + hidden).softmax(-1)
     return weights @ torch.einsum("bsc,hec->bhse", rows[..., :c], of_values)
+
+
+@right("divided_attention")
+def rank_by_rank(numbers, kv_heads, layers, weights, ranks, requests, tokens, memory):
+    """Who has which KV heads and requests, counted."""
+    heads = max(len(range(rank, max(kv_heads, ranks), ranks)) for rank in range(ranks))
+    most = max(len(range(rank, requests, ranks)) for rank in range(ranks))
+    token = layers * numbers * 2
+    held = {"heads": weights / ranks + requests * tokens * heads * token}
+    held["requests"] = weights + most * tokens * kv_heads * token
+    ways = sorted((nbytes, way) for way, nbytes in held.items() if nbytes <= memory)
+    return held | {"choice": ways[0][1] if ways else "neither"}
+
+
+@right("divided_attention")
+def with_ceil(numbers, kv_heads, layers, weights, ranks, requests, tokens, memory):
+    cache = 2 * numbers * layers * tokens
+    by_heads = weights / ranks + math.ceil(kv_heads / ranks) * requests * cache
+    by_requests = weights + math.ceil(requests / ranks) * kv_heads * cache
+    nbytes, choice = min((by_heads, "heads"), (by_requests, "requests"))
+    return {"heads": by_heads, "requests": by_requests, "choice": choice if nbytes <= memory else "neither"}

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from lab.registered import collection, solved
 
+from tinydist.attention import latent_bytes_per_token
+
 WRONG_ANSWERS, wrong = collection()
 
 
@@ -46,3 +48,30 @@ def hidden_by_a_billion(*arguments):
 @wrong("latent_attention", "values", "has dtype float32")
 def latents_in_float32(q, rows, up, r):
     return solved("latent_attention")(q.float(), rows.float(), up.float(), r)
+
+
+# divided_attention
+
+
+@wrong("divided_attention", "heads", "nothing (None)")
+def divides_nothing(*arguments):
+    pass
+
+
+@wrong("divided_attention", "own work", "tinydist.attention")
+def asks_the_library(*arguments):
+    latent_bytes_per_token(1)
+    return solved("divided_attention")(*arguments)
+
+
+@wrong("divided_attention", "choice", "both read as much")
+def requests_where_it_does_not_matter(*arguments):
+    found = solved("divided_attention")(*arguments)
+    same = found["heads"] == found["requests"]
+    return found | {"choice": "requests"} if same else found
+
+
+@wrong("divided_attention", "choice", "MLA, neither fits")
+def heads_if_neither_fits(*arguments):
+    found = solved("divided_attention")(*arguments)
+    return found | {"choice": "heads"} if found["choice"] == "neither" else found
