@@ -19,8 +19,8 @@ the other, and the first that does not hold is explained.
  `hint latent_attention` gives a hint, and `reset latent_attention` puts the stub back.
 
 B is the batch, H the query heads, T the queries, S the keys, c the numbers of a latent, d those of a head's key and e \
-of its value, r those of the rotary key. In exercise 1, build from matmuls and a softmax: neither `tinydist.attention` nor torch's \
-`scaled_dot_product_attention` and `nn.MultiheadAttention` may help."""
+of its value, r those of the rotary key. In exercise 1, build from matmuls and a softmax: neither `tinydist.attention` \
+nor torch's `scaled_dot_product_attention` and `nn.MultiheadAttention` may help."""
 
 IMPORTS = """\
 import math

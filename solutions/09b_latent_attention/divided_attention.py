@@ -55,8 +55,8 @@ ROWS = "-(-requests // ranks)"
         Part(
             "heads",
             "heads",
-            "bytes that the busiest GPU reads if heads are divided: MLA, more KV heads than GPUs and fewer. DeepSeek-V3, "
-            "32 requests of 4,096 tokens on 8 GPUs: 10.6 GB",
+            "bytes that the busiest GPU reads if heads are divided: MLA, more KV heads than GPUs and fewer. DeepSeek-V3 "
+            "with 32 requests of 4,096 tokens on 8 GPUs: 10.6 GB",
         ),
         Part(
             "requests",
@@ -67,8 +67,8 @@ ROWS = "-(-requests // ranks)"
     ],
     mistakes=[
         mistake(
-            "The cache is divided by the number of GPUs. A KV head cannot be divided, and an MLA has one for all heads: "
-            "each GPU that has some of its query heads needs all of it",
+            "The cache is divided by the number of GPUs. A KV head cannot be divided, and an MLA has one for all "
+            "heads: each GPU that has some of its query heads needs all of it",
             HEADS + " * numbers",
             "kv_heads / ranks * numbers",
         ),
@@ -100,8 +100,8 @@ ROWS = "-(-requests // ranks)"
     ],
     hints=[
         "What a GPU reads in a step is what it holds: its weights of the attention, and its part of the cache.",
-        "Heads divided: query heads are dealt out, and a GPU needs each KV head that its query heads read. How many are "
-        "that, of G on p GPUs, if G is larger than p? If it is smaller? An MLA is the case G = 1.",
+        "Heads divided: query heads are dealt out, and a GPU needs each KV head that its query heads read. How many "
+        "are that, of G on p GPUs, if G is larger than p? If it is smaller? An MLA is the case G = 1.",
         "Requests divided: whole weights, all heads, and a whole number of requests.",
     ],
     why="Serving systems have a switch for it because neither way is best: SGLang's --enable-dp-attention and vLLM's "
@@ -116,7 +116,7 @@ def divided_attention(numbers, kv_heads, layers, weights, ranks, requests, token
     ``tokens`` tokens. ``weights`` are the bytes of the attention's weights, in all layers together.
 
     Return {"heads": ..., "requests": ..., "choice": ...}: the bytes that the busiest GPU reads in a step, its weights
-    and its part of the cache, once if heads are divided (tensor parallelism: whole KV heads, weights divided evenly) and
+    and its part of the cache, once if heads are divided (tensor parallelism: whole KV heads, weights divided evenly),
     once if requests are (whole weights on each GPU). The choice is "heads" or "requests", whichever reads less; "heads"
     if both read as much; and "neither" if both have more bytes than ``memory``.
     """
