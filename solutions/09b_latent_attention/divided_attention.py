@@ -55,8 +55,8 @@ ROWS = "-(-requests // ranks)"
         Part(
             "heads",
             "heads",
-            "bytes that the busiest GPU reads if heads are divided: MLA, more KV heads than GPUs and fewer. DeepSeek-V3 "
-            "with 32 requests of 4,096 tokens on 8 GPUs: 10.6 GB",
+            "bytes that the busiest GPU reads if heads are divided: MLA, more KV heads than GPUs and fewer. "
+            "DeepSeek-V3 with 32 requests of 4,096 tokens on 8 GPUs: 10.6 GB",
         ),
         Part(
             "requests",
