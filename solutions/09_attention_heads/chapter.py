@@ -2,13 +2,13 @@
 
 from tinydist.lab.author import Memory, Own, Values
 
-ORDER = ["plan_cache", "decode_step", "mended_cache", "latent_attention"]
+ORDER = ["plan_cache", "decode_step", "window_step", "mended_cache"]
 INTRODUCTION = """\
 # Exercises: attention heads and the cache
 
 [Notebook 09](../notebooks/09_attention_heads.ipynb) goes before these. You predict what a cache takes, write a step \
-of decoding with a cache for sequences of different lengths, mend attention with a cache, and attend over latents in \
-the cheaper of two ways. Four exercises, about 105 minutes.
+of decoding for sequences of different lengths, with a cache that keeps all and with a ring, and mend attention with a \
+cache. Four exercises, about 95 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained. What an answer holds is counted by the ledger: the bytes of\
@@ -21,8 +21,8 @@ the other, and the first that does not hold is explained. What an answer holds i
  `hint plan_cache` gives a hint, and `reset plan_cache` puts the stub back.
 
 B is the batch, H the query heads, G the heads of keys and values, T the queries, S the keys, d the dim of a head. \
-Build from products and a softmax: of `tinydist.attention` only `rotate` may help, and torch's \
-`scaled_dot_product_attention` and `nn.MultiheadAttention` may not, but in exercise 3, where torch's is given."""
+Build from matmuls and a softmax: of `tinydist.attention` only `rotate` may help, and torch's \
+`scaled_dot_product_attention` and `nn.MultiheadAttention` may not, but in exercise 4, where torch's is given."""
 
 IMPORTS = """\
 import math
@@ -36,7 +36,7 @@ from tinydist.attention import rotate"""
 SOLVED = ("tinydist.attention", "torch.nn.attention")
 LENT = ["tinydist.attention.rotary"]
 INSTEAD = "here it is for you to build"
-BUILT = Own("built from products and a softmax", INSTEAD, SOLVED, torchs="attention", lent=LENT)
+BUILT = Own("built from matmuls and a softmax", INSTEAD, SOLVED, torchs="attention", lent=LENT)
 FLOAT = 4  # bytes
 LOW = -1e12  # a score that a query has with the only key that it sees
 

@@ -7,13 +7,13 @@ import torch
 from tinydist.attention import rotate
 from tinydist.lab.author import alone, exercise, mistake
 
-from .caches import Slots, called, copies, inputs, rows_of
+from .caches import NAN, Results, Slots, called, copies, inputs, rows_of
 from .chapter import BUILT, BY_TURNS, LOW, UNSCALED, NoCopy, Part, with_score
 
 
-def rows(about, heads, kv_heads, d, lengths, slots, *, steps=3, dtype=torch.float32, **more):
+def rows(about, heads, kv_heads, d, lengths, slots, *, steps=3, dtype=torch.float32, unused=10.0, **more):
     """The first query of a row without tokens has a low score with its key."""
-    made = inputs(heads, kv_heads, d, lengths, slots, [1] * steps, dtype)
+    made = inputs(heads, kv_heads, d, lengths, slots, [1] * steps, dtype, unused)
     for row in (row for row, length in enumerate(lengths) if length == 0):
         made[0][0][row, :, 0] = with_score(LOW, made[1][0][row, :, 0], heads)
     scores = len(lengths) * heads * (max(lengths) + steps)
@@ -26,6 +26,7 @@ def test_cases():
     yield rows(f"rows of 2, 5 and 0 tokens, grouped heads, and a score of {LOW:.0e}", 4, 2, 8, (2, 5, 0), 10)
     yield rows("rows of 5, 1 and 3 tokens, float64", 6, 2, 2, (5, 1, 3), 10, dtype=torch.float64)
     yield rows("rows of 0 tokens, multi-head", 3, 3, 4, (0, 0), 6)
+    yield rows("rows of 4 and 1 tokens, and NaN in the slots that are not in use", 4, 2, 4, (4, 1), 9, unused=math.nan)
     yield rows("rows of 500 and 300 tokens in 512 slots", 8, 2, 64, (500, 300), 512, measured=True)
 
 
@@ -38,7 +39,22 @@ def generate(answer, q, k, v, cache):
 
 
 TURNED = "rotate(q, n[:, None]), rotate(k, n[:, None])"
-UNSEEN = "torch.arange(S) > n[:, None, None, None]"
+ITS_OWN = "S = int(cache.lengths[row])"
+EACH_ROW = """\
+    result = torch.empty_like(q)
+    for row in range(B):
+        S = int(cache.lengths[row])
+        keys, values = cache.keys[row, :, :S], cache.values[row, :, :S]
+        scores = q[row].view(G, H // G, d) / math.sqrt(d) @ keys.mT
+        result[row] = (scores.softmax(-1) @ values).view(H, 1, d)
+    return result"""
+AT_ONCE = """\
+    S = int(cache.lengths.max())
+    keys, values = cache.keys[:, :, :S], cache.values[:, :, :S]
+    scores = (q.view(B, G, H // G, d) / math.sqrt(d) @ keys.mT).view(B, H, 1, S)
+    unseen = torch.arange(S) > n[:, None, None, None]
+    weights = scores.masked_fill(unseen, -math.inf).softmax(-1)
+    return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)"""
 
 
 @exercise(
@@ -53,13 +69,13 @@ UNSEEN = "torch.arange(S) > n[:, None, None, None]"
         Slots(
             "cache",
             "of cache",
-            "each row's key, turned, and value stand behind its own last token; all else stays as it was",
+            "each row's key, rotated, and value stand behind its own last token; all else stays as it was",
         ),
-        Part(
+        Results(
             "values",
             "result",
             "step after step those without a cache, each row as if it were alone: rows of one length and of different "
-            f"ones, an empty one too; a score of {LOW:.0e}",
+            f"ones, an empty one too; a score of {LOW:.0e}; NaN in slots that are not in use",
         ),
         NoCopy(
             "with 512 slots at most 8 times the bytes of the scores in each step, by the ledger: no copy of the cache"
@@ -77,35 +93,32 @@ UNSEEN = "torch.arange(S) > n[:, None, None, None]"
             "[rows, :, n]",
             "[rows, :, n.max()]",
         ),
-        mistake("The key is not turned to its position", TURNED, "rotate(q, n[:, None]), k"),
-        mistake("The query is not turned to its position, and the keys are", TURNED, "q, rotate(k, n[:, None])"),
+        mistake("The key is not rotated to its position", TURNED, "rotate(q, n[:, None]), k"),
+        mistake("The query is not rotated to its position, and the keys are", TURNED, "q, rotate(k, n[:, None])"),
         mistake(
             "A row reads slots behind its own last token: padding, which no token wrote. Its own length says what it "
             "sees, not the longest row's",
-            UNSEEN,
-            "torch.zeros(S, dtype=torch.bool)",
+            ITS_OWN,
+            "S = int(cache.lengths.max())",
         ),
-        mistake(
-            "The new token does not see itself: its own key is among those that it sees",
-            UNSEEN,
-            UNSEEN.replace(">", ">="),
-        ),
+        mistake(NAN, EACH_ROW, AT_ONCE),
         mistake(UNSCALED, " / math.sqrt(d)", ""),
         mistake(
             BY_TURNS,
-            "    scores =",
-            "    keys, values, G = keys.repeat(1, H // G, 1, 1), values.repeat(1, H // G, 1, 1), H\n    scores =",
+            "scores = q[row].view(G, H // G, d) / math.sqrt(d) @ keys.mT",
+            "scores = q[row].view(H // G, G, d).transpose(0, 1) / math.sqrt(d) @ keys.mT",
+            "(scores.softmax(-1) @ values).view(H, 1, d)",
+            "(scores.softmax(-1) @ values).transpose(0, 1).reshape(H, 1, d)",
         ),
     ],
     hints=[
         "A row with n tokens has them in slots 0 to n - 1, at positions 0 to n - 1. Where does the new one stand, and "
         "which slots does it see?",
         "Both are n: position n, slot n; and it sees slots 0 to n. n differs from row to row: cache.lengths, before "
-        "you add 1 to it. `rotate` takes positions [B, 1].",
-        "Indexing with two tensors writes one slot in each row: cache.keys[torch.arange(B), :, n] = k[:, :, 0]. "
-        "cache.keys[:, :, :S], up to the longest row, is a view.",
-        "The mask hides the rest of each row: torch.arange(S) > n[:, None, None, None] is [B, 1, 1, S]. If n is "
-        "cache.lengths itself, `+= 1` changes it, too: .clone(), or add at the end.",
+        "you add 1 to it. `rotate` takes positions [B, 1]. If n is cache.lengths itself, `+= 1` changes it, too.",
+        "Indexing with two tensors writes one slot in each row: cache.keys[torch.arange(B), :, n] = k[:, :, 0].",
+        "Unused slots may hold NaN, which a weight of 0 does not hide. cache.keys[row, :, :S] is a view of what one "
+        "row sees, [G, S, d]: q[row].view(G, H // G, d) meets it in one matmul, and no mask is needed.",
     ],
     why="Every server for language models runs this step, for sequences that came at different times. What it takes is "
     "the reading of the cache: if each step also copied it, that would be twice as much to write and read again.",
@@ -113,30 +126,29 @@ UNSEEN = "torch.arange(S) > n[:, None, None, None]"
 def decode_step(q, k, v, cache):
     """Attend for one new token in each row of a batch, and keep its key and value: [B, H, 1, d].
 
-    q is [B, H, 1, d], k and v are [B, G, 1, d], not yet turned; query head h reads head h // (H/G). ``cache.keys`` and
+    q is [B, H, 1, d], k and v are [B, G, 1, d], not yet rotated; query head h reads head h // (H/G). ``cache.keys`` and
     ``cache.values`` are [B, G, slots, d], ``cache.lengths`` [B], a tensor of whole numbers: in row b the first
-    ``cache.lengths[b]`` slots are in use, keys turned to their positions, and what the others hold has no meaning.
-    There is room.
+    ``cache.lengths[b]`` slots are in use, keys rotated to their positions, and what the others hold has no meaning: it
+    may be NaN. There is room. All are float32, in one world float64.
 
-    Write k, turned, and v into the cache, make ``cache.lengths`` one longer, and return what the new tokens gather
-    from their own row's tokens, themselves included. ``rotate(x, positions)`` turns x [B, heads, T, d] to positions
+    Write k, rotated, and v into the cache, make ``cache.lengths`` one longer, and return what the new tokens gather
+    from their own row's tokens, themselves included. ``rotate(x, positions)`` rotates x [B, heads, T, d] to positions
     [B, T]; positions count from 0.
     """
     (B, H, _, d), G = q.shape, k.shape[1]
     # ? where does each row's new token stand?  [B]
-    # ? turn q and k; write k and v, a slot in each row
-    # ? the keys and values up to the longest row: views.  [B, G, S, d]
-    # ? scores, scaled.  [B, H, 1, S]
-    # ? what does each row not see?  [B, 1, 1, S]
-    # ? a mean of the values
+    # ? rotate q and k; write k and v, a slot in each row
+    # ? of each row: the keys and values that it sees, as views.  [G, S, d]
+    # ? scores, scaled; a mean of the values.  [H, 1, d]
     n = cache.lengths.clone()  # tokens before the new one: its position, and its slot
     q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
     rows = torch.arange(B)
     cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
     cache.lengths += 1
-    S = int(cache.lengths.max())
-    keys, values = cache.keys[:, :, :S], cache.values[:, :, :S]
-    scores = (q.view(B, G, H // G, d) / math.sqrt(d) @ keys.mT).view(B, H, 1, S)
-    unseen = torch.arange(S) > n[:, None, None, None]
-    weights = scores.masked_fill(unseen, -math.inf).softmax(-1)
-    return (weights.view(B, G, H // G, S) @ values).view(B, H, 1, d)
+    result = torch.empty_like(q)
+    for row in range(B):
+        S = int(cache.lengths[row])
+        keys, values = cache.keys[row, :, :S], cache.values[row, :, :S]
+        scores = q[row].view(G, H // G, d) / math.sqrt(d) @ keys.mT
+        result[row] = (scores.softmax(-1) @ values).view(H, 1, d)
+    return result

@@ -63,7 +63,7 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
         Part(
             "cache",
             "of cache",
-            "each row's keys, turned to their positions, and values in its first lengths[b] slots; behind them "
+            "each row's keys, rotated to their positions, and values in its first lengths[b] slots; behind them "
             "anything",
         ),
         Part(
@@ -81,7 +81,7 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
             given=True,
         ),
         mistake(
-            "Queries and keys are turned to the longest row's positions: row b has n[b] tokens, and its next one "
+            "Queries and keys are rotated to the longest row's positions: row b has n[b] tokens, and its next one "
             "stands at n[b], counted from 0",
             TURNED,
             """\
@@ -101,7 +101,7 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
             given=True,
         ),
         mistake(
-            "The tokens of each call are turned to positions from 0 on, but stand behind those of before",
+            "The tokens of each call are rotated to positions from 0 on, but stand behind those of before",
             "rotate(q, slots), rotate(k, slots)",
             "rotate(q, torch.arange(T)), rotate(k, torch.arange(T))",
         ),
@@ -111,7 +111,7 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
             "[rows, :, torch.arange(S - T, S)]",
         ),
         mistake(
-            "Keys are turned to their row's positions, and queries to the longest row's",
+            "Keys are rotated to their row's positions, and queries to the longest row's",
             "rotate(q, slots)",
             "rotate(q, torch.arange(S - T, S))",
         ),
@@ -137,7 +137,7 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
 def mended_cache(q, k, v, cache, counts):
     """Mend this attention with a cache: it has three bugs.
 
-    q [B, H, T, d], k and v [B, G, T, d] are T tokens of each row, not yet turned: of row b the first ``counts[b]`` are
+    q [B, H, T, d], k and v [B, G, T, d] are T tokens of each row, not yet rotated: of row b the first ``counts[b]`` are
     real, the rest is padding. It is called for a prompt, or piece after piece of it, and then for a token at a time,
     with the cache of exercise 2: the next real tokens stand behind those of before. Padding may be
     written behind them, as the next call writes over it, and what comes back for it has no meaning.

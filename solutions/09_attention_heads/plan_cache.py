@@ -1,4 +1,4 @@
-"""What the cache of a model takes, predicted: bytes a token, GiB a sequence, and how many sequences fit."""
+"""What the cache of a model takes, predicted: what grows, GiB a sequence, and how many sequences fit."""
 
 from typing import NamedTuple
 
@@ -14,8 +14,8 @@ class Model(NamedTuple):
     heads: int  # of queries
     kv_heads: int  # of keys and values
     dtype: str = "fp16"  # of what is kept
-    latent: int = 0  # numbers of a latent, in place of keys and values; 0: there is none
-    rotary: int = 0  # of the rotary key beside it
+    window: int = 0  # tokens that a layer with a sliding window keeps; 0: no layer has one
+    every: int = 1  # with a window, of so many layers one has none, and keeps all tokens
 
 
 # model, tokens, gigabytes. The first are in 16 bits: what is wrong with others is their format.
@@ -25,10 +25,12 @@ SMALL = [
     (Model("7 layers, 11 heads, each with its own K and V", 7, 110, 11, 11), 190, 0.02),
     (Model("6 layers in fp32", 6, 105, 15, 3, "fp32"), 130, 0.01),
     (Model("6 layers in fp8", 6, 105, 15, 3, "fp8"), 130, 0.01),
-    (Model("latents of 40 and rotary keys of 6", 6, 120, 15, 15, "fp16", 40, 6), 130, 0.01),
+    (Model("windows of 40 in two layers of three", 6, 105, 15, 3, "fp16", 40, 3), 130, 0.01),
+    (Model("windows of 40 in three layers of four, 7 layers", 7, 110, 11, 11, "fp16", 40, 4), 190, 0.02),
+    (Model("windows that are longer than the sequence", 6, 105, 15, 3, "fp16", 200, 3), 130, 0.01),
 ]
 # Published configurations: Touvron et al. 2023, Llama 2; Grattafiori et al. 2024, The Llama 3 Herd; Zhang et al. 2022;
-# DeepSeek-AI 2024, DeepSeek-V3, section 4.2: 128 heads of 128 numbers.
+# google/gemma_pytorch@de621eb3 gemma/config.py; openai/gpt-oss@0568dfc9 gpt_oss/torch/model.py.
 LLAMA = [
     (Model("Llama 2 7B", 32, 4096, 32, 32), 4096, 60.0),
     (Model("Llama 2 70B", 80, 8192, 64, 8), 4096, 500.0),
@@ -36,7 +38,8 @@ LLAMA = [
     (Model("Llama 3 70B", 80, 8192, 64, 8), 8192, 20.0),
     (Model("Llama 3.1 405B", 126, 16384, 128, 8), 131072, 60.0),
     (Model("OPT 13B", 40, 5120, 40, 40), 2048, 30.0),
-    (Model("DeepSeek-V3", 61, 16384, 128, 128, "fp16", 512, 64), 131072, 60.0),
+    (Model("Gemma 3 27B", 62, 4096, 32, 16, "fp16", 1024, 6), 131072, 60.0),
+    (Model("gpt-oss 120B", 36, 4096, 64, 8, "fp16", 128, 2), 131072, 60.0),
 ]
 
 
@@ -58,8 +61,8 @@ class Predicted(Part):
             _, _, gigabytes = trial.arguments[0]
             taken = mine * right.returned[0]["GiB a sequence"] * 2**30 / 10**9
             return f"Its caches take {taken:.7g} GB, and there are {gigabytes:g}" if mine > its else "More fit"
-        if mine <= 0:
-            return "It is more than nothing"
+        if mine <= 0 or its <= 0:
+            return "It is more than nothing" if its > 0 else "It is nothing"
         return f"This is {max(mine / its, its / mine):.4g} times too {'many' if mine > its else 'few'}"
 
 
@@ -68,18 +71,23 @@ BATCH = "int(gigabytes * 10**9 // sequence)"
 
 @exercise(
     title="What the cache takes",
-    minutes=15,
+    minutes=20,
     difficulty=2,
     test_cases=test_cases,
     targets=[
         Own("predicted, not asked of the library", INSTEAD, SOLVED),
         Predicted(
             "token",
-            "bytes a token",
-            "for MHA, GQA, MQA and MLA, in 32, 16 and 8 bits. Llama 2 7B: 512 KiB; Llama 3 8B: a quarter of that, with "
-            "as many layers and the same width",
+            "next token",
+            "what one more token adds, for MHA, GQA, MQA and windows, in 32, 16 and 8 bits. Llama 2 7B: 512 KiB; Llama "
+            "3 8B: a quarter of that, with as many layers and the same width",
         ),
-        Predicted("sequence", "GiB a sequence", "as the ledger counts them. Llama 2 7B: 2 GiB for 4096 tokens"),
+        Predicted(
+            "sequence",
+            "GiB a sequence",
+            "as the ledger counts them. Llama 2 7B: 2 GiB for 4096 tokens; Gemma 3 27B: a sixth of what it would be "
+            "without windows, for 131072",
+        ),
         Predicted("batch", "batch", "the largest number of whole sequences that fit"),
     ],
     mistakes=[
@@ -95,25 +103,28 @@ BATCH = "int(gigabytes * 10**9 // sequence)"
             "model.heads *",
         ),
         mistake(
-            "As many numbers are counted as keys and values would have. With model.latent they are not kept: they are "
-            "made from a latent of so many numbers, and beside it stands a rotary key",
-            "if model.latent:",
+            "All layers are counted as if they kept all tokens. With model.window only one layer of model.every does",
+            "if model.window:",
             "if False:",
         ),
         mistake(
-            "The rotary key is kept as well, beside the latent: model.rotary numbers",
-            "model.latent + model.rotary",
-            "model.latent",
+            "No layer keeps all tokens, as you count. One of model.every layers has no window",
+            "whole = model.layers // model.every",
+            "whole = 0",
         ),
         mistake(
-            "There is one latent for the key and the value, and one rotary key, so nothing is kept twice",
-            "model.latent + model.rotary",
-            "2 * (model.latent + model.rotary)",
+            "The layers without a window are rounded up. Counted from 1, every model.every-th layer is one: of 7 "
+            "layers with every = 4 it is the 4th",
+            "whole = model.layers // model.every",
+            "whole = -(-model.layers // model.every)",
         ),
         mistake(
-            "All heads share the latent and the rotary key: they are kept once in a layer, not for each head",
-            "model.latent + model.rotary",
-            "model.heads * (model.latent + model.rotary)",
+            "A layer with a window is counted as full. In a shorter sequence it keeps as many tokens as there are, and "
+            "grows with each",
+            "min(tokens, model.window)",
+            "model.window",
+            "tokens < model.window",
+            "False",
         ),
         mistake("These are GB, of 10^9 bytes; a GiB has 2^30", "2**30", "10**9"),
         mistake("One more than fits: round down", BATCH, "int(-(-gigabytes * 10**9 // sequence))"),
@@ -123,33 +134,36 @@ BATCH = "int(gigabytes * 10**9 // sequence)"
         "A key and a value for each head that has keys: not for each head of queries. How many numbers has one key?",
         "hidden / heads numbers; 2 bytes each in fp16. A GiB is 2^30 bytes, a GB 10^9: work with bytes, and convert at "
         "the end.",
-        "Bytes a token is a product of five: the two of K and V, the layers, and which three more? With a latent, its "
-        "numbers and those of the rotary key take the place of 2, heads and head dim. Times tokens, it is what a "
-        "sequence takes; how often does that fit into gigabytes * 10^9?",
+        "With windows there are two kinds of layers. One of `every` keeps `tokens`, the others at most `window`. Which "
+        "of them grow when one more token comes, if the sequence is longer than the window? And if it is shorter?",
     ],
     why="The batch is what decoding is paid by: the weights are read once for all sequences of it, and the cache's "
-    "bytes decide how many fit. Grouped heads made that eight times as many for Llama 2 70B, and latents 57 times as "
-    "many for DeepSeek-V3, before anyone had to page or quantize.",
+    "bytes decide how many fit. Grouped heads made that eight times as many for Llama 2 70B, and windows six times as "
+    "many for Gemma 3 27B at 131,072 tokens, before anyone had to page or quantize.",
 )
 def plan_cache(model, tokens, gigabytes):
     """Predict the KV cache of ``model`` for sequences of ``tokens``, and the batch for which ``gigabytes`` are enough.
 
-    Return {"bytes a token": ..., "GiB a sequence": ..., "batch": ...}: what one token adds for one sequence in all
-    layers together; what a sequence of ``tokens`` takes; and the largest number of such sequences, whole, that fit in
-    ``gigabytes`` GB, which the weights and all else have left. It may be 0.
+    Return {"bytes of the next token": ..., "GiB a sequence": ..., "batch": ...}: by how many bytes the cache of a
+    sequence of ``tokens`` grows, in all layers together, when one more token comes; what a sequence of ``tokens``
+    takes; and the largest number of such sequences, whole, that fit in ``gigabytes`` GB, which the weights and all else
+    have left. It may be 0.
 
     A model has attributes: ``model.layers``, ``model.hidden`` (the width, of all query heads together),
     ``model.heads`` (of queries), ``model.kv_heads`` (of keys and values), ``model.dtype`` ("fp32", "fp16" or "fp8").
-    Where ``model.latent`` is not 0, a layer keeps no keys and values but, as in MLA, latents of ``model.latent``
-    numbers, with rotary keys of ``model.rotary`` numbers beside them.
+    Where ``model.window`` is not 0, a layer keeps the last ``model.window`` tokens, but for every ``model.every``-th
+    layer (counted from 1), which keeps all.
     """
     size = {"fp32": 4, "fp16": 2, "fp8": 1}  # bytes of a number
     # ? what does a token leave behind, in each layer?
+    # ? how many layers keep all tokens, and how many the last ones only?
     # ? of a sequence, in GiB; and how many sequences fit, in bytes?
     head_dim = model.hidden // model.heads
-    numbers = 2 * model.kv_heads * head_dim  # a key and a value
-    if model.latent:
-        numbers = model.latent + model.rotary
-    token = model.layers * numbers * size[model.dtype]
-    sequence = tokens * token
-    return {"bytes a token": token, "GiB a sequence": sequence / 2**30, "batch": int(gigabytes * 10**9 // sequence)}
+    token = 2 * model.kv_heads * head_dim * size[model.dtype]  # a key and a value, in one layer
+    whole = model.layers
+    if model.window:
+        whole = model.layers // model.every
+    growing = model.layers if tokens < model.window else whole
+    sequence = token * (whole * tokens + (model.layers - whole) * min(tokens, model.window))
+    batch = int(gigabytes * 10**9 // sequence)
+    return {"bytes of the next token": token * growing, "GiB a sequence": sequence / 2**30, "batch": batch}

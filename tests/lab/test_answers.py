@@ -124,6 +124,10 @@ class TestAttentionHeads(Answers):
     chapter = "attention_heads"
 
 
+class TestLatentAttention(Answers):
+    chapter = "latent_attention"
+
+
 class TestFlashAttention(Answers):
     chapter = "flash_attention"
 

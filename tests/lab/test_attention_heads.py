@@ -7,7 +7,15 @@ import torch
 import torch.nn.functional as F
 
 import tinydist
-from tinydist.attention import PUBLISHED, KVCache, LatentAttention, LatentCache, attention, rotate
+from tinydist.attention import (
+    PUBLISHED,
+    WINDOWED,
+    LatentAttention,
+    WindowKVCache,
+    attention,
+    bytes_per_sequence,
+    rotate,
+)
 from tinydist.lab.registry import find
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
@@ -66,6 +74,26 @@ def test_a_step_is_attention_without_a_cache(case):
         assert got["cache.lengths"][row] == length + len(q)
 
 
+@each_case("window_step")
+def test_a_ring_gathers_as_the_librarys(case):
+    (q, k, v, cache), got = right("window_step", case)
+    B, G, window, d = cache.keys.shape
+    ring = WindowKVCache(B, G, window, d, cache.keys.dtype)
+    ring.keys.copy_(cache.keys), ring.values.copy_(cache.values)
+    ring.lengths = cache.lengths.tolist()
+    for number, (query, key, value) in enumerate(zip(q, k, v), start=1):
+        at = ring.positions(1)
+        keys, values = ring.keep(rotate(key, at), value)
+        wanted = torch.cat([attend_one(rotate(query, at), keys, values, row, ring) for row in range(B)])
+        torch.testing.assert_close(got[f"the result of step {number} [B, H, 1, d]"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def attend_one(query, keys, values, row, ring):
+    """One row alone, so that what other rows' unused slots hold does not matter."""
+    used, one = min(ring.lengths[row], ring.window), slice(row, row + 1)
+    return attention(query[one], keys[one, :, :used], values[one, :, :used])
+
+
 @each_case("mended_cache")
 def test_prompts_are_attended_as_without_a_cache(case):
     (q, k, v, _, counts), got = right("mended_cache", case)
@@ -82,14 +110,20 @@ def test_what_is_predicted_is_what_the_ledger_counts(case):
     (model, tokens, gigabytes), got = right("plan_cache", case)
     head_dim = model.hidden // model.heads
 
-    def program():
-        dtype = DTYPES[model.dtype]
-        if model.latent:
-            return [LatentCache(1, tokens, model.latent, model.rotary, dtype) for _ in range(model.layers)]
-        return [KVCache(1, model.kv_heads, tokens, head_dim, dtype) for _ in range(model.layers)]
+    windows = [
+        None if not model.window or layer % model.every == 0 else model.window for layer in range(1, model.layers + 1)
+    ]
 
-    held = tinydist.launch(program, 1, backend="simulated", fake=True).memory[0].peak
-    assert (got["bytes a token"] * tokens, got["GiB a sequence"] * 2**30) == (held, held)
+    def program(tokens):
+        sizes = [tokens if window is None else min(tokens, window) for window in windows]
+        return [WindowKVCache(1, model.kv_heads, size, head_dim, DTYPES[model.dtype]) for size in sizes]
+
+    held, longer = (
+        tinydist.launch(program, 1, many, backend="simulated", fake=True).memory[0].peak
+        for many in (tokens, tokens + 1)
+    )
+    assert (got["bytes of the next token"], got["GiB a sequence"] * 2**30) == (longer - held, held)
+    assert WINDOWED.get(model.name) in (None, (windows, model.kv_heads, head_dim))
     assert got["batch"] * held <= gigabytes * 10**9 < (got["batch"] + 1) * held
     assert PUBLISHED.get(model.name) in (None, (model.layers, model.kv_heads, head_dim))
 
@@ -99,7 +133,7 @@ def test_what_is_predicted_is_what_the_ledger_counts(case):
 
 def test_models_are_as_published():
     """In GiB for the tokens that are asked for, and no sequence of the longest fits."""
-    found = {case.arguments(0)[0].name: right("plan_cache", case)[1] for case in find("plan_cache").cases[6:]}
+    found = {case.arguments(0)[0].name: right("plan_cache", case)[1] for case in find("plan_cache").cases[8:]}
     assert {name: plan["GiB a sequence"] for name, plan in found.items()} == {
         "Llama 2 7B": 2,
         "Llama 2 70B": 1.25,
@@ -107,7 +141,8 @@ def test_models_are_as_published():
         "Llama 3 70B": 2.5,
         "Llama 3.1 405B": 63,
         "OPT 13B": 1.5625,
-        "DeepSeek-V3": 70_272 * 131_072 / 2**30,
+        "Gemma 3 27B": bytes_per_sequence(131_072, *WINDOWED["Gemma 3 27B"]) / 2**30,
+        "gpt-oss 120B": bytes_per_sequence(131_072, *WINDOWED["gpt-oss 120B"]) / 2**30,
     }
     assert [name for name, plan in found.items() if plan["batch"] == 0] == ["Llama 3.1 405B"]
 

@@ -13,6 +13,7 @@ from tinydist.attention import (
     KVCache,
     LatentAttention,
     LatentCache,
+    WindowKVCache,
     Yarn,
 )
 
@@ -90,11 +91,13 @@ CALLS = {
     "Decoder.caches": Call(small().caches, lambda: dict(batch=2, capacity=4)),
     "DecoderConfig": signed(
         lambda **given: Decoder(DecoderConfig(**given))(torch.tensor([[1]])),
-        lambda: dict(vocab_size=16, layers=1, heads=2, kv_heads=1, dim=8, rotary=100.0, latent=4, rotary_dim=2),
+        lambda: dict(
+            vocab_size=16, layers=1, heads=2, kv_heads=1, dim=8, rotary=100.0, latent=4, rotary_dim=2, windows=[None]
+        ),
     ),
     "GroupedQueryAttention": signed(
         lambda **given: GroupedQueryAttention(**given)(torch.ones(1, 3, 8)),
-        lambda: dict(dim=8, heads=4, kv_heads=2, bias=True, rotary=100.0, attend=attention.attention),
+        lambda: dict(dim=8, heads=4, kv_heads=2, bias=True, rotary=100.0, window=2, attend=attention.attention),
     ),
     "GroupedQueryAttention.forward": signed(
         lambda **given: heads()(**given),
@@ -105,6 +108,13 @@ CALLS = {
     ),
     "KVCache.append": signed(
         lambda **given: kept().append(**given),
+        lambda: dict(k=torch.ones(2, 1, 3, 2), v=torch.ones(2, 1, 3, 2), counts=[3, 1]),
+    ),
+    "WindowKVCache": Call(
+        WindowKVCache, lambda: dict(batch=2, kv_heads=1, window=4, head_dim=2, dtype=torch.float16, device="cpu")
+    ),
+    "WindowKVCache.append": signed(
+        lambda **given: WindowKVCache(2, 1, 4, 2).append(**given),
         lambda: dict(k=torch.ones(2, 1, 3, 2), v=torch.ones(2, 1, 3, 2), counts=[3, 1]),
     ),
     "KVCache.positions": Call(kept().positions, lambda: dict(tokens=2)),
@@ -162,9 +172,13 @@ CALLS = {
     "bytes_per_token": Call(
         attention.bytes_per_token, lambda: dict(layers=2, kv_heads=2, head_dim=4, dtype=torch.float16)
     ),
+    "bytes_per_sequence": Call(
+        attention.bytes_per_sequence,
+        lambda: dict(tokens=8, windows=[4, None], kv_heads=2, head_dim=4, dtype=torch.float16),
+    ),
     "generate": written(attention.generate),
     "generate_without_cache": written(attention.generate_without_cache),
     "rotate": signed(attention.rotate, lambda: dict(x=torch.ones(1, 2, 3, 4), positions=torch.arange(3), base=100.0)),
     "safe_softmax": signed(attention.safe_softmax, lambda: dict(scores=torch.ones(2, 3))),
 }
-REASONS = {"PUBLISHED": "data"}
+REASONS = {"PUBLISHED": "data", "WINDOWED": "data"}

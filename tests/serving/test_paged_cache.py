@@ -216,3 +216,14 @@ def test_rows_must_be_those_of_the_pass():
     error = r"^PagedKVCache: the pass has rows \[1, 2, 3, 4\] and no counts, got keys \[1, 2, 2, 4\], values "
     with pytest.raises(ValueError, match=error):
         served.caches[0].keep(*torch.zeros(2, 1, 2, 2, 4).double())
+
+
+def test_windows_are_seen_and_not_smaller_than_a_block():
+    model = OneLayer("GQA")
+    model.layer.window, x = 5, torch.randn(9, 24, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"^PagedCaches: block_size \(16\) exceeds a layer's window \(5\)$"):
+        PagedCaches(model, BlockPool(4, 16))
+    paged = InBlocks(model, [x], 4)
+    for count in (6, 1, 1, 1):
+        paged.compute({0: count})
+    torch.testing.assert_close(torch.cat(paged.outs[0]), model.alone(x, [6, 1, 1, 1]), **CLOSE[torch.float64])

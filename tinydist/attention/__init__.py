@@ -6,7 +6,9 @@
     rotary.py           rotary position embedding (RoPE); YaRN for context extension
     heads.py            MHA, GQA and MQA: one module
     kv_cache.py         the KV cache, for batches of sequences of different lengths
+    window_cache.py     the KV cache of a layer with a sliding window: a ring
     latent.py           multi-head latent attention (MLA): one cached latent per token; weight absorption
+    published_scores.py what the variants score beside multi-head attention, as published
     decoder.py          a small Llama-like decoder that generates with or without the cache
     online_softmax.py   partial softmax results over blocks of keys, and how to merge them
     flash.py            flash attention, forward and backward: exact, tile by tile, in O(N) memory; and torch's own
@@ -30,10 +32,12 @@ from .mask import AttentionMask
 from .naive import attention, safe_softmax
 from .packed import packed_attention, packed_flash_attention
 from .rotary import Yarn, rotate
+from .window_cache import WINDOWED, WindowKVCache, bytes_per_sequence
 
 __all__ = [
     "HBM",
     "PUBLISHED",
+    "WINDOWED",
     "AttentionMask",
     "Decoder",
     "DecoderConfig",
@@ -41,8 +45,10 @@ __all__ = [
     "KVCache",
     "LatentAttention",
     "LatentCache",
+    "WindowKVCache",
     "Yarn",
     "attention",
+    "bytes_per_sequence",
     "bytes_per_token",
     "flash_attention",
     "flash_decoding",

@@ -22,12 +22,13 @@ from .heads import GroupedQueryAttention
 from .kv_cache import Slots
 from .latent import LatentAttention
 from .rotary import angles
+from .window_cache import window_or_none
 
 
 @validate(
     vocab_size=rules.count, layers=rules.within(1, 1000), heads=rules.count, kv_heads=rules.count, dim=rules.count
 )
-@validate(rotary=angles, latent=rules.count, rotary_dim=rules.count)
+@validate(rotary=angles, latent=rules.count, rotary_dim=rules.count, windows=each_of(window_or_none))
 @dataclass(frozen=True)
 class DecoderConfig:
     vocab_size: int = 256
@@ -38,13 +39,14 @@ class DecoderConfig:
     rotary: float = 10_000.0  # base of the angles, or a Yarn
     latent: int | None = None  # latent dim: then all heads share it, and kv_heads is ignored
     rotary_dim: int = 8  # with a latent, the dims beside it that carry the position
+    windows: tuple = (None,)  # of layer i the sliding window is windows[i % len(windows)]; None: it keeps all tokens
 
 
 class DecoderBlock(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config, window=None):
         super().__init__()
         D = config.dim
-        self.attention = attention_of(config)
+        self.attention = attention_of(config, window)
         self.attention_norm, self.mlp_norm = nn.RMSNorm(D), nn.RMSNorm(D)
         self.gate, self.up, self.down = (nn.Linear(a, b, bias=False) for a, b in ((D, 4 * D), (D, 4 * D), (4 * D, D)))
 
@@ -54,10 +56,12 @@ class DecoderBlock(nn.Module):
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
 
 
-def attention_of(config):
-    """The module that a configuration asks for: grouped, or latent."""
+def attention_of(config, window=None):
+    """The module that a configuration asks for: grouped, or latent (which has no window here)."""
     if config.latent is None:
-        return GroupedQueryAttention(config.dim, config.heads, config.kv_heads, rotary=config.rotary)
+        return GroupedQueryAttention(config.dim, config.heads, config.kv_heads, rotary=config.rotary, window=window)
+    if window is not None:
+        raise ValueError(f"DecoderConfig: windows go with keys and values, got latent={config.latent} and {window=}")
     sizes = dict(latent=config.latent, rotary_dim=config.rotary_dim, head_dim=config.dim // config.heads)
     return LatentAttention(config.dim, config.heads, **sizes, rotary=config.rotary)
 
@@ -74,7 +78,9 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config = config or DecoderConfig()
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
-        self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(
+            DecoderBlock(config, config.windows[layer % len(config.windows)]) for layer in range(config.layers)
+        )
         self.norm = nn.RMSNorm(config.dim)
         self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
 

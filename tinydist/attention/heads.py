@@ -24,27 +24,29 @@ from .groups import check_heads
 from .kv_cache import KVCache, check_call
 from .naive import attention
 from .rotary import Yarn, angles, rotate, score_scale
+from .window_cache import WindowKVCache
 
 
-@validate(dim=count, bias=flag, rotary=angles, attend=function)
+@validate(dim=count, bias=flag, rotary=angles, window=count, attend=function)
 class GroupedQueryAttention(nn.Module):
     """``attention(x)`` maps x [B, T, D] to [B, T, D]: each token attends to the tokens that the mask allows.
 
     heads:     number of query heads; head_dim is dim / heads.
     kv_heads:  number of KV heads; None: as many as heads.
     rotary:    RoPE for queries and keys: the base, a ``Yarn``, or None for no rotary embedding.
+    window:    sliding window: a token sees itself and the window - 1 before it; None: all before it.
     attend:    the attention function: ``attention``, ``flash_attention`` or one with the same signature.
                If a cache holds sequences of different lengths it is passed ``offset``.
     """
 
-    def __init__(self, dim, heads, kv_heads=None, *, bias=False, rotary=None, attend=attention):
+    def __init__(self, dim, heads, kv_heads=None, *, bias=False, rotary=None, window=None, attend=attention):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
         check_heads("GroupedQueryAttention", heads, kv_heads)
         if dim % heads:
             raise ValueError(f"GroupedQueryAttention: dim ({dim}) must be divisible by heads ({heads})")
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, dim // heads
-        self.rotary, self.attend = rotary, attend
+        self.rotary, self.window, self.attend = rotary, window, attend
         self.query = nn.Linear(dim, dim, bias)
         self.key = nn.Linear(dim, kv_heads * self.head_dim, bias)
         self.value = nn.Linear(dim, kv_heads * self.head_dim, bias)
@@ -66,15 +68,19 @@ class GroupedQueryAttention(nn.Module):
         attend = self.attend if cache is None else cache.with_prefix(self.attend)
         if cache is not None:
             k, v = cache.keep(k, v, counts=counts)
+        if self.window is not None:
+            options.setdefault("window", self.window)
         if isinstance(self.rotary, Yarn):
             options.setdefault("scale", score_scale(self.head_dim, self.rotary))
         mixed = attend(q, k, v, **options)  # [B, H, T, d]
         return self.out(mixed.transpose(1, 2).flatten(2))  # [B, T, D]
 
     def new_cache(self, batch, capacity):
-        """An empty one, of the dtype and on the device of the weights."""
-        weight = self.key.weight
-        return KVCache(batch, self.kv_heads, capacity, self.head_dim, dtype=weight.dtype, device=weight.device)
+        """An empty one, of the dtype and on the device of the weights; with a window, of no more than its tokens."""
+        weight, kind = self.key.weight, KVCache
+        if self.window is not None and self.window < capacity:
+            kind, capacity = WindowKVCache, self.window
+        return kind(batch, self.kv_heads, capacity, self.head_dim, dtype=weight.dtype, device=weight.device)
 
     def _split(self, x):  # [B, T, H d] to [B, H, T, d]
         return x.unflatten(2, (-1, self.head_dim)).transpose(1, 2)

@@ -91,10 +91,14 @@ class Slots:
             got = ", ".join(f"{name} {list(each.shape)}" for name, each in zip(self.names, rows))
             raise ValueError(f"{type(self).__name__}: holds [{B}, {G}, tokens, {d}], got {got}")
 
+    def _check_counts(self, T, counts):
+        if len(counts) != len(self.lengths) or max(counts) > T:
+            must_be = f"counts must be {len(self.lengths)} integers from 0 to {T}"
+            raise ValueError(f"{type(self).__name__}: {must_be}, got {list(counts)}")
+
     def _check_room(self, T, counts):
-        name, (B, _, capacity, _) = type(self).__name__, self.tensors[0].shape
-        if len(counts) != B or max(counts) > T:
-            raise ValueError(f"{name}: counts must be {B} integers from 0 to {T}, got {list(counts)}")
+        self._check_counts(T, counts)
+        name, capacity = type(self).__name__, self.tensors[0].shape[2]
         if max(self.lengths) + T > capacity:
             row = self.lengths.index(max(self.lengths))
             raise ValueError(

@@ -21,6 +21,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "07b Sequence": "07",
     "08 Pipeline": "05",
     "09 Heads": "03",
+    "09b Latents": "09 07",
     "10 Flash": "09",
     "10b Kernels": "10",
     "11 Three dimensions": "07 08",

@@ -20,6 +20,7 @@ import torch
 
 from ..attention.kv_cache import KVCache, attend_with_cache
 from ..attention.latent import LatentCache
+from ..attention.window_cache import WindowKVCache
 from ..rules import function, validate
 from .blocks import BlockPool
 
@@ -75,11 +76,18 @@ class PagedCaches(list):
     """One for each layer of ``model``, a ``Decoder``: ``model(tokens, caches)`` computes the pass of ``lay_out``.
 
     attend:  what computes attention in place of what the model has, ``fused_attention`` or one of its kind.
+
+    A layer with a sliding window reads no more than its window, but its blocks are all kept.
     """
 
     def __init__(self, model, pool, attend=None):
         kinds = {KVCache: PagedKVCache, LatentCache: PagedLatentCache}
-        super().__init__(kinds[type(each)](each, attend) for each in model.caches(pool.num_blocks, pool.block_size))
+        caches = model.caches(pool.num_blocks, pool.block_size)
+        for cache in caches:
+            if isinstance(cache, WindowKVCache):
+                sizes = f"block_size ({pool.block_size}) exceeds a layer's window ({cache.window})"
+                raise ValueError(f"PagedCaches: {sizes}")
+        super().__init__(kinds[type(each)](each, attend) for each in caches)
 
     @property
     def nbytes(self):

@@ -25,31 +25,6 @@ def one_by_one(q, k, v, seen):
     return torch.stack([weights[:, h] @ v[:, g] for h, g in enumerate(groups)], 1)
 
 
-def parts_of(q, rows, up, r):
-    """Queries and their rotary part; latents and rotary keys; of each head, what makes keys and values."""
-    d = q.shape[-1] - r
-    return q[..., :d], q[..., d:], rows[:, None, :, :-r], rows[:, None, :, -r:], up[:, :d], up[:, d:]
-
-
-def over_latents(q, rows, up, r, absorbs):
-    T, S = q.shape[2], rows.shape[1]
-    contents, turned, latents, keys, of_keys, of_values = parts_of(q, rows, up, r)
-    scores = (contents @ of_keys) @ latents.mT if absorbs else contents @ (latents @ of_keys.mT).mT
-    scores = (scores + turned @ keys.mT) * q.shape[-1] ** -0.5
-    weights = scores.masked_fill(~causal(T, S), -math.inf).softmax(-1)
-    return weights @ latents @ of_values.mT if absorbs else weights @ (latents @ of_values.mT)
-
-
-@right("decode_step")
-def all_slots_are_read_and_most_hidden(q, k, v, cache):
-    n, rows = cache.lengths.clone(), torch.arange(len(q))
-    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
-    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
-    cache.lengths += 1
-    seen = torch.arange(cache.keys.shape[2]) <= n[:, None, None, None]
-    return one_by_one(q, cache.keys, cache.values, seen)
-
-
 @right("decode_step")
 def row_by_row(q, k, v, cache):
     rows = []
@@ -64,48 +39,76 @@ def row_by_row(q, k, v, cache):
 
 @right("decode_step")
 def written_by_scatter_and_mixed_by_einsum(q, k, v, cache):
-    """``cache.lengths`` is a new tensor."""
+    """``cache.lengths`` is a new tensor; rows of equal lengths are read together, in one call."""
     (B, G, _, d), n = k.shape, cache.lengths
     place = n[:, None, None, None].expand(B, G, 1, d)
     cache.keys.scatter_(2, place, rotate(k, n[:, None]))
     cache.values.scatter_(2, place, v)
     cache.lengths = n + 1
-    seen = torch.arange(int(n.max()) + 1) <= n[:, None]
-    keys, values = (each[:, :, : seen.shape[1]] for each in (cache.keys, cache.values))
-    scores = torch.einsum("bgrd,bgsd->bgrs", rotate(q, n[:, None]).view(B, G, -1, d), keys) / d**0.5
-    weights = torch.where(seen[:, None, None], scores, -math.inf).softmax(-1)
-    return torch.einsum("bgrs,bgsd->bgrd", weights, values).reshape(q.shape)
+    queries, results = rotate(q, n[:, None]).view(B, G, -1, d), []
+    for row, end in enumerate(cache.lengths.tolist()):
+        keys, values = cache.keys[row, :, :end], cache.values[row, :, :end]
+        weights = (torch.einsum("grd,gsd->grs", queries[row], keys) / d**0.5).softmax(-1)
+        results.append(torch.einsum("grs,gsd->grd", weights, values).reshape(1, -1, 1, d))
+    return torch.cat(results)
+
+
+@right("window_step")
+def ring_row_by_row(q, k, v, cache):
+    window, outs = cache.keys.shape[2], []
+    for row, n in enumerate(cache.lengths.tolist()):
+        at, mine = torch.tensor([n]), slice(row, row + 1)
+        cache.keys[mine, :, n % window] = rotate(k[mine], at)[:, :, 0]
+        cache.values[mine, :, n % window] = v[mine, :, 0]
+        used = cache.keys[mine, :, : n + 1], cache.values[mine, :, : n + 1]  # a slice ends where the ring does
+        outs.append(one_by_one(rotate(q[mine], at), *used, torch.tensor(True)))
+    cache.lengths += 1
+    return torch.cat(outs)
+
+
+@right("window_step")
+def ring_by_torchs_remainder(q, k, v, cache):
+    """Written by scatter; ``cache.lengths`` is a new tensor."""
+    (B, G, _, d), n = k.shape, cache.lengths
+    window = cache.keys.shape[2]
+    place = n.remainder(window)[:, None, None, None].expand(B, G, 1, d)
+    cache.keys.scatter_(2, place, rotate(k, n[:, None]))
+    cache.values.scatter_(2, place, v)
+    cache.lengths = n + 1
+    queries, results = rotate(q, n[:, None]), []
+    for row, used in enumerate(cache.lengths.clamp(max=window).tolist()):
+        mine = slice(row, row + 1)
+        keys, values = cache.keys[mine, :, :used], cache.values[mine, :, :used]
+        results.append(one_by_one(queries[mine], keys, values, torch.tensor(True)))
+    return torch.cat(results)
+
+
+def layers_of(model):
+    """Of each layer the window, or None."""
+    every = model.every if model.window else 1
+    return [None if (layer + 1) % every == 0 else model.window for layer in range(model.layers)]
 
 
 @right("plan_cache")
-def from_bytes_by_bits(model, tokens, gigabytes):
-    kept = model.latent + model.rotary or 2 * model.kv_heads * model.hidden / model.heads
-    bits = int(model.dtype[2:]) * model.layers * kept
-    gib = bits / 8 * tokens / 1024**3
-    return {"bytes a token": bits / 8, "GiB a sequence": gib, "batch": math.floor(gigabytes * 1e9 / (gib * 1024**3))}
+def layer_by_layer(model, tokens, gigabytes):
+    bits = int(model.dtype[2:])
+    of_token = 2 * model.kv_heads * (model.hidden // model.heads) * bits // 8
+    kept = [[n if window is None else min(n, window) for window in layers_of(model)] for n in (tokens, tokens + 1)]
+    sequence, longer = (sum(each) * of_token for each in kept)
+    batch = math.floor(gigabytes * 1e9 / sequence)
+    return {"bytes of the next token": longer - sequence, "GiB a sequence": sequence / 1024**3, "batch": batch}
 
 
 @right("plan_cache")
 def with_fractions(model, tokens, gigabytes):
     size = {"fp32": 4, "fp16": 2}.get(model.dtype, 1)
-    of_heads = 0 if model.latent else 2 * Fraction(model.hidden * model.kv_heads, model.heads)
-    token = (of_heads + model.latent + model.rotary) * model.layers * size
-    batch = Fraction(gigabytes) * 10**9 / (token * tokens)
-    return {"batch": int(batch), "GiB a sequence": float(token * tokens / 2**30), "bytes a token": int(token)}
-
-
-@right("plan_cache")
-def counted_one_by_one(model, tokens, gigabytes):
-    shape = 2, model.layers, model.kv_heads, model.hidden // model.heads
-    if model.latent:
-        shape = model.layers, model.latent + model.rotary
-    token = torch.empty(
-        shape, dtype=getattr(torch, {"fp32": "float32", "fp16": "half"}.get(model.dtype, "int8"))
-    ).nbytes
-    room, batch = gigabytes * 1e9, 0
-    while (batch + 1) * token * tokens <= room:
-        batch += 1
-    return {"bytes a token": token, "GiB a sequence": token * tokens / 2**30, "batch": batch}
+    of_token = 2 * Fraction(model.hidden * model.kv_heads, model.heads) * size
+    windows = layers_of(model)
+    sequence = sum(tokens if window is None else min(tokens, window) for window in windows) * of_token
+    growing = sum(window is None or tokens < window for window in windows)
+    batch = int(Fraction(gigabytes) * 10**9 / sequence)
+    found = {"batch": batch, "GiB a sequence": float(sequence / 2**30)}
+    return found | {"bytes of the next token": int(growing * of_token)}
 
 
 @right("mended_cache")
@@ -137,36 +140,3 @@ def with_a_softmax_of_ones_own(q, k, v, cache, counts):
     seen = causal(S, S)[at].unsqueeze(1)  # [B, 1, T, S]
     assert seen.shape[2] == T
     return one_by_one(rotate(q, at), cache.keys[:, :, :S], cache.values[:, :, :S], seen)
-
-
-@right("latent_attention")
-def by_the_flops_of_both(q, rows, up, r):
-    """All products are counted, the rotary part as well."""
-    (H, T, _), S, (_, more, c) = q.shape[1:], rows.shape[1], up.shape
-    made = H * (S * c * more + T * S * (more + r))
-    absorbed = H * (T * c * more + T * S * (2 * c + r))
-    return over_latents(q, rows, up, r, absorbs=absorbed < made)
-
-
-@right("latent_attention")
-def head_after_head(q, rows, up, r):
-    T, S, (_, more, c) = q.shape[2], rows.shape[1], up.shape
-    absorbs = T * S * (2 * c - more) < (S - T) * c * more
-    heads = zip(q.split(1, dim=1), up.split(1))
-    return torch.cat([over_latents(query, rows, matrix, r, absorbs) for query, matrix in heads], 1)
-
-
-@right("latent_attention")
-def by_einsum_over_whole_rows(q, rows, up, r):
-    """Absorbed it is multi-query attention: the rows as they lie are the keys."""
-    T, S, (_, more, c) = q.shape[2], rows.shape[1], up.shape
-    hidden = torch.zeros(T, S, dtype=q.dtype).masked_fill(~causal(T, S), -math.inf)
-    contents, turned, _, keys, of_keys, of_values = parts_of(q, rows, up, r)
-    if T / S + T * (2 / more - 1 / c) < 1:
-        short = torch.cat([torch.einsum("bhtd,hdc->bhtc", contents, of_keys), turned], -1)
-        weights = (torch.einsum("bhtc,bsc->bhts", short, rows) / q.shape[-1] ** 0.5 + hidden).softmax(-1)
-        return torch.einsum("bhtc,hec->bhte", torch.einsum("bhts,bsc->bhtc", weights, rows[..., :c]), of_values)
-    made = torch.einsum("bsc,hdc->bhsd", rows[..., :c], of_keys)
-    made = torch.cat([made, keys.expand(-1, len(up), -1, -1)], -1)
-    weights = (torch.einsum("bhtd,bhsd->bhts", q, made) / q.shape[-1] ** 0.5 + hidden).softmax(-1)
-    return weights @ torch.einsum("bsc,hec->bhse", rows[..., :c], of_values)

@@ -3,10 +3,9 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from lab.registered import collection, solved
 
-from tinydist.attention import KVCache, bytes_per_token
+from tinydist.attention import KVCache, WindowKVCache, bytes_per_token, rotate
 
 WRONG_ANSWERS, wrong = collection()
 
@@ -27,9 +26,17 @@ def forgets_to_grow(q, k, v, cache):
     return result
 
 
-@wrong("decode_step", "values", "rows of 2, 5 and 0 tokens")
-def fills_with_100(*arguments):
-    return solved("decode_step", "-math.inf", "-100.0")(*arguments)
+@wrong("decode_step", "values", "0 times NaN is NaN")
+def lets_nan_of_unused_slots_through(q, k, v, cache):
+    """With a mask on the scores of all slots."""
+    (B, H, _, d), G, n, rows = q.shape, k.shape[1], cache.lengths.clone(), torch.arange(len(q))
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    cache.keys[rows, :, n], cache.values[rows, :, n] = k[:, :, 0], v[:, :, 0]
+    cache.lengths += 1
+    scores = (q.view(B, G, H // G, d) / math.sqrt(d) @ cache.keys.mT).view(B, H, 1, -1)
+    unseen = torch.arange(scores.shape[-1]) > n[:, None, None, None]
+    weights = scores.masked_fill(unseen, -math.inf).softmax(-1)
+    return (weights.view(B, G, H // G, -1) @ cache.values).view(B, H, 1, d)
 
 
 @wrong("decode_step", "values", "has dtype float32")
@@ -54,18 +61,46 @@ def plans_nothing(model, tokens, gigabytes):
 @wrong("plan_cache", "own work", "tinydist.attention")
 def asks_the_library(model, tokens, gigabytes):
     token = bytes_per_token(model.layers, model.kv_heads, model.hidden // model.heads)
-    return {**solved("plan_cache")(model, tokens, gigabytes), "bytes a token": token}
+    return {**solved("plan_cache")(model, tokens, gigabytes), "bytes of the next token": token}
 
 
 @wrong("plan_cache", "token", "1040 times too many.")
 def llama_2_7b_for_all(model, tokens, gigabytes):
-    return {"bytes a token": 524_288, "GiB a sequence": 2.0, "batch": 27}
+    return {"bytes of the next token": 524_288, "GiB a sequence": 2.0, "batch": 27}
 
 
 @wrong("plan_cache", "batch", "Llama 3.1 405B, 131,072 tokens")
 def one_at_least(*given):
     found = solved("plan_cache")(*given)
     return found | {"batch": max(1, found["batch"])}
+
+
+# window_step
+
+
+@wrong("window_step", "own work", "tinydist.attention")
+def rings_by_the_library(*arguments):
+    WindowKVCache(1, 1, 1, 1)
+    return solved("window_step")(*arguments)
+
+
+@wrong("window_step", "cache", "row 0 of cache.keys")
+def moves_all_and_appends(q, k, v, cache):
+    """As a list that drops its first."""
+    n, window = cache.lengths.clone(), cache.keys.shape[2]
+    result = solved("window_step")(q, k, v, cache)
+    for row in (n >= window).nonzero().flatten().tolist():
+        for each in (cache.keys, cache.values):
+            each[row] = each[row].roll(-int(n[row] % window) - 1, dims=1)
+    return result
+
+
+@wrong("window_step", "memory", "There is no room for a copy of the keys")
+def gathers_the_ring_in_order(q, k, v, cache):
+    result = solved("window_step")(q, k, v, cache)
+    window = cache.keys.shape[2]
+    order = (cache.lengths[:, None] + torch.arange(window)) % window
+    return result + 0 * cache.keys[torch.arange(len(q))[:, None], :, order].nan_to_num().sum()
 
 
 # mended_cache
@@ -85,42 +120,3 @@ def appends_by_the_library(*arguments):
 @wrong("mended_cache", "lengths", "prompts of 1, 3 and 2 tokens")
 def a_token_at_least(q, k, v, cache, counts):
     return solved("mended_cache")(q, k, v, cache, counts.clamp(min=1))
-
-
-# latent_attention
-
-
-@wrong("latent_attention", "own work", "scaled_dot_product_attention")
-def makes_all_and_calls_torch(q, rows, up, r):
-    F.scaled_dot_product_attention(q, q, q)
-    return solved("latent_attention")(q, rows, up, r)
-
-
-@wrong("latent_attention", "FLOPs", "with 0 FLOPs")
-def products_and_sums(q, rows, up, r):
-    d = q.shape[-1] - r
-    latents, keys, of_keys, of_values = rows[:, None, :, :-r], rows[:, None, :, -r:], up[:, :d], up[:, d:]
-
-    def product(a, b):
-        return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2)
-
-    made, values = product(latents, of_keys.mT), product(latents, of_values.mT)
-    scores = (product(q[..., :d], made.mT) + product(q[..., d:], keys.mT)) / q.shape[-1] ** 0.5
-    T, S = scores.shape[-2:]
-    seen = torch.ones(T, S, dtype=torch.bool).tril(S - T)
-    return product(scores.masked_fill(~seen, -math.inf).softmax(-1), values)
-
-
-@wrong("latent_attention", "FLOPs", "12 queries on 30 latents, 2 heads")
-def absorbed_where_the_past_is_long(*arguments):
-    return solved("latent_attention", "T * S * (2 * c - d - e) < (S - T) * c * (d + e)", "T < S // 2")(*arguments)
-
-
-@wrong("latent_attention", "values", "3 queries on 3 latents, 2 heads")
-def hidden_by_a_billion(*arguments):
-    return solved("latent_attention", "-math.inf", "-1e9")(*arguments)
-
-
-@wrong("latent_attention", "values", "has dtype float32")
-def latents_in_float32(q, rows, up, r):
-    return solved("latent_attention")(q.float(), rows.float(), up.float(), r)

@@ -1,0 +1,137 @@
+"""A step of decoding in a layer with a sliding window: the cache is a ring, for rows of different lengths."""
+
+import math
+
+import torch
+
+from tinydist.attention import rotate
+from tinydist.lab.author import alone, exercise, mistake
+
+from .caches import Results, Slots, called, copies, inputs, rows_of
+from .chapter import BUILT, BY_TURNS, UNSCALED, NoCopy, Part
+
+
+def rows(about, heads, kv_heads, d, lengths, window, *, steps, dtype=torch.float32, unused=10.0, **more):
+    made = inputs(heads, kv_heads, d, lengths, window, [1] * steps, dtype, unused)
+    return alone(lambda: copies(*made), about, facts=len(lengths) * heads * window, **more)
+
+
+def test_cases():
+    yield rows("one row of 2 tokens, a window of 4, multi-query", 3, 1, 4, (2,), 4, steps=1)
+    yield rows("one row of 3 tokens, a window of 4, 4 steps", 2, 2, 4, (3,), 4, steps=4)
+    yield rows("rows of 9 and 1 tokens, a window of 4, grouped heads", 4, 2, 6, (9, 1), 4, steps=6)
+    yield rows("rows of 0 and 5 tokens, a window of 1", 2, 1, 4, (0, 5), 1, steps=2)
+    yield rows("rows of 7, 0 and 2 tokens, a window of 3, float64", 6, 2, 2, (7, 0, 2), 3, steps=4, dtype=torch.float64)
+    yield rows("rows of 8 and 1 tokens, and NaN in unused slots", 4, 2, 4, (8, 1), 5, steps=2, unused=math.nan)
+    yield rows("rows of 900 and 300 tokens, a window of 512", 8, 2, 64, (900, 300), 512, steps=1, measured=True)
+
+
+def generate(answer, q, k, v, cache):
+    """Step after step, each with the cache as the last one left it."""
+    results = {}
+    for number, step in enumerate(zip(q, k, v), start=1):
+        results[f"the result of step {number} [B, H, 1, d]"], lengths = called(answer, *step, cache)
+    return {"cache.lengths": lengths} | rows_of(cache) | results
+
+
+ROTATED = "rotate(q, n[:, None]), rotate(k, n[:, None])"
+SLOT = "slot = n % window"
+USED = "used = min(int(n[row]) + 1, window)"
+
+
+@exercise(
+    title="Decode a token with a ring",
+    minutes=25,
+    difficulty=3,
+    test_cases=test_cases,
+    program=generate,
+    targets=[
+        BUILT,
+        Part("lengths", "lengths", "each row is one longer after a step, forgotten tokens counted"),
+        Slots("cache", "of cache", "each row's token n, its key rotated, stands in slot n % window; all else stays"),
+        Results(
+            "values",
+            "result",
+            "step after step those of attention with the mask of the window: before the ring is full and after, rows "
+            "of different lengths, a window of 1; NaN in slots that are not in use",
+        ),
+        NoCopy("with a window of 512 at most 8 times the bytes of the scores, by the ledger: no copy of the ring"),
+    ],
+    mistakes=[
+        mistake(
+            "The ring is full and token n is written over the newest one, in the last slot. The oldest is in slot "
+            "n % window",
+            SLOT,
+            "slot = n.clamp(max=window - 1)",
+        ),
+        mistake(
+            "Queries and keys are rotated to their slot. A slot says where a token lies; its position is n, however "
+            "often the ring went round",
+            ROTATED,
+            "rotate(q, slot[:, None]), rotate(k, slot[:, None])",
+        ),
+        mistake("The query is not rotated to its position, and the keys are", ROTATED, "q, rotate(k, n[:, None])"),
+        mistake(
+            "A row whose ring is not full yet reads slots that no token wrote: it has n + 1 tokens with the new one",
+            USED,
+            "used = window",
+        ),
+        mistake(
+            "A row sees as many slots as the longest row: its own length says how many are in use",
+            USED,
+            "used = min(int(n.max()) + 1, window)",
+        ),
+        mistake(
+            "cache.lengths stops at the window. It counts all tokens so far: the next position follows from it",
+            "cache.lengths += 1",
+            "cache.lengths.add_(1).clamp_(max=window)",
+        ),
+        mistake(UNSCALED, " / math.sqrt(d)", ""),
+        mistake(
+            BY_TURNS,
+            "scores = q[row].view(G, H // G, d) / math.sqrt(d) @ keys.mT",
+            "scores = q[row].view(H // G, G, d).transpose(0, 1) / math.sqrt(d) @ keys.mT",
+            "(scores.softmax(-1) @ values).view(H, 1, d)",
+            "(scores.softmax(-1) @ values).transpose(0, 1).reshape(H, 1, d)",
+        ),
+    ],
+    hints=[
+        "Where does token n lie, and which token lay there before? At which position does it stand?",
+        "Slot n % window, position n. What the ring holds once it is written is what the query may see. Is a "
+        "mask needed?",
+        "Before the ring is full, a row uses n + 1 slots, from slot 0 on; afterwards all. cache.keys[row, :, :used] is "
+        "a view.",
+        "Three lengths differ: the tokens so far, cache.lengths; the slot, n % window; and the slots in use, "
+        "min(n + 1, window). n is from before you add 1.",
+    ],
+    why="In Gemma 3 five layers of six decode like this: however long the sequence, they hold and read 1,024 tokens. "
+    "The order in the ring does not matter, since each key was rotated to its position when it was written.",
+)
+def window_step(q, k, v, cache):
+    """Attend for one new token in each row of a batch, in a layer with a sliding window: [B, H, 1, d].
+
+    q is [B, H, 1, d], k and v are [B, G, 1, d], not yet rotated; query head h reads head h // (H/G). ``cache.keys`` and
+    ``cache.values`` are rings [B, G, window, d]: token n of row b lies in slot n % window, its key rotated to position
+    n. ``cache.lengths`` [B], int64, has the tokens of each row so far, also those that are no longer there. What unused
+    slots hold has no meaning: it may be NaN. All are float32, in one world float64.
+
+    Write k, rotated, and v into the ring, over the oldest token if it is full, make ``cache.lengths`` one longer, and
+    return what the new tokens gather: from themselves and the window - 1 tokens of their row before them.
+    """
+    (B, H, _, d), G, window = q.shape, k.shape[1], cache.keys.shape[2]
+    # ? the position and the slot of each row's new token  [B]
+    # ? rotate q and k; write k and v, a slot in each row
+    # ? of each row: the slots in use, as views; scores, scaled; a mean of the values
+    n = cache.lengths.clone()
+    slot = n % window
+    q, k = rotate(q, n[:, None]), rotate(k, n[:, None])
+    rows = torch.arange(B)
+    cache.keys[rows, :, slot], cache.values[rows, :, slot] = k[:, :, 0], v[:, :, 0]
+    cache.lengths += 1
+    result = torch.empty_like(q)
+    for row in range(B):
+        used = min(int(n[row]) + 1, window)
+        keys, values = cache.keys[row, :, :used], cache.values[row, :, :used]
+        scores = q[row].view(G, H // G, d) / math.sqrt(d) @ keys.mT
+        result[row] = (scores.softmax(-1) @ values).view(H, 1, d)
+    return result

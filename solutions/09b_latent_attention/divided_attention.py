@@ -1,0 +1,132 @@
+"""Attention on several GPUs: what each holds and reads when heads are divided, or requests; and which way to take."""
+
+from tinydist.lab.author import Own, Values, alone, exercise, mistake
+
+from .chapter import SOLVED
+
+BY_HAND = "here it is arithmetic, and yours"
+
+
+class Part(Values):
+    """Of what came back, that which has ``key`` in its name."""
+
+    def __init__(self, name, key, holds):
+        super().__init__(holds)
+        self.name, self.key = name, key
+
+    def seen(self, trial):
+        found = super().seen(trial)
+        return found and {(rank, path): each for (rank, path), each in found.items() if self.key in path}
+
+
+def case(about, *arguments):
+    return alone(lambda: arguments, about)
+
+
+def test_cases():
+    #               numbers, kv_heads, layers, weights, ranks, requests, tokens, memory
+    yield case("MLA on 2 ranks", 20, 1, 3, 5000, 2, 6, 10, 40_000)
+    yield case("8 KV heads on 2 ranks", 16, 8, 3, 9000, 2, 4, 10, 1e6)
+    yield case("2 KV heads on 8 ranks", 16, 2, 3, 9000, 8, 16, 10, 1e6)
+    yield case("MLA, 5 requests on 4 ranks", 20, 1, 3, 1000, 4, 5, 10, 1e6)
+    yield case("MLA, weights that do not fit whole", 20, 1, 3, 90_000, 4, 4, 100, 100_000)
+    yield case("MLA, latents of all requests that do not fit", 20, 1, 3, 20_000, 4, 8, 100, 60_000)
+    yield case("MLA, neither fits", 20, 1, 3, 20_000, 4, 8, 100, 40_000)
+    yield case("both read as much", 20, 1, 5, 8000, 2, 4, 10, 1e6)
+    # DeepSeek-V3, sections 2.1.1 and 4.2, its weights in 8 bits; Llama 3 70B in 16 bits.
+    yield case("DeepSeek-V3, 32 requests of 4,096 tokens", 576, 1, 61, 11.4e9, 8, 32, 4096, 60e9)
+    yield case("DeepSeek-V3, 256 requests of 4,096 tokens", 576, 1, 61, 11.4e9, 8, 256, 4096, 60e9)
+    yield case("Llama 3 70B, 256 requests of 4,096 tokens", 256, 8, 80, 24.2e9, 8, 256, 4096, 60e9)
+    yield case("Llama 3 70B on 16 ranks", 256, 8, 80, 24.2e9, 16, 256, 4096, 60e9)
+    yield case("one KV head of 128, as in multi-query attention", 256, 1, 32, 1e9, 8, 64, 8192, 30e9)
+
+
+HEADS = "max(1, -(-kv_heads // ranks))"
+ROWS = "-(-requests // ranks)"
+
+
+@exercise(
+    title="Divide heads or requests?",
+    minutes=20,
+    difficulty=3,
+    test_cases=test_cases,
+    targets=[
+        Own("your own arithmetic", BY_HAND, (*SOLVED, "tinydist.serving", "tinydist.planner")),
+        Part(
+            "heads",
+            "heads",
+            "bytes that the busiest GPU reads if heads are divided: MLA, more KV heads than GPUs and fewer. "
+            "DeepSeek-V3 with 32 requests of 4,096 tokens on 8 GPUs: 10.6 GB",
+        ),
+        Part(
+            "requests",
+            "requests",
+            "the same if requests are divided, evenly and not. DeepSeek-V3, as above: 12.6 GB",
+        ),
+        Part("choice", "choice", "the way that reads less, if it fits; else neither"),
+    ],
+    mistakes=[
+        mistake(
+            "The cache is divided by the number of GPUs. A KV head cannot be divided, and an MLA has one for all "
+            "heads: each GPU that has some of its query heads needs all of it",
+            HEADS + " * numbers",
+            "kv_heads / ranks * numbers",
+        ),
+        mistake(
+            "With fewer KV heads than GPUs each GPU still holds one: a copy",
+            HEADS,
+            "kv_heads // ranks",
+        ),
+        mistake(
+            "Requests are whole: of 5 on 4 GPUs the busiest has 2",
+            ROWS,
+            "requests / ranks",
+        ),
+        mistake(
+            "Where requests are divided, each GPU has the whole weights of the attention",
+            "by_requests = weights +",
+            "by_requests = weights / ranks +",
+        ),
+        mistake(
+            "Where heads are divided, a GPU has its heads' part of the weights, not all",
+            "by_heads = weights / ranks +",
+            "by_heads = weights +",
+        ),
+        mistake(
+            "Neither way fits: what a GPU reads in a step it also holds, and that is at most ``memory``",
+            "min(by_heads, by_requests) > memory",
+            "False",
+        ),
+    ],
+    hints=[
+        "What a GPU reads in a step is what it holds: its weights of the attention, and its part of the cache.",
+        "Heads divided: query heads are dealt out, and a GPU needs each KV head that its query heads read. How many "
+        "are that, of G on p GPUs, if G is larger than p? If it is smaller? An MLA is the case G = 1.",
+        "Requests divided: whole weights, all heads, and a whole number of requests.",
+    ],
+    why="Serving systems have a switch for it because neither way is best: SGLang's --enable-dp-attention and vLLM's "
+    "--data-parallel-size divide requests, --tp heads. Grouped heads can be divided up to their number, so for them "
+    "tensor parallelism loses nothing until then.",
+)
+def divided_attention(numbers, kv_heads, layers, weights, ranks, requests, tokens, memory):
+    """What the busiest of ``ranks`` GPUs reads in a step of decoding, and which way to divide the attention.
+
+    In each of ``layers`` layers a token leaves ``numbers`` numbers of 16 bits for each KV head: 2 d in grouped-query
+    attention, and c + r in MLA, which counts as one KV head (``kv_heads`` = 1). There are ``requests`` requests of
+    ``tokens`` tokens. ``weights`` are the bytes of the attention's weights, in all layers together.
+
+    Return {"heads": ..., "requests": ..., "choice": ...}: the bytes that the busiest GPU reads in a step, its weights
+    and its part of the cache, once if heads are divided (tensor parallelism: whole KV heads, weights divided evenly),
+    once if requests are (whole weights on each GPU). The choice is "heads" or "requests", whichever reads less; "heads"
+    if both read as much; and "neither" if both have more bytes than ``memory``.
+    """
+    # ? bytes of one request, for one KV head, in all layers
+    # ? what does the busiest GPU hold, each way?
+    # ? which ways fit, and which reads least?
+    of_head = 2 * layers * tokens
+    by_heads = weights / ranks + max(1, -(-kv_heads // ranks)) * numbers * requests * of_head
+    by_requests = weights + -(-requests // ranks) * kv_heads * numbers * of_head
+    choice = "heads" if by_heads <= by_requests else "requests"
+    if min(by_heads, by_requests) > memory:
+        choice = "neither"
+    return {"heads": by_heads, "requests": by_requests, "choice": choice}
