@@ -6,9 +6,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Case, Malformed, Values, exercise, kind, mistake
-
-from .chapter import AtMost
+from tinydist.lab.author import Bytes, Case, Malformed, Values, exercise, kind, mistake
 
 STAGE, MICRO = "zero_optimization.stage", "train_micro_batch_size_per_gpu"
 DEVICE, BUCKET = "zero_optimization.offload_optimizer.device", "zero_optimization.reduce_bucket_size"
@@ -83,7 +81,7 @@ SAVED = "saved = peaks[0] - peaks[1:]"
     check_communication=False,  # what is sent are whole numbers, which nothing changes on the way
     targets=[
         Values("the key and the bytes, the same on all ranks: of 1 to 4, which hold unlike layers"),
-        AtMost("an all-reduce of one whole number for each configuration", "one number for each that you try"),
+        Bytes("an all-reduce of one whole number for each configuration", "one number for each that you try", fewer=True),
     ],
     mistakes=[
         mistake(

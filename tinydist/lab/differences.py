@@ -129,6 +129,36 @@ def misplaced(trial, got, want, own, pick):
     return None
 
 
+# What can be said where no reason is found.
+
+
+def unlike(got, want):
+    """Who has the same, where all should."""
+    groups = []
+    for rank, each in enumerate(got):
+        same = next((group for group in groups if close(got[group[0]], each)), None)
+        groups.append([rank]) if same is None else same.append(rank)
+    if len(groups) == 1 or not all(close(each, want[0]) for each in want):
+        return ""
+    if len(groups) == len(got):
+        return "All ranks should have the same, and each has something else"
+    return f"All ranks should have the same. Only these agree with one another: {', '.join(map(str, groups))}"
+
+
+def ratio(got, want):
+    """Of numbers that are all so many times too large, or too small, or squared."""
+    mine, its = (torch.cat([torch.as_tensor(each).double().flatten() for each in them]) for them in (got, want))
+    if mine.shape != its.shape or not all(0 < each.norm() < torch.inf for each in (mine, its)):
+        return ""
+    for large, small, how in [(mine, its, "large"), (its, mine, "small")]:
+        many = float(large.norm() / small.norm())
+        if round(many) > 1 and abs(many - round(many)) < 1e-4 and close(large, small * round(many)):
+            return f"All of it is {round(many)} times too {how}"
+    if close(mine, its.square()):
+        return "It is the square of what is right"
+    return "All of it has the wrong sign" if close(mine, -its) else ""
+
+
 # The same of a sum over the ranks. To find which ranks contribute to a wrong sum, it runs once per rank, with that
 # rank's values and zeros elsewhere.
 
