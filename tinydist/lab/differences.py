@@ -60,7 +60,7 @@ def difference(trial, place, mine, its):
     if isinstance(its, torch.Tensor) and not its.dim():
         mine, its = mine.item(), its.item()
     if not isinstance(its, torch.Tensor):
-        return f"{words_of(trial, rank, path)} is {shown(mine)}, where {shown(its)} is right"
+        return f"{words_of(trial, rank, path)} is {', where '.join(apart(mine, its))} is right"
     wrong = ~torch.isclose(mine.double(), its.double(), rtol=trial.case.rtol, atol=ATOL, equal_nan=True)
     at = wrong.nonzero()[0].tolist()
     count, index = int(wrong.sum()), tuple(at)
@@ -70,10 +70,14 @@ def difference(trial, place, mine, its):
     off = slightly_off(mine.flatten(), its.flatten())
     done = "sent, or added," if trial.case.ranks > 1 else "computed"
     smaller = f"{GUESS} {off:.1g} %: are they {done} in a smaller dtype?" if off else ""
-    return (
-        f"{numbers}. The first is at position {', '.join(map(str, at))}: {shown(mine[index].item())}, where "
-        f"{shown(its[index].item())} is right{smaller}"
-    )
+    first = ", where ".join(apart(mine[index].item(), its[index].item()))
+    return f"{numbers}. The first is at position {', '.join(map(str, at))}: {first} is right{smaller}"
+
+
+def apart(mine, its):
+    """Never two numbers that look the same."""
+    short = shown(mine), shown(its)
+    return short if short[0] != short[1] else (repr(mine), repr(its))
 
 
 def shown(number):
