@@ -141,7 +141,7 @@ class Values(Target):
         mine, its = self.seen(trial), self.seen(right) or {}
         path = next((path for rank, path in its if not close(mine[rank, path], its[rank, path], trial.case.rtol)), None)
         got, want = ([each[place] for place in its if place[1] == path] for each in (mine, its))
-        if not self.tell or not want or any(type(each) not in (float, int, torch.Tensor) for each in (*got, *want)):
+        if not self.tell or not want or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
             return ""
         return unlike(got, want) or ratio(got, want)
 

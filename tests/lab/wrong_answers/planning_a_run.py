@@ -68,6 +68,12 @@ def columns_alone(table):
     return {name: column for name, (column, _) in solved("impossible_rows")(table).items()}
 
 
+@wrong("impossible_rows", "columns", "a wrong MFU above 100")
+def all_that_is_above_100(table):
+    found = solved("impossible_rows")(table)
+    return found | {row.name: ("all", None) for row in table if row.mfu > 100}
+
+
 @wrong("impossible_rows", "own work", "the solution of impossible_rows")
 def the_solution(table):
     from tinydist.lab.registry import find

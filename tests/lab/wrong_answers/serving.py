@@ -17,15 +17,19 @@ def by_the_librarys_pool(blocks, size, events):
     return solved("share_blocks")(blocks, size, events)
 
 
-@wrong("share_blocks", "runs", "ValueError")
-def has_no_end_of_memory(*given):
-    return solved("share_blocks", "new + shared > references.count(0)", "False")(*given)
+def used(references):
+    return [block for block, count in enumerate(references) if count]
 
 
-@wrong("share_blocks", "references", "[1, 1, 1, 1, 1, 0, 0, 0, 0]")
-def in_use_or_not(*given):
-    tables, references, copies, refused = solved("share_blocks")(*given)
-    return tables, [min(each, 1) for each in references], copies, refused
+@wrong("share_blocks", "tables", "where \"{'b': [2, 3], 'c': [0]}\" is right")
+def above_all_in_use(*given):
+    free = "([each for each in range(1 + max(used(references), default=-1), blocks)] or [references.index(0)])[0]"
+    return solved("share_blocks", "references.index(0)", free, used=used)(*given)
+
+
+@wrong("share_blocks", "tables", "tables is '{}', where \"{'a': []}\" is right")
+def gone_when_it_is_empty(*given):
+    return solved("share_blocks", 'if what == "end":', 'if what == "end" or not lengths[name]:')(*given)
 
 
 @wrong("share_blocks", "refused", "too little memory (a+6 a+3 a+2)")
