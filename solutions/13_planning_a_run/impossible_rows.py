@@ -76,7 +76,7 @@ def drawn(seed):
     for name in "ABC":
         gpus, peak, batch = draw.choice((1, 8, 48, 1024)), draw.choice((A100, H100)), draw.randint(1, 999) * 4096
         flops, part = draw.randint(1, 9999) * 1e8, draw.choice((0.2, 0.4, 0.45, 0.6, 1.2))
-        column, by = draw.choice((*COLUMNS, "")), draw.choice((0.5, 0.8, 0.96, 1.04, 1.25, 2, 3))
+        column, by = draw.choice((*COLUMNS, "")) if part < 1 else "", draw.choice((0.5, 0.8, 0.96, 1.04, 1.25, 2, 3))
         rows.append(row(name, gpus, peak, batch, flops, batch * flops / (gpus * peak * part), **{column: by}))
     return f"rows that were drawn ({seed})", rows
 

@@ -50,6 +50,12 @@ def as_the_planner_has_it(*arguments):
     return solved("bytes_of_plan")(*arguments)
 
 
+@wrong("bytes_of_plan", "states", "layers of ")
+def the_vocabularies_that_are_listed(*arguments):
+    listed = "(51200 if model.width > 1024 else 32000)"
+    return solved("bytes_of_plan", "model.vocabulary", listed)(*arguments)
+
+
 # impossible_rows
 
 
@@ -106,7 +112,6 @@ def of_the_library(*arguments):
     return solved("plan_for_budget")(*arguments)
 
 
-@wrong("plan_for_budget", "runs", "too few days (10 days)")
-def there_is_always_one(*arguments):
-    found = [each for each in [solved("plan_for_budget")(*arguments)] if each]
-    return min(found, key=lambda each: each["money"])
+@wrong("plan_for_budget", "numbers", "A batch is of all GPUs together")
+def a_batch_on_each_gpu(*arguments):
+    return solved("plan_for_budget", "tokens / plan.batch", "tokens / (plan.batch * plan.gpus)")(*arguments)

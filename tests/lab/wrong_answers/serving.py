@@ -3,6 +3,7 @@
 import torch
 from lab.registered import collection, solved
 
+from tinydist.lab.registry import find
 from tinydist.serving import BlockPool, BlockTable, expected_waste, paged_attention
 
 WRONG_ANSWERS, wrong = collection()
@@ -133,12 +134,31 @@ def copies_have_no_owner(memory, calls):
     return solved("mended_blocks", "references[copy] = 1", "references[copy] = 0")(memory, calls)
 
 
+@wrong("mended_blocks", "memory", "2 of 2 are not in memory")
+def tokens_in_lists(memory, calls):
+    tokens, found = {}, []
+    for what, name, *more in calls:
+        if what == "read":
+            found.append(torch.stack(tokens[name]) if tokens[name] else memory.new_empty(0))
+        else:
+            new = more[0] if what == "fork" else name
+            tokens[new] = tokens.get(name, []) + (list(more[0]) if what == "write" else [])
+    return found
+
+
+@wrong("mended_blocks", "runs", "Memory runs out")
+def the_old_block_keeps_its_owner(*given):
+    return solved("mended_blocks", "                    references[table[-1]] -= 1\n", "")(*given)
+
+
 # plan_batch
 
 
-@wrong("plan_batch", "blocks", "nothing (None)")
-def plans_nothing(model, gpu, size, shared, own, goal):
-    pass
+@wrong("plan_batch", "memory", "drawn, ")
+def heads_of_the_listed_models(model, *more):
+    listed = [each[0] for each in find("plan_batch").module.CASES]
+    known = model if model in listed else model._replace(head_dim=128)
+    return solved("plan_batch")(known, *more)
 
 
 @wrong("plan_batch", "own work", "tinydist.serving")
