@@ -104,7 +104,9 @@ SAVED = "saved = peaks[0] - peaks[1:]"
     check_communication=False,  # what is sent are whole numbers, which nothing changes on the way
     targets=[
         Values("the key and the bytes, the same on all ranks: of 1 to 4, which hold unlike layers"),
-        Bytes("an all-reduce of one whole number for each configuration", "one number for each that you try", fewer=True),
+        Bytes(
+            "an all-reduce of one whole number for each configuration", "one number for each that you try", fewer=True
+        ),
     ],
     mistakes=[
         mistake(

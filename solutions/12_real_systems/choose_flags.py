@@ -89,8 +89,10 @@ class Goal(Target):
             missing = [each for each in values if each not in those]
             if missing:
                 flag, value = f"--{name.replace('_', '-')}", missing[-1]
-                return f"{flag}{f' {value}' * (type(value) in (int, str))} is never tried" if value else (
-                    f"It is never tried without {flag}"
+                return (
+                    f"{flag}{f' {value}' * (type(value) in (int, str))} is never tried"
+                    if value
+                    else (f"It is never tried without {flag}")
                 )
         return "It asks the price of one that is right, and does not choose it" * (best is not None and of.knows(*best))
 

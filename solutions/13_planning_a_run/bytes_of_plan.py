@@ -65,7 +65,13 @@ def drawn(seed):
     draw = Random(seed)
     pp, tp = draw.choice((1, 2, 3, 5, 8)), draw.choice((1, 2, 4, 8))
     heads = 8 * draw.randint(1, 12)
-    model = gpt(pp * draw.randint(1, 6), draw.choice((64, 96, 128)) * heads, heads, 1000 * draw.randint(8, 200), 256 * draw.randint(1, 32))
+    model = gpt(
+        pp * draw.randint(1, 6),
+        draw.choice((64, 96, 128)) * heads,
+        heads,
+        1000 * draw.randint(8, 200),
+        256 * draw.randint(1, 32),
+    )
     sizes = draw.choice((1, 2, 7)), draw.randint(0, 3), draw.randint(1, 12), draw.randint(1, 4)
     return model, Plan(pp, tp, *sizes, tp > 1 and draw.random() < 0.5, draw.random() < 0.5), draw.randrange(pp)
 

@@ -113,13 +113,22 @@ class Numbers(Planned):
         lost = 1 / its["goodput"] - 1
         guesses = {
             "interval": [
-                (math.sqrt(2 * checkpoint * failing), "This is the interval of one GPU. A run stops when any of its GPUs fails"),
-                (math.sqrt(2 * checkpoint * between) * plan.gpus, "Here M grows with the GPUs: it is between_failures / gpus"),
+                (
+                    math.sqrt(2 * checkpoint * failing),
+                    "This is the interval of one GPU. A run stops when any of its GPUs fails",
+                ),
+                (
+                    math.sqrt(2 * checkpoint * between) * plan.gpus,
+                    "Here M grows with the GPUs: it is between_failures / gpus",
+                ),
             ],
             "goodput": [
                 (1 - lost, "A second of work takes 1 + lost seconds: goodput is 1 / (1 + lost), and not 1 - lost"),
                 (1 / (1 + lost - checkpoint / t), "The seconds of the checkpoints are missing"),
-                (1 / (1 + lost - restart / between + restart / t), "A restart comes after a failure, once in M seconds"),
+                (
+                    1 / (1 + lost - restart / between + restart / t),
+                    "A restart comes after a failure, once in M seconds",
+                ),
                 (lost, "This is what is lost"),
                 (1 + lost, "This is what a second of work takes: goodput is one divided by it"),
             ],

@@ -146,7 +146,10 @@ def by_the_last_of_each_group(sizes, sent):
             stride *= sizes[axis]
         slow = sum(sent[axis] for axis in leaving) / 25e9
         results.append(
-            (slow + sum(sent[axis] for axis in sizes if sizes[axis] > 1 and axis not in leaving) / 300e9, "-".join(sorted(leaving)))
+            (
+                slow + sum(sent[axis] for axis in sizes if sizes[axis] > 1 and axis not in leaving) / 300e9,
+                "-".join(sorted(leaving)),
+            )
         )
     return min(results, key=lambda result: result[0])
 

@@ -120,7 +120,9 @@ def names_alone(*arguments):
 @wrong("culprit", "values", "the verdict is 'missing', where 'mismatch' is right")
 def where_all_have_come(*arguments):
     most = "        most = max(kinds"
-    return solved("culprit", most, f"        if len(there) < len(groups[group]):\n            continue\n{most}")(*arguments)
+    return solved("culprit", most, f"        if len(there) < len(groups[group]):\n            continue\n{most}")(
+        *arguments
+    )
 
 
 @wrong("culprit", "own work", "tinydist.diagnose")
