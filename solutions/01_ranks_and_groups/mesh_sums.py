@@ -45,7 +45,7 @@ def program(answer, x, shape):
     if made == 0:
         raise Wrong(
             "no group was made by all ranks together: make the groups of the mesh with dist.new_group on every rank, "
-            "and sum in them. (If you pass use_local_synchronization=True, its members alone make a group: leave it out)"
+            "and sum in them. (If you pass use_local_synchronization=True, its members alone make it: leave it out)"
         )
     found = {f"the sum along axis {axis}": each for axis, each in enumerate(sums)}
     return {**found, "the number of groups that it makes": made}
@@ -70,8 +70,8 @@ def program(answer, x, shape):
             "            if rank in ranks:\n                mine = dist.new_group(ranks)\n",
         ),
         mistake(
-            "Some ranks are not in the group in which they sum, and keep their own x: of the groups that you make, keep "
-            "the one that this rank is in, which need not be the last",
+            "Some ranks are not in the group in which they sum, and keep their own x: of the groups that you make, "
+            "keep the one that this rank is in, which need not be the last",
             "            if rank in ranks:\n                mine = group\n",
             "            mine = group\n",
             "        dist.all_reduce(total, group=mine)",

@@ -78,7 +78,7 @@ def train(answer, dp, tp, max_norm, rows, dtype):
             given=True,
         ),
         mistake(
-            "The mean over replicas is taken twice, so it is dp times too small: divide once, in the loss or afterwards",
+            "The mean over replicas is taken twice, so it is dp times too small: divide once, in the loss or later",
             LOSS,
             LOSS.replace(".mean()", ".mean() / replicas"),
             given=True,

@@ -163,7 +163,8 @@ def mended_config(said, dp, pp):
 
     With a pipeline (pp > 1) the ZeRO stage is 1 at most. offload_param is removed below stage 3, and offload_optimizer
     in stage 0. If fp16 and bf16 are both enabled, fp16.enabled becomes false. All other keys stay, those of the same
-    section, too: nothing is mended that is not broken. ``said`` has train_batch_size and train_micro_batch_size_per_gpu; sections may be missing.
+    section, too: nothing is mended that is not broken. ``said`` has train_batch_size and
+    train_micro_batch_size_per_gpu; sections may be missing.
     """
     BATCH, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
     STEPS = "gradient_accumulation_steps"

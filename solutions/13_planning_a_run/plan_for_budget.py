@@ -106,7 +106,7 @@ class Numbers(Planned):
 
     def general(self, trial, right):
         """What the first wrong number would be right for."""
-        got, (_, tokens, _, checkpoint, restart, failing) = trial.returned[0], trial.arguments[0]
+        got, (*_, checkpoint, restart, failing) = trial.returned[0], trial.arguments[0]
         its, plan = planned(trial, got["plan"])
         name = next(name for name in NAMES if not isclose(got[name], its[name]))
         between, t, days, money = failing / plan.gpus, its["interval"], its["days"], its["money"]
