@@ -45,7 +45,7 @@ def program(answer, x, shape):
     if made == 0:
         raise Wrong(
             "no group was made by all ranks together: make the groups of the mesh with dist.new_group on every rank, "
-            "and sum in them (with use_local_synchronization=True only its members make it; here all ranks make all)"
+            "and sum in them. (If you pass use_local_synchronization=True, its members alone make it: leave it out)"
         )
     found = {f"the sum along axis {axis}": each for axis, each in enumerate(sums)}
     return {**found, "the number of groups that it makes": made}
@@ -70,8 +70,8 @@ def program(answer, x, shape):
             "            if rank in ranks:\n                mine = dist.new_group(ranks)\n",
         ),
         mistake(
-            "Not every rank is in the last group that was made: keep, of the groups that you make, the one that this "
-            "rank is in",
+            "Some ranks are not in the group in which they sum, and keep their own x: of the groups that you make, "
+            "keep the one that this rank is in, which need not be the last",
             "            if rank in ranks:\n                mine = group\n",
             "            mine = group\n",
             "        dist.all_reduce(total, group=mine)",
@@ -106,7 +106,7 @@ def program(answer, x, shape):
             "total = sums[-1].clone() if sums else x.clone()",
         ),
         mistake(
-            "These sums go over all ranks: is the group missing in the call?",
+            "These sums go over all ranks: does the call have a group, and is it that of this axis?",
             "dist.all_reduce(total, group=mine)",
             "dist.all_reduce(total)",
         ),

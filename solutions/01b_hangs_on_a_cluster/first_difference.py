@@ -1,5 +1,7 @@
 """Reading a Flight Recorder: at which call did a rank leave the others?"""
 
+from random import Random
+
 from tinydist.lab.author import Values, Wrong, alone, exercise, mistake
 
 STEP = [
@@ -25,6 +27,11 @@ def test_cases():
     yield recorded(3, 1, STEP * 2 + METRIC, "makes a call too many at the end")
     yield recorded(6, 0, STEP[:2] + METRIC + STEP, "takes another branch for one call")
     yield recorded(4, 1, METRIC * 3, "stops in a loop of the same call", METRIC * 5)
+    yield recorded(3, 2, STEP + METRIC + STEP, "logs a metric before the second step")
+    for draw in map(Random, range(10)):
+        ranks, at = draw.randint(3, 6), draw.randint(0, 8)
+        calls = (STEP * 3)[:at] + draw.choice([METRIC, [], METRIC * 2]) + (STEP * 3)[at + 1 :]
+        yield recorded(ranks, draw.randrange(ranks), calls, f"takes another path at call {at + 1}", STEP * 3)
 
 
 def program(answer, records):

@@ -13,10 +13,12 @@ from tinydist.lab.author import (
     Values,
     Waits,
     Wrong,
+    contributions,
     exercise,
     mistake,
-    of_sums,
+    unchanged,
 )
+from tinydist.lab.differences import NOT_ADDED
 
 from .chapter import BY_HAND, FLOAT, LARGE, SOLVED, TWO_BY_FOUR, numbers
 
@@ -50,6 +52,12 @@ def test_cases():
     yield case(6, 3, 10, schedule="shuffle", seed=1)
     yield case(4, 2, 8, changed=1)
     yield case(8, 4, LARGE, measured=True)
+
+
+def missing(*arguments):
+    """Whose numbers are; the rings are as they should be, so it is not one of their hops."""
+    found = contributions(*arguments)
+    return found and found.replace(f": {NOT_ADDED}", "").replace(": a hop that was not made or not added", "")
 
 
 def uneven(case):
@@ -90,7 +98,7 @@ class Leaving(Target):
         Values(
             "the sum, in the tensor itself, on 1 to 8 ranks in nodes of 1 to 4; uneven parts, and fewer numbers than "
             "ranks",
-            explain=of_sums,
+            explain=(unchanged, missing),
         ),
         Own("nothing but messages", BY_HAND, SOLVED, only=["message"]),
         Waits("each message is received and waited for"),

@@ -6,7 +6,7 @@ from math import inf
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Case, Values, Wrong, exercise, mistake
+from tinydist.lab.author import Case, Flops, Values, Wrong, exercise, mistake
 
 from .chapter import BY_HAND, VIEW, Held, Sent, held_now, numbers
 
@@ -50,7 +50,9 @@ def case(ranks, moving, max_norm, layers=4, width=24, steps=2, rows=1):
 
     start = "from a checkpoint's momenta" if moving else "from momenta of 0"
     clipping = {inf: "no clipping", UNCLIPPED: f"max_norm={max_norm}, larger than any gradient"}
-    about = f"{layers} layers, {start}, {clipping.get(max_norm, f'max_norm={max_norm}')}"
+    about = (
+        f"{layers} layers, {rows} row{'s' * (rows > 1)} each, {start}, {clipping.get(max_norm, f'max_norm={max_norm}')}"
+    )
     return Case(ranks, arguments, about, facts=4 * width * width)
 
 
@@ -61,6 +63,7 @@ def test_cases():
     for ranks in (2, 3, 1):
         yield case(ranks, True, CLIPPED)
     yield case(4, True, CLIPPED, layers=3, width=12, steps=3, rows=3)
+    yield case(2, True, inf, layers=2, width=12, rows=3)
 
 
 def train(answer, checkpoint, batches, max_norm, held):
@@ -80,6 +83,14 @@ class OfLayers(Sent):
     def seen(self, trial):
         sent, part = super().seen(trial), trial.case.facts / trial.case.ranks
         return sent and [each - each % part for each in sent]
+
+
+class OwnRows(Flops):
+    def judge(self, exercise, trial, right):
+        for rank, (mine, its) in enumerate(zip(self.seen(trial), self.seen(right))):
+            if sum(mine) > 1.5 * sum(its):
+                numbers = f"{sum(mine):,} FLOPs, where {sum(its):,} are enough"
+                raise Wrong(f"rank {rank} multiplies matrices with {numbers}: {self.holds}")
 
 
 @exercise(
@@ -102,6 +113,7 @@ class OfLayers(Sent):
             "the shards of what one process gets: backward, momentum, clipping each by itself; 1, 2, 3 and 4 ranks",
             scratch=True,
         ),
+        OwnRows("each rank computes with its own rows; it may run forward once more"),
         OfLayers("3(p-1)/p of the weights a step, and a norm"),
         Held(
             "peak",

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from tinydist.lab.author import Bytes, Case, Values, Wrong, exercise, mistake
+from tinydist.lab.author import Bytes, Case, Values, Wrong, draw_traffic, exercise, mistake
 
 from .chapter import NO_ENGINE, numbers
 
@@ -45,6 +45,15 @@ def clipped(answer, pp, dp, tp, max_norm, dtype):
     return {"the norm": torch.as_tensor(norm, dtype=dtype), **after}
 
 
+class Few(Bytes):
+    def judge(self, exercise, trial, right):
+        enough = 2 * 2 * trial.arguments[0][-1].itemsize  # of a ring, however large
+        for rank, have in enumerate(self.seen(trial)):
+            if have > enough:
+                words = f"rank {rank} sends {have:,.0f} bytes, where {enough} are enough: {self.formula}"
+                raise Wrong(words, draw_traffic(trial))
+
+
 @exercise(
     title="One norm for the whole model",
     minutes=20,
@@ -55,7 +64,7 @@ def clipped(answer, pp, dp, tp, max_norm, dtype):
     targets=[
         NO_ENGINE,
         Values("the norm that one process has, on every rank, and the gradients clipped by it; 1 to 8 ranks"),
-        Bytes("an all-reduce of one number along tp, and one along pp"),
+        Few("two all-reduces of one number, or fewer bytes"),
     ],
     mistakes=[
         mistake(
@@ -79,7 +88,8 @@ def clipped(answer, pp, dp, tp, max_norm, dtype):
             "This is the norm of one part of each matrix. The others of its tensor group have parts, too", TP_SUM, ""
         ),
         mistake(
-            "Replicas have the same gradients, of the same model: nothing is added up over them",
+            "The norm is sqrt(dp) times too large, as if squares were added up over replicas, too: they have the same "
+            "gradients, of the same model, and one replica counts",
             PP_SUM,
             PP_SUM + '    dist.all_reduce(square, group=mesh["dp"].get_group())\n',
         ),

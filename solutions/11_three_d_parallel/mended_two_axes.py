@@ -64,7 +64,10 @@ def train(answer, dp, tp, max_norm, rows, dtype):
             "loss, norm and clipped gradients of one process with the whole batch; 1 to 6 ranks",
             scratch=True,
         ),
-        Bytes("the layer's two all-reduces along tp, one for each gradient along dp, and one number along each axis"),
+        Bytes(
+            "the layer's two all-reduces along tp, one for each gradient along dp, and one number along each axis",
+            room=1.2,  # two numbers may go over the world
+        ),
     ],
     mistakes=[
         mistake(
@@ -75,7 +78,7 @@ def train(answer, dp, tp, max_norm, rows, dtype):
             given=True,
         ),
         mistake(
-            "The mean over replicas is taken twice, in the loss and in the gradients, which are dp times too small",
+            "The mean over replicas is taken twice, so it is dp times too small: divide once, in the loss or later",
             LOSS,
             LOSS.replace(".mean()", ".mean() / replicas"),
             given=True,
@@ -87,7 +90,7 @@ def train(answer, dp, tp, max_norm, rows, dtype):
             given=True,
         ),
         mistake(
-            "No mean over the replicas: their gradients are added up",
+            "The gradients are dp times too large: those of the replicas are added up, and the mean is asked for",
             MEAN,
             "",
         ),
@@ -97,7 +100,8 @@ def train(answer, dp, tp, max_norm, rows, dtype):
             "",
         ),
         mistake(
-            "The norm is summed over all ranks, and replicas have the same gradients: one replica counts",
+            "The norm is sqrt(dp) times too large, as if squares were added up over replicas, too: they have the same "
+            "gradients, and one replica counts",
             NORM,
             "    dist.all_reduce(square)\n",
         ),
@@ -107,7 +111,8 @@ def train(answer, dp, tp, max_norm, rows, dtype):
             "    return loss.detach(), norm",
         ),
         mistake(
-            "All ranks of a tensor group have computed the same loss, and here it is added up over them",
+            "The loss is tp times too large, as if it were added up over a tensor group: all its ranks have computed "
+            "the same",
             TOLD,
             "    dist.all_reduce(told)\n",
         ),
@@ -119,6 +124,8 @@ def train(answer, dp, tp, max_norm, rows, dtype):
             MEAN,
             "",
         ),
+        also(NORM, '    dist.all_reduce(square)\n    square /= mesh["dp"].size()\n'),
+        also(TOLD + "    return told / replicas", "    dist.all_reduce(told)\n    return told / dist.get_world_size()"),
     ],
     hints=[
         "Run it in your head on dp 2 x tp 2. Which rows does each of the four ranks get? Which of them share a layer?",

@@ -1,8 +1,6 @@
-"""What the exercises of this chapter share: their order, their notebook's beginning, numbers, a target."""
+"""What the exercises of this chapter share: their order, their notebook's beginning, numbers."""
 
 import torch
-
-from tinydist.lab.author import Bytes, Wrong, draw_traffic
 
 ORDER = ["mended_config", "costly_key", "forward_step"]
 
@@ -34,13 +32,3 @@ import torch.distributed as dist"""
 
 def numbers(*shape, seed):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-class AtMost(Bytes):
-    """From each rank as many as the reference sends, or fewer."""
-
-    def judge(self, exercise, trial, right):
-        for rank, (have, want) in enumerate(zip(self.seen(trial), self.seen(right))):
-            if have > want + 0.5:
-                words = f"rank {rank} sends {have:,.0f} bytes, where {want:,.0f} are enough: {self.formula}"
-                raise Wrong(words, draw_traffic(trial))

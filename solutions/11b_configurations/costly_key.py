@@ -6,9 +6,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from tinydist.lab.author import Case, Malformed, Values, exercise, kind, mistake
-
-from .chapter import AtMost
+from tinydist.lab.author import Bytes, Case, Malformed, Values, exercise, kind, mistake
 
 STAGE, MICRO = "zero_optimization.stage", "train_micro_batch_size_per_gpu"
 DEVICE, BUCKET = "zero_optimization.offload_optimizer.device", "zero_optimization.reduce_bucket_size"
@@ -33,10 +31,11 @@ def held(parameters, row, ranks, said):
 def case(about, ranks, parameters, rows, cheaper=ALL, zero=SAID["zero_optimization"], **said):
     """``parameters`` and ``rows``: of rank 0, 1, ...: they have unlike layers."""
 
+    said = SAID | {"zero_optimization": zero} | said
+    peaks = [partial(held, parameters[r % len(parameters)], rows[r % len(rows)], ranks) for r in range(ranks)]
+
     def arguments(rank):
-        peak = partial(held, parameters[rank % len(parameters)], rows[rank % len(rows)], ranks)
-        given = copy.deepcopy(SAID | {"zero_optimization": dict(zero)} | said)
-        return given, dict(cheaper), peak
+        return copy.deepcopy(said), dict(cheaper), peaks[rank], peaks
 
     return Case(ranks, arguments, about)
 
@@ -52,21 +51,43 @@ def test_cases():
     yield case("one rank is the fullest before, another after", 2, [4 * G, 2 * G], [100 * M, 4 * G])
     yield case("unlike layers, of which one has the embedding", 4, [2 * G, G, G, 3 * G], [G, G, G, G])
     yield case("two changes that cannot save", 3, [G], [G], {STAGE: 1, MICRO: 8})
+    yield case("a change that costs more than the other saves", 2, [M], [10 * M], {STAGE: 1, MICRO: 4}, {"stage": 0})
+    yield case("changes that cost", 2, [M, 2 * M], [M], {STAGE: 1, MICRO: 9}, {"stage": 0})
     yield case("a section that is not there", 2, [2 * G], [M], {INTERVAL: 1, DEVICE: "cpu"}, {"stage": 2})
     yield case("two that save the same", 1, [M], [G], {BUCKET: 10**6, MICRO: 2, INTERVAL: 1})
     yield case("two that save the same, in another order", 2, [M], [G], {INTERVAL: 1, BUCKET: 10**6, MICRO: 2})
 
 
-def found_by(answer, said, cheaper, peak):
-    found = answer(said, cheaper, peak)
+def changed(said, path, value):
+    section, _, rest = path.partition(".")
+    return said | {section: changed(said.get(section, {}), rest, value) if rest else value}
+
+
+def found_by(answer, said, cheaper, peak, peaks):
+    configurations = [copy.deepcopy(said), *(changed(said, *each) for each in cheaper.items())]
+    others = []
+
+    def asked(configuration):
+        others.extend([copy.deepcopy(configuration)] * (configuration not in configurations))
+        return peak(configuration)
+
+    found = answer(said, cheaper, asked)
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise Malformed(f"it returned {kind(found)}, where (key, bytes saved) is right")
     path, saved = found
     if path is not None and path not in cheaper:
         raise Malformed(f"it says {path!r}, which is none of the keys that may change, {', '.join(cheaper)}")
-    if isinstance(saved, torch.Tensor):
-        saved = saved.item()
-    return {"the key": str(path), "the bytes saved": float(saved)}
+    saved = saved.item() if isinstance(saved, torch.Tensor) else saved
+    if type(saved) not in (int, float):
+        raise Malformed(f"the bytes saved are {kind(saved)}, where a number is right")
+    savings = [[each(configurations[0]) - each(one) for one in configurations[1:]] for each in peaks]
+    fullest = [max(each(one) for each in peaks) for one in configurations]
+    own = [rank for rank, of_rank in enumerate(savings) if path and saved == of_rank[[*cheaper].index(path)]]
+    real = fullest[0] - fullest[1 + [*cheaper].index(path)] if path else 0
+    whose = "".join(f", as rank {rank} saves by itself" for rank in own[:1] if saved != real)
+    what = f"{path}: {abs(real):,} bytes {'less' if real >= 0 else 'more'} on the fullest rank" if path else "None"
+    tried = f"also {others[0]}" if others else "the one that was said, and with one key changed"
+    return {"what peak is asked for": tried, "the key": what, "the bytes saved": f"{saved:,.15g}{whose}"}
 
 
 FRESH = "        trial = copy.deepcopy(said)\n"
@@ -83,7 +104,9 @@ SAVED = "saved = peaks[0] - peaks[1:]"
     check_communication=False,  # what is sent are whole numbers, which nothing changes on the way
     targets=[
         Values("the key and the bytes, the same on all ranks: of 1 to 4, which hold unlike layers"),
-        AtMost("an all-reduce of one whole number for each configuration", "one number for each that you try"),
+        Bytes(
+            "an all-reduce of one whole number for each configuration", "one number for each that you try", fewer=True
+        ),
     ],
     mistakes=[
         mistake(

@@ -4,9 +4,9 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from tinydist.lab.author import Case, Malformed, Values, also, exercise, kind, mistake
+from tinydist.lab.author import Bytes, Case, Malformed, Values, also, exercise, kind, mistake
 
-from .chapter import AtMost, numbers
+from .chapter import numbers
 
 VOCABULARY, WIDTH, LENGTH = 7, 4, 5
 
@@ -97,7 +97,11 @@ TOLD = "        told = share.detach().clone()\n        dist.all_reduce(told)\n"
             "gradients and loss of the mean over all tokens that count, of 1 to 3 data ranks and of 1 to 3 "
             "microbatches, some without any"
         ),
-        AtMost("two all-reduces of one number in a microbatch, or fewer", "all-reduce numbers, and no masks or losses"),
+        Bytes(
+            "two all-reduces of one number in a microbatch, or fewer",
+            "all-reduce numbers, and no masks or losses",
+            fewer=True,
+        ),
     ],
     alternatives=[also(f"{COUNT}        {SHARE}\n{TOLD}{RETURNS}", TOGETHER)],  # one all-reduce of both numbers
     mistakes=[

@@ -1,6 +1,7 @@
 """A configuration that does not add up: what stays, what follows, and what has to go."""
 
 import copy
+from random import Random
 
 from tinydist.lab.author import Case, Malformed, Values, exercise, kind, mistake
 from tinydist.training import Config
@@ -8,16 +9,12 @@ from tinydist.training.compat.ds_file import ConfigError
 
 BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 LR = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
-BOTH = {"fp16": {"enabled": True, "hysteresis": 2}, "bf16": {"enabled": True}}
-CPU = {"device": "cpu"}
-USUAL = {  # is not worth a word
-    "zero_optimization.stage": 0,
-    "zero_optimization.offload_optimizer": "none",
-    "zero_optimization.offload_param": "none",
-    "precision": "fp32",
-    "gradient_clipping": 1.0,
-}
+BOTH = {"fp16": {"enabled": True, "loss_scale": 0, "hysteresis": 2}, "bf16": {"enabled": True}}
+CPU = {"device": "cpu", "pin_memory": True}
 OFFLOADED = {"stage": 3, "offload_optimizer": CPU, "offload_param": CPU}
+KEPT = {"reduce_bucket_size": 1000, "overlap_comm": True}
+ZERO = "zero_optimization"
+LOOKED_AT = (f"{ZERO}.stage", "fp16.enabled", "bf16.enabled", "gradient_clipping")
 
 
 def case(batch, micro, dp, pp=1, about="", **said):
@@ -39,33 +36,58 @@ def test_cases():
     yield case(8, 2, 2, 1, zero_optimization={"stage": 1, "offload_optimizer": CPU}, about="stage 1, offload_optimizer")
     yield case(8, 2, 2, 1, zero_optimization={"stage": 0, "offload_optimizer": CPU}, about="stage 0, offload_optimizer")
     yield case(8, 2, 1, 1, zero_optimization=OFFLOADED, about="stage 3 with both offloads")
+    yield case(8, 2, 1, 2, zero_optimization={"stage": 0}, about="stage 0")
+    yield case(8, 2, 2, 2, about="no section for ZeRO")
+    yield case(8, 2, 1, 3, zero_optimization=OFFLOADED | KEPT, about="stage 3 with both offloads and other keys")
     yield case(24, 3, 3, 1, zero_optimization={"stage": 2}, about="stage 2")
     yield case(12, 4, 3, 1, **BOTH, about="fp16 and bf16")
     yield case(12, 4, 2, 1, fp16={"enabled": True}, about="fp16")
     yield case(12, 4, 2, 1, fp16={"enabled": True}, bf16={"enabled": False}, about="fp16, and bf16 is off")
+    for draw in map(Random, range(12)):
+        micro, dp = draw.randint(2, 9), draw.randint(1, 4)
+        yield case(dp * draw.randint(5, 60), micro, dp)
     yield case(12, 5, 2, 1, steps_per_print=10, wall_clock_breakdown=True, about="with keys that are not broken")
 
 
 def accepted(answer, said, dp, pp):
-    """What comes of it, in words: DeepSpeed's numbers, or why there are none."""
+    """What comes of it, in words: DeepSpeed's, and each key."""
+    rows, keys = said[BATCH] // dp, [BATCH, MICRO, STEPS, *LOOKED_AT, *flat(said)]
+
+    def told(words, found):
+        by_key = {path: str(found.get(path, "not there")) for path in keys}
+        return {"what comes of it": words} | by_key | {"new keys": ", ".join(sorted(found.keys() - keys)) or "none"}
+
     try:
         mended = answer(said, dp, pp)
     except ValueError:
-        return {"what comes of it": "a ValueError, which is for a batch that dp ranks cannot share"}
+        return told("a ValueError, which is for a batch that dp ranks cannot share", {})
     if not isinstance(mended, dict):
         raise Malformed(f"it returned {kind(mended)}, where a configuration is right: a dict")
     try:
-        config = Config(mended, f"dp={dp},pp={pp}")
+        Config({name: value for name, value in mended.items() if pp == 1 or name != ZERO}, f"dp={dp},pp={pp}")
+        Config(mended, f"dp={dp}")
     except ConfigError as error:
-        return {"what comes of it": f"an error, {error}"}
-    found = {name: mended.get(name, "missing") for name in (BATCH, MICRO, STEPS)}
-    zero = "zero_optimization"
-    found |= {f"{zero}.stage": config[f"{zero}.stage"], "precision": config.precision}
-    found |= {f"{zero}.offload_{of}": config.device(of) for of in ("optimizer", "param")}
-    found |= {"gradient_clipping": config["gradient_clipping"], "lr": config.options["lr"]}
-    told = [f"{name} {value}" for name, value in found.items() if value != USUAL.get(name)]
-    lost = [f"{name} is gone" for name in said if name not in mended and name not in (zero, *BOTH)]
-    return {"what comes of it": ", ".join(told + lost)}
+        return told(f"an error, {error}", {})
+    found = flat(mended)
+    if pp > 1 and found[f"{ZERO}.stage"] > 1:
+        return told(f"an error: with a pipeline the stage is 1 at most, and here it is {found[f'{ZERO}.stage']}", {})
+    micro = found.get(MICRO, 0)
+    if any(each <= said[MICRO] and rows % each == 0 for each in range(micro + 1, rows + 1)):
+        found[MICRO] = f"{micro}, and a larger one adds up, too"
+    elif micro > said[MICRO]:
+        found[MICRO] = f"{micro}, more than was said, which may not fit"
+    return told("it is accepted", found)
+
+
+def flat(said, path=""):
+    """path -> value. An offload to nowhere is none, and off is as good as not there."""
+    found = {} if path else {f"{ZERO}.stage": 0, "fp16.enabled": False, "bf16.enabled": False}
+    for name, value in said.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{path}{name}.") if value.get("device") != "none" else {}
+        else:
+            found[f"{path}{name}"] = value
+    return found
 
 
 SIZES = "    mended[MICRO], mended[STEPS] = micro, rows // micro\n"
@@ -82,8 +104,8 @@ FP16 = 'mended["fp16"]["enabled"] = False'
     check_communication=False,  # an answer sends nothing
     targets=[
         Values(
-            "DeepSpeed accepts it, it learns the same, and holds no more at once; on 1 to 4 ranks, with and without "
-            "stages"
+            "DeepSpeed accepts it, it learns the same, and holds no more at once, and no other key changes; on 1 to 4 "
+            "ranks, with and without stages"
         ),
     ],
     mistakes=[
@@ -91,16 +113,6 @@ FP16 = 'mended["fp16"]["enabled"] = False'
             "train_batch_size is what is learnt from, so it stays. The micro batch and accumulation follow",
             SIZES,
             "    mended[BATCH] = mended[MICRO] * mended.get(STEPS, 1) * dp\n",
-        ),
-        mistake(
-            "A micro batch of 1 always adds up, and computes a row at a time. The largest that divides is asked for",
-            "micro = max(",
-            "micro = min(",
-        ),
-        mistake(
-            "A larger micro batch than the one that was said may not fit: it is what a rank holds at once",
-            "range(1, said[MICRO] + 1)",
-            "range(1, rows + 1)",
         ),
         mistake(
             "Accumulation is of one rank, which has train_batch_size / dp rows",
@@ -118,6 +130,12 @@ FP16 = 'mended["fp16"]["enabled"] = False'
             "if False",
         ),
         mistake("offload_param is of stage 3 alone", PARAM, "pass\n"),
+        mistake(
+            "offload_optimizer goes with any stage above 0, with a pipeline, too: it is not broken, and stays",
+            "if stage == 0:",
+            "if stage == 0 or pp > 1:",
+        ),
+        mistake("fp16 is disabled, and the other keys of its section stay", FP16, 'del mended["fp16"]'),
         mistake(
             "Of fp16 and bf16 it is bf16 that stays, as it needs no scale",
             FP16,
@@ -144,8 +162,9 @@ def mended_config(said, dp, pp):
     batch, raise a ValueError.
 
     With a pipeline (pp > 1) the ZeRO stage is 1 at most. offload_param is removed below stage 3, and offload_optimizer
-    in stage 0. If fp16 and bf16 are both enabled, fp16 is disabled. All else is as it was: nothing is mended that is
-    not broken. ``said`` has train_batch_size and train_micro_batch_size_per_gpu; sections may be missing.
+    in stage 0. If fp16 and bf16 are both enabled, fp16.enabled becomes false. All other keys stay, those of the same
+    section, too: nothing is mended that is not broken. ``said`` has train_batch_size and
+    train_micro_batch_size_per_gpu; sections may be missing.
     """
     BATCH, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
     STEPS = "gradient_accumulation_steps"

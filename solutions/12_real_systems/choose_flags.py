@@ -1,19 +1,18 @@
 """The flags of a run, for a model, a cluster and a goal, by what the library's own cost model says of them."""
 
-from functools import partial
 from itertools import product
 from math import inf, isclose
 
 from tinydist.lab.author import Malformed, Own, Target, Wrong, alone, exercise, mistake
 
-from .prices import price, prices
+from .prices import CHOICES, Price, prices
 
 
 def case(goal, model="Llama 3 8B", node="H100 node", counts=(8, 16, 32), limit=inf, room=80e9, just=""):
     """``just``: the "room", or the "limit", is what ``SHARDED`` takes on 16 GPUs."""
 
     def arguments():
-        of = partial(price, prices(model, node, 64, counts))
+        of = Price(prices(model, node, 64, counts))
         seconds, nbytes = of(16, SHARDED) if just else (limit, room)
         return of, list(counts), nbytes if just == "room" else room, goal, seconds if just == "limit" else limit
 
@@ -33,6 +32,7 @@ def test_cases():
     yield case("cheapest", counts=(32, 16, 8), limit=9.0, room=40e9)
     yield case("fastest", "Llama 3 70B", counts=(64, 32))
     yield case("smallest", "Llama 3 70B", counts=(64,), limit=10.0)
+    yield case("smallest", "Llama 3 70B", counts=(64,))
     yield case("cheapest", "Llama 3 70B", counts=(8, 16))
     yield case("smallest", counts=(16,), just="limit")
 
@@ -47,7 +47,7 @@ class Flags(Target):
         if not isinstance(got, tuple | list) or len(got) != 2 or isinstance(got[0], str):
             raise Malformed(f"it returned {got!r}, where (GPUs, flags) is right, or None")
         try:
-            of(*got)
+            of.tells(*got)
         except (ValueError, TypeError, AttributeError) as error:
             raise Malformed(f"with {got[0]!r} GPUs and {got[1]!r}: {error}") from None
 
@@ -62,21 +62,39 @@ class Goal(Target):
                 raise Wrong(f"it says that there is nothing, but there is: {its[0]} GPUs with {its[1]}")
             return
         gpus, flags = trial.returned[0]
-        seconds, nbytes = of(gpus, flags)
+        seconds, nbytes = of.tells(gpus, flags)
         chosen = f"{gpus} GPUs with {flags}: {seconds:.4g} s a step and {nbytes / 1e9:.4g} GB"
         if nbytes > room:
             raise Wrong(f"{chosen}, and each has {room / 1e9:.4g} GB: it does not fit")
         if seconds > limit:
             raise Wrong(f"{chosen}, and a step may take {limit:.4g} s")
-        mine, best = (cost(goal, each[0], *of(*each)) for each in (trial.returned[0], its))
+        mine, best = (cost(goal, each[0], *of.tells(*each)) for each in (trial.returned[0], its))
         if mine > best and not isclose(mine, best):
             raise Wrong(f"{chosen}. There is a way that is {mine / best:.4g} times as good for {goal!r}")
 
     def seen(self, trial):
+        """And of what it has asked the price: what is never tried is known."""
         if trial.error:
             return None
-        got = trial.returned[0]
-        return "nothing" if got is None else (got[0], *trial.arguments[0][0](*got))
+        got, of = trial.returned[0], trial.arguments[0][0]
+        return of.asked, "nothing" if got is None else (got[0], *of.tells(*got))
+
+    def general(self, trial, right):
+        (of, gpus, *_), best = trial.arguments[0], right.returned[0]
+        others = set(gpus) - {count for count, _ in of.asked}
+        if others:
+            return f"{max(others)} GPUs are never tried"
+        tried = [set(values) for values in zip(*(flags for _, flags in of.asked))]
+        for (name, values), those in zip(CHOICES.items(), tried):
+            missing = [each for each in values if each not in those]
+            if missing:
+                flag, value = f"--{name.replace('_', '-')}", missing[-1]
+                return (
+                    f"{flag}{f' {value}' * (type(value) in (int, str))} is never tried"
+                    if value
+                    else (f"It is never tried without {flag}")
+                )
+        return "It asks the price of one that is right, and does not choose it" * (best is not None and of.knows(*best))
 
 
 def cost(goal, gpus, seconds, nbytes):

@@ -1,5 +1,7 @@
 """Who keeps a job from going on? Flight Recorders of all ranks, whose groups wait for one another."""
 
+from random import Random
+
 from tinydist.lab.author import Own, Values, alone, exercise, mistake
 
 from .records import MANY, run
@@ -17,6 +19,21 @@ def takes(number, *call):
     return lambda calls: [*calls[:number], call, *calls[number + 1 :]]
 
 
+def another(number):
+    return takes(number, "tp", "all_reduce", MANY)
+
+
+def drawn(seed):
+    """Slow ranks, and mostly one that stops."""
+    draw = Random(seed)
+    outer, inner = draw.choice([(2, 3), (3, 2), (2, 4), (3, 3), (2, 3)])
+    ranks = range(outer * inner)
+    slow = {(draw.choice(ranks), draw.randrange(18)): draw.randint(2, 90) for _ in range(8)}
+    changed = {draw.choice(ranks): stops(draw.randint(1, 14))} if seed % 4 else {}
+    about = "several slow, and one stops" if changed else "several slow, and all come to all calls"
+    return case(about, outer, inner, 3, changed=changed, slow=slow)
+
+
 def test_cases():
     yield case("one of which stops", 1, 4, 3, changed={2: stops(7)})
     yield case("one of which stops", 2, 3, 3, changed={4: stops(8)})
@@ -25,17 +42,38 @@ def test_cases():
     yield case("one of which stops before a call along dp", 3, 3, 2, changed={3: stops(4)})
     yield case("one of which has never called anything", 3, 2, 1, changed={5: stops(0)})
     yield case("one of which stops, and older calls are dropped", 3, 2, 4, changed={0: stops(15)}, kept=7)
-    yield case("one of which calls another operation", 2, 4, 3, changed={0: takes(8, "tp", "all_reduce", MANY)})
+    yield case("one of which calls another operation", 2, 4, 3, changed={0: another(8)})
     yield case("one of which has another size", 4, 2, 3, changed={6: takes(10, "dp", "all_reduce", [[4095]])})
+    yield case("one calls another operation, and one has not come", 2, 4, 3, changed={0: another(8), 3: stops(8)})
     yield case("one of which leaves out a call", 3, 3, 3, changed={7: lambda calls: calls[:7] + calls[8:]}, kept=9)
     yield case("and all come to all calls", 2, 2, 3, slow={(3, 6): 40})
     yield case("and all come to all calls", 2, 3, 4, slow={(1, 3): 2, (1, 9): 4, (1, 15): 3, (1, 20): 2, (5, 12): 7})
     yield case("and all come to all calls", 4, 2, 4, slow={(0, 4): 300, (6, 8): 5, (6, 14): 30, (2, 3): 9}, kept=20)
     yield case("and all come to all calls", 1, 3, 2, slow={(1, 3): 20, (2, 3): 21, (0, 6): 5})
+    yield from map(drawn, range(24))
 
 
 ABSENT = "last.get((rank, group), 0) < number"
 COSTS = "sum(cost for cost, *_ in waits[rank])"
+
+
+class Named(Values):
+    """A mistake is told if all four are what it gives; else, whether the one that is named waits itself."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments, whole=True)
+
+    def general(self, trial, right):
+        (records, groups), (what, rank, *_), its = trial.arguments[0], trial.returned[0], right.returned[0]
+        if not what == its[0] == "missing" or rank == its[1] or rank not in range(len(records)) or not records[rank]:
+            return ""
+        group, call = ids(records[rank][-1])
+        absent = [f"rank {r}" for r in groups[group] if (group, call) not in map(ids, records[r])]
+        return f"Rank {rank} waits itself, in call {call} of {group}, for {' and '.join(absent)}" if absent else ""
+
+
+def ids(entry):
+    return entry["process_group"], entry["collective_seq_id"]
 
 
 @exercise(
@@ -45,7 +83,7 @@ COSTS = "sum(cost for cost, *_ in waits[rank])"
     test_cases=test_cases,
     targets=[
         Own("your own reading", "read the records yourself", ("tinydist.diagnose",)),
-        Values("in records of 3 to 9 ranks in several groups", ["the verdict", "the rank", "the group", "the call"]),
+        Named("in records of 3 to 9 ranks in several groups", ["the verdict", "the rank", "the group", "the call"]),
     ],
     mistakes=[
         mistake(

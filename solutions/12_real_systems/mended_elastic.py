@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 from tinydist.lab.author import Bytes, Case, Values, Wrong, exercise, mistake
 
-from .machines import Folder, Lost, batches
+from .machines import ROWS, Folder, Lost, batches
 
 STEPS = 9
 SHARE, STARTED_FOR_FOUR = "mine = slice(rank, None, ranks)", "mine = slice(2 * rank, 2 * rank + 2)"
@@ -22,6 +22,7 @@ def case(*starts, every=2, dtype=torch.float32):
 
 def test_cases():
     yield case((2, None, None))
+    yield case((3, None, None), every=4)
     yield case((4, 5, None), (2, None, None))
     yield case((2, 5, 2), (3, None, None))
     yield case((3, 4, None), (1, 6, 1), (3, None, None), every=3)
@@ -50,11 +51,28 @@ def program(answer, content, starts, every, dtype):
         dist.barrier()
         steps.append(f"{begun[0]} to {begun[-1]}" if begun else "none")
         writes += files.writes
+    share = {"its share": share_of(answer, group, dtype)} if len(starts) == 1 else {}
     return {
         "steps that it takes": "; then ".join(steps),
         "the weight": weight,
         "its part": "saves" if writes else "does not save",
-    }
+    } | share
+
+
+def share_of(answer, group, dtype):
+    """Rows that the weight is NaN after, if they are so on one rank alone: more than needed?"""
+    ranks, used = dist.get_world_size(), []
+    for source in range(ranks):
+        used.append(0)
+        for row in range(ROWS):
+
+            def batch_of(step):
+                rows, targets = batches(None, [], dtype)(step)
+                rows[row] += float("nan") if dist.get_rank() == source else 0.0
+                return rows, targets
+
+            used[-1] += bool(answer(group, Folder({}, None), batch_of, 1, 2).isnan().any())
+    return "no more rows than needed" if max(used) <= -(-ROWS // ranks) else f"{max(used)} of {ROWS} rows on a rank"
 
 
 @exercise(
@@ -142,9 +160,9 @@ def mended_elastic(group, files, batch_of, steps, every):
     torchrun starts this anew whenever a machine is lost or comes: then ``group`` has another number of processes. It
     is a colleague's script. It trains, but after a restart it is not where it was. Mend it: there are five bugs.
 
-    ``batch_of(step)`` gives the rows and targets of the whole batch, the same on all ranks, who deal them out. Each row
-    gets noise, drawn for the whole batch from a generator that begins with the number of the step. The rate falls from
-    0.1 to 0 over the run. After every ``every`` steps rank 0 saves.
+    ``batch_of(step)`` gives the rows and targets of the whole batch, the same on all ranks, who deal them out:
+    nobody takes more rows than needed. Each row gets noise, drawn for the whole batch from a generator that begins with
+    the number of the step. The rate falls from 0.1 to 0 over the run. After every ``every`` steps rank 0 saves.
 
     ``files`` is a folder that all machines see: ``"a" in files``, ``files.read("a")``, ``files.write("a", state)``,
     ``files.rename("a", "b")``, which replaces b. A machine may be lost while it writes.

@@ -50,12 +50,27 @@ def priced(model, cluster, batch, gpus, tp, pp, rows, sharded, again):
     return found.seconds, found.memory.total
 
 
-def price(table, gpus, flags):
-    words = flags if isinstance(flags, str) else " ".join(map(str, flags))
-    found = table.get((gpus, parsed(words)), f"{gpus} GPUs are not for rent")
-    if isinstance(found, str):
-        raise ValueError(found)
-    return found
+class Price:
+    """Of a number of GPUs with such flags; ``asked``: for which it was asked."""
+
+    def __init__(self, table):
+        self.table, self.asked = table, set()
+
+    def __call__(self, gpus, flags):
+        self.asked.add(self.key(gpus, flags))
+        return self.tells(gpus, flags)
+
+    def key(self, gpus, flags):
+        return gpus, parsed(flags if isinstance(flags, str) else " ".join(map(str, flags)))
+
+    def knows(self, gpus, flags):
+        return self.key(gpus, flags) in self.asked
+
+    def tells(self, gpus, flags):
+        found = self.table.get(self.key(gpus, flags), f"{gpus} GPUs are not for rent")
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found
 
 
 @lru_cache(10_000)

@@ -1,6 +1,7 @@
 """What a rank of a plan holds: states by ZeRO, pipeline and tensor group; activations of all microbatches in flight."""
 
 from math import isclose
+from random import Random
 from typing import NamedTuple
 
 from tinydist.lab.author import Target, Wrong, alone, exercise, mistake
@@ -59,10 +60,27 @@ PLANS = [
 ]
 
 
+def drawn(seed):
+    """Any model and plan."""
+    draw = Random(seed)
+    pp, tp = draw.choice((1, 2, 3, 5, 8)), draw.choice((1, 2, 4, 8))
+    heads = 8 * draw.randint(1, 12)
+    model = gpt(
+        pp * draw.randint(1, 6),
+        draw.choice((64, 96, 128)) * heads,
+        heads,
+        1000 * draw.randint(8, 200),
+        256 * draw.randint(1, 32),
+    )
+    sizes = draw.choice((1, 2, 7)), draw.randint(0, 3), draw.randint(1, 12), draw.randint(1, 4)
+    return model, Plan(pp, tp, *sizes, tp > 1 and draw.random() < 0.5, draw.random() < 0.5), draw.randrange(pp)
+
+
 def test_cases():
-    for model, plan, rank in PLANS:
+    for model, plan, rank in [*PLANS, *map(drawn, range(24))]:
         where = f", place {rank} of its pipeline" if plan.pp > 1 else ""
-        yield alone(lambda given=(model, plan, rank): given, f"{NAMES[model]}, {plan}{where}")
+        name = NAMES.get(model) or f"{model.layers} layers of {model.width} with {model.heads} heads"
+        yield alone(lambda given=(model, plan, rank): given, f"{name}, {plan}{where}")
 
 
 class Within(Target):

@@ -1,6 +1,7 @@
 """Which rows of a table of throughput cannot be, and which of their columns is wrong."""
 
 from math import isclose
+from random import Random
 from typing import NamedTuple
 
 from tinydist.lab.author import Malformed, Target, Wrong, alone, exercise, kind, mistake
@@ -64,12 +65,24 @@ TABLES = {
         row(*SMALL[:-1], 0.52),
         row(*SMALL[:-1], 0.52, teraflops=2)._replace(name="another"),
     ],
+    "a wrong MFU above 100": [row(*R22, mfu=2.5), row(*R175)],
     "no rows": [],
 }
 
 
+def drawn(seed):
+    """Of three rows some are wrong in one column, by 4 % at least."""
+    draw, rows = Random(seed), []
+    for name in "ABC":
+        gpus, peak, batch = draw.choice((1, 8, 48, 1024)), draw.choice((A100, H100)), draw.randint(1, 999) * 4096
+        flops, part = draw.randint(1, 9999) * 1e8, draw.choice((0.2, 0.4, 0.45, 0.6, 1.2))
+        column, by = draw.choice((*COLUMNS, "")) if part < 1 else "", draw.choice((0.5, 0.8, 0.96, 1.04, 1.25, 2, 3))
+        rows.append(row(name, gpus, peak, batch, flops, batch * flops / (gpus * peak * part), **{column: by}))
+    return f"rows that were drawn ({seed})", rows
+
+
 def test_cases():
-    for about, rows in TABLES.items():
+    for about, rows in [*TABLES.items(), *map(drawn, range(12))]:
         yield alone(lambda rows=rows: (list(rows),), about)
 
 
@@ -152,7 +165,7 @@ SHARE = "row.teraflops * 1e12, row.mfu / 100 * row.peak"
     test_cases=test_cases,
     targets=[
         BY_HAND,
-        Rows("rows", f"those that cannot be, and no others, in {len(TABLES)} tables with numbers of four digits"),
+        Rows("rows", "those that cannot be, and no others, in tables with numbers of four digits"),
         Rows("columns", "the one column that is wrong, or all, where a row agrees with itself and is above the peak"),
         Rows("values", "what should stand there, within 1 %: tokens and TFLOP/s of a GPU, MFU in percent"),
     ],

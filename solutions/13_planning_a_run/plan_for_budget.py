@@ -63,11 +63,11 @@ def test_cases():
         yield alone(lambda given=given: (list(given[0]), *given[1:]), f"{about} ({given[2]} days)")
 
 
-def planned(exercise, trial, name):
+def planned(trial, name):
     """What the solution says of this plan, whether it may be taken or not; and the plan."""
     plans, tokens, _, *others = trial.arguments[0]
     (plan, *_) = (each for each in plans if each.name == name)
-    return exercise.reference([plan._replace(room=plan.peak)], tokens, inf, *others), plan
+    return plan_for_budget([plan._replace(room=plan.peak)], tokens, inf, *others), plan
 
 
 class Planned(Target):
@@ -96,13 +96,56 @@ class Numbers(Planned):
         if got["plan"] not in names:
             raise Malformed(f"it names plan {got['plan']!r}, and there are {', '.join(map(repr, names))}")
         numbers({name: each for name, each in got.items() if name != "plan"}, NAMES)
-        its, plan = planned(exercise, trial, got["plan"])
+        its, plan = planned(trial, got["plan"])
         for name in NAMES:
             if not isclose(got[name], its[name]):
                 raise Wrong(
                     f"{name} of plan {plan.name!r}, on {plan.gpus} GPUs, is {got[name]:,.7g}, where {its[name]:,.7g} "
                     "is right"
                 )
+
+    def general(self, trial, right):
+        """What the first wrong number would be right for."""
+        got, (*_, checkpoint, restart, failing) = trial.returned[0], trial.arguments[0]
+        its, plan = planned(trial, got["plan"])
+        name = next(name for name in NAMES if not isclose(got[name], its[name]))
+        between, t, days, money = failing / plan.gpus, its["interval"], its["days"], its["money"]
+        lost = 1 / its["goodput"] - 1
+        guesses = {
+            "interval": [
+                (
+                    math.sqrt(2 * checkpoint * failing),
+                    "This is the interval of one GPU. A run stops when any of its GPUs fails",
+                ),
+                (
+                    math.sqrt(2 * checkpoint * between) * plan.gpus,
+                    "Here M grows with the GPUs: it is between_failures / gpus",
+                ),
+            ],
+            "goodput": [
+                (1 - lost, "A second of work takes 1 + lost seconds: goodput is 1 / (1 + lost), and not 1 - lost"),
+                (1 / (1 + lost - checkpoint / t), "The seconds of the checkpoints are missing"),
+                (
+                    1 / (1 + lost - restart / between + restart / t),
+                    "A restart comes after a failure, once in M seconds",
+                ),
+                (lost, "This is what is lost"),
+                (1 + lost, "This is what a second of work takes: goodput is one divided by it"),
+            ],
+            "days": [
+                (days * 24, "These are hours"),
+                (days * 86400, "These are seconds"),
+                (days / plan.gpus, "A batch is of all GPUs together"),
+                (days / (1 + lost) / (1 - lost), "A second of work takes 1 + lost seconds: divide by goodput"),
+            ],
+            "money": [
+                (money * 3600, "The price is that of an hour, and these are seconds"),
+                (money / 24, "The price is that of an hour, and these are days"),
+                (money / (1 + lost), "GPUs are paid while they write checkpoints, and after failures, too"),
+            ],
+        }
+        found = [words for number, words in guesses[name] if isclose(got[name], number)]
+        return found[0] if found else ""
 
 
 class Choice(Planned):
@@ -114,7 +157,7 @@ class Choice(Planned):
             if its is not None:
                 raise Wrong("it says that no plan will do, and there is one that fits and is done in time")
             return
-        (_, plan), days = planned(exercise, trial, got["plan"]), trial.arguments[0][2]
+        (_, plan), days = planned(trial, got["plan"]), trial.arguments[0][2]
         if plan.peak > plan.room:
             raise Wrong(f"{plan.name!r} takes {plan.peak / GB:g} GB of {plan.room / GB:g} at its peak: it does not fit")
         if got["days"] > days:
@@ -178,7 +221,7 @@ LEAST = '(each["money"], each["days"])'
             'figures["days"] / (1 + lost) <= days',
         ),
         mistake(
-            "This one is done first. The cheapest is asked for, and that may be a slower one",
+            "Of those that will do this one is done first. The cheapest is asked for, and that is a slower one",
             LEAST,
             '(each["days"], each["money"])',
         ),

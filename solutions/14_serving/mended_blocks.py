@@ -47,7 +47,27 @@ def read(answer, memory, calls):
         if not isinstance(each, torch.Tensor) or each.dim() != 1:
             raise Wrong(f"{name} gives {kind(each)}, where a tensor of one dim is right")
     lengths = {f"length of {name}": len(each) for name, each in zip(reads, found)}
-    return lengths | {f"tokens of {name}": each for name, each in zip(reads, found)}
+    there = {f"blocks of {name} in the end": where(tokens, memory) for name, tokens in left(calls).items()}
+    return lengths | {f"tokens of {name}": each for name, each in zip(reads, found)} | there
+
+
+def left(calls):
+    """Tokens of the sequences that are there in the end."""
+    tokens = {}
+    for what, name, *more in calls:
+        if what == "write":
+            tokens[name] = [*tokens.get(name, []), *more[0]]
+        elif what == "fork":
+            tokens[more[0]] = [*tokens[name]]
+        elif what == "end":
+            del tokens[name]
+    return {name: torch.stack(each) for name, each in tokens.items() if each}
+
+
+def where(tokens, memory):
+    parts = tokens.split(memory.shape[1])
+    found = [any(torch.equal(block[: len(part)], part) for block in memory) for part in parts]
+    return "all in memory" if all(found) else f"{found.count(False)} of {len(found)} are not in memory"
 
 
 ONE_LESS = """\
@@ -67,6 +87,7 @@ ONE_LESS = """\
         Own("tensors and lists, not the library's", "mend what is given", SOLVED),
         Part("lengths", "length", "as many tokens are read as were written", scratch=True),
         Part("values", "tokens", "and they are its own, whoever shares its blocks, or once did", scratch=True),
+        Part("memory", "blocks of", "where all tokens of a sequence are", scratch=True),
     ],
     mistakes=[
         mistake(
@@ -106,7 +127,8 @@ ONE_LESS = """\
             "filled = size",
         ),
         mistake(
-            "A copy is made for each token, and the block is the writer's own after the first",
+            "Memory runs out: a block is taken that is not needed, or one that nobody has is not free. Count owners: "
+            "after a copy the old block has one less, and the copy has one",
             "references[copy] = 1",
             "references[copy] = 2",
         ),
@@ -135,8 +157,9 @@ def mended_blocks(memory, calls):
     sequence ``new`` begins with all that ``name`` has, in the same blocks; ("end", name), its blocks are free if
     nobody else has them; ("read", name), its tokens are asked for.
 
-    Return a list: what each read gives, a tensor of all tokens of the sequence. There is memory enough, if blocks are
-    shared until somebody writes into them, and free as soon as nobody has them.
+    Return a list: what each read gives, a tensor of all tokens of the sequence. Tokens are kept in ``memory``, in
+    blocks, and nowhere else. There is memory enough, if blocks are shared until somebody writes into them, and free as
+    soon as nobody has them.
     """
     size, free = memory.shape[1], list(range(len(memory)))
     tables, lengths, references, found = {}, {}, [0] * len(memory), []

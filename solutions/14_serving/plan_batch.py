@@ -1,5 +1,6 @@
 """How many sequences a GPU serves at once: for its memory, in blocks, and for a latency."""
 
+from random import Random
 from typing import NamedTuple
 
 from tinydist.lab.author import Own, alone, exercise, mistake
@@ -55,8 +56,20 @@ CASES = [  # model, GPU, block size, tokens in common, tokens of its own, second
 ]
 
 
+def drawn(seed):
+    """Any sizes: memory for some sequences, and time for some."""
+    draw = Random(seed)
+    kinds = draw.choice((1, 2, 4)), draw.choice((1, 2, 4))
+    model = Model("drawn", draw.randint(100, 5000), *(draw.randint(1, 9) for _ in range(3)), *kinds)
+    size, shared, own = draw.choice((1, 3, 4, 16)), draw.randint(0, 60), draw.randint(1, 40)
+    weights, token = model.parameters * model.weight, 2 * model.layers * model.kv_heads * model.head_dim * model.kept
+    read = weights + (shared + own) * token * draw.uniform(0.5, 30)
+    memory = weights + int((shared + own + 2 * size) * token * draw.uniform(0.5, 30))
+    return model, GPU(memory, 1e6), size, shared, own, round(read / 1e6, 4)
+
+
 def test_cases():
-    for each in CASES:
+    for each in [*CASES, *map(drawn, range(24))]:
         model, gpu, size, shared, own, goal = each
         memory = f"{gpu.memory / GB:g} GB" if gpu.memory > GB else f"{gpu.memory:,} bytes"
         about = f"{shared:,} + {own:,} tokens in blocks of {size}, {memory}, {1000 * goal:g} ms"

@@ -1,5 +1,7 @@
 """An allocator of blocks that sequences share until one of them writes."""
 
+from random import Random
+
 from tinydist.lab.author import Wrong, alone, exercise, kind, mistake
 
 from .chapter import BY_HAND, Part, events_of
@@ -15,6 +17,8 @@ CASES = [  # about, blocks, size, events
     ("a fork whose first ends", 5, 4, "a+6 b=a a. b+1 c+5"),
     ("two drops", 6, 4, "a+12 a-3 b+1 a-5"),
     ("a drop to nothing", 2, 4, "a+6 a-6 b+8 a+0"),
+    ("a drop to nothing at the end", 2, 4, "a+6 a-6"),
+    ("one that ends below another", 6, 2, "a+3 b+3 a. c+1"),
     ("a drop into a full block that is shared", 6, 2, "a+6 b=a b-1 b+1 a+1"),
     ("a drop of a block that is shared", 6, 4, "a+6 b=a b-3 b+2 a+3"),
     ("too little memory", 2, 4, "a+6 a+3 a+2"),
@@ -24,8 +28,30 @@ CASES = [  # about, blocks, size, events
 ]
 
 
+def drawn(seed):
+    """Any events, with blocks enough for all."""
+    draw, lengths, events = Random(seed), {}, []
+    for _ in range(16):
+        name, what, old = draw.choice("abcd"), draw.choice("+++==-."), draw.choice([*lengths, ""])
+        if what == "+" or not lengths:
+            tokens = draw.randint(0, 6)
+            lengths[name] = lengths.get(name, 0) + tokens
+            events.append(f"{name}+{tokens}")
+        elif what == "=" and old and name not in lengths:
+            lengths[name] = lengths[old]
+            events.append(f"{name}={old}")
+        elif what == "-" and old:
+            tokens = draw.randint(0, lengths[old])
+            lengths[old] -= tokens
+            events.append(f"{old}-{tokens}")
+        elif what == "." and old:
+            del lengths[old]
+            events.append(f"{old}.")
+    return "drawn", 40, draw.randint(2, 5), " ".join(events)
+
+
 def test_cases():
-    for about, blocks, size, events in CASES:
+    for about, blocks, size, events in [*CASES, *map(drawn, range(12))]:
         given = blocks, size, [("append" if what == "add" else what, *more) for what, *more in events_of(events)]
         yield alone(lambda given=given: (*given[:2], [*given[2]]), f"{about} ({events}), {blocks} blocks of {size}")
 

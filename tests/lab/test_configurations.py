@@ -37,12 +37,13 @@ def test_what_is_mended_adds_up_and_what_is_not_is_no_sum_of_whole_rows(case):
 @pytest.mark.parametrize("case", find("costly_key").cases, ids=str)
 def test_no_other_key_saves_more_on_the_fullest_rank(case):
     given = [case.arguments(rank) for rank in range(case.ranks)]
-    said, cheaper, _ = given[0]
+    said, cheaper, *_ = given[0]
 
     def fullest(configuration):
-        return max(peak(configuration) for *_, peak in given)
+        return max(peak(configuration) for *_, peak, _ in given)
 
     saved = {path: fullest(said) - fullest(changed(said, path, value)) for path, value in cheaper.items()}
     most = max(0, *saved.values())
     key = next(path for path in cheaper if saved[path] == most) if most else None
-    assert find("costly_key").right(case).returned == ({"the key": str(key), "the bytes saved": most},) * case.ranks
+    for found in find("costly_key").right(case).returned:
+        assert found["the key"].split(": ")[0] == str(key) and found["the bytes saved"] == f"{most:,}"

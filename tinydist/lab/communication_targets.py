@@ -82,26 +82,26 @@ class Bytes(Target):
     """As many from each rank as the reference sends, or up to ``room`` times as many where collectives send them; with
     ``together``, from all ranks (or if it says so of a case). ``formula``: said with them. ``names``: where other
     collectives are called than those of the reference, that is said first. ``measured``: judged only in cases that are
-    measured, where there is ``room`` for what is sent once."""
+    measured, where there is ``room`` for what is sent once. ``fewer``: may it be fewer? Values tell if too few."""
 
     name = "bytes"
 
-    def __init__(self, holds, formula="", together=False, room=1.0, names=False, measured=False):
+    def __init__(self, holds, formula="", together=False, room=1.0, names=False, measured=False, fewer=False):
         super().__init__(holds)
         self.formula, self.together, self.room, self.names = formula or holds, together, room, names
-        self.measured = measured
+        self.measured, self.fewer = measured, fewer
 
     def judge(self, exercise, trial, right):
         mine, its = map(self.seen, (trial, right))
         for rank, (have, want) in enumerate(zip(mine, its)):
-            if not want - 0.5 <= have <= want * self.room + 0.5:
+            if not (want - 0.5) * (not self.fewer) <= have <= want * self.room + 0.5:
                 everybody = self.all_of(trial.case)
                 who, in_all = ("the ranks send", " in all") if everybody else (f"rank {rank} sends", "")
                 reason = (
                     nobody(mine)
                     or (not everybody and star(mine))
                     or whole_tensors(trial.run, sum(its), in_parts(right))
-                    or f"{who} {have:,.0f} bytes{in_all}, where {want:,.0f} are right"
+                    or f"{who} {have:,.0f} bytes{in_all}, where {want:,.0f} are {'enough' if self.fewer else 'right'}"
                 )
                 others = self.other_calls(trial, right) if self.names else ""
                 raise Wrong(f"{others}{reason}: {self.formula}", draw_traffic(trial))

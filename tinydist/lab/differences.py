@@ -60,7 +60,7 @@ def difference(trial, place, mine, its):
     if isinstance(its, torch.Tensor) and not its.dim():
         mine, its = mine.item(), its.item()
     if not isinstance(its, torch.Tensor):
-        return f"{words_of(trial, rank, path)} is {shown(mine)}, where {shown(its)} is right"
+        return f"{words_of(trial, rank, path)} is {', where '.join(apart(mine, its))} is right"
     wrong = ~torch.isclose(mine.double(), its.double(), rtol=trial.case.rtol, atol=ATOL, equal_nan=True)
     at = wrong.nonzero()[0].tolist()
     count, index = int(wrong.sum()), tuple(at)
@@ -70,10 +70,14 @@ def difference(trial, place, mine, its):
     off = slightly_off(mine.flatten(), its.flatten())
     done = "sent, or added," if trial.case.ranks > 1 else "computed"
     smaller = f"{GUESS} {off:.1g} %: are they {done} in a smaller dtype?" if off else ""
-    return (
-        f"{numbers}. The first is at position {', '.join(map(str, at))}: {shown(mine[index].item())}, where "
-        f"{shown(its[index].item())} is right{smaller}"
-    )
+    first = ", where ".join(apart(mine[index].item(), its[index].item()))
+    return f"{numbers}. The first is at position {', '.join(map(str, at))}: {first} is right{smaller}"
+
+
+def apart(mine, its):
+    """Never two numbers that look the same."""
+    short = shown(mine), shown(its)
+    return short if short[0] != short[1] else (repr(mine), repr(its))
 
 
 def shown(number):
@@ -127,6 +131,36 @@ def misplaced(trial, got, want, own, pick):
     if all(close(mine.flatten().sort().values, right.flatten().sort().values) for mine, right in zip(got, want)):
         return "the numbers are right, but in wrong places"
     return None
+
+
+# What can be said where no reason is found.
+
+
+def unlike(got, want):
+    """Who has the same, where all should."""
+    groups = []
+    for rank, each in enumerate(got):
+        same = next((group for group in groups if close(got[group[0]], each)), None)
+        groups.append([rank]) if same is None else same.append(rank)
+    if len(groups) == 1 or not all(close(each, want[0]) for each in want):
+        return ""
+    if len(groups) == len(got):
+        return "All ranks should have the same, and each has something else"
+    return f"All ranks should have the same. Only these agree with one another: {', '.join(map(str, groups))}"
+
+
+def ratio(got, want):
+    """Of numbers that are all so many times too large, or too small, or squared."""
+    mine, its = (torch.cat([torch.as_tensor(each).double().flatten() for each in them]) for them in (got, want))
+    if mine.shape != its.shape or not all(0 < each.norm() < torch.inf for each in (mine, its)):
+        return ""
+    for large, small, how in [(mine, its, "large"), (its, mine, "small")]:
+        many = float(large.norm() / small.norm())
+        if round(many) > 1 and abs(many - round(many)) < 1e-4 and close(large, small * round(many)):
+            return f"All of it is {round(many)} times too {how}"
+    if close(mine, its.square()):
+        return "It is the square of what is right"
+    return "All of it has the wrong sign" if close(mine, -its) else ""
 
 
 # The same of a sum over the ranks. To find which ranks contribute to a wrong sum, it runs once per rank, with that

@@ -8,7 +8,19 @@ from types import SimpleNamespace
 
 import torch
 
-from .differences import close, difference, misplaced, same_form, slightly_off, times, untouched, whose, words_of
+from .differences import (
+    close,
+    difference,
+    misplaced,
+    ratio,
+    same_form,
+    slightly_off,
+    times,
+    unlike,
+    untouched,
+    whose,
+    words_of,
+)
 from .errors import Wrong
 from .leaves import in_place, kind, kind_of, leaves, shape_of, shares_memory, tensors_of, written
 from .messages import left_open
@@ -124,6 +136,14 @@ class Values(Target):
         own = pick(SimpleNamespace(case=trial.case, error=None, arguments=given, returned=list(map(tensors_of, given))))
         looks = (look(trial, got, want, own, pick) for look in (left_open, whose, *self.explain, times, misplaced))
         return next(filter(None, looks), "")
+
+    def known(self, trial, right):
+        mine, its = self.seen(trial), self.seen(right) or {}
+        path = next((path for rank, path in its if not close(mine[rank, path], its[rank, path], trial.case.rtol)), None)
+        got, want = ([each[place] for place in its if place[1] == path] for each in (mine, its))
+        if not self.tell or not want or any(type(each) not in (float, torch.Tensor) for each in (*got, *want)):
+            return ""
+        return unlike(got, want) or ratio(got, want)
 
 
 def things(names, mine, its):

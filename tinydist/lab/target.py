@@ -55,7 +55,8 @@ class Target:
             raise
         except Wrong as wrong:
             found = self.mistaken(exercise, trial, right, earlier)
-            reason = found.get(2) or self.general(trial, right) or found.get(1) or found.get(0, "")
+            reason = found.get(2) or self.general(trial, right) or found.get(1) or found.get(0)
+            reason = reason or self.known(trial, right)
             raise Wrong(because(reason, str(wrong)), wrong.picture) from None
 
     def mistaken(self, exercise, trial, right, earlier=()):
@@ -96,6 +97,10 @@ class Target:
 
     def general(self, trial, right):
         """A reason that holds for any exercise."""
+        return ""
+
+    def known(self, trial, right):
+        """Where no reason is found: what can be said besides the numbers."""
         return ""
 
 

@@ -179,6 +179,8 @@ class Simulation:
         self, size, index, ranks, backend, store, name, timeout=None, pg_tag=None, group_desc=None, **options
     ):
         """Replaces torch's function to create groups. The default group has no ``ranks``, non-members no ``index``."""
+        if not size:
+            raise ValueError("new_group: the list of ranks is empty, and a group has one at least")
         if not ranks and size != self.ranks:
             raise ValueError(f"init_process_group: world_size is {size}, but {self.ranks} ranks were launched")
         if ranks and name.isdigit():  # else its members alone make it, and its name is a hash

@@ -28,7 +28,7 @@ def downwards(said, dp, pp):
         if zero["stage"] < least and name in zero:
             del zero[name]
     if mended.get("bf16", {}).get("enabled"):
-        mended["fp16"] = {"enabled": False}
+        mended["fp16"] = mended.get("fp16", {}) | {"enabled": False}
     return mended
 
 
@@ -49,7 +49,7 @@ def by_accumulation(said, dp, pp):
         if stage >= {"offload_param": 3, "offload_optimizer": 1}.get(name, 0)
     }
     both = said.get("bf16", {}).get("enabled") and said.get("fp16", {}).get("enabled")
-    mended = {name: value for name, value in said.items() if name != "fp16" or not both}
+    mended = dict(said) | ({"fp16": {**said["fp16"], "enabled": False}} if both else {})
     return mended | {MICRO: rows // steps, STEPS: steps, "zero_optimization": zero}
 
 
@@ -71,7 +71,7 @@ def devices_off(said, dp, pp):
         if zero["stage"] == 0:
             zero["offload_optimizer"] = {"device": "none"}
     if "bf16" in said and said["bf16"]["enabled"]:
-        mended.pop("fp16", None)
+        mended.get("fp16", {}).pop("enabled", None)
     return mended
 
 

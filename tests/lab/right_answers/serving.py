@@ -202,57 +202,7 @@ def one_after_the_other(blocks, free, size, running, waiting):
     return [name for name, _ in mine], begin, refused
 
 
-@right("mended_blocks")
-def without_any_blocks(memory, calls):
-    """Each has tokens of its own, and memory is not used at all."""
-    has, found = {}, []
-    for what, name, *more in calls:
-        if what == "write":
-            has[name] = torch.cat([has.get(name, memory.new_empty(0)), more[0]])
-        elif what == "fork":
-            has[more[0]] = has[name]
-        elif what == "end":
-            del has[name]
-        else:
-            found.append(has[name])
-    return found
-
-
-@right("mended_blocks")
-def slot_by_slot(memory, calls):
-    """Reads by the table, one token at a time; a block is copied when the fork is made, if it is not full."""
-    size, tables, lengths, counts, found = memory.shape[1], {}, {}, [0] * (2 * len(memory)), []
-    memory = torch.cat([memory, memory])
-
-    def take():
-        block = counts.index(0)
-        counts[block] = 1
-        return block
-
-    for what, name, *more in calls:
-        if what == "write":
-            table = tables.setdefault(name, [])
-            for token in more[0]:
-                at = lengths.get(name, 0)
-                table += [take()] if at == len(table) * size else []
-                memory[table[at // size], at % size] = token
-                lengths[name] = at + 1
-        elif what == "fork":
-            at, table = lengths.get(name, 0), tables.get(name, [])
-            tables[more[0]], lengths[more[0]] = table[: at // size], at
-            for block in tables[more[0]]:
-                counts[block] += 1
-            if at % size:
-                tables[more[0]].append(take())
-                memory[tables[more[0]][-1]] = memory[table[-1]]
-        elif what == "end":
-            for block in tables.pop(name):
-                counts[block] -= 1
-            lengths.pop(name, None)
-        else:
-            tokens = [memory[tables[name][i // size], i % size] for i in range(lengths.get(name, 0))]
-            found.append(torch.stack(tokens) if tokens else memory.new_empty(0))
-    return found
+# plan_batch
 
 
 @right("plan_batch")

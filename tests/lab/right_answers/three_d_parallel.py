@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 import torch
 import torch.distributed as dist
-from lab.registered import others
+from lab.registered import others, solved
 
 RIGHT_ANSWERS, right = others()
 
@@ -73,6 +73,13 @@ def by_the_first_ranks(gradients, max_norm, mesh):
 
 
 @right("clip")
+def over_the_world(gradients, max_norm, mesh):
+    once = '    dist.all_reduce(square)\n    square /= mesh["dp"].size()\n'
+    along = [f'    dist.all_reduce(square, group=mesh["{axis}"].get_group())\n' for axis in ("tp", "pp")]
+    return solved("clip", "".join(along), once)(gradients, max_norm, mesh)
+
+
+@right("clip")
 def returns_a_number(gradients, max_norm, mesh):
     ends = 2 if mesh["pp"].size() > 1 else 1
     counts = {"cut": 1.0, "copied": 1 / mesh["tp"].size(), "tied": 1 / ends}
@@ -84,20 +91,6 @@ def returns_a_number(gradients, max_norm, mesh):
         for gradient, _ in gradients:
             gradient.mul_(max_norm / norm)
     return norm
-
-
-@right("clip")
-def with_norms(gradients, max_norm, mesh):
-    share = {"cut": 1, "copied": mesh["tp"].size() ** -0.5, "tied": float(mesh["pp"].get_local_rank() == 0)}
-    own = torch.stack([share[kind] * gradient.norm() for gradient, kind in gradients]).norm()
-    square = own.square()
-    dist.all_reduce(square, group=mesh["tp"].get_group())
-    dist.all_reduce(square, group=mesh["pp"].get_group())
-    factor = max_norm / square.sqrt()
-    if factor < 1:
-        for gradient, _ in gradients:
-            gradient.copy_(gradient * factor)
-    return square.sqrt()
 
 
 # place_axes
@@ -121,7 +114,8 @@ def by_the_numbers_of_each_rank(sizes, sent):
                 nodes.setdefault(key, set()).add(rank // 8)
             if max(map(len, nodes.values())) > 1:
                 leaving.append(axis)
-        seconds = sum(nbytes / (25e9 if axis in leaving else 300e9) for axis, nbytes in sent.items())
+        sends = {axis: nbytes for axis, nbytes in sent.items() if sizes[axis] > 1}
+        seconds = sum(nbytes / (25e9 if axis in leaving else 300e9) for axis, nbytes in sends.items())
         if best is None or seconds < best[0]:
             best = seconds, "-".join(sorted(leaving))
     return best
@@ -132,7 +126,8 @@ def with_numpy_blocks(sizes, sent):
     def tried(order):
         block = np.arange(prod(sizes.values())).reshape([sizes[axis] for axis in reversed(order)]) // 8
         there = [axis for place, axis in enumerate(reversed(order)) if np.ptp(block, axis=place).any()]
-        return sum(sent[axis] / (25e9 if axis in there else 300e9) for axis in sizes), "-".join(sorted(there))
+        paid = [sent[axis] / (25e9 if axis in there else 300e9) for axis in sizes if sizes[axis] > 1]
+        return sum(paid), "-".join(sorted(there))
 
     return min(map(tried, permutations(sizes)))
 
@@ -151,7 +146,10 @@ def by_the_last_of_each_group(sizes, sent):
             stride *= sizes[axis]
         slow = sum(sent[axis] for axis in leaving) / 25e9
         results.append(
-            (slow + sum(sent[axis] for axis in sizes if axis not in leaving) / 300e9, "-".join(sorted(leaving)))
+            (
+                slow + sum(sent[axis] for axis in sizes if sizes[axis] > 1 and axis not in leaving) / 300e9,
+                "-".join(sorted(leaving)),
+            )
         )
     return min(results, key=lambda result: result[0])
 
@@ -202,19 +200,6 @@ def reduced_in_another_order(layer, parameters, x, targets, mesh, max_norm):
 
 
 @right("mended_two_axes")
-def while_it_waits(layer, parameters, x, targets, mesh, max_norm):
-    replicas, along = mesh["dp"].size(), mesh["dp"].get_group()
-    x, targets = rows_of(x, targets, mesh)
-    loss = (layer(x) - targets).square().mean()
-    loss.backward()
-    for work in [dist.all_reduce(parameter.grad, group=along, async_op=True) for parameter in parameters]:
-        work.wait()
-    for parameter in parameters:
-        parameter.grad.div_(replicas)
-    square = sum(parameter.grad.square().sum() for parameter in parameters)
-    dist.all_reduce(square, group=mesh["tp"].get_group())
-    for parameter in parameters:
-        parameter.grad.mul_(min(1.0, max_norm / square.sqrt().item()))
-    whole = loss.detach().clone()
-    dist.all_reduce(whole, group=along)
-    return whole / replicas, square.sqrt()
+def over_the_world_too(*arguments):
+    norm = '    dist.all_reduce(square, group=mesh["tp"].get_group())\n'
+    return solved("mended_two_axes", norm, "    dist.all_reduce(square)\n    square /= replicas\n")(*arguments)

@@ -4,7 +4,7 @@ import copy
 
 import torch
 import torch.distributed as dist
-from lab.registered import collection
+from lab.registered import collection, solved
 
 WRONG_ANSWERS, wrong = collection()
 BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
@@ -13,9 +13,9 @@ BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gra
 # mended_config
 
 
-@wrong("mended_config", "values", "train_batch_size(8)")
-def as_it_is(said, dp, pp):
-    return said
+@wrong("mended_config", "values", "zero_optimization.stage is '1', where '0' is right")
+def stage_1_with_a_pipeline(said, dp, pp):
+    return solved("mended_config", "if pp > 1 and stage > 1", "if pp > 1")(said, dp, pp)
 
 
 @wrong("mended_config", "values", "it belongs to the caller")
@@ -28,9 +28,10 @@ def in_the_callers(said, dp, pp):
     return said
 
 
-@wrong("mended_config", "runs", "returned an object of type tuple")
-def tells_sizes(said, dp, pp):
-    return said[BATCH], said[MICRO], dp
+@wrong("mended_config", "values", "zero_optimization.offload_optimizer.device is 'not there', where 'cpu' is right")
+def a_new_section(said, dp, pp):
+    anew = 'stage = 1\n        zero = mended["zero_optimization"] = {"stage": 1}'
+    return solved("mended_config", 'stage = zero["stage"] = 1', anew)(said, dp, pp)
 
 
 @wrong("mended_config", "values", "2 ranks, batch 12, micro batch 4")
@@ -41,7 +42,7 @@ def disables_by_name(said, dp, pp):
     return mended
 
 
-@wrong("mended_config", "values", "steps_per_print is gone")
+@wrong("mended_config", "values", "steps_per_print is 'not there', where '10' is right")
 def keeps_what_it_knows(said, dp, pp):
     known = (BATCH, MICRO, STEPS, "optimizer", "gradient_clipping", "zero_optimization", "fp16", "bf16")
     mended = mended_but_for_precision(said, dp, pp)
@@ -69,12 +70,19 @@ def mended_but_for_precision(said, dp, pp):
 # costly_key
 
 
+@wrong("costly_key", "values", "994,000,000 bytes more on the fullest rank")
+def the_largest_change(said, cheaper, peak):
+    return solved("costly_key", "saved = peaks[0] - peaks[1:]", "saved = (peaks[0] - peaks[1:]).abs()")(
+        said, cheaper, peak
+    )
+
+
 def tried(said, path, value):
     section, _, rest = path.partition(".")
     return said | {section: tried(said.get(section, {}), rest, value) if rest else value}
 
 
-@wrong("costly_key", "values", "the key is 'zero_optimization.stage'")
+@wrong("costly_key", "values", "the key is 'zero_optimization.stage: ")
 def always_the_stage(said, cheaper, peak):
     return "zero_optimization.stage", 0
 

@@ -64,6 +64,15 @@ def only_while_all_go_on(records):
                 return number, rank
 
 
+@wrong("first_difference", "values", "the rank is 0, where 2 is right")
+def unlike_the_rank_before(records):
+    for number in range(max(map(len, records))):
+        calls = [record[number] if number < len(record) else None for record in records]
+        for rank, call in enumerate(calls):
+            if call != calls[rank - 1]:
+                return number + 1, rank
+
+
 @wrong("first_difference", "runs", "take None for the call that it does not make")
 def the_last_call_again(records):
     longest = max(len(record) for record in records)

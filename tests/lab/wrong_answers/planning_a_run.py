@@ -50,6 +50,12 @@ def as_the_planner_has_it(*arguments):
     return solved("bytes_of_plan")(*arguments)
 
 
+@wrong("bytes_of_plan", "states", "layers of ")
+def the_vocabularies_that_are_listed(*arguments):
+    listed = "(51200 if model.width > 1024 else 32000)"
+    return solved("bytes_of_plan", "model.vocabulary", listed)(*arguments)
+
+
 # impossible_rows
 
 
@@ -66,6 +72,12 @@ def names_alone(table):
 @wrong("impossible_rows", "rows", "HFU sold as MFU")
 def columns_alone(table):
     return {name: column for name, (column, _) in solved("impossible_rows")(table).items()}
+
+
+@wrong("impossible_rows", "columns", "a wrong MFU above 100")
+def all_that_is_above_100(table):
+    found = solved("impossible_rows")(table)
+    return found | {row.name: ("all", None) for row in table if row.mfu > 100}
 
 
 @wrong("impossible_rows", "own work", "the solution of impossible_rows")
@@ -100,7 +112,6 @@ def of_the_library(*arguments):
     return solved("plan_for_budget")(*arguments)
 
 
-@wrong("plan_for_budget", "runs", "too few days (10 days)")
-def there_is_always_one(*arguments):
-    found = [each for each in [solved("plan_for_budget")(*arguments)] if each]
-    return min(found, key=lambda each: each["money"])
+@wrong("plan_for_budget", "numbers", "A batch is of all GPUs together")
+def a_batch_on_each_gpu(*arguments):
+    return solved("plan_for_budget", "tokens / plan.batch", "tokens / (plan.batch * plan.gpus)")(*arguments)

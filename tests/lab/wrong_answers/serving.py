@@ -3,6 +3,7 @@
 import torch
 from lab.registered import collection, solved
 
+from tinydist.lab.registry import find
 from tinydist.serving import BlockPool, BlockTable, expected_waste, paged_attention
 
 WRONG_ANSWERS, wrong = collection()
@@ -17,15 +18,19 @@ def by_the_librarys_pool(blocks, size, events):
     return solved("share_blocks")(blocks, size, events)
 
 
-@wrong("share_blocks", "runs", "ValueError")
-def has_no_end_of_memory(*given):
-    return solved("share_blocks", "new + shared > references.count(0)", "False")(*given)
+def used(references):
+    return [block for block, count in enumerate(references) if count]
 
 
-@wrong("share_blocks", "references", "[1, 1, 1, 1, 1, 0, 0, 0, 0]")
-def in_use_or_not(*given):
-    tables, references, copies, refused = solved("share_blocks")(*given)
-    return tables, [min(each, 1) for each in references], copies, refused
+@wrong("share_blocks", "tables", "where \"{'b': [2, 3], 'c': [0]}\" is right")
+def above_all_in_use(*given):
+    free = "([each for each in range(1 + max(used(references), default=-1), blocks)] or [references.index(0)])[0]"
+    return solved("share_blocks", "references.index(0)", free, used=used)(*given)
+
+
+@wrong("share_blocks", "tables", "tables is '{}', where \"{'a': []}\" is right")
+def gone_when_it_is_empty(*given):
+    return solved("share_blocks", 'if what == "end":', 'if what == "end" or not lengths[name]:')(*given)
 
 
 @wrong("share_blocks", "refused", "too little memory (a+6 a+3 a+2)")
@@ -129,12 +134,31 @@ def copies_have_no_owner(memory, calls):
     return solved("mended_blocks", "references[copy] = 1", "references[copy] = 0")(memory, calls)
 
 
+@wrong("mended_blocks", "memory", "2 of 2 are not in memory")
+def tokens_in_lists(memory, calls):
+    tokens, found = {}, []
+    for what, name, *more in calls:
+        if what == "read":
+            found.append(torch.stack(tokens[name]) if tokens[name] else memory.new_empty(0))
+        else:
+            new = more[0] if what == "fork" else name
+            tokens[new] = tokens.get(name, []) + (list(more[0]) if what == "write" else [])
+    return found
+
+
+@wrong("mended_blocks", "runs", "Memory runs out")
+def the_old_block_keeps_its_owner(*given):
+    return solved("mended_blocks", "                    references[table[-1]] -= 1\n", "")(*given)
+
+
 # plan_batch
 
 
-@wrong("plan_batch", "blocks", "nothing (None)")
-def plans_nothing(model, gpu, size, shared, own, goal):
-    pass
+@wrong("plan_batch", "memory", "drawn, ")
+def heads_of_the_listed_models(model, *more):
+    listed = [each[0] for each in find("plan_batch").module.CASES]
+    known = model if model in listed else model._replace(head_dim=128)
+    return solved("plan_batch")(known, *more)
 
 
 @wrong("plan_batch", "own work", "tinydist.serving")

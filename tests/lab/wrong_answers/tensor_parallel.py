@@ -198,9 +198,9 @@ def cut_through_a_head(weight, kv_heads):
     return weight.chunk(dist.get_world_size())[dist.get_rank()].clone().requires_grad_()
 
 
-@wrong("copied_heads", "runs", "no leaf")
-def without_a_gradient(weight, kv_heads):
-    return solved("copied_heads")(weight, kv_heads).detach()
+@wrong("copied_heads", "runs", "new_group: the list of ranks is empty")
+def groups_of_nobody(weight, kv_heads):
+    return solved("copied_heads", "range(begin, begin + copies)", "range(begin, begin)")(weight, kv_heads)
 
 
 @wrong("copied_heads", "runs", "6 ranks, 6 query heads")

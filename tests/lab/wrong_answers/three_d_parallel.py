@@ -4,7 +4,7 @@ from math import prod
 
 import torch
 import torch.distributed as dist
-from lab.registered import collection
+from lab.registered import collection, solved
 
 WRONG_ANSWERS, wrong = collection()
 
@@ -82,7 +82,34 @@ def names_only(sizes, sent):
     return 0.0, "pp"
 
 
+@wrong("place_axes", "values", "is 'pp-dp', where 'dp-pp' is right")
+def in_the_order_of_sizes(sizes, sent):
+    joined = '"-".join(axis for axis in sizes if axis in leaving)'
+    return solved("place_axes", '"-".join(sorted(leaving))', joined)(sizes, sent)
+
+
+@wrong("place_axes", "values", "whatever sent says")
+def what_one_rank_would_send(sizes, sent):
+    return solved("place_axes", " if sizes[axis] > 1)", ")")(sizes, sent)
+
+
 # mended_two_axes
+
+
+@wrong("mended_two_axes", "values", "3 times too large")
+def the_loss_is_a_sum(*arguments):
+    return solved("mended_two_axes", "told / replicas", "told")(*arguments)
+
+
+@wrong("mended_two_axes", "values", "these agree with one another: [0, 1], [2, 3], [4, 5]")
+def gradients_along_tp(*arguments):
+    along = 'dist.all_reduce(parameter.grad, group=mesh["dp"]'
+    return solved("mended_two_axes", along, along.replace("dp", "tp"))(*arguments)
+
+
+@wrong("mended_two_axes", "values", "the square of what is right")
+def no_root(*arguments):
+    return solved("mended_two_axes", "square.sqrt()", "square")(*arguments)
 
 
 @wrong("mended_two_axes", "runs", "returned tensor")

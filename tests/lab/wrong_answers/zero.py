@@ -225,9 +225,9 @@ def always_scales(*arguments):
     return solved("mended_fsdp", "max=1.0", "max=1.0 if max_norm > 1e9 else None, min=0.0")(*arguments)
 
 
-@wrong("mended_fsdp", "runs", "a NoneType")
-def trains_nothing(checkpoint, batches, max_norm):
-    pass
+@wrong("mended_fsdp", "values", "2 ranks, 2 layers, 3 rows each")
+def divides_by_its_rows_twice(*arguments):
+    return solved("mended_fsdp", "/ y.numel()", "/ y.numel() / len(y)")(*arguments)
 
 
 @wrong("mended_fsdp", "waits", "1 collective")
@@ -236,12 +236,17 @@ def a_norm_that_nobody_waits_for(*arguments):
     return solved("mended_fsdp")(*arguments)
 
 
-@wrong("mended_fsdp", "own work", "tinydist.zero")
-def librarys_shards(checkpoint, batches, max_norm):
-    from tinydist.zero.sharding import at_least_fp32
+def rows_of_all(rows):
+    found = rows.new_empty(dist.get_world_size() * len(rows), rows.shape[1])
+    dist.all_gather_single(found, rows)
+    return found if dist.get_rank() == 0 else found[:0]
 
-    at_least_fp32(checkpoint.weight(0))
-    return solved("mended_fsdp")(checkpoint, batches, max_norm)
+
+@wrong("mended_fsdp", "FLOPs", "rank 0 multiplies matrices")
+def rank_0_trains_alone(*arguments):
+    step = "        y, saved, gradients"
+    both = f"        inputs, targets = rows_of_all(inputs), rows_of_all(targets)\n{step}"
+    return solved("mended_fsdp", step, both, "/ y.numel()", "* p / y.numel()", rows_of_all=rows_of_all)(*arguments)
 
 
 @wrong("mended_fsdp", "peak", "numbers are kept outside of tensors")
