@@ -20,7 +20,8 @@ from tinydist.pipeline_parallel import Costs, Schedule, analyze, make_schedule, 
 
 def of(name):
     """The module of an exercise, or what it shares with others."""
-    return load("08_pipeline_parallel", name)
+    later = name in ("interleaved", "least_bubble", "choices")
+    return load("08b_pipeline_schedules" if later else "08_pipeline_parallel", name)
 
 
 def schedule_of(name, ranks, *more, stages=None):

@@ -20,6 +20,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "07 Tensor": "06",
     "07b Sequence": "07",
     "08 Pipeline": "05",
+    "08b Schedules": "08",
     "09 Heads": "03",
     "10 Flash": "09",
     "11 Three dimensions": "07 08",
