@@ -5,10 +5,10 @@ ORDER = ["interleaved", "least_bubble"]
 INTRODUCTION = """\
 # Exercises: pipeline schedules
 
-[Notebook 08b](../notebooks/08b_pipeline_schedules.ipynb) goes before these. You write schedules as what each rank does: \
-interleaved 1F1B, and the one with the least bubble in a given memory. Neither `tinydist.pipeline_parallel`'s own \
-schedules, nor its `find_schedule`, nor `torch.distributed.pipelining` are allowed; `verify` and `analyze` are. Two \
-exercises, about 65 minutes.
+[Notebook 08b](../notebooks/08b_pipeline_schedules.ipynb) goes before these. You write schedules as what each rank \
+does: interleaved 1F1B, and the one with the least bubble in a given memory. Neither the schedules of \
+`tinydist.pipeline_parallel`, nor its `find_schedule`, nor `torch.distributed.pipelining` are allowed; `verify` and \
+`analyze` are. Two exercises, about 65 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is asked for the \
 actions of every rank, for pipelines of several sizes. They are verified, and judged on the makespan, the bubble and \
@@ -24,4 +24,4 @@ P is the number of ranks, M that of microbatches, v that of stages per rank; F a
 forward and backward of a microbatch. An action is text: `2F0` is stage 2, forward, microbatch 0."""
 
 IMPORTS = """\
-from math import ceil"""
+from itertools import islice"""

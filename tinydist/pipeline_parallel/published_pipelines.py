@@ -9,8 +9,8 @@ V_FAMILY      schedules on a V, as their authors' scheduler makes them
 
 from typing import NamedTuple
 
-# GPipe, arXiv 1811.06965, table 2 (read): (model, microbatches) -> throughput on 2, 4 and 8 TPUs, relative to 2 TPUs and
-# one microbatch. Without fast links between accelerators it is table 3.
+# GPipe, arXiv 1811.06965, table 2 (read): (model, microbatches) -> throughput on 2, 4 and 8 TPUs, relative to 2 TPUs
+# and one microbatch.
 GPIPE = {
     ("Transformer", 1): (1, 1.07, 1.3),
     ("Transformer", 4): (1.7, 3.2, 4.8),
@@ -29,8 +29,8 @@ class Trials(NamedTuple):
     seconds: dict[int, float]  # sequences in a microbatch -> of a step
 
 
-# A100s, before BLOOM was trained: bigscience-workshop/bigscience@9e64edec train/tr11-176B-ml/chronicles-prequel.md (read;
-# lines 584 to 586, and 615 to 617). Stages are 8 GPUs each.
+# A100s, before BLOOM was trained: bigscience-workshop/bigscience@9e64edec train/tr11-176B-ml/chronicles-prequel.md
+# (read; lines 584 to 586, and 615 to 617). Stages are 8 GPUs each.
 BLOOM_TRIALS = {
     "187B": Trials(10, 2048 // 4, {2: 151.07, 4: 147.43, 8: 152.51}),
     "181B": Trials(6, 2048 // 8, {1: 139.82, 2: 131.02, 4: 121.48}),
@@ -131,8 +131,8 @@ ZERO_BUBBLE = {
 }
 
 # Llama 3.1 405B on 512 H100s, FSDP 8 x tensor parallel 8 x pipeline 8; a batch of 32 sequences for each pipeline:
-# pytorch/torchtitan@31a17bfd benchmarks/llama3_h100_202412_torchtitan.md, table 5 (read), which says neither of how many
-# sequences a microbatch is, nor how many stages a rank has: schedule -> tokens/s of a GPU, GiB of the fullest one.
+# pytorch/torchtitan@31a17bfd benchmarks/llama3_h100_202412_torchtitan.md, table 5 (read), which says neither of how
+# many sequences a microbatch is, nor how many stages a rank has: schedule -> tokens/s of a GPU, GiB of the fullest one.
 TORCHTITAN = {"1F1B": (100, 82.5), "interleaved 1F1B": (128, 72.7)}
 
 
@@ -143,8 +143,9 @@ class OnV(NamedTuple):
     activations: int  # held until W by the fullest rank, of one stage each
 
 
-# The authors' scheduler, run by us: sail-sg/zero-bubble-pipeline-parallelism@39f2c186 zbv.py, zbv_greedy.py. Their paper
-# has V-Half in (P + 2) // 2 and V-Min in (P + 4) // 3 microbatches (arXiv 2405.15362): (schedule, ranks, microbatches).
+# The authors' scheduler, run by us: sail-sg/zero-bubble-pipeline-parallelism@39f2c186 zbv.py, zbv_greedy.py. Their
+# paper has V-Half in (P + 2) // 2 and V-Min in (P + 4) // 3 microbatches (arXiv 2405.15362). Schedule, ranks,
+# microbatches:
 V_FAMILY = {
     ("ZB-V", 4, 8): OnV(25.5, 8),
     ("V-Half", 4, 8): OnV(26.5, 6),
