@@ -1,14 +1,15 @@
 """What the exercises of this chapter share: their order and their notebook's beginning."""
 
-ORDER = ["gpipe", "one_f_one_b", "mended_pipeline"]
+ORDER = ["gpipe", "one_f_one_b", "best_pipeline", "mended_pipeline"]
 
 INTRODUCTION = """\
 # Exercises: pipeline parallel
 
-[Notebook 08](../notebooks/08_pipeline_parallel.ipynb) goes before these. You write schedules as what each rank does:\
- GPipe with recomputation, and 1F1B where messages take time; and you mend a worker that executes one. Neither \
-`tinydist.pipeline_parallel`'s own schedules, nor its `find_schedule`, nor `torch.distributed.pipelining` are allowed; \
-`verify` and `analyze` are. Three exercises, about 65 minutes.
+[Notebook 08](../notebooks/08_pipeline_parallel.ipynb) goes before these. You write schedules as what each rank does: \
+GPipe with recomputation, and 1F1B where messages take time; choose stages, replicas and microbatches for a number of \
+GPUs, which is arithmetic; and mend a worker that executes a schedule. Neither the schedules of \
+`tinydist.pipeline_parallel`, nor its `find_schedule`, nor `torch.distributed.pipelining` are allowed; `verify` and \
+`analyze` are. Four exercises, about 90 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is asked for the \
 actions of every rank, for pipelines of several sizes. They are verified, and judged on the makespan, the bubble and \

@@ -212,3 +212,20 @@ def held_by_number_and_one_send_at_a_time(stage, microbatches, like):
     for each in sending.values():
         each.wait()
     return total
+
+
+# best_pipeline
+
+
+@right("best_pipeline")
+def all_choices_and_the_least_of_them(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed):
+    choices = []
+    for stages in [each for each in range(1, gpus + 1) if gpus % each == 0 and sequences * each % gpus == 0]:
+        mine, mean = sequences * stages // gpus, 4 * parameters / stages * 2 * (1 - stages / gpus)
+        for size in [each for each in seconds if mine % each == 0]:
+            held = min(stages * size, mine) * activations + 16 * parameters
+            if held <= room * stages:
+                time = (mine / size - 1 + stages) * seconds[size] / stages + mean / speed
+                directions = (stages > 1) + (stages > 2)
+                choices.append((time, stages, size, directions * mine * tokens * width * 2, mean))
+    return min(choices)[1:] if choices else None

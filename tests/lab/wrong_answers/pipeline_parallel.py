@@ -141,3 +141,17 @@ def outputs_through_a_global(stage, microbatches, like):
             return y
 
     return solved("mended_pipeline")(Through(), microbatches, like)
+
+
+# best_pipeline
+
+
+@wrong("best_pipeline", "values", "stages")
+def as_many_stages_as_gpus(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed):
+    return gpus, max(size for size in seconds if sequences % size == 0), 2 * sequences * tokens * width * 2, 0.0
+
+
+@wrong("best_pipeline", "runs", "sequences")
+def the_first_that_divides(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed):
+    stages = next(each for each in range(1, gpus + 1) if 16 * parameters / each < room)
+    return stages, sequences[0], 0, 0
