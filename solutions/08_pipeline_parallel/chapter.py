@@ -1,15 +1,15 @@
 """What the exercises of this chapter share: their order and their notebook's beginning."""
 
-ORDER = ["gpipe", "one_f_one_b", "interleaved", "mended_pipeline", "least_bubble"]
+ORDER = ["gpipe", "one_f_one_b", "best_pipeline", "mended_pipeline"]
 
 INTRODUCTION = """\
 # Exercises: pipeline parallel
 
-[Notebook 08](../notebooks/08_pipeline_parallel.ipynb) goes before these. You write schedules as what each rank does:\
- GPipe with recomputation, 1F1B where messages take time, and interleaved 1F1B; mend a worker that executes one; and \
-design the one with the least bubble in a given memory. Neither `tinydist.pipeline_parallel`'s own schedules, nor its \
-`find_schedule`, nor `torch.distributed.pipelining` are allowed; `verify` and `analyze` are. Five exercises, about 130 \
-minutes.
+[Notebook 08](../notebooks/08_pipeline_parallel.ipynb) goes before these. You write schedules as what each rank does: \
+GPipe with recomputation, and 1F1B where messages take time; choose stages, replicas and microbatches for a number of \
+GPUs, which is arithmetic; and mend a worker that executes a schedule. Neither the schedules of \
+`tinydist.pipeline_parallel`, nor its `find_schedule`, nor `torch.distributed.pipelining` are allowed; `verify` and \
+`analyze` are. Four exercises, about 90 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is asked for the \
 actions of every rank, for pipelines of several sizes. They are verified, and judged on the makespan, the bubble and \
@@ -21,7 +21,7 @@ what is held. The first property that does not hold is explained, and drawn wher
  tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist check gpipe` checks, `hint \
 gpipe` gives a hint, and `reset gpipe` puts the stub back.
 
-P is the number of ranks, M that of microbatches, v that of stages per rank; F and B are the seconds of a rank's \
+P is the number of ranks, M that of microbatches; F and B are the seconds of a rank's \
 forward and backward of a microbatch. An action is text: `2F0` is stage 2, forward, microbatch 0."""
 
 IMPORTS = """\

@@ -109,9 +109,12 @@ LOOP = f"    for microbatch in reversed(range(microbatches)):\n{AGAIN}{BACKWARD}
             f"{BACKWARD}",
         ),
         mistake(
-            "R of the next microbatch comes before B of this one: so two are held whole",
-            AGAIN,
-            '        if microbatch:\n            yield f"{rank}R{microbatch - 1}"\n',
+            "Backwards begin with the first microbatch, and every forward is run again. The last forward has just "
+            "been, and what it made is still there: begin with its backward, and it needs no R",
+            EXCEPT,
+            "        if True:\n",
+            "reversed(range(microbatches))",
+            "range(microbatches)",
         ),
         mistake(
             "R comes right after F, and what F made is held at once: it is for later, right before B",

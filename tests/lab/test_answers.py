@@ -120,6 +120,10 @@ class TestPipelineParallel(Answers):
     chapter = "pipeline_parallel"
 
 
+class TestPipelineSchedules(Answers):
+    chapter = "pipeline_schedules"
+
+
 class TestAttentionHeads(Answers):
     chapter = "attention_heads"
 

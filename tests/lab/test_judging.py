@@ -56,7 +56,7 @@ def test_first_failure_is_explained_and_the_rest_not_judged():
         "double: wrong",
         "  zero          ok     0 gives 0",
         "  two           wrong  2 gives 4",
-        "  three         -      3 gives 6",
+        "  three         -      3 gives 6 (not judged)",
         "",
         "2 gives 2, where 4 is right",
     ]

@@ -41,6 +41,30 @@ def test_no_longer_than_the_published_in_no_more_memory(place, name, P, M):
     assert analyze(found).makespan <= published.makespan
 
 
+@pytest.mark.parametrize(
+    "choice, without, placement, M, most, halves",
+    [
+        ("LEADS", (2.0, 1.0), v_shape(6), 12, 8, True),
+        ("LEADS", (1.25, 1.0), v_shape(6), 12, 10, True),
+        ("FIRST", ("F",), contiguous(4), 8, 3, True),
+        ("FIRST", ("B",), looped(4), 8, 8, False),
+    ],
+)
+def test_without_one_of_its_choices_the_search_finds_a_longer_one(
+    choice, without, placement, M, most, halves, monkeypatch
+):
+    seconds = 4 / len(placement) if len(placement) > 4 else 1.0
+
+    def found():
+        costs = Costs(seconds, seconds, seconds)
+        return analyze(find_schedule(placement, M, costs, most_activations=most, halves=halves), costs).makespan
+
+    with_all = found()
+    assert set(without) < set(getattr(schedule_search, choice))
+    monkeypatch.setattr(schedule_search, choice, without)
+    assert found() > with_all
+
+
 @pytest.mark.parametrize("name, most", [("ZB-H1", 4), ("ZB-H2", 7)])
 def test_zero_bubble_of_one_stage_a_rank_is_found(name, most):
     """In a rank's own span, too."""

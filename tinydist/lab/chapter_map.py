@@ -20,6 +20,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "07 Tensor": "06",
     "07b Sequence": "07",
     "08 Pipeline": "05",
+    "08b Schedules": "08",
     "09 Heads": "03",
     "09b Latents": "09 07",
     "10 Flash": "09",

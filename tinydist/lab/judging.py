@@ -44,7 +44,8 @@ class Line(NamedTuple):
     @property
     def styled(self):
         look = f"{HANGING}; {STANDS_OUT}" if self.state == "wrong" else HANGING
-        return Styled(f"  {self.name:<13} {self.state:<6} {self.holds}", look)
+        after = " (not judged)" if self.state == "-" else ""
+        return Styled(f"  {self.name:<13} {self.state:<6} {self.holds}{after}", look)
 
 
 class Verdict(NamedTuple):

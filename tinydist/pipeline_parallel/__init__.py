@@ -17,6 +17,7 @@ p2p.py          point-to-point communication with the neighboring stages
 backward.py     split backward (input gradients, weight gradients), and activation recomputation
 step_end.py     the end of a training step, with real gradients; a step that was wrong is undone
 tied_weights.py  a parameter of two stages
+published_pipelines.py  what others measured of pipelines
 """
 
 from .analysis import Analysis, Costs, analyze

@@ -168,4 +168,6 @@ def legend(figure, *analyses):
     handles = [Patch(label=" or ".join(each), facecolor=color) for color, each in names.items()]
     if any(start < end for analysis in analyses for start, end in analysis.reductions.values()):
         handles.append(Patch(label="reduction of gradients", **REDUCTION))
+    if any(each.schedule.stages > each.schedule.ranks for each in analyses):
+        handles.append(Patch(label="paler: a later stage of the rank", facecolor=color_of("F", 1)))
     legend_above(figure, [*handles, Patch(label="bubble", **BUBBLE)])

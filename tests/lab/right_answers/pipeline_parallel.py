@@ -83,59 +83,6 @@ def from_the_last_rank_upwards(rank, ranks, microbatches, message):
     return actions
 
 
-# interleaved
-
-
-@right("interleaved")
-def numbered_as_by_megatron(rank, ranks, microbatches, chunks):
-    """The k-th forward and the k-th backward, by arithmetic."""
-
-    def action(kind, k):
-        group, place = divmod(k, ranks * chunks)
-        chunk, within = divmod(place, ranks)
-        chunk = chunk if kind == "F" else chunks - 1 - chunk
-        return f"{chunk * ranks + rank}{kind}{group * ranks + within}"
-
-    total = microbatches * chunks
-    ahead = min(total, 2 * (ranks - rank - 1) + (chunks - 1) * ranks)
-    for k in range(total + ahead):
-        if k < total:
-            yield action("F", k)
-        if k >= ahead:
-            yield action("B", k - ahead)
-
-
-@right("interleaved")
-def sorted_by_group_and_stage(rank, ranks, microbatches, chunks):
-    passes = [(m // ranks, chunk, m) for m in range(microbatches) for chunk in range(chunks)]
-    forwards = [f"{chunk * ranks + rank}F{m}" for _, chunk, m in sorted(passes)]
-    backwards = [f"{chunk * ranks + rank}B{m}" for _, chunk, m in sorted(passes, key=lambda p: (p[0], -p[1], p[2]))]
-    ahead = (chunks - 1) * ranks + 2 * (ranks - 1 - rank)
-    actions = forwards[:ahead]
-    for forward in forwards[ahead:]:
-        actions += [forward, backwards.pop(0)]
-    return actions + backwards
-
-
-@right("interleaved")
-def two_queues(rank, ranks, microbatches, chunks):
-    def order(chunks_in_turn):
-        for first in range(0, microbatches, ranks):
-            for chunk in chunks_in_turn:
-                for each in range(ranks):
-                    yield chunk * ranks + rank, first + each
-
-    forwards, backwards = deque(order(range(chunks))), deque(order(range(chunks)[::-1]))
-    held, room = 0, (chunks - 1) * ranks + 2 * (ranks - 1 - rank) + 1
-    while backwards:
-        if forwards and held < room:
-            yield Action(forwards[0][0], "F", forwards.popleft()[1])
-            held += 1
-        else:
-            yield Action(backwards[0][0], "B", backwards.popleft()[1])
-            held -= 1
-
-
 # mended_pipeline
 
 
@@ -267,52 +214,18 @@ def held_by_number_and_one_send_at_a_time(stage, microbatches, like):
     return total
 
 
-# least_bubble
+# best_pipeline
 
 
-@right("least_bubble")
-def all_programs_at_once(rank, ranks, microbatches, budget):
-    """Second by second, of all ranks, and then one of them."""
-    ends, programs, counts = {}, [[] for _ in range(ranks)], [dict.fromkeys("FIW", 0) for _ in range(ranks)]
-    now = 0
-    while len(programs[rank]) < 3 * microbatches:
-        for r, count in enumerate(counts):
-            room = min(microbatches, count["I"] + min(ranks - r, budget), count["W"] + budget)
-            can = {
-                "F": count["F"] < room and (r == 0 or ends.get((r - 1, "F", count["F"]), now) < now),
-                "I": count["I"] < count["F"] and (r == ranks - 1 or ends.get((r + 1, "I", count["I"]), now) < now),
-                "W": count["W"] < count["I"],
-            }
-            for kind in [kind for kind in "FIW" if can[kind]][:1]:
-                programs[r].append(f"{r}{kind}{count[kind]}")
-                ends[r, kind, count[kind]] = now
-                count[kind] += 1
-        now += 1
-    return programs[rank]
-
-
-@right("least_bubble")
-def whole_backwards_where_nobody_waits(rank, ranks, microbatches, budget):
-    """No rank waits for the gradient of the first stage's input: I and W in a row are as well one B."""
-    actions = list(all_programs_at_once(rank, ranks, microbatches, budget))
-    merged = []
-    for action in actions:
-        if rank == 0 and merged and merged[-1] == action.replace("W", "I") != action:
-            merged[-1] = action.replace("W", "B")
-        else:
-            merged.append(action)
-    return merged
-
-
-@right("least_bubble")
-def zb_h1_written_down_where_there_is_room(rank, ranks, microbatches, budget):
-    if budget < ranks:
-        yield from all_programs_at_once(rank, ranks, microbatches, budget)
-        return
-    ahead = ranks - 1 - rank
-    owed = min(rank, microbatches - ahead)
-    passes = "F" * ahead + "FI" * owed + "FIW" * (microbatches - ahead - owed) + "IW" * ahead + "W" * owed
-    turn = dict.fromkeys("FIW", 0)
-    for kind in passes:
-        yield f"{rank}{kind}{turn[kind]}"
-        turn[kind] += 1
+@right("best_pipeline")
+def all_choices_and_the_least_of_them(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed):
+    choices = []
+    for stages in [each for each in range(1, gpus + 1) if gpus % each == 0 and sequences * each % gpus == 0]:
+        mine, mean = sequences * stages // gpus, 4 * parameters / stages * 2 * (1 - stages / gpus)
+        for size in [each for each in seconds if mine % each == 0]:
+            held = min(stages * size, mine) * activations + 16 * parameters
+            if held <= room * stages:
+                time = (mine / size - 1 + stages) * seconds[size] / stages + mean / speed
+                directions = (stages > 1) + (stages > 2)
+                choices.append((time, stages, size, directions * mine * tokens * width * 2, mean))
+    return min(choices)[1:] if choices else None

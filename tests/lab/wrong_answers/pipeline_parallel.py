@@ -1,7 +1,6 @@
 """Wrong answers to the exercises of 08_pipeline_parallel: each with the property that rejects it, and what it says."""
 
 import importlib
-from itertools import count
 
 import torch
 import torch.distributed as dist
@@ -54,11 +53,6 @@ def librarys_own(rank, ranks, microbatches):
     )
 
 
-@wrong("gpipe", "executed", "takes 22 s")
-def every_forward_again_from_the_first(rank, ranks, microbatches):
-    return forwards_then(rank, microbatches, again(rank, range(microbatches)))
-
-
 @wrong("gpipe", "verified", "rank 0 waits in 0B0 for 1B0")
 def two_ranks_wait_for_each_other(rank, ranks, microbatches):
     yield from in_turn(rank, microbatches - 2 if rank == 0 else microbatches, microbatches)
@@ -99,41 +93,6 @@ def another_order_on_one_rank(rank, ranks, microbatches, message):
 @wrong("one_f_one_b", "own work", "schedules")
 def the_librarys_schedule(rank, ranks, microbatches, message):
     return make_schedule("1F1B", ranks, microbatches).programs[rank]
-
-
-# interleaved
-
-
-@wrong("interleaved", "runs", "no actions")
-def nothing_at_all(rank, ranks, microbatches, chunks):
-    yield from ()
-
-
-@wrong("interleaved", "verified", "rank 0 does 1F0 at step 2")
-def stages_side_by_side(rank, ranks, microbatches, chunks):
-    for each in solved("interleaved")(rank, ranks, microbatches, chunks):
-        stage, kind, microbatch = (int(each[0]), each[1], each[2:])
-        yield f"{rank * chunks + stage // ranks}{kind}{microbatch}"
-
-
-@wrong(
-    "interleaved",
-    "memory",
-    "4 of stage 0 in a row",
-)
-def breadth_first(rank, ranks, microbatches, chunks):
-    forwards = [f"{stage}F{each}" for stage in range(rank, chunks * ranks, ranks) for each in range(microbatches)]
-    return forwards + [action.replace("F", "B") for action in forwards[::-1]]
-
-
-@wrong("interleaved", "own work", "schedules")
-def librarys_interleaved(rank, ranks, microbatches, chunks):
-    return make_schedule("interleaved 1F1B", ranks, microbatches, chunks).programs[rank]
-
-
-@wrong("interleaved", "verified", "ranks=2, microbatches=4, chunks=3")
-def two_stages_only(rank, ranks, microbatches, chunks):
-    return solved("interleaved")(rank, ranks, microbatches, 2)
 
 
 # mended_pipeline
@@ -184,38 +143,15 @@ def outputs_through_a_global(stage, microbatches, like):
     return solved("mended_pipeline")(Through(), microbatches, like)
 
 
-# least_bubble
+# best_pipeline
 
 
-def h1(rank, ranks, microbatches, held, owed=None):
-    """ZB-H1 with ``held`` activations on every rank."""
-    ahead = min(ranks - 1 - rank, held - 1, microbatches)
-    owed = min(held - 1 - ahead if owed is None else owed, microbatches - ahead)
-    passes = "F" * ahead + "FI" * owed + "FIW" * (microbatches - ahead - owed) + "IW" * ahead + "W" * owed
-    turn = {kind: count() for kind in "FIW"}
-    return [f"{rank}{kind}{next(turn[kind])}" for kind in passes]
+@wrong("best_pipeline", "values", "stages")
+def as_many_stages_as_gpus(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed):
+    return gpus, max(size for size in seconds if sequences % size == 0), 2 * sequences * tokens * width * 2, 0.0
 
 
-@wrong("least_bubble", "runs", "nothing (None)")
-def no_design(rank, ranks, microbatches, budget):
-    pass
-
-
-@wrong("least_bubble", "budget", "where the budget is 2")
-def zb_h1_in_any_memory(rank, ranks, microbatches, budget):
-    return h1(rank, ranks, microbatches, ranks)
-
-
-@wrong("least_bubble", "tight", "ranks=4, microbatches=12, budget=2")
-def zb_h1_cut_to_the_budget(rank, ranks, microbatches, budget):
-    return h1(rank, ranks, microbatches, min(ranks, budget))
-
-
-@wrong("least_bubble", "own work", "schedules")
-def librarys_zb_h1(rank, ranks, microbatches, budget):
-    return make_schedule("ZB-H1", ranks, microbatches).programs[rank]
-
-
-@wrong("least_bubble", "least", "ranks=4, microbatches=8, budget=4")
-def right_for_three_ranks_at_most(rank, ranks, microbatches, budget):
-    return h1(rank, ranks, microbatches, min(ranks, budget, 3))
+@wrong("best_pipeline", "runs", "sequences")
+def the_first_that_divides(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed):
+    stages = next(each for each in range(1, gpus + 1) if 16 * parameters / each < room)
+    return stages, sequences[0], 0, 0

@@ -1,4 +1,4 @@
-"""A design: the least bubble that a memory budget allows, where backward may be split."""
+"""A design: the least bubble that a memory budget allows, where backward may be split and messages take time."""
 
 from tinydist.lab.author import Wrong, exercise, mistake
 from tinydist.pipeline_parallel import Costs, analyze
@@ -7,62 +7,58 @@ from tinydist.pipeline_parallel.schedule import BACKWARD
 from .choices import first_worse
 from .schedules import OWN, Held, OfSchedule, Verified, asked, drawn, setting
 
-AMPLE = [(3, 6, 3), (2, 6, 2), (4, 8, 4), (5, 7, 6), (1, 3, 1), (5, 11, 5)]  # ranks, microbatches, budget
-TIGHT = [(4, 12, 2), (4, 8, 1), (3, 12, 2)]
-ROOM = 1.25  # times the lower bound, where the budget is tight
-COSTS = Costs(1, 1, 1)
+# (ranks, microbatches, budget, seconds of a message) -> seconds that the solution takes
+SECONDS = {
+    (3, 9, 4, 1): 34,
+    (2, 8, 3, 1): 26,
+    (4, 12, 5, 1): 49,
+    (5, 9, 7, 1): 42,
+    (3, 9, 5, 2): 40,
+    (4, 8, 4, 0): 27,
+    (1, 3, 1, 1): 9,
+    (3, 9, 2, 1): 55,
+    (3, 4, 1, 1): 44,
+}
+ROOM = 1.05  # times that
 
 
 def test_cases():
-    for ranks, microbatches, budget in AMPLE + TIGHT:
-        yield setting(ranks, microbatches, budget=budget)
-
-
-def lower_bound(ranks, microbatches, budget):
-    """Seconds that no schedule can beat. Work: the last rank begins when a microbatch has come down, and has 3 s for
-    each. Memory: of budget + 1 in a row on a rank, one is released before the last begins; on its way down and back it
-    takes 2 s on each later rank, then 1 s for W. And the last microbatch's way is still to go."""
-    groups, more = divmod(microbatches - 1, budget)
-    bounds = []
-    for rank in range(ranks):
-        way = 2 * (ranks - rank)
-        bounds += [rank + 3 * microbatches, rank + groups * (way + 1) + more + way + rank + 1]
-    return max(bounds)
+    for ranks, microbatches, budget, message in SECONDS:
+        yield setting(ranks, microbatches, budget=budget, message=message)
 
 
 class Least(OfSchedule):
-    """``room``: times the lower bound."""
-
-    def __init__(self, name, holds, sizes, room=1):
-        super().__init__(holds)
-        self.name, self.sizes, self.room = name, sizes, room
+    name = "time"
 
     def look(self, mine, its, *size):
-        bound, analysis = lower_bound(*size), analyze(mine, COSTS)
-        if size in self.sizes and analysis.makespan > self.room * bound + 1e-6:
-            what = "the lower bound is" if self.room == 1 else f"{self.room} times the lower bound, {bound} s, is"
+        *_, budget, message = size
+        costs = Costs(message=message)
+        analysis, least = analyze(mine, costs), SECONDS[size]
+        if analysis.makespan > ROOM * least + 1e-6:
             raise Wrong(
-                f"with F = I = W = 1 s it takes {analysis.makespan:g} s, where {what} {self.room * bound:g} s: "
-                f"{100 * analysis.bubble:.0f} % of it is idle. {self.reason(mine, analysis, size[-1])}",
-                drawn(mine, COSTS),
+                f"with F = I = W = 1 s and {message} s for a message it takes {analysis.makespan:g} s, where "
+                f"{ROOM * least:g} s are allowed: {100 * analysis.bubble:.0f} % of it is idle. "
+                f"{self.reason(mine, analysis, budget, message)}",
+                drawn(mine, costs),
             )
 
-    def reason(self, mine, analysis, budget):
+    def reason(self, mine, analysis, budget, message):
         if any(action.kind == BACKWARD for program in mine.programs for action in program):
             return (
                 "There are whole backwards: while B computes the gradients of the weights, the rank before waits for "
                 "that of its output. I and W are B in two halves, and W can wait"
             )
-        return first_worse(mine, analysis, budget)
+        return first_worse(mine, analysis, budget, message)
 
 
 class Budget(Held):
     name = "budget"
 
-    def most(self, its, ranks, microbatches, budget):
+    def most(self, its, ranks, microbatches, budget, message):
         return [budget] * ranks
 
 
+LIMIT = "and in_flight < 1 + (1 + message) * (ranks - 1 - r)"
 CHOICE = "            if kind:\n                if r == rank:"
 W = """            elif done["W"] < done["I"]:
                 kind = "W"  # nobody waits for it: it fills what would be idle
@@ -70,7 +66,7 @@ W = """            elif done["W"] < done["I"]:
 
 
 @exercise(
-    title="Design: the least bubble under a memory budget",
+    title="Design: the least bubble under a memory budget, with messages",
     minutes=40,
     difficulty=5,
     test_cases=test_cases,
@@ -82,16 +78,8 @@ W = """            elif done["W"] < done["I"]:
             "no rank holds more than `budget` activations, each from F to W (or to a whole B)", "where the budget is {}"
         ),
         Least(
-            "least",
-            f"the lower bound (P-1) + 3M seconds, for (P, M, budget) = {', '.join(map(str, AMPLE))}",
-            AMPLE,
-        ),
-        Least(
-            "tight",
-            f"at most {ROOM} times the lower bound, for {', '.join(map(str, TIGHT))}: every `budget` microbatches take "
-            "2P + 1 seconds, down, back and W",
-            TIGHT,
-            ROOM,
+            f"at most {ROOM} times what the solution takes: for (P, M, budget, message) = "
+            + ", ".join(f"{size} {seconds} s" for size, seconds in SECONDS.items())
         ),
     ],
     mistakes=[
@@ -106,15 +94,20 @@ W = """            elif done["W"] < done["I"]:
             '            if done["W"] < done["I"]:\n                kind = "W"\n' + CHOICE,
         ),
         mistake(
-            "As many microbatches as the budget holds are between F and I: more than min(P - rank, budget) are not "
-            "back earlier, and fill the memory",
-            "and in_flight < min(ranks - r, budget)",
+            "As many microbatches as the budget holds are between F and I: more than are on their way down and back "
+            "only fill the memory",
+            LIMIT,
             "and True",
         ),
         mistake(
             "One microbatch at a time is between F and I: the ranks wait for one another",
-            "and in_flight < min(ranks - r, budget)",
+            LIMIT,
             "and in_flight < 1",
+        ),
+        mistake(
+            "P - rank microbatches are between F and I, as where messages are instant: here some more are on their way",
+            LIMIT,
+            "and in_flight < ranks - r",
         ),
         mistake("Nothing looks at the budget: a microbatch is held from F to W", "and held < budget", "and True"),
         mistake(
@@ -131,29 +124,30 @@ W = """            elif done["W"] < done["I"]:
         ),
     ],
     hints=[
-        "The lower bound: the last rank cannot begin before P-1 s, and has 3M s of work. So it must never wait once it "
-        "has begun: every forward must be there in time.",
         "Which of the three does another rank wait for? The next one for F, the one before for I, nobody for W. So W "
         "fills what would be idle.",
-        "As many microbatches between F and I as in 1F1B, min(P - rank, budget), keep all later ranks busy; more only "
-        "fill the memory. And between F and W there may be no more than the budget. As long as both hold, F goes "
-        "before I: the next rank waits for it.",
+        "What another rank has made is there only when its message has arrived. What a rank has made itself is there "
+        "at once: the last one needs no message between its F and its I.",
+        "How many microbatches are between F and I? On rank r one is gone for 2 (1 + message) seconds for each rank "
+        "that follows. As long as W waits, it has an F and an I to do for each microbatch: 2 seconds. So how many are "
+        "begun in that time? More than that only fill the memory.",
         "Of each rank you know how many of F, I and W it did: which two differences are to stay below which limits, "
         "before it does an F? If it cannot, does an I come in question; and if not that, a W?",
     ],
-    why="With a budget of P this does what ZB-H1 does: 1F1B's memory, and a third of its bubble. Zero bubble pipelines "
-    "are planned like this, by trying orders out with measured seconds of F, I and W.",
+    why="How many are under way is how long each is away, over how often one starts (Little's law); here a microbatch "
+    "is away for both messages of each rank that follows. Zero-bubble schedules are planned like this, by trying "
+    "orders out with measured seconds of F, I, W and of a message.",
 )
-def least_bubble(rank, ranks, microbatches, budget):
-    """Write a schedule with the least bubble, of which no rank holds more than ``budget`` activations.
+def least_bubble(rank, ranks, microbatches, budget, message):
+    """Write a schedule with little bubble, of which no rank holds more than ``budget`` activations.
 
     Rank r has stage r. Backward may be split: f"{rank}I{microbatch}" is the gradient of the input, for which the rank
-    before waits, f"{rank}W{microbatch}" those of the weights. F, I and W take 1 s each, a whole B 2 s. A microbatch is
-    held from F to W, or to B. The stub walks through the seconds and lets each rank choose; use it, or write the order
-    down directly.
+    before waits, f"{rank}W{microbatch}" those of the weights. F, I and W take 1 s each, a whole B 2 s, and what goes to
+    another rank is there ``message`` seconds later (a whole number, 0 or more). A microbatch is held from F to W, or to
+    B. The stub walks through the seconds and lets each rank choose; use it, or write the order down directly.
     """
     did = [{"F": 0, "I": 0, "W": 0} for _ in range(ranks)]  # how many of each, by rank
-    there = {}  # (rank, kind, microbatch) -> the second from which on its result is there
+    there = {}  # (rank, kind, microbatch) -> the second from which on its result is on another rank
     now = 0
     while did[rank]["W"] < microbatches:
         for r, done in enumerate(did):
@@ -169,7 +163,7 @@ def least_bubble(rank, ranks, microbatches, budget):
                 done["F"] < microbatches
                 and forward_is_there
                 and held < budget
-                and in_flight < min(ranks - r, budget)  # more would not be back earlier
+                and in_flight < 1 + (1 + message) * (ranks - 1 - r)  # more would not be back earlier
             ):
                 kind = "F"
             elif in_flight and gradient_is_there:
@@ -180,6 +174,6 @@ def least_bubble(rank, ranks, microbatches, budget):
             if kind:
                 if r == rank:
                     yield f"{r}{kind}{done[kind]}"
-                there[r, kind, done[kind]] = now + 1
+                there[r, kind, done[kind]] = now + 1 + message  # on another rank
                 done[kind] += 1
         now += 1
