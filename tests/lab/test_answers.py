@@ -144,6 +144,10 @@ class TestPlanningARun(Answers):
     chapter = "planning_a_run"
 
 
+class TestPlansAndMeasurements(Answers):
+    chapter = "plans_and_measurements"
+
+
 class TestServing(Answers):
     chapter = "serving"
 

@@ -2,7 +2,7 @@
 
 from lab.registered import collection, solved
 
-from tinydist.planner import Plan, daly, find_model, young
+from tinydist.planner import Plan, find_model
 
 WRONG_ANSWERS, wrong = collection()
 
@@ -48,59 +48,3 @@ def as_text(*arguments):
 def as_the_planner_has_it(*arguments):
     Plan(tp=2)
     return solved("bytes_of_plan")(*arguments)
-
-
-# impossible_rows
-
-
-@wrong("impossible_rows", "rows", "yours lets it pass")
-def all_is_well(table):
-    return {}
-
-
-@wrong("impossible_rows", "rows", "returned an object of type list")
-def names_alone(table):
-    return list(solved("impossible_rows")(table))
-
-
-@wrong("impossible_rows", "rows", "HFU sold as MFU")
-def columns_alone(table):
-    return {name: column for name, (column, _) in solved("impossible_rows")(table).items()}
-
-
-@wrong("impossible_rows", "own work", "the solution of impossible_rows")
-def the_solution(table):
-    from tinydist.lab.registry import find
-
-    return find("impossible_rows").reference(table)
-
-
-# plan_for_budget
-
-
-@wrong("plan_for_budget", "choice", "the cheapest has no byte to spare")
-def less_than_the_room(*arguments):
-    return solved("plan_for_budget", "plan.peak <= plan.room", "plan.peak < plan.room")(*arguments)
-
-
-@wrong("plan_for_budget", "numbers", "plans has changed")
-def sorts_what_it_was_given(plans, *others):
-    plans.sort(key=lambda plan: plan.price)
-    return solved("plan_for_budget")(plans, *others)
-
-
-@wrong("plan_for_budget", "choice", "is done in time")
-def nothing(*arguments):
-    return None
-
-
-@wrong("plan_for_budget", "own work", "tinydist.planner")
-def of_the_library(*arguments):
-    young(60.0, daly(60.0, 1e6))
-    return solved("plan_for_budget")(*arguments)
-
-
-@wrong("plan_for_budget", "runs", "too few days (10 days)")
-def there_is_always_one(*arguments):
-    found = [each for each in [solved("plan_for_budget")(*arguments)] if each]
-    return min(found, key=lambda each: each["money"])
