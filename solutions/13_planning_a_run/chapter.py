@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 from tinydist.lab.author import Malformed, Own, kind
 
-ORDER = ["mfu_of_run", "bytes_of_plan"]
+ORDER = ["mfu_of_run", "top_of_tooth", "bytes_of_plan"]
 
 INTRODUCTION = """\
 # Exercises: planning a run
 
 [Notebook 13](../notebooks/13_planning_a_run.ipynb) goes before these. You find out how much of the peak a published \
-run got, and predict the memory of a plan to within 2 %. Both are arithmetic: no ranks, no tensors. Two exercises, \
-about 50 minutes.
+run got, choose the number of tokens that fills a matmul's waves, and predict the memory of a plan to within 2 %. All \
+three are arithmetic: no ranks, no tensors. Three exercises, about 65 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with models, \
 plans and prices of several kinds, published ones among them. The first property that does not hold is explained.

@@ -4,14 +4,14 @@ from math import isfinite
 
 from tinydist.lab.author import Malformed, Own, kind
 
-ORDER = ["impossible_rows", "plan_for_budget"]
+ORDER = ["impossible_rows", "cause_of_error", "plan_for_budget"]
 
 INTRODUCTION = """\
 # Exercises: plans and measurements
 
 [Notebook 13b](../notebooks/13b_plans_and_measurements.ipynb) goes before these. You find the rows of a table of \
-throughput that cannot be, and choose the plan that is done in time for the least money. Both are arithmetic: no \
-ranks, no tensors. Two exercises, about 50 minutes.
+throughput that cannot be, score a planner and name the cause of its error, and choose the plan that is done in time \
+for the least money. All three are arithmetic: no ranks, no tensors. Three exercises, about 65 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with plans, \
 tables and prices of several kinds, published ones among them. The first property that does not hold is explained.
@@ -25,7 +25,8 @@ tinydist` shows how far you are, and takes you on; `.venv/bin/python -m tinydist
 Units are bytes, seconds, FLOPs and FLOP/s, without kilo, mega or giga, unless a task says otherwise."""
 
 IMPORTS = """\
-import math"""
+import math
+from itertools import combinations"""
 
 FORMULAS = ("tinydist.plan", "tinydist.planner", "tinydist.hardware", "tinydist.model")
 BY_HAND = Own("your own arithmetic", "here it is arithmetic, and yours", FORMULAS)

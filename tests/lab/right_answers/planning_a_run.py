@@ -127,3 +127,13 @@ def by_34(model, plan, rank):
     states = sum(nbytes * stage[rank] / share for nbytes, share in zip((2, 4, 12), shares))
     flying = min(plan.microbatches, len(stage[rank:]))
     return {"states": states, "activations": flying * (model.layers // plan.pp) * a_layer}
+
+
+@right("top_of_tooth")
+def by_the_best_of_a_list(columns, most, step, sms):
+    def waves(tokens):
+        tiles = min(-(-tokens // a) * -(-columns // b) for a, b in ((256, 128), (128, 256)))
+        return -(-tiles // sms)
+
+    best = max(range(step, most + 1, step), key=lambda tokens: Fraction(tokens, waves(tokens)))
+    return {"tokens": best, "waves": waves(best), "wasted": 1 - best * columns / (waves(best) * sms * 2**15)}

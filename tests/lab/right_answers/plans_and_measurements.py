@@ -141,3 +141,22 @@ def failures_of_the_whole_run(plans, tokens, days, checkpoint, restart, between_
         return None
     money, seconds, _, name, interval, good = min(found)
     return {"plan": name, "money": money, "days": seconds / 86400, "goodput": good, "interval": interval}
+
+
+@right("cause_of_error")
+def with_a_function_for_each_score(published, predicted):
+    def score(seconds):
+        errors = [(each - true) / true for each, true in zip(seconds, published)]
+        pairs = [(a, b) for a in range(len(errors)) for b in range(len(errors)) if published[a] < published[b]]
+        return {
+            "mean": math.fsum(abs(each) for each in errors) / len(errors),
+            "bias": math.fsum(errors) / len(errors),
+            "worst": sorted(errors, key=abs)[-1],
+            "order": sum(seconds[a] < seconds[b] for a, b in pairs),
+        }
+
+    scores, cause = {name: score(seconds) for name, seconds in predicted.items()}, "as it is"
+    for name, its in scores.items():
+        if its["order"] >= scores["as it is"]["order"] and its["mean"] < scores[cause]["mean"]:
+            cause = name
+    return {"scores": scores, "cause": cause}

@@ -2,6 +2,7 @@
 
 from lab.registered import collection, solved
 
+from tinydist.hardware import product_time
 from tinydist.planner import Plan, find_model
 
 WRONG_ANSWERS, wrong = collection()
@@ -48,3 +49,24 @@ def as_text(*arguments):
 def as_the_planner_has_it(*arguments):
     Plan(tp=2)
     return solved("bytes_of_plan")(*arguments)
+
+
+# top_of_tooth
+
+
+@wrong("top_of_tooth", "values", "4 SMs")
+def the_most_tokens(columns, most, step, sms):
+    tiles = min(-(-most // 256) * -(-columns // 128), -(-most // 128) * -(-columns // 256))
+    waves = -(-tiles // sms)
+    return {"tokens": most, "waves": waves, "wasted": 1 - most * columns / (waves * sms * 256 * 128)}
+
+
+@wrong("top_of_tooth", "values", "returned an object of type int")
+def tokens_alone(*arguments):
+    return solved("top_of_tooth")(*arguments)["tokens"]
+
+
+@wrong("top_of_tooth", "own work", "tinydist.hardware")
+def by_the_clock_of_products(*arguments):
+    product_time("A100", 1, 64, 64, 64)
+    return solved("top_of_tooth")(*arguments)

@@ -61,3 +61,24 @@ def of_the_library(*arguments):
 def there_is_always_one(*arguments):
     found = [each for each in [solved("plan_for_budget")(*arguments)] if each]
     return min(found, key=lambda each: each["money"])
+
+
+# cause_of_error
+
+
+@wrong("cause_of_error", "values", "a change that mends the seconds")
+def the_least_mean(published, predicted):
+    found = solved("cause_of_error")(published, predicted)
+    means = {name: score["mean"] for name, score in found["scores"].items() if name != "as it is"}
+    return found | {"cause": min(means, key=means.get)}
+
+
+@wrong("cause_of_error", "values", "returned an object of type str")
+def cause_alone(published, predicted):
+    return str(solved("cause_of_error")(published, predicted)["cause"])
+
+
+@wrong("cause_of_error", "own work", "tinydist.planner")
+def of_the_planner(published, predicted):
+    young(60.0, 1e6)
+    return solved("cause_of_error")(published, predicted)
