@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tinydist.hardware import Cluster, find_cluster, find_device
 from tinydist.planner import FSDP, MEGATRON_LM, TORCHTITAN, Model, Plan, Program, evaluate, find_model
-from tinydist.planner.published import JEAN_ZAY, MEGATRON_DEEPSPEED, table_1, table_5
+from tinydist.planner.published import JEAN_ZAY, MEGATRON_DEEPSPEED, OF_BLOOM, table_1, table_5
 
 FOLDER = Path(__file__).parent / "measured"
 GIB = 2**30
@@ -100,8 +100,7 @@ def bloom():
         how = dict(microbatch=b, microbatches=batch // (dp * b), recompute="full", precision=precision)
         plan = Plan(pp=pp, dp=dp, tp=tp, zero=zero * (dp > 1), overlap_comm=False, **how)
         seconds, peak = positive(row["seconds"]), row["GiB"] and float(row["GiB"]) * GIB
-        program = replace(MEGATRON_DEEPSPEED, blocking=True, sums="all-reduce" if precision == "bf16" else "reduce")
-        where = on(JEAN_ZAY, plan.ranks), program
+        where = on(JEAN_ZAY, plan.ranks), OF_BLOOM[precision]
         yield Run(row["id"], model, plan, *where, seconds, peak or None, "total", row["oom"] != "1")
 
 

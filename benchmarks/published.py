@@ -4,7 +4,7 @@
 
 ``--rows`` prints every row. ``--controls``: each set once more with one cause changed: how much does it explain? Beside
 that, what it makes of the set's three worst rows. A set that misses its target shows this unasked.
-``--folder``: other rows of the same tables. ``--write``: the summary, with the controls, to the file that notebook 13
+``--folder``: other rows of the same tables. ``--write``: the summary, with the controls, to the file that notebook 13b
 reads.
 
 No constant of the planner was taken from these rows: they come from kernels, copies and collectives, alone.

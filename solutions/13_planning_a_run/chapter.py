@@ -5,15 +5,14 @@ from typing import NamedTuple
 
 from tinydist.lab.author import Malformed, Own, kind
 
-ORDER = ["mfu_of_run", "bytes_of_plan", "impossible_rows", "plan_for_budget"]
+ORDER = ["mfu_of_run", "top_of_tooth", "bytes_of_plan"]
 
 INTRODUCTION = """\
 # Exercises: planning a run
 
 [Notebook 13](../notebooks/13_planning_a_run.ipynb) goes before these. You find out how much of the peak a published \
-run got, predict the memory of a plan to within 2 %, find the rows of a table of throughput that cannot be, and choose \
-the plan that is done in time for the least money. All four are arithmetic: no ranks, no tensors. Four exercises, \
-about 95 minutes.
+run got, choose the number of tokens that fills a matmul's waves, and predict the memory of a plan to within 2 %. All \
+three are arithmetic: no ranks, no tensors. Three exercises, about 65 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function is called with models, \
 plans and prices of several kinds, published ones among them. The first property that does not hold is explained.
@@ -64,11 +63,3 @@ def numbers(got, names):
         raise Malformed(f"it returned {got!r}, where a dict is right: {', '.join(map(repr, names))}")
     for name in names:
         number(name, got[name])
-
-
-def unchanged(name, trial):
-    """The list that an answer is called with."""
-    if trial.arguments[0][0] != trial.case.arguments(0)[0]:
-        raise Malformed(
-            f"the list {name} has changed: it belongs to the caller, who may need it again. sorted makes a new list"
-        )

@@ -160,6 +160,10 @@ class TestPlanningARun(Answers):
     chapter = "planning_a_run"
 
 
+class TestPlansAndMeasurements(Answers):
+    chapter = "plans_and_measurements"
+
+
 class TestServing(Answers):
     chapter = "serving"
 

@@ -1,4 +1,4 @@
-"""The scores in notebook 13 are what the benchmark computes, and README and docs have the same."""
+"""The scores in notebook 13b are what the benchmark computes, and README and docs have the same."""
 
 import csv
 import importlib

@@ -16,7 +16,7 @@ from tinydist.planner.machine import Group
 from tinydist.planner.microbatch import timed
 from tinydist.planner.operators import CollectiveOp, Matmul, launched
 from tinydist.planner.passes import Operators
-from tinydist.planner.published import JEAN_ZAY, table_1, table_5
+from tinydist.planner.published import JEAN_ZAY, MEGATRON_DEEPSPEED, bloom, table_1, table_5
 from tinydist.planner.step_time import pipeline
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "planner.py"))
@@ -171,6 +171,12 @@ def test_steps_of_korthikanti_are_predicted():
 
 def test_gains_of_korthikanti_are_predicted():
     assert all(abs(found - published) < 6 for published, found, _ in BENCHMARK["gains"]([*table_5()]))
+
+
+def test_blooms_run_is_predicted_with_what_its_program_did():
+    run = bloom()
+    assert BENCHMARK["predicted"](run).seconds == pytest.approx(run.seconds, rel=0.02)
+    assert BENCHMARK["predicted"](replace(run, program=MEGATRON_DEEPSPEED)).seconds < 0.94 * run.seconds
 
 
 def test_steps_of_sc_21_are_predicted_too_short():

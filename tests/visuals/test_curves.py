@@ -27,6 +27,11 @@ def test_of_lines_that_go_up_and_down_the_spread_is_said(capsys):
     assert figure.alt == "Lines of loss over step from 1 to 3: a between 1 and 5."
 
 
+def test_the_spread_is_of_the_points_that_there_are(capsys):
+    visuals.curves([1, 2, 3], {"a": [nan, 5, 2]}, x="step", y="loss", spread=True)
+    assert capsys.readouterr().out == "a: between 2 and 5 [loss]\n"
+
+
 def test_limit_and_powers():
     [axes] = visuals.curves([1, 1024], {"a": [2, 3]}, "x", "y", limit=("peak", 5), log=True).axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")

@@ -29,6 +29,7 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "11b Configurations": "11",
     "12 Real systems": "01b 11",
     "13 Planning": "11",
+    "13b Plans": "13",
     "14 Serving": "09 07",
     "15 Your program": "05",
     "15b Forecast": "15",

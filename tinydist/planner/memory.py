@@ -20,7 +20,7 @@ from .activations import ITEM, WIDE, in_flight, shapes
 from .buckets import DOWN, GATED, OUT, TIMES, UP, WholeGradients, block_of, buckets, table, whole_gradients
 from .checks import refuse
 from .model import Model, layers_of
-from .program_memory import MASTER, MOMENTS
+from .program_memory import MASTER, MOMENTS, Moment
 from .program_memory import moments as moments_of_program
 from .programs import MEGATRON_LM, Program
 
@@ -83,12 +83,13 @@ def memory(model, plan, rank=0, program=MEGATRON_LM) -> MemoryEstimate:
 def peak(model, plan, rank, program):
     """Of a plan that was checked."""
     states, found = moments(model, program, plan, rank)
-    moment, *more = max(found, key=lambda each: each[1] + each[2] + each[3])
-    return MemoryEstimate(moment, states | dict(zip(("activations", "gradients", "working"), more)))
+    moment = max(found, key=lambda each: each.held)
+    terms = {"activations": moment.activations, "gradients": moment.gradients, "working": moment.working}
+    return MemoryEstimate(moment.name, states | terms)
 
 
 def moments(model, program, plan, rank):
-    """What is held always; and for each moment its name, and bytes of activations, gradients, and what works."""
+    """Bytes that are held always, by purpose; and the moments, each a Moment."""
     if program.holds:
         return moments_of_program(model, program, plan, rank)
     i, by_unit = ITEM[plan.precision], plan.zero == 3
@@ -103,7 +104,7 @@ def moments(model, program, plan, rank):
     for before in {min(1, M - 1), 0 if flying > M - 1 else 1}:  # backwards of other microbatches that are done
         found += of_backward(program, plan, part, numbers, min(flying, M - before), before)
     found.append(("step", 0, own * numbers if plan.zero > 1 else GRADIENT * numbers, own * stepping))
-    return states, found
+    return states, [Moment(*each) for each in found]
 
 
 @lru_cache(4096)

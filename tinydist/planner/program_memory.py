@@ -10,6 +10,8 @@ Kernels are fused (activations.py). What stays from step to step, the gradients'
 and so is what ZeRO 3 gathers outside of blocks (holds.py).
 """
 
+from typing import NamedTuple
+
 from .activations import ITEM, in_flight, shapes
 from .buckets import block_of, numbers_of, table
 from .model import layers_of
@@ -17,8 +19,21 @@ from .model import layers_of
 MOMENTS, MASTER = 8, 4
 
 
+class Moment(NamedTuple):
+    """Bytes that are held at one moment of a step, besides the states."""
+
+    name: str
+    activations: float
+    gradients: float
+    working: float
+
+    @property
+    def held(self):
+        return self.activations + self.gradients + self.working
+
+
 def moments(model, program, plan, rank):
-    """Bytes of the states; and for each moment its name, and bytes of activations, gradients, and what works."""
+    """Bytes of the states, and the moments."""
     holds, i, by_unit = program.holds, ITEM[plan.precision], plan.zero == 3
     first, last = rank == 0, rank == plan.pp - 1
     part = layers_of(plan, model)[rank], first, last
@@ -30,11 +45,11 @@ def moments(model, program, plan, rank):
     gradients = gradient * numbers / (shard if plan.zero > 1 else 1)
     always = always_there(model, program, plan, numbers, *part)
     found = [
-        (moment, live, gradients, always + more)
+        Moment(moment, live, gradients, always + more)
         for moment, live, more in of_backward(model, program, plan, rank, *part)
     ]
     in_fp32 = MASTER * (gradient < MASTER) * numbers / shard
-    return states, [*found, ("step", 0, gradients, always + in_fp32)]
+    return states, [*found, Moment("step", 0, gradients, always + in_fp32)]
 
 
 def always_there(model, program, plan, numbers, layers, first, last):

@@ -28,6 +28,11 @@ class PublishedStep:
 OF_2022 = replace(MEGATRON_LM, flash=False)
 # BLOOM's: Megatron-LM's kernels, DeepSpeed's pipeline and optimizer.
 MEGATRON_DEEPSPEED = replace(DEEPSPEED, name="Megatron-DeepSpeed", fused=True, flash=False, loss="vocab_parallel")
+# As its slurm script ran it: CUDA_LAUNCH_BLOCKING=1 (bigscience@003b2505, train/tr11-176B-ml/tr11-176B-ml.slurm). In
+# fp16 ZeRO 1 reduces each shard to its rank (DeepSpeed@2151c787, zero/stage_1_and_2.py, average_tensor); in bf16
+# BF16_Optimizer sums up whole gradients, in fp32 (@56c52238, pipe/engine.py, _bf16_reduce_grads).
+SUMS_OF_BLOOM = {"fp16": "reduce", "bf16": "all-reduce"}
+OF_BLOOM = {each: replace(MEGATRON_DEEPSPEED, blocking=True, sums=sums) for each, sums in SUMS_OF_BLOOM.items()}
 
 # Jean Zay: 8 A100s per node, which share four cards of Omni-Path, 100 Gbit/s each (bigscience@9e64edec, read). An
 # all-reduce of 4 GB over four nodes went through one card, at 40.5 Gbit/s (bigscience@358e3c8f,
@@ -96,5 +101,5 @@ def table_1():
 def bloom():
     how = dict(tp=4, dp=8, zero=1, microbatch=2, microbatches=128, recompute="full", precision="bf16")
     plan = Plan(pp=12, overlap_comm=False, **how)
-    where = plan, JEAN_ZAY.pod(48), MEGATRON_DEEPSPEED
+    where = plan, JEAN_ZAY.pod(48), OF_BLOOM[plan.precision]
     return PublishedStep("BLOOM 176B", find_model("BLOOM 176B"), *where, 105.0, BLOOM)

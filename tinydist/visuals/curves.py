@@ -101,6 +101,7 @@ def grows(numbers):
 
 
 def between(numbers):
+    numbers = [number for number in numbers if number == number] or numbers
     return f"between {number_text(min(numbers))} and {number_text(max(numbers))}"
 
 

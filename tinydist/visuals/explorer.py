@@ -52,6 +52,7 @@ class Explorer(VBox):
         self.line.value = f"<pre>{escape(text)}</pre>"
 
     def changed(self, change):
+        self.line.value = "<pre>drawing ...</pre>"
         try:
             self.redraw()
         except Exception as error:  # there is no cell under which it would be shown

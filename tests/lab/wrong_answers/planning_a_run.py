@@ -2,7 +2,8 @@
 
 from lab.registered import collection, solved
 
-from tinydist.planner import Plan, daly, find_model, young
+from tinydist.hardware import product_time
+from tinydist.planner import Plan, find_model
 
 WRONG_ANSWERS, wrong = collection()
 
@@ -56,62 +57,22 @@ def the_vocabularies_that_are_listed(*arguments):
     return solved("bytes_of_plan", "model.vocabulary", listed)(*arguments)
 
 
-# impossible_rows
+# top_of_tooth
 
 
-@wrong("impossible_rows", "rows", "yours lets it pass")
-def all_is_well(table):
-    return {}
+@wrong("top_of_tooth", "values", "4 SMs")
+def the_most_tokens(columns, most, step, sms):
+    tiles = min(-(-most // 256) * -(-columns // 128), -(-most // 128) * -(-columns // 256))
+    waves = -(-tiles // sms)
+    return {"tokens": most, "waves": waves, "wasted": 1 - most * columns / (waves * sms * 256 * 128)}
 
 
-@wrong("impossible_rows", "rows", "returned an object of type list")
-def names_alone(table):
-    return list(solved("impossible_rows")(table))
+@wrong("top_of_tooth", "values", "returned an object of type int")
+def tokens_alone(*arguments):
+    return solved("top_of_tooth")(*arguments)["tokens"]
 
 
-@wrong("impossible_rows", "rows", "HFU sold as MFU")
-def columns_alone(table):
-    return {name: column for name, (column, _) in solved("impossible_rows")(table).items()}
-
-
-@wrong("impossible_rows", "columns", "a wrong MFU above 100")
-def all_that_is_above_100(table):
-    found = solved("impossible_rows")(table)
-    return found | {row.name: ("all", None) for row in table if row.mfu > 100}
-
-
-@wrong("impossible_rows", "own work", "the solution of impossible_rows")
-def the_solution(table):
-    from tinydist.lab.registry import find
-
-    return find("impossible_rows").reference(table)
-
-
-# plan_for_budget
-
-
-@wrong("plan_for_budget", "choice", "the cheapest has no byte to spare")
-def less_than_the_room(*arguments):
-    return solved("plan_for_budget", "plan.peak <= plan.room", "plan.peak < plan.room")(*arguments)
-
-
-@wrong("plan_for_budget", "numbers", "plans has changed")
-def sorts_what_it_was_given(plans, *others):
-    plans.sort(key=lambda plan: plan.price)
-    return solved("plan_for_budget")(plans, *others)
-
-
-@wrong("plan_for_budget", "choice", "is done in time")
-def nothing(*arguments):
-    return None
-
-
-@wrong("plan_for_budget", "own work", "tinydist.planner")
-def of_the_library(*arguments):
-    young(60.0, daly(60.0, 1e6))
-    return solved("plan_for_budget")(*arguments)
-
-
-@wrong("plan_for_budget", "numbers", "A batch is of all GPUs together")
-def a_batch_on_each_gpu(*arguments):
-    return solved("plan_for_budget", "tokens / plan.batch", "tokens / (plan.batch * plan.gpus)")(*arguments)
+@wrong("top_of_tooth", "own work", "tinydist.hardware")
+def by_the_clock_of_products(*arguments):
+    product_time("A100", 1, 64, 64, 64)
+    return solved("top_of_tooth")(*arguments)
