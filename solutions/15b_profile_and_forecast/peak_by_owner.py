@@ -55,6 +55,7 @@ def test_cases():
     step = [alloc(1, 400, "model.py", "train.py"), alloc(2, 300, TORCH[0], "loss.py", "train.py")]
     yield of([*step, *free(2, 300), alloc(3, 100, "adam.py", "train.py"), *free(1, 400)], "a step")
     yield of([*free(8, 500), *step], "a list that begins in the middle, with 500 bytes that it only frees")
+    yield of([*free(8, 500), step[0]], "a list that begins at its peak")
     yield of([*free(8, 900), alloc(8, 100, "model.py"), *free(8, 100), *step], "an address that is used again")
     late = [event("free_requested", 1, 400, "train.py"), alloc(4, 250, "loss.py", "train.py")]
     yield of([step[0], *late, event("free_completed", 1, 400, "train.py")], "a free that waits for another stream")
@@ -80,7 +81,7 @@ def program(answer, events):
     difficulty=2,
     test_cases=test_cases,
     program=program,
-    targets=[Values("the peak, and the bytes of each owner then, of nine lists", names=("the peak", "the owners"))],
+    targets=[Values("the peak, and the bytes of each owner then, of ten lists", names=("the peak", "the owners"))],
     mistakes=[
         mistake(
             "What the list frees and has not allocated was there before it began: count it from the beginning",
@@ -117,6 +118,11 @@ def program(answer, events):
             "peak",
             "in at_peak.values():",
             "in alive.values():",
+        ),
+        mistake(
+            "The peak may be where the list begins: what is older is held before the first event, too",
+            "peak = held = sum(size for _, size in alive.values())\n    at_peak = dict(alive)",
+            "held = sum(size for _, size in alive.values())\n    peak, at_peak = 0, {}",
         ),
         mistake("Of several moments with as many bytes the first is asked for", "held > peak", "held >= peak"),
     ],
