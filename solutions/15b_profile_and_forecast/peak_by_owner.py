@@ -55,10 +55,11 @@ def test_cases():
     step = [alloc(1, 400, "model.py", "train.py"), alloc(2, 300, TORCH[0], "loss.py", "train.py")]
     yield of([*step, *free(2, 300), alloc(3, 100, "adam.py", "train.py"), *free(1, 400)], "a step")
     yield of([*free(8, 500), *step], "a list that begins in the middle, with 500 bytes that it only frees")
-    yield of([*free(8, 500), step[0]], "a list that begins at its peak")
     yield of([*free(8, 900), alloc(8, 100, "model.py"), *free(8, 100), *step], "an address that is used again")
     late = [event("free_requested", 1, 400, "train.py"), alloc(4, 250, "loss.py", "train.py")]
     yield of([step[0], *late, event("free_completed", 1, 400, "train.py")], "a free that waits for another stream")
+    gone = event("free_completed", 8, 700, "train.py")  # and requested before the list began
+    yield of([gone, step[0], *late], "a list that begins at its peak")
     other = [*free(1, 400), alloc(5, 400, "adam.py", "train.py")]
     yield of([step[0], event("segment_alloc", 90, 2048), *other], "a segment, and two peaks of one size")
     yield of([alloc(1, 10, TORCH[1]), alloc(2, 20, *TORCH)], "what nobody but torch has asked for")
