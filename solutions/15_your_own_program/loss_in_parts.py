@@ -105,9 +105,9 @@ AT_ONCE = """\
 def loss_in_parts(hidden, weight, targets, parts):
     """Return the mean cross entropy of ``hidden @ weight.T``, and its gradients with respect to hidden and weight.
 
-    ``hidden`` [rows, dim], ``weight`` [words, dim], ``targets`` [rows]. The program works, and holds all
-    logits, [rows, words], and what is computed from them. Let it hold those of about 1 / ``parts`` of the rows
-    at a time, and still compute no product twice. There may be fewer rows than parts.
+    ``hidden`` [rows, dim], ``weight`` [words, dim], both of float32 or both of float64, and ``targets`` [rows].
+    The program works, and holds all logits, [rows, words], and what is computed from them. Let it hold those of
+    about 1 / ``parts`` of the rows at a time, and still compute no product twice. There may be fewer rows than parts.
     """
     size = -(-len(targets) // parts)
     total, weight_gradient = torch.zeros((), dtype=weight.dtype), torch.zeros_like(weight)

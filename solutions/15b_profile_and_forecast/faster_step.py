@@ -59,7 +59,7 @@ MEANS = "    return loss / ranks, [gradient / ranks for gradient in gradients]"
         Seconds(
             "with 4 ranks, 2 micro-batches and 6 layers of 896 x 896, each layer's gradient reduced while backward "
             "goes on: the program that is given takes 1.6 times this, and up to 1.12 times are enough. One message "
-            "after backward takes 1.16 times this",
+            "after backward takes at least 1.16 times this",
             "Look at the timeline: are gradients sent while backward still computes? The first all-reduce of a "
             "gradient has to start before backward ends",
             room=1.12,

@@ -58,6 +58,8 @@ def test_cases():
     yield of([*free(8, 900), alloc(8, 100, "model.py"), *free(8, 100), *step], "an address that is used again")
     late = [event("free_requested", 1, 400, "train.py"), alloc(4, 250, "loss.py", "train.py")]
     yield of([step[0], *late, event("free_completed", 1, 400, "train.py")], "a free that waits for another stream")
+    gone = event("free_completed", 8, 700, "train.py")  # and requested before the list began
+    yield of([gone, step[0], *late], "a list that begins at its peak")
     other = [*free(1, 400), alloc(5, 400, "adam.py", "train.py")]
     yield of([step[0], event("segment_alloc", 90, 2048), *other], "a segment, and two peaks of one size")
     yield of([alloc(1, 10, TORCH[1]), alloc(2, 20, *TORCH)], "what nobody but torch has asked for")
@@ -80,7 +82,7 @@ def program(answer, events):
     difficulty=2,
     test_cases=test_cases,
     program=program,
-    targets=[Values("the peak, and the bytes of each owner then, of nine lists", names=("the peak", "the owners"))],
+    targets=[Values("the peak, and the bytes of each owner then, of ten lists", names=("the peak", "the owners"))],
     mistakes=[
         mistake(
             "What the list frees and has not allocated was there before it began: count it from the beginning",
@@ -117,6 +119,11 @@ def program(answer, events):
             "peak",
             "in at_peak.values():",
             "in alive.values():",
+        ),
+        mistake(
+            "The peak may be where the list begins: what is older is held before the first event, too",
+            "peak = held = sum(size for _, size in alive.values())\n    at_peak = dict(alive)",
+            "held = sum(size for _, size in alive.values())\n    peak, at_peak = 0, {}",
         ),
         mistake("Of several moments with as many bytes the first is asked for", "held > peak", "held >= peak"),
     ],

@@ -35,6 +35,10 @@ def test_cases():
     yield of([[call("NVLink", 60, [10, 10, 10]), partly]], "a long call that is behind computation in part")
     early = call("NVLink", 20, [300, 340, 310], [360, 350, 345])
     yield of([[early, call("InfiniBand", 30, [400, 400, 420])]], "a rank that is late, and for which nobody waits")
+    busy = call("NVLink", 40, [100, 200, 110], [150, 210, 260])
+    yield of([[busy]], "a rank that computes for longest, and another that issues the call last")
+    then = [call("NVLink", 40, [100, 180, 110]), call("InfiniBand", 30, [300, 300, 300])]
+    yield of([then], "ranks that wait for a rank, and then for the link")
     often = [call("NVLink", 5, [10 + at, 12 + at, 10 + at]) for at in (0, 50, 100)]
     once = call("InfiniBand", 8, [290, 200, 295])
     yield of([[*often, once]], "a rank that is late often, and one that is late once, by more")
@@ -56,7 +60,7 @@ def program(answer, calls):
     difficulty=2,
     test_cases=test_cases,
     program=program,
-    targets=[Values("the rank and the link of each step, of eight traces of 2 or 3 ranks")],
+    targets=[Values("the rank and the link of each step, of ten traces of 2 or 3 ranks")],
     mistakes=[
         mistake(
             "A call that is behind computation is waited for only from where the rank stops computing, its waits_from",
@@ -79,6 +83,16 @@ def program(answer, calls):
             'ranks.get(each["rank"], 0)',
             'ranks[last["rank"]] =',
             'ranks[each["rank"]] =',
+        ),
+        mistake(
+            "The last rank is the one that issues the call last. A rank that waits last may have issued it long before",
+            'key=lambda each: each["issued"]',
+            'key=lambda each: each["waits_from"]',
+        ),
+        mistake(
+            "A rank that has waited for the last rank then waits for the link, too: both are counted",
+            "if link_waits > 0:",
+            "if link_waits > 0 and rank_waits <= 0:",
         ),
         mistake(
             "How often a rank is last does not tell how long the others wait: add up seconds",
