@@ -6,26 +6,25 @@ gpt-fast compiles the model, replays a CUDA graph, and has a direct all-reduce; 
 Nothing here was fitted to these rows. Its A100s have 80 GB and run at 330 W instead of 400; four of them are joined by
 NVLink in a hybrid cube mesh, not by switches: both make it slower than what is computed.
 
-Source: pytorch-labs/gpt-fast@0f925b5d README.md, "Benchmarks", "Tensor Parallelism" (read). With NCCL: the same table
-before gpt-fast had a direct all-reduce (README of November 2023, read in a fork). Eager: the first program of
-pytorch.org/blog/accelerating-generative-ai-2 (read).
+Sources: tinydist/hardware/published.py, GPT_FAST.
 """
 
 from tinydist.hardware import find_device, find_link
+from tinydist.hardware import published as tables
 from tinydist.hardware.published import MEMORY_BANDWIDTHS
 from tinydist.planner import find_model
 from tinydist.serving import StepCost
 
-# tokens/s
-GPT_FAST = {
-    "Llama 2 7B": {1: 104.9, 2: 168.84, 4: 254.02, 8: 328.43},
-    "Llama 2 70B": {2: 21.32, 4: 38.01, 8: 62.50},
-}
-WITH_NCCL = {
-    "Llama 2 7B": {2: 136.27, 4: 168.78, 8: 179.27},
-    "Llama 2 70B": {2: 20.53, 4: 34.15, 8: 47.25},
-}
-EAGER = {"Llama 2 7B": {1: 25.5}}
+
+def by_model(rates):
+    """{model: {GPUs: tokens/s}}"""
+    found = {}
+    for (model, ranks), rate in rates.items():
+        found.setdefault(model, {})[ranks] = rate
+    return found
+
+
+GPT_FAST, WITH_NCCL, EAGER = (by_model(tables.GPT_FAST[name]) for name in ("direct", "NCCL", "eager"))
 
 A100 = find_device("A100 80GB")
 MEASURED = A100.at(memory=MEMORY_BANDWIDTHS["A100 80GB"] / A100.memory_bandwidth)

@@ -4,14 +4,14 @@ import re
 
 from tinydist.lab.author import Own, Values
 
-ORDER = ["share_blocks", "decode_by_table", "next_pass", "mended_blocks", "plan_batch"]
+ORDER = ["share_blocks", "decode_by_table", "next_pass", "mended_blocks"]
 
 INTRODUCTION = """\
 # Exercises: serving
 
 [Notebook 14](../notebooks/14_serving.ipynb) goes before these. You hand out blocks that sequences share until they \
-write, decode over keys that lie in blocks, decide who runs when memory is short, find three bugs in a cache of \
-blocks, and plan how many sequences a GPU serves in time. No ranks, no messages. Five exercises, about 145 minutes.
+write, decode over keys that lie in blocks, decide who runs when memory is short, and find three bugs in a cache of \
+blocks. No ranks, no messages. Four exercises, about 125 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained.

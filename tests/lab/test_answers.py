@@ -168,6 +168,10 @@ class TestServing(Answers):
     chapter = "serving"
 
 
+class TestServingMany(Answers):
+    chapter = "serving_many"
+
+
 class TestYourOwnProgram(Answers):
     chapter = "your_own_program"
 

@@ -13,6 +13,8 @@ import tinydist
 from tinydist import visuals
 from tinydist.hardware import DEVICES, find_cluster
 from tinydist.pipeline_parallel import analyze, make_schedule
+from tinydist.planner import find_model
+from tinydist.serving import BlockPool, ContinuousBatching, StepCost, TraceRequest, replay
 from tinydist.visuals.palette import MEMORY
 
 
@@ -24,6 +26,11 @@ def run():
         return x + 1
 
     return tinydist.launch(program, 2)
+
+
+def served():
+    cost = StepCost(find_model("OPT 13B"), DEVICES["A100 40GB"])
+    return replay(ContinuousBatching(2, 64), [TraceRequest(0.0, 4, 3)], BlockPool(4), cost)
 
 
 def analysis():
@@ -52,6 +59,8 @@ CALLS = {
     ),
     "batch_shares": drawn(visuals.batch_shares, lambda: dict(sizes=[2, 1, 0], unit="sequences")),
     "bit_fields": drawn(visuals.bit_fields, lambda: dict(numbers={"fp4": ("0", "01", "1", 1.5)})),
+    "block_owners": drawn(visuals.block_owners, lambda: dict(moments={"a": ["A", " "]}, block_size=2)),
+    "block_tables": drawn(visuals.block_tables, lambda: dict(moments={"a": [[0, 1], [0]]})),
     "call_grid": drawn(visuals.call_grid, lambda: dict(calls=[["line 1", "line 2"], ["line 1"]], mark=2)),
     "cluster": drawn(visuals.cluster, lambda: dict(run_or_cluster=run())),
     "curves": drawn(
@@ -93,6 +102,7 @@ CALLS = {
     ),
     "schedule": drawn(visuals.schedule, lambda: dict(analysis=analysis())),
     "schedules": drawn(visuals.schedules, lambda: dict(analyses={"a": analysis()})),
+    "slots": drawn(visuals.slots, lambda: dict(replays={"a": served()})),
     "step_costs": drawn(
         visuals.step_costs, lambda: dict(steps={"a": {"seconds": {"b": 1.0}, "memory": {"other": 2.0}}}, cut=3.0)
     ),

@@ -179,3 +179,66 @@ def training_rates(cluster) -> dict:
         "contention": 0.16,  # Cluster.at has the source
         "tiles": TILES[family],
     }
+
+
+# Tokens/s of one sequence, by model and GPUs (A100 80GB at 330 W of 400; four of them are joined by NVLink in a hybrid
+# cube mesh). "direct": a CUDA graph, and small all-reduces by direct access; neither embedding nor head is sharded.
+# pytorch-labs/gpt-fast@0f925b5d README.md, "Benchmarks", "Tensor Parallelism" (read). "NCCL": the same table before
+# gpt-fast had a direct all-reduce (README of November 2023, read in a fork). "eager": the first program of
+# pytorch.org/blog/accelerating-generative-ai-2 (read).
+GPT_FAST = {
+    "direct": {
+        ("Llama 2 7B", 1): 104.9,
+        ("Llama 2 7B", 2): 168.84,
+        ("Llama 2 7B", 4): 254.02,
+        ("Llama 2 7B", 8): 328.43,
+        ("Llama 2 70B", 2): 21.32,
+        ("Llama 2 70B", 4): 38.01,
+        ("Llama 2 70B", 8): 62.50,
+    },
+    "NCCL": {
+        ("Llama 2 7B", 2): 136.27,
+        ("Llama 2 7B", 4): 168.78,
+        ("Llama 2 7B", 8): 179.27,
+        ("Llama 2 70B", 2): 20.53,
+        ("Llama 2 70B", 4): 34.15,
+        ("Llama 2 70B", 8): 47.25,
+    },
+    "eager": {("Llama 2 7B", 1): 25.5},
+}
+
+
+@dataclass(frozen=True)
+class ServedRate:
+    """Of a server: medians in seconds, or what it served of requests that were all there at the start."""
+
+    engine: str
+    requests: int
+    per_second: float  # at which requests come; infinite: all at the start
+    ttft: float | None = None
+    tpot: float | None = None
+    served: float | None = None  # requests a second
+    output: float | None = None  # tokens a second
+
+
+# bfloat16, ShareGPT: SGLang 0.3.0 without prefix cache (on one GPU with torch.compile), and vLLM 0.6.0 with 10
+# scheduler steps at a time. sgl-project/sglang@120affb9 benchmark/benchmark_vllm_060/README.md (read). An answer has
+# 4,281.51 / 22.03 = 194 tokens; 1,000 prompts have 215,196, as Llama 3.1 counts them (vllm-project/vllm issue 7567,
+# read).
+SGLANG, VLLM = "SGLang 0.3.0", "vLLM 0.6.0"
+SERVED = {
+    "Llama 3.1 8B, 1 x A100": [
+        ServedRate(SGLANG, 1200, 4, ttft=31.98e-3, tpot=13.17e-3),
+        ServedRate(VLLM, 1200, 4, ttft=100.48e-3, tpot=14.14e-3),
+        ServedRate(SGLANG, 2400, 8, ttft=35.68e-3, tpot=17.85e-3),
+        ServedRate(VLLM, 2400, 8, ttft=120.39e-3, tpot=17.09e-3),
+        ServedRate(SGLANG, 5000, float("inf"), served=22.03, output=4281.51),
+        ServedRate(VLLM, 5000, float("inf"), served=21.27, output=4132.37),
+    ],
+    "Llama 3.1 70B, 4 x H100": [
+        ServedRate(SGLANG, 1200, 4, ttft=53.94e-3, tpot=25.03e-3),
+        ServedRate(VLLM, 1200, 4, ttft=179.15e-3, tpot=23.58e-3),
+        ServedRate(SGLANG, 2400, 8, ttft=58.11e-3, tpot=33.07e-3),
+        ServedRate(VLLM, 2400, 8, ttft=207.12e-3, tpot=29.15e-3),
+    ],
+}

@@ -30,7 +30,8 @@ NEEDS = {  # name -> numbers of the chapters that an arrow comes from
     "12 Real systems": "01b 11",
     "13 Planning": "11",
     "13b Plans": "13",
-    "14 Serving": "09 07",
+    "14 Serving": "09",
+    "14b Many": "07 14",
     "15 Your program": "05",
     "15b Forecast": "15",
 }

@@ -20,6 +20,7 @@ rank_values.py          what each rank has, and their average
 batch_shares.py         how a batch is dealt to ranks
 pareto_front.py         Pareto fronts
 roofline.py             which operators are memory-bound
+serving.py              whose tokens a KV block holds, block tables, which request has which slot of a batch
 explorer.py             interactive controls for a plot
 stored_outputs.py       stored outputs for cells that need an optional package
 summary.py              what a notebook shows for a run
@@ -53,6 +54,7 @@ from .rank_values import rank_values
 from .reference import against_reference
 from .roofline import roofline
 from .schedule import schedule, schedules
+from .serving import block_owners, block_tables, slots
 from .shard_map import shard_map
 from .step_costs import step_costs
 from .steps import stepper, steps
@@ -68,6 +70,8 @@ __all__ = [
     "batch_shares",
     "beside",
     "bit_fields",
+    "block_owners",
+    "block_tables",
     "call_grid",
     "cluster",
     "curves",
@@ -86,6 +90,7 @@ __all__ = [
     "schedule",
     "schedules",
     "shard_map",
+    "slots",
     "step_costs",
     "stepper",
     "steps",

@@ -2,7 +2,6 @@
 
 import math
 from copy import deepcopy
-from fractions import Fraction
 
 import torch
 from lab.registered import others, solved
@@ -200,41 +199,3 @@ def one_after_the_other(blocks, free, size, running, waiting):
         if free < 0:
             break
     return [name for name, _ in mine], begin, refused
-
-
-# plan_batch
-
-
-@right("plan_batch")
-def with_fractions(model, gpu, size, shared, own, goal):
-    token = Fraction(2 * model.layers * model.kv_heads * model.head_dim * model.kept)
-    weights, speed = model.parameters * model.weight, Fraction(gpu.bandwidth)
-    whole, rest = divmod(shared, size)
-    blocks = math.ceil(Fraction(rest + own, size))
-    room = math.floor((Fraction(gpu.memory) - weights) / token / size) - whole
-    memory = max(math.floor(Fraction(room, blocks)), 0)
-    time = max(math.floor((Fraction(goal) * speed - weights) / token / (shared + own)), 0)
-    least = min(memory, time)
-    seconds = (weights + least * token * (shared + own)) / speed
-    return {
-        "tokens a second": float(least / seconds),
-        "batch": least,
-        "blocks": blocks,
-        "in memory": memory,
-        "in time": time,
-    }
-
-
-@right("plan_batch")
-def in_tokens(model, gpu, size, shared, own, goal):
-    token = 2 * model.kv_heads * model.head_dim * model.kept * model.layers
-    weights = model.weight * model.parameters
-    blocks = math.ceil((own + shared % size) / size)
-    slots = (gpu.memory - weights) / token - shared // size * size
-    memory = math.floor(slots / (blocks * size)) if slots > 0 else 0
-    time = math.floor((goal - weights / gpu.bandwidth) * gpu.bandwidth / token / (shared + own))
-    batch = max(0, min(memory, time))
-    rate = batch / (weights / gpu.bandwidth + batch * (shared + own) * token / gpu.bandwidth)
-    return dict(
-        zip(("blocks", "in memory", "in time", "batch", "tokens a second"), (blocks, memory, max(time, 0), batch, rate))
-    )

@@ -3,7 +3,6 @@
 import torch
 from lab.registered import collection, solved
 
-from tinydist.lab.registry import find
 from tinydist.serving import BlockPool, BlockTable, expected_waste, paged_attention
 
 WRONG_ANSWERS, wrong = collection()
@@ -149,35 +148,3 @@ def tokens_in_lists(memory, calls):
 @wrong("mended_blocks", "runs", "Memory runs out")
 def the_old_block_keeps_its_owner(*given):
     return solved("mended_blocks", "                    references[table[-1]] -= 1\n", "")(*given)
-
-
-# plan_batch
-
-
-@wrong("plan_batch", "memory", "drawn, ")
-def heads_of_the_listed_models(model, *more):
-    listed = [each[0] for each in find("plan_batch").module.CASES]
-    known = model if model in listed else model._replace(head_dim=128)
-    return solved("plan_batch")(known, *more)
-
-
-@wrong("plan_batch", "own work", "tinydist.serving")
-def with_the_librarys_formula(*given):
-    expected_waste(3.0)
-    return solved("plan_batch")(*given)
-
-
-@wrong("plan_batch", "rate", "Tokens a second is 9")
-def by_the_goal(*given):
-    found = solved("plan_batch")(*given)
-    return found | {"tokens a second": found["batch"] / given[-1]}
-
-
-@wrong("plan_batch", "time", "In time is 1")
-def in_less_than_the_goal(*given):
-    return solved("plan_batch")(*given[:-1], given[-1] * (1 - 1e-12))
-
-
-@wrong("plan_batch", "memory", "In memory is 28")
-def one_head(model, *more):
-    return solved("plan_batch")(model._replace(kv_heads=1), *more)
