@@ -81,8 +81,8 @@ P99 = "waits[-(-99 * len(waits) // 100) - 1]"
         ),
         mistake(
             "The latency per token is from arrival, the queue included",
-            "(last - arrival) / tokens",
-            "(last - first) / tokens",
+            "(last - arrival) / tokens for arrival, _,",
+            "(last - first) / tokens for _, first,",
         ),
         mistake(
             "Who came before the window and has not ended is there, too: count among all requests",
