@@ -185,5 +185,4 @@ def peak_by_owner(events):
     owners = {}
     for name, size in at_peak.values():
         owners[name] = owners.get(name, 0) + size
-    # .
     return peak, owners

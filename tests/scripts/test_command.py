@@ -123,7 +123,8 @@ def test_only_the_local_ranks_of_the_filter_are_shown(run):
 
 def test_a_straggler_is_named(run):
     ran = run("--nproc-per-node", 4, "faults.py", "straggles")
-    assert ran.out[-1].startswith("straggler: rank 2 came last in 3 of 3 calls by work of its own; the next-to-last waited ")
+    told = "straggler: rank 2 came last in 3 of 3 calls by work of its own; the next-to-last waited "
+    assert ran.out[-1].startswith(told)
 
 
 def apart(*words):
