@@ -1,6 +1,7 @@
 """The exercises and their notebooks: stubs are told "not yet", solutions pass, and the rest is the same."""
 
 import ast
+import linecache
 from dataclasses import replace
 
 import nbformat
@@ -231,7 +232,7 @@ def test_given_program_is_right_where_sends_return_early(monkeypatch):
     """Its bugs show in no value: with sends that are buffered, the sums of the stub are right."""
     exercise = find("mended_all_reduce")
     stub = exercise.variant(*[mistake for mistake in exercise.mistakes if mistake.given])
-    monkeypatch.setattr("tinydist.lab.judging.is_stub", lambda answer, source: False)  # else it is "not yet"
+    del linecache.cache[stub.__code__.co_filename]  # with its text it would be the stub, and "not yet"
     assert "a send waits for its receive" in str(judge(stub).wrong)
     monkeypatch.setattr(dist, "send", lambda tensor, dst: dist.isend(tensor.clone(), dst))
     verdict = judge(stub)
