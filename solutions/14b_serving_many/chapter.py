@@ -2,7 +2,7 @@
 
 from tinydist.lab.author import Values
 
-ORDER = ["read_load_test", "plan_batch"]
+ORDER = ["read_load_log", "plan_batch"]
 
 INTRODUCTION = """\
 # Exercises: serving many requests
@@ -14,11 +14,11 @@ latency, and plan how many sequences a GPU serves in memory and in time. No rank
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained.
 
-**Hint.** `hint(read_load_test)` gives one hint each time, from general to specific.
+**Hint.** `hint(read_load_log)` gives one hint each time, from general to specific.
 
 **Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m\
- tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check read_load_test` checks, \
-`hint read_load_test` gives a hint, and `reset read_load_test` puts the stub back."""
+ tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check read_load_log` checks, \
+`hint read_load_log` gives a hint, and `reset read_load_log` puts the stub back."""
 
 IMPORTS = """\
 import math"""

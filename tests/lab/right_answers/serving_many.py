@@ -9,7 +9,7 @@ from lab.registered import others
 RIGHT_ANSWERS, right = others()
 
 
-@right("read_load_test")
+@right("read_load_log")
 def by_statistics(requests, start, end):
     seen = sorted((each for each in requests if start <= each[0] < end), key=lambda each: each[1] - each[0])
     ends = [Fraction(99, 100) <= Fraction(place + 1, len(seen)) for place in range(len(seen))]

@@ -8,20 +8,20 @@ from tinydist.serving import expected_waste
 WRONG_ANSWERS, wrong = collection()
 
 
-# read_load_test
+# read_load_log
 
 
-@wrong("read_load_test", "own work", "tinydist.serving")
+@wrong("read_load_log", "own work", "tinydist.serving")
 def reads_with_the_library(*given):
     expected_waste(3.0)
-    return solved("read_load_test")(*given)
+    return solved("read_load_log")(*given)
 
 
-@wrong("read_load_test", "TPOT", "TPOT")
+@wrong("read_load_log", "TPOT", "TPOT")
 def longer_answers_count_more(requests, start, end):
     seen = [each for each in requests if start <= each[0] < end and each[3] > 1]
     gap = sum(last - first for _, first, last, _ in seen) / sum(tokens - 1 for *_, tokens in seen)
-    return solved("read_load_test")(requests, start, end) | {"TPOT": gap}
+    return solved("read_load_log")(requests, start, end) | {"TPOT": gap}
 
 
 # plan_batch

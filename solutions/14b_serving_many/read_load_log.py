@@ -103,7 +103,7 @@ P99 = "waits[-(-99 * len(waits) // 100) - 1]"
     why="A server is in a steady state if as many requests end as come: what is there at the end of the window is "
     "about what was there at its start. If it grows, each latency in the report depends on when the test stopped.",
 )
-def read_load_test(requests, start, end):
+def read_load_log(requests, start, end):
     """Read the log of a benchmark of a server: latencies in a window of time, and whether the queue grows.
 
     ``requests`` is a list, in any order, of (arrival, first, last, tokens): when a request came, when its first and its
