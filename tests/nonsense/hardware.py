@@ -189,6 +189,7 @@ REASONS |= {
     "nccl.tree_correction": "the model's own",
     "published.TrainingRun": "data",
     "published.LayerTime": "data",
+    "published.ServedRate": "data",
     "published.StepMemory": "data",
     "published_speed_ups.SpeedUp": "data",
     "published_speed_ups.FourBits": "data",

@@ -169,5 +169,5 @@ def legend(figure, *analyses):
     if any(start < end for analysis in analyses for start, end in analysis.reductions.values()):
         handles.append(Patch(label="reduction of gradients", **REDUCTION))
     if any(each.schedule.stages > each.schedule.ranks for each in analyses):
-        handles.append(Patch(label="paler: a later stage of the rank", facecolor=color_of("F", 1)))
+        handles.append(Patch(label="paler: later stage", facecolor=color_of("F", 1)))
     legend_above(figure, [*handles, Patch(label="bubble", **BUBBLE)])
