@@ -68,6 +68,9 @@ def span(text, first, last):
     return found[0] if found else f"{first} ... {last}"
 
 
+MISTAKEN = "mistaken"  # the module of a solution with mistakes put in, which is judged as an answer
+
+
 def is_stub(answer, stub):
     """Does it say what the text ``stub`` says?
 
@@ -75,6 +78,8 @@ def is_stub(answer, stub):
     is a whole program with bugs in it. (Code objects would not do: Python compiles a call of an imported module's
     function in another way if the import stands in the same file.)
     """
+    if getattr(answer, "__module__", None) == MISTAKEN:
+        return False
     try:
         return body_of(inspect.getsource(answer)) == body_of(stub)
     except (OSError, TypeError, SyntaxError, ValueError):  # it has no text of its own: then it is not from a notebook

@@ -199,7 +199,7 @@ class Exercise:
     def variant(self, *mistakes):
         """The solution with these, as a function."""
         text = "\n" * (self.text[1] - 1) + self.edited(self.solution, mistakes)
-        names = {**vars(self.module), "__name__": "mistaken"}
+        names = {**vars(self.module), "__name__": blanks.MISTAKEN}
         file = f"{self.module.__file__}, {zlib.crc32(text.encode()):08x}"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # Triton reads the source
         exec(compile(text, file, "exec"), names)
