@@ -82,9 +82,9 @@ class WindowKVCache(KVCache):
     @validate(k=torch.Tensor, v=torch.Tensor, counts=each_of(whole))
     def append(self, k, v, counts=None):
         """``keep`` k and v; also a bool [B, 1, T, S]: what each token sees of them."""
-        past, T = self._past(), k.shape[2]
+        past = self._past()
         keys, values = self.keep(k, v, counts=counts)
-        S = keys.shape[2]
+        T, S = k.shape[2], keys.shape[2]
         mask = AttentionMask(T, S, True, self.window, past)
         visible = mask.visible(slice(0, T), slice(0, S), k.device)
         everything = torch.ones(T, S, dtype=torch.bool, device=k.device)
