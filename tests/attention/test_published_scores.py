@@ -11,6 +11,14 @@ def test_the_worst_rows():
     assert worst["7B, 8 KV heads"] == ("C-Eval", -5.2)
     assert worst["MLA, 16B"] == ("C-Eval", -0.7)
     assert worst["MLA, 250B"] == ("C-Eval", 1.3)
+    assert worst["T5 XXL, 8 KV heads"] == ("CNN", -0.3)
+    assert worst["T5 XXL, multi-query"] == ("CNN", -0.8)
+
+
+def test_the_means_of_t5_are_about_those_that_its_table_prints():
+    for name, mean in {"T5 XXL, 8 KV heads": 47.1, "T5 XXL, multi-query": 46.6}.items():
+        scores = SCORES[name].scores.values()
+        assert abs(sum(scores) / len(scores) - mean) < 0.2
 
 
 def test_what_is_left_of_the_cache():

@@ -24,8 +24,9 @@ import torch
 
 from ..rules import count, each_of, validate, whole, within
 
-# layers, heads of keys and values, head dim: what the bytes follow from, as in the configurations that were published
-# with the models; OPT 13B also in PagedAttention, section 3.
+# layers, heads of keys and values, head dim: what the bytes follow from. Llama 2 and 3: pytorch-labs/gpt-fast@32971d31
+# model.py, transformer_configs; Llama 3.1 405B: pytorch/torchtitan@b5bcd76c torchtitan/models/llama3; OPT 13B:
+# PagedAttention, section 3 (all read).
 PUBLISHED = {
     "Llama 2 7B": (32, 32, 128),
     "Llama 2 13B": (40, 40, 128),
