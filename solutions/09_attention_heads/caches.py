@@ -95,6 +95,11 @@ NAN = (
     "mask on the scores hides a key and not its value: let each row read its own slots"
 )
 
+OVERFLOW = (
+    "NaN, and no argument holds any: e to the power of a large score overflows, and of a low one is 0. Subtract each "
+    "row's largest score first, or take softmax"
+)
+
 
 class Results(Part):
     """Of steps: finite, whatever unused slots hold."""
@@ -102,5 +107,5 @@ class Results(Part):
     def general(self, trial, right):
         mine, its = self.seen(trial), self.seen(right)
         if any(each.isnan().any() and not its[place].isnan().any() for place, each in mine.items()):
-            return NAN
+            return NAN if trial.case.arguments(0)[3].keys.isnan().any() else OVERFLOW
         return super().general(trial, right)

@@ -2,13 +2,13 @@
 
 from tinydist.lab.author import Memory, Own, Values
 
-ORDER = ["plan_cache", "decode_step", "window_step", "mended_cache"]
+ORDER = ["plan_cache", "decode_step", "window_step", "mended_cache", "rotate_longer"]
 INTRODUCTION = """\
 # Exercises: attention heads and the cache
 
 [Notebook 09](../notebooks/09_attention_heads.ipynb) goes before these. You predict what a cache takes, write a step \
-of decoding for sequences of different lengths, with a cache that keeps all and with a ring, and mend attention with a \
-cache. Four exercises, about 95 minutes.
+of decoding for sequences of different lengths, with a cache that keeps all and with a ring, mend attention with a \
+cache, and rotate keys in a longer context. Five exercises, about 115 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained. What an answer holds is counted by the ledger: the bytes of\
@@ -21,7 +21,7 @@ the other, and the first that does not hold is explained. What an answer holds i
  `hint plan_cache` gives a hint, and `reset plan_cache` puts the stub back.
 
 B is the batch, H the query heads, G the heads of keys and values, T the queries, S the keys, d the dim of a head. \
-Build from matmuls and a softmax: of `tinydist.attention` only `rotate` may help, and torch's \
+Build from matmuls and a softmax: of `tinydist.attention` only `rotate` may help (and not in exercise 5), and torch's \
 `scaled_dot_product_attention` and `nn.MultiheadAttention` may not, but in exercise 4, where torch's is given."""
 
 IMPORTS = """\

@@ -28,6 +28,7 @@ SMALL = [
     (Model("windows of 40 in two layers of three", 6, 105, 15, 3, "fp16", 40, 3), 130, 0.01),
     (Model("windows of 40 in three layers of four, 7 layers", 7, 110, 11, 11, "fp16", 40, 4), 190, 0.02),
     (Model("windows that are longer than the sequence", 6, 105, 15, 3, "fp16", 200, 3), 130, 0.01),
+    (Model("windows that are just full", 6, 105, 15, 3, "fp16", 130, 3), 130, 0.01),
 ]
 # Published configurations: Touvron et al. 2023, Llama 2; Grattafiori et al. 2024, The Llama 3 Herd; Zhang et al. 2022;
 # google/gemma_pytorch@de621eb3 gemma/config.py; openai/gpt-oss@0568dfc9 gpt_oss/torch/model.py.

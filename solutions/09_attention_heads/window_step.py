@@ -11,8 +11,11 @@ from .caches import Results, Slots, called, copies, inputs, rows_of
 from .chapter import BUILT, BY_TURNS, UNSCALED, NoCopy, Part
 
 
-def rows(about, heads, kv_heads, d, lengths, window, *, steps, dtype=torch.float32, unused=10.0, **more):
+def rows(about, heads, kv_heads, d, lengths, window, *, steps, dtype=torch.float32, unused=10.0, loud=1, **more):
+    """``loud``: by how much the queries are larger."""
     made = inputs(heads, kv_heads, d, lengths, window, [1] * steps, dtype, unused)
+    for q in made[0]:
+        q *= loud
     return alone(lambda: copies(*made), about, facts=len(lengths) * heads * window, **more)
 
 
@@ -23,6 +26,7 @@ def test_cases():
     yield rows("rows of 0 and 5 tokens, a window of 1", 2, 1, 4, (0, 5), 1, steps=2)
     yield rows("rows of 7, 0 and 2 tokens, a window of 3, float64", 6, 2, 2, (7, 0, 2), 3, steps=4, dtype=torch.float64)
     yield rows("rows of 8 and 1 tokens, and NaN in unused slots", 4, 2, 4, (8, 1), 5, steps=2, unused=math.nan)
+    yield rows("rows of 6 and 2 tokens, scores of several hundred", 4, 2, 4, (6, 2), 4, steps=2, loud=400)
     yield rows("rows of 900 and 300 tokens, a window of 512", 8, 2, 64, (900, 300), 512, steps=1, measured=True)
 
 
@@ -53,7 +57,7 @@ USED = "used = min(int(n[row]) + 1, window)"
             "values",
             "result",
             "step after step those of attention with the mask of the window: before the ring is full and after, rows "
-            "of different lengths, a window of 1; NaN in slots that are not in use",
+            "of different lengths, a window of 1; scores of several hundred; NaN in slots that are not in use",
         ),
         NoCopy("with a window of 512 at most 8 times the bytes of the scores, by the ledger: no copy of the ring"),
     ],

@@ -2,12 +2,13 @@
 
 from tinydist.lab.author import Own
 
-ORDER = ["latent_attention", "divided_attention"]
+ORDER = ["latent_attention", "divided_attention", "read_scores"]
 INTRODUCTION = """\
 # Exercises: latent attention
 
 [Notebook 09b](../notebooks/09b_latent_attention.ipynb) goes before these. You attend over latents in the cheaper of \
-two ways, and find out what each GPU holds and reads when attention is divided. Two exercises, about an hour.
+two ways, find out what each GPU holds and reads when attention is divided, and read published scores. Three \
+exercises, about 75 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. It is judged by one property after \
 the other, and the first that does not hold is explained.

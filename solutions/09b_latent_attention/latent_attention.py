@@ -147,8 +147,8 @@ ROTARY = " + turned @ rotary.mT"
 def latent_attention(q, rows, up, r):
     """Causal attention of ``H`` heads over latents, with no more FLOPs than the cheaper of two ways: [B, H, T, e].
 
-    A token of the past has left one row, of c + r numbers: its latent, and a rotary key, which is turned already.
-    rows is [B, S, c + r]. q is [B, H, T, d + r], its last r numbers turned as well; T <= S, and the last query stands
+    A token of the past has left one row, of c + r numbers: its latent, and a rotary key, which is rotated already.
+    rows is [B, S, c + r]. q is [B, H, T, d + r], its last r numbers rotated as well; T <= S, and the last query stands
     beside the last row. up is [H, d + e, c]: of each head, the matrix that makes a key of d numbers from a latent, and
     below it the one that makes a value of e.
 

@@ -75,7 +75,19 @@ def one_at_least(*given):
     return found | {"batch": max(1, found["batch"])}
 
 
+@wrong("plan_cache", "token", "windows that are just full")
+def grows_when_the_window_is_full(model, tokens, gigabytes):
+    edited = solved("plan_cache", "tokens < model.window else", "tokens <= model.window else")
+    return edited(model, tokens, gigabytes)
+
+
 # window_step
+
+
+@wrong("window_step", "values", "overflows, and of a low one is 0")
+def without_the_largest_score(*arguments):
+    means = "(scores.exp() / scores.exp().sum(-1, keepdim=True) @ values)"
+    return solved("window_step", "(scores.softmax(-1) @ values)", means)(*arguments)
 
 
 @wrong("window_step", "own work", "tinydist.attention")
@@ -101,6 +113,43 @@ def gathers_the_ring_in_order(q, k, v, cache):
     window = cache.keys.shape[2]
     order = (cache.lengths[:, None] + torch.arange(window)) % window
     return result + 0 * cache.keys[torch.arange(len(q))[:, None], :, order].nan_to_num().sum()
+
+
+# rotate_longer
+
+
+@wrong("rotate_longer", "rotated", "nothing (None)")
+def rotates_nothing(*arguments):
+    pass
+
+
+@wrong("rotate_longer", "own work", "tinydist.attention")
+def rotates_by_the_library(x, positions, *others):
+    rotate(x, positions)
+    return solved("rotate_longer")(x, positions, *others)
+
+
+@wrong("rotate_longer", "rotated", "fast, slow, and in between")
+def positions_are_divided(x, positions, base, trained, factor):
+    plain = solved("rotate_longer")(x, positions / factor, base, trained, 1.0)
+    return plain | {"scale": solved("rotate_longer")(x, positions, base, trained, factor)["scale"]}
+
+
+@wrong("rotate_longer", "rotated", "fast, slow, and in between")
+def a_larger_base(x, positions, base, trained, factor):
+    """As the NTK-aware method does."""
+    d = x.shape[-1]
+    larger = base * factor ** (d / max(d - 2, 1))
+    plain = solved("rotate_longer")(x, positions, larger, trained, 1.0)
+    return plain | {"scale": solved("rotate_longer")(x, positions, base, trained, factor)["scale"]}
+
+
+@wrong("rotate_longer", "rotated", "positions beyond training")
+def slowed_only_beyond_training(x, positions, base, trained, factor):
+    found = solved("rotate_longer")(x, positions, base, trained, factor)
+    if positions.max() < trained:
+        return found
+    return found | {"rotated": solved("rotate_longer")(x, positions, base, trained, 1.0)["rotated"]}
 
 
 # mended_cache

@@ -58,6 +58,16 @@ def divides_nothing(*arguments):
     pass
 
 
+@wrong("divided_attention", "heads", "6 KV heads on 4 ranks")
+def kv_heads_are_rounded_down(*arguments):
+    return solved("divided_attention", "max(1, -(-kv_heads // ranks))", "max(1, kv_heads // ranks)")(*arguments)
+
+
+@wrong("divided_attention", "choice", "the better way just fits")
+def what_just_fits_does_not(*arguments):
+    return solved("divided_attention", "by_requests) > memory", "by_requests) >= memory")(*arguments)
+
+
 @wrong("divided_attention", "own work", "tinydist.attention")
 def asks_the_library(*arguments):
     latent_bytes_per_token(1)
@@ -71,7 +81,29 @@ def requests_where_it_does_not_matter(*arguments):
     return found | {"choice": "requests"} if same else found
 
 
-@wrong("divided_attention", "choice", "MLA, neither fits")
-def heads_if_neither_fits(*arguments):
-    found = solved("divided_attention")(*arguments)
-    return found | {"choice": "heads"} if found["choice"] == "neither" else found
+# read_scores
+
+
+@wrong("read_scores", "mean", "nothing (None)")
+def reads_nothing(studies, most):
+    pass
+
+
+@wrong("read_scores", "worst", "one variant, two tests")
+def losses_are_positive(studies, most):
+    found = solved("read_scores")(studies, most)
+    return found | {"worst": [-each for each in found["worst"]]}
+
+
+@wrong("read_scores", "choice", "None loses little enough, and yet one is chosen")
+def the_least_cache(studies, most):
+    found = solved("read_scores")(studies, most)
+    return found | {"choice": min((left, name) for name, left, *_ in studies)[1]}
+
+
+@wrong("read_scores", "choice", "nor the best mean")
+def the_best_mean(studies, most):
+    found = solved("read_scores")(studies, most)
+    enough = [at for at, loss in enumerate(found["worst"]) if loss >= -most]
+    best = max(enough, key=lambda at: found["mean"][at], default=None)
+    return found | {"choice": "multi-head" if best is None else studies[best][0]}
