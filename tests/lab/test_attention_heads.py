@@ -12,10 +12,13 @@ from tinydist.attention import (
     WINDOWED,
     LatentAttention,
     WindowKVCache,
+    Yarn,
     attention,
     bytes_per_sequence,
     rotate,
 )
+from tinydist.attention.published_scores import SCORES
+from tinydist.attention.rotary import frequencies
 from tinydist.lab.registry import find
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
@@ -128,12 +131,37 @@ def test_what_is_predicted_is_what_the_ledger_counts(case):
     assert PUBLISHED.get(model.name) in (None, (model.layers, model.kv_heads, head_dim))
 
 
+@each_case("rotate_longer")
+def test_fast_and_slow_pairs_are_rotated_as_the_library_does(case):
+    """In between its mix is linear in the pair, as in the published code, and the paper's in the rotations."""
+    (x, positions, base, trained, factor), got = right("rotate_longer", case)
+    yarn = Yarn(factor, context=trained, base=base)
+    assert got["scale"] == pytest.approx(yarn.sharpening)
+    half = x.shape[-1] // 2
+    neighbors = rotate(x.unflatten(-1, (2, half)).mT.flatten(-2), positions, yarn)
+    wanted = neighbors.unflatten(-1, (half, 2)).mT.flatten(-2)
+    rotations = trained * frequencies(2 * half, base) / (2 * torch.pi)
+    same = (rotations <= 1) | (rotations >= 32) | torch.full([half], factor == 1)
+    same[0] &= rotations[0] > 1  # the published code never slows down the first pair
+    same = same.repeat(2)
+    assert same.any()
+    torch.testing.assert_close(got["rotated"][..., same], wanted[..., same], rtol=1e-3, atol=1e-3)
+
+
+def test_scores_are_read_as_published():
+    case = next(case for case in find("read_scores").cases if "what was published" in case.about)
+    _, got = right("read_scores", case)
+    assert got["mean"] == pytest.approx([each.mean for each in SCORES.values()])
+    assert got["worst"] == pytest.approx([each.worst[1] for each in SCORES.values()])
+    assert got["choice"] == "MLA, 250B"
+
+
 # The worlds are what they are meant to be.
 
 
 def test_models_are_as_published():
     """In GiB for the tokens that are asked for, and no sequence of the longest fits."""
-    found = {case.arguments(0)[0].name: right("plan_cache", case)[1] for case in find("plan_cache").cases[8:]}
+    found = {case.arguments(0)[0].name: right("plan_cache", case)[1] for case in find("plan_cache").cases[9:]}
     assert {name: plan["GiB a sequence"] for name, plan in found.items()} == {
         "Llama 2 7B": 2,
         "Llama 2 70B": 1.25,
