@@ -131,8 +131,8 @@ SEEN = "    seen = torch.arange(S) <= slots[:, None, :, None]  # [B, 1, T, S]\n"
         "for what is seen: compare torch.arange(S) with each query's position.",
     ],
     why="The prefill of one prompt hides all three, and so would a test with one. A decode loop with "
-    "is_causal=True still writes fluent text, from the first token alone, and with one position for all rows a "
-    "batch changes its answers with what else is in it.",
+    "is_causal=True raises no error, and each new token sees the first one alone. With one position for all rows, what "
+    "else is in a batch changes a row's answer.",
 )
 def mended_cache(q, k, v, cache, counts):
     """Mend this attention with a cache: it has three bugs.

@@ -93,8 +93,8 @@ ROTATED = "torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)"
         "(a cos - b sin, a sin + b cos). Compute angles in float64, and convert cosines and sines.",
     ],
     why="This is the whole difference between a model for 4,096 tokens and one for 163,840, before some more training: "
-    "one number for each pair, and one for the scores. A server that reads factor or trained wrongly from the "
-    "configuration still writes fluent text from short prompts.",
+    "one number for each pair, and one for the scores. The paper mixes by a pair's rotations, as here, and its "
+    "published code by the pair's index: a model needs the rule that it was trained with.",
 )
 def rotate_longer(x, positions, base, trained, factor):
     """Rotate x to its positions by YaRN, in a context that is ``factor`` times as long as in training.
