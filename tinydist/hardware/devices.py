@@ -120,7 +120,8 @@ H100 = gpu("H100", 80, 3.35, {"bfloat16": 794.5, "float8": 1402.6}, **HOPPER_RAT
 # Limited to 500 W, with HBM2e: torchtitan@b5bcd76c, benchmarks/llama3_h100_202412_torchtitan.md (read); 2.41 TB/s:
 # Ujeniya et al. 2026, arXiv 2604.11391 (secondary).
 H100_500W = gpu("H100 500W", 96, 2.41, **HOPPER_RATES)
-H800_SHEET = "H100, recalled: the same but for NVLink, of 200 GB/s per direction"
+# 3.35 TB/s and 990 TFLOP/s: deepseek-ai/FlashMLA@12cfd32b docs/20250422-new-kernel-deep-dive.md (read).
+H800_SHEET = "H100: the same but for NVLink, of 200 GB/s per direction (recalled)"
 H800 = gpu("H800", 80, 3.35, source=H800_SHEET, **HOPPER_RATES)
 H200 = gpu("H200", 141, 4.8, {"bfloat16": 794.5, "float8": 1453.4}, **HOPPER_RATES)
 # Its tensor cores take scales of blocks (Mishra et al. 2025, Recipes for Pre-training LLMs with MXFP8, section 1; data
