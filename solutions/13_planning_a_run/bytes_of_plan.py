@@ -194,9 +194,9 @@ def bytes_of_plan(model, plan, rank):
 
     ``plan`` has the stages ``pp``, over which the layers divide; the ranks ``tp`` of a tensor group, over which
     matrices and the table of tokens are dealt out; ``dp``, over which ``zero`` (0 to 3) shards as in chapter 06. A step
-    runs so many ``microbatches`` of ``microbatch`` sequences each, by 1F1B. A layer keeps what chapter 03 counts, in 16
-    bits with dropout: 34 s b h + 5 heads s^2 b bytes on one GPU. ``sequence_parallel`` and ``selective`` (attention's
-    maps are computed again) say whether these are on.
+    runs so many ``microbatches`` of ``microbatch`` sequences each, by 1F1B. A layer keeps what chapter 07b counts, in
+    16 bits with dropout: 34 s b h + 5 heads s^2 b bytes on one GPU. ``sequence_parallel`` and ``selective``
+    (attention's maps are computed again) say whether these are on.
     """
     layers = model.layers // plan.pp
     # ? The parameters of this rank; the bytes of each

@@ -31,6 +31,18 @@ CASES = {
         [10.0, 10.5, 11.0, 12.0],
         {AS_IT_IS: [9.0, 9.5, 10.2, 11.0], "cancels": [9.3, 9.8, 11.7, 12.8], "helps": [9.5, 10.0, 10.5, 11.5]},
     ),
+    "a smaller worst error, and a smaller mean": (
+        [10.0, 20.0, 30.0, 40.0],
+        {
+            AS_IT_IS: [8.0, 16.0, 24.0, 32.0],
+            "all alike": [9.0, 18.0, 27.0, 36.0],
+            "all but one": [10.0, 20.0, 30.0, 34.0],
+        },
+    ),
+    "predictions that are equal": (
+        [10.0, 12.0, 11.0],
+        {AS_IT_IS: [8.5, 9.0, 9.2], "same": [10.9, 10.9, 10.9], "apart": [9.0, 9.5, 9.6]},
+    ),
     "a single step": ([3.0], {AS_IT_IS: [2.0], "longer": [2.5], "too long": [6.0]}),
     "BLOOM's trials": (TRIALS, PREDICTED),
 }
@@ -77,6 +89,16 @@ def test_cases():
             "A small bias is not a small error: of the changes that are left take the one with the least mean",
             'scores[name]["mean"], default',
             'abs(scores[name]["bias"]), default',
+        ),
+        mistake(
+            "Of the changes that are left this one has the smallest worst error: the least mean is asked for",
+            'scores[name]["mean"], default',
+            'abs(scores[name]["worst"]), default',
+        ),
+        mistake(
+            "Two predictions that are equal are in no order: the step that took longer needs the longer one",
+            "seconds[longer] > seconds[shorter]",
+            "seconds[longer] >= seconds[shorter]",
         ),
     ],
     hints=[

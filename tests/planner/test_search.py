@@ -1,16 +1,20 @@
 """All plans of a cluster: what is found is the best of what fits, and says why."""
 
+import csv
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from tinydist.__main__ import main
 from tinydist.hardware import find_cluster
-from tinydist.planner import MEGATRON_LM, MODELS, TINYDIST, Model, Plan, evaluate, explain, find_model, search
-from tinydist.planner.command import train_line
+from tinydist.planner import FSDP, MEGATRON_LM, MODELS, TINYDIST, Model, Plan, evaluate, explain, find_model, search
+from tinydist.planner.command import ON_512_H100S, WORST, train_line
 from tinydist.training.command import options
 from tinydist.training.job import Job
 
+DATA = Path(__file__).parents[2] / "notebooks" / "data"
 MODEL, CLUSTER = find_model("Llama 3 8B"), find_cluster("H100 pod").pod(2)
 
 
@@ -84,7 +88,23 @@ def test_the_command_shows_five_plans_the_reasons_and_the_cost(capsys, found):
     assert MEGATRON_LM.options(found.best.plan, MODEL) in text
     assert str(found.best.plan) in text and "GB at the peak" in text
     assert "1e+12 tokens: " in text and " GPU hours, " in text and " at 2.0 an hour" in text
+    assert f"took {ON_512_H100S} times as long, the worst measured {WORST}" in text
     assert sum(line.endswith("sequences") and line.split()[0][0].isdigit() for line in text.splitlines()) == 5
+
+
+def test_the_factors_of_the_cost_are_those_of_the_published_steps():
+    with (DATA / "13_published.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if not row["changed"] and "simulated" not in row["set"]]
+    worst = min(float(row["worst"].rstrip("%")) for row in rows) / 100
+    assert round(1 / (1 + worst), 2) == WORST
+    with (DATA / "13b_llm_foundry_h100.csv").open() as file:
+        row = next(row for row in csv.DictReader(file) if row["model"] == "70b" and row["gpus"] == "512")
+    model = Model("70b", 80, 8192, 64, 50368, 2048)
+    plan = Plan(dp=512, zero=3, precision="bf16", microbatch=8, recompute="full")
+    cluster = find_cluster("H100 RoCE node").pod(64)
+    predicted = evaluate(model, plan, cluster, replace(FSDP, attention=row["attention"])).seconds
+    measured = plan.batch * model.tokens / float(row["tokens_per_second"])
+    assert round(measured / predicted, 2) == ON_512_H100S
 
 
 def words_of(line):
