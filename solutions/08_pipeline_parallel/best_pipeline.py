@@ -1,6 +1,6 @@
 """A design: how many stages, how many replicas and which microbatches, for a number of GPUs and a batch?"""
 
-from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.author import Malformed, Own, Values, alone, exercise, mistake
 
 SECONDS = {1: 0.40, 2: 0.70, 4: 1.30, 8: 2.55}  # of a microbatch, forward and backward, on one GPU
 SMALL_ONES_SLOW = {1: 1.0, 2: 1.2, 4: 2.0, 8: 3.9}
@@ -14,15 +14,51 @@ def case(about, *arguments):
 def test_cases():
     #    gpus, sequences, seconds, parameters, width, tokens, activations, room, speed
     yield case("8 GPUs, all fits", 8, 64, SECONDS, 1e9, 2048, 2048, 4e9, 80e9, 200e9)
+    yield case("four stages or more", 16, 32, SECONDS, 18e9, 6144, 2048, 8e9, 80e9, 200e9)
     yield case("states too large for one GPU", 8, 64, SECONDS, 7e9, 4096, 2048, 4e9, 80e9, 200e9)
     yield case("activations too large", 8, 64, SECONDS, 3e9, 4096, 2048, 30e9, 64e9, 200e9)
     yield case("few sequences", 16, 32, SECONDS, 12e9, 5120, 2048, 8e9, 80e9, 200e9)
     yield case("a slow network", 8, 64, SECONDS, 4e9, 4096, 2048, 4e9, 80e9, 1e9)
     yield case("small microbatches that are slow", 12, 96, SMALL_ONES_SLOW, 9e9, 4096, 2048, 12e9, 80e9, 200e9)
     yield case("two stages are enough", 2, 16, SECONDS, 4e9, 4096, 2048, 2e9, 40e9, 10e9)
+    yield case("one stage or two, equally fast", 2, 16, {1: 0.5}, 1e9, 2048, 2048, 2e9, 80e9, 16e9)
     yield case("nothing fits", 4, 16, SECONDS, 30e9, 8192, 2048, 8e9, 80e9, 200e9)
     yield case("one GPU", 1, 8, SECONDS, 1e9, 2048, 2048, 2e9, 80e9, 200e9)
     yield case("fewer microbatches than stages", 8, 8, SMALL_ONES_SLOW, 30e9, 8192, 2048, 10e9, 75e9, 50e9)
+
+
+class Design(Values):
+    """Says of a choice that is not the best whether it fits."""
+
+    def form(self, trial, rank, mine, its):
+        if mine is None and its is not None:
+            raise Malformed("it returned nothing (None), but something fits: a rank holds a part of each microbatch")
+        super().form(trial, rank, mine, its)
+
+    def general(self, trial, right):
+        (mine,), (its,) = trial.returned, right.returned
+        if its is None:
+            return ""
+        if mine[:2] == its[:2]:
+            return "Stages and size are right"
+        gpus, sequences, seconds, parameters, _, _, activations, room, _ = trial.case.arguments(0)
+        stages, size, *_ = mine
+        if stages not in range(1, gpus + 1) or size not in seconds or gpus % stages:
+            return "Stages divide the GPUs, and the size of a microbatch is a key of `seconds`"
+        replicas = gpus // stages
+        if sequences % replicas or sequences // replicas % size:
+            return "Replicas divide the sequences of the batch, and microbatches those of a replica"
+        states = 16 * parameters / stages
+        held = min(stages, sequences // replicas // size) * size * activations / stages
+        if states + held > room:
+            return (
+                f"With stages = {stages} and size = {size} the first rank needs {states / 1e9:.3g} GB for parameters "
+                f"and {held / 1e9:.3g} GB for activations, and has {room / 1e9:.3g} GB"
+            )
+        return (
+            f"Stages = {stages} and size = {size} fit, but another pair is faster, or as fast with fewer stages. Count "
+            "what a stage takes for a microbatch, how often in a step, and the all-reduce"
+        )
 
 
 @exercise(
@@ -32,10 +68,11 @@ def test_cases():
     test_cases=test_cases,
     targets=[
         Own("your own arithmetic", "here it is arithmetic, and yours", FORMULAS),
-        Values(
+        Design(
             "the stages and the microbatch of the shortest step that fits, and the bytes that a rank sends for both",
             names=["stages", "size", "bytes of the pipeline", "bytes of the gradients"],
             tell=False,
+            whole=True,
         ),
     ],
     mistakes=[

@@ -10,7 +10,9 @@ KINDS = ((FORWARD, "forwards"), (BACKWARD, "backwards"))
 
 def odd(mine, its):
     """Programs, by rank. Empty, if they have other passes, or backward in halves. Where forwards are run again is not
-    looked at."""
+    looked at; that none is, is said."""
+    if any(again(its)) and not any(again(mine)):
+        return "No forward is run again: so a rank holds each microbatch whole, from F to B"
     mine, its = ([without_recomputation(program) for program in programs] for programs in (mine, its))
     whole = all(action.kind in (FORWARD, BACKWARD) for program in its for action in program)
     if not whole or [sorted(each) for each in mine] != [sorted(each) for each in its]:
@@ -21,6 +23,10 @@ def odd(mine, its):
         for rank in range(len(mine))
     )
     return next(filter(None, looks), "")
+
+
+def again(programs):
+    return [action for program in programs for action in program if action.kind == RECOMPUTE]
 
 
 def without_recomputation(program):

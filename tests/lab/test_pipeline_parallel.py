@@ -14,12 +14,13 @@ from visuals.drawn import written
 
 from tinydist.lab import judge
 from tinydist.lab.registry import find, load
-from tinydist.pipeline_parallel import Costs, Schedule, analyze, find_schedule, make_schedule, parse, verify
+from tinydist.pipeline_parallel import Costs, Schedule, analyze, find_schedule, make_schedule, parse, verify, with_steps
+from tinydist.pipeline_parallel.published_pipelines import ZERO_BUBBLE
 
 
 def of(name):
     """The module of an exercise, or what it shares with others."""
-    later = name in ("interleaved", "least_bubble", "choices")
+    later = name in ("interleaved", "least_bubble", "choices", "end_of_step", "missing_seconds")
     return load("08b_pipeline_schedules" if later else "08_pipeline_parallel", name)
 
 
@@ -183,6 +184,34 @@ def test_the_worker_that_is_given_hangs_on_what_crosses():
     bugs = [each for each in exercise.mistakes if each.given]
     assert "DeadlockError" in repr(exercise.run(case(2, 2), *bugs).error)
     assert exercise.run(case(2, 1), *bugs).error is None
+
+
+# The end of a step, and what is missing in it.
+
+
+@pytest.mark.parametrize("name, seconds", [("ZB-H2", 1), ("1F1B", 1), ("ZB-H1", 1), ("ZB-V", 0.5)])
+def test_the_end_of_a_step_is_that_of_many_steps(name, seconds):
+    """As `analyze` has it for many steps, one after another."""
+    begins, ends = of("end_of_step").of(name, 4, 8, seconds)
+    asked = find("end_of_step").reference(begins, ends, 1.0, 10.0)
+    costs = Costs(seconds, seconds, seconds, step=seconds)  # of a stage
+    for checked, period in zip(("before", "after"), asked):
+        steps = [with_steps(make_schedule(name, 4, 8), count, checked) for count in (4, 5)]
+        four, five = (analyze(each, costs).makespan for each in steps)
+        assert five - four == pytest.approx(period)
+
+
+def test_causes_that_were_put_in_are_found():
+    missing = of("missing_seconds")
+    causes = find("missing_seconds").reference(*missing.made_up(4, 0.08, 2, 1.05, 0.002, 0.05))
+    assert causes[:3] == pytest.approx((1.05, 0.002, 0.05), rel=0.05) and abs(causes[3]) < 0.01
+
+
+def test_what_is_said_of_the_published_steps():
+    found = {name: find("missing_seconds").reference(*of("missing_seconds").published(name)) for name in ZERO_BUBBLE}
+    messages = [each[1] / ZERO_BUBBLE[name].milliseconds[0][3] * 1e3 for name, each in found.items()]
+    assert all(1.015 < each[0] < 1.055 and abs(each[3]) < 0.027 for each in found.values())
+    assert all(0.75 < each < 2.35 for each in messages)
 
 
 # The pictures.

@@ -100,6 +100,9 @@ CALLS = {
     "shard_map": drawn(
         visuals.shard_map, lambda: dict(run=run(), moment=0.0, purposes=["other"], labels=["x"], ranks=[0, 1])
     ),
+    "scatter": drawn(
+        visuals.scatter, lambda: dict(points={"a": (1.0, 2.0)}, x="held", y="seconds", limit=("nobody waits", 1.5))
+    ),
     "schedule": drawn(visuals.schedule, lambda: dict(analysis=analysis())),
     "schedules": drawn(visuals.schedules, lambda: dict(analyses={"a": analysis()})),
     "slots": drawn(visuals.slots, lambda: dict(replays={"a": served()})),

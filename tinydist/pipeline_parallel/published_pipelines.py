@@ -30,10 +30,16 @@ class Trials(NamedTuple):
 
 
 # A100s, before BLOOM was trained: bigscience-workshop/bigscience@9e64edec train/tr11-176B-ml/chronicles-prequel.md
-# (read; lines 584 to 586, and 615 to 617). Stages are 8 GPUs each.
+# (read): all tables in which three sizes or more were tried, with the same model and batch. Stages are 8 GPUs each. The
+# model's parameters, and stages:
 BLOOM_TRIALS = {
-    "187B": Trials(10, 2048 // 4, {2: 151.07, 4: 147.43, 8: 152.51}),
-    "181B": Trials(6, 2048 // 8, {1: 139.82, 2: 131.02, 4: 121.48}),
+    ("194B", 6): Trials(6, 2048 // 8, {1: 183.64, 2: 172.36, 4: 173.92, 8: 192.42}),
+    ("200B", 10): Trials(10, 2048 // 4, {1: 221.21, 2: 207.92, 4: 208.18, 8: 229.69}),
+    ("195B", 11): Trials(11, 2048 // 4, {1: 197.15, 2: 186.65, 4: 185.79, 8: 206.62}),
+    ("183B", 12): Trials(12, 2048 // 4, {1: 172.40, 2: 161.96, 4: 163.32}),
+    ("187B", 10): Trials(10, 2048 // 4, {1: 160.29, 2: 151.07, 4: 147.43, 8: 152.51}),
+    ("181B", 12): Trials(12, 2048 // 4, {1: 143.31, 2: 134.02, 4: 123.69, 8: 129.26}),
+    ("181B", 6): Trials(6, 2048 // 8, {1: 139.82, 2: 131.02, 4: 121.48}),
 }
 
 
@@ -42,6 +48,7 @@ class Setting(NamedTuple):
 
     ``samples``, ``gigabytes``: measured, of each schedule: sequences per second of a GPU, and the most memory.
     ``bubbles``: what the authors calculated from ``milliseconds``, and did not measure (section 5.3).
+    ``checked_before``: as ``samples``, of ZB-2p and the fewest microbatches, with the norm checked before the step.
     """
 
     layers: int
@@ -54,11 +61,12 @@ class Setting(NamedTuple):
     samples: dict[str, list[float]]
     gigabytes: dict[str, float]
     bubbles: dict[str, list[float]]
+    checked_before: float
 
 
 # A100s of 80 GB, 8 in a node, RoCE between nodes, on top of Megatron-LM: Qi et al., Zero Bubble (Almost) Pipeline
-# Parallelism, arXiv 2401.10241, tables 3 to 6 (read). The first and last stage have a layer less than the others.
-# Interleaved: each layer is a stage.
+# Parallelism, ICLR 2024, tables 3 to 7 (read; the times of table 6 are those of passes in ZB-2p). The first and last
+# stage have a layer less than the others. Interleaved: each layer is a stage.
 ZERO_BUBBLE = {
     "1.5B": Setting(
         *(22, 24, 2304, 8, 6, [24, 32, 64]),
@@ -76,6 +84,7 @@ ZERO_BUBBLE = {
             "ZB-1p": [0.1585, 0.1242, 0.0674],
             "ZB-2p": [0.0433, 0.0039, 0.0026],
         },
+        checked_before=13.11,
     ),
     "6.2B": Setting(
         *(30, 32, 4096, 8, 3, [24, 32, 64]),
@@ -93,6 +102,7 @@ ZERO_BUBBLE = {
             "ZB-1p": [0.1323, 0.1045, 0.0554],
             "ZB-2p": [0.0029, 0.0022, 0.0010],
         },
+        checked_before=4.00,
     ),
     "14.6B": Setting(
         *(46, 40, 5120, 16, 1, [48, 64, 128]),
@@ -110,6 +120,7 @@ ZERO_BUBBLE = {
             "ZB-1p": [0.1397, 0.1088, 0.0576],
             "ZB-2p": [0.0066, 0.0054, 0.0028],
         },
+        checked_before=1.68,
     ),
     "28.3B": Setting(
         *(62, 48, 6144, 32, 1, [96, 128, 256]),
@@ -127,6 +138,7 @@ ZERO_BUBBLE = {
             "ZB-1p": [0.1421, 0.1106, 0.0594],
             "ZB-2p": [0.0038, 0.0029, 0.0018],
         },
+        checked_before=0.91,
     ),
 }
 

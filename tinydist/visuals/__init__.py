@@ -18,7 +18,7 @@ step_costs.py           time and memory of a training step, in several ways
 reference.py            training curves beside that of one rank
 rank_values.py          what each rank has, and their average
 batch_shares.py         how a batch is dealt to ranks
-pareto_front.py         Pareto fronts
+pareto_front.py         Pareto fronts; scatter.py: points with their names
 roofline.py             which operators are memory-bound
 serving.py              whose tokens a KV block holds, block tables, which request has which slot of a batch
 explorer.py             interactive controls for a plot
@@ -53,6 +53,7 @@ from .pareto_front import pareto_front
 from .rank_values import rank_values
 from .reference import against_reference
 from .roofline import roofline
+from .scatter import scatter
 from .schedule import schedule, schedules
 from .serving import block_owners, block_tables, slots
 from .shard_map import shard_map
@@ -87,6 +88,7 @@ __all__ = [
     "pareto_front",
     "rank_values",
     "roofline",
+    "scatter",
     "schedule",
     "schedules",
     "shard_map",

@@ -2,6 +2,7 @@
 
 from collections import deque
 
+import torch
 from lab.registered import others
 
 from tinydist.pipeline_parallel import Action
@@ -99,3 +100,30 @@ def whole_backwards_where_nobody_waits(rank, ranks, microbatches, budget, messag
         else:
             merged.append(action)
     return merged
+
+
+# end_of_step
+
+
+@right("end_of_step")
+def each_rank_asks_when_it_may_begin_again(begins, ends, optimizer, redo):
+    last = max(ends)
+    before = max(last + optimizer - begin for begin in begins)
+    after = max(ends[rank] + optimizer - begins[rank] for rank in range(len(begins)))
+    gained = before - after
+    return before, after, 1.0 if gained > redo else gained / redo
+
+
+# missing_seconds
+
+
+@right("missing_seconds")
+def by_the_normal_equations(steps, ranks, sequences):
+    rows, measured = [], []
+    for microbatches, stages, busy, bubble, samples in steps:
+        rows.append([busy * microbatches / (1 - bubble), microbatches * stages * 2, 1])
+        measured.append(microbatches * sequences / (ranks * samples))
+    rows, measured = torch.tensor(rows, dtype=torch.float64), torch.tensor(measured, dtype=torch.float64)
+    causes = torch.linalg.solve(rows.T @ rows, rows.T @ measured)
+    errors = (rows @ causes / measured - 1).tolist()
+    return (*causes.tolist(), sorted(errors, key=abs)[-1])

@@ -53,6 +53,11 @@ def librarys_own(rank, ranks, microbatches):
     )
 
 
+@wrong("gpipe", "memory", "No forward is run again")
+def without_recomputation(rank, ranks, microbatches):
+    return forwards_then(rank, microbatches, [f"{rank}B{each}" for each in range(microbatches)])
+
+
 @wrong("gpipe", "verified", "rank 0 waits in 0B0 for 1B0")
 def two_ranks_wait_for_each_other(rank, ranks, microbatches):
     yield from in_turn(rank, microbatches - 2 if rank == 0 else microbatches, microbatches)
@@ -149,6 +154,20 @@ def outputs_through_a_global(stage, microbatches, like):
 @wrong("best_pipeline", "values", "stages")
 def as_many_stages_as_gpus(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed):
     return gpus, max(size for size in seconds if sequences % size == 0), 2 * sequences * tokens * width * 2, 0.0
+
+
+@wrong("best_pipeline", "values", "as fast with fewer stages")
+def more_stages_where_two_are_equally_fast(
+    gpus, sequences, seconds, parameters, width, tokens, activations, room, speed
+):
+    answer = solved("best_pipeline", "step < best[0]", "step <= best[0]")
+    return answer(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed)
+
+
+@wrong("best_pipeline", "values", "needs 112 GB for parameters and 32 GB for activations, and has 80 GB")
+def whatever_is_fastest_fits(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed):
+    answer = solved("best_pipeline", "> room", "> 1e30")
+    return answer(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed)
 
 
 @wrong("best_pipeline", "runs", "sequences")

@@ -4,7 +4,7 @@ from itertools import count
 
 from lab.registered import collection, solved
 
-from tinydist.pipeline_parallel import make_schedule
+from tinydist.pipeline_parallel import Costs, analyze, make_schedule, with_steps
 
 WRONG_ANSWERS, wrong = collection()
 
@@ -97,11 +97,78 @@ def the_notebooks_scheduler(rank, ranks, microbatches, budget, message):
     return listed(rank, ranks, microbatches, budget, 1)
 
 
-@wrong("least_bubble", "time", "1 s for a message it takes 37 s")
-def the_notebooks_scheduler_twice_as_far_ahead(rank, ranks, microbatches, budget, message):
-    return listed(rank, ranks, microbatches, budget, 2)
-
-
 @wrong("least_bubble", "own work", "schedules")
 def librarys_zb_h1(rank, ranks, microbatches, budget, message):
     return make_schedule("ZB-H1", ranks, microbatches).programs[rank]
+
+
+@wrong("least_bubble", "time", "3 s for a message it takes 33 s")
+def every_message_takes_a_second(rank, ranks, microbatches, budget, message):
+    return solved("least_bubble", "(1 + message) * (ranks", "2 * (ranks")(rank, ranks, microbatches, budget, message)
+
+
+# end_of_step
+
+
+@wrong("end_of_step", "values", "nothing (None)")
+def no_times(begins, ends, optimizer, redo):
+    pass
+
+
+@wrong("end_of_step", "values", "checked after is 29")
+def the_mean_of_all_ranks(begins, ends, optimizer, redo):
+    before = max(ends) - min(begins) + optimizer
+    after = (sum(ends) - sum(begins)) / len(ends) + optimizer
+    return before, after, min(1.0, (before - after) / redo)
+
+
+@wrong("end_of_step", "values", "checked before is 27")
+def without_the_optimizer(begins, ends, optimizer, redo):
+    before, after = max(ends) - min(begins), max(end - begin for begin, end in zip(begins, ends))
+    return before, after, min(1.0, (before - after) / redo)
+
+
+@wrong("end_of_step", "values", "checked after is 30.5")
+def the_bubble_of_the_last_rank(begins, ends, optimizer, redo):
+    before = max(ends) - min(begins) + optimizer
+    after = before - (max(begins) - min(begins))
+    return before, after, min(1.0, (before - after) / redo)
+
+
+@wrong("end_of_step", "own work", "tinydist.pipeline_parallel")
+def librarys_steps(begins, ends, optimizer, redo):
+    def seconds(checked):
+        two, three = (
+            analyze(with_steps(make_schedule("ZB-H2", 4, 8), steps, checked), Costs(step=1)).makespan
+            for steps in (2, 3)
+        )
+        return three - two
+
+    return seconds("before"), seconds("after"), 0.075
+
+
+# missing_seconds
+
+
+@wrong("missing_seconds", "values", "nothing (None)")
+def no_causes(steps, ranks, sequences):
+    pass
+
+
+@wrong("missing_seconds", "values", "slower is 1.12265, and that is not right")
+def all_of_it_is_slow_passes(steps, ranks, sequences):
+    ratios = []
+    for microbatches, _, busy, bubble, samples in steps:
+        ratios.append(microbatches * sequences / ranks / samples / (microbatches * busy / (1 - bubble)))
+    slower = sum(ratios) / len(ratios)
+    return slower, 0.0, 0.0, max((slower / each - 1 for each in ratios), key=abs)
+
+
+@wrong("missing_seconds", "values", "once is")
+def without_what_is_paid_once(steps, ranks, sequences):
+    return solved("missing_seconds", "microbatches, 1.0]", "microbatches, 1e-9]")(steps, ranks, sequences)
+
+
+@wrong("missing_seconds", "values", "the worst error is")
+def the_mean_error(steps, ranks, sequences):
+    return solved("missing_seconds", "max(errors, key=abs)", "sum(errors) / len(errors)")(steps, ranks, sequences)
