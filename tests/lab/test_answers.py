@@ -22,7 +22,7 @@ def what_a_chapter_gave_is_forgotten_when_it_ends(request):
     yield
     if request.cls:
         for exercise in exercises(request.cls.chapter):
-            exercise.runs.clear()
+            exercise._runs.clear()
 
 
 class Answers:

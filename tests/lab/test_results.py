@@ -168,7 +168,7 @@ def test_a_mistake_that_agrees_in_one_place_is_not_told_of_the_whole():
         values = Values("", whole=whole)
         made = exercise(pair, [case], values)
         made.mistakes.append(Mistake("The two are exchanged", (), False))
-        made.runs[case, (made.mistakes[0],)] = Trial(lambda ranks: (ranks, 4), case)
+        made._runs[case, (made.mistakes[0],)] = Trial(lambda ranks: (ranks, 4), case)
         for answer, exchanged in [((2, 0), known), ((2, 4), True)]:
             with pytest.raises(Wrong) as caught:
                 values.compare(made, made.trial(lambda ranks, answer=answer: answer, case))

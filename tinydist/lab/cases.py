@@ -20,7 +20,7 @@ from ..launching.launch import launch
 from ..torch_internals import unobserved
 from . import trusted_functions
 from .errors import Left, Wrong
-from .isolation import renew_time
+from .isolation import run_begins
 from .leaves import nbytes
 from .tracer import UNSEEN, TooLong, Tracer
 
@@ -91,7 +91,7 @@ class Trial:
         self.arguments, self.returned, self.given = (), (), [0] * case.ranks
         self.tracers = [Tracer(listen, counted=how["observe"] is True) for _ in range(case.ranks)] if watched else []
         printed = io.StringIO()
-        renew_time()
+        run_begins()
         try:
             with contextlib.redirect_stdout(printed), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "launch: all ranks have ended")  # the verdict says it better
@@ -107,7 +107,7 @@ class Trial:
         if watched:
             self.error = self._not_allowed() or self.error
         if isinstance(case, Alone) and isinstance(self.error, Exception):
-            notes = getattr(self.error, "__notes__", ())
+            notes = getattr(self.error, "__notes__", None) or ()
             self.error.__notes__ = [note for note in notes if note != "on rank 0 of 1"]
 
     def _rank(self):

@@ -76,7 +76,7 @@ def of_empty_batch(error):
 
 
 def rank_of(error):
-    notes = " ".join(getattr(error, "__notes__", ()))
+    notes = " ".join(getattr(error, "__notes__", None) or ())
     found = re.search(r"on (rank \d+) of \d+", notes)
     return f"{found[1]}, " if found else ""
 

@@ -63,7 +63,7 @@ class Exercise:
     note: Callable | None = None  # (right answer) -> what only some answers need to be told, or ""
     check_communication: bool = True  # the results, if messages are perturbed
     unavailable: Callable = str  # () -> why no answer can be judged on this machine, or ""
-    runs: dict = field(default_factory=dict)  # (case, mistakes) -> Trial
+    _runs: dict = field(default_factory=dict, init=False)  # (case, mistakes) -> Trial
 
     def __post_init__(self):
         self.module = sys.modules[self.reference.__module__]  # kept, as its chapter may be loaded once more
@@ -174,10 +174,10 @@ class Exercise:
     def run(self, case, *mistakes):
         """What it does with these mistakes."""
         key = case, mistakes
-        if key not in self.runs:
+        if key not in self._runs:
             function = self.variant(*mistakes) if mistakes else self.reference
-            self.runs[key] = self.trial(function, case, watched=False)
-        return self.runs[key]
+            self._runs[key] = self.trial(function, case, watched=False)
+        return self._runs[key]
 
     def trial(self, function, case, watched=True):
         computed = any(target.operators and target.looks_at(case, self) for target in self.targets)
@@ -186,9 +186,9 @@ class Exercise:
 
     def outside(self, case):
         """Bytes that the reference takes besides tensors."""
-        if ("outside", case) not in self.runs:
-            self.runs["outside", case] = outside_of_tensors(self.run(case), watched=True)
-        return self.runs["outside", case]
+        if ("outside", case) not in self._runs:
+            self._runs["outside", case] = outside_of_tensors(self.run(case), watched=True)
+        return self._runs["outside", case]
 
     def solutions_among(self, called):
         """Names of this chapter's exercises whose solutions are among the functions that were called."""

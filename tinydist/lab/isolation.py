@@ -1,28 +1,33 @@
 """Runs a check in a forked process, so that an answer can end, block or fill only that process.
 
 Each run may take ``PATIENCE`` seconds of processor time, and the process ``MEMORY`` bytes more than it began with; the
-operating system enforces both. Only on Linux: elsewhere forking a process with threads is not safe, and the check runs
-in the caller's process. This is no sandbox: what an answer does to files is done.
+caller's process looks after both. Only on Linux: elsewhere forking a process with threads is not safe, and the check
+runs in the caller's process. This is no sandbox: what an answer does to files is done.
 """
 
+import gc
 import multiprocessing
+import os
 import signal
 import sys
+import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..console.progress_message import progress_message
 
 PATIENCE = 15  # seconds of processor time, whatever else the machine does
+IDLE = 75  # seconds without any: longer than a simulated rank may sleep
 MEMORY = 8 * 2**30
 AVAILABLE = sys.platform == "linux"
+LOOK = 0.2  # seconds between two looks
 
 _reports = None  # in a forked process: where it says what it does
 
 
 class ProcessEnded(Exception):
-    """An answer ended its process, or the operating system did. ``str()`` says why."""
+    """An answer ended its process, or was stopped. ``str()`` says why."""
 
 
 def run_isolated(function):
@@ -33,25 +38,69 @@ def run_isolated(function):
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads: the child uses none of them
         process.start()
     sender.close()
-    now = "begins", "it"
+    words, case = "begins", "it"
+    limits = _Limits(process.pid)
     try:
-        with progress_message(lambda: now[0]):
+        with progress_message(lambda: words):
             while True:
-                ended, said = receiver.recv()
-                if ended:
+                while not receiver.poll(LOOK):
+                    limits.look(case)
+                kind, said = receiver.recv()
+                if kind == "ends":
                     return said
-                now = said
-    except EOFError:
+                if kind == "case":
+                    words, case = said
+                limits.renew()
+    except (EOFError, OSError):
         process.join()
-        raise ProcessEnded(f"With {now[1]}: {_why(process.exitcode)}") from None
+        raise ProcessEnded(f"With {case}: {_why(process.exitcode)}") from None
     finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with those that it has started
         process.kill()
         process.join()
 
 
+class _Limits:
+    """Of a process: what it takes of the processor in one run, how long it does nothing, and its memory."""
+
+    def __init__(self, process):
+        self.process = process
+        _, _, self.first_bytes = self.taken()
+        self.renew()
+
+    def taken(self):
+        """Whether it has ended, seconds of processor time, bytes."""
+        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
+        user, system, pages = int(fields[11]), int(fields[12]), int(fields[21])  # fields 14, 15, 24 of man 5 proc
+        return fields[0] == "Z", (user + system) / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE")
+
+    def renew(self):
+        _, self.began, _ = self.taken()
+        self.last, self.since = self.began, time.monotonic()
+
+    def look(self, case):
+        ended, seconds, size = self.taken()
+        if ended:  # and a process that it has forked holds the other end of the pipe
+            raise EOFError
+        if seconds > self.last:
+            self.last, self.since = seconds, time.monotonic()
+        for beyond, words in [
+            (
+                seconds - self.began > PATIENCE,
+                f"takes more than {PATIENCE} s of processor time, and was stopped. Is there a loop that does not end?",
+            ),
+            (size - self.first_bytes > MEMORY, f"takes more than {MEMORY / 2**30:g} GiB of memory, and was stopped"),
+            (
+                time.monotonic() - self.since > IDLE,
+                f"does nothing for {IDLE} s, and was stopped. Does it wait for what never comes?",
+            ),
+        ]:
+            if beyond:
+                raise ProcessEnded(f"With {case}: it {words}")
+
+
 def _why(status):
-    if status == -signal.SIGXCPU:
-        return f"it takes more than {PATIENCE} s of processor time, and was stopped. Is there a loop that does not end?"
     if status == -signal.SIGKILL:
         return "its process was killed. Does it take more memory than there is?"
     how = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
@@ -62,10 +111,12 @@ def _child(sender, function):
     global _reports
     import torch
 
+    os.setsid()  # a group of its own, which ends with it
+    gc.freeze()  # so that gc.get_objects does not find the reference's results
     _reports = sender
     torch.set_num_threads(1)  # OpenMP's other threads are not here
     _limit_memory()
-    sender.send((True, function()))
+    sender.send(("ends", function()))
 
 
 @contextmanager
@@ -73,25 +124,21 @@ def case_begins(number, count, case):
     """Say which one is run."""
     words = f"{number} of {count}: {case}"
     if _reports is not None:
-        _reports.send((False, (words, str(case))))
+        _reports.send(("case", (words, str(case))))
         yield
     else:
         with progress_message(words):
             yield
 
 
-def renew_time():
+def run_begins():
     """What runs from here on may take ``PATIENCE`` more."""
     if _reports is not None:
-        import resource
-
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _, most = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + PATIENCE, most))
+        _reports.send(("run", None))
 
 
 def _limit_memory():
-    """Of what it may write; of a thread's stack all counts."""
+    """Of what it may write, so that an allocation is refused with the line that asked; of a stack all counts."""
     import resource
 
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())

@@ -19,6 +19,7 @@ OF_EXERCISES = "reference program targets cases"
 METHODS = FunctionType, property, cached_property
 TOOLS = {}  # (where it is, its name) -> what it is
 JUDGED_BY = {}  # the same, of the exercise that is judged
+CODES = {}  # function -> its code, which can be replaced, too
 
 
 def remember():
@@ -32,6 +33,7 @@ def remember():
         for made in functions.values():
             if isinstance(made, type) and made.__module__.startswith(__package__):
                 TOOLS.update({(made, name): thing for name, thing in vars(made).items() if isinstance(thing, METHODS)})
+    CODES.update({thing: thing.__code__ for thing in TOOLS.values() if isinstance(thing, FunctionType)})
 
 
 def remember_exercise(exercise):
@@ -50,6 +52,10 @@ def put_back():
         if getattr(place, name, None) is not tool and not same(getattr(place, name, None), tool):
             setattr(place, name, tool)
             replaced.append(f"{getattr(place, '__name__', place)}.{name}")
+    for function, code in CODES.items():
+        if function.__code__ is not code:
+            function.__code__ = code
+            replaced.append(function.__qualname__)
     return replaced
 
 

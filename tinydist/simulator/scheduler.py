@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 POLLS, POLL_SECONDS = 1000, 1.0  # ranks that only poll, more often and longer than this, are stuck
 ENDED, DEADLOCK = "all ranks have ended", "no rank can run"
@@ -221,7 +221,8 @@ class RankScheduler:
         except BaseException as failure:
             task.ended = True
             if not self.aborting:
-                failure.add_note(f"on rank {task.rank} of {len(self.tasks)}")
+                with suppress(Exception):  # it may have replaced its notes
+                    failure.add_note(f"on rank {task.rank} of {len(self.tasks)}")
                 self.notices.put(failure)
                 return
         if not self.aborting:

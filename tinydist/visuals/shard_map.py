@@ -29,6 +29,7 @@ from .scene import MOST_RANKS, Scene, a_moment, name_of
 from .time_axis import GAP, RIGHT, TOP, draw_legend, inches_of, legend_height
 
 APART, CELL, TITLE = 0.4, 0.44, 0.26  # inches: between two panels; a cell, at most
+LEGEND = 3.0  # inches: of two names beside one another
 
 
 some_moments = stated("a moment, or a list of some", lambda v: a_moment(v) or each_of(a_moment)(v))
@@ -81,10 +82,10 @@ def at_moments(scene, cells, moments, states):
 
 def draw(cells, grids, alt, arrows=()):
     """A panel for each of ``grids``, title -> grid, beside one another; ``arrows`` between two: (source, to)."""
-    panels = Panels(cells, list(grids.values()))
-    figure = plt.figure(figsize=(WIDTH, panels.height), FigureClass=Picture, layout="none", alt=alt)
+    panels = Panels(cells, grids)
+    figure = plt.figure(figsize=(panels.width, panels.height), FigureClass=Picture, layout="none", alt=alt)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_xlim(0, WIDTH)
+    axes.set_xlim(0, panels.width)
     axes.set_ylim(panels.height, 0)
     axes.axis("off")
     panels.draw_rows(axes)
@@ -92,7 +93,7 @@ def draw(cells, grids, alt, arrows=()):
         panels.draw(axes, number, title, grid)
     for number, pairs in enumerate(arrows):
         panels.draw_arrows(axes, number, pairs)
-    draw_legend(figure, panels.handles, panels.left, panels.height - panels.legend)
+    draw_legend(figure, panels.handles, panels.left, panels.height - panels.legend, panels.room)
     return figure
 
 
@@ -100,14 +101,17 @@ class Panels:
     """Where everything stands, in inches."""
 
     def __init__(self, cells, grids):
-        self.handles = handles(grids)
-        self.legend = legend_height(self.handles)
+        self.handles = handles(list(grids.values()))
         self.cells, self.names = cells, [f"rank {rank}" for rank in cells.ranks]
         self.left = max(inches_of(name, TEXT) for name in [*self.names, cells.word]) + 3 * GAP
         self.step = (WIDTH - self.left - RIGHT + APART) / len(grids)
         self.side = min(CELL, (self.step - APART) / len(cells.names))
         self.wide = self.side * len(cells.names)
         self.step = min(self.step, self.wide + 3 * APART)
+        *_, title = (inches_of(title, HEADING, "bold") for title in grids)  # it may be wider than what it is above
+        self.room = max(self.step * (len(grids) - 1) + (self.wide + max(self.wide, title)) / 2, LEGEND)
+        self.width = self.left + self.room + RIGHT
+        self.legend = legend_height(self.handles, self.room)
         self.top = TOP + TITLE + heads_height(cells.names, self.side)
         self.height = self.top + self.side * len(self.names) + 0.1 + self.legend
 

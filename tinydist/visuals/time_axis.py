@@ -35,17 +35,17 @@ def inches_of(text, size=SMALL, weight="normal"):
     return width / 72
 
 
-def legend_lines(handles):
-    """How many it takes, above strips."""
+def legend_lines(handles, room=WIDTH - 0.9):
+    """How many it takes, in so many inches."""
     wide = sum(inches_of(handle.get_label()) + 0.36 for handle in handles)
-    return max(1, ceil(wide / (WIDTH - 0.9)))
+    return max(1, ceil(wide / room))
 
 
-def legend_height(handles):
-    return 0.12 + 0.17 * legend_lines(handles) if handles else NOTHING
+def legend_height(handles, room=WIDTH - 0.9):
+    return 0.12 + 0.17 * legend_lines(handles, room) if handles else NOTHING
 
 
-def draw_legend(figure, handles, left, top):
+def draw_legend(figure, handles, left, top, room=WIDTH - 0.9):
     """With its upper left corner at these inches from that of ``figure``."""
     width, height = figure.get_size_inches()
     place = {
@@ -55,7 +55,7 @@ def draw_legend(figure, handles, left, top):
         "borderpad": 0,
     }
     style = {"columnspacing": 1.2, "handletextpad": 0.4, "labelspacing": 0.35}
-    figure.legend(handles=handles, ncols=ceil(len(handles) / legend_lines(handles)), **place, **style)
+    figure.legend(handles=handles, ncols=ceil(len(handles) / legend_lines(handles, room)), **place, **style)
 
 
 class Axis(NamedTuple):
