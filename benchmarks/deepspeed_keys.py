@@ -4,7 +4,8 @@
 
 Two gloo processes, a GPT of 3.7M parameters in bf16, the third of three steps, each of 8 rows. By default stage 3's
 prefetch bucket (5e7) is larger than this model, and it would be gathered at once: "auto" is what transformers' Trainer
-fills in (reduce_bucket_size width^2, stage3_prefetch_bucket_size 0.9 width^2).
+fills in (reduce_bucket_size width^2, stage3_prefetch_bucket_size 0.9 width^2, stage3_param_persistence_threshold 10
+times the width).
 
     sent    by a rank, in a ring: (p - 1)/p of what is gathered or scattered, twice that for an all-reduce
     held    the storages of all tensors that are there, before the step
@@ -36,7 +37,13 @@ FILE = Path(__file__).parents[1] / "notebooks" / "data" / "11b_deepspeed.csv"
 RANKS, ROWS = 2, 8
 MODEL = GPTConfig(vocab_size=2048, context=32, layers=4, heads=4, dim=256)
 PER_RANK = {"all_gather_into_tensor": 1, "reduce_scatter_tensor": 1, "broadcast": 1, "reduce": 1, "all_reduce": 2}
-AUTO = {"stage": 3, "reduce_bucket_size": MODEL.dim**2, "stage3_prefetch_bucket_size": 0.9 * MODEL.dim**2}
+WIDTH = MODEL.dim
+AUTO = {
+    "stage": 3,
+    "reduce_bucket_size": WIDTH**2,
+    "stage3_prefetch_bucket_size": int(0.9 * WIDTH**2),
+    "stage3_param_persistence_threshold": 10 * WIDTH,
+}
 ALONE = AUTO | {"stage3_prefetch_bucket_size": 0, "stage3_param_persistence_threshold": 0}
 FAR, NEAR = {"stage3_max_reuse_distance": 1e9}, {"stage3_max_reuse_distance": 0}
 OVERLAP = {"stage": 2, "overlap_comm": True}

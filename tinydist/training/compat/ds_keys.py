@@ -262,7 +262,7 @@ AUTO = {
     "bf16.enabled": ("precision", lambda chosen: chosen.precision == "bf16"),
     "zero_optimization.stage": ("zero", lambda chosen: chosen.zero),
     "zero_optimization.reduce_bucket_size": (None, lambda chosen: chosen.dim**2),
-    "zero_optimization.stage3_prefetch_bucket_size": (None, lambda chosen: 0.9 * chosen.dim**2),
+    "zero_optimization.stage3_prefetch_bucket_size": (None, lambda chosen: int(0.9 * chosen.dim**2)),
     "zero_optimization.stage3_param_persistence_threshold": (None, lambda chosen: 10 * chosen.dim),
     "pipeline.stages": (None, lambda chosen: chosen.pp),
 }
