@@ -51,8 +51,3 @@ def test_a_bucket_is_a_buffer_and_with_overlap_there_are_two():
     numbers = 200_000_000 - 1_000_000
     assert peaks["bucket 2e8"] - peaks["bucket 1e6"] == pytest.approx(2 * numbers, rel=0.01)
     assert peaks["bucket 2e8, overlap"] - peaks["bucket 1e6, overlap"] == pytest.approx(2 * 2 * numbers, rel=0.01)
-
-
-def test_the_section_activation_checkpointing_saves_nothing():
-    rows = stored()
-    assert rows["stage 1, activation_checkpointing"] == pytest.approx(rows["stage 1"], rel=0.01)

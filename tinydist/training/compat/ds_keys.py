@@ -61,6 +61,8 @@ def only(value, why):
 
 CUTS = "how messages are cut and ordered; results are the same"
 PLACES = "where memory is, and when it is freed; results are the same"
+BUFFER = "how messages are cut; in DeepSpeed a buffer of so many numbers, two with overlap_comm; results are the same"
+ALL_REDUCE = "in DeepSpeed gradients are all-reduced, twice the bytes of the reduce-scatter here; results are the same"
 GATHERED = "which parameters stay whole: memory for bytes sent; results are the same"
 SAYS = "what is printed, measured or written down"
 KERNELS = "which kernel computes it; here it is torch's"
@@ -157,10 +159,11 @@ KEYS = {
             flag,
             CUTS,
             "allgather_partitions contiguous_gradients overlap_comm reduce_scatter round_robin_gradients "
-            "stage3_allgather_sequential stage3_use_all_reduce_for_fetch_params use_multi_rank_bucket_allreduce",
+            "stage3_allgather_sequential stage3_use_all_reduce_for_fetch_params",
         ),
+        "use_multi_rank_bucket_allreduce": Key(flag, idle=ALL_REDUCE),
         **idle(items, CUTS, "allgather_bucket_size"),
-        "reduce_bucket_size": Key(size, idle=CUTS),
+        "reduce_bucket_size": Key(size, idle=BUFFER),
         **idle(
             items,
             PLACES,
