@@ -88,7 +88,8 @@ def test_there_is_a_row_for_each_torch_that_was_tested():
 def test_readme_lists_the_notebooks():
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
     listed = re.findall(r"\(notebooks/(\w+)\.ipynb\)", "\n".join(rows))
-    assert [*listed, "index"] == sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))  # the map is no chapter
+    found = {path.stem for path in ROOT.glob("notebooks/*.ipynb")}
+    assert listed == sorted(found - {"index"})  # the map is no chapter
 
 
 @pytest.mark.parametrize(

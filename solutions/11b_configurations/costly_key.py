@@ -85,6 +85,8 @@ def found_by(answer, said, cheaper, peak, peaks):
     own = [rank for rank, of_rank in enumerate(savings) if path and saved == of_rank[[*cheaper].index(path)]]
     real = fullest[0] - fullest[1 + [*cheaper].index(path)] if path else 0
     whose = "".join(f", as rank {rank} saves by itself" for rank in own[:1] if saved != real)
+    if 0 < abs(saved - real) <= abs(real) / 2**20:
+        whose = ", rounded: float32 has all whole numbers up to 2^24 only, so keep bytes in torch.int64"
     what = f"{path}: {abs(real):,} bytes {'less' if real >= 0 else 'more'} on the fullest rank" if path else "None"
     tried = f"also {others[0]}" if others else "the one that was said, and with one key changed"
     return {"what peak is asked for": tried, "the key": what, "the bytes saved": f"{saved:,.15g}{whose}"}

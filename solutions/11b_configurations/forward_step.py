@@ -128,12 +128,10 @@ TOLD = "        told = share.detach().clone()\n        dist.all_reduce(told)\n"
             '        count = batch["step_masks"].sum()\n        share = (losses * mask).sum() * microbatches / count',
         ),
         mistake(
-            "These are the tokens of this microbatch on all data ranks. Those of the other microbatches are in "
-            "step_masks",
-            'batch["step_masks"].sum()',
-            "mask.sum().clamp(min=1e-9)",
-            SHARE,
-            SHARE.replace("microbatches * ", ""),
+            "This is M x dp times too small. It is the share of the mean, and pretrain divides it twice more: each "
+            "loss by M, and gradients by dp. Multiply by both",
+            " * microbatches * ranks",
+            "",
         ),
         mistake(
             "Tokens that do not count have gone into the loss: multiply by the mask",
@@ -141,7 +139,10 @@ TOLD = "        told = share.detach().clone()\n        dist.all_reduce(told)\n"
             "losses.sum()",
         ),
         mistake(
-            "All tokens have been counted, and only those with a mask of 1 are to be",
+            "There is no mask in it: padding has gone into the sum and into the count. Multiply the losses by the "
+            "mask, and count where it is 1",
+            "(losses * mask).sum()",
+            "losses.sum()",
             'count = batch["step_masks"].sum()',
             'count = torch.tensor(float(batch["step_masks"].numel()))',
         ),

@@ -69,6 +69,9 @@ def accepted(answer, said, dp, pp):
     except ConfigError as error:
         return told(f"an error, {error}", {})
     found = flat(mended)
+    if found.get(BATCH) != said[BATCH]:
+        other = f"{BATCH} of {found.get(BATCH)} in place of {said[BATCH]}"
+        return told(f"it is accepted with a {other}: steps learn from other rows. The batch stays", found)
     if pp > 1 and found[f"{ZERO}.stage"] > 1:
         return told(f"an error: with a pipeline the stage is 1 at most, and here it is {found[f'{ZERO}.stage']}", {})
     micro = found.get(MICRO, 0)

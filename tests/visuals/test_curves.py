@@ -38,6 +38,16 @@ def test_limit_and_powers():
     assert list(axes.lines[-1].get_ydata()) == [5, 5]
 
 
+def test_crosses_are_on_the_first_line_and_named():
+    [axes] = visuals.curves(
+        [0, 1, 2], {"scale": [4, 2, 1], "b": [1, 1, 1]}, "step", "y", crosses=("skipped", [0, 2])
+    ).axes
+    assert list(axes.lines[-1].get_xdata()) == [0, 2] and list(axes.lines[-1].get_ydata()) == [4, 1]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["skipped"]
+    with pytest.raises(ValueError, match="crosses must be"):
+        visuals.curves([0, 1], {"a": [1, 2]}, "x", "y", crosses=[0])
+
+
 @pytest.mark.parametrize("jumps, style", [(True, "steps-post"), (False, "default")])
 def test_a_line_that_jumps_holds_its_number_up_to_the_next_point(jumps, style):
     [axes] = visuals.curves([0, 1, 2], {"scale": [4, 2, 1]}, "step", "scale", jumps=jumps).axes

@@ -37,6 +37,18 @@ def test_without_resharding():
     assert step_of(lambda module: stage_3(module, reshard_after_forward=False)) == volume(2)
 
 
+@pytest.mark.parametrize("microbatches", [1, 3])
+def test_units_that_are_used_again_soon_stay_after_forward(microbatches):
+    """The last one at once, the one before it after the last one's forward and backward, and so on."""
+    *behind, last = [sum(p.numel() for p in layer.parameters()) for layer in tiny_mlp() if [*layer.parameters()]]
+    all_but_first = 2 * (sum(behind[1:]) + last)
+    for distance, kept in ((0, 0), (1, last), (2 * last, last), (2 * last + 1, last + behind[-1])):
+        sent = step_of(lambda module: stage_3(module, max_reuse_distance=distance), microbatches=microbatches)
+        assert sent == [microbatches * (3 * NBYTES - 4 * kept) * 3 // 4] * 4
+    far = step_of(lambda module: stage_3(module, max_reuse_distance=all_but_first + 1), microbatches=microbatches)
+    assert far == volume(2 * microbatches)
+
+
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_prefetching_sends_nothing_more(prefetch):
     assert step_of(lambda module: stage_3(module, prefetch=prefetch)) == volume(3)

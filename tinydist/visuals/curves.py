@@ -17,6 +17,9 @@ MOST_DOUBLED = 100_000
 APART = 13  # pixels from one name to the next
 
 
+named_points = stated(
+    "(name, points)", lambda v: isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], str) and each_of(finite)(v[1])
+)
 powers = stated("True, False or 'x'", lambda value: flag(value) or value == "x")
 
 
@@ -31,9 +34,12 @@ powers = stated("True, False or 'x'", lambda value: flag(value) or value == "x")
     spread=flag,
     jumps=flag,
     bottom=finite,
+    crosses=named_points,
 )
 @picture
-def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False, jumps=False, bottom=None):
+def curves(
+    points, values, x, y, limit=None, log=False, zero=False, spread=False, jumps=False, bottom=None, crosses=None
+):
     """Draw ``values``, name -> a number for each of ``points``; x and y say what the axes count. NaN is no point.
 
     limit:  (name, number): a horizontal line, at which something changes.
@@ -42,6 +48,7 @@ def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False
     spread: the printed line has the least and the greatest number of each line, and not its first and last.
     jumps:  a number holds up to the next point, where the line jumps, and does not climb on the way.
     bottom: y begins at this number, and two strokes mark the axis as cut.
+    crosses: (name, some of ``points``): black crosses there on the first line.
     """
     for name, numbers in values.items():
         if len(numbers) != len(points):
@@ -58,6 +65,11 @@ def curves(points, values, x, y, limit=None, log=False, zero=False, spread=False
         marks = {"marker": marker, "markevery": -(-len(points) // MOST_MARKERS)}
         marks["drawstyle"] = "steps-post" if jumps else "default"
         axes.plot(points, numbers, linestyle=line, color=color, label=name, **marks)
+    if crosses:
+        first = next(iter(values.values()))
+        at = [(point, number) for point, number in zip(points, first) if point in crosses[1]]
+        [drawn] = axes.plot(*zip(*at), "x", color=INK, markersize=8, markeredgewidth=1.8, label=crosses[0], zorder=5)
+        axes.legend(handles=[drawn], loc="upper center", fontsize=SMALL)
     if len(points) <= MOST_TICKS:
         axes.set_xticks(points)
     elif not log and all(point == int(point) for point in points):

@@ -11,20 +11,23 @@ A unit is a module (such as a block) whose parameters are gathered and freed tog
 prefetched, so at most two are unsharded, and communication overlaps with compute.
 
 Bytes sent: 3 (p-1)/p of the parameters: two all-gathers and a reduce-scatter. With ``reshard_after_forward=False``
-parameters stay from forward to backward: 2 (p-1)/p, and at the peak all of them are unsharded. k microbatches of which
+parameters stay from forward to backward: 2 (p-1)/p, and at the peak all of them are unsharded. ``max_reuse_distance``
+is between the two: units that backward needs soon again stay, the last ones. k microbatches of which
 all but the last run in ``no_sync``: 2k all-gathers and one reduce-scatter; all gradients are unsharded meanwhile.
 
 With ``replicas`` (HSDP), each node has all shards: all of this stays inside of nodes, and only the shards' gradients
 are all-reduced across them: 2 (r-1)/r of 1/p of the parameters, for r nodes.
-Sources: Rajbhandari et al., ZeRO, 2019, sections 5.3 and 7.2.2; Zhao et al., PyTorch FSDP, 2023.
+Sources: Rajbhandari et al., ZeRO, 2019, sections 5.3 and 7.2.2; Zhao et al., PyTorch FSDP, 2023; DeepSpeed 0.19.8,
+runtime/zero/partitioned_param_coordinator.py, __params_to_release (reuse distance, there of each parameter).
 """
 
 from functools import cached_property, partial
+from math import prod
 
 import torch
 from torch import nn
 
-from ..rules import each_of, flag, stated, validate
+from ..rules import amount, each_of, flag, stated, validate
 from .sharding import grouped_by
 from .zero2 import ZeRO2
 
@@ -34,7 +37,7 @@ a_choice = stated(
 )
 
 
-@validate(module=nn.Module, units=a_choice, reshard_after_forward=flag, prefetch=flag)
+@validate(module=nn.Module, units=a_choice, reshard_after_forward=flag, prefetch=flag, max_reuse_distance=amount)
 class ZeRO3(ZeRO2):
     """``ZeRO2``, but
 
@@ -44,22 +47,34 @@ class ZeRO3(ZeRO2):
 
     ``units``: modules of ``module``, or a policy: a function that says whether a module is a unit. Parameters outside
     of units belong to ``module``, the outermost unit; shared ones to the innermost unit around all their modules. All
-    ranks must run the same units. Otherwise a parameter is this rank's shard: read full ones by
-    ``checkpoint.gathered``.
+    ranks must run the same units. ``max_reuse_distance``: a unit stays after forward if fewer numbers than these are
+    used before its backward; the units behind it count twice. Otherwise a parameter is this rank's shard: read full
+    ones by ``checkpoint.gathered``.
 
     Raises ``ValueError`` for units that are not in the module, or have no ``forward``.
     """
 
     resharded = True
 
-    def __init__(self, module, *arguments, units=(), reshard_after_forward=True, prefetch=True, **options):
-        self.module, self.reshard_after_forward, self.prefetch = module, reshard_after_forward, prefetch
+    def __init__(
+        self,
+        module,
+        *arguments,
+        units=(),
+        reshard_after_forward=True,
+        prefetch=True,
+        max_reuse_distance=0,
+        **options,
+    ):
+        self.module, self.prefetch = module, prefetch
         self.units = in_order(self.name, module, units)
         self.order = Order(self.units[1:])
         super().__init__(module, *arguments, **options)
         self.buckets_of = {unit: [] for unit in self.units}
         for bucket in self.all_buckets:
             self.buckets_of[self.owner[bucket.parameters[0]]].append(bucket)
+        kept = reused_within(max_reuse_distance, self.buckets_of) if reshard_after_forward else self.units
+        self.freed_after = {unit: [] if unit in kept else self.buckets_of[unit] for unit in self.units}
         self.reduction.ending.append(self._free_all)
         for unit in self.units:
             unit.register_forward_pre_hook(self._before_forward)
@@ -98,8 +113,8 @@ class ZeRO3(ZeRO2):
         if not self.reduction.in_backward:
             if unit is not self.module:
                 self.order.ends(unit)
-            if self.reshard_after_forward:
-                self._free(self.all_buckets if unit is self.module else self.buckets_of[unit])
+            for each in self.units if unit is self.module else [unit]:
+                self._free(self.freed_after[each])
 
     def _gather(self, unit):
         for bucket in self.buckets_of[unit]:
@@ -178,6 +193,17 @@ class Order:
 
     def last(self):
         return self.ended[:-3:-1]
+
+
+def reused_within(distance, buckets_of):
+    """Units that backward uses within so many numbers after their forward: it uses the outermost at once."""
+    outermost, *inner = buckets_of
+    kept, between = {outermost} if distance else set(), 0
+    for unit in reversed(inner):
+        if between < distance:
+            kept.add(unit)
+        between += 2 * sum(prod(shape) for bucket in buckets_of[unit] for shape in bucket.shapes)
+    return kept
 
 
 def in_order(name, module, units):

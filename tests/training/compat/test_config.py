@@ -34,6 +34,41 @@ def of_8(**said):
 # What it says.
 
 
+def test_the_reuse_distance_is_of_stage_3_and_a_billion_by_default():
+    def numbers(**zero):
+        return Config(of_8(zero_optimization=zero)).numbers
+
+    assert numbers(stage=3)["max_reuse_distance"] == 1e9
+    assert numbers(stage=3, stage3_max_reuse_distance=0)["max_reuse_distance"] == 0
+    assert "max_reuse_distance" not in numbers(stage=2, stage3_max_reuse_distance=0)
+    ignored = Config(of_8(zero_optimization={"stage": 2, "stage3_max_reuse_distance": 0})).ignored
+    assert ignored.keys() == {"zero_optimization.stage3_max_reuse_distance"}
+
+
+def sent_in_stage_3(**zero):
+    said = {"train_batch_size": 4, "train_micro_batch_size_per_gpu": 1} | {"zero_optimization": {"stage": 3, **zero}}
+
+    def program():
+        config = Config(said, "dp=2")
+        model = GPT(GPTConfig(vocab_size=64, context=8, layers=2, heads=2, dim=16))
+        engine = parallelize(model, config.plan, config.optimizer_class, **config.options, **config.numbers)
+        tokens = torch.zeros(2, 8, dtype=torch.int64)
+        engine.step(tokens, tokens)
+        tinydist.mark("second")
+        engine.step(tokens, tokens)
+        tinydist.mark("end")
+        return sum(parameter.numel() for parameter in GPT(model.config).parameters())
+
+    run = tinydist.launch(program, 2)
+    return sum(run.between("second", "end").traffic[0]) / (4 * run.results[0] / 2)  # of N (p - 1)/p, in fp32
+
+
+def test_in_stage_3_parameters_are_gathered_once_in_a_microbatch_unless_they_are_used_again_late():
+    far, near = sent_in_stage_3(), sent_in_stage_3(stage3_max_reuse_distance=0)
+    assert far == pytest.approx(2 * 2, rel=0.02)  # two microbatches, each a gather and a reduction
+    assert near == pytest.approx(2 * 3, rel=0.02)
+
+
 def test_the_configuration_of_the_getting_started_page():
     config = Config(GETTING_STARTED, "dp=2")
     assert config.plan == Plan(dp=2, zero=1, precision="fp16", max_norm=1.0)

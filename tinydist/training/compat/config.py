@@ -21,6 +21,7 @@ from .ds_keys import AUTO, KEYS, Key
 from .ds_optimizers import ELSEWHERE, OPTIMIZERS
 from .ds_schedules import PARAMETERS, SCHEDULES, Course
 
+REUSE = "zero_optimization.stage3_max_reuse_distance"
 BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 
 
@@ -94,6 +95,8 @@ class Config:
         if not self["zero_optimization.stage"]:  # DeepSpeed's optimizers without ZeRO do not read them
             why = "without ZeRO, every overflow halves the scale"
             found |= {path: why for path in said if path in ("fp16.hysteresis", "fp16.consecutive_hysteresis")}
+        if self["zero_optimization.stage"] < 3 and REUSE in self.said:
+            found[REUSE] = "it is for stage 3, which alone frees parameters"
         if not self["fp16.enabled"]:
             found |= {
                 path: "fp16 is not enabled" for path in said if path.startswith("fp16.") and path[5:] != "enabled"
@@ -214,9 +217,12 @@ class Config:
 
     @property
     def numbers(self):
-        """What ``parallelize`` takes besides: how a loss is scaled, and in which dtype gradients are added and sent."""
+        """What ``parallelize`` takes besides: how a loss is scaled, in which dtype gradients are added and sent, and
+        which parameters stay gathered after forward.
+        """
         dtype = self["communication_data_type"] or self["data_types.grad_accum_dtype"]
-        return {"scaler_rule": self.scaler_rule, "reduce_dtype": dtype and getattr(torch, DTYPES[dtype])}
+        reuse = {"max_reuse_distance": self[REUSE]} if self["zero_optimization.stage"] == 3 else {}
+        return {"scaler_rule": self.scaler_rule, "reduce_dtype": dtype and getattr(torch, DTYPES[dtype])} | reuse
 
     @property
     def scaler_rule(self):

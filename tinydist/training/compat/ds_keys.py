@@ -61,6 +61,9 @@ def only(value, why):
 
 CUTS = "how messages are cut and ordered; results are the same"
 PLACES = "where memory is, and when it is freed; results are the same"
+BUFFER = "how messages are cut; in DeepSpeed a buffer of so many numbers, two with overlap_comm; results are the same"
+ALL_REDUCE = "in DeepSpeed gradients are all-reduced, twice the bytes of the reduce-scatter here; results are the same"
+GATHERED = "which parameters stay whole: memory for bytes sent; results are the same"
 SAYS = "what is printed, measured or written down"
 KERNELS = "which kernel computes it; here it is torch's"
 NONE = Key(section, idle=SAYS)
@@ -147,6 +150,7 @@ KEYS = {
     },
     "zero_optimization": {
         "stage": Key(within(0, 3), 0),
+        "stage3_max_reuse_distance": Key(items, 1e9),
         "offload_optimizer": OFFLOAD_OPTIMIZER,
         "offload_param": OFFLOAD_PARAM,
         "cpu_offload": Key(flag, False),  # before offload_optimizer
@@ -155,15 +159,21 @@ KEYS = {
             flag,
             CUTS,
             "allgather_partitions contiguous_gradients overlap_comm reduce_scatter round_robin_gradients "
-            "stage3_allgather_sequential stage3_use_all_reduce_for_fetch_params use_multi_rank_bucket_allreduce",
+            "stage3_allgather_sequential stage3_use_all_reduce_for_fetch_params",
         ),
-        **idle(items, CUTS, "allgather_bucket_size stage3_prefetch_bucket_size"),
-        "reduce_bucket_size": Key(size, idle=CUTS),
+        "use_multi_rank_bucket_allreduce": Key(flag, idle=ALL_REDUCE),
+        **idle(items, CUTS, "allgather_bucket_size"),
+        "reduce_bucket_size": Key(size, idle=BUFFER),
         **idle(
             items,
             PLACES,
-            "stage3_max_live_parameters stage3_max_reuse_distance stage3_model_persistence_threshold "
-            "stage3_module_granularity_threshold stage3_param_persistence_threshold sub_group_size",
+            "sub_group_size",
+        ),
+        **idle(
+            items,
+            GATHERED,
+            "stage3_max_live_parameters stage3_model_persistence_threshold stage3_module_granularity_threshold "
+            "stage3_param_persistence_threshold stage3_prefetch_bucket_size",
         ),
         **idle(
             flag,
@@ -255,7 +265,7 @@ AUTO = {
     "bf16.enabled": ("precision", lambda chosen: chosen.precision == "bf16"),
     "zero_optimization.stage": ("zero", lambda chosen: chosen.zero),
     "zero_optimization.reduce_bucket_size": (None, lambda chosen: chosen.dim**2),
-    "zero_optimization.stage3_prefetch_bucket_size": (None, lambda chosen: 0.9 * chosen.dim**2),
+    "zero_optimization.stage3_prefetch_bucket_size": (None, lambda chosen: int(0.9 * chosen.dim**2)),
     "zero_optimization.stage3_param_persistence_threshold": (None, lambda chosen: 10 * chosen.dim),
     "pipeline.stages": (None, lambda chosen: chosen.pp),
 }

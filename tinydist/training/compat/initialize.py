@@ -82,8 +82,8 @@ def made(model, config, optimizer_class, groups, options):
     names = {parameter: name for name, parameter in model.named_parameters()}
     blocks = [each for found in model.modules() if isinstance(found, nn.ModuleList) for each in found]
     groups_of = dict(group=mesh.get_group("shard"), replicas=mesh.get_group("replicate"))
-    rule, dtype = config.numbers.values()
-    how = dict(**groups_of, reduce_dtype=dtype, **options)
+    how = groups_of | config.numbers | options
+    rule = how.pop("scaler_rule")
     zero = around(model.to(dtype_of(plan)), plan, blocks, optimizer_class, groups, **how)
     for bucket in zero.buckets:
         bucket.norm_weight = 1 / plan.replicas
