@@ -12,15 +12,28 @@ def edited(label, rejected_by, told, *edits):
     WRONG_ANSWERS.append((f"flash_kernel-{label}", solved("flash_kernel", *edits), rejected_by, told))
 
 
-HIGHER, SEEN = "tl.maximum(maximum, tl.max(scores, 1))", "rows[:, None] + S - T"
-ROUND, END = "        at, inside =", "(tl.program_id(0) + 1) * M + S - T"
-QUERIES = "        tl.load(q + rows[:, None] * D + width, mask=(rows < T)[:, None], other=0.0)\n"
-STORE = "output / total[:, None], mask=(rows < T)[:, None]"
-edited("stores_beyond_the_end", "runs", "stores beyond the last query", STORE, "output / total[:, None]")
-edited("the_maximum_of_each_tile_alone", "values", "scores of some hundreds", HIGHER, "tl.max(scores, 1)")
-edited("sees_the_next_key", "values", "the diagonal goes through", SEEN, SEEN + " + 1")
-edited("loads_the_queries_in_each_round", "loads", "rows 0 to 15 of q", ROUND, QUERIES + ROUND)
-edited("stops_a_tile_late", "loads", "which it does not need", END, END + " + N")
+ROUND, END, KEPT = "        at, inside =", "(tl.program_id(0) + 1) * M + S - T", "        maximum = higher\n"
+STORE = "    tl.store(out + rows[:, None] * D + width, output / total[:, None], mask=(rows < T)[:, None])"
+AGAIN = STORE.replace("    tl", "        tl", 1) + "\n"
+READ = "        output = tl.load(out + rows[:, None] * D + width, mask=(rows < T)[:, None]) * total[:, None]\n"
+FIRST = "        output = tl.where(start == 0, 0.0, output)\n"
+edited(
+    "the_maximum_of_each_tile_alone",
+    "values",
+    "exp gives inf",
+    "tl.maximum(maximum, tl.max(scores, 1))",
+    "tl.max(scores, 1)",
+)
+edited(
+    "hides_with_minus_100",
+    "values",
+    "scores near -300, with a short last tile",
+    'float("-inf"))\n        higher',
+    "-100.0)\n        higher",
+)
+edited("stops_a_key_early", "values", "program 0 does not load row 32 of k", END, END + " - 1")
+edited("keeps_the_output_in_slow_memory", "loads", "loads its output", ROUND, READ + FIRST + ROUND, KEPT, KEPT + AGAIN)
+edited("stores_in_each_round", "loads", "store a tile of it once", KEPT, KEPT + AGAIN)
 
 
 # choose_tile
