@@ -1,5 +1,6 @@
 """Wrong answers to the exercises of 10b_flash_kernels: each with the property that rejects it, and what it is told."""
 
+import torch.nn.functional as F
 from lab.registered import collection, solved
 
 WRONG_ANSWERS, wrong = collection()
@@ -62,3 +63,52 @@ def one_product(gpu, head_dim, tokens):
 @wrong("choose_tile", "waits", "waits")
 def never_waits(gpu, head_dim, tokens):
     return {**solved("choose_tile")(gpu, head_dim, tokens), "waits": False}
+
+
+# time_of_versions
+
+
+def another(label, rejected_by, told, *edits):
+    WRONG_ANSWERS.append((f"time_of_versions-{label}", solved("time_of_versions", *edits), rejected_by, told))
+
+
+@wrong("time_of_versions", "blocks", "it returned nothing (None)")
+def predicts_nothing(version, gpu, heads, tokens, head_dim):
+    pass
+
+
+another("tiles_rounded_down", "blocks", "1,000 tokens", "math.ceil(tokens / 128)", "tokens // 128")
+another("whole_rate_for_a_block", "seconds", "FlashAttention-1 on an H100", "/ (gpu.matmul / gpu.sms)", "/ gpu.matmul")
+another("overlaps_in_version_4_alone", "seconds", "FlashAttention-3 on an H100", "version >= 3", "version == 4")
+another(
+    "always_waits_for_matmuls", "waits", "2.25 times the matmuls", '"exp" if exp > matmul else "matmul"', '"matmul"'
+)
+
+
+# first_backend
+
+
+def backend(label, rejected_by, told, *edits):
+    WRONG_ANSWERS.append((f"first_backend-{label}", solved("first_backend", *edits), rejected_by, told))
+
+
+@wrong("first_backend", "runs", "it returned nothing (None)")
+def asks_nobody(wanted, q, k, v, options):
+    pass
+
+
+@wrong("first_backend", "kernel", "silent fallback")
+def restricts_nothing(wanted, q, k, v, options):
+    return F.scaled_dot_product_attention(q, k, v, **options), wanted[0].name
+
+
+@wrong("first_backend", "kernel", "chooses in its own order")
+def by_pytorchs_own_choice(wanted, q, k, v, options):
+    if options or v.shape[-1] != k.shape[-1]:
+        return solved("first_backend")(wanted, q, k, v, options)
+    return F.scaled_dot_product_attention(q, k, v), wanted[0].name
+
+
+GOES_ON = "                return F", "                found = F", "    return None, None", "    return found"
+backend("goes_on_after_one_has_run", "kernel", "FLASH_ATTENTION, MATH", *GOES_ON)
+backend("backend_and_not_its_name", "name", "of type SDPBackend", "backend.name", "backend")
