@@ -4,15 +4,15 @@ import torch
 
 from tinydist.lab.author import Flops, Wrong
 
-ORDER = ["merge_states", "flash_row", "flash_column", "mended_flash"]
+ORDER = ["merge_states", "padded_or_packed", "flash_row", "flash_column", "mended_flash"]
 
 INTRODUCTION = """\
 # Exercises: flash attention
 
-[Notebook 10](../notebooks/10_flash_attention.ipynb) goes before these. You merge two finished attentions, write a \
-row of tiles of the forward pass and a column of tiles of the backward pass, and mend a flash attention. Use any \
-product, sum and maximum of `torch`, but neither `tinydist.attention` nor torch's own attention. Four exercises, about \
-100 minutes.
+[Notebook 10](../notebooks/10_flash_attention.ipynb) goes before these. You merge two finished attentions, predict \
+what sequences of different lengths cost, write a row of tiles of the forward pass and a column of tiles of the \
+backward pass, and mend a flash attention. Use any product, sum and maximum of `torch`, but neither \
+`tinydist.attention` nor torch's own attention. Five exercises, about 115 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on small inputs,\
  whose lengths and tiles differ, and is judged on the values, on the matmuls that it computes, and on \

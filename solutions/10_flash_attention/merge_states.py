@@ -108,9 +108,11 @@ PARTS = "(a_lse - finite).exp(), (b_lse - finite).exp()"
             "This is the larger lse: exp of both are sums that add up", "out, lse", "out, torch.maximum(a_lse, b_lse)"
         ),
         mistake(
-            "This is the sum of two logarithms, which is that of the product: take exp, add, take the logarithm",
-            "out, lse",
-            "out, a_lse + b_lse",
+            "The outputs are scaled by exp(its lse - the larger lse), and such parts do not add up to 1: divide by "
+            "their sum, or subtract the common lse",
+            PARTS,
+            "(a_lse - torch.maximum(a_lse, b_lse).clamp(min=-1e30)).exp(), "
+            "(b_lse - torch.maximum(a_lse, b_lse).clamp(min=-1e30)).exp()",
         ),
         mistake(
             "The larger lse was subtracted before exp, and is not added again",

@@ -1,17 +1,18 @@
 """What the exercises of this chapter share: their order and their notebook's beginning."""
 
-ORDER = ["flash_kernel", "choose_tile"]
+ORDER = ["flash_kernel", "choose_tile", "time_of_versions", "first_backend"]
 
 INTRODUCTION = """\
 # Exercises: flash kernels
 
 [Notebook 10b](../notebooks/10b_flash_kernels.ipynb) goes before these. You write the forward pass of flash attention \
-as a Triton kernel, choose the tile of a kernel for a GPU, and predict what it loads. Two exercises, about 50 minutes.
+as a Triton kernel, choose the tile of a kernel for a GPU and predict what it loads, predict what four versions of \
+flash attention do with a GPU, and find out which backend PyTorch runs. Four exercises, about 85 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your kernel runs in Triton's \
 interpreter, on your CPU, and is judged on its output and on the record of what each of its programs loads. The first \
-property that does not hold is explained. Without Triton the check says that it is skipped: on Linux, `make kernels` \
-installs it.
+property that does not hold is explained. Without Triton the check of the kernel says that it is skipped: on Linux, \
+`make kernels` installs it.
 
 **Hint.** `hint(flash_kernel)` gives one hint each time, from general to specific.
 
@@ -24,6 +25,9 @@ import math
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # must be set before Triton is imported
+
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 try:
     import triton.language as tl

@@ -86,10 +86,9 @@ ONCE = "Keys and values are counted once, but each program loads all of them"
             "Output and scores are sums, and kept in 32 bits: 4 bytes a number", "registers = 4 *", "registers = 2 *"
         ),
         mistake(
-            "More keys are preferred to more queries. What does a program load again that others have loaded? How "
-            "many programs are there?",
-            BEST,
-            '(-tile["keys"], tile["bytes"])',
+            "In registers are the output and the scores of a tile: queries x head_dim numbers, and queries x keys",
+            "queries * (head_dim + keys)",
+            "queries * head_dim",
         ),
         mistake(
             "There is room for more keys, with as many queries: it loads as many bytes in fewer rounds",
@@ -97,9 +96,9 @@ ONCE = "Keys and values are counted once, but each program loads all of them"
             '(tile["bytes"], tile["keys"])',
         ),
         mistake(
-            "The tile is the largest that fits, where the one that loads the fewest bytes is asked for",
-            BEST,
-            '-tile["queries"] * tile["keys"]',
+            "The last tile of queries may be short, and has a program, too: round their number up",
+            "math.ceil(tokens / queries)",
+            "tokens // queries",
         ),
         mistake(
             ONCE,

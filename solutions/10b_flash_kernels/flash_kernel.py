@@ -6,9 +6,10 @@ from collections import Counter
 import torch
 
 from tinydist.lab.author import Own, Target, Values, Wrong, alone, exercise, mistake
-from tinydist.lab.triton_answers import guarded, kernel_loads, tl, unavailable
+from tinydist.lab.triton_answers import guarded, run_kernel, tl, unavailable
 
 from .chapter import BY_HAND
+from .kernel_reasons import RESCALED, UNTOUCHED, WHY
 
 LIBRARYS = ("tinydist.attention.flash_triton", "tinydist.attention.kernels.forward", "tinydist.attention.kernels.tiles")
 
@@ -25,7 +26,7 @@ def case(about, queries, keys, tile, causal=False, d=16, size=1.0, low=False):
         return q, k, v, causal, *tile
 
     where = f"{queries} queries, {keys} keys, tiles of {tile[0]} and {tile[1]}, {'causal' if causal else 'no mask'}"
-    return alone(given, f"{where} ({about})", rtol=1e-3 if low else 1e-4)  # low ones are rounded at 1200
+    return alone(given, f"{where} ({about})", rtol=2e-2 if low else 1e-4)  # low ones are rounded at 1200
 
 
 def test_cases():
@@ -35,38 +36,52 @@ def test_cases():
     yield case("the last tile of queries is short", 40, 48, (16, 16), d=32)
     yield case("tiles that are not square", 70, 50, (32, 16))
     yield case("scores of some hundreds: exp of more than 88 is inf", 16, 48, (16, 16), size=100.0)
-    yield case("scores near -300: exp of less than -104 is 0", 16, 48, (16, 16), low=True)
+    yield case("scores near -300, with a short last tile: exp of less than -104 is 0", 16, 40, (16, 16), low=True)
     yield case("the diagonal goes through the corners of tiles", 48, 48, (16, 16), causal=True)
     yield case("short last tiles", 44, 44, (16, 16), causal=True)
     yield case("more queries than keys in a tile", 70, 70, (32, 16), causal=True)
     yield case("fewer queries than keys in a tile", 70, 70, (16, 32), causal=True)
     yield case("the last query stands beside the last key", 20, 50, (16, 16), causal=True)
+    yield case("the last tile that program 0 needs has one key", 20, 37, (16, 16), causal=True)
 
 
 def started(answer, q, k, v, causal, M, N):
-    """On a grid of a program for each tile of queries. The output, with the record of its loads."""
+    """On a grid of a program for each tile of queries. The output, with the record of the programs."""
     (q, _), (k, _), (v, _) = map(guarded, (q, k, v))
-    out, around = guarded(torch.full_like(q, math.nan))
+    out, around = guarded(torch.full_like(q, UNTOUCHED))
     (T, D), S = q.shape, len(k)
     sizes = {"T": T, "S": S, "scale": 1 / math.sqrt(D), "causal": causal, "D": D, "M": M, "N": N}
-    programs, loaded = -(-T // M), {"q": q, "k": k, "v": v}
-    loads = kernel_loads(answer, programs, q, k, v, out, loaded=loaded, **sizes)
+    loaded = {"q": q, "k": k, "v": v, "out": out}
+    record = run_kernel(answer, -(-T // M), q, k, v, out, loaded=loaded, **sizes)
+    for load in record.loads:
+        if load.rows.stop > len(loaded[load.name]):
+            raise Wrong(
+                f"program {load.program[0]} loads rows {load.rows.start} to {load.rows.stop - 1} of {load.name}, which "
+                f"has {len(loaded[load.name])}: the last tile may be short, so the load needs a mask, "
+                f"{'rows < T' if load.name == 'q' else 'columns < S'}"
+            )
     if not all(rows.isnan().all() for rows in around):
         raise Wrong("it stores beyond the last query: the last tile may be short, so the store needs a mask, rows < T")
-    out.loads = Counter((load.program[0], load.name, load.rows.start, load.rows.stop, load.nbytes) for load in loads)
+    out.record = record
     return out
 
 
 class Loads(Target):
-    """Each program loads the tiles that the reference's loads, each once."""
+    """Each program loads the tiles that the reference's loads, each once, and stores its output once."""
 
     name = "loads"
 
     def seen(self, trial):
-        return None if trial.error is not None else trial.returned[0].loads
+        return None if trial.error is not None else counted(trial.returned[0].record.loads)
 
     def judge(self, exercise, trial, right):
         mine, its = self.seen(trial), self.seen(right)
+        for program, name, *_ in mine:
+            if name == "out":
+                raise Wrong(
+                    f"program {program} loads its output from out: keep it in fast memory until it is complete, and "
+                    "store it once"
+                )
         for (program, name, start, stop, _), times in sorted(mine.items()):
             if times > 1:
                 raise Wrong(
@@ -80,6 +95,16 @@ class Loads(Target):
                     f"all programs together load {nbytes[name]:,} bytes of {name}, where {enough[name]:,} are enough. "
                     f"{extra(mine - its)}"
                 )
+        stored, once = (sum(nbytes for _, nbytes in each.returned[0].record.stores) for each in (trial, right))
+        if stored > once:
+            raise Wrong(
+                f"all programs together store {stored:,} bytes, where the output has {once:,}: store a tile of it "
+                "once, when it is complete"
+            )
+
+
+def counted(loads):
+    return Counter((load.program[0], load.name, load.rows.start, load.rows.stop, load.nbytes) for load in loads)
 
 
 def total(loads, name):
@@ -91,7 +116,6 @@ def extra(loads):
     return f"Program {program} loads rows {start} to {stop - 1} of {name}, which it does not need"
 
 
-RESCALED = "when a tile brings a larger maximum, what was added up before counts from the old one"
 STOP = "        stop = tl.minimum(S, (tl.program_id(0) + 1) * M + S - T)"
 HIGHER = "tl.maximum(maximum, tl.max(scores, 1))"
 SEEN = "columns[None, :] <= rows[:, None] + S - T"
@@ -109,11 +133,12 @@ KEYS = "        keys = tl.load(k + at, mask=inside, other=0.0)\n"
         Own("not the library's kernels", BY_HAND, LIBRARYS),
         Values(
             "attention, without a mask and causal; short last tiles, tiles that are not square; more keys than "
-            "queries; scores of some hundreds, and of -300"
+            "queries; scores of some hundreds, and of -300",
+            explain=WHY,
         ),
         Loads(
             "each program loads its queries once, and each tile of K and V once that its queries see; nothing behind "
-            "the diagonal"
+            "the diagonal. Its output is stored once"
         ),
     ],
     mistakes=[

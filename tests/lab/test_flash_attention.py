@@ -8,7 +8,9 @@ import torch
 from tinydist.attention import HBM, attention
 from tinydist.attention.hbm import flash_2
 from tinydist.attention.kernels.configs import HOPPER, SHARED
+from tinydist.attention.mask import tiles
 from tinydist.attention.online_softmax import SoftmaxState, finish, merge
+from tinydist.attention.packed import PackedMask
 from tinydist.lab.differences import close
 from tinydist.lab.registry import find
 
@@ -94,6 +96,19 @@ def test_a_tile_loads_what_the_model_counts(case):
     flash_2(memory, q, q, q, 4 * found["queries"] * head_dim * 2)  # room for four tiles of so many queries
     assert memory.loaded == found["bytes"]
     assert found["waits"] == (4 * tokens**2 * head_dim < gpu.needed * memory.loaded)
+
+
+@each_case("padded_or_packed")
+def test_packed_tiles_and_bytes_are_those_of_the_library(case):
+    lengths, tile, d = case.arguments(0)
+    bounds = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+    mask, visited = PackedMask(bounds, bounds, causal=True), 0
+    for rows in tiles(slice(0, bounds[-1]), tile):
+        visited += len(list(tiles(mask.keys_of(rows), tile)))
+    predicted = find("padded_or_packed").reference(lengths, tile, d)
+    assert predicted["packed"] == visited
+    one = sum(len(list(tiles(slice(0, rows.stop), tile))) for rows in tiles(slice(0, max(lengths)), tile))
+    assert predicted["padded"] == one * len(lengths)
 
 
 def test_an_h100_gets_the_tile_that_the_library_tries_first():

@@ -59,6 +59,29 @@ def test_an_error_is_the_answers_own(line, said):
     assert said in str(judge(answer))
 
 
+SCALED, RESCALED = ".trans(keys)) * scale", "output * shrink[:, None] + tl.dot(weights, values)"
+REASONS = {
+    "not multiplied by": (SCALED, ".trans(keys))"),
+    "lack the log2(e)": ("tl.exp(", "tl.exp2("),
+    "does not load row 0 of k": ("range(0, stop, N)", "range(N, stop, N)"),
+    "-inf - -inf is NaN": ("range(0, stop, N)", "range(N * ((stop - 1) // N + 1), -1, -N)"),
+    "The total is not rescaled": ("total * shrink", "total"),
+    "rescaled after the tile is added": (RESCALED, "(output + tl.dot(weights, values)) * shrink[:, None]"),
+    "over the last tile alone": ("        maximum = higher\n", ""),
+    "The causal mask is missing": ("            seen = seen &", "            seen = seen | "),
+    "rows 32 to 47 of v, which has 40": ("v + at, mask=inside, other=0.0", "v + at"),
+    "stores nothing in row 0": ("    tl.store(", "    # tl.store("),
+    "stores beyond the last query": ("total[:, None], mask=(rows < T)[:, None])", "total[:, None])"),
+}
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("told, edit", REASONS.items(), ids=REASONS)
+def test_the_reason_is_told(told, edit):
+    verdict = judge(find("flash_kernel").variant(Mistake("", edit, False)))
+    assert verdict.state == "wrong" and told in str(verdict.wrong)
+
+
 def test_rows_around_a_tensor_are_there():
     inside, (before, after) = triton_answers.guarded(torch.ones(2, 3))
     assert inside.eq(1).all() and inside.is_contiguous()

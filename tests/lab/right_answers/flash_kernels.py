@@ -1,9 +1,12 @@
 """Other right answers to the exercises of 10b_flash_kernels: they must pass."""
 
 import math
+from contextlib import suppress
 
 import torch
+import torch.nn.functional as F
 from lab.registered import others
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tinydist.lab.triton_answers import tl
 
@@ -107,3 +110,40 @@ def one_program_at_a_time(gpu, head_dim, tokens):
         numbers += (min(start + queries, tokens) - start) * head_dim + 2 * tokens * head_dim
     waits = not 4 * tokens * tokens * head_dim / (2 * numbers) >= gpu.needed
     return {"queries": queries, "keys": found[queries], "bytes": 2 * numbers, "waits": waits}
+
+
+@right("time_of_versions")
+def by_totals(version, gpu, heads, tokens, head_dim):
+    """From the time of all work, on all SMs, and the part of the rounds in which SMs have work."""
+    rows = -(-tokens // 128) * 128
+    blocks = heads if version < 2 else heads * rows // 128
+    scores = heads * rows * tokens
+    times = {"matmul": 4 * scores * head_dim / gpu.matmul, "exp": scores / gpu.exp * (0.75 if version > 3 else 1)}
+    together = max if version > 2 else sum
+    idle = -(-blocks // gpu.sms) * gpu.sms / blocks
+    exchanged = 16 * 128 * head_dim + 16 * 2 * 128 if version < 2 else 0
+    waits = max(times, key=times.get)
+    return dict(seconds=together(times.values()) * idle, waits=waits, blocks=blocks, exchanged=exchanged)
+
+
+@right("first_backend")
+def one_after_the_other(wanted, q, k, v, options):
+    if not wanted:
+        return None, None
+    first, *others = wanted
+    try:
+        with sdpa_kernel([first]):
+            out = F.scaled_dot_product_attention(q, k, v, **options)
+    except RuntimeError:
+        return one_after_the_other(others, q, k, v, options)
+    return out, first.name
+
+
+@right("first_backend")
+def asked_before(wanted, q, k, v, options):
+    """With PyTorch's own question, which runs nothing."""
+    for backend in wanted:
+        with sdpa_kernel(backend), suppress(RuntimeError):
+            if SDPBackend(torch._fused_sdp_choice(q, k, v, **options)) == backend:
+                return F.scaled_dot_product_attention(q, k, v, **options), backend.name
+    return None, None

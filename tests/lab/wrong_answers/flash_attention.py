@@ -63,6 +63,24 @@ def of_numpy(q, k, v, offset):
     return weights @ v / total.clip(min=1), (highest + numpy.log(total.clip(min=1)))[:, 0]
 
 
+# padded_or_packed
+
+
+@wrong("padded_or_packed", "padded", "it returned nothing (None)")
+def costs_nothing(lengths, tile, d):
+    pass
+
+
+def costs(label, rejected_by, told, *edits):
+    WRONG_ANSWERS.append((f"padded_or_packed-{label}", solved("padded_or_packed", *edits), rejected_by, told))
+
+
+costs("tiles_rounded_down", "padded", "5, 3, 9, 1, 6 tokens", "math.ceil(longest / tile)", "longest // tile")
+costs("all_of_the_row", "packed", "the causal mask of the whole row", "start // tile", "0")
+costs("forward_and_backward", "moved", "and that is not right", "4 * 2 * len", "11 * 2 * len")
+costs("keeps_the_padding", "kept", "12, 4, 8 tokens", "kept = tokens", "kept = len(lengths) * longest")
+
+
 # flash_row
 
 
