@@ -67,7 +67,9 @@ def timelines(runs, rank=0, until=None, along=None):
 def styles_of(along):
     """With a color for each axis; what is sent along none of them is dark."""
     axes = dict.fromkeys(each for of_run in along.values() for each in of_run)
-    return BLOCKS | {"communication": GREYS["forward"]} | dict(zip(axes, AXES, strict=True))
+    if len(axes) > len(AXES):
+        raise ValueError(f"timelines: at most {len(AXES)} axes can be told apart, along has {', '.join(axes)}")
+    return BLOCKS | {"communication": GREYS["forward"]} | dict(zip(axes, AXES))
 
 
 def colored(scenes, along):
