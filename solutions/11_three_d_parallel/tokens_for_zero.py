@@ -106,5 +106,4 @@ def tokens_for_zero(zero, ranks, recomputes, gradient_bytes, flops, bandwidth):
     if zero == 3:
         backward += 2 * part
     longest = max(forward / 2, backward / (6 if recomputes else 4))
-    # .
     return math.ceil(longest * flops / bandwidth)
