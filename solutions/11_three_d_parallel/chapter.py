@@ -4,15 +4,16 @@ import torch
 
 from tinydist.lab.author import Own
 
-ORDER = ["groups", "clip", "place_axes", "mended_two_axes"]
+ORDER = ["groups", "clip", "place_axes", "tokens_for_zero", "mended_two_axes"]
 
 INTRODUCTION = """\
 # Exercises: data, tensor and pipeline parallel together
 
 [Notebook 11](../notebooks/11_three_d_parallel.ipynb) goes before these. You say who is in whose group, for any axes \
 in any order, clip by the norm of a model that is cut in three ways, place three axes on nodes so that the network \
-between them is used least, and find bugs in a step with two axes. Use the collectives of `torch.distributed`, but \
-not `tinydist.training`. Four exercises, about 90 minutes.
+between them is used least, say from how many tokens on each stage of ZeRO hides what it sends, and find bugs in a \
+step with two axes. Use the collectives of `torch.distributed`, but not `tinydist.training`. Five exercises, about \
+110 minutes.
 
 **Check.** Fill in the function and run its cell, then the `check` cell below it. Your function runs on simulated \
 ranks, in worlds of several sizes, and is judged on the values and on the bytes sent. The first property that does not \
@@ -27,6 +28,7 @@ groups` gives a hint, and `reset groups` puts the stub back.
 A mesh has the axes pp (stages of a pipeline), dp (replicas) and tp (parts of each matrix)."""
 
 IMPORTS = """\
+import math
 from itertools import permutations
 from math import prod
 

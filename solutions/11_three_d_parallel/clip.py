@@ -79,9 +79,10 @@ class Few(Bytes):
             '"tied": 1',
         ),
         mistake(
-            "The tied weight does not count at all where the pipeline has one stage: that stage is the first, too",
+            "The tied weight is in two stages, however many the pipeline has, so 1/pp in each of them is right for two "
+            "stages alone: it counts 1 in the first stage and 0 in the last, or half in each",
             TIED,
-            '"tied": 1 if stage < mesh["pp"].size() - 1 else 0',
+            '"tied": 1 / mesh["pp"].size()',
         ),
         mistake("This is the norm of one stage. The other stages have gradients, too", PP_SUM, ""),
         mistake(
@@ -94,11 +95,12 @@ class Few(Bytes):
             PP_SUM + '    dist.all_reduce(square, group=mesh["dp"].get_group())\n',
         ),
         mistake(
-            "Squares are added up, and the root comes last. These are sums of norms",
-            "    square = sum(weights[kind] * gradient.square().sum() for gradient, kind in gradients)\n",
-            "    square = sum(weights[kind] * gradient.square().sum() for gradient, kind in gradients).sqrt()\n",
-            "square.sqrt()",
-            "square",
+            "Two rules are missing: what is copied along tp is one parameter, and counts 1/t on each of t ranks; and "
+            "the tied weight is one parameter in two stages",
+            COPIED,
+            '"copied": 1',
+            TIED,
+            '"tied": 1',
         ),
         mistake(
             "Gradients that are short enough stay as they are: the factor is 1 at most",

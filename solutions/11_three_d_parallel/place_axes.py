@@ -17,6 +17,7 @@ SETTINGS = {  # sizes; bytes that a rank sends in a step along each axis, to one
     "one node": ({"pp": 2, "dp": 2, "tp": 2}, {"pp": 1e9, "dp": 1e9, "tp": 8e9}),
 }
 CLOSE = "groups = [range(first, first + stride * sizes[axis], stride) for first in firsts]"
+LEAVES = "if any(len({rank // 8 for rank in ranks}) > 1 for ranks in groups):"
 SECONDS = "sum(sent[axis] / (25e9 if axis in leaving else 300e9) for axis in sizes if sizes[axis] > 1)"
 
 
@@ -72,9 +73,10 @@ def test_cases():
         ),
         mistake("An axis of one rank sends nothing, whatever sent says", " if sizes[axis] > 1)", ")"),
         mistake(
-            "An axis of one rank does not leave its node",
-            "any(",
-            "sizes[axis] == 1 or any(",
+            "A group of eight ranks or fewer may lie on two nodes: it depends on where it begins. Groups of six begin "
+            "at ranks 0, 6, 12, and the second has the ranks 6 to 11 of nodes 0 and 1",
+            LEAVES,
+            "if sizes[axis] > 1 and stride * sizes[axis] > 8:",
         ),
         mistake(
             "What stays inside costs time as well: its bytes pass over NVLink",

@@ -78,6 +78,7 @@ CALLS = {
     "memory": drawn(
         visuals.memory, lambda: dict(run=run(), rank=1, lines={"limit": 300}, since=0.0, until=run().seconds)
     ),
+    "model_cut": drawn(visuals.model_cut, lambda: dict(held=[{"head": (0.0, 0.5)}, {"head": (0.5, 1.0)}], rank=1)),
     "number_line": drawn(visuals.number_line, lambda: dict(numbers={"a": [0.0, 1.0]}, x="number")),
     "ownership_timeline": drawn(
         visuals.ownership_timeline,
@@ -87,6 +88,17 @@ CALLS = {
     ),
     "pareto_front": drawn(
         visuals.pareto_front, lambda: dict(points=[(1.0, 2.0), (2.0, 1.0)], x="seconds", y="GB", limit=("80 GB", 1.5))
+    ),
+    "plan_scatter": drawn(
+        visuals.plan_scatter,
+        lambda: dict(
+            best={(1, 2): (0.5, 1e9)},
+            every=[(0.4, 2e9)],
+            axes=("pp", "tp"),
+            published={"a": 0.3},
+            whole=0.5,
+            limit=("80 GB", 80e9),
+        ),
     ),
     "rank_values": drawn(
         visuals.rank_values, lambda: dict(values=[[1, 2], [3, 4]], average=[2, 3], x="numbers", y="gradient")
@@ -122,7 +134,10 @@ CALLS = {
         visuals.timeline_over_memory,
         lambda: dict(run=run(), rank=1, ranks=[0], lines={"a": 3}, since=0.0, until=run().seconds, mark=("AR", "x")),
     ),
-    "timelines": drawn(visuals.timelines, lambda: dict(runs={"a": (run(), 0.0)}, rank=0, until=run().seconds)),
+    "timelines": drawn(
+        visuals.timelines,
+        lambda: dict(runs={"a": (run(), 0.0)}, rank=0, until=run().seconds, along={"a": {"dp": [0, 1]}}),
+    ),
     "traffic": drawn(visuals.traffic, lambda: dict(run=run(), title="a ring", longest=1e6)),
     "waterfall": drawn(
         visuals.waterfall, lambda: dict(groups={"a": {"b": 1.0, "c": 2}}, unit="ms", total=("published", 4))

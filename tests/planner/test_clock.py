@@ -11,7 +11,7 @@ NODE = find_cluster("A100 node").at(matmul=0.87, memory=0.87, wire=0.78)
 PLAIN = GPTConfig(vocab_size=8192, context=1024, layers=2, heads=16, dim=2048)
 DROPPED = GPTConfig(vocab_size=8192, context=1024, layers=2, heads=16, dim=2048, dropout=0.1)
 DEEP = GPTConfig(vocab_size=8192, context=1024, layers=4, heads=16, dim=2048)
-FEW = [(PLAIN, 4, dict()), (PLAIN, 4, dict(dp=4, zero=3))]
+FEW = [(PLAIN, 4, dict()), (PLAIN, 4, dict(dp=4, zero=3)), (PLAIN, 4, dict(dp=4, zero=1, overlap_param_gather=True))]
 MANY = [
     (PLAIN, 4, dict(microbatches=2)),
     (DROPPED, 4, dict(recompute="full")),
@@ -27,6 +27,8 @@ MANY = [
     (PLAIN, 2, dict(dp=2, tp=2, zero=3)),
     (DEEP, 2, dict(dp=8, zero=3, recompute="full")),
     (DEEP, 2, dict(dp=4, tp=2, zero=2, sequence_parallel="save")),
+    (PLAIN, 4, dict(dp=4, zero=2, microbatches=2, overlap_param_gather=True)),
+    (DEEP, 2, dict(pp=2, dp=2, zero=1, microbatches=4, overlap_param_gather=True)),
     (DEEP, 2, dict(pp=2, microbatches=4)),
     (DEEP, 2, dict(pp=4, microbatches=8)),
     (DEEP, 4, dict(pp=2, microbatches=2, recompute="full")),

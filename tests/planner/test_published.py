@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tinydist.planner import step_time
+from tinydist.planner.published import fsdp_steps, table_2
+
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "notebooks" / "data" / "13_published.csv"
 
@@ -44,6 +47,17 @@ def bends(published, name):
         alike[rest].append((run.plan.microbatches, run.seconds))
     for (a, first), (b, second), (c, third) in (sorted(rows)[:3] for rows in alike.values() if len(rows) > 2):
         yield abs(first + (third - first) * (b - a) / (c - a) - second) / second
+
+
+def test_steps_of_fsdp_are_predicted_to_a_part_in_ten():
+    for row in fsdp_steps():
+        found = step_time(row.model, row.plan, row.cluster, row.program).seconds
+        assert found == pytest.approx(row.seconds, rel=0.1)
+
+
+def test_zero_3_of_2021_was_far_slower_than_its_wires_are():
+    off = [row.seconds / step_time(row.model, row.plan, row.cluster, row.program).seconds for row in table_2()]
+    assert min(off) > 1.3 and 3 < max(off) < 4.5
 
 
 def test_a_verdict_says_how_much_of_a_change_closes_the_gap(published):

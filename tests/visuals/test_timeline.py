@@ -224,6 +224,18 @@ def test_the_lines_have_each_runs_own_share(said):
     assert half.split(": ")[1] == alone.split(": ")[1] != whole.split(": ")[1]
 
 
+def test_what_is_sent_along_an_axis_has_its_color(capsys):
+    run = run_of("star")
+    ranks = list(range(len(run.trace.memory)))
+    runs = {"one": run, "other": run}
+    figure = visuals.timelines(runs, rank={"one": 0, "other": 1}, along={"one": {"tp": [99], "dp": ranks}})
+    sent = [Scene("test", run.trace, [rank]).rows[0].communication for rank in (0, 1)]
+    by_color = [len(bars(figure, look)) for look in (palette.AXES[1], palette.GREYS["forward"])]
+    assert by_color == list(map(len, sent)) and not bars(figure, palette.COMMUNICATION)
+    assert "along dp " in capsys.readouterr().out
+    assert_can_be_read(figure)
+
+
 def test_a_start_after_the_end_is_named():
     with pytest.raises(ValueError, match=r"timelines, 'star': nothing to draw from 1\.00 s to .* us"):
         visuals.timelines({"star": (run_of("star"), 1.0)})

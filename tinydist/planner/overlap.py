@@ -5,7 +5,7 @@ sent               gather 2, reduce 3 | gather 1, reduce 2 | ..   reduce 1, embe
 
 reduced     a bucket once it is full; the next one begins when it is there. Each microbatch in ZeRO 2 and 3, else once
 gathered    ZeRO 3: a block while the one before runs, forward and backward; the first one of each is waited for
-            ZeRO 1, 2: all, after the optimizer's step
+            ZeRO 1, 2: all, after the optimizer's step; or, with ``overlap_param_gather``, block by block in forward
 """
 
 from collections import Counter
@@ -98,6 +98,11 @@ class ExposedCommunication:
         slower = [self.machine.contention * share for share in self.computing]
         forward = walk(self.forward, down, slower=slower[0]) if down else 0.0
         return walk(self.backward, up, reduces, slower[1]) + forward
+
+    def renewed(self):
+        """Exposed time of ZeRO 1 and 2, which gather in the first forward after the optimizer's step."""
+        down, _ = self.gathers()
+        return walk(self.forward, down, slower=self.machine.contention * self.computing[0])
 
     def gathers(self):
         """Seconds: forward, and backward."""

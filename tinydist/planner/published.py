@@ -10,7 +10,7 @@ from ..hardware.cluster import A100_NODE
 from ..plan import Plan
 from .model import Model
 from .presets import find_model
-from .programs import DEEPSPEED, MEGATRON_LM, Program
+from .programs import DEEPSPEED, FSDP, MEGATRON_LM, Program
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,28 @@ TABLE_1 = [
     ("1008B", 8, 64, 6, 1, 3072, 1, 163),
 ]
 
+# The same paper: ZeRO 3 of DeepSpeed, without tensor parallelism, one microbatch a step. Model, GPUs, sequences of the
+# microbatch; FLOP/s per GPU, in which all layers are recomputed; and of tensor 8 x pipeline 12 (35) on as many GPUs
+# (for 529.6B on 560).
+SC_21_ZERO = "Narayanan et al. 2021, arXiv 2104.04473, table 2 (read)"
+TABLE_2 = [
+    ("GPT-3 175B", 384, 4, 144, 153),
+    ("GPT-3 175B", 768, 2, 88, 149),
+    ("GPT-3 175B", 1536, 1, 44, 141),
+    ("Megatron 529.6B", 640, 4, 138, 171),
+    ("Megatron 529.6B", 1120, 2, 98, 167),
+    ("Megatron 529.6B", 2240, 1, 48, 159),
+]
+
+# PyTorch's FSDP on 16 nodes of 8 A100s, 400 Gbit/s between them, 2 sequences of 4,096 tokens per GPU, in bf16. Model,
+# recomputation, tokens per second and GPU, and how many times as fast with torch.compile, by their MFUs. (13B
+# recomputes every second block or so, and 34B is no preset: left out.)
+IBM = (
+    "IBM and Meta 2024, Maximizing training throughput using PyTorch FSDP, table 1, and the same with torch.compile, "
+    "table 1 (pytorch.github.io _posts, read): they count an MFU of 0.57 and 0.68 for 7B, 0.50 and 0.55 for 70B"
+)
+FSDP_STEPS = [("Llama 2 7B", "none", 3700, 0.68 / 0.57), ("Llama 2 70B", "full", 370, 0.55 / 0.50)]
+
 BLOOM = "BigScience 2022, bigscience@9e64edec train/tr11-176B-ml (read): TP 4, PP 12, DP 8, 105 s"
 LLAMA = (
     "Touvron et al. 2023, arXiv 2302.13971, section 2.4 (read): 380 tokens a second and GPU; its plan is not published"
@@ -96,6 +118,25 @@ def table_1():
         plan = megatron(pp, chunks, recompute="full", overlap_comm=False, **how)
         seconds = model.flops(batch, "full") / (plan.ranks * teraflops * 1e12)
         yield PublishedStep(f"SC'21 {name}", model, plan, A100_NODE.pod(plan.ranks // 8), OF_2022, seconds, SC_21)
+
+
+def table_2():
+    for name, gpus, b, teraflops, _ in TABLE_2:
+        model, how = find_model(name), dict(dp=gpus, zero=3, microbatch=b, recompute="full", precision="fp16")
+        seconds = model.flops(gpus * b, "full") / (gpus * teraflops * 1e12)
+        where = Plan(**how), A100_NODE.pod(gpus // 8), replace(DEEPSPEED, flash=False)
+        yield PublishedStep(f"ZeRO 3, {name} on {gpus} GPUs", model, *where, seconds, SC_21_ZERO)
+
+
+def fsdp_steps():
+    cluster = replace(A100_NODE, cards_per_node=2).pod(16)
+    for name, recompute, tokens, faster in FSDP_STEPS:
+        model, how = find_model(name), dict(dp=128, zero=3, microbatch=2, recompute=recompute, precision="bf16")
+        for compiled in (False, True):
+            seconds = 2 * model.tokens / tokens / (faster if compiled else 1)
+            called = f"FSDP {name}" + ", compiled" * compiled
+            program = replace(FSDP, compiled=compiled)
+            yield PublishedStep(called, model, Plan(**how), cluster, program, seconds, IBM)
 
 
 def bloom():

@@ -83,7 +83,7 @@ def timed_step(model, plan, cluster, program, machine):
         "gradients added": M * added * numbers[slowest],
         "pipeline messages": M * waiting,
         "bubble": pipeline(each, plan) - M * each[slowest],
-        "data parallelism": M * often[slowest] + once + renewed(plan, machine, max(numbers)),
+        "data parallelism": M * often[slowest] + once + renewed(model, program, plan, machine, found),
         "tied embedding": tied(model, program, plan, machine),
         "optimizer": machine.memory(max(numbers) * bytes_of_step(program, plan)),
     }
@@ -95,13 +95,17 @@ def exposed(model, program, plan, machine, found):
 
     Ranks between both ends that have as many layers are alike.
     """
-    never = [0.0] * plan.pp
+    never, alike = [0.0] * plan.pp, parts_of(plan, model)
     if plan.dp == 1:
         return never, 0.0
-    alike = [(count, rank == 0, rank == plan.pp - 1) for rank, count in enumerate(layers_of(plan, model))]
     needed = {*alike} if plan.zero > 1 else alike[:1]
     seconds = {part: ExposedCommunication(model, program, plan, machine, part, found).exposed() for part in needed}
     return ([seconds[part] for part in alike], 0.0) if plan.zero > 1 else (never, seconds[alike[0]])
+
+
+def parts_of(plan, model):
+    """Of each rank of a pipeline: (layers, is it the first, the last)."""
+    return [(count, rank == 0, rank == plan.pp - 1) for rank, count in enumerate(layers_of(plan, model))]
 
 
 def bytes_of_microbatch(program, plan):
@@ -153,12 +157,15 @@ def parameters(model, plan):
     return ranks
 
 
-def renewed(plan, machine, numbers):
-    """ZeRO 1 and 2: after the optimizer's step parameters are gathered."""
+def renewed(model, program, plan, machine, found):
+    """ZeRO 1 and 2: parameters are gathered after the optimizer's step, or in the next forward."""
     if plan.zero not in (1, 2):
         return 0.0
+    if plan.overlap_param_gather:
+        parts = {*parts_of(plan, model)}
+        return max(ExposedCommunication(model, program, plan, machine, part, found).renewed() for part in parts)
     group = Group.along(plan.shard, plan.tp, machine.cluster)
-    return machine.collective("all-gather", numbers * ITEM[plan.precision], group)
+    return machine.collective("all-gather", max(parameters(model, plan)) * ITEM[plan.precision], group)
 
 
 def tied(model, program, plan, machine):

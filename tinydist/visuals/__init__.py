@@ -8,6 +8,7 @@ traffic.py              who sent how many bytes to whom
 topology.py             the cluster, and how busy its links were
 graph.py                boxes and arrows, in rows
 groups.py               process groups along each axis of a device mesh; call_grid.py: the calls of each rank, by line
+model_cut.py            which rank holds which part of which layer
 schedule.py             pipeline schedules over time
 steps.py                what each rank holds, step by step; step_cells.py: what is in a cell; film.py: a run for it
 matrices.py             heat maps: attention weights, masks
@@ -18,7 +19,7 @@ step_costs.py           time and memory of a training step, in several ways
 reference.py            training curves beside that of one rank
 rank_values.py          what each rank has, and their average
 batch_shares.py         how a batch is dealt to ranks
-pareto_front.py         Pareto fronts; scatter.py: points with their names
+pareto_front.py         Pareto fronts; scatter.py: points with their names; plan_scatter.py: plans by MFU and memory
 roofline.py             which operators are memory-bound
 serving.py              whose tokens a KV block holds, block tables, which request has which slot of a batch
 explorer.py             interactive controls for a plot
@@ -47,9 +48,11 @@ from .groups import groups
 from .histograms import histograms
 from .matrices import matrices
 from .memory import memories, memory, timeline_over_memory
+from .model_cut import model_cut
 from .number_line import number_line
 from .ownership_timeline import ownership_timeline
 from .pareto_front import pareto_front
+from .plan_scatter import plan_scatter
 from .rank_values import rank_values
 from .reference import against_reference
 from .roofline import roofline
@@ -83,9 +86,11 @@ __all__ = [
     "matrices",
     "memories",
     "memory",
+    "model_cut",
     "number_line",
     "ownership_timeline",
     "pareto_front",
+    "plan_scatter",
     "rank_values",
     "roofline",
     "scatter",

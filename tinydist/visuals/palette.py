@@ -52,6 +52,11 @@ BLOCKS = {  # of a timeline
     "communication": COMMUNICATION,
     "waiting": WAITING,
 }
+AXES = (  # what is sent along the axes of a device mesh, where a picture tells them apart
+    COMMUNICATION,
+    {"facecolor": PURPLE, "edgecolor": PAPER},
+    {"facecolor": YELLOW, "edgecolor": PAPER},
+)
 GREYS = {kind: {"facecolor": DARK, "edgecolor": PAPER} for kind in BLOCKS} | {  # where colors mean something else
     "recompute": {"facecolor": PAPER, "edgecolor": GREY, "hatch": "////"},
     "communication": {"facecolor": LINE, "edgecolor": PAPER},

@@ -84,12 +84,13 @@ a_run = stated(
 
 
 def scenes_of(operation, runs, rank, until=None):
-    """Name -> what ``rank`` did in each of several runs."""
+    """Name -> what ``rank`` did in each of several runs; {name: rank}: another one in each."""
     scenes = {}
     for name, given in runs.items():
         run, since = given if isinstance(given, tuple) else (given, None)
-        check_rank(operation, rank, run)
-        scenes[name] = Scene(f"{operation}, {name!r}", run.trace, [rank], since, until)
+        mine = rank[name] if isinstance(rank, dict) else rank
+        check_rank(operation, mine, run)
+        scenes[name] = Scene(f"{operation}, {name!r}", run.trace, [mine], since, until)
     return scenes
 
 
@@ -113,6 +114,7 @@ class TimelineBlock(NamedTuple):
     end: float
     kind: str  # "forward", "recompute", "backward", "weights", "optimizer", "compute", "waiting", "communication"
     name: str = ""
+    ranks: tuple = ()  # among which something is sent
 
     @property
     def length(self):
@@ -120,6 +122,11 @@ class TimelineBlock(NamedTuple):
 
     def since(self, moment):
         return self._replace(start=self.start - moment, end=self.end - moment)
+
+    def along(self, axes):
+        """The same, of the kind of the axis, name -> ranks, among whose ranks all of it is sent."""
+        kind = next((name for name, ranks in axes.items() if {*self.ranks} <= {*ranks}), self.kind)
+        return self._replace(kind=kind)
 
 
 class Row:
@@ -135,7 +142,8 @@ class Row:
             if event.stream != "compute" and event.transfer is None:
                 continue  # a copy beside compute, on a stream of the program's own
             if event.stream != "compute":
-                self.communication.append(TimelineBlock(start, end, "communication", names.of_transfer(event)))
+                named = "communication", names.of_transfer(event), tuple(event.transfer.ranks)
+                self.communication.append(TimelineBlock(start, end, *named))
             elif event.name == "wait":
                 add(self.waiting, TimelineBlock(start, end, "waiting"))
             else:

@@ -5,9 +5,10 @@ overlaps with compute; where a rank waits, it does not.
 """
 
 from ..launching.launch import Run
-from ..rules import many, named, stated, validate
+from ..rules import each_of, many, named, stated, validate, whole
 from .canvas import picture
 from .formatting import percent, ranks_text, seconds_text, tell
+from .palette import AXES, BLOCKS, GREYS
 from .scene import Scene, a_moment, a_run, covered, scenes_of
 from .time_axis import Axis, Sheet
 from .timeline_rows import Rows, handles
@@ -25,6 +26,9 @@ some_marks = stated(
 )
 
 
+ranks_of_axes = named(each_of(whole))
+
+
 @validate(run=Run, ranks=many, since=a_moment, until=a_moment, mark=some_marks)
 @picture
 def timeline(run, ranks=None, since=None, until=None, mark=None):
@@ -39,24 +43,51 @@ def timeline(run, ranks=None, since=None, until=None, mark=None):
     return draw(alt(scene), rows, [f"rank {rank}" for rank in scene.ranks], scene)
 
 
-@validate(runs=named(a_run), until=a_moment)
+@validate(runs=named(a_run), until=a_moment, along=named(ranks_of_axes))
 @picture
-def timelines(runs, rank=0, until=None):
+def timelines(runs, rank=0, until=None, along=None):
     """Draw ``runs``, name -> run, or (run, since), each from its own beginning; what the others take less is marked.
 
-    ``since`` and ``until`` are moments, as for ``timeline``.
+    ``since`` and ``until`` are moments, as for ``timeline``. ``rank``: of all runs, or {name: of that run}.
+    ``along``: of each run, {name of an axis: ranks of this rank's group}: what is sent among them has its own color.
     """
     scenes = scenes_of("timelines", runs, rank, until)
     axis = axis_of(scenes)
     for name, scene in scenes.items():
-        tell(f"{name}, {seconds_text(scene.seconds)}: {shares(scene.rows, scene.seconds)}")
+        sent = by_axis(scene.rows[0], (along or {}).get(name, {}))
+        tell(f"{name}, {seconds_text(scene.seconds)}: {shares(scene.rows, scene.seconds)}{sent}")
     took = ", ".join(f"{name} {seconds_text(scene.seconds)}" for name, scene in scenes.items())
-    said = f"What rank {rank} did in {len(scenes)} runs, in virtual time: {took}."
-    return draw(said, Rows(first_rows(scenes), differences(scenes, axis.seconds)), list(scenes), axis)
+    who = f"rank {rank}" if isinstance(rank, int) else "one rank each"
+    said = f"What {who} did in {len(scenes)} runs, in virtual time: {took}."
+    rows, brackets = colored(scenes, along or {}), differences(scenes, axis.seconds)
+    drawn = Rows(rows, brackets, styles=styles_of(along), around=0) if along else Rows(rows, brackets)
+    return draw(said, drawn, list(scenes), axis)
+
+
+def styles_of(along):
+    """With a color for each axis; what is sent along none of them is dark."""
+    axes = dict.fromkeys(each for of_run in along.values() for each in of_run)
+    if len(axes) > len(AXES):
+        raise ValueError(f"timelines: at most {len(AXES)} axes can be told apart, along has {', '.join(axes)}")
+    return BLOCKS | {"communication": GREYS["forward"]} | dict(zip(axes, AXES))
+
+
+def colored(scenes, along):
+    """The first row of each scene, from its own beginning; what is sent along an axis is of that kind."""
+    rows = first_rows(scenes)
+    for name, row in zip(scenes, rows):
+        row.communication = [block.along(along.get(name, {})) for block in row.communication]
+    return rows
+
+
+def by_axis(row, axes):
+    """How long something is under way along each axis, in words."""
+    sent = [(name, covered([b for b in row.communication if b.along(axes).kind == name])) for name in axes]
+    return "".join(f"; along {name} {seconds_text(seconds)}" for name, seconds in sent)
 
 
 def draw(alt, rows, names, axis):
-    sheet = Sheet(alt, [rows.height], names, axis, handles(rows.rows))
+    sheet = Sheet(alt, [rows.height], names, axis, handles(rows.rows, styles=rows.styles))
     rows.draw(sheet, sheet.strips[0], names)
     return sheet.figure
 

@@ -47,15 +47,23 @@ class Rows:
         under = self.scale * (self.under if len(lanes) > LANES else LANE * max(1, len(lanes)))
         for number, lane in enumerate(lanes):
             place = top + high + 0.02 + number * under / len(lanes)
-            sheet.bars(axes, lane, place, under / len(lanes) - 0.02, self.styles["communication"], self.around)
+            for kind in dict.fromkeys(block.kind for block in lane):
+                chosen = [block for block in lane if block.kind == kind]
+                sheet.bars(axes, chosen, place, under / len(lanes) - 0.02, self.styles[kind], self.around)
+
+
+def words_of(axis, sent):
+    """What is sent along an axis, or in all."""
+    letters = [long for short, long in IN_WORDS.items() if any(block.name.startswith(short) for block in sent)]
+    return ": ".join(filter(None, [axis, ", ".join(letters) or "communication"]))
 
 
 def handles(rows, lanes=True, styles=BLOCKS):
     """Legend handles: the style of each kind of block that is drawn, and what its letters stand for."""
     sent = [block for row in rows for block in row.communication] if lanes else []
     kinds = {block.kind for row in rows for block in row.compute + row.waiting} | {block.kind for block in sent}
-    letters = [long for short, long in IN_WORDS.items() if any(block.name.startswith(short) for block in sent)]
-    words = WORDS | {"communication": ", ".join(letters) or "communication"}
+    words = WORDS | {kind: words_of(kind, [b for b in sent if b.kind == kind]) for kind in kinds - {*BLOCKS}}
+    words["communication"] = words_of("", [block for block in sent if block.kind == "communication"])
     alike = {}
     for kind in [kind for kind in styles if kind in kinds]:
         alike.setdefault(tuple(styles[kind].items()), []).append(words.get(kind, kind))

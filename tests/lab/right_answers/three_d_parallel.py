@@ -154,6 +154,17 @@ def by_the_last_of_each_group(sizes, sent):
     return min(results, key=lambda result: result[0])
 
 
+# tokens_for_zero
+
+
+@right("tokens_for_zero")
+def by_each_pass(zero, ranks, recomputes, gradient_bytes, flops, bandwidth):
+    sent = {"forward": 0 if zero == 0 else 2, "backward": gradient_bytes * (2 - (zero > 0)) + 2 * (zero == 3)}
+    computed = {"forward": 2, "backward": 4 + 2 * recomputes}
+    needed = [sent[name] * (ranks - 1) / ranks / computed[name] * flops / bandwidth for name in sent]
+    return -int(-max(needed) // 1)
+
+
 # mended_two_axes
 
 

@@ -93,6 +93,24 @@ def what_one_rank_would_send(sizes, sent):
     return solved("place_axes", " if sizes[axis] > 1)", ")")(sizes, sent)
 
 
+# tokens_for_zero
+
+
+@wrong("tokens_for_zero", "values", "right")
+def the_inequality_of_the_notebook(zero, ranks, recomputes, gradient_bytes, flops, bandwidth):
+    return round(flops / bandwidth)
+
+
+@wrong("tokens_for_zero", "values", "right")
+def all_in_both_passes(*arguments):
+    return solved("tokens_for_zero", "if zero == 3:", "if zero:")(*arguments)
+
+
+@wrong("tokens_for_zero", "values", "the result is 3281.25")
+def a_float(*arguments):
+    return solved("tokens_for_zero", "math.ceil(", "(")(*arguments)
+
+
 # mended_two_axes
 
 
