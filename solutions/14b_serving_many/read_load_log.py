@@ -8,11 +8,11 @@ from .chapter import SOLVED, Part
 
 
 def logged(about, number, start, end, seed=0, slow=1.0, tokens=40):
-    """Requests that come one after another, and take longer and longer if ``slow`` is above 1. Times are eighths."""
+    """Requests that come one after another, and take longer and longer if ``slow`` is above 1."""
     random, requests, arrival, busy = Random(seed), [], 0.0, 1.0
     for _ in range(number):
         count = random.randint(1, tokens)
-        first = arrival + busy * random.randint(1, 24) / 8
+        first = arrival + busy * random.randint(1, 3072) / 1024
         requests.append((arrival, first, first + (count - 1) * random.randint(1, 16) / 64, count))
         arrival += random.randint(1, 16) / 8
         busy *= slow

@@ -146,6 +146,25 @@ def tokens_in_lists(memory, calls):
     return found
 
 
+@wrong("mended_blocks", "memory", "when it is asked for is")
+def tokens_in_lists_until_the_end(memory, calls):
+    """In memory at last, and never read there."""
+    tokens, found, size = {}, [], memory.shape[1]
+    for what, name, *more in calls:
+        if what == "read":
+            found.append(torch.stack(tokens[name]) if tokens[name] else memory.new_empty(0))
+        elif what == "end":
+            del tokens[name]
+        else:
+            new = more[0] if what == "fork" else name
+            tokens[new] = tokens.get(name, []) + (list(more[0]) if what == "write" else [])
+    parts = [torch.stack(each[i : i + size]) for each in tokens.values() for i in range(0, len(each), size)]
+    parts = [part for i, part in enumerate(parts) if not any(torch.equal(part, other) for other in parts[:i])]
+    for block, part in zip(memory, parts):
+        block[: len(part)] = part
+    return found
+
+
 @wrong("mended_blocks", "runs", "Memory runs out")
 def the_old_block_keeps_its_owner(*given):
     return solved("mended_blocks", "                    references[table[-1]] -= 1\n", "")(*given)
