@@ -134,7 +134,7 @@ def copies_have_no_owner(memory, calls):
     return solved("mended_blocks", "references[copy] = 1", "references[copy] = 0")(memory, calls)
 
 
-@wrong("mended_blocks", "memory", "2 of 2 are not in memory")
+@wrong("mended_blocks", "memory", "of a when it is asked for is '1 of 1 are not in memory'")
 def tokens_in_lists(memory, calls):
     tokens, found = {}, []
     for what, name, *more in calls:
