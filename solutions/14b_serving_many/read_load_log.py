@@ -31,6 +31,7 @@ def test_cases():
         "at the edges", [(0.0, 1.0, 2.0, 3), (2.0, 2.5, 3.5, 4), (3.0, 5.0, 8.0, 4), (4.0, 9.0, 9.5, 2)], 2.0, 4.0
     )
     yield logged("100 requests of a steady state", 100, 0.0, 1000.0)
+    yield logged("75 requests, all of them", 75, 0.0, 1000.0, seed=4)
     yield logged("a window in the middle", 300, 60.0, 200.0, seed=1)
     yield logged("a queue that grows", 250, 40.0, 180.0, seed=2, slow=1.02)
     yield logged("short answers", 201, 10.0, 170.0, seed=3, tokens=3)
