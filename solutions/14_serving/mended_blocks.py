@@ -37,8 +37,24 @@ def made(about, blocks, size, calls):
     ]
 
 
+class Watched(list):
+    """Calls, which look into ``memory`` when they come to a read: where are the tokens by then?"""
+
+    def __init__(self, calls, memory):
+        super().__init__(calls)
+        self.memory = memory
+        self.at = {number: "all in memory" for number, call in enumerate(calls) if call[0] == "read"}
+
+    def __iter__(self):
+        for number, call in enumerate(super().__iter__()):
+            if call[0] == "read" and call[1] in (tokens := left(self[:number])):
+                self.at[number] = where(tokens[call[1]], self.memory)
+            yield call
+
+
 def read(answer, memory, calls):
-    found = answer(memory, calls)
+    watched = Watched(calls, memory)
+    found = answer(memory, watched)
     reads = [f"read {i}, of {call[1]}" for i, call in enumerate(call for call in calls if call[0] == "read")]
     if not isinstance(found, tuple | list) or len(found) != len(reads):
         what = f"a list of {len(found)}" if isinstance(found, tuple | list) else kind(found)
@@ -48,7 +64,8 @@ def read(answer, memory, calls):
             raise Wrong(f"{name} gives {kind(each)}, where a tensor of one dim is right")
     lengths = {f"length of {name}": len(each) for name, each in zip(reads, found)}
     there = {f"blocks of {name} in the end": where(tokens, memory) for name, tokens in left(calls).items()}
-    return lengths | {f"tokens of {name}": each for name, each in zip(reads, found)} | there
+    before = {f"blocks of {name} when it is asked for": each for name, each in zip(reads, watched.at.values())}
+    return lengths | {f"tokens of {name}": each for name, each in zip(reads, found)} | before | there
 
 
 def left(calls):

@@ -1,4 +1,4 @@
-"""A scheduler for a memory budget: who goes on, who gives way, who begins; and nobody waits forever."""
+"""A scheduler for a memory budget: who goes on, who is preempted, who begins; and nobody waits forever."""
 
 from tinydist.lab.author import exercise, mistake
 
@@ -11,10 +11,10 @@ def test_cases():
     yield traffic("two that fit", 8, 4, (4, 5), (3, 4))
     yield traffic("the second does not fit yet", 3, 4, (7, 3), (6, 4))
     yield traffic("the second does not fit yet, and the third would", 4, 4, (9, 3), (6, 4), (2, 2))
-    yield traffic("three that grow until one gives way", 6, 2, (2, 7), (3, 6), (4, 5))
-    yield traffic("one that can never fit comes as another gives way", 6, 2, (2, 7), (3, 6), (4, 5), (20, 2, 1))
+    yield traffic("three that grow until one is preempted", 6, 2, (2, 7), (3, 6), (4, 5))
+    yield traffic("one that can never fit comes as another is preempted", 6, 2, (2, 7), (3, 6), (4, 5), (20, 2, 1))
     yield traffic("blocks of one token", 7, 1, (2, 4), (2, 4), (2, 4))
-    yield traffic("one gives way, and another could begin", 4, 2, (2, 6), (3, 5), (1, 2))
+    yield traffic("one is preempted, and another could begin", 4, 2, (2, 6), (3, 5), (1, 2))
     yield traffic("one needs the blocks of two", 5, 2, (4, 6), (1, 5), (2, 4))
     yield traffic("the youngest finds no block", 4, 2, (3, 3), (3, 3), (2, 4, 2))
     yield traffic("one that can never fit, and others behind it", 4, 4, (3, 14), (20, 2), (14, 3), (5, 2), (12, 9))
@@ -56,7 +56,7 @@ HIMSELF = """\
     ],
     mistakes=[
         mistake(
-            "Who can never fit is not refused. It stands first in the queue, and those behind it wait forever",
+            "One that can never fit is not refused. It stands first in the queue, and those behind it wait forever",
             "needed(each.longest) > blocks",
             "False",
         ),
@@ -67,30 +67,30 @@ HIMSELF = """\
             "needed(each.tokens) > blocks",
         ),
         mistake(
-            "Who finds no block gives way itself, though others came after it. So may each in turn, with all that it "
-            "has computed: the last gives way, and then the first always goes on",
+            "A request that finds no block is preempted itself, though others came after it. So may each be in turn: "
+            "preempt the last, and the first always goes on",
             WAY,
             HIMSELF,
         ),
         mistake(
-            "The one who came first gives way, and computes again; nobody need ever come to his end. The "
-            "last gives way",
+            "The request that came first is preempted, and computes again; none need ever come to its end. Preempt "
+            "the last",
             "go_on.pop()",
             "go_on.pop(0)",
         ),
         mistake(
-            "The blocks of who gives way are free: others may take them in this pass",
+            "The blocks of a preempted request are free: others may take them in this pass",
             "free += go_on.pop().held",
             "go_on.pop()",
         ),
         mistake(
-            "It gives way and takes memory again in the same pass. Where somebody gave way nobody begins",
+            "It is preempted and takes memory again in the same pass. Where one was preempted none begins",
             "if len(go_on) == len(running):",
             "if True:",
         ),
         mistake(
-            "Who does not fit is overtaken. So it may be, again and again, while smaller ones come: who waits "
-            "begins in its order, and the first who does not fit ends it",
+            "A request that does not fit is overtaken, and may be again and again while smaller ones come: requests "
+            "begin in their order, and the first that does not fit ends it",
             "                break\n            free -=",
             "                continue\n            free -=",
         ),
@@ -107,9 +107,9 @@ HIMSELF = """\
         "Where does it hang? If all hold what they have and wait for more; and if the first in the queue can never "
         "begin. Which rule rules out each?",
         "How many blocks more do all need who run: needed(tokens) - held of each? While there are too few, the last of "
-        "them gives way, and what it held is free.",
+        "them is preempted, and what it held is free.",
         "That may be the one that found no block, but never the first: alone it fits, or it would have been refused.",
-        "Then those who wait, in their order, if nobody gave way; until the first for whose tokens there are too few.",
+        "Then those that wait, in their order, if none was preempted; until there are too few for the next one.",
     ],
     why="Most requests write less than they may, so servers admit more than they could hold at the worst, and take "
     "memory back when it comes to that. That somebody always goes on is then no luck: it is the order that is kept.",
@@ -117,15 +117,15 @@ HIMSELF = """\
 def next_pass(blocks, free, size, running, waiting):
     """Decide who computes in the next pass of a server, whose cache has ``blocks`` blocks of ``size`` tokens.
 
-    ``running`` and ``waiting`` are lists, in the order in which the requests came. Each has ``name``; ``tokens``, all
-    of which need room when it takes part in a pass, which writes one more; ``longest``, the most that will ever need
-    it; ``held``, the blocks that it has, 0 for who waits. ``free`` blocks are nobody's.
+    ``running`` and ``waiting`` are lists of requests, in the order in which they came. Each request has ``name``;
+    ``tokens``, which all need room when it takes part in a pass, and a pass adds one; ``longest``, the most tokens that
+    it can come to; ``held``, the blocks that it has, 0 if it waits. ``free`` blocks belong to nobody.
 
-    Return (go_on, begin, refused), three lists of names. All who run go on, if there are blocks for their tokens. If
-    there are too few, the one that came last gives way, with all its blocks, and so on: it waits again, and is to
-    compute all its tokens anew. If nobody gave way, those who wait begin, in their order, while there are blocks for
-    the tokens that they have; nobody overtakes. Who could not be served alone is refused, whatever else happens, and is
-    in nobody's way.
+    Return (go_on, begin, refused), three lists of names. All running requests go on, if there are blocks for their
+    tokens. If there are too few, the one that came last is preempted and gives all its blocks back, and so on: it waits
+    again, and will compute all its tokens anew. If none was preempted, waiting requests begin, in their order, while
+    there are blocks for the tokens that they have; none overtakes another. A request that would not fit even alone is
+    refused in any case, and holds up no other.
     """
 
     def needed(tokens):

@@ -134,7 +134,7 @@ COPY = "shared = tokens > 0 and length % size > 0 and references[table[-1]] > 1"
         "A block is free if no table names it. What must therefore change at a fork, at an end, at a drop?",
         "Only one block of a table can be written: the last, and only if it is not full. It needs a copy if another "
         "table names it, too, and something is written at all.",
-        "Count before you take: the new blocks, and one for the copy. Are there fewer free, nothing must have changed.",
+        "Count before you take: the new blocks, and one for the copy. If fewer are free, nothing may have changed.",
         "A drop first makes the length smaller. Blocks behind needed(length) go, one owner less each: others may still "
         "have them.",
     ],
@@ -149,9 +149,9 @@ def share_blocks(blocks, size, events):
     tokens): the last so many tokens are taken back, and blocks in which none is left (a draft was wrong); ("end",
     name): it is gone.
 
-    An append writes into the last block if that has room, and takes more where it must. Is the block that it writes
-    into in another's table, too, then a copy takes its place, first of all. Take the free block with the smallest
-    number. If fewer are free than it takes, it is refused: nothing changes, and a new name is not there.
+    An append writes into the last block if that has room, and takes more where it must. If the block that it writes
+    into is in another table too, a copy takes its place first of all. Take the free block with the smallest number. If
+    an append needs more blocks than are free, it is refused: nothing changes, and a new name is not there.
 
     Return (tables, references, copies, refused), as they are after the last event: name -> list of blocks; for each
     block, how many tables name it; all copies, (from, to) each; and which events were refused, counted from 0.

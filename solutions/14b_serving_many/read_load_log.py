@@ -8,11 +8,11 @@ from .chapter import SOLVED, Part
 
 
 def logged(about, number, start, end, seed=0, slow=1.0, tokens=40):
-    """Requests that come one after another, and take longer and longer if ``slow`` is above 1. Times are eighths."""
+    """Requests that come one after another, and take longer and longer if ``slow`` is above 1."""
     random, requests, arrival, busy = Random(seed), [], 0.0, 1.0
     for _ in range(number):
         count = random.randint(1, tokens)
-        first = arrival + busy * random.randint(1, 24) / 8
+        first = arrival + busy * random.randint(1, 3072) / 1024
         requests.append((arrival, first, first + (count - 1) * random.randint(1, 16) / 64, count))
         arrival += random.randint(1, 16) / 8
         busy *= slow
@@ -31,6 +31,7 @@ def test_cases():
         "at the edges", [(0.0, 1.0, 2.0, 3), (2.0, 2.5, 3.5, 4), (3.0, 5.0, 8.0, 4), (4.0, 9.0, 9.5, 2)], 2.0, 4.0
     )
     yield logged("100 requests of a steady state", 100, 0.0, 1000.0)
+    yield logged("75 requests, all of them", 75, 0.0, 1000.0, seed=4)
     yield logged("a window in the middle", 300, 60.0, 200.0, seed=1)
     yield logged("a queue that grows", 250, 40.0, 180.0, seed=2, slow=1.02)
     yield logged("short answers", 201, 10.0, 170.0, seed=3, tokens=3)

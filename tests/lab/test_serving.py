@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tinydist.hardware import DEVICES
+from tinydist.hardware import DEVICES, find_link
 from tinydist.lab.registry import find
 from tinydist.planner import find_model
 from tinydist.serving import (
@@ -96,3 +96,34 @@ def test_a_batch_in_time_is_so_by_the_librarys_clock(case):
     tokens, batch, embedding = shared + own, found["in time"], (cost.weights - cost.weights_read) / gpu.bandwidth
     now, more = (embedding + cost.seconds([(tokens - 1, 1)] * many) for many in (batch, batch + 1))
     assert now <= goal < more
+
+
+@each_case("find_prefixes")
+def test_as_many_tokens_are_found_as_in_the_librarys_tables(case):
+    blocks, size, events = given(case)
+    pool, tables, found = BlockPool(blocks, size), {}, []
+    for what, name, *more in events:
+        if what == "end":
+            tables.pop(name).clear()
+            continue
+        (prompt,) = more
+        table = tables[name] = BlockTable(pool)
+        found.append(table.match_prefix(prompt[:-1]))
+        table.allocate_slots(len(prompt) - found[-1])
+        table.cache_full_blocks(prompt, len(prompt))
+    its, its_tables = find("find_prefixes").reference(blocks, size, events)
+    assert its == found
+    assert its_tables == {name: table.blocks for name, table in tables.items()}
+
+
+@each_case("fastest_decode", lambda case: str(case).startswith("Llama") and " 1 x " in str(case))
+def test_a_token_takes_about_as_long_as_by_the_librarys_clock(case):
+    """Which reads no embedding, has the latency of its own kernels, and adds memory and arithmetic otherwise."""
+    model, gpu, batch, context, *_ = given(case)
+    device = DEVICES["H100" if gpu.bandwidth > 2e12 else "A100 80GB"]
+    device = device.at(memory=gpu.bandwidth / device.memory_bandwidth)
+    its = find("fastest_decode").reference(*given(case))
+    fewest = next(t for t in (1, 2, 4, 8) if 2 * model.parameters / t < gpu.memory - 1e9)
+    link = find_link("NVLink 3") if fewest > 1 else None
+    cost = StepCost(find_model(model.name), device, "bfloat16", fewest, link)
+    assert its["alone"] == pytest.approx(cost.seconds([(context, 1)] * batch), rel=0.15)

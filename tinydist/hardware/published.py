@@ -185,7 +185,7 @@ def training_rates(cluster) -> dict:
 # cube mesh). "direct": a CUDA graph, and small all-reduces by direct access; neither embedding nor head is sharded.
 # pytorch-labs/gpt-fast@0f925b5d README.md, "Benchmarks", "Tensor Parallelism" (read). "NCCL": the same table before
 # gpt-fast had a direct all-reduce (README of November 2023, read in a fork). "eager": the first program of
-# pytorch.org/blog/accelerating-generative-ai-2 (read).
+# pytorch.org/blog/accelerating-generative-ai-2 (read). "Llama 3.1": as "direct", @c9f683ed, the models that came later.
 GPT_FAST = {
     "direct": {
         ("Llama 2 7B", 1): 104.9,
@@ -205,18 +205,34 @@ GPT_FAST = {
         ("Llama 2 70B", 8): 47.25,
     },
     "eager": {("Llama 2 7B", 1): 25.5},
+    "Llama 3.1": {  # of the sizes of Llama 3
+        ("Llama 3 8B", 1): 93.83,
+        ("Llama 3 8B", 2): 149.10,
+        ("Llama 3 8B", 4): 217.21,
+        ("Llama 3 8B", 8): 276.01,
+        ("Llama 3 70B", 2): 16.03,
+        ("Llama 3 70B", 4): 37.45,
+        ("Llama 3 70B", 8): 58.78,
+    },
 }
+
+# Of one sequence on one A100, weights in 4 bits: each model alone, and the large one while the small one drafts four
+# tokens in each round, greedily, for one prompt ("def quicksort(arr):"). The same README @c9f683ed, "Speculative
+# Sampling", and scripts/speculate_70B_int4.sh (read).
+DRAFTED = {"Llama 2 70B": 25.25, "Llama 2 7B": 196.80, "Llama 2 70B, drafted": 48.4}
 
 
 @dataclass(frozen=True)
 class ServedRate:
-    """Of a server: medians in seconds, or what it served of requests that were all there at the start."""
+    """Of a server: medians in seconds, or what it served of requests that were all there at the start. ITL: between
+    two arrivals of tokens at the client."""
 
     engine: str
     requests: int
     per_second: float  # at which requests come; infinite: all at the start
     ttft: float | None = None
     tpot: float | None = None
+    itl: float | None = None
     served: float | None = None  # requests a second
     output: float | None = None  # tokens a second
 
@@ -228,17 +244,19 @@ class ServedRate:
 SGLANG, VLLM = "SGLang 0.3.0", "vLLM 0.6.0"
 SERVED = {
     "Llama 3.1 8B, 1 x A100": [
-        ServedRate(SGLANG, 1200, 4, ttft=31.98e-3, tpot=13.17e-3),
-        ServedRate(VLLM, 1200, 4, ttft=100.48e-3, tpot=14.14e-3),
-        ServedRate(SGLANG, 2400, 8, ttft=35.68e-3, tpot=17.85e-3),
-        ServedRate(VLLM, 2400, 8, ttft=120.39e-3, tpot=17.09e-3),
+        ServedRate(SGLANG, 1200, 4, ttft=31.98e-3, tpot=13.17e-3, itl=11.93e-3),
+        ServedRate(VLLM, 1200, 4, ttft=100.48e-3, tpot=14.14e-3, itl=129.32e-3),
+        ServedRate(SGLANG, 2400, 8, ttft=35.68e-3, tpot=17.85e-3, itl=14.41e-3),
+        ServedRate(VLLM, 2400, 8, ttft=120.39e-3, tpot=17.09e-3, itl=158.63e-3),
         ServedRate(SGLANG, 5000, float("inf"), served=22.03, output=4281.51),
         ServedRate(VLLM, 5000, float("inf"), served=21.27, output=4132.37),
     ],
     "Llama 3.1 70B, 4 x H100": [
-        ServedRate(SGLANG, 1200, 4, ttft=53.94e-3, tpot=25.03e-3),
-        ServedRate(VLLM, 1200, 4, ttft=179.15e-3, tpot=23.58e-3),
-        ServedRate(SGLANG, 2400, 8, ttft=58.11e-3, tpot=33.07e-3),
-        ServedRate(VLLM, 2400, 8, ttft=207.12e-3, tpot=29.15e-3),
+        ServedRate(SGLANG, 1200, 4, ttft=53.94e-3, tpot=25.03e-3, itl=21.67e-3),
+        ServedRate(VLLM, 1200, 4, ttft=179.15e-3, tpot=23.58e-3, itl=231.23e-3),
+        ServedRate(SGLANG, 2400, 8, ttft=58.11e-3, tpot=33.07e-3, itl=24.45e-3),
+        ServedRate(VLLM, 2400, 8, ttft=207.12e-3, tpot=29.15e-3, itl=275.32e-3),
+        ServedRate(SGLANG, 5000, float("inf"), served=19.84, output=3856.01),
+        ServedRate(VLLM, 5000, float("inf"), served=19.04, output=3700.64),
     ],
 }

@@ -134,7 +134,7 @@ def copies_have_no_owner(memory, calls):
     return solved("mended_blocks", "references[copy] = 1", "references[copy] = 0")(memory, calls)
 
 
-@wrong("mended_blocks", "memory", "2 of 2 are not in memory")
+@wrong("mended_blocks", "memory", "of a when it is asked for is '1 of 1 are not in memory'")
 def tokens_in_lists(memory, calls):
     tokens, found = {}, []
     for what, name, *more in calls:
@@ -143,6 +143,25 @@ def tokens_in_lists(memory, calls):
         else:
             new = more[0] if what == "fork" else name
             tokens[new] = tokens.get(name, []) + (list(more[0]) if what == "write" else [])
+    return found
+
+
+@wrong("mended_blocks", "memory", "when it is asked for is")
+def tokens_in_lists_until_the_end(memory, calls):
+    """In memory at last, and never read there."""
+    tokens, found, size = {}, [], memory.shape[1]
+    for what, name, *more in calls:
+        if what == "read":
+            found.append(torch.stack(tokens[name]) if tokens[name] else memory.new_empty(0))
+        elif what == "end":
+            del tokens[name]
+        else:
+            new = more[0] if what == "fork" else name
+            tokens[new] = tokens.get(name, []) + (list(more[0]) if what == "write" else [])
+    parts = [torch.stack(each[i : i + size]) for each in tokens.values() for i in range(0, len(each), size)]
+    parts = [part for i, part in enumerate(parts) if not any(torch.equal(part, other) for other in parts[:i])]
+    for block, part in zip(memory, parts):
+        block[: len(part)] = part
     return found
 
 

@@ -3,9 +3,35 @@
 from lab.registered import collection, solved
 
 from tinydist.lab.registry import find
-from tinydist.serving import expected_waste
+from tinydist.serving import BlockPool, expected_waste, speedup
 
 WRONG_ANSWERS, wrong = collection()
+
+
+# find_prefixes
+
+
+@wrong("find_prefixes", "own work", "tinydist.serving")
+def with_the_librarys_tables(blocks, size, events):
+    BlockPool(blocks, size)
+    return solved("find_prefixes")(blocks, size, events)
+
+
+@wrong("find_prefixes", "found", "Found is '[0, 0, 2]'")
+def ever_seen(blocks, size, events):
+    """Prompts that came before, wherever their blocks are now."""
+    found, seen = [], set()
+    for prompt in (more[0] for what, _, *more in events if what == "begin"):
+        keys = [tuple(prompt[:end]) for end in range(size, len(prompt), size)]
+        found.append(size * next((i for i, key in enumerate(keys) if key not in seen), len(keys)))
+        seen |= {tuple(prompt[:end]) for end in range(size, len(prompt) + 1, size)}
+    return found, solved("find_prefixes")(blocks, size, events)[1]
+
+
+@wrong("find_prefixes", "found", "found is '[0, 10]'")
+def counts_tokens(blocks, size, events):
+    found, tables = solved("find_prefixes")(blocks, size, events)
+    return [each + each // size for each in found], tables
 
 
 # read_load_log
@@ -22,6 +48,22 @@ def longer_answers_count_more(requests, start, end):
     seen = [each for each in requests if start <= each[0] < end and each[3] > 1]
     gap = sum(last - first for _, first, last, _ in seen) / sum(tokens - 1 for *_, tokens in seen)
     return solved("read_load_log")(requests, start, end) | {"TPOT": gap}
+
+
+def waits_of(requests, start, end):
+    return sorted(first - arrival for arrival, first, *_ in requests if start <= arrival < end)
+
+
+@wrong("read_load_log", "p99", "100 requests of a steady state")
+def one_place_too_far(*given):
+    waits = waits_of(*given)
+    return solved("read_load_log")(*given) | {"p99": waits[min(int(0.99 * len(waits)), len(waits) - 1)]}
+
+
+@wrong("read_load_log", "p99", "p99 is")
+def the_nearest_place(*given):
+    waits = waits_of(*given)
+    return solved("read_load_log")(*given) | {"p99": waits[max(0, round(0.99 * len(waits)) - 1)]}
 
 
 # plan_batch
@@ -54,3 +96,28 @@ def in_less_than_the_goal(*given):
 @wrong("plan_batch", "memory", "In memory is 28")
 def one_head(model, *more):
     return solved("plan_batch")(model._replace(kv_heads=1), *more)
+
+
+# fastest_decode
+
+
+@wrong("fastest_decode", "own work", "tinydist.serving")
+def by_the_librarys_speedup(*given):
+    speedup(0.5, 2, 0.1)
+    return solved("fastest_decode")(*given)
+
+
+@wrong("fastest_decode", "ranks", "ranks is 8")
+def as_many_as_there_are(*given):
+    return solved("fastest_decode", "min(fits, key=lambda each: seconds(each, 1))", "8")(*given)
+
+
+@wrong("fastest_decode", "drafts", "drafts is 8")
+def as_many_drafts_as_allowed(*given):
+    return solved("fastest_decode", "max(range(9), key=lambda each: rate(ranks, each))", "8")(*given)
+
+
+@wrong("fastest_decode", "rate", "tokens a second is")
+def of_all_sequences(model, gpu, batch, *more):
+    found = solved("fastest_decode")(model, gpu, batch, *more)
+    return found | {"tokens a second": batch * found["tokens a second"]}

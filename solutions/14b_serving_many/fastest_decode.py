@@ -1,0 +1,201 @@
+"""How many GPUs, and how many drafted tokens, give a user the most tokens a second."""
+
+from random import Random
+from typing import NamedTuple
+
+from tinydist.lab.author import Own, alone, exercise, mistake
+
+from .chapter import SOLVED, Part
+
+GB, US = 10**9, 1e-6
+
+
+class Model(NamedTuple):
+    name: str
+    parameters: int  # of 2 bytes
+    layers: int
+    kv_heads: int  # of keys and values
+    head_dim: int  # numbers of 2 bytes
+
+
+class GPU(NamedTuple):
+    memory: float  # bytes that weights and cache may have
+    bandwidth: float  # bytes a second
+    flops: float  # a second
+    starts: float  # seconds that starting the kernels of a layer takes
+    all_reduce: dict  # ranks -> seconds of a small one
+
+
+# Published: Touvron et al. 2023, Llama 2; Llama Team 2024, The Llama 3 Herd.
+LLAMA_2 = Model("Llama 2 7B", 6_738_415_616, 32, 32, 128)
+LARGE_2 = Model("Llama 2 70B", 68_976_648_192, 80, 8, 128)
+LLAMA_3 = Model("Llama 3 8B", 8_030_261_248, 32, 8, 128)
+DIRECT, SLOW = {2: 9 * US, 4: 10 * US, 8: 11 * US}, {2: 30 * US, 4: 45 * US, 8: 75 * US}
+A100 = GPU(72 * GB, 1.732e12, 312e12, 28.6 * US, DIRECT)
+NCCL = A100._replace(all_reduce=SLOW)
+H100 = GPU(72 * GB, 3.35e12, 989e12, 35.6 * US, DIRECT)
+SMALL = Model("small", 10_000, 2, 2, 5)
+FEW = GPU(1e6, 1e6, 1e8, 1e-4, {2: 1e-3, 4: 2e-3, 8: 4e-3})
+
+CASES = [  # model, GPU, batch, tokens in the cache of each, kept, seconds of a pass of the draft
+    (SMALL, FEW, 1, 100, 0.5, 1.0),
+    (SMALL, FEW._replace(all_reduce={2: 1e-2, 4: 1e-2, 8: 1e-2}), 1, 100, 0.5, 1.0),
+    (SMALL, FEW, 1, 2000, 0.5, 1.0),
+    (SMALL, FEW._replace(memory=15_000), 1, 100, 0.5, 1.0),
+    (SMALL, FEW, 1, 100, 0.8, 4e-4),
+    (SMALL, FEW._replace(flops=1e5), 4, 100, 0.8, 4e-4),
+    (LLAMA_2, A100, 1, 105, 0.7, 1.0),
+    (LLAMA_2, NCCL, 1, 105, 0.7, 1.0),
+    (LLAMA_2, A100, 1, 105, 0.8, 3e-4),
+    (LLAMA_3, H100, 1, 1000, 0.7, 4e-4),
+    (LLAMA_3, H100, 256, 1000, 0.7, 8e-4),
+    (LLAMA_3, H100, 128, 3000, 0.9, 6e-4),
+    (LARGE_2, A100, 1, 499, 0.75, 2e-3),
+    (LARGE_2, NCCL, 32, 4000, 0.6, 3e-3),
+]
+
+
+def drawn(seed):
+    """Any sizes, so that the cache, the weights, arithmetic or latency may be the most of it."""
+    draw = Random(seed)
+    model = Model("drawn", draw.randint(5_000, 50_000), draw.randint(1, 6), draw.choice((1, 2, 4, 8)), 4)
+    two = 10 ** draw.uniform(-4, -2)
+    all_reduce = {2: two, 4: draw.uniform(1, 2) * two, 8: draw.uniform(2, 5) * two}
+    gpu = GPU(draw.choice((1e6, 2e5)), 1e6, 10 ** draw.uniform(5, 8), draw.uniform(0, 1e-3), all_reduce)
+    batch, context = draw.randint(1, 8), draw.randint(1, 500)
+    return model, gpu, batch, context, round(draw.uniform(0.3, 0.95), 2), draw.uniform(1e-4, 4e-2)
+
+
+def test_cases():
+    for each in [*CASES, *map(drawn, range(24))]:
+        model, gpu, batch, context, kept, draft = each
+        about = f"{batch} x {context:,} tokens, {kept:.0%} kept, a draft of {1000 * draft:.3g} ms"
+        more = f"all-reduces of {gpu.all_reduce[2] / US:.3g} us on 2, {gpu.flops:.1e} FLOP/s, {gpu.memory / GB:g} GB"
+        yield alone(lambda each=each: each, f"{model.name}, {about}, {more}")
+
+
+class Predicted(Part):
+    """The right number is not told."""
+
+    def __init__(self, name, key, holds):
+        super().__init__(name, key, holds, tell=False)
+
+
+CACHE = "max(model.kv_heads / ranks, 1)"
+
+
+@exercise(
+    title="How many GPUs, and how many drafts",
+    minutes=30,
+    difficulty=4,
+    test_cases=test_cases,
+    targets=[
+        Own("your own arithmetic", "here it is arithmetic, and yours", SOLVED),
+        Predicted("alone", "alone", "seconds of a token on the fewest GPUs whose memory is enough, without drafts"),
+        Predicted("ranks", "ranks", "those with which a token is fastest, without drafts"),
+        Predicted("drafts", "drafts", "as many as are best on these ranks"),
+        Predicted("rate", "tokens a second", "of one sequence, on these ranks with these drafts"),
+    ],
+    mistakes=[
+        mistake(
+            "One GPU waits for no all-reduce",
+            "all_reduce.get(ranks, 0.0)",
+            "all_reduce[max(ranks, 2)]",
+        ),
+        mistake(
+            "A layer has two all-reduces, one behind attention and one behind the MLP",
+            "2 * model.layers * gpu.all_reduce",
+            "model.layers * gpu.all_reduce",
+        ),
+        mistake(
+            "With more ranks than heads of keys and values each rank still holds and reads one head",
+            CACHE,
+            "model.kv_heads / ranks",
+        ),
+        mistake(
+            "Fewer GPUs than hold the weights and the cache were taken",
+            "if weights / ranks + cache(ranks) <= gpu.memory",
+            "if weights / ranks <= gpu.memory",
+        ),
+        mistake(
+            "To check K drafts a pass computes K + 1 tokens of each sequence, and that is arithmetic: with many "
+            "sequences it takes longer than to read the weights",
+            "computing = 2 * model.parameters * batch * new",
+            "computing = 2 * model.parameters * batch * 1",
+        ),
+        mistake(
+            "A draft was counted as kept though the one before it was not: the second is kept with probability a times "
+            "a, and so on",
+            "sum(kept**each for each in range(drafts + 1))",
+            "1 + kept * drafts",
+        ),
+        mistake(
+            "The draft model takes a pass for each token that it drafts, one after the other",
+            "drafts * draft +",
+            "(drafts > 0) * draft +",
+        ),
+        mistake(
+            "If all drafts are kept the pass gives one token more, and if none is it gives one: a round without drafts "
+            "gives one token",
+            "range(drafts + 1))",
+            "range(1, drafts + 1)) + (drafts == 0)",
+        ),
+    ],
+    hints=[
+        "Begin with one pass: time(ranks, new) of the longer of reading weights and computing, and of the cache, the "
+        "starts and the all-reduces. Which of them does a rank share with the others, and which not?",
+        "A round with K drafts takes K passes of the draft and one of the model with K + 1 tokens, and gives "
+        "1 + a + ... + a^K tokens.",
+        "fits, then min over ranks of time(ranks, 1), then max over 0 to 8 drafts of tokens / seconds. min and max "
+        "return the first of equals.",
+    ],
+    why="More GPUs divide what is read, and neither starts nor latency: with slow all-reduces a model is faster on "
+    "four GPUs than on eight. Drafts spend arithmetic that is left over, so the same draft helps a small batch or "
+    "a long context, and costs time in a large batch of short ones.",
+)
+def fastest_decode(model, gpu, batch, context, kept, draft):
+    """Choose how many GPUs decode a batch of ``batch`` sequences, and how many tokens are drafted in a round.
+
+    ``ranks`` may be 1, 2, 4 or 8. Each rank has 1 / ranks of the weights, of 2 bytes, and of the KV heads, but at least
+    one head; of 2 bytes are the numbers of the cache, too, and each sequence has ``context`` tokens in it. ``model``
+    has ``parameters``, ``layers``, ``kv_heads``, ``head_dim``. ``gpu.memory`` is for both, and some number of ranks is
+    enough.
+
+    A pass that computes n tokens of each sequence takes the longer of reading a rank's weights (at ``gpu.bandwidth``)
+    and computing (2 FLOPs for each parameter and token, shared by the ranks, at ``gpu.flops``); and besides it the time
+    to read the rank's cache, ``gpu.starts`` for each layer, and with two ranks or more two all-reduces in each layer,
+    of ``gpu.all_reduce[ranks]`` seconds. A pass of the draft model takes ``draft`` seconds and gives one drafted token
+    for each sequence. A drafted token is kept with probability ``kept``, if all before it were. From 0 to 8 may be
+    drafted.
+
+    Return {"alone": ..., "ranks": ..., "drafts": ..., "tokens a second": ...}: the seconds of a pass with one token, on
+    the fewest ranks that fit; the ranks, of those that fit, with which that pass is fastest, the fewest of equals; the
+    drafts that are then best, the fewest of equals; and the tokens that a sequence gets in a second with both.
+    """
+    # ? the time of a pass, on so many ranks, with so many tokens of each
+    # ? which ranks fit, and which are fastest?  and how many drafts?
+    weights = 2 * model.parameters
+
+    def cache(ranks):
+        heads = max(model.kv_heads / ranks, 1)
+        return batch * context * 2 * model.layers * heads * model.head_dim * 2
+
+    def seconds(ranks, new):
+        computing = 2 * model.parameters * batch * new / ranks / gpu.flops
+        reading = weights / ranks / gpu.bandwidth
+        all_reduces = 2 * model.layers * gpu.all_reduce.get(ranks, 0.0)
+        return max(reading, computing) + cache(ranks) / gpu.bandwidth + model.layers * gpu.starts + all_reduces
+
+    def rate(ranks, drafts):
+        tokens = sum(kept**each for each in range(drafts + 1))
+        return tokens / (drafts * draft + seconds(ranks, drafts + 1))
+
+    fits = [ranks for ranks in (1, 2, 4, 8) if weights / ranks + cache(ranks) <= gpu.memory]
+    ranks = min(fits, key=lambda each: seconds(each, 1))
+    drafts = max(range(9), key=lambda each: rate(ranks, each))
+    return {
+        "alone": seconds(fits[0], 1),
+        "ranks": ranks,
+        "drafts": drafts,
+        "tokens a second": rate(ranks, drafts),
+    }
