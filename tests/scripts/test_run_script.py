@@ -100,3 +100,9 @@ def test_out_of_memory_says_what_was_asked_for(script):
     script('import torch\nx = torch.empty(2**34, device="cuda")\ny = x * 2\n')
     with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 64.00 GiB.* of which 10.51 GiB is free"):
         run_script("--fake --nproc-per-node 2 script.py")
+
+
+def test_the_backend_of_launch_is_none_of_a_scripts(script, monkeypatch):
+    monkeypatch.setenv("TINYDIST_BACKEND", "gloo")
+    script(SUMS)
+    assert sum(map(sum, run_script("--nproc-per-node 2 script.py 1000").traffic)) == 2 * 4000

@@ -46,7 +46,7 @@ class Job:
         before = outcome.ranks, outcome.per_node
         outcome.ranks, outcome.per_node = placement.ranks, cluster.devices_per_node
         with interpreters.of_ranks(), process_calls_are_the_ranks():
-            run = launch(fn, placement.ranks, init=False, cluster=cluster, **self.options)
+            run = launch(fn, placement.ranks, backend="simulated", init=False, cluster=cluster, **self.options)
         outcome.runs.append(run)
         outcome.ranks, outcome.per_node = before
         return run
