@@ -106,7 +106,7 @@ class Machine:
         return link.latency + nbytes / link.bandwidth
 
 
-@validate(cluster=Cluster, launch=amount, contention=part)
+@validate(cluster=Cluster, dtype=str, launch=amount, contention=part)
 @validate(slower_products=positive, slower_attention=positive, slower_memory=positive, slower_collectives=positive)
 @dataclass(frozen=True)
 class Measured(Machine):

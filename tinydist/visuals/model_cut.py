@@ -8,7 +8,7 @@ block 2   [ 4 ][ 5 ]     [ 6 ][ 7 ]
 
 from matplotlib.patches import Rectangle
 
-from ..rules import stated, validate, whole
+from ..rules import each_of, named, part, stated, validate, whole
 from .canvas import blocks, canvas, inside, picture
 from .figure import TEXT
 from .formatting import counted, tell
@@ -16,14 +16,13 @@ from .palette import INK, PAPER, RANKS, tint
 
 ROW, GAP = 0.8, 0.3  # of a row: its height; of a matrix: between two replicas
 
-a_span = stated("(from, to), parts of 1", lambda value: len(value) == 2 and 0 <= value[0] < value[1] <= 1)
-by_rank = stated(
-    "for each rank a dict, layer -> (from, to), parts of 1",
-    lambda value: bool(value) and all(isinstance(each, dict) and all(map(a_span, each.values())) for each in value),
+a_span = stated(
+    "(from, to), parts of 1",
+    lambda pair: isinstance(pair, tuple) and len(pair) == 2 and all(map(part, pair)) and pair[0] < pair[1],
 )
 
 
-@validate(held=by_rank, rank=whole)
+@validate(held=each_of(named(a_span)), rank=whole)
 @picture
 def model_cut(held, rank):
     """Draw which part of each layer each rank holds. ``held``: for each rank, layer -> (from, to) of its matrices.
