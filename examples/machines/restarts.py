@@ -10,6 +10,7 @@ step 6, and torchrun starts both anew, once. A job that has not ended after PATI
 import argparse
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,8 +55,8 @@ def ending(own_store):
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGKILL)
             return "hung", ""
-    told = [line for line in errors.splitlines() if "Error" in line and "ChildFailed" not in line]
-    return ("well", "") if job.returncode == 0 else ("failed", told[0].strip()[-160:] if told else "")
+    told = re.search(r"Connection (refused|closed by peer|reset by peer)", errors)
+    return ("well", "") if job.returncode == 0 else ("failed", told[0] if told else "")
 
 
 def main():

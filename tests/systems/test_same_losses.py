@@ -50,7 +50,9 @@ def losses_of():
 def test_the_losses_of_20_steps_are_ours_and_the_row_is_what_is_measured(row, losses_of, systems):
     found = compare.found(row["way"])
     assert len(found.losses) == 20 and found.losses[-1] < found.losses[0] - 1
-    assert found.losses == pytest.approx(losses_of(compare.WAYS[row["way"]].ours), abs=1e-5)
+    way = compare.WAYS[row["way"]]
+    apart = max(abs(one - other) for one, other in zip(found.losses, losses_of(way.ours), strict=True))
+    assert apart < 1e-5 if way.same else 0.02 < apart < 0.1  # DeepSpeed's own clipping
     assert found.losses == pytest.approx(row["losses"], abs=1e-5)
     assert found.held == pytest.approx(int(row["held"]), rel=1e-3)  # what a library makes once differs
 
