@@ -59,8 +59,8 @@ def test_cases():
             "> 0 for",
         ),
         mistake(
-            "These losses are of another training: some step is apart by more than 1e-4. Clipping has another factor in "
-            "each step, so look at all of them, and not at the first or the last",
+            "These losses are of another training: some step is apart by more than 1e-4. Clipping has another factor "
+            "in each step, so look at all of them, and not at the first or the last",
             "for loss, other in zip(losses, ours))",
             "for loss, other in zip(losses[:2], ours[:2]))",
         ),
@@ -90,9 +90,9 @@ def test_cases():
 def silent_defaults(system, sizes, ranks, held, losses, ours):
     """Name the defaults that are in force in a run: return (clipping, buckets, unsharded, whole), each True or False.
 
-    ``system`` is "DDP", "FSDP plugin" (Accelerate's), "DeepSpeed ZeRO 2" or "DeepSpeed ZeRO 3". ``sizes`` lists how many
-    numbers each parameter has, all in fp32 (4 bytes), trained with Adam on ``ranks`` ranks. ``held`` is what a rank
-    holds after a step, in bytes, to half a percent; gradients are still there in DDP, FSDP and ZeRO 3, and not in ZeRO 2.
+    ``system`` is "DDP", "FSDP plugin" (Accelerate's), "DeepSpeed ZeRO 2" or "DeepSpeed ZeRO 3". ``sizes`` has the
+    size of each parameter, in numbers, all in fp32 (4 bytes), trained with Adam on ``ranks`` ranks. ``held`` is what a rank
+    holds after a step, in bytes, to half a percent; gradients are still there in DDP, FSDP and ZeRO 3, not in ZeRO 2.
     ZeRO 3 also holds a bucket of 200,000 numbers. ``losses`` and ``ours`` are the 20 losses of the run, and of one
     process.
 
