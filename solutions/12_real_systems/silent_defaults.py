@@ -91,10 +91,10 @@ def silent_defaults(system, sizes, ranks, held, losses, ours):
     """Name the defaults that are in force in a run: return (clipping, buckets, unsharded, whole), each True or False.
 
     ``system`` is "DDP", "FSDP plugin" (Accelerate's), "DeepSpeed ZeRO 2" or "DeepSpeed ZeRO 3". ``sizes`` has the
-    size of each parameter, in numbers, all in fp32 (4 bytes), trained with Adam on ``ranks`` ranks. ``held`` is what a rank
-    holds after a step, in bytes, to half a percent; gradients are still there in DDP, FSDP and ZeRO 3, not in ZeRO 2.
-    ZeRO 3 also holds a bucket of 200,000 numbers. ``losses`` and ``ours`` are the 20 losses of the run, and of one
-    process.
+    size of each parameter, in numbers, all in fp32 (4 bytes), trained with Adam on ``ranks`` ranks. ``held`` is what a
+    rank holds after a step, in bytes, to half a percent. Gradients are still there in DDP, FSDP and ZeRO 3, and ZeRO 2
+    has freed them. ZeRO 3 also holds a bucket of 200,000 numbers. ``losses`` and ``ours`` are the 20 losses of the run,
+    and of one process.
 
     clipping: gradients are clipped. buckets: DDP, or what turns out to be DDP, keeps them beside the gradients.
     unsharded: the plugin was not used. whole: ZeRO 3 leaves parameters of up to 100,000 numbers whole, beside their

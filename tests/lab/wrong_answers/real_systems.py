@@ -15,7 +15,7 @@ def nothing_is_wrong(*arguments):
     return False, False, False, False
 
 
-@wrong("silent_defaults", "values", "Unsharded is False, where True is right")
+@wrong("silent_defaults", "values", "unsharded is False, where True is right")
 def the_plugin_shards(system, *others):
     clipping, buckets, _, whole = solved("silent_defaults")(system, *others)
     return clipping, buckets, False, whole
