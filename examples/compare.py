@@ -29,6 +29,7 @@ class Way(NamedTuple):
     file: str
     options: dict  # of its ``main``
     ours: dict  # of train_tinydist.py's, to do the same
+    same: bool = True  # a default of its own makes it another training
 
 
 DDP, TENSOR = {}, {"tp": 2}
@@ -40,6 +41,7 @@ WAYS = {
     "tinydist ZeRO 3": Way("tinydist", "train_tinydist", ZERO[3], ZERO[3]),
     "tinydist tensor parallel": Way("tinydist", "train_tinydist", TENSOR, TENSOR),
     "DDP": Way("torch", "train_ddp", {}, DDP),
+    "DDP, gradients as views": Way("torch", "train_ddp", {"views": True}, DDP),
     "FSDP2": Way("torch", "train_fsdp2", {}, ZERO[3]),
     "FSDP2, parameters kept": Way("torch", "train_fsdp2", {"keep": True}, ZERO[2]),
     "Accelerate": Way("accelerate", "train_accelerate", {}, DDP),
@@ -50,6 +52,9 @@ WAYS = {
     "DeepSpeed ZeRO 1": Way("deepspeed", "train_deepspeed", {"stage": 1}, ZERO[1]),
     "DeepSpeed ZeRO 2": Way("deepspeed", "train_deepspeed", {"stage": 2}, ZERO[2]),
     "DeepSpeed ZeRO 3": Way("deepspeed", "train_deepspeed", {"stage": 3}, ZERO[3]),
+    "DeepSpeed ZeRO 3, its own defaults": Way(
+        "deepspeed", "train_deepspeed", {"stage": 3, "defaults": True}, ZERO[3], same=False
+    ),
     "Megatron-core tensor parallel": Way("megatron-core", "train_megatron", {}, TENSOR),
 }
 

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 from tinydist.model import GPT, GPTConfig, batch
@@ -58,8 +59,8 @@ class Report:
         self.losses.append(loss)
         self.times.append(time.perf_counter())
 
-    def end(self):
-        """While there is a process group: what was ``Found``.
+    def end(self, unseen=0):
+        """While there is a process group: what was ``Found``; ``unseen``: bytes held that Python does not know of.
 
         The sum comes first, to be forgotten in time: a moment later gloo's thread drops the tensor, for which it needs
         Python's lock. Whoever frees the group in that moment has the lock, and waits for that thread: forever (seen
@@ -67,7 +68,7 @@ class Report:
         """
         losses = torch.tensor(self.losses)
         dist.all_reduce(losses)
-        held = sum(storage.nbytes() for place, storage in storages().items() if place not in self.before)
+        held = unseen + sum(storage.nbytes() for place, storage in storages().items() if place not in self.before)
         seconds = statistics.median(end - begin for begin, end in zip(self.times, self.times[1:]))
         return Found((losses / dist.get_world_size()).tolist(), held, seconds)
 
@@ -79,6 +80,13 @@ def storages():
     tensors += [each.grad for each in tensors if each.is_leaf and type(each.grad) is torch.Tensor]
     found = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in tensors}
     return {place: storage for place, storage in found.items() if place}
+
+
+def unseen_buckets(model):
+    """Bytes of DDP's buckets, which are C++'s; none if gradients are views of them, which Python knows."""
+    if not isinstance(model, DistributedDataParallel) or model.gradient_as_bucket_view:
+        return 0
+    return sum(map(int, model._get_ddp_logging_data()["bucket_sizes"].split(",")))
 
 
 def show(found):

@@ -14,7 +14,7 @@ import sys
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DeepSpeedPlugin, FullyShardedDataParallelPlugin, InitProcessGroupKwargs
-from same_step import RANKS, RATE, ROWS, Report, loss_of, make_model, make_text, show
+from same_step import RANKS, RATE, ROWS, Report, loss_of, make_model, make_text, show, unseen_buckets
 from torch.utils.data import DataLoader
 
 
@@ -57,7 +57,7 @@ def main(way="plain", precision="no"):
         optimizer.step()
         report.step(loss.item())
 
-    found = report.end()
+    found = report.end(unseen_buckets(model))
     accelerator.end_training()
     return found
 

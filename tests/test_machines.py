@@ -61,11 +61,12 @@ def test_lost_are_the_steps_from_where_training_goes_on(machines):
         return [{"step": number} for number in numbers]
 
     starts = [(2, steps(0, 1, 2, 3)), (1, steps()), (1, steps(2, 3)), (2, steps(4))]
-    happened = [("node", 1), ("worker", 2), ("join", 3)]
-    assert list(rows(happened, starts)) == [
-        {"what": "node", "at": 4, "on": 2, "lost": 2},
-        {"what": "worker", "at": 4, "on": 2, "lost": 2},
-        {"what": "join", "at": 4, "on": 4, "lost": 0},
+    happened = [("node", 1, 10.0), ("worker", 2, 12.0), ("join", 3, 20.0)]
+    seen = [[5.0, 6.0], [11.0, None], [15.0, 15.5], [23.0, 24.0]]  # when it starts, and takes its first step
+    assert list(rows(happened, starts, seen)) == [
+        {"what": "node", "at": 4, "on": 2, "lost": 2, "meet": 5.0, "load": 0.5},
+        {"what": "worker", "at": 4, "on": 2, "lost": 2, "meet": 3.0, "load": 0.5},
+        {"what": "join", "at": 4, "on": 4, "lost": 0, "meet": 3.0, "load": 1.0},
     ]
 
 

@@ -152,6 +152,10 @@ class TestRealSystems(Answers):
     chapter = "real_systems"
 
 
+class TestMachines(Answers):
+    chapter = "machines"
+
+
 class TestFP8AndFP4(Answers):
     chapter = "fp8_and_fp4"
 

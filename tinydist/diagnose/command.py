@@ -5,8 +5,9 @@
 
 Calls are matched by their sequence number within a group. For each group the report shows the first call that some
 ranks did not make, or in which they differ; and before it the first matching call from different source lines, often
-the cause. If all calls match: which rank came last how often, and how long the next-to-last waited for it; of a trace,
-a rank that was late once counts once (``waits_for_last``).
+the cause. Where several groups stand still, the report begins with the ranks at which the waits end (``causes``), and
+with the groups that wait for those. If all calls match: which rank came last how often, and how long the next-to-last
+waited for it; of a trace, a rank that was late once counts once (``waits_for_last``).
 
 NCCL's watchdog dumps records on a timeout, to $TORCH_FR_DUMP_TEMP_FILE plus the rank; gloo's are written by
 ``tinydist.processes.flight_recorder.save_record``. The time of a call is when Python issued it, by its
@@ -23,6 +24,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from ..console.command_name import command
+from .causes import Stuck, causes, causes_first, those
 from .recorded_calls import Unreadable, recording
 
 WORLD = "default_pg"
@@ -41,13 +43,25 @@ def diagnose(paths):
     groups = groups_of(calls)
     named = [rank for each in recordings if not each.is_trace for rank in each.ranks]
     everybody = ranks_of[WORLD] = there | ranks_of.get(WORLD, set()) | set(range(max(named, default=0)))
-    wrong = []
+    stuck = []
     for group, meetings in groups.items():
         members = ranks_of.get(group)
-        wrong += first_mismatch(group, meetings, members and members & there)
-    if not wrong:
+        stuck += first_mismatch(group, meetings, members and members & there)
+    if not stuck:
         check_enough(recordings, groups, everybody - there)
-    return wrong or list(stragglers(groups)), bool(wrong)
+        return list(stragglers(groups)), False
+    without_file = last_met_without_file(calls, ranks_of, there)
+    found = causes(stuck, without_file)
+    told = len(stuck) == 1 and found[0][0] <= {*stuck[0].missing, *stuck[0].calls}  # by its own lines
+    begin = [] if told else [f"start here: {words}" for _, words in found]
+    return begin + [line for each in causes_first(stuck, found) for line in each.lines], True
+
+
+def last_met_without_file(calls, ranks_of, there):
+    """rank -> the ranks without a file in the group of its last call, if any: whether they came there, nobody knows."""
+    last = {call.rank: call for call in sorted(calls, key=lambda call: call.at)}
+    gone = {rank: ranks_of.get(call.group, set()) - there for rank, call in last.items()}
+    return {rank: ranks for rank, ranks in gone.items() if ranks}
 
 
 def of_one_job(recordings):
@@ -110,7 +124,7 @@ def groups_of(calls, groups=None):
 
 
 def first_mismatch(group, meetings, ranks):
-    """The first mismatched call of the group, if any."""
+    """The first call of the group that is ``Stuck``, if any."""
     numbers = {rank: [n for n in meetings if rank in meetings[n]] for rank in ranks or set().union(*meetings.values())}
     begin = max(min(own, default=0) for own in numbers.values())  # what is older, some have dropped
     aside = None
@@ -123,15 +137,19 @@ def first_mismatch(group, meetings, ranks):
             aside = number
     else:
         return
+    lines = []
     if aside:
-        yield f"{group}, call {aside}: it matches, but comes from different lines of code"
-        yield from together(meetings[aside])
-    yield f"{group}, call {number}: " + (f"{those(missing)} did not join" if missing else "the calls do not match")
-    yield from together(calls)
+        lines.append(f"{group}, call {aside}: it matches, but comes from different lines of code")
+        lines += together(meetings[aside])
+    lines.append(
+        f"{group}, call {number}: " + (f"{those(missing)} did not join" if missing else "the calls do not match")
+    )
+    lines += together(calls)
     for rank in missing:
         last = max(numbers[rank], default=None)
         before = f"its last call is {last}, {meetings[last][rank]}" if last else "no call of it is recorded"
-        yield f"    rank {rank}: {before}"
+        lines.append(f"    rank {rank}: {before}")
+    yield Stuck(group, number, calls, missing, lines)
 
 
 def together(calls):
@@ -140,10 +158,6 @@ def together(calls):
     for rank in sorted(calls):
         same[str(calls[rank])].append(rank)
     return [f"    {those(ranks)}: {words}" for words, ranks in sorted(same.items(), key=lambda each: len(each[1]))]
-
-
-def those(ranks):
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
 def stragglers(groups):

@@ -136,12 +136,10 @@ def share_of(answer, group, dtype):
             "/ len(rows[mine])",
         ),
         mistake(
-            "A rank draws noise for its own rows alone: then it is the same for the rows of all ranks, and another one "
-            "where ranks are more or fewer. Draw it for the whole batch, and take your rows of it",
-            "randn(rows.shape",
-            "randn(rows[rank::ranks].shape",
-            "(rows + noise)[mine]",
-            "rows[mine] + noise",
+            "The seed of the noise has the rank in it: then a row gets other noise where ranks are more or fewer. Draw "
+            "it for the whole batch, from the step alone, and take your rows of it",
+            "manual_seed(step)",
+            "manual_seed(1000 * step + rank)",
         ),
     ],
     hints=[

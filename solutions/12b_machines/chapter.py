@@ -1,0 +1,26 @@
+"""What the exercises of this chapter share: their order and their notebook's beginning."""
+
+ORDER = ["train_under_torchrun", "mended_elastic", "culprit"]
+
+INTRODUCTION = """\
+# Exercises: many machines
+
+[Notebook 12b](../notebooks/12b_machines.ipynb) goes before these. You take a script from one GPU to torchrun, mend a \
+script that loses its place whenever the number of processes changes, and find out from the records of all ranks who \
+keeps a job from going on. Three exercises, about 80 minutes.
+
+**Check.** Fill in the function and run its cell, then the `check` cell below it. The two scripts run on simulated \
+ranks, in worlds of several sizes; the last function is called with records of several kinds. The first property that \
+does not hold is explained.
+
+**Hint.** `hint(train_under_torchrun)` gives one hint each time, from general to specific.
+
+**Outside of the notebook**, in a terminal, in the folder of tinydist (save the notebook first): `.venv/bin/python -m \
+tinydist` lists the exercises and what you have done; `.venv/bin/python -m tinydist check culprit` checks, `hint \
+culprit` gives a hint, and `reset culprit` puts the stub back."""
+
+IMPORTS = """\
+import os
+
+import torch
+import torch.distributed as dist"""
