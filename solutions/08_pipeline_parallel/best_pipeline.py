@@ -4,6 +4,7 @@ from tinydist.lab.author import Malformed, Own, Values, alone, exercise, mistake
 
 SECONDS = {1: 0.40, 2: 0.70, 4: 1.30, 8: 2.55}  # of a microbatch, forward and backward, on one GPU
 SMALL_ONES_SLOW = {1: 1.0, 2: 1.2, 4: 2.0, 8: 3.9}
+TO_THE_BYTE = "a stage that fits to the byte"
 FORMULAS = ("tinydist.hardware", "tinydist.planner", "tinydist.pipeline_parallel")
 
 
@@ -22,6 +23,7 @@ def test_cases():
     yield case("small microbatches that are slow", 12, 96, SMALL_ONES_SLOW, 9e9, 4096, 2048, 12e9, 80e9, 200e9)
     yield case("two stages are enough", 2, 16, SECONDS, 4e9, 4096, 2048, 2e9, 40e9, 10e9)
     yield case("one stage or two, equally fast", 2, 16, {1: 0.5}, 1e9, 2048, 2048, 2e9, 80e9, 16e9)
+    yield case(TO_THE_BYTE, 2, 16, SECONDS, 1e9, 2048, 2048, 2e9, 32e9, 200e9)
     yield case("nothing fits", 4, 16, SECONDS, 30e9, 8192, 2048, 8e9, 80e9, 200e9)
     yield case("one GPU", 1, 8, SECONDS, 1e9, 2048, 2048, 2e9, 80e9, 200e9)
     yield case("fewer microbatches than stages", 8, 8, SMALL_ONES_SLOW, 30e9, 8192, 2048, 10e9, 75e9, 50e9)
@@ -55,6 +57,8 @@ class Design(Values):
                 f"With stages = {stages} and size = {size} the first rank needs {states / 1e9:.3g} GB for parameters "
                 f"and {held / 1e9:.3g} GB for activations, and has {room / 1e9:.3g} GB"
             )
+        if trial.case.about == TO_THE_BYTE:
+            return f"Stages = {stages} and size = {size} fit, but what takes all of the room, to the byte, fits, too"
         return (
             f"Stages = {stages} and size = {size} fit, but another pair is faster, or as fast with fewer stages. Count "
             "what a stage takes for a microbatch, how often in a step, and the all-reduce"

@@ -21,7 +21,8 @@ def given(about, studies, most):
 def test_cases():
     yield given("one variant, two tests", [PAIR], 2.0)
     yield given("one variant that loses too much", [SMALLEST], 2.0)
-    yield given("two variants, of two teams", [PAIR, BETTER], 1.5)
+    yield given("two variants, of two teams", [PAIR, BETTER], 2.0)
+    yield given("one that loses just as much as it may", [PAIR, BETTER], 1.5)
     yield given("two, of which one loses too much", [PAIR, BETTER], 1.25)
     yield given("tests that only one of the models took", [BETTER, GAINS, SMALLEST], 2.0)
     yield given("four variants", [SMALLEST, GAINS, PAIR, BETTER], 10.0)
@@ -83,6 +84,11 @@ TESTS = "[scores[test] - multi_head[test] for test in scores if test in multi_he
             "Of those that are good enough take the least cache: not the largest, nor the best mean",
             "min(enough)",
             "max(enough)",
+        ),
+        mistake(
+            "At most so many points: a variant that loses just as many is good enough",
+            "loss >= -most",
+            "loss > -most",
         ),
         mistake(
             "None loses little enough, and yet one is chosen: keep multi-head attention then",

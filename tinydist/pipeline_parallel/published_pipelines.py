@@ -3,6 +3,7 @@
 GPIPE         throughput on 2, 4 and 8 accelerators
 BLOOM_TRIALS  seconds of a step for several sizes of microbatches
 ZERO_BUBBLE   four models, with four schedules each: what was measured, and what the authors calculated
+LARGER_MICROBATCHES  the same for 1F1B with microbatches twice as large
 TORCHTITAN    1F1B beside interleaved 1F1B, on 512 GPUs
 V_FAMILY      schedules on a V, as their authors' scheduler makes them
 """
@@ -141,6 +142,9 @@ ZERO_BUBBLE = {
         checked_before=0.91,
     ),
 }
+
+# The same paper, table 8 (read): 1F1B of 6.2B, 24 microbatches of 6 sequences instead of 3 (sequences/s of a GPU, GB).
+LARGER_MICROBATCHES = (3.56, 66)
 
 # Llama 3.1 405B on 512 H100s, FSDP 8 x tensor parallel 8 x pipeline 8; a batch of 32 sequences for each pipeline:
 # pytorch/torchtitan@31a17bfd benchmarks/llama3_h100_202412_torchtitan.md, table 5 (read), which says neither of how

@@ -170,6 +170,12 @@ def whatever_is_fastest_fits(gpus, sequences, seconds, parameters, width, tokens
     return answer(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed)
 
 
+@wrong("best_pipeline", "values", "to the byte, fits, too")
+def what_just_fits_does_not(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed):
+    answer = solved("best_pipeline", "> room", ">= room")
+    return answer(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed)
+
+
 @wrong("best_pipeline", "runs", "sequences")
 def the_first_that_divides(gpus, sequences, seconds, parameters, width, tokens, activations, room, speed):
     stages = next(each for each in range(1, gpus + 1) if 16 * parameters / each < room)
