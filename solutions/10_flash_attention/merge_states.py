@@ -1,10 +1,12 @@
 """Attention over two sets of keys, each finished, made attention over the keys of both."""
 
+import math
 from functools import reduce
 
 import torch
 
 from tinydist.lab.author import Own, Values, alone, exercise, mistake
+from tinydist.lab.differences import close
 
 from .chapter import BY_HAND, SOLVED
 
@@ -12,9 +14,10 @@ NAMES = ("out", "lse")
 ALL = slice(None)
 
 
-def parts(about, keys, *, rows=5, width=3, near=(), hidden=(), dtype=torch.float32, spread=2.0):
+def parts(about, keys, *, rows=5, width=3, near=(), hidden=(), spoiled=False, dtype=torch.float32, spread=2.0):
     """Pairs (out, lse) over so many keys each. ``near``: added to the scores of each; ``hidden``: (part, rows that see
-    nothing of it). Rows differ in which part has the larger maximum."""
+    nothing of it); ``spoiled``: a number of the first output is NaN. Rows differ in which part has the larger
+    maximum."""
     generator, pairs = torch.Generator().manual_seed(0), []
     for place, count in enumerate(keys):
         scores = spread * torch.randn(rows, count, generator=generator, dtype=dtype) + (near[place] if near else 0)
@@ -22,23 +25,35 @@ def parts(about, keys, *, rows=5, width=3, near=(), hidden=(), dtype=torch.float
             scores[unseen if part == place else slice(0)] = -torch.inf
         values = torch.randn(count, width, generator=generator, dtype=dtype)
         pairs.append((scores.softmax(1).nan_to_num() @ values, scores.logsumexp(1)))
+    if spoiled:
+        pairs[0][0][1, 0] = math.nan
     return alone(lambda: tuple((out.clone(), lse.clone()) for out, lse in pairs), about)
 
 
 def test_cases():
     yield parts("two pairs, over 4 and 6 keys", (4, 6))
     yield parts("two pairs, of many queries", (4, 6), rows=40)
-    yield parts("two pairs, in float64", (3, 1), rows=2, width=4, dtype=torch.float64)
     yield parts("two pairs, lse of a near 300, of b near 298 (exp of more than 88 is inf)", (4, 6), near=(300, 298))
     yield parts(
         "two pairs, lse near -300 (exp of less than -104 is 0: subtract the common number itself)",
         (4, 6),
         near=(-300, -299),
     )
+    yield parts(
+        "two pairs, in float64, lse near 10^6 (in float32, such numbers are 0.06 apart)",
+        (3, 1),
+        rows=2,
+        width=4,
+        near=(1e6, 1e6),
+        dtype=torch.float64,
+    )
     yield parts("two pairs, of which a saw nothing in rows 1 and 2", (4, 6), hidden=[(0, slice(1, 3))])
     yield parts("two pairs, of which b saw nothing", (4, 6), hidden=[(1, ALL)])
     yield parts(
         "two pairs, of which neither saw anything in row 3", (4, 6), hidden=[(0, slice(2, 4)), (1, slice(3, 5))]
+    )
+    yield parts(
+        "two pairs, NaN in row 1 of a's output: who hides it, hides that the model has diverged", (4, 6), spoiled=True
     )
     yield parts("five pairs, of which the third saw nothing", (2,) * 5, hidden=[(2, ALL)], spread=4.0)
 
@@ -59,14 +74,43 @@ def in_all_orders(answer, *parts):
 class Merged(Values):
     """Of so many pairs."""
 
-    def __init__(self, name, pairs, holds):
-        super().__init__(holds, NAMES)
+    def __init__(self, name, pairs, holds, **how):
+        super().__init__(holds, NAMES, **how)
         self.name, self.pairs = name, pairs
 
     def concerns(self, trial, exercise):
         return super().concerns(trial, exercise) and len(trial.arguments[0]) == self.pairs
 
 
+def another_formula(trial, got, want, own, pick):
+    """That gives the same. It is looked for in two pairs, in all of what came back."""
+    (a_out, a_lse), (b_out, b_lse) = trial.case.arguments(0)
+    out, lse = trial.returned[0]
+    natural, of_2 = torch.logaddexp(a_lse, b_lse), torch.logaddexp2(a_lse, b_lse)
+
+    def mean(of_a, of_b=None):
+        return of_a[:, None] * a_out + (1 - of_a if of_b is None else of_b)[:, None] * b_out
+
+    right = (a_lse - natural.clamp(min=torch.finfo(natural.dtype).min)).exp()
+    powers_of_2 = [mean((a_lse - of_2).exp2()), mean((a_lse - natural).exp2(), (b_lse - natural).exp2())]
+    outputs = {
+        "The weights are swapped: each output is scaled by the other one's part of the total": [mean(1 - right)],
+        "This is a's output alone": [a_out],
+        "This is b's output alone": [b_out],
+        "In each row this is the output with the larger lse alone. The other one counts, too: scale both by exp(its "
+        "lse - the common one), and add them": [mean((a_lse >= b_lse).to(a_lse))],
+        BASE_2: powers_of_2,
+    }
+    if not close(out, mean(right)):
+        return next((words for words, found in outputs.items() if any(close(out, each) for each in found)), None)
+    if any(close(lse, each) for each in (of_2, natural / math.log(2))):
+        return BASE_2
+    if close(lse, a_lse + b_lse):
+        return "The two lse are added. Their exps are what adds up: the log of the sum of both"
+    return None
+
+
+BASE_2 = "There are powers of 2, or logarithms to base 2, in it. lse is a natural logarithm here: take exp and log"
 PARTS = "(a_lse - finite).exp(), (b_lse - finite).exp()"
 
 
@@ -82,7 +126,9 @@ PARTS = "(a_lse - finite).exp(), (b_lse - finite).exp()"
             "values",
             2,
             "attention over all keys together; also where scores are 300 or -300, and in float64. A row that saw no "
-            "key, lse -inf, changes nothing; two of them stay (0, -inf), without NaN; a and b stay as they are",
+            "key, lse -inf, changes nothing; two of them stay (0, -inf), without NaN; NaN in an output comes out "
+            "again; a and b stay as they are",
+            explain=[another_formula],
         ),
         Merged("any order", 5, "5 pairs give the same from the left, from the right and by pairs"),
     ],

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from lab.registered import solved
 
 from tinydist.attention import HBM, attention
 from tinydist.attention.hbm import flash_2
@@ -12,6 +13,7 @@ from tinydist.attention.mask import tiles
 from tinydist.attention.online_softmax import SoftmaxState, finish, merge
 from tinydist.attention.packed import PackedMask
 from tinydist.lab.differences import close
+from tinydist.lab.judging import judge
 from tinydist.lab.registry import find
 
 
@@ -141,3 +143,28 @@ def test_solutions_hold_half_of_what_is_granted_at_most(name):
     memory = find(name).targets[-1]
     (case,) = (case for case in find(name).cases if case.measured)
     assert memory.seen(find(name).right(case))[0] <= memory.most(case) / 2
+
+
+PARTS = "(a_lse - finite).exp(), (b_lse - finite).exp()"
+CAUSES = {
+    "swapped": [PARTS, "(b_lse - finite).exp(), (a_lse - finite).exp()"],
+    "larger lse alone": [PARTS, "(a_lse >= b_lse).to(lse), (a_lse < b_lse).to(lse)"],
+    "powers of 2": ["logaddexp(", "logaddexp2(", ".exp()", ".exp2()"],
+    "logarithms to base 2": ["out, lse", "out, lse / math.log(2)"],
+    "two lse are added": ["out, lse", "out, a_lse + b_lse"],
+    "who hides it": ["out, lse", "out.nan_to_num(), lse"],
+}
+
+
+@pytest.mark.parametrize("words", CAUSES)
+def test_a_wrong_merge_is_told_its_cause(words):
+    verdict = judge(solved("merge_states", *CAUSES[words]))
+    assert verdict.state == "wrong" and words in str(verdict.wrong), verdict
+
+
+def test_a_merge_in_32_bits_is_wrong():
+    def merge_states(a, b):
+        out, lse = solved("merge_states")(*([each.float() for each in pair] for pair in (a, b)))
+        return out.to(a[0]), lse.to(a[1])
+
+    assert "in float64" in str(judge(merge_states).wrong)
