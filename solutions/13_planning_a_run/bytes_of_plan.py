@@ -139,11 +139,6 @@ MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
             SHARDED.format(2),
         ),
         mistake(
-            "This rank has the parameters of its own stage alone: layers / pp",
-            "parameters = layers *",
-            "parameters = model.layers *",
-        ),
-        mistake(
             "The last stage has a table of tokens, too: the logits are made there",
             "if rank == plan.pp - 1 > 0:",
             "if False:",
@@ -160,6 +155,7 @@ MAPS = "5 * model.heads * model.sequence / (model.width * plan.tp)"
             FLYING,
             "min(plan.pp, plan.microbatches)",
         ),
+        mistake("A step of few microbatches has no more in flight than there are", FLYING, "plan.pp - rank"),
         mistake(
             "Without sequence parallelism 10 of the 34 are whole on each rank: the inputs of attention, MLP and norms, "
             "and the masks of the additions",

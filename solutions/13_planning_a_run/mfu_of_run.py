@@ -119,11 +119,11 @@ def mfu_of_run(model, recompute, tokens_per_second, gpus, peak):
     backward: those that the model needs, and those that the GPUs compute, the recomputed ones included. MFU and HFU are
     the parts of the ``peak``, in FLOP/s of one GPU, that these come to: 0.5 is one half.
 
-    A model has ``layers``, ``width``, ``heads`` of queries, ``kv_heads`` of keys and values, an MLP with ``inner``
-    numbers inside, of three matrices where it is ``gated``, else of two, a ``vocabulary``, and trains on a ``sequence``
-    of so many tokens. Count the products: all with parameters, scores (queries with keys), and weighted values. All
-    pairs of tokens count, as in papers, though a causal kernel leaves out half of them. The head gives logits for all
-    tokens.
+    A model has ``layers``, ``width``, ``heads`` of queries, ``kv_heads`` of keys and values, each of width / heads
+    numbers, an MLP with ``inner`` numbers inside, of three matrices where it is ``gated``, else of two, a
+    ``vocabulary``, and trains on a ``sequence`` of so many tokens. Count the products: all with parameters, scores
+    (queries with keys), and weighted values. All pairs of tokens count, as in papers, though a causal kernel leaves out
+    half of them. The head gives logits for all tokens.
 
     ``recompute`` is "none"; "selective", where scores and weighted values are computed again; or "full", where the
     whole forward pass of the layers is.

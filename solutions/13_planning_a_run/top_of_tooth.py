@@ -49,6 +49,11 @@ FLAT = "math.ceil(tokens / 128) * math.ceil(columns / 256)"
             "min(upright, flat) / sms",
         ),
         mistake(
+            "Where the tiles fill their last wave there is no wave more: round up, and do not add one",
+            "math.ceil(min(upright, flat) / sms)",
+            "min(upright, flat) // sms + 1",
+        ),
+        mistake(
             "A tile of which only a part is needed takes as long as a whole one: tiles are whole, in both directions",
             UPRIGHT,
             "tokens / 256 * columns / 128",

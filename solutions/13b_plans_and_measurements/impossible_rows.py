@@ -61,6 +61,7 @@ TABLES = {
     "bits for bytes": [row(*SMALL, teraflops=8), row(*R22, seconds=1 / 8), row(*H405)],
     "all of one node": [row(*R175, tokens=8), row(*R22), row(*BLOOM, tokens=0.5)],
     "a little": [row(*R22, tokens=1.06), row(*R175, teraflops=0.94), row(*R530, mfu=1.05), row(*R1008, seconds=0.95)],
+    "3 %": [row(*R22, teraflops=1.03), row(*R175, seconds=0.97), row(*R530, tokens=0.97), row(*BLOOM, mfu=1.03)],
     "much, that is not above the peak": [
         row(*SMALL[:-1], 0.52),
         row(*SMALL[:-1], 0.52, teraflops=2)._replace(name="another"),

@@ -53,7 +53,7 @@ CASES = [  # about, plans, tokens, days, seconds of a checkpoint and of a restar
         600,
         FAILS,
     ),
-    ("two cost and take as much", [C, B._replace(name="E", peak=59 * GB), B], TOKENS, 90, 60, 600, FAILS),
+    ("two cost and take as much", [C, B._replace(name="E", peak=61 * GB), B], TOKENS, 90, 60, 600, FAILS),
     ("batches that differ", [A._replace(batch=2**20), B._replace(batch=2**21, seconds=6.0)], TOKENS, 90, 60, 0, FAILS),
 ]
 

@@ -96,8 +96,15 @@ def test_names_keep_their_order_and_their_distance(heights):
 
 
 def test_a_line_that_ends_says_where():
-    [axes] = visuals.curves(range(3), {"lost": [3, nan, nan], "kept": [3, 2, 1]}, "step", "loss").axes
-    assert [text.get_text() for text in axes.texts] == ["lost: nan from 1 on", "kept"]
+    [axes] = visuals.curves(range(4), {"lost": [3, 4, nan, nan], "kept": [3, 2, 1, 1]}, "step", "loss").axes
+    assert [text.get_text() for text in axes.texts] == ["lost: nan from 2 on", "kept"]
+
+
+@pytest.mark.parametrize("alone", [[3, nan, nan], [nan, 3, nan]])
+def test_a_point_alone_is_no_line_that_ends(alone, capsys):
+    [axes] = visuals.curves(range(3), {"alone": alone, "kept": [3, 2, 1]}, "step", "loss", spread=True).axes
+    assert [text.get_text() for text in axes.texts] == ["alone", "kept"]
+    assert capsys.readouterr().out == "alone: 3; kept: between 1 and 3 [loss]\n"
 
 
 def test_points_are_in_their_order_from_left_to_right():

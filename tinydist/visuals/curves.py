@@ -99,10 +99,13 @@ def mark_cut(axes):
 
 
 def ends_of(points, values):
-    """(name, x, y, color) of the last number of each line; those that end before the others say so there."""
+    """(name, x, y, color) of the last number of each line; those that end before the others say so there.
+
+    A point alone is no line that ends: it has its name and nothing else.
+    """
     for (name, numbers), color in zip(values.items(), SERIES):
         there = [place for place, number in enumerate(numbers) if isfinite(number)]
-        if there and there[-1] + 1 < len(numbers):
+        if len(there) > 1 and there[-1] + 1 < len(numbers):
             name = f"{name}: {numbers[there[-1] + 1]} from {number_text(points[there[-1] + 1])} on"
         if there:
             yield name, points[there[-1]], numbers[there[-1]], color
@@ -114,6 +117,8 @@ def grows(numbers):
 
 def between(numbers):
     numbers = [number for number in numbers if number == number] or numbers
+    if len(numbers) == 1:
+        return number_text(numbers[0])
     return f"between {number_text(min(numbers))} and {number_text(max(numbers))}"
 
 

@@ -26,7 +26,7 @@ def matrices(tables, rows, columns):
     cell, tallest = cell_size(tables.values()), max(map(len, tables.values()))
     widths = [max(len(table[0]), len(title) * LETTER / cell) for title, table in tables.items()]  # in cells
     options = {"ncols": len(tables), "squeeze": False, "width_ratios": widths}
-    wide = min(WIDTH, AROUND + BETWEEN * len(tables) + cell * sum(widths))
+    wide = WIDTH if len(tables) > 1 else min(WIDTH, AROUND + BETWEEN + cell * widths[0])
     figure, grid = canvas(alt_text(tables, rows, columns), cell * tallest + 0.95, wide, **options)
     for number, (axes, (title, table), width) in enumerate(zip(grid[0], tables.items(), widths)):
         draw_matrix(axes, table)
