@@ -28,7 +28,10 @@ def test_cases():
     yield given("two requests", [(0.0, 1.0, 3.0, 3), (1.0, 1.5, 5.5, 9)], 0.0, 10.0)
     yield given("one of a single token", [(0.0, 1.0, 1.0, 1), (1.0, 1.5, 5.5, 9)], 0.0, 10.0)
     yield given(
-        "at the edges", [(0.0, 1.0, 2.0, 3), (2.0, 2.5, 3.5, 4), (3.0, 5.0, 8.0, 4), (4.0, 9.0, 9.5, 2)], 2.0, 4.0
+        "at the edges",
+        [(0.0, 1.0, 2.0, 3), (0.5, 8.5, 8.5, 1), (2.0, 2.5, 3.5, 4), (3.0, 5.0, 8.0, 4), (4.0, 9.0, 9.5, 2)],
+        2.0,
+        4.0,
     )
     yield logged("100 requests of a steady state", 100, 0.0, 1000.0)
     yield logged("75 requests, all of them", 75, 0.0, 1000.0, seed=4)

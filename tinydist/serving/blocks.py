@@ -52,7 +52,7 @@ class BlockPool:
     def reserve(self, number):
         """Allocate this many contiguous free blocks, as without paging."""
         first = length = 0
-        for block in range(self.num_blocks):
+        for block in range(self.num_blocks if number <= len(self.free) else 0):
             first, length = (first, length + 1) if self.references[block] == 0 else (block + 1, 0)
             if length >= number:
                 return [self._take(block) for block in range(first, first + number)]
