@@ -52,7 +52,7 @@ TABLE_5 = [
 
 # Megatron-LM of April 2021, in fp16: nothing that is sent hides. Model, tp, pp, dp, sequences of a microbatch and of a
 # step, stages per rank; FLOP/s per GPU, in which all layers are recomputed (microbatches:
-# examples/sc21/run_table_1.sh).
+# examples/academic_paper_scripts/sc21/run_table_1.sh).
 SC_21 = "Narayanan et al. 2021, arXiv 2104.04473, table 1 (read)"
 TABLE_1 = [
     ("1.7B", 1, 1, 32, 16, 512, 1, 137),
