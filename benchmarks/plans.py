@@ -5,12 +5,13 @@
 7.5 billion parameters (Narayanan et al., Megatron-LM, 2021, Table 1) on 32 A100s in 4 nodes, 64 sequences of 2,048
 tokens a step, in bf16. The planner searches all settings of each (pp, tp), as Megatron-LM runs them; the engine then
 takes a step of the fastest that fits, on fake ranks of the simulated cluster: its time and what a rank holds at the
-peak. Prints a table; ``--write`` puts it where notebook 11 reads it. One rank of each stage runs, the others do the
-same. Takes a quarter of an hour: each plan some ten thousand operators.
+peak. Prints a table; ``--write`` puts it where tests/training/test_plans.py reads it. One rank of each stage runs, the
+others do the same. Takes a quarter of an hour: each plan some ten thousand operators.
 """
 
 import argparse
 import csv
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -29,15 +30,16 @@ SETTINGS = (
     "pp", "dp", "tp", "zero", "microbatches", "microbatch", "sequence_parallel", "recompute", "schedule", "chunks",
     "overlap_param_gather",
 )  # fmt: skip
-WIDE = 16  # tensor-parallel ranks on two nodes: more than the planner tries unasked
+# More than the planner tries unasked: tensor-parallel ranks on two nodes, and sequences of a microbatch.
+WIDE, LARGE = ({}, {"tp": 16}), ({}, {"microbatch": 16}, {"microbatch": 32})
 
 
 def fastest():
     """(pp, tp) -> Plan: the fastest that fits."""
     cluster, found = find_cluster("A100 node").pod(4), []
-    for sizes in ({}, {"tp": WIDE}):
-        for gather in (False, True):
-            found += search(find_model("Megatron 7.5B"), cluster, BATCH, overlap_param_gather=gather, **sizes).fitting
+    for gather, wide, large in product((False, True), WIDE, LARGE):
+        sizes = {"overlap_param_gather": gather} | wide | large
+        found += search(find_model("Megatron 7.5B"), cluster, BATCH, **sizes).fitting
     best = {}
     for each in sorted(found, key=lambda candidate: candidate.seconds):
         best.setdefault((each.plan.pp, each.plan.tp), each.plan)

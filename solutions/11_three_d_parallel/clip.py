@@ -23,7 +23,7 @@ def test_cases():
     yield case(2, 1, 2)
     yield case(1, 1, 2)
     yield case(1, 3, 1)
-    yield case(2, 1, 2, 1e9)
+    yield case(1, 1, 3, 1e9)
     yield case(2, 2, 2)
     yield case(3, 1, 2, 0.5, torch.float64)
     yield case(1, 1, 1)

@@ -26,6 +26,7 @@ def test_other_settings_are_dots_and_what_is_known_is_a_line(capsys):
     assert [len(each.get_offsets()) for each in axes.collections] == [2, 1, 1, 1]
     assert sorted(round(line.get_xdata()[0]) for line in axes.lines) == [0, 50, 54]
     assert {"they", "others", "other settings", "tp 4", "pp 4", "seconds of a step", "1"} <= set(written(figure))
+    assert "MFU, share of the peak FLOP/s (marks: predicted, lines: measured)" in written(figure)
     said = " ".join(capsys.readouterr().out.split())
     assert "fastest: pp 1 x tp 1, 60 % and 70 GB; slowest of these: pp 4 x tp 4, 40 % and 10 GB" in said
     assert said.endswith("smallest of all 2 settings: 30 % and 8 GB")

@@ -61,7 +61,8 @@ def plan_scatter(best, every=(), axes=("pp", "tp"), published=None, whole=None, 
     for (one, other), (x, y) in points.items():
         how = {"color": SERIES[colors[other]], "edgecolors": INK, "linewidths": 0.7, "zorder": 4}
         place.scatter(x, y, s=70, marker=SHAPES[shapes[one]], **how)
-    place.set(yscale="log", xlabel="MFU, share of the peak FLOP/s", ylabel="GB per GPU at the peak")
+    whose = " (marks: predicted, lines: measured)" if published else ""
+    place.set(yscale="log", xlabel=f"MFU, share of the peak FLOP/s{whose}", ylabel="GB per GPU at the peak")
     place.xaxis.set_major_formatter(PercentFormatter(decimals=0))
     place.yaxis.set_major_locator(LogLocator(subs=(1, 2, 4, 8)))
     place.yaxis.set_major_formatter("{x:g}")
