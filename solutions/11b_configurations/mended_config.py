@@ -165,9 +165,9 @@ def mended_config(said, dp, pp):
     batch, raise a ValueError.
 
     With a pipeline (pp > 1) the ZeRO stage is 1 at most. Below stage 3 offload_param is removed, which DeepSpeed would
-    ignore there, and in stage 0 offload_optimizer. If fp16 and bf16 are both enabled, fp16.enabled becomes false. All other keys stay, those of the same
-    section, too: nothing is mended that is not broken. ``said`` has train_batch_size and
-    train_micro_batch_size_per_gpu; sections may be missing.
+    ignore there, and in stage 0 offload_optimizer. If fp16 and bf16 are both enabled, fp16.enabled becomes false. All
+    other keys stay, those of the same section, too: nothing is mended that is not broken. ``said`` has train_batch_size
+    and train_micro_batch_size_per_gpu; sections may be missing.
     """
     BATCH, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
     STEPS = "gradient_accumulation_steps"
